@@ -1,0 +1,256 @@
+//! Cumulative solve rates of one or several runs (paper, Fig. 1, 5, 6; Appendix F).
+
+use super::{Drawn, FigureOptions, is_baseline, thinned};
+use crate::fit::{Fit, Parameter};
+use crate::plot::{
+    Axis, Content, Figure, Panel, ReferenceLine, Series, Shape, Style, Unit, Xy, format_value,
+};
+use crate::run::{RunData, metric};
+use crate::stats::{hard_curve, never_solved};
+use sgs_selfplay::Method;
+
+/// A rate of another model to measure curves against.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Yardstick {
+    /// What it stands for, such as "DSPv2 671B, pass@4".
+    pub label: String,
+    /// The rate, 0 to 1.
+    pub rate: f64,
+}
+
+const MOST_POINTS: usize = 800;
+const FIT_POINTS: usize = 120;
+
+fn rate_axis(label: &str) -> Axis {
+    Axis::new(label, Unit::Percent)
+}
+
+pub(super) fn generations_axis() -> Axis {
+    Axis::new("Generations", Unit::Count).from(0.0)
+}
+
+fn xy(x: Axis, y: Axis, series: Vec<Series>) -> Xy {
+    Xy { x, y, series, lines: Vec::new() }
+}
+
+pub(super) fn panel(title: &str, shape: Shape, xy: Xy) -> Panel {
+    Panel { title: title.to_owned(), shape, content: Content::Xy(xy) }
+}
+
+fn observed(d: &Drawn<'_>, name: &str) -> Series {
+    Series::line(d.label.clone(), d.ink, thinned(d.run.series(name), MOST_POINTS))
+}
+
+/// The fitted law from its origin to `until`, with its band at 95 %.
+pub(super) fn fitted(fit: &Fit, name: String, ink: crate::plot::Ink, until: f64) -> Series {
+    let (from, to) = (fit.law.origin, until.max(fit.range.1));
+    let at = |i: usize| from + (to - from) * i as f64 / FIT_POINTS as f64;
+    let points: Vec<(f64, f64)> = (0..=FIT_POINTS).map(|i| (at(i), fit.law.rate(at(i)))).collect();
+    let band = points.iter().map(|(x, _)| fit.band(*x, 0.95)).collect::<Option<Vec<_>>>().unwrap_or_default();
+    Series { name, ink, style: Style::Fit, points, band }
+}
+
+/// How a fit is said in a few words.
+pub(crate) fn describe(fit: &Fit) -> String {
+    let a = format_value(fit.law.asymptote, Unit::Percent, 3);
+    match fit.interval(Parameter::Asymptote, 0.95) {
+        Some((low, high)) if fit.is_identified() => format!("{a} ± {:.1}", 50.0 * (high - low)),
+        _ => format!("{a}, not identified"),
+    }
+}
+
+/// Cumulative solve rate with fits and yardsticks (Fig. 1).
+pub(super) fn cumulative(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option<Figure> {
+    let until = drawn.iter().filter_map(|d| d.run.last(metric::GENERATIONS)).fold(0.0, f64::max);
+    let mut series: Vec<Series> = drawn.iter().map(|d| observed(d, metric::CUMULATIVE)).collect();
+    series.retain(|s| !s.points.is_empty());
+    if series.is_empty() {
+        return None;
+    }
+    let mut laws = Vec::new();
+    let single = drawn.len() == 1;
+    for d in drawn {
+        let Ok(fit) = &d.fit else { continue };
+        if fit.is_identified() {
+            let name =
+                if single { format!("Scaling law, A = {}", describe(fit)) } else { "Scaling laws".into() };
+            series.push(fitted(fit, name, d.ink, until));
+            laws.push(format!("{}: A = {}", d.label, describe(fit)));
+        }
+    }
+    let mut plot = xy(generations_axis(), rate_axis("Cumulative solve rate"), series);
+    for (i, yardstick) in options.yardsticks.iter().enumerate() {
+        plot.lines.push(ReferenceLine {
+            value: yardstick.rate,
+            label: yardstick.label.clone(),
+            ink: if i == 0 { crate::plot::Ink::Text } else { crate::plot::Ink::Muted },
+        });
+    }
+    let laws = match laws.len() {
+        0 => "No run is long enough for a scaling law that its data determine.".to_owned(),
+        _ => format!(
+            "Dashed: R = R₀ + (A − R₀) / (1 + (C_mid / C)^B), with 95 % bands. Asymptotes with 95 % intervals, for independent residuals: {}.",
+            laws.join("; ")
+        ),
+    };
+    Some(Figure {
+        id: "cumulative-solve-rate".into(),
+        title: "Cumulative solve rate".into(),
+        caption: format!(
+            "Share of the targets that were proved at least once, over all rollouts of the Solver so far. {laws}"
+        ),
+        panels: vec![panel("", Shape::Wide, plot)],
+    })
+}
+
+fn subset<'a, 'b>(drawn: &'b [Drawn<'a>], wanted: impl Fn(Method) -> bool) -> Vec<&'b Drawn<'a>> {
+    drawn.iter().filter(|d| d.run.method.is_some_and(&wanted)).collect()
+}
+
+/// The baselines that train on targets alone (Fig. 5).
+pub(super) fn baselines(drawn: &[Drawn<'_>]) -> Option<Figure> {
+    let chosen = subset(drawn, is_baseline);
+    let mut series: Vec<Series> = chosen.iter().map(|d| observed(d, metric::CUMULATIVE)).collect();
+    series.retain(|s| !s.points.is_empty());
+    if series.len() < 2 {
+        return None;
+    }
+    Some(Figure {
+        id: "baselines".into(),
+        title: "Baselines".into(),
+        caption: "Methods that train the Solver on the targets alone.".into(),
+        panels: vec![panel(
+            "",
+            Shape::Half,
+            xy(generations_axis(), rate_axis("Cumulative solve rate"), series),
+        )],
+    })
+}
+
+/// Entropy of the baselines (Appendix F.1).
+pub(super) fn baseline_entropy(drawn: &[Drawn<'_>]) -> Option<Figure> {
+    let chosen = subset(drawn, is_baseline);
+    let mut series: Vec<Series> = chosen.iter().map(|d| observed(d, metric::SOLVER_ENTROPY)).collect();
+    series.retain(|s| !s.points.is_empty());
+    if series.len() < 2 {
+        return None;
+    }
+    let y = Axis::new("Mean entropy per token (nats)", Unit::Plain).from(0.0);
+    Some(Figure {
+        id: "baseline-entropy".into(),
+        title: "Entropy of the baselines".into(),
+        caption: "Mean entropy per token of the Solver's distribution.".into(),
+        panels: vec![panel("", Shape::Half, xy(generations_axis(), y, series))],
+    })
+}
+
+/// SGS without each of its parts (Fig. 6).
+pub(super) fn ablations(drawn: &[Drawn<'_>]) -> Option<Figure> {
+    let is_ablation = |m| {
+        matches!(
+            m,
+            Method::SgsNoGuide | Method::SgsFrozenConjecturer | Method::SgsNoConditioning | Method::SgsCispo
+        )
+    };
+    if subset(drawn, is_ablation).is_empty() {
+        return None;
+    }
+    let chosen = subset(drawn, |m| is_ablation(m) || m == Method::Sgs || m == Method::ReinforceHalf);
+    if chosen.len() < 2 {
+        return None;
+    }
+    let rates = chosen.iter().map(|d| observed(d, metric::CUMULATIVE)).collect();
+    let mut trained: Vec<Series> = chosen.iter().map(|d| observed(d, metric::TRAINED)).collect();
+    trained.retain(|s| s.points.iter().any(|p| p.1 > 0.0));
+    let count = Axis::new("Conjectures trained on per round", Unit::Count).from(0.0);
+    Some(Figure {
+        id: "ablations".into(),
+        title: "Ablations".into(),
+        caption:
+            "Left: cumulative solve rate. Right: conjectures on which the Solver is trained in each round."
+                .into(),
+        panels: vec![
+            panel("", Shape::Half, xy(generations_axis(), rate_axis("Cumulative solve rate"), rates)),
+            panel("", Shape::Half, xy(generations_axis(), count, trained)),
+        ],
+    })
+}
+
+/// The run whose unsolved targets make D_hard.
+pub(crate) fn baseline_of<'a, 'b>(drawn: &'b [Drawn<'a>], options: &FigureOptions) -> Option<&'b Drawn<'a>> {
+    match &options.baseline {
+        Some(name) => drawn.iter().find(|d| d.run.name == *name || d.label == *name),
+        None => {
+            let half = drawn.iter().find(|d| d.run.method == Some(Method::ReinforceHalf));
+            half.or_else(|| drawn.iter().find(|d| d.run.method.is_some_and(is_baseline)))
+        }
+    }
+}
+
+/// Rounds of a run with their generations.
+pub(crate) fn round_generations(run: &RunData) -> Vec<(u32, f64)> {
+    run.rounds.iter().filter_map(|r| Some((r.round, RunData::value(r, metric::GENERATIONS)?))).collect()
+}
+
+/// Progress on the targets that the baseline never solves (Appendix F.3).
+pub(super) fn hard(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option<Figure> {
+    let baseline = baseline_of(drawn, options)?;
+    let hard = never_solved(&baseline.run.targets);
+    if hard.is_empty() {
+        return None;
+    }
+    let mut series: Vec<Series> = drawn
+        .iter()
+        .map(|d| {
+            let points = hard_curve(&d.run.targets, &hard, &round_generations(d.run));
+            Series::line(d.label.clone(), d.ink, thinned(points, MOST_POINTS))
+        })
+        .collect();
+    series.retain(|s| !s.points.is_empty());
+    Some(Figure {
+        id: "hard-targets".into(),
+        title: "Targets beyond the baseline".into(),
+        caption: format!(
+            "Cumulative solve rate on D_hard: the {} targets that {} never solves in its whole run.",
+            hard.len(),
+            baseline.label
+        ),
+        panels: vec![panel(
+            "",
+            Shape::Half,
+            xy(generations_axis(), rate_axis("Solved of D_hard").from(0.0), series),
+        )],
+    })
+}
+
+/// Cumulative solve rate over wall time.
+pub(super) fn by_wall_time(drawn: &[Drawn<'_>]) -> Option<Figure> {
+    let mut series: Vec<Series> = drawn
+        .iter()
+        .map(|d| Series::line(d.label.clone(), d.ink, thinned(rate_by_time(d.run), MOST_POINTS)))
+        .collect();
+    series.retain(|s| s.points.len() > 1);
+    if series.is_empty() {
+        return None;
+    }
+    let x = Axis::new("Wall time", Unit::Duration).from(0.0);
+    Some(Figure {
+        id: "wall-time".into(),
+        title: "Cumulative solve rate over wall time".into(),
+        caption: "The same curves over the time that the rounds took on their machines; pauses do not count where rounds measure their own duration.".into(),
+        panels: vec![panel("", Shape::Half, xy(x, rate_axis("Cumulative solve rate"), series))],
+    })
+}
+
+/// (seconds, cumulative solve rate), round by round.
+pub(crate) fn rate_by_time(run: &RunData) -> Vec<(f64, f64)> {
+    let clock = run.clock();
+    let rates = run.series(metric::CUMULATIVE);
+    clock
+        .into_iter()
+        .filter_map(|(generations, seconds)| {
+            rates.iter().find(|r| r.0 == generations).map(|r| (seconds, r.1))
+        })
+        .filter(|p| p.0.is_finite())
+        .collect()
+}

@@ -1,0 +1,98 @@
+//! What the targets are like (paper, Fig. 9; here by the features of their statements).
+
+use crate::plot::{Axis, BarSeries, Bars, Content, Figure, Ink, Panel, Shape, Unit};
+use crate::run::{RunData, TargetHistory};
+
+/// Distribution of length, hypotheses, depth and connectives over the targets, solved and unsolved.
+pub(super) fn composition(run: &RunData) -> Option<Figure> {
+    let known: Vec<&TargetHistory> = run.targets.iter().filter(|t| t.features.length > 0).collect();
+    if known.is_empty() {
+        return None;
+    }
+    let panels = vec![
+        histogram(&known, "Length of the statement", "Tokens", |t| t.features.length),
+        histogram(&known, "Length of the conclusion", "Tokens", |t| t.features.conclusion_length),
+        histogram(&known, "Depth of the conclusion", "Nesting depth", |t| t.features.depth),
+        histogram(&known, "Hypotheses", "Number of hypotheses", |t| t.features.hypotheses),
+        connectives(&known),
+    ];
+    Some(Figure {
+        id: "data-set".into(),
+        title: "The targets".into(),
+        caption: format!(
+            "The {} targets by features of their statements, solved in this run and not.",
+            known.len()
+        ),
+        panels,
+    })
+}
+
+fn bars(
+    title: &str,
+    x_label: &str,
+    categories: Vec<String>,
+    solved: Vec<f64>,
+    unsolved: Vec<f64>,
+    stacked: bool,
+    y: Axis,
+) -> Panel {
+    Panel {
+        title: title.to_owned(),
+        shape: Shape::Half,
+        content: Content::Bars(Bars {
+            x_label: x_label.to_owned(),
+            categories,
+            y,
+            series: vec![
+                BarSeries { name: "solved".into(), ink: Ink::Series(0), values: solved },
+                BarSeries { name: "not solved".into(), ink: Ink::Series(4), values: unsolved },
+            ],
+            stacked,
+        }),
+    }
+}
+
+const BINS: u32 = 14;
+
+/// Counts in bins of equal, whole width; the last bin holds everything above.
+fn histogram(targets: &[&TargetHistory], title: &str, x_label: &str, of: fn(&TargetHistory) -> u32) -> Panel {
+    let mut values: Vec<u32> = targets.iter().map(|t| of(t)).collect();
+    values.sort_unstable();
+    let most = values.last().copied().unwrap_or(0);
+    // The longest 2 % must not squeeze the others into one bin.
+    let usual = values.get(values.len() * 98 / 100).copied().unwrap_or(most);
+    let width = (usual + 1).div_ceil(BINS).max(1);
+    let bins = (usual / width + 1) as usize;
+    let name = |i: usize| {
+        let low = i as u32 * width;
+        let open = i + 1 == bins && most >= low + width;
+        if open { format!("{low}+") } else { low.to_string() }
+    };
+    let mut counts = [vec![0.0; bins], vec![0.0; bins]];
+    for target in targets {
+        let bin = ((of(target) / width) as usize).min(bins - 1);
+        if let Some(count) = counts[usize::from(target.solved_round.is_none())].get_mut(bin) {
+            *count += 1.0;
+        }
+    }
+    let [solved, unsolved] = counts;
+    let y = Axis::new("Targets", Unit::Count).from(0.0);
+    bars(title, x_label, (0..bins).map(name).collect(), solved, unsolved, true, y)
+}
+
+fn connectives(targets: &[&TargetHistory]) -> Panel {
+    type Count = fn(&TargetHistory) -> u32;
+    let kinds: [(&str, Count); 3] = [
+        ("implication", |t| t.features.implications),
+        ("conjunction", |t| t.features.conjunctions),
+        ("disjunction", |t| t.features.disjunctions),
+    ];
+    let share = |solved: bool, of: fn(&TargetHistory) -> u32| {
+        let group: Vec<_> = targets.iter().filter(|t| t.solved_round.is_some() == solved).collect();
+        group.iter().filter(|t| of(t) > 0).count() as f64 / group.len() as f64
+    };
+    let values = |solved: bool| kinds.iter().map(|(_, of)| share(solved, *of)).collect();
+    let y = Axis::new("Share of targets", Unit::Percent).from(0.0);
+    let names = kinds.iter().map(|(name, _)| (*name).to_owned()).collect();
+    bars("Connectives in the conclusion", "", names, values(true), values(false), false, y)
+}

@@ -1,0 +1,70 @@
+//! How much a fit depends on single points (paper, Appendix A, Fig. 8).
+
+use super::Drawn;
+use super::curves::{describe, fitted, generations_axis, panel};
+use crate::fit::{Fit, FitOptions, prepare, random_halves, tail_cuts};
+use crate::plot::{Axis, Figure, Ink, Panel, Series, Shape, Style, Unit, Xy};
+use crate::run::metric;
+
+const TAILS: [f64; 4] = [0.0, 0.1, 0.2, 0.3];
+/// Fits on random halves, as in the paper.
+pub(crate) const HALVES: usize = 100;
+/// Any fixed seed: the report of a run does not change when it is made again.
+pub(crate) const HALVES_SEED: u64 = 2026;
+
+/// Fits without the end of the data and on random halves.
+pub(super) fn sensitivity(d: &Drawn<'_>, options: &FitOptions) -> Option<Figure> {
+    if !d.fit.as_ref().is_ok_and(Fit::is_identified) {
+        return None;
+    }
+    let prepared = prepare(&d.run.curve(), options.cut).ok()?;
+    let until = d.run.last(metric::GENERATIONS)?;
+    let all: Vec<(f64, f64)> = prepared.points.iter().map(|p| (p.generations, p.rate)).collect();
+    let mut panels = Vec::new();
+    for tail in tail_cuts(&prepared, &TAILS, options) {
+        let Ok(fit) = tail.fit else { continue };
+        let (used, left): (Vec<_>, Vec<_>) = all.iter().copied().partition(|p| p.0 <= fit.range.1);
+        let title = match tail.removed {
+            0.0 => format!("All data: A = {}", describe(&fit)),
+            share => format!("Last {:.0} % left out: A = {}", 100.0 * share, describe(&fit)),
+        };
+        let series = vec![
+            points("left out", Ink::Axis, left),
+            points("observed", Ink::Series(0), used),
+            fitted(&fit, "scaling law".into(), Ink::Series(1), until),
+        ];
+        panels.push(sub_panel(&title, series));
+    }
+    let halves = random_halves(&prepared, HALVES, HALVES_SEED, options)?;
+    let extreme = |i: usize, name: &str, ink: Ink| {
+        halves.fits.get(i).map(|f| Series { band: Vec::new(), ..fitted(f, name.into(), ink, until) })
+    };
+    let mut series = vec![points("observed", Ink::Series(0), all)];
+    series.extend(extreme(halves.extremes.0, "lowest A", Ink::Series(3)));
+    series.extend(extreme(halves.extremes.1, "highest A", Ink::Series(2)));
+    let title = format!(
+        "{} random halves: A = {:.1} ± {:.1} %",
+        halves.fits.len(),
+        100.0 * halves.mean[0],
+        100.0 * halves.deviation[0]
+    );
+    panels.push(sub_panel(&title, series));
+    Some(Figure {
+        id: "fit-sensitivity".into(),
+        title: "Sensitivity of the scaling law".into(),
+        caption: format!(
+            "{}: fits without the last points, and on random halves of the points (mean and standard deviation of A, with the fits of the lowest and the highest A).",
+            d.label
+        ),
+        panels,
+    })
+}
+
+fn points(name: &str, ink: Ink, points: Vec<(f64, f64)>) -> Series {
+    Series { name: name.into(), ink, style: Style::Points, points, band: Vec::new() }
+}
+
+fn sub_panel(title: &str, series: Vec<Series>) -> Panel {
+    let y = Axis::new("Cumulative solve rate", Unit::Percent);
+    panel(title, Shape::Half, Xy { x: generations_axis(), y, series, lines: Vec::new() })
+}

@@ -1,0 +1,128 @@
+//! The figures of the paper, from runs.
+//!
+//! Each function returns `None` where the runs lack what the figure shows.
+
+mod curves;
+mod dataset;
+mod dynamics;
+mod fits;
+mod proximity;
+
+pub use curves::Yardstick;
+pub(crate) use curves::{describe, rate_by_time};
+pub(crate) use fits::{HALVES, HALVES_SEED};
+pub use proximity::{Proximity, proximity};
+
+use crate::fit::{Fit, FitError, FitOptions, fit};
+use crate::plot::{Figure, Ink};
+use crate::run::{RunData, method_label};
+use sgs_selfplay::Method;
+use std::collections::BTreeSet;
+
+/// A run with its fit and the colour in which it is drawn everywhere.
+pub struct Drawn<'a> {
+    /// The run.
+    pub run: &'a RunData,
+    /// Its name in legends.
+    pub label: String,
+    /// Its colour.
+    pub ink: Ink,
+    /// Its scaling law, or why there is none.
+    pub fit: Result<Fit, FitError>,
+}
+
+/// What figures need besides runs.
+#[derive(Clone, Debug, Default)]
+pub struct FigureOptions {
+    /// How curves are fitted.
+    pub fit: FitOptions,
+    /// Horizontal lines from elsewhere.
+    pub yardsticks: Vec<Yardstick>,
+    /// Name of the run whose unsolved targets make D_hard; if absent, the first run without a Conjecturer.
+    pub baseline: Option<String>,
+}
+
+/// Fits every run and gives each its colour.
+pub fn draw<'a>(runs: &'a [RunData], options: &FigureOptions) -> Vec<Drawn<'a>> {
+    let labels = labels(runs);
+    runs.iter()
+        .zip(labels)
+        .enumerate()
+        .map(|(i, (run, label))| Drawn {
+            run,
+            label,
+            ink: Ink::Series(i),
+            fit: fit(&run.curve(), &options.fit),
+        })
+        .collect()
+}
+
+/// Names for legends: the methods' where they tell the runs apart, with the seeds where those do, else the runs' own;
+/// where several still share one, numbered.
+fn labels(runs: &[RunData]) -> Vec<String> {
+    let by_method: Option<Vec<String>> =
+        runs.iter().map(|r| Some(method_label(r.method?).to_owned())).collect();
+    let by_seed = || -> Option<Vec<String>> {
+        runs.iter().map(|r| Some(format!("{}, seed {}", method_label(r.method?), r.seed?))).collect()
+    };
+    let own: Vec<String> = runs.iter().map(|r| r.name.clone()).collect();
+    let distinct = |labels: &Vec<String>| labels.iter().collect::<BTreeSet<_>>().len() == labels.len();
+    let mut labels = by_method.filter(distinct).or_else(|| by_seed().filter(distinct)).unwrap_or(own);
+    for i in 0..labels.len() {
+        let (before, rest) = labels.split_at_mut(i);
+        if let Some(label) = rest.first_mut() {
+            let plain = label.clone();
+            let mut number = 2;
+            while before.contains(label) {
+                *label = format!("{plain} ({number})");
+                number += 1;
+            }
+        }
+    }
+    labels
+}
+
+/// Every figure that these runs can fill, in the order of the report.
+pub fn all(drawn: &[Drawn<'_>], options: &FigureOptions) -> Vec<Figure> {
+    let mut out: Vec<Option<Figure>> = vec![curves::cumulative(drawn, options)];
+    if drawn.len() > 1 {
+        out.push(curves::baselines(drawn));
+        out.push(curves::ablations(drawn));
+        out.push(curves::hard(drawn, options));
+        out.push(curves::by_wall_time(drawn));
+    }
+    out.push(dynamics::training(drawn));
+    out.push(dynamics::conjecture_quality(drawn));
+    let main = main_run(drawn);
+    out.push(main.and_then(|d| proximity::figure(d.run)));
+    out.push(dynamics::entropy(drawn));
+    if drawn.len() > 1 {
+        out.push(curves::baseline_entropy(drawn));
+    }
+    out.push(main.and_then(|d| fits::sensitivity(d, &options.fit)));
+    out.push(dynamics::verdicts(drawn));
+    out.push(dynamics::health(drawn));
+    out.push(main.and_then(|d| dynamics::timings(d.run)));
+    out.push(main.and_then(|d| dataset::composition(d.run)));
+    out.into_iter().flatten().collect()
+}
+
+/// The run that figures of a single run show: the first SGS run, else the first one.
+pub(crate) fn main_run<'a, 'b>(drawn: &'b [Drawn<'a>]) -> Option<&'b Drawn<'a>> {
+    drawn.iter().find(|d| d.run.method == Some(Method::Sgs)).or(drawn.first())
+}
+
+/// Whether a method trains the Solver on targets alone.
+pub(crate) fn is_baseline(method: Method) -> bool {
+    matches!(method, Method::ReinforceHalf | Method::Reinforce | Method::ExpertIteration | Method::Cispo)
+}
+
+/// At most `most` points, evenly chosen, the last among them: more than a line's pixels show nothing.
+pub(crate) fn thinned<T: Copy>(points: Vec<T>, most: usize) -> Vec<T> {
+    if points.len() <= most {
+        return points;
+    }
+    let stride = points.len().div_ceil(most);
+    let last = points.len() - 1;
+    points.iter().enumerate().filter(|(i, _)| i % stride == 0 || *i == last).map(|(_, p)| *p).collect()
+}

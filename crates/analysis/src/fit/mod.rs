@@ -1,0 +1,485 @@
+//! Fitting the scaling law to a curve of cumulative solve rates (paper, §4.2 and Appendix A).
+//!
+//! R_0 is the first observed rate and is not fitted. The earliest points, whose quick gains are not those of the
+//! long run, are left out up to a *cut*; the rest is re-centred on the first point that stays, so that the law
+//! describes the gains after it. A, C_mid and B minimise the sum of squared residuals within bounds.
+
+mod law;
+mod least_squares;
+mod robustness;
+
+pub use law::{Parameter, ScalingLaw};
+pub use robustness::{HalvesFit, TailFit, random_halves, tail_cuts};
+
+use crate::stats::student;
+use least_squares::{Bounds, Points, inverse_normal, minimise};
+use serde::Serialize;
+use std::fmt;
+
+/// One observation: the cumulative solve rate after a number of generations.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, serde::Deserialize)]
+pub struct CurvePoint {
+    /// Rollouts of the Solver so far.
+    pub generations: f64,
+    /// Solved targets / targets, 0 to 1.
+    pub rate: f64,
+}
+
+/// Up to where the start of a curve is left out of the fit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub enum Cut {
+    /// The paper's 100,000 generations, or a fortieth of the curve where it is shorter than 4,000,000 generations.
+    Scaled,
+    /// This many generations.
+    At(f64),
+}
+
+/// The cut of the paper's fits, in generations (Appendix A).
+pub const PAPER_CUT: f64 = 100_000.0;
+/// The shortest curve, in generations, to which the paper's cut applies as it stands.
+const FULL_LENGTH: f64 = 40.0 * PAPER_CUT;
+
+/// How to fit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct FitOptions {
+    /// What is left out at the start.
+    pub cut: Cut,
+    /// Upper bound of A; 1 for rates.
+    pub max_rate: f64,
+    /// Confidence level of the intervals that warnings speak of, 0 to 1.
+    pub level: f64,
+}
+
+impl Default for FitOptions {
+    fn default() -> Self {
+        Self { cut: Cut::Scaled, max_rate: 1.0, level: 0.95 }
+    }
+}
+
+/// Why a curve cannot be fitted at all.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum FitError {
+    /// Fewer points than parameters.
+    #[error(
+        "too few points for a fit: {usable} usable after the first one and the cut at {cut:.0} generations, at least 3 are needed; let the run go on, or lower the cut"
+    )]
+    TooFewPoints {
+        /// Points after the cut and the anchor.
+        usable: usize,
+        /// The cut in generations.
+        cut: f64,
+    },
+    /// An option makes no sense.
+    #[error("fit option {name} is {value}: {expected}")]
+    Option {
+        /// The option's name.
+        name: &'static str,
+        /// What was given.
+        value: f64,
+        /// What is allowed.
+        expected: &'static str,
+    },
+}
+
+/// What a reader of a fit must know before believing it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub enum Warning {
+    /// Every rate after the cut equals R_0: only A is known, and only as "no gain so far".
+    Flat,
+    /// The data do not determine all three parameters.
+    Degenerate,
+    /// The fitted midpoint lies beyond the last point: the run is too short to see its bend.
+    BendNotSeen {
+        /// Fitted C_mid.
+        midpoint: f64,
+        /// Generations that the fitted points span.
+        span: f64,
+    },
+    /// A parameter rests on its bound.
+    AtBound(Parameter),
+    /// The interval of A is wider than the gain that it speaks of.
+    WideAsymptote {
+        /// Half-width of the interval of A.
+        half_width: f64,
+    },
+    /// Residuals follow each other: intervals that assume independent residuals are too narrow.
+    CorrelatedResiduals {
+        /// Lag-1 autocorrelation of the residuals.
+        autocorrelation: f64,
+        /// By how much standard errors would grow for residuals of that autocorrelation.
+        factor: f64,
+    },
+    /// Few points per parameter.
+    FewPoints {
+        /// Points used.
+        points: usize,
+    },
+    /// Points that are no numbers, or lie at negative generations, were left out.
+    Dropped {
+        /// How many.
+        points: usize,
+    },
+}
+
+impl Warning {
+    /// Whether A, C_mid and B should not be believed.
+    pub fn is_unidentified(&self) -> bool {
+        matches!(
+            self,
+            Warning::Flat
+                | Warning::Degenerate
+                | Warning::BendNotSeen { .. }
+                | Warning::AtBound(_)
+                | Warning::WideAsymptote { .. }
+        )
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::Flat => {
+                f.write_str("no gain after the cut: the curve is flat, so only A = R_0 can be said")
+            }
+            Warning::Degenerate => f.write_str("the points do not determine A, C_mid and B"),
+            Warning::BendNotSeen { midpoint, span } => write!(
+                f,
+                "the run is too short to see its bend: C_mid = {midpoint:.3e} lies beyond the {span:.3e} generations fitted, so A is a guess"
+            ),
+            Warning::AtBound(p) => {
+                write!(f, "{} rests on its bound: the points do not determine it", p.symbol())
+            }
+            Warning::WideAsymptote { half_width } => write!(
+                f,
+                "the asymptote is uncertain by ± {:.1} points, more than the gain that it predicts",
+                100.0 * half_width
+            ),
+            Warning::CorrelatedResiduals { autocorrelation, factor } => write!(
+                f,
+                "residuals are correlated (lag 1: {autocorrelation:.2}): bands assume that they are not and are about {factor:.1} times too narrow"
+            ),
+            Warning::FewPoints { points } => {
+                write!(f, "only {points} points for three parameters: intervals are rough")
+            }
+            Warning::Dropped { points } => {
+                write!(f, "{points} points without a finite rate and generations were left out")
+            }
+        }
+    }
+}
+
+/// A fitted law with what is known of its uncertainty.
+#[derive(Clone, Debug, Serialize)]
+pub struct Fit {
+    /// The law at the minimum.
+    pub law: ScalingLaw,
+    /// Covariance of (A, C_mid, B): `(Jᵀ J)⁻¹ · SSR / (n - 3)`, as SciPy's `curve_fit` computes it; `None` where the
+    /// points do not determine it or are no more than the parameters.
+    pub covariance: Option<[[f64; 3]; 3]>,
+    /// Sum of squared residuals.
+    pub squares: f64,
+    /// Points fitted; the anchor (R_0) is not one of them.
+    pub points: usize,
+    /// The cut in generations: points at or below it were left out, but for the anchor's choice.
+    pub cut: f64,
+    /// Whether the cut is the paper's scaled down for a short run.
+    pub cut_is_scaled: bool,
+    /// First and last fitted point, generations since the run's start.
+    pub range: (f64, f64),
+    /// What to know before believing it.
+    pub warnings: Vec<Warning>,
+}
+
+impl Fit {
+    /// Residual degrees of freedom.
+    pub fn degrees(&self) -> f64 {
+        self.points.saturating_sub(3) as f64
+    }
+
+    /// Standard deviation of the residuals.
+    pub fn residual_sd(&self) -> Option<f64> {
+        (self.points > 3).then(|| (self.squares / self.degrees()).sqrt())
+    }
+
+    /// Whether the data determine the parameters: no warning to the contrary.
+    pub fn is_identified(&self) -> bool {
+        !self.warnings.iter().any(Warning::is_unidentified)
+    }
+
+    /// Value of a parameter.
+    pub fn value(&self, parameter: Parameter) -> f64 {
+        self.law.parameters()[parameter as usize]
+    }
+
+    /// Standard error of a parameter.
+    pub fn standard_error(&self, parameter: Parameter) -> Option<f64> {
+        let i = parameter as usize;
+        self.covariance.map(|c| c[i][i].sqrt())
+    }
+
+    /// Two-sided confidence interval of a parameter at `level` (0.95 for 95 %), by Student's t.
+    pub fn interval(&self, parameter: Parameter, level: f64) -> Option<(f64, f64)> {
+        let half = student::two_sided(level, self.degrees()) * self.standard_error(parameter)?;
+        let value = self.value(parameter);
+        half.is_finite().then_some((value - half, value + half))
+    }
+
+    /// Confidence band of the fitted rate after `generations` (delta method): where the true curve runs, not where
+    /// single observations fall.
+    pub fn band(&self, generations: f64, level: f64) -> Option<(f64, f64)> {
+        let covariance = self.covariance?;
+        let g = self.law.gradient(generations);
+        let variance: f64 = (0..3)
+            .flat_map(|i| (0..3).map(move |j| (i, j)))
+            .map(|(i, j)| g[i] * covariance[i][j] * g[j])
+            .sum();
+        let half = student::two_sided(level, self.degrees()) * variance.max(0.0).sqrt();
+        let rate = self.law.rate(generations);
+        half.is_finite().then_some((rate - half, rate + half))
+    }
+}
+
+/// A curve made ready: what is fitted, and the anchor that it is re-centred on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prepared {
+    /// The anchor: R_0 and the generations at which C = 0.
+    pub anchor: CurvePoint,
+    /// The points after the anchor, in order of generations.
+    pub points: Vec<CurvePoint>,
+    /// The cut in generations.
+    pub cut: f64,
+    /// Whether the cut is the paper's scaled down for a short run.
+    pub cut_is_scaled: bool,
+    /// Points left out because they are no numbers.
+    pub dropped: usize,
+}
+
+/// Sorts, drops what is no number, cuts and re-centres.
+///
+/// # Errors
+/// If fewer than 3 points stay after the anchor.
+pub fn prepare(curve: &[CurvePoint], cut: Cut) -> Result<Prepared, FitError> {
+    if let Cut::At(value) = cut
+        && !(value.is_finite() && value >= 0.0)
+    {
+        return Err(FitError::Option { name: "cut", value, expected: "a number of generations, at least 0" });
+    }
+    let is_usable = |p: &CurvePoint| p.generations.is_finite() && p.generations >= 0.0 && p.rate.is_finite();
+    let mut usable: Vec<CurvePoint> = curve.iter().copied().filter(is_usable).collect();
+    let dropped = curve.len() - usable.len();
+    usable.sort_by(|a, b| a.generations.total_cmp(&b.generations));
+    let last = usable.last().map_or(0.0, |p| p.generations);
+    let (cut, cut_is_scaled) = match cut {
+        Cut::At(value) => (value, false),
+        Cut::Scaled => (PAPER_CUT.min(last * PAPER_CUT / FULL_LENGTH), last < FULL_LENGTH),
+    };
+    let mut kept = usable.into_iter().filter(|p| p.generations >= cut);
+    let Some(anchor) = kept.next() else { return Err(FitError::TooFewPoints { usable: 0, cut }) };
+    let points: Vec<CurvePoint> = kept.filter(|p| p.generations > anchor.generations).collect();
+    if points.len() < 3 {
+        return Err(FitError::TooFewPoints { usable: points.len(), cut });
+    }
+    Ok(Prepared { anchor, points, cut, cut_is_scaled, dropped })
+}
+
+/// Fits the scaling law to a curve.
+///
+/// # Errors
+/// If fewer than three points are left to fit, or an option is out of range.
+pub fn fit(curve: &[CurvePoint], options: &FitOptions) -> Result<Fit, FitError> {
+    fit_prepared(&prepare(curve, options.cut)?, options)
+}
+
+/// Bounds of (A, C_mid, B) for a prepared curve, as pairs (lower, upper): A in `[R_0, max_rate]`, C_mid from a
+/// hundredth of the first to a hundred times the last point's C, B in `[0.05, 20]`.
+pub fn bounds(prepared: &Prepared, max_rate: f64) -> [(f64, f64); 3] {
+    let c = |p: Option<&CurvePoint>| p.map_or(1.0, |p| p.generations - prepared.anchor.generations);
+    let initial = prepared.anchor.rate;
+    [
+        (initial, max_rate.max(initial)),
+        (0.01 * c(prepared.points.first()), 100.0 * c(prepared.points.last())),
+        (0.05, 20.0),
+    ]
+}
+
+/// Fits the scaling law to a curve that is already cut and re-centred.
+///
+/// # Errors
+/// If fewer than three points are given, or an option is out of range.
+pub fn fit_prepared(prepared: &Prepared, options: &FitOptions) -> Result<Fit, FitError> {
+    if !(options.level > 0.0 && options.level < 1.0) {
+        let expected = "a confidence level between 0 and 1";
+        return Err(FitError::Option { name: "level", value: options.level, expected });
+    }
+    if !options.max_rate.is_finite() {
+        let expected = "a finite upper bound of A";
+        return Err(FitError::Option { name: "max_rate", value: options.max_rate, expected });
+    }
+    let CurvePoint { generations: origin, rate: initial } = prepared.anchor;
+    if prepared.points.len() < 3 {
+        return Err(FitError::TooFewPoints { usable: prepared.points.len(), cut: prepared.cut });
+    }
+    let points = Points {
+        x: prepared.points.iter().map(|p| (p.generations - origin).ln()).collect(),
+        y: prepared.points.iter().map(|p| p.rate - initial).collect(),
+    };
+    let natural = bounds(prepared, options.max_rate);
+    let [a, m, b] = natural;
+    let bounds =
+        Bounds { lower: [a.0 - initial, m.0.ln(), b.0.ln()], upper: [a.1 - initial, m.1.ln(), b.1.ln()] };
+    let found = minimise(&points, &bounds);
+    let law = ScalingLaw {
+        initial,
+        origin,
+        asymptote: initial + found.theta[0],
+        midpoint: found.theta[1].exp(),
+        steepness: found.theta[2].exp(),
+    };
+    let squares = 2.0 * found.cost;
+    let n = prepared.points.len();
+    let covariance = (n > 3)
+        .then(|| inverse_normal(prepared.points.iter().map(|p| law.gradient(p.generations))))
+        .flatten()
+        .map(|inverse| inverse.map(|row| row.map(|v| v * squares / (n - 3) as f64)));
+    let at_bound: Vec<Parameter> = Parameter::ALL
+        .into_iter()
+        .filter(|&p| {
+            found.theta[p as usize] <= bounds.lower[p as usize]
+                || found.theta[p as usize] >= bounds.upper[p as usize]
+        })
+        .collect();
+    let first = prepared.points.first().map_or(origin, |p| p.generations);
+    let last = prepared.points.last().map_or(origin, |p| p.generations);
+    let mut fit = Fit {
+        law,
+        covariance,
+        squares,
+        points: n,
+        cut: prepared.cut,
+        cut_is_scaled: prepared.cut_is_scaled,
+        range: (first, last),
+        warnings: Vec::new(),
+    };
+    fit.warnings = warnings(&fit, prepared, &at_bound, options.level);
+    Ok(fit)
+}
+
+fn warnings(fit: &Fit, prepared: &Prepared, at_bound: &[Parameter], level: f64) -> Vec<Warning> {
+    let mut out = Vec::new();
+    if prepared.dropped > 0 {
+        out.push(Warning::Dropped { points: prepared.dropped });
+    }
+    if prepared.points.iter().all(|p| p.rate == prepared.anchor.rate) {
+        out.push(Warning::Flat);
+        return out;
+    }
+    let span = fit.range.1 - fit.law.origin;
+    if fit.law.midpoint > span {
+        out.push(Warning::BendNotSeen { midpoint: fit.law.midpoint, span });
+    }
+    out.extend(at_bound.iter().map(|&p| Warning::AtBound(p)));
+    if fit.points < 10 {
+        out.push(Warning::FewPoints { points: fit.points });
+    }
+    match fit.interval(Parameter::Asymptote, level) {
+        None => out.push(Warning::Degenerate),
+        Some((low, high)) => {
+            let half_width = 0.5 * (high - low);
+            if half_width > fit.law.asymptote - fit.law.initial {
+                out.push(Warning::WideAsymptote { half_width });
+            }
+        }
+    }
+    let autocorrelation = residual_autocorrelation(fit, prepared);
+    if fit.points >= 10 && autocorrelation > 2.0 / (fit.points as f64).sqrt() {
+        let rho = autocorrelation.min(0.99);
+        out.push(Warning::CorrelatedResiduals {
+            autocorrelation,
+            factor: ((1.0 + rho) / (1.0 - rho)).sqrt(),
+        });
+    }
+    out
+}
+
+/// Lag-1 autocorrelation of the residuals, in order of generations; 0 where there is no residual.
+fn residual_autocorrelation(fit: &Fit, prepared: &Prepared) -> f64 {
+    let r: Vec<f64> = prepared.points.iter().map(|p| p.rate - fit.law.rate(p.generations)).collect();
+    let total: f64 = r.iter().map(|v| v * v).sum();
+    // Residuals at rounding error say nothing about correlation.
+    if total <= 1e-24 * r.len() as f64 {
+        return 0.0;
+    }
+    r.windows(2).map(|w| w[0] * w[1]).sum::<f64>() / total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(law: ScalingLaw, step: f64, n: u32) -> Vec<CurvePoint> {
+        (1..=n)
+            .map(|i| {
+                let generations = f64::from(i) * step;
+                CurvePoint { generations, rate: law.rate(generations) }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn exact_curve_is_recovered() {
+        let law =
+            ScalingLaw { initial: 0.4, origin: 120e3, asymptote: 0.671, midpoint: 1.9e6, steepness: 0.83 };
+        let fit = fit(&curve(law, 40e3, 200), &FitOptions { cut: Cut::At(110e3), ..FitOptions::default() })
+            .unwrap();
+        for (got, want) in fit.law.parameters().into_iter().zip(law.parameters()) {
+            assert!((got / want - 1.0).abs() < 1e-9, "{got} {want}");
+        }
+        assert!(fit.is_identified(), "{:?}", fit.warnings);
+        assert_eq!(fit.law.origin, 120e3);
+    }
+
+    #[test]
+    fn cut_is_scaled_for_short_runs_only() {
+        let law = ScalingLaw { initial: 0.1, origin: 0.0, asymptote: 0.5, midpoint: 1e4, steepness: 1.0 };
+        let short = prepare(&curve(law, 1000.0, 40), Cut::Scaled).unwrap();
+        assert!(short.cut_is_scaled && short.cut == 1000.0, "{}", short.cut);
+        let long = prepare(&curve(law, 40e3, 200), Cut::Scaled).unwrap();
+        assert!(!long.cut_is_scaled && long.cut == PAPER_CUT);
+        assert_eq!(long.anchor.generations, 120e3);
+    }
+
+    #[test]
+    fn short_flat_and_broken_curves() {
+        let point = |g: f64, rate: f64| CurvePoint { generations: g, rate };
+        let options = FitOptions::default();
+        assert!(matches!(fit(&[], &options), Err(FitError::TooFewPoints { usable: 0, .. })));
+        assert!(matches!(fit(&[point(1.0, 0.5)], &options), Err(FitError::TooFewPoints { usable: 0, .. })));
+        let zeros: Vec<_> = (0..20).map(|i| point(f64::from(i) * 800.0, 0.0)).collect();
+        let flat = fit(&zeros, &options).unwrap();
+        assert_eq!(flat.warnings, [Warning::Flat]);
+        assert_eq!(flat.law.asymptote, 0.0);
+        let mut broken = zeros;
+        broken.push(point(f64::NAN, 0.2));
+        broken.push(point(3.0, f64::INFINITY));
+        assert!(fit(&broken, &options).unwrap().warnings.contains(&Warning::Dropped { points: 2 }));
+        let linear: Vec<_> =
+            (0..30).map(|i| point(f64::from(i) * 1000.0, 0.1 + 0.001 * f64::from(i))).collect();
+        assert!(!fit(&linear, &options).unwrap().is_identified());
+        let bad = FitOptions { cut: Cut::At(f64::NAN), ..options };
+        assert!(matches!(fit(&broken, &bad), Err(FitError::Option { name: "cut", .. })));
+    }
+
+    #[test]
+    fn band_holds_the_curve_and_widens_beyond_the_data() {
+        let law = ScalingLaw { initial: 0.2, origin: 1000.0, asymptote: 0.6, midpoint: 2e4, steepness: 1.0 };
+        let mut points = curve(law, 1000.0, 80);
+        for (i, p) in points.iter_mut().enumerate().skip(1) {
+            p.rate += 0.003 * ((i * 31) as f64).sin();
+        }
+        let fit = fit(&points, &FitOptions { cut: Cut::At(0.0), ..FitOptions::default() }).unwrap();
+        let width = |c: f64| fit.band(c, 0.95).map(|(l, h)| h - l).unwrap();
+        assert!(width(1e6) > 2.0 * width(4e4));
+        let (low, high) = fit.interval(Parameter::Asymptote, 0.95).unwrap();
+        assert!(low < 0.6 && 0.6 < high && high - low < 0.1);
+    }
+}

@@ -1,0 +1,78 @@
+//! The report while the run goes: a read-only page on this machine that follows the run by server-sent events.
+//!
+//! ```text
+//! GET /          the page
+//! GET /fragment  what the page shows, as JSON, when an event says that it changed
+//! GET /events    server-sent events: `version` (figures changed) and `status` (JSON of [`Status`])
+//! GET /status    the last status as JSON
+//! ```
+//!
+//! Own server on the standard library: four answers to a browser on the same machine need no framework, and the
+//! binary stays small where the fleet's is not built.
+
+mod http;
+mod server;
+mod watch;
+
+pub use server::{LiveError, LiveOptions, LiveServer};
+pub use watch::{WatchError, follow};
+
+use serde::Serialize;
+
+/// What happens right now, as far as the run tells.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Status {
+    /// The round that is being worked on.
+    pub round: Option<u32>,
+    /// Stages of the round with their progress, in order.
+    pub stages: Vec<StageProgress>,
+    /// Numbers of tasks by state, such as `pending`, `leased`, `done`, `quarantined`.
+    pub queue: Vec<(String, u64)>,
+    /// Workers.
+    pub workers: Vec<WorkerStatus>,
+    /// The latest proofs and conjectures, newest first.
+    pub recent: Vec<Recent>,
+    /// One sentence for people, such as "finished" or "stopped at the end of round 7".
+    pub message: String,
+}
+
+/// Progress of one stage.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct StageProgress {
+    /// Its name.
+    pub name: String,
+    /// Done so far.
+    pub done: u64,
+    /// To do in all; 0 if unknown.
+    pub total: u64,
+    /// Per second, if measured.
+    pub rate: Option<f64>,
+}
+
+/// One worker.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct WorkerStatus {
+    /// Its name.
+    pub name: String,
+    /// What it does: `generate`, `verify`, …
+    pub kind: String,
+    /// Tasks that it holds.
+    pub tasks: u64,
+    /// Seconds since it was last heard of.
+    pub silent_s: f64,
+}
+
+/// A proof or a conjecture that has just been made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Recent {
+    /// `proof` or `conjecture`.
+    pub kind: String,
+    /// The problem's name.
+    pub problem: String,
+    /// Its statement.
+    pub statement: String,
+    /// The proof, or the review.
+    pub text: String,
+    /// Scores in a few words.
+    pub scores: String,
+}

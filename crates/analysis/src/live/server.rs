@@ -1,0 +1,284 @@
+//! The server: a thread that accepts, one thread per browser tab.
+
+use super::{Status, http};
+use crate::report::{ReportOptions, fragment, navigation, page};
+use crate::run::RunData;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const LIVE_BEFORE: &str = include_str!("status.html");
+const LIVE_SCRIPT: &str = include_str!("live.js");
+
+/// Where and for whom the page is served.
+#[derive(Clone, Debug)]
+pub struct LiveOptions {
+    /// Address and port; port 0 takes a free one. Loopback unless `token` is set.
+    pub address: SocketAddr,
+    /// What a browser must show as `?token=…`; needed for any address but loopback.
+    pub token: Option<String>,
+}
+
+impl Default for LiveOptions {
+    fn default() -> Self {
+        Self { address: SocketAddr::from(([127, 0, 0, 1], 0)), token: None }
+    }
+}
+
+/// Why the page cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// An address that others can reach, and no token.
+    #[error("{0} can be reached from other machines: give a token, or use 127.0.0.1")]
+    Open(SocketAddr),
+    /// A token that cannot stand in an address.
+    #[error("the token must be 8 to 128 letters, digits, '-' or '_'")]
+    Token,
+    /// The port is taken or forbidden.
+    #[error("cannot listen on {address}: {source}; choose another port, or 0 for any free one")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// What the threads share.
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    stopping: AtomicBool,
+    connections: AtomicUsize,
+    token: Option<String>,
+    is_loopback: bool,
+}
+
+/// What is shown now.
+#[derive(Default)]
+struct State {
+    version: u64,
+    status_version: u64,
+    page: Arc<str>,
+    fragment: Arc<str>,
+    status: Arc<str>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A thread that panicked leaves whole values behind: each is replaced as one.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Connections served at once; further ones are turned away.
+const MOST_CONNECTIONS: usize = 64;
+
+/// A page that is being served until this value is dropped.
+pub struct LiveServer {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    versions: AtomicU64,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl LiveServer {
+    /// Begins to serve; the page says that it waits until [`LiveServer::publish`] is called.
+    ///
+    /// # Errors
+    /// The address is open to others without a token, or cannot be bound.
+    pub fn start(options: &LiveOptions) -> Result<Self, LiveError> {
+        let is_loopback = options.address.ip().is_loopback();
+        if !is_loopback && options.token.is_none() {
+            return Err(LiveError::Open(options.address));
+        }
+        if options.token.as_deref().is_some_and(|t| !is_token(t)) {
+            return Err(LiveError::Token);
+        }
+        let bind = |source| LiveError::Bind { address: options.address, source };
+        let listener = TcpListener::bind(options.address).map_err(bind)?;
+        let address = listener.local_addr().map_err(bind)?;
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State { status: "{}".into(), ..State::default() }),
+            changed: Condvar::new(),
+            stopping: AtomicBool::new(false),
+            connections: AtomicUsize::new(0),
+            token: options.token.clone(),
+            is_loopback,
+        });
+        let for_thread = Arc::clone(&shared);
+        let acceptor = std::thread::Builder::new()
+            .name("live-page".into())
+            .spawn(move || accept(&listener, &for_thread))
+            .map_err(bind)?;
+        let server = Self { shared, address, versions: AtomicU64::new(0), acceptor: Some(acceptor) };
+        server.publish(&[], &ReportOptions::default());
+        Ok(server)
+    }
+
+    /// The address that is served.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What to open in a browser.
+    pub fn url(&self) -> String {
+        let token = self.shared.token.as_ref().map_or_else(String::new, |t| format!("?token={t}"));
+        format!("http://{}/{token}", self.address)
+    }
+
+    /// Shows these runs; open pages follow.
+    pub fn publish(&self, runs: &[RunData], options: &ReportOptions) {
+        let fragment = fragment(runs, options);
+        let version = self.versions.fetch_add(1, Ordering::SeqCst) + 1;
+        let json = serde_json::json!({
+            "version": version, "title": fragment.title, "main": fragment.main, "nav": navigation(&fragment),
+        });
+        // The page knows which version it holds, so that it misses nothing that came while it was loading.
+        let script = format!("window.sgsVersion={version};{LIVE_SCRIPT}");
+        let page = page(&fragment, Some((LIVE_BEFORE, &script)));
+        let mut state = self.shared.state();
+        if state.version > version {
+            return;
+        }
+        state.version = version;
+        state.page = page.into();
+        state.fragment = json.to_string().into();
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// Shows what happens right now; cheap enough for a few times a second.
+    pub fn set_status(&self, status: &Status) {
+        let json = serde_json::to_string(status).unwrap_or_else(|_| "{}".into());
+        let mut state = self.shared.state();
+        if *state.status != *json {
+            state.status_version += 1;
+            state.status = json.into();
+            drop(state);
+            self.shared.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for LiveServer {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.changed.notify_all();
+        // Wakes the acceptor, which then sees that it is to stop.
+        let mut wake = self.address;
+        if wake.ip().is_unspecified() {
+            wake.set_ip(IpAddr::from([127, 0, 0, 1]));
+        }
+        let woken = TcpStream::connect_timeout(&wake, Duration::from_secs(1)).is_ok();
+        if let (true, Some(acceptor)) = (woken, self.acceptor.take()) {
+            // A panic of the acceptor has nothing left to harm.
+            let _ = acceptor.join();
+        }
+    }
+}
+
+fn is_token(token: &str) -> bool {
+    (8..=128).contains(&token.len())
+        && token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    for stream in listener.incoming() {
+        if shared.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        let Ok(stream) = stream else {
+            // Out of file descriptors, most likely: do not spin.
+            std::thread::sleep(Duration::from_millis(50));
+            continue;
+        };
+        if shared.connections.fetch_add(1, Ordering::SeqCst) >= MOST_CONNECTIONS {
+            shared.connections.fetch_sub(1, Ordering::SeqCst);
+            // Whoever does not read the answer misses it: that is no error.
+            let _ = http::turn_away(&stream);
+            continue;
+        }
+        let for_thread = Arc::clone(shared);
+        let spawned = std::thread::Builder::new().name("live-connection".into()).spawn(move || {
+            // A browser that went away is no error.
+            let _ = serve(&stream, &for_thread);
+            for_thread.connections.fetch_sub(1, Ordering::SeqCst);
+        });
+        if spawned.is_err() {
+            shared.connections.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
+    let Some(request) = http::read_request(stream) else {
+        return http::respond(stream, "400 Bad Request", "text/plain", b"not a request\n");
+    };
+    if request.method != "GET" {
+        return http::respond(stream, "405 Method Not Allowed", "text/plain", b"this page is read-only\n");
+    }
+    if !is_allowed(shared, &request) {
+        return http::respond(stream, "403 Forbidden", "text/plain", b"wrong host or token\n");
+    }
+    let state = || {
+        let s = shared.state();
+        (Arc::clone(&s.page), Arc::clone(&s.fragment), Arc::clone(&s.status))
+    };
+    match request.path.as_str() {
+        "/" => http::respond(stream, "200 OK", "text/html; charset=utf-8", state().0.as_bytes()),
+        "/fragment" => http::respond(stream, "200 OK", "application/json", state().1.as_bytes()),
+        "/status" => http::respond(stream, "200 OK", "application/json", state().2.as_bytes()),
+        "/events" => events(stream, shared),
+        _ => http::respond(stream, "404 Not Found", "text/plain", b"nothing here\n"),
+    }
+}
+
+/// On loopback only names of this machine are answered, so that no other site's page can reach this one through a
+/// name that it points here. With a token, whoever has it.
+fn is_allowed(shared: &Shared, request: &http::Request) -> bool {
+    if let Some(token) = &shared.token {
+        let given = request.query.split('&').find_map(|pair| pair.strip_prefix("token="));
+        return given.is_some_and(|given| same(given.as_bytes(), token.as_bytes()));
+    }
+    let host = request.host.rsplit_once(':').map_or(request.host.as_str(), |(name, port)| {
+        if port.bytes().all(|b| b.is_ascii_digit()) { name } else { request.host.as_str() }
+    });
+    let name = host.trim_start_matches('[').trim_end_matches(']');
+    shared.is_loopback
+        && (name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()))
+}
+
+/// Equality that takes the same time wherever the first difference is.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (x, y)| sum | (x ^ y)) == 0
+}
+
+/// Tells a page what changed until it goes away.
+fn events(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
+    http::begin_events(stream)?;
+    let (mut version, mut status_version) = (0, u64::MAX);
+    while !shared.stopping.load(Ordering::SeqCst) {
+        let mut state = shared.state();
+        if state.version == version && state.status_version == status_version {
+            let waited = shared.changed.wait_timeout(state, Duration::from_secs(10));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let now = (state.version, state.status_version, Arc::clone(&state.status));
+        drop(state);
+        if now.0 != version {
+            version = now.0;
+            http::send_event(stream, "version", &version.to_string())?;
+        }
+        if now.1 != status_version {
+            status_version = now.1;
+            http::send_event(stream, "status", &now.2)?;
+        } else {
+            http::send_comment(stream)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! What a page needs to show values under the pointer.
+
+use super::compose::size;
+use super::theme::Ink;
+use super::xy::axes;
+use super::{Content, Panel, Unit};
+use serde_json::{Value, json};
+
+/// Axes and points of a panel of curves as JSON for the page's script; `None` for panels whose shapes carry their
+/// own tooltips. A wide panel has the frames of both its drawings.
+pub fn hover_json(panel: &Panel) -> Option<String> {
+    let Content::Xy(xy) = &panel.content else { return None };
+    let frame = |narrow: bool| {
+        let (width, height) = size(panel, narrow);
+        let f = axes(xy, width, height, !panel.title.is_empty()).frame;
+        json!({"w": width, "f": [f.left, f.top, f.right, f.bottom]})
+    };
+    let (width, height) = size(panel, false);
+    let axes = axes(xy, width, height, !panel.title.is_empty());
+    let series: Vec<Value> = xy
+        .series
+        .iter()
+        .map(|s| {
+            let mut value = json!({
+                "n": s.name,
+                "c": class(s.ink),
+                "x": s.points.iter().map(|p| short(p.0)).collect::<Vec<_>>(),
+                "y": s.points.iter().map(|p| short(p.1)).collect::<Vec<_>>(),
+            });
+            if s.band.len() == s.points.len() && !s.band.is_empty() {
+                value["l"] = s.band.iter().map(|b| short(b.0)).collect();
+                value["h"] = s.band.iter().map(|b| short(b.1)).collect();
+            }
+            value
+        })
+        .collect();
+    let axis = |low: f64, high: f64, log: bool, unit: Unit, label: &str| json!({"a": low, "b": high, "log": log, "u": unit_name(unit), "t": label});
+    let out = json!({
+        "full": frame(false),
+        "narrow": frame(true),
+        "x": axis(axes.x.low, axes.x.high, axes.x.log, xy.x.unit, &xy.x.label),
+        "y": axis(axes.y.low, axes.y.high, axes.y.log, xy.y.unit, &xy.y.label),
+        "s": series,
+    });
+    Some(for_script(&out))
+}
+
+/// JSON that is safe inside of a `<script>` element: `<` cannot end it.
+fn for_script(value: &Value) -> String {
+    value.to_string().replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+}
+
+fn class(ink: Ink) -> &'static str {
+    ink.shade().name
+}
+
+fn unit_name(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Plain => "n",
+        Unit::Percent => "p",
+        Unit::Count => "c",
+        Unit::Duration => "d",
+    }
+}
+
+/// Five significant digits; `null` for what is no number.
+fn short(value: f64) -> Option<f64> {
+    value.is_finite().then(|| format!("{value:.4e}").parse().unwrap_or(value))
+}

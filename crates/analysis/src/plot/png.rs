@@ -1,0 +1,53 @@
+//! SVG to PNG.
+
+use super::{Figure, standalone_svg};
+use resvg::{tiny_skia, usvg};
+use std::sync::Arc;
+
+/// Why a figure could not be drawn as pixels.
+#[derive(Debug, thiserror::Error)]
+pub enum PngError {
+    /// The SVG was not understood.
+    #[error("figure {figure} could not be read back as SVG: {reason}")]
+    Svg {
+        /// The figure's id.
+        figure: String,
+        /// What was wrong.
+        reason: String,
+    },
+    /// The picture would not fit into memory, or could not be encoded.
+    #[error("figure {figure} could not be drawn at {width} × {height} pixels: {reason}")]
+    Draw {
+        /// The figure's id.
+        figure: String,
+        /// Width in pixels.
+        width: u32,
+        /// Height in pixels.
+        height: u32,
+        /// What was wrong.
+        reason: String,
+    },
+}
+
+/// The figure as a PNG file, `scale` pixels per unit (2 is print quality: 1,880 pixels for a full-width figure).
+///
+/// Text is set in the Inter font that the program carries, so that the picture is the same on every machine.
+///
+/// # Errors
+/// If the picture does not fit into memory.
+pub fn write_png(figure: &Figure, scale: f32) -> Result<Vec<u8>, PngError> {
+    let mut options = usvg::Options { font_family: "Inter".to_owned(), ..usvg::Options::default() };
+    let fonts = Arc::make_mut(&mut options.fontdb);
+    fonts.load_font_data(include_bytes!("../../assets/Inter-Regular.otf").to_vec());
+    fonts.load_font_data(include_bytes!("../../assets/Inter-SemiBold.otf").to_vec());
+    fonts.set_sans_serif_family("Inter");
+    let svg_error = |e: usvg::Error| PngError::Svg { figure: figure.id.clone(), reason: e.to_string() };
+    let tree = usvg::Tree::from_str(&standalone_svg(figure), &options).map_err(svg_error)?;
+    let size = tree.size();
+    let (width, height) = ((size.width() * scale).ceil() as u32, (size.height() * scale).ceil() as u32);
+    let failed = |reason: String| PngError::Draw { figure: figure.id.clone(), width, height, reason };
+    let mut pixels = tiny_skia::Pixmap::new(width, height)
+        .ok_or_else(|| failed("no such picture fits into memory".into()))?;
+    resvg::render(&tree, tiny_skia::Transform::from_scale(scale, scale), &mut pixels.as_mut());
+    pixels.encode_png().map_err(|e| failed(e.to_string()))
+}

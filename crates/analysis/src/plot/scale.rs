@@ -1,0 +1,237 @@
+//! From numbers to pixels, and the numbers worth writing on an axis.
+
+/// How the numbers of an axis are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// As they are.
+    Plain,
+    /// A share of 1 as per cent.
+    Percent,
+    /// Large counts as 20k, 1.5M.
+    Count,
+    /// Seconds as s, min, h, d.
+    Duration,
+}
+
+/// A linear or logarithmic map from `low..=high` to pixels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    /// Value at `from`.
+    pub low: f64,
+    /// Value at `to`.
+    pub high: f64,
+    /// Pixel of `low`.
+    pub from: f64,
+    /// Pixel of `high`.
+    pub to: f64,
+    /// Whether equal ratios are equally far apart.
+    pub log: bool,
+}
+
+impl Scale {
+    /// The pixel of a value; not finite where the scale has no place for it.
+    pub fn pixel(&self, value: f64) -> f64 {
+        let share = if self.log {
+            (value.ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        self.from + share * (self.to - self.from)
+    }
+
+    /// Round numbers within the scale, about `count` of them.
+    pub fn ticks(&self, count: usize) -> Vec<f64> {
+        if self.log { self.log_ticks(count) } else { self.linear_ticks(count) }
+    }
+
+    /// Numbers worth writing with their texts. Times are whole in the unit that suits the scale's end.
+    pub fn labelled_ticks(&self, count: usize, unit: Unit) -> Vec<(f64, String)> {
+        let label = |value: f64| (value, format_value(value, unit, 3));
+        if unit != Unit::Duration || self.log {
+            return self.ticks(count).into_iter().map(label).collect();
+        }
+        let (seconds, suffix) = duration_unit(self.high);
+        let scaled = Scale { low: self.low / seconds, high: self.high / seconds, ..*self };
+        let text = |t: f64| format!("{} {suffix}", significant(t, 4));
+        scaled.ticks(count).into_iter().map(|t| (t * seconds, text(t))).collect()
+    }
+
+    fn linear_ticks(&self, count: usize) -> Vec<f64> {
+        let step = nice_step((self.high - self.low) / count.max(1) as f64);
+        if !(step.is_finite() && step > 0.0) {
+            return Vec::new();
+        }
+        let first = (self.low / step - 1e-9).ceil() as i64;
+        let last = (self.high / step + 1e-9).floor() as i64;
+        (first..=last.min(first + 100)).map(|i| i as f64 * step).collect()
+    }
+
+    fn log_ticks(&self, count: usize) -> Vec<f64> {
+        let decades = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
+        let within = |v: &f64| *v >= self.low * (1.0 - 1e-9) && *v <= self.high * (1.0 + 1e-9);
+        let with = |multiples: &[f64]| -> Vec<f64> {
+            decades
+                .clone()
+                .flat_map(|d| multiples.iter().map(move |m| m * 10_f64.powi(d)))
+                .filter(within)
+                .collect()
+        };
+        let fine = with(&[1.0, 2.0, 5.0]);
+        if fine.len() <= count.max(2) + 1 { fine } else { with(&[1.0]) }
+    }
+}
+
+/// The smallest of 1, 2, 2.5, 5 times a power of ten that is at least `raw`.
+fn nice_step(raw: f64) -> f64 {
+    let power = 10_f64.powf(raw.log10().floor());
+    let multiple = raw / power;
+    let nice = [1.0, 2.0, 2.5, 5.0].into_iter().find(|m| *m >= multiple - 1e-9).unwrap_or(10.0);
+    nice * power
+}
+
+/// Ends of an axis for values from `low` to `high`: widened to round numbers, never empty.
+pub(super) fn nice_range(low: f64, high: f64, fixed: (Option<f64>, Option<f64>)) -> (f64, f64) {
+    let (mut low, mut high) = (fixed.0.unwrap_or(low), fixed.1.unwrap_or(high));
+    if !(low.is_finite() && high.is_finite()) {
+        (low, high) = (fixed.0.unwrap_or(0.0), fixed.1.unwrap_or(1.0));
+    }
+    if high <= low {
+        let pad = if low == 0.0 { 1.0 } else { low.abs() * 0.1 };
+        match fixed {
+            (_, None) => high = low + pad,
+            (None, _) => low = high - pad,
+            _ => high = low + pad,
+        }
+        if fixed.0.is_none() && low != 0.0 {
+            low -= pad;
+        }
+    }
+    let step = nice_step((high - low) / 5.0);
+    if fixed.0.is_none() {
+        low = (low / step + 1e-9).floor() * step;
+    }
+    if fixed.1.is_none() {
+        high = (high / step - 1e-9).ceil() * step;
+    }
+    (low, high)
+}
+
+/// A value as it is written on an axis and in tooltips; `digits` are significant ones.
+pub fn format_value(value: f64, unit: Unit, digits: usize) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    match unit {
+        Unit::Plain => significant(value, digits),
+        Unit::Percent => format!("{} %", significant(100.0 * value, digits)),
+        Unit::Count => {
+            let (scaled, suffix) = match value.abs() {
+                v if v >= 1e9 => (value / 1e9, "G"),
+                v if v >= 1e6 => (value / 1e6, "M"),
+                v if v >= 1e4 => (value / 1e3, "k"),
+                _ => (value, ""),
+            };
+            format!("{}{suffix}", significant(scaled, digits.max(if suffix.is_empty() { 4 } else { 0 })))
+        }
+        Unit::Duration => {
+            let (seconds, suffix) = duration_unit(value);
+            let scaled = value / seconds;
+            format!("{} {suffix}", significant(scaled, digits))
+        }
+    }
+}
+
+/// The unit in which a time is written: its length in seconds and its sign.
+fn duration_unit(seconds: f64) -> (f64, &'static str) {
+    match seconds.abs() {
+        v if v >= 2.0 * 86400.0 => (86400.0, "d"),
+        v if v >= 2.0 * 3600.0 => (3600.0, "h"),
+        v if v >= 120.0 => (60.0, "min"),
+        v if v >= 1.0 || v == 0.0 => (1.0, "s"),
+        _ => (1e-3, "ms"),
+    }
+}
+
+/// A number with `digits` significant digits and no needless zeros.
+fn significant(value: f64, digits: usize) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    if !(-5..=9).contains(&magnitude) {
+        let text = format!("{value:.*e}", digits.saturating_sub(1));
+        let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let mantissa = if mantissa.contains('.') {
+            mantissa.trim_end_matches('0').trim_end_matches('.')
+        } else {
+            mantissa
+        };
+        return format!("{mantissa}e{exponent}").replace('-', "−");
+    }
+    let decimals = (digits as i32 - 1 - magnitude).max(0) as usize;
+    let text = format!("{value:.decimals$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    if text == "-0" { "0".to_owned() } else { text.replace('-', "−") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ticks_are_round_and_within() {
+        let scale = Scale { low: 0.0, high: 0.67, from: 0.0, to: 100.0, log: false };
+        let ticks: Vec<String> = scale.ticks(5).into_iter().map(|t| format!("{t:.2}")).collect();
+        assert_eq!(ticks, ["0.00", "0.20", "0.40", "0.60"]);
+        let log = Scale { low: 1e3, high: 1e6, from: 0.0, to: 100.0, log: true };
+        assert_eq!(log.ticks(5), [1e3, 1e4, 1e5, 1e6]);
+        assert!((log.pixel(31_622.776_6) - 50.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn values_read_well() {
+        let cases = [
+            (0.671, Unit::Percent, "67.1 %"),
+            (6_300_000.0, Unit::Count, "6.3M"),
+            (1600.0, Unit::Count, "1600"),
+            (40_000.0, Unit::Count, "40k"),
+            (90.0, Unit::Duration, "90 s"),
+            (7300.0, Unit::Duration, "2.03 h"),
+            (-1.5, Unit::Plain, "−1.5"),
+            (0.0, Unit::Plain, "0"),
+            (3e-6, Unit::Plain, "3e−6"),
+            (1.25e12, Unit::Plain, "1.25e12"),
+            (f64::NAN, Unit::Percent, "–"),
+        ];
+        for (value, unit, expected) in cases {
+            assert_eq!(format_value(value, unit, 3), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_range_gives_an_axis(a in -1e12..1e12_f64, b in -1e12..1e12_f64) {
+            let (low, high) = nice_range(a.min(b), a.max(b), (None, None));
+            prop_assert!(low < high && low <= a.min(b) && high >= a.max(b), "{low} {high}");
+            let scale = Scale { low, high, from: 0.0, to: 300.0, log: false };
+            let ticks = scale.ticks(6);
+            prop_assert!(ticks.len() >= 2 && ticks.len() <= 12, "{ticks:?}");
+        }
+
+        #[test]
+        fn no_number_breaks_formatting(value in prop::num::f64::ANY, digits in 0usize..8) {
+            for unit in [Unit::Plain, Unit::Percent, Unit::Count, Unit::Duration] {
+                prop_assert!(!format_value(value, unit, digits).is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn empty_and_infinite_ranges_give_an_axis() {
+        for (low, high) in [(f64::INFINITY, f64::NEG_INFINITY), (0.0, 0.0), (5.0, 5.0), (f64::NAN, 1.0)] {
+            let (a, b) = nice_range(low, high, (None, None));
+            assert!(a < b && a.is_finite() && b.is_finite(), "{low} {high} -> {a} {b}");
+        }
+    }
+}

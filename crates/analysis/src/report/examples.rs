@@ -1,0 +1,116 @@
+//! Conjectures and solved theorems for people to read, with a field to search them.
+
+use super::html::shortened;
+use crate::plot::escape;
+use crate::run::{ConjectureExample, RunData, SolvedExample};
+use std::fmt::Write;
+
+/// Longest text of one example, characters: a page must stay readable whatever a model writes.
+const LONGEST: usize = 20_000;
+const LONGEST_SUMMARY: usize = 300;
+
+/// A field that filters the list with the given id.
+fn search(list: &str, what: &str, count: usize) -> String {
+    format!(
+        r#"<div class="search"><input type="search" data-list="{list}" placeholder="Search {count} {what} …" aria-label="Search {what}"><output></output></div>"#
+    )
+}
+
+fn score(value: Option<f64>, most: &str) -> String {
+    value.map_or_else(
+        || "–".to_owned(),
+        |v| format!("{}{most}", crate::plot::format_value(v, crate::plot::Unit::Plain, 3)),
+    )
+}
+
+/// Conjectures over the rounds with their scores.
+pub(super) fn conjectures(run: &RunData, index: usize) -> Option<String> {
+    if run.conjectures.is_empty() {
+        return None;
+    }
+    let list = format!("conjectures-{index}");
+    let mut out = search(&list, "conjectures", run.conjectures.len());
+    let _ = write!(out, r#"<div class="cards list" id="{list}">"#);
+    for c in &run.conjectures {
+        out.push_str(&conjecture(c));
+    }
+    out.push_str("</div>");
+    Some(out)
+}
+
+fn conjecture(c: &ConjectureExample) -> String {
+    let mut out = String::from(r#"<article class="card">"#);
+    let _ = write!(
+        out,
+        r#"<header><span class="round">Round {}</span><span class="for">for <code>{}</code></span>"#,
+        c.round,
+        escape(&c.target)
+    );
+    if c.status != "accepted" {
+        let _ = write!(out, r#"<span class="chip bad">{}</span>"#, escape(&c.status));
+    }
+    out.push_str("</header>");
+    let _ = write!(out, "<pre>{}</pre>", escape(&shortened(&c.statement, LONGEST)));
+    if c.status == "accepted" {
+        let _ = write!(
+            out,
+            r#"<p class="chips"><span class="chip" title="Solve rate">s {}</span><span class="chip" title="R_solve">R<sub>solve</sub> {}</span>"#,
+            score(c.solve_rate, ""),
+            score(c.r_solve, "")
+        );
+        if let Some([relevance, redundancy, complexity]) = c.review {
+            let _ = write!(
+                out,
+                r#"<span class="chip" title="The Guide's scores">relevance {} · redundancy {} · complexity {}</span>"#,
+                score(Some(relevance), "/5"),
+                score(Some(redundancy), "/1"),
+                score(Some(complexity), "/4")
+            );
+        }
+        let _ = write!(
+            out,
+            r#"<span class="chip" title="R_guide">R<sub>guide</sub> {}</span><span class="chip strong" title="R_synth">R<sub>synth</sub> {}</span></p>"#,
+            score(c.r_guide, ""),
+            score(c.r_synth, "")
+        );
+    }
+    let _ = write!(
+        out,
+        "<details><summary>Target{}</summary><pre>{}</pre>",
+        if c.review_text.is_empty() { "" } else { " and review" },
+        escape(&shortened(&c.target_statement, LONGEST))
+    );
+    if !c.review_text.is_empty() {
+        let _ = write!(out, r#"<pre class="said">{}</pre>"#, escape(&shortened(&c.review_text, LONGEST)));
+    }
+    out.push_str("</details></article>");
+    out
+}
+
+/// Newly solved targets with proofs.
+pub(super) fn solved(run: &RunData, index: usize) -> Option<String> {
+    if run.solved.is_empty() {
+        return None;
+    }
+    let list = format!("solved-{index}");
+    let mut out = search(&list, "solved targets", run.solved.len());
+    let _ = write!(out, r#"<div class="theorems list" id="{list}">"#);
+    for s in &run.solved {
+        out.push_str(&theorem(s));
+    }
+    out.push_str("</div>");
+    Some(out)
+}
+
+fn theorem(s: &SolvedExample) -> String {
+    format!(
+        r#"<details class="theorem"><summary><span class="round">Round {}</span> <code class="id">{}</code> <span class="tally" title="Rollouts with a proof in that round">{} of {}</span><span class="statement">{}</span></summary><pre>{}</pre><pre class="proof">{}</pre></details>"#,
+        s.round,
+        escape(&s.id),
+        s.tally.0,
+        s.tally.1,
+        escape(&shortened(&s.statement, LONGEST_SUMMARY)),
+        escape(&shortened(&s.statement, LONGEST)),
+        escape(&shortened(&s.proof, LONGEST))
+    )
+}

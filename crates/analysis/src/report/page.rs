@@ -1,0 +1,367 @@
+//! The page: head, sections in order, script.
+
+use super::html::Table;
+use super::{ReportOptions, examples, tables};
+use crate::figures::{self, Drawn};
+use crate::plot::{Content, Figure, Panel, Shape, entries, escape, hover_json, panel_svg, swatch_svg, theme};
+use crate::run::{RunData, metric};
+use std::fmt::Write;
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+
+/// What a page shows, before its frame is put around it.
+#[derive(Clone, Debug, Default)]
+pub struct Fragment {
+    /// Title of the page.
+    pub title: String,
+    /// The body: everything below the page's bar.
+    pub main: String,
+    /// Anchors and names of the sections.
+    pub sections: Vec<(String, String)>,
+    /// The figures in it.
+    pub figures: Vec<Figure>,
+    /// The tables in it, by file name.
+    pub tables: Vec<(String, Table)>,
+}
+
+impl Fragment {
+    fn section(&mut self, id: &str, name: &str, body: &str) {
+        self.sections.push((id.to_owned(), name.to_owned()));
+        let _ = write!(self.main, r#"<section id="{id}"><h2>{}</h2>{body}</section>"#, escape(name));
+    }
+
+    fn table(&mut self, name: &str, table: Table) -> String {
+        let html = table.html();
+        self.tables.push((name.to_owned(), table));
+        html
+    }
+}
+
+/// Builds the content of a report on one run or several.
+pub fn fragment(runs: &[RunData], options: &ReportOptions) -> Fragment {
+    let drawn = figures::draw(runs, &options.figures);
+    let mut out = Fragment { title: title(runs), ..Fragment::default() };
+    let figures = figures::all(&drawn, &options.figures);
+    let head = head(&drawn, &out.title);
+    out.main.push_str(&head);
+    out.main.push_str(&notes(&drawn));
+    if runs.iter().all(RunData::is_empty) {
+        out.main.push_str(
+            r#"<section class="empty"><p>No round is finished yet. Figures appear with the first one; two rounds make a curve, and about ten a scaling law.</p></section>"#,
+        );
+    }
+    if drawn.len() > 1 {
+        let table = out.table("runs", tables::summary(&drawn));
+        out.section("runs", "Runs", &table);
+    }
+    let mut shown: Vec<&Figure> = figures.iter().collect();
+    let mut take = |id: &str| {
+        let at = shown.iter().position(|f| f.id == id)?;
+        Some(shown.remove(at))
+    };
+    for group in GROUPS {
+        for id in group.figures {
+            if let Some(figure) = take(id) {
+                let body = figure_html(figure) + &after_figure(id, &mut out, &drawn, options);
+                out.section(&figure.id, &figure.title, &body);
+            }
+        }
+        for (id, name, body) in (group.then)(&mut out, &drawn) {
+            out.section(&id, &name, &body);
+        }
+    }
+    let reproduce = options.reproduce.clone().unwrap_or_else(|| reproduce(runs));
+    let body = configurations(&drawn, &reproduce);
+    out.section("configuration", "Configuration and how to reproduce it", &body);
+    out.figures = figures;
+    out
+}
+
+type Extra = fn(&mut Fragment, &[Drawn<'_>]) -> Vec<(String, String, String)>;
+
+struct Group {
+    figures: &'static [&'static str],
+    then: Extra,
+}
+
+const GROUPS: [Group; 4] = [
+    Group {
+        figures: &[
+            "cumulative-solve-rate",
+            "fit-sensitivity",
+            "baselines",
+            "ablations",
+            "hard-targets",
+            "wall-time",
+            "training-dynamics",
+        ],
+        then: pass_at_section,
+    },
+    Group { figures: &["conjecture-quality"], then: conjecture_sections },
+    Group { figures: &["solve-proximity"], then: solved_sections },
+    Group {
+        figures: &["entropy", "baseline-entropy", "verdicts", "health", "timings", "data-set"],
+        then: |_, _| Vec::new(),
+    },
+];
+
+fn pass_at_section(out: &mut Fragment, drawn: &[Drawn<'_>]) -> Vec<(String, String, String)> {
+    let Some(table) = tables::pass_at(drawn) else { return Vec::new() };
+    let body = format!(
+        r#"<p class="caption">Unbiased estimates over the rollouts of one round, with 95 % bootstrap intervals over the targets.</p>{}"#,
+        out.table("pass-at-k", table)
+    );
+    vec![("pass-at-k".into(), "pass@k on the targets".into(), body)]
+}
+
+fn conjecture_sections(_: &mut Fragment, drawn: &[Drawn<'_>]) -> Vec<(String, String, String)> {
+    let each = drawn.iter().enumerate().filter_map(|(i, d)| {
+        let name = named("Conjectures over the rounds", drawn, d);
+        Some((format!("conjecture-examples-{i}"), name, examples::conjectures(d.run, i)?))
+    });
+    each.collect()
+}
+
+fn solved_sections(_: &mut Fragment, drawn: &[Drawn<'_>]) -> Vec<(String, String, String)> {
+    let each = drawn.iter().enumerate().filter_map(|(i, d)| {
+        let name = named("Solved targets and their proofs", drawn, d);
+        Some((format!("solved-examples-{i}"), name, examples::solved(d.run, i)?))
+    });
+    each.collect()
+}
+
+fn named(what: &str, drawn: &[Drawn<'_>], d: &Drawn<'_>) -> String {
+    if drawn.len() > 1 { format!("{what}: {}", d.label) } else { what.to_owned() }
+}
+
+/// Tables that belong to a figure.
+fn after_figure(id: &str, out: &mut Fragment, drawn: &[Drawn<'_>], options: &ReportOptions) -> String {
+    let mut html = String::new();
+    match id {
+        "cumulative-solve-rate" => {
+            html.push_str("<h3>Scaling laws</h3>");
+            html.push_str(&tables::fits(drawn).html());
+            out.tables.push(("scaling-laws".into(), tables::fits_as_numbers(drawn)));
+            html.push_str(&tables::what_to_know(drawn));
+            let reaching = if let [d] = drawn { tables::reaching_one(d) } else { tables::reaching(drawn) };
+            if let Some(table) = reaching {
+                html.push_str("<h3>Generations and wall time to reach a rate</h3>");
+                html.push_str(&out.table("reaching", table));
+            }
+            if let Some(table) = (drawn.len() > 1).then(|| tables::against(drawn)).flatten() {
+                let main = figures::main_run(drawn).map_or("", |d| d.label.as_str());
+                let _ = write!(html, "<h3>{} against the others</h3>", escape(main));
+                html.push_str(&out.table("against", table));
+            }
+        }
+        "fit-sensitivity" => {
+            let table = figures::main_run(drawn).and_then(|d| tables::robustness(d, &options.figures));
+            if let Some(table) = table {
+                html.push_str(&out.table("fit-sensitivity-parameters", table));
+            }
+        }
+        "timings" => {
+            if let Some(table) = figures::main_run(drawn).and_then(|d| tables::timings(d.run)) {
+                html.push_str(&out.table("timings-by-stage", table));
+            }
+        }
+        _ => {}
+    }
+    html
+}
+
+fn title(runs: &[RunData]) -> String {
+    match runs {
+        [] => "No run".to_owned(),
+        [run] => run.name.clone(),
+        many => format!("Comparison of {} runs", many.len()),
+    }
+}
+
+/// Title, what was run, and the numbers that matter.
+fn head(drawn: &[Drawn<'_>], title: &str) -> String {
+    let mut out = format!("<header class=\"head\"><h1>{}</h1>", escape(title));
+    if let [d] = drawn {
+        let mut facts = Vec::new();
+        facts.extend(d.run.method.map(|m| m.description().to_owned()));
+        facts.extend(d.run.seed.map(|s| format!("seed {s}")));
+        facts.extend(d.run.version.as_ref().map(|v| format!("sgs {v}")));
+        let _ = write!(out, "<p>{}</p>", escape(&facts.join(" · ")));
+        out.push_str(&tiles(d));
+    } else {
+        let names: Vec<String> = drawn.iter().map(|d| d.label.clone()).collect();
+        let _ = write!(out, "<p>{}</p>", escape(&names.join(" · ")));
+    }
+    out.push_str("</header>");
+    out
+}
+
+fn tiles(d: &Drawn<'_>) -> String {
+    let run = d.run;
+    let mut tiles: Vec<(String, String)> = Vec::new();
+    if let Some(rate) = run.last(metric::CUMULATIVE) {
+        tiles.push((format!("{:.1} %", 100.0 * rate), "cumulative solve rate".to_owned()));
+    }
+    if let (Some(solved), Some(all)) = (run.last(metric::SOLVED_EVER), run.last(metric::TARGETS)) {
+        tiles.push((format!("{solved:.0} of {all:.0}"), "targets solved".to_owned()));
+    }
+    let first = run.curve().first().map(|p| p.rate);
+    if let (Some(first), Some(last), true) = (first, run.last(metric::CUMULATIVE), run.rounds.len() > 1) {
+        tiles.push((
+            format!("{:+.1}", 100.0 * (last - first)).replace('-', "−"),
+            "points since the first round".to_owned(),
+        ));
+    }
+    if let Some(generations) = run.last(metric::GENERATIONS) {
+        tiles.push((
+            crate::plot::format_value(generations, crate::plot::Unit::Count, 3),
+            "generations".to_owned(),
+        ));
+    }
+    tiles.push((run.rounds.len().to_string(), "rounds".to_owned()));
+    if let Some(seconds) = tables::wall_time(run) {
+        tiles.push((
+            crate::plot::format_value(seconds, crate::plot::Unit::Duration, 3),
+            "wall time".to_owned(),
+        ));
+    }
+    if let Ok(fit) = &d.fit
+        && fit.is_identified()
+    {
+        let text = figures::describe(fit);
+        let (value, error) = text.split_once(" ± ").unwrap_or((&text, "?"));
+        tiles.push((value.to_owned(), format!("fitted asymptote A, ± {error}")));
+    }
+    let each: String = tiles
+        .iter()
+        .map(|(value, name)| format!("<div><dd>{}</dd><dt>{name}</dt></div>", escape(value)))
+        .collect();
+    format!(r#"<dl class="tiles">{each}</dl>"#)
+}
+
+/// What a reader must know before reading on.
+fn notes(drawn: &[Drawn<'_>]) -> String {
+    let mut items = Vec::new();
+    for d in drawn {
+        let prefix = if drawn.len() > 1 { format!("{}: ", d.label) } else { String::new() };
+        items.extend(d.run.notes.iter().map(|n| format!("{prefix}{n}")));
+    }
+    if items.is_empty() {
+        return String::new();
+    }
+    let list: String = items.iter().map(|i| format!("<li>{}</li>", escape(i))).collect();
+    format!(
+        r#"<details class="notes"{}><summary>{} to know</summary><ul>{list}</ul></details>"#,
+        if items.len() <= 3 { " open" } else { "" },
+        match items.len() {
+            1 => "One thing".to_owned(),
+            n => format!("{n} things"),
+        }
+    )
+}
+
+fn figure_html(figure: &Figure) -> String {
+    let mut out = format!(r#"<p class="caption">{}</p>"#, escape(&figure.caption));
+    let legend = entries(figure);
+    if !legend.is_empty() {
+        let items: String =
+            legend.iter().map(|e| format!("<li>{}{}</li>", swatch_svg(e), escape(&e.name))).collect();
+        let _ = write!(out, r#"<ul class="legend">{items}</ul>"#);
+    }
+    out.push_str(r#"<div class="panels">"#);
+    match figure.panels.as_slice() {
+        // Nothing stands beside a lonely panel: it takes the whole width.
+        [panel] => out.push_str(&panel_html(&Panel { shape: Shape::Wide, ..panel.clone() })),
+        panels => out.extend(panels.iter().map(panel_html)),
+    }
+    out.push_str("</div>");
+    out
+}
+
+fn panel_html(panel: &Panel) -> String {
+    let mut out =
+        format!(r#"<figure class="panel{}">"#, if panel.shape == Shape::Wide { " wide" } else { "" });
+    out.push_str(&panel_svg(panel, false).replacen("<svg ", r#"<svg class="full" "#, 1));
+    if panel.shape == Shape::Wide {
+        out.push_str(&panel_svg(panel, true).replacen("<svg ", r#"<svg class="narrow" "#, 1));
+    }
+    if matches!(panel.content, Content::Xy(_))
+        && let Some(json) = hover_json(panel)
+    {
+        let _ = write!(out, r#"<script type="application/json">{json}</script>"#);
+    }
+    out.push_str("</figure>");
+    out
+}
+
+fn reproduce(runs: &[RunData]) -> String {
+    let mut lines = Vec::new();
+    for run in runs {
+        let size = run.size.as_ref().map_or_else(String::new, |s| format!(" --size {s}"));
+        let seed = run.seed.map_or_else(String::new, |s| format!(" --set seed={s}"));
+        if let Some(method) = run.method {
+            lines.push(format!("# {}\nsgs run {}{size}{seed}", run.name, method.as_str()));
+        }
+    }
+    lines.push("# exactly as below, with the text of config.toml (without its table [frozen]) in a file\nsgs run config.toml".to_owned());
+    lines.join("\n\n")
+}
+
+fn configurations(drawn: &[Drawn<'_>], reproduce: &str) -> String {
+    let mut out = format!(r#"<pre class="command">{}</pre>"#, escape(reproduce));
+    for d in drawn {
+        let _ = write!(
+            out,
+            r#"<details{}><summary>config.toml{}</summary><pre>{}</pre></details>"#,
+            if drawn.len() == 1 { " open" } else { "" },
+            if drawn.len() > 1 { format!(" of {}", escape(&d.label)) } else { String::new() },
+            escape(&d.run.config)
+        );
+    }
+    out
+}
+
+/// The navigation of a page.
+pub(crate) fn navigation(fragment: &Fragment) -> String {
+    let link = |(id, name): &(String, String)| format!("<a href=\"#{id}\">{}</a>", escape(name));
+    fragment.sections.iter().map(link).collect()
+}
+
+/// A whole page. `live` is markup and script that a live page adds, as (markup before the content, script).
+pub fn page(fragment: &Fragment, live: Option<(&str, &str)>) -> String {
+    let (before, script) = live.unwrap_or_default();
+    format!(
+        concat!(
+            "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">",
+            "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">",
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; ",
+            "script-src 'unsafe-inline'; img-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'\">",
+            "<meta name=\"referrer\" content=\"no-referrer\"><link rel=\"icon\" href=\"data:,\">",
+            "<title>{title} · sgs</title><style>:root{{{light}}}{dark_rules}{classes}{style}</style></head><body>",
+            "<div class=\"bar\"><a class=\"brand\" href=\"#top\">sgs</a><nav id=\"nav\">{nav}</nav>",
+            "<button id=\"theme\" type=\"button\" title=\"Light or dark\" aria-label=\"Light or dark\">◐</button></div>",
+            "<div id=\"top\"></div>{before}<main id=\"main\">{main}</main>",
+            "<div id=\"tip\" role=\"status\" hidden></div><script>{script_text}{extra}</script></body></html>\n"
+        ),
+        connect = if live.is_some() { "'self'" } else { "'none'" },
+        title = escape(&fragment.title),
+        light = theme::variables(false),
+        dark_rules = dark_rules(),
+        classes = theme::class_rules(),
+        style = STYLE,
+        nav = navigation(fragment),
+        before = before,
+        main = fragment.main,
+        script_text = SCRIPT,
+        extra = script,
+    )
+}
+
+fn dark_rules() -> String {
+    let dark = theme::variables(true);
+    format!(
+        "@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{dark}{EXTRA}}}}}@media screen{{:root[data-theme=dark]{{color-scheme:dark;{dark}{EXTRA}}}}}",
+        EXTRA = "--raised:#1e2126;--line:#2d3137;--code:#1b1e23;--accent:#4aa8e0;--warn:#3a2f14;--warn-line:#6b5520;"
+    )
+}

@@ -1,0 +1,382 @@
+//! The report's tables.
+
+use super::html::Table;
+use crate::figures::{self, Drawn, FigureOptions};
+use crate::fit::{CurvePoint, Fit, Parameter, prepare, random_halves, tail_cuts};
+use crate::plot::{Unit, escape, format_value};
+use crate::run::{RunData, STAGES, metric, stage_seconds};
+use crate::stats::{Basis, asymptote_difference, crossings, pass_at_k_interval, reach};
+use sgs_rundir::metrics::names;
+
+const NONE: &str = "–";
+
+fn percent(value: Option<f64>) -> String {
+    value.map_or_else(|| NONE.to_owned(), |v| format!("{:.1} %", 100.0 * v))
+}
+
+fn count(value: Option<f64>) -> String {
+    value.map_or_else(|| NONE.to_owned(), |v| format_value(v, Unit::Count, 4))
+}
+
+fn duration(value: Option<f64>) -> String {
+    value.map_or_else(|| NONE.to_owned(), |v| format_value(v, Unit::Duration, 3))
+}
+
+/// Wall time of a run so far, seconds.
+pub(super) fn wall_time(run: &RunData) -> Option<f64> {
+    run.clock().last().map(|c| c.1).filter(|s| s.is_finite() && *s > 0.0)
+}
+
+/// One line per run.
+pub(super) fn summary(drawn: &[Drawn<'_>]) -> Table {
+    let mut table = Table::new([
+        "Run",
+        "Method",
+        "Seed",
+        "Rounds",
+        "Generations",
+        "Solved",
+        "Cumulative",
+        "Last pass@k",
+        "Wall time",
+        "Asymptote",
+    ]);
+    for d in drawn {
+        let run = d.run;
+        let solved = match (run.last(metric::SOLVED_EVER), run.last(metric::TARGETS)) {
+            (Some(solved), Some(all)) => format!("{solved:.0} of {all:.0}"),
+            _ => NONE.to_owned(),
+        };
+        table.rows.push(vec![
+            d.label.clone(),
+            run.method.map_or(NONE, |m| m.as_str()).to_owned(),
+            run.seed.map_or_else(|| NONE.to_owned(), |s| s.to_string()),
+            run.rounds.len().to_string(),
+            count(run.last(metric::GENERATIONS)),
+            solved,
+            percent(run.last(metric::CUMULATIVE)),
+            percent(run.last(metric::TARGET_SHARE)),
+            duration(wall_time(run)),
+            d.fit.as_ref().map_or_else(|_| NONE.to_owned(), figures::describe),
+        ]);
+    }
+    table
+}
+
+/// Parameters of the scaling laws.
+pub(super) fn fits(drawn: &[Drawn<'_>]) -> Table {
+    let mut table = Table::new(["Run", "R₀", "A", "C_mid", "B", "Residual s.d.", "Points", "Cut"]);
+    for d in drawn {
+        match &d.fit {
+            Ok(fit) => table.rows.push(fit_row(&d.label, fit)),
+            Err(_) => {
+                let mut row = vec![d.label.clone()];
+                row.extend(std::iter::repeat_n(NONE.to_owned(), 7));
+                table.rows.push(row);
+            }
+        }
+    }
+    table
+}
+
+fn with_error(fit: &Fit, parameter: Parameter, unit: Unit) -> String {
+    let value = format_value(fit.value(parameter), unit, 3);
+    match fit.interval(parameter, 0.95) {
+        Some((low, high)) => {
+            format!("{value} ({} to {})", format_value(low, unit, 3), format_value(high, unit, 3))
+        }
+        None => value,
+    }
+}
+
+fn fit_row(name: &str, fit: &Fit) -> Vec<String> {
+    let cut = format!("{}{}", count(Some(fit.cut)), if fit.cut_is_scaled { ", scaled" } else { "" });
+    vec![
+        name.to_owned(),
+        percent(Some(fit.law.initial)),
+        with_error(fit, Parameter::Asymptote, Unit::Percent),
+        with_error(fit, Parameter::Midpoint, Unit::Count),
+        with_error(fit, Parameter::Steepness, Unit::Plain),
+        fit.residual_sd().map_or_else(|| NONE.to_owned(), |s| format!("{:.2} %", 100.0 * s)),
+        fit.points.to_string(),
+        cut,
+    ]
+}
+
+/// Fits of one run without the end of its data and on random halves.
+pub(super) fn robustness(d: &Drawn<'_>, options: &FigureOptions) -> Option<Table> {
+    let fit = d.fit.as_ref().ok().filter(|f| f.is_identified())?;
+    let prepared = prepare(&d.run.curve(), options.fit.cut).ok()?;
+    let mut table = Table::new(["Data", "A", "C_mid", "B"]);
+    let row = |name: String, p: [f64; 3]| {
+        let [a, m, b] = p;
+        vec![name, percent(Some(a)), count(Some(m)), format_value(b, Unit::Plain, 3)]
+    };
+    table.rows.push(row("all".into(), fit.law.parameters()));
+    for tail in tail_cuts(&prepared, &[0.1, 0.2, 0.3], &options.fit) {
+        if let Ok(fit) = tail.fit {
+            table
+                .rows
+                .push(row(format!("last {:.0} % left out", 100.0 * tail.removed), fit.law.parameters()));
+        }
+    }
+    let halves = random_halves(&prepared, figures::HALVES, figures::HALVES_SEED, &options.fit)?;
+    table.rows.push(row(format!("{} random halves, mean", halves.fits.len()), halves.mean));
+    table.rows.push(row("random halves, standard deviation".into(), halves.deviation));
+    for (name, i) in [("lowest A", halves.extremes.0), ("highest A", halves.extremes.1)] {
+        if let Some(fit) = halves.fits.get(i) {
+            table.rows.push(row(format!("random halves, {name}"), fit.law.parameters()));
+        }
+    }
+    Some(table)
+}
+
+/// The same as plain numbers, for the file.
+pub(super) fn fits_as_numbers(drawn: &[Drawn<'_>]) -> Table {
+    let mut table = Table::new([
+        "run",
+        "identified",
+        "r_0",
+        "origin",
+        "a",
+        "a_low",
+        "a_high",
+        "c_mid",
+        "c_mid_low",
+        "c_mid_high",
+        "b",
+        "b_low",
+        "b_high",
+        "residual_sd",
+        "points",
+        "cut",
+        "remarks",
+    ]);
+    for d in drawn {
+        let Ok(fit) = &d.fit else { continue };
+        let text = |v: Option<f64>| v.map_or_else(String::new, |v| v.to_string());
+        let mut row = vec![
+            d.label.clone(),
+            fit.is_identified().to_string(),
+            fit.law.initial.to_string(),
+            fit.law.origin.to_string(),
+        ];
+        for parameter in Parameter::ALL {
+            let interval = fit.interval(parameter, 0.95);
+            row.push(fit.value(parameter).to_string());
+            row.extend([text(interval.map(|i| i.0)), text(interval.map(|i| i.1))]);
+        }
+        let remarks: Vec<String> = fit.warnings.iter().map(ToString::to_string).collect();
+        row.extend([
+            text(fit.residual_sd()),
+            fit.points.to_string(),
+            fit.cut.to_string(),
+            remarks.join("; "),
+        ]);
+        table.rows.push(row);
+    }
+    table
+}
+
+/// Why a run has no law, or what to know of it, as a list.
+pub(super) fn what_to_know(drawn: &[Drawn<'_>]) -> String {
+    let items: Vec<String> = drawn
+        .iter()
+        .flat_map(|d| match &d.fit {
+            Ok(fit) => fit.warnings.iter().map(|w| format!("{}: {w}", d.label)).collect(),
+            Err(error) => vec![format!("{}: {error}", d.label)],
+        })
+        .map(|text| format!("<li>{}</li>", escape(&text)))
+        .collect();
+    if items.is_empty() { String::new() } else { format!(r#"<ul class="remarks">{}</ul>"#, items.concat()) }
+}
+
+/// Rates worth asking for: about ten round ones between the lowest first and the highest last rate.
+fn levels(drawn: &[Drawn<'_>]) -> Vec<f64> {
+    let best = drawn.iter().filter_map(|d| d.run.last(metric::CUMULATIVE)).fold(f64::NAN, f64::max);
+    let start = drawn.iter().filter_map(|d| d.run.curve().first().map(|p| p.rate)).fold(f64::NAN, f64::min);
+    if !(best > 0.0 && best > start) {
+        return Vec::new();
+    }
+    let step = [0.01, 0.02, 0.05, 0.1].into_iter().find(|s| (best - start) / s <= 10.0).unwrap_or(0.1);
+    let first = (start / step).floor() as i64 + 1;
+    (first..).map(|i| i as f64 * step).take_while(|l| *l <= best).take(20).collect()
+}
+
+/// Generations and wall time at which a run reaches a rate.
+fn reached(d: &Drawn<'_>, level: f64) -> (Option<f64>, Option<f64>) {
+    let curve: Vec<(f64, f64)> = d.run.curve().iter().map(|p| (p.generations, p.rate)).collect();
+    (reach(&curve, level), reach(&figures::rate_by_time(d.run), level).filter(|s| *s > 0.0))
+}
+
+/// Generations and wall time of one run to reach rates.
+pub(super) fn reaching_one(d: &Drawn<'_>) -> Option<Table> {
+    let mut table = Table::new(["Cumulative solve rate", "Generations", "Wall time"]);
+    for level in levels(std::slice::from_ref(d)) {
+        let (generations, seconds) = reached(d, level);
+        table.rows.push(vec![percent(Some(level)), count(generations), duration(seconds)]);
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
+
+/// Generations and wall time to reach rates.
+pub(super) fn reaching(drawn: &[Drawn<'_>]) -> Option<Table> {
+    let mut table = Table { columns: vec!["Cumulative solve rate".into()], rows: Vec::new() };
+    table.columns.extend(drawn.iter().map(|d| d.label.clone()));
+    for level in levels(drawn) {
+        let mut row = vec![percent(Some(level))];
+        row.extend(drawn.iter().map(|d| match reached(d, level) {
+            (Some(g), Some(s)) => format!("{} · {}", count(Some(g)), duration(Some(s))),
+            (g, _) => count(g),
+        }));
+        table.rows.push(row);
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
+
+/// The main run against each other one: crossings, difference of asymptotes.
+pub(super) fn against(drawn: &[Drawn<'_>]) -> Option<Table> {
+    let main = figures::main_run(drawn)?;
+    let mut table = Table::new([
+        "Against",
+        "Leads from",
+        "Lead at the end of the shorter run",
+        "Difference of asymptotes (95 %)",
+        "Rests on",
+    ]);
+    let seeds = |of: &Drawn<'_>| -> Vec<Fit> {
+        let same = drawn.iter().filter(|d| d.run.method.is_some() && d.run.method == of.run.method);
+        same.chain(std::iter::once(of))
+            .filter_map(|d| d.fit.as_ref().ok())
+            .filter(|f| f.is_identified())
+            .cloned()
+            .collect()
+    };
+    let main_curve = main.run.curve();
+    for other in drawn
+        .iter()
+        .filter(|d| d.label != main.label && (d.run.method.is_none() || d.run.method != main.run.method))
+    {
+        let curve = other.run.curve();
+        let lead = lead_at_common_end(&main_curve, &curve);
+        let leads = match crossings(&main_curve, &curve).last() {
+            Some(c) if c.first_leads => {
+                format!("{} generations, at {}", count(Some(c.generations)), percent(Some(c.rate)))
+            }
+            Some(c) => format!("overtaken at {} generations", count(Some(c.generations))),
+            None if lead.is_some_and(|l| l > 0.0) => "always".to_owned(),
+            None => "never".to_owned(),
+        };
+        let lead =
+            lead.map_or_else(|| NONE.to_owned(), |l| format!("{:+.1} points", 100.0 * l).replace('-', "−"));
+        let (mut a, mut b) = (seeds(main), seeds(other));
+        // Each group holds its own first run twice when it has a method: once is enough.
+        dedup(&mut a);
+        dedup(&mut b);
+        let difference = asymptote_difference(&a.iter().collect::<Vec<_>>(), &b.iter().collect::<Vec<_>>());
+        let (difference, basis) = difference.map_or((NONE.to_owned(), NONE), |d| {
+            let (low, high) = d.interval;
+            let text =
+                format!("{:+.1} points ({:+.1} to {:+.1})", 100.0 * d.difference, 100.0 * low, 100.0 * high);
+            (text.replace('-', "−"), if d.basis == Basis::Seeds { "seeds" } else { "one fit each" })
+        });
+        table.rows.push(vec![other.label.clone(), leads, lead, difference, basis.to_owned()]);
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
+
+fn dedup(fits: &mut Vec<Fit>) {
+    let mut seen: Vec<[f64; 3]> = Vec::new();
+    fits.retain(|f| {
+        let p = f.law.parameters();
+        let new = !seen.contains(&p);
+        seen.push(p);
+        new
+    });
+}
+
+/// By how much the first curve is above the second where the shorter one ends.
+fn lead_at_common_end(a: &[CurvePoint], b: &[CurvePoint]) -> Option<f64> {
+    let end = a.last()?.generations.min(b.last()?.generations);
+    let at = |c: &[CurvePoint]| c.iter().rev().find(|p| p.generations <= end).map(|p| p.rate);
+    Some(at(a)? - at(b)?)
+}
+
+/// pass@k of the first and the last round with intervals over targets.
+pub(super) fn pass_at(drawn: &[Drawn<'_>]) -> Option<Table> {
+    let most = drawn
+        .iter()
+        .flat_map(|d| &d.run.targets)
+        .filter_map(|t| t.rounds.last())
+        .map(|r| r.judged)
+        .max()
+        .filter(|k| *k > 0)?;
+    let mut ks: Vec<u32> =
+        std::iter::successors(Some(1_u32), |k| k.checked_mul(2)).take_while(|k| *k < most).collect();
+    ks.push(most);
+    let mut table = Table { columns: vec!["Run".into(), "Round".into()], rows: Vec::new() };
+    table.columns.extend(ks.iter().map(|k| format!("pass@{k}")));
+    for d in drawn {
+        let (Some(first), Some(last)) = (d.run.rounds.first(), d.run.rounds.last()) else { continue };
+        let mut ends = vec![first.round, last.round];
+        ends.dedup();
+        for round in ends {
+            let tallies: Vec<(u32, u32)> = d
+                .run
+                .targets
+                .iter()
+                .filter_map(|t| t.rounds.iter().find(|r| r.round == round))
+                .map(|r| (r.judged, r.proved))
+                .collect();
+            let mut row = vec![d.label.clone(), round.to_string()];
+            row.extend(ks.iter().map(|&k| {
+                pass_at_k_interval(&tallies, k, 0.95, u64::from(k)).map_or_else(
+                    || NONE.to_owned(),
+                    |i| format!("{:.1} % ({:.1} to {:.1})", 100.0 * i.value, 100.0 * i.low, 100.0 * i.high),
+                )
+            }));
+            table.rows.push(row);
+        }
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
+
+/// Wall time by stage.
+pub(super) fn timings(run: &RunData) -> Option<Table> {
+    let times: Vec<[f64; 8]> = run.rounds.iter().filter_map(stage_seconds).collect();
+    let all: f64 = times.iter().flatten().sum();
+    if all <= 0.0 {
+        return None;
+    }
+    let per_round = |total: f64| duration(Some(total / times.len() as f64));
+    let mut table = Table::new(["Stage", "Total", "Per round", "Share"]);
+    let mut row = |name: &str, total: f64| {
+        let share = percent(Some(total / all));
+        table.rows.push(vec![name.to_owned(), duration(Some(total)), per_round(total), share]);
+    };
+    for (i, stage) in STAGES.iter().enumerate() {
+        let total: f64 = times.iter().map(|t| t[i]).sum();
+        if total > 0.0 {
+            row(stage, total);
+        }
+    }
+    row("all", all);
+    let checks: f64 = run.rounds.iter().filter_map(|r| RunData::value(r, names::TIME_CHECKS)).sum();
+    if checks > 0.0 {
+        let name = "in the checker, added up over its threads".to_owned();
+        table.rows.push(vec![name, duration(Some(checks)), per_round(checks), NONE.to_owned()]);
+    }
+    let mean = |name: &str| {
+        let values: Vec<f64> = run.rounds.iter().filter_map(|r| RunData::value(r, name)).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    };
+    for (name, key) in [
+        ("tokens sampled per second", names::SAMPLED_TOKENS_PER_S),
+        ("tokens trained per second", names::TRAINED_TOKENS_PER_S),
+    ] {
+        if let Some(rate) = mean(key) {
+            table.rows.push(vec![name.to_owned(), NONE.to_owned(), count(Some(rate)), NONE.to_owned()]);
+        }
+    }
+    Some(table)
+}

@@ -1,0 +1,223 @@
+//! Runs against each other.
+
+use super::student;
+use crate::fit::{CurvePoint, Fit, Parameter};
+use crate::run::TargetHistory;
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// Where one curve overtakes another.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Crossing {
+    /// Generations, interpolated.
+    pub generations: f64,
+    /// The rate of both curves there.
+    pub rate: f64,
+    /// Whether the first curve is above the second from here on.
+    pub first_leads: bool,
+}
+
+/// The rate of a curve after `generations` by linear interpolation; `None` outside of its points.
+fn interpolate(curve: &[CurvePoint], generations: f64) -> Option<f64> {
+    let after = curve.partition_point(|p| p.generations < generations);
+    let b = curve.get(after)?;
+    if b.generations == generations {
+        return Some(b.rate);
+    }
+    let a = curve.get(after.checked_sub(1)?)?;
+    let share = (generations - a.generations) / (b.generations - a.generations);
+    Some(a.rate + share * (b.rate - a.rate))
+}
+
+/// Where two curves (ascending in generations) cross within the generations that both cover. Stretches where they are
+/// equal count where they end.
+pub fn crossings(first: &[CurvePoint], second: &[CurvePoint]) -> Vec<Crossing> {
+    let mut at: Vec<f64> = first.iter().chain(second).map(|p| p.generations).collect();
+    at.sort_by(f64::total_cmp);
+    at.dedup();
+    let mut out = Vec::new();
+    // The last place where one curve led, and by how much.
+    let mut before: Option<(f64, f64)> = None;
+    for generations in at {
+        let (Some(a), Some(b)) = (interpolate(first, generations), interpolate(second, generations)) else {
+            continue;
+        };
+        let lead = a - b;
+        if lead == 0.0 || !lead.is_finite() {
+            continue;
+        }
+        if let Some((earlier, earlier_lead)) = before
+            && (earlier_lead > 0.0) != (lead > 0.0)
+        {
+            let crossing = earlier + (generations - earlier) * earlier_lead / (earlier_lead - lead);
+            let rate = interpolate(first, crossing).unwrap_or(a);
+            out.push(Crossing { generations: crossing, rate, first_leads: lead > 0.0 });
+        }
+        before = Some((generations, lead));
+    }
+    out
+}
+
+/// At which x a series (ascending in x) first reaches `level`, interpolated; `None` if it never does.
+pub fn reach(series: &[(f64, f64)], level: f64) -> Option<f64> {
+    let at = series.iter().position(|p| p.1 >= level)?;
+    let b = series.get(at)?;
+    let Some(a) = at.checked_sub(1).and_then(|i| series.get(i)) else { return Some(b.0) };
+    Some(a.0 + (b.0 - a.0) * (level - a.1) / (b.1 - a.1))
+}
+
+/// What an uncertainty rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Basis {
+    /// The spread between runs with different seeds (Welch's t).
+    Seeds,
+    /// The covariance of one fit on each side: it knows nothing of the spread between seeds.
+    Fits,
+}
+
+/// The difference of two asymptotes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct AsymptoteDifference {
+    /// Mean A of the first group less that of the second.
+    pub difference: f64,
+    /// Its standard error.
+    pub standard_error: f64,
+    /// Lower and upper end of its interval at 95 %.
+    pub interval: (f64, f64),
+    /// What the uncertainty rests on.
+    pub basis: Basis,
+}
+
+/// The difference of the asymptotes of two groups of fits, one fit per seed: with two seeds or more on both sides from
+/// the spread between seeds, else from the first fits' covariances. `None` where neither is known.
+pub fn asymptote_difference(first: &[&Fit], second: &[&Fit]) -> Option<AsymptoteDifference> {
+    let asymptotes = |fits: &[&Fit]| fits.iter().map(|f| f.law.asymptote).collect::<Vec<_>>();
+    let (a, b) = (asymptotes(first), asymptotes(second));
+    let difference = mean(&a)? - mean(&b)?;
+    let (variance, degrees, basis) = if a.len() > 1 && b.len() > 1 {
+        let (va, vb) = (variance(&a) / a.len() as f64, variance(&b) / b.len() as f64);
+        let degrees = (va + vb).powi(2) / (va * va / (a.len() - 1) as f64 + vb * vb / (b.len() - 1) as f64);
+        (va + vb, if degrees.is_finite() { degrees } else { (a.len() + b.len() - 2) as f64 }, Basis::Seeds)
+    } else {
+        let error = |fits: &[&Fit]| fits.first()?.standard_error(Parameter::Asymptote);
+        let degrees = first.first()?.degrees().min(second.first()?.degrees());
+        (error(first)?.powi(2) + error(second)?.powi(2), degrees, Basis::Fits)
+    };
+    let standard_error = variance.sqrt();
+    let half = student::two_sided(0.95, degrees) * standard_error;
+    half.is_finite().then_some(AsymptoteDifference {
+        difference,
+        standard_error,
+        interval: (difference - half, difference + half),
+        basis,
+    })
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+fn variance(values: &[f64]) -> f64 {
+    let m = mean(values).unwrap_or(0.0);
+    values.iter().map(|v| (v - m).powi(2)).sum::<f64>() / values.len().saturating_sub(1).max(1) as f64
+}
+
+/// D_hard: the targets that a baseline took part with and never solved (paper, Appendix F.3).
+pub fn never_solved(baseline: &[TargetHistory]) -> BTreeSet<&str> {
+    baseline.iter().filter(|t| t.solved_round.is_none()).map(|t| t.id.as_str()).collect()
+}
+
+/// Cumulative solve rate of a run on the targets of `hard`, by (round, generations).
+pub fn hard_curve(
+    targets: &[TargetHistory],
+    hard: &BTreeSet<&str>,
+    rounds: &[(u32, f64)],
+) -> Vec<(f64, f64)> {
+    if hard.is_empty() {
+        return Vec::new();
+    }
+    let mut solved: Vec<u32> =
+        targets.iter().filter(|t| hard.contains(t.id.as_str())).filter_map(|t| t.solved_round).collect();
+    solved.sort_unstable();
+    let share = |round: u32| solved.partition_point(|r| *r <= round) as f64 / hard.len() as f64;
+    rounds.iter().map(|&(round, generations)| (generations, share(round))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fit::{Cut, FitOptions, ScalingLaw, fit};
+
+    fn curve(rates: &[f64]) -> Vec<CurvePoint> {
+        (1..).zip(rates).map(|(i, &rate)| CurvePoint { generations: f64::from(i) * 100.0, rate }).collect()
+    }
+
+    #[test]
+    fn curves_that_cross_once() {
+        let found = crossings(&curve(&[0.1, 0.3, 0.5]), &curve(&[0.2, 0.3, 0.4]));
+        assert_eq!(found.len(), 1);
+        assert!((found[0].generations - 200.0).abs() < 1e-9 && found[0].first_leads);
+        assert!((found[0].rate - 0.3).abs() < 1e-12);
+    }
+
+    #[test]
+    fn curves_on_different_grids_and_without_crossing() {
+        let coarse =
+            [CurvePoint { generations: 100.0, rate: 0.0 }, CurvePoint { generations: 300.0, rate: 0.4 }];
+        let found = crossings(&coarse, &curve(&[0.1, 0.15, 0.2]));
+        assert!((found[0].generations - 166.666_666_7).abs() < 1e-3, "{found:?}");
+        assert!(crossings(&coarse, &curve(&[0.5, 0.6, 0.7])).is_empty());
+        assert!(crossings(&coarse, &[]).is_empty());
+        assert!(crossings(&coarse, &coarse).is_empty());
+    }
+
+    #[test]
+    fn reaching_a_level() {
+        let series = [(100.0, 0.1), (200.0, 0.3), (300.0, 0.3)];
+        assert_eq!(reach(&series, 0.05), Some(100.0));
+        assert!((reach(&series, 0.2).unwrap() - 150.0).abs() < 1e-9);
+        assert_eq!(reach(&series, 0.31), None);
+        assert_eq!(reach(&[], 0.1), None);
+    }
+
+    fn fitted(asymptote: f64, phase: f64) -> Fit {
+        let law = ScalingLaw { initial: 0.1, origin: 1e3, asymptote, midpoint: 2e4, steepness: 1.0 };
+        let points: Vec<CurvePoint> = (1..=80)
+            .map(|i| {
+                let generations = 1e3 * f64::from(i);
+                let noise = if i == 1 { 0.0 } else { 0.002 * (f64::from(i) * 37.0 + phase).sin() };
+                CurvePoint { generations, rate: law.rate(generations) + noise }
+            })
+            .collect();
+        fit(&points, &FitOptions { cut: Cut::At(0.0), ..FitOptions::default() }).unwrap()
+    }
+
+    #[test]
+    fn asymptotes_by_fits_and_by_seeds() {
+        let (a, b) = (fitted(0.67, 0.0), fitted(0.60, 1.0));
+        let single = asymptote_difference(&[&a], &[&b]).unwrap();
+        assert_eq!(single.basis, Basis::Fits);
+        assert!(single.interval.0 > 0.0 && (single.difference - 0.07).abs() < 0.02, "{single:?}");
+        let (c, d) = (fitted(0.66, 2.0), fitted(0.61, 3.0));
+        let seeds = asymptote_difference(&[&a, &c], &[&b, &d]).unwrap();
+        assert_eq!(seeds.basis, Basis::Seeds);
+        assert!((seeds.difference - 0.06).abs() < 0.02);
+        assert!(asymptote_difference(&[], &[&a]).is_none());
+    }
+
+    #[test]
+    fn hard_targets_are_those_the_baseline_never_solved() {
+        let target = |id: &str, solved_round| TargetHistory {
+            id: id.into(),
+            solved_round,
+            ..TargetHistory::default()
+        };
+        let baseline = [target("a", Some(0)), target("b", None), target("c", None)];
+        let run = [target("a", None), target("b", Some(2)), target("c", None)];
+        let hard = never_solved(&baseline);
+        let rounds = [(0, 10.0), (1, 20.0), (2, 30.0)];
+        assert_eq!(hard_curve(&run, &hard, &rounds), [(10.0, 0.0), (20.0, 0.0), (30.0, 0.5)]);
+        assert_eq!(hard_curve(&baseline, &hard, &rounds).last(), Some(&(30.0, 0.0)));
+        assert!(hard_curve(&run, &BTreeSet::new(), &rounds).is_empty());
+    }
+}

@@ -1,0 +1,10 @@
+//! Statistics over problems, curves and runs.
+
+mod bootstrap;
+mod compare;
+pub mod student;
+
+pub use bootstrap::{Interval, bootstrap_mean, pass_at_k_interval};
+pub use compare::{
+    AsymptoteDifference, Basis, Crossing, asymptote_difference, crossings, hard_curve, never_solved, reach,
+};

@@ -1,0 +1,101 @@
+//! The live page, spoken to as a browser does.
+#![allow(clippy::unwrap_used)]
+
+mod synthetic;
+
+use sgs_analysis::live::{LiveOptions, LiveServer, Recent, Status};
+use sgs_analysis::report::ReportOptions;
+use sgs_selfplay::Method;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+fn ask(address: SocketAddr, head: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n"))
+}
+
+#[test]
+fn the_page_and_its_parts_are_served_read_only() {
+    let server = LiveServer::start(&LiveOptions::default()).unwrap();
+    let at = server.address();
+    assert!(get(at, "/").contains("No round is finished yet"));
+    let run = synthetic::run(Method::Sgs, 1, synthetic::Size { rounds: 12, targets: 30 });
+    server.publish(&[run], &ReportOptions::default());
+    let page = get(at, "/");
+    assert!(page.starts_with("HTTP/1.1 200 OK") && page.contains("EventSource") && page.contains("12</dd>"));
+    let fragment = get(at, "/fragment");
+    let json: serde_json::Value = serde_json::from_str(fragment.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    assert_eq!(json["version"], 2);
+    assert!(json["main"].as_str().unwrap().contains("<svg"));
+    for method in ["POST", "PUT", "DELETE"] {
+        let answer = ask(at, &format!("{method} / HTTP/1.1\r\nHost: {at}\r\n\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
+    }
+    assert!(get(at, "/../etc/passwd").starts_with("HTTP/1.1 404"));
+    assert!(ask(at, "nonsense\r\n\r\n").starts_with("HTTP/1.1 400"));
+}
+
+#[test]
+fn other_hosts_names_and_missing_tokens_are_refused() {
+    let server = LiveServer::start(&LiveOptions::default()).unwrap();
+    let at = server.address();
+    let foreign = ask(at, "GET / HTTP/1.1\r\nHost: example.com\r\n\r\n");
+    assert!(foreign.starts_with("HTTP/1.1 403"), "{foreign}");
+    let local = ask(at, "GET /status HTTP/1.1\r\nHost: localhost:1\r\n\r\n");
+    assert!(local.starts_with("HTTP/1.1 200"), "{local}");
+
+    let open = LiveOptions { address: SocketAddr::from(([0, 0, 0, 0], 0)), token: None };
+    assert!(LiveServer::start(&open).err().unwrap().to_string().contains("token"));
+    let short = LiveOptions { token: Some("a b".into()), ..LiveOptions::default() };
+    assert!(LiveServer::start(&short).is_err());
+    let options = LiveOptions { token: Some("abcdef-123".into()), ..LiveOptions::default() };
+    let guarded = LiveServer::start(&options).unwrap();
+    assert!(get(guarded.address(), "/").starts_with("HTTP/1.1 403"));
+    assert!(get(guarded.address(), "/?token=abcdef-124").starts_with("HTTP/1.1 403"));
+    assert!(get(guarded.address(), "/?token=abcdef-123").starts_with("HTTP/1.1 200"));
+    assert!(guarded.url().ends_with("?token=abcdef-123"));
+}
+
+#[test]
+fn events_tell_of_new_figures_and_of_the_status() {
+    let server = LiveServer::start(&LiveOptions::default()).unwrap();
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    write!(stream, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+    assert!(lines.by_ref().any(|l| l == "data: 1"));
+    let recent =
+        Recent { kind: "proof".into(), problem: "t".into(), text: "line\nline".into(), ..Recent::default() };
+    server.set_status(&Status { round: Some(7), recent: vec![recent], ..Status::default() });
+    let status = lines.by_ref().find(|l| l.starts_with("data: {\"round\":7")).unwrap();
+    assert!(status.contains("line\\nline"), "an event is one line");
+    server.publish(&[], &ReportOptions::default());
+    assert!(lines.by_ref().any(|l| l == "data: 2"));
+    let start = Instant::now();
+    drop(server);
+    assert!(start.elapsed() < Duration::from_secs(5), "stopping does not wait for open pages");
+    assert!(lines.by_ref().all(|l| l.is_empty() || l.starts_with(':')), "the stream ends");
+}
+
+#[test]
+fn too_many_pages_are_turned_away_and_room_comes_back() {
+    let server = LiveServer::start(&LiveOptions::default()).unwrap();
+    let idle: Vec<TcpStream> = (0..64).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    let start = Instant::now();
+    let full = get(server.address(), "/status");
+    assert!(full.starts_with("HTTP/1.1 503"), "{full}");
+    drop(idle);
+    while !get(server.address(), "/status").starts_with("HTTP/1.1 200") {
+        assert!(start.elapsed() < Duration::from_secs(10), "no room came back");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,193 @@
+//! The coordinator from afar: the worker's calls over HTTP.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use ureq::http::Response;
+use ureq::{Agent, Body};
+
+use crate::board::BoardStatus;
+use crate::coordinator::{Beat, CallError, Coordinator, Grant};
+use crate::task::{LeaseId, Receipt, Report, TaskKind, WorkerName};
+use crate::token::Token;
+use crate::wire::{
+    ErrorReply, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, ResultsReply, ResultsRequest,
+};
+
+/// A client of the service. One is enough for all threads of a worker.
+#[derive(Clone, Debug)]
+pub struct Client {
+    agent: Agent,
+    url: String,
+    token: Option<Token>,
+}
+
+/// Time for a connection to be made.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Time for an answer, beyond the wait that the call itself asks for.
+const ANSWER: Duration = Duration::from_secs(60);
+/// Bodies from this size on are compressed.
+const COMPRESS_FROM: usize = 16 << 10;
+/// Largest answer, unpacked.
+const LARGEST_ANSWER: u64 = 1 << 30;
+
+impl Client {
+    /// A client of the service at `http(s)://host:port`; nothing is sent yet. `authority` is a PEM file with the
+    /// certificates to trust instead of the public ones, for a service that signed its own.
+    ///
+    /// # Errors
+    /// [`CallError::Refused`] if the URL or the file cannot be used.
+    pub fn new(url: &str, token: Option<Token>, authority: Option<&Path>) -> Result<Self, CallError> {
+        let url = url.trim_end_matches('/').to_owned();
+        if !(url.starts_with("http://") || url.starts_with("https://")) {
+            return Err(CallError::Refused(format!(
+                "{url}: the coordinator's URL begins with http:// or https://"
+            )));
+        }
+        if url.starts_with("https://") && !cfg!(feature = "tls") {
+            return Err(CallError::Refused(format!(
+                "{url}: this build has no TLS; build it with the feature `tls`"
+            )));
+        }
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(CONNECT))
+            .max_idle_connections_per_host(8)
+            .max_redirects(0)
+            .proxy(None);
+        #[cfg(feature = "tls")]
+        let config = match authority {
+            None => config,
+            Some(path) => config.tls_config(trust(path)?),
+        };
+        #[cfg(not(feature = "tls"))]
+        if let Some(path) = authority {
+            let path = path.display();
+            return Err(CallError::Refused(format!(
+                "{path}: this build has no TLS; build it with the feature `tls`"
+            )));
+        }
+        Ok(Self { agent: config.build().into(), url, token })
+    }
+
+    /// The board in numbers.
+    ///
+    /// # Errors
+    /// [`CallError`] if no answer came.
+    pub fn status(&self) -> Result<BoardStatus, CallError> {
+        let request = self.agent.get(format!("{}/v1/status", self.url)).header("accept-encoding", "zstd");
+        let request = match &self.token {
+            Some(token) => request.header("authorization", token.header()),
+            None => request,
+        };
+        let answer = request.config().timeout_global(Some(ANSWER)).build().call();
+        read(answer.map_err(|e| self.away(&e))?)
+    }
+
+    fn away(&self, error: &ureq::Error) -> CallError {
+        CallError::Away(format!("{}: {error}", self.url))
+    }
+
+    fn post<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &Q,
+        patience: Duration,
+    ) -> Result<A, CallError> {
+        let body = serde_json::to_vec(body)
+            .map_err(|e| CallError::Refused(format!("cannot write the request: {e}")))?;
+        let request = self.agent.post(format!("{}{path}", self.url));
+        let request = request.header("content-type", "application/json").header("accept-encoding", "zstd");
+        let request = match &self.token {
+            Some(token) => request.header("authorization", token.header()),
+            None => request,
+        };
+        let request = request.config().timeout_global(Some(patience)).build();
+        let packed = if body.len() < COMPRESS_FROM { None } else { zstd::bulk::compress(&body, 1).ok() };
+        let answer = match packed {
+            Some(packed) => request.header("content-encoding", "zstd").send(&packed[..]),
+            None => request.send(&body[..]),
+        };
+        read(answer.map_err(|e| self.away(&e))?)
+    }
+}
+
+#[cfg(feature = "tls")]
+fn trust(path: &Path) -> Result<ureq::tls::TlsConfig, CallError> {
+    use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+    let wrong = |problem: String| CallError::Refused(format!("{}: {problem}", path.display()));
+    let pem = std::fs::read(path).map_err(|e| wrong(e.to_string()))?;
+    let mut certificates = Vec::new();
+    for item in parse_pem(&pem) {
+        if let PemItem::Certificate(certificate) = item.map_err(|e| wrong(e.to_string()))? {
+            certificates.push(certificate);
+        }
+    }
+    if certificates.is_empty() {
+        return Err(wrong("there is no certificate in it".into()));
+    }
+    Ok(TlsConfig::builder().root_certs(RootCerts::from(certificates)).build())
+}
+
+/// Unpacks and parses an answer. What is garbled may come out whole the next time; what is refused stays refused.
+fn read<A: DeserializeOwned>(mut answer: Response<Body>) -> Result<A, CallError> {
+    let garbled = |problem: String| CallError::Away(format!("a garbled answer: {problem}"));
+    let status = answer.status();
+    let packed = answer.headers().get("content-encoding").is_some_and(|v| v.as_bytes() == b"zstd");
+    let bytes = answer.body_mut().with_config().limit(LARGEST_ANSWER).read_to_vec();
+    let bytes = bytes.map_err(|e| garbled(e.to_string()))?;
+    let bytes = if packed {
+        zstd::stream::decode_all(&bytes[..]).map_err(|e| garbled(e.to_string()))?
+    } else {
+        bytes
+    };
+    if status.is_success() {
+        return serde_json::from_slice(&bytes).map_err(|e| garbled(e.to_string()));
+    }
+    let reason = serde_json::from_slice::<ErrorReply>(&bytes);
+    let reason =
+        reason.map_or_else(|_| format!("HTTP {status}"), |reply| format!("HTTP {status}: {}", reply.error));
+    match status.as_u16() {
+        // Timed out, too many requests, or the service's own trouble.
+        408 | 429 | 500.. => Err(CallError::Away(reason)),
+        _ => Err(CallError::Refused(reason)),
+    }
+}
+
+impl Coordinator for Client {
+    fn lease(
+        &self,
+        worker: &WorkerName,
+        kind: &TaskKind,
+        capacity: usize,
+        wait: Duration,
+    ) -> Result<Grant, CallError> {
+        let call =
+            LeaseRequest { worker: worker.clone(), kind: kind.clone(), capacity, wait_s: wait.as_secs_f64() };
+        let reply: LeaseReply = self.post("/v1/lease", &call, wait + ANSWER)?;
+        Ok(Grant { leases: reply.tasks, lease_time: seconds(reply.lease_s)?, drain: reply.drain })
+    }
+
+    fn heartbeat(&self, worker: &WorkerName, held: &[LeaseId]) -> Result<Beat, CallError> {
+        let call = HeartbeatRequest { worker: worker.clone(), tasks: held.to_vec() };
+        let reply: HeartbeatReply = self.post("/v1/heartbeat", &call, ANSWER)?;
+        Ok(Beat { abandon: reply.abandon, lease_time: seconds(reply.lease_s)?, drain: reply.drain })
+    }
+
+    fn report(&self, worker: &WorkerName, reports: Vec<Report>) -> Result<Vec<Receipt>, CallError> {
+        let call = ResultsRequest { worker: worker.clone(), results: reports };
+        let reply: ResultsReply = self.post("/v1/results", &call, 2 * ANSWER)?;
+        if reply.receipts.len() == call.results.len() {
+            Ok(reply.receipts)
+        } else {
+            Err(CallError::Away("a garbled answer: not as many receipts as results".into()))
+        }
+    }
+}
+
+fn seconds(number: f64) -> Result<Duration, CallError> {
+    Duration::try_from_secs_f64(number)
+        .map_err(|e| CallError::Away(format!("a garbled answer: lease_s {number}: {e}")))
+}

@@ -1,0 +1,47 @@
+//! Tasks to workers and results back.
+//!
+//! One [`board::Board`] holds the tasks of a run: a pure state machine that is driven by time as an argument.
+//! A [`Fleet`] is that board with a lock, a clock and a log: threads of the same process work through it directly,
+//! others over HTTP; the code is the same.
+//!
+//! Invariants: the fleet knows nothing of proofs or models (payloads are opaque bytes); every wait has a deadline;
+//! no lock is held while anything is launched, written or sent.
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "http")]
+pub mod bench;
+pub mod board;
+#[cfg(feature = "http")]
+pub mod client;
+pub mod coordinator;
+pub mod fleet;
+pub mod launch;
+pub mod log;
+pub mod record;
+#[cfg(feature = "http")]
+pub mod service;
+pub mod simulation;
+pub mod task;
+#[cfg(feature = "http")]
+pub mod token;
+pub mod wait;
+pub mod wire;
+pub mod worker;
+
+pub use board::{Backpressure, Board, BoardConfig, BoardStatus, Speculation};
+#[cfg(feature = "http")]
+pub use client::Client;
+pub use coordinator::{Beat, CallError, Coordinator, Grant};
+pub use fleet::{Fleet, FleetError};
+pub use launch::{
+    CrashRules, GivenUp, LaunchError, Launcher, LocalLauncher, SlurmConfig, SlurmLauncher, Supervisor,
+    SupervisorStatus,
+};
+pub use log::{FileLog, LogError, TaskLog};
+pub use record::Record;
+#[cfg(feature = "http")]
+pub use service::{Service, ServiceConfig, ServiceError, TlsFiles};
+pub use task::*;
+#[cfg(feature = "http")]
+pub use token::{Token, TokenError};
+pub use worker::{Cancel, Drain, Session, Summary, WorkerConfig, WorkerError, serve};

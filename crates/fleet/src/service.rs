@@ -1,0 +1,532 @@
+//! The coordinator behind HTTP: the calls of [`crate::wire`], a status for people, metrics for monitors.
+//!
+//! Everything that changes state is a POST of JSON with the bearer token; a page in somebody's browser can send
+//! neither. The token is checked before a body is read, a body's size while it is read and while it is unpacked.
+
+use std::convert::Infallible;
+use std::fs;
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{
+    ACCEPT_ENCODING, ALLOW, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE,
+};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+use tokio::task::block_in_place;
+use tokio::time::timeout;
+
+use crate::board::BoardStatus;
+use crate::fleet::{Fleet, FleetError};
+use crate::token::Token;
+use crate::wire::{
+    ErrorReply, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, ResultsReply, ResultsRequest,
+};
+
+/// How the service listens.
+#[derive(Clone, Debug)]
+pub struct ServiceConfig {
+    /// Where. Port 0 picks a free one. Default `127.0.0.1:0`.
+    pub listen: SocketAddr,
+    /// Who may call. Without one the service listens on loopback only.
+    pub token: Option<Token>,
+    /// Encryption, if there is a certificate.
+    pub tls: Option<TlsFiles>,
+    /// Largest body in bytes, unpacked. Default 256 MiB.
+    pub largest_body: usize,
+    /// Longest wait of a request for work. Default 30 s.
+    pub longest_wait: Duration,
+    /// Most connections at a time; more wait. Default 16,384.
+    pub most_connections: usize,
+    /// Threads that serve. Default 2.
+    pub threads: usize,
+}
+
+impl Default for ServiceConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            token: None,
+            tls: None,
+            largest_body: 256 << 20,
+            longest_wait: Duration::from_secs(30),
+            most_connections: 16_384,
+            threads: 2,
+        }
+    }
+}
+
+/// A certificate chain and its private key, both PEM.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The chain, the server's own certificate first.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+/// Why the service does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// It would be open to the network without a token.
+    #[error(
+        "refusing to listen on {0} without a token: give one in a file or the environment, or listen on 127.0.0.1"
+    )]
+    Unprotected(SocketAddr),
+    /// The address cannot be had.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Which one.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The certificate or key cannot be used.
+    #[error("{path}: {problem}")]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// No threads.
+    #[error("cannot start the service's threads: {0}")]
+    Threads(io::Error),
+}
+
+/// A running service; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Service {
+    address: SocketAddr,
+    encrypted: bool,
+    /// Taken only by `drop`.
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+/// What every request handler needs.
+struct Desk {
+    fleet: Fleet,
+    config: ServiceConfig,
+}
+
+/// How often overdue leases are looked for.
+const TICK: Duration = Duration::from_millis(250);
+/// A request's head has to arrive within this time.
+const HEAD_PATIENCE: Duration = Duration::from_secs(60);
+/// A request's body has to arrive within this time.
+const BODY_PATIENCE: Duration = Duration::from_secs(120);
+/// A TLS handshake has to end within this time.
+#[cfg(feature = "tls")]
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+/// Replies from this size on are compressed for those who understand that.
+const COMPRESS_FROM: usize = 16 << 10;
+/// Bodies from this size on are unpacked and parsed where they hold up nobody else.
+const LARGE: usize = 256 << 10;
+/// Most leases per request.
+const LARGEST_CAPACITY: usize = 65_536;
+
+impl Service {
+    /// Binds the address and serves from threads of its own.
+    ///
+    /// # Errors
+    /// [`ServiceError`].
+    pub fn start(fleet: Fleet, config: ServiceConfig) -> Result<Self, ServiceError> {
+        if config.token.is_none() && !config.listen.ip().is_loopback() {
+            return Err(ServiceError::Unprotected(config.listen));
+        }
+        let tls = config.tls.as_ref().map(Tls::load).transpose()?;
+        let listening = |source| ServiceError::Listen { address: config.listen, source };
+        // Bound here and kept, so the port that is told is the port that is served.
+        let listener = TcpListener::bind(config.listen).map_err(listening)?;
+        listener.set_nonblocking(true).map_err(listening)?;
+        let address = listener.local_addr().map_err(listening)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(config.threads.max(1))
+            .thread_name("fleet-service")
+            .enable_all()
+            .build()
+            .map_err(ServiceError::Threads)?;
+        let encrypted = tls.is_some();
+        {
+            let _inside = runtime.enter();
+            let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
+            let desk = Arc::new(Desk { fleet: fleet.clone(), config });
+            runtime.spawn(accept(listener, tls.map(Arc::new), desk));
+            runtime.spawn(tick(fleet));
+        }
+        Ok(Self { address, encrypted, runtime: Some(runtime) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL for workers that reach this machine under that name or address.
+    #[must_use]
+    pub fn url(&self, host: &str) -> String {
+        let scheme = if self.encrypted { "https" } else { "http" };
+        let host =
+            if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() };
+        format!("{scheme}://{host}:{}", self.address.port())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(2));
+        }
+    }
+}
+
+async fn tick(fleet: Fleet) {
+    loop {
+        tokio::time::sleep(TICK).await;
+        if let Err(error) = fleet.tick() {
+            tracing::error!("{error}");
+            return;
+        }
+    }
+}
+
+async fn accept(listener: tokio::net::TcpListener, tls: Option<Arc<Tls>>, desk: Arc<Desk>) {
+    let room = Arc::new(Semaphore::new(desk.config.most_connections));
+    loop {
+        let Ok(seat) = Arc::clone(&room).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of file descriptors, most likely; those in use will come free.
+                tracing::warn!("cannot accept a connection: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        // Small answers are to leave at once.
+        let _ = stream.set_nodelay(true);
+        let (tls, desk) = (tls.clone(), Arc::clone(&desk));
+        tokio::spawn(async move {
+            let _seat = seat;
+            match tls {
+                None => converse(stream, desk).await,
+                Some(tls) => tls.converse(stream, desk).await,
+            }
+        });
+    }
+}
+
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, desk: Arc<Desk>) {
+    let service = service_fn(|request| {
+        let desk = Arc::clone(&desk);
+        async move { Ok::<_, Infallible>(desk.answer(request).await) }
+    });
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE);
+    if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
+        tracing::debug!("a connection broke: {error}");
+    }
+}
+
+#[cfg(feature = "tls")]
+struct Tls(tokio_rustls::TlsAcceptor);
+
+#[cfg(feature = "tls")]
+impl Tls {
+    fn load(files: &TlsFiles) -> Result<Self, ServiceError> {
+        use tokio_rustls::rustls::ServerConfig;
+        use tokio_rustls::rustls::crypto::ring::default_provider;
+        use tokio_rustls::rustls::pki_types::pem::PemObject;
+        use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+        let wrong = |path: &Path, problem: String| ServiceError::Tls { path: path.to_owned(), problem };
+        let pem = |path: &Path| fs::read(path).map_err(|e| wrong(path, e.to_string()));
+        let chain = CertificateDer::pem_slice_iter(&pem(&files.certificate)?).collect::<Result<Vec<_>, _>>();
+        let chain = chain.map_err(|e| wrong(&files.certificate, format!("not a PEM certificate: {e:?}")))?;
+        let key = PrivateKeyDer::from_pem_slice(&pem(&files.key)?);
+        let key = key.map_err(|e| wrong(&files.key, format!("not a PEM private key: {e:?}")))?;
+        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|e| wrong(&files.certificate, e.to_string()))?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .map_err(|e| wrong(&files.certificate, format!("certificate and key do not go together: {e}")))?;
+        Ok(Self(tokio_rustls::TlsAcceptor::from(Arc::new(config))))
+    }
+
+    async fn converse(&self, stream: tokio::net::TcpStream, desk: Arc<Desk>) {
+        match timeout(HANDSHAKE_PATIENCE, self.0.accept(stream)).await {
+            Ok(Ok(stream)) => converse(stream, desk).await,
+            Ok(Err(error)) => tracing::debug!("a TLS handshake failed: {error}"),
+            Err(_) => tracing::debug!("a TLS handshake took too long"),
+        }
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+enum Tls {}
+
+#[cfg(not(feature = "tls"))]
+impl Tls {
+    fn load(files: &TlsFiles) -> Result<Self, ServiceError> {
+        let exists = fs::metadata(&files.certificate)
+            .map(|_| "this build has no TLS; build it with the feature `tls`");
+        let problem = exists.map_or_else(|e| e.to_string(), str::to_owned);
+        Err(ServiceError::Tls { path: Path::new(&files.certificate).to_owned(), problem })
+    }
+
+    async fn converse(&self, _: tokio::net::TcpStream, _: Arc<Desk>) {
+        match *self {}
+    }
+}
+
+type Reply = Response<Full<Bytes>>;
+
+/// A request that is not served, and why.
+struct Rejection(StatusCode, String);
+
+impl From<FleetError> for Rejection {
+    fn from(error: FleetError) -> Self {
+        Self(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+    }
+}
+
+impl Desk {
+    async fn answer(&self, request: Request<Incoming>) -> Reply {
+        let packs = request
+            .headers()
+            .get(ACCEPT_ENCODING)
+            .and_then(|v| v.to_str().ok())
+            .is_some_and(|v| v.split(',').any(|coding| coding.trim().starts_with("zstd")));
+        match self.route(request).await {
+            Ok(mut reply) => {
+                if packs {
+                    compress(&mut reply);
+                }
+                reply.into_full()
+            }
+            Err(Rejection(status, error)) => {
+                let mut reply = json(&ErrorReply { error });
+                *reply.status_mut() = status;
+                match status {
+                    StatusCode::UNAUTHORIZED => {
+                        reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+                    }
+                    StatusCode::METHOD_NOT_ALLOWED => {
+                        reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST"));
+                    }
+                    _ => {}
+                }
+                reply.into_full()
+            }
+        }
+    }
+
+    async fn route(&self, request: Request<Incoming>) -> Result<Answer, Rejection> {
+        if let Some(token) = &self.config.token
+            && !token.admits(request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes))
+        {
+            let error = "missing or wrong token: send `Authorization: Bearer TOKEN`".to_owned();
+            return Err(Rejection(StatusCode::UNAUTHORIZED, error));
+        }
+        match (request.method(), request.uri().path()) {
+            (&Method::POST, "/v1/lease") => self.lease(self.body(request).await?).await,
+            (&Method::POST, "/v1/heartbeat") => self.heartbeat(&self.body(request).await?),
+            (&Method::POST, "/v1/results") => self.results(self.body(request).await?).await,
+            (&Method::GET, "/v1/status") => Ok(json(&self.fleet.status()?)),
+            (&Method::GET, "/metrics") => Ok(metrics(&self.fleet.status()?)),
+            (method, "/v1/lease" | "/v1/heartbeat" | "/v1/results" | "/v1/status" | "/metrics") => {
+                Err(Rejection(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not for this path")))
+            }
+            (_, path) => Err(Rejection(StatusCode::NOT_FOUND, format!("there is nothing at {path}"))),
+        }
+    }
+
+    async fn lease(&self, call: LeaseRequest) -> Result<Answer, Rejection> {
+        if !(call.wait_s.is_finite() && call.wait_s >= 0.0) {
+            return Err(Rejection(
+                StatusCode::BAD_REQUEST,
+                "wait_s is a number of seconds, 0 or more".into(),
+            ));
+        }
+        let wait = Duration::from_secs_f64(call.wait_s.min(1e6)).min(self.config.longest_wait);
+        let capacity = call.capacity.min(LARGEST_CAPACITY);
+        let granted = timeout(wait, self.fleet.lease_when_any(&call.worker, &call.kind, capacity)).await;
+        let grant = match granted {
+            Ok(grant) => grant?,
+            Err(_) => self.fleet.no_grant()?,
+        };
+        let lease_s = grant.lease_time.as_secs_f64();
+        Ok(json(&LeaseReply { tasks: grant.leases, lease_s, drain: grant.drain }))
+    }
+
+    fn heartbeat(&self, call: &HeartbeatRequest) -> Result<Answer, Rejection> {
+        let beat = self.fleet.beat(&call.worker, &call.tasks)?;
+        let lease_s = beat.lease_time.as_secs_f64();
+        Ok(json(&HeartbeatReply { abandon: beat.abandon, lease_s, drain: beat.drain }))
+    }
+
+    async fn results(&self, call: ResultsRequest) -> Result<Answer, Rejection> {
+        let receipts = self.fleet.report_durably(&call.worker, call.results).await?;
+        Ok(json(&ResultsReply { receipts }))
+    }
+
+    /// Reads, unpacks and parses a request's body.
+    async fn body<T: DeserializeOwned>(&self, request: Request<Incoming>) -> Result<T, Rejection> {
+        let header =
+            |name| request.headers().get(name).and_then(|v: &HeaderValue| v.to_str().ok()).unwrap_or("");
+        let kind = header(CONTENT_TYPE).split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+        if kind != "application/json" {
+            let error = format!("content-type {kind:?}: send application/json");
+            return Err(Rejection(StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
+        }
+        let packed = match header(CONTENT_ENCODING) {
+            "" | "identity" => false,
+            "zstd" => true,
+            other => {
+                let error = format!("content-encoding {other:?}: send zstd or none");
+                return Err(Rejection(StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
+            }
+        };
+        let limit = self.config.largest_body;
+        let collected = timeout(BODY_PATIENCE, Limited::new(request.into_body(), limit).collect()).await;
+        let bytes = match collected {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large(limit)),
+            Ok(Err(error)) => {
+                return Err(Rejection(StatusCode::BAD_REQUEST, format!("the body broke off: {error}")));
+            }
+            Err(_) => return Err(Rejection(StatusCode::REQUEST_TIMEOUT, "the body took too long".into())),
+        };
+        let read = || parse(&bytes, packed, limit);
+        if bytes.len() >= LARGE { block_in_place(read) } else { read() }
+    }
+}
+
+fn too_large(limit: usize) -> Rejection {
+    Rejection(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        format!("the body is larger than {limit} bytes; send fewer results at a time"),
+    )
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8], packed: bool, limit: usize) -> Result<T, Rejection> {
+    let bad = |error: String| Rejection(StatusCode::BAD_REQUEST, error);
+    let mut unpacked = Vec::new();
+    let bytes = if packed {
+        let decoder = zstd::stream::Decoder::new(bytes).map_err(|e| bad(format!("not zstd: {e}")))?;
+        let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+        decoder.take(most).read_to_end(&mut unpacked).map_err(|e| bad(format!("not zstd: {e}")))?;
+        if unpacked.len() > limit {
+            return Err(too_large(limit));
+        }
+        &unpacked
+    } else {
+        bytes
+    };
+    serde_json::from_slice(bytes).map_err(|e| bad(format!("the body is not what this call takes: {e}")))
+}
+
+/// A reply whose body may still be compressed.
+type Answer = Response<Vec<u8>>;
+
+trait IntoFull {
+    fn into_full(self) -> Reply;
+}
+
+impl IntoFull for Answer {
+    fn into_full(self) -> Reply {
+        self.map(|body| Full::new(Bytes::from(body)))
+    }
+}
+
+fn json(value: &impl Serialize) -> Answer {
+    // Our own plain data with string keys: serialising it cannot fail.
+    let body = serde_json::to_vec(value).unwrap_or_default();
+    let mut reply = Response::new(body);
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    reply
+}
+
+fn compress(reply: &mut Answer) {
+    if reply.body().len() < COMPRESS_FROM {
+        return;
+    }
+    if let Ok(packed) = zstd::bulk::compress(reply.body(), 1) {
+        *reply.body_mut() = packed;
+        reply.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("zstd"));
+    }
+}
+
+/// The board in Prometheus' text format.
+fn metrics(status: &BoardStatus) -> Answer {
+    use std::fmt::Write;
+    let mut text = String::new();
+    let mut family = |name: &str, kind: &str, help: &str, rows: &[(String, f64)]| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "# HELP sgs_fleet_{name} {help}\n# TYPE sgs_fleet_{name} {kind}");
+        for (labels, value) in rows {
+            let _ = writeln!(text, "sgs_fleet_{name}{labels} {value}");
+        }
+    };
+    let by_kind = |value: fn(&crate::board::KindStatus) -> f64| -> Vec<(String, f64)> {
+        status.kinds.iter().map(|k| (format!("{{kind=\"{}\"}}", k.kind), value(k))).collect()
+    };
+    family("tasks_pending", "gauge", "Tasks waiting for a worker.", &by_kind(|k| k.pending as f64));
+    family("tasks_leased", "gauge", "Tasks in the hands of workers.", &by_kind(|k| k.leased as f64));
+    family("tasks_undelivered", "gauge", "Ended tasks not yet consumed.", &by_kind(|k| k.undelivered as f64));
+    family(
+        "held_back",
+        "gauge",
+        "1 while back-pressure holds a kind.",
+        &by_kind(|k| f64::from(u8::from(k.held_back))),
+    );
+    let longest = by_kind(|k| k.longest_running_s.unwrap_or(0.0));
+    family("longest_running_seconds", "gauge", "Age of the oldest single lease.", &longest);
+    let one = |value: f64| vec![(String::new(), value)];
+    family("workers", "gauge", "Workers known.", &one(status.workers.len() as f64));
+    let busy = status.workers.iter().filter(|w| w.leases > 0).count();
+    family("workers_busy", "gauge", "Workers that hold leases.", &one(busy as f64));
+    family(
+        "infra_rate",
+        "gauge",
+        "Share of leases that ended by a fault of the infrastructure.",
+        &one(status.infra_rate()),
+    );
+    let c = &status.counters;
+    for (name, value, help) in [
+        ("submitted", c.submitted, "Tasks put on the board."),
+        ("done", c.done, "Tasks with an outcome."),
+        ("quarantined", c.quarantined, "Tasks given up."),
+        ("cancelled", c.cancelled, "Tasks cancelled."),
+        ("leases", c.leases, "Leases granted."),
+        ("copies", c.copies, "Leases that were second copies."),
+        ("died", c.died, "Leases ended by a worker's death or silence."),
+        ("failed", c.failed, "Leases that a worker reported as failed."),
+        ("rejected", c.rejected, "Outcomes that the consumer could not use."),
+        ("lost", c.lost, "Leases that their worker never heard of."),
+        ("returned", c.returned, "Leases given back."),
+        ("revived", c.revived, "Expired leases that came back to life."),
+        ("late", c.late, "Outcomes accepted after their lease had expired."),
+        ("duplicates", c.duplicates, "Reports of what had ended before."),
+        ("refused", c.refused, "Reports of leases that the sender never had."),
+    ] {
+        family(&format!("{name}_total"), "counter", help, &one(value as f64));
+    }
+    let mut reply = Response::new(text.into_bytes());
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    reply.headers_mut().insert(CONTENT_TYPE, kind);
+    reply
+}

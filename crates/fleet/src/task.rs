@@ -1,0 +1,491 @@
+//! What travels between the coordinator and its workers: tasks, leases, outcomes.
+//!
+//! Payloads are opaque bytes. The fleet never looks inside, so it serves generation, verification and
+//! anything else that can be written down as "these bytes in, those bytes out".
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Names a task. The submitter chooses it, so that submitting the same work again after a crash is recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TaskId(pub u64);
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Numbers the leases of one task, from 1. `(task, attempt)` names one lease for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Attempt(pub u32);
+
+/// A moment of the board's own clock: milliseconds since an arbitrary start, never a wall clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// This moment and `span` later, to the millisecond; saturates.
+    #[must_use]
+    pub fn after(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// How long ago `earlier` was; zero if it lies ahead.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// What sort of worker a task needs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TaskKind {
+    /// Sampling with a language model.
+    Generate,
+    /// Checking of proofs.
+    Verify,
+    /// Anything else, by name.
+    Named(Arc<str>),
+}
+
+/// Longest name of a task kind, in bytes.
+const LONGEST_KIND: usize = 64;
+/// Longest name of a worker, in bytes.
+const LONGEST_WORKER: usize = 128;
+
+/// A name that the fleet does not take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Not a name for a task kind.
+    #[error("task kind {0:?}: a kind is 1 to 64 characters of a-z, 0-9, '-' and '_'")]
+    Kind(String),
+    /// Not a name for a worker.
+    #[error("worker name {0:?}: a name is 1 to 128 printable ASCII characters without spaces")]
+    Worker(String),
+}
+
+impl TaskKind {
+    /// The kind of that name.
+    ///
+    /// # Errors
+    /// [`NameError::Kind`] unless the name is 1 to 64 characters of `a-z`, `0-9`, `-` and `_`.
+    pub fn new(name: &str) -> Result<Self, NameError> {
+        let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
+        match name {
+            "generate" => Ok(Self::Generate),
+            "verify" => Ok(Self::Verify),
+            _ if (1..=LONGEST_KIND).contains(&name.len()) && name.bytes().all(allowed) => {
+                Ok(Self::Named(name.into()))
+            }
+            _ => Err(NameError::Kind(shorten(name))),
+        }
+    }
+
+    /// The kind's name, as it stands on the wire.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Generate => "generate",
+            Self::Verify => "verify",
+            Self::Named(name) => name,
+        }
+    }
+}
+
+impl fmt::Display for TaskKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for TaskKind {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for TaskKind {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::new(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Names a worker process; unique among the workers of one coordinator. By convention `kind-host-pid-nonce`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkerName(Arc<str>);
+
+impl WorkerName {
+    /// Checks and wraps a name.
+    ///
+    /// # Errors
+    /// [`NameError::Worker`] unless it is 1 to 128 printable ASCII characters without spaces.
+    pub fn new(name: &str) -> Result<Self, NameError> {
+        if (1..=LONGEST_WORKER).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic()) {
+            Ok(Self(name.into()))
+        } else {
+            Err(NameError::Worker(shorten(name)))
+        }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for WorkerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for WorkerName {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for WorkerName {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::new(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+    }
+}
+
+fn shorten(text: &str) -> String {
+    text.chars().take(2 * LONGEST_WORKER).collect()
+}
+
+/// Opaque bytes, shared and immutable.
+///
+/// In JSON a payload that is UTF-8 stands as a string, any other as `{"base64": "…"}`; in binary formats as bytes.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Payload(Arc<[u8]>);
+
+impl Payload {
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Payload({} bytes)", self.0.len())
+    }
+}
+
+impl From<Vec<u8>> for Payload {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl From<&[u8]> for Payload {
+    fn from(bytes: &[u8]) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl From<&str> for Payload {
+    fn from(text: &str) -> Self {
+        Self(text.as_bytes().into())
+    }
+}
+
+impl From<String> for Payload {
+    fn from(text: String) -> Self {
+        text.into_bytes().into()
+    }
+}
+
+impl From<Arc<[u8]>> for Payload {
+    fn from(bytes: Arc<[u8]>) -> Self {
+        Self(bytes)
+    }
+}
+
+mod payload_serde {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+    use serde::ser::SerializeMap;
+
+    use super::{Deserialize, Deserializer, Payload, Serialize, Serializer, fmt};
+
+    impl Serialize for Payload {
+        fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+            if !to.is_human_readable() {
+                return to.serialize_bytes(self.as_bytes());
+            }
+            match std::str::from_utf8(self.as_bytes()) {
+                Ok(text) => to.serialize_str(text),
+                Err(_) => {
+                    let mut map = to.serialize_map(Some(1))?;
+                    map.serialize_entry("base64", &STANDARD.encode(self.as_bytes()))?;
+                    map.end()
+                }
+            }
+        }
+    }
+
+    struct Bytes;
+
+    impl<'de> Visitor<'de> for Bytes {
+        type Value = Payload;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string, or an object with the key \"base64\"")
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<Payload, E> {
+            Ok(text.into())
+        }
+
+        fn visit_string<E: Error>(self, text: String) -> Result<Payload, E> {
+            Ok(text.into())
+        }
+
+        fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Payload, E> {
+            Ok(bytes.into())
+        }
+
+        fn visit_byte_buf<E: Error>(self, bytes: Vec<u8>) -> Result<Payload, E> {
+            Ok(bytes.into())
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Payload, A::Error> {
+            let mut bytes = Vec::new();
+            while let Some(byte) = seq.next_element::<u8>()? {
+                bytes.push(byte);
+            }
+            Ok(bytes.into())
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Payload, A::Error> {
+            match (map.next_entry::<String, String>()?, map.next_key::<String>()?) {
+                (Some((key, text)), None) if key == "base64" => {
+                    STANDARD.decode(text).map(Payload::from).map_err(A::Error::custom)
+                }
+                _ => Err(A::Error::custom("a payload object has exactly the key \"base64\"")),
+            }
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Payload {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            if from.is_human_readable() {
+                from.deserialize_any(Bytes)
+            } else {
+                from.deserialize_byte_buf(Bytes)
+            }
+        }
+    }
+}
+
+/// A piece of work, as the submitter gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Its name, chosen by the submitter.
+    pub id: TaskId,
+    /// What sort of worker it needs.
+    pub kind: TaskKind,
+    /// Higher goes first; equal priorities go in order of submission.
+    pub priority: i32,
+    /// What the worker gets.
+    pub payload: Payload,
+}
+
+/// One task in the hands of one worker, until done, given back or expired.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The task.
+    pub task: TaskId,
+    /// Which lease of the task this is.
+    pub attempt: Attempt,
+    /// What sort of worker the task needs.
+    pub kind: TaskKind,
+    /// What to work on.
+    pub payload: Payload,
+}
+
+/// Names a lease without its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LeaseId {
+    /// The task.
+    pub task: TaskId,
+    /// Which lease of the task.
+    pub attempt: Attempt,
+}
+
+impl Lease {
+    /// The lease's name.
+    #[must_use]
+    pub fn id(&self) -> LeaseId {
+        LeaseId { task: self.task, attempt: self.attempt }
+    }
+}
+
+/// How a worker ends a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The work is done; these bytes are its result.
+    Done(Payload),
+    /// The worker itself failed (not the proof, not the problem): counts as one failed attempt, with the reason.
+    Failed(String),
+    /// Given back untouched, as when a worker drains: counts for nothing.
+    Returned,
+}
+
+/// The end of one lease, as a worker reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The task.
+    pub task: TaskId,
+    /// The lease of it that ends.
+    pub attempt: Attempt,
+    /// How it ends.
+    pub outcome: Outcome,
+}
+
+/// What became of a report. Each of them is final: a worker never needs to send a report again that got one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Receipt {
+    /// This outcome is the task's.
+    Accepted,
+    /// The failure or return is noted; the task goes to somebody else.
+    Noted,
+    /// The task or the lease had ended before, or the task is not on the board any more; nothing changed.
+    Duplicate,
+    /// The coordinator never gave this worker that lease; nothing changed.
+    Refused,
+}
+
+/// Why a lease ended without an outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The worker fell silent past the deadline, or its launcher saw it die. Counts towards quarantine.
+    Died,
+    /// The worker said that it failed. Counts towards quarantine.
+    Failed,
+    /// The consumer found the outcome unusable. Counts towards quarantine.
+    Rejected,
+    /// The worker lives but does not know of the lease: the reply that granted it never arrived.
+    Lost,
+    /// The worker gave it back.
+    Returned,
+}
+
+impl Cause {
+    /// Whether an end of this sort is held against the task.
+    #[must_use]
+    pub fn counts(self) -> bool {
+        matches!(self, Self::Died | Self::Failed | Self::Rejected)
+    }
+}
+
+/// One lease that ended badly.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Which lease.
+    pub attempt: Attempt,
+    /// Who held it.
+    pub worker: WorkerName,
+    /// What happened.
+    pub cause: Cause,
+    /// In words: the worker's error, or when it was last heard of.
+    pub message: String,
+}
+
+/// A task that has ended, for the consumer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// The task.
+    pub task: TaskId,
+    /// Its kind.
+    pub kind: TaskKind,
+    /// How it ended.
+    pub ending: Ending,
+}
+
+/// How a task ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ending {
+    /// A worker did it.
+    Done {
+        /// The result.
+        outcome: Payload,
+        /// Whose.
+        worker: WorkerName,
+        /// Under which lease.
+        attempt: Attempt,
+    },
+    /// It broke too many workers; nobody will get it again.
+    Quarantined {
+        /// Every lease of it that ended badly, in order.
+        failures: Vec<Failure>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payloads_survive_json_as_text_or_base64() {
+        for bytes in [b"".as_slice(), b"plain", b"{\"a\":\"\\\"\"}", &[0xff, 0x00, 0xfe], "∀x".as_bytes()] {
+            let payload = Payload::from(bytes);
+            let json = serde_json::to_string(&payload).expect("serialises");
+            assert_eq!(serde_json::from_str::<Payload>(&json).expect("reads"), payload, "{json}");
+        }
+        assert_eq!(serde_json::to_string(&Payload::from("x")).expect("serialises"), "\"x\"");
+        assert!(serde_json::from_str::<Payload>("{\"base32\":\"aa\"}").is_err());
+        assert!(serde_json::from_str::<Payload>("{\"base64\":\"?\"}").is_err());
+        assert!(serde_json::from_str::<Payload>("17").is_err());
+    }
+
+    #[test]
+    fn names_are_checked() {
+        assert_eq!(TaskKind::new("verify"), Ok(TaskKind::Verify));
+        assert_eq!(TaskKind::new("guide-2").map(|k| k.to_string()), Ok("guide-2".into()));
+        for bad in ["", "Verify", "a b", "ü", &"x".repeat(65)] {
+            assert!(TaskKind::new(bad).is_err(), "{bad}");
+        }
+        assert!(WorkerName::new("gen-host.example-12:3").is_ok());
+        for bad in ["", "a b", "a\nb", "ü", &"x".repeat(129)] {
+            assert!(WorkerName::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn outcomes_read_as_people_would_write_them() {
+        let report: Report =
+            serde_json::from_str(r#"{"task":7,"attempt":1,"outcome":{"done":"ok"}}"#).expect("reads");
+        assert_eq!(report.outcome, Outcome::Done("ok".into()));
+        let report: Report =
+            serde_json::from_str(r#"{"task":7,"attempt":1,"outcome":"returned"}"#).expect("reads");
+        assert_eq!(report.outcome, Outcome::Returned);
+    }
+}

@@ -1,0 +1,659 @@
+//! The worker's side: leases kept alive, outcomes sent in batches and sent again until they arrive, leases handed back.
+//!
+//! A [`Session`] is the worker's end of the protocol, for a worker that runs its own loop (as a sampler with
+//! continuous batching does). [`serve`] is such a loop for work that takes one thread per task.
+//!
+//! A worker may be killed at any moment: nothing that matters lives here.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::coordinator::{CallError, Coordinator};
+use crate::task::{Lease, LeaseId, Outcome, Payload, Receipt, Report, TaskKind, WorkerName};
+
+/// How a worker behaves.
+#[derive(Clone, Debug)]
+pub struct WorkerConfig {
+    /// Its name, unique among the workers of the coordinator and new for every process.
+    pub name: WorkerName,
+    /// What it works on.
+    pub kind: TaskKind,
+    /// Most outcomes in one message. Default 64.
+    pub batch: usize,
+    /// An outcome waits at most this long for company. Default 50 ms.
+    pub linger: Duration,
+    /// If the coordinator cannot be reached for this long, the worker gives up. Default 15 minutes.
+    pub patience: Duration,
+    /// After a drain begins, running tasks have this long before they are given back. Default 20 s, which fits in
+    /// Slurm's default of 30 s between SIGTERM and SIGKILL.
+    pub grace: Duration,
+}
+
+impl WorkerConfig {
+    /// The defaults for a worker of that name and kind.
+    #[must_use]
+    pub fn new(name: WorkerName, kind: TaskKind) -> Self {
+        Self {
+            name,
+            kind,
+            batch: 64,
+            linger: Duration::from_millis(50),
+            patience: Duration::from_secs(15 * 60),
+            grace: Duration::from_secs(20),
+        }
+    }
+}
+
+/// Why a worker gave up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WorkerError {
+    /// The coordinator was away for too long.
+    #[error("worker {worker} gives up: for {away_s} s {last}")]
+    Away {
+        /// Who gave up.
+        worker: WorkerName,
+        /// Seconds without an answer.
+        away_s: u64,
+        /// The last error.
+        last: CallError,
+    },
+    /// The coordinator does not want this worker.
+    #[error("worker {worker}: {error}")]
+    Refused {
+        /// Who was refused.
+        worker: WorkerName,
+        /// In what words.
+        error: CallError,
+    },
+    /// No thread could be started.
+    #[error("worker {worker} cannot start a thread: {error}")]
+    Thread {
+        /// Whose thread.
+        worker: WorkerName,
+        /// Why not.
+        error: String,
+    },
+}
+
+/// What a worker did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Leases that it got.
+    pub leased: u64,
+    /// Outcomes of it that became the task's.
+    pub accepted: u64,
+    /// Outcomes that came after another's.
+    pub duplicates: u64,
+    /// Reports that the coordinator did not recognise.
+    pub refused: u64,
+    /// Failures and returns that it reported.
+    pub noted: u64,
+    /// Leases dropped because the coordinator said so.
+    pub abandoned: u64,
+}
+
+/// Asks for a drain from anywhere, as from a signal handler. Clones ask for the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Drain(Arc<AtomicBool>);
+
+impl Drain {
+    /// Asks for it.
+    pub fn begin(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Whether it has been asked for.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// The flag itself, for libraries that set one when a signal comes.
+    #[must_use]
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+
+    /// Begins a drain when SIGTERM or SIGINT comes; the second of them ends the process at once.
+    ///
+    /// # Errors
+    /// If the system does not let us handle signals.
+    pub fn begin_on_signals(&self) -> std::io::Result<()> {
+        for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, self.flag())?;
+            signal_hook::flag::register(signal, self.flag())?;
+        }
+        Ok(())
+    }
+}
+
+/// Tells a running task that nobody needs its outcome any more.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Whether to stop.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn cancel(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+#[derive(Debug)]
+struct Hand {
+    held: BTreeMap<LeaseId, Cancel>,
+    outbox: VecDeque<(Instant, Report)>,
+    /// Being sent now: still ours, so heartbeats name them.
+    sending: Vec<LeaseId>,
+    abandoned: Vec<LeaseId>,
+    lease_time: Duration,
+    last_answer: Instant,
+    failed: Option<WorkerError>,
+    closing: bool,
+    summary: Summary,
+}
+
+struct Desk {
+    coordinator: Arc<dyn Coordinator>,
+    config: WorkerConfig,
+    hand: Mutex<Hand>,
+    changed: Condvar,
+    drain: Drain,
+}
+
+/// The worker's end of the protocol: two threads that keep leases alive and send outcomes. Dropping it without
+/// [`Session::close`] leaves the leases to expire.
+pub struct Session {
+    desk: Arc<Desk>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Shortest and longest pause before a failed call is made again.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// Shortest and longest time between two heartbeats.
+const SHORTEST_BEAT: Duration = Duration::from_millis(20);
+const LONGEST_BEAT: Duration = Duration::from_secs(30);
+/// What the worker assumes about leases before the first answer.
+const FIRST_LEASE_TIME: Duration = Duration::from_secs(20);
+
+impl Session {
+    /// Begins; nothing is sent before the first lease.
+    ///
+    /// # Errors
+    /// [`WorkerError::Thread`] if the system gives no threads.
+    pub fn start(
+        coordinator: Arc<dyn Coordinator>,
+        config: WorkerConfig,
+        drain: Drain,
+    ) -> Result<Self, WorkerError> {
+        let hand = Hand {
+            held: BTreeMap::new(),
+            outbox: VecDeque::new(),
+            sending: Vec::new(),
+            abandoned: Vec::new(),
+            lease_time: FIRST_LEASE_TIME,
+            last_answer: Instant::now(),
+            failed: None,
+            closing: false,
+            summary: Summary::default(),
+        };
+        let desk =
+            Arc::new(Desk { coordinator, config, hand: Mutex::new(hand), changed: Condvar::new(), drain });
+        let mut session = Self { desk, threads: Vec::new() };
+        session.spawn("heartbeat", Desk::keep_alive)?;
+        session.spawn("report", Desk::send_outcomes)?;
+        Ok(session)
+    }
+
+    fn spawn(&mut self, what: &str, body: fn(&Desk)) -> Result<(), WorkerError> {
+        let desk = Arc::clone(&self.desk);
+        let thread = thread::Builder::new().name(format!("fleet-{what}")).spawn(move || body(&desk));
+        let worker = self.desk.config.name.clone();
+        self.threads.push(thread.map_err(|e| WorkerError::Thread { worker, error: e.to_string() })?);
+        Ok(())
+    }
+
+    /// Up to `capacity` leases; waits up to `wait` for the first, over failed calls too. Each comes with the sign by
+    /// which it is told to stop.
+    ///
+    /// # Errors
+    /// [`WorkerError`] if this worker has to give up.
+    pub fn lease(&self, capacity: usize, wait: Duration) -> Result<Vec<(Lease, Cancel)>, WorkerError> {
+        let deadline = Instant::now() + wait;
+        let mut pauses = Pauses::new(&self.desk.config.name);
+        loop {
+            self.check()?;
+            if self.is_draining() || capacity == 0 {
+                return Ok(Vec::new());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let config = &self.desk.config;
+            match self.desk.coordinator.lease(&config.name, &config.kind, capacity, left) {
+                Ok(grant) => return Ok(self.desk.take_in(grant)),
+                Err(error) => self.desk.note_failure(error),
+            }
+            self.check()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Vec::new());
+            }
+            self.desk.pause(pauses.next().min(left));
+        }
+    }
+
+    /// Ends a lease. Its report is sent soon, again and again until it arrives. A lease that was abandoned or ended
+    /// before is ignored.
+    pub fn finish(&self, lease: LeaseId, outcome: Outcome) {
+        let mut hand = self.desk.lock();
+        if hand.held.remove(&lease).is_some() {
+            let report = Report { task: lease.task, attempt: lease.attempt, outcome };
+            hand.outbox.push_back((Instant::now(), report));
+            self.desk.changed.notify_all();
+        }
+    }
+
+    /// Leases that the coordinator said to drop since the last call. They are out of hand already.
+    #[must_use]
+    pub fn take_abandoned(&self) -> Vec<LeaseId> {
+        std::mem::take(&mut self.desk.lock().abandoned)
+    }
+
+    /// Number of leases in hand.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.desk.lock().held.len()
+    }
+
+    /// Whether to finish and leave: asked for by the coordinator or through [`Drain`].
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.desk.drain.has_begun()
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        self.desk.lock().summary
+    }
+
+    /// Returns every lease in hand and tells whoever works on it to stop.
+    fn give_back(&self) {
+        let held: Vec<(LeaseId, Cancel)> =
+            self.desk.lock().held.iter().map(|(l, c)| (*l, c.clone())).collect();
+        for (lease, cancel) in held {
+            cancel.cancel();
+            self.finish(lease, Outcome::Returned);
+        }
+    }
+
+    fn check(&self) -> Result<(), WorkerError> {
+        self.desk.lock().failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Gives back what is in hand, sends what is unsent, and ends.
+    ///
+    /// # Errors
+    /// [`WorkerError`] if the worker had to give up; then the unsent outcomes are lost and their tasks go to others.
+    pub fn close(mut self) -> Result<Summary, WorkerError> {
+        self.give_back();
+        self.desk.lock().closing = true;
+        self.desk.changed.notify_all();
+        for thread in std::mem::take(&mut self.threads) {
+            // The threads hold no lock while they call the coordinator; one that panicked there has nothing to add.
+            let _ = thread.join();
+        }
+        self.check()?;
+        Ok(self.summary())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.desk.lock().closing = true;
+        self.desk.changed.notify_all();
+    }
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, Hand> {
+        // The hand is consistent after every statement, so a panic elsewhere does not spoil it.
+        self.hand.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn take_in(&self, grant: crate::coordinator::Grant) -> Vec<(Lease, Cancel)> {
+        let mut hand = self.lock();
+        hand.last_answer = Instant::now();
+        if hand.lease_time != grant.lease_time {
+            hand.lease_time = grant.lease_time;
+            self.changed.notify_all();
+        }
+        hand.summary.leased += grant.leases.len() as u64;
+        if grant.drain {
+            self.drain.begin();
+        }
+        let leases = grant.leases.into_iter().map(|lease| {
+            let cancel = Cancel::default();
+            hand.held.insert(lease.id(), cancel.clone());
+            (lease, cancel)
+        });
+        leases.collect()
+    }
+
+    /// Notes a call that failed; gives up if it was refused or the coordinator has been away for too long.
+    fn note_failure(&self, error: CallError) {
+        let mut hand = self.lock();
+        let worker = self.config.name.clone();
+        let away = hand.last_answer.elapsed();
+        tracing::warn!(%worker, away_s = away.as_secs(), "{error}");
+        let gives_up = match error {
+            CallError::Refused(_) => Some(WorkerError::Refused { worker, error }),
+            CallError::Away(_) if away >= self.config.patience => {
+                Some(WorkerError::Away { worker, away_s: away.as_secs(), last: error })
+            }
+            CallError::Away(_) => None,
+        };
+        if gives_up.is_some() && hand.failed.is_none() {
+            hand.failed = gives_up;
+            hand.held.values().for_each(Cancel::cancel);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits, but no longer than the worker lives.
+    fn pause(&self, span: Duration) {
+        let hand = self.lock();
+        let over = |hand: &mut Hand| !hand.closing && hand.failed.is_none();
+        // A poisoned lock is taken as it is, as in `lock`.
+        drop(self.changed.wait_timeout_while(hand, span, over));
+    }
+
+    /// The heartbeat thread: four beats per lease time while there is anything in hand.
+    fn keep_alive(&self) {
+        let mut last = Instant::now();
+        while let Some(held) = self.due_for_a_beat(last) {
+            last = Instant::now();
+            if held.is_empty() {
+                continue;
+            }
+            match self.coordinator.heartbeat(&self.config.name, &held) {
+                Ok(beat) => self.obey(&beat),
+                Err(error) => self.note_failure(error),
+            }
+        }
+    }
+
+    /// Waits until the next beat is due; gives all leases that are not done with, or `None` at the end.
+    fn due_for_a_beat(&self, last: Instant) -> Option<Vec<LeaseId>> {
+        let mut hand = self.lock();
+        loop {
+            let nothing_unsent = hand.outbox.is_empty() && hand.sending.is_empty();
+            if hand.failed.is_some() || (hand.closing && nothing_unsent) {
+                return None;
+            }
+            let pause = (hand.lease_time / 4).clamp(SHORTEST_BEAT, LONGEST_BEAT);
+            let left = pause.saturating_sub(last.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            hand = match self.changed.wait_timeout(hand, left) {
+                Ok((hand, _)) => hand,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+        let unsent = hand.outbox.iter().map(|(_, r)| LeaseId { task: r.task, attempt: r.attempt });
+        Some(hand.held.keys().copied().chain(unsent).chain(hand.sending.iter().copied()).collect())
+    }
+
+    fn obey(&self, beat: &crate::coordinator::Beat) {
+        let mut hand = self.lock();
+        hand.last_answer = Instant::now();
+        hand.lease_time = beat.lease_time;
+        if beat.drain {
+            self.drain.begin();
+        }
+        for lease in &beat.abandon {
+            if let Some(cancel) = hand.held.remove(lease) {
+                cancel.cancel();
+                hand.abandoned.push(*lease);
+                hand.summary.abandoned += 1;
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// The reporter thread.
+    fn send_outcomes(&self) {
+        let mut pauses = Pauses::new(&self.config.name);
+        while let Some(batch) = self.next_batch() {
+            loop {
+                match self.coordinator.report(&self.config.name, batch.clone()) {
+                    Ok(receipts) => {
+                        self.count(&receipts);
+                        pauses.reset();
+                        break;
+                    }
+                    Err(error) => self.note_failure(error),
+                }
+                if self.lock().failed.is_some() {
+                    return;
+                }
+                // Not `pause`: a closing worker goes on trying too.
+                thread::sleep(pauses.next());
+            }
+        }
+    }
+
+    /// The next outcomes to send, once there are enough or the oldest has lingered; `None` at the end.
+    fn next_batch(&self) -> Option<Vec<Report>> {
+        let mut hand = self.lock();
+        loop {
+            let due = match hand.outbox.front() {
+                None if hand.closing => return None,
+                None => Duration::from_secs(1),
+                Some(_) if hand.closing || hand.outbox.len() >= self.config.batch => Duration::ZERO,
+                Some((since, _)) => self.config.linger.saturating_sub(since.elapsed()),
+            };
+            if hand.failed.is_some() {
+                return None;
+            }
+            if due.is_zero() {
+                let number = hand.outbox.len().min(self.config.batch);
+                let batch: Vec<Report> = hand.outbox.drain(..number).map(|(_, report)| report).collect();
+                hand.sending = batch.iter().map(|r| LeaseId { task: r.task, attempt: r.attempt }).collect();
+                return Some(batch);
+            }
+            hand = match self.changed.wait_timeout(hand, due) {
+                Ok((hand, _)) => hand,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+    }
+
+    fn count(&self, receipts: &[Receipt]) {
+        let mut hand = self.lock();
+        hand.last_answer = Instant::now();
+        hand.sending.clear();
+        for receipt in receipts {
+            match receipt {
+                Receipt::Accepted => hand.summary.accepted += 1,
+                Receipt::Duplicate => hand.summary.duplicates += 1,
+                Receipt::Refused => hand.summary.refused += 1,
+                Receipt::Noted => hand.summary.noted += 1,
+            }
+        }
+        self.changed.notify_all();
+    }
+}
+
+/// Growing pauses with jitter, so that a thousand workers do not come back in the same instant.
+struct Pauses {
+    next: Duration,
+    noise: u64,
+}
+
+impl Pauses {
+    fn new(seed: &WorkerName) -> Self {
+        let noise = seed
+            .as_str()
+            .bytes()
+            .fold(0x9e37_79b9_7f4a_7c15, |n: u64, b| (n ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+        Self { next: PAUSES.0, noise: noise | 1 }
+    }
+
+    fn reset(&mut self) {
+        self.next = PAUSES.0;
+    }
+
+    /// Between half of the current pause and all of it; the pause doubles.
+    fn next(&mut self) -> Duration {
+        self.noise ^= self.noise << 13;
+        self.noise ^= self.noise >> 7;
+        self.noise ^= self.noise << 17;
+        let share = 0.5 + (self.noise >> 11) as f64 / (1u64 << 54) as f64;
+        let pause = self.next.mul_f64(share);
+        self.next = (self.next * 2).min(PAUSES.1);
+        pause
+    }
+}
+
+struct Bench {
+    waiting: VecDeque<(Lease, Cancel)>,
+    busy: usize,
+    over: bool,
+}
+
+/// Works off tasks, one thread each, `slots` at a time, until the worker is drained; then gives back what it holds.
+///
+/// The handler turns a lease into an outcome, or into the reason why this worker (not the problem) failed. It should
+/// look at its [`Cancel`] now and then. A handler that panics has failed; the worker goes on.
+///
+/// # Errors
+/// [`WorkerError`] if the worker has to give up.
+pub fn serve(
+    coordinator: Arc<dyn Coordinator>,
+    config: WorkerConfig,
+    drain: Drain,
+    slots: usize,
+    handler: impl Fn(&Lease, &Cancel) -> Result<Payload, String> + Sync,
+) -> Result<Summary, WorkerError> {
+    let grace = config.grace;
+    let session = Session::start(coordinator, config, drain)?;
+    let bench = Mutex::new(Bench { waiting: VecDeque::new(), busy: 0, over: false });
+    let bell = Condvar::new();
+    let result = thread::scope(|scope| {
+        for _ in 0..slots.max(1) {
+            scope.spawn(|| work_off(&session, &bench, &bell, &handler));
+        }
+        let result = fetch(&session, slots.max(1), &bench, &bell);
+        wind_up(&session, grace, &bench, &bell);
+        result
+    });
+    let closed = session.close();
+    result.and(closed)
+}
+
+fn sit<'a>(bench: &'a Mutex<Bench>) -> MutexGuard<'a, Bench> {
+    // Handlers run outside of this lock; what is under it cannot panic halfway.
+    bench.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Keeps as many tasks in hand as there are slots, until the worker is drained.
+fn fetch(session: &Session, slots: usize, bench: &Mutex<Bench>, bell: &Condvar) -> Result<(), WorkerError> {
+    while !session.is_draining() {
+        session.check()?;
+        for lease in session.take_abandoned() {
+            sit(bench).waiting.retain(|(waiting, _)| waiting.id() != lease);
+        }
+        let free = {
+            let at = sit(bench);
+            let free = slots.saturating_sub(at.busy + at.waiting.len());
+            if free == 0 {
+                drop(bell.wait_timeout(at, Duration::from_millis(200)));
+                continue;
+            }
+            free
+        };
+        let leases = session.lease(free, LONGEST_POLL)?;
+        if !leases.is_empty() {
+            sit(bench).waiting.extend(leases);
+            bell.notify_all();
+        }
+    }
+    Ok(())
+}
+
+/// A drain that begins while the worker waits for work has to wait for that answer; keep it short.
+const LONGEST_POLL: Duration = Duration::from_secs(2);
+
+fn work_off(
+    session: &Session,
+    bench: &Mutex<Bench>,
+    bell: &Condvar,
+    handler: &(impl Fn(&Lease, &Cancel) -> Result<Payload, String> + Sync),
+) {
+    loop {
+        let (lease, cancel) = {
+            let mut at = sit(bench);
+            loop {
+                if at.over {
+                    return;
+                }
+                if let Some(next) = at.waiting.pop_front() {
+                    at.busy += 1;
+                    break next;
+                }
+                at = match bell.wait_timeout(at, Duration::from_secs(1)) {
+                    Ok((at, _)) => at,
+                    Err(poisoned) => poisoned.into_inner().0,
+                };
+            }
+        };
+        if !cancel.is_cancelled() {
+            let outcome = match catch_unwind(AssertUnwindSafe(|| handler(&lease, &cancel))) {
+                Ok(Ok(payload)) => Outcome::Done(payload),
+                // Whoever was told to stop has not failed.
+                Ok(Err(_)) if cancel.is_cancelled() => Outcome::Returned,
+                Ok(Err(reason)) => Outcome::Failed(reason),
+                Err(panic) => Outcome::Failed(format!("the handler panicked: {}", panic_text(&*panic))),
+            };
+            session.finish(lease.id(), outcome);
+        }
+        sit(bench).busy -= 1;
+        bell.notify_all();
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+/// Lets running tasks end within the grace, then tells them to stop.
+fn wind_up(session: &Session, grace: Duration, bench: &Mutex<Bench>, bell: &Condvar) {
+    let deadline = Instant::now() + grace;
+    let mut at = sit(bench);
+    at.waiting.clear();
+    at.over = true;
+    bell.notify_all();
+    while at.busy > 0 && session.check().is_ok() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        at = match bell.wait_timeout(at, left.min(Duration::from_millis(200))) {
+            Ok((at, _)) => at,
+            Err(poisoned) => poisoned.into_inner().0,
+        };
+    }
+    drop(at);
+    // A handler that does not listen must not keep its task from others.
+    session.give_back();
+}

@@ -1,0 +1,727 @@
+//! The board against a naive model of it, over random interleavings of everything that can happen.
+//!
+//! The model keeps flat lists and scans them. Where the board has a free choice (which of several equally good tasks
+//! it leases), the model checks that the choice is legal and follows it; everything else has to agree exactly.
+#![allow(clippy::expect_used)]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use sgs_fleet::{
+    Attempt, Backpressure, Board, BoardConfig, Cause, Ending, Finished, Lease, LeaseId, Outcome, Payload,
+    Receipt, Report, Speculation, Task, TaskId, TaskKind, Time, WorkerName,
+};
+
+const LEASE_MS: u64 = 1000;
+const MIN_AGE_MS: u64 = 300;
+const MAX_ATTEMPTS: u32 = 3;
+const MAX_LEASES: u32 = 12;
+const HOLD_AT: usize = 4;
+
+fn config() -> BoardConfig {
+    BoardConfig {
+        lease: Duration::from_millis(LEASE_MS),
+        max_attempts: MAX_ATTEMPTS,
+        max_leases: MAX_LEASES,
+        speculation: Some(Speculation { min_age: Duration::from_millis(MIN_AGE_MS), max_per_request: 3 }),
+        backpressure: Some(Backpressure::of_verification(HOLD_AT)),
+        max_leases_per_worker: 6,
+        max_tasks: 1000,
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Hold {
+    Live,
+    Ended(Cause),
+    Over,
+}
+
+#[derive(Clone, Debug)]
+struct MHeld {
+    attempt: u32,
+    worker: usize,
+    started: u64,
+    deadline: u64,
+    hold: Hold,
+    last_chance: bool,
+}
+
+#[derive(Clone, Debug)]
+struct MTask {
+    id: u64,
+    kind: TaskKind,
+    priority: i32,
+    requeued: bool,
+    next_attempt: u32,
+    deaths: u32,
+    held: Vec<MHeld>,
+    done_by: Option<u32>,
+    quarantined: bool,
+}
+
+impl MTask {
+    fn open(&self) -> bool {
+        self.done_by.is_none() && !self.quarantined
+    }
+    fn live(&self) -> usize {
+        self.held.iter().filter(|h| h.hold == Hold::Live).count()
+    }
+    fn pending(&self) -> bool {
+        self.open() && self.live() == 0
+    }
+    fn last_chance(&self) -> bool {
+        self.deaths > 0 && self.deaths + 1 >= MAX_ATTEMPTS
+    }
+}
+
+#[derive(Default)]
+struct Model {
+    /// In order of submission.
+    tasks: Vec<MTask>,
+    /// Last seen, by number of worker; absent: unknown to the board.
+    seen: BTreeMap<usize, u64>,
+    ended: Vec<u64>,
+    undelivered: Vec<u64>,
+    accepted: BTreeMap<u64, u32>,
+    rejected: BTreeMap<u64, u32>,
+    drain: bool,
+}
+
+impl Model {
+    fn task(&mut self, id: u64) -> Option<&mut MTask> {
+        self.tasks.iter_mut().find(|t| t.id == id)
+    }
+
+    fn end(&mut self, id: u64, attempt: u32, cause: Cause) {
+        let task = self.task(id).expect("the model has the task");
+        let held = task.held.iter_mut().find(|h| h.attempt == attempt).expect("the model has the lease");
+        held.hold = Hold::Ended(cause);
+        task.deaths += u32::from(cause.counts());
+        task.requeued = true;
+        self.quarantine_if_due(id);
+    }
+
+    fn quarantine_if_due(&mut self, id: u64) {
+        let task = self.task(id).expect("the model has the task");
+        if task.pending() && (task.deaths >= MAX_ATTEMPTS || task.next_attempt > MAX_LEASES) {
+            task.quarantined = true;
+            self.ended.push(id);
+            self.undelivered.push(id);
+        }
+    }
+
+    fn expire(&mut self, now: u64) -> Vec<u64> {
+        let mut overdue = Vec::new();
+        for task in &self.tasks {
+            for held in task.held.iter().filter(|h| h.hold == Hold::Live && h.deadline <= now) {
+                let silent = now - self.seen.get(&held.worker).copied().unwrap_or(0);
+                overdue.push((
+                    task.id,
+                    held.attempt,
+                    if silent >= LEASE_MS { Cause::Died } else { Cause::Lost },
+                ));
+            }
+        }
+        let before = self.ended.len();
+        for (id, attempt, cause) in overdue {
+            self.end(id, attempt, cause);
+        }
+        self.ended[before..].to_vec()
+    }
+
+    fn held_back(&self, kind: &TaskKind) -> bool {
+        let open = self.tasks.iter().filter(|t| t.kind == TaskKind::Verify && t.open()).count();
+        *kind == TaskKind::Generate && open >= HOLD_AT
+    }
+
+    /// Follows one lease that the board granted, after checking that it was right to.
+    fn follow(&mut self, now: u64, worker: usize, kind: &TaskKind, lease: &Lease) {
+        let has_last = self
+            .tasks
+            .iter()
+            .flat_map(|t| &t.held)
+            .any(|h| h.worker == worker && h.hold == Hold::Live && h.last_chance);
+        let pending: Vec<&MTask> = self.tasks.iter().filter(|t| t.kind == *kind && t.pending()).collect();
+        let last: Vec<&&MTask> = pending.iter().filter(|t| t.last_chance()).collect();
+        let fresh: Vec<&&MTask> = pending.iter().filter(|t| !t.last_chance()).collect();
+        let pool = if !has_last && !last.is_empty() { last } else { fresh };
+        let chosen =
+            self.tasks.iter().find(|t| t.id == lease.task.0).expect("the board leases tasks that exist");
+        assert_eq!(chosen.kind, *kind);
+        assert_eq!(chosen.next_attempt, lease.attempt.0, "attempts are numbered in order");
+        assert!(chosen.open(), "an ended task was leased");
+        if let Some(highest) = pool.iter().map(|t| t.priority).max() {
+            assert!(chosen.pending(), "a copy although tasks are pending");
+            assert!(pool.iter().any(|t| t.id == chosen.id), "a last chance among others");
+            assert_eq!(chosen.priority, highest, "a lower priority went first");
+            let equals: Vec<_> = pool.iter().filter(|t| t.priority == highest).collect();
+            if equals.iter().any(|t| t.requeued) {
+                assert!(chosen.requeued, "a new task went before one that came back");
+            } else {
+                assert_eq!(equals[0].id, chosen.id, "tasks of one priority go in order of submission");
+            }
+        } else {
+            assert!(pending.is_empty(), "a copy although tasks are pending");
+            let copyable = self.copyable(now, worker, kind);
+            let (started, _) =
+                copyable.iter().find(|(_, id)| *id == chosen.id).expect("a copy of what must not be copied");
+            assert_eq!(*started, copyable[0].0, "the longest-running is copied first");
+        }
+        let task = self.task(lease.task.0).expect("checked");
+        assert!(
+            !task.held.iter().any(|h| h.worker == worker && h.hold == Hold::Live),
+            "a copy for its own holder"
+        );
+        task.next_attempt += 1;
+        let last_chance = task.last_chance();
+        let (attempt, deadline) = (lease.attempt.0, now + LEASE_MS);
+        task.held.push(MHeld { attempt, worker, started: now, deadline, hold: Hold::Live, last_chance });
+        assert!(task.live() <= 2, "more than one extra copy");
+    }
+
+    /// (started, id) of the running tasks that the worker may get a copy of, longest-running first.
+    fn copyable(&self, now: u64, worker: usize, kind: &TaskKind) -> Vec<(u64, u64)> {
+        let mut found = Vec::new();
+        for task in self.tasks.iter().filter(|t| t.kind == *kind && t.open() && t.live() == 1) {
+            let held = task.held.iter().find(|h| h.hold == Hold::Live).expect("one is live");
+            if held.worker != worker && !held.last_chance && now - held.started >= MIN_AGE_MS {
+                found.push((held.started, task.id));
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// How many leases the board has to grant.
+    fn due(&self, now: u64, worker: usize, kind: &TaskKind, capacity: usize) -> usize {
+        let holds = |h: &&MHeld| h.worker == worker && h.hold == Hold::Live;
+        let held: Vec<&MHeld> = self.tasks.iter().flat_map(|t| &t.held).filter(holds).collect();
+        let room = capacity.min(6usize.saturating_sub(held.len()));
+        if self.drain || self.held_back(kind) {
+            return 0;
+        }
+        let pending: Vec<_> = self.tasks.iter().filter(|t| t.kind == *kind && t.pending()).collect();
+        let last = pending.iter().filter(|t| t.last_chance()).count();
+        let one_last = usize::from(last > 0 && !held.iter().any(|h| h.last_chance));
+        let fresh = pending.len() - last;
+        let from_pending = room.min(fresh + one_last);
+        if from_pending < pending.len() {
+            return from_pending;
+        }
+        // Copies are looked for after the pending ones went out, which are too young to be copied.
+        from_pending + (room - from_pending).min(3).min(self.copyable(now, worker, kind).len())
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Submit { kind: u8, priority: i32 },
+    Resubmit(usize),
+    Lease { worker: usize, kind: u8, capacity: usize },
+    Heartbeat { worker: usize, mask: u64 },
+    Report { lease: usize, how: u8 },
+    Forge { worker: usize, task: u64, attempt: u32 },
+    Die(usize),
+    Advance(u64),
+    Cancel(usize),
+    Reject(usize),
+    Deliver(Option<u8>),
+    Remove(usize),
+    Drain(bool),
+    Restart { compact: bool },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (0..2u8, 0..2i32).prop_map(|(kind, priority)| Op::Submit { kind, priority }),
+        1 => any::<usize>().prop_map(Op::Resubmit),
+        8 => (0..4usize, 0..2u8, 0..4usize).prop_map(|(worker, kind, capacity)| Op::Lease { worker, kind, capacity }),
+        5 => (0..4usize, any::<u64>()).prop_map(|(worker, mask)| Op::Heartbeat { worker, mask }),
+        9 => (any::<usize>(), 0..8u8).prop_map(|(lease, how)| Op::Report { lease, how }),
+        1 => (0..5usize, 0..30u64, 0..5u32).prop_map(|(worker, task, attempt)| Op::Forge { worker, task, attempt }),
+        2 => (0..4usize).prop_map(Op::Die),
+        6 => (1..700u64).prop_map(Op::Advance),
+        1 => any::<usize>().prop_map(Op::Cancel),
+        1 => any::<usize>().prop_map(Op::Reject),
+        3 => proptest::option::of(0..2u8).prop_map(Op::Deliver),
+        2 => any::<usize>().prop_map(Op::Remove),
+        1 => proptest::bool::weighted(0.3).prop_map(Op::Drain),
+        1 => any::<bool>().prop_map(|compact| Op::Restart { compact }),
+    ]
+}
+
+fn kind(number: u8) -> TaskKind {
+    if number == 0 { TaskKind::Generate } else { TaskKind::Verify }
+}
+
+fn name(worker: usize) -> WorkerName {
+    WorkerName::new(&format!("w{worker}")).expect("a good name")
+}
+
+fn payload(id: u64) -> Payload {
+    format!("work {id}").into()
+}
+
+fn outcome(lease: &Lease) -> Payload {
+    format!("result of {} under {}", lease.task, lease.attempt.0).into()
+}
+
+struct Game {
+    board: Board,
+    model: Model,
+    records: Vec<sgs_fleet::Record>,
+    now: u64,
+    next_id: u64,
+    /// Every lease ever granted, and to whom.
+    granted: Vec<(usize, Lease)>,
+}
+
+impl Game {
+    fn new() -> Self {
+        let (board, model) = (Board::new(config()), Model::default());
+        Self { board, model, records: Vec::new(), now: 0, next_id: 0, granted: Vec::new() }
+    }
+
+    fn time(&self) -> Time {
+        Time(self.now)
+    }
+
+    fn pick(&self, number: usize) -> Option<u64> {
+        let tasks = &self.model.tasks;
+        (!tasks.is_empty()).then(|| tasks[number % tasks.len()].id)
+    }
+
+    fn play(&mut self, op: &Op) {
+        match *op {
+            Op::Submit { kind: k, priority } => self.submit(kind(k), priority),
+            Op::Resubmit(number) => self.resubmit(number),
+            Op::Lease { worker, kind: k, capacity } => self.lease(worker, &kind(k), capacity),
+            Op::Heartbeat { worker, mask } => self.heartbeat(worker, mask),
+            Op::Report { lease, how } => self.report(lease, how),
+            Op::Forge { worker, task, attempt } => self.forge(worker, task, attempt),
+            Op::Die(worker) => self.die(worker),
+            Op::Advance(ms) => {
+                self.now += ms;
+                self.board.expire(self.time());
+                let ended = self.model.expire(self.now);
+                self.settle_ties(&ended);
+            }
+            Op::Cancel(number) => self.cancel(number),
+            Op::Reject(number) => self.reject(number),
+            Op::Deliver(k) => self.deliver(k.map(kind).as_ref()),
+            Op::Remove(number) => self.remove(number),
+            Op::Drain(drain) => {
+                self.model.drain = drain;
+                self.board.set_drain(drain);
+            }
+            Op::Restart { compact } => self.restart(compact),
+        }
+        self.records.extend(self.board.take_records());
+        self.compare();
+    }
+
+    /// Tasks that end at the very same moment end in the order that the board chose.
+    fn settle_ties(&mut self, ended: &[u64]) {
+        if ended.len() < 2 {
+            return;
+        }
+        let order: Vec<u64> = self
+            .board
+            .take_records()
+            .into_iter()
+            .filter_map(|r| {
+                let id = match &r {
+                    sgs_fleet::Record::Quarantined { task } => Some(task.0),
+                    _ => None,
+                };
+                self.records.push(r);
+                id
+            })
+            .collect();
+        let mut sorted = (order.clone(), ended.to_vec());
+        sorted.0.sort_unstable();
+        sorted.1.sort_unstable();
+        assert_eq!(sorted.0, sorted.1, "the same tasks are quarantined");
+        for list in [&mut self.model.ended, &mut self.model.undelivered] {
+            let keep = list.len() - ended.len();
+            list.truncate(keep);
+            list.extend(&order);
+        }
+    }
+
+    fn submit(&mut self, kind: TaskKind, priority: i32) {
+        let id = self.next_id;
+        self.next_id += 1;
+        let task = Task { id: TaskId(id), kind: kind.clone(), priority, payload: payload(id) };
+        assert_eq!(self.board.submit(self.time(), task), Ok(true));
+        self.model.tasks.push(MTask {
+            id,
+            kind,
+            priority,
+            requeued: false,
+            next_attempt: 1,
+            deaths: 0,
+            held: Vec::new(),
+            done_by: None,
+            quarantined: false,
+        });
+    }
+
+    fn resubmit(&mut self, number: usize) {
+        let Some(id) = self.pick(number) else { return };
+        let task = self.model.task(id).expect("picked").clone();
+        let same = Task { id: TaskId(id), kind: task.kind, priority: 0, payload: payload(id) };
+        assert_eq!(self.board.submit(self.time(), same.clone()), Ok(false));
+        let other = Task { payload: "other work".into(), ..same };
+        assert!(self.board.submit(self.time(), other).is_err());
+    }
+
+    fn lease(&mut self, worker: usize, kind: &TaskKind, capacity: usize) {
+        let leases = self.board.lease(self.time(), &name(worker), kind, capacity);
+        let ended = self.model.expire(self.now);
+        self.settle_ties(&ended);
+        self.model.seen.insert(worker, self.now);
+        let due = self.model.due(self.now, worker, kind, capacity);
+        assert_eq!(leases.len(), due, "leases for w{worker}: {leases:?}");
+        for lease in leases {
+            assert_eq!(lease.payload, payload(lease.task.0));
+            self.model.follow(self.now, worker, kind, &lease);
+            self.granted.push((worker, lease));
+        }
+    }
+
+    fn heartbeat(&mut self, worker: usize, mask: u64) {
+        let mine = self.granted.iter().filter(|(w, _)| *w == worker).map(|(_, lease)| lease.id());
+        let held: Vec<LeaseId> =
+            mine.enumerate().filter(|(i, _)| mask >> (i % 64) & 1 == 1).map(|(_, id)| id).collect();
+        let known = self.model.seen.contains_key(&worker);
+        let mut abandon = Vec::new();
+        if known {
+            self.model.seen.insert(worker, self.now);
+        }
+        for id in &held {
+            let now = self.now;
+            let keep =
+                known && self.model.task(id.task.0).is_some_and(|task| revive(task, worker, id.attempt, now));
+            if !keep {
+                abandon.push(*id);
+            }
+        }
+        let pulse = self.board.heartbeat(self.time(), &name(worker), &held);
+        if known {
+            let ended = self.model.expire(self.now);
+            self.settle_ties(&ended);
+        }
+        assert_eq!(pulse.abandon, abandon);
+        assert_eq!(pulse.drain, self.model.drain);
+    }
+
+    fn report(&mut self, number: usize, how: u8) {
+        if self.granted.is_empty() {
+            return;
+        }
+        let (worker, lease) = self.granted[number % self.granted.len()].clone();
+        let outcome = match how {
+            0 => Outcome::Failed("broken".into()),
+            1 => Outcome::Returned,
+            _ => Outcome::Done(outcome(&lease)),
+        };
+        let expected = self.expect_receipt(worker, &lease, &outcome);
+        let report = Report { task: lease.task, attempt: lease.attempt, outcome };
+        assert_eq!(self.board.report(self.time(), &name(worker), report.clone()), expected);
+        assert_eq!(
+            self.board.report(self.time(), &name(worker), report),
+            if expected == Receipt::Refused { Receipt::Refused } else { Receipt::Duplicate },
+            "a report sent again changes nothing"
+        );
+    }
+
+    fn expect_receipt(&mut self, worker: usize, lease: &Lease, outcome: &Outcome) -> Receipt {
+        let now = self.now;
+        let id = lease.task.0;
+        if !self.model.tasks.iter().any(|t| t.id == id) {
+            return Receipt::Duplicate;
+        }
+        if !self.model.seen.contains_key(&worker) {
+            return Receipt::Refused;
+        }
+        let task = self.model.task(id).expect("checked");
+        let Some(held) = task.held.iter().find(|h| h.attempt == lease.attempt.0) else {
+            return Receipt::Refused;
+        };
+        let hold = held.hold;
+        let counts = matches!(hold, Hold::Live | Hold::Ended(Cause::Died | Cause::Lost));
+        let open = task.open();
+        self.model.seen.insert(worker, now);
+        match outcome {
+            Outcome::Done(_) if open && counts => {
+                let task = self.model.task(id).expect("checked");
+                task.done_by = Some(lease.attempt.0);
+                for held in task.held.iter_mut().filter(|h| h.hold == Hold::Live) {
+                    held.hold = Hold::Over;
+                }
+                self.model.ended.push(id);
+                self.model.undelivered.push(id);
+                *self.model.accepted.entry(id).or_default() += 1;
+                Receipt::Accepted
+            }
+            Outcome::Failed(_) if hold == Hold::Live => {
+                self.model.end(id, lease.attempt.0, Cause::Failed);
+                Receipt::Noted
+            }
+            Outcome::Returned if hold == Hold::Live => {
+                self.model.end(id, lease.attempt.0, Cause::Returned);
+                Receipt::Noted
+            }
+            _ => Receipt::Duplicate,
+        }
+    }
+
+    /// A report of a lease that this worker never had.
+    fn forge(&mut self, worker: usize, task: u64, attempt: u32) {
+        let had =
+            |(w, lease): &(usize, Lease)| *w == worker && lease.task.0 == task && lease.attempt.0 == attempt;
+        if self.granted.iter().any(had) {
+            return;
+        }
+        let report =
+            Report { task: TaskId(task), attempt: Attempt(attempt), outcome: Outcome::Done("forged".into()) };
+        let receipt = self.board.report(self.time(), &name(worker), report);
+        let known = self.model.tasks.iter().any(|t| t.id == task);
+        assert_eq!(receipt, if known { Receipt::Refused } else { Receipt::Duplicate });
+    }
+
+    fn die(&mut self, worker: usize) {
+        self.board.worker_died(self.time(), &name(worker), "killed");
+        let mut held = Vec::new();
+        for task in &self.model.tasks {
+            for h in task.held.iter().filter(|h| h.worker == worker && h.hold == Hold::Live) {
+                held.push((task.id, h.attempt));
+            }
+        }
+        let before = self.model.ended.len();
+        for (id, attempt) in held {
+            self.model.end(id, attempt, Cause::Died);
+        }
+        let ended = self.model.ended[before..].to_vec();
+        self.settle_ties(&ended);
+    }
+
+    fn cancel(&mut self, number: usize) {
+        let Some(id) = self.pick(number) else { return };
+        let open = self.model.task(id).expect("picked").open();
+        assert_eq!(self.board.cancel(self.time(), TaskId(id)), open);
+        if open {
+            self.model.tasks.retain(|t| t.id != id);
+        }
+    }
+
+    fn reject(&mut self, number: usize) {
+        let Some(id) = self.pick(number) else { return };
+        let task = self.model.task(id).expect("picked");
+        let done = task.done_by.take();
+        assert_eq!(self.board.reject(self.time(), TaskId(id), "unreadable"), done.is_some());
+        if let Some(attempt) = done {
+            let task = self.model.task(id).expect("picked");
+            let held = task.held.iter_mut().find(|h| h.attempt == attempt).expect("the winner's lease");
+            held.hold = Hold::Ended(Cause::Rejected);
+            task.deaths += 1;
+            task.requeued = true;
+            self.model.ended.retain(|e| *e != id);
+            self.model.undelivered.retain(|e| *e != id);
+            *self.model.rejected.entry(id).or_default() += 1;
+            self.model.quarantine_if_due(id);
+        }
+    }
+
+    fn deliver(&mut self, kind: Option<&TaskKind>) {
+        let finished = self.board.next_finished(kind);
+        let tasks = &self.model.tasks;
+        let fits = |id: &u64| tasks.iter().any(|t| t.id == *id && kind.is_none_or(|k| t.kind == *k));
+        let expected = self.model.undelivered.iter().position(fits);
+        let expected = expected.map(|at| self.model.undelivered.remove(at));
+        assert_eq!(finished.as_ref().map(|f| f.task.0), expected, "endings are delivered in order");
+        if let Some(finished) = finished {
+            self.check_ending(&finished);
+        }
+    }
+
+    fn check_ending(&mut self, finished: &Finished) {
+        let task = self.model.task(finished.task.0).expect("the model has the task");
+        match &finished.ending {
+            Ending::Done { outcome, attempt, worker } => {
+                assert_eq!(task.done_by, Some(attempt.0), "the first valid outcome wins");
+                let text = format!("result of {} under {}", finished.task, attempt.0);
+                assert_eq!(outcome.as_bytes(), text.as_bytes());
+                let held = task.held.iter().find(|h| h.attempt == attempt.0).expect("the winner's lease");
+                assert_eq!(*worker, name(held.worker));
+            }
+            Ending::Quarantined { failures } => {
+                assert!(task.quarantined);
+                assert_eq!(failures.len(), task.deaths as usize);
+            }
+        }
+    }
+
+    fn remove(&mut self, number: usize) {
+        let Some(id) = self.pick(number) else { return };
+        let open = self.model.task(id).expect("picked").open();
+        assert_eq!(self.board.remove(self.time(), TaskId(id)), !open);
+        if !open {
+            self.model.tasks.retain(|t| t.id != id);
+            self.model.ended.retain(|e| *e != id);
+            self.model.undelivered.retain(|e| *e != id);
+        }
+    }
+
+    /// The coordinator dies and comes back from its log, or from a compacted one.
+    fn restart(&mut self, compact: bool) {
+        if compact {
+            self.records = self.board.snapshot();
+        }
+        // The board's clock begins anew in a new process; here it just goes on.
+        self.board = Board::replay(config(), self.records.clone(), self.time()).expect("the log is whole");
+        self.board.set_drain(self.model.drain);
+        self.model.undelivered = self.model.ended.clone();
+        let now = self.now;
+        let mut seen = BTreeMap::new();
+        for task in &mut self.model.tasks {
+            for held in &mut task.held {
+                seen.insert(held.worker, now);
+                // What is left of an expired lease is only its number.
+                if held.hold == Hold::Live {
+                    (held.started, held.deadline) = (now, now + LEASE_MS);
+                }
+            }
+        }
+        if !compact {
+            for (worker, lease) in &self.granted {
+                if self.records.iter().any(|r| {
+                    matches!(r, sgs_fleet::Record::Leased { task, attempt, .. }
+                    if *task == lease.task && *attempt == lease.attempt)
+                }) {
+                    seen.insert(*worker, now);
+                }
+            }
+            // Compaction before: those that have leases in it.
+            for record in &self.records {
+                if let sgs_fleet::Record::Restored(task) = record {
+                    for (_, worker, _) in &task.attempts {
+                        let number = worker.as_str().trim_start_matches('w').parse().expect("a number");
+                        seen.insert(number, now);
+                    }
+                }
+            }
+        }
+        self.model.seen = seen;
+        for task in &mut self.model.tasks {
+            if compact {
+                let last_chance = task.last_chance();
+                task.held
+                    .iter_mut()
+                    .filter(|h| h.hold == Hold::Live)
+                    .for_each(|h| h.last_chance = last_chance);
+                task.held
+                    .iter_mut()
+                    .filter(|h| h.hold == Hold::Over)
+                    .for_each(|h| h.hold = Hold::Ended(Cause::Returned));
+            }
+            for held in &mut task.held {
+                if held.hold != Hold::Live {
+                    held.started = now;
+                }
+            }
+        }
+    }
+
+    fn compare(&self) {
+        let tasks = &self.model.tasks;
+        assert_eq!(self.board.len(), tasks.len());
+        let status = self.board.status(self.time());
+        for k in &status.kinds {
+            let of_kind: Vec<_> = tasks.iter().filter(|t| t.kind == k.kind).collect();
+            assert_eq!(k.pending, of_kind.iter().filter(|t| t.pending()).count(), "pending {}", k.kind);
+            assert_eq!(
+                k.leased,
+                of_kind.iter().filter(|t| t.open() && t.live() > 0).count(),
+                "leased {}",
+                k.kind
+            );
+            assert_eq!(k.held_back, self.model.held_back(&k.kind));
+            let undelivered = self.model.undelivered.iter().filter(|id| of_kind.iter().any(|t| t.id == **id));
+            assert_eq!(k.undelivered, undelivered.count(), "undelivered {}", k.kind);
+        }
+        for w in &status.workers {
+            let number: usize = w.worker.as_str().trim_start_matches('w').parse().expect("a number");
+            let live =
+                tasks.iter().flat_map(|t| &t.held).filter(|h| h.worker == number && h.hold == Hold::Live);
+            assert_eq!(w.leases, live.count(), "leases of {}", w.worker);
+        }
+        for (id, times) in &self.model.accepted {
+            let rejected = self.model.rejected.get(id).copied().unwrap_or(0);
+            assert!(*times <= 1 + rejected, "task {id} was done twice");
+        }
+    }
+
+    /// Whatever happened before: with one good worker every open task comes to an end.
+    fn finish(&mut self) {
+        self.model.drain = false;
+        self.board.set_drain(false);
+        for _ in 0..10_000 {
+            if self.model.tasks.iter().all(|t| !t.open()) {
+                break;
+            }
+            self.play(&Op::Advance(LEASE_MS / 2));
+            for k in 0..2 {
+                let before = self.granted.len();
+                self.play(&Op::Lease { worker: 9, kind: k, capacity: 6 });
+                for number in before..self.granted.len() {
+                    self.play(&Op::Report { lease: number, how: 7 });
+                }
+            }
+        }
+        assert!(self.model.tasks.iter().all(|t| !t.open()), "a task was lost");
+        while !self.model.undelivered.is_empty() {
+            self.play(&Op::Deliver(None));
+        }
+        assert_eq!(self.board.next_finished(None), None);
+    }
+}
+
+/// Whether the model's lease lives on at a heartbeat.
+fn revive(task: &mut MTask, worker: usize, attempt: Attempt, now: u64) -> bool {
+    let (open, live, last) = (task.open(), task.live(), |t: &MTask| t.last_chance());
+    let holds_one = task.held.iter().any(|h| h.worker == worker && h.hold == Hold::Live);
+    let Some(at) = task.held.iter().position(|h| h.attempt == attempt.0 && h.worker == worker) else {
+        return false;
+    };
+    match task.held[at].hold {
+        Hold::Live => {
+            task.held[at].deadline = now + LEASE_MS;
+            true
+        }
+        Hold::Ended(cause @ (Cause::Died | Cause::Lost)) if open && live < 2 && !holds_one => {
+            task.deaths -= u32::from(cause == Cause::Died);
+            let last_chance = last(task);
+            let held = &mut task.held[at];
+            (held.hold, held.deadline, held.last_chance) = (Hold::Live, now + LEASE_MS, last_chance);
+            true
+        }
+        _ => false,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_board_does_what_the_model_does(ops in proptest::collection::vec(op(), 1..160)) {
+        let mut game = Game::new();
+        for op in &ops {
+            game.play(op);
+        }
+        game.finish();
+    }
+}

@@ -1,0 +1,398 @@
+//! Everything at once: worker processes that are killed and stopped, a network that delays, doubles, cuts and loses
+//! messages, wrong tokens, clocks that run apart, a coordinator that is killed again and again. Every task has to be
+//! done exactly once.
+#![cfg(feature = "http")]
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::print_stdout)]
+
+mod worker_process;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use sgs_fleet::{
+    BoardConfig, CallError, Cause, Client, Coordinator, Drain, Ending, FileLog, Fleet, Record, Service,
+    ServiceConfig, Speculation, TaskKind, Token, WorkerName,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use worker_process::{client, command, square, task, token};
+
+#[test]
+#[ignore = "the worker process of the other tests"]
+fn worker_process() {
+    worker_process::obey_orders();
+}
+
+const ORDERS: &str = "SGS_FLEET_TEST_COORDINATOR";
+
+fn board(lease: Duration) -> BoardConfig {
+    BoardConfig {
+        lease,
+        // Innocent tasks die with their workers here as often as chance has it.
+        max_attempts: 50,
+        max_leases: 1000,
+        speculation: Some(Speculation { min_age: lease / 2, max_per_request: 16 }),
+        ..BoardConfig::default()
+    }
+}
+
+fn outcome_time(id: u64) -> u64 {
+    // Most take a moment, some a while.
+    if id.is_multiple_of(97) { 300 } else { id % 13 }
+}
+
+#[test]
+#[ignore = "the coordinator process of the other tests"]
+fn coordinator_process() {
+    let Ok(orders) = std::env::var(ORDERS) else { return };
+    let words: Vec<&str> = orders.split(' ').collect();
+    let (port, tasks): (u16, u64) = (words[0].parse().unwrap(), words[1].parse().unwrap());
+    let drain = Drain::default();
+    drain.begin_on_signals().unwrap();
+    let lease = Duration::from_millis(words[2].parse().unwrap());
+    let (log, found) = FileLog::open(Path::new(words[3])).unwrap();
+    println!("{} records, {} torn bytes", found.records.len(), found.torn_bytes);
+    let fleet = Fleet::with_log(board(lease), found.records, Box::new(log)).unwrap();
+    let listen = SocketAddr::from(([127, 0, 0, 1], port));
+    let config = ServiceConfig { listen, token: Some(token()), ..ServiceConfig::default() };
+    let _service = Service::start(fleet.clone(), config).unwrap();
+    // A round that begins again submits all its tasks again.
+    fleet.submit((0..tasks).map(|id| task(id, outcome_time(id)))).unwrap();
+    while !drain.has_begun() {
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn start_coordinator(port: u16, tasks: u64, lease: Duration, log: &Path) -> Child {
+    let out = std::fs::OpenOptions::new().create(true).append(true).open(log.with_extension("out")).unwrap();
+    Command::new(std::env::current_exe().unwrap())
+        .env(ORDERS, format!("{port} {tasks} {} {}", lease.as_millis(), log.display()))
+        .args(["--ignored", "--exact", "coordinator_process", "--nocapture"])
+        .stdin(Stdio::null())
+        .stdout(out.try_clone().unwrap())
+        .stderr(out)
+        .spawn()
+        .unwrap()
+}
+
+/// Faults of the network, counted.
+#[derive(Default)]
+struct Faults {
+    passed: AtomicU64,
+    delayed: AtomicU64,
+    doubled: AtomicU64,
+    cut_requests: AtomicU64,
+    cut_replies: AtomicU64,
+    lost_replies: AtomicU64,
+}
+
+/// A network that does to messages what networks do.
+async fn proxy(listener: tokio::net::TcpListener, to: SocketAddr, faults: Arc<Faults>, rate: f64) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let faults = Arc::clone(&faults);
+        tokio::spawn(async move {
+            // A connection that breaks is what this is about.
+            let _ = relay(stream, to, &faults, rate).await;
+        });
+    }
+}
+
+async fn relay(mut from: TcpStream, to: SocketAddr, faults: &Faults, rate: f64) -> std::io::Result<()> {
+    let mut upstream: Option<TcpStream> = None;
+    while let Some(request) = message(&mut from).await? {
+        let fate = if fastrand::f64() < rate { fastrand::u8(0..5) } else { 9 };
+        match fate {
+            0 => {
+                faults.delayed.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(fastrand::u64(50..3000))).await;
+            }
+            1 => {
+                faults.doubled.fetch_add(1, Ordering::Relaxed);
+                let mut other = TcpStream::connect(to).await?;
+                other.write_all(&request).await?;
+                message(&mut other).await?;
+            }
+            2 => {
+                faults.cut_requests.fetch_add(1, Ordering::Relaxed);
+                let mut other = TcpStream::connect(to).await?;
+                other.write_all(&request[..fastrand::usize(0..request.len())]).await?;
+                return Ok(());
+            }
+            _ => {}
+        }
+        let mut up = match upstream.take() {
+            Some(up) => up,
+            None => TcpStream::connect(to).await?,
+        };
+        up.write_all(&request).await?;
+        let Some(reply) = message(&mut up).await? else { return Ok(()) };
+        match fate {
+            3 => {
+                faults.cut_replies.fetch_add(1, Ordering::Relaxed);
+                from.write_all(&reply[..fastrand::usize(0..reply.len())]).await?;
+                return Ok(());
+            }
+            4 => {
+                faults.lost_replies.fetch_add(1, Ordering::Relaxed);
+                return Ok(());
+            }
+            _ => {
+                faults.passed.fetch_add(1, Ordering::Relaxed);
+                from.write_all(&reply).await?;
+            }
+        }
+        upstream = Some(up);
+    }
+    Ok(())
+}
+
+/// One HTTP message with a content length; `None` at the end of the stream.
+async fn message(stream: &mut TcpStream) -> std::io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    loop {
+        if let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
+            let length =
+                head.lines().find_map(|l| l.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+            if bytes.len() >= end + 4 + length.unwrap_or(0) {
+                return Ok(Some(bytes));
+            }
+        }
+        if stream.read_buf(&mut bytes).await? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+/// One worker process and what is to happen to it.
+struct Puppet {
+    child: Child,
+    name: String,
+    stopped: Option<Instant>,
+}
+
+struct Chaos {
+    workers: usize,
+    tasks: u64,
+    /// Milliseconds between two acts of violence against workers.
+    every_ms: u64,
+    /// Shorter than the coordinator lives: whoever is silent is found out only then.
+    lease: Duration,
+    /// Milliseconds between two deaths of the coordinator.
+    coordinator_ms: u64,
+    patience: Duration,
+}
+
+struct Stage {
+    url: String,
+    logs: PathBuf,
+    /// Whether this machine lets processes have a clock of their own.
+    skew: bool,
+    launched: u64,
+    skewed: u64,
+}
+
+impl Stage {
+    fn launch(&mut self) -> Puppet {
+        let name = format!("c{}-{}", std::process::id(), self.launched);
+        let words = command(&self.url, 2).into_iter().map(|word| word.replace("{worker}", &name));
+        let mut words: Vec<String> = words.collect();
+        if self.skew && self.launched.is_multiple_of(3) {
+            // Minutes ahead of everybody else.
+            let ahead =
+                ["unshare", "--time", "--monotonic", "400", "--boottime", "400", "--"].map(str::to_owned);
+            words.splice(0..0, ahead);
+            self.skewed += 1;
+        }
+        self.launched += 1;
+        let log = std::fs::File::create(self.logs.join(format!("{name}.log"))).unwrap();
+        let child = Command::new(&words[0])
+            .args(&words[1..])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Puppet { child, name, stopped: None }
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    let _ = kill_process(pid, signal);
+}
+
+impl Chaos {
+    fn run(&self) {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("tasks.log");
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let direct = format!("http://127.0.0.1:{port}");
+        let mut coordinator = start_coordinator(port, self.tasks, self.lease, &log);
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let faults = Arc::new(Faults::default());
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        runtime.spawn(proxy(listener, SocketAddr::from(([127, 0, 0, 1], port)), Arc::clone(&faults), 0.03));
+        let skew = Command::new("unshare").args(["--time", "--monotonic", "400", "true"]).status();
+        let skew = skew.is_ok_and(|s| s.success());
+        let mut stage = Stage { url, logs: folder.path().to_owned(), skew, launched: 0, skewed: 0 };
+        let mut puppets: Vec<Puppet> = (0..self.workers).map(|_| stage.launch()).collect();
+        let (mut killed, mut stopped, mut deaths, mut intruders) = (0u64, 0u64, 0u64, 0u64);
+        let begun = Instant::now();
+        let mut coordinator_born = Instant::now();
+        let status = client(&direct);
+        loop {
+            assert!(
+                begun.elapsed() < self.patience,
+                "not done after {:?}: {:?}",
+                begun.elapsed(),
+                status.status()
+            );
+            thread::sleep(Duration::from_millis(self.every_ms));
+            let victim = fastrand::usize(0..puppets.len());
+            if fastrand::bool() {
+                signal(&puppets[victim].child, Signal::KILL);
+                killed += 1;
+            } else if puppets[victim].stopped.is_none() {
+                signal(&puppets[victim].child, Signal::STOP);
+                puppets[victim].stopped =
+                    Some(Instant::now() + Duration::from_millis(fastrand::u64(100..9000)));
+                stopped += 1;
+            }
+            for puppet in &mut puppets {
+                if puppet.stopped.is_some_and(|until| Instant::now() > until) {
+                    signal(&puppet.child, Signal::CONT);
+                    puppet.stopped = None;
+                }
+                if puppet.child.try_wait().unwrap().is_some() {
+                    *puppet = stage.launch();
+                }
+            }
+            intruders += u64::from(intrude(&direct));
+            if coordinator_born.elapsed() > Duration::from_millis(self.coordinator_ms) {
+                coordinator.kill().unwrap();
+                coordinator.wait().unwrap();
+                deaths += 1;
+                coordinator = start_coordinator(port, self.tasks, self.lease, &log);
+                coordinator_born = Instant::now();
+            }
+            let Ok(now) = status.status() else { continue };
+            if now.kinds.iter().map(|k| k.undelivered as u64).sum::<u64>() == self.tasks {
+                break;
+            }
+        }
+        let took = begun.elapsed();
+        for puppet in &mut puppets {
+            signal(&puppet.child, Signal::CONT);
+            puppet.child.kill().unwrap();
+            puppet.child.wait().unwrap();
+        }
+        signal(&coordinator, Signal::TERM);
+        coordinator.wait().unwrap();
+        let load = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        println!("{} tasks by {} worker processes in {:.1} s", self.tasks, self.workers, took.as_secs_f64());
+        println!("workers: {killed} killed, {stopped} stopped and continued, {} launched", stage.launched);
+        println!("clocks: {} workers 400 s ahead", stage.skewed);
+        println!("coordinator: killed and restarted {deaths} times");
+        println!("wrong tokens refused: {intruders}");
+        println!(
+            "messages: {} passed, {} delayed, {} doubled, {} requests cut, {} replies cut, {} replies lost",
+            load(&faults.passed),
+            load(&faults.delayed),
+            load(&faults.doubled),
+            load(&faults.cut_requests),
+            load(&faults.cut_replies),
+            load(&faults.lost_replies)
+        );
+        assert!(killed > 0 && stopped > 0 && deaths > 0 && intruders > 0, "chaos has to happen");
+        let names: Vec<&String> = puppets.iter().map(|p| &p.name).collect();
+        assert_eq!(names.len(), self.workers);
+        check(&log, self.tasks);
+    }
+}
+
+/// Somebody without the token tries to take a task; `true` if they were refused (and not just unlucky).
+fn intrude(url: &str) -> bool {
+    let intruder = Client::new(url, Some(Token::generate().unwrap()), None).unwrap();
+    let name = WorkerName::new("intruder").unwrap();
+    match intruder.lease(&name, &TaskKind::Verify, 100, Duration::ZERO) {
+        Err(CallError::Refused(_)) => true,
+        Err(CallError::Away(_)) => false,
+        Ok(grant) => panic!("an intruder got {} tasks", grant.leases.len()),
+    }
+}
+
+/// What the log says, record by record: every task was done once, with its own outcome.
+fn check(log: &Path, tasks: u64) {
+    let (file, found) = FileLog::open(log).unwrap();
+    let mut done: HashMap<u64, u64> = HashMap::new();
+    let mut ends: BTreeMap<String, u64> = BTreeMap::new();
+    let (mut leases, mut revived) = (0u64, 0u64);
+    for record in &found.records {
+        match record {
+            Record::Leased { worker, .. } => {
+                assert_ne!(worker.as_str(), "intruder");
+                leases += 1;
+            }
+            Record::Ended { cause, .. } => *ends.entry(format!("{cause:?}")).or_default() += 1,
+            Record::Revived { .. } => revived += 1,
+            Record::Done { task, outcome, .. } => {
+                *done.entry(task.0).or_default() += 1;
+                assert_eq!(*outcome, square(task.0), "task {task} has another's outcome");
+            }
+            _ => {}
+        }
+    }
+    println!("board: {leases} leases, {revived} revived, ended without outcome: {ends:?}");
+    assert_eq!(done.len() as u64, tasks, "a task was lost");
+    assert!(done.values().all(|times| *times == 1), "a task was done twice");
+    assert!(ends.contains_key(&format!("{:?}", Cause::Died)), "nobody was seen to die");
+    let fleet = Fleet::with_log(BoardConfig::default(), found.records, Box::new(file)).unwrap();
+    let mut endings = 0;
+    while let Some(finished) = fleet.next_finished(Duration::ZERO).unwrap() {
+        assert!(matches!(finished.ending, Ending::Done { .. }));
+        endings += 1;
+    }
+    assert_eq!(endings, tasks);
+    let mut out = String::new();
+    std::fs::File::open(log.with_extension("out")).unwrap().read_to_string(&mut out).unwrap();
+    assert!(!out.contains("panicked"), "{out}");
+}
+
+#[test]
+fn a_small_chaos_ends_with_every_task_done_once() {
+    let chaos = Chaos {
+        workers: 8,
+        tasks: 3000,
+        every_ms: 150,
+        lease: Duration::from_millis(1200),
+        coordinator_ms: 3000,
+        patience: Duration::from_secs(120),
+    };
+    chaos.run();
+}
+
+#[test]
+#[ignore = "two hundred processes for minutes; run it by hand or nightly"]
+fn a_great_chaos_ends_with_every_task_done_once() {
+    let chaos = Chaos {
+        workers: 200,
+        tasks: 100_000,
+        every_ms: 150,
+        lease: Duration::from_secs(5),
+        coordinator_ms: 12_000,
+        patience: Duration::from_secs(1800),
+    };
+    chaos.run();
+}

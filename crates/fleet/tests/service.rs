@@ -1,0 +1,344 @@
+//! The service and its client over real sockets: the protocol, its limits, restarts, encryption.
+#![cfg(feature = "http")]
+#![allow(clippy::expect_used, clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sgs_fleet::{
+    Attempt, BoardConfig, CallError, Client, Coordinator, Drain, Ending, FileLog, Fleet, Outcome, Receipt,
+    Report, Service, ServiceConfig, ServiceError, Task, TaskId, TaskKind, Token, WorkerConfig, WorkerName,
+    serve,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_secs(20);
+
+fn token() -> Token {
+    Token::new("0123456789abcdef-test", "test").unwrap()
+}
+
+fn config() -> ServiceConfig {
+    ServiceConfig { token: Some(token()), ..ServiceConfig::default() }
+}
+
+fn client(service: &Service) -> Client {
+    Client::new(&service.url("127.0.0.1"), Some(token()), None).unwrap()
+}
+
+fn verifications(range: std::ops::Range<u64>) -> impl Iterator<Item = Task> {
+    range.map(|id| Task {
+        id: TaskId(id),
+        kind: TaskKind::Verify,
+        priority: 0,
+        payload: format!("{id}").into(),
+    })
+}
+
+fn worker(name: &str) -> WorkerName {
+    WorkerName::new(name).unwrap()
+}
+
+fn done(task: TaskId, attempt: Attempt, outcome: impl Into<sgs_fleet::Payload>) -> Report {
+    Report { task, attempt, outcome: Outcome::Done(outcome.into()) }
+}
+
+/// Sends raw bytes and gives the status and the body of the answer.
+fn raw(address: SocketAddr, request: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream.write_all(request).unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let status = answer.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or(0);
+    (status, answer.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned()))
+}
+
+fn post(address: SocketAddr, path: &str, headers: &str, body: &[u8]) -> (u16, String) {
+    let mut request = format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n",
+        body.len()
+    )
+    .into_bytes();
+    request.extend(body);
+    raw(address, &request)
+}
+
+const AUTH: &str = "authorization: Bearer 0123456789abcdef-test\r\n";
+const JSON: &str = "content-type: application/json\r\n";
+
+#[test]
+fn tasks_go_out_and_outcomes_come_back() {
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    let service = Service::start(fleet.clone(), config()).unwrap();
+    let client = client(&service);
+    let grant = client.lease(&worker("w"), &TaskKind::Verify, 4, Duration::from_millis(50)).unwrap();
+    assert!(grant.leases.is_empty() && grant.lease_time == Duration::from_secs(60));
+    let waiting = {
+        let client = client.clone();
+        thread::spawn(move || client.lease(&worker("w"), &TaskKind::Verify, 4, LONG).unwrap())
+    };
+    thread::sleep(Duration::from_millis(50));
+    let submitted = Instant::now();
+    fleet.submit(verifications(0..6)).unwrap();
+    let grant = waiting.join().unwrap();
+    assert!(submitted.elapsed() < Duration::from_secs(5), "a long poll ends when there is work");
+    assert_eq!(grant.leases.len(), 4);
+    let held: Vec<_> = grant.leases.iter().map(|l| l.id()).collect();
+    assert!(client.heartbeat(&worker("w"), &held).unwrap().abandon.is_empty());
+    assert_eq!(client.heartbeat(&worker("other"), &held).unwrap().abandon, held, "they are another's");
+    // Bytes that are no text, and a body that is compressed.
+    let large: Vec<u8> = (0..300_000u32).map(|n| (n % 251) as u8).collect();
+    let reports = vec![
+        done(held[0].task, held[0].attempt, large.clone()),
+        done(held[1].task, held[1].attempt, "small"),
+        Report { task: held[2].task, attempt: held[2].attempt, outcome: Outcome::Returned },
+    ];
+    let receipts = client.report(&worker("w"), reports.clone()).unwrap();
+    assert_eq!(receipts, [Receipt::Accepted, Receipt::Accepted, Receipt::Noted]);
+    assert_eq!(
+        client.report(&worker("w"), reports).unwrap(),
+        [Receipt::Duplicate; 3],
+        "the same again is harmless"
+    );
+    let forged = done(held[3].task, held[3].attempt, "forged");
+    assert_eq!(client.report(&worker("thief"), vec![forged]).unwrap(), [Receipt::Refused]);
+    let finished = fleet.next_finished(SECOND).unwrap().unwrap();
+    assert!(matches!(finished.ending, Ending::Done { outcome, .. } if outcome.as_bytes() == large));
+    let status = client.status().unwrap();
+    assert_eq!((status.kinds[0].pending, status.kinds[0].leased, status.counters.refused), (3, 1, 1));
+}
+
+#[test]
+fn a_large_batch_of_tasks_comes_compressed() {
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    let service = Service::start(fleet.clone(), config()).unwrap();
+    let text = "∀ x, x = x ".repeat(1000);
+    let tasks = (0..500).map(|id| Task {
+        id: TaskId(id),
+        kind: TaskKind::Generate,
+        priority: 0,
+        payload: text.clone().into(),
+    });
+    fleet.submit(tasks).unwrap();
+    let grant = client(&service).lease(&worker("w"), &TaskKind::Generate, 1000, SECOND).unwrap();
+    assert_eq!(grant.leases.len(), 500);
+    assert!(grant.leases.iter().all(|l| l.payload.as_bytes() == text.as_bytes()));
+}
+
+#[test]
+fn without_the_token_nothing_is_read_or_changed() {
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    let service = Service::start(fleet.clone(), config()).unwrap();
+    let at = service.address();
+    fleet.submit(verifications(0..3)).unwrap();
+    let lease = br#"{"worker":"w","kind":"verify","capacity":3}"#;
+    for wrong in
+        ["", "authorization: Bearer 0123456789abcdef-tesT\r\n", "authorization: 0123456789abcdef-test\r\n"]
+    {
+        let (status, body) = post(at, "/v1/lease", &format!("{JSON}{wrong}"), lease);
+        assert_eq!(status, 401, "{body}");
+        assert_eq!(
+            raw(
+                at,
+                format!("GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{wrong}\r\n").as_bytes()
+            )
+            .0,
+            401
+        );
+    }
+    assert_eq!(fleet.status().unwrap().counters.leases, 0);
+    let wrong = Client::new(&service.url("127.0.0.1"), Some(Token::generate().unwrap()), None).unwrap();
+    let error = wrong.lease(&worker("w"), &TaskKind::Verify, 1, SECOND).unwrap_err();
+    assert!(matches!(&error, CallError::Refused(why) if why.contains("token")), "{error}");
+}
+
+#[test]
+fn malformed_requests_are_refused_in_words_and_change_nothing() {
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    let service = Service::start(fleet.clone(), ServiceConfig { largest_body: 100_000, ..config() }).unwrap();
+    let at = service.address();
+    fleet.submit(verifications(0..3)).unwrap();
+    let both = format!("{AUTH}{JSON}");
+    let packed = format!("{both}content-encoding: zstd\r\n");
+    let bomb = zstd::bulk::compress(&vec![b' '; 50_000_000], 1).unwrap();
+    assert!(bomb.len() < 50_000);
+    let lease = br#"{"worker":"w","kind":"verify","capacity":3}"#;
+    let cases: [(&str, &str, &[u8], u16, &str); 12] = [
+        ("/v1/lease", &both, br#"{"worker":"w","kind":"ver"#, 400, "EOF"),
+        ("/v1/lease", &both, br#"{"worker":"a b","kind":"verify","capacity":3}"#, 400, "worker name"),
+        ("/v1/lease", &both, br#"{"worker":"w","kind":"Verify!","capacity":3}"#, 400, "task kind"),
+        ("/v1/lease", &both, br#"{"worker":"w","kind":"verify","capacity":-3}"#, 400, "`-3`, expected usize"),
+        ("/v1/lease", &both, br#"{"worker":"w","kind":"verify","capacity":1,"wait_s":-1}"#, 400, "wait_s"),
+        ("/v1/results", &both, br#"{"worker":"w","results":[{"task":1,"attempt":1}]}"#, 400, "outcome"),
+        ("/v1/lease", &packed, b"not zstd at all", 400, "zstd"),
+        ("/v1/lease", &packed, &bomb, 413, "100000 bytes"),
+        ("/v1/lease", &both, &vec![b' '; 100_001], 413, "100000 bytes"),
+        ("/v1/lease", AUTH, lease, 415, "application/json"),
+        ("/v1/lease", &format!("{AUTH}content-type: text/plain\r\n"), lease, 415, "application/json"),
+        ("/v1/leases", &both, lease, 404, "/v1/leases"),
+    ];
+    for (path, headers, body, status, words) in cases {
+        let (got, answer) = post(at, path, headers, body);
+        assert_eq!(got, status, "{answer}");
+        assert!(answer.contains("\"error\"") && answer.contains(words), "{words}: {answer}");
+    }
+    for path in ["/v1/lease", "/v1/results", "/v1/heartbeat"] {
+        let (status, _) =
+            raw(at, format!("GET {path} HTTP/1.1\r\nhost: x\r\n{AUTH}connection: close\r\n\r\n").as_bytes());
+        assert_eq!(status, 405, "nothing that changes state is a GET");
+    }
+    // A request cut off in the middle of its body.
+    let cut = format!("POST /v1/lease HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n{both}\r\n{{\"worker\":");
+    TcpStream::connect(at).unwrap().write_all(cut.as_bytes()).unwrap();
+    assert_eq!(fleet.status().unwrap().counters.leases, 0);
+    assert_eq!(post(at, "/v1/lease", &both, lease).0, 200, "and the service lives");
+}
+
+#[test]
+fn who_hangs_up_while_waiting_takes_no_task_along() {
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    let service = Service::start(fleet.clone(), config()).unwrap();
+    for _ in 0..20 {
+        let body = br#"{"worker":"gone","kind":"verify","capacity":3,"wait_s":20}"#;
+        let mut stream = TcpStream::connect(service.address()).unwrap();
+        let head = format!(
+            "POST /v1/lease HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n{AUTH}{JSON}\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(body).unwrap();
+        thread::sleep(Duration::from_millis(5));
+    }
+    thread::sleep(Duration::from_millis(200));
+    fleet.submit(verifications(0..1)).unwrap();
+    let grant = client(&service).lease(&worker("w"), &TaskKind::Verify, 1, LONG).unwrap();
+    assert_eq!(grant.leases[0].attempt, Attempt(1), "nobody had it before");
+}
+
+#[test]
+fn an_open_address_needs_a_token() {
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    let open = SocketAddr::from(([0, 0, 0, 0], 0));
+    let error = Service::start(fleet.clone(), ServiceConfig { listen: open, ..ServiceConfig::default() })
+        .unwrap_err();
+    assert!(matches!(error, ServiceError::Unprotected(_)), "{error}");
+    Service::start(fleet.clone(), ServiceConfig { listen: open, ..config() }).unwrap();
+    Service::start(fleet, ServiceConfig::default()).unwrap();
+}
+
+#[test]
+fn metrics_are_in_prometheus_format() {
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    let service = Service::start(fleet.clone(), config()).unwrap();
+    fleet.submit(verifications(0..3)).unwrap();
+    let request = format!("GET /metrics HTTP/1.1\r\nhost: x\r\n{AUTH}connection: close\r\n\r\n");
+    let (status, body) = raw(service.address(), request.as_bytes());
+    assert_eq!(status, 200);
+    assert!(body.contains("sgs_fleet_tasks_pending{kind=\"verify\"} 3\n"), "{body}");
+    assert!(body.contains("# TYPE sgs_fleet_done_total counter\n"));
+    for line in body.lines().filter(|l| !l.starts_with('#')) {
+        let (name, value) = line.rsplit_once(' ').expect("a name and a value");
+        assert!(name.starts_with("sgs_fleet_") && value.parse::<f64>().is_ok(), "{line}");
+    }
+}
+
+fn open(path: &Path) -> Fleet {
+    let (log, found) = FileLog::open(path).unwrap();
+    let config = BoardConfig { lease: Duration::from_secs(5), ..BoardConfig::default() };
+    Fleet::with_log(config, found.records, Box::new(log)).unwrap()
+}
+
+/// The coordinator goes down three times while workers work; none of them is restarted.
+#[test]
+fn workers_outlive_their_coordinator() {
+    const TASKS: u64 = 600;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tasks.log");
+    let mut fleet = open(&path);
+    let mut service = Service::start(fleet.clone(), config()).unwrap();
+    let address = service.address();
+    let runs = AtomicUsize::new(0);
+    let drain = Drain::default();
+    let mut ended = std::collections::BTreeMap::new();
+    let _last = thread::scope(|scope| {
+        for n in 0..2 {
+            let coordinator: Arc<dyn Coordinator> = Arc::new(client(&service));
+            let mut config = WorkerConfig::new(worker(&format!("w{n}")), TaskKind::Verify);
+            config.batch = 4;
+            let (drain, runs) = (drain.clone(), &runs);
+            scope.spawn(move || {
+                let handler = |lease: &sgs_fleet::Lease, _: &sgs_fleet::Cancel| {
+                    runs.fetch_add(1, Ordering::SeqCst);
+                    thread::sleep(Duration::from_millis(2));
+                    Ok(lease.payload.clone())
+                };
+                serve(coordinator, config, drain, 3, handler).unwrap()
+            });
+        }
+        for stage in 1..=4 {
+            // Whatever the round submits again after a restart is known.
+            let missing = verifications(0..TASKS).filter(|t| !ended.contains_key(&t.id.0));
+            let new = fleet.submit(missing).unwrap();
+            assert_eq!(new, if stage == 1 { TASKS as usize } else { 0 });
+            let deadline = Instant::now() + LONG;
+            while (ended.len() as u64) < TASKS * stage / 4 {
+                assert!(Instant::now() < deadline, "stage {stage}: {} ended", ended.len());
+                for finished in fleet.take_finished(None, 10, SECOND).unwrap() {
+                    let Ending::Done { outcome, .. } = finished.ending else { panic!("quarantined") };
+                    assert_eq!(outcome.as_bytes(), finished.task.to_string().as_bytes());
+                    ended.insert(finished.task.0, ());
+                    fleet.remove(&[finished.task]).unwrap();
+                }
+            }
+            if stage < 4 {
+                drop(service);
+                drop(fleet);
+                fleet = open(&path);
+                let again = ServiceConfig { listen: address, ..config() };
+                service = Service::start(fleet.clone(), again).unwrap();
+            }
+        }
+        drain.begin();
+        // The workers have to get rid of their last reports before the service goes.
+        (service, fleet)
+    });
+    assert_eq!(ended.len() as u64, TASKS);
+    assert_eq!(runs.into_inner() as u64, TASKS, "nothing was done twice");
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn calls_are_encrypted_with_a_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let files = sgs_fleet::TlsFiles {
+        certificate: folder.path().join("cert.pem"),
+        key: folder.path().join("key.pem"),
+    };
+    std::fs::write(&files.certificate, certified.cert.pem()).unwrap();
+    std::fs::write(&files.key, certified.signing_key.serialize_pem()).unwrap();
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    fleet.submit(verifications(0..1)).unwrap();
+    let tls = ServiceConfig { tls: Some(files.clone()), ..config() };
+    let service = Service::start(fleet.clone(), tls).unwrap();
+    let url = service.url("localhost");
+    assert!(url.starts_with("https://localhost:"));
+    let trusting = Client::new(&url, Some(token()), Some(&files.certificate)).unwrap();
+    assert_eq!(trusting.lease(&worker("w"), &TaskKind::Verify, 1, SECOND).unwrap().leases.len(), 1);
+    let doubting = Client::new(&url, Some(token()), None).unwrap();
+    assert!(doubting.status().is_err(), "an unknown certificate is not trusted");
+    let plain = Client::new(&url.replace("https", "http"), Some(token()), None).unwrap();
+    assert!(plain.status().is_err());
+
+    std::fs::write(&files.key, "nonsense").unwrap();
+    let broken = ServiceConfig { tls: Some(files), ..config() };
+    let error = Service::start(fleet, broken).unwrap_err().to_string();
+    assert!(error.contains("key.pem") && error.contains("PEM private key"), "{error}");
+}

@@ -1,0 +1,8 @@
+//! Enters the sandbox and becomes the program that it is given.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ExitCode::from(sgs_lean::sandbox::run_launcher(std::env::args_os().skip(1)))
+}

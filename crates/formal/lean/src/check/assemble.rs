@@ -1,0 +1,235 @@
+//! The file that Lean judges: ours, with the model's text in its place.
+//!
+//! ```text
+//! HEADER, options
+//! namespace Sgs_0_NONCE
+//! noncomputable def sgs_pin_NONCE : Prop := ∀ BINDERS, CONCLUSION      (only if the model brings helpers)
+//! HELPERS
+//! theorem NAME BINDERS : CONCLUSION := by PROOF
+//! theorem sgs_agree_NONCE : type_of% @NAME := @NAME                    (or : sgs_pin_NONCE := @NAME)
+//! #print axioms sgs_agree_NONCE                                        (or #check, where Lean has no axioms to tell)
+//! end Sgs_0_NONCE
+//! ```
+//!
+//! The statement is elaborated before the proof is looked at, and from our text. Helpers stand before it, so that
+//! they could change what its words mean: the pin is elaborated before them and must agree.
+
+use crate::read::Proof;
+use crate::text::{BinderKind, Statement};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// One proof to be judged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// Imports, opens and options of the problem.
+    pub header: Arc<str>,
+    /// The pinned statement.
+    pub statement: Statement,
+    /// The model's proof.
+    pub proof: Proof,
+}
+
+/// How the evidence is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Probe {
+    /// `#print axioms`: the theorem exists and rests on these axioms.
+    Axioms,
+    /// `#check`: the theorem exists. For Lean builds that cannot list axioms.
+    Presence,
+}
+
+/// Where the parts of a candidate stand, in lines of the text counted from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Everything of the candidate.
+    pub all: RangeInclusive<u32>,
+    /// The pin, if there is one.
+    pub pin: Option<RangeInclusive<u32>>,
+    /// The statement, from `theorem` to `:= by`.
+    pub statement: RangeInclusive<u32>,
+    /// The two lines of evidence.
+    pub probe: RangeInclusive<u32>,
+    /// The name that the evidence must carry.
+    pub witness: String,
+}
+
+/// A text with the places of its candidates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assembled {
+    /// The text.
+    pub text: String,
+    /// One region a candidate, in order.
+    pub regions: Vec<Region>,
+}
+
+/// Puts candidates into one text. `prelude` is the header with the options for a whole file, empty for a REPL that
+/// has them in its environment. `nonce` is fresh for every text.
+pub fn assemble(prelude: &str, candidates: &[&Candidate], nonce: &str, probe: Probe) -> Assembled {
+    let mut writer = Writer { text: String::new(), line: 1 };
+    writer.put(prelude);
+    writer.fresh_line();
+    let mut regions = Vec::with_capacity(candidates.len());
+    for (index, candidate) in candidates.iter().enumerate() {
+        regions.push(writer.candidate(candidate, &format!("{index}_{nonce}"), probe));
+    }
+    Assembled { text: writer.text, regions }
+}
+
+struct Writer {
+    text: String,
+    line: u32,
+}
+
+impl Writer {
+    fn put(&mut self, text: &str) {
+        self.line += u32::try_from(text.matches('\n').count()).unwrap_or(u32::MAX / 2);
+        self.text.push_str(text);
+    }
+
+    fn fresh_line(&mut self) {
+        if !self.text.is_empty() && !self.text.ends_with('\n') {
+            self.put("\n");
+        }
+    }
+
+    fn candidate(&mut self, candidate: &Candidate, id: &str, probe: Probe) -> Region {
+        let first = self.line;
+        let name = candidate.statement.name();
+        // A dotted name opens its own namespace for the proof, which a wrapper would hide.
+        let wrapped = !name.contains('.');
+        if wrapped {
+            self.put(&format!("namespace Sgs_{id}\n"));
+        }
+        let witness = format!("sgs_agree_{id}");
+        let pin = (!candidate.proof.helpers.trim().is_empty()).then(|| format!("sgs_pin_{id}"));
+        let pin_line = pin.as_ref().map(|pin| {
+            let line = self.line;
+            let proposition = without_comments(&as_proposition(&candidate.statement));
+            self.put(&format!("noncomputable def {pin} : Prop := {proposition}\n"));
+            line..=self.line - 1
+        });
+        if pin.is_some() {
+            self.put(candidate.proof.helpers.trim());
+            self.put("\n");
+        }
+        let start = self.line;
+        self.put(&candidate.statement.text);
+        let statement = start..=self.line;
+        self.put(&candidate.proof.body);
+        self.fresh_line();
+        let probe_line = self.line;
+        let ty = pin.unwrap_or_else(|| format!("type_of% @{name}"));
+        self.put(&format!("theorem {witness} : {ty} := @{name}\n"));
+        self.put(match probe {
+            Probe::Axioms => "#print axioms ",
+            Probe::Presence => "#check @",
+        });
+        self.put(&format!("{witness}\n"));
+        let probe = probe_line..=self.line - 1;
+        if wrapped {
+            self.put(&format!("end Sgs_{id}\n"));
+        }
+        Region { all: first..=self.line - 1, pin: pin_line, statement, probe, witness }
+    }
+}
+
+/// A statement as a closed proposition: its binders under `∀`. Default values are left out: they say how a theorem
+/// is applied, not what it says.
+fn as_proposition(statement: &Statement) -> String {
+    let text = &statement.text;
+    let slice =
+        |range: &std::ops::Range<usize>| text.get(range.clone()).unwrap_or_default().trim().to_owned();
+    let binders: Vec<String> = statement
+        .declaration
+        .binders
+        .iter()
+        .map(|binder| {
+            let (open, close) = match binder.kind {
+                BinderKind::Explicit => ("(", ")"),
+                BinderKind::Implicit => ("{", "}"),
+                BinderKind::StrictImplicit => ("⦃", "⦄"),
+                BinderKind::Instance => ("[", "]"),
+            };
+            let (names, ty) = (binder.names.join(" "), slice(&binder.ty));
+            match (names.is_empty(), ty.is_empty()) {
+                (true, _) => format!("{open}{ty}{close}"),
+                (false, true) => format!("{open}{names}{close}"),
+                (false, false) => format!("{open}{names} : {ty}{close}"),
+            }
+        })
+        .collect();
+    let conclusion = slice(&statement.declaration.conclusion);
+    if binders.is_empty() { conclusion } else { format!("∀ {}, {conclusion}", binders.join(" ")) }
+}
+
+/// The same text without comments. Line breaks stay: they can carry meaning; indentation is kept to the right of
+/// the margin, where a command would begin.
+fn without_comments(text: &str) -> String {
+    let mut out = String::new();
+    let mut end = 0;
+    for token in crate::text::lex(text).iter().filter(|t| !t.is_trivia()) {
+        let gap = text.get(end..token.start).unwrap_or_default();
+        if gap.contains('\n') {
+            let line = text.get(..token.start).and_then(|s| s.rsplit('\n').next()).unwrap_or_default();
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', line.chars().count().max(2)));
+        } else if !gap.is_empty() {
+            out.push(' ');
+        }
+        out.push_str(token.text(text));
+        end = token.end;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(statement: &str, proof: Proof) -> Candidate {
+        Candidate { header: "".into(), statement: Statement::read(statement).unwrap(), proof }
+    }
+
+    fn lines(text: &str, range: &RangeInclusive<u32>) -> String {
+        let skip = *range.start() as usize - 1;
+        text.lines().skip(skip).take(*range.end() as usize - skip).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn regions_name_the_lines_of_their_parts() {
+        let a = candidate("theorem a (x : ℝ) :\n  x = x := by", Proof::new("\n  rfl"));
+        let b = candidate(
+            "theorem b : 1 = 1 := by",
+            Proof { helpers: "theorem h : 1 = 1 := rfl".into(), body: "\n  exact h".into() },
+        );
+        let c = candidate("theorem Foo.c : 1 = 1 := by", Proof::new(" rfl"));
+        let file = assemble("import Mathlib\nopen Real", &[&a, &b, &c], "n0", Probe::Axioms);
+        let r = &file.regions;
+        assert_eq!(lines(&file.text, &r[0].statement), "theorem a (x : ℝ) :\n  x = x := by");
+        assert_eq!(
+            lines(&file.text, &r[0].probe),
+            "theorem sgs_agree_0_n0 : type_of% @a := @a\n#print axioms sgs_agree_0_n0"
+        );
+        assert_eq!(
+            lines(&file.text, r[1].pin.as_ref().unwrap()),
+            "noncomputable def sgs_pin_1_n0 : Prop := 1 = 1"
+        );
+        assert!(lines(&file.text, &r[1].probe).starts_with("theorem sgs_agree_1_n0 : sgs_pin_1_n0 := @b"));
+        assert_eq!(*r[0].all.end() + 1, *r[1].all.start());
+        assert!(lines(&file.text, &r[1].all).ends_with("end Sgs_1_n0"));
+        assert!(!lines(&file.text, &r[2].all).contains("namespace"));
+        assert_eq!(file.text.lines().count() as u32, *r[2].all.end());
+    }
+
+    #[test]
+    fn a_statement_becomes_a_closed_proposition() {
+        let s = Statement::read(
+            "theorem a {α : Type} [Inhabited α] (x y : ℝ) (n : ℕ := 3) (h : x > 0) : -- c\n  x = y := by",
+        )
+        .unwrap();
+        let text = without_comments(&as_proposition(&s));
+        assert_eq!(text, "∀ {α : Type} [Inhabited α] (x y : ℝ) (n : ℕ) (h : x > 0),\n  x = y");
+    }
+}

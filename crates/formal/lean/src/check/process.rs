@@ -1,0 +1,329 @@
+//! A child process that is never trusted: own process group, non-blocking pipes, deadlines, bounded output.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// What to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Its whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// Its working folder.
+    pub folder: PathBuf,
+    /// Folder of control groups in which the process makes one of its own, if it does.
+    pub cgroup: Option<PathBuf>,
+}
+
+/// Why a process did not give what was asked of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// Not done in time.
+    #[error("not done after {0:?}")]
+    Timeout(Duration),
+    /// Too much memory.
+    #[error("{found} bytes resident, at most {limit} are allowed")]
+    Memory {
+        /// What was seen.
+        found: u64,
+        /// What is allowed.
+        limit: u64,
+    },
+    /// Too much output.
+    #[error("more than {0} bytes of output")]
+    Output(usize),
+    /// It ended; standard error's last lines are kept.
+    #[error("the process ended ({status}){}", said(.stderr))]
+    Ended {
+        /// Exit status or signal.
+        status: String,
+        /// Whether a signal ended it.
+        by_signal: bool,
+        /// The end of its standard error.
+        stderr: String,
+    },
+    /// What it answered is not what the protocol says.
+    #[error("protocol: {0}")]
+    Protocol(String),
+    /// It could not be started.
+    #[error("cannot start {program}: {error}")]
+    Start {
+        /// The program.
+        program: String,
+        /// What the system said.
+        error: String,
+    },
+}
+
+fn said(stderr: &str) -> String {
+    if stderr.trim().is_empty() { String::new() } else { format!(", having said: {}", stderr.trim()) }
+}
+
+/// How long the end of standard error is that is kept.
+const STDERR_TAIL: usize = 2_000;
+
+/// A running process; killed with its whole group, and waited for, when dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+    out: Vec<u8>,
+    err: VecDeque<u8>,
+    ended: Option<ExitStatus>,
+    started: Instant,
+    cgroup: Option<PathBuf>,
+}
+
+impl Process {
+    /// Starts a process as the leader of a new group.
+    pub fn start(launch: &Launch) -> Result<Self, Fault> {
+        let fail = |error: String| Fault::Start { program: launch.program.display().to_string(), error };
+        let mut child = Command::new(&launch.program)
+            .args(&launch.args)
+            .env_clear()
+            .envs(launch.env.iter().map(|(k, v)| (k, v)))
+            .current_dir(&launch.folder)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| fail(e.to_string()))?;
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let process = Self {
+            child,
+            stdin,
+            stdout,
+            stderr,
+            out: Vec::new(),
+            err: VecDeque::new(),
+            ended: None,
+            started: Instant::now(),
+            cgroup: launch.cgroup.clone(),
+        };
+        let set = |fd: Option<rustix::fd::BorrowedFd<'_>>| {
+            fd.map_or(Ok(()), |fd| rustix::io::ioctl_fionbio(fd, true))
+        };
+        set(process.stdin.as_ref().map(AsFd::as_fd))
+            .and_then(|()| set(process.stdout.as_ref().map(AsFd::as_fd)))
+            .and_then(|()| set(process.stderr.as_ref().map(AsFd::as_fd)))
+            .map_err(|e| fail(e.to_string()))?;
+        Ok(process)
+    }
+
+    /// Process id, which is the group's id too.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Time since the start.
+    pub fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Closes standard input.
+    pub fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Bytes that have arrived and that nobody asked for; a sane process has none between requests.
+    pub fn pending(&mut self) -> usize {
+        self.read_streams();
+        self.out.len()
+    }
+
+    /// Resident memory of the process and its descendants, bytes; 0 where the system does not say.
+    pub fn resident(&self) -> u64 {
+        if self.ended.is_some() { 0 } else { resident(self.child.id(), 0) }
+    }
+
+    /// Writes `input` and reads until `done` says how many bytes of the output are the answer, which is returned.
+    ///
+    /// `done` is asked whenever something has arrived, with the whole output so far and whether it has ended.
+    /// `deadline` is asked at every turn, so that progress may move it.
+    pub fn exchange(
+        &mut self,
+        input: &[u8],
+        limits: &super::Limits,
+        deadline: &mut dyn FnMut() -> (Instant, Duration),
+        done: &mut dyn FnMut(&[u8], bool) -> Option<usize>,
+    ) -> Result<Vec<u8>, Fault> {
+        let mut written = 0;
+        let mut memory_at = Instant::now() + Duration::from_millis(50);
+        let mut memory_every = Duration::from_millis(50);
+        loop {
+            if written < input.len() {
+                written += self.write_some(input.get(written..).unwrap_or_default());
+            }
+            let ended = self.read_streams();
+            if let Some(length) = done(&self.out, ended) {
+                let rest = self.out.split_off(length.min(self.out.len()));
+                return Ok(std::mem::replace(&mut self.out, rest));
+            }
+            if self.out.len() > limits.output {
+                return Err(Fault::Output(limits.output));
+            }
+            if ended {
+                return Err(self.fault_of_end());
+            }
+            let now = Instant::now();
+            let (until, allowed) = deadline();
+            if now >= until {
+                return Err(Fault::Timeout(allowed));
+            }
+            if now >= memory_at {
+                let found = self.resident();
+                if found > limits.memory {
+                    return Err(Fault::Memory { found, limit: limits.memory });
+                }
+                // Often at first, when a bomb goes off; then once a second, which costs nothing.
+                memory_every = (memory_every * 2).min(Duration::from_secs(1));
+                memory_at = now + memory_every;
+            }
+            self.wait(written < input.len(), until.min(memory_at).saturating_duration_since(now));
+        }
+    }
+
+    fn write_some(&mut self, input: &[u8]) -> usize {
+        let Some(stdin) = &mut self.stdin else { return 0 };
+        match stdin.write(input) {
+            Ok(n) => n,
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => 0,
+            Err(_) => {
+                // The reader is gone; the end of its output tells the rest.
+                self.stdin = None;
+                0
+            }
+        }
+    }
+
+    /// Reads what is there; `true` if standard output has ended.
+    fn read_streams(&mut self) -> bool {
+        let mut chunk = [0_u8; 16 * 1024];
+        if let Some(stderr) = &mut self.stderr {
+            loop {
+                match stderr.read(&mut chunk) {
+                    Ok(0) => {
+                        self.stderr = None;
+                        break;
+                    }
+                    Ok(n) => {
+                        self.err.extend(chunk.iter().take(n));
+                        let excess = self.err.len().saturating_sub(STDERR_TAIL);
+                        self.err.drain(..excess);
+                    }
+                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                    Err(_) => break,
+                }
+            }
+        }
+        // At most 1 MiB at a time, so that a flood cannot keep the caller from its bounds.
+        let mut budget = 64;
+        while let Some(stdout) = &mut self.stdout {
+            match stdout.read(&mut chunk) {
+                Ok(0) => self.stdout = None,
+                Ok(n) => {
+                    self.out.extend(chunk.iter().take(n));
+                    budget -= 1;
+                    if budget == 0 {
+                        break;
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        self.stdout.is_none()
+    }
+
+    fn wait(&self, wants_to_write: bool, at_most: Duration) {
+        let mut fds = Vec::with_capacity(3);
+        if let Some(stdout) = &self.stdout {
+            fds.push(PollFd::new(stdout, PollFlags::IN));
+        }
+        if let Some(stderr) = &self.stderr {
+            fds.push(PollFd::new(stderr, PollFlags::IN));
+        }
+        if let Some(stdin) = self.stdin.as_ref().filter(|_| wants_to_write) {
+            fds.push(PollFd::new(stdin, PollFlags::OUT));
+        }
+        let timeout = Timespec {
+            tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(at_most.subsec_nanos()).max(100_000) as _,
+        };
+        // An interrupted or failed poll is one more turn of the loop, which has its own deadline.
+        let _ = poll(&mut fds, Some(&timeout));
+    }
+
+    /// How the process ended, as a fault: its status and the end of what it said on standard error.
+    pub fn fault_of_end(&mut self) -> Fault {
+        let status = self.kill();
+        self.read_streams();
+        let stderr: Vec<u8> = self.err.iter().copied().collect();
+        Fault::Ended {
+            status: status.map_or_else(|| "status unknown".into(), |s| s.to_string()),
+            by_signal: status.is_some_and(|s| s.signal().is_some()),
+            stderr: String::from_utf8_lossy(&stderr).into_owned(),
+        }
+    }
+
+    /// Waits a moment for a natural end (standard output has ended), then kills the group and reaps the child.
+    pub fn kill(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_some() {
+            return self.ended;
+        }
+        if self.stdout.is_none() {
+            let until = Instant::now() + Duration::from_millis(200);
+            while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        if let Some(base) = &self.cgroup {
+            crate::sandbox::kill_group(base, self.child.id());
+        }
+        // Whoever is left of the group goes too. The id is still ours if the leader is not reaped; if it is, the
+        // group's id cannot be reused while a member lives.
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+        self.ended = self.child.wait().ok();
+        if let Some(base) = &self.cgroup {
+            crate::sandbox::remove_group(base, self.child.id());
+        }
+        self.ended
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Resident bytes of a process and its descendants, from `/proc`.
+fn resident(pid: u32, depth: u32) -> u64 {
+    let pages = std::fs::read_to_string(format!("/proc/{pid}/statm"))
+        .ok()
+        .and_then(|text| text.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()))
+        .unwrap_or(0);
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let below: u64 = if depth < 8 {
+        children.split_whitespace().filter_map(|id| id.parse().ok()).map(|id| resident(id, depth + 1)).sum()
+    } else {
+        0
+    };
+    pages * rustix::param::page_size() as u64 + below
+}

@@ -1,0 +1,11 @@
+//! Data sets of Lean problems: reading, describing, writing.
+
+mod read;
+mod record;
+mod source_file;
+mod stats;
+
+pub use read::{Format, Import, ReadError, Skipped, Target, read_file, read_text, write_jsonl};
+pub use record::{RecordError, target_from_record};
+pub use source_file::targets_from_source;
+pub use stats::{Distribution, Stats, stats};

@@ -1,0 +1,177 @@
+//! One JSON record as a target: the field names of Goedel-Pset, NuminaMath-LEAN, miniF2F, D_3k and our own.
+
+use super::read::Target;
+use crate::text::{Command, ProofStart, canonical_statement, commands, lex, parse_declaration};
+use serde_json::{Map, Value};
+use sgs_selfplay::{Problem, ProblemId, Verdict};
+
+/// Why a record was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{id}: {reason}")]
+pub struct RecordError {
+    /// The record's name, empty if it has none.
+    pub id: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+const ID: &[&str] = &["id", "name", "problem_id", "full_name", "uuid"];
+const STATEMENT: &[&str] = &["statement", "theorem", "formal_statement", "lean4_code", "lean_code"];
+const HEADER: &[&str] = &["header", "src_header"];
+const PROOF: &[&str] = &["proof", "formal_proof"];
+const INFORMAL: &[&str] =
+    &["informal", "informal_statement", "nl_statement", "informal_stmt", "problem", "informal_prefix"];
+
+/// Reads one record. `header` is the context of a record that brings none.
+///
+/// The statement's field may hold a whole file: what stands before the theorem becomes part of the context, a
+/// proof behind it is kept as the target's proof unless it is `sorry`.
+pub fn target_from_record(record: &Map<String, Value>, header: &str) -> Result<Target, RecordError> {
+    let field = |names: &[&str]| {
+        names
+            .iter()
+            .find_map(|n| record.get(*n))
+            .and_then(Value::as_str)
+            .filter(|text| !text.trim().is_empty())
+    };
+    let id = match ID.iter().find_map(|n| record.get(*n)) {
+        Some(Value::String(id)) => id.clone(),
+        Some(Value::Number(id)) => id.to_string(),
+        _ => String::new(),
+    };
+    let fail = |reason: String| RecordError { id: id.clone(), reason };
+    let text = field(STATEMENT)
+        .ok_or_else(|| fail(format!("none of the fields {} holds a statement", STATEMENT.join(", "))))?;
+    let split = split_file(text).map_err(&fail)?;
+    let (statement, repair) = canonical_statement(&split.statement).map_err(|e| fail(e.to_string()))?;
+    let name = if id.is_empty() { statement.name().to_owned() } else { id.clone() };
+    let own = field(HEADER).map(str::to_owned);
+    let context = match (own, split.before.trim().is_empty()) {
+        (Some(own), true) => own,
+        (Some(own), false) => format!("{}\n\n{}", own.trim_end(), split.before),
+        (None, false) => split.before,
+        (None, true) => header.to_owned(),
+    };
+    let proof = field(PROOF).map(|proof| body_of(proof).unwrap_or_else(|| proof.to_owned())).or(split.proof);
+    Ok(Target {
+        problem: Problem {
+            id: ProblemId::new(name),
+            statement: statement.text.into(),
+            context: context.into(),
+        },
+        repair,
+        proof,
+        informal: field(INFORMAL).map(str::to_owned),
+        split: field(&["split", "tag"]).map(str::to_owned),
+        source: field(&["source", "problem_source"]).map(str::to_owned),
+        expect: expectation(field(&["expect"])).map_err(fail)?,
+    })
+}
+
+fn expectation(text: Option<&str>) -> Result<Option<Verdict>, String> {
+    text.map(|text| {
+        serde_json::from_value(Value::String(text.to_owned())).map_err(|_| {
+            format!("`expect` is `{text}`; it may be proved, refused, malformed, resource or infra")
+        })
+    })
+    .transpose()
+}
+
+struct Split {
+    before: String,
+    statement: String,
+    proof: Option<String>,
+}
+
+/// Splits a whole file into what stands before its one theorem, the theorem's statement, and its proof.
+fn split_file(text: &str) -> Result<Split, String> {
+    let tokens = lex(text);
+    let found = commands(text, &tokens);
+    let theorems: Vec<&Command> = found.iter().filter(|c| c.is_theorem()).collect();
+    let theorem = match theorems.as_slice() {
+        [one] => *one,
+        [] => return Err("no theorem".into()),
+        several => return Err(format!("{} theorems where one is expected", several.len())),
+    };
+    let before = text.get(..theorem.range.start).unwrap_or_default().to_owned();
+    let source = text.get(theorem.range.clone()).unwrap_or_default();
+    // `canonical_statement` judges statements with no proof, `sorry`, or a commented `:= by` itself.
+    let proof = body_of(source).filter(|body| !matches!(meaning(body).as_slice(), [] | ["sorry"]));
+    let statement = match (&proof, parse_declaration(source, &lex(source))) {
+        (Some(_), Some(declaration)) => {
+            let head = source.get(..declaration.proof.statement_end(source)).unwrap_or_default();
+            format!("{} := by", head.trim_end())
+        }
+        _ => source.to_owned(),
+    };
+    Ok(Split { before, statement, proof })
+}
+
+fn meaning(text: &str) -> Vec<&str> {
+    lex(text).iter().filter(|t| !t.is_trivia()).map(|t| t.text(text)).collect()
+}
+
+/// The tactic block of a declaration's text: what stands after `:= by`.
+fn body_of(source: &str) -> Option<String> {
+    let tokens = lex(source);
+    let found = commands(source, &tokens);
+    let last = found.iter().rfind(|c| c.is_theorem())?;
+    let text = source.get(last.range.clone())?;
+    match parse_declaration(text, &lex(text))?.proof {
+        ProofStart::By { after, .. } => text.get(after..).map(str::to_owned),
+        ProofStart::Term { after, .. } => {
+            text.get(after..).map(|term| format!("\n  exact ({})", term.trim()))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<Target, RecordError> {
+        target_from_record(&serde_json::from_str(json).unwrap(), "HEADER\n")
+    }
+
+    #[test]
+    fn the_known_layouts_are_read() {
+        let goedel = read(r#"{"problem_id":"g1","informal_statement":"w","formal_statement":"import Mathlib\nopen Real\n\ntheorem a (x : ℝ) : x = x := by sorry"}"#).unwrap();
+        assert_eq!(&*goedel.problem.statement, "theorem a (x : ℝ) : x = x := by");
+        assert_eq!(&*goedel.problem.context, "import Mathlib\nopen Real\n\n");
+        assert_eq!(goedel.informal.as_deref(), Some("w"));
+        let numina = read(r#"{"uuid":"u","problem":"w","formal_statement":"import Mathlib\n\ntheorem a : 1 = 1 := by sorry","formal_proof":"import Mathlib\n\nlemma h : True := trivial\ntheorem a : 1 = 1 := by\n  rfl"}"#).unwrap();
+        assert_eq!(numina.proof.as_deref(), Some("\n  rfl"));
+        let minif2f = read(r#"{"name":"m1","split":"valid","informal_prefix":"/-- w -/\n","formal_statement":"theorem m1 (x : ℝ) : x = x := by\n","header":"import Mathlib\n"}"#).unwrap();
+        assert_eq!(minif2f.problem.id.as_str(), "m1");
+        assert_eq!(minif2f.split.as_deref(), Some("valid"));
+        let bare =
+            read(r#"{"statement":"theorem b : 1 = 1 := by","proof":"\n  rfl","expect":"proved"}"#).unwrap();
+        assert_eq!(bare.problem.id.as_str(), "b");
+        assert_eq!(&*bare.problem.context, "HEADER\n");
+        assert_eq!(bare.expect, Some(Verdict::Proved));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        assert!(read(r#"{"id":"x"}"#).unwrap_err().reason.contains("holds a statement"));
+        assert!(
+            read(r#"{"id":7,"statement":"def a := 1"}"#)
+                .unwrap_err()
+                .to_string()
+                .starts_with("7: no theorem")
+        );
+        assert!(
+            read(r#"{"statement":"theorem a : 1 = 1 := rfl\ntheorem b : 1 = 1 := rfl"}"#)
+                .unwrap_err()
+                .reason
+                .contains("2 theorems")
+        );
+        assert!(
+            read(r#"{"statement":"theorem a : 1 = 1 := by","expect":"x"}"#)
+                .unwrap_err()
+                .reason
+                .contains("may be proved")
+        );
+    }
+}

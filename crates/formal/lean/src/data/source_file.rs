@@ -1,0 +1,85 @@
+//! Targets out of Lean source: every theorem whose proof is `sorry`.
+
+use super::read::Target;
+use super::record::RecordError;
+use crate::text::{Command, ProofStart, canonical_statement, commands, lex, parse_declaration};
+use sgs_selfplay::{Problem, ProblemId};
+
+/// Reads the theorems that wait for a proof. A target's context is everything before it but what proves nothing:
+/// other theorems with `sorry`, examples and `#` commands. `header` stands in for a file that imports nothing.
+pub fn targets_from_source(file: &str, source: &str, header: &str) -> Vec<Result<Target, RecordError>> {
+    let tokens = lex(source);
+    let found = commands(source, &tokens);
+    let mut context =
+        if found.iter().any(|c| c.keyword == "import") { String::new() } else { header.to_owned() };
+    let mut targets = Vec::new();
+    for command in &found {
+        let text = source.get(command.range.clone()).unwrap_or_default();
+        if command.is_theorem() && waits(text) {
+            targets.push(target(file, text, command, &context));
+        } else if command.keyword != "example" && !command.keyword.starts_with('#') {
+            context.push_str(text);
+        }
+    }
+    targets
+}
+
+/// Whether the proof is `sorry`.
+fn waits(text: &str) -> bool {
+    let Some(declaration) = parse_declaration(text, &lex(text)) else { return false };
+    let after = match declaration.proof {
+        ProofStart::By { after, .. } | ProofStart::Term { after, .. } => after,
+        _ => return false,
+    };
+    let rest = text.get(after..).unwrap_or_default();
+    let meaning: Vec<&str> = lex(rest).iter().filter(|t| !t.is_trivia()).map(|t| t.text(rest)).collect();
+    matches!(meaning.as_slice(), ["sorry"] | ["by", "sorry"])
+}
+
+fn target(file: &str, text: &str, command: &Command, context: &str) -> Result<Target, RecordError> {
+    let fail = |reason: &str| RecordError { id: file.to_owned(), reason: reason.to_owned() };
+    if command.has_attributes || !command.modifiers.is_empty() {
+        return Err(fail("a theorem with attributes or modifiers cannot be a target; take them away"));
+    }
+    // Documentation before the theorem stays out of the statement.
+    let tokens = lex(text);
+    let start = tokens.iter().find(|t| matches!(t.text(text), "theorem" | "lemma")).map_or(0, |t| t.start);
+    let (statement, repair) =
+        canonical_statement(text.get(start..).unwrap_or_default()).map_err(|e| fail(&e.to_string()))?;
+    let informal = text.get(..start).map(str::trim).filter(|doc| !doc.is_empty()).map(str::to_owned);
+    Ok(Target {
+        problem: Problem {
+            id: ProblemId::new(statement.name()),
+            statement: statement.text.into(),
+            context: context.into(),
+        },
+        repair,
+        proof: None,
+        informal,
+        split: None,
+        source: Some(file.to_owned()),
+        expect: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn theorems_with_sorry_are_targets_and_the_rest_is_context() {
+        let source = "import Mathlib\n\nnamespace A\ndef f (n : ℕ) := n\n\n/-- Words. -/\ntheorem one : f 1 = 1 := by\n  sorry\n\ntheorem two : f 2 = 2 := rfl\n#check f\nlemma three : f 3 = 3 := sorry\nend A\n";
+        let targets: Vec<Target> =
+            targets_from_source("x.lean", source, "").into_iter().collect::<Result<_, _>>().unwrap();
+        assert_eq!(targets.len(), 2);
+        assert_eq!(&*targets[0].problem.statement, "theorem one : f 1 = 1 := by");
+        assert_eq!(targets[0].informal.as_deref(), Some("/-- Words. -/"));
+        let context = &targets[1].problem.context;
+        assert!(
+            context.contains("theorem two")
+                && !context.contains("theorem one")
+                && !context.contains("#check")
+        );
+        assert_eq!(&*targets[1].problem.statement, "lemma three : f 3 = 3 := by");
+    }
+}

@@ -1,0 +1,85 @@
+//! Features of a statement, for analysis only.
+
+use crate::text::{Binder, Statement, Token, TokenKind, lex};
+use sgs_selfplay::Features;
+
+/// Words and symbols that make a type a proposition when they stand outside of brackets.
+const RELATIONS: &[&str] = &[
+    "=", "≠", "<", ">", "≤", "≥", "∈", "∉", "∣", "∤", "∧", "∨", "¬", "↔", "∀", "∃", "≡", "⊆", "⊂", "∥", "⟂",
+];
+
+/// Counts the features of a statement in canonical text; all zero if it cannot be read.
+///
+/// Tokens are those of the lexer, comments left out. Depth is the deepest nesting of brackets in the conclusion.
+/// A hypothesis is a bound name (or an anonymous instance) whose type holds a relation or a logical symbol outside
+/// of brackets, or whose name begins with `h`.
+pub fn features(statement: &str) -> Features {
+    let Ok(read) = Statement::read(statement) else { return Features::default() };
+    let conclusion = read.conclusion();
+    let tokens = meaning(conclusion);
+    let count =
+        |symbols: &[&str]| count(tokens.iter().filter(|t| symbols.contains(&t.text(conclusion))).count());
+    Features {
+        length: self::count(meaning(read.before_proof()).len()),
+        conclusion_length: self::count(tokens.len()),
+        disjunctions: count(&["∨", "Or"]),
+        conjunctions: count(&["∧", "And"]),
+        implications: count(&["→", "->"]),
+        depth: depth(&tokens),
+        hypotheses: read.declaration.binders.iter().map(|binder| hypotheses(statement, binder)).sum(),
+    }
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+fn meaning(source: &str) -> Vec<Token> {
+    lex(source).into_iter().filter(|t| !t.is_trivia()).collect()
+}
+
+fn depth(tokens: &[Token]) -> u32 {
+    let (mut now, mut deepest) = (0_u32, 0);
+    for token in tokens {
+        match token.kind {
+            TokenKind::Open => now += 1,
+            TokenKind::Close => now = now.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(now);
+    }
+    deepest
+}
+
+fn hypotheses(statement: &str, binder: &Binder) -> u32 {
+    let ty = statement.get(binder.ty.clone()).unwrap_or_default();
+    let mut level = 0_i32;
+    let mut relation = false;
+    for token in meaning(ty) {
+        match token.kind {
+            TokenKind::Open => level += 1,
+            TokenKind::Close => level -= 1,
+            _ => relation |= level == 0 && RELATIONS.contains(&token.text(ty)),
+        }
+    }
+    let named = binder.names.iter().filter(|n| relation || n.starts_with('h')).count();
+    count(if binder.names.is_empty() { usize::from(relation) } else { named })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_are_those_of_the_conclusion() {
+        let f = features(
+            "theorem t (x y : ℝ) (h₀ : x > 0 ∧ y > 0) (h₁ h₂ : p) (f : ℕ → ℕ) : x = 1 ∨ (y = 2 ∧ (x = y → y = 1)) := by",
+        );
+        assert_eq!((f.disjunctions, f.conjunctions, f.implications), (1, 1, 1));
+        assert_eq!(f.depth, 2);
+        assert_eq!(f.hypotheses, 3);
+        assert_eq!(f.conclusion_length, 19);
+        assert!(f.length > f.conclusion_length);
+        assert_eq!(features("junk"), Features::default());
+    }
+}

@@ -1,0 +1,23 @@
+//! Lean 4 as a formal system: text, data, prompts, readers, checkers, trust.
+//!
+//! The way of a completion: [`read`] finds the proof in the model's text, [`text`] refuses what a proof never
+//! needs, [`check`] puts the proof into the file that we own and has Lean judge it in a sandboxed process, and a
+//! verdict is `proved` only on positive evidence. `docs/trust.md` says which layer stops what.
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod data;
+mod features;
+mod judge;
+pub mod prompt;
+pub mod read;
+pub mod sandbox;
+mod settings;
+pub mod setup;
+mod system;
+pub mod text;
+
+pub use features::features;
+pub use judge::Judge;
+pub use settings::{Backing, LeanSettings, Prepared, SettingsError};
+pub use system::{Identity, Lean, LeanConfig, StartError};

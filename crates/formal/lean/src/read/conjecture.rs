@@ -1,0 +1,85 @@
+//! The Conjecturer's completion as a statement.
+
+use super::fence::{blocks, may_be_lean};
+use crate::text::{Bounds, canonical_conjecture, inspect_statement};
+use sgs_formal::Malformed;
+
+/// Reads a conjecture: the theorem of the last block of Lean code, in canonical text, without proof, refused if it
+/// brings along anything but a theorem's statement.
+pub fn read_conjecture(completion: &str, bounds: &Bounds) -> Result<String, Malformed> {
+    if completion.len() > bounds.bytes * 4 {
+        return Err(Malformed::new("too-long", format!("{} bytes", completion.len())));
+    }
+    let found = blocks(completion);
+    let block = found
+        .iter()
+        .rfind(|b| may_be_lean(b) && !b.code.trim().is_empty())
+        .ok_or_else(|| Malformed::new("no-code-block", "no fenced block of Lean code"))?;
+    bounds.check(block.code).map_err(|e| Malformed::new("bounds", e.to_string()))?;
+    let statement =
+        canonical_conjecture(block.code).map_err(|e| Malformed::new("not-one-statement", e.to_string()))?;
+    if statement.conclusion().is_empty() {
+        return Err(Malformed::new("no-conclusion", "nothing between `:` and `:=`"));
+    }
+    inspect_statement(&statement.text, bounds).map_err(|r| Malformed::new(r.rule.as_str(), r.to_string()))?;
+    Ok(statement.text)
+}
+
+/// Reads a conjecture as the paper's code does: text between the last `lean4` fence and the last fence, exactly one
+/// `:= by`, at most one `sorry`, ending in either. Commands before the theorem are kept: do not use it on a model
+/// that is trained on the result.
+pub fn read_conjecture_strict(completion: &str) -> Result<String, Malformed> {
+    let refuse = |detail: &str| Err(Malformed::new("strict", detail));
+    let Some((_, after)) = completion.rsplit_once("```lean4") else { return refuse("no `lean4` fence") };
+    let Some((code, _)) = after.rsplit_once("```") else { return refuse("no closing fence") };
+    let code = code.trim();
+    if code.matches(":= by").count() != 1 || code.matches("sorry").count() > 1 {
+        return refuse("not exactly one `:= by`, or more than one `sorry`");
+    }
+    if !code.ends_with("sorry") && !code.ends_with(":= by") {
+        return refuse("the block does not end in `sorry` or `:= by`");
+    }
+    let Some((head, _)) = code.split_once(":= by") else { return refuse("no `:= by`") };
+    Ok(format!("{head}:= by").trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(code: &str) -> Result<String, String> {
+        read_conjecture(code, &Bounds::default()).map_err(|m| m.kind)
+    }
+
+    #[test]
+    fn statements_are_read_whatever_stands_for_the_proof() {
+        let expected = Ok("theorem l1 (x : ℝ) : x < x + 1 := by".to_owned());
+        for proof in [":= by sorry", ":= sorry", ":= by", ":= by linarith", ":=\n  by\n  sorry", ""] {
+            assert_eq!(
+                read(&format!("Idea.\n```lean4\ntheorem l1 (x : ℝ) : x < x + 1 {proof}\n```\nSo.")),
+                expected,
+                "{proof}"
+            );
+        }
+        assert_eq!(
+            read("```lean4\nimport Mathlib\n\n-- no sorry here\nlemma l1 (x : ℝ) : x < x + 1 := by sorry"),
+            expected
+        );
+    }
+
+    #[test]
+    fn what_is_more_than_a_statement_is_refused() {
+        assert_eq!(
+            read("```lean4\naxiom cheat : False\ntheorem b : (1:ℕ) = 2 := by sorry\n```"),
+            Err("not-one-statement".into())
+        );
+        assert_eq!(read("```lean4\ntheorem b : (by run_tac foo) := by sorry\n```"), Err("meta-code".into()));
+        assert_eq!(read("```lean4\ntheorem b : (sorry : Prop) := by sorry\n```"), Err("sorry".into()));
+        assert_eq!(
+            read("```lean4\ntheorem b (h : set_option foo true in p) : p := by sorry\n```"),
+            Err("option".into())
+        );
+        assert_eq!(read("```lean4\ntheorem b : (1 := by sorry\n```"), Err("bounds".into()));
+        assert_eq!(read("nothing"), Err("no-code-block".into()));
+    }
+}

@@ -1,0 +1,27 @@
+//! Reading what the three roles wrote.
+//!
+//! Lenient by default: prose around the code, several blocks, helper lemmas, a restated statement, an unfinished
+//! fence. `Strict` reproduces the paper's code, with its quirks.
+
+mod conjecture;
+mod fence;
+mod proof;
+mod review;
+mod snippet;
+
+pub use conjecture::{read_conjecture, read_conjecture_strict};
+pub use fence::{Block, blocks};
+pub use proof::{Proof, read_proof, read_proof_strict};
+pub use review::{read_review, read_review_strict};
+pub use snippet::split_snippet;
+
+/// How completions are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reading {
+    /// What a person would accept.
+    #[default]
+    Lenient,
+    /// What the paper's code accepts.
+    Strict,
+}

@@ -1,0 +1,195 @@
+//! Entering the sandbox, and finding out how far this machine goes.
+
+use super::{Layer, LayerStatus, Sandbox, cgroup, syscalls};
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreated,
+    RulesetCreatedAttr, RulesetStatus, Scope, path_beneath_rules,
+};
+use rustix::process::{Resource, Rlimit, Signal, setrlimit};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Why the sandbox was not entered.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// A layer that is required is not in force.
+    #[error("the sandbox is required and {layer:?} is not in force: {detail}")]
+    Missing {
+        /// Which.
+        layer: Layer,
+        /// Why.
+        detail: String,
+    },
+    /// The launcher was called with something that it does not understand.
+    #[error("usage: sandbox SPECIFICATION-AS-JSON PROGRAM [ARGUMENT]...: {0}")]
+    Usage(String),
+    /// The program did not start.
+    #[error("cannot start {program}: {error}")]
+    Exec {
+        /// The program.
+        program: String,
+        /// What the system said.
+        error: std::io::Error,
+    },
+}
+
+/// Layers without which `require` refuses to run; control groups need a delegation that many machines do not give.
+const REQUIRED: &[Layer] = &[Layer::Landlock, Layer::Seccomp, Layer::ResourceLimits];
+
+/// The newest Landlock that is asked for; the kernel gives what it has.
+const LANDLOCK: ABI = ABI::V6;
+
+/// Puts the calling process, which must have a single thread, under the sandbox's rules for the rest of its life.
+pub fn enter(sandbox: &Sandbox) -> Result<Vec<LayerStatus>, SandboxError> {
+    // Orphans do not live on; a parent that is gone already is noticed by the closed pipes.
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    let mut layers = vec![
+        status(Layer::Cgroup, join_cgroup(sandbox)),
+        status(Layer::ResourceLimits, resource_limits(sandbox)),
+        status(Layer::Privileges, drop_privileges()),
+        status(Layer::Landlock, landlock(sandbox)),
+    ];
+    layers.push(status(Layer::Seccomp, seccomp(sandbox)));
+    if sandbox.require {
+        for layer in &layers {
+            if REQUIRED.contains(&layer.layer) && !layer.active {
+                return Err(SandboxError::Missing { layer: layer.layer, detail: layer.detail.clone() });
+            }
+        }
+    }
+    Ok(layers)
+}
+
+fn status(layer: Layer, result: Result<String, String>) -> LayerStatus {
+    match result {
+        Ok(detail) => LayerStatus { layer, active: true, detail },
+        Err(detail) => LayerStatus { layer, active: false, detail },
+    }
+}
+
+fn join_cgroup(sandbox: &Sandbox) -> Result<String, String> {
+    let base = sandbox.cgroup.as_ref().ok_or("no folder of control groups is configured")?;
+    cgroup::join(base, sandbox).map_err(|e| format!("{}: {e}", base.display()))?;
+    Ok(format!("memory {} bytes, {} threads", sandbox.memory, sandbox.threads))
+}
+
+fn resource_limits(sandbox: &Sandbox) -> Result<String, String> {
+    let set = |resource, value: u64| {
+        setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })
+            .map_err(|e| format!("{resource:?}: {e}"))
+    };
+    set(Resource::Core, 0)?;
+    set(Resource::Fsize, sandbox.file_bytes)?;
+    set(Resource::Nofile, sandbox.files)?;
+    if let Some(seconds) = sandbox.cpu_s {
+        set(Resource::Cpu, seconds)?;
+    }
+    if let Some(bytes) = sandbox.address_space {
+        set(Resource::As, bytes)?;
+    }
+    let cpu = sandbox.cpu_s.map_or("CPU free".to_owned(), |s| format!("CPU {s} s"));
+    Ok(format!("{cpu}, files of {} bytes, {} open files, no core dumps", sandbox.file_bytes, sandbox.files))
+}
+
+fn drop_privileges() -> Result<String, String> {
+    rustix::thread::set_no_new_privs(true).map_err(|e| format!("no_new_privs: {e}"))?;
+    let none = rustix::thread::CapabilitySet::empty();
+    let sets = rustix::thread::CapabilitySets { effective: none, permitted: none, inheritable: none };
+    rustix::thread::set_capabilities(None, sets).map_err(|e| format!("capabilities: {e}"))?;
+    Ok("no capabilities, no new privileges".into())
+}
+
+fn landlock(sandbox: &Sandbox) -> Result<String, String> {
+    let read = AccessFs::from_read(LANDLOCK);
+    let all = AccessFs::from_all(LANDLOCK);
+    let restrict = || -> Result<RulesetCreated, landlock::RulesetError> {
+        Ruleset::default()
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(all)?
+            .handle_access(AccessNet::from_all(LANDLOCK))?
+            .scope(Scope::from_all(LANDLOCK))?
+            .create()?
+            .add_rules(path_beneath_rules(&sandbox.read, read))?
+            .add_rules(path_beneath_rules(&sandbox.write, all))?
+            .add_rules(path_beneath_rules(["/dev/null"], AccessFs::from_file(LANDLOCK)))
+    };
+    let status = restrict().and_then(RulesetCreated::restrict_self).map_err(|e| e.to_string())?;
+    match status.ruleset {
+        RulesetStatus::FullyEnforced => Ok("files, TCP and signals".into()),
+        RulesetStatus::PartiallyEnforced => Ok("as far as this kernel goes".into()),
+        RulesetStatus::NotEnforced => {
+            Err("this kernel does not have Landlock, or has it switched off".into())
+        }
+    }
+}
+
+fn seccomp(sandbox: &Sandbox) -> Result<String, String> {
+    for filter in syscalls::filters(sandbox.children)? {
+        seccompiler::apply_filter(&filter).map_err(|e| e.to_string())?;
+    }
+    let processes = if sandbox.children { "processes allowed" } else { "no processes" };
+    Ok(format!("no network, no signals to others, {processes}"))
+}
+
+/// Enters the sandbox and becomes the program. Returns only if that fails.
+pub fn become_program(sandbox: &Sandbox, program: &OsString, args: &[OsString]) -> SandboxError {
+    match enter(sandbox) {
+        Err(error) => error,
+        Ok(_) => {
+            let error = Command::new(program).args(args).exec();
+            SandboxError::Exec { program: program.to_string_lossy().into_owned(), error }
+        }
+    }
+}
+
+/// The launcher's main function: `SPECIFICATION PROGRAM ARGUMENT...`, or `--report SPECIFICATION`, which enters the
+/// sandbox and prints what is in force. Returns the exit status of a failure.
+pub fn run_launcher(args: impl IntoIterator<Item = OsString>) -> u8 {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let specification = |text: Option<&OsString>| {
+        let text =
+            text.and_then(|t| t.to_str()).ok_or_else(|| SandboxError::Usage("no specification".into()))?;
+        serde_json::from_str::<Sandbox>(text).map_err(|e| SandboxError::Usage(e.to_string()))
+    };
+    let result = match args.split_first() {
+        Some((first, rest)) if first == "--report" => {
+            specification(rest.first()).and_then(|s| enter(&s)).map(|layers| {
+                use std::io::Write;
+                let text = serde_json::to_string(&layers).unwrap_or_default();
+                // Whoever asked and went away needs no report.
+                let _ = writeln!(std::io::stdout(), "{text}");
+            })
+        }
+        Some((first, rest)) => specification(Some(first)).and_then(|s| match rest.split_first() {
+            Some((program, args)) => Err(become_program(&s, program, args)),
+            None => Err(SandboxError::Usage("no program".into())),
+        }),
+        None => Err(SandboxError::Usage("no arguments".into())),
+    };
+    match result {
+        Ok(()) => 0,
+        Err(error) => {
+            use std::io::Write;
+            let _ = writeln!(std::io::stderr(), "sandbox: {error}");
+            // No status of Lean's own.
+            126
+        }
+    }
+}
+
+/// What would be in force on this machine: asks a launcher process, so that the caller stays free.
+pub fn available(sandbox: &Sandbox, launcher: &[OsString]) -> Result<Vec<LayerStatus>, String> {
+    let (program, leading) = launcher.split_first().ok_or("no launcher is configured")?;
+    let specification =
+        serde_json::to_string(&Sandbox { require: false, ..sandbox.clone() }).map_err(|e| e.to_string())?;
+    let output = Command::new(program)
+        .args(leading)
+        .arg("--report")
+        .arg(specification)
+        .output()
+        .map_err(|e| format!("{}: {e}", program.to_string_lossy()))?;
+    serde_json::from_slice(&output.stdout).map_err(|_| {
+        format!("the launcher gave no report: {}", String::from_utf8_lossy(&output.stderr).trim())
+    })
+}

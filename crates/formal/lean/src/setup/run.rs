@@ -1,0 +1,210 @@
+//! Doing what a plan says, resumably.
+
+use super::plan::{Action, Done, Plan, Step};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What happens while a plan runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event<'p> {
+    /// A step was done before.
+    Skipped(&'p Step),
+    /// A step begins.
+    Begun(&'p Step),
+    /// A step is done.
+    Finished(&'p Step),
+}
+
+/// Why a setup stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// A file or folder could not be written.
+    #[error("{path}: {error}")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A program is not there.
+    #[error("step `{step}`: cannot start `{program}`: {error}; install it and start the setup again")]
+    Program {
+        /// The step.
+        step: String,
+        /// The program.
+        program: String,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A command failed.
+    #[error(
+        "step `{step}` failed ({status}); what was done before is kept: start the setup again to go on from here"
+    )]
+    Failed {
+        /// The step.
+        step: String,
+        /// How it ended.
+        status: String,
+    },
+    /// A command succeeded and its result is not there.
+    #[error("step `{step}` ended well and {path} is not there")]
+    NoResult {
+        /// The step.
+        step: String,
+        /// What should be there.
+        path: PathBuf,
+    },
+}
+
+/// Runs a plan. Commands inherit the terminal, so that their progress is seen; `report` hears of every step.
+pub fn run(plan: &Plan, report: &mut dyn FnMut(Event<'_>)) -> Result<(), SetupError> {
+    for step in &plan.steps {
+        if is_done(step) {
+            report(Event::Skipped(step));
+            continue;
+        }
+        report(Event::Begun(step));
+        match &step.action {
+            Action::Command { argv, folder, env } => command(step, argv, folder, env)?,
+            Action::Files { files } => {
+                for (path, text, program) in files {
+                    write(path, text, *program)
+                        .map_err(|error| SetupError::Io { path: path.clone(), error })?;
+                }
+            }
+        }
+        match &step.done {
+            Done::Exists(path) if !path.exists() => {
+                return Err(SetupError::NoResult { step: step.title.clone(), path: path.clone() });
+            }
+            Done::Mark(path) => {
+                write(path, "", false).map_err(|error| SetupError::Io { path: path.clone(), error })?;
+            }
+            Done::Exists(_) | Done::Written => {}
+        }
+        report(Event::Finished(step));
+    }
+    Ok(())
+}
+
+/// Whether a step needs nothing more.
+pub(super) fn is_done(step: &Step) -> bool {
+    match (&step.done, &step.action) {
+        (Done::Exists(path) | Done::Mark(path), _) => path.exists(),
+        (Done::Written, Action::Files { files }) => {
+            files.iter().all(|(path, text, _)| fs::read_to_string(path).is_ok_and(|found| found == *text))
+        }
+        (Done::Written, Action::Command { .. }) => false,
+    }
+}
+
+fn command(step: &Step, argv: &[String], folder: &Path, env: &[(String, String)]) -> Result<(), SetupError> {
+    fs::create_dir_all(folder).map_err(|error| SetupError::Io { path: folder.to_owned(), error })?;
+    let Some((program, args)) = argv.split_first() else { return Ok(()) };
+    let status = Command::new(program)
+        .args(args)
+        .current_dir(folder)
+        .envs(env.iter().map(|(k, v)| (k, v)))
+        .stdin(Stdio::null())
+        .status()
+        .map_err(|error| SetupError::Program { step: step.title.clone(), program: program.clone(), error })?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(SetupError::Failed { step: step.title.clone(), status: status.to_string() })
+    }
+}
+
+/// Writes a file so that it is there whole or not at all.
+fn write(path: &Path, text: &str, program: bool) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder)?;
+    let fresh = path.with_extension("partial");
+    let mut file = File::create(&fresh)?;
+    file.write_all(text.as_bytes())?;
+    if program {
+        file.set_permissions(fs::Permissions::from_mode(0o755))?;
+    }
+    file.sync_all()?;
+    fs::rename(&fresh, path)?;
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::{SetupOptions, plan};
+    use super::*;
+
+    fn step(title: &str, argv: &[&str], folder: &Path, done: Done) -> Step {
+        let argv = argv.iter().map(|a| (*a).to_owned()).collect();
+        let action = Action::Command { argv, folder: folder.to_owned(), env: Vec::new() };
+        Step { title: title.into(), action, done, network: false, disk: 0 }
+    }
+
+    fn events(plan: &Plan) -> (Vec<String>, Result<(), SetupError>) {
+        let mut seen = Vec::new();
+        let result = run(plan, &mut |event| {
+            seen.push(match event {
+                Event::Skipped(s) => format!("skip {}", s.title),
+                Event::Begun(s) => format!("begin {}", s.title),
+                Event::Finished(s) => format!("end {}", s.title),
+            });
+        });
+        (seen, result)
+    }
+
+    #[test]
+    fn an_interrupted_setup_goes_on_where_it_stopped() {
+        let root = tempfile::tempdir().unwrap();
+        let (a, b) = (root.path().join("a"), root.path().join("b"));
+        let gate = root.path().join("gate");
+        let script = format!("test -e {0} && touch {1}", gate.display(), b.display());
+        let plan = Plan {
+            steps: vec![
+                step("one", &["touch", &a.display().to_string()], root.path(), Done::Exists(a.clone())),
+                step("two", &["sh", "-c", &script], root.path(), Done::Exists(b)),
+                step("three", &["true"], root.path(), Done::Mark(root.path().join("mark"))),
+            ],
+            result: String::new(),
+        };
+        let (seen, result) = events(&plan);
+        assert!(matches!(result, Err(SetupError::Failed { .. })));
+        assert_eq!(seen, ["begin one", "end one", "begin two"]);
+        fs::write(gate, "").unwrap();
+        let (seen, result) = events(&plan);
+        result.unwrap();
+        assert_eq!(seen, ["skip one", "begin two", "end two", "begin three", "end three"]);
+        assert_eq!(events(&plan).0, ["skip one", "skip two", "skip three"]);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let plan = |argv: &[&str]| Plan {
+            steps: vec![step("s", argv, root.path(), Done::Exists(root.path().join("x")))],
+            result: String::new(),
+        };
+        let missing = run(&plan(&["no-such-program"]), &mut |_| {}).unwrap_err().to_string();
+        assert!(missing.contains("no-such-program") && missing.contains("install it"), "{missing}");
+        assert!(matches!(run(&plan(&["true"]), &mut |_| {}), Err(SetupError::NoResult { .. })));
+    }
+
+    #[test]
+    fn plans_say_what_they_would_do_and_write_their_own_files() {
+        let root = tempfile::tempdir().unwrap();
+        let options = SetupOptions { root: root.path().to_owned(), ..SetupOptions::default() };
+        let native = plan(&options);
+        let text = native.describe();
+        for word in ["elan", "Mathlib", "REPL", "judge", "v4.15.0", "from the internet"] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        let mut wasm = plan(&SetupOptions { wasm: true, ..options });
+        wasm.steps.truncate(1);
+        run(&wasm, &mut |_| {}).unwrap();
+        assert!(root.path().join("lean").exists() && root.path().join("setup.mjs").exists());
+        assert_eq!(events(&wasm).0, ["skip write the wrapper"]);
+    }
+}

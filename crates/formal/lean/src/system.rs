@@ -1,0 +1,258 @@
+//! Lean 4 behind the loop's one trait.
+
+use crate::check::{Candidate, Checker, Layers, Outcome, Pool, PoolStatus};
+use crate::prompt::{self, SolverForm};
+use crate::read::{self, Proof, Reading};
+use crate::text::{Bounds, Statement, inspect_helpers, inspect_proof, uses_tactic_try};
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
+use sgs_selfplay::{Features, Judgement, Problem, Review, Verdict};
+use sha2::{Digest, Sha256};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// How Lean is used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LeanConfig {
+    /// How completions are read.
+    pub reading: Reading,
+    /// How the Solver is asked.
+    pub form: SolverForm,
+    /// Bounds on model text.
+    pub bounds: Bounds,
+    /// What judges; its own layers are those that the text layer is taken from, too.
+    pub checker: Checker,
+    /// A second opinion on what the checker accepts, where the judge is built.
+    pub judge: Option<crate::Judge>,
+    /// Slots.
+    pub slots: usize,
+    /// Verdicts that are remembered by content; 0 for none.
+    pub cache: usize,
+    /// What Lean says of its version, recorded with the run.
+    pub version: String,
+}
+
+/// What a verdict depends on, for the record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// What Lean says of its version.
+    pub version: String,
+    /// `repl` or `file`.
+    pub checker: String,
+    /// Options set after the header, in order.
+    pub options: Vec<(String, String)>,
+    /// Layers of trust in force.
+    pub layers: Layers,
+    /// Whether a second process replays every proof that is accepted.
+    pub judge: bool,
+    /// Time limit of a proof, milliseconds.
+    pub proof_ms: u64,
+    /// Memory limit of a process, bytes.
+    pub memory: u64,
+}
+
+/// Why Lean cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Slots could not be made.
+    #[error("the pool of Lean slots: {0}")]
+    Pool(#[from] std::io::Error),
+    /// The checker decides something wrongly: nothing it says can be believed.
+    #[error("canary `{name}`: expected {expected}, got {found}: {reason}; the checker is not used")]
+    Canary {
+        /// Which canary.
+        name: &'static str,
+        /// What it must get.
+        expected: &'static str,
+        /// What it got.
+        found: &'static str,
+        /// The checker's reason.
+        reason: String,
+    },
+}
+
+/// Lean 4: prompts, readers, features, and a pool of checkers.
+pub struct Lean {
+    config: LeanConfig,
+    pool: Pool,
+    cache: Mutex<FxHashMap<[u8; 32], Outcome>>,
+}
+
+impl Lean {
+    /// Starts the pool. Nothing is checked yet: [`Lean::canaries`] tells whether the checker can be believed.
+    pub fn start(config: LeanConfig) -> Result<Self, StartError> {
+        let pool = Pool::new(&config.checker, config.slots)?;
+        Ok(Self { config, pool, cache: Mutex::default() })
+    }
+
+    /// Judges a known theorem, a known non-theorem and a `sorry` in disguise, in the context `header`.
+    pub fn canaries(&self, header: &str) -> Result<(), StartError> {
+        let truth = "theorem sgs_canary (p q : Prop) (hp : p) (hq : q) : p ∧ q := by";
+        let falsehood = "theorem sgs_canary : (1 : Nat) = 2 := by";
+        let cases = [
+            ("a theorem", truth, "\n  exact ⟨hp, hq⟩", Verdict::Proved),
+            ("a falsehood", falsehood, "\n  decide", Verdict::Refused),
+            ("a sorry in disguise", falsehood, "\n  exact sorryAx _ true", Verdict::Refused),
+        ];
+        for (name, statement, body, expected) in cases {
+            let Ok(statement) = Statement::read(statement) else { continue };
+            let outcome = self.judge(header.into(), statement, Proof::new(body));
+            if outcome.verdict != expected {
+                let found = outcome.verdict.as_str();
+                return Err(StartError::Canary {
+                    name,
+                    expected: expected.as_str(),
+                    found,
+                    reason: outcome.reason,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// What the verdicts depend on.
+    pub fn identity(&self) -> Identity {
+        let (checker, options, limits) = match &self.config.checker {
+            Checker::Repl(c) => ("repl", &c.options, c.limits),
+            Checker::File(c) => ("file", &c.options, c.limits),
+        };
+        Identity {
+            version: self.config.version.clone(),
+            checker: checker.to_owned(),
+            options: options.clone(),
+            layers: self.layers(),
+            judge: self.config.judge.is_some(),
+            proof_ms: limits.proof_ms,
+            memory: limits.memory,
+        }
+    }
+
+    /// Counters of the pool.
+    pub fn status(&self) -> PoolStatus {
+        self.pool.status()
+    }
+
+    /// Judges a proof in canonical text, with the axioms it rests on.
+    pub fn outcome(&self, problem: &Problem, proof: &str) -> Outcome {
+        let statement = match Statement::read(&problem.statement) {
+            Ok(statement) => statement,
+            Err(error) => return Outcome::new(Verdict::Refused, format!("statement: {error}")),
+        };
+        let read = Proof::from_text(proof);
+        if self.layers().text {
+            let inspected = inspect_proof(&read.body, &self.config.bounds)
+                .and_then(|()| inspect_helpers(&read.helpers, &statement.text, &self.config.bounds));
+            if let Err(refusal) = inspected {
+                return Outcome::new(Verdict::Refused, refusal.to_string());
+            }
+        }
+        let key = self.key(problem, proof);
+        if let Some(known) = self.cached(&key) {
+            return known;
+        }
+        let outcome = self.judge(Arc::clone(&problem.context), statement, read);
+        self.remember(key, &outcome);
+        outcome
+    }
+
+    fn layers(&self) -> Layers {
+        match &self.config.checker {
+            Checker::Repl(c) => c.layers,
+            Checker::File(c) => c.layers,
+        }
+    }
+
+    fn judge(&self, header: Arc<str>, statement: Statement, proof: Proof) -> Outcome {
+        let candidate = Arc::new(Candidate { header, statement, proof });
+        let outcome = self.pool.check(Arc::clone(&candidate));
+        match &self.config.judge {
+            Some(judge) if outcome.verdict == Verdict::Proved => {
+                Outcome { axioms: outcome.axioms, ..judge.judge(&candidate) }
+            }
+            _ => outcome,
+        }
+    }
+
+    fn key(&self, problem: &Problem, proof: &str) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        for part in [&*problem.context, &*problem.statement, proof] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part.as_bytes());
+        }
+        hash.finalize().into()
+    }
+
+    fn cached(&self, key: &[u8; 32]) -> Option<Outcome> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    /// Remembers what Lean decided; what it could not decide may be tried again.
+    fn remember(&self, key: [u8; 32], outcome: &Outcome) {
+        if self.config.cache == 0 || !matches!(outcome.verdict, Verdict::Proved | Verdict::Refused) {
+            return;
+        }
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.len() >= self.config.cache {
+            // Repeats are near each other in time (rollouts of one problem): starting over loses little.
+            cache.clear();
+        }
+        cache.insert(key, outcome.clone());
+    }
+}
+
+impl FormalSystem for Lean {
+    fn name(&self) -> &'static str {
+        "lean"
+    }
+
+    fn solver_prompt(&self, problem: &Problem) -> Prompt {
+        Prompt::Chat(prompt::solver(problem, self.config.form))
+    }
+
+    fn conjecturer_prompt(&self, seed: Seed<'_>) -> Prompt {
+        Prompt::Chat(prompt::conjecturer(seed))
+    }
+
+    fn guide_prompt(&self, target: &Problem, conjecture: &Problem) -> Prompt {
+        Prompt::Chat(prompt::guide(target, conjecture))
+    }
+
+    fn read_proof(&self, problem: &Problem, completion: &str) -> Result<String, Malformed> {
+        let read = match self.config.reading {
+            Reading::Lenient => read::read_proof(&problem.statement, completion, &self.config.bounds),
+            Reading::Strict => read::read_proof_strict(completion),
+        };
+        read.map(|proof| proof.to_text())
+    }
+
+    fn read_conjecture(&self, _seed: Seed<'_>, completion: &str) -> Result<Arc<str>, Malformed> {
+        let read = match self.config.reading {
+            Reading::Lenient => read::read_conjecture(completion, &self.config.bounds),
+            Reading::Strict => read::read_conjecture_strict(completion),
+        };
+        read.map(Into::into)
+    }
+
+    fn read_review(&self, completion: &str) -> Result<Review, Malformed> {
+        match self.config.reading {
+            Reading::Lenient => read::read_review(completion),
+            Reading::Strict => read::read_review_strict(completion),
+        }
+    }
+
+    fn features(&self, statement: &str) -> Features {
+        crate::features(statement)
+    }
+
+    fn is_penalised(&self, proof: &str) -> bool {
+        uses_tactic_try(proof)
+    }
+
+    fn check(&self, problem: &Problem, proof: &str) -> Judgement {
+        let begun = Instant::now();
+        let outcome = self.outcome(problem, proof);
+        let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        Judgement { verdict: outcome.verdict, reason: outcome.reason, step: None, micros }
+    }
+}

@@ -1,0 +1,345 @@
+//! A declaration's parts: name, binders, conclusion, and where its proof begins.
+
+use super::lexer::{Token, TokenKind};
+use std::ops::Range;
+
+/// How a binder is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BinderKind {
+    /// `(x : T)`
+    Explicit,
+    /// `{x : T}`
+    Implicit,
+    /// `⦃x : T⦄`
+    StrictImplicit,
+    /// `[T]` or `[x : T]`
+    Instance,
+}
+
+/// One bracketed group of binders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binder {
+    /// How it is written.
+    pub kind: BinderKind,
+    /// The names it binds; empty for an anonymous instance.
+    pub names: Vec<String>,
+    /// Byte range of the type.
+    pub ty: Range<usize>,
+    /// Byte range of a default value, its `:=` left out.
+    pub default: Option<Range<usize>>,
+    /// Byte range with the brackets.
+    pub range: Range<usize>,
+}
+
+/// Where the proof of a declaration begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProofStart {
+    /// The text ends with the conclusion.
+    Missing,
+    /// `:= by`: offsets of `:=` and of the first byte after `by`.
+    By {
+        /// Offset of `:=`.
+        assign: usize,
+        /// Offset after `by`.
+        after: usize,
+    },
+    /// `:=` and a term: offsets of `:=` and of the first byte after it.
+    Term {
+        /// Offset of `:=`.
+        assign: usize,
+        /// Offset after `:=`.
+        after: usize,
+    },
+    /// `| pattern => …`: offset of the first `|`.
+    Equations {
+        /// Offset of `|`.
+        at: usize,
+    },
+}
+
+impl ProofStart {
+    /// Where the statement ends.
+    pub fn statement_end(self, source: &str) -> usize {
+        match self {
+            ProofStart::Missing => source.len(),
+            ProofStart::By { assign, .. } | ProofStart::Term { assign, .. } => assign,
+            ProofStart::Equations { at } => at,
+        }
+    }
+}
+
+/// A declaration cut into its parts; all ranges are bytes of the source it was read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declaration {
+    /// `theorem`, `lemma`, `example`, ….
+    pub keyword: Range<usize>,
+    /// The declared name; empty for `example`.
+    pub name: Range<usize>,
+    /// Binders before the colon.
+    pub binders: Vec<Binder>,
+    /// From after the colon up to the proof.
+    pub conclusion: Range<usize>,
+    /// Where the proof begins.
+    pub proof: ProofStart,
+}
+
+/// Reads the declaration that a slice of tokens begins with (attributes and modifiers are skipped).
+/// `None` if it has no keyword, no name or no colon.
+pub fn parse_declaration(source: &str, tokens: &[Token]) -> Option<Declaration> {
+    let tokens: Vec<Token> = tokens.iter().copied().filter(|t| !t.is_trivia()).collect();
+    let mut reader = Reader { source, tokens: &tokens, at: 0 };
+    let keyword = reader.keyword()?;
+    let name = if keyword.text(source) == "example" { keyword.end..keyword.end } else { reader.name()? };
+    let binders = reader.binders();
+    let colon = reader.next().filter(|t| t.kind == TokenKind::Colon)?;
+    let (end, proof) = reader.proof();
+    Some(Declaration {
+        keyword: keyword.start..keyword.end,
+        name,
+        binders,
+        conclusion: colon.end..end,
+        proof,
+    })
+}
+
+struct Reader<'s> {
+    source: &'s str,
+    tokens: &'s [Token],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn peek(&self) -> Option<Token> {
+        self.tokens.get(self.at).copied()
+    }
+
+    fn next(&mut self) -> Option<Token> {
+        let token = self.peek()?;
+        self.at += 1;
+        Some(token)
+    }
+
+    fn keyword(&mut self) -> Option<Token> {
+        loop {
+            let token = self.next()?;
+            match (token.kind, token.text(self.source)) {
+                (
+                    TokenKind::Word,
+                    "theorem" | "lemma" | "example" | "def" | "abbrev" | "axiom" | "instance" | "opaque",
+                ) => {
+                    return Some(token);
+                }
+                (TokenKind::Open, _) => {
+                    self.close();
+                }
+                (TokenKind::DocComment | TokenKind::Word, _) => {}
+                _ => return None,
+            }
+        }
+    }
+
+    /// Skips to after the bracket that closes the one just read; returns the closing token.
+    fn close(&mut self) -> Option<Token> {
+        let mut depth = 1;
+        while let Some(token) = self.next() {
+            match token.kind {
+                TokenKind::Open => depth += 1,
+                TokenKind::Close => {
+                    depth -= 1;
+                    if depth == 0 {
+                        return Some(token);
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    fn name(&mut self) -> Option<Range<usize>> {
+        let token = self.next()?;
+        if !matches!(token.kind, TokenKind::Word | TokenKind::QuotedWord) {
+            return None;
+        }
+        // Universe parameters: `foo.{u, v}`.
+        let dot = self.peek().is_some_and(|t| t.text(self.source) == "." && t.start == token.end);
+        if dot && self.tokens.get(self.at + 1).is_some_and(|t| t.text(self.source) == "{") {
+            self.at += 2;
+            self.close()?;
+        }
+        Some(token.start..token.end)
+    }
+
+    fn binders(&mut self) -> Vec<Binder> {
+        let mut binders = Vec::new();
+        while let Some(token) = self.peek() {
+            match token.kind {
+                TokenKind::Open => {
+                    self.at += 1;
+                    let inner = self.at;
+                    let Some(close) = self.close() else { break };
+                    binders.push(self.binder(token, close, inner..self.at - 1));
+                }
+                // A bare name binds too (`theorem a x : …`), `_` as well.
+                TokenKind::Word => {
+                    self.at += 1;
+                    binders.push(Binder {
+                        kind: BinderKind::Explicit,
+                        names: vec![token.text(self.source).to_owned()],
+                        ty: token.end..token.end,
+                        default: None,
+                        range: token.start..token.end,
+                    });
+                }
+                _ => break,
+            }
+        }
+        binders
+    }
+
+    fn binder(&self, open: Token, close: Token, inner: Range<usize>) -> Binder {
+        let kind = match open.text(self.source) {
+            "(" => BinderKind::Explicit,
+            "{" => BinderKind::Implicit,
+            "⦃" => BinderKind::StrictImplicit,
+            _ => BinderKind::Instance,
+        };
+        let tokens = self.tokens.get(inner).unwrap_or_default();
+        let colon = tokens.iter().position(|t| t.kind == TokenKind::Colon);
+        let (names, start) = match colon {
+            Some(colon) => {
+                (tokens[..colon].iter().map(|t| t.text(self.source).to_owned()).collect(), tokens[colon].end)
+            }
+            None if kind == BinderKind::Instance => (Vec::new(), open.end),
+            None => (tokens.iter().map(|t| t.text(self.source).to_owned()).collect(), close.start),
+        };
+        let assign = tokens.iter().skip(colon.unwrap_or(0)).scan(0_i32, |depth, t| {
+            match t.kind {
+                TokenKind::Open => *depth += 1,
+                TokenKind::Close => *depth -= 1,
+                _ => {}
+            }
+            Some((*depth, *t))
+        });
+        let assign =
+            assign.filter(|(depth, t)| *depth == 0 && t.kind == TokenKind::Assign).map(|(_, t)| t).next();
+        Binder {
+            kind,
+            names,
+            ty: start..assign.map_or(close.start, |t| t.start),
+            default: assign.map(|t| t.end..close.start),
+            range: open.start..close.end,
+        }
+    }
+
+    /// Finds the `:=` that belongs to the declaration and not to a `let` or `have` of the conclusion.
+    fn proof(&mut self) -> (usize, ProofStart) {
+        let tokens = self.tokens.get(self.at..).unwrap_or_default();
+        let level = self.top_level(tokens);
+        // A statement without a proof, as data sets hold them, ends with `:= by`, whatever stands before.
+        let at_end = match tokens {
+            [.., assign, by] if assign.kind == TokenKind::Assign && by.text(self.source) == "by" => {
+                Some(*assign)
+            }
+            _ => None,
+        };
+        let assign = at_end.or_else(|| first_own_assign(&level)).or_else(|| {
+            let pairs = level.windows(2).find(|w| w[0].0.kind == TokenKind::Assign && w[1].1 == "by");
+            pairs.map(|w| w[0].0)
+        });
+        if let Some(assign) = assign {
+            let next = tokens.iter().find(|t| t.start >= assign.end);
+            let by = next.filter(|t| t.kind == TokenKind::Word && t.text(self.source) == "by");
+            let proof = match by {
+                Some(by) => ProofStart::By { assign: assign.start, after: by.end },
+                None => ProofStart::Term { assign: assign.start, after: assign.end },
+            };
+            return (assign.start, proof);
+        }
+        let arm = level.iter().find(|(token, text)| *text == "|" && self.begins_line(token));
+        match arm {
+            Some((token, _)) => (token.start, ProofStart::Equations { at: token.start }),
+            None => (tokens.last().map_or(self.source.len(), |t| t.end), ProofStart::Missing),
+        }
+    }
+
+    fn top_level(&self, tokens: &[Token]) -> Vec<(Token, &str)> {
+        let mut depth = 0_i32;
+        let mut level = Vec::new();
+        for token in tokens {
+            match token.kind {
+                TokenKind::Open => depth += 1,
+                TokenKind::Close => depth -= 1,
+                _ if depth == 0 => level.push((*token, token.text(self.source))),
+                _ => {}
+            }
+        }
+        level
+    }
+
+    fn begins_line(&self, token: &Token) -> bool {
+        self.source
+            .get(..token.start)
+            .is_some_and(|before| before.rsplit('\n').next().is_some_and(|line| line.trim().is_empty()))
+    }
+}
+
+/// The first `:=` that no `let` or `have` before it claims.
+fn first_own_assign(level: &[(Token, &str)]) -> Option<Token> {
+    let mut claims = 0_u32;
+    for (token, text) in level {
+        match token.kind {
+            TokenKind::Word if matches!(*text, "let" | "have" | "haveI" | "letI" | "let_fun") => claims += 1,
+            TokenKind::Assign if claims > 0 => claims -= 1,
+            TokenKind::Assign => return Some(*token),
+            TokenKind::Symbol if matches!(*text, "←" | "<-") => claims = claims.saturating_sub(1),
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lexer::lex;
+    use super::*;
+
+    fn parse(source: &str) -> Declaration {
+        parse_declaration(source, &lex(source)).unwrap()
+    }
+
+    #[test]
+    fn the_parts_of_a_statement_are_found() {
+        let source =
+            "theorem t1.{u} (x y : ℝ) {n : ℕ} [Fact p] (a : Int := 85) (h : x > 0) :\n  x + 1 > 1 := by";
+        let d = parse(source);
+        assert_eq!(&source[d.name.clone()], "t1");
+        let names: Vec<_> = d.binders.iter().map(|b| b.names.join(" ")).collect();
+        assert_eq!(names, ["x y", "n", "", "a", "h"]);
+        assert_eq!(&source[d.binders[3].ty.clone()], " Int ");
+        assert_eq!(&source[d.binders[3].default.clone().unwrap()], " 85");
+        assert_eq!(source[d.conclusion.clone()].trim(), "x + 1 > 1");
+        assert!(matches!(d.proof, ProofStart::By { after, .. } if after == source.len()));
+    }
+
+    #[test]
+    fn lets_of_the_conclusion_keep_their_assignments() {
+        let source = "theorem a : let x := 1; have h := 2; x = 1 := by\n  have y : x = 1 := rfl\n  exact y";
+        let d = parse(source);
+        assert_eq!(source[d.conclusion].trim(), "let x := 1; have h := 2; x = 1");
+        let open = "theorem a :\n  let f : ℕ → ℕ\n    | 0 => 1\n    | n + 1 => n\n  f 0 = 1 := by";
+        assert!(matches!(parse(open).proof, ProofStart::By { .. }));
+    }
+
+    #[test]
+    fn proofs_are_terms_equations_or_missing() {
+        assert!(matches!(parse("theorem a : 1 = 1 := rfl").proof, ProofStart::Term { .. }));
+        assert!(matches!(
+            parse("theorem a : ∀ n, n = n\n  | 0 => rfl\n  | _ + 1 => rfl").proof,
+            ProofStart::Equations { .. }
+        ));
+        assert_eq!(parse("theorem a : |x| = 1").proof, ProofStart::Missing);
+        assert!(matches!(parse("theorem a : 1 = 1 :=\n  by rfl").proof, ProofStart::By { .. }));
+        assert!(parse_declaration("theorem a", &lex("theorem a")).is_none());
+    }
+}

@@ -1,0 +1,573 @@
+//! Words and constructions that a proof never needs and that could make it more, or other, than a proof.
+//!
+//! This is the first layer of trust: cheap, and not a guarantee. It works on tokens, so that comments, strings and
+//! names like `h_axiom` or `Finset.prefix` are not mistaken for what they are not.
+
+use super::bounds::{Bounds, Exceeded};
+use super::command::{Command, KEYWORDS, MARGIN_KEYWORDS, MODIFIERS, commands};
+use super::declaration::{ProofStart, parse_declaration};
+use super::lexer::{Token, TokenKind, lex};
+use super::line_of;
+use std::fmt;
+
+/// The rules of the textual layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// Size, nesting, brackets, unclosed text, foreign characters.
+    Bounds,
+    /// A command where only a proof may stand.
+    Command,
+    /// A `#…` command.
+    HashCommand,
+    /// `sorry` under any of its names.
+    Sorry,
+    /// Trust in the compiler in place of the kernel.
+    Compiler,
+    /// Code that runs while Lean elaborates.
+    MetaCode,
+    /// An option that is not on the list of harmless ones.
+    Option,
+    /// `open` without `in`.
+    Open,
+    /// An attribute.
+    Attribute,
+    /// A quotation or a name literal.
+    Quotation,
+    /// A string with code in it.
+    InterpolatedString,
+    /// A name of Lean's own machinery, of input and output, or of this checker.
+    ReservedName,
+    /// A helper that is not a plain theorem, or whose name the statement could mean.
+    Helper,
+}
+
+impl Rule {
+    /// The rule's name as it is counted and reported.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Rule::Bounds => "bounds",
+            Rule::Command => "command",
+            Rule::HashCommand => "hash-command",
+            Rule::Sorry => "sorry",
+            Rule::Compiler => "compiler",
+            Rule::MetaCode => "meta-code",
+            Rule::Option => "option",
+            Rule::Open => "open",
+            Rule::Attribute => "attribute",
+            Rule::Quotation => "quotation",
+            Rule::InterpolatedString => "interpolated-string",
+            Rule::ReservedName => "reserved-name",
+            Rule::Helper => "helper",
+        }
+    }
+}
+
+/// Why the textual layer refuses a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Which rule.
+    pub rule: Rule,
+    /// The offending word, or what exceeds which bound.
+    pub what: String,
+    /// Line of the text, counted from 1.
+    pub line: u32,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "text layer, rule {}: `{}` in line {}", self.rule.as_str(), self.what, self.line)
+    }
+}
+
+const SORRY: &[&str] = &["sorry", "admit", "sorryAx", "stop", "apply?", "synthetic_sorry"];
+
+const COMPILER: &[&str] = &[
+    "native_decide",
+    "nativeDecide",
+    "bv_decide",
+    "bv_check",
+    "ofReduceBool",
+    "ofReduceNat",
+    "reduceBool",
+    "reduceNat",
+    "trustCompiler",
+    "native",
+    "implemented_by",
+    "extern",
+    "csimp",
+    "export_name",
+    "unsafeCast",
+    "unsafeIO",
+    "unsafeBaseIO",
+    "unsafeEIO",
+    "lcProof",
+    "lcUnreachable",
+    "lcAny",
+    "lcErased",
+    "ptrAddrUnsafe",
+    "ptrEq",
+    "unsafe_term",
+    "TrustMe",
+];
+
+const META_CODE: &[&str] = &[
+    "run_tac",
+    "by_elab",
+    "elab_stx",
+    "eval%",
+    "eval_expr",
+    "eval_suggest_tactic",
+    "include_str",
+    "include_bytes",
+    "decl_name%",
+    "dbg_trace",
+    "dbg_sleep",
+    "dbg_stack",
+    "dbgTrace",
+    "dbgTraceVal",
+    "dbgTraceIfShared",
+    "dbgSleep",
+    "dbgStackTrace",
+    "panic!",
+    "assert!",
+    "debug_assert!",
+    "unreachable!",
+    "throwError",
+    "throwErrorAt",
+    "logInfo",
+    "logWarning",
+    "trace!",
+    "builtin_init",
+    "addDecl",
+    "addAndCompile",
+    "modifyEnv",
+    "setEnv",
+    "addDeclCore",
+    "addDeclWithoutChecking",
+    "evalTactic",
+    "evalExpr",
+    "evalConst",
+    "declName%",
+    "private_decl%",
+    "reduce_name%",
+    "precompiled",
+    "elabCommand",
+    "open_private",
+    "mkSorry",
+    "elabTermEnsuringType",
+];
+
+/// First parts of dotted names.
+const RESERVED_ROOTS: &[&str] = &[
+    "Lean",
+    "IO",
+    "EIO",
+    "BaseIO",
+    "System",
+    "Qq",
+    "Mathlib.Tactic",
+    "Lake",
+    "Sgs",
+    "sgs_pin",
+    "sgs_target",
+];
+
+/// Whole names, with or without a namespace before them.
+const RESERVED_PARTS: &[&str] = &[
+    "MetaM",
+    "TacticM",
+    "CoreM",
+    "TermElabM",
+    "CommandElabM",
+    "MacroM",
+    "CommandElab",
+    "Environment",
+    "ofReduceBool",
+    "sorryAx",
+    "unsafeCast",
+];
+
+/// Options that a proof may set for one tactic: they bound work or change what is printed.
+const HARMLESS_OPTIONS: &[&str] =
+    &["maxRecDepth", "maxHeartbeats", "synthInstance.maxHeartbeats", "synthInstance.maxSize"];
+
+/// What a piece of text may be; decides which commands it may hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Proof,
+    Helpers,
+    Statement,
+}
+
+/// Refuses a tactic block (the text after `:= by`) that is not just that.
+pub fn inspect_proof(body: &str, bounds: &Bounds) -> Result<(), Refusal> {
+    let tokens = bounded(body, bounds)?;
+    inspect_tokens(body, &tokens, Place::Proof)
+}
+
+/// Refuses a statement (ending in `:= by`) that brings more than one theorem's type.
+pub fn inspect_statement(statement: &str, bounds: &Bounds) -> Result<(), Refusal> {
+    let tokens = bounded(statement, bounds)?;
+    inspect_tokens(statement, &tokens, Place::Statement)
+}
+
+/// Refuses helpers (the text before the target's theorem) that are not plain theorems, or that declare a name
+/// which the statement could mean by one of its own words.
+pub fn inspect_helpers(helpers: &str, statement: &str, bounds: &Bounds) -> Result<(), Refusal> {
+    let tokens = bounded(helpers, bounds)?;
+    inspect_tokens(helpers, &tokens, Place::Helpers)?;
+    let mut expected = 0;
+    for command in commands(helpers, &tokens) {
+        helper(helpers, &tokens, &command, statement)?;
+        if tokens.get(expected..command.tokens.start).is_some_and(|gap| gap.iter().any(|t| !t.is_trivia())) {
+            return Err(refusal(helpers, Rule::Helper, "text outside of a theorem", command.range.start));
+        }
+        expected = command.tokens.end;
+    }
+    if tokens.get(expected..).is_some_and(|gap| gap.iter().any(|t| !t.is_trivia())) {
+        return Err(refusal(helpers, Rule::Helper, "text outside of a theorem", 0));
+    }
+    Ok(())
+}
+
+/// Whether a proof uses the tactic `try` (a token; not `symmetry`, not a comment, not `try?`).
+pub fn uses_tactic_try(proof: &str) -> bool {
+    lex(proof).iter().any(|t| t.kind == TokenKind::Word && t.text(proof) == "try")
+}
+
+fn refusal(source: &str, rule: Rule, what: impl Into<String>, at: usize) -> Refusal {
+    Refusal { rule, what: what.into(), line: line_of(source, at) }
+}
+
+fn bounded(source: &str, bounds: &Bounds) -> Result<Vec<Token>, Refusal> {
+    bounds.check(source).map_err(|error: Exceeded| refusal(source, Rule::Bounds, error.to_string(), 0))
+}
+
+fn helper(source: &str, tokens: &[Token], command: &Command, statement: &str) -> Result<(), Refusal> {
+    let refuse = |what: &str| Err(refusal(source, Rule::Helper, what, command.range.start));
+    if !command.is_theorem() {
+        return refuse(&command.keyword);
+    }
+    if !command.modifiers.iter().all(|m| matches!(m.as_str(), "private" | "protected"))
+        || command.has_attributes
+    {
+        return refuse("attributes or modifiers before a helper");
+    }
+    let own = tokens.get(command.tokens.clone()).unwrap_or_default();
+    let Some(declaration) = parse_declaration(source, own) else {
+        return refuse("a helper that cannot be read");
+    };
+    if declaration.proof == ProofStart::Missing {
+        return refuse("a helper without a proof");
+    }
+    let name = source.get(declaration.name).unwrap_or_default();
+    let last = name.rsplit('.').next().unwrap_or(name).trim_matches(['«', '»']);
+    let clash = lex(statement).iter().any(|t| {
+        matches!(t.kind, TokenKind::Word | TokenKind::QuotedWord)
+            && t.text(statement).split('.').any(|part| part.trim_matches(['«', '»']) == last)
+    });
+    if clash || name.starts_with("_root_") {
+        return refuse(name);
+    }
+    Ok(())
+}
+
+fn inspect_tokens(source: &str, tokens: &[Token], place: Place) -> Result<(), Refusal> {
+    let meaning: Vec<&Token> = tokens.iter().filter(|t| !t.is_trivia()).collect();
+    for (index, token) in meaning.iter().enumerate() {
+        let text = token.text(source);
+        let refuse = |rule: Rule| Err(refusal(source, rule, text, token.start));
+        match token.kind {
+            TokenKind::HashWord if is_hash_command(source, token, text) => return refuse(Rule::HashCommand),
+            TokenKind::Backtick => return refuse(Rule::Quotation),
+            TokenKind::Open if text == "@[" => return refuse(Rule::Attribute),
+            TokenKind::DocComment if place == Place::Proof => return refuse(Rule::Command),
+            TokenKind::Str { interpolated: true } => return refuse(Rule::InterpolatedString),
+            TokenKind::Str { .. } if text.contains('{') => return refuse(Rule::InterpolatedString),
+            TokenKind::QuotedWord => reserved(source, token, text)?,
+            TokenKind::Word => word(source, &meaning, index, place)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn word(source: &str, meaning: &[&Token], index: usize, place: Place) -> Result<(), Refusal> {
+    let Some(token) = meaning.get(index) else { return Ok(()) };
+    let text = token.text(source);
+    let refuse = |rule: Rule| Err(refusal(source, rule, text, token.start));
+    let follows_percent =
+        meaning.get(index + 1).is_some_and(|t| t.start == token.end && t.text(source) == "%");
+    // `foo%` is a syntax of its own in Lean (`eval%`, `decl_name%`); the percent sign is a token here.
+    let with_percent = if follows_percent { format!("{text}%") } else { String::new() };
+    let is_one_of = |list: &[&str]| list.contains(&text) || list.contains(&with_percent.as_str());
+    let after_dot =
+        index > 0 && meaning.get(index - 1).is_some_and(|t| t.end == token.start && t.text(source) == ".");
+    if is_one_of(SORRY) {
+        return refuse(Rule::Sorry);
+    }
+    if is_one_of(COMPILER) {
+        return refuse(Rule::Compiler);
+    }
+    if is_one_of(META_CODE) {
+        return refuse(Rule::MetaCode);
+    }
+    match text {
+        "open" => return open(source, meaning, index),
+        "set_option" => return option(source, meaning, index),
+        "theorem" | "lemma" if place == Place::Helpers => return Ok(()),
+        "theorem" | "lemma" if place == Place::Statement && index == 0 => return Ok(()),
+        "private" | "protected" if place == Place::Helpers => return Ok(()),
+        _ => {}
+    }
+    let margin = source.get(..token.start).is_some_and(|b| b.is_empty() || b.ends_with('\n'));
+    let is_command = KEYWORDS.contains(&text) || MODIFIERS.contains(&text) && !is_plain_word(text);
+    if !after_dot && (is_command || margin && (MARGIN_KEYWORDS.contains(&text) || MODIFIERS.contains(&text)))
+    {
+        return refuse(Rule::Command);
+    }
+    reserved(source, token, text)
+}
+
+/// Modifiers that are keywords only in newer versions: ordinary names in older proofs.
+fn is_plain_word(text: &str) -> bool {
+    matches!(text, "public" | "meta" | "nonrec")
+}
+
+fn reserved(source: &str, token: &Token, text: &str) -> Result<(), Refusal> {
+    let plain: String = text.chars().filter(|c| !matches!(c, '«' | '»')).collect();
+    let name = plain.strip_prefix("_root_.").unwrap_or(&plain);
+    let root = |list: &str| name == list || name.strip_prefix(list).is_some_and(|rest| rest.starts_with('.'));
+    let parts = || {
+        name.split('.').any(|part| {
+            RESERVED_PARTS.contains(&part) || SORRY.contains(&part) || COMPILER[..11].contains(&part)
+        })
+    };
+    let own = name.split('.').any(|part| part.starts_with("sgs_pin") || part.starts_with("Sgs_"));
+    if RESERVED_ROOTS.iter().any(|list| root(list)) || parts() || own {
+        return Err(refusal(source, Rule::ReservedName, text, token.start));
+    }
+    Ok(())
+}
+
+/// `open A B in …` changes what one tactic or term sees; `open A B` alone would be a command.
+fn open(source: &str, meaning: &[&Token], index: usize) -> Result<(), Refusal> {
+    let mut depth = 0_i32;
+    for token in meaning.get(index + 1..).unwrap_or_default() {
+        match token.kind {
+            TokenKind::Word if depth == 0 && token.text(source) == "in" => return Ok(()),
+            TokenKind::Word | TokenKind::QuotedWord | TokenKind::Symbol => {}
+            TokenKind::Open => depth += 1,
+            TokenKind::Close => depth -= 1,
+            _ => break,
+        }
+    }
+    let at = meaning.get(index).map_or(0, |t| t.start);
+    Err(refusal(source, Rule::Open, "open", at))
+}
+
+/// `set_option maxRecDepth 2000 in …` is harmless; every other option is refused.
+fn option(source: &str, meaning: &[&Token], index: usize) -> Result<(), Refusal> {
+    let text = |offset: usize| meaning.get(index + offset).map_or("", |t| t.text(source));
+    let is_number = meaning.get(index + 2).is_some_and(|t| t.kind == TokenKind::Number);
+    if HARMLESS_OPTIONS.contains(&text(1)) && is_number && text(3) == "in" {
+        return Ok(());
+    }
+    let at = meaning.get(index).map_or(0, |t| t.start);
+    Err(refusal(source, Rule::Option, format!("set_option {}", text(1)), at))
+}
+
+/// `#s` is a cardinality in Mathlib and `#[` an array; `#eval` and its like are commands. A command stands at the
+/// start of a line or has a name of two letters or more that Lean or Mathlib gives to a command.
+fn is_hash_command(source: &str, token: &Token, text: &str) -> bool {
+    let begins_line = source
+        .get(..token.start)
+        .is_some_and(|before| before.rsplit('\n').next().is_some_and(|line| line.trim().is_empty()));
+    const COMMANDS: &[&str] = &[
+        "#eval",
+        "#eval!",
+        "#exit",
+        "#print",
+        "#check",
+        "#check_failure",
+        "#reduce",
+        "#synth",
+        "#guard",
+        "#guard_msgs",
+        "#guard_expr",
+        "#print_axioms",
+        "#help",
+        "#find",
+        "#lint",
+        "#simp",
+        "#norm_num",
+        "#whnf",
+        "#whnfR",
+        "#widget",
+        "#where",
+        "#version",
+        "#html",
+        "#conv",
+        "#push_neg",
+        "#ring",
+        "#ring_nf",
+        "#unfold",
+        "#loogle",
+        "#leansearch",
+        "#moogle",
+        "#statesearch",
+        "#import_path",
+        "#min_imports",
+        "#count_heartbeats",
+        "#time",
+        "#test",
+        "#sample",
+        "#instances",
+        "#parse",
+        "#trace",
+        "#dbg_trace",
+        "#discr_tree_key",
+        "#list_linters",
+    ];
+    begins_line || COMMANDS.contains(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(body: &str) -> Option<Rule> {
+        inspect_proof(body, &Bounds::default()).err().map(|r| r.rule)
+    }
+
+    #[test]
+    fn honest_proofs_pass() {
+        for body in [
+            "\n  linarith",
+            "\n  have h_def : x = 1 := by\n    simp [foo_def, Finset.sum_range_succ]\n  -- axiom sorry #eval\n  exact h_def",
+            "\n  open Real in\n  simp",
+            "\n  set_option maxRecDepth 2000 in\n  decide",
+            "\n  rw [show #s = 3 from rfl]",
+            "\n  intro h; exact h.instance.prefix",
+            "\n  let rec f : ℕ → ℕ := fun n => n\n  exact ⟨f, by simp⟩",
+            "\n  simp only [«my name», h.symm, Nat.init_le]",
+            "\n  exact absurd h (by norm_num : ¬ (1 : ℝ) = 2)",
+            "\n  induction n with\n  | zero => rfl\n  | succ n ih => omega",
+            "\n  exact foo \"a string with sorry\"",
+        ] {
+            assert_eq!(rule(body), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn every_forbidden_word_is_refused_alone_and_not_as_a_part_of_a_name() {
+        let lists: [(&[&str], Rule); 3] =
+            [(SORRY, Rule::Sorry), (COMPILER, Rule::Compiler), (META_CODE, Rule::MetaCode)];
+        for (list, expected) in lists {
+            for word in list {
+                assert_eq!(rule(&format!("\n  exact {word} x")), Some(expected), "{word}");
+                assert_eq!(
+                    rule(&format!("\n  exact h_{}", word.replace(['%', '!', '?'], "_"))),
+                    None,
+                    "{word}"
+                );
+                assert_eq!(rule(&format!("\n  simp -- {word}")), None, "{word} in a comment");
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_is_refused() {
+        for keyword in KEYWORDS {
+            assert_eq!(rule(&format!("\n  trivial\n{keyword} x")), Some(Rule::Command), "{keyword}");
+            assert_eq!(rule(&format!(" trivial {keyword} x")), Some(Rule::Command), "{keyword} in a line");
+        }
+        for keyword in MARGIN_KEYWORDS.iter().filter(|k| !matches!(**k, "open" | "set_option")) {
+            assert_eq!(rule(&format!("\n  trivial\n{keyword} x")), Some(Rule::Command), "{keyword}");
+        }
+        for keyword in MODIFIERS {
+            assert_eq!(rule(&format!("\n  trivial\n{keyword} x")), Some(Rule::Command), "{keyword}");
+        }
+        assert_eq!(rule("\n  trivial\nopen Nat"), Some(Rule::Open));
+        assert_eq!(rule("\n  trivial\n/-- doc -/"), Some(Rule::Command));
+    }
+
+    #[test]
+    fn every_other_rule_is_tried() {
+        assert_eq!(rule("\n  trivial\n#exit"), Some(Rule::HashCommand));
+        assert_eq!(rule("\n  trivial #eval 1"), Some(Rule::HashCommand));
+        assert_eq!(rule("\n  trivial\n  #my_command"), Some(Rule::HashCommand));
+        assert_eq!(rule("\n  set_option debug.skipKernelTC true in\n  decide"), Some(Rule::Option));
+        assert_eq!(rule("\n  set_option maxRecDepth x in\n  decide"), Some(Rule::Option));
+        assert_eq!(rule("\n  exact (set_option warn.sorry false in foo)"), Some(Rule::Option));
+        assert_eq!(rule("\n  trivial\n@[simp] x"), Some(Rule::Attribute));
+        assert_eq!(rule("\n  exact `foo"), Some(Rule::Quotation));
+        assert_eq!(rule("\n  exact foo s!\"{x}\""), Some(Rule::InterpolatedString));
+        assert_eq!(rule("\n  exact foo \"{x}\""), Some(Rule::InterpolatedString));
+        for name in [
+            "Lean.Elab.Tactic.run",
+            "IO.println",
+            "_root_.Lean.x",
+            "«Lean».x",
+            "Foo.MetaM",
+            "sgs_pin_1",
+            "«sorryAx»",
+            "Lean.ofReduceBool",
+        ] {
+            assert_eq!(rule(&format!("\n  exact {name}")), Some(Rule::ReservedName), "{name}");
+        }
+        assert_eq!(rule("\n  exact (1"), Some(Rule::Bounds));
+        assert_eq!(rule("\n  exact 1 /- "), Some(Rule::Bounds));
+    }
+
+    #[test]
+    fn helpers_are_plain_theorems_whose_names_the_statement_does_not_use() {
+        let statement = "theorem t (f : ℝ → ℝ) (h : Continuous f) : f.Prime = pow 2 := by";
+        let check =
+            |helpers: &str| inspect_helpers(helpers, statement, &Bounds::default()).err().map(|r| r.rule);
+        assert_eq!(check("lemma aux : 1 = 1 := by rfl\n\ntheorem aux2 (n : ℕ) : n = n := rfl\n"), None);
+        assert_eq!(check(""), None);
+        assert_eq!(check("private theorem aux : 1 = 1 := rfl"), None);
+        for bad in [
+            "@[simp] theorem aux : 1 = 1 := rfl",
+            "theorem Continuous : True := trivial",
+            "theorem Foo.Prime : True := trivial",
+            "theorem _root_.x : True := trivial",
+            "theorem aux : 1 = 1",
+            "junk theorem aux : 1 = 1 := rfl",
+        ] {
+            assert!(matches!(check(bad), Some(Rule::Helper | Rule::Attribute)), "{bad}");
+        }
+        for bad in [
+            "def pow := 0",
+            "axiom x : False",
+            "instance : Add ℕ := ⟨fun _ _ => 3⟩",
+            "local notation \"ℝ\" => ℕ",
+            "macro \"x\" : tactic => foo",
+            "variable (h : False)",
+            "namespace A",
+            "set_option warn.sorry false",
+        ] {
+            assert!(check(&format!("{bad}\ntheorem aux : 1 = 1 := rfl")).is_some(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn statements_bring_no_code() {
+        let check = |s: &str| inspect_statement(s, &Bounds::default()).err().map(|r| r.rule);
+        assert_eq!(check("theorem a (x : Fin 3 := ⟨2, by norm_num⟩) : x = x := by"), None);
+        assert_eq!(check("theorem a : (by run_tac foo) := by"), Some(Rule::MetaCode));
+        assert_eq!(check("theorem a : 1 = 1 := by\naxiom b : False"), Some(Rule::Command));
+        assert_eq!(check("axiom b : False\ntheorem a : 1 = 1 := by"), Some(Rule::Command));
+    }
+
+    #[test]
+    fn try_is_a_token() {
+        assert!(uses_tactic_try("\n  try simp"));
+        assert!(uses_tactic_try("\n  all_goals (try linarith)"));
+        assert!(!uses_tactic_try("\n  symmetry\n  -- try this\n  exact geometry.try'"));
+        assert!(!uses_tactic_try("\n  /- try\n that -/ ring"));
+        assert!(!uses_tactic_try("\n  exact entry \"try\""));
+    }
+}

@@ -1,0 +1,461 @@
+//! Lean 4 source as tokens: nested comments, strings of every kind, characters, `«»` names, Unicode.
+//!
+//! The lexer knows no grammar and no user-defined notation. It never fails: what is not closed becomes a token
+//! with an [`Defect`], so that a caller can refuse the text with a position.
+
+/// A piece of source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// What it is.
+    pub kind: TokenKind,
+    /// Byte offset of its first byte.
+    pub start: usize,
+    /// Byte offset after its last byte.
+    pub end: usize,
+}
+
+impl Token {
+    /// The token's text.
+    pub fn text<'s>(&self, source: &'s str) -> &'s str {
+        source.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// Whether it is a comment that Lean skips (documentation comments are syntax).
+    pub fn is_trivia(&self) -> bool {
+        matches!(self.kind, TokenKind::LineComment | TokenKind::BlockComment)
+    }
+}
+
+/// The kinds of tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenKind {
+    /// An identifier or a keyword, dotted parts included: `Nat.succ`, `theorem`, `x₁'`.
+    Word,
+    /// An identifier with at least one part in `«»`; never a keyword.
+    QuotedWord,
+    /// A command or notation that begins with `#` and a letter: `#eval`.
+    HashWord,
+    /// A number, decimals and exponents included.
+    Number,
+    /// A string of any kind, delimiters included. `interpolated`: written with `s!`, `m!`, `f!` or another
+    /// `word!` before it (the word is a token of its own).
+    Str {
+        /// Whether `{…}` inside it is code for certain.
+        interpolated: bool,
+    },
+    /// A character literal.
+    Char,
+    /// One of `( [ { ⟨ ⌊ ⌈ ⟦ ⟪ ⦃` or `@[` or `#[`.
+    Open,
+    /// One of `) ] } ⟩ ⌋ ⌉ ⟧ ⟫ ⦄`.
+    Close,
+    /// `:=`
+    Assign,
+    /// `:` alone.
+    Colon,
+    /// A quotation or name literal that begins with a backtick.
+    Backtick,
+    /// Any other symbol, one character (a few ASCII pairs are kept together: `=>`, `->`, `<-`, `::`, `..`, `''`).
+    Symbol,
+    /// `-- …` up to the end of the line.
+    LineComment,
+    /// `/- … -/`, nested.
+    BlockComment,
+    /// `/-- … -/` or `/-! … -/`.
+    DocComment,
+    /// Something that is not closed before the end of the text.
+    Unclosed(Defect),
+}
+
+/// What is not closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defect {
+    /// A `/-` without `-/`.
+    Comment,
+    /// A string without its closing quote.
+    Str,
+    /// A `«` without `»`.
+    Name,
+}
+
+/// Splits a text into tokens, comments included, blanks left out.
+pub fn lex(source: &str) -> Vec<Token> {
+    let mut lexer = Lexer { source, at: 0, tokens: Vec::with_capacity(source.len() / 4) };
+    while lexer.step() {}
+    lexer.tokens
+}
+
+struct Lexer<'s> {
+    source: &'s str,
+    at: usize,
+    tokens: Vec<Token>,
+}
+
+impl Lexer<'_> {
+    fn rest(&self) -> &str {
+        self.source.get(self.at..).unwrap_or_default()
+    }
+
+    fn push(&mut self, kind: TokenKind, length: usize) -> bool {
+        let end = (self.at + length).min(self.source.len());
+        self.tokens.push(Token { kind, start: self.at, end });
+        self.at = end;
+        true
+    }
+
+    fn step(&mut self) -> bool {
+        let blanks = self.rest().len() - self.rest().trim_start().len();
+        self.at += blanks;
+        let rest = self.rest();
+        let Some(first) = rest.chars().next() else { return false };
+        let second = rest[first.len_utf8()..].chars().next();
+        match (first, second) {
+            ('-', Some('-')) => {
+                let length = rest.find('\n').unwrap_or(rest.len());
+                self.push(TokenKind::LineComment, length)
+            }
+            ('/', Some('-')) => self.block_comment(),
+            ('"', _) => self.string(self.follows_bang()),
+            ('\'', Some('\'')) => self.push(TokenKind::Symbol, 2),
+            ('\'', _) => {
+                let length = char_literal(rest);
+                if length > 0 { self.push(TokenKind::Char, length) } else { self.push(TokenKind::Symbol, 1) }
+            }
+            ('r', Some('"' | '#')) if raw_string(rest).is_some() => match raw_string(rest) {
+                Some(Some(length)) => self.push(TokenKind::Str { interpolated: false }, length),
+                _ => self.push(TokenKind::Unclosed(Defect::Str), rest.len()),
+            },
+            ('`', _) => self.push(TokenKind::Backtick, if second == Some('`') { 2 } else { 1 }),
+            ('#', Some('[')) | ('@', Some('[')) => self.push(TokenKind::Open, 2),
+            ('#', Some(c)) if c.is_ascii_alphabetic() => {
+                let length = rest[1..].find(|c: char| !is_word_rest(c)).map_or(rest.len(), |n| n + 1);
+                self.push(TokenKind::HashWord, length)
+            }
+            ('«', _) => self.word(),
+            (c, _) if is_word_start(c) => self.word(),
+            (c, _) if c.is_ascii_digit() => {
+                let length = number(rest);
+                self.push(TokenKind::Number, length)
+            }
+            (c, _) if is_open(c) => self.push(TokenKind::Open, c.len_utf8()),
+            (c, _) if is_close(c) => self.push(TokenKind::Close, c.len_utf8()),
+            (':', Some('=')) => self.push(TokenKind::Assign, 2),
+            (':', Some(':')) | ('=', Some('>')) | ('-', Some('>')) | ('<', Some('-')) | ('.', Some('.')) => {
+                self.push(TokenKind::Symbol, 2)
+            }
+            (':', _) => self.push(TokenKind::Colon, 1),
+            // `∑'`, `∏'`, `⁻¹'` and their like are one symbol; the quote begins no character.
+            (c, Some('\'')) if !c.is_ascii() => self.push(TokenKind::Symbol, c.len_utf8() + 1),
+            (c, _) => self.push(TokenKind::Symbol, c.len_utf8()),
+        }
+    }
+
+    /// Whether the token that ends right here is a word that ends in `!` (`s!"…"`).
+    fn follows_bang(&self) -> bool {
+        self.tokens.last().is_some_and(|last| {
+            last.end == self.at && last.kind == TokenKind::Word && last.text(self.source).ends_with('!')
+        })
+    }
+
+    fn block_comment(&mut self) -> bool {
+        let rest = self.rest();
+        // `/--/` is a whole plain comment in Lean: `/-` directly followed by `-/`.
+        let documents = (rest.starts_with("/--") || rest.starts_with("/-!")) && !rest.starts_with("/--/");
+        let bytes = rest.as_bytes();
+        let (mut depth, mut at) = (1_usize, 2_usize);
+        while depth > 0 {
+            match (bytes.get(at), bytes.get(at + 1)) {
+                (Some(b'-'), Some(b'/')) => {
+                    depth -= 1;
+                    at += 2;
+                }
+                (Some(b'/'), Some(b'-')) => {
+                    depth += 1;
+                    at += 2;
+                }
+                (Some(_), _) => at += 1,
+                (None, _) => {
+                    let length = rest.len();
+                    return self.push(TokenKind::Unclosed(Defect::Comment), length);
+                }
+            }
+        }
+        self.push(if documents { TokenKind::DocComment } else { TokenKind::BlockComment }, at)
+    }
+
+    fn string(&mut self, interpolated: bool) -> bool {
+        match string(self.rest(), interpolated) {
+            Some(length) => self.push(TokenKind::Str { interpolated }, length),
+            None => {
+                let length = self.rest().len();
+                self.push(TokenKind::Unclosed(Defect::Str), length)
+            }
+        }
+    }
+
+    fn word(&mut self) -> bool {
+        let rest = self.rest();
+        let (mut at, mut quoted) = (0, false);
+        loop {
+            let part = &rest[at..];
+            if part.starts_with('«') {
+                quoted = true;
+                match part.find('»') {
+                    Some(close) => at += close + '»'.len_utf8(),
+                    None => {
+                        let length = rest.len();
+                        return self.push(TokenKind::Unclosed(Defect::Name), length);
+                    }
+                }
+            } else {
+                at += part.find(|c: char| !is_word_rest(c)).unwrap_or(part.len());
+            }
+            let mut next = rest[at..].chars();
+            let continues =
+                next.next() == Some('.') && next.next().is_some_and(|c| is_word_start(c) || c == '«');
+            if !continues {
+                break;
+            }
+            at += 1;
+        }
+        self.push(if quoted { TokenKind::QuotedWord } else { TokenKind::Word }, at)
+    }
+}
+
+/// Length of the string at the start of `text`, which begins with `"`; `None` if it is not closed. In an
+/// interpolated string, `{…}` holds code, which may hold strings of its own.
+fn string(text: &str, interpolated: bool) -> Option<usize> {
+    let bytes = text.as_bytes();
+    // What each open brace waits for; a string is on top when the stack's height is even.
+    let mut braces: Vec<usize> = Vec::new();
+    let mut inside = true;
+    let mut at = 1;
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'\\' if inside => at += 2,
+            b'"' if inside => {
+                at += 1;
+                if braces.is_empty() {
+                    return Some(at);
+                }
+                inside = false;
+            }
+            b'"' => {
+                inside = true;
+                at += 1;
+            }
+            b'{' if inside && interpolated => {
+                braces.push(1);
+                inside = false;
+                at += 1;
+            }
+            b'{' if !inside => {
+                if let Some(depth) = braces.last_mut() {
+                    *depth += 1;
+                }
+                at += 1;
+            }
+            b'}' if !inside => {
+                if let Some(depth) = braces.last_mut() {
+                    *depth -= 1;
+                    if *depth == 0 {
+                        braces.pop();
+                        inside = true;
+                    }
+                }
+                at += 1;
+            }
+            _ => at += 1,
+        }
+    }
+    None
+}
+
+/// `None` if `text` does not begin a raw string, `Some(None)` if it does and is not closed.
+fn raw_string(text: &str) -> Option<Option<usize>> {
+    let body = text.strip_prefix('r')?;
+    let hashes = body.len() - body.trim_start_matches('#').len();
+    let inner = body.get(hashes..)?.strip_prefix('"')?;
+    let mut close = String::from("\"");
+    close.extend(std::iter::repeat_n('#', hashes));
+    Some(inner.find(&close).map(|at| 1 + hashes + 1 + at + close.len()))
+}
+
+/// Length of the character literal at the start of `text`, which begins with a quote; 0 if there is none.
+fn char_literal(text: &str) -> usize {
+    let mut chars = text[1..].char_indices();
+    let Some((_, first)) = chars.next() else { return 0 };
+    if first != '\\' {
+        return match chars.next() {
+            Some((at, '\'')) if first != '\n' => at + 2,
+            _ => 0,
+        };
+    }
+    let Some((_, escape)) = chars.next() else { return 0 };
+    let digits = match escape {
+        'x' => 2,
+        'u' => 4,
+        _ => 0,
+    };
+    for _ in 0..digits {
+        if !chars.next().is_some_and(|(_, c)| c.is_ascii_hexdigit()) {
+            return 0;
+        }
+    }
+    match chars.next() {
+        Some((at, '\'')) => at + 2,
+        _ => 0,
+    }
+}
+
+/// Length of the number at the start of `text`.
+fn number(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let run = |from: usize, accept: fn(&u8) -> bool| {
+        bytes.get(from..).map_or(0, |rest| rest.iter().take_while(|b| accept(b)).count())
+    };
+    if bytes.first() == Some(&b'0') && matches!(bytes.get(1), Some(b'x' | b'X' | b'b' | b'B' | b'o' | b'O')) {
+        let digits = run(2, |b| b.is_ascii_hexdigit() || *b == b'_');
+        if digits > 0 {
+            return 2 + digits;
+        }
+    }
+    let digit = |b: &u8| b.is_ascii_digit() || *b == b'_';
+    let mut at = run(0, digit);
+    // `1.5` is one number, `1..5` and `x.1.foo` are not continued here.
+    if bytes.get(at) == Some(&b'.') && bytes.get(at + 1).is_some_and(u8::is_ascii_digit) {
+        at += 1 + run(at + 1, digit);
+    }
+    if matches!(bytes.get(at), Some(b'e' | b'E')) {
+        let sign = usize::from(matches!(bytes.get(at + 1), Some(b'+' | b'-')));
+        let digits = run(at + 1 + sign, |b| b.is_ascii_digit());
+        if digits > 0 {
+            at += 1 + sign + digits;
+        }
+    }
+    at.max(1)
+}
+
+/// Lean's `isIdFirst`.
+pub fn is_word_start(c: char) -> bool {
+    c.is_ascii_alphabetic() || c == '_' || is_letter_like(c)
+}
+
+/// Lean's `isIdRest`.
+pub fn is_word_rest(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '\'' | '!' | '?') || is_letter_like(c) || is_subscript(c)
+}
+
+fn is_letter_like(c: char) -> bool {
+    matches!(c,
+        'α'..='ω' | 'Α'..='Ω' | '\u{3ca}'..='\u{3fb}' | '\u{1f00}'..='\u{1ffe}' | '\u{2100}'..='\u{214f}'
+        | '\u{1d49c}'..='\u{1d59f}' | '\u{00c0}'..='\u{00ff}' | '\u{0100}'..='\u{017f}')
+        && !matches!(c, 'λ' | 'Π' | 'Σ' | '×' | '÷')
+}
+
+fn is_subscript(c: char) -> bool {
+    matches!(c, '\u{2080}'..='\u{2089}' | '\u{2090}'..='\u{209c}' | '\u{1d62}'..='\u{1d6a}' | '\u{2c7c}')
+}
+
+fn is_open(c: char) -> bool {
+    matches!(c, '(' | '[' | '{' | '⟨' | '⌊' | '⌈' | '⟦' | '⟪' | '⦃')
+}
+
+fn is_close(c: char) -> bool {
+    matches!(c, ')' | ']' | '}' | '⟩' | '⌋' | '⌉' | '⟧' | '⟫' | '⦄')
+}
+
+/// The closing bracket that an opening token waits for.
+pub fn closing(open: &str) -> Option<&'static str> {
+    Some(match open {
+        "(" => ")",
+        "[" | "@[" | "#[" => "]",
+        "{" => "}",
+        "⟨" => "⟩",
+        "⌊" => "⌋",
+        "⌈" => "⌉",
+        "⟦" => "⟧",
+        "⟪" => "⟫",
+        "⦃" => "⦄",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn show(source: &str) -> Vec<(TokenKind, &str)> {
+        lex(source).iter().map(|t| (t.kind, t.text(source))).collect()
+    }
+
+    fn words(source: &str) -> Vec<&str> {
+        let tokens = lex(source);
+        tokens.iter().filter(|t| t.kind == TokenKind::Word).map(|t| t.text(source)).collect()
+    }
+
+    #[test]
+    fn comments_nest_and_hide_their_words() {
+        assert_eq!(words("a /- b /- c -/ d -/ e -- f\ng"), ["a", "e", "g"]);
+        assert_eq!(show("/--/ x")[0], (TokenKind::BlockComment, "/--/"));
+        assert_eq!(show("/-- d -/ x")[0], (TokenKind::DocComment, "/-- d -/"));
+        assert_eq!(show("/- x")[0].0, TokenKind::Unclosed(Defect::Comment));
+    }
+
+    #[test]
+    fn strings_hide_their_words() {
+        assert_eq!(words(r#"a "sorry \" -- b" c"#), ["a", "c"]);
+        assert_eq!(words(r##"a r#"x" sorry "# c"##), ["a", "c"]);
+        assert_eq!(words(r#"s!"a {f "}" {x}} sorry" c"#), ["s!", "c"]);
+        assert_eq!(show("\"open")[0].0, TokenKind::Unclosed(Defect::Str));
+    }
+
+    #[test]
+    fn quotes_are_primes_characters_or_symbols() {
+        assert_eq!(words("x' h₁'"), ["x'", "h₁'"]);
+        assert_eq!(show("'a'")[0], (TokenKind::Char, "'a'"));
+        assert_eq!(show("'\\n'")[0], (TokenKind::Char, "'\\n'"));
+        assert_eq!(show("'\\u03b1'")[0].0, TokenKind::Char);
+        assert_eq!(show("∑' n, b n")[0], (TokenKind::Symbol, "∑'"));
+        assert_eq!(show("f '' s")[1], (TokenKind::Symbol, "''"));
+        assert_eq!(show("'\"' x").len(), 2, "a quote character opens no string");
+    }
+
+    #[test]
+    fn names_keep_their_parts_together() {
+        assert_eq!(words("Real.sin x.1 h.le"), ["Real.sin", "x", "h.le"]);
+        assert_eq!(show("«theorem».foo")[0], (TokenKind::QuotedWord, "«theorem».foo"));
+        assert_eq!(words("theoremX h_def"), ["theoremX", "h_def"]);
+        assert_eq!(show("#eval")[0].0, TokenKind::HashWord);
+        assert_eq!(show("«x")[0].0, TokenKind::Unclosed(Defect::Name));
+    }
+
+    #[test]
+    fn numbers_end_where_lean_ends_them() {
+        assert_eq!(show("1.5e-3")[0].1, "1.5e-3");
+        assert_eq!(show("0x1F")[0].1, "0x1F");
+        assert_eq!(show("2..5")[0].1, "2");
+        assert_eq!(show("p.1.2")[1..].len(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn tokens_are_in_order_on_char_boundaries_and_cover_all_but_blanks(source in ".{0,120}") {
+            let mut at = 0;
+            for token in lex(&source) {
+                prop_assert!(token.start >= at && token.end > token.start);
+                prop_assert!(source.get(at..token.start).is_some_and(|gap| gap.trim().is_empty()));
+                prop_assert!(source.get(token.start..token.end).is_some());
+                at = token.end;
+            }
+            prop_assert!(source[at..].trim().is_empty());
+        }
+
+        #[test]
+        fn commenting_a_text_hides_every_word_of_it(text in "[a-z ]{0,40}") {
+            let source = format!("/- {text} -/");
+            prop_assert!(words(&source).is_empty());
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! The protocol under fire: a scripted REPL that crashes, hangs, floods, lies, and what the pool makes of it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test may stop at what it did not expect"
+)]
+
+use sgs_lean::check::{
+    Candidate, Checker, FileChecker, Launch, Layers, Limits, Outcome, Pool, Probe, Recycling, ReplChecker,
+};
+use sgs_lean::read::Proof;
+use sgs_lean::text::Statement;
+use sgs_selfplay::Verdict;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn launch(folder: &Path, args: &[&str]) -> Launch {
+    Launch {
+        program: env!("CARGO_BIN_EXE_sgs-scripted-repl").into(),
+        args: args.iter().map(Into::into).collect(),
+        env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        folder: folder.to_owned(),
+        cgroup: None,
+    }
+}
+
+fn limits() -> Limits {
+    Limits { proof_ms: 1000, start_ms: 5000, memory: 256 << 20, output: 1 << 20 }
+}
+
+fn repl(folder: &Path) -> ReplChecker {
+    ReplChecker {
+        launch: launch(folder, &[]),
+        options: vec![("autoImplicit".into(), "false".into())],
+        probe: Probe::Axioms,
+        layers: Layers::ALL,
+        limits: limits(),
+        recycling: Recycling { uses: 20, ..Recycling::default() },
+    }
+}
+
+fn candidate(body: &str) -> Arc<Candidate> {
+    Arc::new(Candidate {
+        header: "import Mathlib".into(),
+        statement: Statement::read("theorem t (n : ℕ) : n = n := by").unwrap(),
+        proof: Proof::new(format!("\n  {body}")),
+    })
+}
+
+fn one(body: &str) -> (Outcome, Outcome) {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Pool::new(&Checker::Repl(repl(folder.path())), 1).unwrap();
+    let outcome = pool.check(candidate(body));
+    // Whatever happened, the slot serves the next proof.
+    (outcome, pool.check(candidate("rfl")))
+}
+
+fn expect(body: &str, verdict: Verdict, reason: &str) {
+    let (outcome, after) = one(body);
+    assert_eq!(outcome.verdict, verdict, "{body}: {}", outcome.reason);
+    assert!(outcome.reason.contains(reason), "{body}: {}", outcome.reason);
+    assert_eq!(after.verdict, Verdict::Proved, "after {body}: {}", after.reason);
+}
+
+#[test]
+fn honest_replies_are_verdicts() {
+    expect("rfl", Verdict::Proved, "");
+    expect("exact scripted_wrong", Verdict::Refused, "unsolved goals");
+    expect("exact scripted_axiom", Verdict::Refused, "axioms layer: cheat");
+    expect("exact scripted_split", Verdict::Proved, "");
+    expect("exact scripted_flood_stderr", Verdict::Proved, "");
+}
+
+#[test]
+fn a_process_that_dies_is_replaced_and_the_proof_tried_once_more() {
+    expect("exact scripted_crash_once", Verdict::Proved, "");
+    expect("exact scripted_crash", Verdict::Resource, "died twice");
+    expect("exact scripted_exit", Verdict::Infra, "ended");
+}
+
+#[test]
+fn what_exceeds_its_bounds_is_killed() {
+    expect("exact scripted_hang", Verdict::Resource, "not done after 1s");
+    expect("exact scripted_late", Verdict::Resource, "not done after 1s");
+    expect("exact scripted_memory", Verdict::Resource, "bytes resident");
+    expect("exact scripted_flood_stdout", Verdict::Resource, "bytes of output");
+}
+
+#[test]
+fn a_reply_that_is_not_the_answer_is_never_a_verdict() {
+    expect("exact scripted_torn", Verdict::Infra, "no JSON");
+    expect("exact scripted_wrong_id", Verdict::Infra, "where 1 is due");
+    expect("exact scripted_silent", Verdict::Infra, "without an answer");
+    expect("exact scripted_refuse", Verdict::Infra, "refused the request");
+    expect("exact scripted_forge", Verdict::Infra, "without an answer");
+    // The first answer is the true one; the second must not become the next proof's.
+    expect("exact scripted_twice", Verdict::Proved, "");
+}
+
+#[test]
+fn the_whole_process_group_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mark = folder.path().to_string_lossy().into_owned();
+    let pool = Pool::new(&Checker::Repl(repl(folder.path())), 1).unwrap();
+    assert_eq!(pool.check(candidate("exact scripted_grandchild")).verdict, Verdict::Resource);
+    assert_eq!(processes_in(&mark), Vec::<String>::new(), "neither the REPL nor its child is left");
+    assert_eq!(pool.check(candidate("rfl")).verdict, Verdict::Proved);
+    drop(pool);
+    assert_eq!(processes_in(&mark), Vec::<String>::new(), "a dropped pool leaves nothing");
+}
+
+/// Command lines of the living processes whose working folder is `folder`, zombies included.
+fn processes_in(folder: &str) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let cwd = |e: &std::fs::DirEntry| std::fs::read_link(e.path().join("cwd")).ok();
+    entries
+        .filter(|e| cwd(e).is_some_and(|c| c.to_string_lossy().starts_with(folder)))
+        .map(|e| std::fs::read_to_string(e.path().join("cmdline")).unwrap_or_default())
+        .collect()
+}
+
+fn zombies() -> usize {
+    let own = std::process::id().to_string();
+    let stat = |e: std::fs::DirEntry| std::fs::read_to_string(e.path().join("stat")).ok();
+    let is_ours = |text: &String| {
+        let rest: Vec<&str> = text.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+        rest.first() == Some(&"Z") && rest.get(1) == Some(&own.as_str())
+    };
+    std::fs::read_dir("/proc").unwrap().flatten().filter_map(stat).filter(is_ours).count()
+}
+
+#[test]
+fn workers_are_recycled_by_uses_age_and_growth() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut checker = repl(folder.path());
+    checker.recycling = Recycling { uses: 3, ..Recycling::default() };
+    let mut worker = checker.worker();
+    let check = |worker: &mut sgs_lean::check::ReplWorker, body: &str| {
+        use sgs_lean::check::Backend;
+        worker.check(&[&candidate(body)]).pop().unwrap().verdict
+    };
+    for _ in 0..7 {
+        assert_eq!(check(&mut worker, "rfl"), Verdict::Proved);
+    }
+    assert_eq!(worker.starts(), 3, "after 3 and 6 uses");
+    checker.recycling = Recycling { growth: 50 << 20, ..Recycling::default() };
+    let mut worker = checker.worker();
+    assert_eq!(check(&mut worker, "exact scripted_grow"), Verdict::Proved);
+    assert_eq!(check(&mut worker, "rfl"), Verdict::Proved);
+    assert_eq!(worker.starts(), 2, "96 MiB more than at its start");
+    checker.recycling = Recycling { age_ms: 1, ..Recycling::default() };
+    let mut worker = checker.worker();
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_millis(3));
+        assert_eq!(check(&mut worker, "rfl"), Verdict::Proved);
+    }
+    assert_eq!(worker.starts(), 2, "by age");
+}
+
+#[test]
+fn neighbours_are_unharmed() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Arc::new(Pool::new(&Checker::Repl(repl(folder.path())), 8).unwrap());
+    let faults = ["hang", "crash", "forge", "torn", "flood_stdout", "twice", "silent", "memory"];
+    let begun = Instant::now();
+    let outcomes: Vec<(usize, Outcome)> = std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..64)
+            .map(|i| {
+                let pool = Arc::clone(&pool);
+                let body = if i % 4 == 0 {
+                    format!("exact scripted_{}", faults[(i / 4) % faults.len()])
+                } else {
+                    "rfl".into()
+                };
+                scope.spawn(move || (i, pool.check(candidate(&body))))
+            })
+            .collect();
+        calls.into_iter().map(|c| c.join().unwrap()).collect()
+    });
+    for (i, outcome) in outcomes {
+        if i % 4 != 0 {
+            assert_eq!(outcome.verdict, Verdict::Proved, "{i}: {}", outcome.reason);
+        } else if faults[(i / 4) % faults.len()] != "twice" {
+            assert!(matches!(outcome.verdict, Verdict::Resource | Verdict::Infra), "{i}: {outcome:?}");
+        }
+    }
+    assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
+    let status = pool.status();
+    assert_eq!((status.waiting, status.running, status.judged), (0, 0, 64));
+    assert_eq!(zombies(), 0);
+}
+
+#[test]
+fn a_checker_that_cannot_start_is_infra_and_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut checker = repl(folder.path());
+    checker.launch.program = "/nonexistent/repl".into();
+    let pool = Pool::new(&Checker::Repl(checker), 2).unwrap();
+    let outcome = pool.check(candidate("rfl"));
+    assert_eq!(outcome.verdict, Verdict::Infra);
+    assert!(outcome.reason.contains("/nonexistent/repl"), "{}", outcome.reason);
+}
+
+fn file_pool(folder: &Path, batch: usize) -> Pool {
+    let checker = FileChecker {
+        launch: launch(folder, &["--lean"]),
+        scratch: folder.to_owned(),
+        options: Vec::new(),
+        probe: Probe::Axioms,
+        layers: Layers::ALL,
+        limits: limits(),
+        batch,
+    };
+    Pool::new(&Checker::File(checker), 1).unwrap()
+}
+
+fn all(pool: &Pool, bodies: &[&str]) -> Vec<Outcome> {
+    std::thread::scope(|scope| {
+        let calls: Vec<_> = bodies.iter().map(|body| scope.spawn(|| pool.check(candidate(body)))).collect();
+        calls.into_iter().map(|c| c.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn several_theorems_in_one_file_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = file_pool(folder.path(), 16);
+    let mut bodies = vec!["rfl"; 12];
+    bodies[5] = "exact scripted_wrong";
+    let outcomes = all(&pool, &bodies);
+    for (i, outcome) in outcomes.iter().enumerate() {
+        assert_eq!(
+            outcome.verdict,
+            if i == 5 { Verdict::Refused } else { Verdict::Proved },
+            "{i}: {}",
+            outcome.reason
+        );
+    }
+}
+
+#[test]
+fn the_theorem_that_breaks_a_file_is_found_and_the_others_are_judged() {
+    for (fault, verdict) in [
+        ("hang", Verdict::Resource),
+        ("crash", Verdict::Resource),
+        ("memory", Verdict::Resource),
+        ("noise", Verdict::Infra),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        // One start of the scripted Lean is quick: the header's allowance is only waited for by the first theorem.
+        let checker = FileChecker {
+            launch: launch(folder.path(), &["--lean"]),
+            scratch: folder.path().to_owned(),
+            options: Vec::new(),
+            probe: Probe::Axioms,
+            layers: Layers::ALL,
+            limits: Limits { start_ms: 500, proof_ms: 500, ..limits() },
+            batch: 16,
+        };
+        let pool = Pool::new(&Checker::File(checker), 1).unwrap();
+        let broken = format!("exact scripted_{fault}");
+        let bodies = ["rfl", "rfl", &broken, "rfl", "exact scripted_wrong"];
+        let outcomes = all(&pool, &bodies);
+        let verdicts: Vec<Verdict> = outcomes.iter().map(|o| o.verdict).collect();
+        let p = Verdict::Proved;
+        assert_eq!(verdicts, [p, p, verdict, p, Verdict::Refused], "{fault}: {outcomes:?}");
+        assert_eq!(zombies(), 0);
+    }
+}
+
+#[test]
+#[ignore = "a soak test: SGS_SOAK_SLOTS (4000) slots for SGS_SOAK_SECONDS (600)"]
+fn thousands_of_slots_hold() {
+    let number =
+        |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
+    let (slots, seconds) = (number("SGS_SOAK_SLOTS", 4000) as usize, number("SGS_SOAK_SECONDS", 600));
+    let folder = tempfile::tempdir().unwrap();
+    let mut checker = repl(folder.path());
+    checker.limits = Limits { proof_ms: 120_000, start_ms: 600_000, ..limits() };
+    let pool = Pool::new(&Checker::Repl(checker), slots).unwrap();
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let counts: Vec<(u64, u64)> = std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..slots)
+            .map(|slot| {
+                let pool = &pool;
+                let call = move || {
+                    let (mut proved, mut other, mut i) = (0, 0, slot);
+                    while Instant::now() < until {
+                        i += 1;
+                        let crash = i.is_multiple_of(997);
+                        let body = if crash {
+                            "exact scripted_crash".into()
+                        } else {
+                            format!("exact scripted_sleep_{}", 20_000 + i % 7 * 1000)
+                        };
+                        match (pool.check(candidate(&body)).verdict, crash) {
+                            (Verdict::Proved, false) | (Verdict::Resource, true) => proved += 1,
+                            _ => other += 1,
+                        }
+                    }
+                    (proved, other)
+                };
+                std::thread::Builder::new().stack_size(256 * 1024).spawn_scoped(scope, call).unwrap()
+            })
+            .collect();
+        calls.into_iter().map(|c| c.join().unwrap()).collect()
+    });
+    let (expected, unexpected) = counts.iter().fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
+    println!(
+        "{slots} slots for {seconds} s: {expected} verdicts as expected, {unexpected} not; {:?}",
+        pool.status()
+    );
+    assert_eq!(unexpected, 0);
+    drop(pool);
+    assert_eq!(zombies(), 0);
+}

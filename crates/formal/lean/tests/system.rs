@@ -1,0 +1,119 @@
+//! The whole of Lean behind the loop's trait, over the scripted processes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test may stop at what it did not expect"
+)]
+
+use sgs_formal::FormalSystem;
+use sgs_lean::check::{Checker, Launch, Layers, Limits, Probe, Recycling, ReplChecker};
+use sgs_lean::prompt::SolverForm;
+use sgs_lean::read::Reading;
+use sgs_lean::text::Bounds;
+use sgs_lean::{Judge, Lean, LeanConfig, StartError};
+use sgs_selfplay::{Problem, ProblemId, Verdict};
+use std::path::Path;
+
+fn launch(folder: &Path, args: &[&str]) -> Launch {
+    Launch {
+        program: env!("CARGO_BIN_EXE_sgs-scripted-repl").into(),
+        args: args.iter().map(Into::into).collect(),
+        env: Vec::new(),
+        folder: folder.to_owned(),
+        cgroup: None,
+    }
+}
+
+fn lean(folder: &Path, judge: bool) -> Lean {
+    let limits = Limits { proof_ms: 2000, start_ms: 5000, ..Limits::default() };
+    let checker = ReplChecker {
+        launch: launch(folder, &[]),
+        options: vec![("autoImplicit".into(), "false".into())],
+        probe: Probe::Axioms,
+        layers: Layers::ALL,
+        limits,
+        recycling: Recycling::default(),
+    };
+    let judge = judge.then(|| Judge {
+        elaborate: launch(folder, &["--judge"]),
+        replay: launch(folder, &["--judge"]),
+        scratch: folder.to_owned(),
+        options: Vec::new(),
+        limits,
+    });
+    let config = LeanConfig {
+        reading: Reading::Lenient,
+        form: SolverForm::NonCot,
+        bounds: Bounds::default(),
+        checker: Checker::Repl(checker),
+        judge,
+        slots: 2,
+        cache: 100,
+        version: "scripted".into(),
+    };
+    Lean::start(config).unwrap()
+}
+
+fn problem() -> Problem {
+    Problem {
+        id: ProblemId::new("p"),
+        statement: "theorem t (n : ℕ) : n = n := by".into(),
+        context: "import Mathlib\n\n".into(),
+    }
+}
+
+#[test]
+fn a_completion_becomes_a_judgement() {
+    let folder = tempfile::tempdir().unwrap();
+    let lean = lean(folder.path(), false);
+    let p = problem();
+    let completion = "Here.\n```lean4\nimport Mathlib\n\nlemma aux : True := trivial\ntheorem t (n : ℕ) : n = n := by\n  try rfl\n```";
+    let proof = lean.read_proof(&p, completion).unwrap();
+    assert!(lean.is_penalised(&proof));
+    assert_eq!(lean.check(&p, &proof).verdict, Verdict::Proved);
+    let refused = lean.check(&p, "\n  native_decide");
+    assert_eq!(refused.verdict, Verdict::Refused);
+    assert!(refused.reason.contains("rule compiler"), "{}", refused.reason);
+    assert_eq!(lean.status().judged, 1, "what the text layer refuses never reaches Lean");
+    assert_eq!(lean.name(), "lean");
+    assert!(lean.identity().options.contains(&("autoImplicit".into(), "false".into())));
+}
+
+#[test]
+fn equal_proofs_are_judged_once_and_undecided_ones_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let lean = lean(folder.path(), false);
+    for _ in 0..3 {
+        assert_eq!(lean.check(&problem(), "\n  rfl").verdict, Verdict::Proved);
+    }
+    assert_eq!(lean.status().judged, 1);
+    for _ in 0..2 {
+        assert_eq!(lean.check(&problem(), "\n  exact scripted_silent").verdict, Verdict::Infra);
+    }
+    assert_eq!(lean.status().judged, 3);
+}
+
+#[test]
+fn the_judge_has_the_last_word() {
+    let folder = tempfile::tempdir().unwrap();
+    let lean = lean(folder.path(), true);
+    let check = |body: &str| lean.check(&problem(), body);
+    assert_eq!(check("\n  rfl").verdict, Verdict::Proved);
+    let axiom = check("\n  exact scripted_judge_axiom");
+    assert_eq!((axiom.verdict, axiom.reason.as_str()), (Verdict::Refused, "judge layer: axioms: [cheat]"));
+    assert_eq!(check("\n  exact scripted_judge_errors").verdict, Verdict::Refused);
+    assert_eq!(check("\n  exact scripted_judge_crash").verdict, Verdict::Infra);
+    assert_eq!(check("\n  exact scripted_judge_noise").verdict, Verdict::Infra);
+    assert!(lean.identity().judge);
+}
+
+#[test]
+fn a_checker_that_believes_everything_is_found_out() {
+    // The scripted REPL answers every text without errors: the falsehood's canary must notice.
+    let folder = tempfile::tempdir().unwrap();
+    match lean(folder.path(), false).canaries("") {
+        Err(StartError::Canary { name, found, .. }) => assert_eq!((name, found), ("a falsehood", "proved")),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,109 @@
+//! The paper's code as vectors: prompts to the byte, and the strict readers.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test may stop at what it did not expect"
+)]
+
+use serde_json::Value;
+use sgs_formal::Seed;
+use sgs_lean::prompt::{self, SolverForm};
+use sgs_lean::read::{read_conjecture_strict, read_proof_strict, read_review_strict, split_snippet};
+use sgs_selfplay::{Problem, ProblemId};
+
+fn cases(section: &str) -> Vec<Value> {
+    let all: Value = serde_json::from_str(include_str!("data/vectors.json")).unwrap();
+    let cases = all[section]["cases"].as_array().unwrap().clone();
+    assert!(!cases.is_empty());
+    cases
+}
+
+fn text<'v>(value: &'v Value, key: &str) -> &'v str {
+    value[key].as_str().unwrap_or_else(|| panic!("no {key} in {value}"))
+}
+
+fn problem(header: &str, statement: &str) -> Problem {
+    Problem { id: ProblemId::new("p"), statement: statement.into(), context: header.into() }
+}
+
+#[test]
+fn prompts_are_equal_to_the_byte() {
+    let mut seen = 0;
+    for case in cases("prompts") {
+        let input = &case["input"];
+        let seed = problem("", input["seed_theorem"].as_str().unwrap_or_default());
+        let role = text(&case, "role");
+        let rendered = match role.split(' ').next().unwrap() {
+            "solver" => {
+                prompt::solver(&problem(text(input, "header"), text(input, "theorem")), SolverForm::NonCot)
+            }
+            "conjecturer_conditioned" => prompt::conjecturer(Seed::Target(&seed)),
+            "conjecturer_unconditioned" => prompt::conjecturer(Seed::Nothing(&seed)),
+            "conjecturer_seed_statement_setup" => {
+                prompt::conjecturer(Seed::Solved { problem: &seed, proof: text(input, "seed_proof") })
+            }
+            "guide" => prompt::guide(&seed, &problem("", text(input, "conjecture"))),
+            other => panic!("a role that is not covered: {other}"),
+        };
+        assert_eq!(rendered, text(&case, "rendered"), "{role}");
+        seen += 1;
+    }
+    assert_eq!(seen, 5);
+}
+
+#[test]
+fn the_cot_form_asks_for_a_plan() {
+    let rendered = prompt::solver(&problem("import Mathlib\n\n", "theorem a : 1 = 1 := by"), SolverForm::Cot);
+    assert!(rendered.starts_with("Complete the following Lean 4 code:\n\n```lean4\nimport Mathlib\n\ntheorem a : 1 = 1 := by\n  sorry\n```\n\nBefore producing"));
+    assert!(rendered.ends_with("final formal proof."));
+}
+
+#[test]
+fn proofs_are_read_as_the_reference_reads_them() {
+    for case in cases("extract_proof") {
+        let read = read_proof_strict(text(&case, "generation"));
+        let body = read.map_or_else(|_| "NO CODE FOUND".to_owned(), |proof| proof.body);
+        assert_eq!(body, text(&case, "strict"), "{}", text(&case, "name"));
+    }
+}
+
+#[test]
+fn conjectures_are_read_as_the_reference_reads_them() {
+    for case in cases("extract_conjecture") {
+        let read = read_conjecture_strict(text(&case, "generation"));
+        let read = read.unwrap_or_else(|_| "NO CONJECTURE FOUND".to_owned());
+        assert_eq!(read, text(&case, "out"), "{}", text(&case, "name"));
+    }
+}
+
+#[test]
+fn reviews_are_read_and_scored_as_the_reference_does() {
+    for case in cases("guide_parse_and_score") {
+        let name = text(&case, "name");
+        let Ok(review) = read_review_strict(text(&case, "response")) else {
+            assert_eq!(case["failed"], true, "{name}");
+            continue;
+        };
+        assert_eq!(case["failed"], false, "{name}");
+        for (key, value) in [
+            ("relevance", review.relevance),
+            ("redundancy", review.redundancy),
+            ("complexity", review.complexity),
+        ] {
+            let expected: f64 = text(&case, key).parse().unwrap();
+            assert!(value == expected || value.is_nan() && expected.is_nan(), "{name}: {key} {value}");
+        }
+    }
+}
+
+#[test]
+fn files_are_split_as_the_reference_splits_them() {
+    for case in cases("split_snippet") {
+        let (header, body) = split_snippet(text(&case, "in"));
+        assert_eq!(
+            [header.as_str(), body.as_str()],
+            [case["out"][0].as_str().unwrap(), case["out"][1].as_str().unwrap()]
+        );
+    }
+}

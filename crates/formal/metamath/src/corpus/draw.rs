@@ -1,0 +1,48 @@
+//! Seeded random draws that stay the same on every machine and in every version.
+
+/// SplitMix64 (Steele, Lea, Flood 2014): a small generator whose stream is fixed by its definition.
+#[derive(Clone, Debug)]
+pub struct Draw(u64);
+
+impl Draw {
+    /// A stream for a seed and a purpose, so that different purposes draw independently.
+    pub fn new(seed: u64, purpose: &str) -> Self {
+        // FNV-1a over the purpose.
+        let hash = purpose
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
+        let mut draw = Self(seed ^ hash);
+        draw.bits();
+        draw
+    }
+
+    /// The next 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n` (0 if `n` is 0); the bias of the multiplication is below 2^-32.
+    pub fn below(&mut self, n: usize) -> usize {
+        ((u128::from(self.bits()) * n as u128) >> 64) as usize
+    }
+
+    /// Whether an event of this probability happens.
+    pub fn chance(&mut self, p: f64) -> bool {
+        ((self.bits() >> 11) as f64) < p * (1u64 << 53) as f64
+    }
+
+    /// One of the items.
+    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
+        items.get(self.below(items.len()))
+    }
+
+    /// Shuffles (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i + 1));
+        }
+    }
+}

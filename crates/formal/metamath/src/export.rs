@@ -1,0 +1,293 @@
+//! Accepted proofs as a Metamath database: the theory's own text, followed by one block for each theorem.
+//!
+//! What comes out is a complete database that any Metamath verifier can check. A theorem that was proved from what
+//! stands before its context is appended at the end, where all of that still stands. The `$d` conditions of a
+//! block are those of the statement, and those that keep the proof's dummy variables apart from every other
+//! variable (the kernel's [`crate::kernel::Dummies::Free`]).
+
+use crate::database::{Distinct, StatementId, StatementKind, Symbol, distinct};
+use crate::judge::{expression, hypothesis_expressions};
+use crate::proof::{ProofOp, write_compressed};
+use crate::theory::Theory;
+use crate::unify::Goal;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::fmt::Write as _;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// Why a theorem or a file cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The database ends with an open `$e`, which every further theorem would get.
+    #[error(
+        "`{label}` is a $e of the outermost scope: it would be a hypothesis of every theorem that is appended"
+    )]
+    OuterHypothesis {
+        /// Its label.
+        label: String,
+    },
+    /// A variable of an inner scope has another type in the outermost one.
+    #[error("variable `{variable}` has another type, or none, at the end of the database")]
+    Variable {
+        /// The variable.
+        variable: String,
+    },
+    /// The file system.
+    #[error("{}: cannot write: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What happened.
+        error: io::Error,
+    },
+}
+
+/// Gives out labels that clash with no label and no math symbol of a database, and not with each other.
+#[derive(Clone, Debug)]
+pub struct FreshLabels {
+    taken: FxHashSet<String>,
+}
+
+const PREFIX: &str = "sgs-";
+
+impl FreshLabels {
+    /// Labels for a database.
+    pub fn new(theory: &Theory) -> Self {
+        let database = theory.database();
+        let labels = database.statements().iter().map(|s| &*s.label);
+        let symbols = (0..database.symbol_count()).map(|i| database.symbol_text(Symbol(i as u32)));
+        // What is given out has no dot, and its hypotheses are called by it, a dot and more.
+        let stem = |name: &str| name.split('.').next().unwrap_or(name).to_owned();
+        Self { taken: labels.chain(symbols).filter(|n| n.starts_with(PREFIX)).map(stem).collect() }
+    }
+
+    /// A label made of `name`: what is no letter, digit, `-` or `_` becomes `_`.
+    pub fn next(&mut self, name: &str) -> String {
+        const LENGTH: usize = 60;
+        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+        let stem: String = name.chars().take(LENGTH).map(plain).collect();
+        let mut label = format!("{PREFIX}{stem}");
+        let mut number = 1;
+        while !self.taken.insert(label.clone()) {
+            number += 1;
+            label = format!("{PREFIX}{stem}_{number}");
+        }
+        label
+    }
+}
+
+/// A theorem and its proof as a block of database text. `label` is fresh, and so is every label that begins with it
+/// and a dot. `ops` proves `goal` as the kernel checked it.
+///
+/// # Errors
+/// A variable that cannot be declared at the end of the database.
+pub fn theorem_block(
+    theory: &Theory,
+    goal: &Goal,
+    ops: &[ProofOp],
+    label: &str,
+) -> Result<String, ExportError> {
+    let database = theory.database();
+    let floats = Floats::of(theory, goal, ops, label)?;
+    let mut out = format!("  ${{\n{}", floats.declarations);
+    for (a, b) in floats.distinct(goal) {
+        let _ = writeln!(out, "    $d {} {} $.", database.symbol_text(a), database.symbol_text(b));
+    }
+    let hypotheses = hypothesis_expressions(theory, goal);
+    for (i, (_, e)) in hypotheses.iter().enumerate() {
+        let _ = writeln!(out, "    {label}.{} $e {} $.", i + 1, database.expression_text(e));
+    }
+    let conclusion = expression(theory, &goal.statement().conclusion);
+    let mut mandatory = floats.mandatory.clone();
+    mandatory.extend(hypotheses.iter().map(|h| h.0));
+    let ops: Vec<ProofOp> = ops
+        .iter()
+        .map(|op| match op {
+            ProofOp::Use(id) => ProofOp::Use(floats.replaced.get(id).copied().unwrap_or(*id)),
+            other => *other,
+        })
+        .collect();
+    let label_of = |id: StatementId| match floats.local.get(&id) {
+        Some(local) => local.clone(),
+        None => match database.statements().get(id.0 as usize) {
+            Some(s) => s.label.to_string(),
+            None => format!("{label}.{}", id.0 as usize - database.statements().len() + 1),
+        },
+    };
+    let proof = write_compressed(&ops, &mandatory, label_of);
+    let _ = writeln!(out, "    {label} $p {} $=", database.expression_text(&conclusion));
+    let _ = writeln!(out, "      {proof} $.\n  $}}");
+    Ok(out)
+}
+
+/// The `$f` statements of a block.
+struct Floats {
+    /// New `$v` and `$f` statements, for variables of inner scopes.
+    declarations: String,
+    /// Labels of those.
+    local: FxHashMap<StatementId, String>,
+    /// `$f` statements of inner scopes, and those of the outermost scope that take their place.
+    replaced: FxHashMap<StatementId, StatementId>,
+    /// Those of the statement's variables in the order in which they stand in the new database.
+    mandatory: Vec<StatementId>,
+    /// All variables of the proof that are not the statement's.
+    dummies: Vec<Symbol>,
+    variables: Vec<Symbol>,
+}
+
+impl Floats {
+    fn of(theory: &Theory, goal: &Goal, ops: &[ProofOp], label: &str) -> Result<Self, ExportError> {
+        let database = theory.database();
+        let own = goal.floats();
+        let used = ops.iter().filter_map(|op| match op {
+            ProofOp::Use(id) => Some(*id),
+            _ => None,
+        });
+        let mut all: Vec<StatementId> = own.iter().copied().chain(used).collect();
+        all.sort_unstable();
+        all.dedup();
+        let mut floats = Self {
+            declarations: String::new(),
+            local: FxHashMap::default(),
+            replaced: FxHashMap::default(),
+            mandatory: Vec::new(),
+            dummies: Vec::new(),
+            variables: Vec::new(),
+        };
+        for id in all {
+            let Some(StatementKind::Floating { typecode, variable, .. }) =
+                database.statements().get(id.0 as usize).map(|s| &s.kind)
+            else {
+                continue;
+            };
+            let id = floats.place(theory, id, *typecode, *variable, label)?;
+            if own.contains(&id) || own.iter().any(|o| floats.replaced.get(o) == Some(&id)) {
+                floats.mandatory.push(id);
+                floats.variables.push(*variable);
+            } else {
+                floats.dummies.push(*variable);
+            }
+        }
+        let is_local = |id: &StatementId| floats.local.contains_key(id);
+        floats.mandatory.sort_by_key(|id| (is_local(id), *id));
+        Ok(floats)
+    }
+
+    /// Makes a `$f` available at the end of the database; returns the one that is to be used.
+    fn place(
+        &mut self,
+        theory: &Theory,
+        id: StatementId,
+        typecode: Symbol,
+        variable: Symbol,
+        label: &str,
+    ) -> Result<StatementId, ExportError> {
+        let database = theory.database();
+        if database.global_floats().binary_search(&id).is_ok() {
+            return Ok(id);
+        }
+        let same = |f: &StatementId| match database.statement(*f).kind {
+            StatementKind::Floating { typecode: t, variable: v, .. } => t == typecode && v == variable,
+            _ => false,
+        };
+        if let Some(&global) = database.global_floats().iter().find(|f| same(f)) {
+            self.replaced.insert(id, global);
+            return Ok(global);
+        }
+        let text = database.symbol_text(variable);
+        if database.is_global_variable(variable) {
+            return Err(ExportError::Variable { variable: text.to_owned() });
+        }
+        let name = format!("{label}.f{}", self.local.len() + 1);
+        let _ = writeln!(self.declarations, "    $v {text} $.");
+        let _ = writeln!(self.declarations, "    {name} $f {} {text} $.", database.symbol_text(typecode));
+        self.local.insert(id, name);
+        Ok(id)
+    }
+
+    fn distinct(&self, goal: &Goal) -> Vec<Distinct> {
+        let mut pairs = goal.distinct().to_vec();
+        for (i, &d) in self.dummies.iter().enumerate() {
+            pairs.extend(self.variables.iter().chain(&self.dummies[..i]).map(|&v| distinct(d, v)));
+        }
+        pairs.sort_unstable();
+        pairs.dedup();
+        pairs
+    }
+}
+
+/// Writes a database file that extends a theory's. The file appears whole, by [`Exporter::finish`], or not at all.
+pub struct Exporter<'a> {
+    theory: &'a Theory,
+    labels: FreshLabels,
+    path: PathBuf,
+    file: BufWriter<NamedTempFile>,
+    theorems: u64,
+}
+
+impl<'a> Exporter<'a> {
+    /// Begins a file with the theory's own text.
+    ///
+    /// # Errors
+    /// The file cannot be written, or the database cannot be extended.
+    pub fn create(theory: &'a Theory, path: &Path) -> Result<Self, ExportError> {
+        let database = theory.database();
+        if let Some(id) = database.global_essential() {
+            return Err(ExportError::OuterHypothesis { label: database.statement(id).label.to_string() });
+        }
+        let io = |error| ExportError::Io { path: path.to_owned(), error };
+        let mut file = BufWriter::with_capacity(1 << 16, new_file(&folder(path)).map_err(io)?);
+        file.write_all(&database.text()).map_err(io)?;
+        file.write_all(b"\n$( Theorems that were proved by sgs. $)\n").map_err(io)?;
+        Ok(Self { theory, labels: FreshLabels::new(theory), path: path.to_owned(), file, theorems: 0 })
+    }
+
+    /// Appends a theorem that the kernel accepted. Returns its label, which is made of `id`.
+    ///
+    /// # Errors
+    /// The file cannot be written, or the theorem cannot be stated at the end of the database (then nothing of it
+    /// is written, and others can follow).
+    pub fn add(&mut self, id: &str, goal: &Goal, ops: &[ProofOp]) -> Result<String, ExportError> {
+        let label = self.labels.next(id);
+        let block = theorem_block(self.theory, goal, ops, &label)?;
+        let io = |error| ExportError::Io { path: self.path.clone(), error };
+        self.file.write_all(block.as_bytes()).map_err(io)?;
+        self.theorems += 1;
+        Ok(label)
+    }
+
+    /// Puts the file in its place. Returns how many theorems were appended.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn finish(self) -> Result<u64, ExportError> {
+        let Self { path, file, theorems, .. } = self;
+        let io = |error| ExportError::Io { path: path.clone(), error };
+        let file = file.into_inner().map_err(|e| io(e.into_error()))?;
+        file.as_file().sync_all().map_err(io)?;
+        file.persist(&path).map_err(|e| io(e.error))?;
+        let folder = std::fs::File::open(folder(&path)).map_err(io)?;
+        folder.sync_all().map_err(io)?;
+        Ok(theorems)
+    }
+}
+
+fn folder(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".sgs-export-");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // As any file that a program creates: the umask takes away what it should.
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    builder.tempfile_in(folder)
+}

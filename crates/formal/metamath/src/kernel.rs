@@ -1,0 +1,350 @@
+//! The kernel: checks full Metamath proofs by substitution on symbol strings (Metamath book, §4.1.3-4.1.5).
+//!
+//! It knows nothing of grammars, trees or unification, so that a mistake there cannot reach a verdict.
+
+use crate::database::{Database, Distinct, Expression, StatementId, StatementKind, Symbol, distinct};
+use crate::proof::ProofOp;
+
+/// What a full proof has to prove.
+#[derive(Clone, Debug)]
+pub struct KernelGoal<'a> {
+    /// Only assertions before this one may be used.
+    pub before: StatementId,
+    /// Mandatory variables' `$f` statements; further `$f` statements of the database serve as dummies.
+    pub floats: &'a [StatementId],
+    /// Essential hypotheses: the id under which the proof refers to each, and what it states.
+    pub hypotheses: &'a [(StatementId, Expression)],
+    /// What is to be proved.
+    pub conclusion: &'a Expression,
+    /// `$d` pairs that may be relied on, sorted.
+    pub distinct: &'a [Distinct],
+    /// What may be assumed of variables that are not mandatory.
+    pub dummies: Dummies<'a>,
+}
+
+/// What a proof may assume of its dummy variables.
+#[derive(Clone, Copy, Debug)]
+pub enum Dummies<'a> {
+    /// They are distinct from every other variable: whoever states the theorem adds such `$d` statements freely.
+    Free,
+    /// Only these pairs, sorted (a theorem that stands in a database).
+    Listed(&'a [Distinct]),
+}
+
+/// Why the kernel refuses a proof.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KernelError {
+    /// The proof does not prove the goal.
+    #[error("operation {op}: {message}")]
+    Refused {
+        /// Which operation, from 1.
+        op: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// The expressions of the proof have more symbols than the limit.
+    #[error("the expressions of the proof have more than {0} symbols")]
+    TooLarge(usize),
+}
+
+/// An expression on the stack: its symbols in the arena, typecode first.
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    start: u32,
+    end: u32,
+}
+
+/// A kernel with its buffers; it can check any number of proofs, one after the other.
+#[derive(Default)]
+pub struct Kernel {
+    arena: Vec<Symbol>,
+    stack: Vec<Entry>,
+    saved: Vec<Entry>,
+    /// For each symbol the substitution of the assertion at hand, valid if the stamp is current.
+    substitution: Vec<(u32, Entry)>,
+    stamp: u32,
+    /// For each symbol whether it was met in the expression at hand.
+    met: Vec<bool>,
+    /// Variables of the two expressions that must be distinct, each once.
+    sides: [Vec<Symbol>; 2],
+}
+
+/// Expressions of one proof may hold this many symbols in all.
+pub const MAX_SYMBOLS: usize = 4_000_000;
+
+impl Kernel {
+    /// An empty kernel.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Checks a proof.
+    ///
+    /// # Errors
+    /// The first operation that is not allowed, or the size limit.
+    pub fn check(
+        &mut self,
+        database: &Database,
+        goal: &KernelGoal<'_>,
+        ops: &[ProofOp],
+    ) -> Result<(), KernelError> {
+        self.arena.clear();
+        self.stack.clear();
+        self.saved.clear();
+        if self.substitution.len() < database.symbol_count() {
+            self.substitution.resize(database.symbol_count(), (0, Entry::default()));
+            self.met.resize(database.symbol_count(), false);
+        }
+        for (index, op) in ops.iter().enumerate() {
+            let refuse = |message: String| KernelError::Refused { op: index + 1, message };
+            match *op {
+                ProofOp::Save => match self.stack.last() {
+                    Some(&top) => self.saved.push(top),
+                    None => return Err(refuse("nothing to save".to_owned())),
+                },
+                ProofOp::Recall(n) => match self.saved.get(n as usize) {
+                    Some(&entry) => self.stack.push(entry),
+                    None => return Err(refuse(format!("nothing was saved as {n}"))),
+                },
+                ProofOp::Use(id) => self.apply(database, goal, id).map_err(|e| match e {
+                    Failure::Refused(message) => refuse(message),
+                    Failure::TooLarge => KernelError::TooLarge(MAX_SYMBOLS),
+                })?,
+            }
+        }
+        let refuse = |message: String| KernelError::Refused { op: ops.len(), message };
+        let [last] = self.stack[..] else {
+            return Err(refuse(format!("{} expressions are left on the stack, not one", self.stack.len())));
+        };
+        let symbols = &self.arena[last.start as usize..last.end as usize];
+        if symbols.first() != Some(&goal.conclusion.typecode) || symbols[1..] != *goal.conclusion.symbols {
+            return Err(refuse("the proof proves another statement".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, database: &Database, goal: &KernelGoal<'_>, id: StatementId) -> Result<(), Failure> {
+        if let Some((_, expression)) = goal.hypotheses.iter().find(|(h, _)| *h == id) {
+            return self.push(expression.typecode, &expression.symbols);
+        }
+        let Some(statement) = database.statements().get(id.0 as usize) else {
+            return Err(Failure::Refused("no such statement".to_owned()));
+        };
+        // A variable's type has no content of its own: those of the outermost scope may stand anywhere.
+        let global = matches!(statement.kind, StatementKind::Floating { until: StatementId(u32::MAX), .. });
+        if id >= goal.before && !global {
+            return Err(Failure::Refused(format!("`{}` does not stand before the goal", statement.label)));
+        }
+        match &statement.kind {
+            StatementKind::Floating { typecode, variable, until } => {
+                if *until <= goal.before {
+                    return Err(Failure::Refused(format!("`{}` is out of scope", statement.label)));
+                }
+                self.push(*typecode, &[*variable])
+            }
+            StatementKind::Essential(_) => {
+                Err(Failure::Refused(format!("`{}` is no hypothesis of the goal", statement.label)))
+            }
+            StatementKind::Assertion(assertion) => {
+                let Some(base) = self.stack.len().checked_sub(assertion.hypotheses.len()) else {
+                    return Err(Failure::Refused(format!(
+                        "the stack is too short for `{}`",
+                        statement.label
+                    )));
+                };
+                self.substitute(database, assertion, base, &statement.label)?;
+                self.check_distinct(database, goal, assertion, &statement.label)?;
+                let start = self.arena.len();
+                self.arena.push(assertion.conclusion.typecode);
+                for &s in &assertion.conclusion.symbols {
+                    self.push_substituted(s);
+                }
+                self.bound()?;
+                self.stack.truncate(base);
+                self.stack.push(Entry { start: start as u32, end: self.arena.len() as u32 });
+                Ok(())
+            }
+        }
+    }
+
+    fn push(&mut self, typecode: Symbol, symbols: &[Symbol]) -> Result<(), Failure> {
+        let start = self.arena.len() as u32;
+        self.arena.push(typecode);
+        self.arena.extend_from_slice(symbols);
+        self.bound()?;
+        self.stack.push(Entry { start, end: self.arena.len() as u32 });
+        Ok(())
+    }
+
+    fn bound(&self) -> Result<(), Failure> {
+        if self.arena.len() > MAX_SYMBOLS { Err(Failure::TooLarge) } else { Ok(()) }
+    }
+
+    /// Reads the substitution off the `$f` hypotheses and compares the `$e` hypotheses with the stack.
+    fn substitute(
+        &mut self,
+        database: &Database,
+        assertion: &crate::database::Assertion,
+        base: usize,
+        label: &str,
+    ) -> Result<(), Failure> {
+        self.stamp = self.stamp.wrapping_add(1);
+        if self.stamp == 0 {
+            self.substitution.fill((0, Entry::default()));
+            self.stamp = 1;
+        }
+        for (i, &h) in assertion.hypotheses.iter().enumerate() {
+            if let StatementKind::Floating { typecode, variable, .. } = database.statement(h).kind {
+                let entry = self.stack[base + i];
+                if self.arena.get(entry.start as usize) != Some(&typecode) {
+                    let text = database.symbol_text(variable);
+                    return Err(Failure::Refused(format!("`{label}`: the wrong type for `{text}`")));
+                }
+                let body = Entry { start: entry.start + 1, end: entry.end };
+                self.substitution[variable.0 as usize] = (self.stamp, body);
+            }
+        }
+        let mut number = 0;
+        for (i, &h) in assertion.hypotheses.iter().enumerate() {
+            if let StatementKind::Essential(expression) = &database.statement(h).kind {
+                number += 1;
+                if !self.equals(expression, self.stack[base + i]) {
+                    return Err(Failure::Refused(format!("`{label}`: hypothesis {number} does not match")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn substituted(&self, symbol: Symbol) -> Option<Entry> {
+        let (stamp, entry) = self.substitution[symbol.0 as usize];
+        (stamp == self.stamp).then_some(entry)
+    }
+
+    fn equals(&self, expression: &Expression, entry: Entry) -> bool {
+        let have = &self.arena[entry.start as usize..entry.end as usize];
+        let Some((&typecode, mut rest)) = have.split_first() else { return false };
+        if typecode != expression.typecode {
+            return false;
+        }
+        for &s in &expression.symbols {
+            match self.substituted(s) {
+                Some(e) => {
+                    let want = &self.arena[e.start as usize..e.end as usize];
+                    match rest.strip_prefix(want) {
+                        Some(r) => rest = r,
+                        None => return false,
+                    }
+                }
+                None => match rest.split_first() {
+                    Some((&first, r)) if first == s => rest = r,
+                    _ => return false,
+                },
+            }
+        }
+        rest.is_empty()
+    }
+
+    fn push_substituted(&mut self, symbol: Symbol) {
+        match self.substituted(symbol) {
+            Some(e) => {
+                if self.arena.len() <= MAX_SYMBOLS {
+                    self.arena.extend_from_within(e.start as usize..e.end as usize);
+                }
+            }
+            None => self.arena.push(symbol),
+        }
+    }
+
+    fn check_distinct(
+        &mut self,
+        database: &Database,
+        goal: &KernelGoal<'_>,
+        assertion: &crate::database::Assertion,
+        label: &str,
+    ) -> Result<(), Failure> {
+        for &(a, b) in &assertion.distinct {
+            let (Some(ea), Some(eb)) = (self.substituted(a), self.substituted(b)) else { continue };
+            self.collect_variables(database, 0, ea);
+            self.collect_variables(database, 1, eb);
+            for &x in &self.sides[0] {
+                for &y in &self.sides[1] {
+                    if !allowed(database, goal, x, y) {
+                        let (x, y) = (database.symbol_text(x), database.symbol_text(y));
+                        return Err(Failure::Refused(format!("`{label}`: `{x}` and `{y}` must be distinct")));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Each variable once: expressions may repeat a variable millions of times.
+    fn collect_variables(&mut self, database: &Database, side: usize, e: Entry) {
+        let variables = &mut self.sides[side];
+        variables.clear();
+        for &s in &self.arena[e.start as usize..e.end as usize] {
+            if database.is_variable(s) && !self.met[s.0 as usize] {
+                self.met[s.0 as usize] = true;
+                variables.push(s);
+            }
+        }
+        for &s in variables.iter() {
+            self.met[s.0 as usize] = false;
+        }
+    }
+}
+
+enum Failure {
+    Refused(String),
+    TooLarge,
+}
+
+fn allowed(database: &Database, goal: &KernelGoal<'_>, x: Symbol, y: Symbol) -> bool {
+    if x == y {
+        return false;
+    }
+    let pair = distinct(x, y);
+    if goal.distinct.binary_search(&pair).is_ok() {
+        return true;
+    }
+    match goal.dummies {
+        Dummies::Listed(pairs) => pairs.binary_search(&pair).is_ok(),
+        Dummies::Free => {
+            let mandatory = |v: Symbol| {
+                goal.floats.iter().any(|&f| match database.statement(f).kind {
+                    StatementKind::Floating { variable, .. } => variable == v,
+                    _ => false,
+                })
+            };
+            !(mandatory(x) && mandatory(y))
+        }
+    }
+}
+
+/// Checks the proof of a theorem of the database.
+///
+/// # Errors
+/// What is wrong with it; `None` in place of a theorem is refused too.
+pub fn verify_theorem(kernel: &mut Kernel, database: &Database, id: StatementId) -> Result<(), String> {
+    let assertion = database.assertion(id).ok_or("not an assertion")?;
+    let ops = crate::proof::read_proof(database, id, assertion).map_err(|e| e.to_string())?;
+    let hypotheses: Vec<(StatementId, Expression)> = assertion
+        .hypotheses
+        .iter()
+        .filter_map(|&h| match &database.statement(h).kind {
+            StatementKind::Essential(e) => Some((h, e.clone())),
+            _ => None,
+        })
+        .collect();
+    let floats: Vec<StatementId> = database.floats(assertion).map(|(f, _, _)| f).collect();
+    let goal = KernelGoal {
+        before: id,
+        floats: &floats,
+        hypotheses: &hypotheses,
+        conclusion: &assertion.conclusion,
+        distinct: &assertion.distinct,
+        dummies: Dummies::Listed(&assertion.dummy_distinct),
+    };
+    kernel.check(database, &goal, &ops).map_err(|e| e.to_string())
+}

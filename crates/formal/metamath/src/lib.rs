@@ -1,0 +1,22 @@
+//! Metamath as the embedded formal system.
+#![forbid(unsafe_code)]
+
+pub mod bench;
+pub mod corpus;
+pub mod database;
+pub mod export;
+pub mod features;
+pub mod grammar;
+pub mod judge;
+pub mod kernel;
+pub mod mutate;
+pub mod proof;
+pub mod proof_text;
+pub mod slice;
+pub mod source;
+pub mod statement;
+pub mod system;
+pub mod theory;
+pub mod tokens;
+pub mod unify;
+pub mod verify;

@@ -1,0 +1,182 @@
+//! Proofs as text: the tokens `h1`, `h2`, … and labels, read into steps and written back.
+//!
+//! A token of the form `h` + number always means a hypothesis of the problem, also in a database that has a
+//! statement of that label.
+
+use crate::database::StatementKind;
+use crate::theory::Theory;
+use crate::unify::Step;
+
+/// A proof's text may have this many tokens; the checker's own bound on steps is tighter.
+pub const MAX_PROOF_TOKENS: usize = 10_000;
+
+/// Why a text is no proof. The `kind` is stable, for counting:
+/// `empty-proof`, `too-many-tokens`, `hypothesis-number`, `no-such-hypothesis`, `unknown-label`, `variable-label`,
+/// `hypothesis-label`, `syntax-label`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind}: {detail}")]
+pub struct ProofError {
+    /// Short name of the defect.
+    pub kind: &'static str,
+    /// What was found.
+    pub detail: String,
+    /// The token at fault, counted from 1, where there is one.
+    pub step: Option<u32>,
+}
+
+impl ProofError {
+    fn at(index: usize, kind: &'static str, token: &str, what: &str) -> Self {
+        let number = u32::try_from(index + 1).unwrap_or(u32::MAX);
+        Self { kind, detail: format!("step {number}, `{}` {what}", shown(token)), step: Some(number) }
+    }
+
+    fn whole(kind: &'static str, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into(), step: None }
+    }
+}
+
+/// Reads a proof of a problem with `hypotheses` hypotheses. Whether each assertion may be used, and whether the
+/// proof holds, is for the checker to say.
+///
+/// # Errors
+/// The first token that names no hypothesis of the problem and no provable assertion of the database; no token at
+/// all; more than [`MAX_PROOF_TOKENS`].
+pub fn read_steps<T: AsRef<str>>(
+    theory: &Theory,
+    hypotheses: usize,
+    tokens: impl IntoIterator<Item = T>,
+) -> Result<Vec<Step>, ProofError> {
+    let mut steps = Vec::new();
+    for (index, token) in tokens.into_iter().enumerate() {
+        if index == MAX_PROOF_TOKENS {
+            let detail = format!("the proof has more than {MAX_PROOF_TOKENS} tokens");
+            return Err(ProofError::whole("too-many-tokens", detail));
+        }
+        steps.push(read_step(theory, hypotheses, index, token.as_ref())?);
+    }
+    if steps.is_empty() {
+        return Err(ProofError::whole("empty-proof", "the proof has no steps"));
+    }
+    Ok(steps)
+}
+
+fn read_step(theory: &Theory, hypotheses: usize, index: usize, token: &str) -> Result<Step, ProofError> {
+    if let Some(number) = hypothesis_number(token) {
+        let fail = |kind, what: &str| Err(ProofError::at(index, kind, token, what));
+        return match number {
+            Some(n) if (1..=hypotheses).contains(&n) => match u32::try_from(n - 1) {
+                Ok(h) => Ok(Step::Hypothesis(h)),
+                Err(_) => fail("hypothesis-number", "is no number of a hypothesis"),
+            },
+            Some(n) if n > 0 => {
+                fail("no-such-hypothesis", &format!("is not there: the problem has {hypotheses} hypotheses"))
+            }
+            _ => fail("hypothesis-number", "is no number of a hypothesis"),
+        };
+    }
+    let Some(id) = theory.database().find(token) else {
+        return Err(ProofError::at(index, "unknown-label", token, "is no label of the database"));
+    };
+    if let Some(rule) = theory.rule_of(id) {
+        return Ok(Step::Rule(rule));
+    }
+    let (kind, what) = match theory.database().statement(id).kind {
+        StatementKind::Floating { .. } => ("variable-label", "types a variable ($f) and is no step"),
+        StatementKind::Essential(_) => ("hypothesis-label", "is a hypothesis of another assertion ($e)"),
+        StatementKind::Assertion(_) => ("syntax-label", "proves no formula (it builds syntax)"),
+    };
+    Err(ProofError::at(index, kind, token, what))
+}
+
+/// For a token `h` + decimal digits its number; `Some(None)` if that is too large or has a leading zero.
+fn hypothesis_number(token: &str) -> Option<Option<usize>> {
+    let digits = token.strip_prefix('h')?;
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let canonical = digits.len() <= 9 && (digits.len() == 1 || !digits.starts_with('0'));
+    Some(if canonical { digits.parse().ok() } else { None })
+}
+
+/// The token of a step, as [`read_steps`] reads it.
+pub fn step_token(theory: &Theory, step: Step) -> String {
+    match step {
+        Step::Hypothesis(h) => format!("h{}", u64::from(h) + 1),
+        Step::Rule(id) => theory.label(id).to_owned(),
+    }
+}
+
+/// The tokens of a proof, separated by single spaces.
+pub fn write_steps(theory: &Theory, steps: &[Step]) -> String {
+    let mut out = String::new();
+    for (i, &step) in steps.iter().enumerate() {
+        if i > 0 {
+            out.push(' ');
+        }
+        match step {
+            Step::Hypothesis(_) => out.push_str(&step_token(theory, step)),
+            Step::Rule(id) => out.push_str(theory.label(id)),
+        }
+    }
+    out
+}
+
+/// A token for a message: cut where it is long.
+fn shown(token: &str) -> String {
+    const CHARACTERS: usize = 48;
+    match token.char_indices().nth(CHARACTERS) {
+        Some((cut, _)) => format!("{}…", &token[..cut]),
+        None => token.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::database::Database;
+
+    const TINY: &str = "$c ( ) -> wff |- $. $v ph ps $. wph $f wff ph $. wps $f wff ps $.
+        wi $a wff ( ph -> ps ) $. ax-1 $a |- ( ph -> ( ps -> ph ) ) $.
+        ${ mp.1 $e |- ph $. mp.2 $e |- ( ph -> ps ) $. ax-mp $a |- ps $. $}";
+
+    fn theory() -> Theory {
+        Theory::new(Database::parse("tiny.mm", TINY.as_bytes()).unwrap()).unwrap()
+    }
+
+    fn kind(hypotheses: usize, text: &str) -> (&'static str, Option<u32>) {
+        let e = read_steps(&theory(), hypotheses, text.split_ascii_whitespace()).unwrap_err();
+        assert!(e.to_string().starts_with(e.kind));
+        (e.kind, e.step)
+    }
+
+    #[test]
+    fn reads_and_writes() {
+        let theory = theory();
+        let text = "h1 ax-1 ax-mp";
+        let steps = read_steps(&theory, 1, text.split(' ')).unwrap();
+        assert_eq!(steps[0], Step::Hypothesis(0));
+        assert_eq!(write_steps(&theory, &steps), text);
+        assert_eq!(steps.iter().map(|&s| step_token(&theory, s)).collect::<Vec<_>>().join(" "), text);
+    }
+
+    #[test]
+    fn each_defect_has_its_kind() {
+        assert_eq!(kind(0, ""), ("empty-proof", None));
+        assert_eq!(kind(1, "h1 h2"), ("no-such-hypothesis", Some(2)));
+        assert_eq!(kind(1, "h0"), ("hypothesis-number", Some(1)));
+        assert_eq!(kind(1, "h01"), ("hypothesis-number", Some(1)));
+        assert_eq!(kind(1, "h99999999999999999999999"), ("hypothesis-number", Some(1)));
+        assert_eq!(kind(1, "h1 nix"), ("unknown-label", Some(2)));
+        assert_eq!(kind(1, "h"), ("unknown-label", Some(1)));
+        assert_eq!(kind(1, "wi"), ("syntax-label", Some(1)));
+        assert_eq!(kind(1, "wph"), ("variable-label", Some(1)));
+        assert_eq!(kind(1, "mp.1"), ("hypothesis-label", Some(1)));
+        assert_eq!(kind(1, &"ax-1 ".repeat(MAX_PROOF_TOKENS + 1)), ("too-many-tokens", None));
+    }
+
+    #[test]
+    fn long_tokens_are_cut_in_messages() {
+        let e = read_steps(&theory(), 0, ["é".repeat(5_000)]).unwrap_err();
+        assert!(e.detail.chars().count() < 120, "{}", e.detail);
+    }
+}

@@ -1,0 +1,134 @@
+//! The part of set.mm that ships with the project, and the recipe that cuts it.
+//!
+//! The slice is a prefix of the file, byte for byte, up to the end of a provable assertion, followed by the `$}`
+//! and part marks that close what is still open. Nothing else is changed: comments, authors' names and dates stay.
+
+use crate::database::Database;
+use crate::source::{DatabaseError, next_token};
+use sha2::{Digest, Sha256};
+use std::io::Read;
+
+/// Provable assertions (axioms, definitions, theorems) in the shipped slice.
+pub const SLICE_ASSERTIONS: usize = 9_000;
+/// SHA-256 of the set.mm that the slice is cut from (Debian package `metamath-databases`
+/// 0.0.0~20210101.git55fe226-2; version of 28-Dec-2020; CC0).
+pub const ORIGIN_SHA256: &str = "4d93307bc81337a621031739acfffb4159175f94fb90e727f4a231401091e45b";
+/// SHA-256 of the slice, uncompressed.
+pub const SLICE_SHA256: &str = "bda2be50171010f42d4789d27601633ea5d14d1a4f4e1664c8f21ec8ab15b96b";
+/// Name of the slice in messages.
+pub const SLICE_NAME: &str = "set.mm (slice)";
+
+static SLICE: &[u8] = include_bytes!("../../../../data/metamath/set-slice.mm.zst");
+
+/// Why the slice cannot be cut or read.
+#[derive(Debug, thiserror::Error)]
+pub enum SliceError {
+    /// The database is broken.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// It is too short.
+    #[error("the database has {found} provable assertions, the slice needs {wanted}")]
+    TooShort {
+        /// What it has.
+        found: usize,
+        /// What is needed.
+        wanted: usize,
+    },
+    /// The shipped bytes are damaged.
+    #[error("the shipped slice is damaged: {0}")]
+    Damaged(String),
+}
+
+/// Cuts the first `assertions` provable assertions out of a database's text.
+///
+/// # Errors
+/// A broken database, or one with fewer assertions.
+pub fn cut(name: &str, text: &[u8], assertions: usize) -> Result<Vec<u8>, SliceError> {
+    let database = Database::parse(name, text)?;
+    let provable = database.symbol("|-");
+    let mut found = database.assertions().filter(|(_, _, a)| Some(a.conclusion.typecode) == provable);
+    let Some((id, _, _)) = found.nth(assertions.saturating_sub(1)) else {
+        let found = database.assertions().filter(|(_, _, a)| Some(a.conclusion.typecode) == provable).count();
+        return Err(SliceError::TooShort { found, wanted: assertions });
+    };
+    let start = database.offset(id).unwrap_or(0);
+    let mut end = start;
+    while let Some((s, e)) = next_token(text, end) {
+        end = e;
+        if &text[s..e] == b"$." {
+            break;
+        }
+    }
+    let mut slice = text[..end].to_vec();
+    slice.push(b'\n');
+    for _ in 0..open_scopes(&text[..end]) {
+        slice.extend_from_slice(b"$}\n");
+    }
+    for name in open_parts(&text[..end]).iter().rev() {
+        slice.extend_from_slice(format!("$( End $[ {name} $] $)\n").as_bytes());
+    }
+    Ok(slice)
+}
+
+fn open_scopes(text: &[u8]) -> usize {
+    let (mut open, mut at, mut in_comment) = (0usize, 0, false);
+    while let Some((s, e)) = next_token(text, at) {
+        at = e;
+        match &text[s..e] {
+            b"$(" => in_comment = true,
+            b"$)" => in_comment = false,
+            b"${" if !in_comment => open += 1,
+            b"$}" if !in_comment => open = open.saturating_sub(1),
+            _ => {}
+        }
+    }
+    open
+}
+
+/// Names of the parts (`$( Begin $[ name $] $)` … `$( End $[ name $] $)`) that are open at the end of the text. The
+/// `metamath` program takes a part that is never closed for a file to be included.
+fn open_parts(text: &[u8]) -> Vec<String> {
+    let mut tokens = Vec::new();
+    let mut at = 0;
+    while let Some((s, e)) = next_token(text, at) {
+        at = e;
+        tokens.push(&text[s..e]);
+    }
+    let mut open = Vec::new();
+    for w in tokens.windows(4) {
+        match *w {
+            [b"$(", b"Begin", b"$[", name] => open.push(String::from_utf8_lossy(name).into_owned()),
+            [b"$(", b"End", b"$[", name] => open.retain(|o| o.as_bytes() != name),
+            _ => {}
+        }
+    }
+    open
+}
+
+/// Lower-case hexadecimal SHA-256.
+pub fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// The shipped slice's text.
+///
+/// # Errors
+/// If the program's own bytes are damaged.
+pub fn shipped_text() -> Result<Vec<u8>, SliceError> {
+    let mut text = Vec::new();
+    let mut decoder = zstd::Decoder::new(SLICE).map_err(|e| SliceError::Damaged(e.to_string()))?;
+    decoder.read_to_end(&mut text).map_err(|e| SliceError::Damaged(e.to_string()))?;
+    let hash = sha256(&text);
+    if hash != SLICE_SHA256 {
+        return Err(SliceError::Damaged(format!("its hash is {hash}, not {SLICE_SHA256}")));
+    }
+    Ok(text)
+}
+
+/// The shipped slice as a database.
+///
+/// # Errors
+/// If the program's own bytes are damaged.
+pub fn shipped() -> Result<Database, SliceError> {
+    Ok(Database::parse(SLICE_NAME, shipped_text()?)?)
+}

@@ -1,0 +1,102 @@
+//! Source files of a database, their tokens, and places in them.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A place in a source file. Line and column count from 1; the column counts bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// File name as it was given.
+    pub file: Arc<str>,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in bytes, from 1.
+    pub column: u32,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
+/// Why a database cannot be read, with the place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DatabaseError {
+    /// A file cannot be opened or is not readable.
+    #[error("{}: cannot read: {message}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        message: String,
+    },
+    /// The text breaks a rule of the Metamath language.
+    #[error("{place}: {message}")]
+    Syntax {
+        /// Where.
+        place: Place,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+/// One source file.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) name: Arc<str>,
+    pub(crate) bytes: Arc<[u8]>,
+}
+
+impl Source {
+    pub(crate) fn read(path: &Path) -> Result<Self, DatabaseError> {
+        let bytes = std::fs::read(path)
+            .map_err(|e| DatabaseError::Io { path: path.to_owned(), message: e.to_string() })?;
+        Ok(Self { name: path.display().to_string().into(), bytes: bytes.into() })
+    }
+
+    pub(crate) fn place(&self, offset: usize) -> Place {
+        let before = &self.bytes[..offset.min(self.bytes.len())];
+        let line = before.iter().filter(|&&b| b == b'\n').count() + 1;
+        let column = before.iter().rev().take_while(|&&b| b != b'\n').count() + 1;
+        Place {
+            file: self.name.clone(),
+            line: u32::try_from(line).unwrap_or(u32::MAX),
+            column: u32::try_from(column).unwrap_or(u32::MAX),
+        }
+    }
+
+    pub(crate) fn error(&self, offset: usize, message: impl Into<String>) -> DatabaseError {
+        DatabaseError::Syntax { place: self.place(offset), message: message.into() }
+    }
+}
+
+/// The next token from `at`: its start and end. `None` at the end of the text.
+pub(crate) fn next_token(bytes: &[u8], mut at: usize) -> Option<(usize, usize)> {
+    while at < bytes.len() && is_space(bytes[at]) {
+        at += 1;
+    }
+    if at == bytes.len() {
+        return None;
+    }
+    let start = at;
+    while at < bytes.len() && !is_space(bytes[at]) {
+        at += 1;
+    }
+    Some((start, at))
+}
+
+fn is_space(b: u8) -> bool {
+    matches!(b, b' ' | b'\t' | b'\n' | b'\r' | 0x0c)
+}
+
+/// Symbols are printable ASCII without `$`.
+pub(crate) fn is_symbol(token: &[u8]) -> bool {
+    !token.is_empty() && token.iter().all(|&b| (0x21..=0x7e).contains(&b) && b != b'$')
+}
+
+/// Labels are letters, digits, `-`, `_`, `.`.
+pub(crate) fn is_label(token: &[u8]) -> bool {
+    !token.is_empty() && token.iter().all(|&b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}

@@ -1,0 +1,339 @@
+//! Metamath as a `FormalSystem`: prompts, readers, features and the judge behind one object.
+
+use crate::features::{Connectives, features};
+use crate::judge::Judge;
+use crate::proof_text::{read_steps, write_steps};
+use crate::slice::{self, SliceError};
+use crate::statement::{Statement, StatementError, StatementLimits, StatementText, context_limit};
+use crate::theory::{RuleId, Theory, TheoryError};
+use crate::tokens::{self, CONJECTURE, CONJECTURER, GUIDE, PROOF, REVIEW, SOLVER};
+use crate::unify::{Goal, ProofLimits, RuleBook};
+use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
+use sgs_selfplay::{Features, Judgement, Problem, ProblemId, Review, Verdict};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// The embedded formal system over one database.
+pub struct Metamath {
+    theory: Theory,
+    book: RuleBook,
+    connectives: Connectives,
+    statement_limits: StatementLimits,
+    proof_limits: ProofLimits,
+    judges: Mutex<Vec<Judge>>,
+}
+
+/// Why the embedded system cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum SystemError {
+    /// The shipped slice is damaged.
+    #[error(transparent)]
+    Slice(#[from] SliceError),
+    /// The database cannot be used.
+    #[error(transparent)]
+    Theory(#[from] TheoryError),
+}
+
+impl Metamath {
+    /// The system over the slice of set.mm that ships with the program.
+    ///
+    /// # Errors
+    /// Only if the program's own bytes are damaged.
+    pub fn shipped() -> Result<Self, SystemError> {
+        Ok(Self::new(Theory::new(slice::shipped()?)?))
+    }
+
+    /// The system over any theory.
+    pub fn new(theory: Theory) -> Self {
+        let book = RuleBook::new(&theory);
+        let connectives = Connectives::of(&theory);
+        Self {
+            theory,
+            book,
+            connectives,
+            statement_limits: StatementLimits { symbols: 200, hypotheses: tokens::HYPOTHESES, variables: 32 },
+            proof_limits: ProofLimits::default(),
+            judges: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The theory.
+    pub fn theory(&self) -> &Theory {
+        &self.theory
+    }
+
+    /// Its rules, laid out for the checker.
+    pub fn book(&self) -> &RuleBook {
+        &self.book
+    }
+
+    /// Its connectives.
+    pub fn connectives(&self) -> &Connectives {
+        &self.connectives
+    }
+
+    /// A theorem of the database as a problem: its statement in normal form, to be proved from what stands before.
+    pub fn problem(&self, label: &str) -> Option<Problem> {
+        let rule = self.theory.find(label)?;
+        let statement = normal_form_of_rule(&self.theory, rule)?;
+        Some(Problem {
+            id: ProblemId::new(label),
+            statement: statement.text(&self.theory).into(),
+            context: label.into(),
+        })
+    }
+
+    /// A statement from a person as a problem: canonical text, or just a formula `|- …`.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn problem_from_text(&self, id: &str, text: &str, context: &str) -> Result<Problem, StatementError> {
+        context_limit(&self.theory, context)?;
+        let text = text.trim();
+        let text = if text.starts_with("|-") { format!("$p {text}") } else { text.to_owned() };
+        let statement = Statement::parse(&self.theory, &text, StatementLimits::default())?;
+        let normal = statement.normal_form(&self.theory, |_| None).unwrap_or(statement);
+        Ok(Problem {
+            id: ProblemId::new(id),
+            statement: normal.text(&self.theory).into(),
+            context: context.into(),
+        })
+    }
+
+    /// The token that tells how much of the database stands before a context.
+    pub fn place_token(&self, context: &str) -> String {
+        let rules = self.theory.rules().len();
+        let before = context_limit(&self.theory, context)
+            .map(|limit| self.theory.rules().partition_point(|r| r.statement < limit))
+            .unwrap_or(rules);
+        tokens::place_token(before, rules)
+    }
+
+    /// The Solver's completion for a proof in canonical text.
+    pub fn proof_completion(&self, proof: &str) -> String {
+        let mut out = String::new();
+        for token in proof.split_ascii_whitespace() {
+            if !out.is_empty() {
+                out.push(' ');
+            }
+            if is_hypothesis_token(token) {
+                out.push_str(token);
+            } else {
+                out.push_str(&tokens::label_token(token));
+            }
+        }
+        out
+    }
+
+    /// The Guide's completion for a review (scores rounded to whole numbers).
+    pub fn review_completion(review: &Review) -> String {
+        format!(
+            "relevance-{:.0} redundancy-{:.0} complexity-{:.0}",
+            review.relevance, review.redundancy, review.complexity
+        )
+    }
+
+    /// Runs `f` with a judge of the pool.
+    pub fn with_judge<T>(&self, f: impl FnOnce(&mut Judge) -> T) -> T {
+        let pool = || self.judges.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut judge = pool().pop().unwrap_or_default();
+        let out = f(&mut judge);
+        pool().push(judge);
+        out
+    }
+
+    fn goal(&self, problem: &Problem) -> Result<Goal, String> {
+        let before = context_limit(&self.theory, &problem.context).map_err(|e| e.to_string())?;
+        let statement = Statement::parse(&self.theory, &problem.statement, StatementLimits::default())
+            .map_err(|e| format!("the problem's statement: {e}"))?;
+        Goal::new(&self.theory, &statement, before)
+    }
+
+    fn judge(&self, problem: &Problem, proof: &str) -> (Verdict, String, Option<u32>) {
+        let goal = match self.goal(problem) {
+            Ok(goal) => goal,
+            Err(reason) => return (Verdict::Refused, reason, None),
+        };
+        let tokens = proof.split_ascii_whitespace();
+        let steps = match read_steps(&self.theory, goal.hypothesis_count(), tokens) {
+            Ok(steps) => steps,
+            Err(e) => return (Verdict::Malformed, e.to_string(), e.step),
+        };
+        let d = self.with_judge(|j| j.decide(&self.theory, &self.book, &goal, &steps, self.proof_limits));
+        (d.verdict, d.reason, d.step)
+    }
+
+    fn read_statement(&self, seed: Seed<'_>, completion: &str) -> Result<Arc<str>, StatementError> {
+        let text = StatementText::split(completion)?;
+        let statement = Statement::from_text(&self.theory, &text, self.statement_limits)?;
+        let normal = statement.normal_form(&self.theory, |_| None).ok_or(StatementError {
+            kind: "too-many-variables",
+            detail: "the database has too few variables to name them all".to_owned(),
+        })?;
+        let limit = context_limit(&self.theory, &seed.problem().context)?;
+        let productions = self.theory.grammar().productions();
+        let later = normal
+            .trees()
+            .flat_map(|t| t.iter().filter_map(|h| h.as_production()))
+            .find(|&p| productions[p as usize].statement >= limit);
+        if let Some(p) = later {
+            let label = &self.theory.database().statement(productions[p as usize].statement).label;
+            return Err(StatementError {
+                kind: "later-symbol",
+                detail: format!("`{label}` is defined only after `{}`", seed.problem().context),
+            });
+        }
+        Goal::new(&self.theory, &normal, limit)
+            .map_err(|detail| StatementError { kind: "undeclared-variable", detail })?;
+        Ok(normal.text(&self.theory).into())
+    }
+}
+
+/// The statement of a rule with its variables renamed in order of appearance.
+pub fn normal_form_of_rule(theory: &Theory, rule: RuleId) -> Option<Statement> {
+    let r = theory.rule(rule);
+    Statement::of_rule(r).normal_form(theory, |s| r.variables.iter().find(|(v, _)| *v == s).map(|(_, t)| *t))
+}
+
+fn is_hypothesis_token(token: &str) -> bool {
+    token.strip_prefix('h').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+impl FormalSystem for Metamath {
+    fn name(&self) -> &'static str {
+        "metamath"
+    }
+
+    fn solver_prompt(&self, problem: &Problem) -> Prompt {
+        Prompt::Raw(format!("{SOLVER} {} {} {PROOF}", self.place_token(&problem.context), problem.statement))
+    }
+
+    fn conjecturer_prompt(&self, seed: Seed<'_>) -> Prompt {
+        let place = self.place_token(&seed.problem().context);
+        Prompt::Raw(match seed {
+            Seed::Target(target) => format!("{CONJECTURER} {place} {} {CONJECTURE}", target.statement),
+            Seed::Solved { problem, proof } => {
+                let proof = self.proof_completion(proof);
+                format!("{CONJECTURER} {place} {} {PROOF} {proof} {CONJECTURE}", problem.statement)
+            }
+            Seed::Nothing(_) => format!("{CONJECTURER} {place} {CONJECTURE}"),
+        })
+    }
+
+    fn guide_prompt(&self, target: &Problem, conjecture: &Problem) -> Prompt {
+        Prompt::Raw(format!("{GUIDE} {} {CONJECTURE} {} {REVIEW}", target.statement, conjecture.statement))
+    }
+
+    fn read_proof(&self, problem: &Problem, completion: &str) -> Result<String, Malformed> {
+        let hypotheses = problem.statement.split_ascii_whitespace().filter(|t| *t == "$e").count();
+        let mut labels = Vec::new();
+        for (i, token) in completion.split_ascii_whitespace().enumerate() {
+            match token.strip_prefix('~') {
+                Some(label) => labels.push(label),
+                None if is_hypothesis_token(token) => labels.push(token),
+                None => {
+                    let shown: String = token.chars().take(40).collect();
+                    return Err(Malformed::new(
+                        "no-label",
+                        format!("token {}, `{shown}`, is no proof step", i + 1),
+                    ));
+                }
+            }
+        }
+        let steps =
+            read_steps(&self.theory, hypotheses, &labels).map_err(|e| Malformed::new(e.kind, e.detail))?;
+        Ok(write_steps(&self.theory, &steps))
+    }
+
+    fn read_conjecture(&self, seed: Seed<'_>, completion: &str) -> Result<Arc<str>, Malformed> {
+        self.read_statement(seed, completion).map_err(|e| Malformed::new(e.kind, e.detail))
+    }
+
+    fn read_review(&self, completion: &str) -> Result<Review, Malformed> {
+        let mut tokens = completion.split_ascii_whitespace();
+        let mut score = |name: &'static str, most: u32| {
+            let token = tokens.next().unwrap_or("");
+            token
+                .strip_prefix(name)
+                .and_then(|rest| rest.strip_prefix('-'))
+                .and_then(|n| n.parse::<u32>().ok())
+                .filter(|n| *n <= most)
+                .map(f64::from)
+                .ok_or_else(|| {
+                    let shown: String = token.chars().take(40).collect();
+                    Malformed::new(
+                        format!("no-{name}"),
+                        format!("`{shown}` where {name}-0 … {name}-{most} should be"),
+                    )
+                })
+        };
+        let review = Review {
+            relevance: score("relevance", 5)?,
+            redundancy: score("redundancy", 1)?,
+            complexity: score("complexity", 4)?,
+        };
+        match tokens.next() {
+            None => Ok(review),
+            Some(_) => Err(Malformed::new("trailing-text", "the review goes on after its three scores")),
+        }
+    }
+
+    fn features(&self, statement: &str) -> Features {
+        match Statement::parse(&self.theory, statement, StatementLimits::default()) {
+            Ok(statement) => features(&self.theory, &self.connectives, &statement),
+            Err(_) => Features::default(),
+        }
+    }
+
+    fn is_penalised(&self, _proof: &str) -> bool {
+        false
+    }
+
+    fn check(&self, problem: &Problem, proof: &str) -> Judgement {
+        let start = Instant::now();
+        let (verdict, reason, step) = self.judge(problem, proof);
+        let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        Judgement { verdict, reason, step, micros }
+    }
+
+    fn display_statement(&self, statement: &str) -> String {
+        let Ok(text) = StatementText::split(statement) else { return statement.to_owned() };
+        let mut out = text.hypotheses.iter().map(|h| h.join(" ")).collect::<Vec<_>>().join("  &  ");
+        if !out.is_empty() {
+            out.push_str("  =>  ");
+        }
+        out.push_str(&text.conclusion.join(" "));
+        for group in text.distinct {
+            out.push_str(&format!("  ($d {})", group.join(" ")));
+        }
+        out
+    }
+
+    fn display_proof(&self, problem: &Problem, proof: &str) -> String {
+        self.proof_table(problem, proof).unwrap_or_else(|| proof.to_owned())
+    }
+}
+
+impl Metamath {
+    /// The proof as a table: number, hypotheses, label, formula.
+    fn proof_table(&self, problem: &Problem, proof: &str) -> Option<String> {
+        let goal = self.goal(problem).ok()?;
+        let steps = read_steps(&self.theory, goal.hypothesis_count(), proof.split_ascii_whitespace()).ok()?;
+        let labels: Vec<&str> = proof.split_ascii_whitespace().collect();
+        self.with_judge(|judge| {
+            judge.prove(&self.theory, &self.book, &goal, &steps, self.proof_limits).ok()?;
+            let checker = judge.checker();
+            let formulas = checker.step_formulas(&self.theory, &self.book, &goal, 500).ok()?;
+            let width = labels.iter().map(|l| l.len()).max().unwrap_or(0);
+            let mut out = String::new();
+            for (i, (formula, children)) in formulas.iter().zip(checker.step_children()).enumerate() {
+                let from: Vec<String> = children.iter().map(|c| (c + 1).to_string()).collect();
+                let formula =
+                    formula.as_ref().map_or_else(|| "…".to_owned(), |f| self.theory.formula_text(f));
+                let label = labels.get(i).copied().unwrap_or("");
+                out.push_str(&format!("{:>4}  {:<9} {label:<width$}  {formula}\n", i + 1, from.join(",")));
+            }
+            Some(out)
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! Compressed proofs read back as they were written.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+
+use proptest::prelude::*;
+use sgs_metamath::database::{Database, StatementId};
+use sgs_metamath::proof::{ProofOp, read_proof, write_compressed};
+
+const AXIOMS: usize = 700;
+
+/// A database with many axioms, and a theorem with two variables and a hypothesis whose proof is `proof`.
+fn database(proof: &str) -> Database {
+    let mut text = String::from("$c wff |- $. $v p q r $. fp $f wff p $. fq $f wff q $. fr $f wff r $.\n");
+    for i in 0..AXIOMS {
+        text.push_str(&format!("a{i} $a |- p $.\n"));
+    }
+    text.push_str(&format!("${{ t.1 $e |- p $. t $p |- q $= {proof} $. $}}"));
+    Database::parse("t.mm", text.into_bytes()).unwrap()
+}
+
+/// Any operations that the format can express: only a use may be remembered, only what was remembered is recalled.
+fn operations() -> impl Strategy<Value = Vec<(u8, usize)>> {
+    prop::collection::vec((0u8..10, 0usize..AXIOMS), 1..400)
+}
+
+fn build(database: &Database, choices: &[(u8, usize)]) -> Vec<ProofOp> {
+    let find = |label: &str| database.find(label).unwrap();
+    let (mut ops, mut saved) = (Vec::new(), 0u32);
+    for &(kind, n) in choices {
+        match kind {
+            0 => ops.push(ProofOp::Use(find(["fp", "fq", "fr", "t.1"][n % 4]))),
+            1..=2 if matches!(ops.last(), Some(ProofOp::Use(_))) => {
+                ops.push(ProofOp::Save);
+                saved += 1;
+            }
+            3..=4 if saved > 0 => ops.push(ProofOp::Recall(n as u32 % saved)),
+            _ => ops.push(ProofOp::Use(find(&format!("a{n}")))),
+        }
+    }
+    ops
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+    #[test]
+    fn what_is_written_reads_back(choices in operations()) {
+        let empty = database("?");
+        let ops = build(&empty, &choices);
+        let theorem = empty.assertion(empty.find("t").unwrap()).unwrap();
+        let label_of = |id: StatementId| empty.statement(id).label.to_string();
+        let text = write_compressed(&ops, &theorem.hypotheses, label_of);
+        let full = database(&text);
+        let id = full.find("t").unwrap();
+        prop_assert_eq!(read_proof(&full, id, full.assertion(id).unwrap()).unwrap(), ops);
+    }
+
+    #[test]
+    fn any_letters_are_read_or_refused(letters in "[A-Z? ]{0,60}", labels in "( a[0-9]{1,2}){0,5}") {
+        let full = database(&format!("({labels} ) {letters}"));
+        let id = full.find("t").unwrap();
+        if let Ok(ops) = read_proof(&full, id, full.assertion(id).unwrap()) {
+            prop_assert!(ops.len() <= letters.len());
+        }
+    }
+}
+
+#[test]
+fn numbers_are_those_of_the_metamath_book() {
+    // Appendix B: A = 1, T = 20, UA = 21, YT = 120, UUA = 121, YYT = 620, UUUA = 621.
+    let places = [(1, "A"), (20, "T"), (21, "UA"), (120, "YT"), (121, "UUA"), (620, "YYT"), (621, "UUUA")];
+    let empty = database("?");
+    let theorem = empty.assertion(empty.find("t").unwrap()).unwrap();
+    let label_of = |id: StatementId| empty.statement(id).label.to_string();
+    let axiom = |i: usize| ProofOp::Use(empty.find(&format!("a{i}")).unwrap());
+    // Numbers 1 to 3 are the mandatory hypotheses, 4 is the first label.
+    assert_eq!(theorem.hypotheses.len(), 3);
+    let mut ops: Vec<ProofOp> = theorem.hypotheses.iter().map(|&h| ProofOp::Use(h)).collect();
+    ops.extend((0..AXIOMS).map(axiom));
+    let text = write_compressed(&ops, &theorem.hypotheses, label_of);
+    let letters: String = text.rsplit(')').next().unwrap().split_ascii_whitespace().collect();
+    let mut words = Vec::new();
+    let mut word = String::new();
+    for c in letters.chars() {
+        word.push(c);
+        if c <= 'T' {
+            words.push(std::mem::take(&mut word));
+        }
+    }
+    for (number, expected) in places {
+        assert_eq!(words[number - 1], expected);
+    }
+}

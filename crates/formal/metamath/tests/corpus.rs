@@ -1,0 +1,143 @@
+//! The shipped slice, its targets and its corpora, as a whole.
+#![allow(clippy::expect_used)]
+
+use sgs_formal::{FormalSystem, Prompt, Seed};
+use sgs_metamath::corpus::splits::{SplitRule, fingerprint, split};
+use sgs_metamath::corpus::{conjecturer, guide, solver};
+use sgs_metamath::judge::database_proof;
+use sgs_metamath::proof_text::write_steps;
+use sgs_metamath::statement::{Statement, StatementLimits};
+use sgs_metamath::system::Metamath;
+use sgs_selfplay::{Problem, ProblemId, Verdict};
+use std::collections::HashSet;
+use std::sync::OnceLock;
+
+fn system() -> &'static Metamath {
+    static SYSTEM: OnceLock<Metamath> = OnceLock::new();
+    SYSTEM.get_or_init(|| Metamath::shipped().expect("the shipped slice"))
+}
+
+#[test]
+fn every_target_in_normal_form_is_proved_by_the_databases_own_proof() {
+    let system = system();
+    let split = split(system.theory(), SplitRule::default());
+    assert_eq!(split.targets.len(), 1_000);
+    for &target in &split.targets {
+        let label = system.theory().label(target);
+        let problem = system.problem(label).expect("a problem");
+        let steps = database_proof(system.theory(), target, 60).expect("readable").expect("short");
+        let proof = write_steps(system.theory(), &steps);
+        let completion = system.proof_completion(&proof);
+        assert_eq!(system.read_proof(&problem, &completion).expect("well-formed"), proof);
+        let judgement = system.check(&problem, &proof);
+        assert_eq!(judgement.verdict, Verdict::Proved, "{label}: {}", judgement.reason);
+        // Its last label stands for the target itself or later: citing the target is refused.
+        let cited = system.check(&problem, label);
+        assert_eq!(cited.verdict, Verdict::Refused, "{label} proves itself");
+    }
+}
+
+#[test]
+fn no_training_text_states_a_target_and_every_proof_of_the_corpus_holds() {
+    let system = system();
+    let (theory, book) = (system.theory(), system.book());
+    let split = split(theory, SplitRule::default());
+    let targets: HashSet<String> = split
+        .targets
+        .iter()
+        .filter_map(|&t| sgs_metamath::system::normal_form_of_rule(theory, t))
+        .map(|s| fingerprint(theory, &s))
+        .collect();
+    let print = |text: &str| {
+        fingerprint(
+            theory,
+            &Statement::parse(theory, text, StatementLimits::default()).expect("canonical text"),
+        )
+    };
+    let composed = solver::Composer::new(theory, book, &split).compose(7, 2_000);
+    assert_eq!(composed.len(), 2_000);
+    let proofs = solver::theorems(theory, &split).into_iter().chain(solver::sub_proofs(theory, book, &split));
+    for example in proofs.chain(composed) {
+        assert!(
+            !targets.contains(&print(&example.statement)),
+            "a target is in the corpus: {}",
+            example.statement
+        );
+        let context = theory.label(example.source);
+        let problem = Problem {
+            id: ProblemId::new("example"),
+            statement: example.statement.as_str().into(),
+            context: context.into(),
+        };
+        let judgement = system.check(&problem, &example.proof);
+        assert_eq!(judgement.verdict, Verdict::Proved, "{}: {}", example.statement, judgement.reason);
+    }
+    for example in conjecturer::examples(theory, book, &split, 7) {
+        assert!(
+            !targets.contains(&print(&example.conjecture)),
+            "a target as a conjecture: {}",
+            example.conjecture
+        );
+    }
+    for example in guide::examples(theory, book, &split, 7, 3) {
+        assert!(
+            !targets.contains(&print(&example.conjecture)),
+            "a target in a review: {}",
+            example.conjecture
+        );
+        assert!(!targets.contains(&print(&example.target)), "a target in a review: {}", example.target);
+        assert!((0.0..=5.0).contains(&example.review.relevance));
+    }
+}
+
+#[test]
+fn corpora_are_the_same_for_a_seed_and_differ_between_seeds() {
+    let system = system();
+    let (theory, book) = (system.theory(), system.book());
+    let split = split(theory, SplitRule::default());
+    let composer = solver::Composer::new(theory, book, &split);
+    let texts = |seed| composer.compose(seed, 50).into_iter().map(|e| e.statement).collect::<Vec<_>>();
+    assert_eq!(texts(1), texts(1));
+    assert_ne!(texts(1), texts(1_000_000));
+}
+
+#[test]
+fn conjectures_of_the_corpus_read_back_in_their_context() {
+    let system = system();
+    let (theory, book) = (system.theory(), system.book());
+    let split = split(theory, SplitRule::default());
+    for example in conjecturer::examples(theory, book, &split, 3).iter().step_by(7) {
+        let target = system.problem(theory.label(example.source)).expect("a theorem");
+        let read = system.read_conjecture(Seed::Target(&target), &example.conjecture);
+        let read = read.unwrap_or_else(|e| panic!("{}: {e}", example.conjecture));
+        // Normal form is a fixed point.
+        let again = system.read_conjecture(Seed::Target(&target), &read).expect("normal form");
+        assert_eq!(read, again);
+    }
+}
+
+#[test]
+fn malformed_completions_have_their_own_reasons() {
+    let system = system();
+    let target = system.problem("syl").expect("syl");
+    let kind = |text: &str| system.read_conjecture(Seed::Target(&target), text).expect_err("malformed").kind;
+    assert_eq!(kind(""), "no-conclusion");
+    assert_eq!(kind("|- ph"), "no-keyword");
+    assert_eq!(kind("$p ( ph -> ph )"), "no-turnstile");
+    assert_eq!(kind("$p |- ( ph -> ph"), "no-formula");
+    assert_eq!(kind("$p |- ( ph -> nonsense )"), "unknown-symbol");
+    assert_eq!(kind("$p |- ph $e |- ps"), "after-conclusion");
+    assert_eq!(kind("$d x $p |- A. x ph"), "distinct");
+    assert_eq!(kind("$p |- A = B"), "later-symbol");
+    assert_eq!(kind(&format!("$p |- {}ph", "-. ".repeat(400))), "too-long");
+    assert_eq!(system.read_proof(&target, "h1 h3").expect_err("malformed").kind, "no-such-hypothesis");
+    assert_eq!(system.read_proof(&target, "h1 ph").expect_err("malformed").kind, "no-label");
+    assert_eq!(
+        system.read_review("relevance-6 redundancy-0 complexity-0").expect_err("malformed").kind,
+        "no-relevance"
+    );
+    assert!(system.read_review("relevance-5 redundancy-1 complexity-4").is_ok());
+    assert!(
+        matches!(system.solver_prompt(&target), Prompt::Raw(p) if p.starts_with("<solver> <at-0> $e |- ( ph -> ps )"))
+    );
+}

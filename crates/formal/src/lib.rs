@@ -1,0 +1,106 @@
+//! The seam between the loop and a formal system: prompts, readers, features, the checker.
+//!
+//! Two systems implement it: Metamath (embedded) and Lean 4. The loop knows only this trait.
+#![forbid(unsafe_code)]
+
+use serde::{Deserialize, Serialize};
+use sgs_selfplay::{Features, Judgement, Problem, Review};
+use std::sync::Arc;
+
+/// What a role is asked, before tokenisation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Prompt {
+    /// Text that goes to the tokenizer as it stands.
+    Raw(String),
+    /// One user message, to be rendered with the tokenizer's chat template.
+    Chat(String),
+}
+
+/// What a conjecture is conditioned on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Seed<'a> {
+    /// An unsolved target (the paper's Conjecturer).
+    Target(&'a Problem),
+    /// A solved problem and its proof (STP).
+    Solved {
+        /// The problem.
+        problem: &'a Problem,
+        /// One of its proofs.
+        proof: &'a str,
+    },
+    /// Nothing (the ablation without problem conditioning); the target only lends its context.
+    Nothing(&'a Problem),
+}
+
+impl<'a> Seed<'a> {
+    /// The problem whose context the conjecture inherits.
+    pub fn problem(&self) -> &'a Problem {
+        match *self {
+            Seed::Target(problem) | Seed::Solved { problem, .. } | Seed::Nothing(problem) => problem,
+        }
+    }
+}
+
+/// Why a completion could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{kind}: {detail}")]
+pub struct Malformed {
+    /// A short stable name of the defect, for counting (`unknown-token`, `no-code-block`, …).
+    pub kind: String,
+    /// What was found and where.
+    pub detail: String,
+}
+
+impl Malformed {
+    /// A defect with its details.
+    pub fn new(kind: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { kind: kind.into(), detail: detail.into() }
+    }
+}
+
+/// A formal system, whole: everything the loop needs to know of it.
+///
+/// All methods may be called from many threads at once. `check` blocks until the verdict is known; everything
+/// else is pure and fast. Completions are untrusted input: no method panics on them.
+pub trait FormalSystem: Send + Sync {
+    /// `metamath` or `lean`, as in files and on the command line.
+    fn name(&self) -> &'static str;
+
+    /// The Solver's prompt for a problem.
+    fn solver_prompt(&self, problem: &Problem) -> Prompt;
+
+    /// The Conjecturer's prompt.
+    fn conjecturer_prompt(&self, seed: Seed<'_>) -> Prompt;
+
+    /// The Guide's prompt for a conjecture that was invented for `target`.
+    fn guide_prompt(&self, target: &Problem, conjecture: &Problem) -> Prompt;
+
+    /// Reads a proof out of the Solver's completion, in the system's canonical text.
+    fn read_proof(&self, problem: &Problem, completion: &str) -> Result<String, Malformed>;
+
+    /// Reads a statement out of the Conjecturer's completion, well-formed in the seed's context and normalised so
+    /// that equal conjectures are equal strings.
+    fn read_conjecture(&self, seed: Seed<'_>, completion: &str) -> Result<Arc<str>, Malformed>;
+
+    /// Reads the Guide's three sub-scores.
+    fn read_review(&self, completion: &str) -> Result<Review, Malformed>;
+
+    /// Features of a statement, for analysis.
+    fn features(&self, statement: &str) -> Features;
+
+    /// Whether the proof uses a tactic that the reward forbids (Lean's `try`; paper, Appendix A).
+    fn is_penalised(&self, proof: &str) -> bool;
+
+    /// Decides whether `proof` proves `problem`. Blocks; the system bounds time and memory itself.
+    fn check(&self, problem: &Problem, proof: &str) -> Judgement;
+
+    /// The statement as a person reads it, for terminals and reports (defaults to the canonical text).
+    fn display_statement(&self, statement: &str) -> String {
+        statement.to_owned()
+    }
+
+    /// A proof as a person reads it (defaults to the canonical text).
+    fn display_proof(&self, _problem: &Problem, proof: &str) -> String {
+        proof.to_owned()
+    }
+}

@@ -1,0 +1,372 @@
+//! A model folder with recorded numbers, run through this engine: how far off is each quantity?
+//!
+//! Beside `config.json` and `model.safetensors` the folder holds `io.safetensors` (`input_ids`,
+//! `loss_mask`, `old_logprobs`, `advantages` and the expected `logits`, `logprobs`, `entropy`) and
+//! `expected.json` (losses, gradient norms, losses of six Adam steps); docs/language-model.md has the details.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use crate::device::Device;
+use crate::error::{LmError, Result};
+use crate::loss::{Example, LossConfig, Normaliser, Objective};
+use crate::model::{Mode, Model, Workspace};
+use crate::optim::{AdamConfig, Schedule};
+use crate::pack::{LossRow, Packed};
+use crate::trainer::{Policy, TrainOptions, Trainer};
+use crate::weights::{HostWeights, NamedTensors, read_all};
+
+/// The largest error of one quantity.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Quantity {
+    /// Such as `logits` or `gradient norms of ce`.
+    pub name: String,
+    /// Largest error found; NaN counts as infinite.
+    pub error: f64,
+    /// Largest error allowed.
+    pub tolerance: f64,
+    /// Where it is, and whether the error is absolute or relative.
+    pub place: String,
+}
+
+/// Errors of all quantities of a folder.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CheckReport {
+    /// One entry per quantity.
+    pub quantities: Vec<Quantity>,
+}
+
+impl CheckReport {
+    /// Whether every error is within its tolerance.
+    pub fn passes(&self) -> bool {
+        self.quantities.iter().all(|q| q.error <= q.tolerance)
+    }
+}
+
+impl fmt::Display for CheckReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for q in &self.quantities {
+            let verdict = if q.error <= q.tolerance { "ok" } else { "FAILED" };
+            writeln!(f, "{:<40} {:>9.2e} of {:.0e}  {verdict}  {}", q.name, q.error, q.tolerance, q.place)?;
+        }
+        Ok(())
+    }
+}
+
+/// Tolerances of a check; the defaults are those of an f32 device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tolerances {
+    /// Logits, relative to the largest.
+    pub logits: f64,
+    /// Log-probs and entropies, absolute.
+    pub logprobs: f64,
+    /// Losses, absolute.
+    pub losses: f64,
+    /// Gradient norm of every parameter, relative.
+    pub gradient_norms: f64,
+    /// Losses along six Adam steps, absolute.
+    pub adam: f64,
+}
+
+impl Default for Tolerances {
+    fn default() -> Self {
+        Self { logits: 1e-4, logprobs: 1e-4, losses: 1e-5, gradient_norms: 1e-3, adam: 1e-4 }
+    }
+}
+
+/// Runs a folder on a device with the default tolerances.
+///
+/// # Errors
+/// A file is absent or does not hold what the format promises, or the device fails. Errors beyond the
+/// tolerances are no `Err`: see [`CheckReport::passes`].
+pub fn run<D: Device>(dir: &Path, device: Arc<D>) -> Result<CheckReport> {
+    run_with(dir, device, Tolerances::default())
+}
+
+/// Runs a folder on a device.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with<D: Device>(dir: &Path, device: Arc<D>, tolerances: Tolerances) -> Result<CheckReport> {
+    let vectors = Vectors::load(dir)?;
+    let weights = HostWeights::load(dir)?;
+    let config = weights.config.clone();
+    let tokens = vectors.examples.iter().map(|e| e.tokens.len()).sum();
+    let max_positions = vectors.examples.iter().map(|e| e.tokens.len()).max().unwrap_or(1);
+    let mut report = CheckReport::default();
+
+    let model = Model::new(Arc::clone(&device), weights, max_positions)?;
+    check_outputs(&vectors, &model, tokens, tolerances, &mut report)?;
+    let mut trainer = Trainer::new(Arc::clone(&device), &config, tokens, Mode::Train)?;
+    check_losses(&vectors, &model, &mut trainer, tolerances, &mut report)?;
+    check_adam(&vectors, model, &mut trainer, tolerances, &mut report)?;
+    Ok(report)
+}
+
+/// `expected.json`.
+#[derive(Deserialize)]
+struct Expected {
+    valid_lengths: Vec<usize>,
+    ce: f64,
+    reinforce_per_sequence: f64,
+    cispo: f64,
+    grad_norms: BTreeMap<String, BTreeMap<String, f64>>,
+    adam: Vec<(f64, f64)>,
+}
+
+struct Vectors {
+    expected: Expected,
+    /// The sequences cut to their valid lengths, as examples with `prompt_len` 1.
+    examples: Vec<Example>,
+    /// Expected numbers per sequence: logits `[len, vocabulary]`, log-probs `[len - 1]`, entropies `[len]`.
+    outputs: Vec<Outputs>,
+}
+
+struct Outputs {
+    logits: Vec<f32>,
+    logprobs: Vec<f32>,
+    entropy: Vec<f32>,
+}
+
+impl Vectors {
+    fn load(dir: &Path) -> Result<Self> {
+        let path = dir.join("expected.json");
+        let text = std::fs::read_to_string(&path).map_err(LmError::io(&path))?;
+        let expected: Expected = serde_json::from_str(&text).map_err(LmError::json(&path))?;
+        let io = Io::load(dir.join("io.safetensors"))?;
+        let [batch, length] = io.shape("input_ids")?;
+        if expected.valid_lengths.len() != batch
+            || expected.valid_lengths.iter().any(|l| *l < 2 || *l > length)
+        {
+            let message = format!("valid_lengths do not fit input_ids of {batch}x{length}");
+            return Err(LmError::Config { origin: path.display().to_string(), message });
+        }
+        let row = |name: &str, b: usize, width: usize, len: usize| -> Result<Vec<f32>> {
+            let (_, values) = io.get(name)?;
+            let from = b * width;
+            values
+                .get(from..from + len)
+                .map(<[f32]>::to_vec)
+                .ok_or_else(|| LmError::tensor(&io.path, name, "is shorter than its sequences"))
+        };
+        let (logits_shape, _) = io.get("logits")?;
+        let vocabulary = logits_shape.last().copied().unwrap_or(0);
+        let (mut examples, mut outputs) = (Vec::new(), Vec::new());
+        for (b, len) in expected.valid_lengths.iter().copied().enumerate() {
+            let tokens = row("input_ids", b, length, len)?.iter().map(|t| *t as u32).collect();
+            examples.push(Example {
+                tokens,
+                prompt_len: 1,
+                weight: 1.0,
+                sampled_logprobs: row("old_logprobs", b, length - 1, len - 1)?,
+                token_weights: row("loss_mask", b, length, len)?[1..].to_vec(),
+                ..Example::default()
+            });
+            outputs.push(Outputs {
+                logits: row("logits", b, length * vocabulary, len * vocabulary)?,
+                logprobs: row("logprobs", b, length - 1, len - 1)?,
+                entropy: row("entropy", b, length, len)?,
+            });
+        }
+        let (_, advantages) = io.get("advantages")?;
+        for (example, advantage) in examples.iter_mut().zip(advantages) {
+            example.weight = *advantage;
+        }
+        Ok(Self { expected, examples, outputs })
+    }
+}
+
+struct Io {
+    path: PathBuf,
+    tensors: NamedTensors,
+}
+
+impl Io {
+    fn load(path: PathBuf) -> Result<Self> {
+        Ok(Self { tensors: read_all(&path)?, path })
+    }
+
+    fn get(&self, name: &str) -> Result<&(Vec<usize>, Vec<f32>)> {
+        self.tensors.get(name).ok_or_else(|| LmError::tensor(&self.path, name, "is missing"))
+    }
+
+    fn shape(&self, name: &str) -> Result<[usize; 2]> {
+        let (shape, _) = self.get(name)?;
+        shape.as_slice().try_into().map_err(|_| {
+            LmError::tensor(&self.path, name, format!("has shape {shape:?}, not two dimensions"))
+        })
+    }
+}
+
+/// Collects the largest error of one quantity.
+struct Worst {
+    error: f64,
+    place: String,
+}
+
+impl Worst {
+    fn new() -> Self {
+        Self { error: 0.0, place: String::new() }
+    }
+
+    fn see(&mut self, error: f64, place: impl FnOnce() -> String) {
+        let error = if error.is_nan() { f64::INFINITY } else { error };
+        if error > self.error || self.place.is_empty() {
+            (self.error, self.place) = (error, place());
+        }
+    }
+
+    fn report(self, name: &str, tolerance: f64, kind: &str, report: &mut CheckReport) {
+        report.quantities.push(Quantity {
+            name: name.to_owned(),
+            error: self.error,
+            tolerance,
+            place: format!("{kind}, at {}", self.place),
+        });
+    }
+}
+
+fn check_outputs<D: Device>(
+    vectors: &Vectors,
+    model: &Model<D>,
+    tokens: usize,
+    tolerances: Tolerances,
+    report: &mut CheckReport,
+) -> Result<()> {
+    let vocabulary = model.config.vocab_size;
+    let mut workspace = Workspace::new(&*model.device, &model.config, tokens, Mode::Infer)?;
+    let mut packed = Packed::with_capacity(tokens);
+    for example in &vectors.examples {
+        let tokens = &example.tokens;
+        let rows = (0..tokens.len()).map(|index| LossRow {
+            index,
+            target: tokens.get(index + 1).copied().unwrap_or(0),
+            ..LossRow::default()
+        });
+        packed.push(tokens, rows);
+    }
+    let expected: Vec<f32> = vectors.outputs.iter().flat_map(|o| o.logits.iter().copied()).collect();
+    let peak = expected.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+    let mut worst = Worst::new();
+    let device = Arc::clone(&model.device);
+    let mut blocks: Vec<f32> = Vec::with_capacity(expected.len());
+    device.run(|| {
+        workspace.logits(model, &packed, |_, logits| {
+            blocks.extend_from_slice(logits);
+            Ok(())
+        })
+    })?;
+    if blocks.len() != expected.len() {
+        return Err(LmError::Input(format!(
+            "the recorded logits hold {} numbers, the model makes {}",
+            expected.len(),
+            blocks.len()
+        )));
+    }
+    for (i, (a, b)) in blocks.iter().zip(&expected).enumerate() {
+        let place = || format!("row {} token {}", i / vocabulary, i % vocabulary);
+        worst.see(f64::from((a - b).abs()) / f64::from(peak), place);
+    }
+    worst.report("logits", tolerances.logits, "relative to the largest", report);
+
+    let n = packed.rows.len();
+    let (mut logprob, mut entropy) = (vec![0.0; n], vec![0.0; n]);
+    workspace.read_rows(&device, &mut logprob, &mut entropy)?;
+    let (mut worst_logprob, mut worst_entropy) = (Worst::new(), Worst::new());
+    let mut at = 0;
+    for (b, outputs) in vectors.outputs.iter().enumerate() {
+        for (t, want) in outputs.logprobs.iter().enumerate() {
+            let error = f64::from((logprob[at + t] - want).abs());
+            worst_logprob.see(error, || format!("sequence {b} token {t}"));
+        }
+        for (t, want) in outputs.entropy.iter().enumerate() {
+            let error = f64::from((entropy[at + t] - want).abs());
+            worst_entropy.see(error, || format!("sequence {b} token {t}"));
+        }
+        at += outputs.entropy.len();
+    }
+    worst_logprob.report("log-probs", tolerances.logprobs, "absolute", report);
+    worst_entropy.report("entropies", tolerances.logprobs, "absolute", report);
+    Ok(())
+}
+
+/// The three losses of the format; the REINFORCE weights are 1, 0, 1, ….
+fn losses(vectors: &Vectors) -> [(&'static str, LossConfig, f64, Vec<Example>); 3] {
+    let alternating = vectors
+        .examples
+        .iter()
+        .enumerate()
+        .map(|(b, e)| Example { weight: ((b + 1) % 2) as f32, ..e.clone() })
+        .collect();
+    let reinforce = LossConfig::new(Objective::Reinforce, Normaliser::Sequence);
+    let cispo = LossConfig::new(Objective::Cispo { eps_low: 1.0, eps_high: 3.0 }, Normaliser::Token);
+    let expected = &vectors.expected;
+    [
+        ("ce", LossConfig::supervised(), expected.ce, vectors.examples.clone()),
+        ("reinforce_per_sequence", reinforce, expected.reinforce_per_sequence, alternating),
+        ("cispo", cispo, expected.cispo, vectors.examples.clone()),
+    ]
+}
+
+fn check_losses<D: Device>(
+    vectors: &Vectors,
+    model: &Model<D>,
+    trainer: &mut Trainer<D>,
+    tolerances: Tolerances,
+    report: &mut CheckReport,
+) -> Result<()> {
+    for (name, loss, want, examples) in losses(vectors) {
+        let batch: Vec<&Example> = examples.iter().collect();
+        let stats = trainer.loss_and_gradient(model, &batch, &loss)?;
+        let mut worst = Worst::new();
+        worst.see((stats.loss - want).abs(), || format!("{:.6} for {want:.6}", stats.loss));
+        worst.report(&format!("loss {name}"), tolerances.losses, "absolute", report);
+
+        let Some(norms) = vectors.expected.grad_norms.get(name) else { continue };
+        let gradient = trainer.gradient(model)?;
+        let mut worst = Worst::new();
+        for tensor in &model.layout.tensors {
+            let squares = gradient[tensor.span.range()].iter().map(|g| f64::from(*g).powi(2));
+            let norm = squares.sum::<f64>().sqrt();
+            match norms.get(&tensor.name) {
+                Some(want) => worst.see((norm - want).abs() / want.abs().max(1e-12), || tensor.name.clone()),
+                None => worst.see(f64::INFINITY, || format!("{}, which has no recorded norm", tensor.name)),
+            }
+        }
+        worst.report(&format!("gradient norms of {name}"), tolerances.gradient_norms, "relative", report);
+    }
+    Ok(())
+}
+
+fn check_adam<D: Device>(
+    vectors: &Vectors,
+    model: Model<D>,
+    trainer: &mut Trainer<D>,
+    tolerances: Tolerances,
+    report: &mut CheckReport,
+) -> Result<()> {
+    let mut policy = Policy::new(model)?;
+    let options = TrainOptions {
+        loss: LossConfig::supervised(),
+        adam: AdamConfig { learning_rate: 1e-2, ..AdamConfig::default() },
+        schedule: Schedule::Constant,
+        batch_size: vectors.examples.len(),
+        shuffle_seed: None,
+    };
+    // What the loss check left in the gradient buffer must not enter the first step.
+    trainer.clear_gradient()?;
+    let batch: Vec<&Example> = vectors.examples.iter().collect();
+    let (mut loss, mut norm) = (Worst::new(), Worst::new());
+    for (i, (want_loss, want_norm)) in vectors.expected.adam.iter().enumerate() {
+        let step = trainer.step(&mut policy, &batch, &options)?;
+        loss.see((step.stats.loss - want_loss).abs(), || format!("step {i}"));
+        norm.see((step.gradient_norm - want_norm).abs() / want_norm, || format!("step {i}"));
+    }
+    loss.report("losses along Adam steps", tolerances.adam, "absolute", report);
+    norm.report("gradient norms along Adam steps", tolerances.gradient_norms, "relative", report);
+    Ok(())
+}

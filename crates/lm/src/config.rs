@@ -1,0 +1,492 @@
+//! The shape of a model, read from and written to Hugging Face's `config.json` in both spellings.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::error::{LmError, Result};
+
+/// Which decoder family the weights belong to; they differ in the bias of the attention's inputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// Llama: no biases.
+    Llama,
+    /// Qwen2: a bias on query, key and value.
+    Qwen2,
+}
+
+/// How rotary frequencies are stretched beyond the context length seen in pretraining.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RopeScaling {
+    /// Not at all.
+    None,
+    /// Position interpolation: every frequency is divided by `factor`.
+    Linear {
+        /// How many times longer the context is.
+        factor: f64,
+    },
+    /// YaRN (Peng et al. 2023, §3): high frequencies are kept, low ones interpolated, and queries and
+    /// keys are scaled by `attention_factor`.
+    Yarn {
+        /// How many times longer the context is.
+        factor: f64,
+        /// Rotations over the original context above which a frequency is kept.
+        beta_fast: f64,
+        /// Rotations over the original context below which a frequency is interpolated.
+        beta_slow: f64,
+        /// Context length of the original model, in tokens.
+        original_max_positions: usize,
+        /// Scale of cosines and sines (so scores are scaled by its square).
+        attention_factor: f64,
+        /// Whether the correction range is rounded outwards to whole dimensions.
+        truncate: bool,
+    },
+    /// Llama 3.1's rule: wavelengths beyond the original context are interpolated, with a ramp between.
+    Llama3 {
+        /// How many times longer the context is.
+        factor: f64,
+        /// Original context divided by this is the longest wavelength of the ramp.
+        low_freq_factor: f64,
+        /// Original context divided by this is the shortest wavelength of the ramp.
+        high_freq_factor: f64,
+        /// Context length of the original model, in tokens.
+        original_max_positions: usize,
+    },
+}
+
+/// The shape of a decoder of the Llama family; every field has one meaning and was checked by
+/// [`ModelConfig::validate`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelConfig {
+    /// Which family.
+    pub family: Family,
+    /// Number of token ids.
+    pub vocab_size: usize,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Width of the feed-forward layer.
+    pub intermediate_size: usize,
+    /// Number of decoder layers.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Width of one head; even.
+    pub head_dim: usize,
+    /// Longest sequence, prompt and completion together, in tokens.
+    pub max_positions: usize,
+    /// Epsilon inside the root of RMSNorm.
+    pub norm_eps: f32,
+    /// Base of the rotary frequencies.
+    pub rope_theta: f64,
+    /// How the rotary frequencies are stretched.
+    pub rope_scaling: RopeScaling,
+    /// Whether the output head is the embedding table.
+    pub tied_head: bool,
+    /// Whether query, key and value have a bias.
+    pub qkv_bias: bool,
+    /// Token put before a text, if the tokenizer's owner named one.
+    pub bos_token: Option<u32>,
+    /// Tokens that end a completion.
+    pub eos_tokens: Vec<u32>,
+    /// Padding token; never used here, kept for other readers.
+    pub pad_token: Option<u32>,
+}
+
+/// `config.json` as other programs write it: old spelling (`rope_theta`, `rope_scaling`) and new
+/// (`rope_parameters`).
+#[derive(Deserialize)]
+struct RawConfig {
+    model_type: Option<String>,
+    vocab_size: usize,
+    hidden_size: usize,
+    intermediate_size: usize,
+    num_hidden_layers: usize,
+    num_attention_heads: usize,
+    num_key_value_heads: Option<usize>,
+    head_dim: Option<usize>,
+    max_position_embeddings: Option<usize>,
+    rms_norm_eps: Option<f64>,
+    hidden_act: Option<String>,
+    rope_theta: Option<f64>,
+    rope_scaling: Option<Map<String, Value>>,
+    rope_parameters: Option<Map<String, Value>>,
+    #[serde(default)]
+    tie_word_embeddings: bool,
+    #[serde(default)]
+    attention_bias: bool,
+    #[serde(default)]
+    mlp_bias: bool,
+    #[serde(default)]
+    use_sliding_window: bool,
+    bos_token_id: Option<u32>,
+    eos_token_id: Option<OneOrMany>,
+    pad_token_id: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(u32),
+    Many(Vec<u32>),
+}
+
+impl ModelConfig {
+    /// Reads `config.json` of a model folder.
+    ///
+    /// # Errors
+    /// The file is absent or not JSON, or describes a model that this engine does not run (another
+    /// architecture, another activation, biases elsewhere, a sliding window, an unknown RoPE type).
+    pub fn load(dir: &Path) -> Result<Self> {
+        let path = dir.join("config.json");
+        let text = std::fs::read_to_string(&path).map_err(LmError::io(&path))?;
+        let value: Value = serde_json::from_str(&text).map_err(LmError::json(&path))?;
+        Self::from_json(value, &path.display().to_string())
+    }
+
+    /// Reads the contents of a `config.json`; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// As [`ModelConfig::load`].
+    pub fn from_json(value: Value, origin: &str) -> Result<Self> {
+        let fail = |message: String| LmError::Config { origin: origin.to_owned(), message };
+        let raw: RawConfig = serde_json::from_value(value).map_err(|e| fail(e.to_string()))?;
+        let family = match raw.model_type.as_deref() {
+            Some("llama") => Family::Llama,
+            Some("qwen2") => Family::Qwen2,
+            other => {
+                return Err(fail(format!(
+                    "model_type is {}; this engine runs \"llama\" and \"qwen2\"",
+                    other.map_or("missing".to_owned(), |t| format!("{t:?}"))
+                )));
+            }
+        };
+        if let Some(act) = raw.hidden_act.as_deref()
+            && act != "silu"
+        {
+            return Err(fail(format!("hidden_act is {act:?}; this engine runs \"silu\"")));
+        }
+        for (set, field) in [
+            (raw.attention_bias && family == Family::Llama, "attention_bias"),
+            (raw.mlp_bias, "mlp_bias"),
+            (raw.use_sliding_window, "use_sliding_window"),
+        ] {
+            if set {
+                return Err(fail(format!("{field} is true; this engine runs models without it")));
+            }
+        }
+        if raw.num_attention_heads == 0 {
+            return Err(fail("num_attention_heads is 0".to_owned()));
+        }
+        let max_positions = raw.max_position_embeddings.unwrap_or(2048);
+        let (rope_theta, rope_scaling) = rope_of(&raw, max_positions).map_err(fail)?;
+        let config = Self {
+            family,
+            vocab_size: raw.vocab_size,
+            hidden_size: raw.hidden_size,
+            intermediate_size: raw.intermediate_size,
+            layers: raw.num_hidden_layers,
+            heads: raw.num_attention_heads,
+            kv_heads: raw.num_key_value_heads.unwrap_or(raw.num_attention_heads),
+            head_dim: raw.head_dim.unwrap_or(raw.hidden_size / raw.num_attention_heads),
+            max_positions,
+            norm_eps: raw.rms_norm_eps.unwrap_or(1e-6) as f32,
+            rope_theta,
+            rope_scaling,
+            tied_head: raw.tie_word_embeddings,
+            qkv_bias: family == Family::Qwen2,
+            bos_token: raw.bos_token_id,
+            eos_tokens: match raw.eos_token_id {
+                None => Vec::new(),
+                Some(OneOrMany::One(id)) => vec![id],
+                Some(OneOrMany::Many(ids)) => ids,
+            },
+            pad_token: raw.pad_token_id,
+        };
+        config.validate().map_err(|e| match e {
+            LmError::Config { message, .. } => fail(message),
+            other => other,
+        })?;
+        Ok(config)
+    }
+
+    /// Checks the fields against each other.
+    ///
+    /// # Errors
+    /// Names the first field that cannot be, with its value.
+    pub fn validate(&self) -> Result<()> {
+        let positive = [
+            ("vocab_size", self.vocab_size),
+            ("hidden_size", self.hidden_size),
+            ("intermediate_size", self.intermediate_size),
+            ("num_hidden_layers", self.layers),
+            ("num_attention_heads", self.heads),
+            ("num_key_value_heads", self.kv_heads),
+            ("head_dim", self.head_dim),
+            ("max_position_embeddings", self.max_positions),
+        ];
+        let problem = if let Some((name, _)) = positive.iter().find(|(_, v)| *v == 0) {
+            Some(format!("{name} is 0"))
+        } else if let Some((name, v)) = positive.iter().find(|(_, v)| *v > 1 << 28) {
+            Some(format!("{name} is {v}, which no model has"))
+        } else if !self.heads.is_multiple_of(self.kv_heads) {
+            Some(format!(
+                "num_attention_heads {} is not a multiple of num_key_value_heads {}",
+                self.heads, self.kv_heads
+            ))
+        } else if !self.head_dim.is_multiple_of(2) {
+            Some(format!("head_dim {} is odd; rotary positions need pairs", self.head_dim))
+        } else if !(self.norm_eps > 0.0 && self.norm_eps < 1.0) {
+            Some(format!("rms_norm_eps is {}", self.norm_eps))
+        } else if !(self.rope_theta.is_finite() && self.rope_theta > 1.0) {
+            Some(format!("rope_theta is {}", self.rope_theta))
+        } else {
+            None
+        };
+        match problem {
+            None => Ok(()),
+            Some(message) => Err(LmError::Config { origin: "model configuration".to_owned(), message }),
+        }
+    }
+
+    /// The contents of `config.json`, in the old spelling, which every reader knows.
+    pub fn to_json(&self) -> Value {
+        let (architecture, model_type) = match self.family {
+            Family::Llama => ("LlamaForCausalLM", "llama"),
+            Family::Qwen2 => ("Qwen2ForCausalLM", "qwen2"),
+        };
+        let rope_scaling = match &self.rope_scaling {
+            RopeScaling::None => Value::Null,
+            RopeScaling::Linear { factor } => json!({"rope_type": "linear", "factor": factor}),
+            RopeScaling::Yarn {
+                factor,
+                beta_fast,
+                beta_slow,
+                original_max_positions,
+                attention_factor,
+                truncate,
+            } => {
+                json!({"rope_type": "yarn", "factor": factor, "beta_fast": beta_fast, "beta_slow": beta_slow,
+                    "original_max_position_embeddings": original_max_positions,
+                    "attention_factor": attention_factor, "truncate": truncate})
+            }
+            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_positions } => {
+                json!({"rope_type": "llama3", "factor": factor, "low_freq_factor": low_freq_factor,
+                    "high_freq_factor": high_freq_factor,
+                    "original_max_position_embeddings": original_max_positions})
+            }
+        };
+        let eos = match self.eos_tokens.as_slice() {
+            [] => Value::Null,
+            [one] => json!(one),
+            many => json!(many),
+        };
+        json!({
+            "architectures": [architecture],
+            "model_type": model_type,
+            "attention_bias": false,
+            "mlp_bias": false,
+            "hidden_act": "silu",
+            "vocab_size": self.vocab_size,
+            "hidden_size": self.hidden_size,
+            "intermediate_size": self.intermediate_size,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "max_position_embeddings": self.max_positions,
+            "rms_norm_eps": shortest_f64(self.norm_eps),
+            "rope_theta": self.rope_theta,
+            "rope_scaling": rope_scaling,
+            "tie_word_embeddings": self.tied_head,
+            "bos_token_id": self.bos_token,
+            "eos_token_id": eos,
+            "pad_token_id": self.pad_token,
+        })
+    }
+
+    /// Width of the merged query, key and value projection: `(heads + 2 kv_heads) head_dim`.
+    pub fn qkv_dim(&self) -> usize {
+        (self.heads + 2 * self.kv_heads) * self.head_dim
+    }
+
+    /// Width of all query heads together, which is the width of the attention's output.
+    pub fn q_dim(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Width of all key (or value) heads together.
+    pub fn kv_dim(&self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+
+    /// Number of parameters, a tied head counted once.
+    pub fn parameters(&self) -> usize {
+        let d = self.hidden_size;
+        let bias = if self.qkv_bias { self.qkv_dim() } else { 0 };
+        let layer = 2 * d + self.qkv_dim() * d + bias + self.q_dim() * d + 3 * self.intermediate_size * d;
+        let tables = if self.tied_head { 1 } else { 2 };
+        tables * self.vocab_size * d + self.layers * layer + d
+    }
+}
+
+/// The shortest decimal that reads back as `x`, as a JSON number: 1e-6 instead of 9.999999974752427e-7.
+fn shortest_f64(x: f32) -> f64 {
+    x.to_string().parse().unwrap_or(f64::from(x))
+}
+
+/// Base and scaling of the rotary frequencies from either spelling; errors name the field.
+fn rope_of(raw: &RawConfig, max_positions: usize) -> std::result::Result<(f64, RopeScaling), String> {
+    let (table, name) = match (&raw.rope_parameters, &raw.rope_scaling) {
+        (Some(t), _) => (Some(t), "rope_parameters"),
+        (None, t) => (t.as_ref(), "rope_scaling"),
+    };
+    let number = |key: &str| -> std::result::Result<Option<f64>, String> {
+        match table.and_then(|t| t.get(key)) {
+            None | Some(Value::Null) => Ok(None),
+            Some(v) => v.as_f64().map(Some).ok_or_else(|| format!("{name}.{key} is {v}, not a number")),
+        }
+    };
+    let need = |key: &str| number(key)?.ok_or_else(|| format!("{name}.{key} is missing"));
+    let theta = number("rope_theta")?.or(raw.rope_theta).unwrap_or(10_000.0);
+    let kind = table
+        .and_then(|t| t.get("rope_type").or_else(|| t.get("type")))
+        .and_then(Value::as_str)
+        .unwrap_or("default");
+    let original = || -> std::result::Result<usize, String> {
+        match number("original_max_position_embeddings")? {
+            None => Ok(max_positions),
+            Some(n) if n >= 1.0 => Ok(n as usize),
+            Some(n) => Err(format!("{name}.original_max_position_embeddings is {n}")),
+        }
+    };
+    let factor_of = || match need("factor")? {
+        f if f.is_finite() && f > 0.0 => Ok(f),
+        f => Err(format!("{name}.factor is {f}")),
+    };
+    let scaling = match kind {
+        "default" => RopeScaling::None,
+        "linear" => RopeScaling::Linear { factor: factor_of()? },
+        "yarn" => {
+            let original_max_positions = original()?;
+            let factor = match number("factor")? {
+                Some(_) => factor_of()?,
+                None => max_positions as f64 / original_max_positions as f64,
+            };
+            let attention_factor = match number("attention_factor")? {
+                Some(a) => a,
+                None => match (number("mscale")?, number("mscale_all_dim")?) {
+                    (Some(m), Some(all)) if m != 0.0 && all != 0.0 => {
+                        yarn_attention_factor(factor, m) / yarn_attention_factor(factor, all)
+                    }
+                    _ => yarn_attention_factor(factor, 1.0),
+                },
+            };
+            RopeScaling::Yarn {
+                factor,
+                beta_fast: number("beta_fast")?.unwrap_or(32.0),
+                beta_slow: number("beta_slow")?.unwrap_or(1.0),
+                original_max_positions,
+                attention_factor,
+                truncate: table.and_then(|t| t.get("truncate")).and_then(Value::as_bool).unwrap_or(true),
+            }
+        }
+        "llama3" => RopeScaling::Llama3 {
+            factor: factor_of()?,
+            low_freq_factor: need("low_freq_factor")?,
+            high_freq_factor: need("high_freq_factor")?,
+            original_max_positions: original()?,
+        },
+        other => {
+            return Err(format!(
+                "{name}.rope_type is {other:?}; this engine knows default, linear, yarn and llama3"
+            ));
+        }
+    };
+    Ok((theta, scaling))
+}
+
+/// YaRN's scale of queries and keys, `0.1 mscale ln(factor) + 1` (Peng et al. 2023, eq. 22).
+fn yarn_attention_factor(factor: f64, mscale: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn base() -> Value {
+        json!({"model_type": "llama", "vocab_size": 11, "hidden_size": 8, "intermediate_size": 12,
+            "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 64,
+            "rms_norm_eps": 1e-6})
+    }
+
+    fn with(pairs: &[(&str, Value)]) -> Value {
+        let mut v = base();
+        for (k, x) in pairs {
+            v[*k] = x.clone();
+        }
+        v
+    }
+
+    #[test]
+    fn both_spellings_of_rope_mean_the_same() {
+        let table = json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16});
+        let old = with(&[("rope_theta", json!(500.0)), ("rope_scaling", table.clone())]);
+        let mut new_table = table;
+        new_table["rope_theta"] = json!(500.0);
+        let new = with(&[("rope_parameters", new_table)]);
+        let (old, new) =
+            (ModelConfig::from_json(old, "old").unwrap(), ModelConfig::from_json(new, "new").unwrap());
+        assert_eq!(old, new);
+        assert_eq!(old.rope_theta, 500.0);
+    }
+
+    #[test]
+    fn mscale_pair_cancels_when_equal() {
+        let table = json!({"type": "yarn", "factor": 16, "mscale": 1.0, "mscale_all_dim": 1.0,
+            "original_max_position_embeddings": 4096});
+        let config = ModelConfig::from_json(with(&[("rope_scaling", table)]), "x").unwrap();
+        assert!(
+            matches!(config.rope_scaling, RopeScaling::Yarn { attention_factor, .. } if attention_factor == 1.0)
+        );
+    }
+
+    #[test]
+    fn written_config_reads_back() {
+        for table in [
+            Value::Null,
+            json!({"rope_type": "linear", "factor": 2.0}),
+            json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}),
+            json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 32}),
+        ] {
+            let config = ModelConfig::from_json(
+                with(&[("rope_scaling", table), ("eos_token_id", json!([1, 2]))]),
+                "x",
+            )
+            .unwrap();
+            assert_eq!(ModelConfig::from_json(config.to_json(), "y").unwrap(), config);
+        }
+    }
+
+    #[test]
+    fn refusals_name_the_field() {
+        for (key, value, word) in [
+            ("model_type", json!("gpt2"), "model_type"),
+            ("hidden_act", json!("gelu"), "hidden_act"),
+            ("mlp_bias", json!(true), "mlp_bias"),
+            ("num_key_value_heads", json!(3), "num_key_value_heads"),
+            ("vocab_size", json!(0), "vocab_size"),
+            ("vocab_size", json!("many"), "expected usize"),
+            ("rope_scaling", json!({"rope_type": "longrope"}), "rope_type"),
+            ("rope_scaling", json!({"rope_type": "linear"}), "factor"),
+            ("rope_scaling", json!({"rope_type": "linear", "factor": "x"}), "factor"),
+        ] {
+            let error = ModelConfig::from_json(with(&[(key, value)]), "here.json").unwrap_err().to_string();
+            assert!(error.contains(word) && error.contains("here.json"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The forward pass: embedding, layers, and the head over the rows that have a loss.
+
+use crate::device::{Device, Heads, Linear, LossRows, Part, PartMut, RowLoss, at, at_mut, first, first_mut};
+use crate::error::{LmError, Result};
+use crate::pack::Packed;
+
+use super::Model;
+use super::plan::Mode;
+use super::workspace::{Workspace, planned_for_inference};
+
+impl<D: Device> Workspace<D> {
+    /// Log-probs and entropies of a batch's loss rows, nothing kept.
+    ///
+    /// # Errors
+    /// The batch is larger than planned, a token is unknown to the model, or the device fails.
+    pub fn forward(&mut self, model: &Model<D>, batch: &Packed) -> Result<()> {
+        self.check(model, batch)?;
+        self.load(&model.device, batch)?;
+        self.run_layers(model, batch)?;
+        let loss = RowLoss { ratio_bounds: None, entropy_bonus: 0.0, kl_penalty: 0.0, backward: false };
+        self.run_head(model, batch.rows.len(), loss, |_, _| Ok(()))
+    }
+
+    /// Forward and backward of a micro-batch; gradients are added to [`Workspace::grads`].
+    ///
+    /// # Errors
+    /// As [`Workspace::forward`], and when the workspace was planned for inference.
+    pub fn forward_backward(&mut self, model: &Model<D>, batch: &Packed, loss: RowLoss) -> Result<()> {
+        self.check(model, batch)?;
+        self.load(&model.device, batch)?;
+        self.run_layers(model, batch)?;
+        let d = model.config.hidden_size;
+        let back = self.back.as_mut().ok_or_else(planned_for_inference)?;
+        model.device.zero(first_mut(&mut back.dx, batch.tokens.len() * d))?;
+        self.run_head(model, batch.rows.len(), RowLoss { backward: true, ..loss }, |_, _| Ok(()))?;
+        self.run_layers_backward(model, batch)
+    }
+
+    /// The logits of every loss row, `[rows, vocabulary]`, handed block by block to `take(first_row,
+    /// logits)`.
+    ///
+    /// # Errors
+    /// As [`Workspace::forward`].
+    pub fn logits(
+        &mut self,
+        model: &Model<D>,
+        batch: &Packed,
+        mut take: impl FnMut(usize, &[f32]) -> Result<()>,
+    ) -> Result<()> {
+        self.check(model, batch)?;
+        self.load(&model.device, batch)?;
+        self.run_layers(model, batch)?;
+        let loss = RowLoss { ratio_bounds: None, entropy_bonus: 0.0, kl_penalty: 0.0, backward: false };
+        let mut host = vec![0.0; self.plan.logit_rows * model.config.vocab_size];
+        self.run_head(model, batch.rows.len(), loss, |row, logits| {
+            let host = &mut host[..logits.range.len()];
+            model.device.read_buf(logits, host)?;
+            take(row, host)
+        })
+    }
+
+    fn check(&self, model: &Model<D>, batch: &Packed) -> Result<()> {
+        if model.config != self.config {
+            return Err(LmError::Input("the workspace was planned for a model of another shape".to_owned()));
+        }
+        let vocabulary = model.config.vocab_size;
+        if let Some(id) = batch.tokens.iter().chain(&batch.targets).find(|id| **id as usize >= vocabulary) {
+            return Err(LmError::Input(format!("token id {id} is beyond the vocabulary of {vocabulary}")));
+        }
+        match batch.positions.iter().max() {
+            Some(p) if *p as usize >= model.max_positions => Err(LmError::Input(format!(
+                "a sequence of {} tokens is longer than the {} positions of the model",
+                p + 1,
+                model.max_positions
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn run_layers(&mut self, model: &Model<D>, batch: &Packed) -> Result<()> {
+        let (t, d) = (batch.tokens.len(), model.config.hidden_size);
+        let table = at(&model.params, model.layout.embed);
+        model.device.gather(table, first(&self.tokens, t), d, first_mut(&mut self.x[0], t * d))?;
+        for layer in 0..model.config.layers {
+            let (from, to) = self.stream_ends(layer);
+            self.run_layer(model, layer, from, &batch.starts)?;
+            let slot = self.slot_of(layer);
+            let (x_mid, branch) = (first(&self.slots[slot].x_mid, t * d), first(&self.branch, t * d));
+            model.device.add(x_mid, branch, first_mut(&mut self.x[to], t * d))?;
+        }
+        Ok(())
+    }
+
+    /// Index of the residual streams before and after a layer.
+    pub(super) fn stream_ends(&self, layer: usize) -> (usize, usize) {
+        match self.plan.mode {
+            Mode::Infer => (layer % 2, (layer + 1) % 2),
+            Mode::Train | Mode::TrainRecompute => (layer, layer + 1),
+        }
+    }
+
+    /// Index of the activations of a layer.
+    pub(super) fn slot_of(&self, layer: usize) -> usize {
+        match self.plan.mode {
+            Mode::Train => layer,
+            Mode::Infer | Mode::TrainRecompute => 0,
+        }
+    }
+
+    /// One layer from stream `from` up to its feed-forward output in `branch`.
+    pub(super) fn run_layer(
+        &mut self,
+        model: &Model<D>,
+        layer: usize,
+        from: usize,
+        starts: &[usize],
+    ) -> Result<()> {
+        let (device, config, params) = (&*model.device, &model.config, &model.params);
+        let spans = &model.layout.layers[layer];
+        let t = starts.last().copied().unwrap_or(0);
+        let (d, q, qkv, f) = (config.hidden_size, config.q_dim(), config.qkv_dim(), config.intermediate_size);
+        let slot = self.slot_of(layer);
+        let (acts, x) = (&mut self.slots[slot], first(&self.x[from], t * d));
+        let heads = Heads::of(config);
+
+        let (h1, rstd1) = (first_mut(&mut acts.h1, t * d), &mut acts.rstd1);
+        device.rmsnorm(x, at(params, spans.input_norm), config.norm_eps, h1, rstd1)?;
+        let size = Linear { rows: t, input: d, output: qkv };
+        let merged = first_mut(&mut acts.qkv, t * qkv);
+        device.linear(size, first(&acts.h1, t * d), at(params, spans.qkv), merged)?;
+        if let Some(bias) = spans.qkv_bias {
+            device.add_bias(first_mut(&mut acts.qkv, t * qkv), at(params, bias))?;
+        }
+        let positions = first(&self.positions, t);
+        device.rope(first_mut(&mut acts.qkv, t * qkv), heads, positions, &model.rope, false)?;
+        let out = first_mut(&mut acts.attn, t * q);
+        device.attention(first(&acts.qkv, t * qkv), starts, heads, out, &mut acts.lse)?;
+        let size = Linear { rows: t, input: q, output: d };
+        let branch = first_mut(&mut self.branch, t * d);
+        device.linear(size, first(&acts.attn, t * q), at(params, spans.o), branch)?;
+
+        let (x, branch) = (first(&self.x[from], t * d), first(&self.branch, t * d));
+        let (x_mid, h2) = (first_mut(&mut acts.x_mid, t * d), first_mut(&mut acts.h2, t * d));
+        let w = at(params, spans.post_norm);
+        device.add_rmsnorm(x, branch, w, config.norm_eps, x_mid, h2, &mut acts.rstd2)?;
+        let size = Linear { rows: t, input: d, output: 2 * f };
+        let gate_up = first_mut(&mut acts.gate_up, t * 2 * f);
+        device.linear(size, first(&acts.h2, t * d), at(params, spans.gate_up), gate_up)?;
+        device.swiglu(first(&acts.gate_up, t * 2 * f), f, first_mut(&mut self.act, t * f))?;
+        let size = Linear { rows: t, input: f, output: d };
+        let branch = first_mut(&mut self.branch, t * d);
+        device.linear(size, first(&self.act, t * f), at(params, spans.down), branch)
+    }
+
+    /// The head over all loss rows, block by block; with [`RowLoss::backward`] also its gradients, those of
+    /// the residual stream scattered into `dx`. `look(first_row, logits)` sees each block of logits.
+    fn run_head(
+        &mut self,
+        model: &Model<D>,
+        rows: usize,
+        loss: RowLoss,
+        mut look: impl FnMut(usize, Part<'_, D::Buf>) -> Result<()>,
+    ) -> Result<()> {
+        let (device, config, params) = (&*model.device, &model.config, &model.params);
+        let (d, v) = (config.hidden_size, config.vocab_size);
+        let (_, last) = self.stream_ends(config.layers - 1);
+        let stream = self.plan.tokens * d;
+        for start in (0..rows).step_by(self.plan.logit_rows) {
+            let n = self.plan.logit_rows.min(rows - start);
+            let range = start..start + n;
+            let ids = || Part { buf: &self.rows.ids, range: range.clone() };
+            let gathered = first_mut(&mut self.gathered, n * d);
+            device.gather(first(&self.x[last], stream), ids(), d, gathered)?;
+            let (norm, rstd) = (at(params, model.layout.final_norm), &mut self.head_rstd);
+            let head_in = first_mut(&mut self.head_in, n * d);
+            device.rmsnorm(first(&self.gathered, n * d), norm, config.norm_eps, head_in, rstd)?;
+            let size = Linear { rows: n, input: d, output: v };
+            let (head_in, head) = (first(&self.head_in, n * d), at(params, model.layout.head));
+            device.linear(size, head_in, head, first_mut(&mut self.logits, n * v))?;
+            let part = |buf| Part { buf, range: range.clone() };
+            let loss_rows = LossRows {
+                targets: Part { buf: &self.rows.targets, range: range.clone() },
+                weight: part(&self.rows.weight),
+                norm: part(&self.rows.norm),
+                old: part(&self.rows.old),
+                reference: part(&self.rows.reference),
+                logprob: PartMut { buf: &mut self.rows.logprob, range: range.clone() },
+                entropy: PartMut { buf: &mut self.rows.entropy, range: range.clone() },
+            };
+            device.loss_rows(loss, v, first_mut(&mut self.logits, n * v), loss_rows)?;
+            look(start, first(&self.logits, n * v))?;
+            if loss.backward {
+                let (Some(back), Some(grads)) = (&mut self.back, &mut self.grads) else {
+                    return Err(planned_for_inference());
+                };
+                let (dlogits, head) = (first(&self.logits, n * v), at(params, model.layout.head));
+                device.linear_dx(size, dlogits, head, first_mut(&mut back.dhead, n * d))?;
+                let (dlogits, head_in) = (first(&self.logits, n * v), first(&self.head_in, n * d));
+                device.linear_dw(size, dlogits, head_in, at_mut(grads, model.layout.head))?;
+                device.zero(first_mut(&mut back.dgathered, n * d))?;
+                device.rmsnorm_backward(
+                    first(&back.dhead, n * d),
+                    first(&self.gathered, n * d),
+                    &self.head_rstd,
+                    at(params, model.layout.final_norm),
+                    first_mut(&mut back.dgathered, n * d),
+                    at_mut(grads, model.layout.final_norm),
+                    &mut back.partial,
+                )?;
+                let ids = Part { buf: &self.rows.ids, range: range.clone() };
+                let dx = first_mut(&mut back.dx, stream);
+                device.scatter(first(&back.dgathered, n * d), ids, d, dx)?;
+            }
+        }
+        Ok(())
+    }
+}

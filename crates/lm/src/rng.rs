@@ -1,0 +1,82 @@
+//! A small seeded generator for initial weights and shuffling; its stream is part of the file format of
+//! checkpoints, so it is fixed here rather than taken from a library whose streams may change.
+
+/// SplitMix64 (Steele, Lea & Flood 2014): one 64-bit counter, passes BigCrush, any stream from `(seed,
+/// stream)`.
+#[derive(Debug, Clone)]
+pub struct Rng {
+    state: u64,
+}
+
+impl Rng {
+    /// The generator of one stream of a seed; different streams are unrelated.
+    pub fn new(seed: u64, stream: u64) -> Self {
+        let mut outer = Self { state: seed };
+        let a = outer.next_u64();
+        let mut inner = Self { state: a ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03) };
+        Self { state: inner.next_u64() }
+    }
+
+    /// The next 64 random bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in `[0, 1)`, a multiple of 2^-53.
+    pub fn uniform(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Uniform in `0..n` (Lemire 2019, without bias beyond 2^-64 n); 0 for `n = 0`.
+    pub fn below(&mut self, n: usize) -> usize {
+        ((u128::from(self.next_u64()) * n as u128) >> 64) as usize
+    }
+
+    /// Standard normal (Box & Muller 1958).
+    pub fn normal(&mut self) -> f32 {
+        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        (radius * (2.0 * std::f64::consts::PI * self.uniform()).cos()) as f32
+    }
+
+    /// Puts a slice into random order (Fisher & Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i + 1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_differ_and_repeat() {
+        let draw = |seed, stream| Rng::new(seed, stream).next_u64();
+        assert_eq!(draw(1, 2), draw(1, 2));
+        assert_ne!(draw(1, 2), draw(2, 1));
+        assert_ne!(draw(0, 0), draw(0, 1));
+    }
+
+    #[test]
+    fn normal_has_mean_zero_and_variance_one() {
+        let mut rng = Rng::new(7, 0);
+        let draws: Vec<f64> = (0..100_000).map(|_| f64::from(rng.normal())).collect();
+        let mean = draws.iter().sum::<f64>() / 1e5;
+        let variance = draws.iter().map(|x| x * x).sum::<f64>() / 1e5;
+        assert!(mean.abs() < 0.02 && (variance - 1.0).abs() < 0.02, "{mean} {variance}");
+    }
+
+    #[test]
+    fn shuffle_is_a_permutation() {
+        let mut items: Vec<usize> = (0..100).collect();
+        Rng::new(3, 0).shuffle(&mut items);
+        assert_ne!(items, (0..100).collect::<Vec<_>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..100).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,53 @@
+//! The seam between the sampler and the machine that computes its steps.
+
+use super::schedule::{Drawn, Plan};
+use crate::config::ModelConfig;
+use crate::device::Device;
+use crate::error::Result;
+use crate::model::Model;
+
+/// What a device's decoder is planned for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecoderSizes {
+    /// Requests decoded at once.
+    pub max_batch: usize,
+    /// Prompt tokens fed in one step; a multiple of [`PANEL`].
+    pub prefill_tokens: usize,
+    /// Longest sequence, in tokens.
+    pub context: usize,
+    /// Positions in a page of the cache; a multiple of 16.
+    pub page_len: usize,
+    /// Pages in the cache.
+    pub pages: usize,
+}
+
+/// Most prompt tokens that a [`Plan`] puts into one panel.
+pub const PANEL: usize = 64;
+
+/// A device that runs the sampler's steps. The whole step is one call, so that a device may fuse, batch or
+/// record it as it likes; the scheduler knows nothing of the arithmetic, the device nothing of requests.
+pub trait Decode: Device {
+    /// The key/value cache and the buffers of a step.
+    type Decoder: Send + Sync + std::fmt::Debug;
+
+    /// Bytes of the buffers of a step (the cache not counted).
+    fn decoder_work_bytes(&self, config: &ModelConfig, sizes: &DecoderSizes) -> u64;
+    /// Bytes of one page of the cache.
+    fn decoder_page_bytes(&self, config: &ModelConfig, page_len: usize) -> u64;
+    /// A decoder with an empty cache.
+    ///
+    /// # Errors
+    /// The device has no room.
+    fn decoder(&self, config: &ModelConfig, sizes: &DecoderSizes) -> Result<Self::Decoder>;
+    /// Copies pages, feeds all columns, and draws: one result for each of [`Plan::draws`].
+    ///
+    /// # Errors
+    /// The device fails.
+    fn decode(
+        &self,
+        decoder: &mut Self::Decoder,
+        model: &Model<Self>,
+        plan: &Plan,
+        drawn: &mut [Drawn],
+    ) -> Result<()>;
+}

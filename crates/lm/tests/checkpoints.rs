@@ -1,0 +1,310 @@
+//! Checkpoints: exact resume, damaged files, interrupted replacement, and training that meets a NaN.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use sgs_lm::checkpoint::{self, SaveOptions};
+use sgs_lm::config::ModelConfig;
+use sgs_lm::loss::{Example, LossConfig, Normaliser, Objective};
+use sgs_lm::model::{Mode, Model};
+use sgs_lm::optim::{AdamConfig, Schedule};
+use sgs_lm::rng::Rng;
+use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
+use sgs_lm::weights::{FileType, HostWeights};
+use sgs_lm::{Cpu, LmError, bench};
+
+fn shape() -> ModelConfig {
+    ModelConfig {
+        vocab_size: 40,
+        hidden_size: 32,
+        intermediate_size: 48,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 8,
+        ..bench::small_shape()
+    }
+}
+
+fn examples() -> Vec<Example> {
+    let mut rng = Rng::new(1, 0);
+    (0..24)
+        .map(|i| Example {
+            tokens: (0..10 + i).map(|_| rng.below(40) as u32).collect(),
+            prompt_len: 1 + i % 5,
+            weight: rng.normal(),
+            ..Example::default()
+        })
+        .collect()
+}
+
+fn options(seed: u64) -> TrainOptions {
+    TrainOptions {
+        loss: LossConfig::new(Objective::Reinforce, Normaliser::Sequence),
+        adam: AdamConfig { learning_rate: 1e-3, ..AdamConfig::default() },
+        schedule: Schedule::Cosine { warmup: 2, total: 40, floor: 0.1 },
+        batch_size: 5,
+        shuffle_seed: Some(seed),
+    }
+}
+
+fn fresh(device: &Arc<Cpu>) -> Policy<Cpu> {
+    let weights = HostWeights::random(&shape(), 3);
+    Policy::new(Model::new(Arc::clone(device), weights, 64).unwrap()).unwrap()
+}
+
+fn train(trainer: &mut Trainer<Cpu>, policy: &mut Policy<Cpu>, seed: u64) -> Vec<(f64, f64)> {
+    let mut losses = Vec::new();
+    trainer
+        .train(policy, &examples(), &options(seed), |s| losses.push((s.stats.loss, s.gradient_norm)))
+        .unwrap();
+    losses
+}
+
+#[test]
+fn resumed_training_equals_uninterrupted_training_to_the_bit() {
+    let device = Arc::new(Cpu::new(2).unwrap());
+    let mut trainer = Trainer::new(Arc::clone(&device), &shape(), 60, Mode::Train).unwrap();
+    let mut whole = fresh(&device);
+    train(&mut trainer, &mut whole, 1);
+    let want = train(&mut trainer, &mut whole, 2);
+    for file_type in [FileType::F32, FileType::Bf16] {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("solver");
+        let mut first = fresh(&device);
+        train(&mut trainer, &mut first, 1);
+        let extra = serde_json::json!({"round": 7});
+        checkpoint::save(&dir, &first, &SaveOptions { file_type, extra: extra.clone(), companions: vec![] })
+            .unwrap();
+        drop(first);
+        // Another number of threads, another trainer: neither may matter.
+        let device = Arc::new(Cpu::new(1).unwrap());
+        let mut trainer = Trainer::new(Arc::clone(&device), &shape(), 60, Mode::Train).unwrap();
+        let (mut second, found) = checkpoint::load(&dir, Arc::clone(&device), 64).unwrap();
+        assert_eq!(found, extra);
+        assert_eq!(train(&mut trainer, &mut second, 2), want, "{file_type:?}");
+        assert_eq!(second.model.params[..], whole.model.params[..]);
+    }
+}
+
+#[test]
+fn a_model_file_of_bf16_holds_rounded_weights() {
+    let device = Arc::new(Cpu::new(1).unwrap());
+    let policy = fresh(&device);
+    let dir = tempfile::tempdir().unwrap();
+    let tokenizer = dir.path().join("tokenizer.json");
+    fs::write(&tokenizer, "{}").unwrap();
+    let dir = dir.path().join("model");
+    let options = SaveOptions { companions: vec![tokenizer], ..SaveOptions::default() };
+    checkpoint::export(&dir, &policy.model, &options).unwrap();
+    let read = HostWeights::load(&dir).unwrap();
+    assert_eq!(read.config, shape());
+    assert!(dir.join("tokenizer.json").exists());
+    for (a, b) in read.data.iter().zip(policy.model.params.iter()) {
+        assert!((a - b).abs() <= b.abs() / 256.0);
+    }
+}
+
+/// A checkpoint folder after `damage`, loaded.
+fn load_damaged(damage: impl FnOnce(&Path)) -> String {
+    let device = Arc::new(Cpu::new(1).unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join("solver");
+    checkpoint::save(&dir, &fresh(&device), &SaveOptions { file_type: FileType::F32, ..Default::default() })
+        .unwrap();
+    damage(&dir);
+    match checkpoint::load(&dir, device, 64) {
+        Ok(_) => "loaded".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn rewrite(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(path).unwrap();
+    change(&mut bytes);
+    fs::write(path, bytes).unwrap();
+}
+
+/// Replaces the first occurrence of a text of the same length.
+fn replace(bytes: &mut [u8], from: &str, to: &str) {
+    assert_eq!(from.len(), to.len());
+    let at = bytes.windows(from.len()).position(|w| w == from.as_bytes()).unwrap();
+    bytes[at..at + from.len()].copy_from_slice(to.as_bytes());
+}
+
+#[test]
+fn damaged_checkpoints_name_file_and_tensor() {
+    assert_eq!(load_damaged(|_| ()), "loaded");
+    let says = |error: String, words: &[&str]| {
+        for word in words {
+            assert!(error.contains(word), "{error:?} does not say {word:?}");
+        }
+    };
+    for file in ["model.safetensors", "optimizer.safetensors"] {
+        let truncated = load_damaged(|dir| rewrite(&dir.join(file), |b| b.truncate(b.len() / 2)));
+        says(truncated, &[file, "not a readable safetensors file"]);
+        let empty = load_damaged(|dir| rewrite(&dir.join(file), Vec::clear));
+        says(empty, &[file]);
+        let garbled = load_damaged(|dir| rewrite(&dir.join(file), |b| b[..16].fill(0xff)));
+        says(garbled, &[file]);
+        let nan = load_damaged(|dir| {
+            rewrite(&dir.join(file), |b| {
+                let end = b.len();
+                b[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+            })
+        });
+        says(nan, &[file, "tensor", "is NaN"]);
+        let unknown = load_damaged(|dir| {
+            rewrite(&dir.join(file), |b| {
+                replace(b, "model.layers.1.mlp.up_proj", "model.layers.1.mlp.uq_proj")
+            })
+        });
+        says(unknown, &[file, "uq_proj", "not a tensor of this model"]);
+        let missing = load_damaged(|dir| fs::remove_file(dir.join(file)).unwrap());
+        says(missing, &[file]);
+    }
+    let reshaped = load_damaged(|dir| {
+        rewrite(&dir.join("config.json"), |b| {
+            replace(b, "\"intermediate_size\": 48", "\"intermediate_size\": 64")
+        })
+    });
+    says(reshaped, &["model.safetensors", "proj.weight", "shape", "48", "64"]);
+    let more_layers = load_damaged(|dir| {
+        rewrite(&dir.join("config.json"), |b| {
+            replace(b, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3")
+        })
+    });
+    says(more_layers, &["model.layers.2.", "is missing"]);
+    says(load_damaged(|dir| fs::write(dir.join("trainer.json"), "{").unwrap()), &["trainer.json"]);
+    says(
+        load_damaged(|dir| {
+            rewrite(&dir.join("trainer.json"), |b| replace(b, "\"format\": 1", "\"format\": 9"))
+        }),
+        &["trainer.json", "format 9"],
+    );
+}
+
+#[test]
+fn an_interrupted_replacement_leaves_the_old_checkpoint() {
+    let device = Arc::new(Cpu::new(1).unwrap());
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("solver");
+    let mut policy = fresh(&device);
+    checkpoint::save(&dir, &policy, &SaveOptions::default()).unwrap();
+
+    let failed = checkpoint::write_whole(&dir, |tmp| {
+        fs::write(tmp.join("model.safetensors"), "half").unwrap();
+        Err(LmError::Input("the disk is full".to_owned()))
+    });
+    assert!(failed.unwrap_err().to_string().contains("disk is full"));
+    assert_eq!(checkpoint::load(&dir, Arc::clone(&device), 64).unwrap().0.step, 0);
+
+    // Killed between the two renames: the new folder is complete but has no name yet.
+    fs::rename(&dir, parent.path().join(".solver.old")).unwrap();
+    assert_eq!(checkpoint::load(&dir, Arc::clone(&device), 64).unwrap().0.step, 0);
+    assert!(dir.exists());
+
+    policy.step = 5;
+    checkpoint::save(&dir, &policy, &SaveOptions::default()).unwrap();
+    assert_eq!(checkpoint::load(&dir, device, 64).unwrap().0.step, 5);
+    assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 1, "nothing is left beside it");
+}
+
+#[test]
+fn shards_are_read_through_their_index() {
+    let device = Arc::new(Cpu::new(1).unwrap());
+    let policy = fresh(&device);
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("model");
+    checkpoint::export(&dir, &policy.model, &SaveOptions { file_type: FileType::F32, ..Default::default() })
+        .unwrap();
+    let bytes = fs::read(dir.join("model.safetensors")).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let mut map = serde_json::Map::new();
+    for (i, name) in
+        ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"].iter().enumerate()
+    {
+        let mut names = file.names();
+        names.sort_unstable();
+        let part: Vec<&str> =
+            names.into_iter().enumerate().filter(|(n, _)| n % 2 == i).map(|(_, n)| n).collect();
+        let views = part.iter().map(|n| (*n, file.tensor(n).unwrap()));
+        safetensors::serialize_to_file(views, None, &dir.join(name)).unwrap();
+        map.extend(part.iter().map(|n| ((*n).to_owned(), (*name).into())));
+    }
+    fs::remove_file(dir.join("model.safetensors")).unwrap();
+    let index = serde_json::json!({"metadata": {}, "weight_map": map});
+    fs::write(dir.join("model.safetensors.index.json"), index.to_string()).unwrap();
+    assert_eq!(HostWeights::load(&dir).unwrap().data[..], policy.model.params[..]);
+
+    let outside = index.to_string().replace("model-00001-of-00002", "../model-00001");
+    fs::write(dir.join("model.safetensors.index.json"), outside).unwrap();
+    assert!(HostWeights::load(&dir).unwrap_err().to_string().contains("not a plain file name"));
+}
+
+#[test]
+fn a_nan_stops_training_and_names_step_batch_and_tensor() {
+    let device = Arc::new(Cpu::new(2).unwrap());
+    let mut trainer = Trainer::new(Arc::clone(&device), &shape(), 60, Mode::Train).unwrap();
+    let mut policy = fresh(&device);
+    train(&mut trainer, &mut policy, 1);
+    let steps = policy.step;
+
+    // The third batch alone holds token 39, whose embedding is broken.
+    let mut examples = examples();
+    examples.iter_mut().for_each(|e| e.tokens.iter_mut().for_each(|t| *t = (*t).min(38)));
+    examples[12].tokens[0] = 39;
+    let model = Arc::get_mut(&mut policy.model).unwrap();
+    let width = shape().hidden_size;
+    model.params[39 * width..40 * width].fill(f32::INFINITY);
+    let before_bad = 12 / 5;
+    let ordered = TrainOptions { shuffle_seed: None, ..options(0) };
+    let error = trainer.train(&mut policy, &examples, &ordered, |_| ()).unwrap_err();
+    match &error {
+        LmError::NotFinite { step, batch, what, .. } => {
+            assert_eq!((*step, *batch), (steps + before_bad as u64, before_bad));
+            assert!(what.contains("gradient of model."), "{what}");
+        }
+        other => panic!("{other}"),
+    }
+    assert_eq!(policy.step, steps + before_bad as u64);
+    let broken = policy.model.params.iter().filter(|p| !p.is_finite()).count();
+    assert_eq!(broken, width, "the bad step spread to no other weight");
+    // The gradient of the bad batch is gone: the next batch is finite again.
+    let model = Arc::get_mut(&mut policy.model).unwrap();
+    model.params[39 * width..40 * width].fill(0.1);
+    trainer.train(&mut policy, &examples, &ordered, |_| ()).unwrap();
+}
+
+#[test]
+fn weights_held_by_a_sampler_are_not_updated() {
+    let device = Arc::new(Cpu::new(1).unwrap());
+    let mut trainer = Trainer::new(Arc::clone(&device), &shape(), 60, Mode::Train).unwrap();
+    let mut policy = fresh(&device);
+    let held = Arc::clone(&policy.model);
+    let error = trainer.train(&mut policy, &examples(), &options(1), |_| ()).unwrap_err().to_string();
+    assert!(error.contains("held elsewhere"), "{error}");
+    drop(held);
+    trainer.train(&mut policy, &examples(), &options(1), |_| ()).unwrap();
+}
+
+#[test]
+fn examples_that_do_not_fit_are_refused_before_anything_is_trained() {
+    let device = Arc::new(Cpu::new(1).unwrap());
+    let mut trainer = Trainer::new(Arc::clone(&device), &shape(), 20, Mode::Train).unwrap();
+    let mut policy = fresh(&device);
+    let before = policy.model.params.clone();
+    for (example, word) in [
+        (Example::plain((0..22).collect()), "22 tokens"),
+        (Example::plain(vec![1, 40]), "vocabulary"),
+        (Example::plain(vec![1]), "at least one token"),
+    ] {
+        let list = [Example::plain(vec![1, 2, 3]), example];
+        let error = trainer.train(&mut policy, &list, &options(1), |_| ()).unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
+        assert_eq!((policy.step, &policy.model.params[..]), (0, &before[..]));
+    }
+}

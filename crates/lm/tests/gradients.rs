@@ -1,0 +1,185 @@
+//! The whole model against the f64 reference: logits, and the gradient of every tensor against central
+//! differences, for packed sequences longer than a block of attention.
+
+#![allow(clippy::unwrap_used)]
+
+mod reference;
+
+use std::sync::Arc;
+
+use reference::slope;
+use sgs_lm::config::{Family, ModelConfig};
+use sgs_lm::loss::{Example, LossConfig, Normaliser, Objective};
+use sgs_lm::model::{Mode, Model};
+use sgs_lm::rng::Rng;
+use sgs_lm::trainer::Trainer;
+use sgs_lm::weights::HostWeights;
+use sgs_lm::{Cpu, bench};
+
+fn shape(tied: bool, bias: bool) -> ModelConfig {
+    ModelConfig {
+        family: if bias { Family::Qwen2 } else { Family::Llama },
+        vocab_size: 23,
+        hidden_size: 12,
+        intermediate_size: 20,
+        layers: 2,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 4,
+        tied_head: tied,
+        qkv_bias: bias,
+        ..bench::small_shape()
+    }
+}
+
+/// Weights large enough that every tensor matters.
+fn weights(config: &ModelConfig) -> HostWeights {
+    let mut weights = HostWeights::random(config, 5);
+    let mut rng = Rng::new(6, 0);
+    for tensor in &weights.layout.tensors {
+        for w in &mut weights.data[tensor.span.range()] {
+            *w += 0.25 * rng.normal();
+        }
+    }
+    weights
+}
+
+fn examples(vocabulary: usize) -> Vec<Example> {
+    let mut rng = Rng::new(7, 0);
+    [(70usize, 3usize, 0.7f32), (9, 1, -1.3), (2, 1, 0.4)]
+        .into_iter()
+        .map(|(len, prompt_len, weight)| {
+            let logprob = |rng: &mut Rng| -(rng.uniform() as f32) * 4.0 - 0.5;
+            Example {
+                tokens: (0..len).map(|_| rng.below(vocabulary) as u32).collect(),
+                prompt_len,
+                weight,
+                sampled_logprobs: (prompt_len..len).map(|_| logprob(&mut rng)).collect(),
+                reference_logprobs: (prompt_len..len).map(|_| logprob(&mut rng)).collect(),
+                ..Example::default()
+            }
+        })
+        .collect()
+}
+
+/// The loss of the batch by the definition, in f64; the importance ratios are those of `at`.
+fn reference_loss(
+    weights: &HostWeights,
+    params: &[f64],
+    at: &[f64],
+    examples: &[Example],
+    loss: &LossConfig,
+) -> f64 {
+    let (config, layout) = (&weights.config, &weights.layout);
+    let tokens: usize = examples.iter().map(Example::completion_len).sum();
+    let mut total = 0.0;
+    for example in examples {
+        let inputs = &example.tokens[..example.tokens.len() - 1];
+        let starts = [0, inputs.len()];
+        let logits = reference::logits(config, layout, params, inputs, &starts);
+        let fixed = reference::logits(config, layout, at, inputs, &starts);
+        let norm = match loss.normaliser {
+            Normaliser::Sequence => 1.0 / (examples.len() * example.completion_len()) as f64,
+            Normaliser::Token => 1.0 / tokens as f64,
+            Normaliser::Group => unreachable!("not used here"),
+        };
+        for i in 0..example.completion_len() {
+            let row = example.prompt_len + i - 1;
+            let log_p = |z: &[f64]| {
+                reference::log_softmax(&z[row * config.vocab_size..(row + 1) * config.vocab_size])
+            };
+            let target = example.tokens[row + 1] as usize;
+            let lp = log_p(&logits)[target];
+            let ratio = match loss.objective {
+                Objective::Cispo { eps_low, eps_high } => (log_p(&fixed)[target]
+                    - f64::from(example.sampled_logprobs[i]))
+                .exp()
+                .clamp(f64::from(1.0 - eps_low), f64::from(1.0 + eps_high)),
+                _ => 1.0,
+            };
+            let weight =
+                if loss.objective == Objective::Supervised { 1.0 } else { f64::from(example.weight) };
+            let ahead = f64::from(example.reference_logprobs[i]) - lp;
+            total += norm
+                * (-weight * ratio * lp
+                    - f64::from(loss.entropy_bonus) * reference::entropy(&log_p(&logits))
+                    + f64::from(loss.kl_penalty) * (ahead.exp() - ahead - 1.0));
+        }
+    }
+    total
+}
+
+fn agrees(config: &ModelConfig, loss: &LossConfig, micro_batch: usize, mode: Mode) {
+    let weights = weights(config);
+    let params: Vec<f64> = weights.data.iter().map(|x| f64::from(*x)).collect();
+    let examples = examples(config.vocab_size);
+    let device = Arc::new(Cpu::new(2).unwrap());
+    let model = Model::new(Arc::clone(&device), weights.clone(), 128).unwrap();
+    let mut trainer = Trainer::new(device, config, micro_batch, mode).unwrap();
+    let batch: Vec<&Example> = examples.iter().collect();
+    let stats = trainer.loss_and_gradient(&model, &batch, loss).unwrap();
+    let want = reference_loss(&weights, &params, &params, &examples, loss);
+    assert!((stats.loss - want).abs() < 1e-5 * want.abs().max(1.0), "{} for {want}", stats.loss);
+
+    let gradient = trainer.gradient(&model).unwrap();
+    for tensor in &weights.layout.tensors {
+        let span = tensor.span;
+        let peak = gradient[span.range()].iter().fold(1e-4f32, |m, g| m.max(g.abs()));
+        for i in [0, span.len / 3, span.len - 1].map(|i| span.offset + i) {
+            let want = slope(&params, i, |p| reference_loss(&weights, p, &params, &examples, loss));
+            let error = (f64::from(gradient[i]) - want).abs();
+            assert!(
+                error < 1e-4 * f64::from(peak),
+                "{} element {i}: {} for {want}",
+                tensor.name,
+                gradient[i]
+            );
+        }
+    }
+}
+
+#[test]
+fn supervised_in_one_micro_batch() {
+    agrees(&shape(false, false), &LossConfig::supervised(), 128, Mode::Train);
+}
+
+#[test]
+fn reinforce_per_sequence_in_several_micro_batches_with_tied_head() {
+    let loss = LossConfig::new(Objective::Reinforce, Normaliser::Sequence);
+    agrees(&shape(true, false), &loss, 69, Mode::Train);
+}
+
+#[test]
+fn cispo_with_bonus_and_penalty_and_biases_recomputed() {
+    let objective = Objective::Cispo { eps_low: 0.9, eps_high: 1.5 };
+    let loss =
+        LossConfig { entropy_bonus: 0.2, kl_penalty: 0.1, ..LossConfig::new(objective, Normaliser::Token) };
+    agrees(&shape(false, true), &loss, 128, Mode::TrainRecompute);
+}
+
+#[test]
+fn teacher_forced_logprobs_do_not_depend_on_packing() {
+    let config = shape(false, true);
+    let weights = weights(&config);
+    let examples = examples(config.vocab_size);
+    let device = Arc::new(Cpu::new(2).unwrap());
+    let model = Model::new(Arc::clone(&device), weights.clone(), 128).unwrap();
+    let params: Vec<f64> = weights.data.iter().map(|x| f64::from(*x)).collect();
+    for micro_batch in [70, 1000] {
+        let mut trainer = Trainer::new(Arc::clone(&device), &config, micro_batch, Mode::Infer).unwrap();
+        let sequences = examples.iter().map(|e| (e.tokens.as_slice(), e.prompt_len));
+        let stats = trainer.logprobs(&model, sequences).unwrap();
+        for (example, stats) in examples.iter().zip(stats) {
+            let inputs = &example.tokens[..example.tokens.len() - 1];
+            let logits = reference::logits(&config, &weights.layout, &params, inputs, &[0, inputs.len()]);
+            assert_eq!(stats.logprobs.len(), example.completion_len());
+            for (i, lp) in stats.logprobs.iter().enumerate() {
+                let row = example.prompt_len + i - 1;
+                let log_p =
+                    reference::log_softmax(&logits[row * config.vocab_size..(row + 1) * config.vocab_size]);
+                assert!((f64::from(*lp) - log_p[example.tokens[row + 1] as usize]).abs() < 1e-4);
+                assert!((f64::from(stats.entropies[i]) - reference::entropy(&log_p)).abs() < 1e-4);
+            }
+        }
+    }
+}

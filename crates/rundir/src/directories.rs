@@ -1,0 +1,262 @@
+//! Directories that appear whole or not at all, with the SHA-256 of every file in them.
+//!
+//! The checksums stand in `SHA256SUMS`, in the format of the `sha256sum` program: `sha256sum -c SHA256SUMS` checks
+//! a directory by hand.
+
+use crate::error::{CallerError, Error, Result};
+use crate::files::{self, TEMPORARY_PREFIX, doomed_beside, parent_of, sync_directory, temporary_beside};
+use crate::write_point::reached;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Name of the file with the checksums of all others.
+pub const CHECKSUMS: &str = "SHA256SUMS";
+
+/// Fills a temporary directory with `fill`, flushes and checksums every file in it, and gives it its final name.
+///
+/// If `fill` or the disk fails, nothing remains.
+///
+/// # Errors
+/// `target` exists already, `fill` failed, or the file system refused.
+pub fn publish_directory(target: &Path, fill: impl FnOnce(&Path) -> Result<(), CallerError>) -> Result<()> {
+    if target.exists() {
+        return Err(Error::Published { path: target.to_path_buf() });
+    }
+    let staging = Staging { path: temporary_beside(target) };
+    reached("directory.create", target)?;
+    fs::create_dir(&staging.path).map_err(Error::io("create the directory", target))?;
+    fill(&staging.path).map_err(|source| match source.downcast::<Error>() {
+        Ok(own) => *own,
+        Err(source) => Error::Caller { path: target.to_path_buf(), source },
+    })?;
+    reached("directory.filled", target)?;
+    let checksums = flush_and_checksum(&staging.path)?;
+    files::write_file(&staging.path.join(CHECKSUMS), render(&checksums).as_bytes())?;
+    reached("directory.rename", target)?;
+    fs::rename(&staging.path, target).map_err(Error::io("rename into place", target))?;
+    reached("directory.sync-parent", target)?;
+    sync_directory(parent_of(target))
+}
+
+/// Checks every file of a published directory against its checksum. Files that the list does not name are ignored.
+///
+/// # Errors
+/// [`Error::Damaged`] names the first file that is missing or altered; [`Error::Io`] if one cannot be read.
+pub fn verify_directory(directory: &Path) -> Result<()> {
+    let list = directory.join(CHECKSUMS);
+    if !list.is_file() {
+        let what = format!("{CHECKSUMS} is missing");
+        return Err(Error::damaged(directory, what, "restore it from a copy or remove the directory"));
+    }
+    let text = fs::read_to_string(&list).map_err(Error::io("read", &list))?;
+    for (name, expected) in parse(&list, &text)? {
+        let path = directory.join(&name);
+        if !path.is_file() {
+            let what = format!("{name} is missing");
+            return Err(Error::damaged(directory, what, "restore it from a copy or remove the directory"));
+        }
+        let found = checksum(&path)?;
+        if found != expected {
+            let what = format!("{name} has SHA-256 {found}, not {expected} as {CHECKSUMS} says");
+            return Err(Error::damaged(directory, what, "restore it from a copy or remove the directory"));
+        }
+    }
+    Ok(())
+}
+
+/// Removes a published directory so that a crash leaves all or nothing of it under its name.
+///
+/// # Errors
+/// The file system refused.
+pub fn remove_directory(directory: &Path) -> Result<()> {
+    let doomed = doomed_beside(directory);
+    reached("remove.rename", directory)?;
+    fs::rename(directory, &doomed).map_err(Error::io("remove", directory))?;
+    sync_directory(parent_of(directory))?;
+    reached("remove.delete", directory)?;
+    fs::remove_dir_all(&doomed).map_err(Error::io("remove", directory))
+}
+
+/// The SHA-256 of a file as 64 lower-case hexadecimal digits.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn checksum(path: &Path) -> Result<String> {
+    let mut file = File::open(path).map_err(Error::io("open", path))?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0u8; 1 << 17];
+    loop {
+        let read = file.read(&mut buffer).map_err(Error::io("read", path))?;
+        if read == 0 {
+            return Ok(hexadecimal(&hasher.finalize()));
+        }
+        hasher.update(&buffer[..read]);
+    }
+}
+
+/// The SHA-256 of bytes in memory as 64 lower-case hexadecimal digits.
+pub fn checksum_of(bytes: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(bytes))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// A temporary directory that is removed unless it has been renamed away.
+struct Staging {
+    path: PathBuf,
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if self.path.exists() {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// Flushes all files and directories below `root`; returns the checksum of each file by its relative name.
+fn flush_and_checksum(root: &Path) -> Result<BTreeMap<String, String>> {
+    let mut checksums = BTreeMap::new();
+    let mut open = vec![root.to_path_buf()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).map_err(Error::io("list", &directory))? {
+            let path = entry.map_err(Error::io("list", &directory))?.path();
+            let kind = fs::symlink_metadata(&path).map_err(Error::io("inspect", &path))?.file_type();
+            if kind.is_dir() {
+                open.push(path);
+            } else if kind.is_file() {
+                let name = relative_name(root, &path)?;
+                File::open(&path).and_then(|f| f.sync_all()).map_err(Error::io("flush", &path))?;
+                checksums.insert(name, checksum(&path)?);
+            } else {
+                let what = "it is neither a file nor a directory";
+                return Err(Error::damaged(&path, what, "publish plain files only"));
+            }
+        }
+        sync_directory(&directory)?;
+    }
+    Ok(checksums)
+}
+
+fn relative_name(root: &Path, path: &Path) -> Result<String> {
+    let name = path.strip_prefix(root).ok().and_then(Path::to_str).unwrap_or_default();
+    if name.is_empty() || name.contains(['\n', '\\']) || name == CHECKSUMS {
+        return Err(Error::damaged(path, "its name cannot stand in SHA256SUMS", "choose a plain name"));
+    }
+    if path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(TEMPORARY_PREFIX)) {
+        return Err(Error::damaged(path, "it is an unfinished file", "finish it before publishing"));
+    }
+    Ok(name.to_owned())
+}
+
+fn render(checksums: &BTreeMap<String, String>) -> String {
+    checksums.iter().fold(String::new(), |mut text, (name, sum)| {
+        let _ = writeln!(text, "{sum}  {name}");
+        text
+    })
+}
+
+fn parse(list: &Path, text: &str) -> Result<Vec<(String, String)>> {
+    let bad = |number: usize| {
+        let what = format!("line {} is not '<sha-256>  <file>'", number + 1);
+        Error::damaged(list, what, "restore it from a copy or remove the directory")
+    };
+    text.lines()
+        .enumerate()
+        .map(|(number, line)| {
+            let (sum, name) = line.split_once("  ").ok_or_else(|| bad(number))?;
+            let escapes = Path::new(name).components().any(|c| !matches!(c, std::path::Component::Normal(_)));
+            let hex = sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit());
+            if escapes || name.is_empty() || !hex { Err(bad(number)) } else { Ok((name.into(), sum.into())) }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn publish(target: &Path) -> Result<()> {
+        publish_directory(target, |dir| {
+            fs::create_dir(dir.join("inner"))?;
+            fs::write(dir.join("inner/weights"), b"abc")?;
+            fs::write(dir.join("empty"), b"")?;
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn checksums_are_those_of_sha256sum() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("0001");
+        publish(&target).unwrap();
+        assert_eq!(
+            fs::read_to_string(target.join(CHECKSUMS)).unwrap(),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  empty\n\
+             ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  inner/weights\n"
+        );
+        verify_directory(&target).unwrap();
+    }
+
+    #[test]
+    fn every_alteration_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("0001");
+        publish(&target).unwrap();
+        fs::write(target.join("inner/weights"), b"abd").unwrap();
+        let error = verify_directory(&target).unwrap_err().to_string();
+        assert!(error.contains("inner/weights has SHA-256"), "{error}");
+        fs::remove_file(target.join("inner/weights")).unwrap();
+        let error = verify_directory(&target).unwrap_err().to_string();
+        assert!(error.contains("inner/weights is missing"), "{error}");
+        fs::write(target.join(CHECKSUMS), "no checksum\n").unwrap();
+        assert!(verify_directory(&target).is_err());
+        fs::write(target.join(CHECKSUMS), format!("{}  ../outside\n", "0".repeat(64))).unwrap();
+        assert!(verify_directory(&target).is_err());
+        fs::remove_file(target.join(CHECKSUMS)).unwrap();
+        assert!(verify_directory(&target).is_err());
+    }
+
+    #[test]
+    fn a_failing_fill_leaves_nothing_and_keeps_its_message() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("0001");
+        let error = publish_directory(&target, |d| {
+            fs::write(d.join("half"), b"x")?;
+            Err("no gradient".into())
+        });
+        assert!(error.unwrap_err().to_string().contains("no gradient"));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_published_directory_is_never_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("0001");
+        publish(&target).unwrap();
+        assert!(matches!(publish(&target), Err(Error::Published { .. })));
+        remove_directory(&target).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn links_and_unfinished_files_are_not_published() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("0001");
+        let linked =
+            publish_directory(&target, |d| Ok(std::os::unix::fs::symlink("/etc/passwd", d.join("l"))?));
+        assert!(matches!(linked, Err(Error::Damaged { .. })));
+        let unfinished = publish_directory(&target, |d| Ok(fs::write(d.join(".tmp-1-2-x"), b"")?));
+        assert!(matches!(unfinished, Err(Error::Damaged { .. })));
+        assert!(!target.exists());
+    }
+}

@@ -1,0 +1,367 @@
+//! The journal's SQLite database.
+
+use super::queue::Work;
+use super::{JOURNAL_VERSION, Marker, Record};
+use crate::error::{Error, Result};
+use crate::write_point::reached;
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, params};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Marks an SQLite file as a journal of this kind: "sgsj" in ASCII.
+const APPLICATION_ID: i32 = 0x7367_736a;
+/// Rows removed in one transaction when a round retires.
+const RETIRE_ROWS: u32 = 2000;
+
+const TABLES: &str = "
+    CREATE TABLE record (
+        id INTEGER PRIMARY KEY,
+        round INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        problem TEXT NOT NULL,
+        idx INTEGER NOT NULL,
+        payload BLOB NOT NULL
+    ) STRICT;
+    CREATE UNIQUE INDEX record_key ON record (round, kind, problem, idx);
+    CREATE TABLE marker (
+        round INTEGER NOT NULL,
+        stage TEXT NOT NULL,
+        checkpoint INTEGER,
+        detail TEXT NOT NULL,
+        unix_time REAL NOT NULL,
+        PRIMARY KEY (round, stage)
+    ) STRICT;
+";
+
+pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(rusqlite::Error) -> Error + use<> {
+    let path = path.to_path_buf();
+    move |source| match source.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => damaged(&path, &source.to_string()),
+        _ => Error::Journal { action, path, source },
+    }
+}
+
+pub(super) fn damaged(path: &Path, what: &str) -> Error {
+    let advice = "restore it from a copy; or move it away (with its -wal and -shm files) and resume: the run goes \
+                  on after its last published round, and what it had sampled since then is lost";
+    Error::damaged(path, what, advice)
+}
+
+/// The connection that writes.
+pub(super) struct Store {
+    path: PathBuf,
+    connection: Connection,
+    compressor: zstd::bulk::Compressor<'static>,
+}
+
+impl Store {
+    /// Opens or creates the database and checks it.
+    pub(super) fn open(path: &Path, busy: Duration) -> Result<Self> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = Connection::open_with_flags(path, flags).map_err(failed("open", path))?;
+        connection.busy_timeout(busy).map_err(failed("open", path))?;
+        prepare(path, &mut connection)?;
+        let mut compressor =
+            zstd::bulk::Compressor::new(3).map_err(Error::io("prepare the compression of", path))?;
+        compressor.include_checksum(true).map_err(Error::io("prepare the compression of", path))?;
+        Ok(Self { path: path.to_path_buf(), connection, compressor })
+    }
+
+    /// Does all of the batch, or none of its records and markers; returns how many records were already there.
+    pub(super) fn write(&mut self, batch: Vec<Work>) -> Result<u64> {
+        let mut retire = None;
+        let mut duplicates = 0;
+        reached("journal.begin", &self.path)?;
+        let transaction = self.connection.transaction().map_err(failed("write", &self.path))?;
+        for work in batch {
+            match work {
+                Work::Records(records) => {
+                    duplicates += insert_records(&self.path, &transaction, &mut self.compressor, &records)?;
+                }
+                Work::Marker(marker) => insert_marker(&self.path, &transaction, &marker)?,
+                Work::Retire(round) => retire = retire.max(Some(round)),
+            }
+        }
+        reached("journal.commit", &self.path)?;
+        transaction.commit().map_err(failed("write", &self.path))?;
+        reached("journal.committed", &self.path)?;
+        if let Some(round) = retire {
+            self.retire(round)?;
+        }
+        Ok(duplicates)
+    }
+
+    /// Removes the records of rounds up to `round` in small transactions: one that is cut off goes on at the next
+    /// opening of the run.
+    fn retire(&mut self, round: u32) -> Result<()> {
+        loop {
+            reached("journal.retire", &self.path)?;
+            let removed = self
+                .connection
+                .execute(
+                    "DELETE FROM record WHERE id IN (SELECT id FROM record WHERE round <= ?1 LIMIT ?2)",
+                    params![round, RETIRE_ROWS],
+                )
+                .map_err(failed("shrink", &self.path))?;
+            if removed < RETIRE_ROWS as usize {
+                break;
+            }
+        }
+        run_pragma(&self.connection, "PRAGMA incremental_vacuum").map_err(failed("shrink", &self.path))?;
+        // A reader that is just looking at the file keeps the log from being cut: the next round will.
+        run_pragma(&self.connection, "PRAGMA wal_checkpoint(TRUNCATE)").map_err(failed("shrink", &self.path))
+    }
+}
+
+/// Steps a pragma to its end, whatever rows it returns.
+fn run_pragma(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare(sql)?;
+    let mut rows = statement.query([])?;
+    while rows.next()?.is_some() {}
+    Ok(())
+}
+
+fn prepare(path: &Path, connection: &mut Connection) -> Result<()> {
+    let fail = || failed("open", path);
+    let number = |c: &Connection, name| c.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(fail())?;
+    if tables == 0 {
+        run_pragma(connection, "PRAGMA auto_vacuum = INCREMENTAL").map_err(fail())?;
+    }
+    run_pragma(connection, "PRAGMA journal_mode = WAL").map_err(fail())?;
+    run_pragma(connection, "PRAGMA synchronous = FULL").map_err(fail())?;
+    if tables == 0 {
+        reached("journal.create", path)?;
+        let transaction = connection.transaction().map_err(fail())?;
+        transaction.execute_batch(TABLES).map_err(fail())?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail())?;
+        transaction.pragma_update(None, "user_version", JOURNAL_VERSION).map_err(fail())?;
+        return transaction.commit().map_err(fail());
+    }
+    if number(connection, "application_id").map_err(fail())? != APPLICATION_ID {
+        return Err(damaged(path, "it is a database of another program"));
+    }
+    let version = number(connection, "user_version").map_err(fail())?;
+    if version != JOURNAL_VERSION {
+        let what = format!("its format is version {version}; this program reads version {JOURNAL_VERSION}");
+        return Err(Error::damaged(path, what, "resume the run with the program that began it"));
+    }
+    let verdict: String =
+        connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(fail())?;
+    if verdict == "ok" { Ok(()) } else { Err(damaged(path, verdict.trim())) }
+}
+
+fn insert_records(
+    path: &Path,
+    transaction: &Transaction<'_>,
+    compressor: &mut zstd::bulk::Compressor<'static>,
+    records: &[Record],
+) -> Result<u64> {
+    let mut statement = transaction
+        .prepare(
+            "INSERT INTO record (round, kind, problem, idx, payload) VALUES (?1, ?2, ?3, ?4, ?5) \
+             ON CONFLICT DO NOTHING",
+        )
+        .map_err(failed("write", path))?;
+    let mut duplicates = 0;
+    for Record { key, payload } in records {
+        let packed = compressor.compress(payload).map_err(Error::io("compress a record of", path))?;
+        let inserted = statement
+            .execute(params![key.round, &*key.kind, &*key.problem, key.index, packed])
+            .map_err(failed("write", path))?;
+        duplicates += u64::from(inserted == 0);
+    }
+    Ok(duplicates)
+}
+
+fn insert_marker(path: &Path, transaction: &Transaction<'_>, marker: &Marker) -> Result<()> {
+    transaction
+        .execute(
+            "INSERT INTO marker (round, stage, checkpoint, detail, unix_time) VALUES (?1, ?2, ?3, ?4, ?5) \
+             ON CONFLICT DO NOTHING",
+            params![marker.round, marker.stage.as_str(), marker.checkpoint, marker.detail, marker.unix_time],
+        )
+        .map_err(failed("write", path))
+        .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{Journal, JournalLimits, RecordKey};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    fn record(round: u32, kind: &str, problem: &str, index: u32, payload: &[u8]) -> Record {
+        let key = RecordKey { round, kind: kind.into(), problem: problem.into(), index };
+        Record { key, payload: payload.to_vec() }
+    }
+
+    fn open(path: &Path) -> Journal {
+        Journal::open(path, JournalLimits::default(), None).unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn the_first_record_of_each_key_comes_back_in_key_order(
+            entries in vec((0u32..3, "[a-c]{0,2}", ".{0,3}", 0u32..3, vec(any::<u8>(), 0..200)), 0..60),
+            cuts in vec(1usize..10, 0..10),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("journal.sqlite");
+            let records: Vec<_> = entries.iter().map(|(r, k, p, i, b)| record(*r, k, p, *i, b)).collect();
+            let journal = open(&path);
+            let mut rest = &records[..];
+            for cut in cuts {
+                let (head, tail) = rest.split_at(cut.min(rest.len()));
+                journal.append(head.to_vec()).unwrap();
+                rest = tail;
+            }
+            journal.append_durably(rest.to_vec()).unwrap();
+            drop(journal);
+            let journal = open(&path);
+            let mut expected = BTreeMap::new();
+            for r in &records {
+                expected.entry(r.key.clone()).or_insert_with(|| r.payload.clone());
+            }
+            let mut found = Vec::new();
+            for round in 0..3 {
+                found.extend(journal.reader().records(round, None).unwrap());
+            }
+            let expected: Vec<_> = expected.into_iter().map(|(key, payload)| Record { key, payload }).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn duplicates_are_counted_and_the_first_stands() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = open(&dir.path().join("j"));
+        journal.append_durably(vec![record(1, "v", "p", 0, b"first")]).unwrap();
+        journal
+            .append_durably(vec![record(1, "v", "p", 0, b"second"), record(1, "v", "p", 1, b"x")])
+            .unwrap();
+        assert_eq!(journal.duplicates(), 1);
+        let found = journal.reader().records(1, Some("v")).unwrap();
+        assert_eq!(found[0].payload, b"first");
+        assert_eq!(journal.reader().get(&found[0].key).unwrap().unwrap(), b"first");
+        let absent = RecordKey { index: 9, ..found[0].key.clone() };
+        assert_eq!(journal.reader().get(&absent).unwrap(), None);
+        assert_eq!(journal.reader().counts(1).unwrap()["v"], 2);
+    }
+
+    #[test]
+    fn retiring_a_round_gives_the_space_back_and_keeps_later_rounds() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("j");
+        let journal = open(&path);
+        // Bytes that do not compress.
+        let noise: Vec<u8> = (0u32..4000).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let records = (0..3000).map(|i| {
+            let mut payload = noise.clone();
+            payload.rotate_left(i as usize);
+            record(1 + i / 2900, "rollout", "p", i, &payload)
+        });
+        journal.append_durably(records.collect()).unwrap();
+        let size = || {
+            std::fs::metadata(&path).unwrap().len()
+                + std::fs::metadata(dir.path().join("j-wal")).unwrap().len()
+        };
+        let before = size();
+        journal.retire(1).unwrap();
+        assert!(size() < before / 5, "{} of {before} bytes remain", size());
+        assert_eq!(journal.reader().rounds_with_records().unwrap(), [2]);
+        assert_eq!(journal.reader().records(2, None).unwrap().len(), 100);
+    }
+
+    #[test]
+    fn a_file_of_another_kind_is_refused_with_advice() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("j");
+        std::fs::write(&path, vec![b'x'; 5000]).unwrap();
+        let text = std::fs::read(&path).unwrap();
+        let error = Store::open(&path, Duration::ZERO).err().unwrap();
+        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), text, "the file was touched");
+        let other = dir.path().join("other");
+        Connection::open(&other).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
+        let error = Store::open(&other, Duration::ZERO).err().unwrap().to_string();
+        assert!(error.contains("another program"), "{error}");
+    }
+
+    #[test]
+    fn a_corrupt_page_or_payload_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("j");
+        let journal = open(&path);
+        journal.append_durably((0..500).map(|i| record(1, "r", "p", i, &[7; 300])).collect()).unwrap();
+        drop(journal);
+        let connection = Connection::open(&path).unwrap();
+        connection.execute("UPDATE record SET payload = x'0102' WHERE idx = 3", []).unwrap();
+        drop(connection);
+        let error = open(&path).reader().records(1, None).unwrap_err().to_string();
+        assert!(error.contains("index: 3") && error.contains("corrupt"), "{error}");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let length = bytes.len();
+        bytes[4096..length].fill(0xff);
+        std::fs::write(&path, bytes).unwrap();
+        let error = Store::open(&path, Duration::ZERO).err().unwrap();
+        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_full_disk_stops_the_journal_and_keeps_what_was_acknowledged() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("j");
+        let mut store = Store::open(&path, Duration::ZERO).unwrap();
+        store.write(vec![Work::Records(vec![record(1, "r", "p", 0, b"safe")])]).unwrap();
+        run_pragma(&store.connection, "PRAGMA max_page_count = 8").unwrap();
+        let noise: Vec<u8> = (0u32..200_000).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let error = store.write(vec![Work::Records(vec![record(1, "r", "p", 1, &noise)])]).unwrap_err();
+        assert!(error.is_disk_full() && error.to_string().contains("the disk is full"), "{error}");
+        drop(store);
+        assert_eq!(open(&path).reader().records(1, None).unwrap(), [record(1, "r", "p", 0, b"safe")]);
+    }
+
+    #[test]
+    fn a_full_queue_waits_until_the_deadline_and_then_says_so() {
+        use std::sync::mpsc;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("j");
+        let limits = JournalLimits { queue_bytes: 100, batch_bytes: 1, deadline: Duration::from_millis(100) };
+        let (send, hold) = mpsc::channel::<()>();
+        let hold = Mutex::new(hold);
+        // The writer thread stands still in its notice until the channel closes.
+        let notice = Box::new(move |_| hold.lock().unwrap().recv().unwrap_or_default());
+        let journal = Journal::open(&path, limits, Some(notice)).unwrap();
+        let results: Vec<_> =
+            (0..4).map(|i| journal.append(vec![record(1, "r", "p", i, &[0; 90])])).collect();
+        assert!(results[0].is_ok());
+        let error = results.into_iter().find_map(Result::err).unwrap();
+        assert!(matches!(error, Error::Deadline { .. }), "{error}");
+        drop(send);
+    }
+
+    #[test]
+    fn tickets_become_durable_in_order_and_notices_follow() {
+        let dir = tempfile::tempdir().unwrap();
+        let (send, notices) = std::sync::mpsc::channel();
+        let notice = Box::new(move |ticket| send.send(ticket).unwrap_or_default());
+        let journal = Journal::open(&dir.path().join("j"), JournalLimits::default(), Some(notice)).unwrap();
+        let tickets: Vec<_> =
+            (0..200).map(|i| journal.append(vec![record(1, "r", "p", i, b"x")]).unwrap()).collect();
+        assert!(tickets.windows(2).all(|pair| pair[0] < pair[1]));
+        journal.wait(tickets[199]).unwrap();
+        assert!(journal.is_durable(tickets[0]).unwrap() && journal.durable() == tickets[199]);
+        drop(journal);
+        let notices: Vec<_> = notices.iter().collect();
+        assert!(notices.is_sorted() && notices.last() == Some(&tickets[199]));
+    }
+}

@@ -1,0 +1,74 @@
+//! One process at a time works on a run.
+
+use crate::error::{Error, Result};
+use std::fs::{self, File, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+
+/// An exclusive lock of the operating system on a file of the run (`flock` on Linux). It goes when the value is
+/// dropped or the process ends, however it ends.
+#[derive(Debug)]
+pub struct RunLock {
+    _file: File,
+}
+
+impl RunLock {
+    /// Takes the lock file at `path`, in the directory of the run that `run` names in messages, and writes into it
+    /// who holds it.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] with the holder's process id, or the file system refuses.
+    pub fn take(path: &Path, run: &Path) -> Result<Self> {
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(Error::io("open the lock", path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                let _ = file.take(256).read_to_string(&mut holder);
+                let holder = holder.trim();
+                let holder = if holder.is_empty() { "another process" } else { holder }.to_owned();
+                return Err(Error::InUse { run: run.to_path_buf(), holder });
+            }
+            Err(TryLockError::Error(source)) => return Err(Error::io("lock", path)(source)),
+        }
+        let text = format!("process {} on host {}\n", std::process::id(), host_name());
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| file.write_all(text.as_bytes()))
+            .map_err(Error::io("write the lock", path))?;
+        Ok(Self { _file: file })
+    }
+}
+
+/// The machine's name, as far as the system tells.
+pub(crate) fn host_name() -> String {
+    ["/proc/sys/kernel/hostname", "/etc/hostname"]
+        .iter()
+        .find_map(|path| fs::read_to_string(path).ok())
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_holder_is_told_the_first_ones_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let first = RunLock::take(&path, dir.path()).unwrap();
+        let error = RunLock::take(&path, dir.path()).unwrap_err();
+        assert!(matches!(error, Error::InUse { .. }));
+        assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+        drop(first);
+        RunLock::take(&path, dir.path()).unwrap();
+    }
+}

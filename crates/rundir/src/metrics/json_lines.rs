@@ -1,0 +1,106 @@
+//! All rounds' metrics in one file, one line a round.
+
+use super::{MetricSink, MetricValues};
+use crate::error::{Error, Result};
+use crate::write_point::reached;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Appends to a JSON Lines file. A line that a crash tore is cut off when the file is opened.
+#[derive(Debug)]
+pub struct JsonLinesSink {
+    path: PathBuf,
+    file: File,
+    last_round: Option<u32>,
+}
+
+impl JsonLinesSink {
+    /// Opens or creates the file.
+    ///
+    /// # Errors
+    /// The file system refuses, or a whole line is not the metrics of a round.
+    pub fn open(path: &Path) -> Result<Self> {
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(Error::io("open", path))?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(Error::io("read", path))?;
+        let whole = text.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
+        let mut last_round = None;
+        for (number, line) in text[..whole].split(|&b| b == b'\n').enumerate().filter(|(_, l)| !l.is_empty())
+        {
+            let metrics: MetricValues = serde_json::from_slice(line).map_err(|error| {
+                let what = format!("line {} is not the metrics of a round: {error}", number + 1);
+                Error::damaged(path, what, "move it away: it is written anew from the rounds")
+            })?;
+            last_round = last_round.max(Some(metrics.round));
+        }
+        file.set_len(whole as u64).map_err(Error::io("cut the torn end of", path))?;
+        file.seek(SeekFrom::End(0)).map_err(Error::io("read", path))?;
+        Ok(Self { path: path.to_path_buf(), file, last_round })
+    }
+}
+
+impl MetricSink for JsonLinesSink {
+    fn name(&self) -> &str {
+        "metrics.jsonl"
+    }
+
+    fn last_round(&self) -> Option<u32> {
+        self.last_round
+    }
+
+    fn record(&mut self, metrics: &MetricValues) -> Result<()> {
+        let mut line = serde_json::to_vec(metrics)
+            .map_err(|error| Error::Schema(format!("metrics of round {}: {error}", metrics.round)))?;
+        line.push(b'\n');
+        reached("metrics.append", &self.path)?;
+        self.file.write_all(&line).map_err(Error::io("write", &self.path))?;
+        reached("metrics.flush", &self.path)?;
+        self.file.sync_data().map_err(Error::io("flush", &self.path))?;
+        self.last_round = Some(metrics.round);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_torn_line_is_cut_and_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let mut sink = JsonLinesSink::open(&path).unwrap();
+        for round in 1..=3 {
+            sink.record(&MetricValues::new(round)).unwrap();
+        }
+        drop(sink);
+        let text = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &text[..text.len() - 5]).unwrap();
+        let mut sink = JsonLinesSink::open(&path).unwrap();
+        assert_eq!(sink.last_round(), Some(2));
+        sink.record(&MetricValues::new(3)).unwrap();
+        drop(sink);
+        let rounds: Vec<u32> = std::fs::read_to_string(&path)
+            .unwrap()
+            .lines()
+            .map(|line| serde_json::from_str::<MetricValues>(line).unwrap().round)
+            .collect();
+        assert_eq!(rounds, [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_foreign_line_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        std::fs::write(&path, "{\"round\":1}\n").unwrap();
+        let error = JsonLinesSink::open(&path).unwrap_err().to_string();
+        assert!(error.contains("line 1") && error.contains("unix_time"), "{error}");
+    }
+}

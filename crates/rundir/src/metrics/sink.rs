@@ -1,0 +1,120 @@
+//! Followers of a run's metrics.
+
+use super::MetricValues;
+use crate::error::Result;
+
+/// Somewhere that metrics go besides the round's own directory.
+pub trait MetricSink: Send {
+    /// Its name in messages.
+    fn name(&self) -> &str;
+
+    /// The last round that it holds whole.
+    fn last_round(&self) -> Option<u32>;
+
+    /// Writes a round. A sink that talks to something that may hang brings its own deadline.
+    ///
+    /// # Errors
+    /// The sink cannot go on; it is then switched off.
+    fn record(&mut self, metrics: &MetricValues) -> Result<()>;
+}
+
+/// Several sinks, of which any may fail: a failure is logged once, the sink is switched off, the run goes on.
+#[derive(Default)]
+pub struct MetricSinks {
+    sinks: Vec<Box<dyn MetricSink>>,
+    failures: Vec<String>,
+}
+
+impl MetricSinks {
+    /// No sinks.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a sink, or reports why it could not be opened.
+    pub fn add<S: MetricSink + 'static>(&mut self, name: &str, sink: Result<S>) {
+        match sink {
+            Ok(sink) => self.sinks.push(Box::new(sink)),
+            Err(error) => self.report(name, &error),
+        }
+    }
+
+    /// Hands a round to every sink that does not hold it yet.
+    pub fn record(&mut self, metrics: &MetricValues) {
+        for mut sink in std::mem::take(&mut self.sinks) {
+            let new = sink.last_round().is_none_or(|last| metrics.round > last);
+            let outcome = if new { sink.record(metrics) } else { Ok(()) };
+            match outcome {
+                Ok(()) => self.sinks.push(sink),
+                Err(error) => self.report(sink.name(), &error),
+            }
+        }
+    }
+
+    /// Sinks that were switched off, each with the reason.
+    pub fn failures(&self) -> &[String] {
+        &self.failures
+    }
+
+    /// How many sinks work.
+    pub fn active(&self) -> usize {
+        self.sinks.len()
+    }
+
+    /// The smallest last round of the sinks that work: later rounds are to be recorded (again) on opening.
+    pub fn behind(&self) -> Option<u32> {
+        self.sinks.iter().map(|s| s.last_round()).min().flatten()
+    }
+
+    fn report(&mut self, name: &str, error: &crate::error::Error) {
+        let message = format!("metrics no longer go to {name}: {error}");
+        tracing::warn!("{message}");
+        self.failures.push(message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use std::sync::{Arc, Mutex};
+
+    struct Recorder {
+        rounds: Arc<Mutex<Vec<u32>>>,
+        fails_at: u32,
+    }
+
+    impl MetricSink for Recorder {
+        fn name(&self) -> &str {
+            "recorder"
+        }
+
+        fn last_round(&self) -> Option<u32> {
+            self.rounds.lock().unwrap().last().copied()
+        }
+
+        fn record(&mut self, metrics: &MetricValues) -> Result<()> {
+            if metrics.round >= self.fails_at {
+                return Err(Error::Schema("broken".into()));
+            }
+            self.rounds.lock().unwrap().push(metrics.round);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_failing_sink_is_switched_off_and_the_others_go_on() {
+        let (bad, good) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+        let mut sinks = MetricSinks::new();
+        sinks.add("bad", Ok(Recorder { rounds: Arc::clone(&bad), fails_at: 3 }));
+        sinks.add("good", Ok(Recorder { rounds: Arc::clone(&good), fails_at: 99 }));
+        sinks.add::<Recorder>("absent", Err(Error::Schema("no such place".into())));
+        for round in [1, 2, 2, 3, 4] {
+            sinks.record(&MetricValues::new(round));
+        }
+        assert_eq!(*bad.lock().unwrap(), [1, 2]);
+        assert_eq!(*good.lock().unwrap(), [1, 2, 3, 4]);
+        assert_eq!((sinks.active(), sinks.failures().len()), (1, 2));
+        assert!(sinks.failures()[1].contains("recorder") && sinks.failures()[1].contains("broken"));
+    }
+}

@@ -1,0 +1,281 @@
+//! The rows of a round's tables: `docs/formats.md` explains each column.
+
+use crate::table::{Cell, ColumnType, Value};
+use crate::table_row;
+use sgs_selfplay::{FinishReason, ProblemId, Role, Verdict};
+use std::sync::Arc;
+
+/// Where a problem comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProblemKind {
+    /// The user's data set.
+    Target,
+    /// The Conjecturer, in this round.
+    Conjecture,
+}
+
+/// What became of one conjecture that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConjectureStatus {
+    /// It became a problem of the round.
+    Accepted,
+    /// A target or an earlier conjecture of the round has the same statement.
+    Duplicate,
+    /// No well-formed statement could be read.
+    Malformed,
+    /// The system lost it.
+    Lost,
+}
+
+/// What kind of completion is trained on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SampleKind {
+    /// A row of `rollouts.parquet`.
+    Rollout,
+    /// A row of `conjectures.parquet`.
+    Conjecture,
+}
+
+macro_rules! named_cell {
+    ($type:ident { $($variant:ident = $name:literal),* $(,)? }, $what:literal) => {
+        impl $type {
+            /// The name as it is written in tables.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+
+        named_cell!(cell $type { $($variant = $name),* }, $what);
+    };
+    (cell $type:ident { $($variant:ident = $name:literal),* $(,)? }, $what:literal) => {
+        impl Cell for $type {
+            const COLUMN: ColumnType = ColumnType::Str;
+
+            fn into_value(self) -> Result<Value, String> {
+                let name = match self { $(Self::$variant => $name,)* };
+                Ok(Value::Str(name.into()))
+            }
+
+            fn from_value(value: Value) -> Result<Self, String> {
+                match value {
+                    $(Value::Str(text) if &*text == $name => Ok(Self::$variant),)*
+                    other => Err(format!("{other:?} is no {}", $what)),
+                }
+            }
+        }
+    };
+}
+
+named_cell!(ProblemKind { Target = "target", Conjecture = "conjecture" }, "kind of problem");
+named_cell!(SampleKind { Rollout = "rollout", Conjecture = "conjecture" }, "kind of completion");
+named_cell!(
+    ConjectureStatus {
+        Accepted = "accepted",
+        Duplicate = "duplicate",
+        Malformed = "malformed",
+        Lost = "lost",
+    },
+    "status of a conjecture"
+);
+named_cell!(cell Role { Solver = "solver", Conjecturer = "conjecturer", Guide = "guide" }, "role");
+
+table_row! {
+    /// A problem of the round: every target that was sampled and every conjecture that was accepted.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ProblemRow {
+        /// Unique name within the run.
+        pub id: ProblemId,
+        /// Target or conjecture.
+        pub kind: ProblemKind,
+        /// The problem for which a conjecture was invented.
+        pub target: Option<ProblemId>,
+        /// The statement in the formal system's canonical text.
+        pub statement: Arc<str>,
+        /// What a proof may use, in the formal system's terms.
+        pub context: Arc<str>,
+        /// Rollouts asked for.
+        pub rollouts: u32,
+        /// Rollouts with a verdict other than `infra`.
+        pub judged: u32,
+        /// Rollouts with the verdict `proved`.
+        pub proved: u32,
+        /// `proved / judged`, 0 to 1; absent if nothing was judged.
+        pub solve_rate: Option<f64>,
+        /// For targets: whether an earlier round had solved it.
+        pub solved_before: bool,
+        /// Whether this round is the first that solved it.
+        pub newly_solved: bool,
+        /// Whether the Solver's rule of selection takes it.
+        pub selected: bool,
+        /// Tokens of the whole statement.
+        pub length: u32,
+        /// Tokens of the conclusion.
+        pub conclusion_length: u32,
+        /// Disjunctions in the conclusion.
+        pub disjunctions: u32,
+        /// Conjunctions in the conclusion.
+        pub conjunctions: u32,
+        /// Implications in the conclusion.
+        pub implications: u32,
+        /// Nesting depth of the conclusion.
+        pub depth: u32,
+        /// Number of hypotheses.
+        pub hypotheses: u32,
+    }
+}
+
+table_row! {
+    /// A conjecture that was asked for, whatever became of it.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ConjectureRow {
+        /// Unique name; the `id` of the problem if it was accepted.
+        pub id: ProblemId,
+        /// The problem for which it was invented.
+        pub target: ProblemId,
+        /// Number of the completion among those for this target, from 0.
+        pub index: u32,
+        /// What became of it.
+        pub status: ConjectureStatus,
+        /// The defect of a malformed one, or why it was lost; empty otherwise.
+        pub reason: String,
+        /// The problem that has the same statement, for a duplicate.
+        pub duplicate_of: Option<ProblemId>,
+        /// The statement, where one could be read.
+        pub statement: Option<Arc<str>>,
+        /// The decoded completion; empty if it was lost, and so are the three lists.
+        pub text: String,
+        /// Prompt token ids.
+        pub prompt_tokens: Arc<[u32]>,
+        /// Sampled token ids, the end token included.
+        pub tokens: Vec<u32>,
+        /// Log-probability of each sampled token at temperature 1, natural logarithm.
+        pub log_probs: Vec<f32>,
+        /// Mean entropy per sampled token, nats.
+        pub entropy: Option<f32>,
+        /// Why sampling ended; absent if it was lost.
+        pub finish: Option<FinishReason>,
+        /// Round whose update produced the weights; absent if it was lost.
+        pub policy_version: Option<u32>,
+        /// Seed of the sample; seeds from 2^63 on show as the negative number of the same bits.
+        pub seed: u64,
+        /// Solve rate, 0 to 1, if the Solver tried it.
+        pub solve_rate: Option<f64>,
+        /// `R_solve`, 0 to 1.
+        pub r_solve: Option<f64>,
+        /// `R_guide`, 0 to 8; 1 without a Guide.
+        pub r_guide: Option<f64>,
+        /// Whether the Guide's reviews of it were all malformed.
+        pub review_failed: bool,
+        /// `R_synth = R_solve * R_guide`, before normalisation.
+        pub r_synth: Option<f64>,
+        /// `R_synth` normalised over the round, 0 to 1.
+        pub reward: Option<f64>,
+        /// Its weight in the Conjecturer's loss; absent if it does not train the Conjecturer.
+        pub weight: Option<f64>,
+    }
+}
+
+table_row! {
+    /// A rollout with its verdict.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct RolloutRow {
+        /// The problem.
+        pub problem: ProblemId,
+        /// Number of the rollout among those of this problem and round, from 0.
+        pub index: u32,
+        /// The decoded completion; empty if it was lost, and so are the three lists.
+        pub text: String,
+        /// The proof as it was read, in the formal system's canonical text.
+        pub proof: Option<Arc<str>>,
+        /// Prompt token ids.
+        pub prompt_tokens: Arc<[u32]>,
+        /// Sampled token ids, the end token included.
+        pub tokens: Vec<u32>,
+        /// Log-probability of each sampled token at temperature 1, natural logarithm.
+        pub log_probs: Vec<f32>,
+        /// Mean entropy per sampled token, nats.
+        pub entropy: Option<f32>,
+        /// Why sampling ended; absent if it was lost.
+        pub finish: Option<FinishReason>,
+        /// Round whose update produced the weights; absent if it was lost.
+        pub policy_version: Option<u32>,
+        /// Seed of the sample; seeds from 2^63 on show as the negative number of the same bits.
+        pub seed: u64,
+        /// The checker's decision.
+        pub verdict: Verdict,
+        /// The checker's reason, the defect of a malformed one, or why it was lost; empty for `proved`.
+        pub reason: String,
+        /// Step of the proof, from 1, at which the checker stopped, where it knows one.
+        pub step: Option<u32>,
+        /// Time spent in the checker, microseconds.
+        pub micros: u64,
+        /// Whether the proof uses a tactic that the reward forbids.
+        pub penalised: bool,
+        /// The shaped reward; absent for `infra`.
+        pub reward: Option<f64>,
+        /// Its weight in the Solver's loss of this round, or its group advantage; absent if it does not train it.
+        pub weight: Option<f64>,
+    }
+}
+
+table_row! {
+    /// A completion of the Guide.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ReviewRow {
+        /// The conjecture that was reviewed.
+        pub conjecture: ProblemId,
+        /// Number of the attempt, from 0: a malformed review is sampled again.
+        pub index: u32,
+        /// The defect of a malformed review, or why it was lost; empty for a well-formed one.
+        pub reason: String,
+        /// Relevance, 0 to 5; absent if malformed, and so are the next three.
+        pub relevance: Option<f64>,
+        /// Redundancy, 0 to 1.
+        pub redundancy: Option<f64>,
+        /// Complexity, 0 to 4.
+        pub complexity: Option<f64>,
+        /// `R_guide` of these scores, 0 to 8.
+        pub r_guide: Option<f64>,
+        /// The decoded completion; empty if it was lost, and so are the three lists.
+        pub text: String,
+        /// Prompt token ids.
+        pub prompt_tokens: Arc<[u32]>,
+        /// Sampled token ids, the end token included.
+        pub tokens: Vec<u32>,
+        /// Log-probability of each sampled token at temperature 1, natural logarithm.
+        pub log_probs: Vec<f32>,
+        /// Mean entropy per sampled token, nats.
+        pub entropy: Option<f32>,
+        /// Why sampling ended; absent if it was lost.
+        pub finish: Option<FinishReason>,
+        /// Round whose update produced the weights; absent if it was lost.
+        pub policy_version: Option<u32>,
+        /// Seed of the sample; seeds from 2^63 on show as the negative number of the same bits.
+        pub seed: u64,
+    }
+}
+
+table_row! {
+    /// A completion that the round's updates were made on, in the order in which it entered the loss's selection.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ExampleRow {
+        /// Who was trained: `solver` or `conjecturer`.
+        pub role: Role,
+        /// The round of the completion: this one, or an earlier one (expert iteration).
+        pub round: u32,
+        /// In which table of that round the completion stands.
+        pub kind: SampleKind,
+        /// The rollout's `problem`, or the conjecture's `target`.
+        pub problem: ProblemId,
+        /// The `index` beside it.
+        pub index: u32,
+        /// Weight of its log-likelihood, or its group advantage.
+        pub weight: f64,
+        /// Its sampled tokens.
+        pub generated_tokens: u32,
+        /// Number of the group that it is trained with, under CISPO.
+        pub group: Option<u32>,
+        /// Sampled tokens of the whole group, under CISPO: the loss's denominator.
+        pub group_tokens: Option<u64>,
+    }
+}

@@ -1,0 +1,391 @@
+//! A run's directory.
+
+use crate::checkpoints::{Checkpoint, Checkpoints, KeepPolicy};
+use crate::error::{CallerError, Error, Result};
+use crate::files::{self, TEMPORARY_PREFIX, ensure_directory};
+use crate::frozen::{self, FrozenConfig};
+use crate::journal::{Journal, JournalLimits, JournalReader, Marker, OnDurable, Stage};
+use crate::lock::RunLock;
+use crate::metrics::{JsonLinesSink, MetricSinks, MetricValues, TensorBoardSink, unix_time};
+use crate::outcome::state_after;
+use crate::resume::{self, ResumePlan, weights_of};
+use crate::rounds::{self, PublishedRound, RoundTables, directory_name};
+use crate::write_point::reached;
+use sgs_selfplay::RunState;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const CONFIG: &str = "config.toml";
+const LOCK: &str = "lock";
+const JOURNAL: &str = "journal.sqlite";
+const ROUNDS: &str = "rounds";
+const CHECKPOINTS: &str = "checkpoints";
+const METRICS: &str = "metrics.jsonl";
+const TENSORBOARD: &str = "tensorboard";
+const REPORT: &str = "report";
+
+/// What an interrupted creation may have left.
+const OWN_NAMES: [&str; 6] = [LOCK, JOURNAL, "journal.sqlite-wal", "journal.sqlite-shm", ROUNDS, CHECKPOINTS];
+
+/// A run for reading, whether or not a process is working on it.
+#[derive(Clone, Debug)]
+pub struct RunView {
+    path: PathBuf,
+}
+
+impl RunView {
+    /// Looks at the run in `path`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn open(path: &Path) -> Result<Self> {
+        let not_a_run = |what: &str| Error::NotARun { path: path.to_path_buf(), what: what.into() };
+        if !path.is_dir() {
+            return Err(not_a_run("there is no such directory"));
+        }
+        if !path.join(CONFIG).is_file() {
+            return Err(not_a_run("it has no config.toml; give the directory that `sgs run` made"));
+        }
+        Ok(Self { path: path.to_path_buf() })
+    }
+
+    /// The run's directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The text of `config.toml`.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn config_text(&self) -> Result<String> {
+        let path = self.path.join(CONFIG);
+        fs::read_to_string(&path).map_err(Error::io("read", &path))
+    }
+
+    /// The frozen configuration, with the table `frozen` (`version`, `data`) beside the caller's own keys.
+    ///
+    /// # Errors
+    /// The file cannot be read or is not TOML.
+    pub fn config(&self) -> Result<toml::Table> {
+        frozen::read(&self.path.join(CONFIG))
+    }
+
+    /// The published rounds, ascending.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn rounds(&self) -> Result<Vec<PublishedRound>> {
+        rounds::list(&self.path.join(ROUNDS))
+    }
+
+    /// What the algorithm remembers of the published rounds, which must have been written with
+    /// [`write_outcome`](crate::outcome::write_outcome).
+    ///
+    /// # Errors
+    /// A round or its `outcome.json` is missing or damaged.
+    pub fn state(&self) -> Result<RunState> {
+        state_after(&self.rounds()?)
+    }
+
+    /// A published round.
+    ///
+    /// # Errors
+    /// It is not published.
+    pub fn round(&self, round: u32) -> Result<PublishedRound> {
+        PublishedRound::at(&self.round_directory(round))
+    }
+
+    /// Where a round's directory is, or will be.
+    pub fn round_directory(&self, round: u32) -> PathBuf {
+        self.path.join(ROUNDS).join(directory_name(round))
+    }
+
+    /// The run's checkpoints.
+    pub fn checkpoints(&self) -> Checkpoints {
+        Checkpoints::new(self.path.join(CHECKPOINTS))
+    }
+
+    /// The journal, for reading.
+    ///
+    /// # Errors
+    /// It is missing or damaged.
+    pub fn journal(&self) -> Result<JournalReader> {
+        JournalReader::open(&self.path.join(JOURNAL), JournalLimits::default().deadline)
+    }
+
+    /// Where the run stands. While a process works on it, that is a moment's picture.
+    ///
+    /// # Errors
+    /// The journal is missing or damaged, or the checkpoint to load is.
+    pub fn plan(&self, first_round: u32) -> Result<ResumePlan> {
+        resume::plan(&self.journal()?, &self.checkpoints(), self.rounds()?.len(), first_round)
+    }
+
+    /// The directory of the report.
+    pub fn report_directory(&self) -> PathBuf {
+        self.path.join(REPORT)
+    }
+
+    /// The directory of the TensorBoard event files.
+    pub fn tensorboard_directory(&self) -> PathBuf {
+        self.path.join(TENSORBOARD)
+    }
+
+    /// The file with all rounds' metrics.
+    pub fn metrics_file(&self) -> PathBuf {
+        self.path.join(METRICS)
+    }
+}
+
+/// How a run is opened for work.
+#[derive(Default)]
+pub struct RunOptions {
+    /// Bounds of the journal.
+    pub journal: JournalLimits,
+    /// Called by the journal's writer after each commit.
+    pub on_durable: Option<OnDurable>,
+}
+
+/// A run that this process works on; no other process can at the same time.
+///
+/// A round goes through [`start_round`](Self::start_round), appends to the [`journal`](Self::journal),
+/// [`finish_sampling`](Self::finish_sampling), [`publish_checkpoint`](Self::publish_checkpoint) or
+/// [`skip_update`](Self::skip_update), and [`publish_round`](Self::publish_round). Each of these may be called again for
+/// the stage that the round is in already: what stands is not done twice.
+#[derive(Debug)]
+pub struct RunDir {
+    view: RunView,
+    journal: Journal,
+    removed: Vec<PathBuf>,
+    // Dropped last: nothing is written any more once another process can take the run.
+    _lock: RunLock,
+}
+
+impl RunDir {
+    /// Begins a run in `path`, which must not exist, be empty, or hold nothing but an interrupted beginning.
+    ///
+    /// # Errors
+    /// The place is taken, another process is working on it, the configuration is not TOML, or the file system refuses.
+    pub fn create(path: &Path, config: &FrozenConfig, options: RunOptions) -> Result<Self> {
+        let config_path = path.join(CONFIG);
+        config.render(&config_path)?;
+        if path.exists() && !path.is_dir() {
+            return Err(Error::Taken { path: path.to_path_buf(), what: "a file".into() });
+        }
+        ensure_directory(path)?;
+        refuse_taken(path)?;
+        let lock = RunLock::take(&path.join(LOCK), path)?;
+        refuse_taken(path)?;
+        let mut removed = files::remove_unfinished(path)?;
+        for part in [ROUNDS, CHECKPOINTS] {
+            ensure_directory(&path.join(part))?;
+            removed.extend(files::remove_unfinished(&path.join(part))?);
+        }
+        let journal = Journal::open(&path.join(JOURNAL), options.journal, options.on_durable)?;
+        reached("run.config", path)?;
+        // Last, because this file makes the directory a run.
+        config.write(&config_path)?;
+        Ok(Self { view: RunView::open(path)?, journal, removed, _lock: lock })
+    }
+
+    /// Opens a run to go on with it: removes what was left unfinished and brings the journal up to what is published.
+    ///
+    /// # Errors
+    /// There is no run, another process works on it, or something in it is damaged.
+    pub fn open(path: &Path, options: RunOptions) -> Result<Self> {
+        let view = RunView::open(path)?;
+        let lock = RunLock::take(&path.join(LOCK), path)?;
+        view.config()?;
+        let mut removed = files::remove_unfinished(path)?;
+        for part in [ROUNDS, CHECKPOINTS] {
+            ensure_directory(&path.join(part))?;
+            removed.extend(files::remove_unfinished(&path.join(part))?);
+        }
+        if view.report_directory().is_dir() {
+            removed.extend(files::remove_unfinished(&view.report_directory())?);
+        }
+        let journal_path = path.join(JOURNAL);
+        if !journal_path.exists() {
+            tracing::warn!(
+                "{} is missing: the run goes on after its last published round",
+                journal_path.display()
+            );
+        }
+        let journal = Journal::open(&journal_path, options.journal, options.on_durable)?;
+        resume::recover(&view, &journal)?;
+        Ok(Self { view, journal, removed, _lock: lock })
+    }
+
+    /// Refuses a configuration that differs from the frozen one.
+    ///
+    /// # Errors
+    /// [`Error::ConfigDiffers`] names the keys.
+    pub fn check_config(&self, config: &FrozenConfig) -> Result<()> {
+        config.check(&self.view.path.join(CONFIG))
+    }
+
+    /// The run for reading.
+    pub fn view(&self) -> &RunView {
+        &self.view
+    }
+
+    /// The journal.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Unfinished files and directories that were removed on opening.
+    pub fn removed(&self) -> &[PathBuf] {
+        &self.removed
+    }
+
+    /// Where the run stands.
+    ///
+    /// # Errors
+    /// The checkpoint to load is damaged or missing, or the journal is damaged.
+    pub fn plan(&self, first_round: u32) -> Result<ResumePlan> {
+        let published = self.view.rounds()?.len();
+        resume::plan(self.journal.reader(), &self.view.checkpoints(), published, first_round)
+    }
+
+    /// Marks the beginning of a round; `detail` is the caller's, for its own resume.
+    ///
+    /// # Errors
+    /// An earlier round is not published, or the journal fails.
+    pub fn start_round(&self, round: u32, detail: &str) -> Result<()> {
+        self.advance(round, Stage::Started, None, detail)
+    }
+
+    /// Marks that everything of the round is sampled and judged, and waits until all records are on the disk.
+    ///
+    /// # Errors
+    /// The round has not started or the journal fails.
+    pub fn finish_sampling(&self, round: u32, detail: &str) -> Result<()> {
+        self.advance(round, Stage::Sampled, None, detail)
+    }
+
+    /// Publishes the weights after the round's update: `fill` writes `solver/`, `conjecturer/`, `optimizer/`.
+    ///
+    /// # Errors
+    /// Sampling is not finished, `fill` failed, or the file system refuses; no part of the checkpoint remains then.
+    pub fn publish_checkpoint(
+        &self,
+        round: u32,
+        detail: &str,
+        fill: impl FnOnce(&Path) -> Result<(), CallerError>,
+    ) -> Result<Checkpoint> {
+        let checkpoints = self.view.checkpoints();
+        if self.check_turn(round, Stage::Updated)? {
+            let standing = checkpoints.get(round);
+            return standing.ok_or_else(|| Error::OutOfTurn {
+                round,
+                what: "publish a checkpoint: its update was skipped".into(),
+            });
+        }
+        let checkpoint = checkpoints.publish(round, detail, fill)?;
+        self.mark(round, Stage::Updated, Some(round), detail)?;
+        Ok(checkpoint)
+    }
+
+    /// Marks that the round has no update: the weights stay those of the last checkpoint.
+    ///
+    /// # Errors
+    /// Sampling is not finished, or the journal fails.
+    pub fn skip_update(&self, round: u32, detail: &str) -> Result<()> {
+        let standing = weights_of(&self.journal.reader().markers()?);
+        self.advance(round, Stage::Updated, standing, detail)
+    }
+
+    /// Publishes the round's tables and metrics, marks the round as over, and removes its records from the journal.
+    ///
+    /// # Errors
+    /// The update is not done, `fill` failed, or the file system refuses; no part of the round's directory remains then.
+    pub fn publish_round(
+        &self,
+        metrics: &MetricValues,
+        fill: impl FnOnce(&mut RoundTables) -> Result<(), CallerError>,
+    ) -> Result<PublishedRound> {
+        let round = metrics.round;
+        if !self.check_turn(round, Stage::Published)? {
+            rounds::publish(&self.view.round_directory(round), metrics, fill)?;
+            let weights = weights_of(&self.journal.reader().markers()?);
+            self.mark(round, Stage::Published, weights, "")?;
+            self.journal.retire(round)?;
+        }
+        self.view.round(round)
+    }
+
+    /// Removes checkpoints that the policy does not keep, never the one in use; returns their rounds.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn prune_checkpoints(&self, policy: KeepPolicy) -> Result<Vec<u32>> {
+        let in_use = weights_of(&self.journal.reader().markers()?);
+        self.view.checkpoints().prune(policy, in_use.as_slice())
+    }
+
+    /// The sinks of the run, `metrics.jsonl` and TensorBoard, brought up to the last published round.
+    ///
+    /// # Errors
+    /// The metrics of a published round cannot be read. A failing sink is no error: see [`MetricSinks`].
+    pub fn sinks(&self) -> Result<MetricSinks> {
+        let mut sinks = MetricSinks::new();
+        sinks.add(METRICS, JsonLinesSink::open(&self.view.metrics_file()));
+        sinks.add("TensorBoard", TensorBoardSink::open(&self.view.tensorboard_directory()));
+        let behind = sinks.behind();
+        for round in self.view.rounds()?.iter().filter(|r| behind.is_none_or(|last| r.round() > last)) {
+            sinks.record(&round.metrics()?);
+        }
+        Ok(sinks)
+    }
+
+    fn advance(&self, round: u32, stage: Stage, checkpoint: Option<u32>, detail: &str) -> Result<()> {
+        if self.check_turn(round, stage)? { Ok(()) } else { self.mark(round, stage, checkpoint, detail) }
+    }
+
+    fn mark(&self, round: u32, stage: Stage, checkpoint: Option<u32>, detail: &str) -> Result<()> {
+        let detail = detail.to_owned();
+        self.journal.mark(Marker { round, stage, checkpoint, detail, unix_time: unix_time() })
+    }
+
+    /// Whether the round has reached the stage already.
+    ///
+    /// # Errors
+    /// It is not the stage's turn.
+    fn check_turn(&self, round: u32, stage: Stage) -> Result<bool> {
+        let markers = self.journal.reader().markers()?;
+        if markers.iter().any(|m| m.round == round && m.stage == stage) {
+            return Ok(true);
+        }
+        let last = markers.last().map(|m| (m.round, m.stage));
+        let in_turn = match (stage, last) {
+            (Stage::Started, None) => true,
+            (Stage::Started, Some((last, reached))) => reached == Stage::Published && round == last + 1,
+            (_, Some((last, reached))) => last == round && (reached as usize + 1) == stage as usize,
+            (_, None) => false,
+        };
+        if in_turn {
+            return Ok(false);
+        }
+        let standing =
+            last.map_or("no round has begun".into(), |(r, s)| format!("round {r} is {}", s.as_str()));
+        Err(Error::OutOfTurn { round, what: format!("be {} now: {standing}", stage.as_str()) })
+    }
+}
+
+/// Refuses a directory that holds a run, or anything that an interrupted beginning does not leave.
+fn refuse_taken(path: &Path) -> Result<()> {
+    let taken = |what: String| Error::Taken { path: path.to_path_buf(), what };
+    if path.join(CONFIG).exists() {
+        return Err(taken("a run".into()));
+    }
+    for entry in fs::read_dir(path).map_err(Error::io("list", path))? {
+        let name = entry.map_err(Error::io("list", path))?.file_name();
+        let name = name.to_string_lossy();
+        if !OWN_NAMES.contains(&&*name) && !name.starts_with(TEMPORARY_PREFIX) {
+            return Err(taken(format!("other files, such as '{name}'")));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! Rust types that a column can hold.
+
+use super::{ColumnType, Value};
+use sgs_selfplay::{FinishReason, ProblemId, Verdict};
+use std::sync::Arc;
+
+/// A type whose values stand in one column.
+pub trait Cell: Sized {
+    /// What the column holds.
+    const COLUMN: ColumnType;
+    /// Whether the column may lack values.
+    const OPTIONAL: bool = false;
+
+    /// The value as it is written.
+    ///
+    /// # Errors
+    /// The value lies outside of what the column holds.
+    fn into_value(self) -> Result<Value, String>;
+
+    /// The value as it was read.
+    ///
+    /// # Errors
+    /// The column's value lies outside of what the type holds.
+    fn from_value(value: Value) -> Result<Self, String>;
+}
+
+macro_rules! direct {
+    ($($type:ty => $variant:ident),* $(,)?) => {$(
+        impl Cell for $type {
+            const COLUMN: ColumnType = ColumnType::$variant;
+
+            fn into_value(self) -> Result<Value, String> {
+                Ok(Value::$variant(self))
+            }
+
+            fn from_value(value: Value) -> Result<Self, String> {
+                match value {
+                    Value::$variant(inner) => Ok(inner),
+                    other => Err(mismatch(ColumnType::$variant, &other)),
+                }
+            }
+        }
+    )*};
+}
+
+direct! {
+    Arc<str> => Str, i64 => I64, f64 => F64, bool => Bool,
+    Vec<i32> => I32List, Vec<f32> => F32List, Vec<String> => StrList,
+}
+
+fn mismatch(column: ColumnType, found: &Value) -> String {
+    format!("expected {}, found {}", column.as_str(), found.kind())
+}
+
+impl<T: Cell> Cell for Option<T> {
+    const COLUMN: ColumnType = T::COLUMN;
+    const OPTIONAL: bool = true;
+
+    fn into_value(self) -> Result<Value, String> {
+        self.map_or(Ok(Value::Null), T::into_value)
+    }
+
+    fn from_value(value: Value) -> Result<Self, String> {
+        match value {
+            Value::Null => Ok(None),
+            other => T::from_value(other).map(Some),
+        }
+    }
+}
+
+/// A type that is written as another one.
+macro_rules! through {
+    ($type:ty, $inner:ty, $into:expr, $from:expr) => {
+        impl Cell for $type {
+            const COLUMN: ColumnType = <$inner as Cell>::COLUMN;
+
+            fn into_value(self) -> Result<Value, String> {
+                let convert: fn($type) -> Result<$inner, String> = $into;
+                convert(self)?.into_value()
+            }
+
+            fn from_value(value: Value) -> Result<Self, String> {
+                let convert: fn($inner) -> Result<$type, String> = $from;
+                convert(<$inner as Cell>::from_value(value)?)
+            }
+        }
+    };
+}
+
+through!(String, Arc<str>, |text| Ok(text.into()), |text| Ok((*text).to_owned()));
+through!(ProblemId, Arc<str>, |id| Ok(id.0), |text| Ok(ProblemId(text)));
+through!(u32, i64, |n| Ok(n.into()), |n| u32::try_from(n).map_err(|_| format!("{n} is no 32-bit count")));
+// All 64 bits are used, as in seeds: those from 2^63 on are written as the negative number of the same bits.
+through!(u64, i64, |n| Ok(n.cast_signed()), |n| Ok(n.cast_unsigned()));
+through!(f32, f64, |x| Ok(x.into()), |x| Ok(x as f32));
+through!(Vec<u32>, Vec<i32>, |list| unsigned_to_signed(&list), |list| signed_to_unsigned(&list));
+through!(Arc<[u32]>, Vec<i32>, |list| unsigned_to_signed(&list), |list| {
+    signed_to_unsigned(&list).map(Arc::from)
+});
+through!(Verdict, Arc<str>, |verdict| Ok(verdict.as_str().into()), |text| {
+    [Verdict::Proved, Verdict::Refused, Verdict::Malformed, Verdict::Resource, Verdict::Infra]
+        .into_iter()
+        .find(|v| v.as_str() == &*text)
+        .ok_or_else(|| format!("'{text}' is no verdict"))
+});
+through!(FinishReason, Arc<str>, |reason| Ok(finish_name(reason).into()), |text| {
+    [FinishReason::Stop, FinishReason::Length, FinishReason::Refused, FinishReason::Cancelled]
+        .into_iter()
+        .find(|&r| finish_name(r) == &*text)
+        .ok_or_else(|| format!("'{text}' is no finish reason"))
+});
+
+fn finish_name(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Stop => "stop",
+        FinishReason::Length => "length",
+        FinishReason::Refused => "refused",
+        FinishReason::Cancelled => "cancelled",
+    }
+}
+
+fn unsigned_to_signed(list: &[u32]) -> Result<Vec<i32>, String> {
+    list.iter().map(|&n| i32::try_from(n).map_err(|_| format!("{n} does not fit into 31 bits"))).collect()
+}
+
+fn signed_to_unsigned(list: &[i32]) -> Result<Vec<u32>, String> {
+    list.iter().map(|&n| u32::try_from(n).map_err(|_| format!("{n} is negative"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_serialised_types() {
+        for reason in
+            [FinishReason::Stop, FinishReason::Length, FinishReason::Refused, FinishReason::Cancelled]
+        {
+            let json = serde_json::to_string(&reason).unwrap();
+            assert_eq!(json, format!("\"{}\"", finish_name(reason)));
+            assert_eq!(FinishReason::from_value(reason.into_value().unwrap()), Ok(reason));
+        }
+        for verdict in
+            [Verdict::Proved, Verdict::Refused, Verdict::Malformed, Verdict::Resource, Verdict::Infra]
+        {
+            assert_eq!(Verdict::from_value(verdict.into_value().unwrap()), Ok(verdict));
+        }
+        assert!(Verdict::from_value(Value::Str("perhaps".into())).unwrap_err().contains("perhaps"));
+    }
+
+    #[test]
+    fn extreme_numbers_survive_or_are_refused() {
+        assert_eq!(u64::from_value(u64::MAX.into_value().unwrap()), Ok(u64::MAX));
+        assert_eq!(u32::from_value(u32::MAX.into_value().unwrap()), Ok(u32::MAX));
+        assert!(u32::from_value(Value::I64(-1)).is_err());
+        assert!(vec![1u32, 1 << 31].into_value().is_err());
+        assert!(<Vec<u32>>::from_value(Value::I32List(vec![-1])).is_err());
+        assert!(i64::from_value(Value::Bool(true)).unwrap_err().contains("expected i64, found bool"));
+    }
+}

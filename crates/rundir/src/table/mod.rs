@@ -1,0 +1,271 @@
+//! Typed tables: a schema, rows of values, and Rust structures as rows.
+//!
+//! A table is a Parquet file (`.parquet`) or JSON Lines (`.jsonl`); [`TableWriter`] and [`TableReader`] choose by
+//! the file's name. Rows are either plain `Vec<Value>` with a [`Schema`], or structures declared with
+//! [`table_row!`](crate::table_row).
+
+mod cell;
+mod file;
+mod json_lines;
+mod parquet_read;
+mod parquet_write;
+
+pub use cell::Cell;
+pub use file::{RowReader, RowWriter, TableReader, TableWriter, parquet_schema, read_rows, write_rows};
+
+use crate::error::{Error, Result};
+use parquet::errors::ParquetError;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What one column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnType {
+    /// UTF-8 text.
+    Str,
+    /// Integers of 64 bits.
+    I64,
+    /// Floating-point numbers of 64 bits.
+    F64,
+    /// Truth values.
+    Bool,
+    /// Lists of integers of 32 bits, such as token ids.
+    I32List,
+    /// Lists of floating-point numbers of 32 bits, such as log-probabilities.
+    F32List,
+    /// Lists of UTF-8 texts.
+    StrList,
+}
+
+impl ColumnType {
+    /// The type's name in messages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Str => "string",
+            Self::I64 => "i64",
+            Self::F64 => "f64",
+            Self::Bool => "bool",
+            Self::I32List => "list<i32>",
+            Self::F32List => "list<f32>",
+            Self::StrList => "list<string>",
+        }
+    }
+}
+
+/// One column of a schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// The column's name.
+    pub name: String,
+    /// What it holds.
+    pub column: ColumnType,
+    /// Whether a row may lack a value.
+    pub optional: bool,
+}
+
+impl Field {
+    /// A column in which every row has a value.
+    pub fn required(name: impl Into<String>, column: ColumnType) -> Self {
+        Self { name: name.into(), column, optional: false }
+    }
+
+    /// A column in which a row may lack a value.
+    pub fn optional(name: impl Into<String>, column: ColumnType) -> Self {
+        Self { name: name.into(), column, optional: true }
+    }
+}
+
+/// The columns of a table, in order, with distinct names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schema {
+    fields: Vec<Field>,
+}
+
+impl Schema {
+    /// A schema of these columns.
+    ///
+    /// # Errors
+    /// There is no column, a name is empty, or two columns share one.
+    pub fn new(fields: Vec<Field>) -> Result<Self> {
+        if fields.is_empty() {
+            return Err(Error::Schema("a table needs at least one column".into()));
+        }
+        for (index, field) in fields.iter().enumerate() {
+            if field.name.is_empty() {
+                return Err(Error::Schema(format!("column {} has no name", index + 1)));
+            }
+            if fields[..index].iter().any(|earlier| earlier.name == field.name) {
+                return Err(Error::Schema(format!("two columns are named '{}'", field.name)));
+            }
+        }
+        Ok(Self { fields })
+    }
+
+    /// The columns in order.
+    pub fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+}
+
+/// One value of a row.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// No value, in an optional column.
+    Null,
+    /// Text.
+    Str(Arc<str>),
+    /// An integer.
+    I64(i64),
+    /// A floating-point number.
+    F64(f64),
+    /// A truth value.
+    Bool(bool),
+    /// A list of integers.
+    I32List(Vec<i32>),
+    /// A list of floating-point numbers.
+    F32List(Vec<f32>),
+    /// A list of texts.
+    StrList(Vec<String>),
+}
+
+impl Value {
+    /// What the value is, in messages.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Str(_) => ColumnType::Str.as_str(),
+            Self::I64(_) => ColumnType::I64.as_str(),
+            Self::F64(_) => ColumnType::F64.as_str(),
+            Self::Bool(_) => ColumnType::Bool.as_str(),
+            Self::I32List(_) => ColumnType::I32List.as_str(),
+            Self::F32List(_) => ColumnType::F32List.as_str(),
+            Self::StrList(_) => ColumnType::StrList.as_str(),
+        }
+    }
+
+    /// Whether the value may stand in a column.
+    pub fn fits(&self, field: &Field) -> bool {
+        match self {
+            Self::Null => field.optional,
+            Self::Str(_) => field.column == ColumnType::Str,
+            Self::I64(_) => field.column == ColumnType::I64,
+            Self::F64(_) => field.column == ColumnType::F64,
+            Self::Bool(_) => field.column == ColumnType::Bool,
+            Self::I32List(_) => field.column == ColumnType::I32List,
+            Self::F32List(_) => field.column == ColumnType::F32List,
+            Self::StrList(_) => field.column == ColumnType::StrList,
+        }
+    }
+
+    /// Bytes of memory that the value takes, about.
+    pub(crate) fn size(&self) -> usize {
+        16 + match self {
+            Self::Null | Self::I64(_) | Self::F64(_) | Self::Bool(_) => 0,
+            Self::Str(text) => text.len(),
+            Self::I32List(list) => 8 * list.len(),
+            Self::F32List(list) => 8 * list.len(),
+            Self::StrList(list) => list.iter().map(|text| 24 + text.len()).sum(),
+        }
+    }
+}
+
+/// A structure that is one row of a table; declare it with [`table_row!`](crate::table_row).
+pub trait TableRow: Sized {
+    /// The columns, in the order of [`TableRow::into_values`].
+    fn fields() -> Vec<Field>;
+
+    /// The row's values.
+    ///
+    /// # Errors
+    /// A value that no column can hold, by its column's name.
+    fn into_values(self) -> Result<Vec<Value>, String>;
+
+    /// The row of these values.
+    ///
+    /// # Errors
+    /// A value that the structure cannot hold, by its column's name.
+    fn from_values(values: Vec<Value>) -> Result<Self, String>;
+}
+
+/// Checks that a row has one fitting value for each column.
+pub(crate) fn check_row(schema: &Schema, values: &[Value]) -> Result<(), String> {
+    if values.len() != schema.fields.len() {
+        return Err(format!("{} values for {} columns", values.len(), schema.fields.len()));
+    }
+    for (field, value) in schema.fields.iter().zip(values) {
+        if !value.fits(field) {
+            return Err(format!(
+                "column '{}' holds {}, not {}",
+                field.name,
+                field.column.as_str(),
+                value.kind()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// An error of the Parquet library with its file.
+fn parquet_failed(path: &Path) -> impl FnOnce(ParquetError) -> Error + use<> {
+    let path = path.to_path_buf();
+    move |source| Error::Parquet { path, source }
+}
+
+fn is_list(column: ColumnType) -> bool {
+    matches!(column, ColumnType::I32List | ColumnType::F32List | ColumnType::StrList)
+}
+
+/// Declares a structure whose fields are the columns of a table, with their names; every field's type implements
+/// [`Cell`](crate::table::Cell).
+///
+/// ```
+/// sgs_rundir::table_row! {
+///     /// A theorem of a corpus.
+///     #[derive(Clone, Debug, PartialEq)]
+///     pub struct Theorem {
+///         /// Its label.
+///         pub label: String,
+///         /// Labels that its proof uses.
+///         pub uses: Vec<String>,
+///         /// Length of the proof, where it is known.
+///         pub steps: Option<i64>,
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! table_row {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident {
+        $($(#[$field_meta:meta])* pub $field:ident : $type:ty),* $(,)?
+    }) => {
+        $(#[$meta])*
+        $vis struct $name {
+            $($(#[$field_meta])* pub $field: $type,)*
+        }
+
+        impl $crate::table::TableRow for $name {
+            fn fields() -> Vec<$crate::table::Field> {
+                vec![$($crate::table::Field {
+                    name: stringify!($field).to_owned(),
+                    column: <$type as $crate::table::Cell>::COLUMN,
+                    optional: <$type as $crate::table::Cell>::OPTIONAL,
+                }),*]
+            }
+
+            fn into_values(self) -> Result<Vec<$crate::table::Value>, String> {
+                Ok(vec![$(
+                    $crate::table::Cell::into_value(self.$field)
+                        .map_err(|what| format!("column '{}': {what}", stringify!($field)))?
+                ),*])
+            }
+
+            fn from_values(values: Vec<$crate::table::Value>) -> Result<Self, String> {
+                let mut values = values.into_iter();
+                Ok(Self { $(
+                    $field: $crate::table::Cell::from_value(
+                        values.next().unwrap_or($crate::table::Value::Null)
+                    ).map_err(|what| format!("column '{}': {what}", stringify!($field)))?,
+                )* })
+            }
+        }
+    };
+}

@@ -1,0 +1,288 @@
+//! A process that works on a run is ended at every write point, and at random moments; afterwards nothing that was
+//! acknowledged is missing, nothing torn shows, and the run goes on to the same result as an undisturbed one.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)] // tests say so by panicking
+
+mod work;
+
+use sgs_rundir::directories::verify_directory;
+use sgs_rundir::files::TEMPORARY_PREFIX;
+use sgs_rundir::metrics::{TensorBoardValue, read_events};
+use sgs_rundir::{RecordKey, RunDir, RunOptions, RunView, write_point};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+use work::{Scale, key_of};
+
+const DIRECTORY: &str = "SGS_RUNDIR_CRASH_DIRECTORY";
+const MODE: &str = "SGS_RUNDIR_CRASH_MODE";
+const AT: &str = "SGS_RUNDIR_CRASH_AT";
+const ROUNDS: &str = "SGS_RUNDIR_CRASH_ROUNDS";
+
+const SMALL: Scale = Scale { rounds: 2, problems: 3, rollouts: 2 };
+
+/// A directory in memory where there is one: flushing costs nothing there, and a killed process leaves the same.
+fn scratch() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { TempDir::new_in(memory).unwrap() } else { TempDir::new().unwrap() }
+}
+
+static REACHED: AtomicU64 = AtomicU64::new(0);
+static STOP_AT: AtomicU64 = AtomicU64::new(u64::MAX);
+
+fn dies(_name: &'static str) -> io::Result<()> {
+    if REACHED.fetch_add(1, Ordering::SeqCst) + 1 == STOP_AT.load(Ordering::SeqCst) {
+        std::process::abort();
+    }
+    Ok(())
+}
+
+fn finds_the_disk_full(_name: &'static str) -> io::Result<()> {
+    // Full from this point on, as a real disk would be.
+    if REACHED.fetch_add(1, Ordering::SeqCst) + 1 >= STOP_AT.load(Ordering::SeqCst) {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    Ok(())
+}
+
+/// Not a test of its own: the process that the tests below start and end.
+#[test]
+#[ignore = "started by the other tests as a child process"]
+fn child() {
+    let Ok(directory) = std::env::var(DIRECTORY) else { return };
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    STOP_AT.store(number(AT).unwrap_or(u64::MAX), Ordering::SeqCst);
+    match std::env::var(MODE).as_deref() {
+        Ok("die") => write_point::install(dies),
+        Ok("full") => write_point::install(finds_the_disk_full),
+        _ => {}
+    }
+    let scale = Scale { rounds: number(ROUNDS).map_or(SMALL.rounds, |n| n as u32), ..SMALL };
+    match work::run(Path::new(&directory), scale, |key| {
+        println!("\nACK {} {} {}", key.round, key.problem, key.index)
+    }) {
+        Ok(()) => println!("\nPOINTS {}", REACHED.load(Ordering::SeqCst)),
+        Err(error) => println!("\nERROR {error}"),
+    }
+}
+
+fn child_command(directory: &Path, mode: &str, at: u64, rounds: u32) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .env(DIRECTORY, directory)
+        .env(MODE, mode)
+        .env(AT, at.to_string())
+        .env(ROUNDS, rounds.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    command
+}
+
+/// What a child said before its end.
+#[derive(Default)]
+struct Said {
+    acknowledged: BTreeSet<RecordKey>,
+    points: Option<u64>,
+    error: Option<String>,
+}
+
+fn listen(output: &[u8]) -> Said {
+    let mut said = Said::default();
+    // A line that the end of the process tore has no newline and says nothing.
+    let text = String::from_utf8_lossy(output);
+    for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
+        if let Some(key) = line.strip_prefix("ACK ") {
+            let parts: Vec<&str> = key.split(' ').collect();
+            said.acknowledged.insert(key_of(parts[0].parse().unwrap(), parts[1], parts[2].parse().unwrap()));
+        } else if let Some(points) = line.strip_prefix("POINTS ") {
+            said.points = Some(points.parse().unwrap());
+        } else if let Some(error) = line.strip_prefix("ERROR ") {
+            said.error = Some(error.to_owned());
+        }
+    }
+    said
+}
+
+/// Everything that the finished run says, without its clocks.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    rollouts: Vec<(u32, String, u32, Vec<u32>)>,
+    generations: BTreeMap<u32, u64>,
+    metric_lines: Vec<u32>,
+    event_steps: Vec<(i64, u64)>,
+    weights: String,
+    checkpoints: Vec<u32>,
+    stray: Vec<String>,
+}
+
+fn outcome(directory: &Path) -> Outcome {
+    let view = RunView::open(directory).unwrap();
+    let mut rollouts = Vec::new();
+    let mut generations = BTreeMap::new();
+    for round in view.rounds().unwrap() {
+        round.verify().unwrap();
+        for row in round.rollouts().unwrap() {
+            let row = row.unwrap();
+            rollouts.push((round.round(), row.problem.to_string(), row.index, row.tokens));
+        }
+        generations.insert(round.round(), round.metrics().unwrap().scalars["generations"] as u64);
+    }
+    let lines = std::fs::read_to_string(view.metrics_file()).unwrap();
+    let metric_lines = lines
+        .lines()
+        .map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap()["round"].as_u64().unwrap() as u32);
+    let mut events: Vec<_> = std::fs::read_dir(view.tensorboard_directory())
+        .unwrap()
+        .flat_map(|entry| read_events(&entry.unwrap().path()).unwrap())
+        .filter_map(|event| match event.values.first() {
+            Some((_, TensorBoardValue::Scalar(x))) => Some((event.step, *x as u64)),
+            _ => None,
+        })
+        .collect();
+    events.sort_unstable();
+    let checkpoints = view.checkpoints();
+    let newest = checkpoints.newest_valid(u32::MAX).unwrap().unwrap();
+    Outcome {
+        rollouts,
+        generations,
+        metric_lines: metric_lines.collect(),
+        event_steps: events,
+        weights: std::fs::read_to_string(newest.directory.join("solver/weights")).unwrap(),
+        checkpoints: checkpoints.list().unwrap().iter().map(|c| c.round).collect(),
+        stray: temporaries(directory),
+    }
+}
+
+fn temporaries(directory: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name.starts_with(TEMPORARY_PREFIX) {
+            found.push(name);
+        } else if path.is_dir() {
+            found.extend(temporaries(&path));
+        }
+    }
+    found
+}
+
+fn undisturbed(scale: Scale) -> Outcome {
+    let dir = scratch();
+    let run = dir.path().join("run");
+    work::run(&run, scale, |_| ()).unwrap();
+    outcome(&run)
+}
+
+/// What must hold of the files as the dead process left them, and of the run once it is opened again.
+fn check_wreck(run: &Path, acknowledged: &BTreeSet<RecordKey>) {
+    for parent in ["rounds", "checkpoints"] {
+        let Ok(entries) = std::fs::read_dir(run.join(parent)) else { continue };
+        for path in entries.map(|e| e.unwrap().path()) {
+            if !path.file_name().unwrap().to_string_lossy().starts_with(TEMPORARY_PREFIX) {
+                verify_directory(&path).unwrap();
+            }
+        }
+    }
+    if !run.join("config.toml").exists() {
+        assert!(acknowledged.is_empty());
+        return;
+    }
+    let opened = RunDir::open(run, RunOptions::default()).unwrap();
+    assert_eq!(temporaries(run), [""; 0]);
+    let mut present = BTreeSet::new();
+    for round in opened.view().rounds().unwrap() {
+        for row in round.rollouts().unwrap() {
+            let row = row.unwrap();
+            present.insert(key_of(round.round(), row.problem.as_str(), row.index));
+        }
+    }
+    let plan = opened.plan(work::FIRST_ROUND).unwrap();
+    present.extend(opened.journal().reader().records(plan.round, None).unwrap().into_iter().map(|r| r.key));
+    let lost: Vec<_> = acknowledged.difference(&present).collect();
+    assert!(lost.is_empty(), "acknowledged, but lost: {lost:?}");
+}
+
+fn count_points() -> u64 {
+    let dir = scratch();
+    let output = child_command(&dir.path().join("run"), "die", u64::MAX, SMALL.rounds).output().unwrap();
+    let points = listen(&output.stdout).points.expect("the undisturbed child ends well");
+    assert!(points > 60, "only {points} write points are reached");
+    points
+}
+
+#[test]
+fn death_at_every_write_point_loses_nothing() {
+    let expected = undisturbed(SMALL);
+    let mut deaths = 0;
+    for at in 1..=count_points() {
+        let dir = scratch();
+        let run = dir.path().join("run");
+        let output = child_command(&run, "die", at, SMALL.rounds).output().unwrap();
+        deaths += u32::from(!output.status.success());
+        if run.exists() {
+            check_wreck(&run, &listen(&output.stdout).acknowledged);
+        }
+        work::run(&run, SMALL, |_| ()).unwrap();
+        assert_eq!(outcome(&run), expected, "after death at write point {at}");
+    }
+    assert!(deaths > 60, "only {deaths} children died");
+}
+
+#[test]
+fn a_disk_that_fills_at_any_write_point_gives_an_error_and_loses_nothing() {
+    let expected = undisturbed(SMALL);
+    let mut errors = 0;
+    for at in 1..=count_points() {
+        let dir = scratch();
+        let run = dir.path().join("run");
+        let output = child_command(&run, "full", at, SMALL.rounds).output().unwrap();
+        assert!(output.status.success(), "the process died when the disk was full at write point {at}");
+        let said = listen(&output.stdout);
+        if let Some(error) = &said.error {
+            assert!(error.contains("the disk is full"), "write point {at}: {error}");
+            errors += 1;
+        }
+        // What was already being removed may wait for the next opening.
+        let left: Vec<_> = temporaries(dir.path()).into_iter().filter(|n| !n.contains("removed")).collect();
+        assert_eq!(left, [""; 0], "leftovers after a full disk at write point {at}");
+        if run.exists() {
+            check_wreck(&run, &said.acknowledged);
+        }
+        work::run(&run, SMALL, |_| ()).unwrap();
+        assert_eq!(outcome(&run), expected, "after a full disk at write point {at}");
+    }
+    assert!(errors > 60, "only {errors} children found the disk full");
+}
+
+#[test]
+fn kill_at_fifty_random_moments_loses_nothing() {
+    let scale = Scale { rounds: 60, ..SMALL };
+    let expected = undisturbed(scale);
+    let dir = scratch();
+    let run = dir.path().join("run");
+    let mut acknowledged = BTreeSet::new();
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut kills = 0;
+    for _ in 0..50 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let mut child = child_command(&run, "live", 0, scale.rounds).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(2_000 + (random >> 33) % 14_000));
+        // SIGKILL: the process has no say in it.
+        child.kill().unwrap();
+        let output = child.wait_with_output().unwrap();
+        kills += u32::from(!output.status.success());
+        acknowledged.extend(listen(&output.stdout).acknowledged);
+        if run.exists() {
+            check_wreck(&run, &acknowledged);
+        }
+    }
+    assert!(kills >= 25, "only {kills} children were still alive when they were to be killed");
+    work::run(&run, scale, |_| ()).unwrap();
+    assert_eq!(outcome(&run), expected);
+}

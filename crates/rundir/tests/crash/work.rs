@@ -1,0 +1,168 @@
+//! A small self-playing run: what it writes is a function of the round alone, so that every way of getting there must
+//! end in the same files.
+
+use sgs_rundir::directories::checksum_of;
+use sgs_rundir::rows::{ProblemKind, ProblemRow, RolloutRow};
+use sgs_rundir::{
+    FrozenConfig, Histogram, KeepPolicy, MetricValues, NextStep, Record, RecordKey, Result, RunDir,
+    RunOptions,
+};
+use sgs_selfplay::{FinishReason, ProblemId, Verdict};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+pub const FIRST_ROUND: u32 = 1;
+
+#[derive(Clone, Copy)]
+pub struct Scale {
+    pub rounds: u32,
+    pub problems: u32,
+    pub rollouts: u32,
+}
+
+pub fn key_of(round: u32, problem: &str, index: u32) -> RecordKey {
+    RecordKey { round, kind: "rollout".into(), problem: problem.into(), index }
+}
+
+/// Works until the run has all its rounds, from wherever it stands; tells `acknowledge` of each record on the disk.
+pub fn run(directory: &Path, scale: Scale, mut acknowledge: impl FnMut(&RecordKey)) -> Result<()> {
+    let config = FrozenConfig {
+        text: format!("problems = {}\n", scale.problems),
+        version: "test".into(),
+        data: [("data".to_owned(), checksum_of(b"data"))].into(),
+    };
+    let run = if directory.join("config.toml").exists() {
+        RunDir::open(directory, RunOptions::default())?
+    } else {
+        RunDir::create(directory, &config, RunOptions::default())?
+    };
+    run.check_config(&config)?;
+    let mut sinks = run.sinks()?;
+    loop {
+        let plan = run.plan(FIRST_ROUND)?;
+        let round = plan.round;
+        match plan.next {
+            NextStep::Start if round >= FIRST_ROUND + scale.rounds => {
+                // A sink may have missed the last rounds.
+                run.prune_checkpoints(KeepPolicy { last: 1, every: 0 })?;
+                return Ok(());
+            }
+            NextStep::Start => run.start_round(round, "batch")?,
+            NextStep::Sample => {
+                sample(&run, scale, round, &mut acknowledge)?;
+                run.finish_sampling(round, "")?;
+            }
+            NextStep::Update => update(&run, round)?,
+            NextStep::Publish => {
+                sinks.record(&publish(&run, scale, round)?);
+                run.prune_checkpoints(KeepPolicy { last: 1, every: 0 })?;
+            }
+        }
+    }
+}
+
+fn sample(run: &RunDir, scale: Scale, round: u32, acknowledge: &mut impl FnMut(&RecordKey)) -> Result<()> {
+    let known: BTreeSet<_> =
+        run.journal().reader().records(round, None)?.into_iter().map(|r| r.key).collect();
+    for problem in 0..scale.problems {
+        let keys = (0..scale.rollouts).map(|index| key_of(round, &format!("p{problem}"), index));
+        let missing: Vec<_> = keys.filter(|key| !known.contains(key)).collect();
+        let records = missing.iter().map(|key| Record { key: key.clone(), payload: tokens_of(key) });
+        run.journal().append_durably(records.collect())?;
+        missing.iter().for_each(&mut *acknowledge);
+    }
+    Ok(())
+}
+
+/// The "sample" of a task depends on its key alone, as seeded sampling does.
+fn tokens_of(key: &RecordKey) -> Vec<u8> {
+    checksum_of(format!("{key:?}").as_bytes()).into_bytes()
+}
+
+fn update(run: &RunDir, round: u32) -> Result<()> {
+    let plan = run.plan(FIRST_ROUND)?;
+    let mut weights = match &plan.weights {
+        Some(checkpoint) => {
+            fs::read_to_string(checkpoint.directory.join("solver/weights")).unwrap_or_default()
+        }
+        None => "base".into(),
+    };
+    for record in run.journal().reader().records(round, None)? {
+        weights.push_str(&String::from_utf8_lossy(&record.payload));
+    }
+    let weights = checksum_of(weights.as_bytes());
+    run.publish_checkpoint(round, "{\"loss\":1}", |staging| {
+        fs::create_dir(staging.join("solver"))?;
+        fs::write(staging.join("solver/weights"), &weights)?;
+        fs::create_dir(staging.join("optimizer"))?;
+        fs::write(staging.join("optimizer/moments"), weights.repeat(100))?;
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn publish(run: &RunDir, scale: Scale, round: u32) -> Result<MetricValues> {
+    let records = run.journal().reader().records(round, Some("rollout"))?;
+    let mut metrics = MetricValues::new(round);
+    metrics.set("generations", records.len() as f64);
+    metrics.set_histogram("rates", Histogram::of_rates([0.5], scale.rollouts));
+    run.publish_round(&metrics, |tables| {
+        for problem in 0..scale.problems {
+            tables.problems.push(problem_row(&format!("p{problem}"), scale.rollouts))?;
+        }
+        for record in records {
+            tables.rollouts.push(rollout_row(&record))?;
+        }
+        tables.write_json("extra.json", &round)?;
+        Ok(())
+    })?;
+    Ok(metrics)
+}
+
+fn problem_row(id: &str, rollouts: u32) -> ProblemRow {
+    ProblemRow {
+        id: ProblemId::new(id),
+        kind: ProblemKind::Target,
+        target: None,
+        statement: "|- ( ph -> ph )".into(),
+        context: "".into(),
+        rollouts,
+        judged: rollouts,
+        proved: 0,
+        solve_rate: Some(0.0),
+        solved_before: false,
+        newly_solved: false,
+        selected: false,
+        length: 5,
+        conclusion_length: 5,
+        disjunctions: 0,
+        conjunctions: 0,
+        implications: 1,
+        depth: 1,
+        hypotheses: 0,
+    }
+}
+
+fn rollout_row(record: &Record) -> RolloutRow {
+    RolloutRow {
+        problem: ProblemId::new(record.key.problem.clone()),
+        index: record.key.index,
+        text: String::from_utf8_lossy(&record.payload).into_owned(),
+        proof: None,
+        prompt_tokens: vec![1, 2, 3].into(),
+        tokens: record.payload.iter().map(|&byte| byte.into()).collect(),
+        log_probs: vec![-0.5; record.payload.len()],
+        entropy: None,
+        finish: Some(FinishReason::Stop),
+        policy_version: Some(record.key.round - 1),
+        seed: u64::MAX,
+        verdict: Verdict::Refused,
+        reason: "no proof".into(),
+        step: Some(1),
+        micros: 7,
+        penalised: false,
+        reward: Some(0.0),
+        weight: None,
+    }
+}

@@ -1,0 +1,365 @@
+//! How a run behaves towards its caller: order of steps, refusals, repair, resume.
+#![allow(clippy::unwrap_used)] // tests say so by panicking
+
+use sgs_rundir::metrics::MetricValues;
+use sgs_rundir::rows::*;
+use sgs_rundir::*;
+use sgs_selfplay::{FinishReason, ProblemId, Role, Verdict};
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+fn config() -> FrozenConfig {
+    FrozenConfig { text: "k = 8\n".into(), version: "1".into(), data: Default::default() }
+}
+
+fn create(path: &Path) -> RunDir {
+    RunDir::create(path, &config(), RunOptions::default()).unwrap()
+}
+
+fn open(path: &Path) -> Result<RunDir> {
+    RunDir::open(path, RunOptions::default())
+}
+
+fn record(round: u32, index: u32) -> Record {
+    let key = RecordKey { round, kind: "rollout".into(), problem: "p".into(), index };
+    Record { key, payload: vec![index as u8; 10] }
+}
+
+fn weights(text: &str) -> impl FnOnce(&Path) -> Result<(), CallerError> {
+    let text = text.to_owned();
+    move |staging| Ok(fs::write(staging.join("weights"), text)?)
+}
+
+fn metrics(round: u32) -> MetricValues {
+    let mut metrics = MetricValues::new(round);
+    metrics.set("generations", f64::from(round) * 8.0);
+    metrics
+}
+
+fn whole_round(run: &RunDir, round: u32) {
+    run.start_round(round, "").unwrap();
+    run.journal().append_durably(vec![record(round, 0), record(round, 1)]).unwrap();
+    run.finish_sampling(round, "").unwrap();
+    run.publish_checkpoint(round, "", weights(&round.to_string())).unwrap();
+    run.publish_round(&metrics(round), |_| Ok(())).unwrap();
+}
+
+#[test]
+fn a_round_goes_through_its_stages_and_the_plan_follows() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let step = |run: &RunDir| {
+        let plan = run.plan(0).unwrap();
+        (plan.round, plan.next, plan.weights.map(|c| c.round))
+    };
+    let run = create(&path);
+    assert_eq!(step(&run), (0, NextStep::Start, None));
+    run.start_round(0, "cursor 5").unwrap();
+    assert_eq!(step(&run), (0, NextStep::Sample, None));
+    run.journal().append_durably(vec![record(0, 0), record(0, 1)]).unwrap();
+    drop(run);
+
+    let run = open(&path).unwrap();
+    let plan = run.plan(0).unwrap();
+    assert_eq!(plan.markers[&Stage::Started].detail, "cursor 5");
+    assert_eq!(plan.records["rollout"], 2);
+    run.finish_sampling(0, "").unwrap();
+    assert_eq!(step(&run), (0, NextStep::Update, None));
+    run.publish_checkpoint(0, "loss", weights("a")).unwrap();
+    assert_eq!(step(&run), (0, NextStep::Publish, Some(0)));
+    run.publish_round(&metrics(0), |_| Ok(())).unwrap();
+    assert_eq!(step(&run), (1, NextStep::Start, Some(0)));
+    assert!(run.journal().reader().rounds_with_records().unwrap().is_empty(), "the journal stays small");
+
+    run.start_round(1, "").unwrap();
+    run.finish_sampling(1, "").unwrap();
+    run.skip_update(1, "").unwrap();
+    assert_eq!(step(&run), (1, NextStep::Publish, Some(0)), "the weights stay");
+    run.publish_round(&metrics(1), |_| Ok(())).unwrap();
+    drop(run);
+    assert!(!path.join("journal.sqlite-wal").exists(), "a closed journal is one file");
+    assert_eq!(step(&open(&path).unwrap()), (2, NextStep::Start, Some(0)));
+    let view = RunView::open(&path).unwrap();
+    assert_eq!(view.plan(0).unwrap().round, 2, "the run can be looked at without its lock");
+    assert_eq!(view.config().unwrap()["k"].as_integer(), Some(8));
+}
+
+#[test]
+fn steps_out_of_turn_are_refused_and_repeated_ones_change_nothing() {
+    let dir = TempDir::new().unwrap();
+    let run = create(&dir.path().join("run"));
+    let refused = |result: Result<()>, expected: &str| {
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    };
+    refused(run.finish_sampling(0, ""), "no round has begun");
+    run.start_round(3, "first").unwrap();
+    run.start_round(3, "again").unwrap();
+    assert_eq!(run.plan(0).unwrap().markers[&Stage::Started].detail, "first");
+    refused(run.start_round(4, ""), "round 4 cannot be started now: round 3 is started");
+    refused(run.skip_update(3, ""), "cannot be updated now");
+    refused(run.publish_round(&metrics(3), |_| Ok(())).map(drop), "cannot be published now");
+    run.finish_sampling(3, "").unwrap();
+    let first = run.publish_checkpoint(3, "", weights("a")).unwrap();
+    let second = run.publish_checkpoint(3, "", weights("b")).unwrap();
+    assert_eq!((first, fs::read(second.directory.join("weights")).unwrap()), (second.clone(), b"a".to_vec()));
+    run.publish_round(&metrics(3), |_| Ok(())).unwrap();
+    run.publish_round(&metrics(3), |_| panic!("published twice")).unwrap();
+    refused(run.start_round(5, ""), "round 5 cannot");
+}
+
+#[test]
+fn a_failing_caller_leaves_nothing_and_may_try_again() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    run.start_round(0, "").unwrap();
+    run.finish_sampling(0, "").unwrap();
+    let failed = run.publish_checkpoint(0, "", |staging| {
+        fs::write(staging.join("half"), b"x")?;
+        Err("the loss is not a number".into())
+    });
+    assert!(failed.unwrap_err().to_string().contains("the loss is not a number"));
+    assert_eq!(fs::read_dir(path.join("checkpoints")).unwrap().count(), 0);
+    run.publish_checkpoint(0, "", weights("a")).unwrap();
+    assert!(run.publish_round(&metrics(0), |_| Err("no tables".into())).is_err());
+    assert_eq!(fs::read_dir(path.join("rounds")).unwrap().count(), 0);
+    run.publish_round(&metrics(0), |_| Ok(())).unwrap();
+}
+
+#[test]
+fn a_second_process_and_a_taken_place_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    let error = open(&path).unwrap_err();
+    assert!(matches!(error, Error::InUse { .. }));
+    assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
+    drop(run);
+    let error = RunDir::create(&path, &config(), RunOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("already holds a run"), "{error}");
+    let foreign = dir.path().join("foreign");
+    fs::create_dir(&foreign).unwrap();
+    fs::write(foreign.join("thesis.tex"), b"").unwrap();
+    let error = RunDir::create(&foreign, &config(), RunOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("thesis.tex"), "{error}");
+    let error = open(&foreign).unwrap_err().to_string();
+    assert!(error.contains("is not a run"), "{error}");
+    assert!(open(&dir.path().join("absent")).unwrap_err().to_string().contains("no such directory"));
+}
+
+#[test]
+fn another_configuration_is_refused_and_the_same_one_is_not() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    drop(create(&path));
+    let run = open(&path).unwrap();
+    run.check_config(&config()).unwrap();
+    let other = FrozenConfig { text: "k = 16".into(), ..config() };
+    let error = run.check_config(&other).unwrap_err().to_string();
+    assert!(error.contains("'k' is 8 in the run and 16 now"), "{error}");
+}
+
+#[test]
+fn a_damaged_checkpoint_is_named_with_the_newest_sound_one() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    whole_round(&run, 0);
+    whole_round(&run, 1);
+    fs::write(path.join("checkpoints/0001/weights"), b"torn").unwrap();
+    let error = run.plan(0).unwrap_err().to_string();
+    assert!(error.contains("checkpoints/0001 is damaged: weights has SHA-256"), "{error}");
+    assert!(error.contains("checkpoints/0000"), "{error}");
+    fs::remove_dir_all(path.join("checkpoints/0001")).unwrap();
+    let error = run.plan(0).unwrap_err().to_string();
+    assert!(error.contains("it is missing") && error.contains("checkpoints/0000"), "{error}");
+}
+
+#[test]
+fn without_its_journal_a_run_goes_on_after_the_last_published_round() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    whole_round(&run, 0);
+    whole_round(&run, 1);
+    run.start_round(2, "").unwrap();
+    run.finish_sampling(2, "").unwrap();
+    run.publish_checkpoint(2, "", weights("2")).unwrap();
+    drop(run);
+    fs::write(path.join("journal.sqlite"), vec![0x55; 9000]).unwrap();
+    let error = open(&path).unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }) && error.to_string().contains("move it away"), "{error}");
+    for name in ["journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"] {
+        let _ = fs::remove_file(path.join(name));
+    }
+    let run = open(&path).unwrap();
+    let plan = run.plan(0).unwrap();
+    assert_eq!((plan.round, plan.next, plan.published), (2, NextStep::Start, 2));
+    assert_eq!(plan.weights.unwrap().round, 1);
+    whole_round(&run, 2);
+}
+
+#[test]
+fn a_published_round_that_vanished_is_reported() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    whole_round(&run, 0);
+    drop(run);
+    fs::remove_dir_all(path.join("rounds/0000")).unwrap();
+    let error = open(&path).unwrap_err().to_string();
+    assert!(error.contains("rounds/0000") && error.contains("missing"), "{error}");
+}
+
+#[test]
+fn sinks_catch_up_and_a_broken_one_stops_nothing() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    whole_round(&run, 0);
+    run.sinks().unwrap();
+    whole_round(&run, 1);
+    whole_round(&run, 2);
+    let sinks = run.sinks().unwrap();
+    assert_eq!((sinks.active(), sinks.behind()), (2, Some(2)));
+    let lines = || fs::read_to_string(path.join("metrics.jsonl")).unwrap().lines().count();
+    assert_eq!(lines(), 3);
+    drop(sinks);
+    // A file stands where the directory of event files should be.
+    fs::remove_dir_all(path.join("tensorboard")).unwrap();
+    fs::write(path.join("tensorboard"), b"").unwrap();
+    whole_round(&run, 3);
+    let sinks = run.sinks().unwrap();
+    assert_eq!((sinks.active(), sinks.failures().len(), lines()), (1, 1, 4));
+    assert!(sinks.failures()[0].contains("TensorBoard"), "{:?}", sinks.failures());
+}
+
+#[test]
+fn every_table_of_a_round_comes_back_as_it_was() {
+    let dir = TempDir::new().unwrap();
+    let run = create(&dir.path().join("run"));
+    run.start_round(0, "").unwrap();
+    run.finish_sampling(0, "").unwrap();
+    run.skip_update(0, "").unwrap();
+    let (problem, conjecture, rollout, review, example) = rows();
+    let published = run
+        .publish_round(&metrics(0), |tables| {
+            tables.problems.push(problem.clone())?;
+            tables.conjectures.push(conjecture.clone())?;
+            tables.rollouts.push(rollout.clone())?;
+            tables.reviews.push(review.clone())?;
+            tables.examples.push(example.clone())?;
+            tables.write_json("state.json", &[1, 2])?;
+            Ok(())
+        })
+        .unwrap();
+    published.verify().unwrap();
+    assert_eq!(published.problems().unwrap().collect::<Result<Vec<_>>>().unwrap(), [problem]);
+    assert_eq!(published.conjectures().unwrap().collect::<Result<Vec<_>>>().unwrap(), [conjecture]);
+    assert_eq!(published.rollouts().unwrap().collect::<Result<Vec<_>>>().unwrap(), [rollout]);
+    assert_eq!(published.reviews().unwrap().collect::<Result<Vec<_>>>().unwrap(), [review]);
+    assert_eq!(published.examples().unwrap().collect::<Result<Vec<_>>>().unwrap(), [example]);
+    assert_eq!(published.read_json::<Vec<u32>>("state.json").unwrap(), [1, 2]);
+    assert_eq!(published.metrics().unwrap().scalars, metrics(0).scalars);
+}
+
+fn rows() -> (ProblemRow, ConjectureRow, RolloutRow, ReviewRow, ExampleRow) {
+    let id = ProblemId::new("syl");
+    let conjecture_id = ProblemId::new("c0-syl-0");
+    let problem = ProblemRow {
+        id: id.clone(),
+        kind: ProblemKind::Target,
+        target: None,
+        statement: "|- ( ph -> ch )".into(),
+        context: "syl".into(),
+        rollouts: 8,
+        judged: 7,
+        proved: 1,
+        solve_rate: Some(1.0 / 7.0),
+        solved_before: false,
+        newly_solved: true,
+        selected: true,
+        length: 12,
+        conclusion_length: 5,
+        disjunctions: 0,
+        conjunctions: 0,
+        implications: 1,
+        depth: 1,
+        hypotheses: 2,
+    };
+    let conjecture = ConjectureRow {
+        id: conjecture_id.clone(),
+        target: id.clone(),
+        index: 0,
+        status: ConjectureStatus::Duplicate,
+        reason: String::new(),
+        duplicate_of: Some(id.clone()),
+        statement: Some("|- ( ph -> ch )".into()),
+        text: "|- ( ph -> ch ) é".into(),
+        prompt_tokens: vec![1, 2].into(),
+        tokens: vec![3, 4, 5],
+        log_probs: vec![-0.5, -1.25, 0.0],
+        entropy: Some(0.75),
+        finish: Some(FinishReason::Stop),
+        policy_version: Some(4),
+        seed: u64::MAX - 5,
+        solve_rate: None,
+        r_solve: None,
+        r_guide: Some(8.0),
+        review_failed: false,
+        r_synth: None,
+        reward: Some(0.0),
+        weight: Some(-0.25),
+    };
+    let rollout = RolloutRow {
+        problem: id.clone(),
+        index: 7,
+        text: String::new(),
+        proof: None,
+        prompt_tokens: vec![].into(),
+        tokens: vec![],
+        log_probs: vec![],
+        entropy: None,
+        finish: None,
+        policy_version: None,
+        seed: 3,
+        verdict: Verdict::Infra,
+        reason: "the worker died".into(),
+        step: None,
+        micros: 0,
+        penalised: false,
+        reward: None,
+        weight: None,
+    };
+    let review = ReviewRow {
+        conjecture: conjecture_id,
+        index: 1,
+        reason: String::new(),
+        relevance: Some(5.0),
+        redundancy: Some(0.0),
+        complexity: Some(1.0),
+        r_guide: Some(7.0),
+        text: "relevance 5".into(),
+        prompt_tokens: vec![9].into(),
+        tokens: vec![8],
+        log_probs: vec![-0.125],
+        entropy: Some(0.5),
+        finish: Some(FinishReason::Length),
+        policy_version: Some(0),
+        seed: 1 << 63,
+    };
+    let example = ExampleRow {
+        role: Role::Solver,
+        round: 0,
+        kind: SampleKind::Rollout,
+        problem: id,
+        index: 2,
+        weight: -0.5,
+        generated_tokens: 40,
+        group: Some(3),
+        group_tokens: Some(320),
+    };
+    (problem, conjecture, rollout, review, example)
+}

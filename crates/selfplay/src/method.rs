@@ -1,0 +1,204 @@
+//! The methods that the paper compares, each as a configuration.
+
+use crate::config::{AlgorithmConfig, Conditioning, ConjectureRule, Fate, Objective};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// A method of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// Solver, Conjecturer and Guide.
+    Sgs,
+    /// The main RL baseline: REINFORCE on problems with a solve rate of at most one half.
+    ReinforceHalf,
+    /// REINFORCE on every solved problem.
+    Reinforce,
+    /// Expert iteration.
+    ExpertIteration,
+    /// CISPO, targets only.
+    Cispo,
+    /// SGS without R_guide.
+    SgsNoGuide,
+    /// SGS with a Conjecturer that is never updated.
+    SgsFrozenConjecturer,
+    /// SGS with a fixed prompt for the Conjecturer, and without R_guide.
+    SgsNoConditioning,
+    /// SGS with CISPO as the Solver's objective.
+    SgsCispo,
+    /// The Self-play Theorem Prover of Dong and Ma 2025.
+    Stp,
+    /// The base model, sampled again and again.
+    SamplingOnly,
+}
+
+impl Method {
+    /// All methods, SGS first.
+    pub const ALL: [Method; 11] = [
+        Method::Sgs,
+        Method::ReinforceHalf,
+        Method::Reinforce,
+        Method::ExpertIteration,
+        Method::Cispo,
+        Method::SgsNoGuide,
+        Method::SgsFrozenConjecturer,
+        Method::SgsNoConditioning,
+        Method::SgsCispo,
+        Method::Stp,
+        Method::SamplingOnly,
+    ];
+
+    /// The method's name on the command line and in files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Method::Sgs => "sgs",
+            Method::ReinforceHalf => "reinforce-half",
+            Method::Reinforce => "reinforce",
+            Method::ExpertIteration => "expert-iteration",
+            Method::Cispo => "cispo",
+            Method::SgsNoGuide => "sgs-no-guide",
+            Method::SgsFrozenConjecturer => "sgs-frozen-conjecturer",
+            Method::SgsNoConditioning => "sgs-no-conditioning",
+            Method::SgsCispo => "sgs-cispo",
+            Method::Stp => "stp",
+            Method::SamplingOnly => "sampling-only",
+        }
+    }
+
+    /// One sentence for help texts and reports, with the place in the paper.
+    pub fn description(self) -> &'static str {
+        match self {
+            Method::Sgs => "Solver, Conjecturer and Guide (paper, §3)",
+            Method::ReinforceHalf => {
+                "Solver only, REINFORCE on problems with a solve rate of at most 1/2 (Appendix G.2)"
+            }
+            Method::Reinforce => "Solver only, REINFORCE on every solved problem (Appendix G.1)",
+            Method::ExpertIteration => {
+                "Solver only, targets with fewer than 16 proofs, proofs of the last 3 rounds (Appendix G.4)"
+            }
+            Method::Cispo => "Solver only, CISPO with group advantages (Appendix G.3)",
+            Method::SgsNoGuide => "SGS whose Conjecturer is rewarded by R_solve alone (§4.4, No Guide)",
+            Method::SgsFrozenConjecturer => {
+                "SGS whose Conjecturer is never updated (§4.4, Frozen Conjecturer)"
+            }
+            Method::SgsNoConditioning => {
+                "SGS whose Conjecturer has a fixed prompt, without a Guide (§4.4, No Problem Conditioning)"
+            }
+            Method::SgsCispo => "SGS with CISPO as the Solver's objective (§4.5)",
+            Method::Stp => {
+                "conjectures from solved problems and their proofs, expert iteration (Appendix F.2; Dong and Ma 2025)"
+            }
+            Method::SamplingOnly => {
+                "the base model sampled in each round, no updates (§4.3, parallel sampling)"
+            }
+        }
+    }
+
+    /// The method's configuration at the paper's hyper-parameters (Appendix C).
+    pub fn config(self) -> AlgorithmConfig {
+        let mut config = AlgorithmConfig::default();
+        match self {
+            Method::Sgs => {}
+            Method::ReinforceHalf => solver_only(&mut config, Objective::ReinforceHalf),
+            Method::Reinforce => solver_only(&mut config, Objective::Reinforce),
+            Method::ExpertIteration => solver_only(&mut config, Objective::ExpertIteration),
+            Method::Cispo => {
+                solver_only(&mut config, Objective::Cispo);
+                cispo_rate(&mut config);
+            }
+            Method::SgsNoGuide => config.guide.on = false,
+            Method::SgsFrozenConjecturer => {
+                config.conjecturer.frozen = true;
+                config.guide.on = false;
+            }
+            Method::SgsNoConditioning => {
+                config.conjecturer.conditioning = Conditioning::None;
+                config.guide.on = false;
+            }
+            Method::SgsCispo => {
+                config.solver.objective = Objective::Cispo;
+                cispo_rate(&mut config);
+            }
+            Method::Stp => stp(&mut config),
+            Method::SamplingOnly => {
+                solver_only(&mut config, Objective::Reinforce);
+                config.solver.train = false;
+            }
+        }
+        config
+    }
+}
+
+fn solver_only(config: &mut AlgorithmConfig, objective: Objective) {
+    config.solver.objective = objective;
+    config.conjecturer.on = false;
+    config.guide.on = false;
+}
+
+/// Appendix C.2: the best learning rate of CISPO, and Table 1: SGS with CISPO inherits it.
+fn cispo_rate(config: &mut AlgorithmConfig) {
+    config.solver.learning_rate = 1e-6;
+    config.conjecturer.learning_rate = 1e-6;
+}
+
+/// Appendix F.2 for batch size and learning rate; Dong and Ma 2025 for everything else: one model in both roles, proofs
+/// weighted by their length, conjectures that earn nothing left out.
+fn stp(config: &mut AlgorithmConfig) {
+    config.tied_weights = true;
+    config.solver.objective = Objective::ExpertIteration;
+    config.conjecturer.conditioning = Conditioning::Solved;
+    config.conjecturer.rule = ConjectureRule::Stp;
+    config.conjecturer.unselected = Fate::Dropped;
+    config.conjecturer.malformed = Fate::Dropped;
+    config.guide.on = false;
+    config.penalties.length = false;
+    config.penalties.short_proof_rate = 0.001;
+    config.optimizer.batch_size = 64;
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A name that is no method.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no method is called {0:?}; there are sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-frozen-conjecturer, sgs-no-conditioning, sgs-cispo, stp and sampling-only"
+)]
+pub struct UnknownMethod(pub String);
+
+impl FromStr for Method {
+    type Err = UnknownMethod;
+
+    fn from_str(name: &str) -> Result<Self, UnknownMethod> {
+        let found = Method::ALL.into_iter().find(|method| method.as_str() == name);
+        found.ok_or_else(|| UnknownMethod(name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_is_valid_and_different() {
+        let configs: Vec<AlgorithmConfig> = Method::ALL.iter().map(|method| method.config()).collect();
+        for (i, config) in configs.iter().enumerate() {
+            config.validate().unwrap();
+            assert!(!configs[..i].contains(config), "{} equals an earlier method", Method::ALL[i]);
+        }
+    }
+
+    #[test]
+    fn names_are_read_back_and_listed() {
+        for method in Method::ALL {
+            assert_eq!(method.as_str().parse::<Method>().unwrap(), method);
+            assert_eq!(serde_json::to_value(method).unwrap(), method.as_str());
+        }
+        let message = "sggs".parse::<Method>().unwrap_err().to_string();
+        assert!(Method::ALL.iter().all(|method| message.contains(method.as_str())));
+    }
+}

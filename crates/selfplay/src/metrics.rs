@@ -1,0 +1,451 @@
+//! The numbers of a round that need no clock and no trainer.
+
+use crate::data::{Features, FinishReason, Problem, Role, SampleFacts, Verdict};
+use crate::entropy::mean;
+use crate::outcome::{
+    ConjectureOutcome, ConjectureStatus, ProblemKind, ProblemOutcome, RolloutOutcome, RoundOutcome,
+};
+use crate::rate::{pass_at_k, solve_rate_histogram};
+use crate::reward::passes_threshold;
+use crate::state::RunState;
+use crate::store::fingerprint;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+type Count = u64;
+type Value = Option<f64>;
+
+/// A field of [`RoundMetrics`] as one number, if it has a value.
+trait Scalar {
+    fn scalar(&self) -> Option<f64>;
+}
+
+impl Scalar for Count {
+    fn scalar(&self) -> Option<f64> {
+        Some(*self as f64)
+    }
+}
+
+impl Scalar for Value {
+    fn scalar(&self) -> Option<f64> {
+        *self
+    }
+}
+
+macro_rules! round_metrics {
+    ($($name:ident: $kind:ident = $meaning:literal;)*) => {
+        /// The numbers of one round, flat. A value without anything to average is absent.
+        ///
+        /// Everything is a function of the round's outcome and the state after it: two runs with the same samples have
+        /// the same metrics, however often they were interrupted.
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct RoundMetrics {
+            $(#[doc = $meaning] pub $name: $kind,)*
+            /// pass@j on targets for j = 1, 2, 4, … and k: unbiased, mean over judged targets.
+            pub target_pass_at: BTreeMap<u32, f64>,
+            /// pass@j on conjectures, likewise.
+            pub conjecture_pass_at: BTreeMap<u32, f64>,
+            /// Targets by proved rollouts, 0 to k.
+            pub target_solve_rates: Vec<u32>,
+            /// Conjectures by proved rollouts, 0 to k.
+            pub conjecture_solve_rates: Vec<u32>,
+            /// Reviewed conjectures by R_guide, rounded down, 0 to 8.
+            pub guide_scores: Vec<u32>,
+            /// Conjectures by normalised reward, in ten bins from 0 to 1.
+            pub normalised_rewards: Vec<u32>,
+            /// Malformed proofs by defect.
+            pub proof_defects: BTreeMap<String, u64>,
+            /// Malformed conjectures by defect.
+            pub conjecture_defects: BTreeMap<String, u64>,
+            /// Malformed reviews by defect.
+            pub review_defects: BTreeMap<String, u64>,
+        }
+
+        impl RoundMetrics {
+            /// Name and meaning of every single number, in order.
+            pub const DESCRIPTIONS: &'static [(&'static str, &'static str)] = &[$((stringify!($name), $meaning),)*];
+
+            /// Every single number that has a value, in order.
+            pub fn scalars(&self) -> Vec<(&'static str, f64)> {
+                let all = [$((stringify!($name), self.$name.scalar()),)*];
+                all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+            }
+        }
+    };
+}
+
+round_metrics! {
+    round: Count = "Number of the round, from 0.";
+    epoch: Count = "How often the data set was gone through before.";
+    generations: Count = "Rollouts of the Solver up to and with this round, over targets and conjectures.";
+    generations_of_round: Count = "Rollouts of the Solver in this round.";
+    conjecture_samples_total: Count = "Completions of the Conjecturer up to and with this round; the paper's code counts them as generations.";
+
+    targets: Count = "Targets in the data set.";
+    targets_in_batch: Count = "Targets in the round's batch.";
+    targets_sampled: Count = "Targets of the batch that were sampled.";
+    targets_solved: Count = "Sampled targets proved at least once in this round.";
+    targets_newly_solved: Count = "Targets proved for the first time.";
+    targets_solved_ever: Count = "Targets proved in any round.";
+    cumulative_solve_rate: Value = "targets_solved_ever / targets.";
+    target_solve_rate: Value = "Mean solve rate of the judged targets: pass@1.";
+    target_share_solved: Value = "Share of the judged targets proved at least once in this round: pass@k.";
+
+    conjectures_asked: Count = "Conjectures asked for.";
+    conjectures_malformed: Count = "Completions of the Conjecturer without a well-formed statement.";
+    conjectures_duplicate: Count = "Conjectures equal to a target or an earlier conjecture of the round.";
+    conjectures_lost: Count = "Conjectures lost by the system.";
+    conjectures_accepted: Count = "Conjectures that became problems.";
+    conjectures_solved: Count = "Conjectures proved at least once.";
+    conjectures_suitable: Count = "Conjectures proved at least once and not too easy: R_solve is positive or the solve rate 1 is at the threshold.";
+    conjectures_trained_by_solver: Count = "Conjectures that the Solver's rule selects.";
+    conjecture_threshold: Value = "Highest conjecture solve rate that is not too easy.";
+    conjecture_solve_rate: Value = "Mean solve rate of the judged conjectures.";
+    conjecture_share_solved: Value = "Share of the judged conjectures proved at least once.";
+    conjecture_share_malformed: Value = "conjectures_malformed / conjectures sampled.";
+    conjecture_share_duplicate: Value = "conjectures_duplicate / conjectures sampled.";
+    r_solve: Value = "Mean R_solve of the judged conjectures, 0 to 1.";
+    r_guide: Value = "Mean R_guide of the reviewed conjectures, 0 to 8; failed reviews count with their score.";
+    r_synth: Value = "Mean R_synth of the judged conjectures, 0 to 8.";
+    reward_normalised: Value = "Mean normalised reward of the conjectures that may be trained on, 0 to 1.";
+    review_relevance: Value = "Mean relevance of well-formed reviews, 0 to 5.";
+    review_redundancy: Value = "Mean redundancy of well-formed reviews, 0 to 1.";
+    review_complexity: Value = "Mean complexity of well-formed reviews, 0 to 4.";
+
+    reviews_sampled: Count = "Completions of the Guide.";
+    reviews_malformed: Count = "Completions of the Guide without three sub-scores in range.";
+    reviews_failed: Count = "Conjectures without any well-formed review.";
+    review_share_malformed: Value = "reviews_malformed / reviews_sampled.";
+
+    target_rollouts_proved: Count = "Rollouts of targets whose proof holds.";
+    target_rollouts_refused: Count = "Rollouts of targets whose proof does not hold.";
+    target_rollouts_malformed: Count = "Rollouts of targets without a readable proof.";
+    target_rollouts_resource: Count = "Rollouts of targets that the checker could not decide in its limits.";
+    target_rollouts_infra: Count = "Rollouts of targets lost by the system.";
+    conjecture_rollouts_proved: Count = "Rollouts of conjectures whose proof holds.";
+    conjecture_rollouts_refused: Count = "Rollouts of conjectures whose proof does not hold.";
+    conjecture_rollouts_malformed: Count = "Rollouts of conjectures without a readable proof.";
+    conjecture_rollouts_resource: Count = "Rollouts of conjectures that the checker could not decide in its limits.";
+    conjecture_rollouts_infra: Count = "Rollouts of conjectures lost by the system.";
+    proof_share_malformed: Value = "Malformed rollouts / sampled rollouts.";
+    infra_share: Value = "Rollouts lost by the system / all rollouts; above 0.01 the run should stop.";
+    proofs_penalised: Count = "Proved rollouts whose proof uses a forbidden tactic.";
+    proofs_distinct: Count = "Different proofs among the proved rollouts, counted by problem.";
+    rollouts_overlong: Count = "Judged rollouts with a negative length penalty.";
+
+    solver_examples: Count = "Completions that the Solver is trained on.";
+    solver_examples_earlier: Count = "Those from earlier rounds.";
+    solver_examples_conjectures: Count = "Those of conjectures.";
+    solver_examples_negative: Count = "Those with a negative weight.";
+    solver_problems: Count = "Different problems among them.";
+    conjecturer_examples: Count = "Completions that the Conjecturer is trained on.";
+    conjecturer_examples_positive: Count = "Those with a positive weight.";
+
+    target_length: Value = "Mean length of the batch's statements, tokens of the formal system.";
+    conjecture_length: Value = "Mean length of the conjectures' statements.";
+    target_conclusion_length: Value = "Mean length of the targets' conclusions.";
+    conjecture_conclusion_length: Value = "Mean length of the conjectures' conclusions.";
+    target_share_disjunctive: Value = "Share of the targets with a disjunction in the conclusion.";
+    conjecture_share_disjunctive: Value = "Share of the conjectures with a disjunction in the conclusion.";
+    target_depth: Value = "Mean nesting depth of the targets' conclusions.";
+    conjecture_depth: Value = "Mean nesting depth of the conjectures' conclusions.";
+    target_hypotheses: Value = "Mean number of hypotheses of the targets.";
+    conjecture_hypotheses: Value = "Mean number of hypotheses of the conjectures.";
+
+    solver_prompt_tokens: Count = "Prompt tokens of the Solver in this round.";
+    solver_tokens: Count = "Tokens sampled by the Solver in this round.";
+    conjecturer_prompt_tokens: Count = "Prompt tokens of the Conjecturer in this round.";
+    conjecturer_tokens: Count = "Tokens sampled by the Conjecturer in this round.";
+    guide_prompt_tokens: Count = "Prompt tokens of the Guide in this round.";
+    guide_tokens: Count = "Tokens sampled by the Guide in this round.";
+    solver_tokens_mean: Value = "Mean tokens of a rollout.";
+    conjecturer_tokens_mean: Value = "Mean tokens of a conjecture.";
+    guide_tokens_mean: Value = "Mean tokens of a review.";
+    solver_share_cut: Value = "Share of the rollouts that ended at the token limit.";
+    conjecturer_share_cut: Value = "Share of the conjectures that ended at the token limit.";
+    guide_share_cut: Value = "Share of the reviews that ended at the token limit.";
+    solver_entropy: Value = "Mean over rollouts of the mean entropy per token, nats.";
+    conjecturer_entropy: Value = "Mean over conjectures of the mean entropy per token, nats.";
+    guide_entropy: Value = "Mean over reviews of the mean entropy per token, nats.";
+    solver_log_prob: Value = "Mean over rollouts of the mean log-probability per token at temperature 1, nats.";
+    conjecturer_log_prob: Value = "Mean over conjectures of the mean log-probability per token, nats.";
+    guide_log_prob: Value = "Mean over reviews of the mean log-probability per token, nats.";
+}
+
+impl RoundMetrics {
+    /// The metrics of a finished round.
+    ///
+    /// `after` is the state that has absorbed the outcome; `features` gives the features of a statement.
+    pub fn compute(
+        outcome: &RoundOutcome,
+        after: &RunState,
+        features: impl Fn(&Problem) -> Features,
+    ) -> Self {
+        let mut metrics = Self {
+            round: u64::from(outcome.round),
+            epoch: outcome.epoch,
+            generations: after.generations,
+            generations_of_round: outcome.generations,
+            conjecture_samples_total: after.conjecture_samples,
+            ..Self::default()
+        };
+        metrics.count_targets(outcome, after);
+        metrics.count_conjectures(outcome);
+        metrics.average_rewards(&outcome.conjectures);
+        metrics.count_reviews(outcome);
+        metrics.count_rollouts(outcome);
+        metrics.count_examples(outcome);
+        metrics.describe_statements(outcome, features);
+        metrics.describe_samples(outcome);
+        metrics
+    }
+
+    fn count_targets(&mut self, outcome: &RoundOutcome, after: &RunState) {
+        let targets: Vec<&ProblemOutcome> = outcome.targets().collect();
+        self.targets = outcome.targets_total;
+        self.targets_in_batch = outcome.targets_in_batch;
+        self.targets_sampled = targets.len() as u64;
+        self.targets_solved = targets.iter().filter(|target| target.tally.proved > 0).count() as u64;
+        self.targets_newly_solved = outcome.newly_solved.len() as u64;
+        self.targets_solved_ever = after.solved.len() as u64;
+        self.cumulative_solve_rate = ratio(self.targets_solved_ever, self.targets);
+        self.target_solve_rate = mean(targets.iter().filter_map(|target| target.tally.rate()));
+        self.target_share_solved = share_solved(&targets);
+        self.target_pass_at = pass_at(&targets, outcome.rollouts_per_problem);
+        let tallies = targets.iter().map(|target| target.tally);
+        self.target_solve_rates = solve_rate_histogram(tallies, outcome.rollouts_per_problem);
+    }
+
+    fn count_conjectures(&mut self, outcome: &RoundOutcome) {
+        let accepted: Vec<&ProblemOutcome> = outcome.accepted_conjectures().collect();
+        self.conjectures_asked = outcome.conjectures.len() as u64;
+        for conjecture in &outcome.conjectures {
+            match &conjecture.status {
+                ConjectureStatus::Accepted { .. } => self.conjectures_accepted += 1,
+                ConjectureStatus::Duplicate { .. } => self.conjectures_duplicate += 1,
+                ConjectureStatus::Lost { .. } => self.conjectures_lost += 1,
+                ConjectureStatus::Malformed { defect } => {
+                    self.conjectures_malformed += 1;
+                    *self.conjecture_defects.entry(defect.clone()).or_default() += 1;
+                }
+            }
+        }
+        let suitable = |c: &&&ProblemOutcome| {
+            c.tally.rate().is_some_and(|rate| passes_threshold(rate, outcome.threshold))
+        };
+        self.conjectures_solved = accepted.iter().filter(|c| c.tally.proved > 0).count() as u64;
+        self.conjectures_suitable = accepted.iter().filter(suitable).count() as u64;
+        self.conjectures_trained_by_solver = accepted.iter().filter(|c| c.selected).count() as u64;
+        self.conjecture_threshold = (!accepted.is_empty()).then_some(outcome.threshold);
+        self.conjecture_solve_rate = mean(accepted.iter().filter_map(|c| c.tally.rate()));
+        self.conjecture_share_solved = share_solved(&accepted);
+        self.conjecture_share_malformed = ratio(self.conjectures_malformed, outcome.conjecture_samples);
+        self.conjecture_share_duplicate = ratio(self.conjectures_duplicate, outcome.conjecture_samples);
+        self.conjecture_pass_at = pass_at(&accepted, outcome.rollouts_per_problem);
+        let tallies = accepted.iter().map(|c| c.tally);
+        self.conjecture_solve_rates = solve_rate_histogram(tallies, outcome.rollouts_per_problem);
+    }
+
+    fn average_rewards(&mut self, conjectures: &[ConjectureOutcome]) {
+        self.r_solve = mean(conjectures.iter().filter_map(|c| c.solve_reward));
+        self.r_synth = mean(conjectures.iter().filter_map(|c| c.synth_reward));
+        self.reward_normalised = mean(conjectures.iter().filter_map(|c| c.normalised));
+        let reviewed = || conjectures.iter().filter(|c| c.review.is_some() || c.review_failed);
+        self.r_guide = mean(reviewed().filter_map(|c| c.guide_score));
+        self.guide_scores = vec![0; 9];
+        for score in reviewed().filter_map(|c| c.guide_score) {
+            self.guide_scores[(score.max(0.0) as usize).min(8)] += 1;
+        }
+        self.normalised_rewards = vec![0; 10];
+        for reward in conjectures.iter().filter_map(|c| c.normalised) {
+            self.normalised_rewards[((reward.max(0.0) * 10.0) as usize).min(9)] += 1;
+        }
+        let reviews = || conjectures.iter().filter_map(|c| c.review);
+        self.review_relevance = mean(reviews().map(|review| review.relevance));
+        self.review_redundancy = mean(reviews().map(|review| review.redundancy));
+        self.review_complexity = mean(reviews().map(|review| review.complexity));
+        self.reviews_failed = conjectures.iter().filter(|c| c.review_failed).count() as u64;
+    }
+
+    fn count_reviews(&mut self, outcome: &RoundOutcome) {
+        for review in outcome.reviews.iter().filter(|review| review.sample.is_some()) {
+            self.reviews_sampled += 1;
+            if let Err(defect) = &review.read {
+                self.reviews_malformed += 1;
+                *self.review_defects.entry(defect.clone()).or_default() += 1;
+            }
+        }
+        self.review_share_malformed = ratio(self.reviews_malformed, self.reviews_sampled);
+    }
+
+    fn count_rollouts(&mut self, outcome: &RoundOutcome) {
+        let per_problem = outcome.rollouts_per_problem.max(1) as usize;
+        for (rollouts, problem) in outcome.rollouts.chunks(per_problem).zip(&outcome.problems) {
+            let mut proofs = HashSet::new();
+            for rollout in rollouts {
+                *self.verdict_count(problem.kind, rollout.verdict) += 1;
+                self.count_proof(rollout, &mut proofs);
+            }
+            self.proofs_distinct += proofs.len() as u64;
+        }
+        let malformed = self.target_rollouts_malformed + self.conjecture_rollouts_malformed;
+        let infra = self.target_rollouts_infra + self.conjecture_rollouts_infra;
+        self.proof_share_malformed = ratio(malformed, outcome.generations);
+        self.infra_share = ratio(infra, outcome.rollouts.len() as u64);
+    }
+
+    fn count_proof(&mut self, rollout: &RolloutOutcome, proofs: &mut HashSet<u64>) {
+        match (rollout.verdict, &rollout.proof) {
+            (Verdict::Proved, Some(proof)) => {
+                self.proofs_penalised += u64::from(proof.penalised);
+                proofs.insert(fingerprint(&proof.text));
+            }
+            (Verdict::Malformed, _) => *self.proof_defects.entry(rollout.reason.clone()).or_default() += 1,
+            _ => {}
+        }
+        self.rollouts_overlong += u64::from(rollout.reward.is_some_and(|reward| reward < 0.0));
+    }
+
+    fn verdict_count(&mut self, kind: ProblemKind, verdict: Verdict) -> &mut u64 {
+        match (kind, verdict) {
+            (ProblemKind::Target, Verdict::Proved) => &mut self.target_rollouts_proved,
+            (ProblemKind::Target, Verdict::Refused) => &mut self.target_rollouts_refused,
+            (ProblemKind::Target, Verdict::Malformed) => &mut self.target_rollouts_malformed,
+            (ProblemKind::Target, Verdict::Resource) => &mut self.target_rollouts_resource,
+            (ProblemKind::Target, Verdict::Infra) => &mut self.target_rollouts_infra,
+            (ProblemKind::Conjecture, Verdict::Proved) => &mut self.conjecture_rollouts_proved,
+            (ProblemKind::Conjecture, Verdict::Refused) => &mut self.conjecture_rollouts_refused,
+            (ProblemKind::Conjecture, Verdict::Malformed) => &mut self.conjecture_rollouts_malformed,
+            (ProblemKind::Conjecture, Verdict::Resource) => &mut self.conjecture_rollouts_resource,
+            (ProblemKind::Conjecture, Verdict::Infra) => &mut self.conjecture_rollouts_infra,
+        }
+    }
+
+    fn count_examples(&mut self, outcome: &RoundOutcome) {
+        let kinds: HashMap<_, _> = outcome.problems.iter().map(|p| (&p.problem.id, p.kind)).collect();
+        let examples = &outcome.solver_examples;
+        let count = |predicate: &dyn Fn(&crate::training::Example) -> bool| {
+            examples.iter().filter(|example| predicate(example)).count() as u64
+        };
+        self.solver_examples = examples.len() as u64;
+        self.solver_examples_earlier = count(&|example| example.key.round != outcome.round);
+        self.solver_examples_conjectures =
+            count(&|example| kinds.get(&example.key.problem) == Some(&ProblemKind::Conjecture));
+        self.solver_examples_negative = count(&|example| example.weight < 0.0);
+        let problems: HashSet<_> = examples.iter().map(|example| &example.key.problem).collect();
+        self.solver_problems = problems.len() as u64;
+        self.conjecturer_examples = outcome.conjecturer_examples.len() as u64;
+        let positive = outcome.conjecturer_examples.iter().filter(|example| example.weight > 0.0);
+        self.conjecturer_examples_positive = positive.count() as u64;
+    }
+
+    fn describe_statements(&mut self, outcome: &RoundOutcome, features: impl Fn(&Problem) -> Features) {
+        let of = |problems: Vec<&ProblemOutcome>| -> Vec<Features> {
+            problems.into_iter().map(|problem| features(&problem.problem)).collect()
+        };
+        let targets = of(outcome.targets().collect());
+        let conjectures = of(outcome.accepted_conjectures().collect());
+        let average =
+            |all: &[Features], feature: fn(&Features) -> u32| mean(all.iter().map(|f| f64::from(feature(f))));
+        self.target_length = average(&targets, |f| f.length);
+        self.conjecture_length = average(&conjectures, |f| f.length);
+        self.target_conclusion_length = average(&targets, |f| f.conclusion_length);
+        self.conjecture_conclusion_length = average(&conjectures, |f| f.conclusion_length);
+        self.target_share_disjunctive = average(&targets, |f| u32::from(f.disjunctions > 0));
+        self.conjecture_share_disjunctive = average(&conjectures, |f| u32::from(f.disjunctions > 0));
+        self.target_depth = average(&targets, |f| f.depth);
+        self.conjecture_depth = average(&conjectures, |f| f.depth);
+        self.target_hypotheses = average(&targets, |f| f.hypotheses);
+        self.conjecture_hypotheses = average(&conjectures, |f| f.hypotheses);
+    }
+
+    fn describe_samples(&mut self, outcome: &RoundOutcome) {
+        let solver = SampleSummary::of(outcome.rollouts.iter().filter_map(|rollout| rollout.sample));
+        let conjecturer =
+            SampleSummary::of(outcome.conjectures.iter().filter_map(|conjecture| conjecture.sample));
+        let guide = SampleSummary::of(outcome.reviews.iter().filter_map(|review| review.sample));
+        for (role, summary) in
+            [(Role::Solver, solver), (Role::Conjecturer, conjecturer), (Role::Guide, guide)]
+        {
+            self.enter_samples(role, summary);
+        }
+    }
+
+    fn enter_samples(&mut self, role: Role, summary: SampleSummary) {
+        let (prompt, tokens, tokens_mean, cut, entropy, log_prob) = match role {
+            Role::Solver => (
+                &mut self.solver_prompt_tokens,
+                &mut self.solver_tokens,
+                &mut self.solver_tokens_mean,
+                &mut self.solver_share_cut,
+                &mut self.solver_entropy,
+                &mut self.solver_log_prob,
+            ),
+            Role::Conjecturer => (
+                &mut self.conjecturer_prompt_tokens,
+                &mut self.conjecturer_tokens,
+                &mut self.conjecturer_tokens_mean,
+                &mut self.conjecturer_share_cut,
+                &mut self.conjecturer_entropy,
+                &mut self.conjecturer_log_prob,
+            ),
+            Role::Guide => (
+                &mut self.guide_prompt_tokens,
+                &mut self.guide_tokens,
+                &mut self.guide_tokens_mean,
+                &mut self.guide_share_cut,
+                &mut self.guide_entropy,
+                &mut self.guide_log_prob,
+            ),
+        };
+        *prompt = summary.prompt_tokens;
+        *tokens = summary.tokens;
+        *tokens_mean = ratio(summary.tokens, summary.samples);
+        *cut = ratio(summary.cut, summary.samples);
+        *entropy = summary.entropy;
+        *log_prob = summary.log_prob;
+    }
+}
+
+struct SampleSummary {
+    samples: u64,
+    prompt_tokens: u64,
+    tokens: u64,
+    cut: u64,
+    entropy: Option<f64>,
+    log_prob: Option<f64>,
+}
+
+impl SampleSummary {
+    fn of(samples: impl Iterator<Item = SampleFacts>) -> Self {
+        let samples: Vec<SampleFacts> = samples.collect();
+        Self {
+            samples: samples.len() as u64,
+            prompt_tokens: samples.iter().map(|s| u64::from(s.prompt_tokens)).sum(),
+            tokens: samples.iter().map(|s| u64::from(s.generated_tokens)).sum(),
+            cut: samples.iter().filter(|s| s.finish == FinishReason::Length).count() as u64,
+            entropy: mean(samples.iter().filter_map(|s| s.entropy).map(f64::from)),
+            log_prob: mean(samples.iter().filter_map(|s| s.mean_log_prob).map(f64::from)),
+        }
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+fn share_solved(problems: &[&ProblemOutcome]) -> Option<f64> {
+    let judged = problems.iter().filter(|problem| problem.tally.judged > 0);
+    mean(judged.map(|problem| f64::from(u8::from(problem.tally.proved > 0))))
+}
+
+/// Mean unbiased pass@j over the problems with at least j judged rollouts, for j = 1, 2, 4, … and k.
+fn pass_at(problems: &[&ProblemOutcome], k: u32) -> BTreeMap<u32, f64> {
+    let powers = std::iter::successors(Some(1u32), |j| j.checked_mul(2)).take_while(|&j| j < k);
+    let estimate = |j: u32| {
+        let one = |p: &&ProblemOutcome| pass_at_k(p.tally.judged.into(), p.tally.proved.into(), j.into());
+        Some((j, mean(problems.iter().filter_map(one))?))
+    };
+    powers.chain([k]).filter_map(estimate).collect()
+}

@@ -1,0 +1,183 @@
+//! The Solver's objectives as selections of problems and weights of rollouts (paper, Appendix G).
+
+use crate::config::{Objective, PenaltyConfig, Selection, SolverConfig};
+use crate::data::SampleFacts;
+use crate::penalty::{length_penalty, short_proof_weight};
+
+/// Whether a target is trained on, by its solve rate of this round. The raw verdicts decide, before any penalty.
+///
+/// Under [`Selection::FewProofs`] the rule says which targets' new proofs enter the store; training is on the store.
+pub fn selects_target(selection: Selection, rate: f64, solved_before: bool) -> bool {
+    match selection {
+        Selection::Unsolved => rate > 0.0 && !solved_before,
+        other => selects_conjecture(other, rate),
+    }
+}
+
+/// Whether a conjecture is trained on, by its solve rate.
+pub fn selects_conjecture(selection: Selection, rate: f64) -> bool {
+    match selection {
+        Selection::Hard => rate > 0.0 && rate <= 0.5,
+        Selection::Mixed => rate > 0.0 && rate < 1.0,
+        Selection::All | Selection::Unsolved | Selection::FewProofs | Selection::Auto => rate > 0.0,
+    }
+}
+
+/// What the reward of a judged rollout depends on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RolloutFacts {
+    /// v(y): whether the proof holds.
+    pub proved: bool,
+    /// Whether the proof uses a forbidden tactic; the formal system knows.
+    pub penalised: bool,
+    /// Length of the proof in Unicode code points.
+    pub proof_characters: u32,
+    /// Tokens of the completion.
+    pub sample: SampleFacts,
+}
+
+impl RolloutFacts {
+    /// Whether the rollout earns its reward of 1 before the length penalty.
+    fn earns(&self, penalties: &PenaltyConfig) -> bool {
+        let limit = penalties.max_proof_characters;
+        let too_long = limit > 0 && self.proof_characters > limit;
+        let forbidden = penalties.forbidden_tactics && self.penalised;
+        self.proved && !too_long && !forbidden
+    }
+}
+
+/// The shaped reward of a rollout in `-1..=1` (paper, §4.1): v(y), 0 if the proof uses a forbidden tactic or is too long,
+/// *replaced* by the negative length penalty where that applies, and weighted by STP's length rule where that is on.
+pub fn shaped_reward(rollout: &RolloutFacts, penalties: &PenaltyConfig, window: u32) -> f64 {
+    let penalty = length_penalty(&rollout.sample, penalties, window);
+    if penalty < 0.0 {
+        return penalty;
+    }
+    if !rollout.earns(penalties) {
+        return 0.0;
+    }
+    if penalties.short_proof_rate > 0.0 {
+        return short_proof_weight(rollout.proof_characters, penalties.short_proof_rate);
+    }
+    1.0
+}
+
+/// The weight of each rollout of one selected problem in the Solver's loss; `None` where it is not trained on.
+///
+/// REINFORCE and expert iteration: the shaped reward, where it is not 0; unproved rollouts that are too long count only
+/// under `penalties.length_of_unproved`, and never in expert iteration. CISPO: the group advantage of every rollout,
+/// nothing for a group whose shaped rewards are all 0.
+pub fn rollout_weights(
+    group: &[RolloutFacts],
+    solver: &SolverConfig,
+    penalties: &PenaltyConfig,
+    window: u32,
+) -> Vec<Option<f64>> {
+    let rewards: Vec<f64> = group.iter().map(|rollout| shaped_reward(rollout, penalties, window)).collect();
+    if solver.objective.is_grouped() {
+        return match group_advantages(&rewards, solver.advantage_epsilon) {
+            Some(advantages) => advantages.into_iter().map(Some).collect(),
+            None => vec![None; group.len()],
+        };
+    }
+    let unproved_too = penalties.length_of_unproved && solver.objective != Objective::ExpertIteration;
+    let weight = |(rollout, reward): (&RolloutFacts, f64)| {
+        (reward != 0.0 && (unproved_too || rollout.earns(penalties))).then_some(reward)
+    };
+    group.iter().zip(rewards).map(weight).collect()
+}
+
+/// The weight of one rollout as a stored proof of expert iteration; `None` if it is not trained on.
+pub fn stored_weight(rollout: &RolloutFacts, penalties: &PenaltyConfig, window: u32) -> Option<f64> {
+    rollout.earns(penalties).then(|| shaped_reward(rollout, penalties, window))
+}
+
+/// Group advantages `(r - mean) / (std + epsilon)` with the population's standard deviation (paper, Appendix G.3; its
+/// code adds 1e-6). `None` if all rewards are 0: such a group is not trained on. Equal rewards have advantage 0.
+pub fn group_advantages(rewards: &[f64], epsilon: f64) -> Option<Vec<f64>> {
+    if rewards.iter().all(|&r| r == 0.0) {
+        return None;
+    }
+    let n = rewards.len() as f64;
+    let mean = rewards.iter().sum::<f64>() / n;
+    let variance = rewards.iter().map(|r| (r - mean) * (r - mean)).sum::<f64>() / n;
+    let scale = variance.sqrt() + epsilon;
+    let equal = rewards.iter().all(|r| r == &rewards[0]);
+    Some(rewards.iter().map(|r| if equal || scale == 0.0 { 0.0 } else { (r - mean) / scale }).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::FinishReason;
+    use proptest::prelude::*;
+
+    fn rollout(proved: bool, penalised: bool, generated: u32) -> RolloutFacts {
+        let sample = SampleFacts {
+            prompt_tokens: 10,
+            generated_tokens: generated,
+            finish: FinishReason::Stop,
+            entropy: None,
+            mean_log_prob: None,
+            policy_version: 0,
+        };
+        RolloutFacts { proved, penalised, proof_characters: 100, sample }
+    }
+
+    #[test]
+    fn unproved_overlong_rollouts_follow_the_option() {
+        let group = [rollout(true, false, 10), rollout(false, false, 85), rollout(true, true, 10)];
+        let solver = SolverConfig::default();
+        let paper = PenaltyConfig::default();
+        let weights = rollout_weights(&group, &solver, &paper, 100);
+        assert_eq!(weights[0], Some(1.0));
+        assert!((weights[1].unwrap() + 0.75).abs() < 1e-12, "95 of 100 tokens");
+        assert_eq!(weights[2], None);
+        let code = PenaltyConfig { length_of_unproved: false, ..PenaltyConfig::default() };
+        assert_eq!(rollout_weights(&group, &solver, &code, 100), [Some(1.0), None, None]);
+        let stored = SolverConfig { objective: Objective::ExpertIteration, ..SolverConfig::default() };
+        assert_eq!(rollout_weights(&group, &stored, &paper, 100), [Some(1.0), None, None]);
+    }
+
+    #[test]
+    fn selections_follow_their_definitions() {
+        use Selection::{All, FewProofs, Hard, Mixed, Unsolved};
+        for (selection, none, half, most, all) in [
+            (All, false, true, true, true),
+            (FewProofs, false, true, true, true),
+            (Unsolved, false, true, true, true),
+            (Hard, false, true, false, false),
+            (Mixed, false, true, true, false),
+        ] {
+            let chosen = [0.0, 0.5, 0.875, 1.0].map(|rate| selects_conjecture(selection, rate));
+            assert_eq!(chosen, [none, half, most, all], "{selection:?}");
+            assert_eq!(selects_target(selection, 0.5, true), selection != Unsolved);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn advantages_have_mean_zero_and_at_most_unit_spread(rewards in prop::collection::vec(-1.0f64..=1.0, 2..16)) {
+            let Some(advantages) = group_advantages(&rewards, 1e-6) else {
+                prop_assert!(rewards.iter().all(|&r| r == 0.0));
+                return Ok(());
+            };
+            let n = rewards.len() as f64;
+            prop_assert!(advantages.iter().sum::<f64>().abs() < 1e-6 * n);
+            prop_assert!(advantages.iter().map(|a| a * a).sum::<f64>() / n < 1.0 + 1e-9);
+            for (i, a) in rewards.iter().enumerate() {
+                for (j, b) in rewards.iter().enumerate() {
+                    prop_assert!(a > b || advantages[i] <= advantages[j]);
+                }
+            }
+        }
+
+        #[test]
+        fn shaped_rewards_stay_in_their_range(proved: bool, penalised: bool, generated in 0u32..200, rate in 0.0f64..0.1) {
+            let penalties = PenaltyConfig { short_proof_rate: rate, ..PenaltyConfig::default() };
+            let reward = shaped_reward(&rollout(proved, penalised, generated), &penalties, 100);
+            prop_assert!((-1.0..=1.0).contains(&reward));
+            prop_assert!(reward <= 0.0 || (proved && !penalised));
+        }
+    }
+}

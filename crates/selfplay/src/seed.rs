@@ -1,0 +1,154 @@
+//! Sampling seeds and shuffles as functions of what they are for, never of when they are asked for.
+//!
+//! A seed is the first eight bytes, little-endian, of SHA-256 over
+//!
+//! ```text
+//! "sgs-task-v1" 0x00 | run seed u64 LE | round u32 LE | role u8 | length of the problem's id u32 LE | id | index u32 LE
+//! ```
+//!
+//! with the roles Solver = 0, Conjecturer = 1, Guide = 2. Nothing else enters, so a run that was resumed, re-ordered or
+//! spread over other workers asks for exactly the same samples.
+
+use crate::data::{ProblemId, Role};
+use sha2::{Digest, Sha256};
+
+/// The sampling seed of one completion.
+///
+/// `index` counts the completions of one role for one problem in one round from 0: the rollout's number for the Solver,
+/// the conjecture's number for its seed problem, the attempt for the Guide.
+pub fn task_seed(run_seed: u64, round: u32, role: Role, problem: &ProblemId, index: u32) -> u64 {
+    let role = match role {
+        Role::Solver => 0u8,
+        Role::Conjecturer => 1,
+        Role::Guide => 2,
+    };
+    let id = problem.as_str().as_bytes();
+    let mut hash = Sha256::new();
+    hash.update(b"sgs-task-v1\0");
+    hash.update(run_seed.to_le_bytes());
+    hash.update(round.to_le_bytes());
+    hash.update([role]);
+    hash.update(u32::try_from(id.len()).unwrap_or(u32::MAX).to_le_bytes());
+    hash.update(id);
+    hash.update(index.to_le_bytes());
+    first_word(hash)
+}
+
+/// The seed of a shuffle: SHA-256 over `"sgs-shuffle-v1" 0x00 | run seed u64 LE | counter u64 LE | purpose`.
+pub fn shuffle_seed(run_seed: u64, purpose: &str, counter: u64) -> u64 {
+    let mut hash = Sha256::new();
+    hash.update(b"sgs-shuffle-v1\0");
+    hash.update(run_seed.to_le_bytes());
+    hash.update(counter.to_le_bytes());
+    hash.update(purpose.as_bytes());
+    first_word(hash)
+}
+
+fn first_word(hash: Sha256) -> u64 {
+    let digest = hash.finalize();
+    let mut word = [0u8; 8];
+    word.copy_from_slice(&digest[..8]);
+    u64::from_le_bytes(word)
+}
+
+/// A small deterministic stream of numbers (SplitMix64, Steele et al. 2014) for shuffles.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    state: u64,
+}
+
+impl Stream {
+    /// The stream that a seed begins.
+    pub fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    /// The next 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number in `0..bound` without bias (rejection below the largest multiple of `bound`); 0 if `bound` is 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        if bound == 0 {
+            return 0;
+        }
+        let reject_below = bound.wrapping_neg() % bound;
+        loop {
+            let x = self.next_u64();
+            if x >= reject_below {
+                return x % bound;
+            }
+        }
+    }
+
+    /// Shuffles in place (Fisher-Yates from the end).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            let j = self.below(i as u64 + 1) as usize;
+            items.swap(i, j);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The layout of the hashed bytes is a promise to old runs: these values must never change.
+    #[test]
+    fn seeds_stay_what_they_are() {
+        let id = ProblemId::new("a1i");
+        let pinned: Vec<u64> =
+            [(0, 0, Role::Solver, 0), (42, 7, Role::Conjecturer, 1), (42, 7, Role::Guide, 1)]
+                .into_iter()
+                .map(|(run, round, role, index)| task_seed(run, round, role, &id, index))
+                .collect();
+        assert_eq!(pinned, PINNED);
+    }
+
+    const PINNED: [u64; 3] = [10972304305233224775, 10764262907731438047, 4765962863831472070];
+
+    #[test]
+    fn every_part_of_the_name_matters() {
+        let (a, b) = (ProblemId::new("a"), ProblemId::new("b"));
+        let base = task_seed(1, 2, Role::Solver, &a, 3);
+        let others = [
+            task_seed(2, 2, Role::Solver, &a, 3),
+            task_seed(1, 3, Role::Solver, &a, 3),
+            task_seed(1, 2, Role::Guide, &a, 3),
+            task_seed(1, 2, Role::Solver, &b, 3),
+            task_seed(1, 2, Role::Solver, &a, 4),
+        ];
+        assert!(others.iter().all(|&seed| seed != base));
+    }
+
+    #[test]
+    fn shuffle_is_a_permutation_and_reproducible() {
+        let shuffled = |seed| {
+            let mut items: Vec<usize> = (0..100).collect();
+            Stream::new(seed).shuffle(&mut items);
+            items
+        };
+        let mut sorted = shuffled(5);
+        assert_eq!(sorted, shuffled(5));
+        assert_ne!(sorted, shuffled(6));
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn below_covers_its_range_evenly() {
+        let mut stream = Stream::new(1);
+        let mut counts = [0u32; 3];
+        for _ in 0..30_000 {
+            counts[stream.below(3) as usize] += 1;
+        }
+        assert!(counts.iter().all(|&n| (9_500..10_500).contains(&n)), "{counts:?}");
+        assert_eq!(stream.below(0), 0);
+    }
+}

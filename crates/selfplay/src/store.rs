@@ -1,0 +1,124 @@
+//! The proofs that expert iteration keeps (paper, Appendix G.4).
+
+use crate::data::ProblemId;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+
+/// One proved rollout of a target, by its name; its tokens are in the round's rollouts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredProof {
+    /// The round of the rollout.
+    pub round: u32,
+    /// The rollout's number among its problem's.
+    pub index: u32,
+    /// Its weight in the loss; `None` if it is not trained on (a forbidden tactic).
+    pub weight: Option<f64>,
+    /// Tokens generated.
+    pub generated_tokens: u32,
+    /// Fingerprint of the proof's text.
+    pub fingerprint: u64,
+}
+
+/// The proofs of all targets, in the order in which they were found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ProofStore {
+    proofs: BTreeMap<ProblemId, Vec<StoredProof>>,
+}
+
+impl ProofStore {
+    /// The stored proofs of a target.
+    pub fn of(&self, target: &ProblemId) -> &[StoredProof] {
+        self.proofs.get(target).map_or(&[], Vec::as_slice)
+    }
+
+    /// Adds proofs of a target.
+    pub fn extend(&mut self, target: &ProblemId, proofs: impl IntoIterator<Item = StoredProof>) {
+        let mut proofs = proofs.into_iter().peekable();
+        if proofs.peek().is_some() {
+            self.proofs.entry(target.clone()).or_default().extend(proofs);
+        }
+    }
+
+    /// Targets with at least one proof, in order of their ids, with their proofs.
+    pub fn iter(&self) -> impl Iterator<Item = (&ProblemId, &[StoredProof])> {
+        self.proofs.iter().map(|(id, proofs)| (id, proofs.as_slice()))
+    }
+}
+
+/// The first of `new` that still fit below the cap (16), in the order of their rollouts; with `distinct`, only proofs
+/// that are neither stored nor repeated.
+pub fn admit(stored: &[StoredProof], new: &[StoredProof], cap: u32, distinct: bool) -> Vec<StoredProof> {
+    let room = (cap as usize).saturating_sub(stored.len());
+    let mut admitted: Vec<StoredProof> = Vec::new();
+    for proof in new {
+        if admitted.len() == room {
+            break;
+        }
+        let known = |p: &StoredProof| p.fingerprint == proof.fingerprint;
+        if !(distinct && (stored.iter().any(known) || admitted.iter().any(known))) {
+            admitted.push(proof.clone());
+        }
+    }
+    admitted
+}
+
+/// Whether a proof of round `round` is trained on in round `current`: with a window of 3, this round's and those of the
+/// two before.
+pub fn in_window(round: u32, current: u32, window: u32) -> bool {
+    round <= current && u64::from(round) + u64::from(window) > u64::from(current)
+}
+
+/// The first eight bytes, little-endian, of the SHA-256 of a text.
+pub fn fingerprint(text: &str) -> u64 {
+    let digest = Sha256::digest(text.as_bytes());
+    let mut word = [0u8; 8];
+    word.copy_from_slice(&digest[..8]);
+    u64::from_le_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn proof(round: u32, index: u32, fingerprint: u64) -> StoredProof {
+        StoredProof { round, index, weight: Some(1.0), generated_tokens: 9, fingerprint }
+    }
+
+    proptest! {
+        #[test]
+        fn the_cap_holds_and_order_is_kept(
+            stored in prop::collection::vec(0u64..5, 0..20),
+            new in prop::collection::vec(0u64..5, 0..20),
+            cap in 1u32..20,
+            distinct: bool,
+        ) {
+            let stored: Vec<_> = stored.iter().map(|&f| proof(0, 0, f)).collect();
+            let new: Vec<_> = new.iter().enumerate().map(|(i, &f)| proof(1, i as u32, f)).collect();
+            let admitted = admit(&stored, &new, cap, distinct);
+            prop_assert!(admitted.is_empty() || stored.len() + admitted.len() <= cap as usize);
+            prop_assert!(admitted.windows(2).all(|pair| pair[0].index < pair[1].index));
+            if distinct {
+                for (i, p) in admitted.iter().enumerate() {
+                    prop_assert!(stored.iter().chain(&admitted[..i]).all(|q| q.fingerprint != p.fingerprint));
+                }
+            } else {
+                prop_assert_eq!(admitted.len(), new.len().min((cap as usize).saturating_sub(stored.len())));
+            }
+        }
+    }
+
+    #[test]
+    fn store_survives_a_round_trip() {
+        let mut store = ProofStore::default();
+        store.extend(&ProblemId::new("a"), [proof(3, 1, 7)]);
+        store.extend(&ProblemId::new("b"), []);
+        let text = serde_json::to_string(&store).unwrap();
+        let back: ProofStore = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, store);
+        assert_eq!(back.iter().count(), 1);
+        assert!(back.of(&ProblemId::new("b")).is_empty());
+    }
+}

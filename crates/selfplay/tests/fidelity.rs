@@ -1,0 +1,47 @@
+//! `docs/fidelity.md` names options; each of them must exist and take the value it is said to take.
+#![allow(clippy::unwrap_used)] // A test may fail.
+
+use sgs_selfplay::AlgorithmConfig;
+use sgs_selfplay::config::FIELDS;
+
+const DOCUMENT: &str = include_str!("../../../docs/fidelity.md");
+
+/// Everything between backticks that looks like a key of the configuration.
+fn quoted() -> impl Iterator<Item = &'static str> {
+    let tables = ["batch.", "solver.", "conjecturer.", "guide.", "penalties.", "optimizer."];
+    let is_key = move |text: &&str| tables.iter().any(|table| text.starts_with(table));
+    DOCUMENT.split('`').skip(1).step_by(2).filter(is_key)
+}
+
+#[test]
+fn every_option_exists() {
+    let mut count = 0;
+    for text in quoted() {
+        let key = text.split(" = ").next().unwrap();
+        let known = match key.strip_suffix('*') {
+            Some(table) => FIELDS.iter().any(|field| field.key.starts_with(table)),
+            None => FIELDS.iter().any(|field| field.key == key),
+        };
+        assert!(known, "{key} is no option");
+        count += 1;
+    }
+    assert!(count >= 25, "only {count} options were found");
+}
+
+#[test]
+fn every_value_is_accepted_and_is_not_the_default() {
+    let default = serde_json::to_value(AlgorithmConfig::default()).unwrap();
+    let mut count = 0;
+    for text in quoted() {
+        let Some((key, value)) = text.split_once(" = ") else { continue };
+        let mut table = default.clone();
+        let slot = key.split('.').fold(&mut table, |table, part| &mut table[part]);
+        let value: serde_json::Value = serde_json::from_str(value).unwrap();
+        assert_ne!(*slot, value, "{text} is the default");
+        *slot = value;
+        let config: AlgorithmConfig = serde_json::from_value(table).unwrap();
+        config.validate().unwrap();
+        count += 1;
+    }
+    assert!(count >= 15, "only {count} values were found");
+}

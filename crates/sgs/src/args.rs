@@ -1,0 +1,597 @@
+//! The command line as data.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Self-Guided Self-Play: one language model as Solver, Conjecturer and Guide on machine-checked problems.
+#[derive(Debug, Parser)]
+#[command(name = "sgs", version, max_term_width = 100, disable_help_subcommand = true)]
+pub struct Cli {
+    /// Log more (-v: info, -vv: debug).
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    pub verbose: u8,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Reads the command line; ends the process with code 2 and a message if it makes no sense.
+pub fn parse() -> Cli {
+    Cli::parse()
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run self-play: SGS on the embedded default, or another method, size or configuration file.
+    Run(RunArgs),
+    /// Go on with a run that was stopped, however it was stopped.
+    Resume(ResumeArgs),
+    /// Draw a report of a run, or a comparison of several.
+    Report(ReportArgs),
+    /// Build data sets and look at them.
+    #[command(subcommand)]
+    Data(DataCommand),
+    /// Pretrain a model from scratch on corpora, after a configuration file.
+    Pretrain(PretrainArgs),
+    /// Train a model further on corpora (supervised), after a configuration file.
+    Sft(SftArgs),
+    /// Make a round's updates again, without sampling: for debugging the update alone.
+    Train(TrainArgs),
+    /// Measure a model: unbiased pass@k on problems, and how well it plays the other two roles.
+    Eval(EvalArgs),
+    /// Sample proofs of one statement, and print the first that holds.
+    Prove(ProveArgs),
+    /// Check proofs: one JSON object a line in, one verdict a line out.
+    Verify(VerifyArgs),
+    /// Show where a run stands.
+    Status(StatusArgs),
+    /// Fit the scaling law to runs, or to any curve as CSV.
+    Fit(FitArgs),
+    /// Get Lean 4 onto this machine.
+    #[command(subcommand)]
+    Lean(LeanCommand),
+    /// Look into the language model's engine.
+    #[command(subcommand)]
+    Lm(LmCommand),
+    /// Measure how fast this machine is.
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Say what of this machine can be used (CPU, GPU, Lean, Slurm), and how to get the rest.
+    Doctor(DoctorArgs),
+    /// Write a completion script for a shell to standard output.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// `sgs data …`
+#[derive(Debug, Subcommand)]
+pub enum DataCommand {
+    /// Build the slice, the targets and the training corpora of the embedded formal system.
+    Build(DataBuildArgs),
+    /// Describe a data set of Lean problems.
+    Stats(DataStatsArgs),
+    /// Read a data set of Lean problems of any known layout, and write it as JSON Lines.
+    Import(DataImportArgs),
+}
+
+/// Arguments of `sgs run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-frozen-conjecturer,
+    /// sgs-no-conditioning, sgs-cispo, stp, sampling-only, or a TOML file [default: sgs].
+    pub method: Option<String>,
+    /// metamath-quick, metamath or lean-d3k [default: metamath-quick].
+    #[arg(long)]
+    pub size: Option<String>,
+    /// Set one key of the configuration; may be given several times.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// The run's folder [default: runs/METHOD-SIZE].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print the resolved configuration and the memory plan, and do nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print every key of the configuration with its meaning, and do nothing.
+    #[arg(long)]
+    pub explain: bool,
+    /// Print one JSON object a round.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `sgs resume`.
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    /// The run's folder.
+    pub dir: PathBuf,
+    /// Print one JSON object a round.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `sgs report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Folders of runs; several are compared.
+    #[arg(required = true)]
+    pub runs: Vec<PathBuf>,
+    /// Where to write [default: the run's own report folder, or `report` for several].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+/// Arguments of `sgs data build`.
+#[derive(Debug, Args)]
+pub struct DataBuildArgs {
+    /// Cut the slice from this set.mm (Debian: package metamath-databases) in place of the one that ships.
+    #[arg(long, value_name = "FILE")]
+    pub source: Option<PathBuf>,
+    /// Where to write.
+    #[arg(long, value_name = "DIR", default_value = "metamath-data")]
+    pub out: PathBuf,
+    /// Seed of the corpora (the targets have a fixed seed of their own).
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Theorems to compose at random.
+    #[arg(long, default_value_t = 60_000)]
+    pub composed: usize,
+    /// Reviews for each theorem of the Guide's corpus, at most.
+    #[arg(long, default_value_t = 8)]
+    pub reviews: usize,
+}
+
+/// Arguments of `sgs pretrain` and `sgs sft`.
+#[derive(Debug, Args)]
+pub struct PretrainArgs {
+    /// Configuration file (TOML).
+    pub config: PathBuf,
+    /// Where to write the model, its checkpoints and the loss curve.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Device to train on.
+    #[arg(long, value_enum, default_value_t = DeviceKind::Cpu)]
+    pub device: DeviceKind,
+}
+
+/// Arguments of `sgs sft`.
+#[derive(Debug, Args)]
+pub struct SftArgs {
+    /// The model to start from (Hugging Face layout).
+    #[arg(long, value_name = "DIR")]
+    pub model: PathBuf,
+    /// Everything else is as in pretraining.
+    #[command(flatten)]
+    pub train: PretrainArgs,
+}
+
+/// Arguments of `sgs train`.
+#[derive(Debug, Args)]
+pub struct TrainArgs {
+    /// A published round: RUN/rounds/NUMBER.
+    #[arg(long, value_name = "DIR")]
+    pub from: PathBuf,
+    /// Weights to start from, as a checkpoint of a run [default: the checkpoint before the round].
+    #[arg(long, value_name = "DIR")]
+    pub weights: Option<PathBuf>,
+    /// Where to write the new weights; without it only the report is printed.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+/// Arguments of `sgs eval`.
+#[derive(Debug, Args)]
+pub struct EvalArgs {
+    /// Folder of the model (Hugging Face layout) [default: the model that ships with sgs].
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// `quick` or `all` (the targets in set.mm), or a file: one JSON object a line with id, statement and context.
+    #[arg(long, value_name = "SET", default_value = "all")]
+    pub problems: String,
+    /// Attempts per problem.
+    #[arg(short, long, default_value_t = 8)]
+    pub k: u32,
+    /// Sampling seed.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Longest proof in tokens.
+    #[arg(long, default_value_t = 64)]
+    pub max_new_tokens: usize,
+    /// Sequences sampled at once.
+    #[arg(long, default_value_t = 256)]
+    pub batch: usize,
+    /// Only the first so many problems.
+    #[arg(long)]
+    pub limit: Option<usize>,
+    /// Also sample one conjecture per problem.
+    #[arg(long)]
+    pub roles: bool,
+    /// Also review the examples of this corpus and compare with their known scores.
+    #[arg(long, value_name = "FILE")]
+    pub reviews: Option<PathBuf>,
+}
+
+/// Where a model runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DeviceKind {
+    /// The processor.
+    Cpu,
+    /// One NVIDIA GPU.
+    Cuda,
+}
+
+/// The formal systems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SystemKind {
+    /// Metamath, embedded.
+    Metamath,
+    /// Lean 4.
+    Lean,
+}
+
+/// Arguments of `sgs prove`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["statement", "problem"]))]
+#[command(after_help = "Example: sgs prove \"|- ( ph -> ph )\"\n\
+    Exit code: 0 if a proof was found, 1 if none was, 2 if the statement makes no sense.")]
+pub struct ProveArgs {
+    /// The statement, symbols separated by spaces: "|- ( ph -> ph )"; with hypotheses: "$e |- ph $e |- ( ph -> ps ) $p |- ps".
+    pub statement: Option<String>,
+    /// Prove this theorem of the slice again, from what stands before it.
+    #[arg(long, value_name = "LABEL")]
+    pub problem: Option<String>,
+    /// Folder of the model (Hugging Face layout) [default: the base model that ships].
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// Proofs to sample, at most.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 64)]
+    pub samples: u32,
+    /// Use only what stands before this label of the slice.
+    #[arg(long, value_name = "LABEL", conflicts_with = "problem")]
+    pub context: Option<String>,
+    /// Sampling seed: the same seed gives the same samples.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Sampling temperature; 0 always takes the most probable token.
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    pub temperature: f32,
+    /// Longest proof in tokens.
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub max_new_tokens: usize,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `sgs verify`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A line of input: {\"id\": \"a\", \"context\": \"syl\", \"hypotheses\": [\"|- ph\"], \"conclusion\": \"|- ph\", \"proof\": [\"h1\"]}
+  context: only what stands before this label may be used; without it, the whole database.
+A line for Lean: {\"id\": \"a\", \"header\": \"import Mathlib\", \"statement\": \"theorem a : 1 = 1 := by\", \"proof\": \"\\n  rfl\"}
+  expect: the verdict that it should get; other layouts are read as by `sgs data import`.
+A line of output: {\"id\", \"verdict\", \"reason\", \"step\", \"micros\"}; verdict is proved, refused, malformed, resource or infra.
+Exit code: 0 if every line got a verdict, whatever it is; 1 if a line is bad, could not be decided, or got another
+verdict than it expects.")]
+pub struct VerifyArgs {
+    /// The proofs, JSON Lines; - for standard input.
+    pub file: PathBuf,
+    /// Their formal system.
+    #[arg(long, value_enum, default_value_t = SystemKind::Metamath)]
+    pub system: SystemKind,
+    /// A Metamath database in place of the slice of set.mm that ships.
+    #[arg(long, value_name = "FILE.mm")]
+    pub database: Option<PathBuf>,
+    /// Write the database with the proved theorems appended, for other verifiers.
+    #[arg(long, value_name = "OUT.mm")]
+    pub export: Option<PathBuf>,
+    /// Threads; 0 for one per core.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: usize,
+    /// Lean.
+    #[command(flatten)]
+    pub lean: LeanArgs,
+}
+
+/// Which Lean checks, and how.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Lean")]
+pub struct LeanArgs {
+    /// Settings of the checker as TOML; every key may be left out.
+    #[arg(long, value_name = "FILE")]
+    pub lean: Option<PathBuf>,
+    /// Which program judges [default: repl].
+    #[arg(long, value_enum, value_name = "CHECKER")]
+    pub lean_checker: Option<LeanChecker>,
+    /// Folder in which `sgs lean setup` has put it [default: lean-setup, for wasm lean-wasm].
+    #[arg(long, value_name = "DIR")]
+    pub lean_root: Option<PathBuf>,
+    /// Lean's version in that folder [default: v4.15.0].
+    #[arg(long, value_name = "VERSION")]
+    pub lean_version: Option<String>,
+    /// Proofs checked at the same time [default: one per core].
+    #[arg(long, value_name = "N")]
+    pub lean_slots: Option<usize>,
+    /// Refuse to run where the sandbox has a hole.
+    #[arg(long)]
+    pub require_sandbox: bool,
+    /// Do not try first whether the checker tells a theorem from a falsehood.
+    #[arg(long)]
+    pub skip_canaries: bool,
+}
+
+/// The programs that judge Lean proofs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LeanChecker {
+    /// The community REPL, with Mathlib.
+    Repl,
+    /// `lean --json` of the same installation, several theorems a file.
+    File,
+    /// The WebAssembly build: core Lean, no axioms listed; for trials.
+    Wasm,
+}
+
+/// `sgs lean …`
+#[derive(Debug, Subcommand)]
+pub enum LeanCommand {
+    /// Fetch and build Lean, Mathlib, the REPL and the judge in a folder; goes on where it was interrupted.
+    Setup(LeanSetupArgs),
+}
+
+/// Arguments of `sgs lean setup`.
+#[derive(Debug, Args)]
+pub struct LeanSetupArgs {
+    /// Folder that everything goes into [default: lean-setup, for --wasm lean-wasm].
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+    /// Lean's version, which Mathlib, REPL and judge follow.
+    #[arg(long, value_name = "VERSION", default_value = crate::lean::VERSION)]
+    pub version: String,
+    /// The WebAssembly build in place of all of it: core Lean only, for trials on any machine with npm.
+    #[arg(long)]
+    pub wasm: bool,
+    /// Say what would be done, with disk space, and do nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Arguments of `sgs status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// The run's directory.
+    #[arg(value_name = "RUN")]
+    pub dir: PathBuf,
+    /// Rounds to show, counted from the last.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub rounds: usize,
+    /// Serve the report as a page that follows the run, on this address (port 0: any free one), until Ctrl-C.
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:0", conflicts_with = "json")]
+    pub serve: Option<std::net::SocketAddr>,
+    /// What a browser must show to see the page; needed for an address that others can reach.
+    #[arg(long, value_name = "TOKEN", env = "SGS_PAGE_TOKEN", hide_env_values = true, requires = "serve")]
+    pub token: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `sgs fit`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A CSV file has the columns generations and rate (0 to 1), named in a header or as its first two.
+Exit code: 0 if every curve was fitted, 1 if one could not be; a fit that the points do not determine has warnings.")]
+pub struct FitArgs {
+    /// Directories of runs, or CSV files.
+    #[arg(required = true, value_name = "RUN|CSV")]
+    pub inputs: Vec<PathBuf>,
+    /// Leave out what lies before so many generations; by default 100,000, scaled down for short curves.
+    #[arg(long, value_name = "GENERATIONS")]
+    pub cut: Option<f64>,
+    /// Upper bound of the asymptote.
+    #[arg(long, value_name = "RATE", default_value_t = 1.0)]
+    pub max_rate: f64,
+    /// Confidence level of the intervals.
+    #[arg(long, default_value_t = 0.95)]
+    pub level: f64,
+    /// Random halves of the points to fit again.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub halves: usize,
+    /// Seed of the random halves.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// The rates of CSV files are percentages.
+    #[arg(long)]
+    pub percent: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `sgs lm …`
+#[derive(Debug, Subcommand)]
+pub enum LmCommand {
+    /// Run a model folder with recorded numbers through this engine, and print the largest error of each quantity.
+    Check(LmCheckArgs),
+}
+
+/// Arguments of `sgs lm check`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The folder holds config.json, model.safetensors, io.safetensors and expected.json (see docs/formats.md).
+Exit code: 0 if every error is within its tolerance, 1 if not.")]
+pub struct LmCheckArgs {
+    /// The folder.
+    pub dir: PathBuf,
+    /// Device to run on.
+    #[arg(long, value_enum, default_value_t = DeviceKind::Cpu)]
+    pub device: DeviceKind,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `sgs bench …`
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Check the proofs of a Metamath database, by the unifier alone and with the kernel.
+    Verify(BenchVerifyArgs),
+    /// Sample from a model of random weights.
+    Sample(BenchSampleArgs),
+    /// Train a model of random weights on random tokens.
+    Train(BenchTrainArgs),
+    /// Hand tasks out to workers: by the board alone, and over HTTP.
+    Dispatch(BenchDispatchArgs),
+}
+
+/// Arguments of `sgs bench dispatch`.
+#[derive(Debug, Args)]
+pub struct BenchDispatchArgs {
+    /// Open tasks on the board.
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub open: u64,
+    /// Workers, each with a connection of its own.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub workers: usize,
+    /// Tasks that a worker asks for at once.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub capacity: usize,
+    /// For how long the workers ask.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    pub seconds: u64,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `sgs bench verify`.
+#[derive(Debug, Args)]
+pub struct BenchVerifyArgs {
+    /// The formal system.
+    #[arg(long, value_enum, default_value_t = BenchSystem::Metamath)]
+    pub system: BenchSystem,
+    /// A Metamath database in place of the slice of set.mm that ships.
+    #[arg(long, value_name = "FILE.mm")]
+    pub database: Option<PathBuf>,
+    /// Leave out proofs with more steps.
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    pub steps: usize,
+    /// How often all proofs are checked; the fastest time counts.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub repeats: usize,
+    /// Threads of the parallel measurement; 0 for one per core.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: usize,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Formal systems of which the checker's speed is measured: that of Lean is Lean's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BenchSystem {
+    /// Metamath, embedded.
+    Metamath,
+}
+
+/// Arguments of `sgs bench sample`.
+#[derive(Debug, Args)]
+pub struct BenchSampleArgs {
+    /// Shape of the model: small (4 layers, width 256, vocabulary 1,024), or a folder with a config.json.
+    #[arg(long = "model", value_name = "SHAPE", default_value = "small")]
+    pub shape: String,
+    /// Requests decoded at once.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub batch: usize,
+    /// Different prompts among them.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub prompts: usize,
+    /// Tokens of a prompt.
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub prompt_tokens: usize,
+    /// New tokens of each request.
+    #[arg(long, value_name = "N", default_value_t = 96)]
+    pub new_tokens: usize,
+    /// Runs measured.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub runs: usize,
+    /// Threads; 0 for one per core.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: usize,
+}
+
+/// Arguments of `sgs bench train`.
+#[derive(Debug, Args)]
+pub struct BenchTrainArgs {
+    /// Shape of the model: small (4 layers, width 256, vocabulary 1,024), or a folder with a config.json.
+    #[arg(long = "model", value_name = "SHAPE", default_value = "small")]
+    pub shape: String,
+    /// Sequences of an optimiser step.
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub sequences: usize,
+    /// Tokens of a sequence.
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    pub length: usize,
+    /// Tokens run through the model at once.
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    pub micro_batch_tokens: usize,
+    /// Steps measured.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub steps: usize,
+    /// Threads; 0 for one per core.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: usize,
+}
+
+/// Arguments of `sgs doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit code: 0 if the embedded default works here, 1 if not. GPU, Lean and Slurm may be absent.")]
+pub struct DoctorArgs {
+    /// Check this model folder in place of the base model that ships.
+    #[arg(long, value_name = "DIR")]
+    pub model: Option<PathBuf>,
+    /// Where runs are to be written.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+    /// Folder of Lean with Mathlib, as `sgs lean setup` makes it.
+    #[arg(long, value_name = "DIR", default_value = crate::lean::ROOT)]
+    pub lean_root: PathBuf,
+    /// Folder of the WebAssembly build of Lean, as `sgs lean setup --wasm` makes it.
+    #[arg(long, value_name = "DIR", default_value = crate::lean::WASM_ROOT)]
+    pub lean_wasm_root: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `sgs data stats`.
+#[derive(Debug, Args)]
+pub struct DataStatsArgs {
+    /// The data set: JSON Lines, a JSON array, D_3k or Lean source, .zst too.
+    pub file: PathBuf,
+    /// Lean header for problems that bring none.
+    #[arg(long, value_name = "FILE")]
+    pub header: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `sgs data import`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The layouts of Goedel-Pset, NuminaMath-LEAN, miniF2F, D_3k and Lean source with sorry are known.
+Exit code: 0 if every record was taken, 1 if some were not (they are named, the rest is written).")]
+pub struct DataImportArgs {
+    /// The data set: JSON Lines, a JSON array, D_3k or Lean source, .zst too.
+    pub file: PathBuf,
+    /// Where to write; - for standard output.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Lean header for problems that bring none.
+    #[arg(long, value_name = "FILE")]
+    pub header: Option<PathBuf>,
+}

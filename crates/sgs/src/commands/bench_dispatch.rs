@@ -1,0 +1,107 @@
+//! `sgs bench dispatch`: how fast tasks are handed out, by the board alone and over HTTP.
+
+use crate::args::BenchDispatchArgs;
+use crate::exit::Usage;
+use crate::output;
+use anyhow::{Context, Result, anyhow};
+use serde_json::json;
+use sgs_fleet::bench::{BoardCost, Load, Measured, board_cost, memory_per_task, run_load};
+use sgs_fleet::{BoardConfig, Fleet, FleetError, Service, ServiceConfig, Task, TaskId, TaskKind, Token};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Bytes of a task's payload, about those of a proof with its problem.
+const PAYLOAD: usize = 200;
+
+/// Measures and prints.
+pub fn run(args: &BenchDispatchArgs) -> Result<()> {
+    for (name, n) in [
+        ("--open", args.open),
+        ("--workers", args.workers as u64),
+        ("--capacity", args.capacity as u64),
+        ("--seconds", args.seconds),
+    ] {
+        if n == 0 {
+            return Err(Usage(format!("{name} is 0: give at least 1")).into());
+        }
+    }
+    // First, while the heap has nothing to give back; without it where the system does not tell.
+    let memory = memory_per_task(args.open, PAYLOAD).ok();
+    let board = board_cost(args.open);
+    let service = serve_and_load(args)?;
+    if args.json {
+        return output::json(&json!({
+            "open": args.open, "workers": args.workers, "capacity": args.capacity, "payload": PAYLOAD,
+            "bytes_per_open_task": memory, "board": board, "service": service,
+        }));
+    }
+    output::line(text(args, memory, board, service))
+}
+
+fn text(args: &BenchDispatchArgs, memory: Option<f64>, board: BoardCost, service: Measured) -> String {
+    let memory = memory.map_or_else(|| "unknown on this system".to_owned(), |m| format!("{m:.0} bytes"));
+    format!(
+        "{} open tasks; one of them takes {memory} with {PAYLOAD} bytes of payload\n\
+         board alone: {:.0} ns a task, {:.0} ns a second copy\n\
+         over HTTP: {} workers and the service in one process, {} tasks a request\n  \
+         {:.0} tasks/s leased and reported; lease p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms; {} connections broke",
+        args.open,
+        board.ns_per_task,
+        board.ns_per_copy,
+        args.workers,
+        args.capacity,
+        service.tasks_per_s,
+        service.lease_p50_ms,
+        service.lease_p99_ms,
+        service.lease_max_ms,
+        service.broken
+    )
+}
+
+/// A service on loopback that always has so many open tasks, under the load of so many workers.
+fn serve_and_load(args: &BenchDispatchArgs) -> Result<Measured> {
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    fleet.submit((0..args.open).map(task))?;
+    let token = Token::generate()?;
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let config = ServiceConfig { listen, token: Some(token.clone()), ..ServiceConfig::default() };
+    let service = Service::start(fleet.clone(), config)?;
+    let load = Load {
+        address: service.address(),
+        token: Some(token),
+        workers: args.workers,
+        capacity: args.capacity,
+        length: Duration::from_secs(args.seconds),
+        pause: Duration::ZERO,
+    };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let refill = scope.spawn(|| refill(&fleet, args.open, &stop));
+        let measured = run_load(&load);
+        stop.store(true, Ordering::Relaxed);
+        refill.join().map_err(|_| anyhow!("the thread that submits tasks panicked"))??;
+        measured.with_context(|| {
+            format!("{} workers cannot connect: give fewer --workers, or raise `ulimit -n`", args.workers)
+        })
+    })
+}
+
+/// Throws outcomes away and puts as many new tasks in their place.
+fn refill(fleet: &Fleet, open: u64, stop: &AtomicBool) -> Result<(), FleetError> {
+    let mut next = open;
+    while !stop.load(Ordering::Relaxed) {
+        let finished = fleet.take_finished(None, 10_000, Duration::from_millis(200))?;
+        let ids: Vec<TaskId> = finished.iter().map(|f| f.task).collect();
+        fleet.remove(&ids)?;
+        let count = ids.len() as u64;
+        fleet.submit((next..next + count).map(task))?;
+        next += count;
+    }
+    Ok(())
+}
+
+fn task(id: u64) -> Task {
+    let payload = format!("{id:PAYLOAD$}");
+    Task { id: TaskId(id), kind: TaskKind::Verify, priority: 0, payload: payload.into() }
+}

@@ -1,0 +1,112 @@
+//! `sgs data import` and `sgs data stats`: data sets of Lean problems.
+
+use crate::args::{DataImportArgs, DataStatsArgs};
+use crate::exit::Outcome;
+use crate::output;
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use sgs_lean::data::{Distribution, Import, Stats, read_file, stats, write_jsonl};
+use std::fs;
+use std::path::Path;
+
+/// Records not taken that are named one by one.
+const NAMED: usize = 20;
+
+/// Reads a data set of any known layout and writes it as JSON Lines.
+pub fn import(args: &DataImportArgs) -> Result<Outcome> {
+    let import = read(&args.file, args.header.as_deref())?;
+    name_skipped(&args.file, &import);
+    if args.out == Path::new("-") {
+        output::line(write_jsonl(&import.targets).trim_end())?;
+    } else {
+        sgs_rundir::files::write_file(&args.out, write_jsonl(&import.targets).as_bytes())?;
+    }
+    eprintln!("{} problems written, {} records not taken", import.targets.len(), import.skipped.len());
+    Ok(outcome(&import))
+}
+
+/// Describes a data set.
+pub fn describe(args: &DataStatsArgs) -> Result<Outcome> {
+    let import = read(&args.file, args.header.as_deref())?;
+    let found = stats(&import.targets);
+    if args.json {
+        output::json(
+            &json!({ "file": args.file, "format": import.format, "stats": found, "skipped": import.skipped }),
+        )?;
+    } else {
+        name_skipped(&args.file, &import);
+        output::line(text(&args.file, &import, &found))?;
+    }
+    Ok(outcome(&import))
+}
+
+fn read(file: &Path, header: Option<&Path>) -> Result<Import> {
+    let header = match header {
+        Some(path) => {
+            fs::read_to_string(path).with_context(|| format!("cannot read the header {}", path.display()))?
+        }
+        None => String::new(),
+    };
+    let import = read_file(file, &header)?;
+    if import.targets.is_empty() && import.skipped.is_empty() {
+        bail!("{} holds no problem", file.display());
+    }
+    Ok(import)
+}
+
+fn name_skipped(file: &Path, import: &Import) {
+    for s in import.skipped.iter().take(NAMED) {
+        let place =
+            if s.line > 0 { format!("{}:{}", file.display(), s.line) } else { file.display().to_string() };
+        let id = if s.id.is_empty() { String::new() } else { format!(" {}:", s.id) };
+        eprintln!("{place}:{id} {}", s.reason);
+    }
+    if let Some(more) = import.skipped.len().checked_sub(NAMED + 1) {
+        eprintln!("and {} more", more + 1);
+    }
+}
+
+fn outcome(import: &Import) -> Outcome {
+    if import.skipped.is_empty() { Outcome::Done } else { Outcome::Failed }
+}
+
+fn text(file: &Path, import: &Import, stats: &Stats) -> String {
+    let share = |n: usize| format!("{n} ({:.1} %)", 100.0 * n as f64 / stats.problems.max(1) as f64);
+    let format = serde_json::to_value(import.format).ok();
+    let format = format.as_ref().and_then(|f| f.as_str()).unwrap_or_default().to_owned();
+    let mut out = format!("{} ({format})\n", file.display());
+    let mut row = |name: &str, value: String| out.push_str(&format!("  {name:<28} {value}\n"));
+    row("problems", stats.problems.to_string());
+    row("records not taken", import.skipped.len().to_string());
+    row(
+        "different headers",
+        format!("{} (the most frequent: {})", stats.headers, share(stats.most_frequent_header)),
+    );
+    row("repeated statements", share(stats.repeated_statements));
+    row("with a proof", share(stats.with_proof));
+    for (repair, n) in &stats.repairs {
+        let name = serde_json::to_value(repair).ok();
+        let name = name.as_ref().and_then(|v| v.as_str()).unwrap_or("repaired").to_owned();
+        row(&format!("repaired: {name}"), share(*n));
+    }
+    row("disjunctive conclusions", share(stats.with_disjunction));
+    row("conjunctive conclusions", share(stats.with_conjunction));
+    let quantiles = |name: &str, d: &Distribution| {
+        let mut cells = vec![name.to_owned()];
+        cells.extend([d.min, d.p5, d.p25, d.p50, d.p75, d.p95, d.max].map(|n| n.to_string()));
+        cells.push(format!("{:.1}", d.mean));
+        cells
+    };
+    let rows = [
+        quantiles("characters", &stats.characters),
+        quantiles("lines", &stats.lines),
+        quantiles("tokens of the conclusion", &stats.conclusion),
+        quantiles("hypotheses", &stats.hypotheses),
+    ];
+    out.push('\n');
+    out.push_str(&output::table(
+        &["of a statement", "min", "5 %", "25 %", "50 %", "75 %", "95 %", "max", "mean"],
+        &rows,
+    ));
+    out
+}

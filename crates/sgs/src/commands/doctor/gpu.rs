@@ -1,0 +1,61 @@
+//! NVIDIA GPUs: driver, devices, and the libraries that are loaded at run time.
+
+use super::{Area, Check, State, lookup};
+use std::fs;
+use std::path::PathBuf;
+
+/// Libraries by what they are for: name, file names in order of preference, where to get it.
+const LIBRARIES: [(&str, &[&str], &str); 4] = [
+    ("driver library", &["libcuda.so.1", "libcuda.so"], "comes with the NVIDIA driver, version 535 or newer"),
+    (
+        "cuBLASLt",
+        &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
+        "comes with the CUDA toolkit 12 or 13",
+    ),
+    ("NVRTC", &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"], "comes with the CUDA toolkit 12 or 13"),
+    ("NCCL", &["libnccl.so.2", "libnccl.so"], "only for several GPUs: the package libnccl2"),
+];
+
+/// Looks for all of it.
+pub fn area() -> Area {
+    let folders = lookup::library_folders();
+    let mut checks = vec![driver(), devices()];
+    checks.extend(LIBRARIES.iter().map(|(name, files, source)| match lookup::library(files, &folders) {
+        Some(path) => Check::ok(*name, path.display().to_string()),
+        None => Check::new(*name, State::Absent, format!("no {}", files.join(", no ")), *source),
+    }));
+    let required = checks.iter().filter(|c| c.name != "NCCL");
+    let usable = required.clone().all(|c| c.state == State::Ok);
+    if !usable {
+        let places: Vec<String> = folders.iter().map(|f| f.display().to_string()).collect();
+        let advice = "LD_LIBRARY_PATH, CUDA_HOME or /etc/ld.so.conf.d can name other folders";
+        checks.push(Check::new("looked in", State::Absent, places.join(" "), advice));
+    }
+    Area { name: "gpu", purpose: "training and sampling on NVIDIA GPUs", usable, checks }
+}
+
+fn driver() -> Check {
+    match fs::read_to_string("/proc/driver/nvidia/version") {
+        Ok(text) => Check::ok("driver", text.lines().next().unwrap_or("").trim()),
+        Err(_) => Check::new(
+            "driver",
+            State::Absent,
+            "no /proc/driver/nvidia/version",
+            "install the NVIDIA driver (in a container: start it with its GPUs)",
+        ),
+    }
+}
+
+fn devices() -> Check {
+    let listed = lookup::program("nvidia-smi", &[])
+        .and_then(|smi| lookup::ask(&smi, &["--query-gpu=name,memory.total", "--format=csv,noheader"]));
+    if let Some(list) = listed {
+        return Check::ok("devices", list.lines().map(str::trim).collect::<Vec<_>>().join("; "));
+    }
+    let nodes: Vec<PathBuf> =
+        (0..64).map(|i| PathBuf::from(format!("/dev/nvidia{i}"))).filter(|p| p.exists()).collect();
+    if nodes.is_empty() {
+        return Check::new("devices", State::Absent, "no /dev/nvidia0, nvidia-smi lists none", "");
+    }
+    Check::ok("devices", format!("{} (nvidia-smi does not name them)", nodes.len()))
+}

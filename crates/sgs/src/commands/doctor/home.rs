@@ -1,0 +1,155 @@
+//! What every run needs: the embedded formal system, processor, memory, disk.
+
+use super::{Area, Check, State};
+use crate::args::DoctorArgs;
+use crate::base_model;
+use crate::machine;
+use sgs_formal::FormalSystem;
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_lm::weights::HostWeights;
+use sgs_metamath::judge::database_proof;
+use sgs_metamath::proof_text::write_steps;
+use sgs_metamath::system::Metamath;
+use sgs_selfplay::Verdict;
+use std::path::Path;
+use std::time::Instant;
+
+/// Memory below which the embedded default may not fit.
+const MEMORY: u64 = 2 << 30;
+/// Disk space below which a run of a few rounds may not fit.
+const DISK: u64 = 1 << 30;
+
+/// Looks at it all.
+pub fn area(args: &DoctorArgs) -> Area {
+    let model = args.model.as_deref().map_or_else(base, |dir| model("model", dir));
+    let checks = vec![slice(), model, processor(), memory(), disk(&args.dir)];
+    let usable = checks.iter().all(|c| c.state != State::Broken);
+    Area { name: "metamath", purpose: "the embedded formal system on the CPU", usable, checks }
+}
+
+/// Loads the slice and has the checker accept a proof of it and refuse a wrong one.
+fn slice() -> Check {
+    const NAME: &str = "slice of set.mm";
+    let defect = |found: String| {
+        Check::new(
+            NAME,
+            State::Broken,
+            found,
+            "the program is damaged or has a defect: build it again, or report it",
+        )
+    };
+    let started = Instant::now();
+    let system = match Metamath::shipped() {
+        Ok(system) => system,
+        Err(error) => return defect(error.to_string()),
+    };
+    let theory = system.theory();
+    let (Some(problem), Some(rule)) = (system.problem("syl"), theory.find("syl")) else {
+        return defect("it has no theorem `syl`".to_owned());
+    };
+    let Ok(Some(steps)) = database_proof(theory, rule, 60) else {
+        return defect("the proof of `syl` cannot be read".to_owned());
+    };
+    let good = system.check(&problem, &write_steps(theory, &steps));
+    let wrong = system.check(&problem, "h1");
+    if good.verdict != Verdict::Proved || wrong.verdict != Verdict::Refused {
+        return defect(format!(
+            "the checker says `{}` of a proof and `{}` of a wrong one",
+            good.verdict.as_str(),
+            wrong.verdict.as_str()
+        ));
+    }
+    Check::ok(
+        NAME,
+        format!(
+            "{} axioms and theorems, checker works, {:.1} s to load",
+            theory.rules().len(),
+            started.elapsed().as_secs_f64()
+        ),
+    )
+}
+
+/// The base model that ships, where commands that work on no run unpack it.
+fn base() -> Check {
+    const NAME: &str = "base model";
+    match base_model::unpack(&base_model::cache_folder()) {
+        Ok(folder) => model(NAME, &folder),
+        Err(error) => {
+            let advice = "make the folder writable, or name another one in XDG_CACHE_HOME";
+            Check::new(NAME, State::Broken, format!("{error:#}"), advice)
+        }
+    }
+}
+
+fn model(name: &str, dir: &Path) -> Check {
+    let loaded = HostWeights::load(dir).and_then(|weights| {
+        let tokenizer = Tokenizer::load(dir)?;
+        tokenizer.check_model(&weights.config)?;
+        Ok((weights.config.parameters(), tokenizer.vocab_size()))
+    });
+    match loaded {
+        Ok((parameters, vocabulary)) => Check::ok(
+            name,
+            format!("{}: {:.1} M parameters, {vocabulary} tokens", dir.display(), parameters as f64 / 1e6),
+        ),
+        Err(error) => Check::new(
+            name,
+            State::Broken,
+            error.to_string(),
+            "give a folder with config.json, model.safetensors and tokenizer.json",
+        ),
+    }
+}
+
+fn processor() -> Check {
+    let p = machine::processor();
+    let name = p.name.unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+    let features =
+        if p.features.is_empty() { "no vector extensions known".to_owned() } else { p.features.join(" ") };
+    let found = format!("{name}, {} threads, {features}", p.threads);
+    if cfg!(target_arch = "x86_64") && !(p.features.contains(&"avx2") && p.features.contains(&"fma")) {
+        let advice = "without AVX2 and FMA everything works and is several times slower";
+        return Check::new("processor", State::Warning, found, advice);
+    }
+    Check::ok("processor", found)
+}
+
+fn memory() -> Check {
+    match machine::memory() {
+        None => Check::new("memory", State::Warning, "the system does not tell", ""),
+        Some(m) => {
+            let found = format!("{} free of {}", machine::bytes(m.available), machine::bytes(m.total));
+            if m.available < MEMORY {
+                let advice = format!(
+                    "the embedded default wants about {}: end other programs",
+                    machine::bytes(MEMORY)
+                );
+                return Check::new("memory", State::Warning, found, advice);
+            }
+            Check::ok("memory", found)
+        }
+    }
+}
+
+fn disk(dir: &Path) -> Check {
+    match machine::free_disk(dir) {
+        None => Check::new(
+            "disk",
+            State::Broken,
+            format!("{} cannot be looked at", dir.display()),
+            "give a folder that exists with --dir",
+        ),
+        Some(free) => {
+            let found = format!("{} free in {}", machine::bytes(free), dir.display());
+            if free < DISK {
+                return Check::new(
+                    "disk",
+                    State::Warning,
+                    found,
+                    "a run may fill it: free some space, or give --out another disk",
+                );
+            }
+            Check::ok("disk", found)
+        }
+    }
+}

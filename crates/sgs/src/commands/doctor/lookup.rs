@@ -1,0 +1,156 @@
+//! Where programs and libraries are looked for, and asking a program for its version.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A program on the `PATH`, or in one of the other folders.
+pub fn program(name: &str, others: &[PathBuf]) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).chain(others.iter().cloned()).map(|dir| dir.join(name)).find(|p| is_executable(p))
+}
+
+#[cfg(unix)]
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_executable(path: &Path) -> bool {
+    path.is_file()
+}
+
+/// What a program prints on standard output; `None` if it fails or takes longer than five seconds.
+pub fn ask(program: &Path, args: &[&str]) -> Option<String> {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let started = Instant::now();
+    let status = loop {
+        match child.try_wait().ok()? {
+            Some(status) => break status,
+            None if started.elapsed() > PATIENCE => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return None;
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let mut text = String::new();
+    // A program that we ask for a line or two does not fill the pipe.
+    child.stdout.take()?.take(1 << 16).read_to_string(&mut text).ok()?;
+    (status.success() && !text.trim().is_empty()).then(|| text.trim().to_owned())
+}
+
+/// The folders in which the dynamic loader looks, as far as its configuration tells, and CUDA's own.
+pub fn library_folders() -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    if let Some(path) = env::var_os("LD_LIBRARY_PATH") {
+        folders.extend(env::split_paths(&path));
+    }
+    for root in ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(env::var_os) {
+        folders.extend([PathBuf::from(&root).join("lib64"), PathBuf::from(&root).join("lib")]);
+    }
+    loader_configuration(Path::new("/etc/ld.so.conf"), &mut folders, 0);
+    for folder in [
+        "/lib/x86_64-linux-gnu",
+        "/usr/lib/x86_64-linux-gnu",
+        "/lib64",
+        "/usr/lib64",
+        "/usr/lib",
+        "/usr/local/cuda/lib64",
+    ] {
+        folders.push(PathBuf::from(folder));
+    }
+    let mut seen = BTreeSet::new();
+    folders.retain(|f| !f.as_os_str().is_empty() && f.is_dir() && seen.insert(f.clone()));
+    folders
+}
+
+/// Adds the folders of a loader configuration file and of those that it includes.
+fn loader_configuration(path: &Path, folders: &mut Vec<PathBuf>, depth: u32) {
+    let Ok(text) = fs::read_to_string(path) else { return };
+    for line in text.lines().map(|l| l.split('#').next().unwrap_or("").trim()) {
+        if let Some(pattern) = line.strip_prefix("include ") {
+            if depth < 4 {
+                for file in matching(Path::new(pattern.trim())) {
+                    loader_configuration(&file, folders, depth + 1);
+                }
+            }
+        } else if line.starts_with('/') {
+            folders.push(PathBuf::from(line));
+        }
+    }
+}
+
+/// The files of a pattern `folder/*.end`; or the file itself where there is no star.
+fn matching(pattern: &Path) -> Vec<PathBuf> {
+    let name = pattern.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let Some((start, end)) = name.split_once('*') else { return vec![pattern.to_owned()] };
+    let Some(entries) = pattern.parent().and_then(|p| fs::read_dir(p).ok()) else { return Vec::new() };
+    let fits = |p: &PathBuf| {
+        p.file_name()
+            .is_some_and(|n| n.to_string_lossy().starts_with(start) && n.to_string_lossy().ends_with(end))
+    };
+    let mut found: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(fits).collect();
+    found.sort();
+    found
+}
+
+/// The first of some library names in the first folder that has one.
+pub fn library(names: &[&str], folders: &[PathBuf]) -> Option<PathBuf> {
+    names.iter().flat_map(|name| folders.iter().map(move |f| f.join(name))).find(|p| p.exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loader_configurations_include_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("conf.d")).unwrap();
+        fs::write(at("conf.d/a.conf"), "/opt/a # here\n").unwrap();
+        fs::write(at("conf.d/b.txt"), "/opt/b\n").unwrap();
+        let text = format!("include {}/conf.d/*.conf\n\n# no\n/opt/c\n", dir.path().display());
+        fs::write(at("ld.so.conf"), text).unwrap();
+        let mut folders = Vec::new();
+        loader_configuration(&at("ld.so.conf"), &mut folders, 0);
+        assert_eq!(folders, [PathBuf::from("/opt/a"), PathBuf::from("/opt/c")]);
+    }
+
+    #[test]
+    fn programs_and_libraries_are_found_where_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("libx.so.2"), "").unwrap();
+        let folders = [dir.path().join("none"), dir.path().to_owned()];
+        assert_eq!(library(&["libx.so.1", "libx.so.2"], &folders), Some(dir.path().join("libx.so.2")));
+        assert_eq!(library(&["libx.so.1"], &folders), None);
+        fs::write(dir.path().join("sgs-no-program"), "").unwrap();
+        assert_eq!(
+            program("sgs-no-program", &folders),
+            None,
+            "a file that may not be executed is no program"
+        );
+    }
+
+    #[test]
+    fn a_program_that_fails_says_nothing() {
+        let Some(sh) = program("sh", &[]) else { return };
+        assert_eq!(ask(&sh, &["-c", "echo ' x '"]).as_deref(), Some("x"));
+        assert_eq!(ask(&sh, &["-c", "echo x; exit 3"]), None);
+        assert_eq!(ask(Path::new("/no/such/program"), &[]), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! `sgs eval`: pass@k of a model on problems, and how well it plays the other roles.
+
+use crate::args::EvalArgs;
+use crate::corpus::CorpusRow;
+use crate::evaluate;
+use crate::exit::Outcome;
+use crate::output;
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use serde_json::json;
+use sgs_formal::{FormalSystem, Prompt};
+use sgs_lm::Cpu;
+use sgs_lm::model::Model;
+use sgs_lm::sampler::SamplerOptions;
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_lm::weights::HostWeights;
+use sgs_metamath::system::Metamath;
+use sgs_rundir::table::read_rows;
+use sgs_selfplay::{Problem, Review};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+#[derive(Deserialize)]
+struct ProblemLine {
+    #[serde(flatten)]
+    problem: Problem,
+}
+
+/// Reads problems, one JSON object a line with `id`, `statement`, `context`.
+///
+/// # Errors
+/// The file cannot be read, or a line is no problem: the error names it.
+pub fn read_problems(path: &Path) -> Result<Vec<Problem>> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
+    lines
+        .map(|(i, line)| {
+            serde_json::from_str::<ProblemLine>(line)
+                .map(|l| l.problem)
+                .with_context(|| format!("{}: line {} is no problem", path.display(), i + 1))
+        })
+        .collect()
+}
+
+/// Evaluates a model.
+pub fn run(args: &EvalArgs) -> Result<Outcome> {
+    let system = Metamath::shipped()?;
+    let folder = match &args.model {
+        Some(folder) => folder.clone(),
+        None => crate::base_model::unpack(&crate::base_model::cache_folder())?,
+    };
+    let tokenizer = Tokenizer::load(&folder)?;
+    let weights = HostWeights::load(&folder)?;
+    tokenizer.check_model(&weights.config)?;
+    let device = Arc::new(Cpu::new(super::pretrain::threads())?);
+    let model = Model::new(device, weights, usize::MAX)?;
+    let mut problems = crate::run::metamath_targets(&system, &args.problems)?;
+    problems.truncate(args.limit.unwrap_or(usize::MAX));
+    let options = SamplerOptions { max_batch: args.batch, ..SamplerOptions::default() };
+    let solved = evaluate::solve(
+        &system,
+        &model,
+        &tokenizer,
+        &problems,
+        args.k,
+        args.seed,
+        args.max_new_tokens,
+        &options,
+        || (),
+    )?;
+    let mut out = json!({
+        "problems": problems.len(), "k": args.k,
+        "solved": solved.problems.iter().filter(|p| p.proved > 0).count(),
+        "outcomes": solved.outcomes,
+        "proofs": solved.problems.iter().filter_map(|p| {
+            Some(json!({ "id": p.problem.id, "rate": p.proved as f64 / p.judged as f64, "proof": p.proof.as_ref()? }))
+        }).collect::<Vec<_>>(),
+    });
+    let mut k = 1;
+    while k <= u64::from(args.k) {
+        out[format!("pass@{k}")] = json!(solved.pass_at(k));
+        k *= 2;
+    }
+    if args.roles {
+        let c = evaluate::conjecture(&system, &model, &tokenizer, &problems, args.seed, 200, &options)?;
+        out["conjecturer"] = json!({
+            "sampled": c.sampled, "well_formed": c.well_formed, "distinct": c.distinct, "defects": c.defects,
+            "examples": c.examples,
+        });
+    }
+    if let Some(reviews) = &args.reviews {
+        let cases = known_reviews(&system, reviews, args.limit.unwrap_or(2_000))?;
+        let g = evaluate::review(&system, &model, &tokenizer, &cases, args.seed, &options)?;
+        out["guide"] = json!({
+            "sampled": g.sampled, "well_formed": g.well_formed, "relevance_agrees": g.agree[0],
+            "redundancy_agrees": g.agree[1], "complexity_agrees": g.agree[2],
+            "mean_relevance_error": g.relevance_error / g.well_formed.max(1) as f64,
+        });
+    }
+    output::json(&out)?;
+    Ok(Outcome::Done)
+}
+
+/// Every so many-th row of a Guide corpus, as a prompt with its known scores.
+fn known_reviews(system: &Metamath, path: &Path, count: usize) -> Result<Vec<(Prompt, Review)>> {
+    let rows: Vec<CorpusRow> = read_rows(path)?;
+    let every = (rows.len() / count.max(1)).max(1);
+    let mut cases = Vec::new();
+    for row in rows.into_iter().step_by(every) {
+        let text = row.completion.trim_end_matches(sgs_metamath::tokens::END).trim();
+        let review = system.read_review(text).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?;
+        cases.push((Prompt::Raw(row.prompt), review));
+    }
+    Ok(cases)
+}

@@ -1,0 +1,61 @@
+//! The commands: each a thin wiring of the libraries.
+
+mod bench;
+mod bench_dispatch;
+mod data_build;
+mod data_import;
+mod doctor;
+pub mod eval;
+mod fit;
+mod lean_setup;
+mod lm_check;
+pub mod pretrain;
+mod prove;
+mod report;
+mod run;
+mod status;
+mod train;
+mod verify;
+mod verify_lean;
+
+use crate::args::{Cli, Command, DataCommand, LeanCommand, LmCommand};
+use crate::exit::Outcome;
+use anyhow::Result;
+use clap::CommandFactory;
+
+/// Runs a command.
+pub fn dispatch(cli: Cli) -> Result<Outcome> {
+    start_logging(cli.verbose);
+    match cli.command {
+        Command::Run(args) => run::run(&args),
+        Command::Resume(args) => run::resume(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Data(DataCommand::Build(args)) => data_build::run(&args),
+        Command::Pretrain(args) => pretrain::run(&args, None),
+        Command::Sft(args) => pretrain::run(&args.train, Some(&args.model)),
+        Command::Train(args) => train::run(&args),
+        Command::Eval(args) => eval::run(&args),
+        Command::Data(DataCommand::Stats(args)) => data_import::describe(&args),
+        Command::Data(DataCommand::Import(args)) => data_import::import(&args),
+        Command::Prove(args) => prove::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Fit(args) => fit::run(&args),
+        Command::Lean(LeanCommand::Setup(args)) => lean_setup::run(&args),
+        Command::Lm(LmCommand::Check(args)) => lm_check::run(&args),
+        Command::Bench(command) => bench::run(&command),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "sgs", &mut std::io::stdout());
+            Ok(Outcome::Done)
+        }
+    }
+}
+
+/// Logs go to standard error; `RUST_LOG` overrides the flag.
+fn start_logging(verbose: u8) {
+    let level = ["warn", "info", "debug", "trace"][usize::from(verbose.min(3))];
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}

@@ -1,0 +1,286 @@
+//! `sgs pretrain` and `sgs sft`: supervised training on corpora, from scratch or from a model.
+
+use crate::args::{DeviceKind, PretrainArgs};
+use crate::corpus::{CorpusConfig, Mixture};
+use crate::exit::Outcome;
+use crate::output;
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
+use sgs_lm::checkpoint::{self, SaveOptions};
+use sgs_lm::loss::LossConfig;
+use sgs_lm::model::{Mode, Model};
+use sgs_lm::optim::{AdamConfig, Schedule};
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_lm::trainer::{Policy, StepReport, TrainOptions, Trainer};
+use sgs_lm::weights::{FileType, HostWeights};
+use sgs_lm::{Cpu, Device, ModelConfig};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What a training is: the file that `sgs pretrain` reads.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PretrainConfig {
+    /// Folder with the corpora, `tokenizer.json` and `tokenizer_config.json`, as `sgs data build` makes it.
+    pub data: PathBuf,
+    /// Seed of weights and order.
+    pub seed: u64,
+    /// The shape of a new model; `sgs sft` starts from a model and has none.
+    pub model: Option<ShapeConfig>,
+    /// The mixture.
+    pub corpus: Vec<CorpusConfig>,
+    /// How to train.
+    pub train: TrainConfig,
+}
+
+/// The shape of a new model.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShapeConfig {
+    /// Decoder layers.
+    pub layers: usize,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Width of the feed-forward layer.
+    pub intermediate_size: usize,
+    /// Longest sequence in tokens.
+    pub max_positions: usize,
+    /// Base of the rotary frequencies.
+    pub rope_theta: f64,
+}
+
+/// How to train.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainConfig {
+    /// Sequences per optimizer step.
+    pub batch_size: usize,
+    /// Tokens run through the model at once.
+    pub micro_batch_tokens: usize,
+    /// Highest learning rate.
+    pub learning_rate: f64,
+    /// Steps of the rise.
+    pub warmup_steps: u64,
+    /// Last learning rate as a share of the highest.
+    pub floor: f64,
+    /// Decoupled weight decay of matrices.
+    pub weight_decay: f64,
+    /// Adam's decay of the second moment.
+    pub beta2: f64,
+    /// Steps between checkpoints; the held-out loss is measured at each.
+    pub checkpoint_every: u64,
+    /// Examples of each corpus that are never trained on.
+    #[serde(default)]
+    pub held_out: usize,
+}
+
+/// Trains after a configuration file; goes on from the last checkpoint in the output folder if there is one.
+pub fn run(args: &PretrainArgs, base: Option<&Path>) -> Result<Outcome> {
+    let text = fs::read_to_string(&args.config)
+        .with_context(|| format!("cannot read the configuration {}", args.config.display()))?;
+    let config: PretrainConfig =
+        toml::from_str(&text).with_context(|| format!("in {}", args.config.display()))?;
+    match args.device {
+        DeviceKind::Cpu => train(&config, &args.out, base, Arc::new(Cpu::new(threads())?)),
+        DeviceKind::Cuda => bail!("training on the GPU is not built yet: use --device cpu"),
+    }
+}
+
+/// Threads to compute with: one per core.
+pub fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+fn train<D: Device>(
+    config: &PretrainConfig,
+    out: &Path,
+    base: Option<&Path>,
+    device: Arc<D>,
+) -> Result<Outcome> {
+    fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    let tokenizer = Tokenizer::load(&config.data)?;
+    let checkpoint_dir = out.join("checkpoint");
+    let mut policy = if checkpoint_dir.exists() {
+        checkpoint::load(&checkpoint_dir, Arc::clone(&device), usize::MAX)?.0
+    } else {
+        let weights = match base {
+            Some(base) => HostWeights::load(base)?,
+            None => HostWeights::random(&shape(config, &tokenizer)?, config.seed),
+        };
+        Policy::new(Model::new(Arc::clone(&device), weights, usize::MAX)?)?
+    };
+    let model_config = policy.model.config.clone();
+    tokenizer.check_model(&model_config)?;
+    let mixture = Mixture::read(
+        &config.corpus,
+        &config.data,
+        &tokenizer,
+        model_config.max_positions,
+        config.seed,
+        config.train.held_out,
+    )?;
+    let steps = mixture.batches(config.train.batch_size) as u64;
+    eprintln!(
+        "{} parameters; {} examples in {} steps, {} too long; from step {}",
+        policy.model.layout.len,
+        mixture.len(),
+        steps,
+        mixture.left_out,
+        policy.step
+    );
+    let options = options(&config.train, steps);
+    let micro = config.train.micro_batch_tokens.max(model_config.max_positions);
+    let mut trainer = Trainer::new(device, &model_config, micro, Mode::Train)?;
+    let mut curve = LossCurve::open(&out.join("loss.csv"), policy.step)?;
+    let bar = progress_bar(steps, policy.step);
+    let companions = ["tokenizer.json", "tokenizer_config.json"].map(|name| config.data.join(name)).to_vec();
+    while policy.step < steps {
+        let batch = mixture.batch(policy.step as usize, config.train.batch_size);
+        let report = trainer.step(&mut policy, &batch, &options)?;
+        curve.add(&report)?;
+        bar.set_position(policy.step);
+        bar.set_message(format!("loss {:.4}", curve.mean()));
+        if policy.step % config.train.checkpoint_every == 0 && policy.step < steps {
+            curve.flush()?;
+            save(&checkpoint_dir, &policy, FileType::F32, &companions)?;
+            let held_out = held_out_loss(&mut trainer, &policy.model, &mixture.held_out)?;
+            eprintln!("step {} of {steps}, loss {:.4}{held_out}", policy.step, curve.mean());
+        }
+    }
+    curve.flush()?;
+    save(&checkpoint_dir, &policy, FileType::F32, &companions)?;
+    let options = SaveOptions { file_type: FileType::Bf16, companions, ..SaveOptions::default() };
+    checkpoint::export(&out.join("model"), &policy.model, &options)?;
+    bar.finish_and_clear();
+    let model = out.join("model");
+    output::line(format!(
+        "trained {} steps, last loss {:.4}: {}",
+        policy.step,
+        curve.mean(),
+        model.display()
+    ))?;
+    Ok(Outcome::Done)
+}
+
+/// The mean loss of the examples that are never trained on, as text; empty if there are none.
+fn held_out_loss<D: Device>(
+    trainer: &mut Trainer<D>,
+    model: &Model<D>,
+    held_out: &[sgs_lm::loss::Example],
+) -> Result<String> {
+    if held_out.is_empty() {
+        return Ok(String::new());
+    }
+    let stats = trainer.logprobs(model, held_out.iter().map(|e| (e.tokens.as_slice(), e.prompt_len)))?;
+    let tokens: usize = stats.iter().map(|s| s.logprobs.len()).sum();
+    let sum: f64 = stats.iter().flat_map(|s| &s.logprobs).map(|&lp| f64::from(lp)).sum();
+    let loss = -sum / tokens.max(1) as f64;
+    Ok(format!(", held-out loss {loss:.4}"))
+}
+
+fn save<D: Device>(
+    dir: &Path,
+    policy: &Policy<D>,
+    file_type: FileType,
+    companions: &[PathBuf],
+) -> Result<()> {
+    let options = SaveOptions { file_type, companions: companions.to_vec(), ..SaveOptions::default() };
+    Ok(checkpoint::save(dir, policy, &options)?)
+}
+
+fn shape(config: &PretrainConfig, tokenizer: &Tokenizer) -> Result<ModelConfig> {
+    let Some(shape) = &config.model else {
+        bail!("the configuration has no [model]: a training from scratch needs the shape of the new model")
+    };
+    let json = serde_json::json!({
+        "model_type": "llama", "vocab_size": tokenizer.vocab_size(), "hidden_size": shape.hidden_size,
+        "intermediate_size": shape.intermediate_size, "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads,
+        "max_position_embeddings": shape.max_positions, "rms_norm_eps": 1e-5, "hidden_act": "silu",
+        "rope_theta": shape.rope_theta, "tie_word_embeddings": true,
+        "eos_token_id": tokenizer.eos().first(), "pad_token_id": tokenizer.pad(),
+    });
+    Ok(ModelConfig::from_json(json, "the configuration")?)
+}
+
+fn options(train: &TrainConfig, steps: u64) -> TrainOptions {
+    TrainOptions {
+        loss: LossConfig::supervised(),
+        adam: AdamConfig {
+            learning_rate: train.learning_rate,
+            beta2: train.beta2,
+            weight_decay: train.weight_decay,
+            ..AdamConfig::default()
+        },
+        schedule: Schedule::Cosine { warmup: train.warmup_steps, total: steps, floor: train.floor },
+        batch_size: train.batch_size,
+        shuffle_seed: None,
+    }
+}
+
+fn progress_bar(steps: u64, from: u64) -> ProgressBar {
+    let bar = ProgressBar::new(steps).with_position(from);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} {per_sec} ETA {eta}") {
+        bar.set_style(style);
+    }
+    bar.reset_eta();
+    bar
+}
+
+/// The loss of every step as CSV, written in blocks.
+struct LossCurve {
+    file: fs::File,
+    waiting: String,
+    recent: Vec<f64>,
+}
+
+impl LossCurve {
+    /// Opens the file for going on at a step: rows of later steps, from before a crash, are cut off.
+    fn open(path: &Path, step: u64) -> Result<Self> {
+        let old = fs::read_to_string(path).unwrap_or_default();
+        let mut text = String::from("step,loss,learning_rate,gradient_norm,tokens,seconds\n");
+        let kept = old.lines().skip(1).filter(|line| {
+            line.split(',').next().and_then(|s| s.parse::<u64>().ok()).is_some_and(|s| s < step)
+        });
+        for line in kept {
+            text.push_str(line);
+            text.push('\n');
+        }
+        sgs_rundir::files::write_file(path, text.as_bytes())?;
+        let file = fs::OpenOptions::new()
+            .append(true)
+            .open(path)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { file, waiting: String::new(), recent: Vec::new() })
+    }
+
+    fn add(&mut self, r: &StepReport) -> Result<()> {
+        self.waiting.push_str(&format!(
+            "{},{:.6},{:.3e},{:.4},{},{:.4}\n",
+            r.step, r.stats.loss, r.learning_rate, r.gradient_norm, r.tokens, r.seconds
+        ));
+        if self.recent.len() == 100 {
+            self.recent.remove(0);
+        }
+        self.recent.push(r.stats.loss);
+        if self.waiting.len() > 16_384 { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.file.write_all(self.waiting.as_bytes()).context("cannot write loss.csv")?;
+        self.waiting.clear();
+        Ok(())
+    }
+
+    /// Mean loss of the last hundred steps.
+    fn mean(&self) -> f64 {
+        self.recent.iter().sum::<f64>() / self.recent.len().max(1) as f64
+    }
+}

@@ -1,0 +1,164 @@
+//! `sgs run` and `sgs resume`.
+
+use crate::args::{ResumeArgs, RunArgs};
+use crate::exit::Outcome;
+use crate::output;
+use crate::run::config::{self, Layers, RunConfig, SystemName};
+use crate::run::view::{Show, View};
+use crate::run::{Interrupt, Runner, metamath_targets, policies};
+use anyhow::{Context, Result, bail};
+use sgs_formal::FormalSystem;
+use sgs_lm::Cpu;
+use sgs_metamath::system::Metamath;
+use sgs_rundir::{FrozenConfig, RunDir, RunOptions};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Begins a run.
+pub fn run(args: &RunArgs) -> Result<Outcome> {
+    if args.explain {
+        return explain();
+    }
+    let layers = Layers { method: args.method.clone(), size: args.size.clone(), set: args.set.clone() };
+    let config = config::resolve(&layers, std::env::vars())?;
+    if args.dry_run {
+        return dry_run(&config);
+    }
+    let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
+    let frozen = frozen(&config)?;
+    let run = RunDir::create(&out, &frozen, RunOptions::default())?;
+    eprintln!(
+        "{} at {} into {} (stop with Ctrl-C, go on with `sgs resume {}`)",
+        config.method,
+        config.size,
+        out.display(),
+        out.display()
+    );
+    work(config, run, args.json)
+}
+
+/// Goes on with a run.
+pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
+    let run = RunDir::open(&args.dir, RunOptions::default())?;
+    let mut table = run.view().config()?;
+    table.remove("frozen");
+    let config: RunConfig = table.try_into().context("config.toml of the run")?;
+    run.check_config(&frozen(&config)?)?;
+    work(config, run, args.json)
+}
+
+fn work(config: RunConfig, run: RunDir, json: bool) -> Result<Outcome> {
+    if config.problems.system == SystemName::Lean || config.model.device != "cpu" {
+        bail!(
+            "size {} needs Lean 4 and a GPU; `sgs run --size {} --dry-run` says what is missing",
+            config.size,
+            config.size
+        );
+    }
+    let path = run.view().path().to_owned();
+    let system = Arc::new(Metamath::shipped()?);
+    let targets = metamath_targets(&system, &config.problems.set)?;
+    let base = policies::base_folder(&config, &path.join("base"))?;
+    let rates = rates_so_far(&run)?;
+    let interrupt = Interrupt::default();
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The second signal ends the process at once.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, interrupt.flag())?;
+        signal_hook::flag::register(signal, interrupt.flag())?;
+    }
+    let system: Arc<dyn FormalSystem> = system;
+    let view = View::new(Show::choose(json), Arc::clone(&system), rates);
+    let runner = Runner {
+        config: Arc::new(config),
+        system,
+        targets: targets.into_iter().map(Arc::new).collect(),
+        run,
+        device: Arc::new(Cpu::new(super::pretrain::threads())?),
+        base,
+        interrupt,
+    };
+    let outcome = runner.work(view)?;
+    match outcome {
+        Outcome::Interrupted => eprintln!("stopped; go on with `sgs resume {}`", path.display()),
+        _ => write_report(&path),
+    }
+    Ok(outcome)
+}
+
+/// The report is a picture of the run's files: failing to draw it does not fail the run.
+fn write_report(path: &Path) {
+    match super::report::write_for(&[path.to_owned()], &path.join("report")) {
+        Ok(index) => eprintln!("report: {}", index.display()),
+        Err(error) => eprintln!("the report could not be written: {error:#}"),
+    }
+}
+
+fn rates_so_far(run: &RunDir) -> Result<Vec<f64>> {
+    let mut rates = Vec::new();
+    for round in run.view().rounds()? {
+        rates.push(round.metrics()?.scalars.get("cumulative_solve_rate").copied().unwrap_or(0.0));
+    }
+    Ok(rates)
+}
+
+fn frozen(config: &RunConfig) -> Result<FrozenConfig> {
+    let mut data = BTreeMap::new();
+    data.insert("slice".to_owned(), sgs_metamath::slice::SLICE_SHA256.to_owned());
+    data.insert(
+        "base-model".to_owned(),
+        match config::model_folder(&config.model.base) {
+            None => crate::base_model::hash(),
+            Some(folder) => file_hash(&folder.join("model.safetensors"))?,
+        },
+    );
+    if !matches!(config.problems.set.as_str(), "quick" | "all" | "d3k") {
+        data.insert("problems".to_owned(), file_hash(Path::new(&config.problems.set))?);
+    }
+    Ok(FrozenConfig {
+        text: toml::to_string_pretty(config)?,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        data,
+    })
+}
+
+fn file_hash(path: &Path) -> Result<String> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(sgs_metamath::slice::sha256(&bytes))
+}
+
+/// `runs/METHOD-SIZE`, with a number behind it if that is taken.
+fn default_folder(config: &RunConfig) -> PathBuf {
+    let name = format!("{}-{}", config.method, config.size);
+    let first = Path::new("runs").join(&name);
+    if !first.exists() {
+        return first;
+    }
+    (2..).map(|n| Path::new("runs").join(format!("{name}-{n}"))).find(|p| !p.exists()).unwrap_or(first)
+}
+
+/// Prints the resolved configuration and the memory plan.
+fn dry_run(config: &RunConfig) -> Result<Outcome> {
+    output::line(toml::to_string_pretty(config)?)?;
+    if config.model.device == "cpu" && config.problems.system == SystemName::Metamath {
+        let base = policies::base_folder(config, &crate::base_model::cache_folder())?;
+        let weights = sgs_lm::weights::HostWeights::load(&base)?;
+        let tokens = config.training.micro_batch_tokens.max(weights.config.max_positions);
+        let device = Arc::new(Cpu::new(super::pretrain::threads())?);
+        let trainer =
+            sgs_lm::trainer::Trainer::new(device, &weights.config, tokens, sgs_lm::model::Mode::Train)?;
+        output::line(format!("# memory plan\n{}", trainer.plan()))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn explain() -> Result<Outcome> {
+    let mut text =
+        String::from("Every key of a run's configuration, for --set KEY=VALUE and TOML files.\n\n");
+    for (key, meaning, allowed) in config::documentation() {
+        text.push_str(&format!("{key}\n    {meaning}: {allowed}\n"));
+    }
+    text.push_str("\nLayers, each over the one before: size, method, file, SGS_SET_… variables, --set.");
+    output::line(text)?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,70 @@
+//! `sgs verify`: verdicts on a file of proofs.
+
+use super::verify_lean;
+use crate::args::{SystemKind, VerifyArgs};
+use crate::exit::Outcome;
+use anyhow::{Context, Result};
+use sgs_metamath::export::Exporter;
+use sgs_metamath::slice;
+use sgs_metamath::theory::Theory;
+use sgs_metamath::unify::RuleBook;
+use sgs_metamath::verify::{VerifyError, VerifyOptions, VerifySummary, verify};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter};
+use std::path::Path;
+
+/// Reads problems with proofs, writes a verdict for each to standard output and a summary to standard error.
+pub fn run(args: &VerifyArgs) -> Result<Outcome> {
+    match args.system {
+        SystemKind::Metamath => metamath(args),
+        SystemKind::Lean => verify_lean::run(args),
+    }
+}
+
+fn metamath(args: &VerifyArgs) -> Result<Outcome> {
+    // Before the database is read, so that a wrong name is told at once.
+    let mut input = open(&args.file)?;
+    let theory = theory(args.database.as_deref())?;
+    let book = RuleBook::new(&theory);
+    let mut export = args.export.as_deref().map(|path| Exporter::create(&theory, path)).transpose()?;
+    let mut output = BufWriter::new(io::stdout().lock());
+    let options = VerifyOptions { threads: args.threads, ..VerifyOptions::default() };
+    let mut report = |message: &str| eprintln!("{message}");
+    let summary = verify(&theory, &book, &mut *input, &mut output, export.as_mut(), &mut report, options)
+        .map_err(plain)?;
+    drop(output);
+    eprintln!("{summary}");
+    if let (Some(export), Some(path)) = (export, &args.export) {
+        eprintln!("{} theorems appended: {}", export.finish()?, path.display());
+    }
+    Ok(outcome(&summary))
+}
+
+/// The system's own error where the output's reader has gone away, so that it is seen for what it is.
+fn plain(error: VerifyError) -> anyhow::Error {
+    match error {
+        VerifyError::Write(error) => anyhow::Error::new(error).context("cannot write the verdicts"),
+        other => other.into(),
+    }
+}
+
+fn outcome(summary: &VerifySummary) -> Outcome {
+    if summary.is_clean() { Outcome::Done } else { Outcome::Failed }
+}
+
+/// The input: a file, or standard input for `-`.
+fn open(path: &Path) -> Result<Box<dyn BufRead>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(BufReader::new(io::stdin())));
+    }
+    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(Box::new(BufReader::with_capacity(1 << 16, file)))
+}
+
+/// A database of the user, or the slice that ships.
+pub fn theory(database: Option<&Path>) -> Result<Theory> {
+    Ok(match database {
+        Some(path) => Theory::read(path)?,
+        None => Theory::new(slice::shipped()?)?,
+    })
+}

@@ -1,0 +1,150 @@
+//! Training corpora: files of prompts and completions, tokenised and mixed in a seeded order.
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use sgs_lm::loss::Example;
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_rundir::table::read_rows;
+use sgs_selfplay::seed::{Stream, shuffle_seed};
+use std::path::Path;
+
+sgs_rundir::table_row! {
+    /// A training text: what a role is asked and what it should answer.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct CorpusRow {
+        /// `solver`, `conjecturer` or `guide`.
+        pub role: String,
+        /// Where the example comes from (`theorem`, `sub-proof`, `composed`, `step`, …).
+        pub kind: String,
+        /// Label of the theorem that it comes from.
+        pub source: String,
+        /// The prompt as text.
+        pub prompt: String,
+        /// The completion as text, the end token included.
+        pub completion: String,
+    }
+}
+
+/// One corpus of a mixture.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CorpusConfig {
+    /// Parquet or JSONL file with the columns of [`CorpusRow`], relative to the data folder.
+    pub file: String,
+    /// Kinds of examples to take; empty for all.
+    #[serde(default)]
+    pub kinds: Vec<String>,
+    /// How often each example is seen over the whole training; need not be a whole number.
+    pub passes: f64,
+    /// Weight of the prompt's tokens in the loss; the completion's have 1.
+    #[serde(default)]
+    pub prompt_weight: f32,
+}
+
+/// The mixture in its order: which example of which corpus comes when.
+pub struct Mixture {
+    examples: Vec<Example>,
+    order: Vec<u32>,
+    /// Examples that are never trained on, for the held-out loss.
+    pub held_out: Vec<Example>,
+    /// Examples that were too long for the model.
+    pub left_out: usize,
+}
+
+impl Mixture {
+    /// Reads and tokenises corpora and lays out the order of all passes, spread evenly over the training. The last
+    /// `held_out` examples of each corpus are set aside.
+    ///
+    /// # Errors
+    /// A file cannot be read, a corpus is empty, or a text has unknown words.
+    pub fn read(
+        corpora: &[CorpusConfig],
+        folder: &Path,
+        tokenizer: &Tokenizer,
+        max_tokens: usize,
+        seed: u64,
+        held_out: usize,
+    ) -> Result<Self> {
+        let mut mixture = Self { examples: Vec::new(), order: Vec::new(), held_out: Vec::new(), left_out: 0 };
+        let mut keyed: Vec<(f64, u32)> = Vec::new();
+        for (number, corpus) in corpora.iter().enumerate() {
+            let first = mixture.examples.len();
+            mixture.add(corpus, folder, tokenizer, max_tokens)?;
+            let keep = mixture.examples.len().saturating_sub(held_out).max(first);
+            mixture.held_out.extend(mixture.examples.drain(keep..));
+            let count = mixture.examples.len() - first;
+            if count == 0 {
+                bail!("{}: no example of the kinds {:?}", corpus.file, corpus.kinds);
+            }
+            let total = (count as f64 * corpus.passes).round() as usize;
+            for pass in 0..total.div_ceil(count) {
+                let counter = (number as u64) << 32 | pass as u64;
+                let mut stream = Stream::new(shuffle_seed(seed, "mixture", counter));
+                let mut pass_order: Vec<u32> = (first..first + count).map(|i| i as u32).collect();
+                stream.shuffle(&mut pass_order);
+                for (i, example) in pass_order.into_iter().enumerate().take(total - pass * count) {
+                    keyed.push(((pass * count + i) as f64 / total as f64, example));
+                }
+            }
+        }
+        keyed.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        mixture.order = keyed.into_iter().map(|k| k.1).collect();
+        Ok(mixture)
+    }
+
+    fn add(
+        &mut self,
+        corpus: &CorpusConfig,
+        folder: &Path,
+        tokenizer: &Tokenizer,
+        max_tokens: usize,
+    ) -> Result<()> {
+        let path = folder.join(&corpus.file);
+        let rows: Vec<CorpusRow> =
+            read_rows(&path).with_context(|| format!("cannot read the corpus {}", path.display()))?;
+        for row in rows {
+            if !corpus.kinds.is_empty() && !corpus.kinds.contains(&row.kind) {
+                continue;
+            }
+            let mut tokens = tokenizer.encode(&row.prompt)?;
+            let prompt = tokens.len();
+            tokens.extend(tokenizer.encode(&row.completion)?);
+            if tokens.len() > max_tokens || prompt == 0 || tokens.len() == prompt {
+                self.left_out += 1;
+                continue;
+            }
+            let (prompt_len, token_weights) = if corpus.prompt_weight > 0.0 {
+                let mut weights = vec![corpus.prompt_weight; prompt - 1];
+                weights.resize(tokens.len() - 1, 1.0);
+                (1, weights)
+            } else {
+                (prompt, Vec::new())
+            };
+            self.examples.push(Example {
+                tokens,
+                prompt_len,
+                weight: 1.0,
+                token_weights,
+                ..Example::default()
+            });
+        }
+        Ok(())
+    }
+
+    /// Number of examples over all passes.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// The examples of a batch.
+    pub fn batch(&self, number: usize, size: usize) -> Vec<&Example> {
+        let from = (number * size).min(self.order.len());
+        let to = (from + size).min(self.order.len());
+        self.order[from..to].iter().map(|&i| &self.examples[i as usize]).collect()
+    }
+
+    /// Number of batches of a size.
+    pub fn batches(&self, size: usize) -> usize {
+        self.len().div_ceil(size.max(1))
+    }
+}

@@ -1,0 +1,254 @@
+//! What a model can do before any self-play: pass@k on problems, and how well it plays the other two roles.
+
+use anyhow::{Result, bail};
+use sgs_formal::{FormalSystem, Prompt, Seed};
+use sgs_lm::Device;
+use sgs_lm::model::Model;
+use sgs_lm::sampler::{Choice, Completion, Decode, Finish, Request, RequestId, Sampler, SamplerOptions};
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_selfplay::rate::pass_at_k;
+use sgs_selfplay::seed::task_seed;
+use sgs_selfplay::{Problem, Review, Role, Verdict};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A prompt with the seed of its sample.
+pub struct Ask {
+    /// Prompt tokens.
+    pub prompt: Arc<[u32]>,
+    /// Sampling seed.
+    pub seed: u64,
+}
+
+/// Turns a role's prompt into tokens.
+pub fn encode(tokenizer: &Tokenizer, prompt: &Prompt) -> Result<Arc<[u32]>> {
+    Ok(match prompt {
+        Prompt::Raw(text) => tokenizer.encode(text)?.into(),
+        Prompt::Chat(text) => {
+            let message = sgs_lm::chat::Message::new("user", text.clone());
+            tokenizer.encode_chat(&[message], true)?.into()
+        }
+    })
+}
+
+/// The text of a completion, without special tokens.
+pub fn decode(tokenizer: &Tokenizer, completion: &Completion) -> Result<String> {
+    Ok(tokenizer.decode(&completion.tokens)?)
+}
+
+/// Samples every prompt once at temperature 1; completions come back in the order of the prompts.
+pub fn sample<D: Device + Decode>(
+    model: &Model<D>,
+    tokenizer: &Tokenizer,
+    asks: &[Ask],
+    max_new_tokens: usize,
+    options: &SamplerOptions,
+    mut on_finished: impl FnMut(usize, &Completion),
+) -> Result<Vec<Completion>> {
+    let mut sampler = Sampler::new(model, options)?;
+    let stop: Arc<[u32]> = tokenizer.eos().into();
+    let requests: Vec<Request> = asks
+        .iter()
+        .enumerate()
+        .map(|(i, ask)| Request {
+            id: RequestId(i as u64),
+            prompt: Arc::clone(&ask.prompt),
+            seed: ask.seed,
+            max_new_tokens,
+            choice: Choice::default(),
+            stop: Arc::clone(&stop),
+        })
+        .collect();
+    let mut out: Vec<Option<Completion>> = vec![None; asks.len()];
+    sampler.run(model, requests, |_, completion| {
+        let index = completion.id.0 as usize;
+        on_finished(index, &completion);
+        out[index] = Some(completion);
+    })?;
+    match out.into_iter().collect::<Option<Vec<_>>>() {
+        Some(all) => Ok(all),
+        None => bail!("the sampler lost a request"),
+    }
+}
+
+/// Attempts at one problem.
+#[derive(Clone, Debug)]
+pub struct ProblemResult {
+    /// The problem.
+    pub problem: Problem,
+    /// Attempts that were judged.
+    pub judged: u64,
+    /// Attempts that proved it.
+    pub proved: u64,
+    /// The first proof.
+    pub proof: Option<String>,
+}
+
+/// Attempts at a set of problems.
+#[derive(Clone, Debug, Default)]
+pub struct SolverResult {
+    /// Per problem.
+    pub problems: Vec<ProblemResult>,
+    /// Verdicts and defects by name.
+    pub outcomes: BTreeMap<String, u64>,
+}
+
+impl SolverResult {
+    /// Mean unbiased pass@k over the problems; `None` if a problem has fewer than `k` judged attempts.
+    pub fn pass_at(&self, k: u64) -> Option<f64> {
+        let mut sum = 0.0;
+        for p in &self.problems {
+            sum += pass_at_k(p.judged, p.proved, k)?;
+        }
+        Some(sum / self.problems.len().max(1) as f64)
+    }
+}
+
+/// Samples `k` proofs of every problem and checks them.
+#[allow(clippy::too_many_arguments)]
+pub fn solve<D: Device + Decode>(
+    system: &dyn FormalSystem,
+    model: &Model<D>,
+    tokenizer: &Tokenizer,
+    problems: &[Problem],
+    k: u32,
+    seed: u64,
+    max_new_tokens: usize,
+    options: &SamplerOptions,
+    mut on_attempt: impl FnMut(),
+) -> Result<SolverResult> {
+    let mut asks = Vec::new();
+    for problem in problems {
+        let prompt = encode(tokenizer, &system.solver_prompt(problem))?;
+        for i in 0..k {
+            let seed = task_seed(seed, 0, Role::Solver, &problem.id, i);
+            asks.push(Ask { prompt: Arc::clone(&prompt), seed });
+        }
+    }
+    let completions = sample(model, tokenizer, &asks, max_new_tokens, options, |_, _| on_attempt())?;
+    let mut result = SolverResult::default();
+    for (problem, attempts) in problems.iter().zip(completions.chunks(k.max(1) as usize)) {
+        let mut row = ProblemResult { problem: problem.clone(), judged: 0, proved: 0, proof: None };
+        for completion in attempts {
+            let text = decode(tokenizer, completion)?;
+            let (verdict, name, proof) = judge(system, problem, completion, &text);
+            *result.outcomes.entry(name).or_insert(0) += 1;
+            row.judged += u64::from(verdict.is_judged());
+            if verdict == Verdict::Proved {
+                row.proved += 1;
+                row.proof.get_or_insert(proof);
+            }
+        }
+        result.problems.push(row);
+    }
+    Ok(result)
+}
+
+fn judge(
+    system: &dyn FormalSystem,
+    problem: &Problem,
+    completion: &Completion,
+    text: &str,
+) -> (Verdict, String, String) {
+    if completion.finish != Finish::Stop {
+        return (Verdict::Malformed, "malformed: no end".to_owned(), String::new());
+    }
+    match system.read_proof(problem, text) {
+        Ok(proof) => {
+            let judgement = system.check(problem, &proof);
+            (judgement.verdict, judgement.verdict.as_str().to_owned(), proof)
+        }
+        Err(e) => (Verdict::Malformed, format!("malformed: {}", e.kind), String::new()),
+    }
+}
+
+/// How well a model invents problems.
+#[derive(Clone, Debug, Default)]
+pub struct ConjecturerResult {
+    /// Completions.
+    pub sampled: u64,
+    /// Those that are statements.
+    pub well_formed: u64,
+    /// Those that are neither a target nor one of the others.
+    pub distinct: u64,
+    /// Defects by name.
+    pub defects: BTreeMap<String, u64>,
+    /// The first few.
+    pub examples: Vec<(String, String)>,
+}
+
+/// Samples one conjecture for every problem.
+pub fn conjecture<D: Device + Decode>(
+    system: &dyn FormalSystem,
+    model: &Model<D>,
+    tokenizer: &Tokenizer,
+    targets: &[Problem],
+    seed: u64,
+    max_new_tokens: usize,
+    options: &SamplerOptions,
+) -> Result<ConjecturerResult> {
+    let mut asks = Vec::new();
+    for target in targets {
+        let prompt = encode(tokenizer, &system.conjecturer_prompt(Seed::Target(target)))?;
+        asks.push(Ask { prompt, seed: task_seed(seed, 0, Role::Conjecturer, &target.id, 0) });
+    }
+    let completions = sample(model, tokenizer, &asks, max_new_tokens, options, |_, _| ())?;
+    let mut result = ConjecturerResult::default();
+    let mut seen: std::collections::HashSet<Arc<str>> =
+        targets.iter().map(|t| Arc::clone(&t.statement)).collect();
+    for (target, completion) in targets.iter().zip(&completions) {
+        result.sampled += 1;
+        match system.read_conjecture(Seed::Target(target), &decode(tokenizer, completion)?) {
+            Ok(statement) => {
+                result.well_formed += 1;
+                if result.examples.len() < 10 {
+                    result.examples.push((target.statement.to_string(), statement.to_string()));
+                }
+                result.distinct += u64::from(seen.insert(statement));
+            }
+            Err(e) => *result.defects.entry(e.kind).or_insert(0) += 1,
+        }
+    }
+    Ok(result)
+}
+
+/// How well a model reviews, against known scores.
+#[derive(Clone, Debug, Default)]
+pub struct GuideResult {
+    /// Completions.
+    pub sampled: u64,
+    /// Those with three scores.
+    pub well_formed: u64,
+    /// Well-formed reviews that agree with the known relevance, redundancy and complexity.
+    pub agree: [u64; 3],
+    /// Sum of the absolute differences of relevance.
+    pub relevance_error: f64,
+}
+
+/// Samples one review for every (prompt, known review).
+pub fn review<D: Device + Decode>(
+    system: &dyn FormalSystem,
+    model: &Model<D>,
+    tokenizer: &Tokenizer,
+    cases: &[(Prompt, Review)],
+    seed: u64,
+    options: &SamplerOptions,
+) -> Result<GuideResult> {
+    let mut asks = Vec::new();
+    for (i, (prompt, _)) in cases.iter().enumerate() {
+        asks.push(Ask { prompt: encode(tokenizer, prompt)?, seed: seed.wrapping_add(i as u64) });
+    }
+    let completions = sample(model, tokenizer, &asks, 8, options, |_, _| ())?;
+    let mut result = GuideResult::default();
+    for ((_, known), completion) in cases.iter().zip(&completions) {
+        result.sampled += 1;
+        if let Ok(review) = system.read_review(&decode(tokenizer, completion)?) {
+            result.well_formed += 1;
+            result.agree[0] += u64::from(review.relevance == known.relevance);
+            result.agree[1] += u64::from(review.redundancy == known.redundancy);
+            result.agree[2] += u64::from(review.complexity == known.complexity);
+            result.relevance_error += (review.relevance - known.relevance).abs();
+        }
+    }
+    Ok(result)
+}

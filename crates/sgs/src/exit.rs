@@ -1,0 +1,49 @@
+//! Exit codes, which scripts may rely on: 0 done, 1 failed, 2 usage, 130 interrupted.
+
+use std::process::ExitCode;
+
+/// How a command ended, if not by an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Everything was done and is well.
+    Done,
+    /// The command did its work, and what it looked at is not well (a refused proof, a tolerance passed).
+    Failed,
+    /// The user stopped it; what was finished is on the disk.
+    Interrupted,
+}
+
+/// A mistake in how the command was called, as opposed to one in what it did.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+/// Prints an error with its causes and gives the exit code.
+pub fn code_of(result: anyhow::Result<Outcome>) -> ExitCode {
+    match result {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Failed) => ExitCode::from(1),
+        Ok(Outcome::Interrupted) => ExitCode::from(130),
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let mut told = error.to_string();
+            eprintln!("error: {told}");
+            for cause in error.chain().skip(1).map(ToString::to_string) {
+                // Libraries often end their message with that of its cause.
+                if !told.contains(&cause) {
+                    eprintln!("  because: {cause}");
+                    told = cause;
+                }
+            }
+            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+        }
+    }
+}
+
+/// Whoever reads our output has gone away, as `head` does: no failure of ours.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|c| c.downcast_ref::<std::io::Error>())
+        .any(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+}

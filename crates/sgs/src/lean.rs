@@ -1,0 +1,89 @@
+//! Lean as the command line names it: settings, the sandbox's launcher, the start.
+
+use crate::args::{LeanArgs, LeanChecker};
+use anyhow::{Context, Result};
+use sgs_lean::{Backing, Lean, LeanSettings};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// First argument that makes this program enter the sandbox and become another one. Not for people, and not on the
+/// command line's help.
+const SANDBOX: &str = "lean-sandbox";
+
+/// Folder of Lean with Mathlib where none is named.
+pub const ROOT: &str = "lean-setup";
+/// Folder of the WebAssembly build where none is named.
+pub const WASM_ROOT: &str = "lean-wasm";
+/// Theorems in one file for the WebAssembly build: its start takes half a minute, a theorem a hundredth of a second.
+const WASM_THEOREMS: usize = 128;
+/// Lean's version where none is named: the paper's.
+pub const VERSION: &str = "v4.15.0";
+
+/// Enters the sandbox if this process was started for that; returns only if it was not, or if that fails.
+pub fn become_sandboxed() -> Option<ExitCode> {
+    let mut args = std::env::args_os().skip(1);
+    (args.next()? == SANDBOX).then(|| ExitCode::from(sgs_lean::sandbox::run_launcher(args)))
+}
+
+/// The launcher of the sandbox: this program with [`SANDBOX`].
+///
+/// # Errors
+/// The system does not tell where this program is.
+pub fn launcher() -> Result<Vec<OsString>> {
+    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    Ok(vec![program.into_os_string(), SANDBOX.into()])
+}
+
+/// The settings of a file, and what the command line says besides.
+///
+/// # Errors
+/// The file cannot be read, or has an unknown key or a wrong value.
+pub fn settings(args: &LeanArgs) -> Result<LeanSettings> {
+    let mut settings = match &args.lean {
+        None => LeanSettings::default(),
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read Lean's settings {}", path.display()))?;
+            toml::from_str(&text).with_context(|| format!("in {}", path.display()))?
+        }
+    };
+    if let Some(checker) = args.lean_checker {
+        settings.backing = match checker {
+            LeanChecker::Repl => Backing::Repl,
+            LeanChecker::File => Backing::File,
+            LeanChecker::Wasm => Backing::Wasm,
+        };
+        if args.lean.is_none() && checker == LeanChecker::Wasm {
+            settings.root = WASM_ROOT.into();
+            settings.theorems_per_file = WASM_THEOREMS;
+        }
+    }
+    if let Some(root) = &args.lean_root {
+        settings.root.clone_from(root);
+    }
+    if let Some(version) = &args.lean_version {
+        settings.version.clone_from(version);
+    }
+    if let Some(slots) = args.lean_slots {
+        settings.slots = slots.max(1);
+    }
+    settings.require_sandbox |= args.require_sandbox;
+    Ok(settings)
+}
+
+/// Starts Lean and says on standard error what guards it.
+///
+/// # Errors
+/// Lean is not there, the sandbox has a hole and is required, or no process can be started.
+pub fn start(settings: &LeanSettings) -> Result<Lean> {
+    let prepared = settings.prepare(&launcher()?)?;
+    eprintln!("{}, {} slots", prepared.config.version, prepared.config.slots);
+    if prepared.sandbox.is_empty() {
+        eprintln!("warning: Lean runs without a sandbox: a proof can read and write what you can");
+    }
+    for layer in &prepared.sandbox {
+        let state = if layer.active { "" } else { " NOT in force:" };
+        eprintln!("sandbox: {:?}:{state} {}", layer.layer, layer.detail);
+    }
+    Ok(Lean::start(prepared.config)?)
+}

@@ -1,0 +1,131 @@
+//! What this machine has: processor, memory, disk. `None` where the system does not tell.
+
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+
+/// The processor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Processor {
+    /// Its name.
+    pub name: Option<String>,
+    /// Threads that this process may use.
+    pub threads: usize,
+    /// Vector extensions that matter for speed, as the processor reports them.
+    pub features: Vec<&'static str>,
+}
+
+/// The processor as this process sees it.
+pub fn processor() -> Processor {
+    let name = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
+        let line = text.lines().find(|l| l.starts_with("model name"))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    });
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    Processor { name, threads, features: features() }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn features() -> Vec<&'static str> {
+    let mut out = Vec::new();
+    for (name, present) in [
+        ("avx2", std::is_x86_feature_detected!("avx2")),
+        ("fma", std::is_x86_feature_detected!("fma")),
+        ("avx512f", std::is_x86_feature_detected!("avx512f")),
+        ("avx512bf16", std::is_x86_feature_detected!("avx512bf16")),
+    ] {
+        if present {
+            out.push(name);
+        }
+    }
+    out
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn features() -> Vec<&'static str> {
+    Vec::new()
+}
+
+/// Memory in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// All that this process could have: the machine's, or its control group's limit if that is lower.
+    pub total: u64,
+    /// What is free or can be freed now.
+    pub available: u64,
+}
+
+/// The memory that this process may use.
+pub fn memory() -> Option<Memory> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let machine = Memory { total: meminfo(&text, "MemTotal:")?, available: meminfo(&text, "MemAvailable:")? };
+    Some(limited(machine, cgroup("memory.max"), cgroup("memory.current")))
+}
+
+/// Largest resident memory of this process so far, bytes.
+pub fn peak_memory() -> Option<u64> {
+    meminfo(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
+}
+
+fn meminfo(text: &str, key: &str) -> Option<u64> {
+    let kib: u64 =
+        text.lines().find_map(|l| l.strip_prefix(key))?.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// A number of this process's control group (version 2).
+fn cgroup(file: &str) -> Option<u64> {
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = own.lines().find_map(|l| l.strip_prefix("0::"))?.trim().trim_start_matches('/').to_owned();
+    let text = fs::read_to_string(Path::new("/sys/fs/cgroup").join(path).join(file)).ok()?;
+    text.trim().parse().ok()
+}
+
+fn limited(machine: Memory, limit: Option<u64>, used: Option<u64>) -> Memory {
+    match limit {
+        Some(limit) if limit < machine.total => {
+            Memory { total: limit, available: machine.available.min(limit.saturating_sub(used.unwrap_or(0))) }
+        }
+        _ => machine,
+    }
+}
+
+/// Bytes that this user may still write on the file system of `path`.
+pub fn free_disk(path: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(path).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Bytes for people.
+pub fn bytes(n: u64) -> String {
+    let n = n as f64;
+    for (unit, size) in [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)] {
+        let size = f64::from(2u32).powi(size);
+        if n >= size {
+            return format!("{:.1} {unit}", n / size);
+        }
+    }
+    format!("{n:.0} B")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_the_control_group_counts() {
+        let machine = Memory { total: 100, available: 80 };
+        assert_eq!(limited(machine, None, None), machine);
+        assert_eq!(limited(machine, Some(1_000), Some(5)), machine);
+        assert_eq!(limited(machine, Some(50), Some(20)), Memory { total: 50, available: 30 });
+        assert_eq!(limited(machine, Some(50), Some(60)).available, 0);
+    }
+
+    #[test]
+    fn sizes_read_well() {
+        assert_eq!(bytes(12), "12 B");
+        assert_eq!(bytes(3 << 30), "3.0 GiB");
+        assert_eq!(meminfo("MemTotal:  2 kB\nMemFree: 1 kB\n", "MemTotal:"), Some(2048));
+        assert_eq!(meminfo("MemTotal:  x kB\n", "MemTotal:"), None);
+    }
+}

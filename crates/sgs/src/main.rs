@@ -1,0 +1,22 @@
+//! The command line: parses, dispatches, and turns results into exit codes.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+mod args;
+mod base_model;
+mod commands;
+mod corpus;
+mod evaluate;
+mod exit;
+mod lean;
+mod machine;
+mod output;
+mod run;
+
+fn main() -> ExitCode {
+    if let Some(code) = lean::become_sandboxed() {
+        return code;
+    }
+    exit::code_of(commands::dispatch(args::parse()))
+}

@@ -1,0 +1,126 @@
+//! The three roles' weights, shared between the thread that samples and the one that trains.
+
+use super::config::{RunConfig, model_folder};
+use anyhow::{Context, Result};
+use sgs_lm::checkpoint::{self, SaveOptions};
+use sgs_lm::model::Model;
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_lm::trainer::Policy;
+use sgs_lm::weights::{FileType, HostWeights};
+use sgs_lm::{Device, ModelConfig};
+use sgs_selfplay::Role;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Solver, Conjecturer and Guide.
+pub struct Policies<D: Device> {
+    /// Number of rounds whose updates the weights have seen.
+    pub version: u32,
+    /// The Solver; under tied weights also the Conjecturer.
+    pub solver: Policy<D>,
+    /// The Conjecturer, unless the weights are tied or it is frozen.
+    pub conjecturer: Option<Policy<D>>,
+    /// The base model: the Guide, the frozen Conjecturer, the reference of the KL penalty.
+    pub base: Arc<Model<D>>,
+    /// The Guide's own model, if it is not the base.
+    pub guide: Option<Model<D>>,
+    tied: bool,
+}
+
+impl<D: Device> Policies<D> {
+    /// The base model in all roles, or a checkpoint of a run.
+    ///
+    /// # Errors
+    /// A model cannot be read or does not fit the device.
+    pub fn load(
+        config: &RunConfig,
+        device: &Arc<D>,
+        base: &Path,
+        at: Option<&Path>,
+        version: u32,
+    ) -> Result<Self> {
+        let a = &config.algorithm;
+        let fresh = || -> Result<Policy<D>> {
+            let weights = HostWeights::load(base)?;
+            Ok(Policy::new(Model::new(Arc::clone(device), weights, usize::MAX)?)?)
+        };
+        let trained = |name: &str| -> Result<Policy<D>> {
+            match at {
+                Some(folder) => Ok(checkpoint::load(&folder.join(name), Arc::clone(device), usize::MAX)?.0),
+                None => fresh(),
+            }
+        };
+        let own_conjecturer = a.conjecturer.on && !a.conjecturer.frozen && !a.tied_weights;
+        let guide = match config.model.guide.as_str() {
+            "base" => None,
+            folder => {
+                let weights = HostWeights::load(Path::new(folder)).context("the Guide's model")?;
+                Some(Model::new(Arc::clone(device), weights, usize::MAX)?)
+            }
+        };
+        Ok(Self {
+            version,
+            solver: if a.solver.train { trained("solver")? } else { fresh()? },
+            conjecturer: if own_conjecturer { Some(trained("conjecturer")?) } else { None },
+            base: fresh()?.model,
+            guide,
+            tied: a.tied_weights,
+        })
+    }
+
+    /// The model that plays a role.
+    pub fn model(&self, role: Role) -> &Model<D> {
+        match role {
+            Role::Solver => &self.solver.model,
+            Role::Conjecturer => match &self.conjecturer {
+                Some(policy) => &policy.model,
+                None if self.tied => &self.solver.model,
+                None => &self.base,
+            },
+            Role::Guide => self.guide.as_ref().unwrap_or(&self.base),
+        }
+    }
+
+    /// The models' shape.
+    pub fn config(&self) -> &ModelConfig {
+        &self.base.config
+    }
+
+    /// Writes what is trained into a checkpoint's folder.
+    ///
+    /// # Errors
+    /// The file system refuses, or a weight is not finite.
+    pub fn save(&self, folder: &Path, companions: &[PathBuf]) -> Result<()> {
+        let options = SaveOptions {
+            file_type: FileType::F32,
+            companions: companions.to_vec(),
+            ..SaveOptions::default()
+        };
+        checkpoint::save(&folder.join("solver"), &self.solver, &options)?;
+        if let Some(conjecturer) = &self.conjecturer {
+            checkpoint::save(&folder.join("conjecturer"), conjecturer, &options)?;
+        }
+        Ok(())
+    }
+}
+
+/// The folder of the base model: the one of the configuration, or the shipped one, unpacked.
+///
+/// # Errors
+/// The shipped model cannot be unpacked.
+pub fn base_folder(config: &RunConfig, unpack_to: &Path) -> Result<PathBuf> {
+    match model_folder(&config.model.base) {
+        Some(folder) => Ok(folder),
+        None => crate::base_model::unpack(unpack_to),
+    }
+}
+
+/// Reads the tokenizer of a model folder and checks that it fits.
+///
+/// # Errors
+/// It is missing, broken, or of another vocabulary.
+pub fn tokenizer(folder: &Path, config: &ModelConfig) -> Result<Tokenizer> {
+    let tokenizer = Tokenizer::load(folder)?;
+    tokenizer.check_model(config)?;
+    Ok(tokenizer)
+}

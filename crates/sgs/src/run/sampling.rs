@@ -1,0 +1,313 @@
+//! The sampling stage of a round: commands out to the board, results into the journal, then into the round.
+
+use super::Interrupt;
+use super::config::RunConfig;
+use super::tasks::{GenerateResult, GenerateTask, VerifyTask, task_number};
+use super::view::View;
+use crate::evaluate::encode;
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use sgs_fleet::{Ending, Finished, Fleet, Payload, Task, TaskId, TaskKind as BoardKind};
+use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_rundir::{Journal, Record, RecordKey};
+use sgs_selfplay::{
+    Command, Completion, ConjectureSeed, Event, FinishReason, Judgement, ReadProof, Role, Round, SampleFacts,
+    TaskKey, TaskKind,
+};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What the journal holds of one task.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Entry {
+    /// What the round learns.
+    pub event: Event,
+    /// The completion, for tasks that sample.
+    pub completion: Option<Completion>,
+}
+
+/// What sampling needs of its surroundings.
+pub struct Stage<'a> {
+    /// The configuration.
+    pub config: &'a RunConfig,
+    /// The formal system.
+    pub system: &'a dyn FormalSystem,
+    /// The tokenizer of the model.
+    pub tokenizer: &'a Tokenizer,
+    /// The task board.
+    pub fleet: &'a Fleet,
+    /// The journal.
+    pub journal: &'a Journal,
+    /// Set when the user wants to stop.
+    pub interrupt: &'a Interrupt,
+    /// Number of rounds whose updates the weights have seen.
+    pub policy_version: u32,
+}
+
+/// Completions of a round by task.
+pub type Completions = HashMap<TaskKey, Completion>;
+
+/// How the stage ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SamplingEnd {
+    /// Every task is answered.
+    Complete,
+    /// The user wants to stop; what was finished is in the journal.
+    Interrupted,
+}
+
+/// Wall time in which each role's completions came in.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SamplingTimes {
+    /// The whole stage, seconds.
+    pub all: f64,
+    /// By role: Solver, Conjecturer, Guide; seconds.
+    pub role: [f64; 3],
+}
+
+/// Longest time without any result before the run says what it waits for and stops.
+const SILENCE: Duration = Duration::from_secs(600);
+
+impl Stage<'_> {
+    /// Feeds the journal's records of the round back into it.
+    ///
+    /// # Errors
+    /// The journal is damaged.
+    pub fn replay(&self, round: &mut Round, completions: &mut Completions) -> Result<u64> {
+        let mut count = 0;
+        self.journal.reader().for_each_record(round.number(), None, |record| {
+            if let Ok(entry) = serde_json::from_slice::<Entry>(&record.payload) {
+                if let Some(completion) = entry.completion {
+                    completions.insert(entry.event.key().clone(), completion);
+                }
+                round.apply(entry.event);
+                count += 1;
+            } else {
+                tracing::warn!("a record of the journal cannot be read: {:?}", record.key);
+            }
+            Ok(())
+        })?;
+        Ok(count)
+    }
+
+    /// Works until every task of the round is answered.
+    ///
+    /// # Errors
+    /// The board or the journal fails, or nothing has come in for ten minutes.
+    pub fn run(
+        &self,
+        round: &mut Round,
+        completions: &mut Completions,
+        view: &mut View,
+    ) -> Result<(SamplingEnd, SamplingTimes)> {
+        let start = Instant::now();
+        let mut times = SamplingTimes::default();
+        let mut open: HashMap<u64, Command> = HashMap::new();
+        let mut last = Instant::now();
+        self.submit(round.pending(), &mut open)?;
+        while !round.is_complete() {
+            if self.interrupt.is_set() {
+                return Ok((SamplingEnd::Interrupted, times));
+            }
+            let before = Instant::now();
+            let finished = self.fleet.take_finished(None, 512, Duration::from_millis(200))?;
+            if finished.is_empty() {
+                if last.elapsed() > SILENCE {
+                    let first = round.pending().first().map(|c| c.key().to_string()).unwrap_or_default();
+                    let status = serde_json::to_string(&self.fleet.status()?).unwrap_or_default();
+                    bail!(
+                        "nothing has come in for {} s; {} tasks are open, the first is {first}; board: {status}",
+                        SILENCE.as_secs(),
+                        open.len()
+                    );
+                }
+                view.progress(round);
+                continue;
+            }
+            last = Instant::now();
+            let ids: Vec<TaskId> = finished.iter().map(|f| f.task).collect();
+            let entries = self.entries(finished, &mut open)?;
+            for role in [Role::Solver, Role::Conjecturer, Role::Guide] {
+                if entries.iter().any(|e| e.event.kind().and_then(TaskKind::role) == Some(role)) {
+                    times.role[role_index(role)] += before.elapsed().as_secs_f64();
+                }
+            }
+            let records = entries.iter().map(record).collect::<Result<Vec<_>>>()?;
+            // In the journal before the next step depends on it.
+            self.journal.append_durably(records)?;
+            self.fleet.remove(&ids)?;
+            let mut commands = Vec::new();
+            for entry in entries {
+                view.event(&entry.event);
+                if let Some(completion) = entry.completion {
+                    completions.insert(entry.event.key().clone(), completion);
+                }
+                commands.extend(round.apply(entry.event));
+            }
+            self.submit(commands, &mut open)?;
+            view.progress(round);
+        }
+        times.all = start.elapsed().as_secs_f64();
+        Ok((SamplingEnd::Complete, times))
+    }
+
+    fn submit(&self, commands: Vec<Command>, open: &mut HashMap<u64, Command>) -> Result<()> {
+        let mut tasks = Vec::with_capacity(commands.len());
+        for command in commands {
+            let id = task_number(command.key());
+            let (kind, priority, payload) = self.payload(&command)?;
+            tasks.push(Task { id: TaskId(id), kind, priority, payload });
+            open.insert(id, command);
+        }
+        self.fleet.submit(tasks)?;
+        Ok(())
+    }
+
+    /// What a worker gets. The Conjecturer goes first, because the rest of the round waits for it.
+    fn payload(&self, command: &Command) -> Result<(BoardKind, i32, Payload)> {
+        let s = &self.config.sampling;
+        let (role, prompt, limit, priority) = match command {
+            Command::Judge { problem, proof, .. } => {
+                let task = VerifyTask { problem: (**problem).clone(), proof: proof.to_string() };
+                return Ok((BoardKind::Verify, 0, serde_json::to_vec(&task)?.into()));
+            }
+            Command::SampleConjecture { conditioning, .. } => (
+                Role::Conjecturer,
+                self.system.conjecturer_prompt(seed_of(conditioning)),
+                s.conjecturer_tokens,
+                2,
+            ),
+            Command::SampleReview { target, conjecture, .. } => {
+                (Role::Guide, self.system.guide_prompt(target, conjecture), s.guide_tokens, 1)
+            }
+            Command::SampleRollout { problem, .. } => {
+                (Role::Solver, self.system.solver_prompt(problem), s.solver_tokens, 0)
+            }
+        };
+        let task = GenerateTask {
+            role,
+            policy: self.policy_version,
+            prompt: self.encode(&prompt)?.to_vec(),
+            seed: command.seed().unwrap_or(0),
+            max_new_tokens: limit,
+            temperature: self.config.algorithm.temperature as f32,
+        };
+        Ok((BoardKind::Generate, priority, serde_json::to_vec(&task)?.into()))
+    }
+
+    fn encode(&self, prompt: &Prompt) -> Result<Arc<[u32]>> {
+        encode(self.tokenizer, prompt)
+    }
+
+    fn entries(&self, finished: Vec<Finished>, open: &mut HashMap<u64, Command>) -> Result<Vec<Entry>> {
+        let mut out = Vec::with_capacity(finished.len());
+        for f in finished {
+            let Some(command) = open.remove(&f.task.0) else { continue };
+            let entry = match f.ending {
+                Ending::Done { outcome, .. } => self.read(&command, outcome.as_bytes())?,
+                Ending::Quarantined { failures } => {
+                    let reasons: Vec<&str> = failures.iter().map(|f| f.message.as_str()).collect();
+                    lost(
+                        &command,
+                        format!("given up after {} failures: {}", failures.len(), reasons.join("; ")),
+                    )
+                }
+            };
+            out.push(entry);
+        }
+        Ok(out)
+    }
+
+    fn read(&self, command: &Command, bytes: &[u8]) -> Result<Entry> {
+        if let Command::Judge { key, .. } = command {
+            let judgement: Judgement = serde_json::from_slice(bytes).context("a verdict from a worker")?;
+            return Ok(Entry { event: Event::Judgement { key: key.clone(), judgement }, completion: None });
+        }
+        let result: GenerateResult = serde_json::from_slice(bytes).context("a completion from a worker")?;
+        let completion = self.completion(command, result)?;
+        let sample = SampleFacts::of(&completion);
+        let key = command.key().clone();
+        let event = match command {
+            Command::SampleConjecture { conditioning, .. } => {
+                let read = ended(&completion)
+                    .and_then(|()| self.system.read_conjecture(seed_of(conditioning), &completion.text));
+                Event::Conjecture { key, read: read.map_err(|e| e.kind), sample }
+            }
+            Command::SampleRollout { problem, .. } => {
+                let read =
+                    ended(&completion).and_then(|()| self.system.read_proof(problem, &completion.text));
+                let read = read.map(|text| {
+                    let penalised = self.system.is_penalised(&text);
+                    ReadProof { text: text.into(), penalised }
+                });
+                Event::Rollout { key, read: read.map_err(|e| e.kind), sample }
+            }
+            _ => {
+                let read = ended(&completion).and_then(|()| self.system.read_review(&completion.text));
+                Event::Review { key, read: read.map_err(|e| e.kind), sample }
+            }
+        };
+        Ok(Entry { event, completion: Some(completion) })
+    }
+
+    fn completion(&self, command: &Command, result: GenerateResult) -> Result<Completion> {
+        let prompt = match command {
+            Command::SampleConjecture { conditioning, .. } => {
+                self.system.conjecturer_prompt(seed_of(conditioning))
+            }
+            Command::SampleReview { target, conjecture, .. } => self.system.guide_prompt(target, conjecture),
+            Command::SampleRollout { problem, .. } | Command::Judge { problem, .. } => {
+                self.system.solver_prompt(problem)
+            }
+        };
+        Ok(Completion {
+            text: self.tokenizer.decode(&result.tokens)?,
+            prompt_tokens: self.encode(&prompt)?,
+            tokens: result.tokens,
+            log_probs: result.log_probs,
+            entropy: result.entropy,
+            finish: result.finish,
+            policy_version: self.policy_version,
+        })
+    }
+}
+
+/// A completion that was cut off says nothing, whatever its text.
+fn ended(completion: &Completion) -> Result<(), Malformed> {
+    match completion.finish {
+        FinishReason::Stop => Ok(()),
+        FinishReason::Length => Err(Malformed::new("no-end", "the completion reached its longest length")),
+        FinishReason::Refused => {
+            Err(Malformed::new("prompt-too-long", "the prompt does not fit into the context"))
+        }
+        FinishReason::Cancelled => Err(Malformed::new("cancelled", "the completion was cancelled")),
+    }
+}
+
+fn seed_of(conditioning: &ConjectureSeed) -> Seed<'_> {
+    match conditioning {
+        ConjectureSeed::Target(problem) => Seed::Target(problem),
+        ConjectureSeed::Solved { problem, proof } => Seed::Solved { problem, proof },
+        ConjectureSeed::Nothing(problem) => Seed::Nothing(problem),
+    }
+}
+
+fn lost(command: &Command, reason: String) -> Entry {
+    tracing::warn!("task {} is lost: {reason}", command.key());
+    Entry { event: Event::Lost { key: command.key().clone(), reason }, completion: None }
+}
+
+fn record(entry: &Entry) -> Result<Record> {
+    Ok(Record { key: RecordKey::from(entry.event.key()), payload: serde_json::to_vec(entry)? })
+}
+
+/// Place of a role in [`SamplingTimes::role`].
+pub fn role_index(role: Role) -> usize {
+    match role {
+        Role::Solver => 0,
+        Role::Conjecturer => 1,
+        Role::Guide => 2,
+    }
+}

@@ -1,0 +1,274 @@
+//! The update stage of a round: both policies trained on what the round selected.
+
+use super::config::RunConfig;
+use super::policies::Policies;
+use super::sampling::Completions;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use sgs_lm::Device;
+use sgs_lm::loss::{Example as LmExample, LossConfig, Normaliser, Objective as LmObjective};
+use sgs_lm::model::Model;
+use sgs_lm::optim::{AdamConfig, Schedule};
+use sgs_lm::trainer::{Policy, TrainOptions, TrainReport, Trainer};
+use sgs_rundir::RunView;
+use sgs_selfplay::config::{LossNormalisation, Objective};
+use sgs_selfplay::training::training_order;
+use sgs_selfplay::{Completion, Example, Role, RoundOutcome, TaskKey, TaskKind};
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// What an update did, kept with the checkpoint so that a crash before the tables loses no number.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UpdateReport {
+    /// The Solver's update.
+    pub solver: Option<RoleReport>,
+    /// The Conjecturer's update.
+    pub conjecturer: Option<RoleReport>,
+}
+
+/// What one policy's update did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RoleReport {
+    /// Optimiser steps.
+    pub steps: u64,
+    /// Sequences.
+    pub sequences: u64,
+    /// Tokens run through the model, prompts included.
+    pub tokens: u64,
+    /// Sampled tokens trained on.
+    pub trained_tokens: u64,
+    /// Mean loss over the steps.
+    pub loss: f64,
+    /// Mean gradient norm before clipping.
+    pub gradient_norm: f64,
+    /// Share of clipped importance ratios.
+    pub clipped: f64,
+    /// Mean gap of the log-probs to the sampler's before the first step, nats.
+    pub log_prob_gap: f64,
+    /// Largest such gap.
+    pub log_prob_gap_max: f64,
+    /// Divergence from the base model per token, nats, where it is in the loss.
+    pub kl: Option<f64>,
+    /// Learning rate.
+    pub learning_rate: f64,
+    /// Seconds.
+    pub seconds: f64,
+}
+
+/// Trains on a round's examples.
+///
+/// # Errors
+/// A completion is missing, a loss is not finite, or the device fails. The weights are then undefined: the caller
+/// loads the last checkpoint.
+pub fn update<D: Device>(
+    config: &RunConfig,
+    run: &RunView,
+    outcome: &RoundOutcome,
+    completions: &Completions,
+    policies: &mut Policies<D>,
+    trainer: &mut Trainer<D>,
+) -> Result<UpdateReport> {
+    let mut report = UpdateReport::default();
+    let older = older_completions(run, outcome, completions)?;
+    let find = |key: &TaskKey| completions.get(key).or_else(|| older.get(key));
+    let a = &config.algorithm;
+    if a.solver.train && !outcome.solver_examples.is_empty() {
+        let loss = solver_loss(config);
+        let job = Job { config, outcome, role: Role::Solver, loss, learning_rate: a.solver.learning_rate };
+        let base = (a.solver.kl_coefficient != 0.0).then(|| policies.base.clone());
+        let done =
+            job.run(&outcome.solver_examples, &find, &mut policies.solver, base.as_deref(), trainer)?;
+        report.solver = Some(done);
+    }
+    if !outcome.conjecturer_examples.is_empty() {
+        let normaliser = normaliser(a.conjecturer.loss_normalisation);
+        let loss = LossConfig::new(LmObjective::Reinforce, normaliser);
+        let job = Job {
+            config,
+            outcome,
+            role: Role::Conjecturer,
+            loss,
+            learning_rate: a.conjecturer.learning_rate,
+        };
+        let policy = match &mut policies.conjecturer {
+            Some(policy) => Some(policy),
+            None if a.tied_weights => Some(&mut policies.solver),
+            None => None,
+        };
+        if let Some(policy) = policy {
+            report.conjecturer =
+                Some(job.run(&outcome.conjecturer_examples, &find, policy, None, trainer)?);
+        }
+    }
+    policies.version = outcome.round + 1;
+    Ok(report)
+}
+
+fn normaliser(choice: LossNormalisation) -> Normaliser {
+    match choice {
+        LossNormalisation::Sequence => Normaliser::Sequence,
+        LossNormalisation::Token => Normaliser::Token,
+    }
+}
+
+fn solver_loss(config: &RunConfig) -> LossConfig {
+    let s = &config.algorithm.solver;
+    let mut loss = match s.objective {
+        Objective::Cispo => {
+            let (eps_low, eps_high) = (s.clip_low as f32, s.clip_high as f32);
+            LossConfig::new(LmObjective::Cispo { eps_low, eps_high }, Normaliser::Group)
+        }
+        _ => LossConfig::new(LmObjective::Reinforce, normaliser(s.loss_normalisation)),
+    };
+    loss.entropy_bonus = s.entropy_bonus as f32;
+    loss.kl_penalty = s.kl_coefficient as f32;
+    loss
+}
+
+/// Completions of earlier rounds that the examples name (expert iteration), from the published tables.
+fn older_completions(
+    run: &RunView,
+    outcome: &RoundOutcome,
+    completions: &Completions,
+) -> Result<HashMap<TaskKey, Completion>> {
+    let mut wanted: HashMap<u32, Vec<&TaskKey>> = HashMap::new();
+    for example in &outcome.solver_examples {
+        if !completions.contains_key(&example.key) {
+            wanted.entry(example.key.round).or_default().push(&example.key);
+        }
+    }
+    let mut found = HashMap::new();
+    for (round, keys) in wanted {
+        let rows = run.round(round)?.rollouts()?;
+        for row in rows {
+            let row = row?;
+            let key =
+                TaskKey { round, kind: TaskKind::Rollout, problem: row.problem.clone(), index: row.index };
+            if keys.contains(&&key) {
+                found.insert(
+                    key,
+                    Completion {
+                        text: row.text,
+                        prompt_tokens: row.prompt_tokens,
+                        tokens: row.tokens,
+                        log_probs: row.log_probs,
+                        entropy: row.entropy,
+                        finish: row.finish.unwrap_or(sgs_selfplay::FinishReason::Stop),
+                        policy_version: row.policy_version.unwrap_or(round),
+                    },
+                );
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// One policy's update.
+struct Job<'a> {
+    config: &'a RunConfig,
+    outcome: &'a RoundOutcome,
+    role: Role,
+    loss: LossConfig,
+    learning_rate: f64,
+}
+
+impl Job<'_> {
+    fn run<'c, D: Device>(
+        &self,
+        examples: &[Example],
+        find: &impl Fn(&TaskKey) -> Option<&'c Completion>,
+        policy: &mut Policy<D>,
+        reference: Option<&Model<D>>,
+        trainer: &mut Trainer<D>,
+    ) -> Result<RoleReport> {
+        let started = Instant::now();
+        let o = &self.config.algorithm.optimizer;
+        if o.reset_each_round {
+            policy.reset_optimiser()?;
+        }
+        let mut total = RoleReport { learning_rate: self.learning_rate, ..RoleReport::default() };
+        for pass in 0..o.epochs {
+            let order =
+                training_order(examples, self.config.seed, self.outcome.round, self.role.as_str(), pass);
+            let mut batch = Vec::with_capacity(order.len());
+            for i in order {
+                let key = &examples[i].key;
+                let completion = find(key).with_context(|| format!("the completion of {key} is missing"))?;
+                batch.push(example(&examples[i], completion));
+            }
+            if let Some(reference) = reference {
+                add_reference(&mut batch, reference, trainer)?;
+            }
+            let report = trainer.train(policy, &batch, &self.options(), |_| ())?;
+            total.add(&report, pass == 0);
+        }
+        total.seconds = started.elapsed().as_secs_f64();
+        Ok(total)
+    }
+
+    fn options(&self) -> TrainOptions {
+        let o = &self.config.algorithm.optimizer;
+        TrainOptions {
+            loss: self.loss,
+            adam: AdamConfig {
+                learning_rate: self.learning_rate,
+                beta1: o.beta1,
+                beta2: o.beta2,
+                eps: o.epsilon,
+                weight_decay: o.weight_decay,
+                clip_norm: if o.clip_norm > 0.0 { o.clip_norm } else { f64::INFINITY },
+            },
+            schedule: Schedule::Constant,
+            batch_size: o.batch_size as usize,
+            shuffle_seed: None,
+        }
+    }
+}
+
+fn example(example: &Example, completion: &Completion) -> LmExample {
+    let mut tokens = completion.prompt_tokens.to_vec();
+    tokens.extend(&completion.tokens);
+    LmExample {
+        tokens,
+        prompt_len: completion.prompt_tokens.len(),
+        weight: example.weight as f32,
+        sampled_logprobs: completion.log_probs.clone(),
+        group: example.group.map_or(0, |g| g.number),
+        ..LmExample::default()
+    }
+}
+
+/// The base model's log-probs of the completions, for the KL penalty.
+fn add_reference<D: Device>(
+    batch: &mut [LmExample],
+    reference: &Model<D>,
+    trainer: &mut Trainer<D>,
+) -> Result<()> {
+    let sequences: Vec<(Vec<u32>, usize)> = batch.iter().map(|e| (e.tokens.clone(), e.prompt_len)).collect();
+    let stats = trainer.logprobs(reference, sequences.iter().map(|(t, p)| (t.as_slice(), *p)))?;
+    for (example, stats) in batch.iter_mut().zip(stats) {
+        example.reference_logprobs = stats.logprobs;
+    }
+    Ok(())
+}
+
+impl RoleReport {
+    fn add(&mut self, report: &TrainReport, first: bool) {
+        let weight = report.steps as f64;
+        let mean = |old: f64, steps: u64, new: f64| {
+            (old * steps as f64 + new * weight) / (steps as f64 + weight).max(1.0)
+        };
+        self.loss = mean(self.loss, self.steps, report.stats.loss);
+        self.gradient_norm = mean(self.gradient_norm, self.steps, report.mean_gradient_norm);
+        self.clipped = mean(self.clipped, self.steps, report.stats.clipped_low + report.stats.clipped_high);
+        self.kl = Some(report.stats.kl).filter(|kl| *kl != 0.0);
+        self.steps += report.steps as u64;
+        self.sequences += report.sequences as u64;
+        self.tokens += report.tokens as u64;
+        self.trained_tokens += report.stats.tokens as u64;
+        if first {
+            self.log_prob_gap = report.first_step.logprob_gap;
+            self.log_prob_gap_max = report.first_step.max_logprob_gap;
+        }
+    }
+}

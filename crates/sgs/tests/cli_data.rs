@@ -1,0 +1,55 @@
+//! `sgs data stats` and `sgs data import`.
+#![allow(clippy::unwrap_used)] // tests say so by panicking
+
+mod program;
+
+use program::{file, path, sgs};
+
+const PROBLEMS: &str = r#"[{"name":"a","formal_statement":"theorem a (x : Nat) : x = x := by sorry"},
+{"name":"b","formal_statement":"theorem b (p q : Prop) (h : p) : p ∨ q := by\n  exact Or.inl h"},
+{"name":"c","formal_statement":"def c := 1"}]"#;
+
+#[test]
+fn a_data_set_is_described() {
+    let dir = tempfile::tempdir().unwrap();
+    let given = file(dir.path(), "p.json", PROBLEMS);
+    let done = sgs(&["data", "stats", &given]).expect(1);
+    assert!(done.err.contains("c: no theorem"), "{}", done.err);
+    assert!(
+        done.out.contains("(json-array)") && done.out.contains("disjunctive conclusions"),
+        "{}",
+        done.out
+    );
+    let json = sgs(&["data", "stats", "--json", &given]).expect(1).json();
+    assert_eq!(json["stats"]["problems"], 2);
+    assert_eq!(json["stats"]["with_disjunction"], 1);
+    assert_eq!(json["stats"]["with_proof"], 1);
+    assert_eq!(json["skipped"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn what_is_imported_reads_back_unchanged() {
+    let dir = tempfile::tempdir().unwrap();
+    let given = file(dir.path(), "p.json", PROBLEMS);
+    let header = file(dir.path(), "header.lean", "import Mathlib\n");
+    let (first, second) = (path(dir.path(), "1.jsonl"), path(dir.path(), "2.jsonl"));
+    let done = sgs(&["data", "import", &given, "--out", &first, "--header", &header]).expect(1);
+    assert!(done.err.contains("2 problems written, 1 records not taken"), "{}", done.err);
+    sgs(&["data", "import", &first, "--out", &second]).expect(0);
+    let text = std::fs::read_to_string(&first).unwrap();
+    assert_eq!(text, std::fs::read_to_string(&second).unwrap());
+    assert!(text.contains("import Mathlib") && text.lines().count() == 2, "{text}");
+    let shown = sgs(&["data", "import", &first, "--out", "-"]).expect(0);
+    assert_eq!(shown.out, text);
+    assert_eq!(shown.lines()[1]["id"], "b");
+}
+
+#[test]
+fn files_that_hold_no_problem_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let done = sgs(&["data", "stats", &file(dir.path(), "empty.jsonl", "")]).expect(1);
+    assert!(done.err.contains("empty.jsonl"), "{}", done.err);
+    let done =
+        sgs(&["data", "stats", &file(dir.path(), "p.json", PROBLEMS), "--header", "/no/header"]).expect(1);
+    assert!(done.err.contains("/no/header"), "{}", done.err);
+}

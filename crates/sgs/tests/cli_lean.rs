@@ -1,0 +1,71 @@
+//! `sgs lean setup`, `sgs verify --system lean`, and the sandbox's launcher.
+#![allow(clippy::unwrap_used)] // tests say so by panicking
+
+mod program;
+
+use program::{file, path, project, sgs};
+
+const PROOF: &str = r#"{"id":"a","header":"","statement":"theorem a (p : Prop) (h : p) : p := by","proof":"\n  exact h"}
+"#;
+
+#[test]
+fn the_setup_says_what_it_would_do_and_does_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = path(dir.path(), "lean");
+    for (more, part) in [(&[][..], "fetch Mathlib's compiled files"), (&["--wasm"][..], "WebAssembly")] {
+        let done = sgs(&[&["lean", "setup", "--dry-run", "--root", &root], more].concat()).expect(0);
+        assert!(done.out.contains(part) && done.out.contains("of disk space"), "{}", done.out);
+    }
+    assert!(!std::path::Path::new(&root).exists());
+}
+
+#[test]
+fn without_lean_the_command_that_gets_it_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let proofs = file(dir.path(), "p.jsonl", PROOF);
+    let root = path(dir.path(), "");
+    let done = sgs(&["verify", "--system", "lean", "--lean-root", &root, &proofs]).expect(1);
+    assert!(done.err.contains("sgs lean setup"), "{}", done.err);
+    assert_eq!(done.out, "");
+    let none = path(dir.path(), "none");
+    let done = sgs(&["verify", "--system", "lean", "--lean-root", &none, &proofs]).expect(1);
+    assert!(done.err.contains(&none), "{}", done.err);
+}
+
+#[test]
+fn wrong_settings_and_options_of_the_other_system_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let proofs = file(dir.path(), "p.jsonl", PROOF);
+    let settings = file(dir.path(), "lean.toml", "backing = \"repl\"\nslotz = 3\n");
+    let done = sgs(&["verify", "--system", "lean", "--lean", &settings, &proofs]).expect(1);
+    assert!(done.err.contains("lean.toml") && done.err.contains("slotz"), "{}", done.err);
+    let done = sgs(&["verify", "--system", "lean", &proofs, "--export", "x.mm"]).expect(2);
+    assert!(done.err.contains("--export is for Metamath"), "{}", done.err);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn this_program_is_its_own_launcher() {
+    let done = sgs(&["lean-sandbox", "--report", "{}"]);
+    assert!(done.code == 0 || done.code == 126, "{}", done.err);
+    let bare = sgs(&["lean-sandbox"]).expect(126);
+    assert!(bare.err.contains("sandbox: "), "{}", bare.err);
+    let json = sgs(&["doctor", "--json"]).json();
+    let lean = json["areas"].as_array().unwrap().iter().find(|a| a["name"] == "lean").unwrap().to_string();
+    assert!(lean.contains("sandbox: ") && !lean.contains("gave no report"), "{lean}");
+}
+
+#[test]
+#[ignore = "needs Lean: set SGS_LEAN_WASM to the folder that `sgs lean setup --wasm` made; minutes of CPU time"]
+fn the_small_set_gets_the_verdicts_that_it_expects() {
+    let root = std::env::var("SGS_LEAN_WASM").unwrap();
+    let set = project("data/lean/core.jsonl");
+    let set = set.to_str().unwrap();
+    let args =
+        ["verify", "--system", "lean", "--lean-checker", "wasm", "--lean-root", &root, "--skip-canaries"];
+    let done = sgs(&[&args[..], &["--lean-slots", "1", set]].concat()).expect(0);
+    let lines = done.lines();
+    assert!(lines.len() >= 100);
+    assert_eq!((&lines[0]["id"], &lines[0]["verdict"]), (&"and_swap".into(), &"proved".into()));
+    assert!(done.err.contains("0 bad lines"), "{}", done.err);
+}

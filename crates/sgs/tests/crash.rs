@@ -1,0 +1,182 @@
+//! A run that is killed at random moments and resumed comes to the same tables as one that was left alone.
+#![allow(clippy::expect_used)]
+
+use sgs_rundir::RunView;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const ROUNDS: u32 = 6;
+const KILLS: usize = 50;
+
+fn sgs() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sgs"));
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+fn settings() -> Vec<String> {
+    let mut out = vec!["run".to_owned()];
+    for setting in [
+        format!("rounds={ROUNDS}"),
+        "minutes=0".to_owned(),
+        "algorithm.batch.size=24".to_owned(),
+        "algorithm.rollouts_per_problem=4".to_owned(),
+        "sampling.batch=64".to_owned(),
+        "algorithm.optimizer.batch_size=8".to_owned(),
+    ] {
+        out.extend(["--set".to_owned(), setting]);
+    }
+    out
+}
+
+/// Every row and every number of a run that does not measure time or memory.
+fn content(run: &Path) -> BTreeMap<String, String> {
+    let view = RunView::open(run).expect("a run");
+    let mut out = BTreeMap::new();
+    for round in view.rounds().expect("rounds") {
+        round.verify().expect("whole files");
+        let number = round.round();
+        for row in round.rollouts().expect("rollouts") {
+            let row = row.expect("a row");
+            let key = format!("{number} rollout {} {}", row.problem, row.index);
+            let value = format!("{:?} {:?} {:?} {:?}", row.tokens, row.verdict, row.weight, row.log_probs);
+            assert!(out.insert(key.clone(), value).is_none(), "{key} stands twice");
+        }
+        for row in round.conjectures().expect("conjectures") {
+            let row = row.expect("a row");
+            let key = format!("{number} conjecture {} {}", row.target, row.index);
+            let value = format!("{:?} {:?} {:?} {:?}", row.tokens, row.status, row.r_synth, row.weight);
+            assert!(out.insert(key.clone(), value).is_none(), "{key} stands twice");
+        }
+        for row in round.reviews().expect("reviews") {
+            let row = row.expect("a row");
+            let key = format!("{number} review {} {}", row.conjecture, row.index);
+            assert!(out.insert(key.clone(), format!("{:?}", row.tokens)).is_none(), "{key} stands twice");
+        }
+        for (name, value) in round.metrics().expect("metrics").scalars {
+            let measured = ["time_", "memory", "_per_s", "records_repeated"];
+            if !measured.iter().any(|m| name.contains(m)) {
+                out.insert(format!("{number} metric {name}"), format!("{value:?}"));
+            }
+        }
+    }
+    out
+}
+
+/// Files under their final names only; what is unfinished has a name of its own.
+fn no_torn_files(run: &Path) {
+    for entry in std::fs::read_dir(run.join("rounds")).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.bytes().all(|b| b.is_ascii_digit()) {
+            for file in ["problems", "conjectures", "rollouts", "reviews"] {
+                assert!(entry.path().join(format!("{file}.parquet")).is_file(), "round {name} lacks {file}");
+            }
+        }
+    }
+}
+
+fn finish(mut command: Command, what: &str) {
+    let output = command.output().expect("starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{what}: {:?}\n{stderr}", output.status);
+}
+
+fn undisturbed(folder: &Path) -> PathBuf {
+    let run = folder.join("undisturbed");
+    let mut command = sgs();
+    command.args(settings()).arg("--out").arg(&run);
+    finish(command, "undisturbed");
+    run
+}
+
+#[test]
+#[ignore = "a minute or two: kills a run fifty times; .ci/run runs it"]
+fn crash_fifty_times_and_resume() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let expected = content(&undisturbed(folder.path()));
+    assert!(!expected.is_empty());
+    let run = folder.path().join("killed");
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    let (mut kills, mut began) = (0, false);
+    for attempt in 0..KILLS * 20 {
+        if kills == KILLS {
+            break;
+        }
+        let mut command = sgs();
+        began = began || run.join("config.toml").exists();
+        if began {
+            command.arg("resume").arg(&run);
+        } else {
+            command.args(settings()).arg("--out").arg(&run);
+        }
+        command.stderr(Stdio::null());
+        let mut child = command.spawn().expect("starts");
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        std::thread::sleep(Duration::from_millis(20 + (random >> 33) % 1_400));
+        if child.try_wait().expect("waits").is_none() {
+            child.kill().expect("kills");
+            kills += 1;
+        }
+        child.wait().expect("waits");
+        no_torn_files(&run);
+        let rounds = RunView::open(&run).map(|v| v.rounds().map(|r| r.len()).unwrap_or(0)).unwrap_or(0);
+        if rounds as u32 == ROUNDS && kills < KILLS {
+            // Over before all kills were spent: the rest hits a run of its own.
+            assert_eq!(content(&run), expected, "after {kills} kills, attempt {attempt}");
+            std::fs::remove_dir_all(&run).expect("removes");
+            began = false;
+        }
+    }
+    assert_eq!(kills, KILLS);
+    if !run.join("config.toml").exists() {
+        let _ = std::fs::remove_dir_all(&run);
+        let mut command = sgs();
+        command.args(settings()).arg("--out").arg(&run);
+        finish(command, "begun anew");
+    } else {
+        let mut command = sgs();
+        command.arg("resume").arg(&run);
+        finish(command, "the last resume");
+    }
+    assert_eq!(content(&run), expected);
+}
+
+#[test]
+fn a_second_process_on_the_same_run_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = folder.path().join("run");
+    let mut first = sgs().args(settings()).arg("--out").arg(&run).spawn().expect("starts");
+    for _ in 0..200 {
+        if run.join("config.toml").exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let second = sgs().arg("resume").arg(&run).output().expect("starts");
+    let message = String::from_utf8_lossy(&second.stderr).into_owned();
+    first.kill().expect("kills");
+    first.wait().expect("waits");
+    assert_eq!(second.status.code(), Some(1));
+    assert!(message.contains(&first.id().to_string()), "the message names the process: {message}");
+}
+
+#[test]
+fn wrong_keys_and_values_are_named_with_the_nearest_match() {
+    let fails = |args: &[&str]| {
+        let output = sgs().arg("run").args(args).output().expect("starts");
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let message = fails(&["--set", "algorithm.solver.lerning_rate=1e-4"]);
+    assert!(message.contains("algorithm.solver.learning_rate"), "{message}");
+    let message = fails(&["--set", "algorithm.solver.objective=reinforc"]);
+    assert!(message.contains("reinforce-half"), "{message}");
+    let message = fails(&["--set", "rounds=many"]);
+    assert!(message.contains("rounds") && message.contains("from 1"), "{message}");
+    let message = fails(&["sgs-no-gide"]);
+    assert!(message.contains("sgs-no-guide"), "{message}");
+    let message = fails(&["--size", "metamath-quik"]);
+    assert!(message.contains("metamath-quick"), "{message}");
+}

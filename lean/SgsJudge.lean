@@ -1,0 +1,3 @@
+import SgsJudge.Term
+import SgsJudge.Elaborate
+import SgsJudge.Replay

