@@ -26,8 +26,14 @@ fn launch(folder: &Path, args: &[&str]) -> Launch {
     }
 }
 
+/// Generous in time: the machine may be busy, and only what hangs waits for the limit.
 fn limits() -> Limits {
-    Limits { proof_ms: 1000, start_ms: 5000, memory: 256 << 20, output: 1 << 20 }
+    Limits { proof_ms: 30_000, start_ms: 60_000, memory: 256 << 20, output: 1 << 20 }
+}
+
+/// For what hangs or is late.
+fn brief() -> Limits {
+    Limits { proof_ms: 2000, ..limits() }
 }
 
 fn repl(folder: &Path) -> ReplChecker {
@@ -49,16 +55,21 @@ fn candidate(body: &str) -> Arc<Candidate> {
     })
 }
 
-fn one(body: &str) -> (Outcome, Outcome) {
+fn one(body: &str, limits: Limits) -> (Outcome, Outcome) {
     let folder = tempfile::tempdir().unwrap();
-    let pool = Pool::new(&Checker::Repl(repl(folder.path())), 1).unwrap();
+    let checker = ReplChecker { limits, ..repl(folder.path()) };
+    let pool = Pool::new(&Checker::Repl(checker), 1).unwrap();
     let outcome = pool.check(candidate(body));
     // Whatever happened, the slot serves the next proof.
     (outcome, pool.check(candidate("rfl")))
 }
 
 fn expect(body: &str, verdict: Verdict, reason: &str) {
-    let (outcome, after) = one(body);
+    expect_within(limits(), body, verdict, reason);
+}
+
+fn expect_within(limits: Limits, body: &str, verdict: Verdict, reason: &str) {
+    let (outcome, after) = one(body, limits);
     assert_eq!(outcome.verdict, verdict, "{body}: {}", outcome.reason);
     assert!(outcome.reason.contains(reason), "{body}: {}", outcome.reason);
     assert_eq!(after.verdict, Verdict::Proved, "after {body}: {}", after.reason);
@@ -82,8 +93,8 @@ fn a_process_that_dies_is_replaced_and_the_proof_tried_once_more() {
 
 #[test]
 fn what_exceeds_its_bounds_is_killed() {
-    expect("exact scripted_hang", Verdict::Resource, "not done after 1s");
-    expect("exact scripted_late", Verdict::Resource, "not done after 1s");
+    expect_within(brief(), "exact scripted_hang", Verdict::Resource, "not done after 2s");
+    expect_within(brief(), "exact scripted_late", Verdict::Resource, "not done after 2s");
     expect("exact scripted_memory", Verdict::Resource, "bytes resident");
     expect("exact scripted_flood_stdout", Verdict::Resource, "bytes of output");
 }
@@ -103,12 +114,25 @@ fn a_reply_that_is_not_the_answer_is_never_a_verdict() {
 fn the_whole_process_group_goes() {
     let folder = tempfile::tempdir().unwrap();
     let mark = folder.path().to_string_lossy().into_owned();
-    let pool = Pool::new(&Checker::Repl(repl(folder.path())), 1).unwrap();
+    let checker = ReplChecker { limits: brief(), ..repl(folder.path()) };
+    let pool = Pool::new(&Checker::Repl(checker), 1).unwrap();
     assert_eq!(pool.check(candidate("exact scripted_grandchild")).verdict, Verdict::Resource);
-    assert_eq!(processes_in(&mark), Vec::<String>::new(), "neither the REPL nor its child is left");
+    assert_eq!(left_in(&mark), Vec::<String>::new(), "neither the REPL nor its child is left");
     assert_eq!(pool.check(candidate("rfl")).verdict, Verdict::Proved);
     drop(pool);
-    assert_eq!(processes_in(&mark), Vec::<String>::new(), "a dropped pool leaves nothing");
+    assert_eq!(left_in(&mark), Vec::<String>::new(), "a dropped pool leaves nothing");
+}
+
+/// What is still there after a while: a killed grandchild goes when the system gets round to it.
+fn left_in(folder: &str) -> Vec<String> {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let left = processes_in(folder);
+        if left.is_empty() || Instant::now() > until {
+            return left;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Command lines of the living processes whose working folder is `folder`, zombies included.
@@ -162,7 +186,9 @@ fn workers_are_recycled_by_uses_age_and_growth() {
 #[test]
 fn neighbours_are_unharmed() {
     let folder = tempfile::tempdir().unwrap();
-    let pool = Arc::new(Pool::new(&Checker::Repl(repl(folder.path())), 8).unwrap());
+    let limits = Limits { proof_ms: 5000, ..limits() };
+    let checker = ReplChecker { limits, ..repl(folder.path()) };
+    let pool = Arc::new(Pool::new(&Checker::Repl(checker), 8).unwrap());
     let faults = ["hang", "crash", "forge", "torn", "flood_stdout", "twice", "silent", "memory"];
     let begun = Instant::now();
     let outcomes: Vec<(usize, Outcome)> = std::thread::scope(|scope| {
@@ -186,7 +212,7 @@ fn neighbours_are_unharmed() {
             assert!(matches!(outcome.verdict, Verdict::Resource | Verdict::Infra), "{i}: {outcome:?}");
         }
     }
-    assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(180), "stuck: {:?}", begun.elapsed());
     let status = pool.status();
     assert_eq!((status.waiting, status.running, status.judged), (0, 0, 64));
     assert_eq!(zombies(), 0);
@@ -256,7 +282,7 @@ fn the_theorem_that_breaks_a_file_is_found_and_the_others_are_judged() {
             options: Vec::new(),
             probe: Probe::Axioms,
             layers: Layers::ALL,
-            limits: Limits { start_ms: 500, proof_ms: 500, ..limits() },
+            limits: if fault == "hang" { Limits { start_ms: 2000, ..brief() } } else { limits() },
             batch: 16,
         };
         let pool = Pool::new(&Checker::File(checker), 1).unwrap();

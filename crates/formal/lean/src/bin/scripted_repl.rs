@@ -97,7 +97,7 @@ fn act(text: &str, reply: &str, ballast: &mut Vec<Vec<u8>>) -> io::Result<()> {
         std::process::Command::new("sleep").arg("600").spawn()?;
         std::thread::sleep(Duration::from_secs(600));
     } else if says("late") {
-        std::thread::sleep(Duration::from_millis(1500));
+        std::thread::sleep(Duration::from_millis(4000));
     } else if says("flood_stderr") {
         let line = vec![b'x'; 64 * 1024];
         for _ in 0..200 {
