@@ -1,0 +1,20 @@
+//! Completions sampled by another server: anything that speaks the OpenAI completions protocol over HTTP, as vLLM,
+//! SGLang and llama.cpp's server do.
+//!
+//! An [`Endpoint`] is found out about once ([`Endpoint::connect`]): does it serve the model, is its context long
+//! enough, does it take token ids, does it tell token ids and log-probs. Then [`Endpoint::sample`] asks for one
+//! completion; any number of threads may ask at once.
+//!
+//! Invariants: every wait has a bound; a key is never printed; what the server says is untrusted input.
+#![forbid(unsafe_code)]
+
+mod client;
+mod error;
+mod key;
+mod patience;
+mod wire;
+
+pub use client::{Abilities, Endpoint, Prompt, PromptForm, Settings};
+pub use error::EndpointError;
+pub use key::Key;
+pub use wire::{Ask, End, Sample};
