@@ -55,28 +55,56 @@ impl Default for SaveOptions {
 /// # Errors
 /// A parameter is NaN or infinite (the older checkpoint stays), or the disk fails.
 pub fn save<D: Device>(dir: &Path, policy: &Policy<D>, options: &SaveOptions) -> Result<()> {
-    let weights = policy.model.to_host()?;
-    let adam = policy.model.device.adam_to_host(&policy.adam)?;
-    write_whole(dir, |tmp| {
-        write_model(tmp, &weights, options)?;
-        let master = match (&adam.master, options.file_type) {
-            (Some(master), _) => Some(&master[..]),
-            (None, FileType::Bf16) => Some(&weights.data[..]),
-            (None, FileType::F32) => None,
-        };
-        let mut sets = vec![("m.", &adam.m[..], FileType::F32), ("v.", &adam.v[..], FileType::F32)];
-        sets.extend(master.map(|m| ("master.", m, FileType::F32)));
-        write_tensors(&tmp.join("optimizer.safetensors"), &weights.layout, &sets)?;
-        let state = TrainerState {
-            format: FORMAT,
+    Snapshot::of(policy)?.save(dir, options)
+}
+
+/// A policy's weights and optimiser state on the host: what is saved while the policy itself goes on.
+pub struct Snapshot {
+    weights: HostWeights,
+    adam: AdamHost,
+    step: u64,
+}
+
+impl Snapshot {
+    /// Copies a policy to the host.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub fn of<D: Device>(policy: &Policy<D>) -> Result<Self> {
+        Ok(Self {
+            weights: policy.model.to_host()?,
+            adam: policy.model.device.adam_to_host(&policy.adam)?,
             step: policy.step,
-            master: master.is_some(),
-            extra: options.extra.clone(),
-        };
-        let path = tmp.join("trainer.json");
-        let text = serde_json::to_vec_pretty(&state).map_err(LmError::json(&path))?;
-        write_synced(&path, &text)
-    })
+        })
+    }
+
+    /// Writes it as [`save`] does.
+    ///
+    /// # Errors
+    /// As [`save`].
+    pub fn save(&self, dir: &Path, options: &SaveOptions) -> Result<()> {
+        write_whole(dir, |tmp| {
+            write_model(tmp, &self.weights, options)?;
+            let master = match (&self.adam.master, options.file_type) {
+                (Some(master), _) => Some(&master[..]),
+                (None, FileType::Bf16) => Some(&self.weights.data[..]),
+                (None, FileType::F32) => None,
+            };
+            let moments = [("m.", &self.adam.m[..], FileType::F32), ("v.", &self.adam.v[..], FileType::F32)];
+            let mut sets = moments.to_vec();
+            sets.extend(master.map(|m| ("master.", m, FileType::F32)));
+            write_tensors(&tmp.join("optimizer.safetensors"), &self.weights.layout, &sets)?;
+            let state = TrainerState {
+                format: FORMAT,
+                step: self.step,
+                master: master.is_some(),
+                extra: options.extra.clone(),
+            };
+            let path = tmp.join("trainer.json");
+            let text = serde_json::to_vec_pretty(&state).map_err(LmError::json(&path))?;
+            write_synced(&path, &text)
+        })
+    }
 }
 
 /// Writes a model alone, without the optimiser's state.

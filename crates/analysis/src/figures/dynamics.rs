@@ -215,19 +215,19 @@ const MOST_BARS: usize = 60;
 
 /// Wall time of each round by stage.
 pub(super) fn timings(run: &RunData) -> Option<Figure> {
-    let times: Vec<(u32, [f64; 8])> =
+    let times: Vec<(u32, [f64; 7])> =
         run.rounds.iter().filter_map(|r| Some((r.round, stage_seconds(r)?))).collect();
     if times.is_empty() {
         return None;
     }
     let group = times.len().div_ceil(MOST_BARS).max(1);
-    let groups: Vec<&[(u32, [f64; 8])]> = times.chunks(group).collect();
+    let groups: Vec<&[(u32, [f64; 7])]> = times.chunks(group).collect();
     let categories = groups.iter().filter_map(|g| g.first()).map(|t| t.0.to_string()).collect();
     let series = STAGES
         .iter()
         .enumerate()
         .map(|(i, stage)| {
-            let mean = |g: &&[(u32, [f64; 8])]| g.iter().map(|t| t.1[i]).sum::<f64>() / g.len() as f64;
+            let mean = |g: &&[(u32, [f64; 7])]| g.iter().map(|t| t.1[i]).sum::<f64>() / g.len() as f64;
             let values: Vec<f64> = groups.iter().map(mean).collect();
             BarSeries { name: (*stage).to_owned(), ink: Ink::Series(i), values }
         })

@@ -343,7 +343,7 @@ pub(super) fn pass_at(drawn: &[Drawn<'_>]) -> Option<Table> {
 
 /// Wall time by stage.
 pub(super) fn timings(run: &RunData) -> Option<Table> {
-    let times: Vec<[f64; 8]> = run.rounds.iter().filter_map(stage_seconds).collect();
+    let times: Vec<[f64; 7]> = run.rounds.iter().filter_map(stage_seconds).collect();
     let all: f64 = times.iter().flatten().sum();
     if all <= 0.0 {
         return None;

@@ -239,34 +239,33 @@ pub(crate) fn round_seconds(round: &MetricValues) -> Option<f64> {
 }
 
 /// Names of the parts that a round's wall time is made of.
-pub(crate) const STAGES: [&str; 8] = [
+pub(crate) const STAGES: [&str; 7] = [
     "sampling conjectures",
     "sampling rollouts",
     "sampling reviews",
     "rest of sampling",
     "Solver's update",
     "Conjecturer's update",
-    "writing",
     "everything else",
 ];
 
 /// Wall time of each of [`STAGES`] in a round, seconds; they add up to the round, as far as it measures them. `None`
 /// if it measures nothing.
-pub(crate) fn stage_seconds(round: &MetricValues) -> Option<[f64; 8]> {
+pub(crate) fn stage_seconds(round: &MetricValues) -> Option<[f64; 7]> {
     let of = |name: &str| RunData::value(round, name);
     let roles = [names::TIME_CONJECTURES, names::TIME_ROLLOUTS, names::TIME_REVIEWS].map(of);
-    let later = [names::TIME_UPDATE_SOLVER, names::TIME_UPDATE_CONJECTURER, names::TIME_PUBLISH].map(of);
+    let later = [names::TIME_UPDATE_SOLVER, names::TIME_UPDATE_CONJECTURER].map(of);
     let (sampling, whole) = (of(names::TIME_SAMPLING), round_seconds(round));
     if roles.iter().chain(&later).chain([&sampling, &whole]).all(Option::is_none) {
         return None;
     }
     let [conjectures, rollouts, reviews] = roles.map(Option::unwrap_or_default);
-    let [solver, conjecturer, publish] = later.map(Option::unwrap_or_default);
+    let [solver, conjecturer] = later.map(Option::unwrap_or_default);
     let sampled = conjectures + rollouts + reviews;
     let rest_of_sampling = (sampling.unwrap_or(sampled) - sampled).max(0.0);
-    let known = sampled + rest_of_sampling + solver + conjecturer + publish;
+    let known = sampled + rest_of_sampling + solver + conjecturer;
     let rest = (whole.unwrap_or(known) - known).max(0.0);
-    Some([conjectures, rollouts, reviews, rest_of_sampling, solver, conjecturer, publish, rest])
+    Some([conjectures, rollouts, reviews, rest_of_sampling, solver, conjecturer, rest])
 }
 
 /// A method's name in legends.

@@ -17,13 +17,14 @@ macro_rules! names {
 names! {
     TIME_ROUND = "time_round_s": "Wall time of the round, seconds; of all processes that worked on it, without the time between them.";
     TIME_SAMPLING = "time_sampling_s": "Wall time from the first task of the round to the last verdict or review, seconds. Sampling and checking overlap within it.";
-    TIME_CONJECTURES = "time_conjectures_s": "Wall time in which conjectures were sampled, seconds.";
-    TIME_ROLLOUTS = "time_rollouts_s": "Wall time in which rollouts were sampled, seconds.";
-    TIME_REVIEWS = "time_reviews_s": "Wall time in which reviews were sampled, seconds.";
+    TIME_CONJECTURES = "time_conjectures_s": "Wall time in the sampler of this process that samples conjectures, seconds; absent where other processes sample.";
+    TIME_ROLLOUTS = "time_rollouts_s": "Wall time in the sampler of this process that samples rollouts, seconds; absent where other processes sample.";
+    TIME_REVIEWS = "time_reviews_s": "Wall time in the sampler of this process that samples reviews, seconds; absent where other processes sample.";
+    TIME_DISPATCHER = "time_dispatcher_s": "Wall time in which the dispatcher was reading results, writing them or handing out tasks, seconds. It works beside the sampler.";
     TIME_CHECKS = "time_checks_s": "Time in the checker, seconds, added up over its threads or workers.";
     TIME_UPDATE_SOLVER = "time_update_solver_s": "Wall time of the Solver's update, seconds.";
     TIME_UPDATE_CONJECTURER = "time_update_conjecturer_s": "Wall time of the Conjecturer's update, seconds.";
-    TIME_PUBLISH = "time_publish_s": "Wall time of writing the checkpoint and the previous round's tables, seconds.";
+    TIME_PUBLISH = "time_publish_s": "Wall time of writing the previous round's checkpoint and tables, seconds. It runs beside the sampling.";
     SAMPLED_TOKENS_PER_S = "sampled_tokens_per_s": "Tokens sampled by all roles, divided by time_sampling_s.";
     TRAINED_TOKENS_PER_S = "trained_tokens_per_s": "Tokens of both updates, prompts included, divided by the time of both updates.";
     MEMORY_PEAK = "memory_peak_bytes": "Largest resident memory of the process so far, bytes.";

@@ -73,7 +73,7 @@ fn work(config: RunConfig, run: RunDir, json: bool) -> Result<Outcome> {
         config: Arc::new(config),
         system,
         targets: targets.into_iter().map(Arc::new).collect(),
-        run,
+        run: Arc::new(run),
         device: Arc::new(Cpu::new(super::pretrain::threads())?),
         base,
         interrupt,

@@ -47,7 +47,7 @@ pub fn run(args: &TrainArgs) -> Result<Outcome> {
     let report = update::update(&config, &view, &outcome, &completions, &mut policies, &mut trainer)?;
     output::json(&report)?;
     if let Some(out) = &args.out {
-        policies.save(out, &["tokenizer.json", "tokenizer_config.json"].map(|n| base.join(n)))?;
+        policies.snapshot()?.save(out, &["tokenizer.json", "tokenizer_config.json"].map(|n| base.join(n)))?;
     }
     Ok(Outcome::Done)
 }

@@ -8,7 +8,7 @@ use sgs_lm::Device;
 use sgs_lm::sampler::{Choice, Completion, Decode, Finish, Request, RequestId, Sampler, SamplerOptions};
 use sgs_selfplay::{FinishReason, Role};
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 const ROLES: [Role; 3] = [Role::Conjecturer, Role::Guide, Role::Solver];
@@ -20,8 +20,8 @@ pub struct GenerateCounters {
     pub prefilled: u64,
     /// Tokens sampled.
     pub decoded: u64,
-    /// Time inside the samplers.
-    pub seconds: f64,
+    /// Time inside the samplers of the Solver, the Conjecturer and the Guide, seconds.
+    pub seconds: [f64; 3],
 }
 
 /// Samples until the drain begins.
@@ -34,7 +34,7 @@ pub fn work<D: Device + Decode>(
     stop: Arc<[u32]>,
     options: &SamplerOptions,
     drain: &Drain,
-    mut count: impl FnMut(GenerateCounters),
+    counters: &Mutex<GenerateCounters>,
 ) -> Result<()> {
     let mut bench = Bench::new(policies, options)?;
     while !drain.has_begun() {
@@ -58,7 +58,7 @@ pub fn work<D: Device + Decode>(
         if bench.in_flight() > 0 {
             let policies = policies.read().unwrap_or_else(PoisonError::into_inner);
             bench.step(&policies, |lease, outcome| session.finish(lease, outcome))?;
-            count(bench.counters());
+            *counters.lock().unwrap_or_else(PoisonError::into_inner) = bench.counters();
         }
     }
     Ok(())
@@ -136,13 +136,22 @@ impl<D: Device + Decode> Bench<D> {
 
     fn counters(&self) -> GenerateCounters {
         let mut sum = GenerateCounters::default();
-        for sampler in &self.samplers {
+        for (sampler, role) in self.samplers.iter().zip(ROLES) {
             let c = sampler.counters();
             sum.prefilled += c.prefilled_tokens;
             sum.decoded += c.decoded_tokens;
-            sum.seconds += c.time.as_secs_f64();
+            sum.seconds[place(role)] = c.time.as_secs_f64();
         }
         sum
+    }
+}
+
+/// Place of a role in [`GenerateCounters::seconds`].
+fn place(role: Role) -> usize {
+    match role {
+        Role::Solver => 0,
+        Role::Conjecturer => 1,
+        Role::Guide => 2,
     }
 }
 

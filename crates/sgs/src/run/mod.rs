@@ -3,6 +3,7 @@
 pub mod config;
 pub mod generate;
 pub mod policies;
+pub mod publish;
 pub mod sampling;
 pub mod tasks;
 pub mod update;
@@ -12,8 +13,10 @@ pub mod view;
 use crate::exit::Outcome;
 use anyhow::{Context, Result, anyhow, bail};
 use config::RunConfig;
-use policies::Policies;
-use sampling::{Completions, SamplingEnd, SamplingTimes, Stage};
+use generate::GenerateCounters;
+use policies::{Policies, Snapshots};
+use publish::{Publication, Publisher};
+use sampling::{Completions, SamplingEnd, Stage};
 use serde::{Deserialize, Serialize};
 use sgs_fleet::{BoardConfig, Drain, Fleet, Session, TaskKind as BoardKind, WorkerConfig, WorkerName};
 use sgs_formal::FormalSystem;
@@ -23,7 +26,7 @@ use sgs_lm::sampler::{Decode, SamplerOptions};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Trainer;
 use sgs_rundir::metrics::{MetricValues, names};
-use sgs_rundir::{KeepPolicy, NextStep, OutcomeSources, RunDir, write_outcome};
+use sgs_rundir::{NextStep, RunDir};
 use sgs_selfplay::{Problem, Round, RoundMetrics, RoundOutcome, RunState, Verdict};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +60,7 @@ pub struct Runner<D: Decode> {
     /// The targets, in their order.
     pub targets: Vec<Arc<Problem>>,
     /// The run on disk.
-    pub run: RunDir,
+    pub run: Arc<RunDir>,
     /// Where the model computes.
     pub device: Arc<D>,
     /// Folder of the base model.
@@ -68,18 +71,22 @@ pub struct Runner<D: Decode> {
 
 /// What is kept with the marker of the update, so that no number is lost in a crash before the tables.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Kept {
+pub struct Kept {
     update: UpdateReport,
     times: Times,
 }
 
 /// Wall times of a round in seconds, and what was counted meanwhile.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 struct Times {
     sampling: f64,
-    role: [f64; 3],
+    /// In the samplers of the Solver, the Conjecturer and the Guide.
+    sampler: [f64; 3],
+    dispatcher: f64,
+    /// Publication of the round before this one, which runs beside the sampling.
+    publish: f64,
     update: f64,
-    checkpoint: f64,
     sampled_tokens: u64,
 }
 
@@ -91,7 +98,7 @@ where
     ///
     /// # Errors
     /// Anything that fails; what was finished is on the disk, and the run can be resumed.
-    pub fn work(mut self, mut view: View) -> Result<Outcome> {
+    pub fn work(self, mut view: View) -> Result<Outcome> {
         let started = Instant::now();
         let plan = self.run.plan(0)?;
         let mut state = self.run.view().state()?;
@@ -107,7 +114,7 @@ where
         let mut trainer = Trainer::new(Arc::clone(&self.device), policies.config(), tokens, Mode::Train)?;
         let policies = Arc::new(RwLock::new(policies));
         let workers = Workers::start(&self, &tokenizer, &policies)?;
-        let mut sinks = self.run.sinks()?;
+        let mut publisher = Publisher::new(self.run.sinks()?);
         let mut next = plan.next;
         let mut kept: Kept = plan
             .markers
@@ -123,50 +130,61 @@ where
                 return Ok(Outcome::Interrupted);
             }
             let round_started = Instant::now();
-            let done = self.round(
+            let sampled = self.sample(
                 &state,
                 next,
                 context,
                 &tokenizer,
                 &workers,
-                &policies,
-                &mut trainer,
+                &mut publisher,
                 &mut kept,
                 &mut view,
             )?;
-            let Some((outcome, completions)) = done else { return Ok(Outcome::Interrupted) };
-            let seconds = round_started.elapsed().as_secs_f64();
-            let metrics = self.publish(&mut state, &outcome, &completions, &kept, seconds)?;
-            sinks.record(&metrics);
+            let Some((outcome, completions)) = sampled else { return Ok(Outcome::Interrupted) };
+            let updated = next == NextStep::Publish;
+            let weights = if updated {
+                None
+            } else {
+                self.update(&outcome, &completions, &policies, &mut trainer, &mut kept, &mut view)?
+            };
+            state.absorb(&outcome)?;
+            let metrics = self.metrics(&state, &outcome, &kept, round_started);
             view.end_round(&outcome, &metrics);
-            let policy =
-                KeepPolicy { last: self.config.checkpoints.last, every: self.config.checkpoints.every };
-            self.run.prune_checkpoints(policy)?;
+            publisher.start(Publication {
+                run: Arc::clone(&self.run),
+                config: Arc::clone(&self.config),
+                system: Arc::clone(&self.system),
+                outcome,
+                completions,
+                kept: std::mem::take(&mut kept),
+                weights,
+                updated,
+                companions: ["tokenizer.json", "tokenizer_config.json"].map(|n| self.base.join(n)).to_vec(),
+                metrics,
+            })?;
             next = NextStep::Start;
-            kept = Kept::default();
         }
+        publisher.wait()?;
         workers.stop()?;
         Ok(Outcome::Done)
     }
 
-    /// A round up to its tables. `None` if the user interrupted it.
+    /// A round up to its outcome. `None` if the user interrupted it.
     #[allow(clippy::too_many_arguments)]
-    fn round(
-        &mut self,
+    fn sample(
+        &self,
         state: &RunState,
         next: NextStep,
         context: u32,
         tokenizer: &Tokenizer,
         workers: &Workers,
-        policies: &Arc<RwLock<Policies<D>>>,
-        trainer: &mut Trainer<D>,
+        publisher: &mut Publisher,
         kept: &mut Kept,
         view: &mut View,
     ) -> Result<Option<(RoundOutcome, Completions)>> {
         let algorithm = Arc::new(self.config.algorithm.clone());
         let mut round = Round::new(algorithm, self.config.seed, context, &self.targets, state)?;
         let number = round.number();
-        self.run.start_round(number, "")?;
         let mut completions = Completions::new();
         let stage = Stage {
             config: &self.config,
@@ -177,31 +195,45 @@ where
             interrupt: &self.interrupt,
             policy_version: number,
         };
-        let replayed = stage.replay(&mut round, &mut completions)?;
-        if replayed > 0 {
-            tracing::info!("round {number}: {replayed} results were in the journal");
+        // While the round before is being published, this one has nothing in the journal.
+        if !publisher.is_busy() {
+            self.run.start_round(number, "")?;
+            let replayed = stage.replay(&mut round, &mut completions)?;
+            if replayed > 0 {
+                tracing::info!("round {number}: {replayed} results were in the journal");
+            }
         }
         view.begin_round(number, self.config.rounds, "sampling");
         if matches!(next, NextStep::Start | NextStep::Sample) {
-            let before = completions.values().map(|c| c.tokens.len() as u64).sum::<u64>();
-            let (end, times) = workers.watch(|| stage.run(&mut round, &mut completions, view))?;
+            let tokens = |c: &Completions| c.values().map(|c| c.tokens.len() as u64).sum::<u64>();
+            let before = tokens(&completions);
+            let sampler = workers.counters().seconds;
+            let mut ready = || {
+                if publisher.is_busy() {
+                    kept.times.publish = publisher.wait()?;
+                    self.run.start_round(number, "")?;
+                }
+                Ok(())
+            };
+            let (end, times) = workers.watch(|| stage.run(&mut round, &mut completions, &mut ready, view))?;
             if end == SamplingEnd::Interrupted {
                 return Ok(None);
             }
-            let SamplingTimes { all, role } = times;
-            (kept.times.sampling, kept.times.role) = (all, role);
-            let after = completions.values().map(|c| c.tokens.len() as u64).sum::<u64>();
-            kept.times.sampled_tokens = after - before;
+            // A round without a single task has not called it.
+            ready()?;
+            kept.times.sampling = times.all;
+            kept.times.dispatcher = times.dispatcher;
+            let after = workers.counters().seconds;
+            kept.times.sampler = std::array::from_fn(|i| after[i] - sampler[i]);
+            kept.times.sampled_tokens = tokens(&completions) - before;
             self.run.finish_sampling(number, "")?;
         }
         let outcome = round.finish(state)?;
         refuse_broken_checker(&outcome)?;
-        if next != NextStep::Publish {
-            self.update(&outcome, &completions, policies, trainer, kept, view)?;
-        }
         Ok(Some((outcome, completions)))
     }
 
+    /// Trains; returns a copy of the new weights, if there are any.
     fn update(
         &self,
         outcome: &RoundOutcome,
@@ -210,7 +242,7 @@ where
         trainer: &mut Trainer<D>,
         kept: &mut Kept,
         view: &mut View,
-    ) -> Result<()> {
+    ) -> Result<Option<Snapshots>> {
         view.stage(outcome.round, self.config.rounds, "updating");
         let mut policies = policies.write().unwrap_or_else(PoisonError::into_inner);
         let started = Instant::now();
@@ -218,49 +250,23 @@ where
             update::update(&self.config, self.run.view(), outcome, completions, &mut policies, trainer)?;
         kept.times.update = started.elapsed().as_secs_f64();
         let changed = kept.update.solver.is_some() || kept.update.conjecturer.is_some();
-        let detail = serde_json::to_string(kept)?;
-        if changed {
-            let started = Instant::now();
-            let companions = ["tokenizer.json", "tokenizer_config.json"].map(|n| self.base.join(n)).to_vec();
-            self.run.publish_checkpoint(outcome.round, &detail, |folder| {
-                Ok(policies.save(folder, &companions)?)
-            })?;
-            kept.times.checkpoint = started.elapsed().as_secs_f64();
-        } else {
-            self.run.skip_update(outcome.round, &detail)?;
-        }
-        Ok(())
+        changed.then(|| policies.snapshot()).transpose()
     }
 
-    /// Writes a round's tables and metrics; the state then has absorbed it.
-    fn publish(
+    /// The round's numbers; the state has absorbed it.
+    fn metrics(
         &self,
-        state: &mut RunState,
+        state: &RunState,
         outcome: &RoundOutcome,
-        completions: &Completions,
         kept: &Kept,
-        seconds: f64,
-    ) -> Result<MetricValues> {
-        let started = Instant::now();
-        state.absorb(outcome)?;
-        let system = Arc::clone(&self.system);
-        let features = move |p: &Problem| system.features(&p.statement);
-        let round = RoundMetrics::compute(outcome, state, &features);
-        let mut metrics = MetricValues::of_round(&round);
+        started: Instant,
+    ) -> MetricValues {
+        let features = |p: &Problem| self.system.features(&p.statement);
+        let mut metrics = MetricValues::of_round(&RoundMetrics::compute(outcome, state, &features));
         measured(&mut metrics, outcome, kept);
-        metrics.set(names::TIME_PUBLISH, kept.times.checkpoint + started.elapsed().as_secs_f64());
-        metrics.set(names::TIME_ROUND, seconds);
         metrics.set(names::RECORDS_REPEATED, self.run.journal().duplicates() as f64);
-        self.run.publish_round(&metrics, |tables| {
-            let mut completion = |key: &sgs_selfplay::TaskKey| Ok(completions.get(key).cloned());
-            let sources = OutcomeSources {
-                run_seed: self.config.seed,
-                features: &features,
-                completion: &mut completion,
-            };
-            Ok(write_outcome(tables, outcome, sources)?)
-        })?;
-        Ok(metrics)
+        metrics.set(names::TIME_ROUND, started.elapsed().as_secs_f64());
+        metrics
     }
 }
 
@@ -282,9 +288,14 @@ fn refuse_broken_checker(outcome: &RoundOutcome) -> Result<()> {
 fn measured(metrics: &mut MetricValues, outcome: &RoundOutcome, kept: &Kept) {
     let t = &kept.times;
     metrics.set(names::TIME_SAMPLING, t.sampling);
-    metrics.set(names::TIME_ROLLOUTS, t.role[0]);
-    metrics.set(names::TIME_CONJECTURES, t.role[1]);
-    metrics.set(names::TIME_REVIEWS, t.role[2]);
+    if t.sampler != [0.0; 3] {
+        let [rollouts, conjectures, reviews] = t.sampler;
+        metrics.set(names::TIME_ROLLOUTS, rollouts);
+        metrics.set(names::TIME_CONJECTURES, conjectures);
+        metrics.set(names::TIME_REVIEWS, reviews);
+    }
+    metrics.set(names::TIME_DISPATCHER, t.dispatcher);
+    metrics.set(names::TIME_PUBLISH, t.publish);
     let micros: u64 = outcome.rollouts.iter().map(|r| r.micros).sum();
     metrics.set(names::TIME_CHECKS, micros as f64 / 1e6);
     if t.sampling > 0.0 {
@@ -331,6 +342,7 @@ struct Workers {
     drain: Drain,
     threads: Vec<std::thread::JoinHandle<()>>,
     failure: Arc<Mutex<Option<anyhow::Error>>>,
+    counters: Arc<Mutex<GenerateCounters>>,
     interrupt: Interrupt,
 }
 
@@ -349,6 +361,7 @@ impl Workers {
             drain: Drain::default(),
             threads: Vec::new(),
             failure: Arc::default(),
+            counters: Arc::default(),
             interrupt: Interrupt::default(),
         };
         let stop: Arc<[u32]> = tokenizer.eos().into();
@@ -359,8 +372,9 @@ impl Workers {
             ..SamplerOptions::default()
         };
         let (policies, drain) = (Arc::clone(policies), workers.drain.clone());
+        let counters = Arc::clone(&workers.counters);
         workers.spawn("generate", BoardKind::Generate, move |session| {
-            generate::work(session, &policies, stop, &options, &drain, |_| ())
+            generate::work(session, &policies, stop, &options, &drain, &counters)
         })?;
         let (system, drain) = (Arc::clone(&runner.system), workers.drain.clone());
         workers.spawn("verify", BoardKind::Verify, move |session| verify::work(session, &*system, &drain))?;
@@ -389,6 +403,11 @@ impl Workers {
             });
         self.threads.push(thread.context("cannot start a worker's thread")?);
         Ok(())
+    }
+
+    /// What the samplers have counted since the start.
+    fn counters(&self) -> GenerateCounters {
+        *self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs the dispatcher; a worker's failure becomes its error.

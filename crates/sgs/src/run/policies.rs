@@ -2,7 +2,7 @@
 
 use super::config::{RunConfig, model_folder};
 use anyhow::{Context, Result};
-use sgs_lm::checkpoint::{self, SaveOptions};
+use sgs_lm::checkpoint::{self, SaveOptions, Snapshot};
 use sgs_lm::model::Model;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Policy;
@@ -86,7 +86,24 @@ impl<D: Device> Policies<D> {
         &self.base.config
     }
 
-    /// Writes what is trained into a checkpoint's folder.
+    /// Copies what is trained to the host, to be written while the run goes on.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub fn snapshot(&self) -> Result<Snapshots> {
+        let conjecturer = self.conjecturer.as_ref().map(Snapshot::of).transpose()?;
+        Ok(Snapshots { solver: Snapshot::of(&self.solver)?, conjecturer })
+    }
+}
+
+/// What a checkpoint holds of a run's policies.
+pub struct Snapshots {
+    solver: Snapshot,
+    conjecturer: Option<Snapshot>,
+}
+
+impl Snapshots {
+    /// Writes them into a checkpoint's folder.
     ///
     /// # Errors
     /// The file system refuses, or a weight is not finite.
@@ -96,9 +113,9 @@ impl<D: Device> Policies<D> {
             companions: companions.to_vec(),
             ..SaveOptions::default()
         };
-        checkpoint::save(&folder.join("solver"), &self.solver, &options)?;
+        self.solver.save(&folder.join("solver"), &options)?;
         if let Some(conjecturer) = &self.conjecturer {
-            checkpoint::save(&folder.join("conjecturer"), conjecturer, &options)?;
+            conjecturer.save(&folder.join("conjecturer"), &options)?;
         }
         Ok(())
     }

@@ -8,14 +8,14 @@ use crate::evaluate::encode;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use sgs_fleet::{Ending, Finished, Fleet, Payload, Task, TaskId, TaskKind as BoardKind};
-use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
+use sgs_formal::{FormalSystem, Malformed, Seed};
 use sgs_lm::tokenizer::Tokenizer;
-use sgs_rundir::{Journal, Record, RecordKey};
+use sgs_rundir::{Journal, Record, RecordKey, Ticket};
 use sgs_selfplay::{
-    Command, Completion, ConjectureSeed, Event, FinishReason, Judgement, ReadProof, Role, Round, SampleFacts,
-    TaskKey, TaskKind,
+    Command, Completion, ConjectureSeed, Event, FinishReason, Judgement, Problem, ReadProof, Role, Round,
+    SampleFacts, TaskKey,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -58,17 +58,33 @@ pub enum SamplingEnd {
     Interrupted,
 }
 
-/// Wall time in which each role's completions came in.
+/// Wall times of the stage, seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SamplingTimes {
-    /// The whole stage, seconds.
+    /// The whole stage.
     pub all: f64,
-    /// By role: Solver, Conjecturer, Guide; seconds.
-    pub role: [f64; 3],
+    /// In which the dispatcher had something to do: it works beside the samplers.
+    pub dispatcher: f64,
+}
+
+/// Results that are on their way to the disk; the round learns of them when they are there.
+struct Unwritten {
+    ticket: Ticket,
+    tasks: Vec<TaskId>,
+    entries: Vec<Entry>,
+}
+
+/// A command on the board, with its prompt in tokens.
+struct Asked {
+    command: Command,
+    prompt: Arc<[u32]>,
 }
 
 /// Longest time without any result before the run says what it waits for and stops.
 const SILENCE: Duration = Duration::from_secs(600);
+
+/// How soon the dispatcher looks again whether the journal has reached the disk, if nothing else comes in.
+const COMMIT_POLL: Duration = Duration::from_millis(1);
 
 impl Stage<'_> {
     /// Feeds the journal's records of the round back into it.
@@ -92,7 +108,7 @@ impl Stage<'_> {
         Ok(count)
     }
 
-    /// Works until every task of the round is answered.
+    /// Works until every task of the round is answered. Calls `ready` before the first result goes into the journal.
     ///
     /// # Errors
     /// The board or the journal fails, or nothing has come in for ten minutes.
@@ -100,96 +116,115 @@ impl Stage<'_> {
         &self,
         round: &mut Round,
         completions: &mut Completions,
+        mut ready: impl FnMut() -> Result<()>,
         view: &mut View,
     ) -> Result<(SamplingEnd, SamplingTimes)> {
         let start = Instant::now();
         let mut times = SamplingTimes::default();
-        let mut open: HashMap<u64, Command> = HashMap::new();
-        let mut last = Instant::now();
+        let mut open: HashMap<u64, Asked> = HashMap::new();
+        let mut unwritten: VecDeque<Unwritten> = VecDeque::new();
+        let mut last = start;
         self.submit(round.pending(), &mut open)?;
         while !round.is_complete() {
             if self.interrupt.is_set() {
                 return Ok((SamplingEnd::Interrupted, times));
             }
-            let before = Instant::now();
-            let finished = self.fleet.take_finished(None, 512, Duration::from_millis(200))?;
-            if finished.is_empty() {
-                if last.elapsed() > SILENCE {
-                    let first = round.pending().first().map(|c| c.key().to_string()).unwrap_or_default();
-                    let status = serde_json::to_string(&self.fleet.status()?).unwrap_or_default();
-                    bail!(
-                        "nothing has come in for {} s; {} tasks are open, the first is {first}; board: {status}",
-                        SILENCE.as_secs(),
-                        open.len()
-                    );
-                }
-                view.progress(round);
-                continue;
+            let wait = if unwritten.is_empty() { Duration::from_millis(200) } else { COMMIT_POLL };
+            let finished = self.fleet.take_finished(None, 512, wait)?;
+            let came = Instant::now();
+            if !finished.is_empty() {
+                ready()?;
+                let batch = self.write(finished, &mut open)?;
+                last = came;
+                unwritten.push_back(batch);
+            } else if last.elapsed() > SILENCE {
+                bail!("{}", self.silence(round, open.len())?);
             }
-            last = Instant::now();
-            let ids: Vec<TaskId> = finished.iter().map(|f| f.task).collect();
-            let entries = self.entries(finished, &mut open)?;
-            for role in [Role::Solver, Role::Conjecturer, Role::Guide] {
-                if entries.iter().any(|e| e.event.kind().and_then(TaskKind::role) == Some(role)) {
-                    times.role[role_index(role)] += before.elapsed().as_secs_f64();
-                }
-            }
-            let records = entries.iter().map(record).collect::<Result<Vec<_>>>()?;
             // In the journal before the next step depends on it.
-            self.journal.append_durably(records)?;
-            self.fleet.remove(&ids)?;
-            let mut commands = Vec::new();
-            for entry in entries {
-                view.event(&entry.event);
-                if let Some(completion) = entry.completion {
-                    completions.insert(entry.event.key().clone(), completion);
-                }
-                commands.extend(round.apply(entry.event));
+            while let Some(batch) = unwritten.front()
+                && self.journal.is_durable(batch.ticket)?
+                && let Some(batch) = unwritten.pop_front()
+            {
+                self.fleet.remove(&batch.tasks)?;
+                let commands = apply(batch.entries, round, completions, view);
+                self.submit(commands, &mut open)?;
             }
-            self.submit(commands, &mut open)?;
             view.progress(round);
+            times.dispatcher += came.elapsed().as_secs_f64();
         }
         times.all = start.elapsed().as_secs_f64();
         Ok((SamplingEnd::Complete, times))
     }
 
-    fn submit(&self, commands: Vec<Command>, open: &mut HashMap<u64, Command>) -> Result<()> {
+    /// Reads results and hands them to the journal.
+    fn write(&self, finished: Vec<Finished>, open: &mut HashMap<u64, Asked>) -> Result<Unwritten> {
+        let tasks = finished.iter().map(|f| f.task).collect();
+        let entries = self.entries(finished, open)?;
+        let records = entries.iter().map(record).collect::<Result<Vec<_>>>()?;
+        Ok(Unwritten { ticket: self.journal.append(records)?, tasks, entries })
+    }
+
+    fn silence(&self, round: &Round, open: usize) -> Result<String> {
+        let first = round.pending().first().map(|c| c.key().to_string()).unwrap_or_default();
+        let status = serde_json::to_string(&self.fleet.status()?).unwrap_or_default();
+        Ok(format!(
+            "nothing has come in for {} s; {open} tasks are open, the first is {first}; board: {status}",
+            SILENCE.as_secs(),
+        ))
+    }
+
+    fn submit(&self, commands: Vec<Command>, open: &mut HashMap<u64, Asked>) -> Result<()> {
         let mut tasks = Vec::with_capacity(commands.len());
+        // The k rollouts of a problem come one after the other and have one prompt.
+        let mut previous: Option<(Arc<Problem>, Arc<[u32]>)> = None;
         for command in commands {
             let id = task_number(command.key());
-            let (kind, priority, payload) = self.payload(&command)?;
+            let prompt = match (&command, &previous) {
+                (Command::SampleRollout { problem, .. }, Some((p, prompt))) if Arc::ptr_eq(problem, p) => {
+                    Arc::clone(prompt)
+                }
+                _ => self.prompt(&command)?,
+            };
+            if let Command::SampleRollout { problem, .. } = &command {
+                previous = Some((Arc::clone(problem), Arc::clone(&prompt)));
+            }
+            let (kind, priority, payload) = self.payload(&command, &prompt)?;
             tasks.push(Task { id: TaskId(id), kind, priority, payload });
-            open.insert(id, command);
+            open.insert(id, Asked { command, prompt });
         }
         self.fleet.submit(tasks)?;
         Ok(())
     }
 
+    /// The prompt of a command in tokens; empty for a check.
+    fn prompt(&self, command: &Command) -> Result<Arc<[u32]>> {
+        let prompt = match command {
+            Command::Judge { .. } => return Ok(Arc::default()),
+            Command::SampleConjecture { conditioning, .. } => {
+                self.system.conjecturer_prompt(seed_of(conditioning))
+            }
+            Command::SampleReview { target, conjecture, .. } => self.system.guide_prompt(target, conjecture),
+            Command::SampleRollout { problem, .. } => self.system.solver_prompt(problem),
+        };
+        encode(self.tokenizer, &prompt)
+    }
+
     /// What a worker gets. The Conjecturer goes first, because the rest of the round waits for it.
-    fn payload(&self, command: &Command) -> Result<(BoardKind, i32, Payload)> {
+    fn payload(&self, command: &Command, prompt: &[u32]) -> Result<(BoardKind, i32, Payload)> {
         let s = &self.config.sampling;
-        let (role, prompt, limit, priority) = match command {
+        let (role, limit, priority) = match command {
             Command::Judge { problem, proof, .. } => {
                 let task = VerifyTask { problem: (**problem).clone(), proof: proof.to_string() };
                 return Ok((BoardKind::Verify, 0, serde_json::to_vec(&task)?.into()));
             }
-            Command::SampleConjecture { conditioning, .. } => (
-                Role::Conjecturer,
-                self.system.conjecturer_prompt(seed_of(conditioning)),
-                s.conjecturer_tokens,
-                2,
-            ),
-            Command::SampleReview { target, conjecture, .. } => {
-                (Role::Guide, self.system.guide_prompt(target, conjecture), s.guide_tokens, 1)
-            }
-            Command::SampleRollout { problem, .. } => {
-                (Role::Solver, self.system.solver_prompt(problem), s.solver_tokens, 0)
-            }
+            Command::SampleConjecture { .. } => (Role::Conjecturer, s.conjecturer_tokens, 2),
+            Command::SampleReview { .. } => (Role::Guide, s.guide_tokens, 1),
+            Command::SampleRollout { .. } => (Role::Solver, s.solver_tokens, 0),
         };
         let task = GenerateTask {
             role,
             policy: self.policy_version,
-            prompt: self.encode(&prompt)?.to_vec(),
+            prompt: prompt.to_vec(),
             seed: command.seed().unwrap_or(0),
             max_new_tokens: limit,
             temperature: self.config.algorithm.temperature as f32,
@@ -197,16 +232,12 @@ impl Stage<'_> {
         Ok((BoardKind::Generate, priority, serde_json::to_vec(&task)?.into()))
     }
 
-    fn encode(&self, prompt: &Prompt) -> Result<Arc<[u32]>> {
-        encode(self.tokenizer, prompt)
-    }
-
-    fn entries(&self, finished: Vec<Finished>, open: &mut HashMap<u64, Command>) -> Result<Vec<Entry>> {
+    fn entries(&self, finished: Vec<Finished>, open: &mut HashMap<u64, Asked>) -> Result<Vec<Entry>> {
         let mut out = Vec::with_capacity(finished.len());
         for f in finished {
-            let Some(command) = open.remove(&f.task.0) else { continue };
+            let Some(Asked { command, prompt }) = open.remove(&f.task.0) else { continue };
             let entry = match f.ending {
-                Ending::Done { outcome, .. } => self.read(&command, outcome.as_bytes())?,
+                Ending::Done { outcome, .. } => self.read(&command, prompt, outcome.as_bytes())?,
                 Ending::Quarantined { failures } => {
                     let reasons: Vec<&str> = failures.iter().map(|f| f.message.as_str()).collect();
                     lost(
@@ -220,13 +251,13 @@ impl Stage<'_> {
         Ok(out)
     }
 
-    fn read(&self, command: &Command, bytes: &[u8]) -> Result<Entry> {
+    fn read(&self, command: &Command, prompt: Arc<[u32]>, bytes: &[u8]) -> Result<Entry> {
         if let Command::Judge { key, .. } = command {
             let judgement: Judgement = serde_json::from_slice(bytes).context("a verdict from a worker")?;
             return Ok(Entry { event: Event::Judgement { key: key.clone(), judgement }, completion: None });
         }
         let result: GenerateResult = serde_json::from_slice(bytes).context("a completion from a worker")?;
-        let completion = self.completion(command, result)?;
+        let completion = self.completion(prompt, result)?;
         let sample = SampleFacts::of(&completion);
         let key = command.key().clone();
         let event = match command {
@@ -252,19 +283,10 @@ impl Stage<'_> {
         Ok(Entry { event, completion: Some(completion) })
     }
 
-    fn completion(&self, command: &Command, result: GenerateResult) -> Result<Completion> {
-        let prompt = match command {
-            Command::SampleConjecture { conditioning, .. } => {
-                self.system.conjecturer_prompt(seed_of(conditioning))
-            }
-            Command::SampleReview { target, conjecture, .. } => self.system.guide_prompt(target, conjecture),
-            Command::SampleRollout { problem, .. } | Command::Judge { problem, .. } => {
-                self.system.solver_prompt(problem)
-            }
-        };
+    fn completion(&self, prompt: Arc<[u32]>, result: GenerateResult) -> Result<Completion> {
         Ok(Completion {
             text: self.tokenizer.decode(&result.tokens)?,
-            prompt_tokens: self.encode(&prompt)?,
+            prompt_tokens: prompt,
             tokens: result.tokens,
             log_probs: result.log_probs,
             entropy: result.entropy,
@@ -272,6 +294,24 @@ impl Stage<'_> {
             policy_version: self.policy_version,
         })
     }
+}
+
+/// Feeds what is on the disk into the round; returns what is to be done next.
+fn apply(
+    entries: Vec<Entry>,
+    round: &mut Round,
+    completions: &mut Completions,
+    view: &mut View,
+) -> Vec<Command> {
+    let mut commands = Vec::new();
+    for entry in entries {
+        view.event(&entry.event);
+        if let Some(completion) = entry.completion {
+            completions.insert(entry.event.key().clone(), completion);
+        }
+        commands.extend(round.apply(entry.event));
+    }
+    commands
 }
 
 /// A completion that was cut off says nothing, whatever its text.
@@ -301,13 +341,4 @@ fn lost(command: &Command, reason: String) -> Entry {
 
 fn record(entry: &Entry) -> Result<Record> {
     Ok(Record { key: RecordKey::from(entry.event.key()), payload: serde_json::to_vec(entry)? })
-}
-
-/// Place of a role in [`SamplingTimes::role`].
-pub fn role_index(role: Role) -> usize {
-    match role {
-        Role::Solver => 0,
-        Role::Conjecturer => 1,
-        Role::Guide => 2,
-    }
 }
