@@ -262,7 +262,7 @@ where
         started: Instant,
     ) -> MetricValues {
         let features = |p: &Problem| self.system.features(&p.statement);
-        let mut metrics = MetricValues::of_round(&RoundMetrics::compute(outcome, state, &features));
+        let mut metrics = MetricValues::of_round(&RoundMetrics::compute(outcome, state, features));
         measured(&mut metrics, outcome, kept);
         metrics.set(names::RECORDS_REPEATED, self.run.journal().duplicates() as f64);
         metrics.set(names::TIME_ROUND, started.elapsed().as_secs_f64());
