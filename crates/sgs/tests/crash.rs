@@ -162,6 +162,85 @@ fn a_second_process_on_the_same_run_is_refused() {
     assert!(message.contains(&first.id().to_string()), "the message names the process: {message}");
 }
 
+/// Runs or resumes with every file limited to this many KiB, as a disk that is nearly full limits them.
+fn with_files_limited(kib: u32, run: &Path) -> (Option<i32>, String) {
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" \"$@\"", kib * 2));
+    command.arg(env!("CARGO_BIN_EXE_sgs"));
+    if run.join("config.toml").exists() {
+        command.arg("resume").arg(run);
+    } else {
+        command.args(settings()).arg("--out").arg(run);
+    }
+    let output = command.stdout(Stdio::null()).stderr(Stdio::piped()).output().expect("starts");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn writes_that_fail_stop_the_run_with_the_files_name_and_lose_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let expected = content(&undisturbed(folder.path()));
+    let run = folder.path().join("limited");
+    // The base model does not fit, then the journal, then a checkpoint.
+    for (kib, files) in [(64, "base"), (10_000, "checkpoints"), (20_000, "checkpoints")] {
+        let (code, message) = with_files_limited(kib, &run);
+        assert_eq!(code, Some(1), "{kib} KiB: {message}");
+        assert!(!message.contains("panicked"), "{message}");
+        assert!(message.contains(files) && message.contains("File too large"), "{kib} KiB: {message}");
+        no_torn_files(&run);
+    }
+    let mut command = sgs();
+    command.arg("resume").arg(&run);
+    finish(command, "with room again");
+    assert_eq!(content(&run), expected);
+}
+
+fn mount(args: &[&str]) -> bool {
+    Command::new("mount").args(args).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+}
+
+/// A file system of its own, given back at the end.
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_or_read_only_disk_stops_the_run_and_loses_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = folder.path().join("disk");
+    std::fs::create_dir(&disk).expect("a folder");
+    let at = disk.to_str().expect("a path");
+    if !mount(&["-t", "tmpfs", "-o", "size=90m", "tmpfs", at]) {
+        println!("skipped: this user may not mount a file system");
+        return;
+    }
+    let mounted = Mounted(disk.clone());
+    let expected = content(&undisturbed(folder.path()));
+    let run = disk.join("run");
+    let resumed = |code: Option<i32>, words: &str| {
+        let output = sgs().arg("resume").arg(&run).output().expect("starts");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), code, "{message}");
+        assert!(message.contains(words) && !message.contains("panicked"), "{message}");
+    };
+    let first = sgs().args(settings()).arg("--out").arg(&run).output().expect("starts");
+    let message = String::from_utf8_lossy(&first.stderr).into_owned();
+    assert_eq!(first.status.code(), Some(1), "{message}");
+    assert!(message.contains("No space left") && !message.contains("panicked"), "{message}");
+    no_torn_files(&run);
+    resumed(Some(1), "No space left");
+    assert!(mount(&["-o", "remount,ro", at]));
+    resumed(Some(1), "Read-only file system");
+    assert!(mount(&["-o", "remount,rw,size=2g", at]));
+    resumed(Some(0), "");
+    assert_eq!(content(&run), expected);
+    drop(mounted);
+}
+
 #[test]
 fn wrong_keys_and_values_are_named_with_the_nearest_match() {
     let fails = |args: &[&str]| {
