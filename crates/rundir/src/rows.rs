@@ -2,7 +2,7 @@
 
 use crate::table::{Cell, ColumnType, Value};
 use crate::table_row;
-use sgs_selfplay::{FinishReason, ProblemId, Role, Verdict};
+use sgs_selfplay::{Completion, FinishReason, ProblemId, Role, TaskKey, TaskKind, Verdict};
 use std::sync::Arc;
 
 /// Where a problem comes from.
@@ -279,3 +279,29 @@ table_row! {
         pub group_tokens: Option<u64>,
     }
 }
+
+/// A sampling task and what was sampled for it, out of a row of its round's table. A lost one is empty and has ended
+/// with [`FinishReason::Stop`].
+macro_rules! sampled_row {
+    ($row:ident, $kind:ident, $problem:ident) => {
+        impl $row {
+            /// The task of `round` that this row is about, and its completion.
+            pub fn into_completion(self, round: u32) -> (TaskKey, Completion) {
+                let key = TaskKey { round, kind: TaskKind::$kind, problem: self.$problem, index: self.index };
+                let completion = Completion {
+                    text: self.text,
+                    prompt_tokens: self.prompt_tokens,
+                    tokens: self.tokens,
+                    log_probs: self.log_probs,
+                    entropy: self.entropy,
+                    finish: self.finish.unwrap_or(FinishReason::Stop),
+                    policy_version: self.policy_version.unwrap_or(round),
+                };
+                (key, completion)
+            }
+        }
+    };
+}
+
+sampled_row!(RolloutRow, Rollout, problem);
+sampled_row!(ConjectureRow, Conjecture, target);

@@ -14,7 +14,7 @@ use sgs_lm::trainer::Trainer;
 use sgs_rundir::rows::SampleKind;
 use sgs_rundir::{PublishedRound, RunView};
 use sgs_selfplay::training::Group;
-use sgs_selfplay::{Completion, Example, FinishReason, Role, RoundOutcome, TaskKey, TaskKind};
+use sgs_selfplay::{Example, Role, RoundOutcome, TaskKey, TaskKind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -94,35 +94,14 @@ fn outcome_of(round: &PublishedRound) -> Result<RoundOutcome> {
 }
 
 fn completions_of(round: &PublishedRound) -> Result<Completions> {
-    let mut out = Completions::new();
     let number = round.round();
+    let mut out = Completions::new();
     for row in round.rollouts()? {
-        let row = row?;
-        let key = TaskKey { round: number, kind: TaskKind::Rollout, problem: row.problem, index: row.index };
-        let completion = Completion {
-            text: row.text,
-            prompt_tokens: row.prompt_tokens,
-            tokens: row.tokens,
-            log_probs: row.log_probs,
-            entropy: row.entropy,
-            finish: row.finish.unwrap_or(FinishReason::Stop),
-            policy_version: row.policy_version.unwrap_or(number),
-        };
+        let (key, completion) = row?.into_completion(number);
         out.insert(key, completion);
     }
     for row in round.conjectures()? {
-        let row = row?;
-        let key =
-            TaskKey { round: number, kind: TaskKind::Conjecture, problem: row.target, index: row.index };
-        let completion = Completion {
-            text: row.text,
-            prompt_tokens: row.prompt_tokens,
-            tokens: row.tokens,
-            log_probs: row.log_probs,
-            entropy: row.entropy,
-            finish: row.finish.unwrap_or(FinishReason::Stop),
-            policy_version: row.policy_version.unwrap_or(number),
-        };
+        let (key, completion) = row?.into_completion(number);
         out.insert(key, completion);
     }
     Ok(out)

@@ -13,8 +13,8 @@ use sgs_lm::trainer::{Policy, TrainOptions, TrainReport, Trainer};
 use sgs_rundir::RunView;
 use sgs_selfplay::config::{LossNormalisation, Objective};
 use sgs_selfplay::training::training_order;
-use sgs_selfplay::{Completion, Example, Role, RoundOutcome, TaskKey, TaskKind};
-use std::collections::HashMap;
+use sgs_selfplay::{Completion, Example, Role, RoundOutcome, TaskKey};
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 /// What an update did, kept with the checkpoint so that a crash before the tables loses no number.
@@ -131,32 +131,19 @@ fn older_completions(
     outcome: &RoundOutcome,
     completions: &Completions,
 ) -> Result<HashMap<TaskKey, Completion>> {
-    let mut wanted: HashMap<u32, Vec<&TaskKey>> = HashMap::new();
+    let mut wanted: HashMap<u32, HashSet<&TaskKey>> = HashMap::new();
     for example in &outcome.solver_examples {
         if !completions.contains_key(&example.key) {
-            wanted.entry(example.key.round).or_default().push(&example.key);
+            wanted.entry(example.key.round).or_default().insert(&example.key);
         }
     }
     let mut found = HashMap::new();
     for (round, keys) in wanted {
         let rows = run.round(round)?.rollouts()?;
         for row in rows {
-            let row = row?;
-            let key =
-                TaskKey { round, kind: TaskKind::Rollout, problem: row.problem.clone(), index: row.index };
-            if keys.contains(&&key) {
-                found.insert(
-                    key,
-                    Completion {
-                        text: row.text,
-                        prompt_tokens: row.prompt_tokens,
-                        tokens: row.tokens,
-                        log_probs: row.log_probs,
-                        entropy: row.entropy,
-                        finish: row.finish.unwrap_or(sgs_selfplay::FinishReason::Stop),
-                        policy_version: row.policy_version.unwrap_or(round),
-                    },
-                );
+            let (key, completion) = row?.into_completion(round);
+            if keys.contains(&key) {
+                found.insert(key, completion);
             }
         }
     }
