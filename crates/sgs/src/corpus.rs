@@ -6,6 +6,7 @@ use sgs_lm::loss::Example;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_rundir::table::read_rows;
 use sgs_selfplay::seed::{Stream, shuffle_seed};
+use sha2::{Digest, Sha256};
 use std::path::Path;
 
 sgs_rundir::table_row! {
@@ -129,6 +130,22 @@ impl Mixture {
             });
         }
         Ok(())
+    }
+
+    /// Names the examples and their order: a training that goes on must find the same.
+    pub fn digest(&self) -> String {
+        let mut hash = Sha256::new();
+        for example in &self.examples {
+            hash.update((example.tokens.len() as u64).to_le_bytes());
+            hash.update((example.prompt_len as u64).to_le_bytes());
+            for token in &example.tokens {
+                hash.update(token.to_le_bytes());
+            }
+        }
+        for example in &self.order {
+            hash.update(example.to_le_bytes());
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Number of examples over all passes.

@@ -2,7 +2,7 @@
 
 use crate::args::{DeviceKind, PretrainArgs};
 use crate::corpus::{CorpusConfig, Mixture};
-use crate::exit::Outcome;
+use crate::exit::{Outcome, Usage};
 use crate::output;
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -87,6 +87,15 @@ pub fn run(args: &PretrainArgs, base: Option<&Path>) -> Result<Outcome> {
         .with_context(|| format!("cannot read the configuration {}", args.config.display()))?;
     let config: PretrainConfig =
         toml::from_str(&text).with_context(|| format!("in {}", args.config.display()))?;
+    for (key, value) in [
+        ("batch_size", config.train.batch_size as u64),
+        ("micro_batch_tokens", config.train.micro_batch_tokens as u64),
+        ("checkpoint_every", config.train.checkpoint_every),
+    ] {
+        if value == 0 {
+            return Err(Usage(format!("{}: train.{key} is 0; give at least 1", args.config.display())).into());
+        }
+    }
     match args.device {
         DeviceKind::Cpu => train(&config, &args.out, base, Arc::new(Cpu::new(threads())?)),
         DeviceKind::Cuda => bail!("training on the GPU is not built yet: use --device cpu"),
@@ -107,14 +116,15 @@ fn train<D: Device>(
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     let tokenizer = Tokenizer::load(&config.data)?;
     let checkpoint_dir = out.join("checkpoint");
-    let mut policy = if checkpoint_dir.exists() {
-        checkpoint::load(&checkpoint_dir, Arc::clone(&device), usize::MAX)?.0
+    let (mut policy, seen) = if checkpoint_dir.exists() {
+        let (policy, extra) = checkpoint::load(&checkpoint_dir, Arc::clone(&device), usize::MAX)?;
+        (policy, Some(extra))
     } else {
         let weights = match base {
             Some(base) => HostWeights::load(base)?,
             None => HostWeights::random(&shape(config, &tokenizer)?, config.seed),
         };
-        Policy::new(Model::new(Arc::clone(&device), weights, usize::MAX)?)?
+        (Policy::new(Model::new(Arc::clone(&device), weights, usize::MAX)?)?, None)
     };
     let model_config = policy.model.config.clone();
     tokenizer.check_model(&model_config)?;
@@ -126,6 +136,14 @@ fn train<D: Device>(
         config.seed,
         config.train.held_out,
     )?;
+    let extra = serde_json::json!({ "mixture": mixture.digest(), "batch_size": config.train.batch_size });
+    if seen.is_some_and(|seen| seen != extra) {
+        bail!(
+            "{} was trained on other corpora, in another order or with another batch size: give another --out, or the \
+             data and the configuration of before",
+            checkpoint_dir.display()
+        );
+    }
     let steps = mixture.batches(config.train.batch_size) as u64;
     eprintln!(
         "{} parameters; {} examples in {} steps, {} too long; from step {}",
@@ -147,15 +165,15 @@ fn train<D: Device>(
         curve.add(&report)?;
         bar.set_position(policy.step);
         bar.set_message(format!("loss {:.4}", curve.mean()));
-        if policy.step % config.train.checkpoint_every == 0 && policy.step < steps {
+        if policy.step.is_multiple_of(config.train.checkpoint_every) && policy.step < steps {
             curve.flush()?;
-            save(&checkpoint_dir, &policy, FileType::F32, &companions)?;
+            save(&checkpoint_dir, &policy, &extra, &companions)?;
             let held_out = held_out_loss(&mut trainer, &policy.model, &mixture.held_out)?;
             eprintln!("step {} of {steps}, loss {:.4}{held_out}", policy.step, curve.mean());
         }
     }
     curve.flush()?;
-    save(&checkpoint_dir, &policy, FileType::F32, &companions)?;
+    save(&checkpoint_dir, &policy, &extra, &companions)?;
     let options = SaveOptions { file_type: FileType::Bf16, companions, ..SaveOptions::default() };
     checkpoint::export(&out.join("model"), &policy.model, &options)?;
     bar.finish_and_clear();
@@ -188,10 +206,11 @@ fn held_out_loss<D: Device>(
 fn save<D: Device>(
     dir: &Path,
     policy: &Policy<D>,
-    file_type: FileType,
+    extra: &serde_json::Value,
     companions: &[PathBuf],
 ) -> Result<()> {
-    let options = SaveOptions { file_type, companions: companions.to_vec(), ..SaveOptions::default() };
+    let options =
+        SaveOptions { file_type: FileType::F32, extra: extra.clone(), companions: companions.to_vec() };
     Ok(checkpoint::save(dir, policy, &options)?)
 }
 

@@ -1,0 +1,120 @@
+//! `sgs pretrain` and `sgs sft`: they learn, they resume exactly, they refuse what does not fit.
+#![allow(clippy::unwrap_used)] // tests say so by panicking
+
+mod program;
+
+use program::{Done, command, file, finish, path, sgs};
+use sgs_metamath::system::Metamath;
+use sgs_metamath::tokens;
+use std::path::Path;
+use std::time::Duration;
+
+/// Tokenizer and a corpus of a few prompts with their answers.
+fn data(dir: &Path) {
+    let system = Metamath::shipped().unwrap();
+    std::fs::write(dir.join("tokenizer.json"), tokens::tokenizer_json(system.theory()).to_string()).unwrap();
+    std::fs::write(dir.join("tokenizer_config.json"), tokens::tokenizer_config_json().to_string()).unwrap();
+    let mut rows = String::new();
+    for (prompt, completion) in [
+        ("|- ( ph -> ph )", "id"),
+        ("|- ( ph -> ( ps -> ph ) )", "ax-1"),
+        ("|- ( -. -. ph -> ph )", "notnotr"),
+        ("|- ( ph -> -. -. ph )", "notnot"),
+    ] {
+        let row = serde_json::json!({"role": "solver", "kind": "theorem", "source": completion, "prompt": prompt,
+            "completion": completion});
+        rows.push_str(&format!("{row}\n"));
+    }
+    file(dir, "corpus.jsonl", &rows);
+}
+
+fn config(dir: &Path, passes: u32, more: &str) -> String {
+    let text = format!(
+        "data = {:?}\nseed = 3\n{more}\n[[corpus]]\nfile = \"corpus.jsonl\"\npasses = {passes}\n
+        [train]\nbatch_size = 4\nmicro_batch_tokens = 128\nlearning_rate = 1e-2\nwarmup_steps = 2\nfloor = 0.1
+        weight_decay = 0.0\nbeta2 = 0.98\ncheckpoint_every = 25\n",
+        dir.to_str().unwrap()
+    );
+    file(dir, &format!("train-{passes}-{}.toml", more.len()), &text)
+}
+
+const SHAPE: &str = "[model]\nlayers = 2\nhidden_size = 32\nheads = 2\nkv_heads = 1\nintermediate_size = 64\n\
+    max_positions = 64\nrope_theta = 10000.0\n";
+
+fn losses(out: &str) -> Vec<f64> {
+    let text = std::fs::read_to_string(Path::new(out).join("loss.csv")).unwrap();
+    text.lines().skip(1).map(|l| l.split(',').nth(1).unwrap().parse().unwrap()).collect()
+}
+
+fn weights(out: &str) -> Vec<u8> {
+    std::fs::read(Path::new(out).join("model/model.safetensors")).unwrap()
+}
+
+fn pretrain(config: &str, out: &str) -> Done {
+    sgs(&["pretrain", config, "--out", out])
+}
+
+#[test]
+fn a_training_that_is_killed_goes_on_and_ends_with_the_same_weights() {
+    let dir = tempfile::tempdir().unwrap();
+    data(dir.path());
+    let config = config(dir.path(), 600, SHAPE);
+    let (whole, killed) = (path(dir.path(), "whole"), path(dir.path(), "killed"));
+    pretrain(&config, &whole).expect(0);
+    let curve = losses(&whole);
+    assert_eq!(curve.len(), 600);
+    assert!(curve[599] < 0.1 * curve[0], "it learns: {} to {}", curve[0], curve[599]);
+    let mut child = command(&["pretrain", &config, "--out", &killed]).spawn().unwrap();
+    while !Path::new(&killed).join("checkpoint/trainer.json").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "over before its first checkpoint was seen");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let resumed = pretrain(&config, &killed).expect(0);
+    assert!(!resumed.err.contains("from step 0"), "{}", resumed.err);
+    assert!(weights(&killed) == weights(&whole), "the same to the bit");
+    assert_eq!(losses(&killed).last(), curve.last());
+}
+
+#[test]
+fn other_data_than_before_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    data(dir.path());
+    let out = path(dir.path(), "out");
+    pretrain(&config(dir.path(), 2, SHAPE), &out).expect(0);
+    let done = pretrain(&config(dir.path(), 3, SHAPE), &out).expect(1);
+    assert!(done.err.contains("other corpora"), "{}", done.err);
+}
+
+#[test]
+fn a_model_is_trained_on() {
+    let dir = tempfile::tempdir().unwrap();
+    data(dir.path());
+    let (first, second) = (path(dir.path(), "first"), path(dir.path(), "second"));
+    pretrain(&config(dir.path(), 40, SHAPE), &first).expect(0);
+    let base = format!("{first}/model");
+    let args = ["sft", &config(dir.path(), 40, ""), "--model", &base, "--out", &second];
+    finish(command(&args)).expect(0);
+    let (before, after) = (losses(&first), losses(&second));
+    assert!(after[0] < before[0] && after[39] < before[39], "{before:?} {after:?}");
+}
+
+#[test]
+fn mistakes_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    data(dir.path());
+    let out = path(dir.path(), "out");
+    let done = pretrain(&config(dir.path(), 1, ""), &out).expect(1);
+    assert!(done.err.contains("[model]"), "{}", done.err);
+    let text = std::fs::read_to_string(config(dir.path(), 1, SHAPE)).unwrap();
+    let zero = file(dir.path(), "zero.toml", &text.replace("checkpoint_every = 25", "checkpoint_every = 0"));
+    let done = pretrain(&zero, &out).expect(2);
+    assert!(done.err.contains("train.checkpoint_every"), "{}", done.err);
+    let typo = file(dir.path(), "typo.toml", &text.replace("warmup_steps", "warmup_step"));
+    let done = pretrain(&typo, &out).expect(1);
+    assert!(done.err.contains("warmup_step") && done.err.contains("typo.toml"), "{}", done.err);
+    file(dir.path(), "corpus.jsonl", "{\"role\": \"solver\"}\n");
+    let done = pretrain(&config(dir.path(), 1, SHAPE), &path(dir.path(), "other")).expect(1);
+    assert!(done.err.contains("corpus.jsonl"), "{}", done.err);
+}
