@@ -46,6 +46,14 @@ fn features() -> Vec<&'static str> {
     Vec::new()
 }
 
+/// This machine's name, in the characters that a worker's name may have.
+pub fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name: String =
+        name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || "-._".contains(*c)).collect();
+    if name.is_empty() { "localhost".to_owned() } else { name.chars().take(64).collect() }
+}
+
 /// Memory in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Memory {

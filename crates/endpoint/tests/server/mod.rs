@@ -134,7 +134,7 @@ pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// nginx before a server, with a limit on requests per second and what it says to those over it.
+/// nginx before a server, with a limit on requests and what it says to those over it.
 pub struct Gateway {
     child: Child,
     _folder: tempfile::TempDir,
@@ -143,15 +143,15 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts one; `None`, with a word about it, where nginx is not installed.
-    pub fn start(server: &Server, per_second: u32) -> Option<Self> {
+    /// Starts one on a port; `None`, with a word about it, where nginx is not installed.
+    pub fn start(server: &Server, port: u16, per_minute: u32) -> Option<Self> {
         let installed = Command::new("nginx").arg("-v").stderr(Stdio::null()).status().is_ok();
         if !installed {
             eprintln!("skipped: nginx is not installed");
             return None;
         }
         let folder = tempfile::tempdir().unwrap();
-        let (port, at) = (free_port(), folder.path().display().to_string());
+        let at = folder.path().display().to_string();
         let mut file = std::fs::File::create(folder.path().join("nginx.conf")).unwrap();
         write!(
             file,
@@ -160,7 +160,7 @@ impl Gateway {
              http {{\n\
                access_log off; client_body_temp_path {at}/a; proxy_temp_path {at}/b; fastcgi_temp_path {at}/c;\n\
                uwsgi_temp_path {at}/d; scgi_temp_path {at}/e;\n\
-               limit_req_zone $server_port zone=all:1m rate={per_second}r/s;\n\
+               limit_req_zone $server_port zone=all:1m rate={per_minute}r/m;\n\
                server {{\n\
                  listen 127.0.0.1:{port};\n\
                  location / {{ proxy_pass {url}; }}\n\

@@ -1,5 +1,6 @@
 //! The effective configuration of a run: size, then method, then file, environment and `--set`, in this order.
 
+use super::endpoint::{self, EndpointConfig};
 use crate::exit::Usage;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -81,6 +82,9 @@ pub struct SamplingConfig {
     pub batch: usize,
     /// Memory for buffers and key/value cache, for each role, MiB.
     pub memory_mib: u64,
+    /// Roles that another server plays.
+    #[serde(default)]
+    pub endpoint: EndpointConfig,
 }
 
 /// What training may use of the machine.
@@ -224,6 +228,7 @@ fn defaults(method: &str, size: &str) -> RunConfig {
             guide_tokens: 6,
             batch: 256,
             memory_mib: 512,
+            endpoint: EndpointConfig::default(),
         },
         training: TrainingConfig { micro_batch_tokens: 4096 },
         checkpoints: CheckpointsConfig { last: 2, every: 0 },
@@ -289,7 +294,7 @@ fn assign(table: &mut Table, key: &str, text: &str) -> Result<()> {
 }
 
 fn allowed(key: &str) -> String {
-    let own = FIELDS.iter().find(|f| f.0 == key).map(|f| f.2.to_owned());
+    let own = FIELDS.iter().chain(&endpoint::FIELDS).find(|f| f.0 == key).map(|f| f.2.to_owned());
     let inner = key
         .strip_prefix("algorithm.")
         .and_then(|k| sgs_selfplay::config::FIELDS.iter().find(|f| f.key == k).map(|f| f.allowed.to_owned()));
@@ -298,7 +303,8 @@ fn allowed(key: &str) -> String {
 
 /// Every key with its meaning and what is allowed.
 pub fn documentation() -> Vec<(String, String, String)> {
-    let own = FIELDS.iter().map(|f| (f.0.to_owned(), f.1.to_owned(), f.2.to_owned()));
+    let own =
+        FIELDS.iter().chain(&endpoint::FIELDS).map(|f| (f.0.to_owned(), f.1.to_owned(), f.2.to_owned()));
     let algorithm = sgs_selfplay::config::FIELDS
         .iter()
         .map(|f| (format!("algorithm.{}", f.key), f.meaning.to_owned(), f.allowed.to_owned()));
@@ -353,7 +359,7 @@ fn check(config: &RunConfig) -> Result<()> {
     if config.minutes.is_nan() || config.minutes < 0.0 {
         return Err(Usage(format!("`minutes` is {}; expected a number from 0", config.minutes)).into());
     }
-    Ok(())
+    config.sampling.endpoint.check(&config.algorithm)
 }
 
 /// The folder that a model's name in the configuration stands for; `None` is the shipped one.

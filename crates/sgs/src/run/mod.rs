@@ -1,7 +1,9 @@
 //! A run of self-play: the stages of each round joined, on disk at every step.
 
 pub mod config;
+pub mod endpoint;
 pub mod generate;
+pub mod infra;
 pub mod policies;
 pub mod publish;
 pub mod sampling;
@@ -11,23 +13,25 @@ pub mod verify;
 pub mod view;
 
 use crate::exit::Outcome;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use config::RunConfig;
+use endpoint::ServedRoles;
 use generate::GenerateCounters;
+use infra::Faults;
 use policies::{Policies, Snapshots};
 use publish::{Publication, Publisher};
 use sampling::{Completions, SamplingEnd, Stage};
 use serde::{Deserialize, Serialize};
 use sgs_fleet::{BoardConfig, Drain, Fleet, Session, TaskKind as BoardKind, WorkerConfig, WorkerName};
 use sgs_formal::FormalSystem;
-use sgs_lm::Device;
 use sgs_lm::model::Mode;
 use sgs_lm::sampler::{Decode, SamplerOptions};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Trainer;
+use sgs_lm::{Device, ModelConfig};
 use sgs_rundir::metrics::{MetricValues, names};
 use sgs_rundir::{NextStep, RunDir};
-use sgs_selfplay::{Problem, Round, RoundMetrics, RoundOutcome, RunState, Verdict};
+use sgs_selfplay::{Problem, Round, RoundMetrics, RoundOutcome, RunState};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -185,7 +189,7 @@ where
         let algorithm = Arc::new(self.config.algorithm.clone());
         let mut round = Round::new(algorithm, self.config.seed, context, &self.targets, state)?;
         let number = round.number();
-        let mut completions = Completions::new();
+        let (mut completions, mut faults) = (Completions::new(), Faults::default());
         let stage = Stage {
             config: &self.config,
             system: &*self.system,
@@ -198,7 +202,7 @@ where
         // While the round before is being published, this one has nothing in the journal.
         if !publisher.is_busy() {
             self.run.start_round(number, "")?;
-            let replayed = stage.replay(&mut round, &mut completions)?;
+            let replayed = stage.replay(&mut round, &mut completions, &mut faults)?;
             if replayed > 0 {
                 tracing::info!("round {number}: {replayed} results were in the journal");
             }
@@ -215,7 +219,8 @@ where
                 }
                 Ok(())
             };
-            let (end, times) = workers.watch(|| stage.run(&mut round, &mut completions, &mut ready, view))?;
+            let (end, times) =
+                workers.watch(|| stage.run(&mut round, &mut completions, &mut faults, &mut ready, view))?;
             if end == SamplingEnd::Interrupted {
                 return Ok(None);
             }
@@ -229,7 +234,7 @@ where
             self.run.finish_sampling(number, "")?;
         }
         let outcome = round.finish(state)?;
-        refuse_broken_checker(&outcome)?;
+        infra::refuse_broken_round(&outcome)?;
         Ok(Some((outcome, completions)))
     }
 
@@ -268,21 +273,6 @@ where
         metrics.set(names::TIME_ROUND, started.elapsed().as_secs_f64());
         metrics
     }
-}
-
-/// A checker that breaks more often than once in a hundred proofs cannot be trusted with the rest either.
-fn refuse_broken_checker(outcome: &RoundOutcome) -> Result<()> {
-    let infra = outcome.rollouts.iter().filter(|r| r.verdict == Verdict::Infra).count();
-    if infra * 100 > outcome.rollouts.len() {
-        let first = outcome.rollouts.iter().find(|r| r.verdict == Verdict::Infra).map(|r| r.reason.as_str());
-        bail!(
-            "{infra} of {} rollouts of round {} could not be judged (more than 1 %); the first: {}",
-            outcome.rollouts.len(),
-            outcome.round,
-            first.unwrap_or("")
-        );
-    }
-    Ok(())
 }
 
 fn measured(metrics: &mut MetricValues, outcome: &RoundOutcome, kept: &Kept) {
@@ -362,8 +352,9 @@ impl Workers {
             threads: Vec::new(),
             failure: Arc::default(),
             counters: Arc::default(),
-            interrupt: Interrupt::default(),
+            interrupt: runner.interrupt.clone(),
         };
+        let model = policies.read().unwrap_or_else(PoisonError::into_inner).config().clone();
         let stop: Arc<[u32]> = tokenizer.eos().into();
         let s = &runner.config.sampling;
         let options = SamplerOptions {
@@ -378,7 +369,27 @@ impl Workers {
         })?;
         let (system, drain) = (Arc::clone(&runner.system), workers.drain.clone());
         workers.spawn("verify", BoardKind::Verify, move |session| verify::work(session, &*system, &drain))?;
+        workers.serve_roles(runner, tokenizer, &model)?;
         Ok(workers)
+    }
+
+    /// The roles that another server plays, if the configuration says so.
+    fn serve_roles<D: Decode>(
+        &mut self,
+        runner: &Runner<D>,
+        tokenizer: &Tokenizer,
+        model: &ModelConfig,
+    ) -> Result<()> {
+        let Some(target) = runner.targets.first() else { return Ok(()) };
+        let probe = crate::evaluate::encode(tokenizer, &runner.system.solver_prompt(target))?;
+        let own = policies::tokenizer(&runner.base, model)?;
+        let Some(served) = ServedRoles::connect(&runner.config, own, &probe, model.max_positions)? else {
+            return Ok(());
+        };
+        let worker =
+            WorkerName::new(&format!("endpoint-{}-{}", crate::machine::host_name(), std::process::id()))?;
+        let (fleet, drain) = (self.fleet.clone(), self.drain.clone());
+        self.spawn_thread("endpoint", move || served.work(Arc::new(fleet), worker, &drain))
     }
 
     fn spawn(
@@ -387,19 +398,28 @@ impl Workers {
         kind: BoardKind,
         body: impl FnOnce(&Session) -> Result<()> + Send + 'static,
     ) -> Result<()> {
-        let worker = WorkerName::new(&format!("{name}-local-{}", std::process::id()))?;
+        let worker =
+            WorkerName::new(&format!("{name}-{}-{}", crate::machine::host_name(), std::process::id()))?;
         let config =
             WorkerConfig { linger: std::time::Duration::from_millis(5), ..WorkerConfig::new(worker, kind) };
         let session = Session::start(Arc::new(self.fleet.clone()), config, self.drain.clone())?;
+        self.spawn_thread(name, move || {
+            let end = body(&session);
+            let _ = session.close();
+            end
+        })
+    }
+
+    /// Runs a worker; if it fails, the run ends with its error.
+    fn spawn_thread(&mut self, name: &str, body: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
         let failure = Arc::clone(&self.failure);
         let interrupt = self.interrupt.clone();
         let thread =
             std::thread::Builder::new().name(name.to_owned()).stack_size(16 << 20).spawn(move || {
-                if let Err(error) = body(&session) {
+                if let Err(error) = body() {
                     *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                     interrupt.flag().store(true, Ordering::Release);
                 }
-                let _ = session.close();
             });
         self.threads.push(thread.context("cannot start a worker's thread")?);
         Ok(())

@@ -2,6 +2,8 @@
 
 use super::Interrupt;
 use super::config::RunConfig;
+use super::endpoint;
+use super::infra::Faults;
 use super::tasks::{GenerateResult, GenerateTask, VerifyTask, task_number};
 use super::view::View;
 use crate::evaluate::encode;
@@ -13,7 +15,7 @@ use sgs_lm::tokenizer::Tokenizer;
 use sgs_rundir::{Journal, Record, RecordKey, Ticket};
 use sgs_selfplay::{
     Command, Completion, ConjectureSeed, Event, FinishReason, Judgement, Problem, ReadProof, Role, Round,
-    SampleFacts, TaskKey,
+    SampleFacts, TaskKey, TaskKind,
 };
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -91,13 +93,22 @@ impl Stage<'_> {
     ///
     /// # Errors
     /// The journal is damaged.
-    pub fn replay(&self, round: &mut Round, completions: &mut Completions) -> Result<u64> {
+    pub fn replay(
+        &self,
+        round: &mut Round,
+        completions: &mut Completions,
+        faults: &mut Faults,
+    ) -> Result<u64> {
         let mut count = 0;
         self.journal.reader().for_each_record(round.number(), None, |record| {
             if let Ok(entry) = serde_json::from_slice::<Entry>(&record.payload) {
                 if let Some(completion) = entry.completion {
                     completions.insert(entry.event.key().clone(), completion);
                 }
+                if entry.event.key().kind == TaskKind::Rollout {
+                    faults.note_rollout();
+                }
+                faults.note(&entry.event);
                 round.apply(entry.event);
                 count += 1;
             } else {
@@ -116,6 +127,7 @@ impl Stage<'_> {
         &self,
         round: &mut Round,
         completions: &mut Completions,
+        faults: &mut Faults,
         mut ready: impl FnMut() -> Result<()>,
         view: &mut View,
     ) -> Result<(SamplingEnd, SamplingTimes)> {
@@ -124,7 +136,7 @@ impl Stage<'_> {
         let mut open: HashMap<u64, Asked> = HashMap::new();
         let mut unwritten: VecDeque<Unwritten> = VecDeque::new();
         let mut last = start;
-        self.submit(round.pending(), &mut open)?;
+        self.submit(round.pending(), &mut open, faults)?;
         while !round.is_complete() {
             if self.interrupt.is_set() {
                 return Ok((SamplingEnd::Interrupted, times));
@@ -134,7 +146,7 @@ impl Stage<'_> {
             let came = Instant::now();
             if !finished.is_empty() {
                 ready()?;
-                let batch = self.write(finished, &mut open)?;
+                let batch = self.write(round.number(), finished, &mut open, faults)?;
                 last = came;
                 unwritten.push_back(batch);
             } else if last.elapsed() > SILENCE {
@@ -147,7 +159,7 @@ impl Stage<'_> {
             {
                 self.fleet.remove(&batch.tasks)?;
                 let commands = apply(batch.entries, round, completions, view);
-                self.submit(commands, &mut open)?;
+                self.submit(commands, &mut open, faults)?;
             }
             view.progress(round);
             times.dispatcher += came.elapsed().as_secs_f64();
@@ -156,11 +168,28 @@ impl Stage<'_> {
         Ok((SamplingEnd::Complete, times))
     }
 
-    /// Reads results and hands them to the journal.
-    fn write(&self, finished: Vec<Finished>, open: &mut HashMap<u64, Asked>) -> Result<Unwritten> {
-        let tasks = finished.iter().map(|f| f.task).collect();
-        let entries = self.entries(finished, open)?;
+    /// Reads results and hands them to the journal. If too much was lost, only what was not: a resumed run then tries
+    /// the rest again.
+    fn write(
+        &self,
+        round: u32,
+        finished: Vec<Finished>,
+        open: &mut HashMap<u64, Asked>,
+        faults: &mut Faults,
+    ) -> Result<Unwritten> {
+        let tasks: Vec<TaskId> = finished.iter().map(|f| f.task).collect();
+        let mut entries = self.entries(finished, open)?;
+        entries.iter().for_each(|entry| faults.note(&entry.event));
+        let stop = faults.are_too_many(open.len());
+        if stop {
+            entries.retain(|entry| !matches!(entry.event, Event::Lost { .. }));
+        }
         let records = entries.iter().map(record).collect::<Result<Vec<_>>>()?;
+        if stop {
+            self.journal.append_durably(records)?;
+            self.fleet.remove(&tasks)?;
+            bail!("{}", faults.report(round, open.len(), &self.fleet.status()?));
+        }
         Ok(Unwritten { ticket: self.journal.append(records)?, tasks, entries })
     }
 
@@ -173,7 +202,12 @@ impl Stage<'_> {
         ))
     }
 
-    fn submit(&self, commands: Vec<Command>, open: &mut HashMap<u64, Asked>) -> Result<()> {
+    fn submit(
+        &self,
+        commands: Vec<Command>,
+        open: &mut HashMap<u64, Asked>,
+        faults: &mut Faults,
+    ) -> Result<()> {
         let mut tasks = Vec::with_capacity(commands.len());
         // The k rollouts of a problem come one after the other and have one prompt.
         let mut previous: Option<(Arc<Problem>, Arc<[u32]>)> = None;
@@ -186,6 +220,7 @@ impl Stage<'_> {
                 _ => self.prompt(&command)?,
             };
             if let Command::SampleRollout { problem, .. } = &command {
+                faults.note_rollout();
                 previous = Some((Arc::clone(problem), Arc::clone(&prompt)));
             }
             let (kind, priority, payload) = self.payload(&command, &prompt)?;
@@ -229,7 +264,8 @@ impl Stage<'_> {
             max_new_tokens: limit,
             temperature: self.config.algorithm.temperature as f32,
         };
-        Ok((BoardKind::Generate, priority, serde_json::to_vec(&task)?.into()))
+        let kind = if s.endpoint.plays(role) { endpoint::board_kind()? } else { BoardKind::Generate };
+        Ok((kind, priority, serde_json::to_vec(&task)?.into()))
     }
 
     fn entries(&self, finished: Vec<Finished>, open: &mut HashMap<u64, Asked>) -> Result<Vec<Entry>> {

@@ -4,6 +4,7 @@ use super::tasks::VerifyTask;
 use anyhow::Result;
 use sgs_fleet::{Drain, Outcome, Session};
 use sgs_formal::FormalSystem;
+use sgs_selfplay::{Judgement, Verdict};
 use std::time::Duration;
 
 /// Proofs leased at once: a Metamath proof takes microseconds, so one call fetches many.
@@ -20,14 +21,19 @@ pub fn work(session: &Session, system: &dyn FormalSystem, drain: &Drain) -> Resu
                 continue;
             }
             let outcome = match serde_json::from_slice::<VerifyTask>(lease.payload.as_bytes()) {
-                Ok(task) => {
-                    let judgement = system.check(&task.problem, &task.proof);
-                    Outcome::Done(serde_json::to_vec(&judgement)?.into())
-                }
+                Ok(task) => outcome_of(&system.check(&task.problem, &task.proof))?,
                 Err(e) => Outcome::Failed(format!("unreadable task: {e}")),
             };
             session.finish(lease.id(), outcome);
         }
     }
     Ok(())
+}
+
+/// A checker that broke has judged nothing: the board notes whose it was, and somebody else gets the proof.
+fn outcome_of(judgement: &Judgement) -> Result<Outcome> {
+    Ok(match judgement.verdict {
+        Verdict::Infra => Outcome::Failed(judgement.reason.to_string()),
+        _ => Outcome::Done(serde_json::to_vec(judgement)?.into()),
+    })
 }

@@ -1,0 +1,509 @@
+//! Roles that another server plays: their tasks go to a completions endpoint instead of the built-in sampler.
+//!
+//! What is served elsewhere does not follow the weights that a run trains, so only roles that the method leaves as
+//! they are may be served: the Guide, a frozen Conjecturer, every role of `sampling-only`.
+
+use super::config::RunConfig;
+use super::tasks::{GenerateResult, GenerateTask};
+use crate::exit::Usage;
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use sgs_endpoint::{Ask, End, Endpoint, EndpointError, Key, Prompt, Sample, Settings};
+use sgs_fleet::{
+    Cancel, Coordinator, Drain, Lease, Payload, TaskKind as BoardKind, WorkerConfig, WorkerName,
+};
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_selfplay::{AlgorithmConfig, FinishReason, Role};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Which roles another server plays, and how it is asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EndpointConfig {
+    /// Its address; empty for none.
+    pub url: String,
+    /// The served model's name; empty for the only one.
+    pub model: String,
+    /// The roles that it plays.
+    pub roles: Vec<Role>,
+    /// How prompts are sent.
+    pub prompt: PromptChoice,
+    /// Requests at once.
+    pub concurrency: usize,
+    /// How often one request is sent while others come through.
+    pub tries: u32,
+    /// Longest time for one answer, seconds.
+    pub timeout_s: f64,
+    /// Longest time without any answer before the run stops, seconds.
+    pub patience_s: f64,
+    /// Environment variable that holds the key, if it is set.
+    pub key_env: String,
+    /// File that holds the key; empty for none.
+    pub key_file: String,
+}
+
+impl Default for EndpointConfig {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            model: String::new(),
+            roles: Vec::new(),
+            prompt: PromptChoice::Auto,
+            concurrency: 64,
+            tries: 8,
+            timeout_s: 600.0,
+            patience_s: 600.0,
+            key_env: "SGS_ENDPOINT_KEY".to_owned(),
+            key_file: String::new(),
+        }
+    }
+}
+
+/// How prompts are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PromptChoice {
+    /// As token ids if the server takes those, else as text.
+    Auto,
+    /// As token ids or not at all.
+    Tokens,
+    /// As text.
+    Text,
+}
+
+/// Documentation of the keys: key, meaning, allowed.
+pub const FIELDS: [(&str, &str, &str); 10] = [
+    (
+        "sampling.endpoint.url",
+        "a server that plays some roles: an OpenAI-compatible completions endpoint (vLLM, SGLang, llama.cpp)",
+        "empty for none, or an address as http://127.0.0.1:8000/v1",
+    ),
+    ("sampling.endpoint.model", "the served model's name", "empty if it serves exactly one, or a name"),
+    (
+        "sampling.endpoint.roles",
+        "the roles that it plays; none of them may be trained",
+        "a list of solver, conjecturer, guide",
+    ),
+    (
+        "sampling.endpoint.prompt",
+        "how prompts are sent; as token ids only to a model with the tokenizer of model.base",
+        "auto (token ids if the server takes them, else text), tokens, text",
+    ),
+    ("sampling.endpoint.concurrency", "requests at once", "1 to 1024"),
+    ("sampling.endpoint.tries", "how often one request is sent while others come through", "from 1"),
+    ("sampling.endpoint.timeout_s", "longest time for one answer, seconds", "above 0"),
+    (
+        "sampling.endpoint.patience_s",
+        "longest time without any answer before the run stops, seconds",
+        "above 0",
+    ),
+    (
+        "sampling.endpoint.key_env",
+        "environment variable with the server's key, if it is set",
+        "a name, or empty",
+    ),
+    ("sampling.endpoint.key_file", "file with the server's key", "empty for none, or a file"),
+];
+
+impl EndpointConfig {
+    /// Whether another server plays the role.
+    pub fn plays(&self, role: Role) -> bool {
+        !self.url.is_empty() && self.roles.contains(&role)
+    }
+
+    /// Checks the keys against each other and against the algorithm.
+    ///
+    /// # Errors
+    /// A key out of its range; a role that is off, or trained: its weights would go on elsewhere.
+    pub fn check(&self, algorithm: &AlgorithmConfig) -> Result<()> {
+        if self.url.is_empty() {
+            return match self.roles.first() {
+                None => Ok(()),
+                Some(_) => {
+                    bail!(Usage("`sampling.endpoint.roles` is given without `sampling.endpoint.url`".into()))
+                }
+            };
+        }
+        let Some(_) = self.roles.first() else {
+            bail!(Usage(
+                "`sampling.endpoint.roles` is empty; expected some of solver, conjecturer, guide".into()
+            ));
+        };
+        for role in &self.roles {
+            if !is_on(algorithm, *role) {
+                bail!(Usage(format!(
+                    "`sampling.endpoint.roles` names the {0}, but this method has none",
+                    role.as_str()
+                )));
+            }
+            if is_trained(algorithm, *role) {
+                bail!(Usage(format!(
+                    "`sampling.endpoint.roles` names the {0}, which this method trains: a server elsewhere would go on \
+                     with the old weights. Let the {0} be sampled here, or choose a method that does not train it \
+                     (sampling-only; sgs-frozen-conjecturer for the Conjecturer)",
+                    role.as_str()
+                )));
+            }
+        }
+        if !(1..=1024).contains(&self.concurrency) {
+            bail!(Usage(format!(
+                "`sampling.endpoint.concurrency` is {}; expected 1 to 1024",
+                self.concurrency
+            )));
+        }
+        if self.tries == 0 {
+            bail!(Usage("`sampling.endpoint.tries` is 0; expected at least 1".into()));
+        }
+        for (key, value) in [("timeout_s", self.timeout_s), ("patience_s", self.patience_s)] {
+            if !(value > 0.0 && value <= 1e6) {
+                bail!(Usage(format!(
+                    "`sampling.endpoint.{key}` is {value}; expected a number above 0, to 1000000"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn settings(&self) -> Result<Settings> {
+        let key = if self.key_file.is_empty() {
+            match std::env::var(&self.key_env) {
+                Ok(text) if !self.key_env.is_empty() => Some(Key::new(&text, &self.key_env)?),
+                _ => None,
+            }
+        } else {
+            Some(Key::read(Path::new(&self.key_file))?)
+        };
+        Ok(Settings {
+            url: self.url.clone(),
+            model: Some(self.model.clone()).filter(|m| !m.is_empty()),
+            key,
+            prompt: match self.prompt {
+                PromptChoice::Auto => Prompt::Auto,
+                PromptChoice::Tokens => Prompt::Tokens,
+                PromptChoice::Text => Prompt::Text,
+            },
+            tries: self.tries,
+            timeout: Duration::from_secs_f64(self.timeout_s),
+            patience: Duration::from_secs_f64(self.patience_s),
+            connections: self.concurrency,
+        })
+    }
+}
+
+fn is_on(a: &AlgorithmConfig, role: Role) -> bool {
+    match role {
+        Role::Solver => true,
+        Role::Conjecturer => a.conjecturer.on,
+        Role::Guide => a.guide.on,
+    }
+}
+
+fn is_trained(a: &AlgorithmConfig, role: Role) -> bool {
+    match role {
+        Role::Solver => a.solver.train || (a.tied_weights && a.conjecturer.on && !a.conjecturer.frozen),
+        Role::Conjecturer => !a.conjecturer.frozen || (a.tied_weights && a.solver.train),
+        Role::Guide => false,
+    }
+}
+
+/// The kind under which the board keeps the tasks of served roles.
+///
+/// # Errors
+/// Never: the name is a fit one.
+pub fn board_kind() -> Result<BoardKind> {
+    Ok(BoardKind::new("endpoint")?)
+}
+
+/// An endpoint that was found fit for a run.
+pub struct ServedRoles {
+    endpoint: Endpoint,
+    tokenizer: Tokenizer,
+    /// Longest sequence, tokens.
+    context: usize,
+    concurrency: usize,
+}
+
+impl ServedRoles {
+    /// Finds out whether the configured endpoint fits; `probe` is a prompt of the run, `context` the longest sequence
+    /// of its model in tokens. `None` if no role is served.
+    ///
+    /// # Errors
+    /// It does not: the model, its context, its tokenizer, the key.
+    pub fn connect(
+        config: &RunConfig,
+        tokenizer: Tokenizer,
+        probe: &[u32],
+        context: usize,
+    ) -> Result<Option<Self>> {
+        let e = &config.sampling.endpoint;
+        if e.url.is_empty() {
+            return Ok(None);
+        }
+        let longest = e.roles.iter().map(|role| limit(config, *role)).max().unwrap_or(1);
+        let probe = ask(&tokenizer, probe, 0, longest.min(16), 1.0)?;
+        let (endpoint, sample) = Endpoint::connect(e.settings()?, &probe, context, tokenizer.vocab_size())
+            .context("the endpoint of `sampling.endpoint`")?;
+        let abilities = endpoint.abilities();
+        if let Some(problem) = sample.tokens.as_deref().and_then(|t| differs(&tokenizer, t, &sample.text)) {
+            let (url, model) = (endpoint.url().to_owned(), endpoint.model().to_owned());
+            if e.prompt != PromptChoice::Text {
+                bail!(EndpointError::Vocabulary { url, model, problem });
+            }
+        }
+        let missing = [
+            (
+                !abilities.beyond,
+                "the distribution may be truncated: it takes no top_k, min_p or stop_token_ids",
+            ),
+            (!abilities.token_ids, "it tells no token ids: completions are tokenised again"),
+            (!abilities.log_probs, "it tells no log-probs: they are absent from the tables and the metrics"),
+            (abilities.context.is_none(), "it does not tell its context: prompts that are too long are lost"),
+        ];
+        for (_, what) in missing.iter().filter(|(is, _)| *is) {
+            tracing::warn!("{}: {what}", endpoint.url());
+        }
+        tracing::info!("{} serves {}: {abilities:?}", endpoint.url(), endpoint.model());
+        let context = abilities.context.unwrap_or(usize::MAX).min(context);
+        Ok(Some(Self { endpoint, tokenizer, context, concurrency: e.concurrency }))
+    }
+
+    /// Asks for completions until the drain begins.
+    ///
+    /// # Errors
+    /// The endpoint is no longer usable, or the coordinator fails.
+    pub fn work(&self, coordinator: Arc<dyn Coordinator>, worker: WorkerName, drain: &Drain) -> Result<()> {
+        let config = WorkerConfig {
+            linger: Duration::from_millis(5),
+            grace: Duration::from_secs(2),
+            ..WorkerConfig::new(worker, board_kind()?)
+        };
+        let end: Mutex<Option<EndpointError>> = Mutex::new(None);
+        let handler = |lease: &Lease, cancel: &Cancel| {
+            let task: GenerateTask = serde_json::from_slice(lease.payload.as_bytes())
+                .map_err(|e| format!("unreadable task: {e}"))?;
+            match self.sample(&task, cancel) {
+                Ok(result) => serde_json::to_vec(&result).map(Payload::from).map_err(|e| e.to_string()),
+                Err(error) => {
+                    let told = format!("{error:#}");
+                    if let Some(error) = error.downcast_ref::<EndpointError>().filter(|e| e.is_final()) {
+                        end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error.clone());
+                        drain.begin();
+                    }
+                    Err(told)
+                }
+            }
+        };
+        let served = sgs_fleet::serve(coordinator, config, drain.clone(), self.concurrency, handler);
+        if let Some(error) = end.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error).context("the endpoint of `sampling.endpoint`");
+        }
+        served?;
+        Ok(())
+    }
+
+    fn sample(&self, task: &GenerateTask, cancel: &Cancel) -> Result<GenerateResult> {
+        let (prompt, new) = (task.prompt.len(), task.max_new_tokens);
+        if prompt + new > self.context {
+            let limit = self.context;
+            return Ok(refused(format!(
+                "a prompt of {prompt} tokens and up to {new} new ones exceed the context of {limit} tokens"
+            )));
+        }
+        let ask = ask(&self.tokenizer, &task.prompt, task.seed, new, task.temperature)?;
+        let sample = self.endpoint.sample(&ask, || cancel.is_cancelled())?;
+        completion(&self.tokenizer, sample, new)
+    }
+}
+
+fn limit(config: &RunConfig, role: Role) -> usize {
+    match role {
+        Role::Solver => config.sampling.solver_tokens,
+        Role::Conjecturer => config.sampling.conjecturer_tokens,
+        Role::Guide => config.sampling.guide_tokens,
+    }
+}
+
+fn ask(tokenizer: &Tokenizer, prompt: &[u32], seed: u64, max_tokens: usize, temperature: f32) -> Result<Ask> {
+    // A server that is sent text puts the token that begins a sequence before it.
+    let spelled = match prompt {
+        [first, rest @ ..] if Some(*first) == tokenizer.bos() => rest,
+        all => all,
+    };
+    Ok(Ask {
+        tokens: prompt.to_vec(),
+        text: tokenizer.decode_with_special(spelled)?,
+        seed,
+        max_tokens,
+        temperature,
+        stop_tokens: tokenizer.eos().to_vec(),
+        stop_texts: Vec::new(),
+    })
+}
+
+fn refused(why: String) -> GenerateResult {
+    GenerateResult {
+        tokens: Vec::new(),
+        log_probs: Vec::new(),
+        entropy: None,
+        finish: FinishReason::Refused,
+        refusal: Some(why),
+    }
+}
+
+/// A completion in the run's own tokens, ended by one of its end tokens if it has ended. Log-probs are kept only where
+/// each belongs to one of these tokens.
+fn completion(tokenizer: &Tokenizer, sample: Sample, limit: usize) -> Result<GenerateResult> {
+    let Sample { text, tokens, pieces, log_probs, end } = sample;
+    let (mut tokens, mut log_probs) = match tokens {
+        Some(tokens) => {
+            let size = tokenizer.vocab_size();
+            if let Some(unknown) = tokens.iter().find(|t| **t as usize >= size) {
+                bail!("the server sampled token {unknown}, and the run's tokenizer has {size}");
+            }
+            (tokens, log_probs.unwrap_or_default())
+        }
+        None => {
+            let tokens = tokenizer.encode_untrusted(&text)?;
+            let same = pieces.is_some_and(|pieces| spell_the_same(tokenizer, &tokens, &pieces));
+            (tokens, log_probs.filter(|_| same).unwrap_or_default())
+        }
+    };
+    let mut finish = FinishReason::Length;
+    if let Some(at) = tokens.iter().position(|t| tokenizer.eos().contains(t)) {
+        finish = FinishReason::Stop;
+        tokens.truncate(at + 1);
+        log_probs.truncate(at + 1);
+    } else if end == End::Stop {
+        finish = FinishReason::Stop;
+        if let Some(eos) = tokenizer.eos().first() {
+            tokens.push(*eos);
+        }
+    }
+    if tokens.len() > limit {
+        // Whatever the server or the second tokenisation made of it, a task's limit holds.
+        finish = FinishReason::Length;
+        tokens.truncate(limit);
+        log_probs.truncate(limit);
+    }
+    if log_probs.len() != tokens.len() {
+        log_probs.clear();
+    }
+    Ok(GenerateResult { tokens, log_probs, entropy: None, finish, refusal: None })
+}
+
+/// Whether each piece is the spelling of the token at its place.
+fn spell_the_same(tokenizer: &Tokenizer, tokens: &[u32], pieces: &[String]) -> bool {
+    let same =
+        |(token, piece): (&u32, &String)| tokenizer.decode(&[*token]).is_ok_and(|t| t.trim() == piece.trim());
+    tokens.len() == pieces.len() && tokens.iter().zip(pieces).all(same)
+}
+
+/// How the server's text differs from what its tokens mean here, if it does. White space is the decoders' own affair,
+/// and a character may be cut off at the end.
+fn differs(tokenizer: &Tokenizer, tokens: &[u32], text: &str) -> Option<String> {
+    let bare = |text: &str| -> String {
+        text.trim_end_matches('\u{fffd}').chars().filter(|c| !c.is_whitespace()).collect()
+    };
+    let ours = match tokenizer.decode(tokens) {
+        Ok(ours) => ours,
+        Err(error) => return Some(error.to_string()),
+    };
+    let (a, b) = (bare(&ours), bare(text));
+    let one_begins_the_other = a.starts_with(&b) || b.starts_with(&a);
+    if one_begins_the_other && a.is_empty() == b.is_empty() {
+        return None;
+    }
+    let short = |text: &str| text.chars().take(60).collect::<String>();
+    Some(format!("what it calls {:?} is {:?} here", short(text.trim()), short(ours.trim())))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use sgs_selfplay::Method;
+
+    fn tokenizer() -> Tokenizer {
+        let folder = tempfile::tempdir().unwrap();
+        Tokenizer::load(&crate::base_model::unpack(folder.path()).unwrap()).unwrap()
+    }
+
+    fn served(roles: &[Role]) -> EndpointConfig {
+        EndpointConfig {
+            url: "http://127.0.0.1:1".into(),
+            roles: roles.to_vec(),
+            ..EndpointConfig::default()
+        }
+    }
+
+    #[test]
+    fn only_roles_that_stay_as_they_are_may_be_served() {
+        let allowed =
+            |method: &str, role: Role| served(&[role]).check(&method.parse::<Method>().unwrap().config());
+        allowed("sampling-only", Role::Solver).unwrap();
+        allowed("sgs", Role::Guide).unwrap();
+        allowed("sgs-frozen-conjecturer", Role::Conjecturer).unwrap();
+        for (method, role) in [("sgs", Role::Solver), ("sgs", Role::Conjecturer), ("reinforce", Role::Solver)]
+        {
+            let error = allowed(method, role).unwrap_err().to_string();
+            assert!(error.contains("which this method trains"), "{method}: {error}");
+        }
+        let error = allowed("sampling-only", Role::Guide).unwrap_err().to_string();
+        assert!(error.contains("this method has none"), "{error}");
+        let error = served(&[]).check(&AlgorithmConfig::default()).unwrap_err().to_string();
+        assert!(error.contains("roles"), "{error}");
+    }
+
+    #[test]
+    fn a_completion_is_brought_into_the_runs_tokens() {
+        let tokenizer = tokenizer();
+        let [a, b] = ["ph", "ps"].map(|word| tokenizer.id_of(word).unwrap());
+        let end = tokenizer.eos()[0];
+        let sample = Sample {
+            text: " ph ps".into(),
+            tokens: Some(vec![a, b, end]),
+            pieces: None,
+            log_probs: Some(vec![-1.0, -2.0, -0.5]),
+            end: End::Stop,
+        };
+        let told = completion(&tokenizer, sample.clone(), 8).unwrap();
+        assert_eq!((told.tokens, told.log_probs), (vec![a, b, end], vec![-1.0, -2.0, -0.5]));
+        // Text alone: the end token is put back, and no log-prob is made up for it.
+        let text = Sample { tokens: None, log_probs: None, ..sample.clone() };
+        let told = completion(&tokenizer, text, 8).unwrap();
+        assert_eq!((told.tokens, told.log_probs, told.finish), (vec![a, b, end], vec![], FinishReason::Stop));
+        // Pieces that are the tokens' own spelling keep their log-probs, others do not.
+        let cut =
+            Sample { tokens: None, log_probs: Some(vec![-1.0, -2.0]), end: End::Length, ..sample.clone() };
+        let pieces = |pieces: [&str; 2]| Some(pieces.map(str::to_owned).to_vec());
+        let told =
+            completion(&tokenizer, Sample { pieces: pieces([" ph", " ps"]), ..cut.clone() }, 8).unwrap();
+        assert_eq!((told.log_probs, told.finish), (vec![-1.0, -2.0], FinishReason::Length));
+        let told = completion(&tokenizer, Sample { pieces: pieces([" p", "h ps"]), ..cut }, 8).unwrap();
+        assert!(told.log_probs.is_empty());
+        // What comes after the end, past the limit, or from another vocabulary.
+        let after = Sample { tokens: Some(vec![a, end, b]), ..sample.clone() };
+        assert_eq!(completion(&tokenizer, after, 8).unwrap().tokens, [a, end]);
+        let long = Sample {
+            tokens: Some(vec![a; 50]),
+            log_probs: Some(vec![-1.0; 50]),
+            end: End::Length,
+            ..sample.clone()
+        };
+        assert_eq!(completion(&tokenizer, long, 8).unwrap().log_probs.len(), 8);
+        let foreign = Sample { tokens: Some(vec![a, 40_000]), log_probs: None, ..sample };
+        assert!(completion(&tokenizer, foreign, 8).unwrap_err().to_string().contains("40000"));
+    }
+
+    #[test]
+    fn another_tokenizer_is_noticed() {
+        let tokenizer = tokenizer();
+        let [a, b] = ["ph", "ps"].map(|word| tokenizer.id_of(word).unwrap());
+        assert_eq!(differs(&tokenizer, &[a, b, tokenizer.eos()[0]], " ph ps"), None);
+        assert_eq!(differs(&tokenizer, &[a, b], " ph p\u{fffd}"), None);
+        assert!(differs(&tokenizer, &[a, b], " The answer").unwrap().contains("The answer"));
+        assert!(differs(&tokenizer, &[40_000], "x").is_some());
+    }
+}
