@@ -107,7 +107,7 @@ fn the_whole_distribution_is_sampled() {
     // With top-p 0.95 or min-p 0.05, the server's defaults, no token below a twentieth of the likeliest would come.
     let likeliest = draws.iter().map(|d| d.1).fold(f32::MIN, f32::max);
     let rare = draws.iter().filter(|d| d.1 < likeliest - 20f32.ln()).count();
-    assert!(rare > 8, "{rare} of {} draws are of rare tokens", draws.len());
+    assert!(rare > 50, "{rare} of {} draws are of rare tokens", draws.len());
     let mut told: std::collections::BTreeMap<u32, (f64, usize)> = std::collections::BTreeMap::new();
     for (token, log_prob) in &draws {
         told.entry(*token).or_insert((f64::from(*log_prob).exp(), 0)).1 += 1;
@@ -201,7 +201,7 @@ fn a_server_that_dies_and_comes_back_loses_nothing() {
 #[test]
 fn a_gateway_that_says_later_is_heard() {
     let Some(server) = Server::start(&Options::default()) else { return };
-    let Some(gateway) = Gateway::start(&server, free_port(), 1200) else { return };
+    let Some(gateway) = Gateway::start(&server, free_port(), 120) else { return };
     let (endpoint, _) = connect(settings(&gateway.url)).unwrap();
     let begun = Instant::now();
     std::thread::scope(|scope| {
@@ -210,13 +210,13 @@ fn a_gateway_that_says_later_is_heard() {
             scope.spawn(move || assert!(sample(endpoint, &ask(seed)).tokens.is_some()));
         }
     });
-    // Eight at once at 20 a second: most hear "later", and later is a second.
-    assert!(begun.elapsed() >= Duration::from_secs(1), "nobody waited: {:?}", begun.elapsed());
+    // The gateway lets one through every half second, so seven of them were told to come later.
+    assert!(begun.elapsed() >= Duration::from_secs(3), "nobody waited: {:?}", begun.elapsed());
     // Who does not try again hears why, and that is no reason to give up on the endpoint.
-    std::thread::sleep(Duration::from_millis(200));
+    std::thread::sleep(Duration::from_millis(1000));
     let (hasty, _) = connect(Settings { tries: 1, ..settings(&gateway.url) }).unwrap();
     let failed: Vec<EndpointError> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..8)
+        let threads: Vec<_> = (0..16)
             .map(|seed| {
                 scope.spawn({
                     let hasty = &hasty;
