@@ -10,6 +10,7 @@ use ureq::{Agent, Body};
 
 use crate::board::BoardStatus;
 use crate::coordinator::{Beat, CallError, Coordinator, Grant};
+use crate::shelf::Part;
 use crate::task::{LeaseId, Receipt, Report, TaskKind, WorkerName};
 use crate::token::Token;
 use crate::wire::{
@@ -77,13 +78,65 @@ impl Client {
     /// # Errors
     /// [`CallError`] if no answer came.
     pub fn status(&self) -> Result<BoardStatus, CallError> {
-        let request = self.agent.get(format!("{}/v1/status", self.url)).header("accept-encoding", "zstd");
-        let request = match &self.token {
+        self.status_within(ANSWER)
+    }
+
+    /// The board in numbers, for those who would rather go without than wait for long.
+    ///
+    /// # Errors
+    /// [`CallError`] if no answer came in that time.
+    pub fn status_within(&self, patience: Duration) -> Result<BoardStatus, CallError> {
+        let request = self.get("/v1/status").header("accept-encoding", "zstd");
+        let answer = request.config().timeout_global(Some(patience)).build().call();
+        read(answer.map_err(|e| self.away(&e))?)
+    }
+
+    /// Up to `most` bytes, from `from` on, of an item that the coordinator has laid out (see [`crate::Shelf`]); the
+    /// service may give fewer. `None` if there is no such item.
+    ///
+    /// # Errors
+    /// [`CallError`] if no answer came, or one that makes no sense.
+    pub fn read_file(&self, name: &str, from: u64, most: usize) -> Result<Option<Part>, CallError> {
+        let last = from.saturating_add(most.max(1) as u64 - 1);
+        let request = self.get(&format!("/v1/files/{name}")).header("range", format!("bytes={from}-{last}"));
+        let mut answer =
+            request.config().timeout_global(Some(2 * ANSWER)).build().call().map_err(|e| self.away(&e))?;
+        if answer.status().as_u16() == 404 {
+            return Ok(None);
+        }
+        if !answer.status().is_success() {
+            return read::<()>(answer).map(|()| None);
+        }
+        let total = answer.headers().get("content-range").and_then(|v| v.to_str().ok());
+        let total = total.and_then(|v| v.rsplit('/').next()?.parse().ok());
+        let garbled = |problem: &str| CallError::Away(format!("a garbled answer: {name}: {problem}"));
+        let total = total.ok_or_else(|| garbled("it has no content-range"))?;
+        let bytes = answer.body_mut().with_config().limit(LARGEST_ANSWER).read_to_vec();
+        Ok(Some(Part { bytes: bytes.map_err(|e| garbled(&e.to_string()))?, total }))
+    }
+
+    /// A small item that the coordinator has laid out, whole. `None` if there is no such item.
+    ///
+    /// # Errors
+    /// [`CallError`] if no answer came.
+    pub fn read_document(&self, name: &str) -> Result<Option<Vec<u8>>, CallError> {
+        let Some(mut part) = self.read_file(name, 0, 4 << 20)? else { return Ok(None) };
+        let mut bytes = std::mem::take(&mut part.bytes);
+        while (bytes.len() as u64) < part.total {
+            match self.read_file(name, bytes.len() as u64, 4 << 20)? {
+                Some(next) if !next.bytes.is_empty() && next.total == part.total => bytes.extend(next.bytes),
+                _ => return Err(CallError::Away(format!("{name} changed while it was read"))),
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    fn get(&self, path: &str) -> ureq::RequestBuilder<ureq::typestate::WithoutBody> {
+        let request = self.agent.get(format!("{}{path}", self.url));
+        match &self.token {
             Some(token) => request.header("authorization", token.header()),
             None => request,
-        };
-        let answer = request.config().timeout_global(Some(ANSWER)).build().call();
-        read(answer.map_err(|e| self.away(&e))?)
+        }
     }
 
     fn away(&self, error: &ureq::Error) -> CallError {

@@ -154,14 +154,35 @@ impl Supervisor {
         rules: CrashRules,
         fleet: Option<Fleet>,
     ) -> std::io::Result<Self> {
+        Self::take_over(launcher, wanted, rules, fleet, Vec::new(), Box::new(|_| ()))
+    }
+
+    /// As [`Supervisor::start`], with jobs that a coordinator before this one has started: those that still live count,
+    /// those that do not are replaced. `changed` hears of all jobs under care whenever they change, from the
+    /// supervisor's thread, so that the next coordinator can be told.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub fn take_over(
+        launcher: Box<dyn Launcher>,
+        wanted: usize,
+        rules: CrashRules,
+        fleet: Option<Fleet>,
+        jobs: Vec<Job>,
+        changed: Box<dyn Fn(&[Job]) + Send>,
+    ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared { state: Mutex::new(Shop::default()), bell: Condvar::new() });
         shared.lock().status.wanted = wanted;
+        let next = jobs.len() as u64;
+        let inherited = |job| Kept { job, running: false, since: None, leaving: false, inherited: true };
         let keeper = Keeper {
             launcher,
             fleet,
             shared: Arc::clone(&shared),
-            jobs: BTreeMap::new(),
-            next: 0,
+            jobs: (0..).zip(jobs.into_iter().map(inherited)).collect(),
+            told: Vec::new(),
+            changed,
+            next,
             keep: KeepAlive::new(rules),
             clock: SteadyClock::start(),
             last_crash: None,
@@ -225,6 +246,8 @@ struct Kept {
     since: Option<Time>,
     /// Asked to leave: its end is no loss.
     leaving: bool,
+    /// Started by a coordinator before this one: how long it lived is not known.
+    inherited: bool,
 }
 
 struct Keeper {
@@ -233,6 +256,9 @@ struct Keeper {
     shared: Arc<Shared>,
     /// In order of launch.
     jobs: BTreeMap<u64, Kept>,
+    /// The jobs that `changed` was last told of.
+    told: Vec<Job>,
+    changed: Box<dyn Fn(&[Job]) + Send>,
     next: u64,
     keep: KeepAlive,
     clock: SteadyClock,
@@ -301,7 +327,7 @@ impl Keeper {
         }
         self.shared.lock().status.lost += 1;
         let lived = kept.since.map_or(Duration::ZERO, |since| now.since(since));
-        if self.keep.ended(now, lived) {
+        if !kept.inherited && self.keep.ended(now, lived) {
             let log = self.launcher.last_lines(&kept.job, SHOWN_LINES);
             let crash = format!("worker {worker} ended after {:.1} s: {how}\n{log}", lived.as_secs_f64());
             self.note(crash.clone());
@@ -350,7 +376,8 @@ impl Keeper {
             Ok(jobs) => {
                 self.shared.lock().status.launched += jobs.len() as u64;
                 for job in jobs {
-                    self.jobs.insert(self.next, Kept { job, running: false, since: None, leaving: false });
+                    let kept = Kept { job, running: false, since: None, leaving: false, inherited: false };
+                    self.jobs.insert(self.next, kept);
                     self.next += 1;
                 }
             }
@@ -373,7 +400,12 @@ impl Keeper {
         self.shared.lock().status.trouble = Some(trouble);
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) {
+        let jobs: Vec<Job> = self.jobs.values().map(|kept| kept.job.clone()).collect();
+        if jobs != self.told {
+            (self.changed)(&jobs);
+            self.told = jobs;
+        }
         let running = self.jobs.values().filter(|kept| kept.running).count();
         let mut shop = self.shared.lock();
         shop.status.running = running;

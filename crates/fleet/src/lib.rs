@@ -20,6 +20,7 @@ pub mod log;
 pub mod record;
 #[cfg(feature = "http")]
 pub mod service;
+pub mod shelf;
 pub mod simulation;
 pub mod task;
 #[cfg(feature = "http")]
@@ -34,13 +35,14 @@ pub use client::Client;
 pub use coordinator::{Beat, CallError, Coordinator, Grant};
 pub use fleet::{Fleet, FleetError};
 pub use launch::{
-    CrashRules, GivenUp, LaunchError, Launcher, LocalLauncher, SlurmConfig, SlurmLauncher, Supervisor,
-    SupervisorStatus,
+    CrashRules, GivenUp, Job, JobId, LaunchError, Launcher, LocalLauncher, SlurmConfig, SlurmLauncher,
+    Supervisor, SupervisorStatus,
 };
 pub use log::{FileLog, LogError, TaskLog};
 pub use record::Record;
 #[cfg(feature = "http")]
 pub use service::{Service, ServiceConfig, ServiceError, TlsFiles};
+pub use shelf::{Part, Shelf};
 pub use task::*;
 #[cfg(feature = "http")]
 pub use token::{Token, TokenError};

@@ -14,7 +14,8 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
-    ACCEPT_ENCODING, ALLOW, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE,
+    ACCEPT_ENCODING, ALLOW, AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, HeaderValue, RANGE,
+    WWW_AUTHENTICATE,
 };
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -29,6 +30,7 @@ use tokio::time::timeout;
 
 use crate::board::BoardStatus;
 use crate::fleet::{Fleet, FleetError};
+use crate::shelf::Shelf;
 use crate::token::Token;
 use crate::wire::{
     ErrorReply, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, ResultsReply, ResultsRequest,
@@ -51,6 +53,8 @@ pub struct ServiceConfig {
     pub most_connections: usize,
     /// Threads that serve. Default 2.
     pub threads: usize,
+    /// What workers may read. Default nothing.
+    pub shelf: Shelf,
 }
 
 impl Default for ServiceConfig {
@@ -63,6 +67,7 @@ impl Default for ServiceConfig {
             longest_wait: Duration::from_secs(30),
             most_connections: 16_384,
             threads: 2,
+            shelf: Shelf::default(),
         }
     }
 }
@@ -135,6 +140,10 @@ const COMPRESS_FROM: usize = 16 << 10;
 const LARGE: usize = 256 << 10;
 /// Most leases per request.
 const LARGEST_CAPACITY: usize = 65_536;
+/// Most bytes of a file per request; who wants more asks again.
+const LARGEST_PART: usize = 16 << 20;
+/// Below this path stand the items of the shelf.
+const FILES: &str = "/v1/files/";
 
 impl Service {
     /// Binds the address and serves from threads of its own.
@@ -350,8 +359,47 @@ impl Desk {
             (method, "/v1/lease" | "/v1/heartbeat" | "/v1/results" | "/v1/status" | "/metrics") => {
                 Err(Rejection(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not for this path")))
             }
+            (&Method::GET, path) if path.starts_with(FILES) => {
+                let range = request.headers().get(RANGE).map(HeaderValue::as_bytes);
+                self.file(path.strip_prefix(FILES).unwrap_or_default(), range)
+            }
             (_, path) => Err(Rejection(StatusCode::NOT_FOUND, format!("there is nothing at {path}"))),
         }
+    }
+
+    /// An item of the shelf, or the part of it that the request's `Range` names.
+    fn file(&self, name: &str, range: Option<&[u8]>) -> Result<Answer, Rejection> {
+        let (from, most) = match range {
+            None => (0, LARGEST_PART),
+            Some(range) => read_range(range).ok_or_else(|| {
+                let error = "range: send `bytes=FIRST-LAST` or `bytes=FIRST-`".to_owned();
+                Rejection(StatusCode::RANGE_NOT_SATISFIABLE, error)
+            })?,
+        };
+        let part = block_in_place(|| self.config.shelf.read(name, from, most.min(LARGEST_PART)));
+        let part = part.map_err(|e| Rejection(StatusCode::SERVICE_UNAVAILABLE, format!("{name}: {e}")))?;
+        let part = part
+            .ok_or_else(|| Rejection(StatusCode::NOT_FOUND, format!("no file {name:?} is laid out here")))?;
+        let whole = from == 0 && part.bytes.len() as u64 == part.total;
+        if range.is_none() && !whole {
+            let error = format!("{name} has {} bytes; ask for them in ranges", part.total);
+            return Err(Rejection(StatusCode::PAYLOAD_TOO_LARGE, error));
+        }
+        let last = (from + part.bytes.len() as u64).saturating_sub(1);
+        let content_range = match part.bytes.len() {
+            0 => format!("bytes */{}", part.total),
+            _ => format!("bytes {from}-{last}/{}", part.total),
+        };
+        let mut reply = Response::new(part.bytes);
+        let kind = HeaderValue::from_static("application/octet-stream");
+        reply.headers_mut().insert(CONTENT_TYPE, kind);
+        if range.is_some() {
+            *reply.status_mut() = StatusCode::PARTIAL_CONTENT;
+            if let Ok(value) = HeaderValue::from_str(&content_range) {
+                reply.headers_mut().insert(CONTENT_RANGE, value);
+            }
+        }
+        Ok(reply)
     }
 
     async fn lease(&self, call: LeaseRequest) -> Result<Answer, Rejection> {
@@ -413,6 +461,17 @@ impl Desk {
         let read = || parse(&bytes, packed, limit);
         if bytes.len() >= LARGE { block_in_place(read) } else { read() }
     }
+}
+
+/// Offset and number of bytes, out of `bytes=FIRST-LAST`.
+fn read_range(header: &[u8]) -> Option<(u64, usize)> {
+    let (first, last) = std::str::from_utf8(header).ok()?.trim().strip_prefix("bytes=")?.split_once('-')?;
+    let first: u64 = first.parse().ok()?;
+    if last.is_empty() {
+        return Some((first, usize::MAX));
+    }
+    let number = last.parse::<u64>().ok()?.checked_sub(first)?.checked_add(1)?;
+    Some((first, usize::try_from(number).unwrap_or(usize::MAX)))
 }
 
 fn too_large(limit: usize) -> Rejection {

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use sgs_fleet::{
     Attempt, BoardConfig, CallError, Client, Coordinator, Drain, Ending, FileLog, Fleet, Outcome, Receipt,
-    Report, Service, ServiceConfig, ServiceError, Task, TaskId, TaskKind, Token, WorkerConfig, WorkerName,
-    serve,
+    Report, Service, ServiceConfig, ServiceError, Shelf, Task, TaskId, TaskKind, Token, WorkerConfig,
+    WorkerName, serve,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -341,4 +341,43 @@ fn calls_are_encrypted_with_a_certificate() {
     let broken = ServiceConfig { tls: Some(files), ..config() };
     let error = Service::start(fleet, broken).unwrap_err().to_string();
     assert!(error.contains("key.pem") && error.contains("PEM private key"), "{error}");
+}
+
+#[test]
+fn workers_read_what_is_laid_out_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let content: Vec<u8> = (0..20_000_000u32).map(|n| (n % 251) as u8).collect();
+    std::fs::write(&path, &content).unwrap();
+    let shelf = Shelf::default();
+    shelf.put_file("models/a/model.safetensors", &path);
+    shelf.put("run.json", &b"{}"[..]);
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    let service = Service::start(fleet, ServiceConfig { shelf: shelf.clone(), ..config() }).unwrap();
+    let client = client(&service);
+    assert_eq!(client.read_document("run.json").unwrap().as_deref(), Some(&b"{}"[..]));
+    assert!(client.read_document("models/a/model.safetensors").unwrap().unwrap() == content);
+    let part = client.read_file("models/a/model.safetensors", 19_999_990, 100).unwrap().unwrap();
+    assert_eq!((&part.bytes[..], part.total), (&content[19_999_990..], 20_000_000));
+    assert!(client.read_file("models/a/model.safetensors", 30_000_000, 1).unwrap().unwrap().bytes.is_empty());
+    for absent in ["models/a", "../../../../etc/passwd", "models/a/../a/model.safetensors"] {
+        assert_eq!(client.read_file(absent, 0, 9).unwrap(), None, "{absent}");
+    }
+    let get = |path: &str, headers: &str| {
+        raw(
+            service.address(),
+            format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n").as_bytes(),
+        )
+    };
+    assert_eq!(get("/v1/files/run.json", "").0, 401, "the token is asked for here too");
+    assert_eq!(get("/v1/files/run.json", AUTH), (200, "{}".to_owned()));
+    assert_eq!(get("/v1/files/models/a/model.safetensors", AUTH).0, 413, "large files go in parts");
+    assert_eq!(get("/v1/files/run.json", &format!("{AUTH}range: lines=1-2\r\n")).0, 416);
+    let absolute = format!("/v1/files/{}", path.display());
+    assert_eq!(get(&absolute, AUTH).0, 404, "names, not paths");
+    // What has gone from the disk is the coordinator's trouble: the worker may ask again.
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(client.read_file("models/a/model.safetensors", 0, 1), Err(CallError::Away(_))));
+    shelf.retain(|name| name == "run.json");
+    assert_eq!(client.read_file("models/a/model.safetensors", 0, 1).unwrap(), None);
 }
