@@ -140,6 +140,9 @@ pub struct Supervisor {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Hears of all jobs under a supervisor's care.
+pub type OnChange = Box<dyn Fn(&[Job]) + Send>;
+
 /// Lines of a log that an error shows.
 const SHOWN_LINES: usize = 15;
 
@@ -169,7 +172,7 @@ impl Supervisor {
         rules: CrashRules,
         fleet: Option<Fleet>,
         jobs: Vec<Job>,
-        changed: Box<dyn Fn(&[Job]) + Send>,
+        changed: OnChange,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared { state: Mutex::new(Shop::default()), bell: Condvar::new() });
         shared.lock().status.wanted = wanted;
@@ -258,7 +261,7 @@ struct Keeper {
     jobs: BTreeMap<u64, Kept>,
     /// The jobs that `changed` was last told of.
     told: Vec<Job>,
-    changed: Box<dyn Fn(&[Job]) + Send>,
+    changed: OnChange,
     next: u64,
     keep: KeepAlive,
     clock: SteadyClock,

@@ -68,6 +68,16 @@ pub fn verify_directory(directory: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The SHA-256 of every file of a published directory, by its name below it, as its list says.
+///
+/// # Errors
+/// The list is missing or damaged.
+pub fn listed_checksums(directory: &Path) -> Result<Vec<(String, String)>> {
+    let list = directory.join(CHECKSUMS);
+    let text = fs::read_to_string(&list).map_err(Error::io("read", &list))?;
+    parse(&list, &text)
+}
+
 /// Removes a published directory so that a crash leaves all or nothing of it under its name.
 ///
 /// # Errors

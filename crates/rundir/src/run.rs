@@ -316,6 +316,15 @@ impl RunDir {
         self.view.round(round)
     }
 
+    /// The checkpoint whose weights the run has now; `None` is the base model.
+    ///
+    /// # Errors
+    /// The journal is damaged.
+    pub fn weights(&self) -> Result<Option<Checkpoint>> {
+        let round = weights_of(&self.journal.reader().markers()?);
+        Ok(round.and_then(|round| self.view.checkpoints().get(round)))
+    }
+
     /// Removes checkpoints that the policy does not keep, never the one in use; returns their rounds.
     ///
     /// # Errors

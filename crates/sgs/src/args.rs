@@ -27,6 +27,11 @@ pub enum Command {
     Run(RunArgs),
     /// Go on with a run that was stopped, however it was stopped.
     Resume(ResumeArgs),
+    /// Run self-play with workers that somebody else starts: `sgs run --workers none`, at a fixed port.
+    Serve(ServeArgs),
+    /// Work for a run elsewhere: sample or check proofs until it is over.
+    #[command(subcommand)]
+    Worker(WorkerCommand),
     /// Draw a report of a run, or a comparison of several.
     Report(ReportArgs),
     /// Build data sets and look at them.
@@ -101,6 +106,117 @@ pub struct RunArgs {
     /// Print one JSON object a round.
     #[arg(long)]
     pub json: bool,
+    /// Who does the work.
+    #[command(flatten)]
+    pub fleet: FleetArgs,
+}
+
+/// Who does a run's work, and where they find the coordinator.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Workers")]
+pub struct FleetArgs {
+    /// embedded, none (those that connect), local:N, local:generate=G,verify=V,
+    /// slurm:generate=G,verify=V,partition=P,generate.gres=gpu:1, or a TOML file [default: embedded].
+    #[arg(long, value_name = "SPEC")]
+    pub workers: Option<String>,
+    /// Let workers connect here; port 0 is any free one [default with workers: loopback, with Slurm
+    /// every address].
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<std::net::SocketAddr>,
+    /// Name or address under which workers reach this machine [default: its name].
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+    /// File with the token that workers must show [default: SGS_TOKEN, SGS_TOKEN_FILE, or
+    /// fleet.token in the run's folder].
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+/// Arguments of `sgs serve`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Start workers on any machine that has this program:
+  sgs worker generate --connect http://HOST:7717 --token-file FILE
+  sgs worker verify   --connect http://HOST:7717 --token-file FILE
+`sgs resume DIR` goes on in the same way, at the same address.")]
+pub struct ServeArgs {
+    /// What to run; by default nobody works but those that connect to 127.0.0.1:7717.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// `sgs worker …`
+#[derive(Debug, Subcommand)]
+pub enum WorkerCommand {
+    /// Sample completions: loads the model once, follows the run's weights.
+    Generate(WorkerGenerateArgs),
+    /// Check proofs.
+    Verify(WorkerVerifyArgs),
+}
+
+/// What both kinds of worker need.
+#[derive(Debug, Args)]
+pub struct ConnectArgs {
+    /// The coordinator: http://HOST:PORT, as `sgs run` or `sgs serve` prints it.
+    #[arg(long, value_name = "URL")]
+    pub connect: String,
+    /// File with the coordinator's token [default: SGS_TOKEN, or the file that SGS_TOKEN_FILE names].
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Certificates to trust for https, PEM [default: the public ones].
+    #[arg(long, value_name = "FILE")]
+    pub authority: Option<PathBuf>,
+    /// The worker's name, unique among the run's workers [default: its kind, host, process and a few
+    /// random characters].
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Give up after so many seconds without an answer from the coordinator.
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    pub patience: u64,
+    /// After SIGTERM, seconds in which what was begun may end before it is given back.
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    pub grace: u64,
+    /// End with this process, which started the worker.
+    #[arg(long, value_name = "PID", hide = true)]
+    pub parent: Option<u32>,
+}
+
+/// Arguments of `sgs worker generate`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Stateless: it may be killed at any time. SIGTERM lets it finish what it can, and give back the rest.
+Exit code: 0 if it was sent home, by the run's end or a signal; 1 if the coordinator refuses it or stays away.")]
+pub struct WorkerGenerateArgs {
+    /// Where to work.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+    /// Threads to compute with; 0 for one per core.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub threads: usize,
+    /// Sequences sampled at once, for each role [default: as the run says].
+    #[arg(long, value_name = "N")]
+    pub batch: Option<usize>,
+    /// Memory for buffers and key/value cache, for each role, MiB [default: as the run says].
+    #[arg(long, value_name = "MIB")]
+    pub memory_mib: Option<u64>,
+    /// Folder for weights on their way into memory, where the run's folder cannot be read from here
+    /// [default: the temporary folder].
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
+}
+
+/// Arguments of `sgs worker verify`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Stateless: it may be killed at any time. SIGTERM lets it finish what it can, and give back the rest.
+Exit code: 0 if it was sent home, by the run's end or a signal; 1 if the coordinator refuses it or stays away.")]
+pub struct WorkerVerifyArgs {
+    /// Where to work.
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+    /// Proofs checked at a time; 0 for one per core.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub slots: usize,
 }
 
 /// Arguments of `sgs resume`.
@@ -108,6 +224,9 @@ pub struct RunArgs {
 pub struct ResumeArgs {
     /// The run's folder.
     pub dir: PathBuf,
+    /// Who does the work [default: as before].
+    #[command(flatten)]
+    pub fleet: FleetArgs,
     /// Print one JSON object a round.
     #[arg(long)]
     pub json: bool,

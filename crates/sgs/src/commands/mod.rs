@@ -13,10 +13,12 @@ pub mod pretrain;
 mod prove;
 mod report;
 mod run;
+mod serve;
 mod status;
 mod train;
 mod verify;
 mod verify_lean;
+mod worker;
 
 use crate::args::{Cli, Command, DataCommand, LeanCommand, LmCommand};
 use crate::exit::Outcome;
@@ -29,6 +31,8 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
     match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Resume(args) => run::resume(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Worker(command) => worker::run(&command),
         Command::Report(args) => report::run(&args),
         Command::Data(DataCommand::Build(args)) => data_build::run(&args),
         Command::Pretrain(args) => pretrain::run(&args, None),

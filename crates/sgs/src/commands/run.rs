@@ -1,10 +1,12 @@
 //! `sgs run` and `sgs resume`.
 
-use crate::args::{ResumeArgs, RunArgs};
+use crate::args::{FleetArgs, ResumeArgs, RunArgs};
 use crate::exit::Outcome;
 use crate::output;
 use crate::run::config::{self, Layers, RunConfig, SystemName};
 use crate::run::view::{Show, View};
+use crate::run::workers::config::FleetConfig;
+use crate::run::workers::outside::Remembered;
 use crate::run::{Interrupt, Runner, metamath_targets, policies};
 use anyhow::{Context, Result, bail};
 use sgs_formal::FormalSystem;
@@ -17,6 +19,11 @@ use std::sync::Arc;
 
 /// Begins a run.
 pub fn run(args: &RunArgs) -> Result<Outcome> {
+    begin(args, FleetConfig::default())
+}
+
+/// Begins a run with these workers unless the arguments name others.
+pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     if args.explain {
         return explain();
     }
@@ -25,6 +32,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome> {
     if args.dry_run {
         return dry_run(&config);
     }
+    let workers = fleet(&args.fleet, workers)?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
     let frozen = frozen(&config)?;
     let run = RunDir::create(&out, &frozen, RunOptions::default())?;
@@ -35,7 +43,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome> {
         out.display(),
         out.display()
     );
-    work(config, run, args.json)
+    work(config, run, workers, args.json)
 }
 
 /// Goes on with a run.
@@ -45,10 +53,30 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     table.remove("frozen");
     let config: RunConfig = table.try_into().context("config.toml of the run")?;
     run.check_config(&frozen(&config)?)?;
-    work(config, run, args.json)
+    let before = Remembered::read(&args.dir)?.map(|remembered| remembered.fleet).unwrap_or_default();
+    let workers = fleet(&args.fleet, before)?;
+    work(config, run, workers, args.json)
 }
 
-fn work(config: RunConfig, run: RunDir, json: bool) -> Result<Outcome> {
+/// Who does the work: what the arguments say, over what was `before`. `None` if it is all done in this process.
+fn fleet(args: &FleetArgs, before: FleetConfig) -> Result<Option<FleetConfig>> {
+    let mut config = match &args.workers {
+        None => before,
+        Some(spec) => FleetConfig::parse(spec)?,
+    };
+    if args.listen.is_some() {
+        config.listen = args.listen;
+    }
+    if args.host.is_some() {
+        config.host.clone_from(&args.host);
+    }
+    if args.token_file.is_some() {
+        config.token_file.clone_from(&args.token_file);
+    }
+    Ok((!config.is_embedded()).then_some(config))
+}
+
+fn work(config: RunConfig, run: RunDir, fleet: Option<FleetConfig>, json: bool) -> Result<Outcome> {
     if config.problems.system == SystemName::Lean || config.model.device != "cpu" {
         bail!(
             "size {} needs Lean 4 and a GPU; `sgs run --size {} --dry-run` says what is missing",
@@ -77,6 +105,7 @@ fn work(config: RunConfig, run: RunDir, json: bool) -> Result<Outcome> {
         device: Arc::new(Cpu::new(super::pretrain::threads())?),
         base,
         interrupt,
+        fleet,
     };
     let outcome = runner.work(view)?;
     match outcome {

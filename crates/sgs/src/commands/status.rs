@@ -2,12 +2,14 @@
 
 use crate::args::StatusArgs;
 use crate::exit::Outcome;
+use crate::run::workers::outside::Remembered;
 use crate::{machine, output};
 use anyhow::Result;
 use serde::Serialize;
 use sgs_analysis::live::{self, LiveOptions, LiveServer};
 use sgs_analysis::report::ReportOptions;
 use sgs_analysis::run::{ReadOptions, RunData, metric};
+use sgs_fleet::{BoardStatus, Client};
 use sgs_metamath::system::Metamath;
 use sgs_rundir::journal::Stage;
 use sgs_rundir::{MetricValues, RunView};
@@ -52,9 +54,16 @@ struct Status {
     free_disk_bytes: Option<u64>,
     /// The last rounds' numbers.
     last: Vec<MetricValues>,
+    /// The queue and the workers, if there are some outside of the coordinator and it answers.
+    fleet: Option<BoardStatus>,
+    /// Where workers connect.
+    url: Option<String>,
     /// What is damaged.
     notes: Vec<String>,
 }
+
+/// How long the coordinator may take to answer.
+const ANSWER: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Serialize)]
 struct Progress {
@@ -123,7 +132,13 @@ fn status(view: &RunView, shown: usize) -> Result<Status> {
         }
         None => Activity::Stopped,
     };
+    let (url, fleet) = match activity {
+        Activity::Running { .. } => fleet(view.path(), &mut notes),
+        _ => (None, None),
+    };
     Ok(Status {
+        fleet,
+        url,
         run: view.path().display().to_string(),
         method: find("method").and_then(toml::Value::as_str).map(str::to_owned),
         version: find("version").and_then(toml::Value::as_str).map(str::to_owned),
@@ -136,6 +151,30 @@ fn status(view: &RunView, shown: usize) -> Result<Status> {
         last,
         notes,
     })
+}
+
+/// The coordinator's address and board, if workers can connect to it. That it does not answer is a note.
+fn fleet(run: &Path, notes: &mut Vec<String>) -> (Option<String>, Option<BoardStatus>) {
+    let remembered = match Remembered::read(run) {
+        Ok(Some(remembered)) => remembered,
+        Ok(None) => return (None, None),
+        Err(error) => {
+            notes.push(format!("{error:#}"));
+            return (None, None);
+        }
+    };
+    let ask = || -> Result<BoardStatus> {
+        let authority = remembered.fleet.authority.as_deref();
+        let client = Client::new(&remembered.url, Some(remembered.token(run)?), authority)?;
+        Ok(client.status_within(ANSWER)?)
+    };
+    match ask() {
+        Ok(board) => (Some(remembered.url), Some(board)),
+        Err(error) => {
+            notes.push(format!("its workers are not known: {error:#}"));
+            (Some(remembered.url), None)
+        }
+    }
 }
 
 /// The value of a key that is no table, in the outermost table or the first that has it.
@@ -201,6 +240,17 @@ fn text(status: &Status) -> String {
     if let Some(last) = status.last.last() {
         rows.push(("solved", solved(last)));
     }
+    if let Some(url) = &status.url {
+        rows.push(("coordinator", url.clone()));
+    }
+    if let Some(board) = &status.fleet {
+        let queue: Vec<String> = board
+            .kinds
+            .iter()
+            .map(|k| format!("{}: {} wait, {} in hand", k.kind, k.pending, k.leased))
+            .collect();
+        rows.push(("queue", if queue.is_empty() { "empty".to_owned() } else { queue.join("; ") }));
+    }
     let newest = status.checkpoints.last().map_or("none yet".to_owned(), |r| format!("newest of round {r}"));
     rows.push(("checkpoints", format!("{}, {newest}", status.checkpoints.len())));
     if let Some(free) = status.free_disk_bytes {
@@ -209,6 +259,9 @@ fn text(status: &Status) -> String {
     let mut out: String = rows.iter().map(|(name, value)| format!("{name:<12} {value}\n")).collect();
     if !status.last.is_empty() {
         out.push_str(&format!("\n{}\n", table(&status.last)));
+    }
+    if let Some(board) = status.fleet.as_ref().filter(|board| !board.workers.is_empty()) {
+        out.push_str(&format!("\n{}\n", workers(board)));
     }
     for note in &status.notes {
         out.push_str(&format!("note: {note}\n"));
@@ -264,6 +317,26 @@ fn table(rounds: &[MetricValues]) -> String {
         })
         .collect();
     output::table(&header, &rows)
+}
+
+/// The workers that the coordinator knows, with what they have in hand and have done.
+fn workers(board: &BoardStatus) -> String {
+    let rows: Vec<Vec<String>> = board
+        .workers
+        .iter()
+        .map(|w| {
+            let error = w.last_error.as_deref().unwrap_or("");
+            vec![
+                w.worker.to_string(),
+                w.leases.to_string(),
+                w.done.to_string(),
+                w.failed.to_string(),
+                duration(w.silent_s),
+                error.chars().take(60).collect(),
+            ]
+        })
+        .collect();
+    output::table(&["worker", "in hand", "done", "failed", "heard of", "last error"], &rows)
 }
 
 /// Seconds for people.

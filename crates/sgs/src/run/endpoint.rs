@@ -349,6 +349,7 @@ fn refused(why: String) -> GenerateResult {
         entropy: None,
         finish: FinishReason::Refused,
         refusal: Some(why),
+        weights: None,
     }
 }
 
@@ -390,7 +391,7 @@ fn completion(tokenizer: &Tokenizer, sample: Sample, limit: usize) -> Result<Gen
     if log_probs.len() != tokens.len() {
         log_probs.clear();
     }
-    Ok(GenerateResult { tokens, log_probs, entropy: None, finish, refusal: None })
+    Ok(GenerateResult { tokens, log_probs, entropy: None, finish, refusal: None, weights: None })
 }
 
 /// Whether each piece is the spelling of the token at its place.

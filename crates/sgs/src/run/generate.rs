@@ -1,15 +1,16 @@
 //! The generation worker: leases completions to be sampled, keeps the samplers full, hands results back one by one.
 
-use super::policies::Policies;
+use super::policies::RoleModels;
 use super::tasks::{GenerateResult, GenerateTask};
 use anyhow::{Context, Result};
 use sgs_fleet::{Drain, LeaseId, Outcome, Session};
 use sgs_lm::Device;
+use sgs_lm::model::Model;
 use sgs_lm::sampler::{Choice, Completion, Decode, Finish, Request, RequestId, Sampler, SamplerOptions};
 use sgs_selfplay::{FinishReason, Role};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const ROLES: [Role; 3] = [Role::Conjecturer, Role::Guide, Role::Solver];
 
@@ -24,21 +25,34 @@ pub struct GenerateCounters {
     pub seconds: [f64; 3],
 }
 
-/// Samples until the drain begins.
+/// How a generation worker works.
+pub struct GenerateSettings {
+    /// Tokens that end a completion.
+    pub stop: Arc<[u32]>,
+    /// The samplers, one for each role.
+    pub sampler: SamplerOptions,
+    /// Most completions in hand, those that wait for their turn included.
+    pub in_hand: usize,
+    /// Once the drain has begun, completions have so long to end before they are given back.
+    pub grace: Duration,
+}
+
+/// Samples until the drain begins. `follow` is asked for weights that a task wants and the worker has not; a task whose
+/// policy version the worker has not then either is a failure of the worker.
 ///
 /// # Errors
-/// The sampler or the coordinator fails.
-pub fn work<D: Device + Decode>(
+/// The sampler or the coordinator fails, or `follow` does.
+pub fn work<D: Device + Decode, W: RoleModels<D>>(
     session: &Session,
-    policies: &RwLock<Policies<D>>,
-    stop: Arc<[u32]>,
-    options: &SamplerOptions,
+    weights: &RwLock<W>,
+    mut follow: impl FnMut(u32) -> Result<()>,
+    settings: &GenerateSettings,
     drain: &Drain,
     counters: &Mutex<GenerateCounters>,
 ) -> Result<()> {
-    let mut bench = Bench::new(policies, options)?;
+    let mut bench = Bench::new(weights, &settings.sampler)?;
     while !drain.has_begun() {
-        let room = (options.max_batch * 2).saturating_sub(bench.in_flight());
+        let room = settings.in_hand.saturating_sub(bench.in_flight());
         let wait = if bench.in_flight() == 0 { Duration::from_millis(200) } else { Duration::ZERO };
         if room > 0 {
             for (lease, _) in session.lease(room, wait)? {
@@ -49,17 +63,28 @@ pub fn work<D: Device + Decode>(
                         continue;
                     }
                 };
-                bench.submit(lease.id(), &task, &stop)?;
+                if task.policy > bench.version {
+                    bench.leave(|lease| session.finish(lease, Outcome::Returned));
+                    follow(task.policy)?;
+                    bench.take_up(&*weights.read().unwrap_or_else(PoisonError::into_inner));
+                }
+                if task.policy == bench.version {
+                    bench.submit(lease.id(), &task, &settings.stop)?;
+                } else {
+                    let (asked, has) = (task.policy, bench.version);
+                    let reason = format!("asked for policy {asked}, the worker has {has}");
+                    session.finish(lease.id(), Outcome::Failed(reason));
+                }
             }
         }
         for lease in session.take_abandoned() {
             bench.cancel(lease);
         }
-        if bench.in_flight() > 0 {
-            let policies = policies.read().unwrap_or_else(PoisonError::into_inner);
-            bench.step(&policies, |lease, outcome| session.finish(lease, outcome))?;
-            *counters.lock().unwrap_or_else(PoisonError::into_inner) = bench.counters();
-        }
+        bench.step(weights, session, counters)?;
+    }
+    let deadline = Instant::now() + settings.grace;
+    while bench.in_flight() > 0 && Instant::now() < deadline {
+        bench.step(weights, session, counters)?;
     }
     Ok(())
 }
@@ -67,20 +92,37 @@ pub fn work<D: Device + Decode>(
 /// One sampler for each role, and whose request is whose lease.
 struct Bench<D: Decode> {
     samplers: Vec<Sampler<D>>,
-    leases: HashMap<RequestId, (LeaseId, u32)>,
+    /// The policy version that everything in flight is sampled with.
+    version: u32,
+    fingerprint: Option<String>,
+    leases: HashMap<RequestId, LeaseId>,
     requests: HashMap<LeaseId, (usize, RequestId)>,
     next: u64,
     finished: Vec<Completion>,
 }
 
 impl<D: Device + Decode> Bench<D> {
-    fn new(policies: &RwLock<Policies<D>>, options: &SamplerOptions) -> Result<Self> {
-        let policies = policies.read().unwrap_or_else(PoisonError::into_inner);
+    fn new(weights: &RwLock<impl RoleModels<D>>, options: &SamplerOptions) -> Result<Self> {
+        let weights = weights.read().unwrap_or_else(PoisonError::into_inner);
         let samplers = ROLES
             .iter()
-            .map(|&role| Sampler::new(policies.model(role), options))
-            .collect::<Result<_, _>>()?;
-        Ok(Self { samplers, leases: HashMap::new(), requests: HashMap::new(), next: 0, finished: Vec::new() })
+            .map(|&role| Ok(Sampler::new(model(&*weights, role)?, options)?))
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            samplers,
+            version: weights.version(),
+            fingerprint: weights.fingerprint(),
+            leases: HashMap::new(),
+            requests: HashMap::new(),
+            next: 0,
+            finished: Vec::new(),
+        })
+    }
+
+    /// From now on everything is sampled with these weights.
+    fn take_up(&mut self, weights: &impl RoleModels<D>) {
+        self.version = weights.version();
+        self.fingerprint = weights.fingerprint();
     }
 
     fn in_flight(&self) -> usize {
@@ -99,7 +141,7 @@ impl<D: Device + Decode> Bench<D> {
             choice: Choice { temperature: task.temperature, ..Choice::default() },
             stop: Arc::clone(stop),
         })?;
-        self.leases.insert(id, (lease, task.policy));
+        self.leases.insert(id, lease);
         self.requests.insert(lease, (sampler, id));
         Ok(())
     }
@@ -110,27 +152,43 @@ impl<D: Device + Decode> Bench<D> {
         }
     }
 
-    fn step(&mut self, policies: &Policies<D>, mut finish: impl FnMut(LeaseId, Outcome)) -> Result<()> {
+    /// Gives up everything in flight: it is of weights that the run has left behind.
+    fn leave(&mut self, mut give_back: impl FnMut(LeaseId)) {
+        self.samplers.iter_mut().for_each(Sampler::cancel_all);
+        self.requests.clear();
+        self.leases.drain().for_each(|(_, lease)| give_back(lease));
+    }
+
+    /// A step of every sampler that has work.
+    fn step(
+        &mut self,
+        weights: &RwLock<impl RoleModels<D>>,
+        session: &Session,
+        counters: &Mutex<GenerateCounters>,
+    ) -> Result<()> {
+        if self.in_flight() == 0 {
+            return Ok(());
+        }
+        let weights = weights.read().unwrap_or_else(PoisonError::into_inner);
         for (sampler, role) in self.samplers.iter_mut().zip(ROLES) {
             if sampler.is_idle() {
                 continue;
             }
-            sampler.step(policies.model(role), &mut self.finished)?;
+            sampler.step(model(&*weights, role)?, &mut self.finished)?;
             for completion in self.finished.drain(..) {
-                let Some((lease, version)) = self.leases.remove(&completion.id) else { continue };
+                let Some(lease) = self.leases.remove(&completion.id) else { continue };
                 self.requests.remove(&lease);
-                let outcome = if version == policies.version {
-                    let result = result_of(completion);
+                let outcome = if self.version == weights.version() {
+                    let result =
+                        GenerateResult { weights: self.fingerprint.clone(), ..result_of(completion) };
                     Outcome::Done(serde_json::to_vec(&result).context("a result as JSON")?.into())
                 } else {
-                    Outcome::Failed(format!(
-                        "asked for policy {version}, the worker has {}",
-                        policies.version
-                    ))
+                    Outcome::Failed(format!("sampled while policy {} was exchanged", self.version))
                 };
-                finish(lease, outcome);
+                session.finish(lease, outcome);
             }
         }
+        *counters.lock().unwrap_or_else(PoisonError::into_inner) = self.counters();
         Ok(())
     }
 
@@ -155,6 +213,10 @@ fn place(role: Role) -> usize {
     }
 }
 
+fn model<D: Device, W: RoleModels<D>>(weights: &W, role: Role) -> Result<&Model<D>> {
+    weights.model(role).with_context(|| format!("the worker has no weights for {role:?}"))
+}
+
 fn result_of(completion: Completion) -> GenerateResult {
     let n = completion.entropies.len();
     let entropy = (n > 0).then(|| completion.entropies.iter().sum::<f32>() / n as f32);
@@ -164,5 +226,12 @@ fn result_of(completion: Completion) -> GenerateResult {
         Finish::Cancelled => (FinishReason::Cancelled, None),
         Finish::Refused(why) => (FinishReason::Refused, Some(why.to_string())),
     };
-    GenerateResult { tokens: completion.tokens, log_probs: completion.logprobs, entropy, finish, refusal }
+    GenerateResult {
+        tokens: completion.tokens,
+        log_probs: completion.logprobs,
+        entropy,
+        finish,
+        refusal,
+        weights: None,
+    }
 }

@@ -11,33 +11,33 @@ pub mod tasks;
 pub mod update;
 pub mod verify;
 pub mod view;
+pub mod workers;
 
 use crate::exit::Outcome;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use config::RunConfig;
-use endpoint::ServedRoles;
-use generate::GenerateCounters;
 use infra::Faults;
 use policies::{Policies, Snapshots};
 use publish::{Publication, Publisher};
 use sampling::{Completions, SamplingEnd, Stage};
 use serde::{Deserialize, Serialize};
-use sgs_fleet::{BoardConfig, Drain, Fleet, Session, TaskKind as BoardKind, WorkerConfig, WorkerName};
 use sgs_formal::FormalSystem;
+use sgs_lm::Device;
 use sgs_lm::model::Mode;
-use sgs_lm::sampler::{Decode, SamplerOptions};
+use sgs_lm::sampler::Decode;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Trainer;
-use sgs_lm::{Device, ModelConfig};
 use sgs_rundir::metrics::{MetricValues, names};
 use sgs_rundir::{NextStep, RunDir};
 use sgs_selfplay::{Problem, Round, RoundMetrics, RoundOutcome, RunState};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 use update::UpdateReport;
 use view::View;
+use workers::Workers;
+use workers::config::FleetConfig;
 
 /// Set when the user wants the run to stop.
 #[derive(Clone, Debug, Default)]
@@ -71,6 +71,8 @@ pub struct Runner<D: Decode> {
     pub base: PathBuf,
     /// Set when the user wants to stop.
     pub interrupt: Interrupt,
+    /// Who does the work, if not threads of this process alone.
+    pub fleet: Option<FleetConfig>,
 }
 
 /// What is kept with the marker of the update, so that no number is lost in a crash before the tables.
@@ -117,7 +119,7 @@ where
         let tokens = self.config.training.micro_batch_tokens.max(policies.config().max_positions);
         let mut trainer = Trainer::new(Arc::clone(&self.device), policies.config(), tokens, Mode::Train)?;
         let policies = Arc::new(RwLock::new(policies));
-        let workers = Workers::start(&self, &tokenizer, &policies)?;
+        let mut workers = Workers::start(&self, &tokenizer, &policies, plan.next == NextStep::Sample)?;
         let mut publisher = Publisher::new(self.run.sinks()?);
         let mut next = plan.next;
         let mut kept: Kept = plan
@@ -139,7 +141,7 @@ where
                 next,
                 context,
                 &tokenizer,
-                &workers,
+                &mut workers,
                 &mut publisher,
                 &mut kept,
                 &mut view,
@@ -181,7 +183,7 @@ where
         next: NextStep,
         context: u32,
         tokenizer: &Tokenizer,
-        workers: &Workers,
+        workers: &mut Workers,
         publisher: &mut Publisher,
         kept: &mut Kept,
         view: &mut View,
@@ -190,14 +192,22 @@ where
         let mut round = Round::new(algorithm, self.config.seed, context, &self.targets, state)?;
         let number = round.number();
         let (mut completions, mut faults) = (Completions::new(), Faults::default());
+        if matches!(next, NextStep::Start | NextStep::Sample) {
+            if workers.read_weights_from_disk() && publisher.is_busy() {
+                kept.times.publish = publisher.wait()?;
+            }
+            workers.begin_round(self, number, tokenizer)?;
+        }
         let stage = Stage {
             config: &self.config,
             system: &*self.system,
             tokenizer,
-            fleet: &workers.fleet,
+            fleet: workers.fleet(),
             journal: self.run.journal(),
             interrupt: &self.interrupt,
             policy_version: number,
+            weights: workers.weights(),
+            watch: &|silent, open| workers.check(silent, open),
         };
         // While the round before is being published, this one has nothing in the journal.
         if !publisher.is_busy() {
@@ -323,136 +333,6 @@ fn measured(metrics: &mut MetricValues, outcome: &RoundOutcome, kept: &Kept) {
     }
     if seconds > 0.0 {
         metrics.set(names::TRAINED_TOKENS_PER_S, tokens as f64 / seconds);
-    }
-}
-
-/// The workers of this process: one thread that samples, some that check.
-struct Workers {
-    fleet: Fleet,
-    drain: Drain,
-    threads: Vec<std::thread::JoinHandle<()>>,
-    failure: Arc<Mutex<Option<anyhow::Error>>>,
-    counters: Arc<Mutex<GenerateCounters>>,
-    interrupt: Interrupt,
-}
-
-impl Workers {
-    fn start<D: Device + Decode + 'static>(
-        runner: &Runner<D>,
-        tokenizer: &Tokenizer,
-        policies: &Arc<RwLock<Policies<D>>>,
-    ) -> Result<Self>
-    where
-        Policies<D>: Send + Sync,
-    {
-        let board = BoardConfig { speculation: None, ..BoardConfig::default() };
-        let mut workers = Self {
-            fleet: Fleet::in_memory(board),
-            drain: Drain::default(),
-            threads: Vec::new(),
-            failure: Arc::default(),
-            counters: Arc::default(),
-            interrupt: runner.interrupt.clone(),
-        };
-        let model = policies.read().unwrap_or_else(PoisonError::into_inner).config().clone();
-        let stop: Arc<[u32]> = tokenizer.eos().into();
-        let s = &runner.config.sampling;
-        let options = SamplerOptions {
-            max_batch: s.batch,
-            memory_budget_bytes: s.memory_mib << 20,
-            ..SamplerOptions::default()
-        };
-        let (policies, drain) = (Arc::clone(policies), workers.drain.clone());
-        let counters = Arc::clone(&workers.counters);
-        workers.spawn("generate", BoardKind::Generate, move |session| {
-            generate::work(session, &policies, stop, &options, &drain, &counters)
-        })?;
-        let (system, drain) = (Arc::clone(&runner.system), workers.drain.clone());
-        workers.spawn("verify", BoardKind::Verify, move |session| verify::work(session, &*system, &drain))?;
-        workers.serve_roles(runner, tokenizer, &model)?;
-        Ok(workers)
-    }
-
-    /// The roles that another server plays, if the configuration says so.
-    fn serve_roles<D: Decode>(
-        &mut self,
-        runner: &Runner<D>,
-        tokenizer: &Tokenizer,
-        model: &ModelConfig,
-    ) -> Result<()> {
-        let Some(target) = runner.targets.first() else { return Ok(()) };
-        let probe = crate::evaluate::encode(tokenizer, &runner.system.solver_prompt(target))?;
-        let own = policies::tokenizer(&runner.base, model)?;
-        let Some(served) = ServedRoles::connect(&runner.config, own, &probe, model.max_positions)? else {
-            return Ok(());
-        };
-        let worker =
-            WorkerName::new(&format!("endpoint-{}-{}", crate::machine::host_name(), std::process::id()))?;
-        let (fleet, drain) = (self.fleet.clone(), self.drain.clone());
-        self.spawn_thread("endpoint", move || served.work(Arc::new(fleet), worker, &drain))
-    }
-
-    fn spawn(
-        &mut self,
-        name: &str,
-        kind: BoardKind,
-        body: impl FnOnce(&Session) -> Result<()> + Send + 'static,
-    ) -> Result<()> {
-        let worker =
-            WorkerName::new(&format!("{name}-{}-{}", crate::machine::host_name(), std::process::id()))?;
-        let config =
-            WorkerConfig { linger: std::time::Duration::from_millis(5), ..WorkerConfig::new(worker, kind) };
-        let session = Session::start(Arc::new(self.fleet.clone()), config, self.drain.clone())?;
-        self.spawn_thread(name, move || {
-            let end = body(&session);
-            let _ = session.close();
-            end
-        })
-    }
-
-    /// Runs a worker; if it fails, the run ends with its error.
-    fn spawn_thread(&mut self, name: &str, body: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
-        let failure = Arc::clone(&self.failure);
-        let interrupt = self.interrupt.clone();
-        let thread =
-            std::thread::Builder::new().name(name.to_owned()).stack_size(16 << 20).spawn(move || {
-                if let Err(error) = body() {
-                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                    interrupt.flag().store(true, Ordering::Release);
-                }
-            });
-        self.threads.push(thread.context("cannot start a worker's thread")?);
-        Ok(())
-    }
-
-    /// What the samplers have counted since the start.
-    fn counters(&self) -> GenerateCounters {
-        *self.counters.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Runs the dispatcher; a worker's failure becomes its error.
-    fn watch<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let result = work();
-        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(error) => Err(error.context("a worker of this process failed")),
-            None => result,
-        }
-    }
-
-    fn stop(mut self) -> Result<()> {
-        self.drain.begin();
-        self.fleet.set_drain(true)?;
-        for thread in std::mem::take(&mut self.threads) {
-            thread.join().map_err(|_| anyhow!("a worker's thread panicked"))?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Workers {
-    fn drop(&mut self) {
-        self.drain.begin();
-        let _ = self.fleet.set_drain(true);
     }
 }
 

@@ -12,6 +12,18 @@ use sgs_selfplay::Role;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// The models that a generation worker samples with: those of the run in its own process, or copies that follow them.
+pub trait RoleModels<D: Device> {
+    /// Number of rounds whose updates the weights have seen.
+    fn version(&self) -> u32;
+
+    /// The model that plays a role; `None` if it could not be had.
+    fn model(&self, role: Role) -> Option<&Model<D>>;
+
+    /// What tells these weights from all others; `None` for the run's own.
+    fn fingerprint(&self) -> Option<String>;
+}
+
 /// Solver, Conjecturer and Guide.
 pub struct Policies<D: Device> {
     /// Number of rounds whose updates the weights have seen.
@@ -119,6 +131,37 @@ impl Snapshots {
         }
         Ok(())
     }
+}
+
+impl<D: Device> RoleModels<D> for Policies<D> {
+    fn version(&self) -> u32 {
+        self.version
+    }
+
+    fn model(&self, role: Role) -> Option<&Model<D>> {
+        Some(self.model(role))
+    }
+
+    fn fingerprint(&self) -> Option<String> {
+        None
+    }
+}
+
+/// The folders of the models that [`Policies::load`] reads for Solver, Conjecturer and Guide.
+pub fn folders(config: &RunConfig, base: &Path, at: Option<&Path>) -> [PathBuf; 3] {
+    let a = &config.algorithm;
+    let trained = |name: &str| at.map_or_else(|| base.to_owned(), |folder| folder.join(name));
+    let solver = if a.solver.train { trained("solver") } else { base.to_owned() };
+    let conjecturer = match (a.tied_weights, a.conjecturer.on && !a.conjecturer.frozen) {
+        (true, _) => solver.clone(),
+        (false, true) => trained("conjecturer"),
+        (false, false) => base.to_owned(),
+    };
+    let guide = match config.model.guide.as_str() {
+        "base" => base.to_owned(),
+        folder => PathBuf::from(folder),
+    };
+    [solver, conjecturer, guide]
 }
 
 /// The folder of the base model: the one of the configuration, or the shipped one, unpacked.

@@ -7,7 +7,7 @@ use super::infra::Faults;
 use super::tasks::{GenerateResult, GenerateTask, VerifyTask, task_number};
 use super::view::View;
 use crate::evaluate::encode;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use sgs_fleet::{Ending, Finished, Fleet, Payload, Task, TaskId, TaskKind as BoardKind};
 use sgs_formal::{FormalSystem, Malformed, Seed};
@@ -46,7 +46,14 @@ pub struct Stage<'a> {
     pub interrupt: &'a Interrupt,
     /// Number of rounds whose updates the weights have seen.
     pub policy_version: u32,
+    /// Fingerprint of the round's weights, if workers elsewhere sample with copies of them.
+    pub weights: Option<&'a str>,
+    /// Asked while nothing comes in: for how long that has been, and what is waited for. An error ends the stage.
+    pub watch: &'a Watch<'a>,
 }
+
+/// See [`Stage::watch`].
+pub type Watch<'a> = dyn Fn(Duration, &dyn Fn() -> String) -> Result<()> + 'a;
 
 /// Completions of a round by task.
 pub type Completions = HashMap<TaskKey, Completion>;
@@ -81,9 +88,6 @@ struct Asked {
     command: Command,
     prompt: Arc<[u32]>,
 }
-
-/// Longest time without any result before the run says what it waits for and stops.
-const SILENCE: Duration = Duration::from_secs(600);
 
 /// How soon the dispatcher looks again whether the journal has reached the disk, if nothing else comes in.
 const COMMIT_POLL: Duration = Duration::from_millis(1);
@@ -149,8 +153,11 @@ impl Stage<'_> {
                 let batch = self.write(round.number(), finished, &mut open, faults)?;
                 last = came;
                 unwritten.push_back(batch);
-            } else if last.elapsed() > SILENCE {
-                bail!("{}", self.silence(round, open.len())?);
+            } else {
+                (self.watch)(last.elapsed(), &|| {
+                    let first = round.pending().first().map(|c| c.key().to_string()).unwrap_or_default();
+                    format!("{} tasks are open, the first is {first}", open.len())
+                })?;
             }
             // In the journal before the next step depends on it.
             while let Some(batch) = unwritten.front()
@@ -168,8 +175,8 @@ impl Stage<'_> {
         Ok((SamplingEnd::Complete, times))
     }
 
-    /// Reads results and hands them to the journal. If too much was lost, only what was not: a resumed run then tries
-    /// the rest again.
+    /// Reads results and hands them to the journal. Those that make no sense go back to the board, against their worker.
+    /// If too much was lost, only what was not is written: a resumed run then tries the rest again.
     fn write(
         &self,
         round: u32,
@@ -177,8 +184,7 @@ impl Stage<'_> {
         open: &mut HashMap<u64, Asked>,
         faults: &mut Faults,
     ) -> Result<Unwritten> {
-        let tasks: Vec<TaskId> = finished.iter().map(|f| f.task).collect();
-        let mut entries = self.entries(finished, open)?;
+        let (tasks, mut entries) = self.entries(finished, open)?;
         entries.iter().for_each(|entry| faults.note(&entry.event));
         let stop = faults.are_too_many(open.len());
         if stop {
@@ -191,15 +197,6 @@ impl Stage<'_> {
             bail!("{}", faults.report(round, open.len(), &self.fleet.status()?));
         }
         Ok(Unwritten { ticket: self.journal.append(records)?, tasks, entries })
-    }
-
-    fn silence(&self, round: &Round, open: usize) -> Result<String> {
-        let first = round.pending().first().map(|c| c.key().to_string()).unwrap_or_default();
-        let status = serde_json::to_string(&self.fleet.status()?).unwrap_or_default();
-        Ok(format!(
-            "nothing has come in for {} s; {open} tasks are open, the first is {first}; board: {status}",
-            SILENCE.as_secs(),
-        ))
     }
 
     fn submit(
@@ -268,23 +265,46 @@ impl Stage<'_> {
         Ok((kind, priority, serde_json::to_vec(&task)?.into()))
     }
 
-    fn entries(&self, finished: Vec<Finished>, open: &mut HashMap<u64, Asked>) -> Result<Vec<Entry>> {
-        let mut out = Vec::with_capacity(finished.len());
+    /// The tasks that are done with, and what they came to.
+    fn entries(
+        &self,
+        finished: Vec<Finished>,
+        open: &mut HashMap<u64, Asked>,
+    ) -> Result<(Vec<TaskId>, Vec<Entry>)> {
+        let mut tasks = Vec::with_capacity(finished.len());
+        let mut entries = Vec::with_capacity(finished.len());
         for f in finished {
-            let Some(Asked { command, prompt }) = open.remove(&f.task.0) else { continue };
-            let entry = match f.ending {
-                Ending::Done { outcome, .. } => self.read(&command, prompt, outcome.as_bytes())?,
-                Ending::Quarantined { failures } => {
-                    let reasons: Vec<&str> = failures.iter().map(|f| f.message.as_str()).collect();
-                    lost(
-                        &command,
-                        format!("given up after {} failures: {}", failures.len(), reasons.join("; ")),
-                    )
-                }
+            // Written before this process began: only its removal was lost.
+            let Some(asked) = open.remove(&f.task.0) else {
+                tasks.push(f.task);
+                continue;
             };
-            out.push(entry);
+            match self.entry(&asked, f.ending) {
+                Ok(entry) => {
+                    tasks.push(f.task);
+                    entries.push(entry);
+                }
+                Err(error) => {
+                    tracing::warn!("task {}: {error:#}", asked.command.key());
+                    self.fleet.reject(f.task, &format!("{error:#}"))?;
+                    open.insert(f.task.0, asked);
+                }
+            }
         }
-        Ok(out)
+        Ok((tasks, entries))
+    }
+
+    fn entry(&self, asked: &Asked, ending: Ending) -> Result<Entry> {
+        let command = &asked.command;
+        Ok(match ending {
+            Ending::Done { outcome, .. } => {
+                self.read(command, Arc::clone(&asked.prompt), outcome.as_bytes())?
+            }
+            Ending::Quarantined { failures } => {
+                let reasons: Vec<&str> = failures.iter().map(|f| f.message.as_str()).collect();
+                lost(command, format!("given up after {} failures: {}", failures.len(), reasons.join("; ")))
+            }
+        })
     }
 
     fn read(&self, command: &Command, prompt: Arc<[u32]>, bytes: &[u8]) -> Result<Entry> {
@@ -293,6 +313,7 @@ impl Stage<'_> {
             return Ok(Entry { event: Event::Judgement { key: key.clone(), judgement }, completion: None });
         }
         let result: GenerateResult = serde_json::from_slice(bytes).context("a completion from a worker")?;
+        self.check(&result)?;
         let completion = self.completion(prompt, result)?;
         let sample = SampleFacts::of(&completion);
         let key = command.key().clone();
@@ -317,6 +338,17 @@ impl Stage<'_> {
             }
         };
         Ok(Entry { event, completion: Some(completion) })
+    }
+
+    /// Refuses what no worker with the round's weights can have sampled.
+    fn check(&self, result: &GenerateResult) -> Result<()> {
+        if let (Some(found), Some(expected)) = (&result.weights, self.weights) {
+            ensure!(found == expected, "sampled with weights {found}, the round's are {expected}");
+        }
+        let (tokens, log_probs) = (result.tokens.len(), result.log_probs.len());
+        ensure!(tokens == log_probs, "{tokens} tokens with {log_probs} log-probs");
+        ensure!(result.log_probs.iter().all(|p| p.is_finite()), "a log-prob is not a number");
+        Ok(())
     }
 
     fn completion(&self, prompt: Arc<[u32]>, result: GenerateResult) -> Result<Completion> {

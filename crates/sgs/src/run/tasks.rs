@@ -34,6 +34,9 @@ pub struct GenerateResult {
     pub finish: sgs_selfplay::FinishReason,
     /// Why the request was refused, if it was.
     pub refusal: Option<String>,
+    /// Fingerprint of the weights, if they were a copy of the run's; without it they were the run's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<String>,
 }
 
 /// A proof to be checked; the result is a `Judgement`.

@@ -2,9 +2,9 @@
 
 use super::tasks::VerifyTask;
 use anyhow::Result;
-use sgs_fleet::{Drain, Outcome, Session};
+use sgs_fleet::{Drain, Lease, Outcome, Payload, Session};
 use sgs_formal::FormalSystem;
-use sgs_selfplay::{Judgement, Verdict};
+use sgs_selfplay::Verdict;
 use std::time::Duration;
 
 /// Proofs leased at once: a Metamath proof takes microseconds, so one call fetches many.
@@ -20,9 +20,9 @@ pub fn work(session: &Session, system: &dyn FormalSystem, drain: &Drain) -> Resu
             if cancel.is_cancelled() {
                 continue;
             }
-            let outcome = match serde_json::from_slice::<VerifyTask>(lease.payload.as_bytes()) {
-                Ok(task) => outcome_of(&system.check(&task.problem, &task.proof))?,
-                Err(e) => Outcome::Failed(format!("unreadable task: {e}")),
+            let outcome = match check(system, &lease) {
+                Ok(judgement) => Outcome::Done(judgement),
+                Err(reason) => Outcome::Failed(reason),
             };
             session.finish(lease.id(), outcome);
         }
@@ -30,10 +30,17 @@ pub fn work(session: &Session, system: &dyn FormalSystem, drain: &Drain) -> Resu
     Ok(())
 }
 
-/// A checker that broke has judged nothing: the board notes whose it was, and somebody else gets the proof.
-fn outcome_of(judgement: &Judgement) -> Result<Outcome> {
-    Ok(match judgement.verdict {
-        Verdict::Infra => Outcome::Failed(judgement.reason.to_string()),
-        _ => Outcome::Done(serde_json::to_vec(judgement)?.into()),
-    })
+/// Checks one proof; gives the judgement as it travels.
+///
+/// # Errors
+/// In words, if the task cannot be read, or the checker broke and has judged nothing: a fault of this worker, not of the
+/// proof. The board notes whose it was, and somebody else gets the proof.
+pub fn check(system: &dyn FormalSystem, lease: &Lease) -> Result<Payload, String> {
+    let task: VerifyTask =
+        serde_json::from_slice(lease.payload.as_bytes()).map_err(|e| format!("unreadable task: {e}"))?;
+    let judgement = system.check(&task.problem, &task.proof);
+    if judgement.verdict == Verdict::Infra {
+        return Err(judgement.reason.to_string());
+    }
+    Ok(serde_json::to_vec(&judgement).map_err(|e| format!("a judgement as JSON: {e}"))?.into())
 }

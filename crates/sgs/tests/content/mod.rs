@@ -1,0 +1,40 @@
+//! What a run has come to, as text that can be compared.
+#![allow(clippy::expect_used)] // tests say so by panicking
+
+use sgs_rundir::RunView;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Every row and every number of a run that does not measure time or memory.
+pub fn content(run: &Path) -> BTreeMap<String, String> {
+    let view = RunView::open(run).expect("a run");
+    let mut out = BTreeMap::new();
+    for round in view.rounds().expect("rounds") {
+        round.verify().expect("whole files");
+        let number = round.round();
+        for row in round.rollouts().expect("rollouts") {
+            let row = row.expect("a row");
+            let key = format!("{number} rollout {} {}", row.problem, row.index);
+            let value = format!("{:?} {:?} {:?} {:?}", row.tokens, row.verdict, row.weight, row.log_probs);
+            assert!(out.insert(key.clone(), value).is_none(), "{key} stands twice");
+        }
+        for row in round.conjectures().expect("conjectures") {
+            let row = row.expect("a row");
+            let key = format!("{number} conjecture {} {}", row.target, row.index);
+            let value = format!("{:?} {:?} {:?} {:?}", row.tokens, row.status, row.r_synth, row.weight);
+            assert!(out.insert(key.clone(), value).is_none(), "{key} stands twice");
+        }
+        for row in round.reviews().expect("reviews") {
+            let row = row.expect("a row");
+            let key = format!("{number} review {} {}", row.conjecture, row.index);
+            assert!(out.insert(key.clone(), format!("{:?}", row.tokens)).is_none(), "{key} stands twice");
+        }
+        for (name, value) in round.metrics().expect("metrics").scalars {
+            let measured = ["time_", "memory", "_per_s", "records_repeated"];
+            if !measured.iter().any(|m| name.contains(m)) {
+                out.insert(format!("{number} metric {name}"), format!("{value:?}"));
+            }
+        }
+    }
+    out
+}

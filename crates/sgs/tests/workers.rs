@@ -1,0 +1,153 @@
+//! Runs whose work is done by other processes: on this machine, by hand, over a coordinator that dies.
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::print_stdout)] // tests say so by panicking
+
+mod content;
+mod fleet_run;
+mod program;
+
+use content::content;
+use fleet_run::{embedded, records, settings, wait_for};
+use program::{command, file, sgs};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Ends with the test, however that ends.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(mut command: Command, log: &Path) -> Process {
+    let log = std::fs::File::create(log).unwrap();
+    Process(command.stdout(Stdio::null()).stderr(log).spawn().unwrap())
+}
+
+/// Waits for a run's end.
+fn finish(mut process: Process, log: &Path) {
+    wait_for("the run to end", || process.0.try_wait().unwrap().is_some());
+    let status = process.0.wait().unwrap();
+    assert!(status.success(), "{status}: {}", text(log));
+}
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The coordinator's URL, once it listens.
+fn url(run: &Path) -> String {
+    let mut url = String::new();
+    wait_for("the coordinator to listen", || {
+        let Ok(table) = text(&run.join("fleet.toml")).parse::<toml::Table>() else { return false };
+        let Some(found) = table.get("url").and_then(toml::Value::as_str) else { return false };
+        url = found.to_owned();
+        true
+    });
+    url
+}
+
+#[test]
+fn processes_of_this_machine_come_to_the_tables_of_a_run_without_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let expected = content(&embedded(folder.path()));
+    let run = folder.path().join("workers");
+    let arguments =
+        ["--workers", "local:generate=2,verify=1,threads=1,slots=2", "--out", run.to_str().unwrap()];
+    let coordinator = start(
+        command(&[&settings()[..], &arguments.map(str::to_owned)].concat()),
+        &folder.path().join("log"),
+    );
+    // While it works, its workers can be looked at.
+    wait_for("workers in the status", || {
+        let status = sgs(&["status", "--json", run.to_str().unwrap()]);
+        let over = text(&folder.path().join("log")).contains("report:");
+        over || status.code == 0
+            && status.json()["fleet"]["workers"].as_array().is_some_and(|w| !w.is_empty())
+    });
+    finish(coordinator, &folder.path().join("log"));
+    assert_eq!(content(&run), expected);
+    let logs: Vec<String> = std::fs::read_dir(run.join("workers"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "log"))
+        .map(|path| text(&path))
+        .collect();
+    assert_eq!(logs.len(), 3, "two that sample and one that checks, and none was replaced: {logs:?}");
+    assert!(logs.iter().all(|log| log.contains("sent home")), "{logs:?}");
+    let text = sgs(&["status", run.to_str().unwrap()]).expect(0).out;
+    assert!(text.contains("finished"), "{text}");
+}
+
+#[test]
+fn workers_outlive_their_coordinator_and_nothing_finished_is_done_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let expected = content(&embedded(folder.path()));
+    let run = folder.path().join("served");
+    let out = ["--out".to_owned(), run.display().to_string()];
+    let mut serve = settings();
+    serve[0] = "serve".to_owned();
+    let listen = ["--listen", "127.0.0.1:0"].map(str::to_owned);
+    let mut coordinator = start(command(&[&serve[..], &out, &listen].concat()), &folder.path().join("first"));
+    let url = url(&run);
+    let token = run.join("fleet.token").display().to_string();
+    let worker = |kind: &str, name: &str| {
+        let words = ["worker", kind, "--connect", &url, "--token-file", &token, "--name", name];
+        start(command(&words), &folder.path().join(name))
+    };
+    let mut workers =
+        [worker("generate", "generate-a"), worker("generate", "generate-b"), worker("verify", "verify-a")];
+    wait_for("results in the journal", || records(&run) >= 15);
+    coordinator.0.kill().unwrap();
+    coordinator.0.wait().unwrap();
+    let before = records(&run);
+    println!("killed with {before} results in the journal");
+
+    // The same address, the same workers, without a word on the command line.
+    let resume = start(command(&["resume", run.to_str().unwrap()]), &folder.path().join("second"));
+    finish(resume, &folder.path().join("second"));
+    assert_eq!(content(&run), expected);
+    let mut done = 0;
+    for (worker, name) in workers.iter_mut().zip(["generate-a", "generate-b", "verify-a"]) {
+        let log = folder.path().join(name);
+        wait_for("a worker to go home", || worker.0.try_wait().unwrap().is_some());
+        let words = text(&log);
+        assert!(worker.0.wait().unwrap().success(), "{name}: {words}");
+        let count = words.split("leases: ").nth(1).and_then(|w| w.split(" done").next()?.parse::<u64>().ok());
+        done += count.unwrap_or_else(|| panic!("{name} does not say what it did: {words}"));
+    }
+    // Every task's outcome was accepted from one worker once, before the death or after it; a receipt that the death cut
+    // off is counted by nobody.
+    let tasks: u64 = fleet_run::tasks(&run);
+    assert!(done <= tasks, "{done} outcomes were accepted for {tasks} tasks");
+    assert!(done + 64 >= tasks, "{done} outcomes were accepted for {tasks} tasks");
+}
+
+#[test]
+fn a_worker_says_what_keeps_it_from_working() {
+    let folder = tempfile::tempdir().unwrap();
+    let wrong = file(folder.path(), "token", "a-token-of-another-run\n");
+    let nobody = ["worker", "verify", "--connect", "http://127.0.0.1:9", "--patience", "1"];
+    let done = sgs(&nobody).expect(1);
+    assert!(
+        done.err.contains("waited 1 s for the run's sheet") && done.err.contains("127.0.0.1:9"),
+        "{}",
+        done.err
+    );
+    let done = sgs(&["worker", "generate", "--connect", "localhost:80"]).expect(1);
+    assert!(done.err.contains("begins with http://"), "{}", done.err);
+    let run = folder.path().join("run");
+    let mut serve = settings();
+    serve[0] = "serve".to_owned();
+    let rest = ["--out", run.to_str().unwrap(), "--listen", "127.0.0.1:0"].map(str::to_owned);
+    let _coordinator = start(command(&[&serve[..], &rest].concat()), &folder.path().join("log"));
+    let url = url(&run);
+    let done = sgs(&["worker", "verify", "--connect", &url, "--token-file", &wrong]).expect(1);
+    assert!(done.err.contains("token"), "{}", done.err);
+    let status = sgs(&["status", run.to_str().unwrap()]).expect(0).out;
+    assert!(status.contains("coordinator") && status.contains(&url), "{status}");
+    let page = sgs(&["run", "--workers", "slum:2"]).expect(2);
+    assert!(page.err.contains("expected embedded, none, local:N"), "{}", page.err);
+}
