@@ -127,8 +127,11 @@ impl Drain {
     /// # Errors
     /// If the system does not let us handle signals.
     pub fn begin_on_signals(&self) -> std::io::Result<()> {
+        // Not the drain itself: the coordinator may have asked for one before the first signal comes.
+        let signalled = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, self.flag())?;
+            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&signalled))?;
+            signal_hook::flag::register(signal, Arc::clone(&signalled))?;
             signal_hook::flag::register(signal, self.flag())?;
         }
         Ok(())
@@ -160,6 +163,7 @@ struct Hand {
     abandoned: Vec<LeaseId>,
     lease_time: Duration,
     last_answer: Instant,
+    last_warning: Option<Instant>,
     failed: Option<WorkerError>,
     closing: bool,
     summary: Summary,
@@ -182,6 +186,8 @@ pub struct Session {
 
 /// Shortest and longest pause before a failed call is made again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// How often a worker says that the coordinator does not answer.
+const WARNING: Duration = Duration::from_secs(10);
 /// Shortest and longest time between two heartbeats.
 const SHORTEST_BEAT: Duration = Duration::from_millis(20);
 const LONGEST_BEAT: Duration = Duration::from_secs(30);
@@ -205,6 +211,7 @@ impl Session {
             abandoned: Vec::new(),
             lease_time: FIRST_LEASE_TIME,
             last_answer: Instant::now(),
+            last_warning: None,
             failed: None,
             closing: false,
             summary: Summary::default(),
@@ -356,7 +363,10 @@ impl Desk {
         let mut hand = self.lock();
         let worker = self.config.name.clone();
         let away = hand.last_answer.elapsed();
-        tracing::warn!(%worker, away_s = away.as_secs(), "{error}");
+        if hand.last_warning.is_none_or(|at| at.elapsed() >= WARNING) {
+            hand.last_warning = Some(Instant::now());
+            tracing::warn!(%worker, away_s = away.as_secs(), "{error}");
+        }
         let gives_up = match error {
             CallError::Refused(_) => Some(WorkerError::Refused { worker, error }),
             CallError::Away(_) if away >= self.config.patience => {
