@@ -150,7 +150,7 @@ pub struct ServeArgs {
 pub enum WorkerCommand {
     /// Sample completions: loads the model once, follows the run's weights.
     Generate(WorkerGenerateArgs),
-    /// Check proofs.
+    /// Check proofs as they are sampled, as many at a time as there are slots.
     Verify(WorkerVerifyArgs),
 }
 

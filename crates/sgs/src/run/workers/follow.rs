@@ -216,6 +216,7 @@ mod tests {
     use sgs_lm::{Cpu, ModelConfig};
 
     fn model(folder: &Path, seed: u64) -> ModelSheet {
+        std::fs::create_dir(folder).expect("makes");
         let weights = HostWeights::random(&ModelConfig::load(&shipped()).expect("a shape"), seed);
         weights.save(folder, FileType::F32).expect("saves");
         ModelSheet::of(folder).expect("a model")
@@ -256,7 +257,7 @@ mod tests {
         let sheet = source.sheet(0).expect("a sheet");
         assert_eq!(sheet.policy, first);
         let device = Arc::new(Cpu::new(1).expect("a device"));
-        let mut followed = Followed::load(source.clone(), device, at("scratch"), &sheet).expect("loads");
+        let mut followed = Followed::load(source, device, at("scratch"), &sheet).expect("loads");
         let holds = |followed: &Followed<Cpu>, role, folder: &Path| {
             let found = followed.model(role).expect("is there").to_host().expect("reads");
             found.data[..] == HostWeights::load(folder).expect("reads").data[..]
