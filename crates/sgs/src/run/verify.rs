@@ -40,7 +40,7 @@ pub fn check(system: &dyn FormalSystem, lease: &Lease) -> Result<Payload, String
         serde_json::from_slice(lease.payload.as_bytes()).map_err(|e| format!("unreadable task: {e}"))?;
     let judgement = system.check(&task.problem, &task.proof);
     if judgement.verdict == Verdict::Infra {
-        return Err(judgement.reason.to_string());
+        return Err(judgement.reason);
     }
     Ok(serde_json::to_vec(&judgement).map_err(|e| format!("a judgement as JSON: {e}"))?.into())
 }
