@@ -91,6 +91,17 @@ pub trait FormalSystem: Send + Sync {
     /// Whether the proof uses a tactic that the reward forbids (Lean's `try`; paper, Appendix A).
     fn is_penalised(&self, proof: &str) -> bool;
 
+    /// What the verdicts depend on besides problem and proof: checker, version, options. Two checkers with the same
+    /// identity give the same verdicts.
+    fn identity(&self) -> String {
+        self.name().to_owned()
+    }
+
+    /// Checks that are worth having in flight at once, each on a thread of its own.
+    fn parallel_checks(&self) -> usize {
+        1
+    }
+
     /// Decides whether `proof` proves `problem`. Blocks; the system bounds time and memory itself.
     fn check(&self, problem: &Problem, proof: &str) -> Judgement;
 

@@ -16,8 +16,10 @@ mod settings;
 pub mod setup;
 mod system;
 pub mod text;
+mod version;
 
 pub use features::features;
 pub use judge::Judge;
-pub use settings::{Backing, LeanSettings, Prepared, SettingsError};
+pub use settings::{Backing, LeanSettings, Prepared, ROOT, SettingsError, VERSION, WASM_ROOT, WASM_VERSION};
 pub use system::{Identity, Lean, LeanConfig, StartError};
+pub use version::{Version, VersionError, ask_version};

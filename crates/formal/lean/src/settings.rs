@@ -5,10 +5,20 @@ use crate::prompt::SolverForm;
 use crate::read::Reading;
 use crate::sandbox::{LayerStatus, Sandbox, SandboxError, available, cgroup_base};
 use crate::text::Bounds;
-use crate::{Judge, LeanConfig};
+use crate::version::{Version, ask_version, number};
+use crate::{Judge, Lean, LeanConfig, StartError};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+
+/// Lean's version where none is named: the paper's.
+pub const VERSION: &str = "v4.15.0";
+/// Folder of Lean with Mathlib where none is named.
+pub const ROOT: &str = "lean-setup";
+/// Folder of the WebAssembly build where none is named.
+pub const WASM_ROOT: &str = "lean-wasm";
+/// The version of the WebAssembly build.
+pub const WASM_VERSION: &str = "v4.28.0-pre";
 
 /// Which program judges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,16 +39,18 @@ pub enum Backing {
 pub struct LeanSettings {
     /// Which program judges.
     pub backing: Backing,
-    /// Folder of the setup (of the WebAssembly build for `wasm`).
+    /// Folder of the setup; empty for [`ROOT`], or [`WASM_ROOT`] with `wasm`.
     pub root: PathBuf,
-    /// Lean's version in that folder, as `v4.15.0`.
+    /// Lean's version in that folder, as `v4.15.0`; empty for [`VERSION`], or [`WASM_VERSION`] with `wasm`. The
+    /// checker is asked for its version, and must be this one.
     pub version: String,
     /// Folder that processes may write to, made if it is not there; by default one of its own among the system's
     /// temporary files.
     pub scratch: Option<PathBuf>,
-    /// Proofs checked at the same time.
+    /// Proofs checked at the same time; 0 for one a core.
     pub slots: usize,
-    /// Theorems in one file, where files are checked.
+    /// Theorems in one file, where files are checked; 0 for 16, or 128 with `wasm`, whose start takes half a minute
+    /// and a theorem a hundredth of a second.
     pub theorems_per_file: usize,
     /// Bounds of a check.
     pub limits: Limits,
@@ -66,11 +78,11 @@ impl Default for LeanSettings {
     fn default() -> Self {
         Self {
             backing: Backing::Repl,
-            root: PathBuf::from("lean-setup"),
-            version: "v4.15.0".into(),
+            root: PathBuf::new(),
+            version: String::new(),
             scratch: None,
-            slots: std::thread::available_parallelism().map_or(1, usize::from),
-            theorems_per_file: 16,
+            slots: 0,
+            theorems_per_file: 0,
             limits: Limits::default(),
             recycling: Recycling::default(),
             options: [("autoImplicit", "false"), ("maxSynthPendingDepth", "3")]
@@ -91,12 +103,27 @@ impl Default for LeanSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// A program is not where it should be.
-    #[error("{what} is not at {path}: run the setup first (`sgs lean setup`), or set `root`")]
+    #[error(
+        "{what} is not at {path}: get it with `sgs lean setup` (with --wasm: core Lean for trials), or say where it is \
+         (`root`, --lean-root)"
+    )]
     Missing {
         /// What.
         what: &'static str,
         /// Where it was looked for.
         path: PathBuf,
+    },
+    /// A part of the installation is for another version.
+    #[error(
+        "{path} says `{found}`, but Lean {wanted} is wanted: set the version right, or run the setup again"
+    )]
+    Toolchain {
+        /// The file that says so.
+        path: PathBuf,
+        /// What it says.
+        found: String,
+        /// What is wanted.
+        wanted: String,
     },
     /// A folder could not be made or resolved.
     #[error("{path}: {error}")]
@@ -121,13 +148,73 @@ pub struct Prepared {
     pub config: LeanConfig,
     /// Layers of the sandbox, each with whether it is in force; empty if it is switched off.
     pub sandbox: Vec<LayerStatus>,
+    /// Starts the `lean` of the installation, for asking its version.
+    pub lean: Launch,
+    /// The version that it must have.
+    pub version: String,
+}
+
+impl Prepared {
+    /// Asks Lean for its version, refuses another than the settings name, and starts the pool.
+    ///
+    /// # Errors
+    /// Lean does not answer, is of another version, or the pool cannot be started.
+    pub fn start(self) -> Result<Lean, StartError> {
+        let limits = match &self.config.checker {
+            Checker::Repl(c) => c.limits,
+            Checker::File(c) => c.limits,
+        };
+        let version = ask_version(&self.lean, &limits)?;
+        version.expect("the configuration (`version`)", &self.version)?;
+        Lean::start(LeanConfig { version, ..self.config })
+    }
 }
 
 impl LeanSettings {
+    /// The version that the installation must have.
+    pub fn version(&self) -> &str {
+        match (self.version.as_str(), self.backing) {
+            ("", Backing::Wasm) => WASM_VERSION,
+            ("", _) => VERSION,
+            (named, _) => named,
+        }
+    }
+
+    /// The folder of the installation.
+    pub fn root(&self) -> PathBuf {
+        match (self.root.as_os_str().is_empty(), self.backing) {
+            (true, Backing::Wasm) => WASM_ROOT.into(),
+            (true, _) => ROOT.into(),
+            (false, _) => self.root.clone(),
+        }
+    }
+
+    /// Theorems in one file, where files are checked.
+    pub fn theorems_per_file(&self) -> usize {
+        match (self.theorems_per_file, self.backing) {
+            (0, Backing::Wasm) => 128,
+            (0, _) => 16,
+            (n, _) => n,
+        }
+    }
+
+    /// Proofs checked at the same time.
+    pub fn slots(&self) -> usize {
+        match self.slots {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        }
+    }
+
     /// Finds the programs, builds the sandbox, and says which of its layers are in force. `launcher` is the program
     /// that enters the sandbox, with its leading arguments.
     pub fn prepare(&self, launcher: &[OsString]) -> Result<Prepared, SettingsError> {
-        let root = absolute(&self.root)?;
+        let root = self.root();
+        // Before anything is made: a setup that is not there is told as such.
+        if !root.is_dir() {
+            return Err(SettingsError::Missing { what: "Lean", path: root });
+        }
+        let root = absolute(&root)?;
         let own = || std::env::temp_dir().join(format!("sgs-lean-{}", std::process::id()));
         let scratch = self.scratch.clone().unwrap_or_else(own);
         std::fs::create_dir_all(&scratch)
@@ -171,31 +258,29 @@ impl LeanSettings {
                 probe: if self.backing == Backing::Wasm { Probe::Presence } else { Probe::Axioms },
                 layers: Layers::ALL,
                 limits: self.limits,
-                batch: self.theorems_per_file,
+                batch: self.theorems_per_file(),
             }),
         };
         let judge = programs.judge.as_ref().map(|program| Judge {
             elaborate: enclosed(&launch(program, &[])),
-            replay: launch(program, &[]),
+            // It runs no proof, but it elaborates statements that a model wrote.
+            replay: enclosed(&launch(program, &[])),
             scratch: scratch.clone(),
             options: self.options.clone(),
             limits: self.limits,
         });
-        let version = match self.backing {
-            Backing::Wasm => "Lean 4.28.0-pre (WebAssembly)".to_owned(),
-            _ => format!("Lean {}", self.version),
-        };
         let config = LeanConfig {
             reading: self.reading,
             form: self.form,
             bounds: self.bounds,
             checker,
             judge,
-            slots: self.slots,
+            slots: self.slots(),
             cache: self.cache,
-            version,
+            version: Version::default(),
         };
-        Ok(Prepared { config, sandbox: layers })
+        let lean = enclosed(&launch(&programs.lean, &[]));
+        Ok(Prepared { config, sandbox: layers, lean, version: self.version().to_owned() })
     }
 
     fn layers(&self, sandbox: &Sandbox, launcher: &[OsString]) -> Result<Vec<LayerStatus>, SettingsError> {
@@ -218,6 +303,7 @@ fn absolute(path: &Path) -> Result<PathBuf, SettingsError> {
 
 /// The programs of an installation and the environment that they need.
 struct Programs {
+    lean: PathBuf,
     checker: PathBuf,
     judge: Option<PathBuf>,
     env: Vec<(OsString, OsString)>,
@@ -232,24 +318,33 @@ impl Programs {
         if settings.backing == Backing::Wasm {
             let checker = program("Lean as WebAssembly", root.join("lean"))?;
             program("Lean as WebAssembly, prepared,", root.join("build/lean.js"))?;
-            return Ok(Self { checker, judge: None, env });
+            return Ok(Self { lean: checker.clone(), checker, judge: None, env });
         }
-        let toolchain = root.join(format!("elan/toolchains/leanprover--lean4---{}", settings.version));
+        let toolchain = root.join(format!("elan/toolchains/leanprover--lean4---{}", settings.version()));
         let lean = program("Lean", toolchain.join("bin/lean"))?;
         let checker = match settings.backing {
             Backing::Repl => program("the REPL", root.join("repl/.lake/build/bin/repl"))?,
-            _ => lean,
+            _ => lean.clone(),
         };
         let judge = match settings.judge {
             true => Some(program("the judge", root.join("judge/.lake/build/bin/sgs-judge"))?),
             false => None,
         };
+        for part in ["mathlib4", "repl", "judge"] {
+            let path = root.join(part).join("lean-toolchain");
+            // Old REPLs have no such file; what is there must agree.
+            let Ok(found) = std::fs::read_to_string(&path) else { continue };
+            if number(&found) != number(settings.version()) {
+                let (found, wanted) = (found.trim().to_owned(), settings.version().to_owned());
+                return Err(SettingsError::Toolchain { path, found, wanted });
+            }
+        }
         // Set, so that neither program asks `lake` or `lean` where things are: that would be a process a proof.
         env.push(("LEAN_SYSROOT".into(), toolchain.into()));
         env.push(("LEAN_PATH".into(), library_path(&root.join("mathlib4"))));
         env.push(("LEAN_ABORT_ON_PANIC".into(), "1".into()));
         env.push(("LEAN_NUM_THREADS".into(), "1".into()));
-        Ok(Self { checker, judge, env })
+        Ok(Self { lean, checker, judge, env })
     }
 }
 
@@ -297,6 +392,11 @@ mod tests {
         touch(&root.join("repl/.lake/build/bin/repl"));
         touch(&root.join("judge/.lake/build/bin/sgs-judge"));
         touch(&root.join("mathlib4/.lake/packages/batteries/.lake/build/lib/lean/x"));
+        let toolchain = root.join("mathlib4/lean-toolchain");
+        std::fs::write(&toolchain, "leanprover/lean4:v4.9.0\n").unwrap();
+        let other = settings.prepare(&[]).unwrap_err().to_string();
+        assert!(other.contains("v4.9.0") && other.contains("v4.15.0"), "{other}");
+        std::fs::write(&toolchain, "leanprover/lean4:v4.15.0\n").unwrap();
         let prepared = settings.prepare(&[]).unwrap();
         let Checker::Repl(repl) = &prepared.config.checker else { panic!("{:?}", prepared.config.checker) };
         let path =

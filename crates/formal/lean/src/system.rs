@@ -4,6 +4,7 @@ use crate::check::{Candidate, Checker, Layers, Outcome, Pool, PoolStatus};
 use crate::prompt::{self, SolverForm};
 use crate::read::{self, Proof, Reading};
 use crate::text::{Bounds, Statement, inspect_helpers, inspect_proof, uses_tactic_try};
+use crate::version::{Version, VersionError};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
@@ -29,15 +30,15 @@ pub struct LeanConfig {
     pub slots: usize,
     /// Verdicts that are remembered by content; 0 for none.
     pub cache: usize,
-    /// What Lean says of its version, recorded with the run.
-    pub version: String,
+    /// What Lean says of its version, recorded with every verdict.
+    pub version: Version,
 }
 
 /// What a verdict depends on, for the record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// What Lean says of its version.
-    pub version: String,
+    pub version: Version,
     /// `repl` or `file`.
     pub checker: String,
     /// Options set after the header, in order.
@@ -58,6 +59,9 @@ pub enum StartError {
     /// Slots could not be made.
     #[error("the pool of Lean slots: {0}")]
     Pool(#[from] std::io::Error),
+    /// Lean's version is not known, or not the right one.
+    #[error(transparent)]
+    Version(#[from] VersionError),
     /// The checker decides something wrongly: nothing it says can be believed.
     #[error("canary `{name}`: expected {expected}, got {found}: {reason}; the checker is not used")]
     Canary {
@@ -71,6 +75,9 @@ pub enum StartError {
         reason: String,
     },
 }
+
+/// Most callers that are told to wait for the pool at once.
+const MOST_CALLERS: usize = 512;
 
 /// Lean 4: prompts, readers, features, and a pool of checkers.
 pub struct Lean {
@@ -247,6 +254,29 @@ impl FormalSystem for Lean {
 
     fn is_penalised(&self, proof: &str) -> bool {
         uses_tactic_try(proof)
+    }
+
+    fn identity(&self) -> String {
+        let i = Lean::identity(self);
+        let options: Vec<String> = i.options.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        let judge = if i.judge { ", judge" } else { "" };
+        format!(
+            "{}, {}{judge}, {} ms, {} bytes, options: {}",
+            i.version.text,
+            i.checker,
+            i.proof_ms,
+            i.memory,
+            options.join(", ")
+        )
+    }
+
+    /// Slots that check whole files want them full, and the next ones ready.
+    fn parallel_checks(&self) -> usize {
+        let batch = match &self.config.checker {
+            Checker::Repl(_) => 1,
+            Checker::File(file) => file.batch.max(1),
+        };
+        (2 * self.config.slots.max(1) * batch).min(MOST_CALLERS)
     }
 
     fn check(&self, problem: &Problem, proof: &str) -> Judgement {

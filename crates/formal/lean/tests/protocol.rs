@@ -296,49 +296,88 @@ fn the_theorem_that_breaks_a_file_is_found_and_the_others_are_judged() {
     }
 }
 
+/// What a soak found.
+#[derive(Debug, Default)]
+struct Soak {
+    expected: u64,
+    unexpected: Vec<String>,
+    judged: u64,
+}
+
+/// Keeps every slot of `workers` pools of `slots` slots each busy for a while: proofs that take some time, and now
+/// and then one on which the process dies twice.
+fn soak(workers: usize, slots: usize, time: Duration, proof_ms: u64) -> Soak {
+    let folder = tempfile::tempdir().unwrap();
+    let mut checker = repl(folder.path());
+    // Thousands of processes on a few cores start and answer late: the limits are for what hangs.
+    checker.limits = Limits { proof_ms: 300_000, start_ms: 600_000, ..limits() };
+    let checker = Checker::Repl(checker);
+    let pools: Vec<Pool> = (0..workers).map(|_| Pool::new(&checker, slots).unwrap()).collect();
+    let until = Instant::now() + time;
+    let caller = |pool: &Pool, caller: usize| {
+        let mut soak = Soak::default();
+        let mut i = caller;
+        while Instant::now() < until {
+            i += 1;
+            let crash = i.is_multiple_of(997);
+            let sleep = proof_ms + (i % 7) as u64 * proof_ms / 20;
+            let body =
+                if crash { "exact scripted_crash".into() } else { format!("exact scripted_sleep_{sleep}") };
+            let outcome = pool.check(candidate(&body));
+            match (outcome.verdict, crash) {
+                (Verdict::Proved, false) | (Verdict::Resource, true) => soak.expected += 1,
+                _ => soak.unexpected.push(format!("{body}: {outcome:?}")),
+            }
+        }
+        soak
+    };
+    let mut all = Soak::default();
+    std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..workers * slots)
+            .map(|i| {
+                let pool = &pools[i % workers];
+                let builder = std::thread::Builder::new().stack_size(256 * 1024);
+                builder.spawn_scoped(scope, move || caller(pool, i)).unwrap()
+            })
+            .collect();
+        for call in calls {
+            let one = call.join().unwrap();
+            all.expected += one.expected;
+            all.unexpected.extend(one.unexpected);
+        }
+    });
+    for pool in &pools {
+        let status = pool.status();
+        assert_eq!((status.waiting, status.running), (0, 0), "{status:?}");
+        all.judged += status.judged;
+    }
+    drop(pools);
+    assert_eq!(zombies(), 0);
+    assert_eq!(left_in(&folder.path().to_string_lossy()), Vec::<String>::new());
+    all
+}
+
 #[test]
-#[ignore = "a soak test: SGS_SOAK_SLOTS (4000) slots for SGS_SOAK_SECONDS (600)"]
+fn hundreds_of_slots_of_several_workers_hold() {
+    let soak = soak(4, 50, Duration::from_secs(3), 400);
+    assert_eq!(soak.unexpected, Vec::<String>::new());
+    assert_eq!(soak.judged, soak.expected);
+    assert!(soak.expected >= 200, "{soak:?}");
+}
+
+#[test]
+#[ignore = "a soak test: SGS_SOAK_WORKERS (40) workers of SGS_SOAK_SLOTS (100) slots for SGS_SOAK_SECONDS (600)"]
 fn thousands_of_slots_hold() {
     let number =
         |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
-    let (slots, seconds) = (number("SGS_SOAK_SLOTS", 4000) as usize, number("SGS_SOAK_SECONDS", 600));
-    let folder = tempfile::tempdir().unwrap();
-    let mut checker = repl(folder.path());
-    checker.limits = Limits { proof_ms: 120_000, start_ms: 600_000, ..limits() };
-    let pool = Pool::new(&Checker::Repl(checker), slots).unwrap();
-    let until = Instant::now() + Duration::from_secs(seconds);
-    let counts: Vec<(u64, u64)> = std::thread::scope(|scope| {
-        let calls: Vec<_> = (0..slots)
-            .map(|slot| {
-                let pool = &pool;
-                let call = move || {
-                    let (mut proved, mut other, mut i) = (0, 0, slot);
-                    while Instant::now() < until {
-                        i += 1;
-                        let crash = i.is_multiple_of(997);
-                        let body = if crash {
-                            "exact scripted_crash".into()
-                        } else {
-                            format!("exact scripted_sleep_{}", 20_000 + i % 7 * 1000)
-                        };
-                        match (pool.check(candidate(&body)).verdict, crash) {
-                            (Verdict::Proved, false) | (Verdict::Resource, true) => proved += 1,
-                            _ => other += 1,
-                        }
-                    }
-                    (proved, other)
-                };
-                std::thread::Builder::new().stack_size(256 * 1024).spawn_scoped(scope, call).unwrap()
-            })
-            .collect();
-        calls.into_iter().map(|c| c.join().unwrap()).collect()
-    });
-    let (expected, unexpected) = counts.iter().fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
+    let (workers, slots) = (number("SGS_SOAK_WORKERS", 40) as usize, number("SGS_SOAK_SLOTS", 100) as usize);
+    let seconds = number("SGS_SOAK_SECONDS", 600);
+    let soak = soak(workers, slots, Duration::from_secs(seconds), 20_000);
     println!(
-        "{slots} slots for {seconds} s: {expected} verdicts as expected, {unexpected} not; {:?}",
-        pool.status()
+        "{workers} workers of {slots} slots for {seconds} s: {} verdicts as expected, {} not, {} judged",
+        soak.expected,
+        soak.unexpected.len(),
+        soak.judged
     );
-    assert_eq!(unexpected, 0);
-    drop(pool);
-    assert_eq!(zombies(), 0);
+    assert_eq!(soak.unexpected, Vec::<String>::new());
 }

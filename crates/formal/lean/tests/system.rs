@@ -11,8 +11,9 @@ use sgs_lean::check::{Checker, Launch, Layers, Limits, Probe, Recycling, ReplChe
 use sgs_lean::prompt::SolverForm;
 use sgs_lean::read::Reading;
 use sgs_lean::text::Bounds;
-use sgs_lean::{Judge, Lean, LeanConfig, StartError};
+use sgs_lean::{Judge, Lean, LeanConfig, LeanSettings, StartError, Version};
 use sgs_selfplay::{Problem, ProblemId, Verdict};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 fn launch(folder: &Path, args: &[&str]) -> Launch {
@@ -50,7 +51,7 @@ fn lean(folder: &Path, judge: bool) -> Lean {
         judge,
         slots: 2,
         cache: 100,
-        version: "scripted".into(),
+        version: Version { number: "4.15.0".into(), text: "scripted".into() },
     };
     Lean::start(config).unwrap()
 }
@@ -77,7 +78,7 @@ fn a_completion_becomes_a_judgement() {
     assert!(refused.reason.contains("rule compiler"), "{}", refused.reason);
     assert_eq!(lean.status().judged, 1, "what the text layer refuses never reaches Lean");
     assert_eq!(lean.name(), "lean");
-    assert!(lean.identity().options.contains(&("autoImplicit".into(), "false".into())));
+    assert!(Lean::identity(&lean).options.contains(&("autoImplicit".into(), "false".into())));
 }
 
 #[test]
@@ -105,7 +106,7 @@ fn the_judge_has_the_last_word() {
     assert_eq!(check("\n  exact scripted_judge_errors").verdict, Verdict::Refused);
     assert_eq!(check("\n  exact scripted_judge_crash").verdict, Verdict::Infra);
     assert_eq!(check("\n  exact scripted_judge_noise").verdict, Verdict::Infra);
-    assert!(lean.identity().judge);
+    assert!(Lean::identity(&lean).judge);
 }
 
 #[test]
@@ -116,4 +117,51 @@ fn a_checker_that_believes_everything_is_found_out() {
         Err(StartError::Canary { name, found, .. }) => assert_eq!((name, found), ("a falsehood", "proved")),
         other => panic!("{other:?}"),
     }
+}
+
+/// An installation whose programs are the scripted ones.
+fn installation(root: &Path, version: &str) -> LeanSettings {
+    let toolchain = root.join("elan/toolchains/leanprover--lean4---v4.15.0/bin");
+    let repl = root.join("repl/.lake/build/bin");
+    for folder in [&toolchain, &repl, &root.join("mathlib4")] {
+        std::fs::create_dir_all(folder).unwrap();
+    }
+    std::fs::copy(env!("CARGO_BIN_EXE_sgs-scripted-repl"), repl.join("repl")).unwrap();
+    // A copy of a program with an argument of its own: what it says when asked for its version.
+    let lean = toolchain.join("lean");
+    std::fs::write(
+        &lean,
+        format!("#!/bin/sh\necho 'Lean (version {version}, scripted, commit 0, Release)'\n"),
+    )
+    .unwrap();
+    std::fs::set_permissions(&lean, std::fs::Permissions::from_mode(0o755)).unwrap();
+    LeanSettings {
+        root: root.to_owned(),
+        scratch: Some(root.join("scratch")),
+        sandbox: false,
+        ..LeanSettings::default()
+    }
+}
+
+#[test]
+fn the_version_is_asked_for_and_recorded_and_another_one_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let lean = installation(folder.path(), "4.15.0").prepare(&[]).unwrap().start().unwrap();
+    assert_eq!(Lean::identity(&lean).version.text, "Lean (version 4.15.0, scripted, commit 0, Release)");
+    let identity = FormalSystem::identity(&lean);
+    assert!(identity.contains("4.15.0, scripted") && identity.contains("autoImplicit false"), "{identity}");
+    assert_eq!(lean.check(&problem(), "\n  rfl").verdict, Verdict::Proved);
+
+    let other = installation(&folder.path().join("other"), "4.16.0-rc1").prepare(&[]).unwrap().start();
+    let error = other.err().unwrap().to_string();
+    assert!(error.contains("wants Lean 4.15.0") && error.contains("4.16.0-rc1"), "{error}");
+
+    let silent = installation(&folder.path().join("silent"), "4.15.0");
+    std::fs::write(
+        folder.path().join("silent/elan/toolchains/leanprover--lean4---v4.15.0/bin/lean"),
+        "#!/bin/sh\necho no\n",
+    )
+    .unwrap();
+    let error = silent.prepare(&[]).unwrap().start().err().unwrap().to_string();
+    assert!(error.contains("--version` says `no`"), "{error}");
 }

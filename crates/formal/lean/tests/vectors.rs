@@ -6,11 +6,12 @@
     reason = "a test may stop at what it did not expect"
 )]
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sgs_formal::Seed;
+use sgs_lean::check::{Layers, Message, Probe, Region, Severity, judge_messages, reference_rule};
 use sgs_lean::prompt::{self, SolverForm};
 use sgs_lean::read::{read_conjecture_strict, read_proof_strict, read_review_strict, split_snippet};
-use sgs_selfplay::{Problem, ProblemId};
+use sgs_selfplay::{Problem, ProblemId, Verdict};
 
 fn cases(section: &str) -> Vec<Value> {
     let all: Value = serde_json::from_str(include_str!("data/vectors.json")).unwrap();
@@ -106,4 +107,56 @@ fn files_are_split_as_the_reference_splits_them() {
             [case["out"][0].as_str().unwrap(), case["out"][1].as_str().unwrap()]
         );
     }
+}
+
+/// The verdict rule of the paper's code, over whole REPL replies; a reply without messages counts as a proof there.
+/// Ours never uses it: `what_the_reference_proves_without_evidence_is_not_proved_here`.
+#[test]
+fn replies_are_judged_as_the_reference_judges_them() {
+    for case in cases("lean_verdict") {
+        let name = text(&case, "name");
+        let reply = &case["repl_json"];
+        let list = |key: &str| reply[key].as_array().cloned().unwrap_or_default();
+        let messages: Vec<(Severity, String)> = list("messages")
+            .iter()
+            .map(|m| {
+                let severity = match text(m, "severity") {
+                    "error" => Severity::Error,
+                    "warning" => Severity::Warning,
+                    _ => Severity::Info,
+                };
+                (severity, text(m, "data").to_owned())
+            })
+            .collect();
+        let messages: Vec<(Severity, &str)> = messages.iter().map(|(s, t)| (*s, t.as_str())).collect();
+        let (pass, complete) = reference_rule(&messages, list("sorries").len());
+        assert_eq!((pass, complete), (case["pass"] == true, case["complete"] == true), "{name}");
+    }
+}
+
+#[test]
+fn what_the_reference_proves_without_evidence_is_not_proved_here() {
+    let region =
+        Region { all: 1..=9, pin: None, statement: 2..=3, probe: 7..=8, witness: "sgs_agree_0_n".into() };
+    let mut believed = 0;
+    for case in cases("lean_verdict") {
+        let name = text(&case, "name");
+        let messages: Vec<Message> = case["repl_json"]["messages"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|m| {
+                let message =
+                    json!({"severity": m["severity"], "data": m["data"], "pos": {"line": 5, "column": 0}});
+                Message::from_json(&message).unwrap()
+            })
+            .collect();
+        let sorries = case["repl_json"]["sorries"].as_array().map_or(0, Vec::len);
+        let own: Vec<&Message> = messages.iter().collect();
+        let outcome = judge_messages(&own, sorries, &region, Probe::Axioms, Layers::ALL);
+        // None of these replies says anything about our witness.
+        assert_ne!(outcome.verdict, Verdict::Proved, "{name}");
+        believed += usize::from(case["complete"] == true);
+    }
+    assert_eq!(believed, 5, "replies without evidence that the reference takes for proofs");
 }

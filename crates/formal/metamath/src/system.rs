@@ -289,6 +289,10 @@ impl FormalSystem for Metamath {
         false
     }
 
+    fn identity(&self) -> String {
+        "the unifier and the kernel".to_owned()
+    }
+
     fn check(&self, problem: &Problem, proof: &str) -> Judgement {
         let start = Instant::now();
         let (verdict, reason, step) = self.judge(problem, proof);

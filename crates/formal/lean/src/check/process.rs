@@ -314,7 +314,17 @@ impl Drop for Process {
 }
 
 /// Resident bytes of a process and its descendants, from `/proc`.
+///
+/// A process that is on its way from us to its own program shows our memory as its own until it is there, which can
+/// be a while on a busy machine: as long as its program is ours, it counts for nothing. The program is read first,
+/// so that a change in between is seen with the new memory.
 fn resident(pid: u32, depth: u32) -> u64 {
+    if let (Ok(own), Ok(program)) =
+        (std::fs::read_link("/proc/self/exe"), std::fs::read_link(format!("/proc/{pid}/exe")))
+        && own == program
+    {
+        return 0;
+    }
     let pages = std::fs::read_to_string(format!("/proc/{pid}/statm"))
         .ok()
         .and_then(|text| text.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()))
@@ -326,4 +336,27 @@ fn resident(pid: u32, depth: u32) -> u64 {
         0
     };
     pages * rustix::param::page_size() as u64 + below
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_not_yet_its_own_counts_for_nothing() {
+        assert_eq!(resident(std::process::id(), 0), 0, "our own memory is not a child's");
+        let launch = Launch {
+            program: "/bin/sleep".into(),
+            args: vec!["60".into()],
+            env: Vec::new(),
+            folder: "/".into(),
+            cgroup: None,
+        };
+        let process = Process::start(&launch).unwrap();
+        let until = Instant::now() + Duration::from_secs(30);
+        while process.resident() == 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(process.resident() > 0);
+    }
 }

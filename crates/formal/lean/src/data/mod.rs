@@ -2,10 +2,12 @@
 
 mod read;
 mod record;
+mod shipped;
 mod source_file;
 mod stats;
 
 pub use read::{Format, Import, ReadError, Skipped, Target, read_file, read_text, write_jsonl};
 pub use record::{RecordError, target_from_record};
+pub use shipped::{D3K_TOOLCHAIN, core, d3k};
 pub use source_file::targets_from_source;
 pub use stats::{Distribution, Stats, stats};

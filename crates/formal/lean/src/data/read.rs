@@ -28,6 +28,8 @@ pub struct Target {
     pub split: Option<String>,
     /// Where the data set says it is from.
     pub source: Option<String>,
+    /// The toolchain that the data set is pinned to, as `v4.15.0` or `leanprover/lean4:v4.15.0`; `None` for any.
+    pub toolchain: Option<String>,
     /// What the proof that came along is expected to get from the checker (our own small set only).
     pub expect: Option<Verdict>,
 }
@@ -181,6 +183,7 @@ pub fn write_jsonl(targets: &[Target]) -> String {
         put("informal", target.informal.as_deref());
         put("split", target.split.as_deref());
         put("source", target.source.as_deref());
+        put("toolchain", target.toolchain.as_deref());
         text.push_str(&serde_json::Value::Object(record).to_string());
         text.push('\n');
     }

@@ -19,6 +19,7 @@ const ID: &[&str] = &["id", "name", "problem_id", "full_name", "uuid"];
 const STATEMENT: &[&str] = &["statement", "theorem", "formal_statement", "lean4_code", "lean_code"];
 const HEADER: &[&str] = &["header", "src_header"];
 const PROOF: &[&str] = &["proof", "formal_proof"];
+const TOOLCHAIN: &[&str] = &["toolchain", "lean_toolchain", "lean_version"];
 const INFORMAL: &[&str] =
     &["informal", "informal_statement", "nl_statement", "informal_stmt", "problem", "informal_prefix"];
 
@@ -64,6 +65,7 @@ pub fn target_from_record(record: &Map<String, Value>, header: &str) -> Result<T
         informal: field(INFORMAL).map(str::to_owned),
         split: field(&["split", "tag"]).map(str::to_owned),
         source: field(&["source", "problem_source"]).map(str::to_owned),
+        toolchain: field(TOOLCHAIN).map(str::to_owned),
         expect: expectation(field(&["expect"])).map_err(fail)?,
     })
 }

@@ -58,6 +58,7 @@ fn target(file: &str, text: &str, command: &Command, context: &str) -> Result<Ta
         informal,
         split: None,
         source: Some(file.to_owned()),
+        toolchain: None,
         expect: None,
     })
 }
