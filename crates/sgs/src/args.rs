@@ -307,9 +307,13 @@ pub struct EvalArgs {
     /// Folder of the model (Hugging Face layout) [default: the model that ships with sgs].
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
-    /// `quick` or `all` (the targets in set.mm), or a file: one JSON object a line with id, statement and context.
-    #[arg(long, value_name = "SET", default_value = "all")]
-    pub problems: String,
+    /// Metamath: `quick` or `all` (the targets in set.mm); Lean: `d3k` or `core`; or a file, one JSON object a line
+    /// with id, statement and context [default: all, for Lean d3k].
+    #[arg(long, value_name = "SET")]
+    pub problems: Option<String>,
+    /// Their formal system.
+    #[arg(long, value_enum, default_value_t = SystemKind::Metamath)]
+    pub system: SystemKind,
     /// Attempts per problem.
     #[arg(short, long, default_value_t = 8)]
     pub k: u32,
@@ -331,6 +335,9 @@ pub struct EvalArgs {
     /// Also review the examples of this corpus and compare with their known scores.
     #[arg(long, value_name = "FILE")]
     pub reviews: Option<PathBuf>,
+    /// Lean.
+    #[command(flatten)]
+    pub lean: LeanArgs,
 }
 
 /// Where a model runs.
@@ -357,9 +364,13 @@ pub enum SystemKind {
 #[command(after_help = "Example: sgs prove \"|- ( ph -> ph )\"\n\
     Exit code: 0 if a proof was found, 1 if none was, 2 if the statement makes no sense.")]
 pub struct ProveArgs {
-    /// The statement, symbols separated by spaces: "|- ( ph -> ph )"; with hypotheses: "$e |- ph $e |- ( ph -> ps ) $p |- ps".
+    /// The statement, symbols separated by spaces: "|- ( ph -> ph )"; with hypotheses: "$e |- ph $e |- ( ph -> ps ) $p |- ps";
+    /// for Lean: "theorem a (p : Prop) (h : p) : p".
     pub statement: Option<String>,
-    /// Prove this theorem of the slice again, from what stands before it.
+    /// Its formal system.
+    #[arg(long, value_enum, default_value_t = SystemKind::Metamath)]
+    pub system: SystemKind,
+    /// Prove this theorem of the slice again, from what stands before it; for Lean: the target of d3k or core with this id.
     #[arg(long, value_name = "LABEL")]
     pub problem: Option<String>,
     /// Folder of the model (Hugging Face layout) [default: the base model that ships].
@@ -368,7 +379,7 @@ pub struct ProveArgs {
     /// Proofs to sample, at most.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 64)]
     pub samples: u32,
-    /// Use only what stands before this label of the slice.
+    /// Use only what stands before this label of the slice; for Lean: the header, as "import Mathlib".
     #[arg(long, value_name = "LABEL", conflicts_with = "problem")]
     pub context: Option<String>,
     /// Sampling seed: the same seed gives the same samples.
@@ -383,6 +394,9 @@ pub struct ProveArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+    /// Lean.
+    #[command(flatten)]
+    pub lean: LeanArgs,
 }
 
 /// Arguments of `sgs verify`.
@@ -467,7 +481,7 @@ pub struct LeanSetupArgs {
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
     /// Lean's version, which Mathlib, REPL and judge follow.
-    #[arg(long, value_name = "VERSION", default_value = crate::lean::VERSION)]
+    #[arg(long, value_name = "VERSION", default_value = sgs_lean::VERSION)]
     pub version: String,
     /// The WebAssembly build in place of all of it: core Lean only, for trials on any machine with npm.
     #[arg(long)]
@@ -676,10 +690,10 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
     /// Folder of Lean with Mathlib, as `sgs lean setup` makes it.
-    #[arg(long, value_name = "DIR", default_value = crate::lean::ROOT)]
+    #[arg(long, value_name = "DIR", default_value = sgs_lean::ROOT)]
     pub lean_root: PathBuf,
     /// Folder of the WebAssembly build of Lean, as `sgs lean setup --wasm` makes it.
-    #[arg(long, value_name = "DIR", default_value = crate::lean::WASM_ROOT)]
+    #[arg(long, value_name = "DIR", default_value = sgs_lean::WASM_ROOT)]
     pub lean_wasm_root: PathBuf,
     /// Print JSON.
     #[arg(long)]

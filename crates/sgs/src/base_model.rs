@@ -1,5 +1,7 @@
 //! The base model that ships with the program, as a folder in Hugging Face layout.
 
+use crate::args::SystemKind;
+use crate::exit::Usage;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -36,6 +38,20 @@ pub fn unpack(folder: &Path) -> Result<PathBuf> {
         }
     }
     Ok(folder.to_owned())
+}
+
+/// The folder of the model that a command works with: the one named, or the one that ships, unpacked.
+///
+/// # Errors
+/// No folder is named and the shipped model is not for this formal system, or it cannot be unpacked.
+pub fn folder_for(system: SystemKind, named: Option<&Path>) -> Result<PathBuf> {
+    match (named, system) {
+        (Some(folder), _) => Ok(folder.to_owned()),
+        (None, SystemKind::Metamath) => unpack(&cache_folder()),
+        (None, SystemKind::Lean) => {
+            Err(Usage("give --model: the model that ships reads Metamath, not Lean".to_owned()).into())
+        }
+    }
 }
 
 /// Where the model is unpacked for commands that work on no run: the user's cache, else the temporary folder.

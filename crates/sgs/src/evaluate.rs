@@ -11,6 +11,7 @@ use sgs_selfplay::seed::task_seed;
 use sgs_selfplay::{Problem, Review, Role, Verdict};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A prompt with the seed of its sample.
 pub struct Ask {
@@ -126,12 +127,19 @@ pub fn solve<D: Device + Decode>(
         }
     }
     let completions = sample(model, tokenizer, &asks, max_new_tokens, options, |_, _| on_attempt())?;
+    let mut attempts = Vec::with_capacity(completions.len());
+    for (i, completion) in completions.into_iter().enumerate() {
+        let Some(problem) = problems.get(i / k.max(1) as usize) else {
+            bail!("more completions than were asked for")
+        };
+        let text = decode(tokenizer, &completion)?;
+        attempts.push(Attempt { problem, completion, text });
+    }
+    let mut judged = judge_all(system, &attempts).into_iter();
     let mut result = SolverResult::default();
-    for (problem, attempts) in problems.iter().zip(completions.chunks(k.max(1) as usize)) {
+    for problem in problems {
         let mut row = ProblemResult { problem: problem.clone(), judged: 0, proved: 0, proof: None };
-        for completion in attempts {
-            let text = decode(tokenizer, completion)?;
-            let (verdict, name, proof) = judge(system, problem, completion, &text);
+        for (verdict, name, proof) in judged.by_ref().take(k as usize) {
             *result.outcomes.entry(name).or_insert(0) += 1;
             row.judged += u64::from(verdict.is_judged());
             if verdict == Verdict::Proved {
@@ -144,12 +152,47 @@ pub fn solve<D: Device + Decode>(
     Ok(result)
 }
 
-fn judge(
-    system: &dyn FormalSystem,
-    problem: &Problem,
-    completion: &Completion,
-    text: &str,
-) -> (Verdict, String, String) {
+/// A completion for a problem, with its text.
+struct Attempt<'p> {
+    problem: &'p Problem,
+    completion: Completion,
+    text: String,
+}
+
+/// Verdict, its name for counting, the proof.
+type Judged = (Verdict, String, String);
+
+/// Judges attempts, as many at once as the system can use; in their order.
+fn judge_all(system: &dyn FormalSystem, attempts: &[Attempt<'_>]) -> Vec<Judged> {
+    in_parallel(system.parallel_checks(), attempts, |a| judge(system, a.problem, &a.completion, &a.text))
+}
+
+/// Applies `work` to all items on up to `threads` threads; results in the items' order.
+pub fn in_parallel<T: Sync, R: Send>(threads: usize, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    if threads <= 1 || items.len() <= 1 {
+        return items.iter().map(work).collect();
+    }
+    let next = AtomicUsize::new(0);
+    let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let run = || {
+            let take = || {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                items.get(i).map(|item| (i, item))
+            };
+            std::iter::from_fn(take).map(|(i, item)| (i, work(item))).collect::<Vec<_>>()
+        };
+        let threads: Vec<_> = (0..threads.min(items.len())).map(|_| scope.spawn(run)).collect();
+        let join = |t: std::thread::ScopedJoinHandle<'_, Vec<(usize, R)>>| match t.join() {
+            Ok(results) => results,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        threads.into_iter().flat_map(join).collect()
+    });
+    done.sort_by_key(|(i, _)| *i);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+fn judge(system: &dyn FormalSystem, problem: &Problem, completion: &Completion, text: &str) -> Judged {
     if completion.finish != Finish::Stop {
         return (Verdict::Malformed, "malformed: no end".to_owned(), String::new());
     }

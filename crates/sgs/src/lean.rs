@@ -10,15 +10,6 @@ use std::process::ExitCode;
 /// command line's help.
 const SANDBOX: &str = "lean-sandbox";
 
-/// Folder of Lean with Mathlib where none is named.
-pub const ROOT: &str = "lean-setup";
-/// Folder of the WebAssembly build where none is named.
-pub const WASM_ROOT: &str = "lean-wasm";
-/// Theorems in one file for the WebAssembly build: its start takes half a minute, a theorem a hundredth of a second.
-const WASM_THEOREMS: usize = 128;
-/// Lean's version where none is named: the paper's.
-pub const VERSION: &str = "v4.15.0";
-
 /// Enters the sandbox if this process was started for that; returns only if it was not, or if that fails.
 pub fn become_sandboxed() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
@@ -53,10 +44,6 @@ pub fn settings(args: &LeanArgs) -> Result<LeanSettings> {
             LeanChecker::File => Backing::File,
             LeanChecker::Wasm => Backing::Wasm,
         };
-        if args.lean.is_none() && checker == LeanChecker::Wasm {
-            settings.root = WASM_ROOT.into();
-            settings.theorems_per_file = WASM_THEOREMS;
-        }
     }
     if let Some(root) = &args.lean_root {
         settings.root.clone_from(root);
@@ -77,7 +64,7 @@ pub fn settings(args: &LeanArgs) -> Result<LeanSettings> {
 /// Lean is not there, the sandbox has a hole and is required, or no process can be started.
 pub fn start(settings: &LeanSettings) -> Result<Lean> {
     let prepared = settings.prepare(&launcher()?)?;
-    eprintln!("{}, {} slots", prepared.config.version, prepared.config.slots);
+    let slots = prepared.config.slots;
     if prepared.sandbox.is_empty() {
         eprintln!("warning: Lean runs without a sandbox: a proof can read and write what you can");
     }
@@ -85,5 +72,7 @@ pub fn start(settings: &LeanSettings) -> Result<Lean> {
         let state = if layer.active { "" } else { " NOT in force:" };
         eprintln!("sandbox: {:?}:{state} {}", layer.layer, layer.detail);
     }
-    Ok(Lean::start(prepared.config)?)
+    let lean = prepared.start()?;
+    eprintln!("{}, {slots} slots", lean.identity().version.text);
+    Ok(lean)
 }

@@ -1,10 +1,12 @@
 //! `sgs eval`: pass@k of a model on problems, and how well it plays the other roles.
 
 use crate::args::EvalArgs;
+use crate::args::SystemKind;
 use crate::corpus::CorpusRow;
 use crate::evaluate;
 use crate::exit::Outcome;
 use crate::output;
+use crate::run::system::{self, Opened};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::json;
@@ -14,7 +16,6 @@ use sgs_lm::model::Model;
 use sgs_lm::sampler::SamplerOptions;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
-use sgs_metamath::system::Metamath;
 use sgs_rundir::table::read_rows;
 use sgs_selfplay::{Problem, Review};
 use std::fs;
@@ -43,23 +44,31 @@ pub fn read_problems(path: &Path) -> Result<Vec<Problem>> {
         .collect()
 }
 
+/// The formal system and the problems that the arguments name.
+fn open(args: &EvalArgs) -> Result<Opened> {
+    match args.system {
+        SystemKind::Metamath => system::metamath(args.problems.as_deref().unwrap_or("all")),
+        SystemKind::Lean => {
+            let set = args.problems.as_deref().unwrap_or("d3k");
+            let settings = crate::lean::settings(&args.lean)?;
+            system::lean(&settings, system::lean_targets(set)?, set)
+        }
+    }
+}
+
 /// Evaluates a model.
 pub fn run(args: &EvalArgs) -> Result<Outcome> {
-    let system = Metamath::shipped()?;
-    let folder = match &args.model {
-        Some(folder) => folder.clone(),
-        None => crate::base_model::unpack(&crate::base_model::cache_folder())?,
-    };
+    let Opened { system, targets: mut problems } = open(args)?;
+    let folder = crate::base_model::folder_for(args.system, args.model.as_deref())?;
     let tokenizer = Tokenizer::load(&folder)?;
     let weights = HostWeights::load(&folder)?;
     tokenizer.check_model(&weights.config)?;
     let device = Arc::new(Cpu::new(super::pretrain::threads())?);
     let model = Model::new(device, weights, usize::MAX)?;
-    let mut problems = crate::run::metamath_targets(&system, &args.problems)?;
     problems.truncate(args.limit.unwrap_or(usize::MAX));
     let options = SamplerOptions { max_batch: args.batch, ..SamplerOptions::default() };
     let solved = evaluate::solve(
-        &system,
+        &*system,
         &model,
         &tokenizer,
         &problems,
@@ -83,15 +92,15 @@ pub fn run(args: &EvalArgs) -> Result<Outcome> {
         k *= 2;
     }
     if args.roles {
-        let c = evaluate::conjecture(&system, &model, &tokenizer, &problems, args.seed, 200, &options)?;
+        let c = evaluate::conjecture(&*system, &model, &tokenizer, &problems, args.seed, 200, &options)?;
         out["conjecturer"] = json!({
             "sampled": c.sampled, "well_formed": c.well_formed, "distinct": c.distinct, "defects": c.defects,
             "examples": c.examples,
         });
     }
     if let Some(reviews) = &args.reviews {
-        let cases = known_reviews(&system, reviews, args.limit.unwrap_or(2_000))?;
-        let g = evaluate::review(&system, &model, &tokenizer, &cases, args.seed, &options)?;
+        let cases = known_reviews(&*system, reviews, args.limit.unwrap_or(2_000))?;
+        let g = evaluate::review(&*system, &model, &tokenizer, &cases, args.seed, &options)?;
         out["guide"] = json!({
             "sampled": g.sampled, "well_formed": g.well_formed, "relevance_agrees": g.agree[0],
             "redundancy_agrees": g.agree[1], "complexity_agrees": g.agree[2],
@@ -103,7 +112,7 @@ pub fn run(args: &EvalArgs) -> Result<Outcome> {
 }
 
 /// Every so many-th row of a Guide corpus, as a prompt with its known scores.
-fn known_reviews(system: &Metamath, path: &Path, count: usize) -> Result<Vec<(Prompt, Review)>> {
+fn known_reviews(system: &dyn FormalSystem, path: &Path, count: usize) -> Result<Vec<(Prompt, Review)>> {
     let rows: Vec<CorpusRow> = read_rows(path)?;
     let every = (rows.len() / count.max(1)).max(1);
     let mut cases = Vec::new();

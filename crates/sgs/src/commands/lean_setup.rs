@@ -2,14 +2,16 @@
 
 use crate::args::LeanSetupArgs;
 use crate::exit::Outcome;
-use crate::{lean, output};
+use crate::output;
 use anyhow::Result;
 use sgs_lean::setup::{self, Event, SetupOptions};
 
 /// Says what is to be done, and does what is not done yet.
 pub fn run(args: &LeanSetupArgs) -> Result<Outcome> {
-    let root =
-        args.root.clone().unwrap_or_else(|| if args.wasm { lean::WASM_ROOT } else { lean::ROOT }.into());
+    let root = args
+        .root
+        .clone()
+        .unwrap_or_else(|| if args.wasm { sgs_lean::WASM_ROOT } else { sgs_lean::ROOT }.into());
     let options = SetupOptions { root, version: args.version.clone(), wasm: args.wasm };
     let plan = setup::plan(&options);
     if args.dry_run {

@@ -1,13 +1,16 @@
 //! `sgs prove`: samples proofs of one statement and prints the first that holds.
 
-use crate::args::ProveArgs;
+use crate::args::{ProveArgs, SystemKind};
 use crate::base_model;
 use crate::evaluate;
 use crate::exit::{Outcome, Usage};
 use crate::output;
+use crate::run::system;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use sgs_formal::FormalSystem;
+use sgs_lean::data::{self, Target};
+use sgs_lean::text::canonical_statement;
 use sgs_lm::Cpu;
 use sgs_lm::model::Model;
 use sgs_lm::sampler::{Choice, Completion, Finish, Request, RequestId, Sampler, SamplerOptions};
@@ -15,7 +18,7 @@ use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
 use sgs_metamath::system::Metamath;
 use sgs_selfplay::seed::task_seed;
-use sgs_selfplay::{Problem, Role, Verdict};
+use sgs_selfplay::{Problem, ProblemId, Role, Verdict};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,26 +34,71 @@ pub fn run(args: &ProveArgs) -> Result<Outcome> {
             Usage(format!("--temperature is {}: give a number of at least 0", args.temperature)).into()
         );
     }
-    let system = Metamath::shipped()?;
-    let problem = problem(&system, args)?;
-    let folder = match &args.model {
-        Some(folder) => folder.clone(),
-        None => base_model::unpack(&base_model::cache_folder())?,
-    };
+    // Before anything is started: a wrong statement is told at once.
+    let (system, problem) = open(args)?;
+    let system = &*system;
+    let folder = base_model::folder_for(args.system, args.model.as_deref())?;
     let tokenizer = Tokenizer::load(&folder)?;
     let model = load(&folder, &tokenizer)?;
     let started = Instant::now();
-    let search = search(&system, &problem, &tokenizer, &model, args)?;
+    let search = search(system, &problem, &tokenizer, &model, args)?;
     let seconds = started.elapsed().as_secs_f64();
     if args.json {
         output::json(&as_json(&problem, &search, seconds))?;
     } else {
-        print(&system, &problem, &search, seconds)?;
+        print(system, &problem, &search, seconds)?;
     }
     Ok(if search.proof.is_some() { Outcome::Done } else { Outcome::Failed })
 }
 
-/// The problem that the arguments name.
+/// The formal system and the problem that the arguments name.
+fn open(args: &ProveArgs) -> Result<(Arc<dyn FormalSystem>, Problem)> {
+    match args.system {
+        SystemKind::Metamath => {
+            let system = Metamath::shipped()?;
+            let problem = problem(&system, args)?;
+            Ok((Arc::new(system), problem))
+        }
+        SystemKind::Lean => {
+            let target = lean_target(args)?;
+            let opened = system::lean(&crate::lean::settings(&args.lean)?, vec![target], "the command line")?;
+            let problem = opened.targets.into_iter().next().context("no problem")?;
+            Ok((opened.system, problem))
+        }
+    }
+}
+
+/// The Lean target that the arguments name: one of the sets that ship, or a statement of the user's.
+fn lean_target(args: &ProveArgs) -> Result<Target> {
+    if let Some(id) = &args.problem {
+        let sets = data::core()?.into_iter().chain(data::d3k()?);
+        let found = sets.into_iter().find(|t| t.problem.id.as_str() == id);
+        return found.ok_or_else(|| Usage(format!("--problem: `{id}` is no target of core or d3k")).into());
+    }
+    let text = args.statement.as_deref().unwrap_or_default();
+    let (statement, repair) = canonical_statement(text).map_err(|e| {
+        Usage(format!(
+            "this is no statement of Lean: {e}; it looks like \"theorem a (p : Prop) (h : p) : p\""
+        ))
+    })?;
+    let problem = Problem {
+        id: ProblemId::new("statement"),
+        statement: statement.text.into(),
+        context: args.context.as_deref().unwrap_or_default().into(),
+    };
+    Ok(Target {
+        problem,
+        repair,
+        proof: None,
+        informal: None,
+        split: None,
+        source: None,
+        toolchain: None,
+        expect: None,
+    })
+}
+
+/// The problem of the embedded system that the arguments name.
 fn problem(system: &Metamath, args: &ProveArgs) -> Result<Problem> {
     if let Some(id) = &args.problem {
         return system.problem(id).ok_or_else(|| {
@@ -136,6 +184,9 @@ fn search(
             stop: Arc::clone(&stop),
         })
         .collect();
+    if system.parallel_checks() > 1 {
+        return search_at_once(system, problem, tokenizer, model, &mut sampler, requests);
+    }
     let mut search = Search::default();
     let mut failure = None;
     sampler.run(model, requests, |sampler, completion| {
@@ -152,6 +203,37 @@ fn search(
         }
     })?;
     failure.map_or(Ok(search), Err)
+}
+
+/// Samples everything, then checks everything: for a checker that takes many proofs at once.
+fn search_at_once(
+    system: &dyn FormalSystem,
+    problem: &Problem,
+    tokenizer: &Tokenizer,
+    model: &Model<Cpu>,
+    sampler: &mut Sampler<Cpu>,
+    requests: Vec<Request>,
+) -> Result<Search> {
+    let mut completions = Vec::with_capacity(requests.len());
+    sampler.run(model, requests, |_, completion| completions.push(completion))?;
+    completions.sort_by_key(|c| c.id.0);
+    let searches = evaluate::in_parallel(system.parallel_checks(), &completions, |completion| {
+        let mut one = Search::default();
+        judge(system, problem, tokenizer, completion, &mut one).map(|_| one)
+    });
+    let mut all = Search::default();
+    for one in searches {
+        let one = one?;
+        all.sampled += 1;
+        if one.proof.is_some() {
+            all.proof = one.proof;
+            return Ok(all);
+        }
+        for (kind, (n, reason)) in one.failures {
+            all.failures.entry(kind).or_insert((0, reason)).0 += n;
+        }
+    }
+    Ok(all)
 }
 
 /// Checks a completion; whether it is a proof.
@@ -212,14 +294,15 @@ fn kind_of(reason: &str) -> String {
     out
 }
 
-fn print(system: &Metamath, problem: &Problem, search: &Search, seconds: f64) -> Result<()> {
+fn print(system: &dyn FormalSystem, problem: &Problem, search: &Search, seconds: f64) -> Result<()> {
     let statement = system.display_statement(&problem.statement);
     if let Some(proof) = &search.proof {
         output::line(format!("{statement}\n"))?;
         output::line(system.display_proof(problem, proof).trim_end())?;
         return output::line(format!(
-            "\nproved by sample {} in {seconds:.1} s; checked by the unifier and by the kernel\n{proof}",
-            search.sampled
+            "\nproved by sample {} in {seconds:.1} s; checked by {}\n{proof}",
+            search.sampled,
+            system.identity()
         ));
     }
     output::line(format!("no proof of {statement} in {} samples ({seconds:.1} s):", search.sampled))?;

@@ -4,14 +4,13 @@ use crate::args::{FleetArgs, ResumeArgs, RunArgs};
 use crate::exit::Outcome;
 use crate::output;
 use crate::run::config::{self, Layers, RunConfig, SystemName};
+use crate::run::system::{self, Opened};
 use crate::run::view::{Show, View};
 use crate::run::workers::config::FleetConfig;
 use crate::run::workers::outside::Remembered;
-use crate::run::{Interrupt, Runner, metamath_targets, policies};
+use crate::run::{Interrupt, Runner, policies, requirements};
 use anyhow::{Context, Result, bail};
-use sgs_formal::FormalSystem;
 use sgs_lm::Cpu;
-use sgs_metamath::system::Metamath;
 use sgs_rundir::{FrozenConfig, RunDir, RunOptions};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,9 +29,10 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     let layers = Layers { method: args.method.clone(), size: args.size.clone(), set: args.set.clone() };
     let config = config::resolve(&layers, std::env::vars())?;
     if args.dry_run {
-        return dry_run(&config);
+        return super::dry_run::run(&config, args.json);
     }
     let workers = fleet(&args.fleet, workers)?;
+    begin_with(&config)?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
     let frozen = frozen(&config)?;
     let run = RunDir::create(&out, &frozen, RunOptions::default())?;
@@ -52,6 +52,7 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     let mut table = run.view().config()?;
     table.remove("frozen");
     let config: RunConfig = table.try_into().context("config.toml of the run")?;
+    begin_with(&config)?;
     run.check_config(&frozen(&config)?)?;
     let before = Remembered::read(&args.dir)?.map(|remembered| remembered.fleet).unwrap_or_default();
     let workers = fleet(&args.fleet, before)?;
@@ -77,16 +78,9 @@ fn fleet(args: &FleetArgs, before: FleetConfig) -> Result<Option<FleetConfig>> {
 }
 
 fn work(config: RunConfig, run: RunDir, fleet: Option<FleetConfig>, json: bool) -> Result<Outcome> {
-    if config.problems.system == SystemName::Lean || config.model.device != "cpu" {
-        bail!(
-            "size {} needs Lean 4 and a GPU; `sgs run --size {} --dry-run` says what is missing",
-            config.size,
-            config.size
-        );
-    }
     let path = run.view().path().to_owned();
-    let system = Arc::new(Metamath::shipped()?);
-    let targets = metamath_targets(&system, &config.problems.set)?;
+    let Opened { system, targets } = system::open(&config, &path.join("lean-scratch"))?;
+    same_checker(&path, &system.identity())?;
     let base = policies::base_folder(&config, &path.join("base"))?;
     let rates = rates_so_far(&run)?;
     let interrupt = Interrupt::default();
@@ -95,7 +89,6 @@ fn work(config: RunConfig, run: RunDir, fleet: Option<FleetConfig>, json: bool) 
         signal_hook::flag::register_conditional_shutdown(signal, 130, interrupt.flag())?;
         signal_hook::flag::register(signal, interrupt.flag())?;
     }
-    let system: Arc<dyn FormalSystem> = system;
     let view = View::new(Show::choose(json), Arc::clone(&system), rates);
     let runner = Runner {
         config: Arc::new(config),
@@ -113,6 +106,41 @@ fn work(config: RunConfig, run: RunDir, fleet: Option<FleetConfig>, json: bool) 
         _ => write_report(&path),
     }
     Ok(outcome)
+}
+
+/// Records what judges this run's proofs; a run that goes on with another checker would mix their verdicts.
+fn same_checker(run: &Path, identity: &str) -> Result<()> {
+    let path = run.join("checker.txt");
+    match std::fs::read_to_string(&path) {
+        Ok(recorded) if recorded.trim() == identity => Ok(()),
+        Ok(recorded) => bail!(
+            "the run's verdicts so far come from another checker (checker.txt): `{}`; here is `{identity}`",
+            recorded.trim()
+        ),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            Ok(sgs_rundir::files::write_file(&path, format!("{identity}\n").as_bytes())?)
+        }
+        Err(e) => Err(e).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+/// Refuses to begin what would fail later.
+fn begin_with(config: &RunConfig) -> Result<()> {
+    let lacks = requirements::lacks(config);
+    if !lacks.is_empty() {
+        let all: Vec<String> = lacks.iter().map(|l| format!("{} ({})", l.what, l.found)).collect();
+        bail!(
+            "{} at {} cannot run here: this machine lacks {}; `sgs run --size {} --dry-run` says how to get it",
+            config.method,
+            config.size,
+            all.join(", "),
+            config.size
+        );
+    }
+    if config.model.device != "cpu" {
+        bail!("model.device is {}: this version trains on the CPU only", config.model.device);
+    }
+    Ok(())
 }
 
 /// The report is a picture of the run's files: failing to draw it does not fail the run.
@@ -133,15 +161,25 @@ fn rates_so_far(run: &RunDir) -> Result<Vec<f64>> {
 
 fn frozen(config: &RunConfig) -> Result<FrozenConfig> {
     let mut data = BTreeMap::new();
-    data.insert("slice".to_owned(), sgs_metamath::slice::SLICE_SHA256.to_owned());
+    if config.problems.system == SystemName::Metamath {
+        data.insert("slice".to_owned(), sgs_metamath::slice::SLICE_SHA256.to_owned());
+    }
     data.insert(
         "base-model".to_owned(),
         match config::model_folder(&config.model.base) {
             None => crate::base_model::hash(),
-            Some(folder) => file_hash(&folder.join("model.safetensors"))?,
+            // A model in several files is known by their index.
+            Some(folder) => ["model.safetensors", "model.safetensors.index.json"]
+                .iter()
+                .map(|name| folder.join(name))
+                .find(|path| path.exists())
+                .map_or_else(
+                    || bail!("{} holds no model.safetensors", folder.display()),
+                    |path| file_hash(&path),
+                )?,
         },
     );
-    if !matches!(config.problems.set.as_str(), "quick" | "all" | "d3k") {
+    if !matches!(config.problems.set.as_str(), "quick" | "all" | "d3k" | "core") {
         data.insert("problems".to_owned(), file_hash(Path::new(&config.problems.set))?);
     }
     Ok(FrozenConfig {
@@ -164,21 +202,6 @@ fn default_folder(config: &RunConfig) -> PathBuf {
         return first;
     }
     (2..).map(|n| Path::new("runs").join(format!("{name}-{n}"))).find(|p| !p.exists()).unwrap_or(first)
-}
-
-/// Prints the resolved configuration and the memory plan.
-fn dry_run(config: &RunConfig) -> Result<Outcome> {
-    output::line(toml::to_string_pretty(config)?)?;
-    if config.model.device == "cpu" && config.problems.system == SystemName::Metamath {
-        let base = policies::base_folder(config, &crate::base_model::cache_folder())?;
-        let weights = sgs_lm::weights::HostWeights::load(&base)?;
-        let tokens = config.training.micro_batch_tokens.max(weights.config.max_positions);
-        let device = Arc::new(Cpu::new(super::pretrain::threads())?);
-        let trainer =
-            sgs_lm::trainer::Trainer::new(device, &weights.config, tokens, sgs_lm::model::Mode::Train)?;
-        output::line(format!("# memory plan\n{}", trainer.plan()))?;
-    }
-    Ok(Outcome::Done)
 }
 
 fn explain() -> Result<Outcome> {

@@ -3,11 +3,13 @@
 use crate::args::VerifyArgs;
 use crate::exit::{Outcome, Usage};
 use crate::lean;
+use crate::run::system::check_toolchain;
 use anyhow::{Context, Result};
 use serde::Serialize;
+use sgs_formal::FormalSystem;
+use sgs_lean::Lean;
 use sgs_lean::data::{Import, Skipped, Target, read_file, read_text};
 use sgs_lean::read::Proof;
-use sgs_lean::{Lean, LeanSettings};
 use sgs_selfplay::Verdict;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -15,9 +17,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
-
-/// Most callers that wait for the pool at once.
-const CALLERS: usize = 512;
 
 /// One line of output.
 #[derive(Serialize)]
@@ -30,6 +29,9 @@ struct Line<'a> {
     /// The axioms that the proof rests on, where the checker lists them.
     #[serde(skip_serializing_if = "Option::is_none")]
     axioms: Option<Vec<String>>,
+    /// What `lean --version` says; absent where Lean was not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lean: Option<String>,
 }
 
 /// Checks every proof of the file with Lean.
@@ -42,6 +44,7 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
     let settings = lean::settings(&args.lean)?;
     let import = read(&args.file)?;
     let checker = lean::start(&settings)?;
+    check_toolchain(&checker, &import.targets, &args.file.display().to_string())?;
     if !args.lean.skip_canaries
         && let Some(first) = import.targets.first()
     {
@@ -57,10 +60,18 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
         let id = (!s.id.is_empty()).then_some(s.id.as_str());
         write(
             &mut out,
-            &Line { id, verdict: Verdict::Malformed, reason, step: None, micros: 0, axioms: None },
+            &Line {
+                id,
+                verdict: Verdict::Malformed,
+                reason,
+                step: None,
+                micros: 0,
+                axioms: None,
+                lean: None,
+            },
         )?;
     }
-    check_all(&checker, &settings, &import.targets, |target, line| {
+    check_all(&checker, &import.targets, |target, line| {
         counts.add(target, &line);
         write(&mut out, &line)
     })?;
@@ -94,13 +105,11 @@ fn write(out: &mut impl Write, line: &Line<'_>) -> Result<()> {
 /// Checks all targets at once, as far as the pool goes, and hands out each line in the targets' order.
 fn check_all<'t>(
     checker: &Lean,
-    settings: &LeanSettings,
     targets: &'t [Target],
     mut each: impl FnMut(&'t Target, Line<'t>) -> Result<()>,
 ) -> Result<()> {
     // Slots that check whole files want them full, and the next ones ready.
-    let callers =
-        (2 * settings.slots * settings.theorems_per_file.max(1)).clamp(1, CALLERS).min(targets.len());
+    let callers = checker.parallel_checks().min(targets.len());
     let next = AtomicUsize::new(0);
     let (send, receive) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -147,11 +156,27 @@ fn check<'t>(checker: &Lean, target: &'t Target) -> Line<'t> {
     let started = Instant::now();
     let Some(proof) = &target.proof else {
         let reason = "there is no proof in it".to_owned();
-        return Line { id, verdict: Verdict::Malformed, reason, step: None, micros: 0, axioms: None };
+        return Line {
+            id,
+            verdict: Verdict::Malformed,
+            reason,
+            step: None,
+            micros: 0,
+            axioms: None,
+            lean: None,
+        };
     };
     let outcome = checker.outcome(&target.problem, &Proof::new(proof.as_str()).to_text());
     let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
-    Line { id, verdict: outcome.verdict, reason: outcome.reason, step: None, micros, axioms: outcome.axioms }
+    Line {
+        id,
+        verdict: outcome.verdict,
+        reason: outcome.reason,
+        step: None,
+        micros,
+        axioms: outcome.axioms,
+        lean: Some(checker.identity().version.text),
+    }
 }
 
 #[derive(Default)]

@@ -4,6 +4,7 @@ use super::endpoint::{self, EndpointConfig};
 use crate::exit::Usage;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use sgs_lean::LeanSettings;
 use sgs_selfplay::{AlgorithmConfig, Method};
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
@@ -34,6 +35,9 @@ pub struct RunConfig {
     pub checkpoints: CheckpointsConfig,
     /// The algorithm.
     pub algorithm: AlgorithmConfig,
+    /// Lean, where it is the formal system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lean: Option<LeanSettings>,
 }
 
 /// The formal system and its problems.
@@ -42,7 +46,8 @@ pub struct RunConfig {
 pub struct ProblemsConfig {
     /// `metamath` or `lean`.
     pub system: SystemName,
-    /// `quick` (100 theorems of set.mm), `all` (1,000), or a JSONL file with id, statement and context.
+    /// Metamath: `quick` (100 theorems of set.mm), `all` (1,000). Lean: `d3k` (the paper's), `core` (ours, without
+    /// Mathlib). Or a file.
     pub set: String,
 }
 
@@ -113,7 +118,11 @@ pub const FIELDS: &[(&str, &str, &str)] = &[
     ("rounds", "rounds to run", "from 1"),
     ("minutes", "no new round begins after so many minutes; 0 is no limit", "from 0"),
     ("problems.system", "the formal system", "metamath, lean"),
-    ("problems.set", "the problems", "quick (100 theorems of set.mm), all (1,000), a JSONL file"),
+    (
+        "problems.set",
+        "the problems",
+        "quick (100 theorems of set.mm), all (1,000); for Lean d3k (the paper's 3,323), core (needs no Mathlib); a file",
+    ),
     ("model.base", "what Solver and Conjecturer start from", "shipped, or a folder"),
     ("model.guide", "the Guide's model", "base, or a folder"),
     ("model.device", "where the model runs", "cpu, cuda"),
@@ -125,13 +134,33 @@ pub const FIELDS: &[(&str, &str, &str)] = &[
     ("training.micro_batch_tokens", "tokens run through the model at once", "from 64"),
     ("checkpoints.last", "newest checkpoints that stay", "from 1"),
     ("checkpoints.every", "also those whose round is a multiple of this; 0 for none", "from 0"),
+    ("lean.backing", "which program judges", "repl, file, wasm"),
+    ("lean.root", "folder of `sgs lean setup`; empty for lean-setup (wasm: lean-wasm)", "a folder"),
+    ("lean.version", "Lean's version there; empty for v4.15.0 (wasm: v4.28.0-pre)", "a version"),
+    ("lean.slots", "proofs checked at the same time; 0 for one a core", "from 0"),
+    ("lean.theorems_per_file", "theorems in one file; 0 for 16 (wasm: 128)", "from 0"),
+    ("lean.options", "options set after every header", "a list of [name, value]"),
+    ("lean.reading", "how completions are read", "lenient, strict"),
+    ("lean.form", "how the Solver is asked", "non-cot, cot"),
+    ("lean.judge", "replay accepted proofs in a second process", "true, false"),
+    ("lean.sandbox", "run Lean in the sandbox", "true, false"),
+    ("lean.require_sandbox", "refuse to run where the sandbox has a hole", "true, false"),
+    ("lean.cache", "verdicts that are remembered", "from 0"),
+    ("lean.limits.proof_ms", "time limit of a proof, milliseconds", "from 1"),
+    ("lean.limits.start_ms", "time limit of a start with its header, milliseconds", "from 1"),
+    ("lean.limits.memory", "resident memory of a Lean process, bytes", "from 1"),
+    ("lean.limits.output", "bytes of one answer", "from 1"),
+    ("lean.recycling.uses", "proofs after which a REPL is replaced", "from 1"),
+    ("lean.recycling.age_ms", "age at which a REPL is replaced, milliseconds", "from 1"),
+    ("lean.recycling.growth", "growth at which a REPL is replaced, bytes", "from 1"),
 ];
 
 /// The sizes, with their presets.
-pub const SIZES: [(&str, &str); 3] = [
+pub const SIZES: [(&str, &str); 4] = [
     ("metamath-quick", include_str!("../../../../presets/size/metamath-quick.toml")),
     ("metamath", include_str!("../../../../presets/size/metamath.toml")),
     ("lean-d3k", include_str!("../../../../presets/size/lean-d3k.toml")),
+    ("lean-core", include_str!("../../../../presets/size/lean-core.toml")),
 ];
 
 /// The methods, with their presets.
@@ -208,8 +237,11 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
         };
         assign(&mut table, key.trim(), value.trim())?;
     }
-    let config: RunConfig = table.try_into().map_err(|e| Usage(format!("the configuration: {e}")))?;
+    let mut config: RunConfig = table.try_into().map_err(|e| Usage(format!("the configuration: {e}")))?;
     check(&config)?;
+    if config.problems.system != SystemName::Lean {
+        config.lean = None;
+    }
     Ok(config)
 }
 
@@ -233,6 +265,7 @@ fn defaults(method: &str, size: &str) -> RunConfig {
         training: TrainingConfig { micro_batch_tokens: 4096 },
         checkpoints: CheckpointsConfig { last: 2, every: 0 },
         algorithm: method.parse::<Method>().map(Method::config).unwrap_or_default(),
+        lean: Some(LeanSettings::default()),
     }
 }
 

@@ -2,11 +2,14 @@
 
 pub mod config;
 pub mod endpoint;
+pub mod forecast;
 pub mod generate;
 pub mod infra;
 pub mod policies;
 pub mod publish;
+pub mod requirements;
 pub mod sampling;
+pub mod system;
 pub mod tasks;
 pub mod update;
 pub mod verify;
@@ -30,7 +33,7 @@ use sgs_lm::trainer::Trainer;
 use sgs_rundir::metrics::{MetricValues, names};
 use sgs_rundir::{NextStep, RunDir};
 use sgs_selfplay::{Problem, Round, RoundMetrics, RoundOutcome, RunState};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
@@ -333,23 +336,5 @@ fn measured(metrics: &mut MetricValues, outcome: &RoundOutcome, kept: &Kept) {
     }
     if seconds > 0.0 {
         metrics.set(names::TRAINED_TOKENS_PER_S, tokens as f64 / seconds);
-    }
-}
-
-/// Reads the targets that a configuration names.
-///
-/// # Errors
-/// The set is unknown or its file is broken.
-pub fn metamath_targets(system: &sgs_metamath::system::Metamath, set: &str) -> Result<Vec<Problem>> {
-    use sgs_metamath::corpus::splits::{SplitRule, split};
-    let labels = |count: usize| -> Result<Vec<Problem>> {
-        let split = split(system.theory(), SplitRule::default());
-        let labels = split.targets.iter().take(count).map(|&t| system.theory().label(t));
-        labels.map(|l| system.problem(l).with_context(|| format!("{l} is no theorem of the slice"))).collect()
-    };
-    match set {
-        "quick" => labels(SplitRule::default().quick),
-        "all" => labels(usize::MAX),
-        file => crate::commands::eval::read_problems(Path::new(file)),
     }
 }

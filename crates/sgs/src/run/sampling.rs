@@ -246,7 +246,8 @@ impl Stage<'_> {
         let s = &self.config.sampling;
         let (role, limit, priority) = match command {
             Command::Judge { problem, proof, .. } => {
-                let task = VerifyTask { problem: (**problem).clone(), proof: proof.to_string() };
+                let checker = Some(self.system.identity());
+                let task = VerifyTask { problem: (**problem).clone(), proof: proof.to_string(), checker };
                 return Ok((BoardKind::Verify, 0, serde_json::to_vec(&task)?.into()));
             }
             Command::SampleConjecture { .. } => (Role::Conjecturer, s.conjecturer_tokens, 2),

@@ -46,6 +46,9 @@ pub struct VerifyTask {
     pub problem: Problem,
     /// The proof in canonical text.
     pub proof: String,
+    /// Identity of the checker that must judge; `None` for any.
+    #[serde(default)]
+    pub checker: Option<String>,
 }
 
 /// The number under which a task stands on the board: the same for the same key in every process.

@@ -2,12 +2,16 @@
 
 use super::tasks::VerifyTask;
 use anyhow::Result;
-use sgs_fleet::{Drain, Lease, Outcome, Payload, Session};
+use sgs_fleet::{Cancel, Drain, Lease, Outcome, Payload, Session};
 use sgs_formal::FormalSystem;
 use sgs_selfplay::Verdict;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Proofs leased at once: a Metamath proof takes microseconds, so one call fetches many.
+/// Proofs leased at once by a system that checks them one after the other: a Metamath proof takes microseconds, so
+/// one call fetches many.
 const LEASES: usize = 256;
 
 /// Checks until the drain begins.
@@ -15,19 +19,70 @@ const LEASES: usize = 256;
 /// # Errors
 /// The coordinator fails.
 pub fn work(session: &Session, system: &dyn FormalSystem, drain: &Drain) -> Result<()> {
+    match system.parallel_checks() {
+        0 | 1 => one_by_one(session, system, drain),
+        threads => side_by_side(session, system, drain, threads),
+    }
+}
+
+fn one_by_one(session: &Session, system: &dyn FormalSystem, drain: &Drain) -> Result<()> {
     while !drain.has_begun() {
         for (lease, cancel) in session.lease(LEASES, Duration::from_millis(200))? {
-            if cancel.is_cancelled() {
-                continue;
-            }
-            let outcome = match check(system, &lease) {
-                Ok(judgement) => Outcome::Done(judgement),
-                Err(reason) => Outcome::Failed(reason),
-            };
-            session.finish(lease.id(), outcome);
+            answer(session, system, &lease, &cancel);
         }
     }
     Ok(())
+}
+
+/// As many checks at once as the system can use, and as many again leased: its slots never wait for the coordinator.
+fn side_by_side(session: &Session, system: &dyn FormalSystem, drain: &Drain, threads: usize) -> Result<()> {
+    let (send, receive) = channel::<(Lease, Cancel)>();
+    let receive = Mutex::new(receive);
+    let in_flight = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((lease, cancel)) = take(&receive) {
+                    // What is not begun when the drain begins is left to others.
+                    if !drain.has_begun() {
+                        answer(session, system, &lease, &cancel);
+                    }
+                    in_flight.fetch_sub(1, Ordering::Relaxed);
+                }
+            });
+        }
+        // Dropped at the end of this block, error or not: that ends the threads.
+        let send = send;
+        while !drain.has_begun() {
+            let room = (2 * threads).saturating_sub(in_flight.load(Ordering::Relaxed));
+            if room == 0 {
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+            for leased in session.lease(room, Duration::from_millis(200))? {
+                in_flight.fetch_add(1, Ordering::Relaxed);
+                if send.send(leased).is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+fn take<T>(receive: &Mutex<Receiver<T>>) -> Option<T> {
+    receive.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+}
+
+fn answer(session: &Session, system: &dyn FormalSystem, lease: &Lease, cancel: &Cancel) {
+    if cancel.is_cancelled() {
+        return;
+    }
+    let outcome = match check(system, lease) {
+        Ok(judgement) => Outcome::Done(judgement),
+        Err(reason) => Outcome::Failed(reason),
+    };
+    session.finish(lease.id(), outcome);
 }
 
 /// Checks one proof; gives the judgement as it travels.
@@ -38,6 +93,9 @@ pub fn work(session: &Session, system: &dyn FormalSystem, drain: &Drain) -> Resu
 pub fn check(system: &dyn FormalSystem, lease: &Lease) -> Result<Payload, String> {
     let task: VerifyTask =
         serde_json::from_slice(lease.payload.as_bytes()).map_err(|e| format!("unreadable task: {e}"))?;
+    if let Some(wanted) = task.checker.filter(|wanted| *wanted != system.identity()) {
+        return Err(format!("the run wants the checker `{wanted}`, this worker has `{}`", system.identity()));
+    }
     let judgement = system.check(&task.problem, &task.proof);
     if judgement.verdict == Verdict::Infra {
         return Err(judgement.reason);

@@ -9,7 +9,7 @@ use sgs_lean::setup::{self, Finding, LeanPaths, examine, suggestion};
 pub fn area(args: &DoctorArgs) -> Area {
     let paths = LeanPaths {
         root: args.lean_root.clone(),
-        version: lean::VERSION.to_owned(),
+        version: sgs_lean::VERSION.to_owned(),
         wasm: args.lean_wasm_root.clone(),
         launcher: lean::launcher().unwrap_or_default(),
     };

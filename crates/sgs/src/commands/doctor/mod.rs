@@ -91,6 +91,17 @@ pub fn run(args: &DoctorArgs) -> Result<Outcome> {
     Ok(if works { Outcome::Done } else { Outcome::Failed })
 }
 
+/// What a run on GPUs lacks here, each as a name and what was found in its place; empty if nothing.
+pub fn gpu_lacks() -> Vec<(String, String)> {
+    let area = gpu::area();
+    if area.usable {
+        return Vec::new();
+    }
+    let lacks =
+        area.checks.into_iter().filter(|c| c.state != State::Ok && !matches!(&*c.name, "NCCL" | "looked in"));
+    lacks.map(|c| (c.name, c.found)).collect()
+}
+
 fn text(areas: &[Area]) -> String {
     let mut out = format!("sgs {}\n", env!("CARGO_PKG_VERSION"));
     for area in areas {

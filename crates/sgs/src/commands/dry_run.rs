@@ -1,0 +1,153 @@
+//! `sgs run --dry-run`: the configuration and what it would take.
+
+use crate::exit::Outcome;
+use crate::machine;
+use crate::output;
+use crate::run::config::{RunConfig, SystemName, model_folder};
+use crate::run::forecast::{ASSUMED, EIGHT_H200, Forecast, Work, forecast};
+use crate::run::policies;
+use crate::run::requirements::{Lack, lacks};
+use crate::run::system::lean_targets;
+use anyhow::Result;
+use serde_json::json;
+use sgs_lm::{Cpu, ModelConfig};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Says what the run would be and take, and does nothing.
+///
+/// # Errors
+/// The model or the data set of the configuration is broken.
+pub fn run(config: &RunConfig, as_json: bool) -> Result<Outcome> {
+    let embedded = config.model.device == "cpu" && config.problems.system == SystemName::Metamath;
+    if embedded {
+        output::line(toml::to_string_pretty(config)?)?;
+        return memory_plan(config);
+    }
+    let lacks = lacks(config);
+    let (model, known) = shape(&config.model.base)?;
+    let work = work(config)?;
+    let forecast = forecast(config, &model, work, EIGHT_H200, ASSUMED);
+    if as_json {
+        output::json(&json!({
+            "config": config, "lacks": lacks, "forecast": forecast, "hardware": EIGHT_H200, "assumed": ASSUMED,
+        }))?;
+    } else {
+        output::line(screen(config, &model, known, work, &lacks, &forecast))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn memory_plan(config: &RunConfig) -> Result<Outcome> {
+    let base = policies::base_folder(config, &crate::base_model::cache_folder())?;
+    let weights = sgs_lm::weights::HostWeights::load(&base)?;
+    let tokens = config.training.micro_batch_tokens.max(weights.config.max_positions);
+    let device = Arc::new(Cpu::new(super::pretrain::threads())?);
+    let trainer = sgs_lm::trainer::Trainer::new(device, &weights.config, tokens, sgs_lm::model::Mode::Train)?;
+    output::line(format!("# memory plan\n{}", trainer.plan()))?;
+    Ok(Outcome::Done)
+}
+
+/// The shape of the model, and whether it is that of this very model: a folder's, or one that is known by name. One
+/// that is neither is taken to be of the paper's shape.
+fn shape(name: &str) -> Result<(ModelConfig, bool)> {
+    let folder = match model_folder(name) {
+        Some(folder) => folder,
+        None => crate::base_model::unpack(&crate::base_model::cache_folder())?,
+    };
+    if folder.join("config.json").is_file() {
+        return Ok((ModelConfig::load(&folder)?, true));
+    }
+    // DeepSeek-Prover-V2-7B: 30 layers of 4,096 with 32 heads.
+    let paper = json!({
+        "model_type": "llama", "vocab_size": 102_400, "hidden_size": 4096, "intermediate_size": 11_008,
+        "num_hidden_layers": 30, "num_attention_heads": 32, "num_key_value_heads": 32,
+        "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "hidden_act": "silu",
+    });
+    Ok((ModelConfig::from_json(paper, name)?, name == "deepseek-ai/DeepSeek-Prover-V2-7B"))
+}
+
+fn work(config: &RunConfig) -> Result<Work> {
+    let set = &config.problems.set;
+    let sizes: Vec<usize> = match config.problems.system {
+        SystemName::Lean => lean_targets(set)?.iter().map(|t| size(&t.problem)).collect(),
+        SystemName::Metamath => crate::run::system::metamath(set)?.targets.iter().map(size).collect(),
+    };
+    let all: usize = sizes.iter().sum();
+    Ok(Work { targets: sizes.len(), characters: all as f64 / sizes.len().max(1) as f64 })
+}
+
+fn size(problem: &sgs_selfplay::Problem) -> usize {
+    problem.statement.chars().count() + problem.context.chars().count()
+}
+
+/// Everything on one screen.
+fn screen(
+    config: &RunConfig,
+    model: &ModelConfig,
+    known: bool,
+    work: Work,
+    lacks: &[Lack],
+    forecast: &Forecast,
+) -> String {
+    let mut lines = vec![
+        format!(
+            "{} at {}: {} targets of {}, model {} ({:.2} B parameters{})",
+            config.method,
+            config.size,
+            work.targets,
+            config.problems.set,
+            config.model.base,
+            model.parameters() as f64 / 1e9,
+            if known { "" } else { ": not here, taken to be of the paper's shape" }
+        ),
+        String::new(),
+    ];
+    lines.extend(lacking(lacks, forecast));
+    lines.push(String::new());
+    lines.push(forecast.describe(config, work, EIGHT_H200, ASSUMED));
+    lines.push("  Arithmetic on the figures named here, not a measurement.".to_owned());
+    lines.push(String::new());
+    lines.extend(next(config, lacks));
+    lines.push(format!("Every key of the configuration: sgs run --size {} --dry-run --json", config.size));
+    lines.join("\n")
+}
+
+/// What is not there, and what there is too little of.
+fn lacking(lacks: &[Lack], forecast: &Forecast) -> Vec<String> {
+    let mut lines = Vec::new();
+    for lack in lacks {
+        lines.push(format!("  {:<9} {}", lack.what, lack.found));
+    }
+    let gb = |n: u64| n as f64 / 1e9;
+    if let Some(memory) = machine::memory().filter(|m| (m.total as f64) < forecast.host_bytes) {
+        lines.push(format!("  memory    {:.0} GB of {:.0} GB", gb(memory.total), forecast.host_bytes / 1e9));
+    }
+    if let Some(free) = machine::free_disk(Path::new(".")).filter(|n| (*n as f64) < forecast.disk.total()) {
+        lines.push(format!("  disk      {:.0} GB free of {:.0} GB", gb(free), forecast.disk.total() / 1e9));
+    }
+    let threads = machine::processor().threads;
+    if threads < EIGHT_H200.cores as usize {
+        lines.push(format!("  cores     {threads} of {}", EIGHT_H200.cores));
+    }
+    let head = if lines.is_empty() { "This machine lacks nothing of it." } else { "This machine lacks" };
+    lines.insert(0, head.to_owned());
+    lines
+}
+
+/// The next command, and those after it.
+fn next(config: &RunConfig, lacks: &[Lack]) -> Vec<String> {
+    let run = format!("sgs run {} --size {}", config.method, config.size);
+    let mut commands: Vec<String> = lacks.iter().filter_map(|l| l.remedy.clone()).collect();
+    let lacks_gpu = lacks.iter().any(|l| l.what == "GPU");
+    commands.push(if lacks_gpu { format!("{run}   (on a machine with the GPUs)") } else { run });
+    let mut lines = vec![format!("Run next: {}", commands.remove(0))];
+    lines.extend(commands.into_iter().map(|c| format!("    then: {c}")));
+    if !lacks.is_empty() {
+        lines.push(
+            "Without all that: sgs run (Metamath, some minutes), sgs lean setup --wasm (core Lean)"
+                .to_owned(),
+        );
+    }
+    lines
+}
