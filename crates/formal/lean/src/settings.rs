@@ -259,6 +259,8 @@ impl LeanSettings {
                 layers: Layers::ALL,
                 limits: self.limits,
                 batch: self.theorems_per_file(),
+                // A start of the WebAssembly build takes half a minute: a full file is worth a wait.
+                linger_ms: if self.backing == Backing::Wasm { 1000 } else { 50 },
             }),
         };
         let judge = programs.judge.as_ref().map(|program| Judge {

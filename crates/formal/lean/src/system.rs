@@ -102,9 +102,24 @@ impl Lean {
             ("a falsehood", falsehood, "\n  decide", Verdict::Refused),
             ("a sorry in disguise", falsehood, "\n  exact sorryAx _ true", Verdict::Refused),
         ];
-        for (name, statement, body, expected) in cases {
-            let Ok(statement) = Statement::read(statement) else { continue };
-            let outcome = self.judge(header.into(), statement, Proof::new(body));
+        // At once, so that a checker of files starts one process for all.
+        let judged = std::thread::scope(|scope| {
+            let judge = |case: (&'static str, &str, &str, Verdict)| {
+                let (name, statement, body, expected) = case;
+                let outcome = match Statement::read(statement) {
+                    Ok(statement) => self.judge(header.into(), statement, Proof::new(body)),
+                    Err(error) => Outcome::new(Verdict::Infra, error.to_string()),
+                };
+                (name, expected, outcome)
+            };
+            let calls: Vec<_> = cases.into_iter().map(|case| scope.spawn(move || judge(case))).collect();
+            calls.into_iter().map(std::thread::ScopedJoinHandle::join).collect::<Vec<_>>()
+        });
+        for call in judged {
+            let (name, expected, outcome) = match call {
+                Ok(judged) => judged,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
             if outcome.verdict != expected {
                 let found = outcome.verdict.as_str();
                 return Err(StartError::Canary {

@@ -238,6 +238,7 @@ fn file_pool(folder: &Path, batch: usize) -> Pool {
         layers: Layers::ALL,
         limits: limits(),
         batch,
+        linger_ms: 50,
     };
     Pool::new(&Checker::File(checker), 1).unwrap()
 }
@@ -284,6 +285,7 @@ fn the_theorem_that_breaks_a_file_is_found_and_the_others_are_judged() {
             layers: Layers::ALL,
             limits: if fault == "hang" { Limits { start_ms: 2000, ..brief() } } else { limits() },
             batch: 16,
+            linger_ms: 50,
         };
         let pool = Pool::new(&Checker::File(checker), 1).unwrap();
         let broken = format!("exact scripted_{fault}");

@@ -99,6 +99,8 @@ pub struct Forecast {
     pub checking_cpu_s: f64,
     /// Checking a round's proofs on all cores; goes on while sampling does.
     pub checking_s: f64,
+    /// Share of the Solver's rollouts that train it.
+    pub trained_share: f64,
     /// FLOP of training in a round.
     pub training_flop: f64,
     /// Training in a round.
@@ -233,6 +235,7 @@ pub fn forecast(
         sampling_s,
         checking_cpu_s,
         checking_s,
+        trained_share: share,
         training_flop,
         training_s,
         round_s,
@@ -270,9 +273,16 @@ impl Forecast {
             format!("DOES NOT FIT into {}: lower sampling.memory_mib", size(h.gpu_bytes))
         };
         [
-            format!("On {} {}: about {} for {} rounds, {} a round", h.gpus, h.gpu, time(f.run_s), config.rounds, time(f.round_s)),
             format!(
-                "  a round   {:.0} generations: {} rollouts of {} targets and {:.0} conjectures ({:.0} % of targets unsolved)",
+                "On {} {}: about {} for {} rounds, {} a round",
+                h.gpus,
+                h.gpu,
+                time(f.run_s),
+                config.rounds,
+                time(f.round_s)
+            ),
+            format!(
+                "  a round   {:.0} generations: {} rollouts of {} targets and {:.0} conjectures ({:.0} % unsolved)",
                 f.generations,
                 config.algorithm.rollouts_per_problem,
                 work.targets,
@@ -280,25 +290,43 @@ impl Forecast {
                 a.unsolved * 100.0
             ),
             format!(
-                "  sampling  {}: {:.1} M tokens ({:.0} a completion, at most {}), {:.0} tokens/s a GPU: {:.0} sequences at",
-                time(f.sampling_s), f.sampled_tokens / 1e6, a.completion, s.solver_tokens, f.decoded_per_s, f.batch
+                "  sampling  {}: {:.1} M tokens ({:.0} a completion, at most {}) at {:.0} a second and GPU:",
+                time(f.sampling_s),
+                f.sampled_tokens / 1e6,
+                a.completion,
+                s.solver_tokens,
+                f.decoded_per_s
             ),
             format!(
-                "            once, {:.0} % of the floor that reading weights and cache at {:.1} TB/s sets",
+                "            {:.0} sequences at once, {:.0} % of what reading weights and cache at {:.1} TB/s allows",
+                f.batch,
                 a.decoding * 100.0,
                 h.bandwidth / 1e12
             ),
             format!(
                 "  checking  {} on {} cores, while sampling: {:.0} CPU hours at {} s a proof",
-                time(f.checking_s), h.cores, f.checking_cpu_s / 3600.0, a.check_seconds
+                time(f.checking_s),
+                h.cores,
+                f.checking_cpu_s / 3600.0,
+                a.check_seconds
             ),
             format!(
-                "  training  {}: {:.1} EFLOP at {:.0} % of {:.0} TFLOP/s a GPU (8 a parameter and token: layers computed twice)",
-                time(f.training_s), f.training_flop / 1e18, a.utilisation * 100.0, h.flops / 1e12
+                "  training  {}: {:.2} EFLOP, 8 a parameter and token (layers computed twice), at {:.0} % of",
+                time(f.training_s),
+                f.training_flop / 1e18,
+                a.utilisation * 100.0
+            ),
+            format!(
+                "            {:.0} TFLOP/s a GPU; {:.0} % of the rollouts and every conjecture train",
+                h.flops / 1e12,
+                f.trained_share * 100.0
             ),
             format!(
                 "  a GPU     {}: weights {}, gradients and Adam over {} GPUs {}, cache and buffers",
-                size(f.gpu.total()), size(f.gpu.weights), h.gpus, size(f.gpu.optimiser)
+                size(f.gpu.total()),
+                size(f.gpu.weights),
+                h.gpus,
+                size(f.gpu.optimiser)
             ),
             format!(
                 "            3 x {} ({:.0} k tokens a role); {fits}",
@@ -307,8 +335,13 @@ impl Forecast {
             ),
             format!("  memory    {} for Lean: 6 GB shared, {} a core", size(f.host_bytes), size(a.slot_bytes)),
             format!(
-                "  disk      {}: model {}, {:.0} checkpoints of {} (f32 and Adam), tables {} ({:.0} bytes a token)",
-                size(f.disk.total()), size(f.disk.base), f.disk.checkpoints, size(f.disk.checkpoint), size(f.disk.tables), a.table_bytes
+                "  disk      {}: model {}, {:.0} checkpoints of {} (f32, Adam), tables {} ({:.0} bytes a token)",
+                size(f.disk.total()),
+                size(f.disk.base),
+                f.disk.checkpoints,
+                size(f.disk.checkpoint),
+                size(f.disk.tables),
+                a.table_bytes
             ),
         ]
         .join("\n")

@@ -47,7 +47,11 @@ fn lean_lack(config: &RunConfig) -> Option<Lack> {
     let finding = examine(&paths).into_iter().nth(usize::from(is_wasm))?;
     (finding.state != State::Ready).then(|| Lack {
         what: "Lean",
-        found: format!("{}: {}", finding.what, finding.detail),
+        found: format!(
+            "{}, {}",
+            finding.what.trim_start_matches("Lean "),
+            finding.detail.split("; first").next().unwrap_or_default()
+        ),
         remedy: finding.remedy,
     })
 }

@@ -27,6 +27,8 @@ pub struct FileChecker {
     pub limits: Limits,
     /// Theorems in one file.
     pub batch: usize,
+    /// How long a file that is not full waits for more theorems, milliseconds.
+    pub linger_ms: u64,
 }
 
 /// One slot that runs a process a file.
@@ -187,6 +189,10 @@ impl Backend for FileWorker {
 
     fn check(&mut self, candidates: &[&Candidate]) -> Vec<Outcome> {
         self.judge(candidates, false)
+    }
+
+    fn linger(&self) -> Duration {
+        Duration::from_millis(self.checker.linger_ms)
     }
 
     fn deadline(&self, candidates: usize) -> Duration {

@@ -21,6 +21,10 @@ pub trait Backend: Send {
     fn prefers(&self, header: &str) -> bool;
     /// Judges candidates that share one header: one outcome each, in order.
     fn check(&mut self, candidates: &[&Candidate]) -> Vec<Outcome>;
+    /// How long a slot waits for more candidates when it has some and could take more.
+    fn linger(&self) -> Duration {
+        Duration::ZERO
+    }
     /// Longest time that [`Backend::check`] may take, for the watchdog of the caller.
     fn deadline(&self, candidates: usize) -> Duration;
 }
@@ -69,8 +73,6 @@ struct Shared {
     judged: AtomicU64,
     infra: AtomicU64,
     resource: AtomicU64,
-    /// How long a slot waits for more candidates to fill a file.
-    linger: Duration,
 }
 
 /// A fixed number of slots, each with its own process. Dropping the pool ends every process.
@@ -100,14 +102,12 @@ impl Pool {
     /// Starts a pool over given backends, one slot each.
     pub fn over(backends: Vec<Box<dyn Backend>>) -> std::io::Result<Self> {
         let deadline = backends.iter().map(|b| b.deadline(b.batch())).max().unwrap_or_default();
-        let fills = backends.iter().any(|b| b.batch() > 1);
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             arrived: Condvar::new(),
             judged: AtomicU64::new(0),
             infra: AtomicU64::new(0),
             resource: AtomicU64::new(0),
-            linger: Duration::from_millis(if fills { 50 } else { 0 }),
         });
         let mut pool = Self { shared: Arc::clone(&shared), threads: Vec::new(), patience: deadline };
         for (slot, backend) in backends.into_iter().enumerate() {
@@ -226,9 +226,10 @@ fn next(shared: &Shared, backend: &dyn Backend) -> Option<Vec<Job>> {
         }
         queue = shared.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
     }
-    if backend.batch() > 1 && queue.jobs.len() < backend.batch() && !shared.linger.is_zero() {
+    let linger = backend.linger();
+    if backend.batch() > 1 && queue.jobs.len() < backend.batch() && !linger.is_zero() {
         let wait = |queue| {
-            shared.arrived.wait_timeout_while(queue, shared.linger, |q: &mut Queue| {
+            shared.arrived.wait_timeout_while(queue, linger, |q: &mut Queue| {
                 !q.closed && q.jobs.len() < backend.batch()
             })
         };

@@ -1,0 +1,225 @@
+//! Lean as the formal system of `sgs run`, `sgs eval` and `sgs prove`: the same path as the embedded one.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)] // tests say so by panicking
+
+mod program;
+mod tactics;
+
+use program::{command, file, finish, path, project, sgs};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// A folder with the model, `model`, and the scripted Lean, `lean`.
+fn surroundings() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    tactics::write_model(&dir.path().join("model"));
+    tactics::write_scripted_lean(&dir.path().join("lean"), "4.28.0-pre");
+    dir
+}
+
+fn run_arguments(dir: &Path, lean: &str, more: &[&str]) -> Vec<String> {
+    let mut args = vec!["run".to_owned(), "--size".to_owned(), "lean-core".to_owned()];
+    let model = format!("model.base={}", path(dir, "model"));
+    let lean = format!("lean.root={lean}");
+    let small = [
+        &model,
+        &lean,
+        "algorithm.batch.size=8",
+        "algorithm.rollouts_per_problem=4",
+        "algorithm.optimizer.batch_size=8",
+        "sampling.batch=16",
+        "sampling.memory_mib=64",
+    ];
+    for setting in small.into_iter().chain(more.iter().copied()) {
+        args.extend(["--set".to_owned(), setting.to_owned()]);
+    }
+    args.extend(["--out".to_owned(), path(dir, "run"), "--json".to_owned()]);
+    args
+}
+
+fn metrics(dir: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(dir.join("run/metrics.jsonl")).unwrap();
+    text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+}
+
+#[test]
+fn what_the_paper_s_size_takes_is_told_on_one_screen() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut dry = command(&["run", "--size", "lean-d3k", "--dry-run"]);
+    // A bare machine: no programs, no libraries, no Lean in the working folder.
+    dry.current_dir(dir.path()).env("PATH", "/nonexistent").env_remove("LD_LIBRARY_PATH");
+    let done = finish(dry).expect(0);
+    let lines: Vec<&str> = done.out.lines().collect();
+    assert!(lines.len() <= 30, "{} lines\n{}", lines.len(), done.out);
+    let widest = lines.iter().map(|l| l.chars().count()).max().unwrap();
+    assert!(widest <= 104, "{widest} columns\n{}", done.out);
+    for part in [
+        "3323 targets of d3k",
+        "6.91 B parameters",
+        "This machine lacks",
+        "Lean      v4.15.0 with Mathlib and the REPL, in lean-setup: 9 of 9 steps to do",
+        "model     no config.json in the folder deepseek-ai/DeepSeek-Prover-V2-7B",
+        "On 8 H200: about",
+        "200 rounds",
+        "sampling  ",
+        "checking  ",
+        "3 s a proof",
+        "training  ",
+        "989 TFLOP/s a GPU; 5 % of the rollouts",
+        "fits into 141 GB",
+        "disk      ",
+        "checkpoints of 166 GB",
+        "Run next: sgs lean setup --root lean-setup --version v4.15.0",
+        "then: sgs run sgs --size lean-d3k",
+    ] {
+        assert!(done.out.contains(part), "`{part}` is not in\n{}", done.out);
+    }
+}
+
+#[test]
+fn the_forecast_follows_the_configuration() {
+    let forecast = |set: &[&str]| {
+        let mut args = vec!["run", "--size", "lean-d3k", "--dry-run", "--json"];
+        set.iter().for_each(|s| args.extend(["--set", s]));
+        let json = sgs(&args).expect(0).json();
+        assert_eq!(json["config"]["problems"]["system"], "lean");
+        json["forecast"].clone()
+    };
+    let number = |f: &Value, key: &str| f[key].as_f64().unwrap();
+    let all = forecast(&[]);
+    // 8 rollouts of 3,323 targets and of 45 % as many conjectures; 3 CPU seconds each.
+    assert!((number(&all, "generations") - 8.0 * 3323.0 * 1.45).abs() < 1.0, "{all}");
+    assert!((number(&all, "checking_cpu_s") - 3.0 * number(&all, "generations")).abs() < 1.0, "{all}");
+    // Three bf16 models of 6.91 billion parameters; two of them with gradients and Adam over 8 GPUs.
+    assert!((number(&all["gpu"], "weights") / 1e9 - 41.5).abs() < 0.1, "{all}");
+    assert!((number(&all["gpu"], "optimiser") / 1e9 - 24.2).abs() < 0.1, "{all}");
+    let half = forecast(&["rounds=100"]);
+    assert!((number(&half, "run_s") * 2.0 / number(&all, "run_s") - 1.0).abs() < 1e-9);
+    let short = forecast(&["sampling.solver_tokens=200"]);
+    assert!(number(&short, "sampling_s") < number(&all, "sampling_s") / 2.0);
+    let large =
+        sgs(&["run", "--size", "lean-d3k", "--dry-run", "--set", "sampling.memory_mib=65536"]).expect(0);
+    assert!(large.out.contains("DOES NOT FIT into 141 GB"), "{}", large.out);
+}
+
+#[test]
+fn a_run_that_cannot_work_here_does_not_begin() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = path(dir.path(), "run");
+    let mut run = command(&["run", "--size", "lean-d3k", "--out", &out]);
+    run.current_dir(dir.path());
+    let done = finish(run).expect(1);
+    for part in ["this machine lacks Lean (v4.15.0", "model (no config.json", "--dry-run"] {
+        assert!(done.err.contains(part), "{part}: {}", done.err);
+    }
+    assert!(!Path::new(&out).exists(), "nothing is made");
+}
+
+#[test]
+fn a_run_goes_round_and_is_resumed_after_a_kill() {
+    let dir = surroundings();
+    let lean = path(dir.path(), "lean");
+    let args = run_arguments(dir.path(), &lean, &["rounds=4"]);
+    let mut child = command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let begun = Instant::now();
+    while !dir.path().join("run/rounds/0000").exists() && child.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(240), "no round came");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    child.wait().unwrap();
+    let run = path(dir.path(), "run");
+    let done = sgs(&["resume", &run, "--json"]).expect(0);
+    assert!(done.err.contains("Lean (version 4.28.0-pre, scripted"), "{}", done.err);
+    let rows = metrics(dir.path());
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    let scalar = |row: &Value, name: &str| row["scalars"][name].as_f64().unwrap_or_default();
+    for row in &rows {
+        assert_eq!(scalar(row, "infra_share"), 0.0, "{row}");
+        let sum: f64 = ["proved", "refused", "malformed"]
+            .iter()
+            .map(|v| scalar(row, &format!("target_rollouts_{v}")))
+            .sum();
+        assert_eq!(sum, 32.0, "{row}");
+    }
+    assert!(rows.iter().any(|r| scalar(r, "target_rollouts_proved") > 0.0), "{rows:?}");
+    assert!(rows.iter().any(|r| scalar(r, "target_rollouts_refused") > 0.0), "{rows:?}");
+    let checker = std::fs::read_to_string(dir.path().join("run/checker.txt")).unwrap();
+    assert!(checker.contains("4.28.0-pre") && checker.contains("autoImplicit false"), "{checker}");
+    // Going on with another Lean would mix verdicts.
+    tactics::write_scripted_lean(&dir.path().join("lean"), "4.29.0");
+    let other = sgs(&["resume", &run]).expect(1);
+    assert!(other.err.contains("4.28.0-pre") && other.err.contains("4.29.0"), "{}", other.err);
+}
+
+#[test]
+fn a_model_is_evaluated_and_a_statement_proved() {
+    let dir = surroundings();
+    let (lean, model) = (path(dir.path(), "lean"), path(dir.path(), "model"));
+    let common = ["--system", "lean", "--lean-checker", "wasm", "--lean-root", &lean, "--lean-slots", "1"];
+    let eval = ["eval", "--problems", "core", "--limit", "6", "-k", "8", "--batch", "16", "--model", &model];
+    let json = sgs(&[&eval[..], &common].concat()).expect(0).json();
+    assert_eq!(json["problems"], 6);
+    let count = |name: &str| json["outcomes"][name].as_u64().unwrap_or(0);
+    assert!(count("proved") > 0 && count("refused") > 0, "{json}");
+    assert!(json["pass@8"].as_f64().unwrap() > 0.0, "{json}");
+
+    let prove = ["prove", "theorem a (a b : Nat) (h : a < b) : a + 1 ≤ b", "--model", &model];
+    let done = sgs(&[&prove[..], &common].concat()).expect(0);
+    assert!(done.out.contains("proved by sample") && done.out.contains("omega"), "{}", done.out);
+    assert!(done.out.contains("4.28.0-pre"), "{}", done.out);
+    let wrong = ["prove", "not a statement", "--model", &model];
+    let done = sgs(&[&wrong[..], &common].concat()).expect(2);
+    assert!(done.err.contains("no statement of Lean"), "{}", done.err);
+    let none = ["prove", "theorem a : 1 = 1"];
+    let done = sgs(&[&none[..], &common].concat()).expect(2);
+    assert!(done.err.contains("give --model"), "{}", done.err);
+}
+
+#[test]
+fn a_set_pinned_to_another_toolchain_is_refused() {
+    let dir = surroundings();
+    let lean = path(dir.path(), "lean");
+    let set = file(
+        dir.path(),
+        "set.jsonl",
+        "{\"id\":\"p1\",\"header\":\"\",\"statement\":\"theorem p1 : 1 = 1 := by\",\"proof\":\" omega\",\"toolchain\":\"leanprover/lean4:v4.9.0\"}\n",
+    );
+    let args = ["verify", "--system", "lean", "--lean-checker", "wasm", "--lean-root", &lean, &set];
+    let done = sgs(&args).expect(1);
+    assert!(done.err.contains("`p1`") && done.err.contains("wants Lean 4.9.0"), "{}", done.err);
+    let text = std::fs::read_to_string(&set).unwrap().replace("v4.9.0", "v4.28.0-pre");
+    std::fs::write(&set, text).unwrap();
+    let line = &sgs(&args).expect(0).lines()[0];
+    assert_eq!(line["verdict"], "proved");
+    assert_eq!(line["lean"], "Lean (version 4.28.0-pre, scripted, commit 0, Release)");
+}
+
+/// The whole path with the real Lean: rounds, resume, verdicts.
+#[test]
+#[ignore = "runs Lean as WebAssembly (lean/wasm, or SGS_LEAN_WASM): minutes of CPU time"]
+fn a_run_with_the_real_lean_goes_round() {
+    let dir = tempfile::tempdir().unwrap();
+    tactics::write_model(&dir.path().join("model"));
+    let lean =
+        std::env::var("SGS_LEAN_WASM").unwrap_or_else(|_| project("lean/wasm").to_str().unwrap().to_owned());
+    let done = sgs(&run_arguments(dir.path(), &lean, &["rounds=1"])).expect(0);
+    assert!(done.err.contains("Lean (version 4.28.0-pre"), "{}", done.err);
+    let run = path(dir.path(), "run");
+    sgs(&["resume", &run]).expect(0);
+    let rows = metrics(dir.path());
+    let scalar = |name: &str| rows[0]["scalars"][name].as_f64().unwrap_or_default();
+    assert_eq!(scalar("infra_share"), 0.0, "{rows:?}");
+    assert!(
+        scalar("target_rollouts_proved") > 0.0,
+        "core Lean proves some of it by `omega` or `simp`: {rows:?}"
+    );
+    assert!(scalar("target_rollouts_refused") > 0.0, "{rows:?}");
+    std::io::Write::write_all(
+        &mut std::io::stdout(),
+        format!("{}\n", std::fs::read_to_string(dir.path().join("run/metrics.jsonl")).unwrap()).as_bytes(),
+    )
+    .unwrap();
+}

@@ -1,0 +1,192 @@
+//! A small model of Lean tactics, made by hand, and a scripted Lean.
+//!
+//! The model is a Llama of one layer that reads bytes and answers every prompt with one of a few whole completions,
+//! all equally probable at first: each is a token of its own. It is a real policy (sampled, scored and trained by the
+//! engine) with some twenty actions, some of which prove some of the small set's theorems.
+#![allow(clippy::unwrap_used, dead_code)] // tests say so by panicking; each test file uses a part
+
+use serde_json::{Map, Value, json};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+const SPECIAL: [&str; 5] = ["<pad>", "<unk>", "<end>", "<user>", "<assistant>"];
+const END: usize = 2;
+const ASSISTANT: usize = 4;
+/// Width of the model: at least as many as there are tokens, a multiple of 8.
+const WIDTH: usize = 304;
+const HEADS: usize = 4;
+const INNER: usize = 32;
+
+/// What the model can say.
+fn completions() -> Vec<String> {
+    let proofs = [
+        "omega",
+        "simp",
+        "simp_all",
+        "decide",
+        "rfl",
+        "intros; omega",
+        "exact h",
+        "intro h\n  exact h",
+        "exact ⟨h.2, h.1⟩",
+        "constructor <;> simp_all",
+        "cases h <;> simp_all",
+        "exact sorryAx _ true",
+        "native_decide",
+    ];
+    let conjectures = [
+        "theorem c_add (a b : Nat) : a + b = b + a := by sorry",
+        "theorem c_and (p q : Prop) (h : p ∧ q) : q ∧ p := by sorry",
+        "theorem c_wrong (n : Nat) : n = n + 1 := by sorry",
+    ];
+    let review = |relevance: u32| {
+        let score = |name: &str, n: u32| format!("<begin_{name}_score>{n}<end_{name}_score>\n");
+        [score("relevance", relevance), score("redundancy", 0), score("conclusion_complexity", 1)].concat()
+    };
+    let code = |text: &str| format!("```lean4\n{text}\n```");
+    let mut all: Vec<String> = proofs.iter().map(|p| code(&format!("  {p}"))).collect();
+    all.extend(conjectures.iter().map(|c| code(c)));
+    all.extend([review(4), review(1), "I do not know.".to_owned()]);
+    all
+}
+
+/// The character that stands for a byte in byte-level vocabularies.
+fn character(byte: u8) -> char {
+    let plain = |b: u8| matches!(b, 33..=126 | 161..=172 | 174..=255);
+    if plain(byte) {
+        return char::from(byte);
+    }
+    let before = (0..byte).filter(|&b| !plain(b)).count();
+    char::from_u32(256 + before as u32).unwrap()
+}
+
+fn tokenizer() -> Value {
+    let mut vocabulary = Map::new();
+    let mut put = |text: String| {
+        let id = vocabulary.len();
+        assert!(vocabulary.insert(text, id.into()).is_none());
+    };
+    SPECIAL.iter().for_each(|s| put((*s).to_owned()));
+    (0..=255).for_each(|b| put(character(b).to_string()));
+    completions().iter().for_each(|c| put(c.bytes().map(character).collect()));
+    let added: Vec<Value> = SPECIAL
+        .iter()
+        .enumerate()
+        .map(|(id, content)| {
+            json!({"id": id, "content": content, "special": true, "normalized": false, "single_word": false,
+                "lstrip": false, "rstrip": false})
+        })
+        .collect();
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
+        "post_processor": null,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
+        "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocabulary, "merges": []},
+    })
+}
+
+/// Writes the model's folder.
+pub fn write_model(folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
+    let tokenizer = tokenizer();
+    let tokens = tokenizer["model"]["vocab"].as_object().unwrap().len();
+    assert!(tokens <= WIDTH, "{tokens}");
+    let write = |name: &str, value: &Value| fs::write(folder.join(name), value.to_string()).unwrap();
+    write("tokenizer.json", &tokenizer);
+    let template = "{% for message in messages %}<user>{{ message['content'] }}{% endfor %}<assistant>";
+    write(
+        "tokenizer_config.json",
+        &json!({"eos_token": "<end>", "pad_token": "<pad>", "chat_template": template}),
+    );
+    write(
+        "config.json",
+        &json!({
+            "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+            "vocab_size": tokens, "hidden_size": WIDTH, "intermediate_size": INNER, "num_hidden_layers": 1,
+            "num_attention_heads": HEADS, "num_key_value_heads": HEADS, "max_position_embeddings": 8192,
+            "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false,
+            "bos_token_id": null, "eos_token_id": END, "pad_token_id": 0, "torch_dtype": "float32",
+        }),
+    );
+    fs::write(folder.join("model.safetensors"), safetensors(&weights(tokens))).unwrap();
+}
+
+/// Name, shape, values.
+type Tensor = (&'static str, Vec<usize>, Vec<f32>);
+
+fn weights(tokens: usize) -> Vec<Tensor> {
+    let small = |n: usize| (0..n).map(|i| 0.02 * (i as f32 * 1.7).sin()).collect::<Vec<f32>>();
+    let matrix = |name, rows: usize, columns: usize, values| (name, vec![rows, columns], values);
+    let norm = |name| (name, vec![WIDTH], vec![1.0; WIDTH]);
+    // Every token is a direction of its own, the layer adds nothing at first, and the head says what follows what.
+    let mut embedding = vec![0.0; tokens * WIDTH];
+    (0..tokens).for_each(|t| embedding[t * WIDTH + t] = 1.0);
+    let scale = 6.0 / (WIDTH as f32).sqrt();
+    let mut head = vec![-scale; tokens * WIDTH];
+    for before in 0..tokens {
+        let after = if before == ASSISTANT { SPECIAL.len() + 256..tokens } else { END..END + 1 };
+        after.for_each(|t| head[t * WIDTH + before] = scale);
+    }
+    vec![
+        matrix("model.embed_tokens.weight", tokens, WIDTH, embedding),
+        norm("model.layers.0.input_layernorm.weight"),
+        matrix("model.layers.0.self_attn.q_proj.weight", WIDTH, WIDTH, small(WIDTH * WIDTH)),
+        matrix("model.layers.0.self_attn.k_proj.weight", WIDTH, WIDTH, small(WIDTH * WIDTH)),
+        matrix("model.layers.0.self_attn.v_proj.weight", WIDTH, WIDTH, small(WIDTH * WIDTH)),
+        matrix("model.layers.0.self_attn.o_proj.weight", WIDTH, WIDTH, vec![0.0; WIDTH * WIDTH]),
+        norm("model.layers.0.post_attention_layernorm.weight"),
+        matrix("model.layers.0.mlp.gate_proj.weight", INNER, WIDTH, small(INNER * WIDTH)),
+        matrix("model.layers.0.mlp.up_proj.weight", INNER, WIDTH, small(INNER * WIDTH)),
+        matrix("model.layers.0.mlp.down_proj.weight", WIDTH, INNER, vec![0.0; INNER * WIDTH]),
+        norm("model.norm.weight"),
+        matrix("lm_head.weight", tokens, WIDTH, head),
+    ]
+}
+
+fn safetensors(tensors: &[Tensor]) -> Vec<u8> {
+    let mut header = Map::new();
+    let mut data = Vec::new();
+    for (name, shape, values) in tensors {
+        assert_eq!(shape.iter().product::<usize>(), values.len(), "{name}");
+        let begin = data.len();
+        values.iter().for_each(|v| data.extend(v.to_le_bytes()));
+        header.insert(
+            (*name).to_owned(),
+            json!({"dtype": "F32", "shape": shape, "data_offsets": [begin, data.len()]}),
+        );
+    }
+    let mut text = Value::Object(header).to_string();
+    text.push_str(&" ".repeat(text.len().next_multiple_of(8) - text.len()));
+    [&(text.len() as u64).to_le_bytes()[..], text.as_bytes(), &data].concat()
+}
+
+/// A folder that looks like the WebAssembly build's and holds a script that plays Lean: what mentions `omega` is
+/// proved unless it is false, everything else is an error. `version` is what it says of itself.
+pub fn write_scripted_lean(root: &Path, version: &str) {
+    fs::create_dir_all(root.join("build")).unwrap();
+    fs::write(root.join("build/lean.js"), "").unwrap();
+    let program = root.join("lean");
+    fs::write(&program, SCRIPT.replace("VERSION", version)).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+const SCRIPT: &str = r##"#!/bin/sh
+for file; do :; done
+if [ "$file" = --version ]; then
+    echo "Lean (version VERSION, scripted, commit 0, Release)"
+    exit 0
+fi
+exec awk '
+function say(line, severity, text) {
+    printf "{\"severity\":\"%s\",\"pos\":{\"line\":%d,\"column\":0},\"endPos\":null,", severity, line
+    printf "\"data\":\"%s\",\"kind\":\"\",\"caption\":\"\",\"fileName\":\"x\"}\n", text
+}
+/omega|exact ⟨hp, hq⟩/ { proved = 1 }
+/\(1 : Nat\) = 2|n = n \+ 1/ { wrong = 1 }
+/^theorem sgs_agree_/ { if (wrong || !proved) say(NR - 1, "error", "unsolved goals") }
+/^#check @/ { say(NR, "information", substr($0, 9)); proved = 0; wrong = 0 }
+' "$file"
+"##;
