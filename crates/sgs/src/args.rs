@@ -703,7 +703,7 @@ pub struct DoctorArgs {
 /// Arguments of `sgs data stats`.
 #[derive(Debug, Args)]
 pub struct DataStatsArgs {
-    /// The data set: JSON Lines, a JSON array, D_3k or Lean source, .zst too.
+    /// The data set: JSON Lines, a JSON array, Parquet, D_3k or Lean source; .zst too.
     pub file: PathBuf,
     /// Lean header for problems that bring none.
     #[arg(long, value_name = "FILE")]
@@ -719,7 +719,7 @@ pub struct DataStatsArgs {
 The layouts of Goedel-Pset, NuminaMath-LEAN, miniF2F, D_3k and Lean source with sorry are known.
 Exit code: 0 if every record was taken, 1 if some were not (they are named, the rest is written).")]
 pub struct DataImportArgs {
-    /// The data set: JSON Lines, a JSON array, D_3k or Lean source, .zst too.
+    /// The data set: JSON Lines, a JSON array, Parquet, D_3k or Lean source; .zst too.
     pub file: PathBuf,
     /// Where to write; - for standard output.
     #[arg(long, value_name = "FILE")]

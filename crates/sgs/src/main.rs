@@ -10,6 +10,7 @@ mod corpus;
 mod evaluate;
 mod exit;
 mod lean;
+mod lean_set;
 mod machine;
 mod output;
 mod run;

@@ -5,7 +5,7 @@ use crate::exit::Outcome;
 use crate::output;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use sgs_lean::data::{Distribution, Import, Stats, read_file, stats, write_jsonl};
+use sgs_lean::data::{Distribution, Import, Stats, stats, write_jsonl};
 use std::fs;
 use std::path::Path;
 
@@ -47,7 +47,7 @@ fn read(file: &Path, header: Option<&Path>) -> Result<Import> {
         }
         None => String::new(),
     };
-    let import = read_file(file, &header)?;
+    let import = crate::lean_set::read(file, &header)?;
     if import.targets.is_empty() && import.skipped.is_empty() {
         bail!("{} holds no problem", file.display());
     }

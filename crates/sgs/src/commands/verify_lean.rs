@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use sgs_formal::FormalSystem;
 use sgs_lean::Lean;
-use sgs_lean::data::{Import, Skipped, Target, read_file, read_text};
+use sgs_lean::data::{Import, Skipped, Target, read_text};
 use sgs_lean::read::Proof;
 use sgs_selfplay::Verdict;
 use std::collections::BTreeMap;
@@ -81,7 +81,7 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
 
 fn read(file: &Path) -> Result<Import> {
     if file != Path::new("-") {
-        return Ok(read_file(file, "")?);
+        return crate::lean_set::read(file, "");
     }
     let mut text = String::new();
     io::stdin().lock().read_to_string(&mut text).context("cannot read standard input")?;

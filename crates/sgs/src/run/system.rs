@@ -85,7 +85,7 @@ pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
         "core" => Ok(data::core()?),
         "quick" | "all" => bail!("the set `{set}` is one of Metamath; for Lean: d3k, core, or a file"),
         file => {
-            let import = data::read_file(Path::new(file), "")?;
+            let import = crate::lean_set::read(Path::new(file), "")?;
             if let Some(first) = import.skipped.first() {
                 let place =
                     if first.line > 0 { format!("{file}: line {}", first.line) } else { file.to_owned() };

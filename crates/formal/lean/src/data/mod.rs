@@ -6,7 +6,7 @@ mod shipped;
 mod source_file;
 mod stats;
 
-pub use read::{Format, Import, ReadError, Skipped, Target, read_file, read_text, write_jsonl};
+pub use read::{Format, Import, ReadError, Skipped, Target, from_records, read_file, read_text, write_jsonl};
 pub use record::{RecordError, target_from_record};
 pub use shipped::{D3K_TOOLCHAIN, core, d3k};
 pub use source_file::targets_from_source;

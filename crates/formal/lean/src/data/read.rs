@@ -46,6 +46,8 @@ pub enum Format {
     JsonArray,
     /// Lean source in which `sorry` stands where a proof is wanted.
     LeanSource,
+    /// A table with one record a row; read by whoever has a reader for it, see [`from_records`].
+    Parquet,
 }
 
 /// A record that was not taken, and why.
@@ -95,12 +97,6 @@ pub enum ReadError {
         /// What the parser said, with line and column.
         error: serde_json::Error,
     },
-    /// A format that another part of the system reads.
-    #[error("{path}: Parquet is read through its rows; convert it with the import command")]
-    Parquet {
-        /// The file.
-        path: PathBuf,
-    },
 }
 
 /// Reads a file of any format; `.zst` is decompressed on the way.
@@ -109,9 +105,6 @@ pub enum ReadError {
 pub fn read_file(path: &Path, header: &str) -> Result<Import, ReadError> {
     let io = |error| ReadError::Io { path: path.to_owned(), error };
     let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
-    if extension == "parquet" {
-        return Err(ReadError::Parquet { path: path.to_owned() });
-    }
     let file = File::open(path).map_err(io)?;
     let mut text = String::new();
     let read = if extension == "zst" {
@@ -155,6 +148,8 @@ pub fn read_text(name: &str, text: &str, header: &str) -> Result<Import, ReadErr
                 import.take(index + 1, record.and_then(|record| target_from_record(&record, header)));
             }
         }
+        // Its bytes are no text: `detect` never says so.
+        Format::Parquet => {}
         Format::LeanSource => {
             for target in targets_from_source(name, text, header) {
                 import.take(0, target);
@@ -163,6 +158,21 @@ pub fn read_text(name: &str, text: &str, header: &str) -> Result<Import, ReadErr
     }
     import.refuse_duplicates();
     Ok(import)
+}
+
+/// Reads records that came out of a file of another kind, counted from 1. `header` is the context of problems that
+/// bring none of their own.
+pub fn from_records(
+    format: Format,
+    records: impl IntoIterator<Item = serde_json::Map<String, serde_json::Value>>,
+    header: &str,
+) -> Import {
+    let mut import = Import { format, targets: Vec::new(), skipped: Vec::new() };
+    for (index, record) in records.into_iter().enumerate() {
+        import.take(index + 1, target_from_record(&record, header));
+    }
+    import.refuse_duplicates();
+    import
 }
 
 /// Writes targets as JSON Lines in our own form, which [`read_text`] reads back unchanged.
