@@ -217,6 +217,9 @@ pub struct WorkerVerifyArgs {
     /// Proofs checked at a time; 0 for one per core.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub slots: usize,
+    /// Lean, where the run's own settings do not fit this machine.
+    #[command(flatten)]
+    pub lean: LeanArgs,
 }
 
 /// Arguments of `sgs resume`.

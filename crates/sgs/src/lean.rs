@@ -30,8 +30,16 @@ pub fn launcher() -> Result<Vec<OsString>> {
 /// # Errors
 /// The file cannot be read, or has an unknown key or a wrong value.
 pub fn settings(args: &LeanArgs) -> Result<LeanSettings> {
+    settings_over(LeanSettings::default(), args)
+}
+
+/// The same over settings that come from elsewhere; a file replaces them whole.
+///
+/// # Errors
+/// As [`settings`].
+pub fn settings_over(base: LeanSettings, args: &LeanArgs) -> Result<LeanSettings> {
     let mut settings = match &args.lean {
-        None => LeanSettings::default(),
+        None => base,
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .with_context(|| format!("cannot read Lean's settings {}", path.display()))?;

@@ -205,7 +205,8 @@ fn a_run_with_the_real_lean_goes_round() {
     tactics::write_model(&dir.path().join("model"));
     let lean =
         std::env::var("SGS_LEAN_WASM").unwrap_or_else(|_| project("lean/wasm").to_str().unwrap().to_owned());
-    let done = sgs(&run_arguments(dir.path(), &lean, &["rounds=1"])).expect(0);
+    let more = ["rounds=1", "algorithm.rollouts_per_problem=8"];
+    let done = sgs(&run_arguments(dir.path(), &lean, &more)).expect(0);
     assert!(done.err.contains("Lean (version 4.28.0-pre"), "{}", done.err);
     let run = path(dir.path(), "run");
     sgs(&["resume", &run]).expect(0);

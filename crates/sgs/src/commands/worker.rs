@@ -2,6 +2,7 @@
 
 use crate::args::{ConnectArgs, WorkerCommand, WorkerGenerateArgs, WorkerVerifyArgs};
 use crate::exit::{Outcome, Usage};
+use crate::lean;
 use crate::run::config::SystemName;
 use crate::run::generate::{self, GenerateCounters, GenerateSettings};
 use crate::run::verify;
@@ -143,9 +144,23 @@ fn verify(args: &WorkerVerifyArgs) -> Result<Outcome> {
             post.config.ahead = QUICK_AHEAD;
             Arc::new(Metamath::shipped()?)
         }
-        SystemName::Lean => bail!("the run's formal system is Lean 4, which this worker does not check yet"),
+        SystemName::Lean => {
+            let mut settings = lean::settings_over(sheet.lean.clone().unwrap_or_default(), &args.lean)?;
+            if args.slots > 0 {
+                settings.slots = args.slots;
+            }
+            let system = lean::start(&settings)?;
+            if !args.lean.skip_canaries {
+                system.canaries("")?;
+            }
+            Arc::new(system)
+        }
     };
-    let slots = if args.slots == 0 { super::pretrain::threads() } else { args.slots };
+    let slots = match (sheet.system, args.slots) {
+        (SystemName::Lean, _) => system.parallel_checks(),
+        (SystemName::Metamath, 0) => super::pretrain::threads(),
+        (SystemName::Metamath, n) => n,
+    };
     let check = |lease: &sgs_fleet::Lease, _: &sgs_fleet::Cancel| verify::check(&*system, lease);
     let summary =
         sgs_fleet::serve(post.coordinator(), post.config.clone(), post.drain.clone(), slots, check)?;

@@ -17,7 +17,7 @@ pub mod view;
 pub mod workers;
 
 use crate::exit::Outcome;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use config::RunConfig;
 use infra::Faults;
 use policies::{Policies, Snapshots};

@@ -3,6 +3,7 @@
 use crate::run::config::{RunConfig, SystemName};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
+use sgs_lean::LeanSettings;
 use sgs_rundir::directories::{CHECKSUMS, checksum, checksum_of, listed_checksums};
 use sgs_selfplay::Role;
 use std::collections::BTreeMap;
@@ -18,6 +19,9 @@ pub struct Sheet {
     pub version: String,
     /// The formal system.
     pub system: SystemName,
+    /// Lean, where it is the formal system.
+    #[serde(default)]
+    pub lean: Option<LeanSettings>,
     /// SHA-256 of the mathematics that ships with the coordinator.
     pub slice: String,
     /// `cpu` or `cuda`.
@@ -155,6 +159,7 @@ impl Sheet {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             system: config.problems.system,
+            lean: config.lean.clone(),
             slice: sgs_metamath::slice::SLICE_SHA256.to_owned(),
             device: config.model.device.clone(),
             batch: config.sampling.batch,
