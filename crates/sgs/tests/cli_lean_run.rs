@@ -115,6 +115,20 @@ fn a_run_that_cannot_work_here_does_not_begin() {
         assert!(done.err.contains(part), "{part}: {}", done.err);
     }
     assert!(!Path::new(&out).exists(), "nothing is made");
+    // The small size needs no GPU, and says what it needs in place of one.
+    let mut dry = command(&["run", "--size", "lean-core", "--dry-run"]);
+    dry.current_dir(dir.path());
+    let done = finish(dry).expect(0);
+    for part in [
+        "set = \"core\"",
+        "# this machine lacks Lean (core Lean as WebAssembly",
+        "# this machine lacks model (the one that ships reads Metamath",
+        "# Run next: sgs lean setup --wasm --root lean-wasm",
+    ] {
+        assert!(done.out.contains(part), "{part}: {}", done.out);
+    }
+    let done = sgs(&["run", "--size", "lean-core", "--out", &out]).expect(1);
+    assert!(done.err.contains("model.base=FOLDER"), "{}", done.err);
 }
 
 #[test]

@@ -19,12 +19,10 @@ use std::sync::Arc;
 /// # Errors
 /// The model or the data set of the configuration is broken.
 pub fn run(config: &RunConfig, as_json: bool) -> Result<Outcome> {
-    let embedded = config.model.device == "cpu" && config.problems.system == SystemName::Metamath;
-    if embedded {
-        output::line(toml::to_string_pretty(config)?)?;
-        return memory_plan(config);
-    }
     let lacks = lacks(config);
+    if config.model.device == "cpu" {
+        return on_the_processor(config, &lacks);
+    }
     let (model, known) = shape(&config.model.base)?;
     let work = work(config)?;
     let forecast = forecast(config, &model, work, EIGHT_H200, ASSUMED);
@@ -36,6 +34,19 @@ pub fn run(config: &RunConfig, as_json: bool) -> Result<Outcome> {
         output::line(screen(config, &model, known, work, &lacks, &forecast))?;
     }
     Ok(Outcome::Done)
+}
+
+/// The configuration, what lacks, and the memory that training takes.
+fn on_the_processor(config: &RunConfig, lacks: &[Lack]) -> Result<Outcome> {
+    output::line(toml::to_string_pretty(config)?)?;
+    for lack in lacks {
+        output::line(format!("# this machine lacks {} ({})", lack.what, lack.found))?;
+    }
+    if !lacks.is_empty() {
+        let lines = next(config, lacks).into_iter().map(|l| format!("# {l}"));
+        output::line(lines.collect::<Vec<_>>().join("\n"))?;
+    }
+    if lacks.iter().any(|l| l.what == "model") { Ok(Outcome::Done) } else { memory_plan(config) }
 }
 
 fn memory_plan(config: &RunConfig) -> Result<Outcome> {

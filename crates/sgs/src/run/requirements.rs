@@ -57,7 +57,13 @@ fn lean_lack(config: &RunConfig) -> Option<Lack> {
 }
 
 fn model_lack(config: &RunConfig) -> Option<Lack> {
-    let folder = model_folder(&config.model.base)?;
+    let Some(folder) = model_folder(&config.model.base) else {
+        return (config.problems.system == SystemName::Lean).then(|| Lack {
+            what: "model",
+            found: "the one that ships reads Metamath, not Lean: --set model.base=FOLDER".to_owned(),
+            remedy: None,
+        });
+    };
     if folder.join("config.json").is_file() {
         return None;
     }
