@@ -58,7 +58,7 @@ fn a_comparison_has_every_figure_of_the_paper() {
     for name in ["runs", "against", "reaching"] {
         assert!(fragment.tables.iter().any(|(n, t)| n == name && !t.rows.is_empty()), "{name}");
     }
-    assert!(fragment.main.contains("a larger model"));
+    assert!(fragment.parts.iter().any(|p| p.html().contains("a larger model")));
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub use error::{CallerError, Error, Result};
 pub use frozen::FrozenConfig;
 pub use journal::{Journal, JournalLimits, Record, RecordKey, Stage, Ticket};
 pub use metrics::{Histogram, MetricSink, MetricSinks, MetricValues};
-pub use outcome::{OutcomeSources, write_outcome};
+pub use outcome::{OutcomeSources, read_outcome, write_outcome};
 pub use resume::{NextStep, ResumePlan};
 pub use rounds::{PublishedRound, RoundTables};
 pub use run::{RunDir, RunOptions, RunView};

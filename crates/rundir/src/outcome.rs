@@ -97,6 +97,14 @@ fn remembered(outcome: &RoundOutcome) -> RoundOutcome {
     }
 }
 
+/// What a published round passes on to the following ones.
+///
+/// # Errors
+/// Its `outcome.json` is missing or damaged.
+pub fn read_outcome(round: &PublishedRound) -> Result<RoundOutcome> {
+    round.read_json(OUTCOME)
+}
+
 /// The state after these rounds, ascending from the first: the empty state that has absorbed each of them.
 ///
 /// # Errors
@@ -104,8 +112,7 @@ fn remembered(outcome: &RoundOutcome) -> RoundOutcome {
 pub fn state_after(rounds: &[PublishedRound]) -> Result<RunState> {
     let mut state = RunState::default();
     for round in rounds {
-        let outcome: RoundOutcome = round.read_json(OUTCOME)?;
-        state.absorb(&outcome).map_err(|error| {
+        state.absorb(&read_outcome(round)?).map_err(|error| {
             Error::damaged(round.directory(), error.to_string(), "restore the missing round from a copy")
         })?;
     }

@@ -684,11 +684,16 @@ fn conjecture_slots(
         let next = numbers.entry(problem.clone()).or_default();
         let index = *next;
         *next += 1;
-        let id = ProblemId::new(format!("c{}-{}-{}", state.next_round, problem, index));
+        let id = conjecture_id(state.next_round, &problem, index);
         let key = TaskKey { round: state.next_round, kind: TaskKind::Conjecture, problem, index };
         Slot { key, id, seed, state: SlotState::Waiting }
     };
     seeds.into_iter().map(&mut slot).collect()
+}
+
+/// The name of the `index`-th conjecture that a round invents for a problem, should it become a problem itself.
+pub fn conjecture_id(round: u32, problem: &ProblemId, index: u32) -> ProblemId {
+    ProblemId::new(format!("c{round}-{problem}-{index}"))
 }
 
 /// Solved targets of the data set that are easy enough to be built upon (Dong and Ma 2025).

@@ -1,6 +1,7 @@
 //! The command line as data.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Self-Guided Self-Play: one language model as Solver, Conjecturer and Guide on machine-checked problems.
@@ -109,6 +110,9 @@ pub struct RunArgs {
     /// Who does the work.
     #[command(flatten)]
     pub fleet: FleetArgs,
+    /// The live page.
+    #[command(flatten)]
+    pub page: PageArgs,
 }
 
 /// Who does a run's work, and where they find the coordinator.
@@ -222,6 +226,27 @@ pub struct WorkerVerifyArgs {
     pub lean: LeanArgs,
 }
 
+/// Whether and where the live page is served.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PageArgs {
+    /// Serve the report as a page that follows the run, on this address, or on this port of this machine [default: any
+    /// free port of this machine].
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "0", value_parser = page_address)]
+    pub serve: Option<SocketAddr>,
+    /// What a browser must show to see the page; needed for an address that others can reach.
+    #[arg(long, value_name = "TOKEN", env = "SGS_PAGE_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+}
+
+/// `127.0.0.1:8080`, `localhost:8080` or `8080`.
+fn page_address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix("localhost:").unwrap_or(text);
+    let loopback = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    port.parse().map(loopback).or_else(|_| text.parse()).map_err(|_| {
+        format!("{text:?} is no address; write ADDRESS:PORT or a port, or put --serve behind everything else")
+    })
+}
+
 /// Arguments of `sgs resume`.
 #[derive(Debug, Args)]
 pub struct ResumeArgs {
@@ -233,6 +258,9 @@ pub struct ResumeArgs {
     /// Print one JSON object a round.
     #[arg(long)]
     pub json: bool,
+    /// The live page.
+    #[command(flatten)]
+    pub page: PageArgs,
 }
 
 /// Arguments of `sgs report`.
@@ -503,14 +531,11 @@ pub struct StatusArgs {
     /// Rounds to show, counted from the last.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub rounds: usize,
-    /// Serve the report as a page that follows the run, on this address (port 0: any free one), until Ctrl-C.
-    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:0", conflicts_with = "json")]
-    pub serve: Option<std::net::SocketAddr>,
-    /// What a browser must show to see the page; needed for an address that others can reach.
-    #[arg(long, value_name = "TOKEN", env = "SGS_PAGE_TOKEN", hide_env_values = true, requires = "serve")]
-    pub token: Option<String>,
+    /// The live page, until Ctrl-C.
+    #[command(flatten)]
+    pub page: PageArgs,
     /// Print JSON.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "serve")]
     pub json: bool,
 }
 

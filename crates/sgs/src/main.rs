@@ -13,6 +13,7 @@ mod lean;
 mod lean_set;
 mod machine;
 mod output;
+mod page;
 mod run;
 
 fn main() -> ExitCode {

@@ -1,5 +1,6 @@
 //! Cumulative solve rates of one or several runs (paper, Fig. 1, 5, 6; Appendix F).
 
+use super::dynamics::smoothed_series;
 use super::{Drawn, FigureOptions, is_baseline, thinned};
 use crate::fit::{Fit, Parameter};
 use crate::plot::{
@@ -69,12 +70,17 @@ pub(super) fn cumulative(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option
     }
     let mut laws = Vec::new();
     let single = drawn.len() == 1;
+    // The bands of many runs would hide each other: then the main run and the baseline have theirs, and the table all.
+    let chosen = [super::main_run(drawn), baseline_of(drawn, options)];
+    let is_chosen = |d: &Drawn<'_>| drawn.len() <= 3 || chosen.iter().flatten().any(|c| c.label == d.label);
     for d in drawn {
         let Ok(fit) = &d.fit else { continue };
         if fit.is_identified() {
             let name =
                 if single { format!("Scaling law, A = {}", describe(fit)) } else { "Scaling laws".into() };
-            series.push(fitted(fit, name, d.ink, until));
+            if is_chosen(d) {
+                series.push(fitted(fit, name, d.ink, until));
+            }
             laws.push(format!("{}: A = {}", d.label, describe(fit)));
         }
     }
@@ -89,7 +95,8 @@ pub(super) fn cumulative(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option
     let laws = match laws.len() {
         0 => "No run is long enough for a scaling law that its data determine.".to_owned(),
         _ => format!(
-            "Dashed: R = R₀ + (A − R₀) / (1 + (C_mid / C)^B), with 95 % bands. Asymptotes with 95 % intervals, for independent residuals: {}.",
+            "Dashed{}: R = R₀ + (A − R₀) / (1 + (C_mid / C)^B), with 95 % bands. Asymptotes with 95 % intervals, for independent residuals: {}.",
+            if drawn.len() > 3 { ", for the main run and the baseline" } else { "" },
             laws.join("; ")
         ),
     };
@@ -130,8 +137,7 @@ pub(super) fn baselines(drawn: &[Drawn<'_>]) -> Option<Figure> {
 /// Entropy of the baselines (Appendix F.1).
 pub(super) fn baseline_entropy(drawn: &[Drawn<'_>]) -> Option<Figure> {
     let chosen = subset(drawn, is_baseline);
-    let mut series: Vec<Series> = chosen.iter().map(|d| observed(d, metric::SOLVER_ENTROPY)).collect();
-    series.retain(|s| !s.points.is_empty());
+    let series = smoothed_series(chosen.iter().copied(), metric::SOLVER_ENTROPY);
     if series.len() < 2 {
         return None;
     }
@@ -139,7 +145,7 @@ pub(super) fn baseline_entropy(drawn: &[Drawn<'_>]) -> Option<Figure> {
     Some(Figure {
         id: "baseline-entropy".into(),
         title: "Entropy of the baselines".into(),
-        caption: "Mean entropy per token of the Solver's distribution.".into(),
+        caption: "Mean entropy per token of the Solver's distribution; means over neighbouring rounds, and faint the single ones.".into(),
         panels: vec![panel("", Shape::Half, xy(generations_axis(), y, series))],
     })
 }
@@ -160,14 +166,13 @@ pub(super) fn ablations(drawn: &[Drawn<'_>]) -> Option<Figure> {
         return None;
     }
     let rates = chosen.iter().map(|d| observed(d, metric::CUMULATIVE)).collect();
-    let mut trained: Vec<Series> = chosen.iter().map(|d| observed(d, metric::TRAINED)).collect();
-    trained.retain(|s| s.points.iter().any(|p| p.1 > 0.0));
+    let trained = smoothed_series(chosen.iter().copied(), metric::TRAINED);
     let count = Axis::new("Conjectures trained on per round", Unit::Count).from(0.0);
     Some(Figure {
         id: "ablations".into(),
         title: "Ablations".into(),
         caption:
-            "Left: cumulative solve rate. Right: conjectures on which the Solver is trained in each round."
+            "Left: cumulative solve rate. Right: conjectures on which the Solver is trained in each round; means over neighbouring rounds, and faint the single ones."
                 .into(),
         panels: vec![
             panel("", Shape::Half, xy(generations_axis(), rate_axis("Cumulative solve rate"), rates)),

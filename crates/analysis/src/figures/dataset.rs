@@ -15,6 +15,7 @@ pub(super) fn composition(run: &RunData) -> Option<Figure> {
         histogram(&known, "Depth of the conclusion", "Nesting depth", |t| t.features.depth),
         histogram(&known, "Hypotheses", "Number of hypotheses", |t| t.features.hypotheses),
         connectives(&known),
+        solved_by_length(&known),
     ];
     Some(Figure {
         id: "data-set".into(),
@@ -44,8 +45,8 @@ fn bars(
             categories,
             y,
             series: vec![
-                BarSeries { name: "solved".into(), ink: Ink::Series(0), values: solved },
-                BarSeries { name: "not solved".into(), ink: Ink::Series(4), values: unsolved },
+                BarSeries::new("solved", Ink::Series(0), solved),
+                BarSeries::new("not solved", Ink::Series(4), unsolved),
             ],
             stacked,
         }),
@@ -62,22 +63,55 @@ fn histogram(targets: &[&TargetHistory], title: &str, x_label: &str, of: fn(&Tar
     // The longest 2 % must not squeeze the others into one bin.
     let usual = values.get(values.len() * 98 / 100).copied().unwrap_or(most);
     let width = (usual + 1).div_ceil(BINS).max(1);
-    let bins = (usual / width + 1) as usize;
+    // Empty bins before the first value show nothing.
+    let first = values.first().map_or(0, |least| least / width);
+    let bins = (usual / width + 1 - first) as usize;
     let name = |i: usize| {
-        let low = i as u32 * width;
+        let low = (first + i as u32) * width;
         let open = i + 1 == bins && most >= low + width;
         if open { format!("{low}+") } else { low.to_string() }
     };
     let mut counts = [vec![0.0; bins], vec![0.0; bins]];
     for target in targets {
-        let bin = ((of(target) / width) as usize).min(bins - 1);
+        let bin = ((of(target) / width - first) as usize).min(bins - 1);
         if let Some(count) = counts[usize::from(target.solved_round.is_none())].get_mut(bin) {
             *count += 1.0;
         }
     }
     let [solved, unsolved] = counts;
     let y = Axis::new("Targets", Unit::Count).from(0.0);
-    bars(title, x_label, (0..bins).map(name).collect(), solved, unsolved, true, y)
+    let x_label = if width > 1 { format!("{x_label}, in bins of {width}") } else { x_label.to_owned() };
+    bars(title, &x_label, (0..bins).map(name).collect(), solved, unsolved, true, y)
+}
+
+/// Share of solved targets in five groups of about equal size, by the length of their statements.
+fn solved_by_length(targets: &[&TargetHistory]) -> Panel {
+    const GROUPS: usize = 5;
+    let mut order: Vec<&TargetHistory> = targets.to_vec();
+    order.sort_by_key(|t| t.features.length);
+    let mut categories = Vec::new();
+    let (mut shares, mut errors) = (Vec::new(), Vec::new());
+    for group in order.chunks(order.len().div_ceil(GROUPS).max(1)) {
+        if let (Some(first), Some(last)) = (group.first(), group.last()) {
+            let n = group.len() as f64;
+            let share = group.iter().filter(|t| t.solved_round.is_some()).count() as f64 / n;
+            categories.push(format!("{}–{}", first.features.length, last.features.length));
+            shares.push(share);
+            errors.push((share * (1.0 - share) / n).sqrt());
+        }
+    }
+    let series = BarSeries { errors, ..BarSeries::new("solved", Ink::Series(0), shares) };
+    Panel {
+        title: "Solved, by length".into(),
+        shape: Shape::Half,
+        content: Content::Bars(Bars {
+            x_label: "Tokens of the statement, a fifth of the targets each".into(),
+            categories,
+            y: Axis::new("Share solved", Unit::Percent).from(0.0),
+            series: vec![series],
+            stacked: false,
+        }),
+    }
 }
 
 fn connectives(targets: &[&TargetHistory]) -> Panel {

@@ -3,22 +3,68 @@
 use super::curves::{generations_axis, panel};
 use super::{Drawn, thinned};
 use crate::plot::{
-    Axis, BarSeries, Bars, Content, Figure, Ink, Panel, ReferenceLine, Series, Shape, Unit, Xy,
+    Axis, BarSeries, Bars, Content, Figure, Ink, Panel, ReferenceLine, Series, Shape, Style, Unit, Xy,
 };
 use crate::run::{RunData, STAGES, metric, stage_seconds};
 use sgs_rundir::metrics::names;
 
 const MOST_POINTS: usize = 800;
 
-/// One panel with a curve per run; `None` if no run has the number.
+/// One panel with a curve per run; `None` if no run has the number. A number of single rounds jumps about: its mean over
+/// neighbouring rounds is drawn, and the rounds themselves faintly behind it.
 fn runs_panel(drawn: &[Drawn<'_>], title: &str, name: &str, y: Axis) -> Option<Panel> {
-    let mut series: Vec<Series> = drawn
-        .iter()
-        .map(|d| Series::line(d.label.clone(), d.ink, thinned(d.run.series(name), MOST_POINTS)))
-        .collect();
-    series.retain(|s| !s.points.is_empty());
+    let series = smoothed_series(drawn, name);
     (!series.is_empty())
         .then(|| panel(title, Shape::Half, Xy { x: generations_axis(), y, series, lines: Vec::new() }))
+}
+
+/// A number of each run over generations, as means over neighbouring rounds before the rounds themselves. Runs without it,
+/// and counts that are always zero because the method has no such thing, are left out.
+pub(super) fn smoothed_series<'a, 'b: 'a>(
+    drawn: impl IntoIterator<Item = &'a Drawn<'b>>,
+    name: &str,
+) -> Vec<Series> {
+    let (mut behind, mut before) = (Vec::new(), Vec::new());
+    for d in drawn {
+        let points = d.run.series(name);
+        if points.is_empty() || name == metric::TRAINED && points.iter().all(|p| p.1 == 0.0) {
+            continue;
+        }
+        let means = running_mean(&points, window(points.len()));
+        if means != points {
+            let points = thinned(points, MOST_POINTS);
+            behind.push(Series { style: Style::Faint, ..Series::line(d.label.clone(), d.ink, points) });
+        }
+        before.push(Series::line(d.label.clone(), d.ink, thinned(means, MOST_POINTS)));
+    }
+    behind.extend(before);
+    behind
+}
+
+/// Rounds that a running mean is taken over: about a twelfth of the run, an odd number up to 11; 1 for short runs.
+pub(super) fn window(rounds: usize) -> usize {
+    if rounds < 10 { 1 } else { ((rounds / 12) | 1).clamp(3, 11) }
+}
+
+/// The mean of each point's y with its neighbours': `window` points in all, fewer at the ends, as many on both sides.
+fn running_mean(points: &[(f64, f64)], window: usize) -> Vec<(f64, f64)> {
+    let last = points.len().saturating_sub(1);
+    let mean = |(i, p): (usize, &(f64, f64))| {
+        let reach = (window / 2).min(i).min(last - i);
+        let near = points.get(i - reach..=i + reach).unwrap_or_default();
+        (p.0, near.iter().map(|q| q.1).sum::<f64>() / near.len() as f64)
+    };
+    points.iter().enumerate().map(mean).collect()
+}
+
+/// What a caption says of the means in a figure.
+fn about_means(drawn: &[Drawn<'_>]) -> String {
+    let widest = drawn.iter().map(|d| window(d.run.rounds.len())).max().unwrap_or(1);
+    if widest > 1 {
+        format!(" Curves are means over neighbouring rounds (at most {widest}); faint, the single rounds.")
+    } else {
+        String::new()
+    }
 }
 
 fn share(label: &str) -> Axis {
@@ -35,10 +81,22 @@ fn figure(id: &str, title: &str, caption: &str, panels: Vec<Option<Panel>>) -> O
     })
 }
 
+/// The same, of numbers that jump from round to round.
+fn smoothed_figure(
+    drawn: &[Drawn<'_>],
+    id: &str,
+    title: &str,
+    caption: &str,
+    panels: Vec<Option<Panel>>,
+) -> Option<Figure> {
+    figure(id, title, &format!("{caption}{}", about_means(drawn)), panels)
+}
+
 /// The Solver's pass@k and the Conjecturer's rewards (Fig. 3).
 pub(super) fn training(drawn: &[Drawn<'_>]) -> Option<Figure> {
     let plain = |label: &str| Axis::new(label, Unit::Plain).from(0.0);
-    figure(
+    smoothed_figure(
+        drawn,
         "training-dynamics",
         "Training dynamics",
         "The Solver on the targets: share proved at least once in the round (pass@k) and mean solve rate (pass@1). The Conjecturer: mean reward R_synth (0 to 8), mean score of the Guide R_guide (0 to 8), mean R_solve (0 to 1).",
@@ -65,10 +123,11 @@ pub(super) fn conjecture_quality(drawn: &[Drawn<'_>]) -> Option<Figure> {
     };
     let length = Axis::new("Mean length (tokens)", Unit::Plain).from(0.0);
     let plain = Axis::new("Conjectures per round", Unit::Count).from(0.0);
-    figure(
+    smoothed_figure(
+        drawn,
         "conjecture-quality",
         "What the Conjecturer invents",
-        "Share of the conjectures with a disjunctive conclusion, and mean length of their conclusions; dotted, the targets'. A Conjecturer that is not guided drifts to long disjunctions. Below: conjectures that the Solver is trained on, and how many are malformed.",
+        "Share of the conjectures with a disjunctive conclusion, and mean length of their conclusions; dotted lines, the targets'. A Conjecturer that is not guided drifts to long disjunctions. Below: conjectures that the Solver is trained on, and how many are malformed.",
         vec![
             with_targets(
                 runs_panel(
@@ -92,7 +151,8 @@ pub(super) fn conjecture_quality(drawn: &[Drawn<'_>]) -> Option<Figure> {
 /// Entropy and histograms of solve rates (Fig. 7).
 pub(super) fn entropy(drawn: &[Drawn<'_>]) -> Option<Figure> {
     let entropy = |label: &str| Axis::new(label, Unit::Plain).from(0.0);
-    figure(
+    smoothed_figure(
+        drawn,
         "entropy",
         "Entropy and solve rates",
         "Mean entropy per token, and how the solve rates of conjectures and targets are distributed over the last tenth of the rounds. A Solver without entropy proves a problem always or never, which leaves the Conjecturer without reward.",
@@ -131,7 +191,7 @@ fn rates_panel(drawn: &[Drawn<'_>], title: &str, name: &str) -> Option<Panel> {
             categories = (0..sums.len()).map(|i| rate_name(i, k)).collect();
         }
         let values = sums.into_iter().map(|s| s / total).collect();
-        series.push(BarSeries { name: d.label.clone(), ink: d.ink, values });
+        series.push(BarSeries::new(d.label.clone(), d.ink, values));
     }
     (!series.is_empty()).then(|| Panel {
         title: title.to_owned(),
@@ -196,7 +256,8 @@ pub(super) fn verdicts(drawn: &[Drawn<'_>]) -> Option<Figure> {
 pub(super) fn health(drawn: &[Drawn<'_>]) -> Option<Figure> {
     let count = |label: &str| Axis::new(label, Unit::Count).from(0.0);
     let gap = Axis::new("Log-prob gap (nats)", Unit::Plain).from(0.0);
-    figure(
+    smoothed_figure(
+        drawn,
         "health",
         "Health of the run",
         "Tokens per rollout and per conjecture, shares of malformed output, how far the log-probabilities of sampler and trainer lie apart, and rollouts that the system lost.",
@@ -229,7 +290,7 @@ pub(super) fn timings(run: &RunData) -> Option<Figure> {
         .map(|(i, stage)| {
             let mean = |g: &&[(u32, [f64; 7])]| g.iter().map(|t| t.1[i]).sum::<f64>() / g.len() as f64;
             let values: Vec<f64> = groups.iter().map(mean).collect();
-            BarSeries { name: (*stage).to_owned(), ink: Ink::Series(i), values }
+            BarSeries::new(*stage, Ink::Series(i), values)
         })
         .filter(|s| s.values.iter().any(|v| *v > 0.0))
         .collect();

@@ -2,8 +2,8 @@
 
 use super::Drawn;
 use super::curves::{describe, fitted, generations_axis, panel};
-use crate::fit::{Fit, FitOptions, prepare, random_halves, tail_cuts};
-use crate::plot::{Axis, Figure, Ink, Panel, Series, Shape, Style, Unit, Xy};
+use crate::fit::{Fit, FitOptions, Parameter, prepare, random_halves, tail_cuts};
+use crate::plot::{Axis, BarSeries, Bars, Content, Figure, Ink, Panel, Series, Shape, Style, Unit, Xy};
 use crate::run::metric;
 
 const TAILS: [f64; 4] = [0.0, 0.1, 0.2, 0.3];
@@ -21,8 +21,17 @@ pub(super) fn sensitivity(d: &Drawn<'_>, options: &FitOptions) -> Option<Figure>
     let until = d.run.last(metric::GENERATIONS)?;
     let all: Vec<(f64, f64)> = prepared.points.iter().map(|p| (p.generations, p.rate)).collect();
     let mut panels = Vec::new();
+    let (mut names, mut values, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     for tail in tail_cuts(&prepared, &TAILS, options) {
         let Ok(fit) = tail.fit else { continue };
+        names.push(match tail.removed {
+            0.0 => "all data".to_owned(),
+            share => format!("−{:.0} %", 100.0 * share),
+        });
+        values.push(fit.law.asymptote);
+        errors.push(
+            fit.interval(Parameter::Asymptote, 0.95).map_or(f64::NAN, |(low, high)| 0.5 * (high - low)),
+        );
         let (used, left): (Vec<_>, Vec<_>) = all.iter().copied().partition(|p| p.0 <= fit.range.1);
         let title = match tail.removed {
             0.0 => format!("All data: A = {}", describe(&fit)),
@@ -49,15 +58,35 @@ pub(super) fn sensitivity(d: &Drawn<'_>, options: &FitOptions) -> Option<Figure>
         100.0 * halves.deviation[0]
     );
     panels.push(sub_panel(&title, series));
+    names.push("halves".into());
+    values.push(halves.mean[0]);
+    errors.push(halves.deviation[0]);
+    panels.push(asymptotes(names, values, errors));
     Some(Figure {
         id: "fit-sensitivity".into(),
         title: "Sensitivity of the scaling law".into(),
         caption: format!(
-            "{}: fits without the last points, and on random halves of the points (mean and standard deviation of A, with the fits of the lowest and the highest A).",
+            "{}: fits without the last points, and on random halves of the points (mean and standard deviation of A, with the fits of the lowest and the highest A). Last, the asymptotes side by side: 95 % intervals of the fits, standard deviation of the halves.",
             d.label
         ),
         panels,
     })
+}
+
+/// The fitted asymptotes side by side.
+fn asymptotes(categories: Vec<String>, values: Vec<f64>, errors: Vec<f64>) -> Panel {
+    let series = BarSeries { errors, ..BarSeries::new("asymptote A", Ink::Series(5), values) };
+    Panel {
+        title: "Asymptotes".into(),
+        shape: Shape::Half,
+        content: Content::Bars(Bars {
+            x_label: "Data that were fitted".into(),
+            categories,
+            y: Axis::new("A", Unit::Percent).from(0.0),
+            series: vec![series],
+            stacked: false,
+        }),
+    }
 }
 
 fn points(name: &str, ink: Ink, points: Vec<(f64, f64)>) -> Series {

@@ -14,6 +14,7 @@ pub(crate) use fits::{HALVES, HALVES_SEED};
 pub use proximity::{Proximity, proximity};
 
 use crate::fit::{Fit, FitError, FitOptions, fit};
+use crate::plot::theme::SERIES_COLOURS;
 use crate::plot::{Figure, Ink};
 use crate::run::{RunData, method_label};
 use sgs_selfplay::Method;
@@ -47,14 +48,29 @@ pub fn draw<'a>(runs: &'a [RunData], options: &FigureOptions) -> Vec<Drawn<'a>> 
     let labels = labels(runs);
     runs.iter()
         .zip(labels)
-        .enumerate()
-        .map(|(i, (run, label))| Drawn {
-            run,
-            label,
-            ink: Ink::Series(i),
-            fit: fit(&run.curve(), &options.fit),
-        })
+        .zip(inks(runs))
+        .map(|((run, label), ink)| Drawn { run, label, ink, fit: fit(&run.curve(), &options.fit) })
         .collect()
+}
+
+/// A colour for each method, in order of appearance; runs of one method share it and are told apart by their dashes.
+fn inks(runs: &[RunData]) -> Vec<Ink> {
+    // Each method with the number of its runs so far; a run without a method stands for itself.
+    let mut methods: Vec<(Option<Method>, usize)> = Vec::new();
+    let mut places = Vec::with_capacity(runs.len());
+    for run in runs {
+        let known = methods.iter().position(|m| run.method.is_some() && m.0 == run.method);
+        let at = known.unwrap_or(methods.len());
+        if known.is_none() {
+            methods.push((run.method, 0));
+        }
+        if let Some((_, seen)) = methods.get_mut(at) {
+            places.push((at, *seen));
+            *seen += 1;
+        }
+    }
+    let cycle = methods.len().next_multiple_of(SERIES_COLOURS);
+    places.into_iter().map(|(at, seen)| Ink::Series(at + cycle * seen)).collect()
 }
 
 /// Names for legends: the methods' where they tell the runs apart, with the seeds where those do, else the runs' own;
@@ -63,7 +79,12 @@ fn labels(runs: &[RunData]) -> Vec<String> {
     let by_method: Option<Vec<String>> =
         runs.iter().map(|r| Some(method_label(r.method?).to_owned())).collect();
     let by_seed = || -> Option<Vec<String>> {
-        runs.iter().map(|r| Some(format!("{}, seed {}", method_label(r.method?), r.seed?))).collect()
+        let is_alone = |m: Method| runs.iter().filter(|r| r.method == Some(m)).count() == 1;
+        let label = |r: &RunData| {
+            let (method, name) = (r.method?, method_label(r.method?));
+            Some(if is_alone(method) { name.to_owned() } else { format!("{name}, seed {}", r.seed?) })
+        };
+        runs.iter().map(label).collect()
     };
     let own: Vec<String> = runs.iter().map(|r| r.name.clone()).collect();
     let distinct = |labels: &Vec<String>| labels.iter().collect::<BTreeSet<_>>().len() == labels.len();

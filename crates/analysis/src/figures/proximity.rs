@@ -82,9 +82,8 @@ pub(super) fn figure(run: &RunData) -> Option<Figure> {
         categories,
         y: Axis::new("Rounds with a fit conjecture", Unit::Percent).from(0.0),
         series: vec![BarSeries {
-            name: "conjecture fit for training".into(),
-            ink: Ink::Yes,
-            values: averages.buckets,
+            errors: averages.errors,
+            ..BarSeries::new("conjecture fit for training", Ink::Yes, averages.buckets)
         }],
         stacked: false,
     };
@@ -92,11 +91,15 @@ pub(super) fn figure(run: &RunData) -> Option<Figure> {
         id: "solve-proximity".into(),
         title: "Conjectures on the way to a solution".into(),
         caption: format!(
-            "The last {} targets to be solved. Each row is a target, from its first conjecture to the round that solved it: was its conjecture fit to train the Solver? Bars: each target's rounds before its solution in ten equal buckets, averaged over the targets.",
+            "The last {} targets to be solved. Each row is a target, from its first conjecture to the round that solved it: was its conjecture fit to train the Solver? Bars: each target's rounds before its solution in ten equal buckets, averaged over the targets, with standard errors.",
             averages.targets
         ),
         panels: vec![
-            Panel { title: String::new(), shape: Shape::Square, content: Content::Heatmap(heatmap) },
+            Panel {
+                title: "Target by target".into(),
+                shape: Shape::Square,
+                content: Content::Heatmap(heatmap),
+            },
             Panel { title: "Averages".into(), shape: Shape::Square, content: Content::Bars(bars) },
         ],
     })

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! GET /          the page
-//! GET /fragment  what the page shows, as JSON, when an event says that it changed
+//! GET /fragment  what the page shows, part by part, as JSON, when an event says that it changed
 //! GET /events    server-sent events: `version` (figures changed) and `status` (JSON of [`Status`])
 //! GET /status    the last status as JSON
 //! ```
@@ -15,7 +15,7 @@ mod server;
 mod watch;
 
 pub use server::{LiveError, LiveOptions, LiveServer};
-pub use watch::{WatchError, follow};
+pub use watch::follow;
 
 use serde::Serialize;
 

@@ -134,8 +134,9 @@ impl LiveServer {
     pub fn publish(&self, runs: &[RunData], options: &ReportOptions) {
         let fragment = fragment(runs, options);
         let version = self.versions.fetch_add(1, Ordering::SeqCst) + 1;
+        let parts: Vec<_> = fragment.parts.iter().map(|p| [p.id.clone(), p.tag(), p.html()]).collect();
         let json = serde_json::json!({
-            "version": version, "title": fragment.title, "main": fragment.main, "nav": navigation(&fragment),
+            "version": version, "title": fragment.title, "parts": parts, "nav": navigation(&fragment),
         });
         // The page knows which version it holds, so that it misses nothing that came while it was loading.
         let script = format!("window.sgsVersion={version};{LIVE_SCRIPT}");

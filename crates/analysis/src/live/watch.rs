@@ -1,45 +1,34 @@
-//! Following a run that another process makes, by its directory.
+//! Following a run by its directory, whoever makes it.
 
-use super::{LiveServer, Status};
+use super::LiveServer;
 use crate::report::ReportOptions;
-use crate::run::{ReadError, ReadOptions, read_run};
-use sgs_rundir::RunView;
-use std::path::PathBuf;
+use crate::run::{ReadError, ReadOptions, RunReader};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Why a run can no longer be followed.
-#[derive(Debug, thiserror::Error)]
-pub enum WatchError {
-    /// A directory is no run (any more).
-    #[error(transparent)]
-    Read(#[from] ReadError),
-}
-
-/// Publishes the runs in `paths` on `server` whenever one has a new round, until `stop` is set. Looks every `pause`.
+/// Publishes the run at `path` on `server` whenever it has a new round, until `stop` is set. Looks every `pause`, and
+/// calls `each` after every look, for what is not in the published rounds.
 ///
 /// # Errors
-/// A directory is no run.
+/// The directory is no run, or no longer one.
 pub fn follow(
     server: &LiveServer,
-    paths: &[PathBuf],
+    path: &Path,
     read: &ReadOptions<'_>,
     options: &ReportOptions,
     pause: Duration,
     stop: &AtomicBool,
-) -> Result<(), WatchError> {
-    let mut shown: Option<Vec<usize>> = None;
+    mut each: impl FnMut(&LiveServer),
+) -> Result<(), ReadError> {
+    let mut reader = RunReader::open(path, read)?;
+    let mut is_shown = false;
     while !stop.load(Ordering::SeqCst) {
-        let counts = paths.iter().map(|path| count_rounds(path)).collect::<Result<Vec<usize>, _>>()?;
-        if shown.as_ref() != Some(&counts) {
-            let runs = paths.iter().map(|path| read_run(path, read)).collect::<Result<Vec<_>, _>>()?;
-            let last = runs.iter().filter_map(|r| r.rounds.last()).map(|r| r.round).max();
-            let message = last
-                .map_or_else(|| "no round is published yet".into(), |r| format!("round {r} is published"));
-            server.publish(&runs, options);
-            server.set_status(&Status { message, ..Status::default() });
-            shown = Some(counts);
+        if reader.update()? || !is_shown {
+            server.publish(std::slice::from_ref(reader.run()), options);
+            is_shown = true;
         }
+        each(server);
         // Short naps, so that stopping does not wait for a long pause.
         let mut left = pause;
         while !left.is_zero() && !stop.load(Ordering::SeqCst) {
@@ -49,8 +38,4 @@ pub fn follow(
         }
     }
     Ok(())
-}
-
-fn count_rounds(path: &std::path::Path) -> Result<usize, ReadError> {
-    Ok(RunView::open(path)?.rounds()?.len())
 }

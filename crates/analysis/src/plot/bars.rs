@@ -4,7 +4,7 @@ use super::scale::{Scale, format_value, nice_range};
 use super::svg::{Anchor, Svg, TextStyle, num, text_width};
 use super::theme::Ink;
 use super::xy::{Frame, TICK_SIZE, draw_y_axis, panel_title, x_label};
-use super::{Bars, svg::Stroke};
+use super::{BarSeries, Bars, svg::Stroke};
 
 /// Draws a panel of bars.
 pub(super) fn draw(svg: &mut Svg, bars: &Bars, title: &str, width: f64, height: f64) {
@@ -41,11 +41,17 @@ fn are_numbers(bars: &Bars) -> bool {
 /// How many categories share one label so that labels do not touch.
 fn label_stride(bars: &Bars, slot: f64) -> usize {
     let widest = bars.categories.iter().map(|c| text_width(c, TICK_SIZE)).fold(0.0, f64::max);
-    (((widest + 6.0) / slot.max(1.0)).ceil() as usize).max(1)
+    let least = (((widest + 6.0) / slot.max(1.0)).ceil() as usize).max(1);
+    // Numbers are named at round distances.
+    let round = [1, 2, 5, 10, 20, 50, 100].into_iter().find(|s| *s >= least).unwrap_or(least);
+    if are_numbers(bars) { round } else { least }
 }
 
 fn highest(bars: &Bars) -> f64 {
-    bars.series.iter().flat_map(|s| &s.values).copied().filter(|v| v.is_finite()).fold(0.0, f64::max)
+    let error = |s: &BarSeries, i: usize| s.errors.get(i).copied().filter(|e| e.is_finite()).unwrap_or(0.0);
+    let ends =
+        bars.series.iter().flat_map(|s| s.values.iter().enumerate().map(move |(i, v)| v + error(s, i)));
+    ends.filter(|v| v.is_finite()).fold(0.0, f64::max)
 }
 
 fn stacked_top(bars: &Bars) -> f64 {
@@ -72,8 +78,19 @@ fn draw_bars(svg: &mut Svg, bars: &Bars, frame: &Frame, y: &Scale, slot: f64) {
             let text = format!("{}, {category}: {}", series.name, format_value(value, bars.y.unit, 4));
             let inner = if lane > 5.0 && !bars.stacked { lane - 1.0 } else { lane };
             svg.rect(x, to.min(from), inner, (from - to).abs(), series.ink, Some(&text));
+            if let Some(error) = series.errors.get(i).copied().filter(|e| e.is_finite() && *e > 0.0) {
+                draw_whisker(svg, x + inner / 2.0, y, (value - error, value + error));
+            }
         }
     }
+}
+
+/// A thin line between two values, with short ends.
+fn draw_whisker(svg: &mut Svg, x: f64, y: &Scale, (low, high): (f64, f64)) {
+    let (low, high) = (y.pixel(low.max(y.low)), y.pixel(high.min(y.high)));
+    let cap = |at: f64| format!("M{} {}h8", num(x - 4.0), num(at));
+    let path = format!("M{} {}V{}{}{}", num(x), num(low), num(high), cap(low), cap(high));
+    svg.stroke(&path, Stroke::solid(Ink::Text, 1.2));
 }
 
 fn draw_categories(svg: &mut Svg, bars: &Bars, frame: &Frame, slot: f64, every: usize) {

@@ -3,7 +3,7 @@
 use super::compose::size;
 use super::theme::Ink;
 use super::xy::axes;
-use super::{Content, Panel, Unit};
+use super::{Content, Panel, Style, Unit};
 use serde_json::{Value, json};
 
 /// Axes and points of a panel of curves as JSON for the page's script; `None` for panels whose shapes carry their
@@ -20,6 +20,7 @@ pub fn hover_json(panel: &Panel) -> Option<String> {
     let series: Vec<Value> = xy
         .series
         .iter()
+        .filter(|s| s.style != Style::Faint)
         .map(|s| {
             let mut value = json!({
                 "n": s.name,

@@ -48,11 +48,12 @@ pub fn entries(figure: &Figure) -> Vec<Entry> {
         match &panel.content {
             Content::Xy(xy) => {
                 let marked = xy.series.iter().filter(|s| s.style == Style::Line).count() > 2;
-                for series in &xy.series {
+                for series in xy.series.iter().filter(|s| s.style != Style::Faint) {
                     let swatch = match series.style {
                         Style::Line => Swatch::Line { marked },
                         Style::Fit => Swatch::Fit,
                         Style::Points => Swatch::Point,
+                        Style::Faint => continue,
                     };
                     add(&series.name, series.ink, swatch);
                 }

@@ -23,6 +23,7 @@ pub use legend::{Entry, entries};
 #[cfg(feature = "png")]
 pub use png::{PngError, write_png};
 pub use scale::{Scale, Unit, format_value};
+pub(crate) use svg::with_subscripts;
 pub use svg::{Svg, escape, text_width};
 pub use theme::Ink;
 
@@ -128,6 +129,8 @@ pub enum Style {
     Fit,
     /// Points without a line.
     Points,
+    /// A thin, pale line behind another one of the same name.
+    Faint,
 }
 
 /// A curve.
@@ -187,6 +190,15 @@ pub struct BarSeries {
     pub ink: Ink,
     /// A value per category; those that are not finite are left out.
     pub values: Vec<f64>,
+    /// Half the length of each bar's whisker, or empty; those that are not finite are left out.
+    pub errors: Vec<f64>,
+}
+
+impl BarSeries {
+    /// Bars without whiskers.
+    pub fn new(name: impl Into<String>, ink: Ink, values: Vec<f64>) -> Self {
+        Self { name: name.into(), ink, values, errors: Vec::new() }
+    }
 }
 
 /// Rows of cells over rounds.

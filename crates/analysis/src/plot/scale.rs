@@ -91,6 +91,8 @@ fn nice_step(raw: f64) -> f64 {
 
 /// Ends of an axis for values from `low` to `high`: widened to round numbers, never empty.
 pub(super) fn nice_range(low: f64, high: f64, fixed: (Option<f64>, Option<f64>)) -> (f64, f64) {
+    // An axis that would begin close to zero begins there.
+    let low = if low > 0.0 && low < 0.5 * high { 0.0 } else { low };
     let (mut low, mut high) = (fixed.0.unwrap_or(low), fixed.1.unwrap_or(high));
     if !(low.is_finite() && high.is_finite()) {
         (low, high) = (fixed.0.unwrap_or(0.0), fixed.1.unwrap_or(1.0));

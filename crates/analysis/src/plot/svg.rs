@@ -206,9 +206,27 @@ impl Svg {
             num(style.size),
             shade.light,
             shade.name,
-            escape(text)
+            with_subscripts(text, |index| {
+                let size = num(0.72 * style.size);
+                format!(r#"<tspan font-size="{size}" dy="{}">{index}</tspan>"#, num(0.22 * style.size))
+            })
         );
     }
+}
+
+/// The paper's symbols with an index.
+const SYMBOLS: [&str; 5] = ["R_synth", "R_guide", "R_solve", "C_mid", "D_hard"];
+
+/// Escaped text in which the indices of the paper's symbols are set as `index` says. Other underscores stay: they belong
+/// to names.
+pub(crate) fn with_subscripts(text: &str, index: impl Fn(&str) -> String) -> String {
+    let mut out = escape(text);
+    for symbol in SYMBOLS {
+        if let Some((letter, below)) = symbol.split_once('_') {
+            out = out.replace(symbol, &format!("{letter}{}", index(below)));
+        }
+    }
+    out
 }
 
 /// The path of a broken line; points that are not finite end a piece.

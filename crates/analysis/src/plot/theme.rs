@@ -79,8 +79,10 @@ impl Ink {
 
     /// Dash pattern of a solid line of this colour: series beyond the palette are told apart by it.
     pub(super) fn dashes(self) -> Option<&'static str> {
+        // Round ends make each dash as much longer as the line is wide.
+        const PATTERNS: [&str; 4] = ["2 5", "8 6", "8 5 1 5", "14 6"];
         match self {
-            Ink::Series(i) if i >= SERIES.len() => Some("7 2 2 2"),
+            Ink::Series(i) => Some(PATTERNS[(i / SERIES.len()).checked_sub(1)? % PATTERNS.len()]),
             _ => None,
         }
     }

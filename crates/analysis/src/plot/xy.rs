@@ -1,8 +1,8 @@
 //! Curves in a frame of axes.
 
-use super::scale::{Scale, nice_range};
+use super::scale::{Scale, Unit, nice_range};
 use super::svg::{Anchor, Stroke, Svg, TextStyle, num, polyline, text_width};
-use super::theme::Ink;
+use super::theme::{Ink, SERIES_COLOURS};
 use super::{Axis, Series, Style, Xy};
 use std::fmt::Write;
 
@@ -89,6 +89,8 @@ fn range(axis: &Axis, low: f64, high: f64, fixed: (Option<f64>, Option<f64>)) ->
         let high = fixed.1.unwrap_or(high);
         return (low, if high.is_finite() && high > low { high } else { low * 10.0 });
     }
+    // Nothing but zeros: 0 to 1 % says "none" better than 0 to 100 %.
+    let high = if axis.unit == Unit::Percent && high == 0.0 && fixed.1.is_none() { 0.01 } else { high };
     nice_range(low, high, fixed)
 }
 
@@ -216,6 +218,11 @@ fn draw_series(svg: &mut Svg, series: &Series, points: &[(f64, f64)], marker: Op
             svg.stroke(&line, Stroke { ink: series.ink, width: 2.0, dashes: series.ink.dashes() });
             draw_lonely_points(svg, points, series.ink);
         }
+        Style::Faint => {
+            svg.raw(r#"<g opacity="0.28">"#);
+            svg.stroke(&line, Stroke::solid(series.ink, 1.0));
+            svg.raw("</g>");
+        }
         Style::Fit => svg.stroke(&line, Stroke { ink: series.ink, width: 1.5, dashes: Some("5 4") }),
         Style::Points => {
             for (x, y) in points.iter().filter(|p| p.0.is_finite() && p.1.is_finite()) {
@@ -249,7 +256,8 @@ fn draw_lonely_points(svg: &mut Svg, points: &[(f64, f64)], ink: Ink) {
 pub(super) fn draw_marker(svg: &mut Svg, x: f64, y: f64, ink: Ink) {
     let r = 3.6;
     let shape = match ink {
-        Ink::Series(i) => i % 4,
+        // Where colours repeat, the shape is another one.
+        Ink::Series(i) => (i + i / SERIES_COLOURS) % 4,
         _ => 0,
     };
     match shape {

@@ -1,6 +1,6 @@
 //! Small pieces of HTML.
 
-use crate::plot::escape;
+use crate::plot::{escape, with_subscripts};
 use std::fmt::Write;
 
 /// A table of texts; numbers are set to the right.
@@ -22,7 +22,7 @@ impl Table {
     pub(super) fn html(&self) -> String {
         let mut out = String::from(r#"<div class="scroll"><table><thead><tr>"#);
         for column in &self.columns {
-            let _ = write!(out, "<th>{}</th>", escape(column));
+            let _ = write!(out, "<th>{}</th>", formulas(column));
         }
         out.push_str("</tr></thead><tbody>");
         for row in &self.rows {
@@ -62,6 +62,11 @@ fn quote(cell: &str) -> String {
 
 fn is_number(cell: &str) -> bool {
     cell.chars().next().is_some_and(|c| c.is_ascii_digit() || c == '−' || c == '–' || c == '-')
+}
+
+/// Text with the paper's symbols set as there: indices below, exponents above.
+pub(super) fn formulas(text: &str) -> String {
+    with_subscripts(text, |index| format!("<sub>{index}</sub>")).replace("^B", "<sup>B</sup>")
 }
 
 /// Text shortened to `most` characters, with an ellipsis where something is missing.

@@ -7,7 +7,7 @@ mod tables;
 
 pub use html::Table;
 pub(crate) use page::navigation;
-pub use page::{Fragment, fragment, page};
+pub use page::{Fragment, Part, fragment, page};
 
 use crate::figures::{self, FigureOptions};
 use crate::plot::{Figure, standalone_svg, write_csv};

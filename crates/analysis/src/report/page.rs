@@ -1,11 +1,12 @@
 //! The page: head, sections in order, script.
 
-use super::html::Table;
+use super::html::{Table, formulas};
 use super::{ReportOptions, examples, tables};
 use crate::figures::{self, Drawn};
 use crate::plot::{Content, Figure, Panel, Shape, entries, escape, hover_json, panel_svg, swatch_svg, theme};
 use crate::run::{RunData, metric};
 use std::fmt::Write;
+use std::hash::{Hash, Hasher};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
@@ -15,20 +16,48 @@ const SCRIPT: &str = include_str!("script.js");
 pub struct Fragment {
     /// Title of the page.
     pub title: String,
-    /// The body: everything below the page's bar.
-    pub main: String,
-    /// Anchors and names of the sections.
-    pub sections: Vec<(String, String)>,
+    /// The body: everything below the page's bar, from top to bottom.
+    pub parts: Vec<Part>,
     /// The figures in it.
     pub figures: Vec<Figure>,
     /// The tables in it, by file name.
     pub tables: Vec<(String, Table)>,
 }
 
+/// A part of the body that is replaced as a whole when it changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Its anchor.
+    pub id: String,
+    /// Its name in the navigation; empty for parts that are not in it.
+    pub name: String,
+    /// Its content, as markup.
+    body: String,
+}
+
+impl Part {
+    /// The whole element.
+    pub fn html(&self) -> String {
+        let (id, tag, body) = (&self.id, self.tag(), &self.body);
+        match self.name.as_str() {
+            "" => format!(r#"<div id="{id}" data-tag="{tag}">{body}</div>"#),
+            name => {
+                format!(r#"<section id="{id}" data-tag="{tag}"><h2>{}</h2>{body}</section>"#, escape(name))
+            }
+        }
+    }
+
+    /// Changes when the content does: what a page compares to see whether it shows the newest.
+    pub fn tag(&self) -> String {
+        let mut hasher = std::hash::DefaultHasher::new();
+        (&self.name, &self.body).hash(&mut hasher);
+        format!("{:016x}", hasher.finish())
+    }
+}
+
 impl Fragment {
     fn section(&mut self, id: &str, name: &str, body: &str) {
-        self.sections.push((id.to_owned(), name.to_owned()));
-        let _ = write!(self.main, r#"<section id="{id}"><h2>{}</h2>{body}</section>"#, escape(name));
+        self.parts.push(Part { id: id.to_owned(), name: name.to_owned(), body: body.to_owned() });
     }
 
     fn table(&mut self, name: &str, table: Table) -> String {
@@ -43,13 +72,11 @@ pub fn fragment(runs: &[RunData], options: &ReportOptions) -> Fragment {
     let drawn = figures::draw(runs, &options.figures);
     let mut out = Fragment { title: title(runs), ..Fragment::default() };
     let figures = figures::all(&drawn, &options.figures);
-    let head = head(&drawn, &out.title);
-    out.main.push_str(&head);
-    out.main.push_str(&notes(&drawn));
+    let head = head(&drawn, &out.title) + &notes(&drawn);
+    out.section("head", "", &head);
     if runs.iter().all(RunData::is_empty) {
-        out.main.push_str(
-            r#"<section class="empty"><p>No round is finished yet. Figures appear with the first one; two rounds make a curve, and about ten a scaling law.</p></section>"#,
-        );
+        let text = "No round is finished yet. Figures appear with the first one; two rounds make a curve, and about ten a scaling law.";
+        out.section("empty", "", &format!(r#"<p class="empty">{text}</p>"#));
     }
     if drawn.len() > 1 {
         let table = out.table("runs", tables::summary(&drawn));
@@ -262,7 +289,7 @@ fn notes(drawn: &[Drawn<'_>]) -> String {
 }
 
 fn figure_html(figure: &Figure) -> String {
-    let mut out = format!(r#"<p class="caption">{}</p>"#, escape(&figure.caption));
+    let mut out = format!(r#"<p class="caption">{}</p>"#, formulas(&figure.caption));
     let legend = entries(figure);
     if !legend.is_empty() {
         let items: String =
@@ -324,8 +351,8 @@ fn configurations(drawn: &[Drawn<'_>], reproduce: &str) -> String {
 
 /// The navigation of a page.
 pub(crate) fn navigation(fragment: &Fragment) -> String {
-    let link = |(id, name): &(String, String)| format!("<a href=\"#{id}\">{}</a>", escape(name));
-    fragment.sections.iter().map(link).collect()
+    let named = fragment.parts.iter().filter(|p| !p.name.is_empty());
+    named.map(|p| format!("<a href=\"#{}\">{}</a>", p.id, escape(&p.name))).collect()
 }
 
 /// A whole page. `live` is markup and script that a live page adds, as (markup before the content, script).
@@ -352,7 +379,7 @@ pub fn page(fragment: &Fragment, live: Option<(&str, &str)>) -> String {
         style = STYLE,
         nav = navigation(fragment),
         before = before,
-        main = fragment.main,
+        main = fragment.parts.iter().map(Part::html).collect::<String>(),
         script_text = SCRIPT,
         extra = script,
     )

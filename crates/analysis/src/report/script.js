@@ -52,19 +52,18 @@ document.addEventListener("pointermove",follow);
 document.addEventListener("pointerdown",follow);
 document.addEventListener("pointerleave",function(){if(last)clear(last)});
 document.addEventListener("scroll",function(){if(last)clear(last)},{passive:true});
+addEventListener("resize",function(){if(last)clear(last)});
 function filter(input){
 var words=input.value.toLowerCase().split(/\s+/).filter(Boolean),list=document.getElementById(input.dataset.list),shown=0;if(!list)return;
 Array.prototype.forEach.call(list.children,function(item){var text=item.sgsText||(item.sgsText=item.textContent.toLowerCase());
 var ok=words.every(function(w){return text.indexOf(w)>=0});item.hidden=!ok;if(ok)shown++});
 input.parentNode.querySelector("output").textContent=words.length?shown+" found":""}
 document.addEventListener("input",function(event){if(event.target.dataset&&event.target.dataset.list)filter(event.target)});
-window.sgsFilterAll=function(){document.querySelectorAll("input[data-list]").forEach(filter)};
-function watch(){
-if(!("IntersectionObserver" in window))return;
-var nav=document.getElementById("nav"),seen=new IntersectionObserver(function(entries){entries.forEach(function(e){
+window.sgsFilter=filter;
+var nav=document.getElementById("nav"),seen="IntersectionObserver" in window?new IntersectionObserver(function(entries){entries.forEach(function(e){
 if(!e.isIntersecting)return;var a=nav.querySelector('a[href="#'+e.target.id+'"]');if(!a)return;
 var old=nav.querySelector(".here");if(old)old.classList.remove("here");a.classList.add("here");
-nav.scrollLeft=a.offsetLeft-nav.offsetLeft-40})},{rootMargin:"-60px 0px -70% 0px"});
-document.querySelectorAll("main section[id]").forEach(function(s){seen.observe(s)})}
-window.sgsWatch=watch;watch();
+nav.scrollLeft=a.offsetLeft-nav.offsetLeft-40})},{rootMargin:"-60px 0px -70% 0px"}):null;
+window.sgsWatch=function(part){if(seen)seen.observe(part)};
+document.querySelectorAll("main section[id]").forEach(window.sgsWatch);
 })();

@@ -1,9 +1,10 @@
 //! A run as the analysis sees it: plain data, filled from a run's directory by [`read_run`] or by hand.
 
+mod columns;
 mod config_search;
 mod reader;
 
-pub use reader::{Display, ReadError, ReadOptions, read_run};
+pub use reader::{Display, ReadError, ReadOptions, RunReader, read_run};
 
 use crate::fit::CurvePoint;
 use sgs_rundir::metrics::names;

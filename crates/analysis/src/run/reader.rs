@@ -3,12 +3,13 @@
 //! Nearly everything comes from the rounds' metrics. Of the tables only the columns that a figure needs are read, and
 //! texts only of a few rounds, so that a long run is read in seconds. What is damaged is left out and noted.
 
+use super::columns::{Asked, ConjectureText, ProblemTally, ProblemText, ProofText, ReviewText};
 use super::{ConjectureExample, RunData, SolvedExample, TargetHistory, TargetRound, config_search};
 use sgs_rundir::rows::{ConjectureStatus, ProblemKind};
 use sgs_rundir::table::{RowReader, TableRow};
-use sgs_rundir::{PublishedRound, RunView, table_row};
+use sgs_rundir::{PublishedRound, RunView};
 use sgs_selfplay::{Features, ProblemId, Verdict};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -71,30 +72,90 @@ impl ReadOptions<'_> {
 /// # Errors
 /// The directory is no run, or its rounds cannot be listed.
 pub fn read_run(path: &Path, options: &ReadOptions<'_>) -> Result<RunData, ReadError> {
-    let view = RunView::open(path)?;
-    let config = view.config_text()?;
-    let mut run = RunData {
-        name: name_of(path),
-        method: config_search::method(&config),
-        size: config_search::size(&config),
-        seed: config_search::seed(&config),
-        version: config_search::version(&config),
-        config,
-        ..RunData::default()
-    };
-    let published = view.rounds()?;
-    for round in &published {
-        match round.metrics() {
-            Ok(metrics) => run.rounds.push(metrics),
-            Err(error) => run.notes.push(format!("round {} is left out: {error}", round.round())),
-        }
+    let mut reader = RunReader::open(path, options)?;
+    reader.update()?;
+    Ok(reader.run)
+}
+
+/// A run that is read again and again while it grows: the tables of each round are read once, so that following a
+/// long run costs little.
+pub struct RunReader<'a> {
+    view: RunView,
+    options: ReadOptions<'a>,
+    run: RunData,
+    seen: BTreeSet<u32>,
+    index: HashMap<ProblemId, usize>,
+    problems: Problems,
+    /// Solved targets whose proofs were found, by name.
+    proofs: HashMap<String, SolvedExample>,
+    /// What is damaged.
+    damage: Vec<String>,
+}
+
+impl<'a> RunReader<'a> {
+    /// Reads the configuration; rounds are read by [`RunReader::update`].
+    ///
+    /// # Errors
+    /// The directory is no run.
+    pub fn open(path: &Path, options: &ReadOptions<'a>) -> Result<Self, ReadError> {
+        let view = RunView::open(path)?;
+        let config = view.config_text()?;
+        let run = RunData {
+            name: name_of(path),
+            method: config_search::method(&config),
+            size: config_search::size(&config),
+            seed: config_search::seed(&config),
+            version: config_search::version(&config),
+            config,
+            ..RunData::default()
+        };
+        Ok(Self {
+            view,
+            options: *options,
+            run,
+            seen: BTreeSet::new(),
+            index: HashMap::new(),
+            problems: Problems::default(),
+            proofs: HashMap::new(),
+            damage: Vec::new(),
+        })
     }
-    note_gaps(&published, &mut run.notes);
-    let mut problems = Problems::default();
-    read_targets(&published, &mut run, &mut problems, options);
-    read_conjectures(&published, &mut run, &problems, options);
-    read_solved(&published, &mut run, &problems, options);
-    Ok(run)
+
+    /// What was read so far.
+    pub fn run(&self) -> &RunData {
+        &self.run
+    }
+
+    /// Reads the rounds that were published since the last call; says whether there were any.
+    ///
+    /// # Errors
+    /// The run is gone, or its rounds cannot be listed.
+    pub fn update(&mut self) -> Result<bool, ReadError> {
+        let published = self.view.rounds()?;
+        let new: Vec<&PublishedRound> =
+            published.iter().filter(|r| !self.seen.contains(&r.round())).collect();
+        if new.is_empty() {
+            return Ok(false);
+        }
+        for round in new {
+            match round.metrics() {
+                Ok(metrics) => self.run.rounds.push(metrics),
+                Err(error) => self.damage.push(format!("round {} is left out: {error}", round.round())),
+            }
+            self.read_targets(round);
+            self.seen.insert(round.round());
+        }
+        self.run.conjectures = self.read_conjectures(&published);
+        self.run.solved = self.read_solved(&published);
+        self.run.notes.clone_from(&self.damage);
+        note_gaps(&published, &mut self.run.notes);
+        let all = self.run.targets.iter().filter(|t| t.solved_round.is_some()).count();
+        let shown = self.run.solved.len();
+        if shown < all {
+            self.run.notes.push(format!("proofs are shown for the last {shown} of {all} solved targets"));
+        }
+        Ok(true)
+    }
 }
 
 fn name_of(path: &Path) -> String {
@@ -110,112 +171,6 @@ fn note_gaps(published: &[PublishedRound], notes: &mut Vec<String>) {
         {
             notes.push(format!("rounds {} to {} are missing", a.round() + 1, b.round() - 1));
         }
-    }
-}
-
-table_row! {
-    /// The columns of a problem that change from round to round.
-    struct ProblemTally {
-        /// Name.
-        pub id: ProblemId,
-        /// Target or conjecture.
-        pub kind: ProblemKind,
-        /// Rollouts with a verdict.
-        pub judged: u32,
-        /// Rollouts with a proof.
-        pub proved: u32,
-        /// The target of a conjecture.
-        pub target: Option<ProblemId>,
-        /// Whether the Solver is trained on it.
-        pub selected: bool,
-    }
-}
-
-table_row! {
-    /// The columns of a problem that stay.
-    struct ProblemText {
-        /// Name.
-        pub id: ProblemId,
-        /// Target or conjecture.
-        pub kind: ProblemKind,
-        /// Canonical statement.
-        pub statement: Arc<str>,
-        /// What a proof may use.
-        pub context: Arc<str>,
-        /// Tokens of the statement.
-        pub length: u32,
-        /// Tokens of the conclusion.
-        pub conclusion_length: u32,
-        /// Disjunctions in the conclusion.
-        pub disjunctions: u32,
-        /// Conjunctions in the conclusion.
-        pub conjunctions: u32,
-        /// Implications in the conclusion.
-        pub implications: u32,
-        /// Depth of the conclusion.
-        pub depth: u32,
-        /// Number of hypotheses.
-        pub hypotheses: u32,
-    }
-}
-
-table_row! {
-    /// For which target a conjecture was asked.
-    struct Asked {
-        /// The target.
-        pub target: ProblemId,
-    }
-}
-
-table_row! {
-    /// A conjecture with what a reader wants to see.
-    struct ConjectureText {
-        /// Its name.
-        pub id: ProblemId,
-        /// Its target.
-        pub target: ProblemId,
-        /// Whether it became a problem.
-        pub status: ConjectureStatus,
-        /// Its statement.
-        pub statement: Option<Arc<str>>,
-        /// The completion.
-        pub text: String,
-        /// Its solve rate.
-        pub solve_rate: Option<f64>,
-        /// `R_solve`.
-        pub r_solve: Option<f64>,
-        /// `R_guide`.
-        pub r_guide: Option<f64>,
-        /// `R_synth`.
-        pub r_synth: Option<f64>,
-    }
-}
-
-table_row! {
-    /// A review with what a reader wants to see.
-    struct ReviewText {
-        /// The conjecture.
-        pub conjecture: ProblemId,
-        /// Relevance.
-        pub relevance: Option<f64>,
-        /// Redundancy.
-        pub redundancy: Option<f64>,
-        /// Complexity.
-        pub complexity: Option<f64>,
-        /// The completion.
-        pub text: String,
-    }
-}
-
-table_row! {
-    /// A rollout with its text.
-    struct ProofText {
-        /// The problem.
-        pub problem: ProblemId,
-        /// The proof as it was read.
-        pub proof: Option<Arc<str>>,
-        /// The decision.
-        pub verdict: Verdict,
     }
 }
 
@@ -271,21 +226,15 @@ const CONJECTURES: &str = "conjectures.parquet";
 const REVIEWS: &str = "reviews.parquet";
 const ROLLOUTS: &str = "rollouts.parquet";
 
-fn read_targets(
-    published: &[PublishedRound],
-    run: &mut RunData,
-    problems: &mut Problems,
-    options: &ReadOptions<'_>,
-) {
-    let mut index: HashMap<ProblemId, usize> = HashMap::new();
-    for round in published {
+impl RunReader<'_> {
+    fn read_targets(&mut self, round: &PublishedRound) {
         let mut fits: HashMap<ProblemId, bool> = HashMap::new();
-        each_row(round, CONJECTURES, &mut run.notes, |row: Asked| {
+        each_row(round, CONJECTURES, &mut self.damage, |row: Asked| {
             fits.insert(row.target, false);
             true
         });
         let mut tallies: Vec<ProblemTally> = Vec::new();
-        each_row(round, PROBLEMS, &mut run.notes, |row: ProblemTally| {
+        each_row(round, PROBLEMS, &mut self.damage, |row: ProblemTally| {
             match (row.kind, &row.target) {
                 (ProblemKind::Target, _) => tallies.push(row),
                 (ProblemKind::Conjecture, Some(target)) => {
@@ -295,21 +244,46 @@ fn read_targets(
             }
             true
         });
+        let targets = &mut self.run.targets;
         let mut has_new = false;
         for row in tallies {
-            let at = *index.entry(row.id.clone()).or_insert_with(|| {
+            let at = *self.index.entry(row.id.clone()).or_insert_with(|| {
                 has_new = true;
-                run.targets
-                    .push(TargetHistory { id: row.id.as_str().to_owned(), ..TargetHistory::default() });
-                run.targets.len() - 1
+                targets.push(TargetHistory { id: row.id.as_str().to_owned(), ..TargetHistory::default() });
+                targets.len() - 1
             });
-            if let Some(target) = run.targets.get_mut(at) {
+            if let Some(target) = targets.get_mut(at) {
                 target.enter(round.round(), &row, fits.get(&row.id).copied());
             }
         }
         if has_new {
-            read_target_texts(round, run, &index, problems, options);
+            self.read_target_texts(round);
         }
+    }
+
+    /// Statements and features of the targets that a round brought in.
+    fn read_target_texts(&mut self, round: &PublishedRound) {
+        let (targets, index, problems) = (&mut self.run.targets, &self.index, &mut self.problems);
+        let options = &self.options;
+        each_row(round, PROBLEMS, &mut self.damage, |row: ProblemText| {
+            let at = (row.kind == ProblemKind::Target).then(|| index.get(&row.id)).flatten();
+            if let Some(target) = at.and_then(|&at| targets.get_mut(at))
+                && target.statement.is_empty()
+            {
+                target.statement = options.statement(&row.statement);
+                target.features = Features {
+                    length: row.length,
+                    conclusion_length: row.conclusion_length,
+                    disjunctions: row.disjunctions,
+                    conjunctions: row.conjunctions,
+                    implications: row.implications,
+                    depth: row.depth,
+                    hypotheses: row.hypotheses,
+                };
+                problems.of.insert(target.id.clone(), (row.statement, row.context));
+            }
+            true
+        });
     }
 }
 
@@ -320,36 +294,6 @@ impl TargetHistory {
         }
         self.rounds.push(TargetRound { round, judged: row.judged, proved: row.proved, conjecture });
     }
-}
-
-/// Statements and features of the targets that a round brought in.
-fn read_target_texts(
-    round: &PublishedRound,
-    run: &mut RunData,
-    index: &HashMap<ProblemId, usize>,
-    problems: &mut Problems,
-    options: &ReadOptions<'_>,
-) {
-    let targets = &mut run.targets;
-    each_row(round, PROBLEMS, &mut run.notes, |row: ProblemText| {
-        let at = (row.kind == ProblemKind::Target).then(|| index.get(&row.id)).flatten();
-        if let Some(target) = at.and_then(|&at| targets.get_mut(at))
-            && target.statement.is_empty()
-        {
-            target.statement = options.statement(&row.statement);
-            target.features = Features {
-                length: row.length,
-                conclusion_length: row.conclusion_length,
-                disjunctions: row.disjunctions,
-                conjunctions: row.conjunctions,
-                implications: row.implications,
-                depth: row.depth,
-                hypotheses: row.hypotheses,
-            };
-            problems.of.insert(target.id.clone(), (row.statement, row.context));
-        }
-        true
-    });
 }
 
 /// `count` indices spread evenly over `0..len`, first and last among them.
@@ -363,32 +307,43 @@ fn spread(len: usize, count: usize) -> Vec<usize> {
 
 const TRACKED_TARGETS: usize = 3;
 
-fn read_conjectures(
-    published: &[PublishedRound],
-    run: &mut RunData,
-    problems: &Problems,
-    options: &ReadOptions<'_>,
-) {
-    let chosen = spread(published.len(), options.example_rounds);
-    let tracked: HashSet<String> = longest_unsolved(run).into_iter().collect();
-    for round in chosen.into_iter().filter_map(|i| published.get(i)) {
-        let mut all: Vec<ConjectureText> = rows(round, CONJECTURES, &mut run.notes);
-        all.retain(|c| c.status == ConjectureStatus::Accepted || tracked.contains(c.target.as_str()));
-        let keep = pick(&all, &tracked, options.conjectures_per_round);
-        let picked: Vec<ConjectureText> =
-            all.into_iter().enumerate().filter(|(i, _)| keep.contains(i)).map(|(_, c)| c).collect();
-        let wanted: HashSet<ProblemId> = picked.iter().map(|c| c.id.clone()).collect();
-        let mut reviews: HashMap<ProblemId, ReviewText> = HashMap::new();
-        each_row(round, REVIEWS, &mut run.notes, |review: ReviewText| {
-            let better = review.relevance.is_some() || !reviews.contains_key(&review.conjecture);
-            if wanted.contains(&review.conjecture) && better {
-                reviews.insert(review.conjecture.clone(), review);
+impl RunReader<'_> {
+    /// Examples of the conjectures of some rounds, spread evenly.
+    fn read_conjectures(&mut self, published: &[PublishedRound]) -> Vec<ConjectureExample> {
+        let chosen = spread(published.len(), self.options.example_rounds);
+        let tracked: HashSet<String> = longest_unsolved(&self.run).into_iter().collect();
+        let mut examples = Vec::new();
+        // Damage of these tables was noted when the rounds were new, or is noted here once.
+        let mut damage = Vec::new();
+        for round in chosen.into_iter().filter_map(|i| published.get(i)) {
+            let mut all: Vec<ConjectureText> = rows(round, CONJECTURES, &mut damage);
+            all.retain(|c| c.status == ConjectureStatus::Accepted || tracked.contains(c.target.as_str()));
+            let keep = pick(&all, &tracked, self.options.conjectures_per_round);
+            let picked: Vec<ConjectureText> =
+                all.into_iter().enumerate().filter(|(i, _)| keep.contains(i)).map(|(_, c)| c).collect();
+            let wanted: HashSet<ProblemId> = picked.iter().map(|c| c.id.clone()).collect();
+            let mut reviews: HashMap<ProblemId, ReviewText> = HashMap::new();
+            each_row(round, REVIEWS, &mut damage, |review: ReviewText| {
+                let better = review.relevance.is_some() || !reviews.contains_key(&review.conjecture);
+                if wanted.contains(&review.conjecture) && better {
+                    reviews.insert(review.conjecture.clone(), review);
+                }
+                true
+            });
+            for conjecture in picked {
+                let review = reviews.remove(&conjecture.id);
+                examples.push(example(round.round(), conjecture, review, &self.problems, &self.options));
             }
-            true
-        });
-        for conjecture in picked {
-            let review = reviews.remove(&conjecture.id);
-            run.conjectures.push(example(round.round(), conjecture, review, problems, options));
+        }
+        self.note_once(damage);
+        examples
+    }
+
+    fn note_once(&mut self, damage: Vec<String>) {
+        for note in damage {
+            if !self.damage.contains(&note) {
+                self.damage.push(note);
+            }
         }
     }
 }
@@ -449,44 +404,50 @@ fn example(
     }
 }
 
-fn read_solved(
-    published: &[PublishedRound],
-    run: &mut RunData,
-    problems: &Problems,
-    options: &ReadOptions<'_>,
-) {
-    let mut by_round: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-    for (i, target) in run.targets.iter().enumerate() {
-        if let Some(round) = target.solved_round {
-            by_round.entry(round).or_default().push(i);
-        }
-    }
-    let mut searched = 0;
-    let mut found: Vec<SolvedExample> = Vec::new();
-    for (number, solved) in by_round.iter().rev() {
-        let Some(round) = published.iter().find(|r| r.round() == *number) else { continue };
-        if found.len() >= options.solved || searched >= options.rollouts_searched {
-            break;
-        }
-        let mut missing: HashMap<&str, &TargetHistory> =
-            solved.iter().filter_map(|&i| run.targets.get(i)).map(|t| (t.id.as_str(), t)).collect();
-        each_row(round, ROLLOUTS, &mut run.notes, |row: ProofText| {
-            searched += 1;
-            if row.verdict == Verdict::Proved
-                && let Some(target) = missing.remove(row.problem.as_str())
-            {
-                let proof = row.proof.as_deref().unwrap_or_default();
-                found.push(solved_example(*number, target, proof, problems, options));
+impl RunReader<'_> {
+    /// The latest solved targets with their proofs, newest first.
+    fn read_solved(&mut self, published: &[PublishedRound]) -> Vec<SolvedExample> {
+        let mut by_round: BTreeMap<u32, Vec<&TargetHistory>> = BTreeMap::new();
+        for target in &self.run.targets {
+            if let Some(round) = target.solved_round {
+                by_round.entry(round).or_default().push(target);
             }
-            !missing.is_empty() && found.len() < options.solved
-        });
+        }
+        let (mut searched, mut shown, mut damage) = (0, 0, Vec::new());
+        for (number, solved) in by_round.iter().rev() {
+            if shown >= self.options.solved || searched >= self.options.rollouts_searched {
+                break;
+            }
+            let mut missing: HashMap<&str, &TargetHistory> = solved
+                .iter()
+                .filter(|t| !self.proofs.contains_key(&t.id))
+                .map(|t| (t.id.as_str(), *t))
+                .collect();
+            shown += solved.len() - missing.len();
+            let Some(round) = published.iter().find(|r| r.round() == *number) else { continue };
+            if missing.is_empty() {
+                continue;
+            }
+            let (proofs, problems, options) = (&mut self.proofs, &self.problems, &self.options);
+            each_row(round, ROLLOUTS, &mut damage, |row: ProofText| {
+                searched += 1;
+                if row.verdict == Verdict::Proved
+                    && let Some(target) = missing.remove(row.problem.as_str())
+                {
+                    let proof = row.proof.as_deref().unwrap_or_default();
+                    let example = solved_example(*number, target, proof, problems, options);
+                    proofs.insert(target.id.clone(), example);
+                    shown += 1;
+                }
+                !missing.is_empty() && shown < options.solved
+            });
+        }
+        self.note_once(damage);
+        let mut found: Vec<SolvedExample> = self.proofs.values().cloned().collect();
+        found.sort_by(|a, b| (b.round, &a.id).cmp(&(a.round, &b.id)));
+        found.truncate(self.options.solved);
+        found
     }
-    let all = run.targets.iter().filter(|t| t.solved_round.is_some()).count();
-    if found.len() < all && all > 0 {
-        run.notes.push(format!("proofs are shown for the last {} of {all} solved targets", found.len()));
-    }
-    found.sort_by(|a, b| (b.round, &a.id).cmp(&(a.round, &b.id)));
-    run.solved = found;
 }
 
 fn solved_example(

@@ -107,6 +107,38 @@ impl JournalReader {
         Ok(())
     }
 
+    /// Calls `each` with every record of a round that came in after the record `after`, in the order of arrival, until
+    /// it fails; gives the last record's number, for the next call. 0 is before the first record. For whoever watches a
+    /// round that another process works on. `each` must not use this reader.
+    ///
+    /// # Errors
+    /// A damaged record, or the error of `each`.
+    pub fn for_each_record_after(
+        &self,
+        round: u32,
+        after: i64,
+        mut each: impl FnMut(Record) -> Result<()>,
+    ) -> Result<i64> {
+        let connection = self.lock();
+        let mut statement = connection
+            .prepare("SELECT id, kind, problem, idx, payload FROM record WHERE id > ?1 AND +round = ?2 ORDER BY id")
+            .map_err(failed("read", &self.path))?;
+        let mut rows = statement.query(params![after, round]).map_err(failed("read", &self.path))?;
+        let mut last = after;
+        while let Some(row) = rows.next().map_err(failed("read", &self.path))? {
+            let fields = || -> rusqlite::Result<(i64, String, String, u32, Vec<u8>)> {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+            };
+            let (id, kind, problem, index, packed) = fields().map_err(failed("read", &self.path))?;
+            let key = RecordKey { round, kind: kind.into(), problem: problem.into(), index };
+            let payload = unpack(&packed)
+                .map_err(|what| damaged(&self.path, &format!("the payload of {key:?} is corrupt: {what}")))?;
+            each(Record { key, payload })?;
+            last = id;
+        }
+        Ok(last)
+    }
+
     /// The payload of one record, if the journal holds it.
     ///
     /// # Errors

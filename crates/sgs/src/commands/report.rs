@@ -22,7 +22,7 @@ pub fn run(args: &ReportArgs) -> Result<Outcome> {
 }
 
 /// Statements and proofs as a formal system shows them.
-pub(super) struct Shown(pub(super) Metamath);
+pub struct Shown(pub Metamath);
 
 impl Display for Shown {
     fn statement(&self, statement: &str) -> String {

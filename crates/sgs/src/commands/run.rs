@@ -1,8 +1,9 @@
 //! `sgs run` and `sgs resume`.
 
-use crate::args::{FleetArgs, ResumeArgs, RunArgs};
+use crate::args::{FleetArgs, PageArgs, ResumeArgs, RunArgs};
 use crate::exit::Outcome;
 use crate::output;
+use crate::page::Page;
 use crate::run::config::{self, Layers, RunConfig, SystemName};
 use crate::run::system::{self, Opened};
 use crate::run::view::{Show, View};
@@ -11,7 +12,8 @@ use crate::run::workers::outside::Remembered;
 use crate::run::{Interrupt, Runner, policies, requirements};
 use anyhow::{Context, Result, bail};
 use sgs_lm::Cpu;
-use sgs_rundir::{FrozenConfig, RunDir, RunOptions};
+use sgs_rundir::{FrozenConfig, RunDir, RunOptions, RunView};
+use sgs_selfplay::Problem;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,20 +45,18 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
         out.display(),
         out.display()
     );
-    work(config, run, workers, args.json)
+    work(config, run, workers, args.json, &args.page)
 }
 
 /// Goes on with a run.
 pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     let run = RunDir::open(&args.dir, RunOptions::default())?;
-    let mut table = run.view().config()?;
-    table.remove("frozen");
-    let config: RunConfig = table.try_into().context("config.toml of the run")?;
+    let config = config_of(run.view())?;
     begin_with(&config)?;
     run.check_config(&frozen(&config)?)?;
     let before = Remembered::read(&args.dir)?.map(|remembered| remembered.fleet).unwrap_or_default();
     let workers = fleet(&args.fleet, before)?;
-    work(config, run, workers, args.json)
+    work(config, run, workers, args.json, &args.page)
 }
 
 /// Who does the work: what the arguments say, over what was `before`. `None` if it is all done in this process.
@@ -77,9 +77,26 @@ fn fleet(args: &FleetArgs, before: FleetConfig) -> Result<Option<FleetConfig>> {
     Ok((!config.is_embedded()).then_some(config))
 }
 
-fn work(config: RunConfig, run: RunDir, fleet: Option<FleetConfig>, json: bool) -> Result<Outcome> {
+/// The configuration that a run was begun with.
+///
+/// # Errors
+/// It cannot be read.
+pub fn config_of(run: &RunView) -> Result<RunConfig> {
+    let mut table = run.config()?;
+    table.remove("frozen");
+    table.try_into().context("config.toml of the run")
+}
+
+fn work(
+    config: RunConfig,
+    run: RunDir,
+    fleet: Option<FleetConfig>,
+    json: bool,
+    page: &PageArgs,
+) -> Result<Outcome> {
     let path = run.view().path().to_owned();
     let Opened { system, targets } = system::open(&config, &path.join("lean-scratch"))?;
+    let targets: Vec<Arc<Problem>> = targets.into_iter().map(Arc::new).collect();
     same_checker(&path, &system.identity())?;
     let base = policies::base_folder(&config, &path.join("base"))?;
     let rates = rates_so_far(&run)?;
@@ -89,11 +106,12 @@ fn work(config: RunConfig, run: RunDir, fleet: Option<FleetConfig>, json: bool) 
         signal_hook::flag::register_conditional_shutdown(signal, 130, interrupt.flag())?;
         signal_hook::flag::register(signal, interrupt.flag())?;
     }
-    let view = View::new(Show::choose(json), Arc::clone(&system), rates);
+    let page = Page::start(page, &path, &system, &targets)?;
+    let view = View::new(Show::choose(json), Arc::clone(&system), rates, page);
     let runner = Runner {
         config: Arc::new(config),
         system,
-        targets: targets.into_iter().map(Arc::new).collect(),
+        targets,
         run: Arc::new(run),
         device: Arc::new(Cpu::new(super::pretrain::threads())?),
         base,

@@ -3,28 +3,22 @@
 use crate::args::StatusArgs;
 use crate::exit::Outcome;
 use crate::run::workers::outside::Remembered;
-use crate::{machine, output};
+use crate::{machine, output, page};
 use anyhow::Result;
 use serde::Serialize;
-use sgs_analysis::live::{self, LiveOptions, LiveServer};
-use sgs_analysis::report::ReportOptions;
-use sgs_analysis::run::{ReadOptions, RunData, metric};
+use sgs_analysis::run::{RunData, metric};
 use sgs_fleet::{BoardStatus, Client};
-use sgs_metamath::system::Metamath;
 use sgs_rundir::journal::Stage;
 use sgs_rundir::{MetricValues, RunView};
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
-use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Whether somebody works on a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "state")]
-enum Activity {
+pub enum Activity {
     /// A process holds the run's lock.
     Running {
         /// Which.
@@ -78,8 +72,9 @@ struct Progress {
 /// Prints the status.
 pub fn run(args: &StatusArgs) -> Result<Outcome> {
     let view = RunView::open(&args.dir)?;
-    if let Some(address) = args.serve {
-        return serve(args, address);
+    if let Some(address) = args.page.serve {
+        page::watch(&args.dir, address, &args.page)?;
+        return Ok(Outcome::Done);
     }
     let status = status(&view, args.rounds)?;
     if args.json {
@@ -87,21 +82,6 @@ pub fn run(args: &StatusArgs) -> Result<Outcome> {
     } else {
         output::line(text(&status))?
     }
-    Ok(Outcome::Done)
-}
-
-/// Serves the report as a page that follows the run, until the user stops it.
-fn serve(args: &StatusArgs, address: SocketAddr) -> Result<Outcome> {
-    const PAUSE: Duration = Duration::from_secs(2);
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    let server = LiveServer::start(&LiveOptions { address, token: args.token.clone() })?;
-    output::line(server.url())?;
-    let shown = super::report::Shown(Metamath::shipped()?);
-    let read = ReadOptions { display: Some(&shown), ..ReadOptions::default() };
-    live::follow(&server, std::slice::from_ref(&args.dir), &read, &ReportOptions::default(), PAUSE, &stop)?;
     Ok(Outcome::Done)
 }
 
@@ -125,13 +105,7 @@ fn status(view: &RunView, shown: usize) -> Result<Status> {
             None
         }
     };
-    let activity = match holder(view.path()) {
-        Some(holder) => Activity::Running { holder },
-        None if rounds.is_some_and(|all| published.len() as u64 >= all) && progress.is_none() => {
-            Activity::Finished
-        }
-        None => Activity::Stopped,
-    };
+    let activity = activity_of(view.path(), rounds, published.len(), progress.is_some());
     let (url, fleet) = match activity {
         Activity::Running { .. } => fleet(view.path(), &mut notes),
         _ => (None, None),
@@ -153,8 +127,17 @@ fn status(view: &RunView, shown: usize) -> Result<Status> {
     })
 }
 
+/// Whether somebody works on a run of so many rounds, of which so many are published and perhaps one is in progress.
+pub fn activity_of(run: &Path, rounds: Option<u64>, published: usize, in_progress: bool) -> Activity {
+    match holder(run) {
+        Some(holder) => Activity::Running { holder },
+        None if rounds.is_some_and(|all| published as u64 >= all) && !in_progress => Activity::Finished,
+        None => Activity::Stopped,
+    }
+}
+
 /// The coordinator's address and board, if workers can connect to it. That it does not answer is a note.
-fn fleet(run: &Path, notes: &mut Vec<String>) -> (Option<String>, Option<BoardStatus>) {
+pub fn fleet(run: &Path, notes: &mut Vec<String>) -> (Option<String>, Option<BoardStatus>) {
     let remembered = match Remembered::read(run) {
         Ok(Some(remembered)) => remembered,
         Ok(None) => return (None, None),

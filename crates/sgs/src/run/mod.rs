@@ -123,6 +123,7 @@ where
         let mut trainer = Trainer::new(Arc::clone(&self.device), policies.config(), tokens, Mode::Train)?;
         let policies = Arc::new(RwLock::new(policies));
         let mut workers = Workers::start(&self, &tokenizer, &policies, plan.next == NextStep::Sample)?;
+        view.set_fleet(workers.fleet());
         let mut publisher = Publisher::new(self.run.sinks()?);
         let mut next = plan.next;
         let mut kept: Kept = plan

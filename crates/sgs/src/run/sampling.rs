@@ -30,6 +30,15 @@ pub struct Entry {
     pub completion: Option<Completion>,
 }
 
+/// The event alone of a record of the journal, for whoever only watches; `None` if it cannot be read.
+pub fn event_of(payload: &[u8]) -> Option<Event> {
+    #[derive(Deserialize)]
+    struct EventAlone {
+        event: Event,
+    }
+    serde_json::from_slice::<EventAlone>(payload).ok().map(|entry| entry.event)
+}
+
 /// What sampling needs of its surroundings.
 pub struct Stage<'a> {
     /// The configuration.

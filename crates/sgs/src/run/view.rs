@@ -1,7 +1,9 @@
 //! What a person sees while a run goes: a live view on a terminal, one line a round elsewhere, JSON for machines.
 
 use crate::output;
+use crate::page::Page;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use sgs_fleet::Fleet;
 use sgs_formal::FormalSystem;
 use sgs_rundir::metrics::MetricValues;
 use sgs_selfplay::{Event, Problem, Review, Round, RoundOutcome, TaskKind, Verdict};
@@ -48,13 +50,14 @@ pub struct View {
     rates: Vec<f64>,
     proved: u64,
     judged: u64,
+    page: Option<Page>,
     // Keeps the bars together.
     _all: MultiProgress,
 }
 
 impl View {
-    /// A view; `rates` are the cumulative solve rates of the rounds that are over.
-    pub fn new(show: Show, system: Arc<dyn FormalSystem>, rates: Vec<f64>) -> Self {
+    /// A view; `rates` are the cumulative solve rates of the rounds that are over, `page` shows the run to browsers.
+    pub fn new(show: Show, system: Arc<dyn FormalSystem>, rates: Vec<f64>, page: Option<Page>) -> Self {
         let target =
             if show == Show::Live { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let all = MultiProgress::with_draw_target(target);
@@ -74,12 +77,22 @@ impl View {
             })
             .collect();
         let (solved, conjecture) = (text(), text());
-        Self { show, system, bars, head, solved, conjecture, rates, proved: 0, judged: 0, _all: all }
+        Self { show, system, bars, head, solved, conjecture, rates, proved: 0, judged: 0, page, _all: all }
+    }
+
+    /// Whose workers and queue the page shows.
+    pub fn set_fleet(&mut self, fleet: &Fleet) {
+        if let Some(page) = &mut self.page {
+            page.set_fleet(fleet);
+        }
     }
 
     /// A round begins or goes on.
     pub fn begin_round(&mut self, round: u32, rounds: u32, what: &str) {
         (self.proved, self.judged) = (0, 0);
+        if let Some(page) = &mut self.page {
+            page.begin(round, what);
+        }
         for bar in &self.bars {
             bar.reset();
         }
@@ -99,10 +112,16 @@ impl View {
             bar.set_length(stage.asked);
             bar.set_position(stage.done);
         }
+        if let Some(page) = &mut self.page {
+            page.progress(round);
+        }
     }
 
     /// One result.
     pub fn event(&mut self, event: &Event) {
+        if let Some(page) = &mut self.page {
+            page.event(event);
+        }
         match event {
             Event::Judgement { judgement, .. } => {
                 self.judged += 1;

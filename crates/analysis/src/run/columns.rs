@@ -1,0 +1,112 @@
+//! The columns of a round's tables that figures and examples need: nothing else is read.
+
+use sgs_rundir::rows::{ConjectureStatus, ProblemKind};
+use sgs_rundir::table_row;
+use sgs_selfplay::{ProblemId, Verdict};
+use std::sync::Arc;
+
+table_row! {
+    /// The columns of a problem that change from round to round.
+    pub(super) struct ProblemTally {
+        /// Name.
+        pub id: ProblemId,
+        /// Target or conjecture.
+        pub kind: ProblemKind,
+        /// Rollouts with a verdict.
+        pub judged: u32,
+        /// Rollouts with a proof.
+        pub proved: u32,
+        /// The target of a conjecture.
+        pub target: Option<ProblemId>,
+        /// Whether the Solver is trained on it.
+        pub selected: bool,
+    }
+}
+
+table_row! {
+    /// The columns of a problem that stay.
+    pub(super) struct ProblemText {
+        /// Name.
+        pub id: ProblemId,
+        /// Target or conjecture.
+        pub kind: ProblemKind,
+        /// Canonical statement.
+        pub statement: Arc<str>,
+        /// What a proof may use.
+        pub context: Arc<str>,
+        /// Tokens of the statement.
+        pub length: u32,
+        /// Tokens of the conclusion.
+        pub conclusion_length: u32,
+        /// Disjunctions in the conclusion.
+        pub disjunctions: u32,
+        /// Conjunctions in the conclusion.
+        pub conjunctions: u32,
+        /// Implications in the conclusion.
+        pub implications: u32,
+        /// Depth of the conclusion.
+        pub depth: u32,
+        /// Number of hypotheses.
+        pub hypotheses: u32,
+    }
+}
+
+table_row! {
+    /// For which target a conjecture was asked.
+    pub(super) struct Asked {
+        /// The target.
+        pub target: ProblemId,
+    }
+}
+
+table_row! {
+    /// A conjecture with what a reader wants to see.
+    pub(super) struct ConjectureText {
+        /// Its name.
+        pub id: ProblemId,
+        /// Its target.
+        pub target: ProblemId,
+        /// Whether it became a problem.
+        pub status: ConjectureStatus,
+        /// Its statement.
+        pub statement: Option<Arc<str>>,
+        /// The completion.
+        pub text: String,
+        /// Its solve rate.
+        pub solve_rate: Option<f64>,
+        /// `R_solve`.
+        pub r_solve: Option<f64>,
+        /// `R_guide`.
+        pub r_guide: Option<f64>,
+        /// `R_synth`.
+        pub r_synth: Option<f64>,
+    }
+}
+
+table_row! {
+    /// A review with what a reader wants to see.
+    pub(super) struct ReviewText {
+        /// The conjecture.
+        pub conjecture: ProblemId,
+        /// Relevance.
+        pub relevance: Option<f64>,
+        /// Redundancy.
+        pub redundancy: Option<f64>,
+        /// Complexity.
+        pub complexity: Option<f64>,
+        /// The completion.
+        pub text: String,
+    }
+}
+
+table_row! {
+    /// A rollout with its text.
+    pub(super) struct ProofText {
+        /// The problem.
+        pub problem: ProblemId,
+        /// The proof as it was read.
+        pub proof: Option<Arc<str>>,
+        /// The decision.
+        pub verdict: Verdict,
+    }
+}

@@ -1,0 +1,148 @@
+//! The live page of a run: its figures, and what happens right now.
+//!
+//! Figures follow the published rounds on disk. What happens right now comes from the loop itself where the page belongs
+//! to the process that works on the run ([`Page`]), and from the run's journal where it does not ([`watch`]).
+
+mod feed;
+mod watch;
+
+pub use watch::watch;
+
+use crate::args::PageArgs;
+use crate::commands::report::Shown;
+use crate::run::Interrupt;
+use anyhow::{Context, Result};
+use feed::Feed;
+use sgs_analysis::live::{self, LiveOptions, LiveServer, Status, WorkerStatus};
+use sgs_analysis::report::ReportOptions;
+use sgs_analysis::run::ReadOptions;
+use sgs_fleet::board::KindStatus;
+use sgs_fleet::{BoardStatus, Fleet};
+use sgs_formal::FormalSystem;
+use sgs_metamath::system::Metamath;
+use sgs_selfplay::{Event, Problem, Round};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often the run's folder is looked at for new rounds.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often what happens right now is told.
+const TELL: Duration = Duration::from_millis(500);
+
+/// The page of the run that this process works on.
+pub struct Page {
+    server: Arc<LiveServer>,
+    feed: Feed,
+    fleet: Option<Fleet>,
+    message: String,
+    told: Option<Instant>,
+    stop: Interrupt,
+    figures: Option<JoinHandle<()>>,
+}
+
+impl Page {
+    /// Begins to serve the run in a folder; `None` without `--serve`. Says on standard error where.
+    ///
+    /// # Errors
+    /// The address is open to others without a token, or cannot be bound.
+    pub fn start(
+        args: &PageArgs,
+        run: &Path,
+        system: &Arc<dyn FormalSystem>,
+        targets: &[Arc<Problem>],
+    ) -> Result<Option<Self>> {
+        let Some(address) = args.serve else { return Ok(None) };
+        let server = Arc::new(LiveServer::start(&LiveOptions { address, token: args.token.clone() })?);
+        eprintln!("live page: {}", server.url());
+        let stop = Interrupt::default();
+        let (shared, flag, folder) = (Arc::clone(&server), stop.flag(), run.to_owned());
+        let follow = move || -> Result<()> {
+            let shown = Shown(Metamath::shipped()?);
+            let read = ReadOptions { display: Some(&shown), ..ReadOptions::default() };
+            Ok(live::follow(&shared, &folder, &read, &ReportOptions::default(), LOOK, &flag, |_| ())?)
+        };
+        let figures = std::thread::Builder::new().name("live-figures".into()).spawn(move || {
+            // A page that cannot be drawn is no reason to stop a run.
+            if let Err(error) = follow() {
+                tracing::warn!("the live page follows the run no longer: {error:#}");
+            }
+        });
+        Ok(Some(Self {
+            server,
+            feed: Feed::new(Arc::clone(system), targets),
+            fleet: None,
+            message: "preparing".into(),
+            told: None,
+            stop,
+            figures: Some(figures.context("cannot start the live page's thread")?),
+        }))
+    }
+
+    /// Whose workers and queue are shown.
+    pub fn set_fleet(&mut self, fleet: &Fleet) {
+        self.fleet = Some(fleet.clone());
+    }
+
+    /// A round begins, goes on after an interruption, or enters another stage.
+    pub fn begin(&mut self, round: u32, what: &str) {
+        self.feed.begin_round(round);
+        what.clone_into(&mut self.message);
+        self.tell();
+    }
+
+    /// One result, before the round takes it.
+    pub fn event(&mut self, event: &Event) {
+        self.feed.event(event);
+    }
+
+    /// The counts of the round so far.
+    pub fn progress(&mut self, round: &Round) {
+        self.feed.progress(round);
+        if self.told.is_none_or(|told| told.elapsed() >= TELL) {
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
+        self.told = Some(Instant::now());
+        let mut status = Status { message: self.message.clone(), ..self.feed.status() };
+        if let Some(board) = self.fleet.as_ref().and_then(|fleet| fleet.status().ok()) {
+            show_board(&board, &mut status);
+        }
+        self.server.set_status(&status);
+    }
+}
+
+/// Workers and queue of a task board.
+fn show_board(board: &BoardStatus, status: &mut Status) {
+    let sum = |of: fn(&KindStatus) -> usize| board.kinds.iter().map(of).sum::<usize>() as u64;
+    status.queue = vec![
+        ("pending".into(), sum(|k| k.pending)),
+        ("leased".into(), sum(|k| k.leased)),
+        ("done".into(), board.counters.done),
+        ("quarantined".into(), board.counters.quarantined),
+    ];
+    let worker = |w: &sgs_fleet::board::WorkerStatus| WorkerStatus {
+        name: w.worker.to_string(),
+        // Workers are named after what they do.
+        kind: w.worker.to_string().split('-').next().unwrap_or_default().to_owned(),
+        tasks: w.leases as u64,
+        silent_s: w.silent_s,
+    };
+    status.workers = board.workers.iter().map(worker).collect();
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // What stands on open pages when the run is over.
+        self.server.set_status(&Status { message: "the run is over".into(), ..self.feed.status() });
+        self.stop.flag().store(true, Ordering::SeqCst);
+        if let Some(figures) = self.figures.take() {
+            // A panic there has nothing left to harm.
+            let _ = figures.join();
+        }
+    }
+}
