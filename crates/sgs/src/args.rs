@@ -233,9 +233,16 @@ pub struct PageArgs {
     /// free port of this machine].
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "0", value_parser = page_address)]
     pub serve: Option<SocketAddr>,
-    /// What a browser must show to see the page; needed for an address that others can reach.
-    #[arg(long, value_name = "TOKEN", env = "SGS_PAGE_TOKEN", hide_env_values = true)]
+    /// What a browser must show to see the page; needed for an address that others can reach [default: SGS_PAGE_TOKEN].
+    #[arg(long, value_name = "TOKEN", requires = "serve")]
     pub token: Option<String>,
+}
+
+impl PageArgs {
+    /// The token of the argument, else of the environment: which may hold it for commands that serve no page.
+    pub fn token(&self) -> Option<String> {
+        self.token.clone().or_else(|| std::env::var("SGS_PAGE_TOKEN").ok())
+    }
 }
 
 /// `127.0.0.1:8080`, `localhost:8080` or `8080`.

@@ -55,7 +55,7 @@ impl Page {
         targets: &[Arc<Problem>],
     ) -> Result<Option<Self>> {
         let Some(address) = args.serve else { return Ok(None) };
-        let server = Arc::new(LiveServer::start(&LiveOptions { address, token: args.token.clone() })?);
+        let server = Arc::new(LiveServer::start(&LiveOptions { address, token: args.token() })?);
         eprintln!("live page: {}", server.url());
         let stop = Interrupt::default();
         let (shared, flag, folder) = (Arc::clone(&server), stop.flag(), run.to_owned());

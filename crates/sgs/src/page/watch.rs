@@ -29,7 +29,7 @@ pub fn watch(run: &Path, address: SocketAddr, args: &PageArgs) -> Result<()> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, stop.flag())?;
     }
-    let server = LiveServer::start(&LiveOptions { address, token: args.token.clone() })?;
+    let server = LiveServer::start(&LiveOptions { address, token: args.token() })?;
     crate::output::line(server.url())?;
     let shown = Shown(Metamath::shipped()?);
     let read = ReadOptions { display: Some(&shown), ..ReadOptions::default() };
