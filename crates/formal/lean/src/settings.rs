@@ -152,6 +152,8 @@ pub struct Prepared {
     pub lean: Launch,
     /// The version that it must have.
     pub version: String,
+    /// A scratch folder that was made for this process alone.
+    own_scratch: Option<PathBuf>,
 }
 
 impl Prepared {
@@ -166,7 +168,9 @@ impl Prepared {
         };
         let version = ask_version(&self.lean, &limits)?;
         version.expect("the configuration (`version`)", &self.version)?;
-        Lean::start(LeanConfig { version, ..self.config })
+        let mut lean = Lean::start(LeanConfig { version, ..self.config })?;
+        lean.remove_at_end(self.own_scratch);
+        Ok(lean)
     }
 }
 
@@ -282,7 +286,8 @@ impl LeanSettings {
             version: Version::default(),
         };
         let lean = enclosed(&launch(&programs.lean, &[]));
-        Ok(Prepared { config, sandbox: layers, lean, version: self.version().to_owned() })
+        let own_scratch = self.scratch.is_none().then_some(scratch);
+        Ok(Prepared { config, sandbox: layers, lean, version: self.version().to_owned(), own_scratch })
     }
 
     fn layers(&self, sandbox: &Sandbox, launcher: &[OsString]) -> Result<Vec<LayerStatus>, SettingsError> {

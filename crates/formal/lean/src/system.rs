@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
 use sgs_selfplay::{Features, Judgement, Problem, Review, Verdict};
 use sha2::{Digest, Sha256};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -84,13 +85,33 @@ pub struct Lean {
     config: LeanConfig,
     pool: Pool,
     cache: Mutex<FxHashMap<[u8; 32], Outcome>>,
+    /// Goes after the pool, whose processes write there.
+    own_scratch: OwnFolder,
+}
+
+/// A folder that goes with its owner.
+#[derive(Default)]
+struct OwnFolder(Option<PathBuf>);
+
+impl Drop for OwnFolder {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.0 {
+            // What cannot be removed is the system's temporary files' to clean up.
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
 }
 
 impl Lean {
     /// Starts the pool. Nothing is checked yet: [`Lean::canaries`] tells whether the checker can be believed.
     pub fn start(config: LeanConfig) -> Result<Self, StartError> {
         let pool = Pool::new(&config.checker, config.slots)?;
-        Ok(Self { config, pool, cache: Mutex::default() })
+        Ok(Self { config, pool, cache: Mutex::default(), own_scratch: OwnFolder::default() })
+    }
+
+    /// Removes a folder when this goes.
+    pub(crate) fn remove_at_end(&mut self, folder: Option<PathBuf>) {
+        self.own_scratch = OwnFolder(folder);
     }
 
     /// Judges a known theorem, a known non-theorem and a `sorry` in disguise, in the context `header`.

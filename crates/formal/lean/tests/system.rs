@@ -152,6 +152,17 @@ fn the_version_is_asked_for_and_recorded_and_another_one_refused() {
     assert!(identity.contains("4.15.0, scripted") && identity.contains("autoImplicit false"), "{identity}");
     assert_eq!(lean.check(&problem(), "\n  rfl").verdict, Verdict::Proved);
 
+    drop(lean);
+    assert!(folder.path().join("scratch").is_dir(), "a folder of the user's stays");
+
+    let own = LeanSettings { scratch: None, ..installation(&folder.path().join("own"), "4.15.0") };
+    let made = std::env::temp_dir().join(format!("sgs-lean-{}", std::process::id()));
+    let lean = own.prepare(&[]).unwrap().start().unwrap();
+    assert!(made.is_dir());
+    assert_eq!(lean.check(&problem(), "\n  rfl").verdict, Verdict::Proved);
+    drop(lean);
+    assert!(!made.exists(), "one of our own goes");
+
     let other = installation(&folder.path().join("other"), "4.16.0-rc1").prepare(&[]).unwrap().start();
     let error = other.err().unwrap().to_string();
     assert!(error.contains("wants Lean 4.15.0") && error.contains("4.16.0-rc1"), "{error}");
