@@ -9,6 +9,7 @@ use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -24,8 +25,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Semaphore;
-use tokio::task::block_in_place;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::board::BoardStatus;
@@ -115,8 +117,50 @@ pub enum ServiceError {
 pub struct Service {
     address: SocketAddr,
     encrypted: bool,
-    /// Taken only by `drop`.
-    runtime: Option<tokio::runtime::Runtime>,
+    /// They end when they are dropped.
+    _threads: Vec<ServiceThread>,
+}
+
+/// A thread that serves its own share of the connections, first come first served.
+///
+/// A runtime over several threads moves what does not fit into a thread's short queue to one that is looked at rarely:
+/// with a thousand requests in flight some were passed over for tens of rounds.
+#[derive(Debug)]
+struct ServiceThread {
+    handle: Handle,
+    /// Dropped to end it.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What other threads wake (reports that waited for the log) is looked at after so many others.
+const LOOK_AT_WOKEN: u32 = 2;
+
+impl ServiceThread {
+    fn start() -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .global_queue_interval(LOOK_AT_WOKEN)
+            .build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("fleet-service".into()).spawn(move || {
+            // Nothing is ever sent; it ends when the other end goes.
+            let _ = runtime.block_on(stopped);
+            runtime.shutdown_timeout(Duration::from_secs(2));
+        })?;
+        Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for ServiceThread {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has nothing more to serve.
+            let _ = thread.join();
+        }
+    }
 }
 
 /// What every request handler needs.
@@ -160,21 +204,19 @@ impl Service {
         let listener = TcpListener::bind(config.listen).map_err(listening)?;
         listener.set_nonblocking(true).map_err(listening)?;
         let address = listener.local_addr().map_err(listening)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(config.threads.max(1))
-            .thread_name("fleet-service")
-            .enable_all()
-            .build()
-            .map_err(ServiceError::Threads)?;
+        let threads =
+            (0..config.threads.max(1)).map(|_| ServiceThread::start()).collect::<io::Result<Vec<_>>>();
+        let threads = threads.map_err(ServiceError::Threads)?;
+        let handles: Vec<Handle> = threads.iter().map(|t| t.handle.clone()).collect();
         let encrypted = tls.is_some();
-        {
-            let _inside = runtime.enter();
+        if let Some(first) = handles.first().cloned() {
+            let _inside = first.enter();
             let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
             let desk = Arc::new(Desk { fleet: fleet.clone(), config });
-            runtime.spawn(accept(listener, tls.map(Arc::new), desk));
-            runtime.spawn(tick(fleet));
+            first.spawn(accept(listener, tls.map(Arc::new), desk, handles));
+            first.spawn(tick(fleet));
         }
-        Ok(Self { address, encrypted, runtime: Some(runtime) })
+        Ok(Self { address, encrypted, _threads: threads })
     }
 
     /// Where it listens.
@@ -193,14 +235,6 @@ impl Service {
     }
 }
 
-impl Drop for Service {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(Duration::from_secs(2));
-        }
-    }
-}
-
 async fn tick(fleet: Fleet) {
     loop {
         tokio::time::sleep(TICK).await;
@@ -211,9 +245,14 @@ async fn tick(fleet: Fleet) {
     }
 }
 
-async fn accept(listener: tokio::net::TcpListener, tls: Option<Arc<Tls>>, desk: Arc<Desk>) {
+async fn accept(
+    listener: tokio::net::TcpListener,
+    tls: Option<Arc<Tls>>,
+    desk: Arc<Desk>,
+    threads: Vec<Handle>,
+) {
     let room = Arc::new(Semaphore::new(desk.config.most_connections));
-    loop {
+    for thread in threads.iter().cycle() {
         let Ok(seat) = Arc::clone(&room).acquire_owned().await else { return };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -227,11 +266,14 @@ async fn accept(listener: tokio::net::TcpListener, tls: Option<Arc<Tls>>, desk: 
         // Small answers are to leave at once.
         let _ = stream.set_nodelay(true);
         let (tls, desk) = (tls.clone(), Arc::clone(&desk));
-        tokio::spawn(async move {
+        // A stream belongs to the thread that serves it.
+        let stream = stream.into_std();
+        thread.spawn(async move {
             let _seat = seat;
-            match tls {
-                None => converse(stream, desk).await,
-                Some(tls) => tls.converse(stream, desk).await,
+            match (stream.and_then(tokio::net::TcpStream::from_std), tls) {
+                (Ok(stream), None) => converse(stream, desk).await,
+                (Ok(stream), Some(tls)) => tls.converse(stream, desk).await,
+                (Err(error), _) => tracing::warn!("cannot serve a connection: {error}"),
             }
         });
     }
@@ -432,7 +474,10 @@ impl Desk {
     }
 
     /// Reads, unpacks and parses a request's body.
-    async fn body<T: DeserializeOwned>(&self, request: Request<Incoming>) -> Result<T, Rejection> {
+    async fn body<T: DeserializeOwned + Send + 'static>(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<T, Rejection> {
         let header =
             |name| request.headers().get(name).and_then(|v: &HeaderValue| v.to_str().ok()).unwrap_or("");
         let kind = header(CONTENT_TYPE).split(';').next().unwrap_or("").trim().to_ascii_lowercase();
@@ -458,8 +503,13 @@ impl Desk {
             }
             Err(_) => return Err(Rejection(StatusCode::REQUEST_TIMEOUT, "the body took too long".into())),
         };
-        let read = || parse(&bytes, packed, limit);
-        if bytes.len() >= LARGE { block_in_place(read) } else { read() }
+        if bytes.len() < LARGE {
+            return parse(&bytes, packed, limit);
+        }
+        let read = spawn_blocking(move || parse(&bytes, packed, limit)).await;
+        read.unwrap_or_else(|e| {
+            Err(Rejection(StatusCode::INTERNAL_SERVER_ERROR, format!("the body could not be read: {e}")))
+        })
     }
 }
 

@@ -3,11 +3,16 @@
 //! and `slurm.rs`, as that list says.
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
-use std::time::Duration;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
+use sgs_fleet::launch::{Job, JobState};
 use sgs_fleet::{
-    Attempt, Board, BoardConfig, Ending, Lease, LeaseId, Outcome, Receipt, Report, Speculation, Task, TaskId,
-    TaskKind, Time, WorkerName,
+    Attempt, Beat, Board, BoardConfig, CallError, Coordinator, Drain, Ending, Fleet, Grant, LaunchError,
+    Launcher, Lease, LeaseId, LocalLauncher, Outcome, Receipt, Report, Session, SlurmConfig, SlurmLauncher,
+    Speculation, Task, TaskId, TaskKind, Time, WorkerConfig, WorkerName,
 };
 
 const SECOND: u64 = 1000;
@@ -165,20 +170,65 @@ fn fault_8_no_call_looks_at_all_tasks() {
     );
 }
 
+/// The board of this process, which notes how many leases each heartbeat named.
+struct Noting {
+    fleet: Fleet,
+    named: Mutex<Vec<usize>>,
+}
+
+impl Coordinator for Noting {
+    fn lease(
+        &self,
+        w: &WorkerName,
+        kind: &TaskKind,
+        capacity: usize,
+        wait: Duration,
+    ) -> Result<Grant, CallError> {
+        self.fleet.lease(w, kind, capacity, wait)
+    }
+
+    fn heartbeat(&self, worker: &WorkerName, held: &[LeaseId]) -> Result<Beat, CallError> {
+        self.named.lock().unwrap().push(held.len());
+        self.fleet.heartbeat(worker, held)
+    }
+
+    fn report(&self, worker: &WorkerName, reports: Vec<Report>) -> Result<Vec<Receipt>, CallError> {
+        self.fleet.report(worker, reports)
+    }
+}
+
 #[test]
 fn fault_9_a_heartbeat_names_what_is_in_hand_and_nothing_else() {
-    let mut board = board();
-    let mut sizes = Vec::new();
-    for _ in 0..10 {
-        let lease = lease(&mut board, 0, "w", 1).remove(0);
-        let call = sgs_fleet::wire::HeartbeatRequest { worker: name("w"), tasks: vec![lease.id()] };
-        sizes.push(serde_json::to_vec(&call).unwrap().len());
-        board.report(Time(0), &name("w"), done(&lease));
+    let config = BoardConfig { lease: Duration::from_secs(2), ..BoardConfig::default() };
+    let noting = Arc::new(Noting { fleet: Fleet::in_memory(config), named: Mutex::default() });
+    let task = |id| Task { id: TaskId(id), kind: TaskKind::Verify, priority: 0, payload: "x".into() };
+    noting.fleet.submit((0..300).map(task)).unwrap();
+    let mut worker = WorkerConfig::new(name("w"), TaskKind::Verify);
+    worker.linger = Duration::ZERO;
+    let session =
+        Session::start(Arc::clone(&noting) as Arc<dyn Coordinator>, worker, Drain::default()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut done = 0;
+    // Two in hand at a time, until hundreds are done and a few heartbeats were sent.
+    while done < 300 || noting.named.lock().unwrap().len() < 4 {
+        assert!(Instant::now() < deadline, "{done} done");
+        let leases = session.lease(2, Duration::from_millis(50)).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+        for (lease, _) in leases {
+            session.finish(lease.id(), Outcome::Done("y".into()));
+            done += 1;
+        }
+        let id = 1000 + done;
+        noting.fleet.submit([task(id)]).unwrap();
+        // What is not sent yet is in hand as well.
+        let answered = |s: Summary| s.accepted + s.duplicates + s.noted;
+        while answered(session.summary()) < done && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
-    assert!(
-        sizes.iter().all(|size| *size == sizes[0]),
-        "a report of life grows with what was done: {sizes:?}"
-    );
+    let named = noting.named.lock().unwrap().clone();
+    assert!(named.iter().all(|n| *n <= 2), "a sign of life grows with what was done: {named:?}");
+    session.close().unwrap();
 }
 
 #[test]
@@ -193,6 +243,65 @@ fn fault_10_a_result_is_taken_from_who_has_the_lease_and_nobody_else() {
     assert_eq!(board.report(Time(1), &name("w"), done(&mine)), Receipt::Accepted);
 }
 
+/// Workers that run lines of shell.
+fn shell(lines: &str, logs: &Path) -> LocalLauncher {
+    LocalLauncher::new(["sh", "-c", lines].map(str::to_owned).to_vec(), "w", logs).unwrap()
+}
+
+/// What workers say until they have ended well.
+fn say(launcher: &mut LocalLauncher, jobs: &[Job]) -> Vec<String> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut open = jobs.to_vec();
+    while !open.is_empty() {
+        assert!(Instant::now() < deadline, "{} workers hang", open.len());
+        let states = launcher.poll(&open).unwrap();
+        let mut states = states.into_iter();
+        open.retain(|job| match states.next() {
+            Some(JobState::Ended { ok, how }) => {
+                assert!(ok, "{}: {how}: {}", job.worker, launcher.last_lines(job, 20));
+                false
+            }
+            _ => true,
+        });
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    jobs.iter().map(|job| launcher.last_lines(job, 20)).collect()
+}
+
+/// A process that is forked while other threads hold locks (the allocator's, standard output's) inherits them locked
+/// for ever, and every open socket with them. Ours are programs of their own.
+#[test]
+fn fault_11_a_worker_inherits_no_thread_no_lock_and_no_socket_of_a_busy_parent() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let stop = AtomicBool::new(false);
+    let said = std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let _out = std::io::stdout().lock();
+                    std::hint::black_box(vec![0u8; 4096]);
+                }
+            });
+        }
+        let lines = "echo program $(readlink /proc/$$/exe); echo threads $(ls /proc/$$/task | wc -l); \
+                     for f in /proc/$$/fd/*; do echo open $(readlink $f); done";
+        let mut launcher = shell(lines, folder.path());
+        let jobs = launcher.launch(20).unwrap();
+        let said = say(&mut launcher, &jobs);
+        stop.store(true, Ordering::Relaxed);
+        said
+    });
+    drop(listener);
+    let own = std::env::current_exe().unwrap().display().to_string();
+    for text in said {
+        let program = text.lines().find_map(|line| line.strip_prefix("program ")).unwrap();
+        assert_ne!(program, own, "{text}");
+        assert!(text.contains("threads 1\n"), "{text}");
+        assert!(text.contains("open /dev/null") && !text.contains("socket:"), "{text}");
+    }
+}
+
 #[test]
 fn fault_13_what_is_done_is_counted_once() {
     let mut board = board();
@@ -203,6 +312,35 @@ fn fault_13_what_is_done_is_counted_once() {
     }
     let status = board.status(Time(2));
     assert_eq!((status.counters.done, status.counters.duplicates, status.workers[0].done), (10, 20, 10));
+}
+
+#[test]
+fn fault_15_a_folder_that_is_not_there_is_made_and_one_that_cannot_be_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = folder.path().join("not/there/yet");
+    let mut launcher = shell("echo {worker} was here", &logs);
+    let jobs = launcher.launch(1).unwrap();
+    assert!(say(&mut launcher, &jobs)[0].ends_with("\nw-0 was here"));
+    assert!(logs.join("w-0.log").is_file());
+    std::fs::remove_dir_all(folder.path().join("not")).unwrap();
+    let jobs = launcher.launch(1).unwrap();
+    assert!(say(&mut launcher, &jobs)[0].ends_with("\nw-1 was here"), "somebody tidied up in between");
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let refusals = [
+        LocalLauncher::new(vec!["true".into()], "w", &file.join("logs")).map(|_| ()),
+        SlurmLauncher::new(SlurmConfig::new(vec!["true".into()], "w", &file.join("logs"))).map(|_| ()),
+    ];
+    for refusal in refusals {
+        let Err(LaunchError::Refused(message)) = refusal else { panic!("{refusal:?}") };
+        assert!(message.contains(&file.display().to_string()), "{message}");
+    }
+    let slurm = folder.path().join("slurm/logs");
+    let launcher = SlurmLauncher::new(SlurmConfig::new(vec!["true".into()], "w", &slurm)).unwrap();
+    assert!(slurm.is_dir());
+    // A job begins in whatever folder its node has; only a whole path means the same there.
+    let output = format!("#SBATCH --output={}/", std::fs::canonicalize(&slurm).unwrap().display());
+    assert!(launcher.script(1).unwrap().contains(&output));
 }
 
 #[test]

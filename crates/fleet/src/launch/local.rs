@@ -41,10 +41,13 @@ impl LocalLauncher {
         WorkerName::new(&format!("{prefix}-0")).map_err(|e| LaunchError::Refused(e.to_string()))?;
         fs::create_dir_all(logs)
             .map_err(|e| LaunchError::Refused(format!("cannot make the folder {}: {e}", logs.display())))?;
+        // Whoever changes the current folder later does not change where logs are.
+        let logs =
+            fs::canonicalize(logs).map_err(|e| LaunchError::Refused(format!("{}: {e}", logs.display())))?;
         Ok(Self {
             command,
             prefix: prefix.to_owned(),
-            logs: logs.to_owned(),
+            logs,
             devices: Vec::new(),
             children: BTreeMap::new(),
             launched: 0,
@@ -74,7 +77,9 @@ impl LocalLauncher {
         let worker = WorkerName::new(&name).map_err(|e| LaunchError::Refused(e.to_string()))?;
         self.launched += 1;
         let path = self.log_path(&worker);
-        let log = File::create(&path).and_then(|log| Ok((log.try_clone()?, log)));
+        // Somebody may have tidied up since the folder was made.
+        let log = fs::create_dir_all(&self.logs).and_then(|()| File::create(&path));
+        let log = log.and_then(|log| Ok((log.try_clone()?, log)));
         let (out, err) =
             log.map_err(|e| LaunchError::Away(format!("cannot make {}: {e}", path.display())))?;
         let mut words = self.command.iter().map(|word| word.replace(NAME_PLACE, &name));
