@@ -65,20 +65,25 @@ pub fn run_load(load: &Load) -> io::Result<Measured> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let meter = Arc::new(Meter { stop: false.into(), tasks: 0.into(), broken: 0.into() });
-        let mut workers = Vec::new();
-        for number in 0..load.workers {
+        // All are connected before the first asks: what is done while others connect is no part of the load.
+        let mut streams = Vec::with_capacity(load.workers);
+        for _ in 0..load.workers {
             let stream = TcpStream::connect(load.address).await?;
             stream.set_nodelay(true)?;
+            streams.push(stream);
+        }
+        let begun = Instant::now();
+        let drivers = streams.into_iter().enumerate().map(|(number, stream)| {
             let (load, meter) = (load.clone(), Arc::clone(&meter));
-            workers.push(tokio::spawn(async move {
+            tokio::spawn(async move {
                 let mut latencies = Vec::new();
                 if drive(stream, number, &load, &meter, &mut latencies).await.is_err() {
                     meter.broken.fetch_add(1, Ordering::Relaxed);
                 }
                 latencies
-            }));
-        }
-        let begun = Instant::now();
+            })
+        });
+        let workers: Vec<_> = drivers.collect();
         tokio::time::sleep(load.length).await;
         meter.stop.store(true, Ordering::Relaxed);
         let took = begun.elapsed().as_secs_f64();

@@ -402,15 +402,16 @@ impl Desk {
                 Err(Rejection(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not for this path")))
             }
             (&Method::GET, path) if path.starts_with(FILES) => {
-                let range = request.headers().get(RANGE).map(HeaderValue::as_bytes);
-                self.file(path.strip_prefix(FILES).unwrap_or_default(), range)
+                let range = request.headers().get(RANGE).map(|v| v.as_bytes().to_vec());
+                let name = path.strip_prefix(FILES).unwrap_or_default().to_owned();
+                self.file(&name, range.as_deref()).await
             }
             (_, path) => Err(Rejection(StatusCode::NOT_FOUND, format!("there is nothing at {path}"))),
         }
     }
 
     /// An item of the shelf, or the part of it that the request's `Range` names.
-    fn file(&self, name: &str, range: Option<&[u8]>) -> Result<Answer, Rejection> {
+    async fn file(&self, name: &str, range: Option<&[u8]>) -> Result<Answer, Rejection> {
         let (from, most) = match range {
             None => (0, LARGEST_PART),
             Some(range) => read_range(range).ok_or_else(|| {
@@ -418,8 +419,11 @@ impl Desk {
                 Rejection(StatusCode::RANGE_NOT_SATISFIABLE, error)
             })?,
         };
-        let part = block_in_place(|| self.config.shelf.read(name, from, most.min(LARGEST_PART)));
-        let part = part.map_err(|e| Rejection(StatusCode::SERVICE_UNAVAILABLE, format!("{name}: {e}")))?;
+        let unreadable =
+            |error: String| Rejection(StatusCode::SERVICE_UNAVAILABLE, format!("{name}: {error}"));
+        let (shelf, wanted) = (self.config.shelf.clone(), name.to_owned());
+        let part = spawn_blocking(move || shelf.read(&wanted, from, most.min(LARGEST_PART))).await;
+        let part = part.map_err(|e| unreadable(e.to_string()))?.map_err(|e| unreadable(e.to_string()))?;
         let part = part
             .ok_or_else(|| Rejection(StatusCode::NOT_FOUND, format!("no file {name:?} is laid out here")))?;
         let whole = from == 0 && part.bytes.len() as u64 == part.total;

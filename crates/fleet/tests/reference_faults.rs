@@ -12,7 +12,7 @@ use sgs_fleet::launch::{Job, JobState};
 use sgs_fleet::{
     Attempt, Beat, Board, BoardConfig, CallError, Coordinator, Drain, Ending, Fleet, Grant, LaunchError,
     Launcher, Lease, LeaseId, LocalLauncher, Outcome, Receipt, Report, Session, SlurmConfig, SlurmLauncher,
-    Speculation, Task, TaskId, TaskKind, Time, WorkerConfig, WorkerName,
+    Speculation, Summary, Task, TaskId, TaskKind, Time, WorkerConfig, WorkerName,
 };
 
 const SECOND: u64 = 1000;
