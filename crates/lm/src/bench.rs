@@ -102,13 +102,26 @@ pub fn train_flops_per_token(config: &ModelConfig, length: usize) -> f64 {
     6.0 * (products + attention) as f64
 }
 
-/// Trains on random tokens and measures every step.
+/// A model of a shape with random weights made on the host.
 ///
 /// # Errors
-/// The shape does not fit the machine, or training fails.
-pub fn train(device: Arc<Cpu>, bench: &TrainBench) -> Result<TrainSpeed> {
+/// The device has no room.
+pub fn random_model<D: Device>(device: Arc<D>, config: &ModelConfig) -> Result<Model<D>> {
+    Model::new(device, HostWeights::random(config, 0), config.max_positions)
+}
+
+/// Trains a model of the bench's shape on random tokens and measures every step; `peak` gives the device's
+/// best matrix product, in 10^9 operations per second.
+///
+/// # Errors
+/// The shape does not fit the device, or training fails.
+pub fn train<D: Device>(
+    model: Model<D>,
+    bench: &TrainBench,
+    peak: impl FnOnce(&D) -> Result<f64>,
+) -> Result<TrainSpeed> {
     let config = &bench.config;
-    let model = Model::new(Arc::clone(&device), HostWeights::random(config, 0), bench.length)?;
+    let device = Arc::clone(&model.device);
     let mut policy = Policy::new(model)?;
     let tokens = bench.micro_batch.max(bench.length);
     let mut trainer = Trainer::new(Arc::clone(&device), config, tokens, Mode::Train)?;
@@ -138,7 +151,7 @@ pub fn train(device: Arc<Cpu>, bench: &TrainBench) -> Result<TrainSpeed> {
         best_tokens_per_second: tokens / measured[0],
         median_tokens_per_second: tokens / median,
         gflops: tokens * train_flops_per_token(config, bench.length) / median / 1e9,
-        gemm_peak_gflops: gemm_peak(&device),
+        gemm_peak_gflops: peak(&device)?,
         peak_memory_bytes: peak_memory(),
         first_loss: losses.first().copied().unwrap_or(f64::NAN),
         last_loss: losses.last().copied().unwrap_or(f64::NAN),

@@ -167,6 +167,11 @@ pub trait Device: Send + Sync + Sized + 'static {
     fn name(&self) -> String;
     /// Bytes of one parameter, one gradient and one parameter's optimiser state.
     fn bytes_per_parameter(&self) -> (usize, usize, usize);
+    /// Logits that should exist at the same time: few on a CPU, whose caches they should not leave, many on a
+    /// GPU, whose products want many rows.
+    fn logits_at_once(&self) -> usize {
+        1 << 20
+    }
     /// Runs `f` where kernels should be started from (the CPU's thread pool).
     fn run<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R;
 

@@ -2,9 +2,9 @@
 //!
 //! A fixed graph with a hand-written forward and backward pass over buffers planned ahead; no autograd and
 //! no tensor library. [`config`] reads shapes, [`layout`] places every tensor in one flat buffer,
-//! [`weights`] reads and writes Hugging Face folders. [`device`] is the seam to the machine, [`cpu`] the
-//! kernels behind it. [`model`] runs forward and backward, [`trainer`] takes optimiser steps on what
-//! [`loss`] defines, [`checkpoint`] keeps the result, [`sampler`] writes
+//! [`weights`] reads and writes Hugging Face folders. [`device`] is the seam to the machine, [`cpu`] and
+//! `cuda` the kernels behind it. [`model`] runs forward and backward, [`trainer`] takes optimiser steps on
+//! what [`loss`] defines, [`checkpoint`] keeps the result, [`sampler`] writes
 //! completions, [`check`] compares all of it with recorded numbers.
 
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -15,6 +15,8 @@ pub mod check;
 pub mod checkpoint;
 pub mod config;
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod device;
 pub mod error;
 pub mod layout;
@@ -31,5 +33,7 @@ pub mod weights;
 
 pub use config::ModelConfig;
 pub use cpu::Cpu;
+#[cfg(feature = "cuda")]
+pub use cuda::{Cuda, Precision};
 pub use device::Device;
 pub use error::{LmError, Result};

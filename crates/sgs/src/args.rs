@@ -685,7 +685,10 @@ pub struct BenchSampleArgs {
     /// Runs measured.
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub runs: usize,
-    /// Threads; 0 for one per core.
+    /// Device to sample on.
+    #[arg(long, value_enum, default_value_t = DeviceKind::Cpu)]
+    pub device: DeviceKind,
+    /// Threads of the processor; 0 for one per core.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
 }
@@ -708,7 +711,10 @@ pub struct BenchTrainArgs {
     /// Steps measured.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub steps: usize,
-    /// Threads; 0 for one per core.
+    /// Device to train on.
+    #[arg(long, value_enum, default_value_t = DeviceKind::Cpu)]
+    pub device: DeviceKind,
+    /// Threads of the processor; 0 for one per core.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
 }

@@ -50,9 +50,7 @@ pub struct Plan {
     pub logit_bytes: usize,
 }
 
-/// Logits that exist at the same time: 4 MiB of f32, but at least this many rows, below which products
-/// lose speed.
-const LOGITS: usize = 1 << 20;
+/// Rows below which products with the head lose speed.
 const MIN_LOGIT_ROWS: usize = 128;
 /// Rows behind one partial sum of weight gradients.
 const PARTIAL_ROWS: usize = 64;
@@ -62,7 +60,7 @@ impl Plan {
     pub fn new<D: Device>(device: &D, config: &ModelConfig, tokens: usize, mode: Mode) -> Self {
         let layout = Layout::new(config);
         let tokens = tokens.max(1);
-        let logit_rows = (LOGITS / config.vocab_size).max(MIN_LOGIT_ROWS).min(tokens);
+        let logit_rows = (device.logits_at_once() / config.vocab_size).max(MIN_LOGIT_ROWS).min(tokens);
         let (streams, slots) = match mode {
             Mode::Infer => (2, 1),
             Mode::Train => (config.layers + 1, config.layers),

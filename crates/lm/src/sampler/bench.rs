@@ -4,12 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Choice, MemoryPlan, Request, RequestId, Sampler, SamplerError, SamplerOptions};
-use crate::bench::{gemm_peak, peak_memory};
+use super::{Choice, Decode, MemoryPlan, Request, RequestId, Sampler, SamplerError, SamplerOptions};
+use crate::bench::peak_memory;
 use crate::config::ModelConfig;
-use crate::cpu::Cpu;
+use crate::error::LmError;
 use crate::model::Model;
-use crate::weights::HostWeights;
 
 /// What is sampled.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +25,10 @@ pub struct SampleBench {
     pub new_tokens: usize,
     /// Runs measured, after one that is not.
     pub runs: usize,
+    /// Bytes for the cache and the working buffers; at least 4 GiB are taken.
+    pub memory_budget_bytes: u64,
+    /// Prompt tokens fed in one step.
+    pub prefill_tokens: usize,
 }
 
 /// What was measured.
@@ -79,16 +82,24 @@ pub fn sample_flops(config: &ModelConfig, position: usize, draws: bool) -> f64 {
     2.0 * (config.layers * (layer + 2 * q * (position + 1)) + head) as f64
 }
 
-/// Samples at temperature 1 and measures every run.
+/// Samples from a model of the bench's shape at temperature 1 and measures every run; `peak` gives the
+/// device's best matrix product, in 10^9 operations per second.
 ///
 /// # Errors
-/// The shape does not fit the machine.
-pub fn sample(device: Arc<Cpu>, bench: &SampleBench) -> Result<SampleSpeed, SamplerError> {
+/// The shape does not fit the device.
+pub fn sample<D: Decode>(
+    model: &Model<D>,
+    bench: &SampleBench,
+    peak: impl FnOnce(&D) -> Result<f64, LmError>,
+) -> Result<SampleSpeed, SamplerError> {
     let config = &bench.config;
-    let model = Model::new(Arc::clone(&device), HostWeights::random(config, 0), config.max_positions)?;
-    let mut options = SamplerOptions { max_batch: bench.batch, ..SamplerOptions::default() };
-    options.memory_budget_bytes = options.memory_budget_bytes.max(4 << 30);
-    let mut sampler = Sampler::new(&model, &options)?;
+    let options = SamplerOptions {
+        memory_budget_bytes: bench.memory_budget_bytes.max(4 << 30),
+        max_batch: bench.batch,
+        prefill_tokens: bench.prefill_tokens,
+        ..SamplerOptions::default()
+    };
+    let mut sampler = Sampler::new(model, &options)?;
     let prompts: Vec<Arc<[u32]>> = (0..bench.prompts.max(1))
         .map(|p| (0..bench.prompt_tokens).map(|i| ((i * 31 + p * 17) % config.vocab_size) as u32).collect())
         .collect();
@@ -104,7 +115,7 @@ pub fn sample(device: Arc<Cpu>, bench: &SampleBench) -> Result<SampleSpeed, Samp
         });
         let started = Instant::now();
         let mut refusal = None;
-        sampler.run(&model, requests, |_, done| {
+        sampler.run(model, requests, |_, done| {
             if done.tokens.len() < bench.new_tokens {
                 refusal = Some(done.finish);
             }
@@ -126,7 +137,7 @@ pub fn sample(device: Arc<Cpu>, bench: &SampleBench) -> Result<SampleSpeed, Samp
         best_tokens_per_second: tokens / measured[0],
         median_tokens_per_second: tokens / measured[measured.len() / 2],
         gflops: flops / measured[0] / 1e9,
-        gemm_peak_gflops: gemm_peak(&device),
+        gemm_peak_gflops: peak(&model.device)?,
         memory: sampler.memory(),
         peak_memory_bytes: peak_memory(),
     })

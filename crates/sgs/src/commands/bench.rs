@@ -2,13 +2,13 @@
 
 use super::bench_dispatch;
 use super::verify::theory;
-use crate::args::{BenchCommand, BenchSampleArgs, BenchSystem, BenchTrainArgs, BenchVerifyArgs};
+use crate::args::{BenchCommand, BenchSampleArgs, BenchSystem, BenchTrainArgs, BenchVerifyArgs, DeviceKind};
 use crate::exit::{Outcome, Usage};
 use crate::{machine, output};
 use anyhow::Result;
-use sgs_lm::bench::{self, TrainBench, small_shape};
+use sgs_lm::bench::{self, TrainBench, gemm_peak, random_model, small_shape};
 use sgs_lm::sampler::bench::{SampleBench, sample};
-use sgs_lm::{Cpu, ModelConfig};
+use sgs_lm::{Cpu, Cuda, Device, ModelConfig, Precision};
 use sgs_metamath::bench::{BenchOptions, bench as bench_checker};
 use sgs_metamath::unify::RuleBook;
 use std::path::Path;
@@ -46,17 +46,33 @@ fn sampling(args: &BenchSampleArgs) -> Result<()> {
     ])?;
     let config = shape(&args.shape)?;
     fits(&config, args.prompt_tokens + args.new_tokens, "--prompt-tokens and --new-tokens together")?;
-    let device = Arc::new(Cpu::new(args.threads)?);
-    let head = head(&args.shape, &config, &device);
-    let bench = SampleBench {
+    let mut bench = SampleBench {
         config,
         batch: args.batch,
         prompts: args.prompts.min(args.batch),
         prompt_tokens: args.prompt_tokens,
         new_tokens: args.new_tokens,
         runs: args.runs,
+        memory_budget_bytes: 4 << 30,
+        prefill_tokens: 512,
     };
-    let speed = sample(device, &bench)?;
+    let (head, speed) = match args.device {
+        DeviceKind::Cpu => {
+            let device = Arc::new(Cpu::new(args.threads)?);
+            let head = head(&args.shape, &bench.config, &device.name());
+            (head, sample(&random_model(device, &bench.config)?, &bench, |cpu| Ok(gemm_peak(cpu)))?)
+        }
+        DeviceKind::Cuda => {
+            let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
+            let head = head(&args.shape, &bench.config, &device.name());
+            let model = device.random_model(&bench.config, bench.config.max_positions)?;
+            let (free, _) = device.gpu().free_memory()?;
+            // The rest is for what the driver and cuBLAS take.
+            bench.memory_budget_bytes = free as u64 / 10 * 9;
+            bench.prefill_tokens = 8192;
+            (head, sample(&model, &bench, Cuda::gemm_peak)?)
+        }
+    };
     output::line(format!(
         "{head}\n{} requests of {} prompts with {} tokens, {} new tokens each\n{speed}",
         bench.batch, bench.prompts, bench.prompt_tokens, bench.new_tokens
@@ -72,8 +88,6 @@ fn training(args: &BenchTrainArgs) -> Result<()> {
     ])?;
     let config = shape(&args.shape)?;
     fits(&config, args.length, "--length")?;
-    let device = Arc::new(Cpu::new(args.threads)?);
-    let head = head(&args.shape, &config, &device);
     let bench = TrainBench {
         config,
         sequences: args.sequences,
@@ -81,7 +95,19 @@ fn training(args: &BenchTrainArgs) -> Result<()> {
         micro_batch: args.micro_batch_tokens,
         steps: args.steps,
     };
-    let speed = bench::train(device, &bench)?;
+    let (head, speed) = match args.device {
+        DeviceKind::Cpu => {
+            let device = Arc::new(Cpu::new(args.threads)?);
+            let head = head(&args.shape, &bench.config, &device.name());
+            (head, bench::train(random_model(device, &bench.config)?, &bench, |cpu| Ok(gemm_peak(cpu)))?)
+        }
+        DeviceKind::Cuda => {
+            let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
+            let head = head(&args.shape, &bench.config, &device.name());
+            let model = device.random_model(&bench.config, bench.length)?;
+            (head, bench::train(model, &bench, Cuda::gemm_peak)?)
+        }
+    };
     output::line(format!("{head}\n{} sequences of {} tokens a step\n{speed}", bench.sequences, bench.length))
 }
 
@@ -94,15 +120,14 @@ fn shape(name: &str) -> Result<ModelConfig> {
     }
 }
 
-fn head(name: &str, config: &ModelConfig, device: &Cpu) -> String {
+fn head(name: &str, config: &ModelConfig, device: &str) -> String {
     format!(
-        "shape {name}: {} layers, width {}, {} heads, vocabulary {}, {:.1} M parameters; {} threads",
+        "shape {name}: {} layers, width {}, {} heads, vocabulary {}, {:.1} M parameters; {device}",
         config.layers,
         config.hidden_size,
         config.heads,
         config.vocab_size,
-        config.parameters() as f64 / 1e6,
-        device.threads()
+        config.parameters() as f64 / 1e6
     )
 }
 

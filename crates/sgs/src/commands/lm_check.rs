@@ -3,17 +3,17 @@
 use crate::args::{DeviceKind, LmCheckArgs};
 use crate::exit::Outcome;
 use crate::output;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use serde_json::json;
 use sgs_lm::check::{self, CheckReport};
-use sgs_lm::{Cpu, Device};
+use sgs_lm::{Cpu, Cuda, Device, Precision};
 use std::sync::Arc;
 
 /// Prints the largest error of every quantity beside its tolerance.
 pub fn run(args: &LmCheckArgs) -> Result<Outcome> {
     match args.device {
         DeviceKind::Cpu => check_on(args, Arc::new(Cpu::new(0)?)),
-        DeviceKind::Cuda => bail!("the GPU is not supported by this build: use --device cpu"),
+        DeviceKind::Cuda => check_on(args, Arc::new(Cuda::new(0, Precision::F32)?)),
     }
 }
 

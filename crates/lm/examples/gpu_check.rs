@@ -1,0 +1,827 @@
+//! What the GPU device computes, beside the CPU's numbers, and how fast: run on a machine with a GPU.
+//!
+//! `gpu_check [SECTION...]`, sections `kernels`, `vectors FOLDER`, `training`, `sampling`, `layer`, `operations`,
+//! `step`, `decode BATCH`; without any, all that need no argument. A line ends in `ok` or `FAILED`; the exit
+//! code is 1 if any failed.
+
+#![allow(clippy::print_stdout, missing_docs)]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use sgs_lm::bench::{TrainBench, small_shape, train};
+use sgs_lm::check::{self, Tolerances};
+use sgs_lm::cpu::Floats;
+use sgs_lm::device::{AdamUpdate, Device, Heads, Linear, LossRows, RowLoss, first, first_mut};
+use sgs_lm::layout::Layout;
+use sgs_lm::loss::{Example, LossConfig, Normaliser, Objective};
+use sgs_lm::model::{Mode, Model, Workspace};
+use sgs_lm::optim::{AdamConfig, Schedule};
+use sgs_lm::pack::{LossRow, Packed};
+use sgs_lm::rng::Rng;
+use sgs_lm::rope::RopeTables;
+use sgs_lm::sampler::{Choice, Completion, Decode, Request, RequestId, Sampler, SamplerOptions};
+use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
+use sgs_lm::weights::HostWeights;
+use sgs_lm::{Cpu, Cuda, ModelConfig, Precision, Result};
+
+/// Dense bfloat16 peak of an H100 or H200, in operations a second.
+const PEAK: f64 = 989e12;
+
+fn main() -> std::process::ExitCode {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.is_empty() {
+        arguments = ["kernels", "training", "sampling", "layer", "operations", "step"].map(str::to_owned).to_vec();
+    }
+    let mut rest = arguments.iter().map(String::as_str);
+    let mut good = true;
+    while let Some(section) = rest.next() {
+        println!("== {section}");
+        let started = Instant::now();
+        let outcome = match section {
+            "kernels" => kernels(),
+            "vectors" => vectors(rest.next().unwrap_or(".")),
+            "training" => training(),
+            "sampling" => sampling(),
+            "layer" => layer(),
+            "operations" => operations(),
+            "step" => step(),
+            "decode" => decode(rest.next().and_then(|n| n.parse().ok()).unwrap_or(64)),
+            other => {
+                println!("no section {other}: FAILED");
+                Ok(false)
+            }
+        };
+        good &= outcome.unwrap_or_else(|error| {
+            println!("{section}: {error}: FAILED");
+            false
+        });
+        println!("-- {section}: {:.1} s", started.elapsed().as_secs_f64());
+    }
+    std::process::ExitCode::from(u8::from(!good))
+}
+
+/// Prints a line with its verdict.
+fn verdict(name: &str, error: f64, allowed: f64) -> bool {
+    let good = error <= allowed;
+    println!("{name:<58} {error:>9.2e} of {allowed:.0e} {}", if good { "ok" } else { "FAILED" });
+    good
+}
+
+/// `‖got - want‖ / ‖want‖`; infinite if a number is NaN.
+fn distance(got: &[f32], want: &[f32]) -> f64 {
+    let squares = |it: &mut dyn Iterator<Item = f64>| it.map(|x| x * x).sum::<f64>();
+    let error = squares(&mut got.iter().zip(want).map(|(g, w)| f64::from(*g) - f64::from(*w)));
+    let whole = squares(&mut want.iter().map(|w| f64::from(*w)));
+    let ratio = (error / whole.max(1e-30)).sqrt();
+    if got.len() == want.len() && !ratio.is_nan() { ratio } else { f64::INFINITY }
+}
+
+/// Normal numbers that bfloat16 holds exactly.
+fn numbers(seed: u64, n: usize) -> Vec<f32> {
+    let mut rng = Rng::new(seed, 0);
+    (0..n).map(|_| half::bf16::from_f32(rng.normal()).to_f32()).collect()
+}
+
+/// Results of one device, by name.
+type Results = Vec<(String, Vec<f32>)>;
+
+/// Buffers of a device from and to the host.
+struct On<'a, D: Device>(&'a D);
+
+impl<D: Device> On<'_, D> {
+    fn buf(&self, values: &[f32]) -> Result<D::Buf> {
+        self.0.adopt(Floats::from_slice(values))
+    }
+
+    /// A buffer whose every number must be overwritten.
+    fn poisoned(&self, n: usize) -> Result<D::Buf> {
+        self.buf(&vec![1e30; n])
+    }
+
+    fn ints(&self, values: &[u32]) -> Result<D::Ints> {
+        let mut ints = self.0.ints(values.len())?;
+        self.0.write_ints(values, first_mut(&mut ints, values.len()))?;
+        Ok(ints)
+    }
+
+    fn stat(&self, values: &[f32]) -> Result<D::Stat> {
+        let mut stat = self.0.stat(values.len())?;
+        self.0.write_stat(values, first_mut(&mut stat, values.len()))?;
+        Ok(stat)
+    }
+
+    fn read(&self, buf: &D::Buf, n: usize) -> Result<Vec<f32>> {
+        let mut host = vec![0.0; n];
+        self.0.read_buf(first(buf, n), &mut host)?;
+        Ok(host)
+    }
+
+    fn read_grad(&self, grad: &D::Grad, n: usize) -> Result<Vec<f32>> {
+        let mut host = vec![0.0; n];
+        self.0.read_grad(first(grad, n), &mut host)?;
+        Ok(host)
+    }
+
+    fn read_stat(&self, stat: &D::Stat, n: usize) -> Result<Vec<f32>> {
+        let mut host = vec![0.0; n];
+        self.0.read_stat(first(stat, n), &mut host)?;
+        Ok(host)
+    }
+}
+
+fn row_kernels<D: Device>(device: &D, rows: usize, width: usize, out: &mut Results) -> Result<()> {
+    let on = On(device);
+    let n = rows * width;
+    let mut keep = |name: &str, values: Vec<f32>| out.push((format!("{name} {rows}x{width}"), values));
+    let (a, b, w) = (on.buf(&numbers(1, n))?, on.buf(&numbers(2, n))?, on.buf(&numbers(3, width))?);
+    let ids: Vec<u32> = (0..rows).map(|i| ((i * i * 7) % (rows.div_ceil(3))) as u32).collect();
+    let ids_on = on.ints(&ids)?;
+    let mut y = on.poisoned(n)?;
+    device.gather(first(&a, n), first(&ids_on, rows), width, first_mut(&mut y, n))?;
+    keep("gather", on.read(&y, n)?);
+    let reversed: Vec<u32> = (0..rows as u32).rev().collect();
+    let reversed = on.ints(&reversed)?;
+    device.scatter(first(&a, n), first(&reversed, rows), width, first_mut(&mut y, n))?;
+    keep("scatter", on.read(&y, n)?);
+    let mut grad = device.grad(n)?;
+    for _ in 0..2 {
+        device.embed_backward(first(&a, n), first(&ids_on, rows), width, first_mut(&mut grad, n))?;
+    }
+    keep("embed_backward", on.read_grad(&grad, n)?);
+    keep("sum_of_squares", vec![device.sum_of_squares(&grad)?.sqrt() as f32]);
+    device.add(first(&a, n), first(&b, n), first_mut(&mut y, n))?;
+    keep("add", on.read(&y, n)?);
+    device.add_bias(first_mut(&mut y, n), first(&w, width))?;
+    keep("add_bias", on.read(&y, n)?);
+    let mut partial = device.stat(rows.div_ceil(64) * width)?;
+    let mut db = device.grad(width)?;
+    device.bias_backward(first(&a, n), first_mut(&mut db, width), &mut partial)?;
+    keep("bias_backward", on.read_grad(&db, width)?);
+
+    let mut rstd = device.stat(rows)?;
+    device.rmsnorm(first(&a, n), first(&w, width), 1e-5, first_mut(&mut y, n), &mut rstd)?;
+    keep("rmsnorm", on.read(&y, n)?);
+    keep("rmsnorm rstd", on.read_stat(&rstd, rows)?);
+    let (mut dx, mut dw) = (on.buf(&numbers(4, n))?, device.grad(width)?);
+    let (dy, dw_part) = (first(&b, n), first_mut(&mut dw, width));
+    device.rmsnorm_backward(dy, first(&a, n), &rstd, first(&w, width), first_mut(&mut dx, n), dw_part, &mut partial)?;
+    keep("rmsnorm_backward dx", on.read(&dx, n)?);
+    keep("rmsnorm_backward dw", on.read_grad(&dw, width)?);
+    let mut sum = on.poisoned(n)?;
+    let (x, r, w) = (first(&a, n), first(&b, n), first(&w, width));
+    device.add_rmsnorm(x, r, w, 1e-5, first_mut(&mut sum, n), first_mut(&mut y, n), &mut rstd)?;
+    keep("add_rmsnorm sum", on.read(&sum, n)?);
+    keep("add_rmsnorm y", on.read(&y, n)?);
+
+    let mut gate_up = on.buf(&numbers(5, 2 * n))?;
+    device.swiglu(first(&gate_up, 2 * n), width, first_mut(&mut y, n))?;
+    keep("swiglu", on.read(&y, n)?);
+    let mut act = on.buf(&numbers(6, n))?;
+    device.swiglu_backward(first_mut(&mut gate_up, 2 * n), width, first_mut(&mut act, n))?;
+    keep("swiglu_backward gate_up", on.read(&gate_up, 2 * n)?);
+    keep("swiglu_backward act", on.read(&act, n)?);
+    Ok(())
+}
+
+fn products<D: Device>(device: &D, size: Linear, out: &mut Results) -> Result<()> {
+    let on = On(device);
+    let Linear { rows, input, output } = size;
+    let mut keep = |name: &str, values| out.push((format!("{name} {rows}x{input}x{output}"), values));
+    let (x, w) = (on.buf(&numbers(7, rows * input))?, on.buf(&numbers(8, output * input))?);
+    let dy = on.buf(&numbers(9, rows * output))?;
+    let (nx, nw, ny) = (rows * input, input * output, rows * output);
+    let (mut y, mut dx, mut dw) = (on.poisoned(ny)?, on.poisoned(nx)?, device.grad(nw)?);
+    device.linear(size, first(&x, nx), first(&w, nw), first_mut(&mut y, ny))?;
+    keep("linear", on.read(&y, ny)?);
+    device.linear_dx(size, first(&dy, ny), first(&w, nw), first_mut(&mut dx, nx))?;
+    keep("linear_dx", on.read(&dx, nx)?);
+    for _ in 0..2 {
+        device.linear_dw(size, first(&dy, ny), first(&x, nx), first_mut(&mut dw, nw))?;
+    }
+    keep("linear_dw", on.read_grad(&dw, nw)?);
+    Ok(())
+}
+
+fn attention<D: Device>(device: &D, heads: Heads, lengths: &[usize], out: &mut Results) -> Result<()> {
+    let on = On(device);
+    let mut starts = vec![0];
+    lengths.iter().for_each(|l| starts.push(starts.last().copied().unwrap_or(0) + l));
+    let rows = lengths.iter().sum::<usize>();
+    let (wide, narrow) = (rows * heads.qkv_dim(), rows * heads.heads * heads.head_dim);
+    let what = format!("{}/{} heads of {}, lengths {lengths:?}", heads.heads, heads.kv_heads, heads.head_dim);
+    let mut keep = |name: &str, values| out.push((format!("{name}, {what}"), values));
+    let config = ModelConfig { head_dim: heads.head_dim, ..small_shape() };
+    let tables = device.rope_tables(RopeTables::new(&config, 2048))?;
+    let positions: Vec<u32> = lengths.iter().flat_map(|l| 0..*l as u32).collect();
+    let positions = on.ints(&positions)?;
+    let mut qkv = on.buf(&numbers(10, wide))?;
+    device.rope(first_mut(&mut qkv, wide), heads, first(&positions, rows), &tables, false)?;
+    keep("rope", on.read(&qkv, wide)?);
+    device.rope(first_mut(&mut qkv, wide), heads, first(&positions, rows), &tables, true)?;
+    keep("rope backward", on.read(&qkv, wide)?);
+    // Attention itself from the same numbers on every device.
+    let qkv = on.buf(&numbers(10, wide))?;
+    let (mut y, mut lse) = (on.poisoned(narrow)?, device.stat(rows * heads.heads)?);
+    device.attention(first(&qkv, wide), &starts, heads, first_mut(&mut y, narrow), &mut lse)?;
+    keep("attention", on.read(&y, narrow)?);
+    keep("attention lse", on.read_stat(&lse, rows * heads.heads)?);
+    let (dout, mut dqkv) = (on.buf(&numbers(11, narrow))?, on.poisoned(wide)?);
+    let (dout, y) = (first(&dout, narrow), first(&y, narrow));
+    device.attention_backward(first(&qkv, wide), &starts, heads, y, &lse, dout, first_mut(&mut dqkv, wide))?;
+    let whole = on.read(&dqkv, wide)?;
+    let q = heads.heads * heads.head_dim;
+    let kv = heads.kv_heads * heads.head_dim;
+    for (name, from, to) in [("dq", 0, q), ("dk", q, q + kv), ("dv", q + kv, q + 2 * kv)] {
+        let part = whole.chunks_exact(heads.qkv_dim()).flat_map(|row| row[from..to].to_vec()).collect();
+        keep(&format!("attention_backward {name}"), part);
+    }
+    Ok(())
+}
+
+fn losses<D: Device>(device: &D, rows: usize, vocabulary: usize, out: &mut Results) -> Result<()> {
+    let on = On(device);
+    let mut rng = Rng::new(12, 0);
+    let targets: Vec<u32> = (0..rows).map(|_| rng.below(vocabulary) as u32).collect();
+    let targets = on.ints(&targets)?;
+    let positive = |seed| numbers(seed, rows).iter().map(|x| -x.abs() - 2.0).collect::<Vec<f32>>();
+    let (weight, norm) = (on.stat(&numbers(13, rows))?, on.stat(&numbers(14, rows))?);
+    let (old, reference) = (on.stat(&positive(15))?, on.stat(&positive(16))?);
+    let (mut logprob, mut entropy) = (device.stat(rows)?, device.stat(rows)?);
+    let n = rows * vocabulary;
+    for (name, loss) in [
+        ("plain", RowLoss { ratio_bounds: None, entropy_bonus: 0.0, kl_penalty: 0.0, backward: true }),
+        ("all", RowLoss { ratio_bounds: Some((0.0, 4.0)), entropy_bonus: 0.1, kl_penalty: 0.2, backward: true }),
+    ] {
+        let mut logits = on.buf(&numbers(17, n))?;
+        let parts = LossRows {
+            targets: first(&targets, rows),
+            weight: first(&weight, rows),
+            norm: first(&norm, rows),
+            old: first(&old, rows),
+            reference: first(&reference, rows),
+            logprob: first_mut(&mut logprob, rows),
+            entropy: first_mut(&mut entropy, rows),
+        };
+        device.loss_rows(loss, vocabulary, first_mut(&mut logits, n), parts)?;
+        out.push((format!("loss {name} gradient, vocabulary {vocabulary}"), on.read(&logits, n)?));
+        out.push((format!("loss {name} logprob, vocabulary {vocabulary}"), on.read_stat(&logprob, rows)?));
+        out.push((format!("loss {name} entropy, vocabulary {vocabulary}"), on.read_stat(&entropy, rows)?));
+    }
+    Ok(())
+}
+
+fn adam<D: Device>(device: &D, weight_decay: f64, out: &mut Results) -> Result<()> {
+    let on = On(device);
+    let config = ModelConfig { vocab_size: 13, hidden_size: 12, intermediate_size: 20, head_dim: 3, ..small_shape() };
+    let layout = Layout::new(&config);
+    let n = layout.len;
+    let mut params = on.buf(&numbers(18, n))?;
+    let mut state = device.adam(&params, n)?;
+    let mut grad = device.grad(n)?;
+    let ids = on.ints(&(0..n as u32).collect::<Vec<_>>())?;
+    for t in 1..4 {
+        let values = on.buf(&numbers(18 + t, n))?;
+        // The identity as an embedding of width 1: puts numbers into a gradient.
+        device.embed_backward(first(&values, n), first(&ids, n), 1, first_mut(&mut grad, n))?;
+        let update = AdamUpdate {
+            t,
+            learning_rate: 0.1,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-8,
+            weight_decay,
+            gradient_scale: 0.7,
+        };
+        device.adam_step(update, &layout, &mut params, &mut grad, &mut state)?;
+    }
+    let host = device.adam_to_host(&state)?;
+    out.push((format!("adam parameters, decay {weight_decay}"), on.read(&params, n)?));
+    out.push((format!("adam m, decay {weight_decay}"), host.m.to_vec()));
+    out.push((format!("adam v, decay {weight_decay}"), host.v.to_vec()));
+    out.push((format!("adam gradients zeroed, decay {weight_decay}"), on.read_grad(&grad, n)?));
+    Ok(())
+}
+
+fn all_kernels<D: Device>(device: &D) -> Result<Results> {
+    let mut out = Results::new();
+    let results = &mut out;
+    device.run(|| {
+        for (rows, width) in [(131, 37), (200, 64), (70, 4096), (5, 6008), (300, 1000), (3, 16384)] {
+            row_kernels(device, rows, width, results)?;
+        }
+        for (rows, input, output) in [(129, 64, 96), (256, 512, 384), (64, 128, 101), (17, 24, 40)] {
+            products(device, Linear { rows, input, output }, results)?;
+        }
+        for (heads, kv_heads, head_dim, lengths) in [
+            (4, 2, 16, &[1, 16, 17, 127, 128, 129][..]),
+            (2, 2, 64, &[300, 63, 64, 65, 1]),
+            (4, 1, 128, &[257, 40]),
+            (2, 2, 128, &[512]),
+            (3, 3, 48, &[100, 30]),
+            (2, 1, 96, &[150, 129]),
+            (2, 1, 20, &[70, 33]),
+            (2, 2, 160, &[90]),
+        ] {
+            attention(device, Heads { heads, kv_heads, head_dim }, lengths, results)?;
+        }
+        for (rows, vocabulary) in [(9, 101), (5, 4096), (3, 32_003)] {
+            losses(device, rows, vocabulary, results)?;
+        }
+        adam(device, 0.0, results)?;
+        adam(device, 0.1, results)
+    })?;
+    Ok(out)
+}
+
+/// Every kernel against the CPU's, from the same numbers.
+fn kernels() -> Result<bool> {
+    let want = all_kernels(&Cpu::new(0)?)?;
+    let mut good = true;
+    for (precision, allowed) in [(Precision::F32, 2e-5), (Precision::Bf16, 1e-2)] {
+        let device = Cuda::new(0, precision)?;
+        println!("{}", device.name());
+        let got = all_kernels(&device)?;
+        let mut worst = 0.0f64;
+        for ((name, got), (_, want)) in got.iter().zip(&want) {
+            let error = distance(got, want);
+            if error > allowed {
+                good &= verdict(name, error, allowed);
+            }
+            worst = worst.max(error);
+        }
+        println!("{} results", got.len());
+        good &= got.len() == want.len() && verdict("worst of all kernels", worst, allowed);
+        // The same bits again: no sum depends on the order of blocks.
+        let again = all_kernels(&device)?;
+        let differ = again.iter().zip(&got).filter(|(a, b)| a.1.iter().zip(&b.1).any(|(a, b)| a.to_bits() != b.to_bits()));
+        let names: Vec<&str> = differ.map(|(a, _)| a.0.as_str()).collect();
+        names.iter().for_each(|name| println!("other bits the second time: {name}"));
+        good &= verdict("results that differ the second time", names.len() as f64, 0.0);
+    }
+    Ok(good)
+}
+
+/// The recorded numbers of a folder of model folders.
+fn vectors(folder: &str) -> Result<bool> {
+    let mut good = true;
+    let f32_tolerances =
+        Tolerances { logits: 1e-3, logprobs: 1e-3, losses: 1e-3, gradient_norms: 1e-3, adam: 1e-3 };
+    let bf16_tolerances =
+        Tolerances { logits: 2e-2, logprobs: 6e-2, losses: 1e-2, gradient_norms: 3e-2, adam: 6e-2 };
+    for (precision, tolerances) in [(Precision::F32, f32_tolerances), (Precision::Bf16, bf16_tolerances)] {
+        let device = Arc::new(Cuda::new(0, precision)?);
+        for name in ["llama_mha", "llama_gqa_tied", "llama_yarn", "qwen2_bias"] {
+            let report = check::run_with(&Path::new(folder).join(name), Arc::clone(&device), tolerances)?;
+            println!("{name} on {}\n{report}", device.name());
+            good &= report.passes();
+        }
+    }
+    Ok(good)
+}
+
+/// Weights that bfloat16 holds exactly.
+fn rounded_weights(config: &ModelConfig, seed: u64) -> HostWeights {
+    let mut weights = HostWeights::random(config, seed);
+    let mut rng = Rng::new(seed, 99);
+    for w in weights.data.iter_mut() {
+        *w = half::bf16::from_f32(*w + 0.03 * rng.normal()).to_f32();
+    }
+    weights
+}
+
+fn examples(vocabulary: usize, count: usize, longest: usize, seed: u64) -> Vec<Example> {
+    let mut rng = Rng::new(seed, 0);
+    (0..count)
+        .map(|i| {
+            let len = 2 + (i * 37 + 11) % longest;
+            // A walk with few choices: something to learn.
+            let mut token = rng.below(vocabulary);
+            let tokens = (0..len)
+                .map(|_| {
+                    token = (token * 5 + 1 + rng.below(3)) % vocabulary;
+                    token as u32
+                })
+                .collect();
+            Example {
+                tokens,
+                prompt_len: 1,
+                weight: rng.normal(),
+                sampled_logprobs: (1..len).map(|_| -4.0 - rng.uniform() as f32 * 4.0).collect(),
+                reference_logprobs: (1..len).map(|_| -4.0 - rng.uniform() as f32 * 4.0).collect(),
+                ..Example::default()
+            }
+        })
+        .collect()
+}
+
+fn gradient<D: Device>(device: Arc<D>, config: &ModelConfig, mode: Mode) -> Result<(f64, Vec<f32>)> {
+    let model = Model::new(Arc::clone(&device), rounded_weights(config, 5), 2048)?;
+    let mut trainer = Trainer::new(device, config, 700, mode)?;
+    let examples = examples(config.vocab_size, 12, 300, 3);
+    let batch: Vec<&Example> = examples.iter().collect();
+    let mut loss = LossConfig::new(Objective::Cispo { eps_low: 1.0, eps_high: 3.0 }, Normaliser::Sequence);
+    loss.entropy_bonus = 0.05;
+    loss.kl_penalty = 0.1;
+    let stats = trainer.loss_and_gradient(&model, &batch, &loss)?;
+    Ok((stats.loss, trainer.gradient(&model)?.to_vec()))
+}
+
+fn curve<D: Device>(device: Arc<D>, config: &ModelConfig, steps: usize) -> Result<Vec<f64>> {
+    let model = Model::new(Arc::clone(&device), HostWeights::random(config, 5), 2048)?;
+    let mut policy = Policy::new(model)?;
+    let mut trainer = Trainer::new(device, config, 1024, Mode::Train)?;
+    let options = TrainOptions {
+        loss: LossConfig::supervised(),
+        adam: AdamConfig { learning_rate: 2e-3, ..AdamConfig::default() },
+        schedule: Schedule::Warmup { steps: 20 },
+        batch_size: 16,
+        shuffle_seed: None,
+    };
+    (0..steps)
+        .map(|step| {
+            let examples = examples(config.vocab_size, 16, 100, 100 + step as u64);
+            let batch: Vec<&Example> = examples.iter().collect();
+            Ok(trainer.step(&mut policy, &batch, &options)?.stats.loss)
+        })
+        .collect()
+}
+
+/// Gradients of a whole model and the losses of 200 steps, against the CPU.
+fn training() -> Result<bool> {
+    let cpu = Arc::new(Cpu::new(0)?);
+    let shapes = [
+        ModelConfig { layers: 3, kv_heads: 2, ..small_shape() },
+        ModelConfig { layers: 2, hidden_size: 384, heads: 3, kv_heads: 3, head_dim: 128, tied_head: true, ..small_shape() },
+        ModelConfig { layers: 2, hidden_size: 96, heads: 4, kv_heads: 2, head_dim: 24, qkv_bias: true, ..small_shape() },
+    ];
+    let mut good = true;
+    let small = ModelConfig { layers: 2, hidden_size: 128, heads: 2, kv_heads: 2, intermediate_size: 384, ..small_shape() };
+    let want = curve(Arc::clone(&cpu), &small, 200)?;
+    for (precision, allowed) in [(Precision::F32, 1e-4), (Precision::Bf16, 3e-2)] {
+        let device = Arc::new(Cuda::new(0, precision)?);
+        println!("{}", device.name());
+        for config in &shapes {
+            let (want_loss, want) = gradient(Arc::clone(&cpu), config, Mode::Train)?;
+            for mode in [Mode::Train, Mode::TrainRecompute] {
+                let (loss, got) = gradient(Arc::clone(&device), config, mode)?;
+                let what = format!("{mode:?}, {} heads of {}", config.heads, config.head_dim);
+                good &= verdict(&format!("loss, {what}"), (loss - want_loss).abs() / want_loss.abs(), allowed);
+                good &= verdict(&format!("gradient, {what}"), distance(&got, &want), allowed);
+                let layout = Layout::new(config);
+                let errors = layout.tensors.iter().map(|t| {
+                    (distance(&got[t.span.range()], &want[t.span.range()]), t.name.as_str())
+                });
+                let worst = errors.fold((0.0, ""), |a, b| if b.0 > a.0 { b } else { a });
+                good &= verdict(&format!("worst tensor, {what}: {}", worst.1), worst.0, 3.0 * allowed);
+            }
+        }
+        let got = curve(Arc::clone(&device), &small, 200)?;
+        let gaps = got.iter().zip(&want).map(|(g, w)| (g - w).abs()).fold(0.0, f64::max);
+        let at = |i: usize| format!("{:.4}/{:.4}", got[i], want[i]);
+        println!("losses GPU/CPU at steps 0, 50, 100, 199: {} {} {} {}", at(0), at(50), at(100), at(199));
+        good &= verdict("largest gap of 200 losses", gaps, if precision == Precision::F32 { 2e-2 } else { 5e-2 });
+    }
+    Ok(good)
+}
+
+fn requests(vocabulary: usize, temperature: f32) -> Vec<Request> {
+    let lengths = [1, 2, 15, 16, 17, 18, 33, 63, 64, 65, 66, 70, 7, 200];
+    (0..3 * lengths.len())
+        .map(|id| Request {
+            id: RequestId(id as u64),
+            prompt: (0..lengths[id / 3]).map(|t| ((t * 7 + id / 3 * 3) % vocabulary) as u32).collect(),
+            seed: 1000 + id as u64,
+            max_new_tokens: 5 + (id * 5) % 40,
+            choice: Choice { temperature, top_k: if id % 7 == 6 { 20 } else { 0 }, ..Choice::default() },
+            stop: Arc::from([3]),
+        })
+        .collect()
+}
+
+fn completions<D: Decode>(model: &Model<D>, batch: usize, temperature: f32) -> Result<Vec<Completion>> {
+    let options = SamplerOptions { memory_budget_bytes: 512 << 20, max_batch: batch, ..SamplerOptions::default() };
+    let fail = |e: sgs_lm::sampler::SamplerError| sgs_lm::LmError::Input(e.to_string());
+    let mut sampler = Sampler::new(model, &options).map_err(fail)?;
+    let mut done = Vec::new();
+    sampler
+        .run(model, requests(model.config.vocab_size, temperature), |_, completion| done.push(completion))
+        .map_err(fail)?;
+    done.sort_by_key(|c| c.id);
+    Ok(done)
+}
+
+/// Completions against the CPU's, and their log-probs against the trainer's.
+fn sampling() -> Result<bool> {
+    let mut good = true;
+    let cpu = Arc::new(Cpu::new(0)?);
+    for config in [
+        ModelConfig { layers: 2, kv_heads: 2, ..small_shape() },
+        ModelConfig { layers: 2, hidden_size: 512, heads: 4, kv_heads: 4, head_dim: 128, ..small_shape() },
+        ModelConfig { layers: 2, hidden_size: 96, heads: 4, kv_heads: 1, head_dim: 24, qkv_bias: true, ..small_shape() },
+    ] {
+        let on_cpu = Model::new(Arc::clone(&cpu), rounded_weights(&config, 8), 2048)?;
+        for precision in [Precision::F32, Precision::Bf16] {
+            let device = Arc::new(Cuda::new(0, precision)?);
+            let model = Model::new(Arc::clone(&device), rounded_weights(&config, 8), 2048)?;
+            let what = format!("{} heads of {}, {precision:?}", config.heads, config.head_dim);
+            for temperature in [0.0, 1.0] {
+                let want = completions(&on_cpu, 16, temperature)?;
+                let got = completions(&model, 16, temperature)?;
+                let same = got.iter().zip(&want).filter(|(g, w)| g.tokens == w.tokens).count();
+                // A draw near a boundary may fall to its other side; in bfloat16 whole tails then differ.
+                let least = if precision == Precision::F32 { got.len() * 9 / 10 } else { 0 };
+                let name = format!("completions unlike the CPU's, T={temperature}, {what}");
+                good &= verdict(&name, (got.len() - same) as f64, (got.len() - least) as f64);
+                let mut trainer = Trainer::new(Arc::clone(&device), &config, 1024, Mode::Infer)?;
+                let asked = requests(config.vocab_size, temperature);
+                let whole: Vec<Vec<u32>> =
+                    asked.iter().zip(&got).map(|(r, c)| [&r.prompt[..], &c.tokens[..]].concat()).collect();
+                let pairs = whole.iter().zip(&asked).map(|(tokens, r)| (&tokens[..], r.prompt.len()));
+                let forced = trainer.logprobs(&model, pairs)?;
+                let (mut gap, mut entropy_gap) = (0.0f64, 0.0f64);
+                for (c, f) in got.iter().zip(&forced) {
+                    for (a, b) in c.logprobs.iter().zip(&f.logprobs) {
+                        gap = gap.max(f64::from((a - b).abs()));
+                    }
+                    for (a, b) in c.entropies.iter().zip(&f.entropies) {
+                        entropy_gap = entropy_gap.max(f64::from((a - b).abs()));
+                    }
+                }
+                let allowed = if precision == Precision::F32 { 1e-4 } else { 1e-1 };
+                good &= verdict(&format!("log-probs of sampler and trainer, T={temperature}, {what}"), gap, allowed);
+                good &= verdict(&format!("entropies of sampler and trainer, {what}"), entropy_gap, allowed);
+                let alone = completions(&model, 3, temperature)?;
+                let same = alone.iter().zip(&got).filter(|(a, b)| a.tokens == b.tokens).count();
+                println!("completions that a batch of 3 changes, {what}: {} of {}", got.len() - same, got.len());
+            }
+        }
+    }
+    Ok(good)
+}
+
+/// The shape of DeepSeek-Prover-V2-7B, with so many layers.
+fn shape_7b(layers: usize, vocabulary: usize) -> ModelConfig {
+    ModelConfig {
+        vocab_size: vocabulary,
+        hidden_size: 4096,
+        intermediate_size: 11_008,
+        layers,
+        heads: 32,
+        kv_heads: 32,
+        head_dim: 128,
+        max_positions: 8192,
+        ..small_shape()
+    }
+}
+
+/// One layer of the 7B shape, forward and backward.
+fn layer() -> Result<bool> {
+    let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
+    let config = shape_7b(1, 64);
+    let model = device.random_model(&config, 8192)?;
+    let mut good = true;
+    for (sequences, length) in [(1, 2048), (2, 2048), (4, 2048), (8, 2048), (2, 8192)] {
+        let tokens = sequences * length;
+        let mut workspace = Workspace::new(&*device, &config, tokens, Mode::Train)?;
+        let mut packed = Packed::with_capacity(tokens);
+        for s in 0..sequences {
+            let inputs: Vec<u32> = (0..length).map(|i| ((i * 7 + s) % 64) as u32).collect();
+            let row = LossRow { index: length - 1, target: 5, weight: 1.0, norm: 1.0, ..LossRow::default() };
+            packed.push(&inputs, [row]);
+        }
+        let loss = RowLoss { ratio_bounds: None, entropy_bonus: 0.0, kl_penalty: 0.0, backward: true };
+        let mut times = Vec::new();
+        for _ in 0..23 {
+            let started = Instant::now();
+            workspace.forward_backward(&model, &packed, loss)?;
+            device.gpu().wait()?;
+            times.push(started.elapsed().as_secs_f64());
+        }
+        let mut measured = times.split_off(3);
+        measured.sort_by(f64::total_cmp);
+        let median = measured[measured.len() / 2];
+        let (d, f) = (4096.0, 11_008.0);
+        let products = 6.0 * (4.0 * d * d + 3.0 * d * f) * tokens as f64;
+        let attention = 6.0 * d * length as f64 * tokens as f64;
+        let mfu = (products + attention) / median / PEAK;
+        println!(
+            "layer, {sequences} x {length}: {:.2} ms (best {:.2}), {:.0} TFLOP/s, MFU {mfu:.3}",
+            1e3 * median,
+            1e3 * measured[0],
+            (products + attention) / median / 1e12
+        );
+        if (sequences, length) == (4, 2048) {
+            good &= verdict("MFU short of 0.45 at 4 x 2048", (0.45 - mfu).max(0.0), 0.0);
+        }
+    }
+    Ok(good)
+}
+
+/// Median time of a call in seconds, by groups of ten.
+fn timed(device: &Cuda, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
+    call()?;
+    let mut times = Vec::new();
+    for _ in 0..7 {
+        device.gpu().wait()?;
+        let started = Instant::now();
+        for _ in 0..10 {
+            call()?;
+        }
+        device.gpu().wait()?;
+        times.push(started.elapsed().as_secs_f64() / 10.0);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[3])
+}
+
+/// Every kernel of the 7B layer by itself, 4 sequences of 2,048.
+fn operations() -> Result<bool> {
+    let device = Cuda::new(0, Precision::Bf16)?;
+    let (rows, d, f) = (8192usize, 4096usize, 11_008usize);
+    let noise = |n: usize| device.noise(n, n as u64);
+    let report = |name: &str, seconds: f64, flops: f64, bytes: f64| {
+        println!(
+            "{name:<28} {:>8.1} us {:>7.0} TFLOP/s {:>6.2} TB/s",
+            1e6 * seconds,
+            flops / seconds / 1e12,
+            bytes / seconds / 1e12
+        );
+    };
+    let x = noise(rows * d)?;
+    let mut y = noise(rows * d)?;
+    for (name, input, output) in [("qkv", d, 3 * d), ("o", d, d), ("gate_up", d, 2 * f), ("down", f, d)] {
+        let size = Linear { rows, input, output };
+        let (nx, nw, ny) = (rows * input, input * output, rows * output);
+        let (mut x, w, mut y) = (noise(nx)?, noise(nw)?, noise(ny)?);
+        let mut dw = device.grad(nw)?;
+        let flops = 2.0 * rows as f64 * input as f64 * output as f64;
+        let t = timed(&device, || device.linear(size, first(&x, nx), first(&w, nw), first_mut(&mut y, ny)))?;
+        report(&format!("{name} forward"), t, flops, 0.0);
+        let t = timed(&device, || device.linear_dx(size, first(&y, ny), first(&w, nw), first_mut(&mut x, nx)))?;
+        report(&format!("{name} dx"), t, flops, 0.0);
+        let t = timed(&device, || device.linear_dw(size, first(&y, ny), first(&x, nx), first_mut(&mut dw, nw)))?;
+        report(&format!("{name} dw"), t, flops, 0.0);
+    }
+    let heads = Heads { heads: 32, kv_heads: 32, head_dim: 128 };
+    let n = rows * heads.qkv_dim();
+    for length in [512, 1024, 2048, 8192] {
+        let starts: Vec<usize> = (0..=rows / length).map(|i| i * length).collect();
+        let (qkv, mut dqkv) = (noise(n)?, noise(n)?);
+        let mut lse = device.stat(rows * 32)?;
+        let forward = 2.0 * (rows * length * d) as f64;
+        let t = timed(&device, || {
+            device.attention(first(&qkv, n), &starts, heads, first_mut(&mut y, rows * d), &mut lse)
+        })?;
+        report(&format!("attention {length}"), t, forward, 0.0);
+        let t = timed(&device, || {
+            let (out, dout) = (first(&y, rows * d), first(&x, rows * d));
+            device.attention_backward(first(&qkv, n), &starts, heads, out, &lse, dout, first_mut(&mut dqkv, n))
+        })?;
+        report(&format!("attention backward {length}"), t, 2.5 * forward, 0.0);
+    }
+    let elements = (rows * d * 2) as f64;
+    let w = noise(d)?;
+    let mut rstd = device.stat(rows)?;
+    let (b, mut sum) = (noise(rows * d)?, noise(rows * d)?);
+    let n = rows * d;
+    let t = timed(&device, || device.rmsnorm(first(&x, n), first(&w, d), 1e-5, first_mut(&mut y, n), &mut rstd))?;
+    report("rmsnorm", t, 0.0, 2.0 * elements);
+    let t = timed(&device, || {
+        let (sum, y) = (first_mut(&mut sum, n), first_mut(&mut y, n));
+        device.add_rmsnorm(first(&x, n), first(&b, n), first(&w, d), 1e-5, sum, y, &mut rstd)
+    })?;
+    report("add_rmsnorm", t, 0.0, 4.0 * elements);
+    let (mut dw, mut partial) = (device.grad(d)?, device.stat(rows / 64 * d)?);
+    let t = timed(&device, || {
+        let (dx, dw) = (first_mut(&mut sum, n), first_mut(&mut dw, d));
+        device.rmsnorm_backward(first(&b, n), first(&x, n), &rstd, first(&w, d), dx, dw, &mut partial)
+    })?;
+    report("rmsnorm_backward", t, 0.0, 4.0 * elements);
+    let t = timed(&device, || device.add(first(&x, n), first(&b, n), first_mut(&mut y, n)))?;
+    report("add", t, 0.0, 3.0 * elements);
+    let n = rows * f;
+    let (mut gate_up, mut act) = (noise(2 * n)?, noise(n)?);
+    let t = timed(&device, || device.swiglu(first(&gate_up, 2 * n), f, first_mut(&mut act, n)))?;
+    report("swiglu", t, 0.0, 6.0 * n as f64);
+    let t = timed(&device, || device.swiglu_backward(first_mut(&mut gate_up, 2 * n), f, first_mut(&mut act, n)))?;
+    report("swiglu_backward", t, 0.0, 12.0 * n as f64);
+    let n = rows * heads.qkv_dim();
+    let mut qkv = noise(n)?;
+    let tables = device.rope_tables(RopeTables::new(&shape_7b(1, 64), 2048))?;
+    let positions = On(&device).ints(&(0..rows as u32).map(|i| i % 2048).collect::<Vec<_>>())?;
+    let t = timed(&device, || device.rope(first_mut(&mut qkv, n), heads, first(&positions, rows), &tables, false))?;
+    report("rope", t, 0.0, 4.0 * 2.0 / 3.0 * n as f64);
+    let v = 32_000;
+    let n = rows * v;
+    let mut logits = noise(n)?;
+    let targets = On(&device).ints(&(0..rows as u32).collect::<Vec<_>>())?;
+    let stat = On(&device).stat(&vec![0.1; rows])?;
+    let (mut logprob, mut entropy) = (device.stat(rows)?, device.stat(rows)?);
+    let loss = RowLoss { ratio_bounds: None, entropy_bonus: 0.0, kl_penalty: 0.0, backward: true };
+    let t = timed(&device, || {
+        let part = || first(&stat, rows);
+        let parts = LossRows {
+            targets: first(&targets, rows),
+            weight: part(),
+            norm: part(),
+            old: part(),
+            reference: part(),
+            logprob: first_mut(&mut logprob, rows),
+            entropy: first_mut(&mut entropy, rows),
+        };
+        device.loss_rows(loss, v, first_mut(&mut logits, n), parts)
+    })?;
+    report("loss_rows 32000", t, 0.0, 4.0 * n as f64);
+    let (x, ids) = (noise(rows * 2048)?, On(&device).ints(&(0..rows as u32).map(|i| i * 7919 % 32_000).collect::<Vec<_>>())?);
+    let mut grad = device.grad(v * 2048)?;
+    let t = timed(&device, || device.embed_backward(first(&x, rows * 2048), first(&ids, rows), 2048, first_mut(&mut grad, v * 2048)))?;
+    report("embed_backward", t, 0.0, 10.0 * (rows * 2048) as f64);
+    let config = ModelConfig { layers: 2, ..shape_7b(2, 1024) };
+    let layout = Layout::new(&config);
+    let (mut params, mut grad) = (device.buf(layout.len)?, device.grad(layout.len)?);
+    let mut state = device.adam(&params, layout.len)?;
+    let update = AdamUpdate { t: 1, learning_rate: 1e-3, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.0, gradient_scale: 1.0 };
+    let t = timed(&device, || device.adam_step(update, &layout, &mut params, &mut grad, &mut state))?;
+    report("adam", t, 0.0, 34.0 * layout.len as f64);
+    let t = timed(&device, || device.sum_of_squares(&grad).map(|_| ()))?;
+    report("sum_of_squares", t, 0.0, 4.0 * layout.len as f64);
+    Ok(true)
+}
+
+/// Whole optimiser steps: 16 layers of width 2,048, 8 sequences of 1,024.
+fn step() -> Result<bool> {
+    let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
+    let config = ModelConfig {
+        vocab_size: 32_000,
+        hidden_size: 2048,
+        intermediate_size: 5504,
+        layers: 16,
+        heads: 16,
+        kv_heads: 16,
+        head_dim: 128,
+        ..small_shape()
+    };
+    let bench = TrainBench { config, sequences: 8, length: 1024, micro_batch: 8192, steps: 8 };
+    let model = device.random_model(&bench.config, 2048)?;
+    let speed = train(model, &bench, |_| Ok(790_000.0))?;
+    println!("{speed}");
+    let falls = speed.last_loss < speed.first_loss;
+    Ok(verdict("tokens/s short of 88,000", (88_000.0 - speed.median_tokens_per_second).max(0.0), 0.0) && falls)
+}
+
+/// Decoding with the 7B shape: prompts of 256, 128 new tokens, all prompts different.
+fn decode(batch: usize) -> Result<bool> {
+    let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
+    let config = shape_7b(30, 102_400);
+    let model = device.random_model(&config, 8192)?;
+    let fail = |e: sgs_lm::sampler::SamplerError| sgs_lm::LmError::Input(e.to_string());
+    let options = SamplerOptions {
+        memory_budget_bytes: 80 << 30,
+        max_batch: batch,
+        page_len: 16,
+        prefill_tokens: 16_384,
+    };
+    let mut sampler = Sampler::new(&model, &options).map_err(fail)?;
+    let mut good = true;
+    for round in 0..2u64 {
+        let mut rng = Rng::new(round, 0);
+        for id in 0..batch {
+            let request = Request {
+                id: RequestId(id as u64),
+                prompt: (0..256).map(|_| rng.below(102_400) as u32).collect(),
+                seed: id as u64,
+                max_new_tokens: 128,
+                choice: Choice::default(),
+                stop: Arc::from([]),
+            };
+            sampler.submit(request).map_err(fail)?;
+        }
+        let (mut finished, mut steps) = (Vec::new(), Vec::new());
+        let started = Instant::now();
+        while !sampler.is_idle() {
+            let before = (Instant::now(), sampler.counters().prefilled_tokens);
+            sampler.step(&model, &mut finished).map_err(fail)?;
+            if sampler.counters().prefilled_tokens == before.1 {
+                steps.push(before.0.elapsed().as_secs_f64());
+            }
+        }
+        let whole = started.elapsed().as_secs_f64();
+        steps.sort_by(f64::total_cmp);
+        let median = steps[steps.len() / 2];
+        let weights = (config.parameters() - 102_400 * 4096) as f64;
+        let cache = 2.0 * 30.0 * 4096.0 * 2.0 * batch as f64 * (256.0 + 64.0);
+        let floor = (2.0 * weights + cache) / 4.3e12;
+        println!(
+            "decode, batch {batch}: {:.0} tokens/s in all, {:.2} ms a step over {} steps, floor {:.2} ms, share {:.2}",
+            (batch * 128) as f64 / whole,
+            1e3 * median,
+            steps.len(),
+            1e3 * floor,
+            floor / median
+        );
+        good &= finished.len() == batch && finished.iter().all(|c| c.tokens.len() == 128);
+    }
+    Ok(good)
+}

@@ -1,0 +1,630 @@
+//! The GPU as a [`Device`]: checks the pieces of buffers, then starts kernels on their addresses.
+
+use super::attention::Backward;
+use super::gemm::Product;
+use super::gpu::{Arg, Array, Element, LossArg, int};
+use super::{Cuda, Precision, SQUARES};
+use crate::config::ModelConfig;
+use crate::cpu::Floats;
+use crate::device::{AdamHost, AdamUpdate, Device, Heads, Linear, LossRows, Part, PartMut, RowLoss};
+use crate::error::{LmError, Result};
+use crate::layout::{Layout, Span};
+use crate::model::Model;
+use crate::rope::RopeTables;
+
+use std::sync::{Arc, PoisonError};
+
+/// Rows whose weight gradients go into one partial row; the plan of the scratch counts on it.
+const PARTIAL_ROWS: usize = 64;
+/// Elements that a copy between host and device converts at a time.
+const PIECE: usize = 1 << 24;
+
+/// Rotary tables on the GPU.
+#[derive(Debug)]
+pub struct CudaRope {
+    pub(super) cos: Array<f32>,
+    pub(super) sin: Array<f32>,
+    pub(super) half: usize,
+}
+
+/// Adam's moments and, where parameters are bfloat16, the f32 masters.
+#[derive(Debug)]
+pub struct CudaAdam {
+    m: Array<f32>,
+    v: Array<f32>,
+    master: Option<Array<f32>>,
+}
+
+fn ptr<E>(part: &Part<'_, Array<E>>) -> Result<Arg> {
+    Ok(Arg::Ptr(part.buf.at(&part.range)?))
+}
+
+fn ptr_mut<E>(part: &PartMut<'_, Array<E>>) -> Result<Arg> {
+    Ok(Arg::Ptr(part.buf.at(&part.range)?))
+}
+
+fn address(argument: Arg) -> u64 {
+    match argument {
+        Arg::Ptr(address) => address,
+        _ => 0,
+    }
+}
+
+/// Threads of a block whose threads take eight columns each.
+fn threads(width: usize, most: usize) -> usize {
+    width.div_ceil(8).next_multiple_of(32).clamp(32, most)
+}
+
+impl Cuda {
+    /// An error about the arguments of a call.
+    fn wrong(what: String) -> LmError {
+        LmError::Input(what)
+    }
+
+    /// Starts a kernel that takes whole rows.
+    fn rows(&self, kernel: super::Kernel, rows: usize, block: usize, arguments: &[Arg]) -> Result<()> {
+        self.gpu.launch(kernel, (rows, 1), block, 0, arguments)
+    }
+
+    pub(super) fn floats(&self, len: usize) -> Result<Array<f32>> {
+        Array::zeros(&self.gpu, len, 4)
+    }
+
+    fn product(&self, product: Product, size: Linear, a: Arg, b: Arg, c: Arg) -> Result<()> {
+        self.blas.run(product, size, address(a), address(b), address(c))
+    }
+
+    /// f32 copies of parameters.
+    fn masters(&self, params: &Array<Element>, len: usize) -> Result<Option<Array<f32>>> {
+        if self.precision == Precision::F32 {
+            return Ok(None);
+        }
+        let master = self.floats(len)?;
+        let arguments =
+            [Arg::Ptr(params.from_start(len)?), Arg::Ptr(master.from_start(len)?), Arg::Long(len as u64)];
+        self.rows(self.kernels.widen, len.div_ceil(256), 256, &arguments)?;
+        Ok(Some(master))
+    }
+
+    /// A model of a shape with random weights made on the GPU, for measuring speed: deviation 0.02, norms 1,
+    /// biases 0.
+    ///
+    /// # Errors
+    /// The GPU has no room.
+    pub fn random_model(self: &Arc<Self>, config: &ModelConfig, max_positions: usize) -> Result<Model<Self>> {
+        let layout = Layout::new(config);
+        let max_positions = max_positions.min(config.max_positions);
+        let rope = self.rope_tables(RopeTables::new(config, max_positions))?;
+        let mut params = self.noise(layout.len, 0)?;
+        for tensor in layout.tensors.iter().filter(|t| t.shape.len() == 1) {
+            let value = if tensor.name.ends_with("norm.weight") { 1.0f32 } else { 0.0 };
+            let (start, len) = (tensor.span.offset, tensor.span.len);
+            match self.precision {
+                Precision::F32 => params.write(&vec![value; len], start)?,
+                Precision::Bf16 => params.write(&vec![half::bf16::from_f32(value); len], start)?,
+            }
+        }
+        let config = config.clone();
+        Ok(Model { device: Arc::clone(self), config, layout, params, rope, max_positions })
+    }
+
+    /// Uniform noise of standard deviation 0.02, made on the GPU.
+    ///
+    /// # Errors
+    /// The GPU has no room.
+    pub fn noise(&self, n: usize, seed: u64) -> Result<Array<Element>> {
+        let buf = self.buf(n)?;
+        let at = Arg::Ptr(buf.from_start(n)?);
+        // Streams of different seeds do not meet.
+        let arguments = [at, Arg::Long(n as u64), Arg::Long(seed << 40), Arg::Float(0.02)];
+        self.rows(self.kernels.noise, n.div_ceil(256), 256, &arguments)?;
+        Ok(buf)
+    }
+
+    fn upload(&self, values: &[f32]) -> Result<Array<f32>> {
+        let mut array = self.floats(values.len())?;
+        array.write(values, 0)?;
+        Ok(array)
+    }
+
+    fn download(&self, from: &Array<f32>) -> Result<Floats> {
+        let mut host = Floats::zeros(from.len);
+        from.read(0, &mut host)?;
+        Ok(host)
+    }
+
+    /// Sums partial rows onto a gradient.
+    fn add_partials(&self, partial: Arg, parts: usize, width: usize, out: Arg) -> Result<()> {
+        let arguments = [partial, int(parts), int(width), out];
+        self.rows(self.kernels.sum_partials, width.div_ceil(128), 128, &arguments)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn normalise(
+        &self,
+        x: Part<'_, Array<Element>>,
+        residual: Arg,
+        w: Part<'_, Array<Element>>,
+        eps: f32,
+        sum: Arg,
+        y: PartMut<'_, Array<Element>>,
+        rstd: &mut Array<f32>,
+    ) -> Result<()> {
+        let width = w.range.len();
+        let rows = x.range.len() / width.max(1);
+        let arguments = [
+            ptr(&x)?,
+            residual,
+            ptr(&w)?,
+            Arg::Float(eps),
+            int(width),
+            sum,
+            ptr_mut(&y)?,
+            Arg::Ptr(rstd.from_start(rows)?),
+        ];
+        self.rows(self.kernels.rmsnorm, rows, threads(width, 512), &arguments)
+    }
+}
+
+impl Device for Cuda {
+    type Buf = Array<Element>;
+    type Grad = Array<f32>;
+    type Stat = Array<f32>;
+    type Ints = Array<u32>;
+    type Rope = CudaRope;
+    type Adam = CudaAdam;
+
+    fn name(&self) -> String {
+        let kind = match self.precision {
+            Precision::Bf16 => "bf16",
+            Precision::F32 => "f32",
+        };
+        format!("{}, {kind}", self.gpu.label())
+    }
+
+    fn bytes_per_parameter(&self) -> (usize, usize, usize) {
+        match self.precision {
+            Precision::Bf16 => (2, 4, 12),
+            Precision::F32 => (4, 4, 8),
+        }
+    }
+
+    fn logits_at_once(&self) -> usize {
+        1 << 28
+    }
+
+    fn run<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
+        f()
+    }
+
+    fn buf(&self, len: usize) -> Result<Array<Element>> {
+        Array::zeros(&self.gpu, len, self.width())
+    }
+
+    fn grad(&self, len: usize) -> Result<Array<f32>> {
+        self.floats(len)
+    }
+
+    fn stat(&self, len: usize) -> Result<Array<f32>> {
+        self.floats(len)
+    }
+
+    fn ints(&self, len: usize) -> Result<Array<u32>> {
+        Array::zeros(&self.gpu, len, 4)
+    }
+
+    fn rope_tables(&self, tables: RopeTables) -> Result<CudaRope> {
+        let (cos, sin) = (self.upload(&tables.cos)?, self.upload(&tables.sin)?);
+        Ok(CudaRope { cos, sin, half: tables.half })
+    }
+
+    fn adopt(&self, values: Floats) -> Result<Array<Element>> {
+        let mut buf = self.buf(values.len())?;
+        if self.precision == Precision::F32 {
+            buf.write(&values[..], 0)?;
+            return Ok(buf);
+        }
+        let mut piece = self.floats(PIECE.min(values.len()))?;
+        for (i, values) in values.chunks(PIECE).enumerate() {
+            piece.write(values, 0)?;
+            let range = i * PIECE..i * PIECE + values.len();
+            let n = values.len();
+            let arguments =
+                [Arg::Ptr(piece.from_start(n)?), Arg::Ptr(buf.at(&range)?), Arg::Long(n as u64)];
+            self.rows(self.kernels.narrow, n.div_ceil(256), 256, &arguments)?;
+        }
+        // The pieces are freed here; the host's numbers are staged already.
+        self.gpu.wait()?;
+        Ok(buf)
+    }
+
+    fn adam(&self, params: &Array<Element>, len: usize) -> Result<CudaAdam> {
+        Ok(CudaAdam { m: self.floats(len)?, v: self.floats(len)?, master: self.masters(params, len)? })
+    }
+
+    fn adam_from_host(&self, params: &Array<Element>, host: AdamHost) -> Result<CudaAdam> {
+        let (m, v) = (self.upload(&host.m)?, self.upload(&host.v)?);
+        let master = match host.master {
+            Some(master) if self.precision == Precision::Bf16 => Some(self.upload(&master)?),
+            _ => self.masters(params, m.len)?,
+        };
+        Ok(CudaAdam { m, v, master })
+    }
+
+    fn adam_to_host(&self, adam: &CudaAdam) -> Result<AdamHost> {
+        let master = adam.master.as_ref().map(|master| self.download(master)).transpose()?;
+        Ok(AdamHost { m: self.download(&adam.m)?, v: self.download(&adam.v)?, master })
+    }
+
+    fn read_buf(&self, from: Part<'_, Array<Element>>, to: &mut [f32]) -> Result<()> {
+        if self.precision == Precision::F32 {
+            return from.buf.read(from.range.start, to);
+        }
+        let piece = self.floats(PIECE.min(to.len()))?;
+        for (i, to) in to.chunks_mut(PIECE).enumerate() {
+            let start = from.range.start + i * PIECE;
+            let arguments = [
+                Arg::Ptr(from.buf.at(&(start..start + to.len()))?),
+                Arg::Ptr(piece.from_start(to.len())?),
+                Arg::Long(to.len() as u64),
+            ];
+            self.rows(self.kernels.widen, to.len().div_ceil(256), 256, &arguments)?;
+            piece.read(0, to)?;
+        }
+        Ok(())
+    }
+
+    fn read_grad(&self, from: Part<'_, Array<f32>>, to: &mut [f32]) -> Result<()> {
+        from.buf.read(from.range.start, to)
+    }
+
+    fn read_stat(&self, from: Part<'_, Array<f32>>, to: &mut [f32]) -> Result<()> {
+        from.buf.read(from.range.start, to)
+    }
+
+    fn write_stat(&self, from: &[f32], to: PartMut<'_, Array<f32>>) -> Result<()> {
+        to.buf.write(from, to.range.start)
+    }
+
+    fn write_ints(&self, from: &[u32], to: PartMut<'_, Array<u32>>) -> Result<()> {
+        to.buf.write(from, to.range.start)
+    }
+
+    fn zero(&self, buf: PartMut<'_, Array<Element>>) -> Result<()> {
+        buf.buf.zero(&buf.range)
+    }
+
+    fn zero_grad(&self, grad: &mut Array<f32>) -> Result<()> {
+        grad.zero(&(0..grad.len))
+    }
+
+    fn gather(
+        &self,
+        table: Part<'_, Array<Element>>,
+        ids: Part<'_, Array<u32>>,
+        width: usize,
+        out: PartMut<'_, Array<Element>>,
+    ) -> Result<()> {
+        let arguments = [ptr(&table)?, ptr(&ids)?, int(width), ptr_mut(&out)?];
+        self.rows(self.kernels.gather, ids.range.len(), threads(width, 256), &arguments)
+    }
+
+    fn scatter(
+        &self,
+        rows: Part<'_, Array<Element>>,
+        ids: Part<'_, Array<u32>>,
+        width: usize,
+        out: PartMut<'_, Array<Element>>,
+    ) -> Result<()> {
+        let arguments = [ptr(&rows)?, ptr(&ids)?, int(width), ptr_mut(&out)?];
+        self.rows(self.kernels.scatter, ids.range.len(), threads(width, 256), &arguments)
+    }
+
+    fn embed_backward(
+        &self,
+        dout: Part<'_, Array<Element>>,
+        ids: Part<'_, Array<u32>>,
+        width: usize,
+        table_grad: PartMut<'_, Array<f32>>,
+    ) -> Result<()> {
+        let n = ids.range.len();
+        let arguments = [ptr(&dout)?, ptr(&ids)?, int(n), int(width), ptr_mut(&table_grad)?];
+        self.gpu.launch(self.kernels.embed_backward, (n, width.div_ceil(256 * 8)), 256, 0, &arguments)
+    }
+
+    fn linear(
+        &self,
+        size: Linear,
+        x: Part<'_, Array<Element>>,
+        w: Part<'_, Array<Element>>,
+        y: PartMut<'_, Array<Element>>,
+    ) -> Result<()> {
+        self.product(Product::Forward, size, ptr(&x)?, ptr(&w)?, ptr_mut(&y)?)
+    }
+
+    fn linear_dx(
+        &self,
+        size: Linear,
+        dy: Part<'_, Array<Element>>,
+        w: Part<'_, Array<Element>>,
+        dx: PartMut<'_, Array<Element>>,
+    ) -> Result<()> {
+        self.product(Product::Input, size, ptr(&dy)?, ptr(&w)?, ptr_mut(&dx)?)
+    }
+
+    fn linear_dw(
+        &self,
+        size: Linear,
+        dy: Part<'_, Array<Element>>,
+        x: Part<'_, Array<Element>>,
+        dw: PartMut<'_, Array<f32>>,
+    ) -> Result<()> {
+        self.product(Product::Weight, size, ptr(&dy)?, ptr(&x)?, ptr_mut(&dw)?)
+    }
+
+    fn add_bias(&self, y: PartMut<'_, Array<Element>>, bias: Part<'_, Array<Element>>) -> Result<()> {
+        let width = bias.range.len();
+        let arguments = [ptr_mut(&y)?, ptr(&bias)?, int(width)];
+        self.rows(self.kernels.add_bias, y.range.len() / width.max(1), 256, &arguments)
+    }
+
+    fn bias_backward(
+        &self,
+        dy: Part<'_, Array<Element>>,
+        db: PartMut<'_, Array<f32>>,
+        partial: &mut Array<f32>,
+    ) -> Result<()> {
+        let width = db.range.len();
+        let rows = dy.range.len() / width.max(1);
+        let parts = rows.div_ceil(PARTIAL_ROWS);
+        let scratch = Arg::Ptr(partial.from_start(parts * width)?);
+        let arguments = [ptr(&dy)?, int(rows), int(PARTIAL_ROWS), int(width), scratch];
+        self.gpu.launch(self.kernels.bias_partial, (parts, width.div_ceil(256)), 256, 0, &arguments)?;
+        self.add_partials(scratch, parts, width, ptr_mut(&db)?)
+    }
+
+    fn add(
+        &self,
+        a: Part<'_, Array<Element>>,
+        b: Part<'_, Array<Element>>,
+        sum: PartMut<'_, Array<Element>>,
+    ) -> Result<()> {
+        let n = sum.range.len();
+        let arguments = [ptr(&a)?, ptr(&b)?, ptr_mut(&sum)?, Arg::Long(n as u64)];
+        self.rows(self.kernels.add, n.div_ceil(8 * 256), 256, &arguments)
+    }
+
+    fn rmsnorm(
+        &self,
+        x: Part<'_, Array<Element>>,
+        w: Part<'_, Array<Element>>,
+        eps: f32,
+        y: PartMut<'_, Array<Element>>,
+        rstd: &mut Array<f32>,
+    ) -> Result<()> {
+        self.normalise(x, Arg::Ptr(0), w, eps, Arg::Ptr(0), y, rstd)
+    }
+
+    fn add_rmsnorm(
+        &self,
+        x: Part<'_, Array<Element>>,
+        r: Part<'_, Array<Element>>,
+        w: Part<'_, Array<Element>>,
+        eps: f32,
+        sum: PartMut<'_, Array<Element>>,
+        y: PartMut<'_, Array<Element>>,
+        rstd: &mut Array<f32>,
+    ) -> Result<()> {
+        self.normalise(x, ptr(&r)?, w, eps, ptr_mut(&sum)?, y, rstd)
+    }
+
+    fn rmsnorm_backward(
+        &self,
+        dy: Part<'_, Array<Element>>,
+        x: Part<'_, Array<Element>>,
+        rstd: &Array<f32>,
+        w: Part<'_, Array<Element>>,
+        dx: PartMut<'_, Array<Element>>,
+        dw: PartMut<'_, Array<f32>>,
+        partial: &mut Array<f32>,
+    ) -> Result<()> {
+        let width = w.range.len();
+        let rows = x.range.len() / width.max(1);
+        let parts = rows.div_ceil(PARTIAL_ROWS);
+        let scratch = Arg::Ptr(partial.from_start(parts * width)?);
+        let block = threads(width, 512);
+        let kernel = match width.div_ceil(8 * block) {
+            1 => self.kernels.rmsnorm_backward,
+            2 => self.kernels.rmsnorm_backward_wide,
+            3 | 4 => self.kernels.rmsnorm_backward_widest,
+            _ => return Err(Self::wrong(format!("a width of {width}: the GPU trains up to 16384"))),
+        };
+        let arguments = [
+            ptr(&dy)?,
+            ptr(&x)?,
+            Arg::Ptr(rstd.from_start(rows)?),
+            ptr(&w)?,
+            int(rows),
+            int(PARTIAL_ROWS),
+            int(width),
+            ptr_mut(&dx)?,
+            scratch,
+        ];
+        self.rows(kernel, parts, block, &arguments)?;
+        self.add_partials(scratch, parts, width, ptr_mut(&dw)?)
+    }
+
+    fn rope(
+        &self,
+        qkv: PartMut<'_, Array<Element>>,
+        heads: Heads,
+        positions: Part<'_, Array<u32>>,
+        tables: &CudaRope,
+        backward: bool,
+    ) -> Result<()> {
+        let rotated = heads.heads + heads.kv_heads;
+        let arguments = [
+            ptr_mut(&qkv)?,
+            int(heads.qkv_dim()),
+            int(rotated),
+            int(tables.half),
+            ptr(&positions)?,
+            Arg::Ptr(tables.cos.from_start(0)?),
+            Arg::Ptr(tables.sin.from_start(0)?),
+            Arg::Float(if backward { -1.0 } else { 1.0 }),
+        ];
+        let block = (rotated * tables.half.div_ceil(8)).next_multiple_of(32).clamp(32, 256);
+        self.rows(self.kernels.rope, positions.range.len(), block, &arguments)
+    }
+
+    fn attention(
+        &self,
+        qkv: Part<'_, Array<Element>>,
+        starts: &[usize],
+        heads: Heads,
+        out: PartMut<'_, Array<Element>>,
+        lse: &mut Array<f32>,
+    ) -> Result<()> {
+        let rows = starts.last().copied().unwrap_or(0);
+        let lse = lse.from_start(rows * heads.heads)?;
+        self.run_attention(starts, heads, address(ptr(&qkv)?), address(ptr_mut(&out)?), lse)
+    }
+
+    fn attention_backward(
+        &self,
+        qkv: Part<'_, Array<Element>>,
+        starts: &[usize],
+        heads: Heads,
+        out: Part<'_, Array<Element>>,
+        lse: &Array<f32>,
+        dout: Part<'_, Array<Element>>,
+        dqkv: PartMut<'_, Array<Element>>,
+    ) -> Result<()> {
+        let rows = starts.last().copied().unwrap_or(0);
+        let at = Backward {
+            qkv: address(ptr(&qkv)?),
+            out: address(ptr(&out)?),
+            lse: lse.from_start(rows * heads.heads)?,
+            dout: address(ptr(&dout)?),
+            dqkv: address(ptr_mut(&dqkv)?),
+        };
+        self.run_attention_backward(starts, heads, &at)
+    }
+
+    fn swiglu(
+        &self,
+        gate_up: Part<'_, Array<Element>>,
+        width: usize,
+        act: PartMut<'_, Array<Element>>,
+    ) -> Result<()> {
+        let (rows, block) = (act.range.len() / width.max(1), threads(width, 256));
+        let arguments = [ptr(&gate_up)?, int(width), ptr_mut(&act)?];
+        self.gpu.launch(self.kernels.swiglu, (rows, width.div_ceil(8 * block)), block, 0, &arguments)
+    }
+
+    fn swiglu_backward(
+        &self,
+        gate_up: PartMut<'_, Array<Element>>,
+        width: usize,
+        act: PartMut<'_, Array<Element>>,
+    ) -> Result<()> {
+        let (rows, block) = (act.range.len() / width.max(1), threads(width, 256));
+        let arguments = [ptr_mut(&gate_up)?, int(width), ptr_mut(&act)?];
+        self.gpu.launch(self.kernels.swiglu_backward, (rows, width.div_ceil(8 * block)), block, 0, &arguments)
+    }
+
+    fn loss_rows(
+        &self,
+        loss: RowLoss,
+        vocabulary: usize,
+        logits: PartMut<'_, Array<Element>>,
+        rows: LossRows<'_, Self>,
+    ) -> Result<()> {
+        let (low, high) = loss.ratio_bounds.unwrap_or((1.0, 1.0));
+        let argument = LossArg {
+            ratio: [low, high],
+            coefficients: [loss.entropy_bonus, loss.kl_penalty],
+            has_ratio: i32::from(loss.ratio_bounds.is_some()),
+            backward: i32::from(loss.backward),
+        };
+        let arguments = [
+            ptr_mut(&logits)?,
+            int(vocabulary),
+            Arg::Loss(argument),
+            ptr(&rows.targets)?,
+            ptr(&rows.weight)?,
+            ptr(&rows.norm)?,
+            ptr(&rows.old)?,
+            ptr(&rows.reference)?,
+            ptr_mut(&rows.logprob)?,
+            ptr_mut(&rows.entropy)?,
+        ];
+        let block = threads(vocabulary, 512);
+        self.rows(self.kernels.loss_rows, logits.range.len() / vocabulary.max(1), block, &arguments)
+    }
+
+    fn sum_of_squares(&self, grad: &Array<f32>) -> Result<f64> {
+        let squares = self.squares.lock().unwrap_or_else(PoisonError::into_inner);
+        let n = grad.len;
+        let arguments =
+            [Arg::Ptr(grad.from_start(n)?), Arg::Long(n as u64), Arg::Ptr(squares.from_start(SQUARES)?)];
+        self.rows(self.kernels.sum_of_squares, SQUARES, 256, &arguments)?;
+        let mut host = [0.0f64; SQUARES];
+        squares.read(0, &mut host)?;
+        Ok(host.iter().sum())
+    }
+
+    fn adam_step(
+        &self,
+        update: AdamUpdate,
+        layout: &Layout,
+        params: &mut Array<Element>,
+        grad: &mut Array<f32>,
+        adam: &mut CudaAdam,
+    ) -> Result<()> {
+        let piece = |update: AdamUpdate, range: std::ops::Range<usize>| {
+            let master = adam.master.as_ref().map_or(Ok(0), |master| master.at(&range))?;
+            let arguments = [
+                adam_argument(update),
+                Arg::Ptr(params.at(&range)?),
+                Arg::Ptr(master),
+                Arg::Ptr(grad.at(&range)?),
+                Arg::Ptr(adam.m.at(&range)?),
+                Arg::Ptr(adam.v.at(&range)?),
+                Arg::Long(range.len() as u64),
+            ];
+            let aligned = range.start.is_multiple_of(4) && range.len().is_multiple_of(4);
+            let kernel = if aligned { self.kernels.adam_wide } else { self.kernels.adam };
+            self.rows(kernel, range.len().div_ceil(4 * 256), 256, &arguments)
+        };
+        if update.weight_decay == 0.0 {
+            return piece(update, 0..layout.len);
+        }
+        for tensor in &layout.tensors {
+            let weight_decay = if tensor.shape.len() == 2 { update.weight_decay } else { 0.0 };
+            let Span { offset, len } = tensor.span;
+            piece(AdamUpdate { weight_decay, ..update }, offset..offset + len)?;
+        }
+        Ok(())
+    }
+}
+
+/// The struct `Adam` of training.cu, with the same rounding as the CPU's.
+fn adam_argument(update: AdamUpdate) -> Arg {
+    let correction1 = 1.0 - update.beta1.powf(update.t as f64);
+    let correction2 = 1.0 - update.beta2.powf(update.t as f64);
+    Arg::Adam(
+        [
+            update.learning_rate / correction1,
+            1.0 / correction2.sqrt(),
+            1.0 - update.learning_rate * update.weight_decay,
+            update.beta1,
+            update.beta2,
+            1.0 - update.beta1,
+            1.0 - update.beta2,
+            update.eps,
+            update.gradient_scale,
+        ]
+        .map(|x| x as f32),
+    )
+}

@@ -1,0 +1,205 @@
+//! Matrix products by cuBLASLt, each shape's algorithm looked up once.
+
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::cublaslt::{result as lt, sys};
+
+use super::gpu::{Array, Gpu, failed};
+use crate::device::Linear;
+use crate::error::{LmError, Result};
+
+/// Scratch memory of products; the size that cuBLAS itself takes on Hopper.
+const WORKSPACE: usize = 32 << 20;
+
+/// Which product of a linear layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Product {
+    /// `y = x wᵀ`.
+    Forward,
+    /// `dx = dy w`.
+    Input,
+    /// `dw += dyᵀ x`, f32.
+    Weight,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    product: Product,
+    rows: usize,
+    input: usize,
+    output: usize,
+    /// Alignment of the three matrices in bytes, up to 256.
+    alignment: [u32; 3],
+}
+
+/// A product that cuBLASLt was asked about.
+#[derive(Debug)]
+struct Plan {
+    description: sys::cublasLtMatmulDesc_t,
+    layouts: [sys::cublasLtMatrixLayout_t; 3],
+    algorithm: sys::cublasLtMatmulAlgo_t,
+}
+
+/// cuBLASLt on one GPU.
+#[derive(Debug)]
+pub struct Blas {
+    gpu: Arc<Gpu>,
+    handle: sys::cublasLtHandle_t,
+    workspace: Array<u8>,
+    bf16: bool,
+    plans: Mutex<HashMap<Key, Plan>>,
+}
+
+// SAFETY: cuBLASLt's handle may be used from any thread; plans are behind a lock.
+unsafe impl Send for Blas {}
+// SAFETY: as above.
+unsafe impl Sync for Blas {}
+
+impl Blas {
+    pub fn new(gpu: &Arc<Gpu>, bf16: bool) -> Result<Self> {
+        // SAFETY: looks for the library and touches nothing else.
+        if !unsafe { sys::is_culib_present() } {
+            let message = "libcublasLt.so (12 or 13) was not found; it comes with the CUDA toolkit, or set \
+                           LD_LIBRARY_PATH to where it is";
+            return Err(LmError::Device { device: gpu.label(), message: message.to_owned() });
+        }
+        gpu.bind()?;
+        let handle = lt::create_handle().map_err(|e| failed(&gpu.label(), "starting cuBLASLt", e))?;
+        let workspace = Array::zeros(gpu, WORKSPACE, 1)?;
+        Ok(Self { gpu: Arc::clone(gpu), handle, workspace, bf16, plans: Mutex::default() })
+    }
+
+    /// Runs a product on matrices that the caller has checked: `a` and `b` are `x` and `w`, `dy` and `w`, or
+    /// `dy` and `x`; `c` is the result.
+    pub fn run(&self, product: Product, size: Linear, a: u64, b: u64, c: u64) -> Result<()> {
+        let Linear { rows, input, output } = size;
+        if rows == 0 {
+            return Ok(());
+        }
+        // cuBLAS sees row-major matrices transposed: cᵀ = bᵀ aᵀ, so its left factor is our right one.
+        let (left, right) = (b, a);
+        let alignment = [left, right, c].map(|p| 1 << p.trailing_zeros().min(8));
+        let key = Key { product, rows, input, output, alignment };
+        self.gpu.bind()?;
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        if !plans.contains_key(&key) {
+            let plan = self.plan(key).map_err(|e| {
+                let what = format!("planning the product {product:?} of {rows} x {input} x {output}");
+                failed(&self.gpu.label(), &what, e)
+            })?;
+            plans.insert(key, plan);
+        }
+        let Some(plan) = plans.get(&key) else { return Ok(()) };
+        let alpha = 1.0f32;
+        let beta = if product == Product::Weight { 1.0f32 } else { 0.0f32 };
+        // SAFETY: the caller checked the matrices; the plan's handles live as long as `self`.
+        unsafe {
+            lt::matmul(
+                self.handle,
+                plan.description,
+                (&raw const alpha).cast(),
+                (&raw const beta).cast(),
+                left as *const c_void,
+                plan.layouts[0],
+                right as *const c_void,
+                plan.layouts[1],
+                c as *const c_void,
+                plan.layouts[2],
+                c as *mut c_void,
+                plan.layouts[2],
+                &raw const plan.algorithm,
+                self.workspace.from_start(WORKSPACE)? as *mut c_void,
+                WORKSPACE,
+                self.gpu.stream.cast(),
+            )
+        }
+        .map_err(|e| {
+            failed(&self.gpu.label(), &format!("the product {product:?} of {rows} x {input} x {output}"), e)
+        })
+    }
+
+    fn plan(&self, key: Key) -> std::result::Result<Plan, lt::CublasError> {
+        use sys::cublasLtMatmulPreferenceAttributes_t as Pref;
+        let Key { product, rows, input, output, alignment } = key;
+        let element =
+            if self.bf16 { sys::cudaDataType_t::CUDA_R_16BF } else { sys::cudaDataType_t::CUDA_R_32F };
+        let float = sys::cudaDataType_t::CUDA_R_32F;
+        // Row-major [r, c] is column-major [c, r] with leading dimension c.
+        let (x, w, y) = ((input, rows), (input, output), (output, rows));
+        let (left, right, result, transposed, kind) = match product {
+            Product::Forward => (w, x, y, [true, false], element),
+            Product::Input => (w, y, x, [false, false], element),
+            Product::Weight => (x, y, w, [false, true], float),
+        };
+        let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
+        let description = lt::create_matmul_desc(compute, float)?;
+        let attributes = [
+            sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA,
+            sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSB,
+        ];
+        for (attribute, transposed) in attributes.into_iter().zip(transposed) {
+            // CUBLAS_OP_T and CUBLAS_OP_N.
+            let value = i32::from(transposed);
+            // SAFETY: the attribute is an int.
+            unsafe { lt::set_matmul_desc_attribute(description, attribute, (&raw const value).cast(), 4) }?;
+        }
+        let layout = |(rows, columns): (usize, usize), kind| {
+            lt::create_matrix_layout(kind, rows as u64, columns as u64, rows as i64)
+        };
+        let layouts = [layout(left, element)?, layout(right, element)?, layout(result, kind)?];
+        let preference = lt::create_matmul_pref()?;
+        let set = |attribute, value: *const c_void, size| {
+            // SAFETY: `value` points to `size` bytes.
+            unsafe { lt::set_matmul_pref_attribute(preference, attribute, value, size) }
+        };
+        let workspace = WORKSPACE;
+        set(Pref::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (&raw const workspace).cast(), 8)?;
+        let names = [
+            Pref::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+            Pref::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+            Pref::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+            Pref::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+        ];
+        for (name, bytes) in names.into_iter().zip([alignment[0], alignment[1], alignment[2], alignment[2]]) {
+            set(name, (&raw const bytes).cast(), 4)?;
+        }
+        // SAFETY: all handles were just made.
+        let found = unsafe {
+            lt::get_matmul_algo_heuristic(
+                self.handle,
+                description,
+                layouts[0],
+                layouts[1],
+                layouts[2],
+                layouts[2],
+                preference,
+            )
+        };
+        // SAFETY: made above, used no more.
+        unsafe { lt::destroy_matmul_pref(preference) }?;
+        Ok(Plan { description, layouts, algorithm: found?.algo })
+    }
+}
+
+impl Drop for Blas {
+    fn drop(&mut self) {
+        if self.gpu.bind().is_err() {
+            return;
+        }
+        let plans = self.plans.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: each handle was made once and is not used again.
+        unsafe {
+            for plan in plans.values() {
+                let _ = lt::destroy_matmul_desc(plan.description);
+                for layout in plan.layouts {
+                    let _ = lt::destroy_matrix_layout(layout);
+                }
+            }
+            let _ = lt::destroy_handle(self.handle);
+        }
+    }
+}

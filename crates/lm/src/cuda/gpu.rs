@@ -1,0 +1,393 @@
+//! One GPU: its context and stream, memory on it, kernels started on it, and what its errors say.
+//!
+//! Everything runs on one stream, so calls take effect in the order they are made and only reads wait.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, c_void};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use cudarc::driver::result as cu;
+use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
+
+use crate::error::{LmError, Result};
+
+/// Oldest architecture whose tensor cores take bfloat16 and whose copies to shared memory are asynchronous.
+const OLDEST: (i32, i32) = (8, 0);
+
+/// A GPU of this machine with the process's context on it and a stream.
+#[derive(Debug)]
+pub struct Gpu {
+    pub(super) context: sys::CUcontext,
+    device: sys::CUdevice,
+    pub(super) stream: sys::CUstream,
+    /// Number of the GPU.
+    pub ordinal: usize,
+    /// What the driver calls it.
+    pub name: String,
+    /// Compute capability, such as 9 and 0.
+    pub arch: (i32, i32),
+    /// CUDA version that the driver implements: 1000 major + 10 minor.
+    pub driver: i32,
+    /// Multiprocessors.
+    pub processors: usize,
+    /// Bytes of memory.
+    pub memory: usize,
+}
+
+// SAFETY: the driver's handles may be used from any thread; `bind` makes the context current first.
+unsafe impl Send for Gpu {}
+// SAFETY: as above; the driver locks inside.
+unsafe impl Sync for Gpu {}
+
+/// An error of the device that says what was tried.
+pub(super) fn failed(device: &str, what: &str, error: impl std::fmt::Display) -> LmError {
+    LmError::Device { device: device.to_owned(), message: format!("{what}: {error}") }
+}
+
+impl Gpu {
+    /// Opens a GPU by its number.
+    ///
+    /// # Errors
+    /// There is no driver, it has no such GPU, or the GPU is too old.
+    pub fn open(ordinal: usize) -> Result<Self> {
+        let name = format!("cuda:{ordinal}");
+        // SAFETY: looks for the library and touches nothing else.
+        if !unsafe { sys::is_culib_present() } {
+            let message = "no NVIDIA driver: libcuda.so.1 was not found. Install the driver (in a container: \
+                           start it with its GPUs), or use the CPU";
+            return Err(LmError::Device { device: name, message: message.to_owned() });
+        }
+        let say = |what: &str, error: cu::DriverError| failed(&name, what, explain(error));
+        cu::init().map_err(|e| say("starting the driver", e))?;
+        let count = cu::device::get_count().map_err(|e| say("counting GPUs", e))?.max(0) as usize;
+        if ordinal >= count {
+            let message = format!("there is no GPU {ordinal}: the driver lists {count} (CUDA_VISIBLE_DEVICES may hide some)");
+            return Err(LmError::Device { device: name, message });
+        }
+        let device = cu::device::get(ordinal as i32).map_err(|e| say("opening the GPU", e))?;
+        // SAFETY: `device` was just given by the driver.
+        let attribute = |a| unsafe { cu::device::get_attribute(device, a) }.map_err(|e| say("asking the GPU", e));
+        let arch = (
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        );
+        let processors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(1) as usize;
+        let full = cu::device::get_name(device).map_err(|e| say("asking the GPU", e))?;
+        if arch < OLDEST {
+            let message = format!(
+                "{full} has compute capability {}.{}; {}.{} or newer is needed (A100, RTX 30 and later)",
+                arch.0, arch.1, OLDEST.0, OLDEST.1
+            );
+            return Err(LmError::Device { device: name, message });
+        }
+        let mut driver = 0;
+        // SAFETY: writes one int.
+        let version = unsafe { sys::cuDriverGetVersion(&raw mut driver) }.result();
+        version.map_err(|e| say("asking the driver's version", e))?;
+        // SAFETY: `device` is valid; the context is released in `drop`.
+        let (memory, context) = unsafe {
+            let memory = cu::device::total_mem(device).map_err(|e| say("asking the GPU's memory", e))?;
+            let context = cu::primary_ctx::retain(device).map_err(|e| say("making a context", e))?;
+            cu::ctx::set_current(context).map_err(|e| say("making a context", e))?;
+            (memory, context)
+        };
+        let stream = cu::stream::create(cu::stream::StreamKind::NonBlocking);
+        let stream = stream.map_err(|e| say("making a stream", e))?;
+        Ok(Self { context, device, stream, ordinal, name: full, arch, driver, processors, memory })
+    }
+
+    /// How errors call this GPU.
+    pub fn label(&self) -> String {
+        format!("cuda:{} ({})", self.ordinal, self.name)
+    }
+
+    /// An error of this GPU.
+    pub(super) fn error(&self, what: &str, error: cu::DriverError) -> LmError {
+        failed(&self.label(), what, explain(error))
+    }
+
+    /// Makes the context this thread's.
+    pub(super) fn bind(&self) -> Result<()> {
+        // SAFETY: the context lives as long as `self`.
+        unsafe { cu::ctx::set_current(self.context) }.map_err(|e| self.error("entering the context", e))
+    }
+
+    /// Waits until everything started so far is done.
+    ///
+    /// # Errors
+    /// Something started so far failed.
+    pub fn wait(&self) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the stream lives as long as `self`.
+        unsafe { cu::stream::synchronize(self.stream) }.map_err(|e| self.error("running kernels", e))
+    }
+
+    /// Free and total bytes of its memory.
+    ///
+    /// # Errors
+    /// The driver fails.
+    pub fn free_memory(&self) -> Result<(usize, usize)> {
+        self.bind()?;
+        cu::mem_get_info().map_err(|e| self.error("asking for free memory", e))
+    }
+
+    /// Loads a compiled program and gives its kernels by name.
+    pub(super) fn load(&self, cubin: &[u8], names: &[&str]) -> Result<Vec<Kernel>> {
+        self.bind()?;
+        // SAFETY: a cubin carries its own size; the module stays loaded until the context ends, like the
+        // kernels that point into it.
+        let module = unsafe { cu::module::load_data(cubin.as_ptr().cast()) };
+        let module = module.map_err(|e| self.error("loading kernels", e))?;
+        let find = |name: &&str| {
+            let symbol = CString::new(*name).map_err(|e| failed(&self.label(), name, e))?;
+            // SAFETY: the module was just loaded.
+            let function = unsafe { cu::module::get_function(module, symbol) };
+            function.map(Kernel).map_err(|e| self.error(&format!("finding kernel {name}"), e))
+        };
+        names.iter().map(find).collect()
+    }
+
+    /// Lets a kernel use so much shared memory.
+    pub(super) fn allow_shared(&self, kernel: Kernel, bytes: u32) -> Result<()> {
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: the kernel's module stays loaded.
+        unsafe { cu::function::set_function_attribute(kernel.0, attribute, bytes as i32) }
+            .map_err(|e| self.error(&format!("{bytes} bytes of shared memory for attention"), e))
+    }
+
+    /// Starts a kernel; grid and block as in CUDA.
+    pub(super) fn launch(
+        &self,
+        kernel: Kernel,
+        grid: (usize, usize),
+        block: usize,
+        shared: u32,
+        arguments: &[Arg],
+    ) -> Result<()> {
+        if grid.0 == 0 || grid.1 == 0 {
+            return Ok(());
+        }
+        self.bind()?;
+        let mut pointers = [std::ptr::null_mut::<c_void>(); 20];
+        for (pointer, argument) in pointers.iter_mut().zip(arguments) {
+            *pointer = argument.pointer();
+        }
+        let grid = (grid.0 as u32, grid.1 as u32, 1);
+        let pointers = &mut pointers[..arguments.len()];
+        // SAFETY: callers pass what the kernel's signature asks for, over memory that they checked and hold.
+        unsafe { cu::launch_kernel(kernel.0, grid, (block as u32, 1, 1), shared, self.stream, pointers) }
+            .map_err(|e| self.error("starting a kernel", e))
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // Errors at the end have no one to tell.
+        if self.bind().is_ok() {
+            // SAFETY: nobody else has the stream; the context was retained once by `open`.
+            unsafe {
+                let _ = cu::stream::destroy(self.stream);
+                let _ = cu::primary_ctx::release(self.device);
+            }
+        }
+    }
+}
+
+/// The driver's error with what to do about the usual ones.
+fn explain(error: cu::DriverError) -> String {
+    use sys::cudaError_enum as E;
+    match error.0 {
+        E::CUDA_ERROR_OUT_OF_MEMORY => "out of GPU memory".to_owned(),
+        E::CUDA_ERROR_NO_DEVICE => "the driver sees no GPU (CUDA_VISIBLE_DEVICES may hide it)".to_owned(),
+        E::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH => {
+            "the driver's library and its kernel module do not fit together; reinstall the driver".to_owned()
+        }
+        E::CUDA_ERROR_NO_BINARY_FOR_GPU | E::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {
+            "the driver is too old for the installed CUDA libraries; update the driver".to_owned()
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+/// A function on the GPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Kernel(sys::CUfunction);
+
+// SAFETY: a handle into a module that stays loaded, usable from any thread.
+unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
+
+/// An argument of a kernel.
+#[derive(Debug, Clone, Copy)]
+pub enum Arg {
+    /// An address on the GPU.
+    Ptr(u64),
+    /// `int`.
+    Int(i32),
+    /// `unsigned long long`.
+    Long(u64),
+    /// `float`.
+    Float(f32),
+    /// The struct `RowLoss` of training.cu.
+    Loss(LossArg),
+    /// The struct `Adam` of training.cu.
+    Adam([f32; 9]),
+    /// The struct `Cache` of decode.cu.
+    Cache(CacheArg),
+}
+
+/// The struct `Cache` of decode.cu.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct CacheArg {
+    /// Address of the first page.
+    pub pages: u64,
+    /// Positions of a page, layers, key heads, and the layer meant.
+    pub sizes: [i32; 4],
+}
+
+/// The struct `RowLoss` of training.cu.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct LossArg {
+    /// Bounds of the importance ratio.
+    pub ratio: [f32; 2],
+    /// Coefficients of the entropy bonus and the KL penalty.
+    pub coefficients: [f32; 2],
+    /// Whether there is a ratio.
+    pub has_ratio: i32,
+    /// Whether logits become gradients.
+    pub backward: i32,
+}
+
+impl Arg {
+    fn pointer(&self) -> *mut c_void {
+        match self {
+            Self::Ptr(v) | Self::Long(v) => std::ptr::from_ref(v).cast_mut().cast(),
+            Self::Int(v) => std::ptr::from_ref(v).cast_mut().cast(),
+            Self::Float(v) => std::ptr::from_ref(v).cast_mut().cast(),
+            Self::Loss(v) => std::ptr::from_ref(v).cast_mut().cast(),
+            Self::Adam(v) => std::ptr::from_ref(v).cast_mut().cast(),
+            Self::Cache(v) => std::ptr::from_ref(v).cast_mut().cast(),
+        }
+    }
+}
+
+/// `n` as a kernel's `int`.
+pub(super) fn int(n: usize) -> Arg {
+    Arg::Int(n as i32)
+}
+
+/// Marks arrays of the device's element type: bfloat16 or f32.
+#[derive(Debug)]
+pub struct Element;
+
+/// A fixed number of elements in the GPU's memory.
+#[derive(Debug)]
+pub struct Array<E> {
+    gpu: Arc<Gpu>,
+    ptr: sys::CUdeviceptr,
+    /// Number of elements.
+    pub len: usize,
+    width: usize,
+    element: PhantomData<E>,
+}
+
+impl<E> Array<E> {
+    /// `len` zeroed elements of `width` bytes each.
+    pub(super) fn zeros(gpu: &Arc<Gpu>, len: usize, width: usize) -> Result<Self> {
+        gpu.bind()?;
+        let bytes = (len * width).max(16).next_multiple_of(16);
+        // SAFETY: freed in `drop`.
+        let ptr = unsafe { cu::malloc_sync(bytes) }.map_err(|e| {
+            let free = cu::mem_get_info().map_or(0, |(free, _)| free);
+            let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
+            let what = format!("allocating {:.1} MiB with {:.1} MiB free", mib(bytes), mib(free));
+            gpu.error(&what, e)
+        })?;
+        let array = Self { gpu: Arc::clone(gpu), ptr, len, width, element: PhantomData };
+        // SAFETY: the allocation is `bytes` long.
+        unsafe { cu::memset_d8_async(ptr, 0, bytes, gpu.stream) }.map_err(|e| gpu.error("zeroing memory", e))?;
+        Ok(array)
+    }
+
+    /// The address of an element, checked that `range` lies inside.
+    pub(super) fn at(&self, range: &std::ops::Range<usize>) -> Result<u64> {
+        if range.start > range.end || range.end > self.len {
+            let message = format!("elements {range:?} of a buffer of {}", self.len);
+            return Err(LmError::Device { device: self.gpu.label(), message });
+        }
+        Ok(self.ptr + (range.start * self.width) as u64)
+    }
+
+    /// The address of the first element, checked that at least `len` follow.
+    pub(super) fn from_start(&self, len: usize) -> Result<u64> {
+        self.at(&(0..len))
+    }
+
+    /// Zeroes a piece.
+    pub(super) fn zero(&mut self, range: &std::ops::Range<usize>) -> Result<()> {
+        let at = self.at(range)?;
+        self.gpu.bind()?;
+        // SAFETY: `at` checked the piece.
+        unsafe { cu::memset_d8_async(at, 0, range.len() * self.width, self.gpu.stream) }
+            .map_err(|e| self.gpu.error("zeroing memory", e))
+    }
+
+    /// Copies numbers of the same size as the elements to the GPU.
+    pub(super) fn write<S: Copy>(&mut self, from: &[S], offset: usize) -> Result<()> {
+        debug_assert_eq!(size_of::<S>(), self.width);
+        let at = self.at(&(offset..offset + from.len()))?;
+        self.gpu.bind()?;
+        // SAFETY: the piece was checked; pageable memory is staged before the call returns.
+        unsafe { cu::memcpy_htod_async(at, from, self.gpu.stream) }
+            .map_err(|e| self.gpu.error("copying to the GPU", e))
+    }
+
+    /// Copies numbers of the same size as the elements from the GPU, after everything started before.
+    pub(super) fn read<S: Copy>(&self, offset: usize, to: &mut [S]) -> Result<()> {
+        debug_assert_eq!(size_of::<S>(), self.width);
+        let at = self.at(&(offset..offset + to.len()))?;
+        self.gpu.bind()?;
+        // SAFETY: the piece was checked; the wait ends before `to` is given back.
+        unsafe { cu::memcpy_dtoh_async(to, at, self.gpu.stream) }
+            .map_err(|e| self.gpu.error("copying from the GPU", e))?;
+        self.gpu.wait()
+    }
+
+    /// Copies a piece within the array.
+    pub(super) fn copy_within(&mut self, from: usize, to: usize, len: usize) -> Result<()> {
+        let (source, target) = (self.at(&(from..from + len))?, self.at(&(to..to + len))?);
+        self.gpu.bind()?;
+        // SAFETY: both pieces were checked; pages do not overlap.
+        unsafe { cu::memcpy_dtod_async(target, source, len * self.width, self.gpu.stream) }
+            .map_err(|e| self.gpu.error("copying on the GPU", e))
+    }
+}
+
+impl<E> Drop for Array<E> {
+    fn drop(&mut self) {
+        if self.gpu.bind().is_ok() {
+            // SAFETY: freed once; the driver waits for kernels that use it.
+            let _ = unsafe { cu::free_sync(self.ptr) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_a_gpu_says_what_is_missing() {
+        // SAFETY: looks for the library only.
+        if unsafe { sys::is_culib_present() } {
+            return;
+        }
+        let error = Gpu::open(0).unwrap_err().to_string();
+        assert!(error.contains("cuda:0") && error.contains("libcuda.so.1"), "{error}");
+    }
+}

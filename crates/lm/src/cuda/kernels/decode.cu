@@ -1,0 +1,147 @@
+// Attention over the paged cache, and drawing the next token.
+//
+// A page holds, for every layer, keys and then values of PAGE positions: [layer][2][kv_head][position][HEAD_DIM].
+
+struct Cache {
+    T* pages;
+    int page_len, layers, kv_heads, layer;
+};
+
+DEVICE u64 cache_at(Cache c, u32 page, int value, int head, int place) {
+    u64 block = (((u64)page * c.layers + c.layer) * 2 + value) * c.kv_heads + head;
+    return (block * c.page_len + place) * HEAD_DIM;
+}
+
+// Puts the keys and values of one column into its place. tables: page numbers of all sequences; `starts` the
+// first of each column.
+extern "C" __global__ void append(const T* qkv, int heads, const u32* positions, const u32* starts,
+                                  const u32* tables, Cache cache) {
+    int column = blockIdx.x, half = cache.kv_heads * HEAD_DIM;
+    u32 position = positions[column], page = tables[starts[column] + position / cache.page_len];
+    int place = position % cache.page_len;
+    const T* from = qkv + (u64)column * (heads + 2 * cache.kv_heads) * HEAD_DIM + heads * HEAD_DIM;
+    for (int i = threadIdx.x; i < 2 * half; i += blockDim.x) {
+        int value = i >= half, within = i - value * half;
+        cache.pages[cache_at(cache, page, value, within / HEAD_DIM, place) + within % HEAD_DIM] = from[i];
+    }
+}
+
+// Lanes that hold one head: a power of two, eight dimensions each.
+#if HEAD_DIM <= 8
+#define TEAM 1
+#elif HEAD_DIM <= 16
+#define TEAM 2
+#elif HEAD_DIM <= 32
+#define TEAM 4
+#elif HEAD_DIM <= 64
+#define TEAM 8
+#elif HEAD_DIM <= 128
+#define TEAM 16
+#else
+#define TEAM 32
+#endif
+#define KEYS_AT_ONCE 4
+#define WARPS 4
+// Keys that a block reads at once.
+#define STRIDE (WARPS * (32 / TEAM))
+
+DEVICE float team_sum(float v) {
+#pragma unroll
+    for (int o = TEAM / 2; o; o >>= 1) v += __shfl_xor_sync(0xffffffffu, v, o);
+    return v;
+}
+
+// One block a column, head and split of the positions. Without splits the result goes to `out`; with them each
+// split leaves maximum, mass and sum in `parts`, [column][head][split][2 + HEAD_DIM].
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+    attend(const T* qkv, int heads, const u32* positions, const u32* starts, const u32* tables, Cache cache,
+           float scale, int splits, T* out, float* parts) {
+    __shared__ float peaks[STRIDE], masses[STRIDE], sums[STRIDE][HEAD_DIM];
+    int column = blockIdx.x, head = blockIdx.y % heads, split = blockIdx.y / heads;
+    int kv = head / (heads / cache.kv_heads), lane = threadIdx.x & 31;
+    int team = threadIdx.x / TEAM, d = lane % TEAM * 8, left = HEAD_DIM - d;
+    bool wide = (HEAD_DIM & 7) == 0 && d < HEAD_DIM;
+    const u32* table = tables + starts[column];
+    int length = positions[column] + 1, share = (length + splits - 1) / splits;
+    int first = split * share, last = min(length, first + share);
+    float q[8], sum[8] = {}, peak = -INFINITE, mass = 0.f;
+    get8(qkv + ((u64)column * (heads + 2 * cache.kv_heads) + head) * HEAD_DIM + d, left, wide, q);
+#pragma unroll
+    for (int j = 0; j < 8; j++) q[j] *= scale;
+    // Whole warps take the same number of turns, since teams of a warp sum together.
+    for (int base = first; base < last; base += STRIDE * KEYS_AT_ONCE) {
+        float s[KEYS_AT_ONCE];
+        u64 at[KEYS_AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < KEYS_AT_ONCE; i++) {
+            int position = base + i * STRIDE + team;
+            bool in = position < last;
+            u32 page = in ? table[position / cache.page_len] : table[0];
+            at[i] = cache_at(cache, page, 0, kv, in ? position % cache.page_len : 0) + d;
+            float k[8], dot = 0.f;
+            get8(cache.pages + at[i], left, wide, k);
+#pragma unroll
+            for (int j = 0; j < 8; j++) dot += q[j] * k[j];
+            s[i] = in ? dot : -INFINITE;
+        }
+        float top = peak;
+#pragma unroll
+        for (int i = 0; i < KEYS_AT_ONCE; i++) {
+            s[i] = team_sum(s[i]);
+            top = fmaxf(top, s[i]);
+        }
+        // Nothing seen yet and nothing here: keep zeros rather than e^(inf - inf).
+        float zero = top == -INFINITE ? 0.f : top;
+        float fade = expf(peak - zero);
+        mass *= fade;
+#pragma unroll
+        for (int j = 0; j < 8; j++) sum[j] *= fade;
+        u64 to_values = (u64)cache.kv_heads * cache.page_len * HEAD_DIM;
+#pragma unroll
+        for (int i = 0; i < KEYS_AT_ONCE; i++) {
+            float p = expf(s[i] - zero), v[8];
+            get8(cache.pages + at[i] + to_values, left, wide, v);
+            mass += p;
+#pragma unroll
+            for (int j = 0; j < 8; j++) sum[j] += p * v[j];
+        }
+        peak = top;
+    }
+    if (lane % TEAM == 0) peaks[team] = peak, masses[team] = mass;
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        if (d + j < HEAD_DIM) sums[team][d + j] = sum[j];
+    __syncthreads();
+    float top = -INFINITE, total = 0.f;
+    for (int t = 0; t < STRIDE; t++) top = fmaxf(top, peaks[t]);
+    float zero = top == -INFINITE ? 0.f : top;
+    for (int t = 0; t < STRIDE; t++) total += masses[t] * expf(peaks[t] - zero);
+    u64 row = (u64)column * heads + head;
+    float* part = parts + (row * splits + split) * (2 + HEAD_DIM);
+    for (int c = threadIdx.x; c < HEAD_DIM; c += 32 * WARPS) {
+        float v = 0.f;
+        for (int t = 0; t < STRIDE; t++) v += sums[t][c] * expf(peaks[t] - zero);
+        if (splits == 1)
+            put(out + row * HEAD_DIM + c, v / total);
+        else
+            part[2 + c] = v;
+    }
+    if (splits > 1 && threadIdx.x == 0) part[0] = top, part[1] = total;
+}
+
+// Joins the splits of a column and head.
+extern "C" __global__ void join(const float* parts, int splits, T* out) {
+    u64 row = blockIdx.x;
+    const float* part = parts + row * splits * (2 + HEAD_DIM);
+    float top = -INFINITE, total = 0.f;
+    for (int s = 0; s < splits; s++) top = fmaxf(top, part[s * (2 + HEAD_DIM)]);
+    for (int s = 0; s < splits; s++) total += part[s * (2 + HEAD_DIM) + 1] * expf(part[s * (2 + HEAD_DIM)] - top);
+    for (int c = threadIdx.x; c < HEAD_DIM; c += blockDim.x) {
+        float v = 0.f;
+        for (int s = 0; s < splits; s++) {
+            const float* p = part + s * (2 + HEAD_DIM);
+            v += p[2 + c] * expf(p[0] - top);
+        }
+        put(out + row * HEAD_DIM + c, v / total);
+    }
+}
