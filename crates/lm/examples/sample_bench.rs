@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use sgs_lm::Cpu;
-use sgs_lm::bench::small_shape;
+use sgs_lm::bench::{gemm_peak, random_model, small_shape};
 use sgs_lm::sampler::SamplerError;
 use sgs_lm::sampler::bench::{SampleBench, sample};
 
@@ -22,7 +22,10 @@ fn main() -> Result<(), SamplerError> {
         prompt_tokens: arg(2, 1),
         new_tokens: arg(3, 96),
         runs: arg(5, 5),
+        memory_budget_bytes: 4 << 30,
+        prefill_tokens: 512,
     };
-    println!("{}", sample(Arc::new(Cpu::new(arg(6, 0))?), &bench)?);
+    let model = random_model(Arc::new(Cpu::new(arg(6, 0))?), &bench.config)?;
+    println!("{}", sample(&model, &bench, |cpu| Ok(gemm_peak(cpu)))?);
     Ok(())
 }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use sgs_lm::bench::{TrainBench, small_shape, train};
+use sgs_lm::bench::{TrainBench, gemm_peak, random_model, small_shape, train};
 use sgs_lm::{Cpu, Result};
 
 fn main() -> Result<()> {
@@ -13,6 +13,6 @@ fn main() -> Result<()> {
     let steps = args.next().filter(|n| *n > 0).unwrap_or(10);
     let device = Arc::new(Cpu::new(args.next().unwrap_or(0))?);
     let bench = TrainBench { config: small_shape(), sequences: 32, length: 128, micro_batch, steps };
-    println!("{}", train(device, &bench)?);
+    println!("{}", train(random_model(device, &bench.config)?, &bench, |cpu| Ok(gemm_peak(cpu)))?);
     Ok(())
 }

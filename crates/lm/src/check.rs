@@ -70,11 +70,28 @@ pub struct Tolerances {
     pub gradient_norms: f64,
     /// Losses along six Adam steps, absolute.
     pub adam: f64,
+    /// Norms of the whole gradient along them, relative.
+    pub adam_norms: f64,
+}
+
+impl Tolerances {
+    /// For a device that computes in bfloat16: its numbers have 8 bits, so logits differ in the second digit,
+    /// and along steps of the check's high learning rate the differences grow.
+    pub fn bf16() -> Self {
+        Self { logits: 2e-2, logprobs: 6e-2, losses: 1e-2, gradient_norms: 3e-2, adam: 6e-2, adam_norms: 0.1 }
+    }
 }
 
 impl Default for Tolerances {
     fn default() -> Self {
-        Self { logits: 1e-4, logprobs: 1e-4, losses: 1e-5, gradient_norms: 1e-3, adam: 1e-4 }
+        Self {
+            logits: 1e-4,
+            logprobs: 1e-4,
+            losses: 1e-5,
+            gradient_norms: 1e-3,
+            adam: 1e-4,
+            adam_norms: 1e-3,
+        }
     }
 }
 
@@ -367,6 +384,6 @@ fn check_adam<D: Device>(
         norm.see((step.gradient_norm - want_norm).abs() / want_norm, || format!("step {i}"));
     }
     loss.report("losses along Adam steps", tolerances.adam, "absolute", report);
-    norm.report("gradient norms along Adam steps", tolerances.gradient_norms, "relative", report);
+    norm.report("gradient norms along Adam steps", tolerances.adam_norms, "relative", report);
     Ok(())
 }

@@ -383,8 +383,10 @@ pub struct EvalArgs {
 pub enum DeviceKind {
     /// The processor.
     Cpu,
-    /// One NVIDIA GPU.
+    /// One NVIDIA GPU in bfloat16, with f32 sums and f32 master weights.
     Cuda,
+    /// One NVIDIA GPU in f32 throughout: for comparing, not for speed.
+    CudaF32,
 }
 
 /// The formal systems.

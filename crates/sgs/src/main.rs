@@ -7,6 +7,7 @@ mod args;
 mod base_model;
 mod commands;
 mod corpus;
+mod device;
 mod evaluate;
 mod exit;
 mod lean;

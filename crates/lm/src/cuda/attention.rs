@@ -161,17 +161,13 @@ impl Cuda {
     }
 
     /// Backward pass over addresses that the caller has checked.
-    pub(super) fn run_attention_backward(
-        &self,
-        starts: &[usize],
-        heads: Heads,
-        at: &Backward,
-    ) -> Result<()> {
+    pub(super) fn run_attention_backward(&self, starts: &[usize], heads: Heads, at: &Backward) -> Result<()> {
         let (kernels, tensor) = self.attention_kernels(heads)?;
         let mut state = self.attention.lock().unwrap_or_else(PoisonError::into_inner);
         state.prepare(starts, tensor, heads.heads)?;
         let count = starts.last().copied().unwrap_or(0);
-        let (list, delta) = (state.lists.from_start(0)?, Arg::Ptr(state.delta.from_start(count * heads.heads)?));
+        let (list, delta) =
+            (state.lists.from_start(0)?, Arg::Ptr(state.delta.from_start(count * heads.heads)?));
         let scale = Arg::Float(1.0 / (heads.head_dim as f32).sqrt());
         let mut head = vec![Arg::Ptr(at.qkv), Arg::Ptr(list)];
         if !tensor {

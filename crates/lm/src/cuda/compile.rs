@@ -78,7 +78,8 @@ impl Program {
         if let Some(code) = path.as_deref().and_then(read) {
             return Ok(code);
         }
-        let code = compile(&source, &options).map_err(|message| failed(&gpu.label(), "compiling kernels", message))?;
+        let code = compile(&source, &options)
+            .map_err(|message| failed(&gpu.label(), "compiling kernels", message))?;
         if let Some(path) = path {
             // A full or read-only disk costs the next start a second.
             let _ = write(&path, &code);

@@ -1,9 +1,9 @@
 //! One step of the sampler on the GPU: all planned columns, running requests and prompt tokens together,
 //! through all layers; then the draws.
 
+use super::Cuda;
 use super::compile::Program;
 use super::gpu::{Arg, Array, CacheArg, Element, Kernel, int};
-use super::Cuda;
 use crate::config::ModelConfig;
 use crate::device::{Device, Heads, Linear, at, first, first_mut};
 use crate::error::{LmError, Result};
@@ -83,7 +83,8 @@ fn parts(config: &ModelConfig, processors: usize) -> usize {
 /// Numbers of the columns and page tables of a step.
 fn tables(sizes: &DecoderSizes) -> usize {
     let columns = sizes.max_batch + sizes.prefill_tokens;
-    3 * columns + (sizes.max_batch + sizes.prefill_tokens.div_ceil(16)) * sizes.context.div_ceil(sizes.page_len)
+    3 * columns
+        + (sizes.max_batch + sizes.prefill_tokens.div_ceil(16)) * sizes.context.div_ceil(sizes.page_len)
 }
 
 fn page_elements(config: &ModelConfig, page_len: usize) -> usize {
@@ -155,7 +156,11 @@ impl Decode for Cuda {
         drawn: &mut [Drawn],
     ) -> Result<()> {
         for (from, to) in &plan.copies {
-            decoder.cache.copy_within(*from as usize * decoder.page, *to as usize * decoder.page, decoder.page)?;
+            decoder.cache.copy_within(
+                *from as usize * decoder.page,
+                *to as usize * decoder.page,
+                decoder.page,
+            )?;
         }
         let columns = plan.decode.len() + plan.prefill.len();
         let longest = decoder.load(self, plan)?;
@@ -218,9 +223,7 @@ impl Cuda {
         if let Some(bias) = spans.qkv_bias {
             self.add_bias(first_mut(&mut c.qkv, n * qkv), at(params, bias))?;
         }
-        let positions = crate::device::Part { buf: &c.ints, range: n..2 * n };
-        self.rope(first_mut(&mut c.qkv, n * qkv), Heads::of(config), positions, &model.rope, false)?;
-        self.attend(c, config, layer, n, longest)?;
+        self.attend(c, model, layer, n, longest)?;
         let size = Linear { rows, input: q, output: d };
         self.linear(size, first(&c.attn, rows * q), at(params, spans.o), first_mut(&mut c.branch, rows * d))?;
 
@@ -235,15 +238,16 @@ impl Cuda {
         self.linear(size, first(&c.act, rows * f), at(params, spans.down), first_mut(&mut c.branch, rows * d))
     }
 
-    /// Appends keys and values to the cache, and attends over it.
+    /// Rotates, appends keys and values to the cache, and attends over it.
     fn attend(
         &self,
         c: &mut CudaDecoder,
-        config: &ModelConfig,
+        model: &Model<Self>,
         layer: usize,
         n: usize,
         longest: usize,
     ) -> Result<()> {
+        let config = &model.config;
         let Heads { heads, kv_heads, head_dim } = Heads::of(config);
         let [append, attend, join] = c.kernels;
         let qkv = Arg::Ptr(c.qkv.from_start(n * config.qkv_dim())?);
@@ -256,11 +260,15 @@ impl Cuda {
             sizes: [c.sizes.page_len, config.layers, kv_heads, layer].map(|x| x as i32),
         });
         let shape = [qkv, int(heads), positions, starts, tables, cache];
-        self.gpu.launch(append, (n, 1), 256.min(2 * config.kv_dim()).next_multiple_of(32), 0, &shape)?;
-        let splits = splits(n, heads, longest, self.gpu.processors);
-        let parts = Arg::Ptr(c.parts.from_start(if splits > 1 { n * heads * splits * (2 + head_dim) } else { 0 })?);
-        let scale = Arg::Float(1.0 / (head_dim as f32).sqrt());
         let [a, b, d, e, f, g] = shape;
+        let (cos, sin) = (model.rope.cos.from_start(0)?, model.rope.sin.from_start(0)?);
+        let pieces = (heads + 2 * kv_heads) * head_dim.div_ceil(16);
+        let arguments = [a, b, d, e, f, g, Arg::Ptr(cos), Arg::Ptr(sin)];
+        self.gpu.launch(append, (n, 1), pieces.next_multiple_of(32).min(512), 0, &arguments)?;
+        let splits = splits(n, heads, longest, self.gpu.processors);
+        let parts =
+            Arg::Ptr(c.parts.from_start(if splits > 1 { n * heads * splits * (2 + head_dim) } else { 0 })?);
+        let scale = Arg::Float(1.0 / (head_dim as f32).sqrt());
         let arguments = [a, b, d, e, f, g, scale, int(splits), out, parts];
         self.gpu.launch(attend, (n, heads * splits), THREADS, 0, &arguments)?;
         if splits > 1 {
@@ -325,7 +333,8 @@ mod tests {
 
     #[test]
     fn splits_fill_the_gpu_and_fit_the_scratch() {
-        for (columns, heads, longest) in [(1, 32, 8000), (1, 1, 100), (64, 32, 4000), (3, 4, 129), (1, 2, 100_000)]
+        for (columns, heads, longest) in
+            [(1, 32, 8000), (1, 1, 100), (64, 32, 4000), (3, 4, 129), (1, 2, 100_000)]
         {
             let splits = splits(columns, heads, longest, 132);
             assert!(splits >= 1 && splits <= longest.div_ceil(SHORTEST_SPLIT));

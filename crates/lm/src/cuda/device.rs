@@ -229,8 +229,7 @@ impl Device for Cuda {
             piece.write(values, 0)?;
             let range = i * PIECE..i * PIECE + values.len();
             let n = values.len();
-            let arguments =
-                [Arg::Ptr(piece.from_start(n)?), Arg::Ptr(buf.at(&range)?), Arg::Long(n as u64)];
+            let arguments = [Arg::Ptr(piece.from_start(n)?), Arg::Ptr(buf.at(&range)?), Arg::Long(n as u64)];
             self.rows(self.kernels.narrow, n.div_ceil(256), 256, &arguments)?;
         }
         // The pieces are freed here; the host's numbers are staged already.

@@ -4,7 +4,9 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use cudarc::cublaslt::{result as lt, sys};
 
@@ -14,6 +16,9 @@ use crate::error::{LmError, Result};
 
 /// Scratch memory of products; the size that cuBLAS itself takes on Hopper.
 const WORKSPACE: usize = 32 << 20;
+
+/// Algorithms that cuBLASLt is asked for.
+const CANDIDATES: usize = 8;
 
 /// Which product of a linear layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,7 +46,15 @@ struct Key {
 struct Plan {
     description: sys::cublasLtMatmulDesc_t,
     layouts: [sys::cublasLtMatrixLayout_t; 3],
+    /// The one in use.
     algorithm: sys::cublasLtMatmulAlgo_t,
+    /// All that were offered, cuBLASLt's first choice first.
+    algorithms: Vec<sys::cublasLtMatmulAlgo_t>,
+}
+
+/// Bytes to which an address is aligned, up to 256.
+fn alignment(address: u64) -> u32 {
+    1 << address.trailing_zeros().min(8)
 }
 
 /// cuBLASLt on one GPU.
@@ -82,7 +95,7 @@ impl Blas {
         }
         // cuBLAS sees row-major matrices transposed: cᵀ = bᵀ aᵀ, so its left factor is our right one.
         let (left, right) = (b, a);
-        let alignment = [left, right, c].map(|p| 1 << p.trailing_zeros().min(8));
+        let alignment = [left, right, c].map(alignment);
         let key = Key { product, rows, input, output, alignment };
         self.gpu.bind()?;
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
@@ -167,9 +180,11 @@ impl Blas {
         for (name, bytes) in names.into_iter().zip([alignment[0], alignment[1], alignment[2], alignment[2]]) {
             set(name, (&raw const bytes).cast(), 4)?;
         }
-        // SAFETY: all handles were just made.
-        let found = unsafe {
-            lt::get_matmul_algo_heuristic(
+        let mut found = [const { MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::uninit() }; CANDIDATES];
+        let mut count = 0i32;
+        // SAFETY: all handles were just made; at most `CANDIDATES` results are written, and `count` says how many.
+        let results = unsafe {
+            sys::cublasLtMatmulAlgoGetHeuristic(
                 self.handle,
                 description,
                 layouts[0],
@@ -177,11 +192,61 @@ impl Blas {
                 layouts[2],
                 layouts[2],
                 preference,
+                CANDIDATES as i32,
+                found[0].as_mut_ptr(),
+                &raw mut count,
             )
+            .result()?;
+            lt::destroy_matmul_pref(preference)?;
+            found[..count.clamp(0, CANDIDATES as i32) as usize].iter().map(|r| r.assume_init_ref())
         };
-        // SAFETY: made above, used no more.
-        unsafe { lt::destroy_matmul_pref(preference) }?;
-        Ok(Plan { description, layouts, algorithm: found?.algo })
+        let algorithms: Vec<_> = results
+            .filter(|r| r.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS)
+            .map(|r| r.algo)
+            .collect();
+        let Some(algorithm) = algorithms.first().copied() else {
+            return Err(lt::CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED));
+        };
+        Ok(Plan { description, layouts, algorithm, algorithms })
+    }
+
+    /// Seconds of a product with each algorithm that cuBLASLt offers for it, its own first choice first; the
+    /// matrices are `copies` of noise, so that weights do not come from the cache.
+    pub fn compare(&self, product: Product, size: Linear, at: [&[u64]; 3]) -> Result<Vec<f64>> {
+        let run = |i: usize| {
+            let pick = |m: usize| at[m][i % at[m].len()];
+            self.run(product, size, pick(0), pick(1), pick(2))
+        };
+        run(0)?;
+        let key = Key {
+            product,
+            rows: size.rows,
+            input: size.input,
+            output: size.output,
+            alignment: [at[1][0], at[0][0], at[2][0]].map(alignment),
+        };
+        let lock = || self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let algorithms = lock().get(&key).map(|p| p.algorithms.clone()).unwrap_or_default();
+        let mut times = Vec::new();
+        for algorithm in &algorithms {
+            if let Some(plan) = lock().get_mut(&key) {
+                plan.algorithm = *algorithm;
+            }
+            run(0)?;
+            let mut best = f64::INFINITY;
+            for _ in 0..3 {
+                self.gpu.wait()?;
+                let started = Instant::now();
+                (0..20).try_for_each(run)?;
+                self.gpu.wait()?;
+                best = best.min(started.elapsed().as_secs_f64() / 20.0);
+            }
+            times.push(best);
+        }
+        if let (Some(plan), Some(first)) = (lock().get_mut(&key), algorithms.first()) {
+            plan.algorithm = *first;
+        }
+        Ok(times)
     }
 }
 

@@ -63,12 +63,15 @@ impl Gpu {
         cu::init().map_err(|e| say("starting the driver", e))?;
         let count = cu::device::get_count().map_err(|e| say("counting GPUs", e))?.max(0) as usize;
         if ordinal >= count {
-            let message = format!("there is no GPU {ordinal}: the driver lists {count} (CUDA_VISIBLE_DEVICES may hide some)");
+            let message = format!(
+                "there is no GPU {ordinal}: the driver lists {count} (CUDA_VISIBLE_DEVICES may hide some)"
+            );
             return Err(LmError::Device { device: name, message });
         }
         let device = cu::device::get(ordinal as i32).map_err(|e| say("opening the GPU", e))?;
         // SAFETY: `device` was just given by the driver.
-        let attribute = |a| unsafe { cu::device::get_attribute(device, a) }.map_err(|e| say("asking the GPU", e));
+        let attribute =
+            |a| unsafe { cu::device::get_attribute(device, a) }.map_err(|e| say("asking the GPU", e));
         let arch = (
             attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
@@ -310,7 +313,8 @@ impl<E> Array<E> {
         })?;
         let array = Self { gpu: Arc::clone(gpu), ptr, len, width, element: PhantomData };
         // SAFETY: the allocation is `bytes` long.
-        unsafe { cu::memset_d8_async(ptr, 0, bytes, gpu.stream) }.map_err(|e| gpu.error("zeroing memory", e))?;
+        unsafe { cu::memset_d8_async(ptr, 0, bytes, gpu.stream) }
+            .map_err(|e| gpu.error("zeroing memory", e))?;
         Ok(array)
     }
 

@@ -22,7 +22,7 @@ use crate::device::{Device, Linear, first, first_mut};
 use crate::error::Result;
 use attention::Attention;
 use compile::Program;
-use gemm::Blas;
+use gemm::{Blas, Product};
 
 pub use decode::CudaDecoder;
 pub use device::CudaAdam;
@@ -130,6 +130,21 @@ impl Cuda {
             best = best.min(started.elapsed().as_secs_f64());
         }
         Ok(2.0 * (N as f64).powi(3) / best / 1e9)
+    }
+
+    /// Seconds of `y = x wᵀ` with each algorithm that cuBLASLt offers, its own choice first; weights come from
+    /// `copies` matrices in turn, so that they are not found in the cache.
+    ///
+    /// # Errors
+    /// The GPU has no room or fails.
+    pub fn compare_algorithms(&self, size: Linear, copies: usize) -> Result<Vec<f64>> {
+        let x = self.noise(size.rows * size.input, 1)?;
+        let w: Vec<_> = (0..copies.max(1) as u64)
+            .map(|i| self.noise(size.input * size.output, 2 + i))
+            .collect::<Result<_>>()?;
+        let y = self.buf(size.rows * size.output)?;
+        let w = w.iter().map(|w| w.from_start(0)).collect::<Result<Vec<u64>>>()?;
+        self.blas.compare(Product::Forward, size, [&[x.from_start(0)?], &w, &[y.from_start(0)?]])
     }
 
     /// The kernels of a program that depends on the model, compiled when first needed.

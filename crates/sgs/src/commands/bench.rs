@@ -62,8 +62,8 @@ fn sampling(args: &BenchSampleArgs) -> Result<()> {
             let head = head(&args.shape, &bench.config, &device.name());
             (head, sample(&random_model(device, &bench.config)?, &bench, |cpu| Ok(gemm_peak(cpu)))?)
         }
-        DeviceKind::Cuda => {
-            let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
+        gpu => {
+            let device = Arc::new(Cuda::new(0, precision(gpu))?);
             let head = head(&args.shape, &bench.config, &device.name());
             let model = device.random_model(&bench.config, bench.config.max_positions)?;
             let (free, _) = device.gpu().free_memory()?;
@@ -101,14 +101,19 @@ fn training(args: &BenchTrainArgs) -> Result<()> {
             let head = head(&args.shape, &bench.config, &device.name());
             (head, bench::train(random_model(device, &bench.config)?, &bench, |cpu| Ok(gemm_peak(cpu)))?)
         }
-        DeviceKind::Cuda => {
-            let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
+        gpu => {
+            let device = Arc::new(Cuda::new(0, precision(gpu))?);
             let head = head(&args.shape, &bench.config, &device.name());
             let model = device.random_model(&bench.config, bench.length)?;
             (head, bench::train(model, &bench, Cuda::gemm_peak)?)
         }
     };
     output::line(format!("{head}\n{} sequences of {} tokens a step\n{speed}", bench.sequences, bench.length))
+}
+
+/// Element type of a GPU device.
+fn precision(kind: DeviceKind) -> Precision {
+    if kind == DeviceKind::CudaF32 { Precision::F32 } else { Precision::Bf16 }
 }
 
 /// The shape that a name or a model folder stands for.

@@ -1,25 +1,27 @@
 //! `sgs lm check`: a model folder with recorded numbers, run through this engine.
 
 use crate::args::{DeviceKind, LmCheckArgs};
+use crate::device::with_device;
 use crate::exit::Outcome;
 use crate::output;
 use anyhow::Result;
 use serde_json::json;
-use sgs_lm::check::{self, CheckReport};
-use sgs_lm::{Cpu, Cuda, Device, Precision};
+use sgs_lm::Device;
+use sgs_lm::check::{self, CheckReport, Tolerances};
 use std::sync::Arc;
 
 /// Prints the largest error of every quantity beside its tolerance.
 pub fn run(args: &LmCheckArgs) -> Result<Outcome> {
-    match args.device {
-        DeviceKind::Cpu => check_on(args, Arc::new(Cpu::new(0)?)),
-        DeviceKind::Cuda => check_on(args, Arc::new(Cuda::new(0, Precision::F32)?)),
-    }
+    with_device!(args.device, 0, device => check_on(args, device))
 }
 
 fn check_on<D: Device>(args: &LmCheckArgs, device: Arc<D>) -> Result<Outcome> {
     let name = device.name();
-    let report = check::run(&args.dir, device)?;
+    let tolerances = match args.device {
+        DeviceKind::Cuda => Tolerances::bf16(),
+        DeviceKind::Cpu | DeviceKind::CudaF32 => Tolerances::default(),
+    };
+    let report = check::run_with(&args.dir, device, tolerances)?;
     if args.json {
         output::json(&as_json(args, &name, &report))?;
     } else {

@@ -1,7 +1,8 @@
 //! `sgs pretrain` and `sgs sft`: supervised training on corpora, from scratch or from a model.
 
-use crate::args::{DeviceKind, PretrainArgs};
+use crate::args::PretrainArgs;
 use crate::corpus::{CorpusConfig, Mixture};
+use crate::device::with_device;
 use crate::exit::{Outcome, Usage};
 use crate::output;
 use anyhow::{Context, Result, bail};
@@ -14,7 +15,7 @@ use sgs_lm::optim::{AdamConfig, Schedule};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::{Policy, StepReport, TrainOptions, Trainer};
 use sgs_lm::weights::{FileType, HostWeights};
-use sgs_lm::{Cpu, Device, ModelConfig};
+use sgs_lm::{Device, ModelConfig};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -96,10 +97,7 @@ pub fn run(args: &PretrainArgs, base: Option<&Path>) -> Result<Outcome> {
             return Err(Usage(format!("{}: train.{key} is 0; give at least 1", args.config.display())).into());
         }
     }
-    match args.device {
-        DeviceKind::Cpu => train(&config, &args.out, base, Arc::new(Cpu::new(threads())?)),
-        DeviceKind::Cuda => bail!("training on the GPU is not built yet: use --device cpu"),
-    }
+    with_device!(args.device, threads(), device => train(&config, &args.out, base, device))
 }
 
 /// Threads to compute with: one per core.

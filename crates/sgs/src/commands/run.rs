@@ -1,6 +1,7 @@
 //! `sgs run` and `sgs resume`.
 
 use crate::args::{FleetArgs, PageArgs, ResumeArgs, RunArgs};
+use crate::device::{self, with_device};
 use crate::exit::Outcome;
 use crate::output;
 use crate::page::Page;
@@ -11,7 +12,7 @@ use crate::run::workers::config::FleetConfig;
 use crate::run::workers::outside::Remembered;
 use crate::run::{Interrupt, Runner, policies, requirements};
 use anyhow::{Context, Result, bail};
-use sgs_lm::Cpu;
+use sgs_lm::sampler::Decode;
 use sgs_rundir::{FrozenConfig, RunDir, RunOptions, RunView};
 use sgs_selfplay::Problem;
 use std::collections::BTreeMap;
@@ -94,6 +95,18 @@ fn work(
     json: bool,
     page: &PageArgs,
 ) -> Result<Outcome> {
+    let kind = device::kind(&config.model.device)?;
+    with_device!(kind, super::pretrain::threads(), device => work_on(config, run, fleet, json, page, device))
+}
+
+fn work_on<D: Decode>(
+    config: RunConfig,
+    run: RunDir,
+    fleet: Option<FleetConfig>,
+    json: bool,
+    page: &PageArgs,
+    device: Arc<D>,
+) -> Result<Outcome> {
     let path = run.view().path().to_owned();
     let Opened { system, targets } = system::open(&config, &path.join("lean-scratch"))?;
     let targets: Vec<Arc<Problem>> = targets.into_iter().map(Arc::new).collect();
@@ -113,7 +126,7 @@ fn work(
         system,
         targets,
         run: Arc::new(run),
-        device: Arc::new(Cpu::new(super::pretrain::threads())?),
+        device,
         base,
         interrupt,
         fleet,
@@ -155,10 +168,7 @@ fn begin_with(config: &RunConfig) -> Result<()> {
             config.size
         );
     }
-    if config.model.device != "cpu" {
-        bail!("model.device is {}: this version trains on the CPU only", config.model.device);
-    }
-    Ok(())
+    device::kind(&config.model.device).map(|_| ())
 }
 
 /// The report is a picture of the run's files: failing to draw it does not fail the run.

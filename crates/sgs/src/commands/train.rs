@@ -1,6 +1,7 @@
 //! `sgs train --from RUN/rounds/0007`: a round's updates again, without sampling.
 
 use crate::args::TrainArgs;
+use crate::device::{self, with_device};
 use crate::exit::{Outcome, Usage};
 use crate::output;
 use crate::run::config::RunConfig;
@@ -8,8 +9,8 @@ use crate::run::policies::{Policies, base_folder};
 use crate::run::sampling::Completions;
 use crate::run::update;
 use anyhow::{Context, Result};
-use sgs_lm::Cpu;
 use sgs_lm::model::Mode;
+use sgs_lm::sampler::Decode;
 use sgs_lm::trainer::Trainer;
 use sgs_rundir::rows::SampleKind;
 use sgs_rundir::{PublishedRound, RunView};
@@ -30,21 +31,35 @@ pub fn run(args: &TrainArgs) -> Result<Outcome> {
     table.remove("frozen");
     let config: RunConfig = table.try_into().context("config.toml of the run")?;
     let start = start_weights(&view, round.round(), args.weights.as_deref())?;
-    let device = Arc::new(Cpu::new(super::pretrain::threads())?);
     let base = base_folder(&config, &folder.join("base"))?;
-    let mut policies = Policies::load(&config, &device, &base, start.as_deref(), round.round())?;
+    let kind = device::kind(&config.model.device)?;
+    with_device!(kind, super::pretrain::threads(), device => {
+        repeat(args, &round, &view, &config, start.as_deref(), &base, device)
+    })
+}
+
+fn repeat<D: Decode>(
+    args: &TrainArgs,
+    round: &PublishedRound,
+    view: &RunView,
+    config: &RunConfig,
+    start: Option<&Path>,
+    base: &Path,
+    device: Arc<D>,
+) -> Result<Outcome> {
+    let mut policies = Policies::load(config, &device, base, start, round.round())?;
     let tokens = config.training.micro_batch_tokens.max(policies.config().max_positions);
     let mut trainer = Trainer::new(device, policies.config(), tokens, Mode::Train)?;
-    let outcome = outcome_of(&round)?;
-    let completions = completions_of(&round)?;
+    let outcome = outcome_of(round)?;
+    let completions = completions_of(round)?;
     eprintln!(
         "round {}: {} examples of the Solver, {} of the Conjecturer, from {}",
         round.round(),
         outcome.solver_examples.len(),
         outcome.conjecturer_examples.len(),
-        start.as_deref().map_or_else(|| "the base model".to_owned(), |p| p.display().to_string())
+        start.map_or_else(|| "the base model".to_owned(), |p| p.display().to_string())
     );
-    let report = update::update(&config, &view, &outcome, &completions, &mut policies, &mut trainer)?;
+    let report = update::update(config, view, &outcome, &completions, &mut policies, &mut trainer)?;
     output::json(&report)?;
     if let Some(out) = &args.out {
         policies.snapshot()?.save(out, &["tokenizer.json", "tokenizer_config.json"].map(|n| base.join(n)))?;

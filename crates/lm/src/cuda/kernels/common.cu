@@ -63,6 +63,47 @@ DEVICE void store8(bf16* p, const float (&v)[8]) {
     *(uint4*)p = make_uint4(pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7]));
 }
 
+// Eight neighbours as they lie in memory, to have many loads under way in few registers.
+#if BF16
+struct Eight {
+    uint4 bits;
+};
+DEVICE void unpack(const Eight& e, float (&v)[8]) {
+    u32 w[4] = {e.bits.x, e.bits.y, e.bits.z, e.bits.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        v[2 * i] = __uint_as_float(w[i] << 16);
+        v[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
+    }
+}
+DEVICE Eight fetch8(const T* p, int n, bool wide) {
+    if (wide) return {*(const uint4*)p};
+    u32 w[4] = {};
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        if (i < n) w[i / 2] |= (u32)p[i].bits << (i % 2 * 16);
+    return {make_uint4(w[0], w[1], w[2], w[3])};
+}
+#else
+struct Eight {
+    float v[8];
+};
+DEVICE void unpack(const Eight& e, float (&v)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] = e.v[i];
+}
+DEVICE Eight fetch8(const T* p, int n, bool wide) {
+    Eight e;
+    if (wide) {
+        load8(p, e.v);
+    } else {
+#pragma unroll
+        for (int i = 0; i < 8; i++) e.v[i] = i < n ? p[i] : 0.f;
+    }
+    return e;
+}
+#endif
+
 // Up to eight neighbours: one wide access where `wide`, else the first `n` one by one (the rest 0).
 template <class S> DEVICE void get8(const S* p, int n, bool wide, float (&v)[8]) {
     if (wide) {

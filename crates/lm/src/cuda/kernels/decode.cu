@@ -12,17 +12,40 @@ DEVICE u64 cache_at(Cache c, u32 page, int value, int head, int place) {
     return (block * c.page_len + place) * HEAD_DIM;
 }
 
-// Puts the keys and values of one column into its place. tables: page numbers of all sequences; `starts` the
-// first of each column.
-extern "C" __global__ void append(const T* qkv, int heads, const u32* positions, const u32* starts,
-                                  const u32* tables, Cache cache) {
-    int column = blockIdx.x, half = cache.kv_heads * HEAD_DIM;
+// Rotates queries and keys of one column by its position, and puts keys and values into their place in the
+// cache; queries stay where they are. tables: page numbers of all sequences; `starts` the first of each column.
+extern "C" __global__ void append(T* qkv, int heads, const u32* positions, const u32* starts, const u32* tables,
+                                  Cache cache, const float* cosines, const float* sines) {
+    const int half = HEAD_DIM / 2, pieces = (half + 7) / 8;
+    int column = blockIdx.x, kv_heads = cache.kv_heads;
     u32 position = positions[column], page = tables[starts[column] + position / cache.page_len];
     int place = position % cache.page_len;
-    const T* from = qkv + (u64)column * (heads + 2 * cache.kv_heads) * HEAD_DIM + heads * HEAD_DIM;
-    for (int i = threadIdx.x; i < 2 * half; i += blockDim.x) {
-        int value = i >= half, within = i - value * half;
-        cache.pages[cache_at(cache, page, value, within / HEAD_DIM, place) + within % HEAD_DIM] = from[i];
+    T* row = qkv + (u64)column * (heads + 2 * kv_heads) * HEAD_DIM;
+    u64 at = (u64)position * half;
+    bool wide = half % 8 == 0;
+    for (int i = threadIdx.x; i < (heads + 2 * kv_heads) * pieces; i += blockDim.x) {
+        int head = i / pieces, c = i % pieces * 8, n = half - c;
+        float a[8], b[8], cs[8], sn[8];
+        T* low = row + head * HEAD_DIM + c;
+        get8(low, n, wide, a);
+        get8(low + half, n, wide, b);
+        T* to = low;
+        if (head < heads + kv_heads) {
+            get8(cosines + at + c, n, wide, cs);
+            get8(sines + at + c, n, wide, sn);
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                float t = a[j];
+                a[j] = t * cs[j] - b[j] * sn[j];
+                b[j] = b[j] * cs[j] + t * sn[j];
+            }
+        }
+        if (head >= heads) {
+            int value = head >= heads + kv_heads;
+            to = cache.pages + cache_at(cache, page, value, head - heads - value * kv_heads, place) + c;
+        }
+        put8(to, n, wide, a);
+        put8(to + half, n, wide, b);
     }
 }
 
@@ -68,21 +91,27 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     get8(qkv + ((u64)column * (heads + 2 * cache.kv_heads) + head) * HEAD_DIM + d, left, wide, q);
 #pragma unroll
     for (int j = 0; j < 8; j++) q[j] *= scale;
+    u64 to_values = (u64)cache.kv_heads * cache.page_len * HEAD_DIM;
     // Whole warps take the same number of turns, since teams of a warp sum together.
     for (int base = first; base < last; base += STRIDE * KEYS_AT_ONCE) {
         float s[KEYS_AT_ONCE];
-        u64 at[KEYS_AT_ONCE];
+        Eight keys[KEYS_AT_ONCE], values[KEYS_AT_ONCE];
 #pragma unroll
         for (int i = 0; i < KEYS_AT_ONCE; i++) {
-            int position = base + i * STRIDE + team;
-            bool in = position < last;
-            u32 page = in ? table[position / cache.page_len] : table[0];
-            at[i] = cache_at(cache, page, 0, kv, in ? position % cache.page_len : 0) + d;
+            // Beyond the end the last position is read again and not counted.
+            int position = min(base + i * STRIDE + team, last - 1);
+            const T* key = cache.pages + cache_at(cache, table[position / cache.page_len], 0, kv,
+                                                  position % cache.page_len) + d;
+            keys[i] = fetch8(key, left, wide);
+            values[i] = fetch8(key + to_values, left, wide);
+        }
+#pragma unroll
+        for (int i = 0; i < KEYS_AT_ONCE; i++) {
             float k[8], dot = 0.f;
-            get8(cache.pages + at[i], left, wide, k);
+            unpack(keys[i], k);
 #pragma unroll
             for (int j = 0; j < 8; j++) dot += q[j] * k[j];
-            s[i] = in ? dot : -INFINITE;
+            s[i] = base + i * STRIDE + team < last ? dot : -INFINITE;
         }
         float top = peak;
 #pragma unroll
@@ -96,11 +125,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         mass *= fade;
 #pragma unroll
         for (int j = 0; j < 8; j++) sum[j] *= fade;
-        u64 to_values = (u64)cache.kv_heads * cache.page_len * HEAD_DIM;
 #pragma unroll
         for (int i = 0; i < KEYS_AT_ONCE; i++) {
             float p = expf(s[i] - zero), v[8];
-            get8(cache.pages + at[i] + to_values, left, wide, v);
+            unpack(values[i], v);
             mass += p;
 #pragma unroll
             for (int j = 0; j < 8; j++) sum[j] += p * v[j];

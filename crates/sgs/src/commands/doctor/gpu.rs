@@ -1,8 +1,10 @@
 //! NVIDIA GPUs: driver, devices, and the libraries that are loaded at run time.
 
 use super::{Area, Check, State, lookup};
+use sgs_lm::{Cuda, Precision};
 use std::fs;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// Libraries by what they are for: name, file names in order of preference, where to get it.
 const LIBRARIES: [(&str, &[&str], &str); 4] = [
@@ -24,6 +26,10 @@ pub fn area() -> Area {
         Some(path) => Check::ok(*name, path.display().to_string()),
         None => Check::new(*name, State::Absent, format!("no {}", files.join(", no ")), *source),
     }));
+    // Without a driver there is nothing to open, and the checks above say so.
+    if checks.iter().any(|c| c.name == "driver library" && c.state == State::Ok) {
+        checks.push(engine());
+    }
     let required = checks.iter().filter(|c| c.name != "NCCL");
     let usable = required.clone().all(|c| c.state == State::Ok);
     if !usable {
@@ -32,6 +38,28 @@ pub fn area() -> Area {
         checks.push(Check::new("looked in", State::Absent, places.join(" "), advice));
     }
     Area { name: "gpu", purpose: "training and sampling on NVIDIA GPUs", usable, checks }
+}
+
+/// Opens the first GPU and has its kernels compiled, as training and sampling do.
+fn engine() -> Check {
+    let started = Instant::now();
+    match Cuda::new(0, Precision::Bf16) {
+        Ok(device) => {
+            let gpu = device.gpu();
+            let found = format!(
+                "{}, compute capability {}.{}, CUDA {}.{}, {:.0} GiB: kernels ready in {:.1} s",
+                gpu.name,
+                gpu.arch.0,
+                gpu.arch.1,
+                gpu.driver / 1000,
+                gpu.driver % 1000 / 10,
+                gpu.memory as f64 / f64::from(1 << 30),
+                started.elapsed().as_secs_f64()
+            );
+            Check::ok("engine", found)
+        }
+        Err(error) => Check::new("engine", State::Broken, error.to_string(), "see the libraries above"),
+    }
 }
 
 fn driver() -> Check {

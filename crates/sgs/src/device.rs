@@ -1,0 +1,36 @@
+//! Which device a command computes on.
+
+use crate::args::DeviceKind;
+use crate::exit::Usage;
+use anyhow::Result;
+
+/// The device that a configuration names.
+pub fn kind(name: &str) -> Result<DeviceKind> {
+    match name {
+        "cpu" => Ok(DeviceKind::Cpu),
+        "cuda" => Ok(DeviceKind::Cuda),
+        other => Err(Usage(format!("model.device is `{other}`: give `cpu` or `cuda`")).into()),
+    }
+}
+
+/// Opens the device of a kind, `$threads` threads where it is the processor, and evaluates the body with it: once
+/// compiled for each type of device.
+macro_rules! with_device {
+    ($kind:expr, $threads:expr, $device:ident => $body:expr) => {
+        match $kind {
+            $crate::args::DeviceKind::Cpu => {
+                let $device = std::sync::Arc::new(sgs_lm::Cpu::new($threads)?);
+                $body
+            }
+            kind => {
+                let precision = match kind {
+                    $crate::args::DeviceKind::CudaF32 => sgs_lm::Precision::F32,
+                    _ => sgs_lm::Precision::Bf16,
+                };
+                let $device = std::sync::Arc::new(sgs_lm::Cuda::new(0, precision)?);
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_device;
