@@ -8,10 +8,13 @@ use super::{Cuda, Precision};
 use crate::device::Heads;
 use crate::error::{LmError, Result};
 
-/// Rows of a tile, and columns that stream past it, of the tensor-core kernels.
-const ROWS: usize = 128;
+/// Warps of a block of the tensor-core kernels, 16 rows each: two blocks of four share a multiprocessor, and
+/// one computes while the other waits.
+pub(super) const WARPS: usize = 4;
+/// Rows of a tile, and columns that stream past it.
+const ROWS: usize = 16 * WARPS;
 const STEP: usize = 64;
-const THREADS: usize = 256;
+const THREADS: usize = 32 * WARPS;
 /// Warps of a block of the simple kernels: one a row.
 const SIMPLE_WARPS: usize = 8;
 /// Widest head of the simple kernels.
@@ -137,7 +140,7 @@ impl Cuda {
         let (kernels, tensor) = self.attention_kernels(heads)?;
         let mut state = self.attention.lock().unwrap_or_else(PoisonError::into_inner);
         state.prepare(starts, tensor, heads.heads)?;
-        let (list, count) = (state.lists.from_start(0)?, starts.last().copied().unwrap_or(0));
+        let (list, count) = (state.lists.front(0)?, starts.last().copied().unwrap_or(0));
         let scale = Arg::Float(1.0 / (heads.head_dim as f32).sqrt());
         let shape = [int(heads.heads), int(heads.kv_heads), scale];
         if tensor {
@@ -166,8 +169,7 @@ impl Cuda {
         let mut state = self.attention.lock().unwrap_or_else(PoisonError::into_inner);
         state.prepare(starts, tensor, heads.heads)?;
         let count = starts.last().copied().unwrap_or(0);
-        let (list, delta) =
-            (state.lists.from_start(0)?, Arg::Ptr(state.delta.from_start(count * heads.heads)?));
+        let (list, delta) = (state.lists.front(0)?, Arg::Ptr(state.delta.front(count * heads.heads)?));
         let scale = Arg::Float(1.0 / (heads.head_dim as f32).sqrt());
         let mut head = vec![Arg::Ptr(at.qkv), Arg::Ptr(list)];
         if !tensor {

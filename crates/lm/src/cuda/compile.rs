@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use cudarc::nvrtc::{result as nvrtc, sys};
 use sha2::{Digest, Sha256};
 
+use super::attention::WARPS;
 use super::gpu::{Gpu, failed};
 use crate::error::{LmError, Result};
 
@@ -63,6 +64,9 @@ impl Program {
         ];
         if let Self::Attention { head_dim, .. } | Self::Decode { head_dim } = self {
             options.push(format!("-DHEAD_DIM={head_dim}"));
+        }
+        if let Self::Attention { tensor: true, .. } = self {
+            options.push(format!("-DWARPS={WARPS}"));
         }
         options
     }
@@ -125,7 +129,7 @@ fn write(path: &Path, code: &[u8]) -> std::io::Result<()> {
 fn compile(source: &str, options: &[String]) -> std::result::Result<Vec<u8>, String> {
     // SAFETY: looks for the library and touches nothing else.
     if !unsafe { sys::is_culib_present() } {
-        return Err("libnvrtc.so (12 or 13) was not found; it comes with the CUDA toolkit, or set \
+        return Err("libnvrtc.so.13 was not found; it comes with the CUDA toolkit 13, or set \
                     LD_LIBRARY_PATH to where it is"
             .to_owned());
     }

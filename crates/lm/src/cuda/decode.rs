@@ -250,24 +250,24 @@ impl Cuda {
         let config = &model.config;
         let Heads { heads, kv_heads, head_dim } = Heads::of(config);
         let [append, attend, join] = c.kernels;
-        let qkv = Arg::Ptr(c.qkv.from_start(n * config.qkv_dim())?);
-        let out = Arg::Ptr(c.attn.from_start(n * config.q_dim())?);
+        let qkv = Arg::Ptr(c.qkv.front(n * config.qkv_dim())?);
+        let out = Arg::Ptr(c.attn.front(n * config.q_dim())?);
         let positions = Arg::Ptr(c.ints.at(&(n..2 * n))?);
         let starts = Arg::Ptr(c.ints.at(&(2 * n..3 * n))?);
         let tables = Arg::Ptr(c.ints.at(&(3 * n..c.host_ints.len()))?);
         let cache = Arg::Cache(CacheArg {
-            pages: c.cache.from_start(c.page * c.sizes.pages)?,
+            pages: c.cache.front(c.page * c.sizes.pages)?,
             sizes: [c.sizes.page_len, config.layers, kv_heads, layer].map(|x| x as i32),
         });
         let shape = [qkv, int(heads), positions, starts, tables, cache];
         let [a, b, d, e, f, g] = shape;
-        let (cos, sin) = (model.rope.cos.from_start(0)?, model.rope.sin.from_start(0)?);
+        let (cos, sin) = (model.rope.cos.front(0)?, model.rope.sin.front(0)?);
         let pieces = (heads + 2 * kv_heads) * head_dim.div_ceil(16);
         let arguments = [a, b, d, e, f, g, Arg::Ptr(cos), Arg::Ptr(sin)];
         self.gpu.launch(append, (n, 1), pieces.next_multiple_of(32).min(512), 0, &arguments)?;
         let splits = splits(n, heads, longest, self.gpu.processors);
         let parts =
-            Arg::Ptr(c.parts.from_start(if splits > 1 { n * heads * splits * (2 + head_dim) } else { 0 })?);
+            Arg::Ptr(c.parts.front(if splits > 1 { n * heads * splits * (2 + head_dim) } else { 0 })?);
         let scale = Arg::Float(1.0 / (head_dim as f32).sqrt());
         let arguments = [a, b, d, e, f, g, scale, int(splits), out, parts];
         self.gpu.launch(attend, (n, heads * splits), THREADS, 0, &arguments)?;
@@ -297,11 +297,11 @@ impl Cuda {
         c.temperatures.write(&temperatures, 0)?;
         c.uniforms.write(&uniforms, 0)?;
         let arguments = [
-            Arg::Ptr(c.logits.from_start(n * vocabulary)?),
+            Arg::Ptr(c.logits.front(n * vocabulary)?),
             int(vocabulary),
-            Arg::Ptr(c.temperatures.from_start(n)?),
-            Arg::Ptr(c.uniforms.from_start(n)?),
-            Arg::Ptr(c.drawn.from_start(n)?),
+            Arg::Ptr(c.temperatures.front(n)?),
+            Arg::Ptr(c.uniforms.front(n)?),
+            Arg::Ptr(c.drawn.front(n)?),
         ];
         self.gpu.launch(self.kernels.draw, (n, 1), 256, 0, &arguments)?;
         c.drawn.read(0, &mut c.host_drawn[..n])?;

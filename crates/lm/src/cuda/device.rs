@@ -80,8 +80,7 @@ impl Cuda {
             return Ok(None);
         }
         let master = self.floats(len)?;
-        let arguments =
-            [Arg::Ptr(params.from_start(len)?), Arg::Ptr(master.from_start(len)?), Arg::Long(len as u64)];
+        let arguments = [Arg::Ptr(params.front(len)?), Arg::Ptr(master.front(len)?), Arg::Long(len as u64)];
         self.rows(self.kernels.widen, len.div_ceil(256), 256, &arguments)?;
         Ok(Some(master))
     }
@@ -114,7 +113,7 @@ impl Cuda {
     /// The GPU has no room.
     pub fn noise(&self, n: usize, seed: u64) -> Result<Array<Element>> {
         let buf = self.buf(n)?;
-        let at = Arg::Ptr(buf.from_start(n)?);
+        let at = Arg::Ptr(buf.front(n)?);
         // Streams of different seeds do not meet.
         let arguments = [at, Arg::Long(n as u64), Arg::Long(seed << 40), Arg::Float(0.02)];
         self.rows(self.kernels.noise, n.div_ceil(256), 256, &arguments)?;
@@ -160,7 +159,7 @@ impl Cuda {
             int(width),
             sum,
             ptr_mut(&y)?,
-            Arg::Ptr(rstd.from_start(rows)?),
+            Arg::Ptr(rstd.front(rows)?),
         ];
         self.rows(self.kernels.rmsnorm, rows, threads(width, 512), &arguments)
     }
@@ -229,7 +228,7 @@ impl Device for Cuda {
             piece.write(values, 0)?;
             let range = i * PIECE..i * PIECE + values.len();
             let n = values.len();
-            let arguments = [Arg::Ptr(piece.from_start(n)?), Arg::Ptr(buf.at(&range)?), Arg::Long(n as u64)];
+            let arguments = [Arg::Ptr(piece.front(n)?), Arg::Ptr(buf.at(&range)?), Arg::Long(n as u64)];
             self.rows(self.kernels.narrow, n.div_ceil(256), 256, &arguments)?;
         }
         // The pieces are freed here; the host's numbers are staged already.
@@ -264,7 +263,7 @@ impl Device for Cuda {
             let start = from.range.start + i * PIECE;
             let arguments = [
                 Arg::Ptr(from.buf.at(&(start..start + to.len()))?),
-                Arg::Ptr(piece.from_start(to.len())?),
+                Arg::Ptr(piece.front(to.len())?),
                 Arg::Long(to.len() as u64),
             ];
             self.rows(self.kernels.widen, to.len().div_ceil(256), 256, &arguments)?;
@@ -376,7 +375,7 @@ impl Device for Cuda {
         let width = db.range.len();
         let rows = dy.range.len() / width.max(1);
         let parts = rows.div_ceil(PARTIAL_ROWS);
-        let scratch = Arg::Ptr(partial.from_start(parts * width)?);
+        let scratch = Arg::Ptr(partial.front(parts * width)?);
         let arguments = [ptr(&dy)?, int(rows), int(PARTIAL_ROWS), int(width), scratch];
         self.gpu.launch(self.kernels.bias_partial, (parts, width.div_ceil(256)), 256, 0, &arguments)?;
         self.add_partials(scratch, parts, width, ptr_mut(&db)?)
@@ -430,7 +429,7 @@ impl Device for Cuda {
         let width = w.range.len();
         let rows = x.range.len() / width.max(1);
         let parts = rows.div_ceil(PARTIAL_ROWS);
-        let scratch = Arg::Ptr(partial.from_start(parts * width)?);
+        let scratch = Arg::Ptr(partial.front(parts * width)?);
         let block = threads(width, 512);
         let kernel = match width.div_ceil(8 * block) {
             1 => self.kernels.rmsnorm_backward,
@@ -441,7 +440,7 @@ impl Device for Cuda {
         let arguments = [
             ptr(&dy)?,
             ptr(&x)?,
-            Arg::Ptr(rstd.from_start(rows)?),
+            Arg::Ptr(rstd.front(rows)?),
             ptr(&w)?,
             int(rows),
             int(PARTIAL_ROWS),
@@ -468,8 +467,8 @@ impl Device for Cuda {
             int(rotated),
             int(tables.half),
             ptr(&positions)?,
-            Arg::Ptr(tables.cos.from_start(0)?),
-            Arg::Ptr(tables.sin.from_start(0)?),
+            Arg::Ptr(tables.cos.front(0)?),
+            Arg::Ptr(tables.sin.front(0)?),
             Arg::Float(if backward { -1.0 } else { 1.0 }),
         ];
         let block = (rotated * tables.half.div_ceil(8)).next_multiple_of(32).clamp(32, 256);
@@ -485,7 +484,7 @@ impl Device for Cuda {
         lse: &mut Array<f32>,
     ) -> Result<()> {
         let rows = starts.last().copied().unwrap_or(0);
-        let lse = lse.from_start(rows * heads.heads)?;
+        let lse = lse.front(rows * heads.heads)?;
         self.run_attention(starts, heads, address(ptr(&qkv)?), address(ptr_mut(&out)?), lse)
     }
 
@@ -503,7 +502,7 @@ impl Device for Cuda {
         let at = Backward {
             qkv: address(ptr(&qkv)?),
             out: address(ptr(&out)?),
-            lse: lse.from_start(rows * heads.heads)?,
+            lse: lse.front(rows * heads.heads)?,
             dout: address(ptr(&dout)?),
             dqkv: address(ptr_mut(&dqkv)?),
         };
@@ -565,8 +564,7 @@ impl Device for Cuda {
     fn sum_of_squares(&self, grad: &Array<f32>) -> Result<f64> {
         let squares = self.squares.lock().unwrap_or_else(PoisonError::into_inner);
         let n = grad.len;
-        let arguments =
-            [Arg::Ptr(grad.from_start(n)?), Arg::Long(n as u64), Arg::Ptr(squares.from_start(SQUARES)?)];
+        let arguments = [Arg::Ptr(grad.front(n)?), Arg::Long(n as u64), Arg::Ptr(squares.front(SQUARES)?)];
         self.rows(self.kernels.sum_of_squares, SQUARES, 256, &arguments)?;
         let mut host = [0.0f64; SQUARES];
         squares.read(0, &mut host)?;

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -76,7 +77,7 @@ impl Blas {
     pub fn new(gpu: &Arc<Gpu>, bf16: bool) -> Result<Self> {
         // SAFETY: looks for the library and touches nothing else.
         if !unsafe { sys::is_culib_present() } {
-            let message = "libcublasLt.so (12 or 13) was not found; it comes with the CUDA toolkit, or set \
+            let message = "libcublasLt.so.13 was not found; it comes with the CUDA toolkit 13, or set \
                            LD_LIBRARY_PATH to where it is";
             return Err(LmError::Device { device: gpu.label(), message: message.to_owned() });
         }
@@ -99,14 +100,13 @@ impl Blas {
         let key = Key { product, rows, input, output, alignment };
         self.gpu.bind()?;
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        if !plans.contains_key(&key) {
-            let plan = self.plan(key).map_err(|e| {
+        let plan = match plans.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(self.plan(key).map_err(|e| {
                 let what = format!("planning the product {product:?} of {rows} x {input} x {output}");
                 failed(&self.gpu.label(), &what, e)
-            })?;
-            plans.insert(key, plan);
-        }
-        let Some(plan) = plans.get(&key) else { return Ok(()) };
+            })?),
+        };
         let alpha = 1.0f32;
         let beta = if product == Product::Weight { 1.0f32 } else { 0.0f32 };
         // SAFETY: the caller checked the matrices; the plan's handles live as long as `self`.
@@ -125,7 +125,7 @@ impl Blas {
                 c as *mut c_void,
                 plan.layouts[2],
                 &raw const plan.algorithm,
-                self.workspace.from_start(WORKSPACE)? as *mut c_void,
+                self.workspace.front(WORKSPACE)? as *mut c_void,
                 WORKSPACE,
                 self.gpu.stream.cast(),
             )

@@ -328,7 +328,7 @@ impl<E> Array<E> {
     }
 
     /// The address of the first element, checked that at least `len` follow.
-    pub(super) fn from_start(&self, len: usize) -> Result<u64> {
+    pub(super) fn front(&self, len: usize) -> Result<u64> {
         self.at(&(0..len))
     }
 

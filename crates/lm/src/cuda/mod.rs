@@ -143,8 +143,8 @@ impl Cuda {
             .map(|i| self.noise(size.input * size.output, 2 + i))
             .collect::<Result<_>>()?;
         let y = self.buf(size.rows * size.output)?;
-        let w = w.iter().map(|w| w.from_start(0)).collect::<Result<Vec<u64>>>()?;
-        self.blas.compare(Product::Forward, size, [&[x.from_start(0)?], &w, &[y.from_start(0)?]])
+        let w = w.iter().map(|w| w.front(0)).collect::<Result<Vec<u64>>>()?;
+        self.blas.compare(Product::Forward, size, [&[x.front(0)?], &w, &[y.front(0)?]])
     }
 
     /// The kernels of a program that depends on the model, compiled when first needed.

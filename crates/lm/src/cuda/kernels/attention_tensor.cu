@@ -3,10 +3,9 @@
 // queries and one by blocks of keys, so that it needs no atomics and its sums have one order.
 //
 // A tile is a block of rows of one sequence: first row of the sequence, its length, first row of the tile
-// within it. HEAD_DIM is a multiple of 16 up to 128. Every warp owns 16 rows of the block's tile; the other
+// within it. HEAD_DIM is a multiple of 16 up to 128. A block has WARPS warps; every warp owns 16 rows of the block's tile; the other
 // side of the products streams through two stages of shared memory.
 
-#define WARPS 8
 #define ROWS (16 * WARPS)
 #define STEP 64
 #define LD (HEAD_DIM + 8)
@@ -133,7 +132,7 @@ DEVICE float quad_sum(float v) {
     return v + __shfl_xor_sync(0xffffffffu, v, 2);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, 8 / WARPS)
     attention(const bf16* qkv, const int4* tiles, int heads, int kv_heads, float scale, bf16* out, float* lse) {
     extern __shared__ __align__(16) bf16 shared[];
     bf16 *queries = shared, *keys = queries + ROWS * LD, *values = keys + 2 * STEP * LD;
@@ -236,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 }
 
 // The gradient of the queries, and delta = sum over the head of out dout.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, 8 / WARPS)
     attention_dq(const bf16* qkv, const int4* tiles, int heads, int kv_heads, float scale, const bf16* out,
                  const float* lse, const bf16* dout, bf16* dqkv, float* delta) {
     extern __shared__ __align__(16) bf16 shared[];
@@ -338,7 +337,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
 // The gradients of keys and values. A tile is a block of keys; queries from its first row on stream by, for
 // every query head that shares the key head.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, 8 / WARPS)
     attention_dkv(const bf16* qkv, const int4* tiles, int heads, int kv_heads, float scale, const float* lse,
                   const float* delta, const bf16* dout, bf16* dqkv) {
     extern __shared__ __align__(16) bf16 shared[];

@@ -135,18 +135,39 @@ DEVICE void norm_backward(const T* dy, const T* x, const float* rstd, const T* w
     bool wide = wide_rows(dy, width) && wide_rows(x, width) && wide_rows(dx, width) && wide_rows(w, width);
     float dw[STRIPS][8] = {};
     int first = blockIdx.x * rows_each, last = min(rows, first + rows_each);
-    for (int row = first; row < last; row++) {
+    // The next row is on its way while this one is summed.
+    Eight next_dy[STRIPS], next_x[STRIPS], next_dx[STRIPS], gain[STRIPS];
+    float next_scale = first < last ? rstd[first] : 0.f;
+    auto column = [&](int s) { return (int)(s * blockDim.x + threadIdx.x) * 8; };
+    auto fetch = [&](int row) {
         u64 at = (u64)row * width;
-        float scale = rstd[row], dot = 0.f;
-        float g[STRIPS][8], v[STRIPS][8];
 #pragma unroll
         for (int s = 0; s < STRIPS; s++) {
-            int c = (s * blockDim.x + threadIdx.x) * 8;
+            int c = column(s);
             if (c < width) {
+                next_dy[s] = fetch8(dy + at + c, width - c, wide);
+                next_x[s] = fetch8(x + at + c, width - c, wide);
+                next_dx[s] = fetch8(dx + at + c, width - c, wide);
+            }
+        }
+    };
+#pragma unroll
+    for (int s = 0; s < STRIPS; s++)
+        if (column(s) < width) gain[s] = fetch8(w + column(s), width - column(s), wide);
+    if (first < last) fetch(first);
+    for (int row = first; row < last; row++) {
+        u64 at = (u64)row * width;
+        float scale = next_scale, dot = 0.f;
+        float g[STRIPS][8], v[STRIPS][8];
+        Eight old[STRIPS];
+#pragma unroll
+        for (int s = 0; s < STRIPS; s++) {
+            if (column(s) < width) {
                 float u[8];
-                get8(dy + at + c, width - c, wide, g[s]);
-                get8(x + at + c, width - c, wide, v[s]);
-                get8(w + c, width - c, wide, u);
+                unpack(next_dy[s], g[s]);
+                unpack(next_x[s], v[s]);
+                unpack(gain[s], u);
+                old[s] = next_dx[s];
 #pragma unroll
                 for (int j = 0; j < 8; j++) {
                     dw[s][j] += g[s][j] * v[s][j] * scale;
@@ -155,13 +176,17 @@ DEVICE void norm_backward(const T* dy, const T* x, const float* rstd, const T* w
                 }
             }
         }
+        if (row + 1 < last) {
+            next_scale = rstd[row + 1];
+            fetch(row + 1);
+        }
         float shift = block_sum(dot) * scale * scale / width;
 #pragma unroll
         for (int s = 0; s < STRIPS; s++) {
-            int c = (s * blockDim.x + threadIdx.x) * 8;
+            int c = column(s);
             if (c < width) {
                 float d[8];
-                get8(dx + at + c, width - c, wide, d);
+                unpack(old[s], d);
 #pragma unroll
                 for (int j = 0; j < 8; j++) d[j] += scale * (g[s][j] - v[s][j] * shift);
                 put8(dx + at + c, width - c, wide, d);
@@ -170,7 +195,7 @@ DEVICE void norm_backward(const T* dy, const T* x, const float* rstd, const T* w
     }
 #pragma unroll
     for (int s = 0; s < STRIPS; s++) {
-        int c = (s * blockDim.x + threadIdx.x) * 8;
+        int c = column(s);
         for (int j = 0; j < 8 && c + j < width; j++) partial[(u64)blockIdx.x * width + c + j] = dw[s][j];
     }
 }
