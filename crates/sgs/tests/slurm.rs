@@ -29,8 +29,9 @@ impl Drop for Coordinator {
     }
 }
 
-/// Two that sample and one that checks, as jobs.
-fn workers(cluster: &Cluster, folder: &Path) -> String {
+/// `count` that sample and one that checks, as jobs. The one that checks begins when the file `go` is there: until then no
+/// round can end.
+fn workers(cluster: &Cluster, folder: &Path, count: usize, go: &Path) -> String {
     let bin = cluster.bin().display().to_string();
     let crew = |count: usize| {
         format!(
@@ -39,8 +40,9 @@ fn workers(cluster: &Cluster, folder: &Path) -> String {
         )
     };
     let text = format!(
-        "listen = \"127.0.0.1:0\"\nhost = \"127.0.0.1\"\n[generate]\n{}[verify]\n{}",
-        crew(2),
+        "listen = \"127.0.0.1:0\"\nhost = \"127.0.0.1\"\n[generate]\n{}[verify]\nsetup = \"{}\"\n{}",
+        crew(count),
+        format_args!("while [ ! -e {} ]; do sleep 0.1; done", go.display()),
         crew(1)
     );
     file(folder, "cluster.toml", &text)
@@ -66,57 +68,96 @@ fn live(run: &Path) -> Vec<(String, Pid)> {
     found
 }
 
+/// The workers that were ever started.
+fn names(run: &Path) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(run.join("workers")).unwrap();
+    let name = |entry: std::fs::DirEntry| Some(entry.file_name().to_str()?.strip_suffix(".log")?.to_owned());
+    entries.filter_map(|entry| name(entry.unwrap())).collect()
+}
+
+/// The job of a worker: `KIND-NONCE-BATCH-INDEX` is the task INDEX of an array that is named `KIND-NONCE`.
+fn job_of(cluster: &Cluster, worker: &str) -> String {
+    let mut parts = worker.rsplitn(3, '-');
+    let (index, _, name) = (parts.next().unwrap(), parts.next(), parts.next().unwrap());
+    let queue = cluster.run("squeue", &["--array", "--noheader", "--format=%i %j"]);
+    let jobs = queue.lines().filter_map(|line| line.trim().split_once(' '));
+    let mut own = jobs.filter(|(id, job)| *job == name && id.ends_with(&format!("_{index}")));
+    own.next().unwrap_or_else(|| panic!("no job of {worker} in {queue}")).0.to_owned()
+}
+
 #[test]
 fn workers_are_slurm_jobs_some_die_and_the_run_is_whole() {
     let Some(cluster) = cluster() else { return };
     let folder = tempfile::tempdir().unwrap();
     let expected = content(&embedded(folder.path()));
     let run = folder.path().join("slurm");
-    let spec = workers(&cluster, folder.path());
+    let go = folder.path().join("go");
+    let spec = workers(&cluster, folder.path(), 2, &go);
     let arguments = ["--workers", &spec, "--out", run.to_str().unwrap()].map(str::to_owned);
     let log = folder.path().join("log");
     let mut coordinator = command(&[&settings()[..], &arguments].concat());
     coordinator.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
     let mut coordinator = Coordinator(coordinator.spawn().unwrap());
     let words = || std::fs::read_to_string(&log).unwrap_or_default();
-    wait_for("three jobs at work, and results", || {
-        assert!(coordinator.0.try_wait().unwrap().is_none(), "it ended: {}", words());
-        live(&run).len() == 3 && records(&run) >= 5
-    });
-    let first: BTreeSet<String> = live(&run).into_iter().map(|(name, _)| name).collect();
-    // One that samples is cancelled by somebody; the other, and the one that checks, are killed as by the kernel. The
-    // rest of the round is the work of those that take their places.
-    let mut jobs = running(&cluster);
-    jobs.sort();
-    let cancelled = first.iter().find(|name| name.starts_with("generate-")).unwrap().clone();
-    let job = cluster.run("squeue", &["--array", "--noheader", "--format=%i %j"]);
-    let prefix = cancelled.rsplit_once("-0-").unwrap().0;
-    let index = cancelled.rsplit('-').next().unwrap();
-    let id = job
-        .lines()
-        .filter_map(|line| line.trim().split_once(' '))
-        .find(|(id, name)| *name == prefix && id.ends_with(&format!("_{index}")))
-        .unwrap_or_else(|| panic!("no job of {cancelled} in {job}"))
-        .0
-        .to_owned();
-    println!("scancel {id} ({cancelled}) {}", cluster.run("scancel", &[&id]));
-    for (name, pid) in live(&run).into_iter().filter(|(name, _)| *name != cancelled && first.contains(name)) {
-        println!("SIGKILL {name}");
-        kill_process(pid, Signal::KILL).unwrap();
-    }
-    println!("{} results of the first round were in the journal", records(&run));
+    let mut wait_while_it_runs = |what: &str, so: &dyn Fn() -> bool| {
+        wait_for(what, || {
+            assert!(coordinator.0.try_wait().unwrap().is_none(), "it ended: {}", words());
+            so()
+        });
+    };
+    wait_while_it_runs("two jobs that sample, and results", &|| live(&run).len() == 2 && records(&run) >= 5);
+    // One of them is cancelled by somebody, the other is killed as by the kernel.
+    let first = live(&run);
+    println!("scancel {} {}", first[0].0, cluster.run("scancel", &[&job_of(&cluster, &first[0].0)]));
+    kill_process(first[1].1, Signal::KILL).unwrap();
+    // So is the one that checks, as soon as it is there.
+    std::fs::write(&go, "").unwrap();
+    let checks = || live(&run).into_iter().find(|(name, _)| name.starts_with("verify-"));
+    wait_while_it_runs("the job that checks", &|| checks().is_some());
+    let (checker, pid) = checks().expect("it was there");
+    kill_process(pid, Signal::KILL).unwrap();
+    println!("SIGKILL {} and {checker}", first[1].0);
+    println!("{} results of the round were in the journal", records(&run));
     wait_for("the run to end", || coordinator.0.try_wait().unwrap().is_some());
     let status = coordinator.0.wait().unwrap();
     assert!(status.success(), "{status}: {}", words());
     assert_eq!(content(&run), expected, "the same tables as without Slurm and without deaths");
-    let names: BTreeSet<String> = std::fs::read_dir(run.join("workers"))
-        .unwrap()
-        .filter_map(|entry| entry.unwrap().file_name().to_str()?.strip_suffix(".log").map(str::to_owned))
-        .collect();
-    assert!(first.is_subset(&names));
-    assert!(names.len() >= 6, "the dead were replaced: {names:?}");
+    let names = names(&run);
+    let count = |kind: &str| names.iter().filter(|name| name.starts_with(kind)).count();
+    assert!(count("generate-") > 2 && count("verify-") > 1, "the dead were replaced: {names:?}");
     wait_for("an empty queue", || running(&cluster).is_empty());
     assert!(live(&run).is_empty(), "nobody is left behind");
     let text = sgs(&["status", run.to_str().unwrap()]).expect(0).out;
     assert!(text.contains("finished"), "{text}");
+}
+
+#[test]
+fn a_new_coordinator_takes_over_the_jobs_of_a_dead_one() {
+    let Some(cluster) = cluster() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let expected = content(&embedded(folder.path()));
+    let run = folder.path().join("slurm");
+    let go = folder.path().join("go");
+    let spec = workers(&cluster, folder.path(), 1, &go);
+    let arguments = ["--workers", &spec, "--out", run.to_str().unwrap()].map(str::to_owned);
+    let mut coordinator = command(&[&settings()[..], &arguments].concat());
+    coordinator.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut coordinator = Coordinator(coordinator.spawn().unwrap());
+    let listed = |kind: &str| {
+        let list = run.join("workers").join(format!("{kind}-slurm.json"));
+        std::fs::read_to_string(list).is_ok_and(|text| text.contains(kind))
+    };
+    wait_for("both jobs, and results", || {
+        running(&cluster).len() == 2 && listed("generate") && listed("verify") && records(&run) >= 5
+    });
+    coordinator.0.kill().unwrap();
+    coordinator.0.wait().unwrap();
+    std::fs::write(&go, "").unwrap();
+    wait_for("both workers", || live(&run).len() == 2);
+    let before = live(&run);
+    sgs(&["resume", run.to_str().unwrap()]).expect(0);
+    assert_eq!(content(&run), expected);
+    let before: BTreeSet<String> = before.into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names(&run), before, "nobody was started anew");
+    wait_for("an empty queue", || running(&cluster).is_empty());
 }

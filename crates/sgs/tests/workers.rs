@@ -8,6 +8,7 @@ mod program;
 use content::content;
 use fleet_run::{embedded, records, settings, wait_for};
 use program::{command, file, sgs};
+use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -123,6 +124,34 @@ fn workers_outlive_their_coordinator_and_nothing_finished_is_done_again() {
     let tasks: u64 = fleet_run::tasks(&run);
     assert!(done <= tasks, "{done} outcomes were accepted for {tasks} tasks");
     assert!(done + 64 >= tasks, "{done} outcomes were accepted for {tasks} tasks");
+}
+
+#[test]
+fn a_worker_that_is_asked_to_leave_gives_back_what_it_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let mut serve = settings();
+    serve[0] = "serve".to_owned();
+    let rest = ["--out", run.to_str().unwrap(), "--listen", "127.0.0.1:0"].map(str::to_owned);
+    let _coordinator = start(command(&[&serve[..], &rest].concat()), &folder.path().join("log"));
+    let url = url(&run);
+    let token = run.join("fleet.token").display().to_string();
+    // It holds more than it samples at once, and has no time to finish that.
+    let words =
+        ["worker", "generate", "--connect", &url, "--token-file", &token, "--grace", "0", "--batch", "1"];
+    let log = folder.path().join("worker");
+    let mut worker = start(command(&words), &log);
+    let board = || {
+        let status = sgs(&["status", "--json", run.to_str().unwrap()]).expect(0).json();
+        let kinds = status["fleet"]["kinds"].as_array().cloned().unwrap_or_default();
+        kinds.into_iter().find(|kind| kind["kind"] == "generate").unwrap_or_default()
+    };
+    wait_for("a result", || records(&run) > 0);
+    kill_process(Pid::from_child(&worker.0), Signal::TERM).unwrap();
+    wait_for("the worker to leave", || worker.0.try_wait().unwrap().is_some());
+    assert!(worker.0.wait().unwrap().success(), "{}", text(&log));
+    assert!(text(&log).contains("sent home"), "{}", text(&log));
+    assert_eq!(board()["leased"], 0, "nothing has to wait for a lease to run out");
 }
 
 #[test]

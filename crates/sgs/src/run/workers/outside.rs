@@ -6,9 +6,9 @@ use super::sheet::{self, ModelSheet, PolicySheet, Sheet};
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use sgs_fleet::{
-    Backpressure, BoardConfig, BoardStatus, CrashRules, FileLog, Fleet, Job, JobId, LocalLauncher, Service,
-    ServiceConfig, Shelf, SlurmConfig, SlurmLauncher, Supervisor, SupervisorStatus, TaskKind, TlsFiles,
-    Token, WorkerName,
+    Backpressure, BoardConfig, BoardStatus, CrashRules, Ending, FileLog, Fleet, Job, JobId, LocalLauncher,
+    Record, Service, ServiceConfig, Shelf, SlurmConfig, SlurmLauncher, Supervisor, SupervisorStatus, TaskId,
+    TaskKind, TlsFiles, Token, WorkerName,
 };
 use sgs_rundir::files::write_file;
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ pub const TOKEN_FILE_VARIABLE: &str = "SGS_TOKEN_FILE";
 /// So many open verifications hold generation back.
 const MOST_OPEN_VERIFICATIONS: usize = 200_000;
 /// Workers have so long to leave when the run is over.
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(30);
 /// How long the service goes on after the end, so that everybody who asks for work hears of it.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// A worker that was silent for longer is not counted as there.
@@ -143,13 +143,26 @@ impl Outside {
             anyhow!(error).context("the coordinator cannot listen (another address: --listen ADDRESS:PORT)")
         })?;
         let address = service.address();
+        // Whoever was given the address will look for the coordinator there again; local workers are started anew.
+        let is_looked_for =
+            config.listen.is_some() || crews.iter().any(|c| matches!(c.by, By::None | By::Slurm));
         let host = match &config.host {
             Some(host) => host.clone(),
             None if address.ip().is_unspecified() => crate::machine::host_name(),
             None => address.ip().to_string(),
         };
         let url = service.url(&host);
-        config.listen = Some(address);
+        if is_looked_for {
+            config.listen = Some(address);
+        }
+        // Names that hold from any folder.
+        if config.token_file.is_some() {
+            config.token_file.clone_from(&token_file);
+        }
+        if let Some(authority) = &config.authority {
+            let path = std::fs::canonicalize(authority);
+            config.authority = Some(path.with_context(|| format!("authority {}", authority.display()))?);
+        }
         let remembered = Remembered { url: url.clone(), fleet: config.clone() };
         write_file(&run.join(config::FILE), toml::to_string_pretty(&remembered)?.as_bytes())?;
         Ok(Self {
@@ -446,7 +459,21 @@ fn board(log: &Path, continues: bool) -> Result<Fleet> {
         backpressure: Some(Backpressure::of_verification(MOST_OPEN_VERIFICATIONS)),
         ..BoardConfig::default()
     };
-    Ok(Fleet::with_log(config, found.records, Box::new(log))?)
+    // What was given up before is tried again: the user has resumed the run because the cause is gone.
+    let given_up: Vec<TaskId> = found.records.iter().filter_map(given_up).collect();
+    let fleet = Fleet::with_log(config, found.records, Box::new(log))?;
+    fleet.remove(&given_up)?;
+    Ok(fleet)
+}
+
+fn given_up(record: &Record) -> Option<TaskId> {
+    match record {
+        Record::Quarantined { task } => Some(*task),
+        Record::Restored(whole) => {
+            matches!(whole.ending, Some(Ending::Quarantined { .. })).then_some(whole.task)
+        }
+        _ => None,
+    }
 }
 
 /// The token, and the file that it stands in: what the user gives, or one of the run's own.
