@@ -147,3 +147,33 @@ pub(crate) fn thinned<T: Copy>(points: Vec<T>, most: usize) -> Vec<T> {
     let last = points.len() - 1;
     points.iter().enumerate().filter(|(i, _)| i % stride == 0 || *i == last).map(|(_, p)| *p).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(method: Option<Method>, seed: u64) -> RunData {
+        RunData { name: format!("run-{seed}"), method, seed: Some(seed), ..RunData::default() }
+    }
+
+    #[test]
+    fn runs_of_one_method_share_a_colour_and_no_two_runs_look_alike() {
+        let methods = [Method::Sgs, Method::ReinforceHalf, Method::Sgs, Method::Sgs, Method::Cispo];
+        let runs: Vec<RunData> = (1..).zip(methods).map(|(seed, m)| run(Some(m), seed)).collect();
+        let inks = inks(&runs);
+        assert_eq!(inks[0].shade(), inks[2].shade());
+        assert_ne!(inks[0].shade(), inks[1].shade());
+        let different: BTreeSet<String> = inks.iter().map(|ink| format!("{ink:?}")).collect();
+        assert_eq!(different.len(), runs.len());
+        let unnamed = [run(None, 1), run(None, 2)];
+        assert_eq!(super::inks(&unnamed), [Ink::Series(0), Ink::Series(1)]);
+    }
+
+    #[test]
+    fn seeds_are_named_where_they_tell_runs_apart() {
+        let runs = [run(Some(Method::Sgs), 1), run(Some(Method::Sgs), 2), run(Some(Method::Stp), 1)];
+        assert_eq!(labels(&runs), ["SGS, seed 1", "SGS, seed 2", "STP"]);
+        assert_eq!(labels(&runs[1..]), ["SGS", "STP"]);
+        assert_eq!(labels(&[run(None, 1), run(None, 1)]), ["run-1", "run-1 (2)"]);
+    }
+}

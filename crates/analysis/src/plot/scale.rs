@@ -192,6 +192,13 @@ mod tests {
     }
 
     #[test]
+    fn an_axis_that_would_begin_close_to_zero_begins_there() {
+        assert_eq!(nice_range(0.05, 0.27, (None, None)).0, 0.0);
+        assert!(nice_range(0.21, 0.27, (None, None)).0 > 0.15);
+        assert!(nice_range(-0.05, 0.27, (None, None)).0 <= -0.05);
+    }
+
+    #[test]
     fn values_read_well() {
         let cases = [
             (0.671, Unit::Percent, "67.1 %"),

@@ -277,6 +277,12 @@ mod tests {
     }
 
     #[test]
+    fn indices_are_set_below_and_names_are_left_alone() {
+        let set = |text: &str| with_subscripts(text, |index| format!("[{index}]"));
+        assert_eq!(set("Mean R_synth & my_run_1"), "Mean R[synth] &amp; my_run_1");
+    }
+
+    #[test]
     fn coordinates_are_short() {
         assert_eq!(
             [num(1.0), num(-0.001), num(2.345), num(f64::NAN)],
