@@ -201,7 +201,7 @@ fn a_server_that_dies_and_comes_back_loses_nothing() {
 #[test]
 fn a_gateway_that_says_later_is_heard() {
     let Some(server) = Server::start(&Options::default()) else { return };
-    let Some(gateway) = Gateway::start(&server, free_port(), 120) else { return };
+    let Some(gateway) = Gateway::start(&server, free_port(), Some(120)) else { return };
     let (endpoint, _) = connect(settings(&gateway.url)).unwrap();
     let begun = Instant::now();
     std::thread::scope(|scope| {

@@ -114,7 +114,7 @@ fn a_run_whose_worker_breaks_stops_and_can_go_on() {
     let Some(server) = Server::start(&Options::default()) else { return };
     let port = free_port();
     // Two requests a minute: whoever tries once loses nearly everything.
-    let Some(gateway) = Gateway::start(&server, port, 2) else { return };
+    let Some(gateway) = Gateway::start(&server, port, Some(2)) else { return };
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     let settings = ["sampling.endpoint.roles=[\"solver\"]", "sampling.endpoint.tries=1"];
@@ -130,7 +130,7 @@ fn a_run_whose_worker_breaks_stops_and_can_go_on() {
     );
     assert!(RunView::open(&out).unwrap().rounds().unwrap().is_empty(), "no round was published");
     drop(gateway);
-    let _mended = Gateway::start(&server, port, 600_000).unwrap();
+    let _mended = Gateway::start(&server, port, None).unwrap();
     sgs(&["resume", out.to_str().unwrap()]).expect(0);
     let round = RunView::open(&out).unwrap().round(0).unwrap();
     let verdicts: Vec<_> = round.rollouts().unwrap().map(|r| r.unwrap().verdict).collect();

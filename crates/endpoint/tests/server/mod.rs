@@ -134,7 +134,7 @@ pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// nginx before a server, with a limit on requests and what it says to those over it.
+/// nginx before a server, with or without a limit on requests and what it says to those over it.
 pub struct Gateway {
     child: Child,
     _folder: tempfile::TempDir,
@@ -144,7 +144,7 @@ pub struct Gateway {
 
 impl Gateway {
     /// Starts one on a port; `None`, with a word about it, where nginx is not installed.
-    pub fn start(server: &Server, port: u16, per_minute: u32) -> Option<Self> {
+    pub fn start(server: &Server, port: u16, per_minute: Option<u32>) -> Option<Self> {
         let installed = Command::new("nginx").arg("-v").stderr(Stdio::null()).status().is_ok();
         if !installed {
             eprintln!("skipped: nginx is not installed");
@@ -152,6 +152,13 @@ impl Gateway {
         }
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path().display().to_string();
+        let (zone, limit) = match per_minute {
+            Some(n) => (
+                format!("limit_req_zone $server_port zone=all:1m rate={n}r/m;"),
+                "limit_req zone=all; limit_req_status 429; add_header retry-after 1 always;",
+            ),
+            None => (String::new(), ""),
+        };
         let mut file = std::fs::File::create(folder.path().join("nginx.conf")).unwrap();
         write!(
             file,
@@ -160,12 +167,12 @@ impl Gateway {
              http {{\n\
                access_log off; client_body_temp_path {at}/a; proxy_temp_path {at}/b; fastcgi_temp_path {at}/c;\n\
                uwsgi_temp_path {at}/d; scgi_temp_path {at}/e;\n\
-               limit_req_zone $server_port zone=all:1m rate={per_minute}r/m;\n\
+               {zone}\n\
                server {{\n\
                  listen 127.0.0.1:{port};\n\
                  location / {{ proxy_pass {url}; }}\n\
                  location /v1/completions {{\n\
-                   limit_req zone=all; limit_req_status 429; add_header retry-after 1 always;\n\
+                   {limit}\n\
                    proxy_pass {url};\n\
                  }}\n\
                }}\n\
