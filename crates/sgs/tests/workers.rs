@@ -126,6 +126,57 @@ fn workers_outlive_their_coordinator_and_nothing_finished_is_done_again() {
     assert!(done + 64 >= tasks, "{done} outcomes were accepted for {tasks} tasks");
 }
 
+/// As on a cluster without a shared file system: the workers do not see the run's folder, so they fetch the weights of
+/// every round from the coordinator, and nobody on the way can read them.
+#[test]
+fn workers_that_see_nothing_of_the_run_fetch_its_weights_encrypted() {
+    if !unshares() {
+        println!("skipped: this user cannot hide a folder from a process (unshare --mount)");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let expected = content(&embedded(folder.path()));
+    let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let authority = file(elsewhere.path(), "authority.pem", &certified.cert.pem());
+    let key = file(folder.path(), "key.pem", &certified.signing_key.serialize_pem());
+    let crews = format!(
+        "listen = \"127.0.0.1:0\"\nhost = \"localhost\"\ncertificate = {authority:?}\nkey = {key:?}\n\
+         [generate]\nby = \"none\"\n[verify]\nby = \"none\"\n"
+    );
+    let crews = file(folder.path(), "crews.toml", &crews);
+    let run = folder.path().join("served");
+    let rest = ["--out", run.to_str().unwrap(), "--workers", &crews].map(str::to_owned);
+    let log = folder.path().join("log");
+    let coordinator = start(command(&[&settings()[..], &rest].concat()), &log);
+    let url = url(&run);
+    assert!(url.starts_with("https://localhost:"), "{url}");
+    let token = file(elsewhere.path(), "token", &text(&run.join("fleet.token")));
+    let hidden = folder.path().to_str().unwrap();
+    let workers = ["generate", "verify"].map(|kind| {
+        let words = ["worker", kind, "--connect", &url, "--token-file", &token, "--authority", &authority];
+        let mut worker = Command::new("unshare");
+        worker.args(["--mount", "sh", "-c", "mount -t tmpfs none \"$0\" && exec \"$@\"", hidden]);
+        worker.arg(command::<&str>(&[]).get_program()).args(words);
+        (start(worker, &elsewhere.path().join(kind)), elsewhere.path().join(kind))
+    });
+    finish(coordinator, &log);
+    for (worker, log) in workers {
+        finish(worker, &log);
+    }
+    assert_eq!(content(&run), expected);
+    // Whoever does not know the certificate does not talk.
+    let done =
+        sgs(&["worker", "verify", "--connect", &url, "--token-file", &token, "--patience", "1"]).expect(1);
+    assert!(done.err.contains("localhost"), "{}", done.err);
+}
+
+/// Whether a process can be given a view of the file system of its own.
+fn unshares() -> bool {
+    let tried = Command::new("unshare").args(["--mount", "sh", "-c", "mount -t tmpfs none /mnt"]).output();
+    tried.is_ok_and(|out| out.status.success())
+}
+
 #[test]
 fn a_worker_that_is_asked_to_leave_gives_back_what_it_holds() {
     let folder = tempfile::tempdir().unwrap();
