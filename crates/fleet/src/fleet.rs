@@ -162,7 +162,8 @@ impl Fleet {
         Ok(new)
     }
 
-    /// Up to `most` ended tasks, of one kind or of any, in order of ending; waits up to `wait` for the first.
+    /// Up to `most` ended tasks, of one kind or of any, in order of ending; waits up to `wait` for the first, and a
+    /// millisecond more for others.
     /// They stay on the board until [`Fleet::remove`]; after a restart those not removed are given again.
     ///
     /// # Errors
@@ -177,7 +178,13 @@ impl Fleet {
         let Some(finished) = block_until(deadline, self.finished_when_any(kind, most)) else {
             return Ok(Vec::new());
         };
-        let (finished, upto) = finished?;
+        let (mut finished, mut upto) = finished?;
+        if finished.len() < most && Instant::now() + GATHER < deadline {
+            thread::sleep(GATHER);
+            let more;
+            (more, upto) = self.inner().change(|board, _| take(board, kind, most - finished.len()))?;
+            finished.extend(more);
+        }
         self.inner().wait_written(upto)?;
         Ok(finished)
     }
@@ -200,13 +207,7 @@ impl Fleet {
             let waker = context.waker();
             let taken = self.inner().change(|board, now| {
                 board.expire(now);
-                let mut taken = Vec::new();
-                while taken.len() < most
-                    && let Some(finished) = board.next_finished(kind)
-                {
-                    taken.push(finished);
-                }
-                taken
+                take(board, kind, most)
             });
             match taken {
                 Err(error) => Poll::Ready(Err(error)),
@@ -403,6 +404,14 @@ impl Fleet {
         }
         Ok(receipts)
     }
+}
+
+/// A consumer that is woken for every ending costs the coordinator more than the endings do; so it gathers those of
+/// this long, unless it wants only one.
+const GATHER: Duration = Duration::from_millis(1);
+
+fn take(board: &mut Board, kind: Option<&TaskKind>, most: usize) -> Vec<Finished> {
+    std::iter::from_fn(|| board.next_finished(kind)).take(most).collect()
 }
 
 impl Coordinator for Fleet {
