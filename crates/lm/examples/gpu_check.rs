@@ -19,6 +19,7 @@ use sgs_lm::loss::{Example, LossConfig, Normaliser, Objective};
 use sgs_lm::model::{Mode, Model, Workspace};
 use sgs_lm::optim::{AdamConfig, Schedule};
 use sgs_lm::pack::{LossRow, Packed};
+use sgs_lm::ranks::Shard;
 use sgs_lm::rng::Rng;
 use sgs_lm::rope::RopeTables;
 use sgs_lm::sampler::{Choice, Completion, Decode, Request, RequestId, Sampler, SamplerOptions};
@@ -300,7 +301,8 @@ fn adam<D: Device>(device: &D, weight_decay: f64, out: &mut Results) -> Result<(
     let layout = Layout::new(&config);
     let n = layout.len;
     let mut params = on.buf(&numbers(18, n))?;
-    let mut state = device.adam(&params, n)?;
+    let shard = Shard::whole(n);
+    let mut state = device.adam(&params, &shard)?;
     let mut grad = device.grad(n)?;
     let ids = on.ints(&(0..n as u32).collect::<Vec<_>>())?;
     for t in 1..4 {
@@ -316,7 +318,7 @@ fn adam<D: Device>(device: &D, weight_decay: f64, out: &mut Results) -> Result<(
             weight_decay,
             gradient_scale: 0.7,
         };
-        device.adam_step(update, &layout, &mut params, &mut grad, &mut state)?;
+        device.adam_step(update, &layout, shard.pieces[0], &mut params, &mut grad, &mut state)?;
     }
     let host = device.adam_to_host(&state)?;
     out.push((format!("adam parameters, decay {weight_decay}"), on.read(&params, n)?));
@@ -510,7 +512,7 @@ fn training() -> Result<bool> {
         println!("{}", device.name());
         for config in &shapes {
             let (want_loss, want) = gradient(Arc::clone(&cpu), config, Mode::Train)?;
-            for mode in [Mode::Train, Mode::TrainRecompute] {
+            for mode in [Mode::Train, Mode::TrainRecompute { kept: 0 }, Mode::TrainRecompute { kept: 1 }] {
                 let (loss, got) = gradient(Arc::clone(&device), config, mode)?;
                 let what = format!("{mode:?}, {} heads of {}", config.heads, config.head_dim);
                 good &= verdict(
@@ -664,7 +666,7 @@ fn layer() -> Result<bool> {
         let mut times = Vec::new();
         for _ in 0..23 {
             let started = Instant::now();
-            workspace.forward_backward(&model, &packed, loss)?;
+            workspace.forward_backward(&model, &packed, loss, None)?;
             device.gpu().wait()?;
             times.push(started.elapsed().as_secs_f64());
         }
@@ -829,7 +831,8 @@ fn operations() -> Result<bool> {
     let config = ModelConfig { layers: 2, ..shape_7b(2, 1024) };
     let layout = Layout::new(&config);
     let (mut params, mut grad) = (device.buf(layout.len)?, device.grad(layout.len)?);
-    let mut state = device.adam(&params, layout.len)?;
+    let shard = Shard::whole(layout.len);
+    let mut state = device.adam(&params, &shard)?;
     let update = AdamUpdate {
         t: 1,
         learning_rate: 1e-3,
@@ -839,7 +842,9 @@ fn operations() -> Result<bool> {
         weight_decay: 0.0,
         gradient_scale: 1.0,
     };
-    let t = timed(&device, || device.adam_step(update, &layout, &mut params, &mut grad, &mut state))?;
+    let t = timed(&device, || {
+        device.adam_step(update, &layout, shard.pieces[0], &mut params, &mut grad, &mut state)
+    })?;
     report("adam", t, 0.0, 34.0 * layout.len as f64);
     let t = timed(&device, || device.sum_of_squares(&grad).map(|_| ()))?;
     report("sum_of_squares", t, 0.0, 4.0 * layout.len as f64);

@@ -11,6 +11,7 @@ use crate::config::ModelConfig;
 use crate::cpu::Floats;
 use crate::error::Result;
 use crate::layout::{Layout, Span};
+use crate::ranks::{Piece, Shard};
 use crate::rope::RopeTables;
 
 /// A readable piece of a buffer.
@@ -118,7 +119,7 @@ pub struct LossRows<'a, D: Device> {
     pub entropy: PartMut<'a, D::Stat>,
 }
 
-/// One Adam update of the whole flat buffer.
+/// One Adam update.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamUpdate {
     /// Number of this update, counted from 1 (for the bias correction).
@@ -140,12 +141,23 @@ pub struct AdamUpdate {
 /// The optimiser's state as plain numbers, for checkpoints.
 #[derive(Debug, Clone)]
 pub struct AdamHost {
-    /// First moments, in the parameters' layout.
+    /// First moments of a shard, packed; of the whole model in the parameters' layout.
     pub m: Floats,
-    /// Second moments, in the parameters' layout.
+    /// Second moments, likewise.
     pub v: Floats,
     /// f32 master weights where the device's own parameters are coarser.
     pub master: Option<Floats>,
+}
+
+/// What the optimiser's state consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdamPart {
+    /// First moments.
+    First,
+    /// Second moments.
+    Second,
+    /// f32 masters of coarser parameters.
+    Master,
 }
 
 /// A machine that runs the kernels. Sizes are in elements; all matrices are dense and row-major.
@@ -167,6 +179,14 @@ pub trait Device: Send + Sync + Sized + 'static {
     fn name(&self) -> String;
     /// Bytes of one parameter, one gradient and one parameter's optimiser state.
     fn bytes_per_parameter(&self) -> (usize, usize, usize);
+    /// Bytes that can still be allocated, where the device has memory of its own and tells.
+    fn free_bytes(&self) -> Option<usize> {
+        None
+    }
+    /// Most bytes of buffers at once so far, where the device has memory of its own.
+    fn peak_bytes(&self) -> Option<usize> {
+        None
+    }
     /// Logits that should exist at the same time: few on a CPU, whose caches they should not leave, many on a
     /// GPU, whose products want many rows.
     fn logits_at_once(&self) -> usize {
@@ -187,13 +207,24 @@ pub trait Device: Send + Sync + Sized + 'static {
     fn rope_tables(&self, tables: RopeTables) -> Result<Self::Rope>;
     /// Host numbers as a buffer; on the CPU they are moved, not copied.
     fn adopt(&self, values: Floats) -> Result<Self::Buf>;
-    /// Fresh optimiser state for parameters.
-    fn adam(&self, params: &Self::Buf, len: usize) -> Result<Self::Adam>;
-    /// Optimiser state from a checkpoint.
-    fn adam_from_host(&self, params: &Self::Buf, host: AdamHost) -> Result<Self::Adam>;
-    /// Optimiser state for a checkpoint.
+    /// Fresh optimiser state for a shard of the parameters.
+    fn adam(&self, params: &Self::Buf, shard: &Shard) -> Result<Self::Adam>;
+    /// A copy of the optimiser's state on the host.
     fn adam_to_host(&self, adam: &Self::Adam) -> Result<AdamHost>;
+    /// Whether the optimiser's state holds f32 masters.
+    fn has_masters(&self, adam: &Self::Adam) -> bool;
+    /// Copies a part of the optimiser's state to the host, from element `from` of the packed shard.
+    fn read_adam(&self, adam: &Self::Adam, part: AdamPart, from: usize, to: &mut [f32]) -> Result<()>;
+    /// Copies a part of the optimiser's state from the host, to element `to` of the packed shard; masters go nowhere
+    /// on a device that has none.
+    fn write_adam(&self, from: &[f32], adam: &mut Self::Adam, part: AdamPart, to: usize) -> Result<()>;
 
+    /// Copies numbers from the host into a buffer.
+    fn write_buf(&self, from: &[f32], to: PartMut<'_, Self::Buf>) -> Result<()>;
+    /// Copies little-endian bfloat16 as it is; `false` if buffers hold something else, and nothing was done.
+    fn write_bf16(&self, _from: &[u8], _to: PartMut<'_, Self::Buf>) -> Result<bool> {
+        Ok(false)
+    }
     /// Copies a buffer to the host.
     fn read_buf(&self, from: Part<'_, Self::Buf>, to: &mut [f32]) -> Result<()>;
     /// Copies gradients to the host.
@@ -356,11 +387,13 @@ pub trait Device: Send + Sync + Sized + 'static {
 
     /// `Σ g²` over all gradients, in a fixed order.
     fn sum_of_squares(&self, grad: &Self::Grad) -> Result<f64>;
-    /// Updates parameters and moments, and zeroes the gradients for the next step.
+    /// Updates one piece of parameters and moments, and zeroes its gradients for the next step; gradients and moments
+    /// are packed as the piece says.
     fn adam_step(
         &self,
         update: AdamUpdate,
         layout: &Layout,
+        piece: Piece,
         params: &mut Self::Buf,
         grad: &mut Self::Grad,
         adam: &mut Self::Adam,

@@ -64,7 +64,30 @@ pub enum LmError {
         /// The value found.
         value: f64,
     },
-    /// The device refused a request, usually for memory.
+    /// Another rank of a training is gone, did not come, or does not fit; it is named.
+    #[error("{message}")]
+    Rank {
+        /// Which rank, where, and what became of it.
+        message: String,
+    },
+    /// Something does not fit into a device's memory.
+    #[error(
+        "device {device}: {what} needs {} and {} is free; {hint}",
+        crate::error::bytes(*needed), crate::error::bytes(*free)
+    )]
+    Memory {
+        /// Which device.
+        device: String,
+        /// What was to be placed there.
+        what: String,
+        /// Bytes of it.
+        needed: usize,
+        /// Bytes free.
+        free: usize,
+        /// What to make smaller.
+        hint: String,
+    },
+    /// The device refused a request.
     #[error("device {device}: {message}")]
     Device {
         /// Which device.
@@ -72,6 +95,17 @@ pub enum LmError {
         /// What it said.
         message: String,
     },
+}
+
+/// Bytes for people, with the exact number where they are rounded.
+pub(crate) fn bytes(n: usize) -> String {
+    let size = n as f64;
+    for (unit, shift) in [("GiB", 30), ("MiB", 20)] {
+        if n >> shift > 0 {
+            return format!("{:.2} {unit} ({n} bytes)", size / f64::from(1u32 << shift));
+        }
+    }
+    format!("{n} bytes")
 }
 
 /// The crate's result.

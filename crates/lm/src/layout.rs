@@ -69,7 +69,7 @@ pub struct Layout {
 }
 
 /// Tensors start at multiples of this many elements (64 bytes of f32: one cache line).
-const ALIGN: usize = 16;
+pub const ALIGN: usize = 16;
 
 impl Layout {
     /// The plan for a model of this shape.

@@ -310,6 +310,44 @@ impl LossSums {
         self.tokens += logprob.len();
     }
 
+    /// The sums as plain numbers, for other ranks.
+    pub(crate) fn numbers(&self) -> [f64; 11] {
+        let count = |n: usize| n as f64;
+        [
+            self.loss,
+            count(self.tokens),
+            self.logprob,
+            self.entropy,
+            self.kl,
+            count(self.sampled),
+            self.ratio,
+            count(self.low),
+            count(self.high),
+            self.gap,
+            self.max_gap,
+        ]
+    }
+
+    /// Adds another rank's [`LossSums::numbers`].
+    pub(crate) fn join(&mut self, numbers: &[f64]) {
+        let [loss, tokens, logprob, entropy, kl, sampled, ratio, low, high, gap, max_gap, ..] = *numbers
+        else {
+            return;
+        };
+        let count = |n: f64| n as usize;
+        self.loss += loss;
+        self.tokens += count(tokens);
+        self.logprob += logprob;
+        self.entropy += entropy;
+        self.kl += kl;
+        self.sampled += count(sampled);
+        self.ratio += ratio;
+        self.low += count(low);
+        self.high += count(high);
+        self.gap += gap;
+        self.max_gap = self.max_gap.max(max_gap);
+    }
+
     pub(crate) fn stats(&self) -> LossStats {
         let per = |x: f64, n: usize| if n == 0 { 0.0 } else { x / n as f64 };
         LossStats {

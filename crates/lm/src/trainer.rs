@@ -2,18 +2,24 @@
 //!
 //! One [`Trainer`] owns the buffers and serves any number of [`Policy`]s of the same shape one after the
 //! other: a Solver and a Conjecturer are two policies, a frozen Guide is a bare [`Model`].
+//!
+//! With several ranks each has a trainer and every policy; all are given the same batches, run their parts of them,
+//! and hold the same weights after every step. Losses are normalised over the whole batch, so a step is the same,
+//! but for rounding, on any number of ranks.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::config::ModelConfig;
 use crate::cpu::Floats;
-use crate::device::{AdamUpdate, Device, Part};
+use crate::device::{AdamUpdate, Device, first};
 use crate::error::{LmError, Result};
+use crate::layout::Layout;
 use crate::loss::{Example, LossConfig, LossStats, LossSums, Normaliser};
-use crate::model::{Mode, Model, Plan, Workspace};
+use crate::model::{Mode, Model, Peers, Plan, Workspace};
 use crate::optim::{AdamConfig, Schedule};
 use crate::pack::{LossRow, Packed};
+use crate::ranks::{Collective, Meeting, Shard};
 use crate::rng::Rng;
 use crate::weights::first_not_finite;
 
@@ -21,8 +27,10 @@ use crate::weights::first_not_finite;
 pub struct Policy<D: Device> {
     /// The model; samplers hold clones of the pointer and must drop them before the next update.
     pub model: Arc<Model<D>>,
-    /// Adam's moments.
+    /// Adam's moments of the shard that this rank keeps.
     pub adam: D::Adam,
+    /// What this rank keeps: everything, if it trains alone.
+    pub shard: Shard,
     /// Optimiser steps taken so far.
     pub step: u64,
 }
@@ -39,8 +47,17 @@ impl<D: Device> Policy<D> {
     /// # Errors
     /// The device has no room.
     pub fn new(model: Model<D>) -> Result<Self> {
-        let adam = model.device.adam(&model.params, model.layout.len)?;
-        Ok(Self { model: Arc::new(model), adam, step: 0 })
+        let shard = Shard::whole(model.layout.len);
+        Self::of_shard(model, shard)
+    }
+
+    /// The same for one of several ranks ([`Trainer::shard`]).
+    ///
+    /// # Errors
+    /// The device has no room.
+    pub fn of_shard(model: Model<D>, shard: Shard) -> Result<Self> {
+        let adam = room_for_adam(&model, &shard).and_then(|()| model.device.adam(&model.params, &shard))?;
+        Ok(Self { model: Arc::new(model), adam, shard, step: 0 })
     }
 
     /// Forgets the optimiser's moments and restarts the count of steps.
@@ -48,9 +65,25 @@ impl<D: Device> Policy<D> {
     /// # Errors
     /// The device has no room.
     pub fn reset_optimiser(&mut self) -> Result<()> {
-        self.adam = self.model.device.adam(&self.model.params, self.model.layout.len)?;
+        self.adam = self.model.device.adam(&self.model.params, &self.shard)?;
         self.step = 0;
         Ok(())
+    }
+}
+
+/// Checks that the optimiser's state fits beside what is on the device already.
+pub(crate) fn room_for_adam<D: Device>(model: &Model<D>, shard: &Shard) -> Result<()> {
+    let (_, _, each) = model.device.bytes_per_parameter();
+    let needed = shard.len * each;
+    match model.device.free_bytes() {
+        Some(free) if free < needed => Err(LmError::Memory {
+            device: model.device.name(),
+            what: format!("the optimiser's state of {} parameters", shard.len),
+            needed,
+            free,
+            hint: "train on more ranks, each of which keeps a part of it, or a smaller model".to_owned(),
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -122,14 +155,25 @@ pub struct TokenStats {
 }
 
 /// Buffers and bookkeeping of training on one device.
-#[derive(Debug)]
 pub struct Trainer<D: Device> {
     device: Arc<D>,
+    peers: Option<Box<dyn Collective<D>>>,
     workspace: Workspace<D>,
     packed: Packed,
     norms: Vec<f32>,
     logprob: Vec<f32>,
     entropy: Vec<f32>,
+}
+
+impl<D: Device> std::fmt::Debug for Trainer<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trainer").field("workspace", &self.workspace).finish_non_exhaustive()
+    }
+}
+
+/// The other ranks as the model's passes take them.
+fn lend<D: Device>(peers: &mut Option<Box<dyn Collective<D>>>) -> Peers<'_, D> {
+    peers.as_deref_mut()
 }
 
 impl<D: Device> Trainer<D> {
@@ -138,10 +182,26 @@ impl<D: Device> Trainer<D> {
     /// # Errors
     /// The device has no room.
     pub fn new(device: Arc<D>, config: &ModelConfig, tokens: usize, mode: Mode) -> Result<Self> {
-        let workspace = Workspace::new(&*device, config, tokens, mode)?;
+        Self::with_peers(device, config, tokens, mode, None)
+    }
+
+    /// The same for one of several ranks, all of which make the same calls.
+    ///
+    /// # Errors
+    /// As [`Trainer::new`].
+    pub fn with_peers(
+        device: Arc<D>,
+        config: &ModelConfig,
+        tokens: usize,
+        mode: Mode,
+        mut peers: Option<Box<dyn Collective<D>>>,
+    ) -> Result<Self> {
+        let place = peers.as_mut().map_or((0, 1), |p| (p.meeting().rank(), p.meeting().ranks()));
+        let workspace = Workspace::for_rank(&*device, config, tokens, mode, place)?;
         let tokens = workspace.plan.tokens;
         Ok(Self {
             device,
+            peers,
             workspace,
             packed: Packed::with_capacity(tokens),
             norms: Vec::new(),
@@ -153,6 +213,22 @@ impl<D: Device> Trainer<D> {
     /// The memory plan.
     pub fn plan(&self) -> &Plan {
         &self.workspace.plan
+    }
+
+    /// The ranks that train together, if there are several.
+    pub fn meeting(&mut self) -> Option<&mut Meeting> {
+        self.peers.as_mut().map(|peers| peers.meeting())
+    }
+
+    /// Which rank this is, and of how many.
+    pub fn place(&mut self) -> (usize, usize) {
+        self.meeting().map_or((0, 1), |meeting| (meeting.rank(), meeting.ranks()))
+    }
+
+    /// What of a model's state this rank keeps.
+    pub fn shard(&mut self, layout: &Layout) -> Shard {
+        let (rank, ranks) = self.place();
+        Shard::of(layout, rank, ranks)
     }
 
     /// One pass over `examples` in batches of [`TrainOptions::batch_size`] sequences (whole groups under
@@ -220,18 +296,24 @@ impl<D: Device> Trainer<D> {
         for (index, example) in batch.iter().enumerate() {
             self.admit(&policy.model, index, example, &options.loss)?;
         }
+        let (own, held) = (self.place(), (policy.shard.rank, policy.shard.ranks));
+        if own != held {
+            return Err(LmError::Input(format!(
+                "rank {} of {} was given the optimiser's state of rank {} of {}",
+                own.0, own.1, held.0, held.1
+            )));
+        }
         let device = Arc::clone(&self.device);
         let step = policy.step;
-        let accumulated = device.run(|| self.accumulate(&policy.model, batch, &options.loss));
+        let accumulated = device.run(|| self.accumulate_and_measure(&policy.model, batch, &options.loss));
         if accumulated.is_err() {
-            device.zero_grad(self.workspace.grads()?)?;
+            self.workspace.gradients()?.clear(&device)?;
         }
-        let (stats, tokens) = accumulated?;
+        let (sums, tokens, squares) = accumulated?;
+        let (stats, gradient_norm) = (sums.stats(), squares.sqrt());
         if !stats.loss.is_finite() {
             return self.not_finite(&policy.model, step, "the loss".to_owned(), stats.loss);
         }
-        let grads = self.workspace.grads()?;
-        let gradient_norm = device.run(|| device.sum_of_squares(grads))?.sqrt();
         if !gradient_norm.is_finite() {
             return self.not_finite(&policy.model, step, "the gradient".to_owned(), gradient_norm);
         }
@@ -250,9 +332,7 @@ impl<D: Device> Trainer<D> {
         let Some(model) = Arc::get_mut(&mut policy.model) else {
             return Err(LmError::Input("the policy's weights were taken during its update".to_owned()));
         };
-        let (params, adam) = (&mut model.params, &mut policy.adam);
-        let layout = &model.layout;
-        device.run(|| device.adam_step(update, layout, params, grads, adam))?;
+        device.run(|| self.update(update, model, &mut policy.adam))?;
         policy.step += 1;
         Ok(StepReport {
             step,
@@ -279,18 +359,17 @@ impl<D: Device> Trainer<D> {
             self.admit(model, index, example, loss)?;
         }
         let device = Arc::clone(&self.device);
-        device.zero_grad(self.workspace.grads()?)?;
-        Ok(device.run(|| self.accumulate(model, batch, loss))?.0)
+        self.workspace.gradients()?.clear(&device)?;
+        Ok(device.run(|| self.accumulate(model, batch, loss))?.0.stats())
     }
 
     /// The gradient on the host, in the parameters' layout; zero after an update.
     ///
     /// # Errors
-    /// The workspace was planned for inference, or the device fails.
+    /// The workspace was planned for inference, several ranks train, or the device fails.
     pub fn gradient(&mut self, model: &Model<D>) -> Result<Floats> {
         let mut host = Floats::zeros(model.layout.len);
-        let grads = self.workspace.grads()?;
-        self.device.read_grad(Part { buf: grads, range: 0..host.len() }, &mut host)?;
+        self.device.read_grad(self.workspace.gradients()?.whole()?, &mut host)?;
         Ok(host)
     }
 
@@ -299,7 +378,7 @@ impl<D: Device> Trainer<D> {
     /// # Errors
     /// The workspace was planned for inference, or the device fails.
     pub fn clear_gradient(&mut self) -> Result<()> {
-        self.device.zero_grad(self.workspace.grads()?)
+        self.workspace.gradients()?.clear(&self.device)
     }
 
     /// Teacher-forced log-probs and entropies of the completions of `sequences`, each tokens and length of
@@ -364,42 +443,88 @@ impl<D: Device> Trainer<D> {
         Ok(())
     }
 
-    /// Adds a batch's gradients, micro-batch after micro-batch; returns its stats and the tokens run.
+    /// Gradients of a batch over all ranks: sums of the loss, tokens run, and squares of the gradient.
+    fn accumulate_and_measure(
+        &mut self,
+        model: &Model<D>,
+        batch: &[&Example],
+        loss: &LossConfig,
+    ) -> Result<(LossSums, usize, f64)> {
+        let (mut sums, tokens) = self.accumulate(model, batch, loss)?;
+        if let Some(peers) = &mut self.peers {
+            peers.settle()?;
+        }
+        let mut squares = self.device.sum_of_squares(self.workspace.gradients()?.sum())?;
+        if let Some(meeting) = self.meeting() {
+            let mut own = sums.numbers().to_vec();
+            own.push(squares);
+            let rows = meeting.exchange(&own)?;
+            (sums, squares) = (LossSums::default(), 0.0);
+            for row in &rows {
+                sums.join(row);
+                squares += row.last().copied().unwrap_or(f64::NAN);
+            }
+        }
+        Ok((sums, tokens, squares))
+    }
+
+    /// Adds the gradients of this rank's part of a batch, micro-batch after micro-batch; returns the part's sums and
+    /// the whole batch's tokens.
     fn accumulate(
         &mut self,
         model: &Model<D>,
         batch: &[&Example],
         loss: &LossConfig,
-    ) -> Result<(LossStats, usize)> {
+    ) -> Result<(LossSums, usize)> {
         loss.norms(batch, &mut self.norms);
+        let (rank, ranks) = self.place();
+        let inputs = |i: usize| batch[i].tokens.len() - 1;
+        let active: Vec<usize> = (0..batch.len()).filter(|i| !loss.is_inert(batch[*i])).collect();
+        let tokens = active.iter().map(|i| inputs(*i)).sum();
+        let parts = deal(&active, ranks, inputs);
+        // Every rank takes part in as many sums of gradients as the busiest has micro-batches.
+        let most =
+            parts.iter().map(|part| micro_batches(part, self.workspace.plan.tokens, inputs).len()).max();
         let mut sums = LossSums::default();
-        let mut tokens = 0;
-        self.packed.clear();
-        for (i, example) in batch.iter().enumerate() {
-            if loss.is_inert(example) {
-                continue;
+        let own = micro_batches(&parts[rank], self.workspace.plan.tokens, inputs);
+        for micro_batch in 0..most.unwrap_or(0) {
+            self.packed.clear();
+            for i in own.get(micro_batch).into_iter().flatten() {
+                loss.pack(batch[*i], self.norms[*i], &mut self.packed);
             }
-            let inputs = example.tokens.len() - 1;
-            if self.packed.tokens.len() + inputs > self.workspace.plan.tokens {
-                self.run_micro_batch(model, loss, &mut sums)?;
-            }
-            tokens += inputs;
-            loss.pack(example, self.norms[i], &mut self.packed);
+            self.run_micro_batch(model, loss, &mut sums)?;
         }
-        self.run_micro_batch(model, loss, &mut sums)?;
-        Ok((sums.stats(), tokens))
+        self.packed.clear();
+        Ok((sums, tokens))
     }
 
     fn run_micro_batch(&mut self, model: &Model<D>, loss: &LossConfig, sums: &mut LossSums) -> Result<()> {
         let rows = self.packed.rows.len();
-        if rows > 0 {
-            self.workspace.forward_backward(model, &self.packed, loss.row_loss())?;
-            let (logprob, entropy) = (&mut self.logprob[..rows], &mut self.entropy[..rows]);
-            self.workspace.read_rows(&self.device, logprob, entropy)?;
-            sums.add(loss, &self.packed, logprob, entropy);
+        let peers = lend(&mut self.peers);
+        if rows == 0 {
+            return if peers.is_some() { self.workspace.stand_by(peers) } else { Ok(()) };
         }
-        self.packed.clear();
+        self.workspace.forward_backward(model, &self.packed, loss.row_loss(), peers)?;
+        let (logprob, entropy) = (&mut self.logprob[..rows], &mut self.entropy[..rows]);
+        self.workspace.read_rows(&self.device, logprob, entropy)?;
+        sums.add(loss, &self.packed, logprob, entropy);
         Ok(())
+    }
+
+    /// Updates this rank's shard and gives every rank the new weights, bucket after bucket.
+    fn update(&mut self, update: AdamUpdate, model: &mut Model<D>, adam: &mut D::Adam) -> Result<()> {
+        let Model { params, layout, .. } = model;
+        let gradients = self.workspace.gradients()?;
+        let mut peers = lend(&mut self.peers);
+        for bucket in 0..gradients.buckets().len() {
+            let range = gradients.buckets()[bucket].clone();
+            let pieces: Vec<_> = gradients.shard().within(range).collect();
+            for piece in pieces {
+                self.device.adam_step(update, layout, piece, params, gradients.sum(), adam)?;
+            }
+            gradients.gather(bucket, params, &mut peers)?;
+        }
+        peers.map_or(Ok(()), |peers| peers.settle())
     }
 
     /// Checks everything about an example that could stop a step half-way.
@@ -429,20 +554,68 @@ impl<D: Device> Trainer<D> {
         Ok(())
     }
 
+    /// The first element of the flat gradient that is not finite on any rank, and its value.
+    fn first_bad_gradient(&mut self) -> Result<Option<(usize, f64)>> {
+        let gradients = self.workspace.gradients()?;
+        let shard = gradients.shard().clone();
+        let mut host = Floats::zeros(shard.len);
+        self.device.read_grad(first(gradients.sum(), shard.len), &mut host)?;
+        let found = first_not_finite(&host).and_then(|(at, value)| Some((shard.flat(at)?, f64::from(value))));
+        let Some(meeting) = self.meeting() else { return Ok(found) };
+        let own = found.map_or([f64::INFINITY, 0.0], |(at, value)| [at as f64, value]);
+        let rows = meeting.exchange(&own)?;
+        let earliest = rows.iter().filter(|row| row[0].is_finite()).min_by(|a, b| a[0].total_cmp(&b[0]));
+        Ok(earliest.map(|row| (row[0] as usize, row[1])))
+    }
+
     /// Names the first tensor whose gradient is not finite, throws the gradient away and fails.
     fn not_finite<T>(&mut self, model: &Model<D>, step: u64, what: String, value: f64) -> Result<T> {
-        let gradient = self.gradient(model)?;
-        let found = first_not_finite(&gradient)
-            .and_then(|(at, value)| model.layout.tensor_at(at).map(|tensor| (tensor, value)));
+        let found = self.first_bad_gradient()?;
+        let found = found.and_then(|(at, value)| Some((model.layout.tensor_at(at)?, value)));
         let (what, value) = match found {
-            Some((tensor, value)) => {
-                (format!("{what}, first the gradient of {}", tensor.name), f64::from(value))
-            }
+            Some((tensor, value)) => (format!("{what}, first the gradient of {}", tensor.name), value),
             None => (what, value),
         };
-        self.device.zero_grad(self.workspace.grads()?)?;
+        self.workspace.gradients()?.clear(&self.device)?;
         Err(LmError::NotFinite { step, batch: 0, what, value })
     }
+}
+
+/// Examples dealt out to ranks, longest first to whoever has least, so that all have about as many tokens; within a
+/// rank they keep their order.
+fn deal(examples: &[usize], ranks: usize, tokens: impl Fn(usize) -> usize) -> Vec<Vec<usize>> {
+    let mut order = examples.to_vec();
+    if ranks > 1 {
+        order.sort_by_key(|i| (std::cmp::Reverse(tokens(*i)), *i));
+    }
+    let mut parts = vec![(0, Vec::new()); ranks];
+    for i in order {
+        if let Some((load, part)) = parts.iter_mut().min_by_key(|(load, _)| *load) {
+            *load += tokens(i);
+            part.push(i);
+        }
+    }
+    parts.iter_mut().for_each(|(_, part)| part.sort_unstable());
+    parts.into_iter().map(|(_, part)| part).collect()
+}
+
+/// Examples in micro-batches of at most `room` tokens, in their order.
+fn micro_batches(examples: &[usize], room: usize, tokens: impl Fn(usize) -> usize) -> Vec<Vec<usize>> {
+    let mut micro_batches: Vec<Vec<usize>> = Vec::new();
+    let mut filled = 0;
+    for i in examples {
+        match micro_batches.last_mut() {
+            Some(last) if filled + tokens(*i) <= room => {
+                last.push(*i);
+                filled += tokens(*i);
+            }
+            _ => {
+                micro_batches.push(vec![*i]);
+                filled = tokens(*i);
+            }
+        }
+    }
+    micro_batches
 }
 
 /// The examples in batches: shuffled by the seed, groups kept together when they share a normaliser.
@@ -486,6 +659,27 @@ mod tests {
             batch_size: 4,
             shuffle_seed: seed,
         }
+    }
+
+    #[test]
+    fn ranks_get_about_as_many_tokens_each_and_every_example_once() {
+        let tokens = |i: usize| 1 + i * 7 % 40;
+        let examples: Vec<usize> = (0..50).filter(|i| i % 3 != 0).collect();
+        for ranks in [1, 2, 3, 4, 60] {
+            let parts = deal(&examples, ranks, tokens);
+            assert_eq!(parts.len(), ranks);
+            let mut all = parts.concat();
+            all.sort_unstable();
+            assert_eq!(all, examples);
+            let loads: Vec<usize> = parts.iter().map(|p| p.iter().map(|i| tokens(*i)).sum()).collect();
+            assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 40, "{loads:?}");
+            for part in &parts {
+                let micro = micro_batches(part, 45, tokens);
+                assert_eq!(micro.concat(), *part);
+                assert!(micro.iter().all(|m| m.iter().map(|i| tokens(*i)).sum::<usize>() <= 45));
+            }
+        }
+        assert_eq!(deal(&examples, 1, tokens)[0], examples);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use crate::config::ModelConfig;
 use crate::cpu::Floats;
 use crate::error::{LmError, Result};
 use crate::layout::{Layout, TensorSpec};
+use crate::ranks::Shard;
 use crate::rng::Rng;
 
 /// Element type of the tensors in a written file.
@@ -25,6 +27,19 @@ pub enum FileType {
     /// bfloat16: half the size, 8 bits of mantissa, rounded to nearest even.
     Bf16,
 }
+
+impl FileType {
+    /// Bytes of an element.
+    pub(crate) fn width(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 => 2,
+        }
+    }
+}
+
+/// Largest file of a model, in bytes, as Hugging Face has it by default.
+pub const LARGEST_FILE: usize = 5_000_000_000;
 
 /// A model's shape and all its parameters in one flat f32 buffer.
 #[derive(Debug, Clone)]
@@ -69,7 +84,14 @@ impl HostWeights {
         let config = ModelConfig::load(dir)?;
         let layout = Layout::new(&config);
         let mut data = Floats::zeros(layout.len);
-        read_tensors(dir, &layout, &mut data, |name| ignorable(name, config.tied_head))?;
+        visit_model(dir, &config, &layout, |spec, dtype, bytes| {
+            let target = &mut data[spec.span.range()];
+            decode(dtype, bytes, target).map_err(Refused::Tensor)?;
+            match first_not_finite(target) {
+                Some((at, value)) => Err(Refused::Tensor(format!("element {at} is {value}"))),
+                None => Ok(()),
+            }
+        })?;
         Ok(Self { config, layout, data })
     }
 
@@ -78,26 +100,28 @@ impl HostWeights {
         self.layout.tensors.iter().find(|t| t.name == name).map(|t| &self.data[t.span.range()])
     }
 
-    /// Writes `config.json` and `model.safetensors` into an existing folder; whoever needs the folder to
-    /// appear whole writes it under a temporary name first (as checkpoints do).
+    /// Writes `config.json` and `model.safetensors` (or several, if it is large) into an existing folder; whoever
+    /// needs the folder to appear whole writes it under a temporary name first (as checkpoints do).
     ///
     /// # Errors
-    /// The files cannot be written.
+    /// The files cannot be written, or a parameter is NaN or infinite.
     pub fn save(&self, dir: &Path, file_type: FileType) -> Result<()> {
-        save_model(dir, &self.config, &self.layout, &self.data, file_type)
+        let read = |from: usize, to: &mut [f32]| {
+            to.copy_from_slice(&self.data[from..from + to.len()]);
+            Ok(())
+        };
+        save_model(dir, &self.config, &self.layout, &read, file_type, LARGEST_FILE)
     }
 }
 
-/// Writes `config.json` and `model.safetensors` of a model whose flat parameters are `data`.
-///
-/// # Errors
-/// The files cannot be written.
-pub fn save_model(
+/// Writes `config.json` and the tensors of a model whose flat parameters `source` reads, a piece at a time.
+pub(crate) fn save_model(
     dir: &Path,
     config: &ModelConfig,
     layout: &Layout,
-    data: &[f32],
+    source: Source<'_>,
     file_type: FileType,
+    largest_file: usize,
 ) -> Result<()> {
     let mut json = config.to_json();
     json["torch_dtype"] = match file_type {
@@ -106,7 +130,7 @@ pub fn save_model(
     };
     let text = serde_json::to_string_pretty(&json).map_err(LmError::json(&dir.join("config.json")))?;
     write_synced(&dir.join("config.json"), text.as_bytes())?;
-    write_tensors(&dir.join("model.safetensors"), layout, &[("", data, file_type)])
+    write_model_files(dir, tensors_of(layout, "", source, file_type), largest_file)
 }
 
 /// Tensors that files of this family may hold and this engine recomputes or shares.
@@ -114,27 +138,98 @@ fn ignorable(name: &str, tied_head: bool) -> bool {
     name.ends_with("rotary_emb.inv_freq") || (tied_head && name == "lm_head.weight")
 }
 
-/// Reads every tensor of `layout` from the safetensors files of a folder into `data`.
-fn read_tensors(dir: &Path, layout: &Layout, data: &mut [f32], ignore: impl Fn(&str) -> bool) -> Result<()> {
-    read_sets(dir, &tensor_files(dir)?, layout, &mut [("", data)], ignore)
+/// Hands every tensor of a model folder to `take`, one after the other, as its bytes lie in the file: nothing is held
+/// but what `take` keeps.
+///
+/// # Errors
+/// As [`HostWeights::load`], or what `take` says of a tensor.
+pub(crate) fn visit_model(
+    dir: &Path,
+    config: &ModelConfig,
+    layout: &Layout,
+    mut take: impl FnMut(&TensorSpec, Dtype, &[u8]) -> std::result::Result<(), Refused>,
+) -> Result<()> {
+    let ignore = |name: &str| ignorable(name, config.tied_head);
+    visit_sets(dir, &tensor_files(dir)?, layout, &[""], ignore, |_, spec, dtype, bytes| {
+        take(spec, dtype, bytes)
+    })
 }
 
-/// Reads several sets of tensors from one file, each under its prefix and in the same layout.
-pub(crate) fn read_prefixed(path: &Path, layout: &Layout, sets: &mut [(&str, &mut [f32])]) -> Result<()> {
-    read_sets(path, &[path.to_path_buf()], layout, sets, |_| false)
+/// Takes values and the place of the first in a packed shard.
+pub(crate) type Sink<'a> = &'a mut dyn FnMut(&[f32], usize) -> Result<()>;
+
+/// Reads several sets of tensors from one file, each under its prefix; each buffer holds a shard.
+pub(crate) fn read_prefixed(
+    path: &Path,
+    layout: &Layout,
+    shard: &Shard,
+    sets: &mut [(&str, Sink<'_>)],
+) -> Result<()> {
+    let prefixes: Vec<&str> = sets.iter().map(|(prefix, _)| *prefix).collect();
+    visit_sets(
+        path,
+        &[path.to_path_buf()],
+        layout,
+        &prefixes,
+        |_| false,
+        |set, spec, dtype, bytes| {
+            for piece in shard.within(spec.span.range()) {
+                let from = piece.from - spec.span.offset;
+                in_pieces(dtype, bytes, from..from + piece.len, |at, values| {
+                    sets[set].1(values, piece.at + at - from).map_err(Refused::Failed)
+                })?;
+            }
+            Ok(())
+        },
+    )
 }
 
-/// Fills every tensor of every set (a prefix and a buffer in `layout`) from the files; `whole` names the
-/// source of a tensor that is in none of them.
-fn read_sets(
+/// Why a tensor was not taken.
+pub(crate) enum Refused {
+    /// The tensor is at fault: what is wrong with it.
+    Tensor(String),
+    /// Something else is.
+    Failed(LmError),
+}
+
+/// Elements that are converted at a time.
+pub(crate) const PIECE: usize = 1 << 22;
+
+/// Decodes a range of a tensor piece by piece and hands each, with its first element, to `take`; NaN and infinity are
+/// refused.
+pub(crate) fn in_pieces(
+    dtype: Dtype,
+    bytes: &[u8],
+    range: std::ops::Range<usize>,
+    mut take: impl FnMut(usize, &[f32]) -> std::result::Result<(), Refused>,
+) -> std::result::Result<(), Refused> {
+    let width = width(dtype).map_err(Refused::Tensor)?;
+    let mut values = vec![0.0; PIECE.min(range.len())];
+    let mut at = range.start;
+    while at < range.end {
+        let values = &mut values[..PIECE.min(range.end - at)];
+        decode(dtype, &bytes[at * width..(at + values.len()) * width], values).map_err(Refused::Tensor)?;
+        if let Some((i, value)) = first_not_finite(values) {
+            return Err(Refused::Tensor(format!("element {} is {value}", at + i)));
+        }
+        take(at, values)?;
+        at += values.len();
+    }
+    Ok(())
+}
+
+/// Hands every tensor of every set (names with a prefix, in `layout`) to `take`; `whole` names the source of a tensor
+/// that is in none of the files.
+fn visit_sets(
     whole: &Path,
     files: &[PathBuf],
     layout: &Layout,
-    sets: &mut [(&str, &mut [f32])],
+    prefixes: &[&str],
     ignore: impl Fn(&str) -> bool,
+    mut take: impl FnMut(usize, &TensorSpec, Dtype, &[u8]) -> std::result::Result<(), Refused>,
 ) -> Result<()> {
     let mut wanted: HashMap<String, (&TensorSpec, usize)> = HashMap::new();
-    for (i, (prefix, _)) in sets.iter().enumerate() {
+    for (i, prefix) in prefixes.iter().enumerate() {
         wanted.extend(layout.tensors.iter().map(|t| (format!("{prefix}{}", t.name), (t, i))));
     }
     let mut found: BTreeSet<String> = BTreeSet::new();
@@ -159,11 +254,11 @@ fn read_sets(
                     format!("has shape {:?}, the configuration asks for {:?}", view.shape(), spec.shape);
                 return Err(LmError::tensor(path, name, message));
             }
-            let target = &mut sets[set].1[spec.span.range()];
-            decode(view.dtype(), view.data(), target).map_err(|m| LmError::tensor(path, name, m))?;
-            if let Some((at, value)) = first_not_finite(target) {
-                return Err(LmError::tensor(path, name, format!("element {at} is {value}")));
-            }
+            take(set, spec, view.dtype(), view.data()).map_err(|refused| match refused {
+                Refused::Tensor(message) => LmError::tensor(path, name, message),
+                Refused::Failed(error) => error,
+            })?;
+            release(&map, view.data());
         }
     }
     let mut missing: Vec<&String> = wanted.keys().filter(|name| !found.contains(*name)).collect();
@@ -175,6 +270,16 @@ fn read_sets(
             let message = format!("is missing, and so are {} more", more.len());
             Err(LmError::tensor(whole, one, message))
         }
+    }
+}
+
+/// Gives back the pages of a file's part that was read, so that a model larger than the memory can pass through.
+pub(crate) fn release(map: &memmap2::Mmap, part: &[u8]) {
+    #[cfg(unix)]
+    {
+        let offset = part.as_ptr() as usize - map.as_ptr() as usize;
+        // SAFETY: the map is of a file and read-only: pages that are needed again are read again.
+        let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, part.len()) };
     }
 }
 
@@ -204,18 +309,18 @@ fn tensor_files(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(shards.into_iter().map(|s| dir.join(s)).collect())
 }
 
-fn map_file(path: &Path) -> Result<memmap2::Mmap> {
+pub(crate) fn map_file(path: &Path) -> Result<memmap2::Mmap> {
     let file = File::open(path).map_err(LmError::io(path))?;
     // SAFETY: the map is read-only and dropped before this module returns; checkpoints are replaced by
     // rename, never rewritten in place, so the mapped pages do not change under us.
     unsafe { memmap2::Mmap::map(&file) }.map_err(LmError::io(path))
 }
 
-fn parse<'a>(path: &Path, bytes: &'a [u8]) -> Result<SafeTensors<'a>> {
+pub(crate) fn parse<'a>(path: &Path, bytes: &'a [u8]) -> Result<SafeTensors<'a>> {
     SafeTensors::deserialize(bytes).map_err(|e| safetensors_error(path, &e))
 }
 
-fn safetensors_error(path: &Path, error: &safetensors::SafeTensorError) -> LmError {
+pub(crate) fn safetensors_error(path: &Path, error: &safetensors::SafeTensorError) -> LmError {
     LmError::Safetensors { path: path.to_path_buf(), message: error.to_string() }
 }
 
@@ -233,6 +338,15 @@ pub(crate) fn read_all(path: &Path) -> Result<NamedTensors> {
         tensors.insert(name.to_owned(), (view.shape().to_vec(), values));
     }
     Ok(tensors)
+}
+
+/// Bytes of an element of a type that is read.
+fn width(dtype: Dtype) -> std::result::Result<usize, String> {
+    match dtype {
+        Dtype::F32 | Dtype::I32 => Ok(4),
+        Dtype::BF16 | Dtype::F16 => Ok(2),
+        other => Err(format!("has type {other:?}; F32, BF16 and F16 are read")),
+    }
 }
 
 /// Little-endian numbers of a file type to f32; the length was checked by the parser.
@@ -256,23 +370,117 @@ pub(crate) fn first_not_finite(values: &[f32]) -> Option<(usize, f32)> {
     values.iter().enumerate().find(|(_, v)| !v.is_finite()).map(|(i, v)| (i, *v))
 }
 
-/// A set of tensors on its way into a file: prefix of the names, values in the layout, element type.
-pub(crate) type TensorSet<'a> = (&'a str, &'a [f32], FileType);
+/// Reads elements of a flat buffer, from one on.
+pub(crate) type Source<'a> = &'a dyn Fn(usize, &mut [f32]) -> Result<()>;
 
-/// Writes sets of tensors into one safetensors file and syncs it.
-pub(crate) fn write_tensors(path: &Path, layout: &Layout, sets: &[TensorSet<'_>]) -> Result<()> {
-    let tensors = sets.iter().flat_map(|(prefix, data, file_type)| {
-        layout.tensors.iter().map(move |t| {
-            let values = &data[t.span.range()];
-            (format!("{prefix}{}", t.name), TensorFile { shape: &t.shape, values, file_type: *file_type })
-        })
-    });
+/// One tensor on its way into a file, read and converted when its turn comes.
+pub(crate) struct TensorFile<'a> {
+    /// Its name in the file.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Where its elements come from.
+    pub source: Source<'a>,
+    /// The first of them.
+    pub from: usize,
+    /// The type to write.
+    pub file_type: FileType,
+}
+
+impl TensorFile<'_> {
+    fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    fn bytes(&self) -> usize {
+        self.len() * self.file_type.width()
+    }
+
+    /// The tensor as the file holds it; NaN and infinity are refused.
+    fn encode(&self, path: &Path) -> Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(self.bytes());
+        let mut values = vec![0.0; PIECE.min(self.len())];
+        for at in (0..self.len()).step_by(PIECE) {
+            let values = &mut values[..PIECE.min(self.len() - at)];
+            (self.source)(self.from + at, values)?;
+            if let Some((i, value)) = first_not_finite(values) {
+                let message = format!("element {} is {value}; a checkpoint of it would be of no use", at + i);
+                return Err(LmError::tensor(path, &self.name, message));
+            }
+            match self.file_type {
+                FileType::F32 => bytes.extend(values.iter().flat_map(|v| v.to_le_bytes())),
+                FileType::Bf16 => bytes.extend(values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes())),
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// All tensors of a layout from one source, with a prefix to their names.
+pub(crate) fn tensors_of<'a>(
+    layout: &Layout,
+    prefix: &str,
+    source: Source<'a>,
+    file_type: FileType,
+) -> Vec<TensorFile<'a>> {
+    let file = |t: &TensorSpec| TensorFile {
+        name: format!("{prefix}{}", t.name),
+        shape: t.shape.clone(),
+        source,
+        from: t.span.offset,
+        file_type,
+    };
+    layout.tensors.iter().map(file).collect()
+}
+
+/// Writes tensors into one safetensors file and syncs it; one of them is in memory at a time.
+pub(crate) fn write_tensors(path: &Path, tensors: Vec<TensorFile<'_>>) -> Result<()> {
+    let failed = RefCell::new(None);
+    let views =
+        tensors.into_iter().map(|t| (t.name.clone(), TensorView { tensor: t, path, failed: &failed }));
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    safetensors::serialize_to_file(tensors, Some(metadata), path).map_err(|e| match e {
+    let written = safetensors::serialize_to_file(views, Some(metadata), path);
+    if let Some(error) = failed.into_inner() {
+        return Err(error);
+    }
+    written.map_err(|e| match e {
         safetensors::SafeTensorError::IoError(source) => LmError::Io { path: path.to_path_buf(), source },
         other => safetensors_error(path, &other),
     })?;
     File::open(path).and_then(|f| f.sync_all()).map_err(LmError::io(path))
+}
+
+/// Writes a model's tensors as Hugging Face does: `model.safetensors`, or where that would be larger than
+/// `largest_file` bytes, files `model-00001-of-0000N.safetensors` and an index of them.
+pub(crate) fn write_model_files(dir: &Path, tensors: Vec<TensorFile<'_>>, largest_file: usize) -> Result<()> {
+    let mut files: Vec<Vec<TensorFile<'_>>> = Vec::new();
+    let (mut filled, mut total) = (0, 0);
+    for tensor in tensors {
+        let bytes = tensor.bytes();
+        total += bytes;
+        match files.last_mut() {
+            Some(file) if filled + bytes <= largest_file => file.push(tensor),
+            _ => {
+                filled = 0;
+                files.push(vec![tensor]);
+            }
+        }
+        filled += bytes;
+    }
+    if files.len() <= 1 {
+        return write_tensors(&dir.join("model.safetensors"), files.pop().unwrap_or_default());
+    }
+    let count = files.len();
+    let mut map = BTreeMap::new();
+    for (i, file) in files.into_iter().enumerate() {
+        let name = format!("model-{:05}-of-{count:05}.safetensors", i + 1);
+        map.extend(file.iter().map(|t| (t.name.clone(), name.clone())));
+        write_tensors(&dir.join(name), file)?;
+    }
+    let index = serde_json::json!({ "metadata": { "total_size": total }, "weight_map": map });
+    let path = dir.join("model.safetensors.index.json");
+    let text = serde_json::to_vec_pretty(&index).map_err(LmError::json(&path))?;
+    write_synced(&path, &text)
 }
 
 /// Writes a small file and syncs it.
@@ -282,37 +490,40 @@ pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(LmError::io(path))
 }
 
-/// One tensor on its way into a file, converted when its turn comes.
-struct TensorFile<'a> {
-    shape: &'a [usize],
-    values: &'a [f32],
-    file_type: FileType,
+/// A tensor as the writer of safetensors files takes it.
+struct TensorView<'a> {
+    tensor: TensorFile<'a>,
+    path: &'a Path,
+    failed: &'a RefCell<Option<LmError>>,
 }
 
-impl View for TensorFile<'_> {
+impl View for TensorView<'_> {
     fn dtype(&self) -> Dtype {
-        match self.file_type {
+        match self.tensor.file_type {
             FileType::F32 => Dtype::F32,
             FileType::Bf16 => Dtype::BF16,
         }
     }
 
     fn shape(&self) -> &[usize] {
-        self.shape
+        &self.tensor.shape
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Owned(match self.file_type {
-            FileType::F32 => self.values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-            FileType::Bf16 => self.values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
-        })
+        // After a failure the file is thrown away; nothing more is read for it.
+        if self.failed.borrow().is_some() {
+            return Cow::Borrowed(&[]);
+        }
+        match self.tensor.encode(self.path) {
+            Ok(bytes) => Cow::Owned(bytes),
+            Err(error) => {
+                *self.failed.borrow_mut() = Some(error);
+                Cow::Borrowed(&[])
+            }
+        }
     }
 
     fn data_len(&self) -> usize {
-        self.values.len()
-            * match self.file_type {
-                FileType::F32 => 4,
-                FileType::Bf16 => 2,
-            }
+        self.tensor.bytes()
     }
 }

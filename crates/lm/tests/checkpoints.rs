@@ -77,8 +77,12 @@ fn resumed_training_equals_uninterrupted_training_to_the_bit() {
         let mut first = fresh(&device);
         train(&mut trainer, &mut first, 1);
         let extra = serde_json::json!({"round": 7});
-        checkpoint::save(&dir, &first, &SaveOptions { file_type, extra: extra.clone(), companions: vec![] })
-            .unwrap();
+        checkpoint::save(
+            &dir,
+            &first,
+            &SaveOptions { file_type, extra: extra.clone(), ..Default::default() },
+        )
+        .unwrap();
         drop(first);
         // Another number of threads, another trainer: neither may matter.
         let device = Arc::new(Cpu::new(1).unwrap());

@@ -154,7 +154,9 @@ fn cispo_with_bonus_and_penalty_and_biases_recomputed() {
     let objective = Objective::Cispo { eps_low: 0.9, eps_high: 1.5 };
     let loss =
         LossConfig { entropy_bonus: 0.2, kl_penalty: 0.1, ..LossConfig::new(objective, Normaliser::Token) };
-    agrees(&shape(false, true), &loss, 128, Mode::TrainRecompute);
+    for kept in 0..4 {
+        agrees(&shape(false, true), &loss, 128, Mode::TrainRecompute { kept });
+    }
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! The CPU as a [`Device`]: buffers are f32 slices, kernels those of the sibling modules, all started in
 //! the device's own thread pool.
 
-use std::ops::Range;
-
 use super::gemm::{Mat, MatMut, Threads, Write, matmul};
 use super::{Floats, adam, attention, loss, norm, rope, rows, swiglu};
-use crate::device::{AdamHost, AdamUpdate, Device, Heads, Linear, LossRows, Part, PartMut, RowLoss};
+use crate::device::{
+    AdamHost, AdamPart, AdamUpdate, Device, Heads, Linear, LossRows, Part, PartMut, RowLoss,
+};
 use crate::error::{LmError, Result};
-use crate::layout::{Layout, Span};
+use crate::layout::Layout;
+use crate::ranks::{Piece, Shard};
 use crate::rope::RopeTables;
 
 /// The CPU with a fixed number of threads.
@@ -16,7 +17,7 @@ pub struct Cpu {
     pool: rayon::ThreadPool,
 }
 
-/// Adam's moments on the CPU, in the parameters' layout.
+/// Adam's moments on the CPU, of a shard.
 #[derive(Debug, Clone)]
 pub struct CpuAdam {
     m: Floats,
@@ -105,16 +106,41 @@ impl Device for Cpu {
         Ok(values)
     }
 
-    fn adam(&self, _params: &Floats, len: usize) -> Result<CpuAdam> {
-        Ok(CpuAdam { m: Floats::zeros(len), v: Floats::zeros(len) })
-    }
-
-    fn adam_from_host(&self, _params: &Floats, host: AdamHost) -> Result<CpuAdam> {
-        Ok(CpuAdam { m: host.m, v: host.v })
+    fn adam(&self, _params: &Floats, shard: &Shard) -> Result<CpuAdam> {
+        Ok(CpuAdam { m: Floats::zeros(shard.len), v: Floats::zeros(shard.len) })
     }
 
     fn adam_to_host(&self, adam: &CpuAdam) -> Result<AdamHost> {
         Ok(AdamHost { m: adam.m.clone(), v: adam.v.clone(), master: None })
+    }
+
+    fn has_masters(&self, _: &CpuAdam) -> bool {
+        false
+    }
+
+    fn read_adam(&self, adam: &CpuAdam, part: AdamPart, from: usize, to: &mut [f32]) -> Result<()> {
+        let state = match part {
+            AdamPart::First => &adam.m,
+            AdamPart::Second => &adam.v,
+            AdamPart::Master => return Err(LmError::Input("the CPU keeps no masters".to_owned())),
+        };
+        to.copy_from_slice(&state[from..from + to.len()]);
+        Ok(())
+    }
+
+    fn write_adam(&self, from: &[f32], adam: &mut CpuAdam, part: AdamPart, to: usize) -> Result<()> {
+        let state = match part {
+            AdamPart::First => &mut adam.m,
+            AdamPart::Second => &mut adam.v,
+            AdamPart::Master => return Ok(()),
+        };
+        state[to..to + from.len()].copy_from_slice(from);
+        Ok(())
+    }
+
+    fn write_buf(&self, from: &[f32], mut to: PartMut<'_, Floats>) -> Result<()> {
+        to.slice().copy_from_slice(from);
+        Ok(())
     }
 
     fn read_buf(&self, from: Part<'_, Floats>, to: &mut [f32]) -> Result<()> {
@@ -376,27 +402,27 @@ impl Device for Cpu {
         &self,
         update: AdamUpdate,
         layout: &Layout,
+        piece: Piece,
         params: &mut Floats,
         grad: &mut Floats,
         state: &mut CpuAdam,
     ) -> Result<()> {
-        let mut piece = |update: AdamUpdate, range: Range<usize>| {
+        let mut step = |update: AdamUpdate, piece: Piece| {
+            let range = piece.packed();
             adam::adam_step(
                 update,
-                &mut params[range.clone()],
+                &mut params[piece.flat()],
                 &mut grad[range.clone()],
                 &mut state.m[range.clone()],
                 &mut state.v[range],
             );
         };
         if update.weight_decay == 0.0 {
-            piece(update, 0..layout.len);
+            step(update, piece);
         } else {
-            for tensor in &layout.tensors {
-                let decayed = tensor.shape.len() == 2;
-                let weight_decay = if decayed { update.weight_decay } else { 0.0 };
-                let Span { offset, len } = tensor.span;
-                piece(AdamUpdate { weight_decay, ..update }, offset..offset + len);
+            for run in piece.runs(layout) {
+                let weight_decay = if run.matrix { update.weight_decay } else { 0.0 };
+                step(AdamUpdate { weight_decay, ..update }, run.piece);
             }
         }
         Ok(())

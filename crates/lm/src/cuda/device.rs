@@ -6,13 +6,18 @@ use super::gpu::{Arg, Array, Element, LossArg, int};
 use super::{Cuda, Precision, SQUARES};
 use crate::config::ModelConfig;
 use crate::cpu::Floats;
-use crate::device::{AdamHost, AdamUpdate, Device, Heads, Linear, LossRows, Part, PartMut, RowLoss};
+use crate::device::{
+    AdamHost, AdamPart, AdamUpdate, Device, Heads, Linear, LossRows, Part, PartMut, RowLoss,
+};
 use crate::error::{LmError, Result};
-use crate::layout::{Layout, Span};
+use crate::layout::Layout;
 use crate::model::Model;
+use crate::ranks::{Piece, Shard};
 use crate::rope::RopeTables;
 
 use std::sync::{Arc, PoisonError};
+
+use rayon::prelude::*;
 
 /// Rows whose weight gradients go into one partial row; the plan of the scratch counts on it.
 const PARTIAL_ROWS: usize = 64;
@@ -74,14 +79,17 @@ impl Cuda {
         self.blas.run(product, size, address(a), address(b), address(c))
     }
 
-    /// f32 copies of parameters.
-    fn masters(&self, params: &Array<Element>, len: usize) -> Result<Option<Array<f32>>> {
+    /// f32 copies of a shard of the parameters.
+    fn masters(&self, params: &Array<Element>, shard: &Shard) -> Result<Option<Array<f32>>> {
         if self.precision == Precision::F32 {
             return Ok(None);
         }
-        let master = self.floats(len)?;
-        let arguments = [Arg::Ptr(params.front(len)?), Arg::Ptr(master.front(len)?), Arg::Long(len as u64)];
-        self.rows(self.kernels.widen, len.div_ceil(256), 256, &arguments)?;
+        let master = self.floats(shard.len)?;
+        for piece in &shard.pieces {
+            let (from, to) = (params.at(&piece.flat())?, master.at(&piece.packed())?);
+            let arguments = [Arg::Ptr(from), Arg::Ptr(to), Arg::Long(piece.len as u64)];
+            self.rows(self.kernels.widen, piece.len.div_ceil(256), 256, &arguments)?;
+        }
         Ok(Some(master))
     }
 
@@ -188,6 +196,14 @@ impl Device for Cuda {
         }
     }
 
+    fn free_bytes(&self) -> Option<usize> {
+        self.gpu.free_memory().ok().map(|(free, _)| free)
+    }
+
+    fn peak_bytes(&self) -> Option<usize> {
+        Some(self.gpu.peak_bytes())
+    }
+
     fn logits_at_once(&self) -> usize {
         1 << 28
     }
@@ -236,22 +252,55 @@ impl Device for Cuda {
         Ok(buf)
     }
 
-    fn adam(&self, params: &Array<Element>, len: usize) -> Result<CudaAdam> {
-        Ok(CudaAdam { m: self.floats(len)?, v: self.floats(len)?, master: self.masters(params, len)? })
-    }
-
-    fn adam_from_host(&self, params: &Array<Element>, host: AdamHost) -> Result<CudaAdam> {
-        let (m, v) = (self.upload(&host.m)?, self.upload(&host.v)?);
-        let master = match host.master {
-            Some(master) if self.precision == Precision::Bf16 => Some(self.upload(&master)?),
-            _ => self.masters(params, m.len)?,
-        };
-        Ok(CudaAdam { m, v, master })
+    fn adam(&self, params: &Array<Element>, shard: &Shard) -> Result<CudaAdam> {
+        let (m, v) = (self.floats(shard.len)?, self.floats(shard.len)?);
+        Ok(CudaAdam { m, v, master: self.masters(params, shard)? })
     }
 
     fn adam_to_host(&self, adam: &CudaAdam) -> Result<AdamHost> {
         let master = adam.master.as_ref().map(|master| self.download(master)).transpose()?;
         Ok(AdamHost { m: self.download(&adam.m)?, v: self.download(&adam.v)?, master })
+    }
+
+    fn has_masters(&self, adam: &CudaAdam) -> bool {
+        adam.master.is_some()
+    }
+
+    fn read_adam(&self, adam: &CudaAdam, part: AdamPart, from: usize, to: &mut [f32]) -> Result<()> {
+        match part {
+            AdamPart::First => adam.m.read(from, to),
+            AdamPart::Second => adam.v.read(from, to),
+            AdamPart::Master => match &adam.master {
+                Some(master) => master.read(from, to),
+                None => Err(Self::wrong("in f32 there are no masters".to_owned())),
+            },
+        }
+    }
+
+    fn write_adam(&self, from: &[f32], adam: &mut CudaAdam, part: AdamPart, to: usize) -> Result<()> {
+        match (part, &mut adam.master) {
+            (AdamPart::First, _) => adam.m.write(from, to),
+            (AdamPart::Second, _) => adam.v.write(from, to),
+            (AdamPart::Master, Some(master)) => master.write(from, to),
+            (AdamPart::Master, None) => Ok(()),
+        }
+    }
+
+    fn write_buf(&self, from: &[f32], to: PartMut<'_, Array<Element>>) -> Result<()> {
+        if self.precision == Precision::F32 {
+            return to.buf.write(from, to.range.start);
+        }
+        let narrow: Vec<half::bf16> = from.par_iter().map(|x| half::bf16::from_f32(*x)).collect();
+        to.buf.write(&narrow, to.range.start)
+    }
+
+    fn write_bf16(&self, from: &[u8], to: PartMut<'_, Array<Element>>) -> Result<bool> {
+        if self.precision == Precision::F32 {
+            return Ok(false);
+        }
+        let (pairs, _) = from.as_chunks::<2>();
+        to.buf.write(pairs, to.range.start)?;
+        Ok(true)
     }
 
     fn read_buf(&self, from: Part<'_, Array<Element>>, to: &mut [f32]) -> Result<()> {
@@ -575,32 +624,33 @@ impl Device for Cuda {
         &self,
         update: AdamUpdate,
         layout: &Layout,
+        piece: Piece,
         params: &mut Array<Element>,
         grad: &mut Array<f32>,
         adam: &mut CudaAdam,
     ) -> Result<()> {
-        let piece = |update: AdamUpdate, range: std::ops::Range<usize>| {
+        let step = |update: AdamUpdate, piece: Piece| {
+            let range = piece.packed();
             let master = adam.master.as_ref().map_or(Ok(0), |master| master.at(&range))?;
             let arguments = [
                 adam_argument(update),
-                Arg::Ptr(params.at(&range)?),
+                Arg::Ptr(params.at(&piece.flat())?),
                 Arg::Ptr(master),
                 Arg::Ptr(grad.at(&range)?),
                 Arg::Ptr(adam.m.at(&range)?),
                 Arg::Ptr(adam.v.at(&range)?),
                 Arg::Long(range.len() as u64),
             ];
-            let aligned = range.start.is_multiple_of(4) && range.len().is_multiple_of(4);
+            let aligned = [piece.from, piece.at, piece.len].iter().all(|n| n.is_multiple_of(4));
             let kernel = if aligned { self.kernels.adam_wide } else { self.kernels.adam };
             self.rows(kernel, range.len().div_ceil(4 * 256), 256, &arguments)
         };
         if update.weight_decay == 0.0 {
-            return piece(update, 0..layout.len);
+            return step(update, piece);
         }
-        for tensor in &layout.tensors {
-            let weight_decay = if tensor.shape.len() == 2 { update.weight_decay } else { 0.0 };
-            let Span { offset, len } = tensor.span;
-            piece(AdamUpdate { weight_decay, ..update }, offset..offset + len)?;
+        for run in piece.runs(layout) {
+            let weight_decay = if run.matrix { update.weight_decay } else { 0.0 };
+            step(AdamUpdate { weight_decay, ..update }, run.piece)?;
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 use std::ffi::{CString, c_void};
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cudarc::driver::result as cu;
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
@@ -34,6 +35,9 @@ pub struct Gpu {
     pub processors: usize,
     /// Bytes of memory.
     pub memory: usize,
+    /// Bytes of its buffers that are live, and their peak.
+    live: AtomicUsize,
+    peak: AtomicUsize,
 }
 
 // SAFETY: the driver's handles may be used from any thread; `bind` makes the context current first.
@@ -46,6 +50,49 @@ pub(super) fn failed(device: &str, what: &str, error: impl std::fmt::Display) ->
     LmError::Device { device: device.to_owned(), message: format!("{what}: {error}") }
 }
 
+/// Oldest driver that the CUDA 13 libraries run on: CUDA version, 1000 major + 10 minor.
+const OLDEST_DRIVER: i32 = 13_000;
+
+/// GPUs that the driver shows.
+///
+/// # Errors
+/// There is no driver, or it is too old.
+pub fn gpu_count() -> Result<usize> {
+    count("cuda")
+}
+
+/// Starts the driver and counts its GPUs; errors call the device `name`.
+fn count(name: &str) -> Result<usize> {
+    // SAFETY: looks for the library and touches nothing else.
+    if !unsafe { sys::is_culib_present() } {
+        let message = "no NVIDIA driver: libcuda.so.1 was not found. Install the driver (in a container: \
+                       start it with its GPUs), or use the CPU";
+        return Err(LmError::Device { device: name.to_owned(), message: message.to_owned() });
+    }
+    let say = |what: &str, error: cu::DriverError| failed(name, what, explain(error));
+    let mut driver = 0;
+    // SAFETY: writes one int; needs no initialised driver.
+    let version = unsafe { sys::cuDriverGetVersion(&raw mut driver) }.result();
+    version.map_err(|e| say("asking the driver's version", e))?;
+    check_driver(driver).map_err(|message| LmError::Device { device: name.to_owned(), message })?;
+    cu::init().map_err(|e| say("starting the driver", e))?;
+    Ok(cu::device::get_count().map_err(|e| say("counting GPUs", e))?.max(0) as usize)
+}
+
+/// Whether a driver is new enough; the error says what to do.
+fn check_driver(version: i32) -> std::result::Result<(), String> {
+    let name = |v: i32| format!("{}.{}", v / 1000, v % 1000 / 10);
+    if version >= OLDEST_DRIVER {
+        return Ok(());
+    }
+    Err(format!(
+        "the NVIDIA driver is too old: it runs CUDA up to {}, and CUDA {} is needed (driver 580 or newer); update the \
+         driver, or use the CPU",
+        name(version),
+        name(OLDEST_DRIVER)
+    ))
+}
+
 impl Gpu {
     /// Opens a GPU by its number.
     ///
@@ -53,15 +100,8 @@ impl Gpu {
     /// There is no driver, it has no such GPU, or the GPU is too old.
     pub fn open(ordinal: usize) -> Result<Self> {
         let name = format!("cuda:{ordinal}");
-        // SAFETY: looks for the library and touches nothing else.
-        if !unsafe { sys::is_culib_present() } {
-            let message = "no NVIDIA driver: libcuda.so.1 was not found. Install the driver (in a container: \
-                           start it with its GPUs), or use the CPU";
-            return Err(LmError::Device { device: name, message: message.to_owned() });
-        }
         let say = |what: &str, error: cu::DriverError| failed(&name, what, explain(error));
-        cu::init().map_err(|e| say("starting the driver", e))?;
-        let count = cu::device::get_count().map_err(|e| say("counting GPUs", e))?.max(0) as usize;
+        let count = count(&name)?;
         if ordinal >= count {
             let message = format!(
                 "there is no GPU {ordinal}: the driver lists {count} (CUDA_VISIBLE_DEVICES may hide some)"
@@ -96,9 +136,22 @@ impl Gpu {
             cu::ctx::set_current(context).map_err(|e| say("making a context", e))?;
             (memory, context)
         };
+        let (live, peak) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let stream = cu::stream::create(cu::stream::StreamKind::NonBlocking);
         let stream = stream.map_err(|e| say("making a stream", e))?;
-        Ok(Self { context, device, stream, ordinal, name: full, arch, driver, processors, memory })
+        Ok(Self {
+            context,
+            device,
+            stream,
+            ordinal,
+            name: full,
+            arch,
+            driver,
+            processors,
+            memory,
+            live,
+            peak,
+        })
     }
 
     /// How errors call this GPU.
@@ -125,6 +178,11 @@ impl Gpu {
         self.bind()?;
         // SAFETY: the stream lives as long as `self`.
         unsafe { cu::stream::synchronize(self.stream) }.map_err(|e| self.error("running kernels", e))
+    }
+
+    /// Most bytes that buffers have taken at once so far.
+    pub fn peak_bytes(&self) -> usize {
+        self.peak.load(Ordering::Relaxed)
     }
 
     /// Free and total bytes of its memory.
@@ -169,6 +227,19 @@ impl Gpu {
         shared: u32,
         arguments: &[Arg],
     ) -> Result<()> {
+        self.launch_on(self.stream, kernel, grid, block, shared, arguments)
+    }
+
+    /// Starts a kernel on another stream of this GPU.
+    pub(super) fn launch_on(
+        &self,
+        stream: sys::CUstream,
+        kernel: Kernel,
+        grid: (usize, usize),
+        block: usize,
+        shared: u32,
+        arguments: &[Arg],
+    ) -> Result<()> {
         if grid.0 == 0 || grid.1 == 0 {
             return Ok(());
         }
@@ -180,7 +251,7 @@ impl Gpu {
         let grid = (grid.0 as u32, grid.1 as u32, 1);
         let pointers = &mut pointers[..arguments.len()];
         // SAFETY: callers pass what the kernel's signature asks for, over memory that they checked and hold.
-        unsafe { cu::launch_kernel(kernel.0, grid, (block as u32, 1, 1), shared, self.stream, pointers) }
+        unsafe { cu::launch_kernel(kernel.0, grid, (block as u32, 1, 1), shared, stream, pointers) }
             .map_err(|e| self.error("starting a kernel", e))
     }
 }
@@ -305,12 +376,20 @@ impl<E> Array<E> {
         gpu.bind()?;
         let bytes = (len * width).max(16).next_multiple_of(16);
         // SAFETY: freed in `drop`.
-        let ptr = unsafe { cu::malloc_sync(bytes) }.map_err(|e| {
-            let free = cu::mem_get_info().map_or(0, |(free, _)| free);
-            let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
-            let what = format!("allocating {:.1} MiB with {:.1} MiB free", mib(bytes), mib(free));
-            gpu.error(&what, e)
+        let ptr = unsafe { cu::malloc_sync(bytes) }.map_err(|e| match e.0 {
+            sys::cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY => LmError::Memory {
+                device: gpu.label(),
+                what: "a buffer".to_owned(),
+                needed: bytes,
+                free: cu::mem_get_info().map_or(0, |(free, _)| free),
+                hint: "make micro-batches, the batch of the sampler or its cache smaller, recompute layers, train on \
+                       more ranks, or end what else uses the GPU"
+                    .to_owned(),
+            },
+            _ => gpu.error(&format!("allocating {bytes} bytes"), e),
         })?;
+        let live = gpu.live.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        gpu.peak.fetch_max(live, Ordering::Relaxed);
         let array = Self { gpu: Arc::clone(gpu), ptr, len, width, element: PhantomData };
         // SAFETY: the allocation is `bytes` long.
         unsafe { cu::memset_d8_async(ptr, 0, bytes, gpu.stream) }
@@ -377,6 +456,8 @@ impl<E> Drop for Array<E> {
         if self.gpu.bind().is_ok() {
             // SAFETY: freed once; the driver waits for kernels that use it.
             let _ = unsafe { cu::free_sync(self.ptr) };
+            let bytes = (self.len * self.width).max(16).next_multiple_of(16);
+            self.gpu.live.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 }
@@ -393,5 +474,12 @@ mod tests {
         }
         let error = Gpu::open(0).unwrap_err().to_string();
         assert!(error.contains("cuda:0") && error.contains("libcuda.so.1"), "{error}");
+    }
+
+    #[test]
+    fn an_old_driver_is_refused_by_its_version() {
+        assert!(check_driver(13_000).is_ok() && check_driver(13_020).is_ok());
+        let error = check_driver(12_040).unwrap_err();
+        assert!(error.contains("CUDA up to 12.4") && error.contains("CUDA 13.0 is needed"), "{error}");
     }
 }

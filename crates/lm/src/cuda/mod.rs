@@ -13,6 +13,7 @@ mod decode;
 mod device;
 mod gemm;
 mod gpu;
+mod nccl;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +27,8 @@ use gemm::{Blas, Product};
 
 pub use decode::CudaDecoder;
 pub use device::CudaAdam;
-pub use gpu::{Array, Element, Gpu, Kernel};
+pub use gpu::{Array, Element, Gpu, Kernel, gpu_count};
+pub use nccl::{Nccl, nccl_version};
 
 /// Element type of parameters and activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +75,7 @@ macro_rules! kernels {
 kernels! {
     gather, scatter, embed_backward, add_bias, add, rmsnorm, rmsnorm_backward, rmsnorm_backward_wide,
     rmsnorm_backward_widest, bias_partial, sum_partials, rope, swiglu, swiglu_backward, noise, narrow, widen, loss_rows,
-    sum_of_squares, adam, adam_wide, draw,
+    sum_of_squares, accumulate, adam, adam_wide, draw,
 }
 
 impl Cuda {

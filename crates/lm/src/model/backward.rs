@@ -1,29 +1,39 @@
 //! The backward pass through the layers, last to first; `dx` holds the gradient of the residual stream
 //! throughout.
 
-use crate::device::{Device, Heads, Linear, at, at_mut, first, first_mut};
+use crate::device::{Device, Heads, Linear, at, first, first_mut};
 use crate::error::Result;
 use crate::pack::Packed;
 
 use super::Model;
-use super::plan::Mode;
+use super::gradients::Peers;
 use super::workspace::{Workspace, planned_for_inference};
 
 impl<D: Device> Workspace<D> {
-    pub(super) fn run_layers_backward(&mut self, model: &Model<D>, batch: &Packed) -> Result<()> {
+    pub(super) fn run_layers_backward(
+        &mut self,
+        model: &Model<D>,
+        batch: &Packed,
+        peers: &mut Peers<'_, D>,
+    ) -> Result<()> {
         for layer in (0..model.config.layers).rev() {
-            if self.plan.mode == Mode::TrainRecompute && layer + 1 < model.config.layers {
-                self.run_layer(model, layer, layer, &batch.starts)?;
+            let bucket = self.gradients()?.of_layer(layer);
+            self.gradients()?.begin(bucket, peers)?;
+            // The last of the layers that share a place is still there.
+            if layer + 1 < self.recomputed() {
+                self.run_layer_to_gates(model, layer, layer, &batch.starts)?;
             }
             self.feed_forward_backward(model, layer, batch.tokens.len())?;
             self.attention_backward(model, layer, &batch.starts)?;
+            self.gradients()?.complete(bucket, peers)?;
         }
         let (Some(back), Some(grads)) = (&self.back, &mut self.grads) else {
             return Err(planned_for_inference());
         };
         let (t, d) = (batch.tokens.len(), model.config.hidden_size);
-        let table = at_mut(grads, model.layout.embed);
-        model.device.embed_backward(first(&back.dx, t * d), first(&self.tokens, t), d, table)
+        let table = grads.at(model.layout.embed);
+        model.device.embed_backward(first(&back.dx, t * d), first(&self.tokens, t), d, table)?;
+        grads.complete(0, peers)
     }
 
     /// `dx` from after to before the feed-forward half of a layer.
@@ -41,20 +51,20 @@ impl<D: Device> Workspace<D> {
         device.linear_dx(down, dx(), at(params, spans.down), first_mut(&mut self.act, t * f))?;
         let gate_up = first_mut(&mut acts.gate_up, t * 2 * f);
         device.swiglu_backward(gate_up, f, first_mut(&mut self.act, t * f))?;
-        device.linear_dw(down, dx(), first(&self.act, t * f), at_mut(grads, spans.down))?;
+        device.linear_dw(down, dx(), first(&self.act, t * f), grads.at(spans.down))?;
 
         let up = Linear { rows: t, input: d, output: 2 * f };
         let dgate_up = || first(&acts.gate_up, t * 2 * f);
         let dh = first_mut(&mut back.dh, t * d);
         device.linear_dx(up, dgate_up(), at(params, spans.gate_up), dh)?;
-        device.linear_dw(up, dgate_up(), first(&acts.h2, t * d), at_mut(grads, spans.gate_up))?;
+        device.linear_dw(up, dgate_up(), first(&acts.h2, t * d), grads.at(spans.gate_up))?;
         device.rmsnorm_backward(
             first(&back.dh, t * d),
             first(&acts.x_mid, t * d),
             &acts.rstd2,
             at(params, spans.post_norm),
             first_mut(&mut back.dx, t * d),
-            at_mut(grads, spans.post_norm),
+            grads.at(spans.post_norm),
             &mut back.partial,
         )
     }
@@ -76,7 +86,7 @@ impl<D: Device> Workspace<D> {
         let dattn = first_mut(&mut back.dattn, t * q);
         device.linear_dx(out, first(&back.dx, t * d), at(params, spans.o), dattn)?;
         let attn = || first(&acts.attn, t * q);
-        device.linear_dw(out, first(&back.dx, t * d), attn(), at_mut(grads, spans.o))?;
+        device.linear_dw(out, first(&back.dx, t * d), attn(), grads.at(spans.o))?;
         device.attention_backward(
             first(&acts.qkv, t * qkv),
             starts,
@@ -91,18 +101,18 @@ impl<D: Device> Workspace<D> {
 
         let dqkv = || first(&back.dqkv, t * qkv);
         if let Some(bias) = spans.qkv_bias {
-            device.bias_backward(dqkv(), at_mut(grads, bias), &mut back.partial)?;
+            device.bias_backward(dqkv(), grads.at(bias), &mut back.partial)?;
         }
         let merged = Linear { rows: t, input: d, output: qkv };
         device.linear_dx(merged, dqkv(), at(params, spans.qkv), first_mut(&mut back.dh, t * d))?;
-        device.linear_dw(merged, dqkv(), first(&acts.h1, t * d), at_mut(grads, spans.qkv))?;
+        device.linear_dw(merged, dqkv(), first(&acts.h1, t * d), grads.at(spans.qkv))?;
         device.rmsnorm_backward(
             first(&back.dh, t * d),
             first(&self.x[from], t * d),
             &acts.rstd1,
             at(params, spans.input_norm),
             first_mut(&mut back.dx, t * d),
-            at_mut(grads, spans.input_norm),
+            grads.at(spans.input_norm),
             &mut back.partial,
         )
     }

@@ -1,10 +1,11 @@
 //! The forward pass: embedding, layers, and the head over the rows that have a loss.
 
-use crate::device::{Device, Heads, Linear, LossRows, Part, PartMut, RowLoss, at, at_mut, first, first_mut};
+use crate::device::{Device, Heads, Linear, LossRows, Part, PartMut, RowLoss, at, first, first_mut};
 use crate::error::{LmError, Result};
 use crate::pack::Packed;
 
 use super::Model;
+use super::gradients::Peers;
 use super::plan::Mode;
 use super::workspace::{Workspace, planned_for_inference};
 
@@ -21,19 +22,39 @@ impl<D: Device> Workspace<D> {
         self.run_head(model, batch.rows.len(), loss, |_, _| Ok(()))
     }
 
-    /// Forward and backward of a micro-batch; gradients are added to [`Workspace::grads`].
+    /// Forward and backward of a micro-batch; gradients are added to [`Workspace::gradients`], with `peers` summed
+    /// over the ranks on the way: each rank brings a micro-batch of its own, or calls [`Workspace::stand_by`].
     ///
     /// # Errors
-    /// As [`Workspace::forward`], and when the workspace was planned for inference.
-    pub fn forward_backward(&mut self, model: &Model<D>, batch: &Packed, loss: RowLoss) -> Result<()> {
+    /// As [`Workspace::forward`], and when the workspace was planned for inference or a rank is lost.
+    pub fn forward_backward(
+        &mut self,
+        model: &Model<D>,
+        batch: &Packed,
+        loss: RowLoss,
+        mut peers: Peers<'_, D>,
+    ) -> Result<()> {
         self.check(model, batch)?;
         self.load(&model.device, batch)?;
         self.run_layers(model, batch)?;
         let d = model.config.hidden_size;
         let back = self.back.as_mut().ok_or_else(planned_for_inference)?;
         model.device.zero(first_mut(&mut back.dx, batch.tokens.len() * d))?;
+        let gradients = self.gradients()?;
+        let last = gradients.last();
+        // A tied head adds to the embedding's gradients.
+        [0, last].into_iter().try_for_each(|bucket| gradients.begin(bucket, &mut peers))?;
         self.run_head(model, batch.rows.len(), RowLoss { backward: true, ..loss }, |_, _| Ok(()))?;
-        self.run_layers_backward(model, batch)
+        self.gradients()?.complete(last, &mut peers)?;
+        self.run_layers_backward(model, batch, &mut peers)
+    }
+
+    /// Takes part in the sums of a micro-batch that other ranks run.
+    ///
+    /// # Errors
+    /// The workspace was planned for inference, or a rank is lost.
+    pub fn stand_by(&mut self, mut peers: Peers<'_, D>) -> Result<()> {
+        self.gradients()?.complete_all(&mut peers)
     }
 
     /// The logits of every loss row, `[rows, vocabulary]`, handed block by block to `take(first_row,
@@ -95,20 +116,40 @@ impl<D: Device> Workspace<D> {
     pub(super) fn stream_ends(&self, layer: usize) -> (usize, usize) {
         match self.plan.mode {
             Mode::Infer => (layer % 2, (layer + 1) % 2),
-            Mode::Train | Mode::TrainRecompute => (layer, layer + 1),
+            Mode::Train | Mode::TrainRecompute { .. } => (layer, layer + 1),
         }
     }
 
     /// Index of the activations of a layer.
     pub(super) fn slot_of(&self, layer: usize) -> usize {
         match self.plan.mode {
+            Mode::Infer => 0,
             Mode::Train => layer,
-            Mode::Infer | Mode::TrainRecompute => 0,
+            // The layers that are computed again share the first.
+            Mode::TrainRecompute { .. } => (layer + 1).saturating_sub(self.recomputed().max(1)),
         }
     }
 
+    /// Layers, counted from the first, that are computed again in the backward pass.
+    pub(super) fn recomputed(&self) -> usize {
+        self.plan.mode.recomputed(self.config.layers)
+    }
+
     /// One layer from stream `from` up to its feed-forward output in `branch`.
-    pub(super) fn run_layer(
+    fn run_layer(&mut self, model: &Model<D>, layer: usize, from: usize, starts: &[usize]) -> Result<()> {
+        self.run_layer_to_gates(model, layer, from, starts)?;
+        let (device, config) = (&*model.device, &model.config);
+        let t = starts.last().copied().unwrap_or(0);
+        let (d, f) = (config.hidden_size, config.intermediate_size);
+        let acts = &self.slots[self.slot_of(layer)];
+        device.swiglu(first(&acts.gate_up, t * 2 * f), f, first_mut(&mut self.act, t * f))?;
+        let size = Linear { rows: t, input: f, output: d };
+        let (down, branch) = (at(&model.params, model.layout.layers[layer].down), &mut self.branch);
+        device.linear(size, first(&self.act, t * f), down, first_mut(branch, t * d))
+    }
+
+    /// One layer from stream `from` up to gate and up of its feed-forward half: all that the backward pass needs.
+    pub(super) fn run_layer_to_gates(
         &mut self,
         model: &Model<D>,
         layer: usize,
@@ -145,11 +186,7 @@ impl<D: Device> Workspace<D> {
         device.add_rmsnorm(x, branch, w, config.norm_eps, x_mid, h2, &mut acts.rstd2)?;
         let size = Linear { rows: t, input: d, output: 2 * f };
         let gate_up = first_mut(&mut acts.gate_up, t * 2 * f);
-        device.linear(size, first(&acts.h2, t * d), at(params, spans.gate_up), gate_up)?;
-        device.swiglu(first(&acts.gate_up, t * 2 * f), f, first_mut(&mut self.act, t * f))?;
-        let size = Linear { rows: t, input: f, output: d };
-        let branch = first_mut(&mut self.branch, t * d);
-        device.linear(size, first(&self.act, t * f), at(params, spans.down), branch)
+        device.linear(size, first(&acts.h2, t * d), at(params, spans.gate_up), gate_up)
     }
 
     /// The head over all loss rows, block by block; with [`RowLoss::backward`] also its gradients, those of
@@ -196,7 +233,7 @@ impl<D: Device> Workspace<D> {
                 let (dlogits, head) = (first(&self.logits, n * v), at(params, model.layout.head));
                 device.linear_dx(size, dlogits, head, first_mut(&mut back.dhead, n * d))?;
                 let (dlogits, head_in) = (first(&self.logits, n * v), first(&self.head_in, n * d));
-                device.linear_dw(size, dlogits, head_in, at_mut(grads, model.layout.head))?;
+                device.linear_dw(size, dlogits, head_in, grads.at(model.layout.head))?;
                 device.zero(first_mut(&mut back.dgathered, n * d))?;
                 device.rmsnorm_backward(
                     first(&back.dhead, n * d),
@@ -204,7 +241,7 @@ impl<D: Device> Workspace<D> {
                     &self.head_rstd,
                     at(params, model.layout.final_norm),
                     first_mut(&mut back.dgathered, n * d),
-                    at_mut(grads, model.layout.final_norm),
+                    grads.at(model.layout.final_norm),
                     &mut back.partial,
                 )?;
                 let ids = Part { buf: &self.rows.ids, range: range.clone() };

@@ -5,19 +5,25 @@
 
 mod backward;
 mod forward;
+mod gradients;
 pub mod plan;
 mod workspace;
 
+use std::path::Path;
 use std::sync::Arc;
+
+use rayon::prelude::*;
+use safetensors::Dtype;
 
 use crate::config::ModelConfig;
 use crate::cpu::Floats;
-use crate::device::{Device, first};
+use crate::device::{Device, Part, PartMut, first};
 use crate::error::{LmError, Result};
 use crate::layout::Layout;
 use crate::rope::RopeTables;
-use crate::weights::HostWeights;
+use crate::weights::{HostWeights, PIECE, Refused, in_pieces, visit_model};
 
+pub use gradients::{Gradients, Peers};
 pub use plan::{Mode, Plan};
 pub use workspace::Workspace;
 
@@ -60,6 +66,40 @@ impl<D: Device> Model<D> {
         Ok(Self { device, config, layout, params, rope, max_positions })
     }
 
+    /// Reads a model folder straight onto the device, tensor by tensor: the host never holds the model.
+    ///
+    /// # Errors
+    /// As [`HostWeights::load`], and when the device has no room.
+    pub fn load(device: Arc<D>, dir: &Path, max_positions: usize) -> Result<Self> {
+        let config = ModelConfig::load(dir)?;
+        let layout = Layout::new(&config);
+        let (needed, free) = (layout.len * device.bytes_per_parameter().0, device.free_bytes());
+        if let Some(free) = free.filter(|free| *free < needed) {
+            return Err(LmError::Memory {
+                device: device.name(),
+                what: format!("the weights of {}", dir.display()),
+                needed,
+                free,
+                hint: "end what else uses the device, or take a smaller model".to_owned(),
+            });
+        }
+        let max_positions = max_positions.min(config.max_positions);
+        let rope = device.rope_tables(RopeTables::new(&config, max_positions))?;
+        let mut params = device.buf(layout.len)?;
+        visit_model(dir, &config, &layout, |spec, dtype, bytes| {
+            place(&*device, dtype, bytes, PartMut { buf: &mut params, range: spec.span.range() })
+        })?;
+        Ok(Self { device, config, layout, params, rope, max_positions })
+    }
+
+    /// Copies parameters to the host, from element `from` of the layout on.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub fn read(&self, from: usize, to: &mut [f32]) -> Result<()> {
+        self.device.read_buf(Part { buf: &self.params, range: from..from + to.len() }, to)
+    }
+
     /// A copy of the weights on the host.
     ///
     /// # Errors
@@ -77,4 +117,42 @@ impl<D: Device> Model<D> {
     pub fn duplicate(&self) -> Result<Self> {
         Self::new(Arc::clone(&self.device), self.to_host()?, self.max_positions)
     }
+}
+
+/// Puts a tensor as it lies in a file into a buffer: as it is where both are bfloat16, converted otherwise.
+fn place<D: Device>(
+    device: &D,
+    dtype: Dtype,
+    bytes: &[u8],
+    to: PartMut<'_, D::Buf>,
+) -> std::result::Result<(), Refused> {
+    let PartMut { buf, range } = to;
+    if dtype == Dtype::BF16 {
+        let mut at = 0;
+        for piece in bytes.chunks(2 * PIECE) {
+            let end = range.start + at + piece.len() / 2;
+            let to = PartMut { buf: &mut *buf, range: range.start + at..end };
+            if let Some(bad) = first_bad_bf16(piece) {
+                return Err(Refused::Tensor(format!("element {} is not a finite number", at + bad)));
+            }
+            if !device.write_bf16(piece, to).map_err(Refused::Failed)? {
+                break;
+            }
+            at += piece.len() / 2;
+        }
+        if at == range.len() {
+            return Ok(());
+        }
+    }
+    in_pieces(dtype, bytes, 0..range.len(), |at, values| {
+        let start = range.start + at;
+        let to = PartMut { buf: &mut *buf, range: start..start + values.len() };
+        device.write_buf(values, to).map_err(Refused::Failed)
+    })
+}
+
+/// The first NaN or infinity among little-endian bfloat16.
+fn first_bad_bf16(bytes: &[u8]) -> Option<usize> {
+    let (pairs, _) = bytes.as_chunks::<2>();
+    pairs.par_iter().with_min_len(1 << 16).position_first(|pair| u16::from_le_bytes(*pair) & 0x7f80 == 0x7f80)
 }

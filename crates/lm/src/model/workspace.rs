@@ -6,6 +6,7 @@ use crate::error::{LmError, Result};
 use crate::layout::Layout;
 use crate::pack::Packed;
 
+use super::gradients::Gradients;
 use super::plan::{Mode, Plan};
 
 /// What one layer keeps for its backward pass; `T` tokens, `d` the width of the residual stream.
@@ -82,8 +83,8 @@ pub struct Workspace<D: Device> {
     /// `[R, vocabulary]`.
     pub(super) logits: D::Buf,
     pub(super) back: Option<BackwardActs<D>>,
-    /// Gradients in the parameters' layout, summed over the micro-batches of a step.
-    pub(super) grads: Option<D::Grad>,
+    /// Gradients, summed over the micro-batches of a step.
+    pub(super) grads: Option<Gradients<D>>,
 }
 
 impl<D: Device> std::fmt::Debug for Workspace<D> {
@@ -98,7 +99,22 @@ impl<D: Device> Workspace<D> {
     /// # Errors
     /// The device has no room.
     pub fn new(device: &D, config: &ModelConfig, tokens: usize, mode: Mode) -> Result<Self> {
-        let plan = Plan::new(device, config, tokens, mode);
+        Self::for_rank(device, config, tokens, mode, (0, 1))
+    }
+
+    /// The same for one of several ranks: `(rank, ranks)`.
+    ///
+    /// # Errors
+    /// As [`Workspace::new`].
+    pub fn for_rank(
+        device: &D,
+        config: &ModelConfig,
+        tokens: usize,
+        mode: Mode,
+        (rank, ranks): (usize, usize),
+    ) -> Result<Self> {
+        let plan = Plan::for_rank(device, config, tokens, mode, (rank, ranks));
+        plan.fits(device)?;
         let (t, d, r) = (plan.tokens, config.hidden_size, plan.logit_rows);
         let x = (0..plan.streams).map(|_| device.buf(t * d)).collect::<Result<_>>()?;
         let slots = (0..plan.slots)
@@ -139,7 +155,11 @@ impl<D: Device> Workspace<D> {
         } else {
             None
         };
-        let grads = if mode.trains() { Some(device.grad(Layout::new(config).len)?) } else { None };
+        let grads = if mode.trains() {
+            Some(Gradients::new(device, &Layout::new(config), rank, ranks)?)
+        } else {
+            None
+        };
         Ok(Self {
             tokens: device.ints(t)?,
             positions: device.ints(t)?,
@@ -163,7 +183,7 @@ impl<D: Device> Workspace<D> {
     ///
     /// # Errors
     /// The workspace was planned for inference.
-    pub fn grads(&mut self) -> Result<&mut D::Grad> {
+    pub fn gradients(&mut self) -> Result<&mut Gradients<D>> {
         self.grads.as_mut().ok_or_else(planned_for_inference)
     }
 

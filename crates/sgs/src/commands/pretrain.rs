@@ -207,8 +207,12 @@ fn save<D: Device>(
     extra: &serde_json::Value,
     companions: &[PathBuf],
 ) -> Result<()> {
-    let options =
-        SaveOptions { file_type: FileType::F32, extra: extra.clone(), companions: companions.to_vec() };
+    let options = SaveOptions {
+        file_type: FileType::F32,
+        extra: extra.clone(),
+        companions: companions.to_vec(),
+        ..SaveOptions::default()
+    };
     Ok(checkpoint::save(dir, policy, &options)?)
 }
 

@@ -128,6 +128,15 @@ extern "C" __global__ void sum_of_squares(const float* grad, u64 n, double* part
     }
 }
 
+// to += from
+extern "C" __global__ void accumulate(const float* from, float* to, u64 n) {
+    u64 i = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * 4;
+    if (i >= n) return;
+    // Shares start and end on whole groups of four.
+    float4 a = *(const float4*)(from + i), b = *(float4*)(to + i);
+    *(float4*)(to + i) = make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
 struct Adam {
     float step, inverse_root, keep, beta1, beta2, rest1, rest2, eps, scale;
 };

@@ -1,0 +1,350 @@
+//! Checkpoints: a folder that appears whole or not at all, and from which training goes on bit for bit.
+//!
+//! `model.safetensors` (or several files and their index), `config.json` (Hugging Face layout, f32 or bf16),
+//! `optimizer.safetensors` (f32 tensors `m.NAME`, `v.NAME` and, where the model file is coarser than the weights,
+//! `master.NAME`) or, from N ranks, `optimizer-00001-of-0000N.safetensors` (each rank's shards `m`, `v` and `master`,
+//! packed), and `trainer.json` (step, ranks, and what the caller wants to find again).
+
+mod optimiser;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::{AdamHost, Device};
+use crate::error::{LmError, Result};
+use crate::model::Model;
+use crate::ranks::{Meeting, Shard};
+use crate::trainer::Policy;
+use crate::weights::{FileType, HostWeights, LARGEST_FILE, save_model, write_synced};
+
+/// Version of `trainer.json`.
+const FORMAT: u32 = 1;
+
+/// `trainer.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct TrainerState {
+    format: u32,
+    step: u64,
+    /// Ranks that wrote the optimiser's state.
+    #[serde(default = "one")]
+    ranks: usize,
+    /// Whether the optimiser's files hold master weights.
+    master: bool,
+    #[serde(default)]
+    extra: serde_json::Value,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// What else goes into a checkpoint.
+#[derive(Debug, Clone)]
+pub struct SaveOptions {
+    /// Element type of `model.safetensors`.
+    pub file_type: FileType,
+    /// The caller's own state (cursors, seeds), handed back by [`load`].
+    pub extra: serde_json::Value,
+    /// Files copied into the folder under their own names, such as the tokenizer's.
+    pub companions: Vec<PathBuf>,
+    /// Largest file of the model in bytes; more weights go into several files. A tensor is never split.
+    pub largest_file: usize,
+}
+
+impl Default for SaveOptions {
+    /// bf16 weights, nothing else.
+    fn default() -> Self {
+        Self {
+            file_type: FileType::Bf16,
+            extra: serde_json::Value::Null,
+            companions: Vec::new(),
+            largest_file: LARGEST_FILE,
+        }
+    }
+}
+
+/// Writes a policy with its optimiser's state, a piece at a time; an older checkpoint of that name is replaced only
+/// once the new one is complete.
+///
+/// # Errors
+/// A parameter is NaN or infinite (the older checkpoint stays), the policy is one of several ranks', or the disk fails.
+pub fn save<D: Device>(dir: &Path, policy: &Policy<D>, options: &SaveOptions) -> Result<()> {
+    alone(policy)?;
+    write_whole(dir, |tmp| {
+        write_model(tmp, &policy.model, options)?;
+        let masters = optimiser::write_whole_model(tmp, policy, options.file_type)?;
+        write_state(tmp, policy.step, 1, masters, options)
+    })
+}
+
+/// Writes a policy that several ranks train: each its own part of the optimiser's state, rank 0 the rest. All ranks
+/// call this; the folder must be on a file system that all of them see.
+///
+/// # Errors
+/// As [`save`], on any rank; or a rank is lost.
+pub fn save_together<D: Device>(
+    dir: &Path,
+    policy: &Policy<D>,
+    options: &SaveOptions,
+    meeting: &mut Meeting,
+) -> Result<()> {
+    let names = Names::of(dir)?;
+    let first = meeting.rank() == 0;
+    let ranks = meeting.ranks();
+    let only_first = |act: &dyn Fn() -> Result<()>| if first { act() } else { Ok(()) };
+    meeting.together("making the checkpoint's folder", || only_first(&|| prepare(dir, &names)))?;
+    let written = meeting.together("writing a checkpoint", || {
+        only_first(&|| write_model(&names.tmp, &policy.model, options))?;
+        optimiser::write_shard(&names.tmp, policy, options.file_type)
+    });
+    let done = written.and_then(|masters| {
+        meeting.together("completing a checkpoint", || {
+            only_first(&|| {
+                for rank in 0..ranks {
+                    let part = names.tmp.join(optimiser::file_of(rank, ranks));
+                    if !part.exists() {
+                        return Err(LmError::Input(format!(
+                            "{} of another rank is not to be seen here: give an output folder on a file system \
+                             that all ranks share",
+                            part.display()
+                        )));
+                    }
+                }
+                write_state(&names.tmp, policy.step, ranks, masters, options)?;
+                sync_dir(&names.tmp)?;
+                swap(dir, &names)
+            })
+        })
+    });
+    if done.is_err() && first {
+        remove(&names.tmp)?;
+    }
+    done
+}
+
+/// A policy's weights and optimiser state on the host: what is saved while the policy itself goes on.
+pub struct Snapshot {
+    weights: HostWeights,
+    adam: AdamHost,
+    step: u64,
+}
+
+impl Snapshot {
+    /// Copies a policy to the host.
+    ///
+    /// # Errors
+    /// The policy is one of several ranks', or the device fails.
+    pub fn of<D: Device>(policy: &Policy<D>) -> Result<Self> {
+        alone(policy)?;
+        Ok(Self {
+            weights: policy.model.to_host()?,
+            adam: policy.model.device.adam_to_host(&policy.adam)?,
+            step: policy.step,
+        })
+    }
+
+    /// Writes it as [`save`] does.
+    ///
+    /// # Errors
+    /// As [`save`].
+    pub fn save(&self, dir: &Path, options: &SaveOptions) -> Result<()> {
+        write_whole(dir, |tmp| {
+            let HostWeights { config, layout, data } = &self.weights;
+            save_model(tmp, config, layout, &slice(data), options.file_type, options.largest_file)?;
+            copy_companions(tmp, options)?;
+            let masters = self.adam.master.as_ref().unwrap_or(data);
+            let masters =
+                (self.adam.master.is_some() || options.file_type == FileType::Bf16).then_some(&masters[..]);
+            optimiser::write_host(tmp, layout, &self.adam, masters)?;
+            write_state(tmp, self.step, 1, masters.is_some(), options)
+        })
+    }
+}
+
+/// A source over numbers on the host.
+fn slice(data: &[f32]) -> impl Fn(usize, &mut [f32]) -> Result<()> + '_ {
+    |from, to| {
+        to.copy_from_slice(&data[from..from + to.len()]);
+        Ok(())
+    }
+}
+
+fn alone<D: Device>(policy: &Policy<D>) -> Result<()> {
+    if policy.shard.ranks == 1 {
+        return Ok(());
+    }
+    let ranks = policy.shard.ranks;
+    Err(LmError::Input(format!(
+        "one of {ranks} ranks holds a part of the optimiser's state: save it together"
+    )))
+}
+
+/// Writes a model alone, without the optimiser's state, a tensor at a time.
+///
+/// # Errors
+/// As [`save`].
+pub fn export<D: Device>(dir: &Path, model: &Model<D>, options: &SaveOptions) -> Result<()> {
+    write_whole(dir, |tmp| write_model(tmp, model, options))
+}
+
+fn write_model<D: Device>(tmp: &Path, model: &Model<D>, options: &SaveOptions) -> Result<()> {
+    let read = |from: usize, to: &mut [f32]| model.read(from, to);
+    save_model(tmp, &model.config, &model.layout, &read, options.file_type, options.largest_file)?;
+    copy_companions(tmp, options)
+}
+
+fn copy_companions(tmp: &Path, options: &SaveOptions) -> Result<()> {
+    for companion in &options.companions {
+        let name = companion
+            .file_name()
+            .ok_or_else(|| LmError::Input(format!("{} is not the name of a file", companion.display())))?;
+        let bytes = fs::read(companion).map_err(LmError::io(companion))?;
+        write_synced(&tmp.join(name), &bytes)?;
+    }
+    Ok(())
+}
+
+fn write_state(tmp: &Path, step: u64, ranks: usize, master: bool, options: &SaveOptions) -> Result<()> {
+    let state = TrainerState { format: FORMAT, step, ranks, master, extra: options.extra.clone() };
+    let path = tmp.join("trainer.json");
+    let text = serde_json::to_vec_pretty(&state).map_err(LmError::json(&path))?;
+    write_synced(&path, &text)
+}
+
+/// Whether there is a checkpoint; one whose replacement was interrupted gets its name back first.
+///
+/// # Errors
+/// The disk fails.
+pub fn exists(dir: &Path) -> Result<bool> {
+    recover(dir)?;
+    Ok(dir.exists())
+}
+
+/// Reads a checkpoint: the policy, ready to go on, and the caller's own state.
+///
+/// # Errors
+/// The folder or a file of it is absent, truncated, corrupt, of another shape, or holds NaN or infinity.
+pub fn load<D: Device>(
+    dir: &Path,
+    device: Arc<D>,
+    max_positions: usize,
+) -> Result<(Policy<D>, serde_json::Value)> {
+    recover(dir)?;
+    load_for_rank(dir, device, max_positions, (0, 1))
+}
+
+/// Reads a rank's part of a checkpoint, `(rank, ranks)`; it may have been written by another number of ranks.
+/// Nobody may replace the checkpoint meanwhile.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_for_rank<D: Device>(
+    dir: &Path,
+    device: Arc<D>,
+    max_positions: usize,
+    (rank, ranks): (usize, usize),
+) -> Result<(Policy<D>, serde_json::Value)> {
+    let path = dir.join("trainer.json");
+    let text = fs::read_to_string(&path).map_err(LmError::io(&path))?;
+    let state: TrainerState = serde_json::from_str(&text).map_err(LmError::json(&path))?;
+    let fail = |message: String| LmError::Config { origin: path.display().to_string(), message };
+    if state.format != FORMAT {
+        let message = "was written by another version";
+        return Err(fail(format!("format {} {message}; this one reads {FORMAT}", state.format)));
+    }
+    if state.ranks == 0 {
+        return Err(fail("ranks is 0".to_owned()));
+    }
+    let mut model = Model::load(device, dir, max_positions)?;
+    let masters = state.master;
+    if masters && model.device.bytes_per_parameter().0 == 4 {
+        optimiser::read_masters(dir, state.ranks, &mut model)?;
+    }
+    let shard = Shard::of(&model.layout, rank, ranks);
+    let mut policy = Policy::of_shard(model, shard)?;
+    optimiser::read(dir, state.ranks, masters, &mut policy)?;
+    policy.step = state.step;
+    Ok((policy, state.extra))
+}
+
+/// Fills a folder under a temporary name and renames it into place, so that `dir` is at every moment
+/// absent, the old one whole, or the new one whole.
+///
+/// # Errors
+/// `fill` fails (the temporary folder is removed, `dir` is as before) or the disk does.
+pub fn write_whole(dir: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let names = Names::of(dir)?;
+    prepare(dir, &names)?;
+    let filled = fill(&names.tmp).and_then(|()| sync_dir(&names.tmp));
+    if let Err(error) = filled {
+        remove(&names.tmp)?;
+        return Err(error);
+    }
+    swap(dir, &names)
+}
+
+/// An empty temporary folder.
+fn prepare(dir: &Path, names: &Names) -> Result<()> {
+    recover(dir)?;
+    remove(&names.tmp)?;
+    fs::create_dir_all(&names.tmp).map_err(LmError::io(&names.tmp))
+}
+
+/// Gives the complete temporary folder its name.
+fn swap(dir: &Path, names: &Names) -> Result<()> {
+    if dir.exists() {
+        fs::rename(dir, &names.old).map_err(LmError::io(dir))?;
+    }
+    fs::rename(&names.tmp, dir).map_err(LmError::io(dir))?;
+    sync_dir(&names.parent)?;
+    remove(&names.old)
+}
+
+/// Finishes a replacement that was interrupted: without the new folder the old one gets its name back.
+fn recover(dir: &Path) -> Result<()> {
+    let names = Names::of(dir)?;
+    if names.old.exists() {
+        if dir.exists() {
+            remove(&names.old)?;
+        } else {
+            fs::rename(&names.old, dir).map_err(LmError::io(&names.old))?;
+        }
+    }
+    Ok(())
+}
+
+/// The folder's neighbours during a replacement.
+struct Names {
+    parent: PathBuf,
+    tmp: PathBuf,
+    old: PathBuf,
+}
+
+impl Names {
+    fn of(dir: &Path) -> Result<Self> {
+        let name = dir
+            .file_name()
+            .and_then(|n| n.to_str())
+            .ok_or_else(|| LmError::Input(format!("{} is not the name of a folder", dir.display())))?;
+        let parent = match dir.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+            _ => PathBuf::from("."),
+        };
+        let beside = |suffix: &str| parent.join(format!(".{name}.{suffix}"));
+        Ok(Self { tmp: beside("tmp"), old: beside("old"), parent })
+    }
+}
+
+fn remove(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(LmError::io(dir)(e)),
+        _ => Ok(()),
+    }
+}
+
+fn sync_dir(dir: &Path) -> Result<()> {
+    File::open(dir).and_then(|d| d.sync_all()).map_err(LmError::io(dir))
+}

@@ -1,0 +1,192 @@
+//! The optimiser's state in files: of a whole model under the tensors' names, or of each rank's shard, packed.
+//!
+//! A shard follows from the layout and the number of ranks alone, so any number of ranks can read what another number
+//! wrote: each takes the stretches that are its own from whichever file holds them.
+
+use std::path::Path;
+
+use safetensors::Dtype;
+
+use crate::device::{AdamHost, AdamPart, Device, PartMut};
+use crate::error::{LmError, Result};
+use crate::layout::Layout;
+use crate::model::Model;
+use crate::ranks::Shard;
+use crate::trainer::Policy;
+use crate::weights::{
+    FileType, Refused, Sink, Source, TensorFile, in_pieces, map_file, parse, read_prefixed, release,
+    safetensors_error, tensors_of, write_tensors,
+};
+
+/// The parts, with the names of their tensors.
+const PARTS: [(AdamPart, &str); 3] =
+    [(AdamPart::First, "m"), (AdamPart::Second, "v"), (AdamPart::Master, "master")];
+
+/// File of a rank's part.
+pub fn file_of(rank: usize, ranks: usize) -> String {
+    if ranks == 1 {
+        return "optimizer.safetensors".to_owned();
+    }
+    format!("optimizer-{:05}-of-{ranks:05}.safetensors", rank + 1)
+}
+
+/// Reads a part of a policy's state; where the device keeps no masters, the parameters are.
+fn read_part<D: Device>(policy: &Policy<D>, part: AdamPart, from: usize, to: &mut [f32]) -> Result<()> {
+    let device = &policy.model.device;
+    if part != AdamPart::Master || device.has_masters(&policy.adam) {
+        return device.read_adam(&policy.adam, part, from, to);
+    }
+    let mut done = 0;
+    while done < to.len() {
+        let packed = from + done;
+        let Some(piece) = policy.shard.pieces.iter().find(|p| p.packed().contains(&packed)) else {
+            return Err(LmError::Input(format!("element {packed} of a shard of {}", policy.shard.len)));
+        };
+        let n = (piece.packed().end - packed).min(to.len() - done);
+        policy.model.read(piece.from + packed - piece.at, &mut to[done..done + n])?;
+        done += n;
+    }
+    Ok(())
+}
+
+/// Whether masters are written: where the device has them, or the model's file rounds the parameters.
+fn wants_masters<D: Device>(policy: &Policy<D>, file_type: FileType) -> bool {
+    policy.model.device.has_masters(&policy.adam) || file_type == FileType::Bf16
+}
+
+/// Writes the state of a whole model; returns whether masters are in it.
+pub fn write_whole_model<D: Device>(tmp: &Path, policy: &Policy<D>, file_type: FileType) -> Result<bool> {
+    let masters = wants_masters(policy, file_type);
+    let reads = PARTS.map(|(part, _)| move |from: usize, to: &mut [f32]| read_part(policy, part, from, to));
+    let mut tensors = Vec::new();
+    for ((part, name), read) in PARTS.iter().zip(&reads) {
+        if *part != AdamPart::Master || masters {
+            tensors.extend(tensors_of(&policy.model.layout, &format!("{name}."), read, FileType::F32));
+        }
+    }
+    write_tensors(&tmp.join(file_of(0, 1)), tensors)?;
+    Ok(masters)
+}
+
+/// Writes a state that is on the host.
+pub fn write_host(tmp: &Path, layout: &Layout, adam: &AdamHost, masters: Option<&[f32]>) -> Result<()> {
+    let copy = |data: &[f32], from: usize, to: &mut [f32]| {
+        to.copy_from_slice(&data[from..from + to.len()]);
+        Ok(())
+    };
+    let m = |from: usize, to: &mut [f32]| copy(&adam.m, from, to);
+    let v = |from: usize, to: &mut [f32]| copy(&adam.v, from, to);
+    let master = |from: usize, to: &mut [f32]| copy(masters.unwrap_or_default(), from, to);
+    let sources: [Source<'_>; 3] = [&m, &v, &master];
+    let mut tensors = Vec::new();
+    for ((part, name), source) in PARTS.iter().zip(sources) {
+        if *part != AdamPart::Master || masters.is_some() {
+            tensors.extend(tensors_of(layout, &format!("{name}."), source, FileType::F32));
+        }
+    }
+    write_tensors(&tmp.join(file_of(0, 1)), tensors)
+}
+
+/// Writes a rank's shard; returns whether masters are in it.
+pub fn write_shard<D: Device>(tmp: &Path, policy: &Policy<D>, file_type: FileType) -> Result<bool> {
+    let masters = wants_masters(policy, file_type);
+    let reads = PARTS.map(|(part, _)| move |from: usize, to: &mut [f32]| read_part(policy, part, from, to));
+    let mut tensors = Vec::new();
+    for ((part, name), read) in PARTS.iter().zip(&reads) {
+        if *part != AdamPart::Master || masters {
+            let (name, shape) = ((*name).to_owned(), vec![policy.shard.len]);
+            tensors.push(TensorFile { name, shape, source: read, from: 0, file_type: FileType::F32 });
+        }
+    }
+    write_tensors(&tmp.join(file_of(policy.shard.rank, policy.shard.ranks)), tensors)?;
+    Ok(masters)
+}
+
+/// Reads a policy's shard of the state that `ranks` ranks wrote.
+pub fn read<D: Device>(dir: &Path, ranks: usize, masters: bool, policy: &mut Policy<D>) -> Result<()> {
+    let Policy { model, adam, shard, .. } = policy;
+    let take = std::cell::RefCell::new(|part: AdamPart, values: &[f32], at: usize| {
+        model.device.write_adam(values, adam, part, at)
+    });
+    let put = |part: AdamPart| {
+        let take = &take;
+        move |values: &[f32], at: usize| (take.borrow_mut())(part, values, at)
+    };
+    let (mut m, mut v, mut master) = (put(AdamPart::First), put(AdamPart::Second), put(AdamPart::Master));
+    let mut sinks: Vec<(&str, Sink<'_>)> = vec![("m", &mut m), ("v", &mut v)];
+    if masters {
+        sinks.push(("master", &mut master));
+    }
+    read_into(dir, ranks, &model.layout, shard, &mut sinks)
+}
+
+/// Reads all masters that `ranks` ranks wrote into a model whose parameters are f32.
+pub fn read_masters<D: Device>(dir: &Path, ranks: usize, model: &mut Model<D>) -> Result<()> {
+    let Model { device, layout, params, .. } = model;
+    let whole = Shard::whole(layout.len);
+    let mut put = |values: &[f32], at: usize| {
+        device.write_buf(values, PartMut { buf: &mut *params, range: at..at + values.len() })
+    };
+    if ranks == 1 {
+        // The other sets of the file are read at their own time.
+        let mut skip = |_: &[f32], _: usize| Ok(());
+        let mut skip_too = skip;
+        let sinks: &mut [(&str, Sink<'_>)] =
+            &mut [("m", &mut skip), ("v", &mut skip_too), ("master", &mut put)];
+        return read_into(dir, ranks, layout, &whole, sinks);
+    }
+    read_into(dir, ranks, layout, &whole, &mut [("master", &mut put)])
+}
+
+fn read_into(
+    dir: &Path,
+    ranks: usize,
+    layout: &Layout,
+    shard: &Shard,
+    sinks: &mut [(&str, Sink<'_>)],
+) -> Result<()> {
+    if ranks == 1 {
+        let names: Vec<String> = sinks.iter().map(|(name, _)| format!("{name}.")).collect();
+        let mut sets: Vec<(&str, Sink<'_>)> = Vec::new();
+        for (name, (_, sink)) in names.iter().zip(sinks.iter_mut()) {
+            sets.push((name, &mut **sink));
+        }
+        return read_prefixed(&dir.join(file_of(0, 1)), layout, shard, &mut sets);
+    }
+    for rank in 0..ranks {
+        let path = dir.join(file_of(rank, ranks));
+        read_from_shard(&path, &Shard::of(layout, rank, ranks), shard, sinks)?;
+    }
+    Ok(())
+}
+
+/// Takes what `shard` needs from the file of another.
+fn read_from_shard(path: &Path, other: &Shard, shard: &Shard, sinks: &mut [(&str, Sink<'_>)]) -> Result<()> {
+    let map = map_file(path)?;
+    let file = parse(path, &map)?;
+    for (name, sink) in sinks {
+        let view = file.tensor(name).map_err(|e| match e {
+            safetensors::SafeTensorError::TensorNotFound(_) => LmError::tensor(path, name, "is missing"),
+            other => safetensors_error(path, &other),
+        })?;
+        if view.shape() != [other.len] || view.dtype() != Dtype::F32 {
+            let (found, want) = (view.shape(), other.len);
+            let message = format!("has shape {found:?} and type {:?}, not [{want}] and F32", view.dtype());
+            return Err(LmError::tensor(path, name, message));
+        }
+        for piece in &other.pieces {
+            for wanted in shard.within(piece.flat()) {
+                let start = piece.at + wanted.from - piece.from;
+                in_pieces(Dtype::F32, view.data(), start..start + wanted.len, |at, values| {
+                    sink(values, wanted.at + at - start).map_err(Refused::Failed)
+                })
+                .map_err(|refused| match refused {
+                    Refused::Tensor(message) => LmError::tensor(path, name, message),
+                    Refused::Failed(error) => error,
+                })?;
+            }
+        }
+        release(&map, view.data());
+    }
+    Ok(())
+}

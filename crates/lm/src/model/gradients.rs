@@ -1,0 +1,160 @@
+//! Gradients of the parameters: all of them where one rank trains, a few buckets at a time where several do.
+
+use std::ops::Range;
+
+use crate::device::{Device, Part, PartMut};
+use crate::error::{LmError, Result};
+use crate::layout::{Layout, Span};
+use crate::ranks::{Collective, Reduction, Shard, Sharding};
+
+/// The other ranks, if there are any.
+pub type Peers<'a, D> = Option<&'a mut (dyn Collective<D> + 'static)>;
+
+/// Where the backward pass adds gradients to, and their sums over the micro-batches of a step.
+///
+/// With one rank both are the same buffer. With several, a bucket is summed over the ranks as soon as it is complete,
+/// each rank adds its share to `sum`, and its buffer serves the next bucket: embedding and head have buffers of their
+/// own, layers take turns in two.
+pub struct Gradients<D: Device> {
+    sharding: Sharding,
+    /// Buffer of each bucket.
+    slots: Vec<usize>,
+    buffers: Vec<D::Grad>,
+    /// This rank's shard, packed; with one rank the only buffer serves.
+    sum: Option<D::Grad>,
+    shard: Shard,
+}
+
+/// Elements of gradients that a rank holds: the buffers of buckets, and its shard.
+pub fn gradient_len(layout: &Layout, rank: usize, ranks: usize) -> usize {
+    if ranks <= 1 {
+        return layout.len;
+    }
+    let sharding = Sharding::new(layout, ranks);
+    let (_, sizes) = places(&sharding);
+    sizes.iter().sum::<usize>() + sharding.shard(rank).len
+}
+
+/// Buffer of each bucket, and the sizes of the buffers.
+fn places(sharding: &Sharding) -> (Vec<usize>, Vec<usize>) {
+    let last = sharding.buckets.len() - 1;
+    let slots: Vec<usize> = (0..=last)
+        .map(|bucket| match bucket {
+            0 => 0,
+            _ if bucket == last => 1,
+            _ => 2 + bucket % 2,
+        })
+        .collect();
+    let count = slots.iter().max().map_or(0, |m| m + 1);
+    let mut sizes = vec![0; count];
+    for (bucket, slot) in slots.iter().enumerate() {
+        sizes[*slot] = sizes[*slot].max(sharding.buckets[bucket].len());
+    }
+    (slots, sizes)
+}
+
+impl<D: Device> Gradients<D> {
+    /// Zeroed gradients of a model for one of some ranks.
+    pub(super) fn new(device: &D, layout: &Layout, rank: usize, ranks: usize) -> Result<Self> {
+        let sharding = Sharding::new(layout, ranks);
+        let shard = sharding.shard(rank);
+        let (slots, sizes) = places(&sharding);
+        let buffers = sizes.iter().map(|len| device.grad(*len)).collect::<Result<_>>()?;
+        let sum = if ranks > 1 { Some(device.grad(shard.len)?) } else { None };
+        Ok(Self { sharding, slots, buffers, sum, shard })
+    }
+
+    /// What this rank keeps.
+    pub fn shard(&self) -> &Shard {
+        &self.shard
+    }
+
+    /// The sums of this rank's shard, packed.
+    pub fn sum(&mut self) -> &mut D::Grad {
+        match &mut self.sum {
+            Some(sum) => sum,
+            None => &mut self.buffers[0],
+        }
+    }
+
+    /// The whole gradient, which exists with one rank only.
+    ///
+    /// # Errors
+    /// Several ranks train.
+    pub fn whole(&self) -> Result<Part<'_, D::Grad>> {
+        match (&self.sum, self.buffers.first()) {
+            (None, Some(buf)) => Ok(Part { buf, range: 0..self.shard.len }),
+            _ => Err(LmError::Input("no rank holds the whole gradient".to_owned())),
+        }
+    }
+
+    /// Number of the last bucket.
+    pub(super) fn last(&self) -> usize {
+        self.sharding.buckets.len() - 1
+    }
+
+    /// Number of a layer's bucket.
+    pub(super) fn of_layer(&self, layer: usize) -> usize {
+        (layer + 1).min(self.last())
+    }
+
+    /// The gradient of a tensor.
+    pub(super) fn at(&mut self, span: Span) -> PartMut<'_, D::Grad> {
+        let bucket = self.sharding.buckets.partition_point(|b| b.end <= span.offset).min(self.last());
+        let start = span.offset - self.sharding.buckets[bucket].start;
+        PartMut { buf: &mut self.buffers[self.slots[bucket]], range: start..start + span.len }
+    }
+
+    /// Makes a bucket's buffer ready for its gradients.
+    pub(super) fn begin(&mut self, bucket: usize, peers: &mut Peers<'_, D>) -> Result<()> {
+        match peers {
+            Some(peers) if self.sum.is_some() => peers.reuse(self.slots[bucket]),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sums a complete bucket over the ranks.
+    pub(super) fn complete(&mut self, bucket: usize, peers: &mut Peers<'_, D>) -> Result<()> {
+        let (Some(sum), Some(peers)) = (&mut self.sum, peers) else { return Ok(()) };
+        let share = self.sharding.share(bucket, self.shard.rank);
+        let at = self.shard.within(share.clone()).next().map_or(0, |piece| piece.at);
+        let slot = self.slots[bucket];
+        let len = self.sharding.buckets[bucket].len();
+        peers.reduce(Reduction {
+            slot,
+            bucket: PartMut { buf: &mut self.buffers[slot], range: 0..len },
+            even: self.sharding.even(bucket),
+            sum: PartMut { buf: sum, range: at..at + share.len() },
+        })
+    }
+
+    /// Takes part in the sums of a micro-batch without having one.
+    pub(super) fn complete_all(&mut self, peers: &mut Peers<'_, D>) -> Result<()> {
+        let order = std::iter::once(self.last()).chain((0..self.last()).rev());
+        for bucket in order {
+            self.begin(bucket, peers)?;
+            self.complete(bucket, peers)?;
+        }
+        Ok(())
+    }
+
+    /// Gives every rank the updated parameters of a bucket.
+    pub(crate) fn gather(&self, bucket: usize, params: &mut D::Buf, peers: &mut Peers<'_, D>) -> Result<()> {
+        let Some(peers) = peers else { return Ok(()) };
+        let range = self.sharding.buckets[bucket].clone();
+        peers.gather(PartMut { buf: params, range }, self.sharding.even(bucket))
+    }
+
+    /// The buckets, in order.
+    pub(crate) fn buckets(&self) -> &[Range<usize>] {
+        &self.sharding.buckets
+    }
+
+    /// Zeroes everything.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub fn clear(&mut self, device: &D) -> Result<()> {
+        self.buffers.iter_mut().chain(&mut self.sum).try_for_each(|buffer| device.zero_grad(buffer))
+    }
+}

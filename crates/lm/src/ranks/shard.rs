@@ -1,0 +1,243 @@
+//! Which rank keeps what: the flat buffer cut into buckets, and every bucket into one share a rank.
+//!
+//! A bucket is what the backward pass completes at once: the embedding, each layer, the head with its norm. Shares
+//! of a bucket are equal, but for the last rank's, which also takes what does not divide. A rank's shares of all
+//! buckets, one after the other, are its shard; gradients, moments and masters of a shard are packed in that order.
+
+use std::ops::Range;
+
+use crate::layout::{ALIGN, Layout};
+
+/// The cut of a flat buffer over a number of ranks: a pure function of both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sharding {
+    /// Number of ranks.
+    pub ranks: usize,
+    /// The buckets, in order and without gaps: elements of the flat buffer.
+    pub buckets: Vec<Range<usize>>,
+}
+
+/// A stretch of the flat buffer that one rank keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// First element in the flat buffer.
+    pub from: usize,
+    /// First element in the rank's packed state.
+    pub at: usize,
+    /// Number of elements.
+    pub len: usize,
+}
+
+/// What one rank keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shard {
+    /// The rank.
+    pub rank: usize,
+    /// Of how many.
+    pub ranks: usize,
+    /// Its pieces, by their place in both buffers; none is empty.
+    pub pieces: Vec<Piece>,
+    /// Elements in all.
+    pub len: usize,
+}
+
+/// A stretch of a tensor within a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// Where it lies in both buffers.
+    pub piece: Piece,
+    /// Whether its tensor is a matrix (or a table), as opposed to a norm or bias.
+    pub matrix: bool,
+}
+
+impl Sharding {
+    /// The cut of a model's parameters. One rank has one bucket, the whole.
+    pub fn new(layout: &Layout, ranks: usize) -> Self {
+        let ranks = ranks.max(1);
+        if ranks == 1 {
+            return Self { ranks, buckets: std::iter::once(0..layout.len).collect() };
+        }
+        let mut starts = vec![0];
+        starts.extend(layout.layers.iter().map(|layer| layer.input_norm.offset));
+        starts.push(layout.final_norm.offset);
+        starts.push(layout.len);
+        Self { ranks, buckets: starts.windows(2).map(|ends| ends[0]..ends[1]).collect() }
+    }
+
+    /// Elements of a bucket that every rank has alike; the last rank also has the rest.
+    pub fn even(&self, bucket: usize) -> usize {
+        self.buckets[bucket].len() / self.ranks / ALIGN * ALIGN
+    }
+
+    /// A rank's share of a bucket, in elements of the flat buffer.
+    pub fn share(&self, bucket: usize, rank: usize) -> Range<usize> {
+        let (whole, even) = (&self.buckets[bucket], self.even(bucket));
+        let start = whole.start + rank * even;
+        let end = if rank + 1 == self.ranks { whole.end } else { start + even };
+        start..end
+    }
+
+    /// What a rank keeps.
+    pub fn shard(&self, rank: usize) -> Shard {
+        let mut shard = Shard { rank, ranks: self.ranks, pieces: Vec::new(), len: 0 };
+        for bucket in 0..self.buckets.len() {
+            let share = self.share(bucket, rank);
+            if !share.is_empty() {
+                shard.pieces.push(Piece { from: share.start, at: shard.len, len: share.len() });
+                shard.len += share.len();
+            }
+        }
+        shard
+    }
+}
+
+impl Shard {
+    /// All of a buffer, kept by a rank alone.
+    pub fn whole(len: usize) -> Self {
+        Self { rank: 0, ranks: 1, pieces: vec![Piece { from: 0, at: 0, len }], len }
+    }
+
+    /// What a rank of so many keeps of a model.
+    pub fn of(layout: &Layout, rank: usize, ranks: usize) -> Self {
+        Sharding::new(layout, ranks).shard(rank)
+    }
+
+    /// What a stretch of the flat buffer and this shard have in common.
+    pub fn within(&self, range: Range<usize>) -> impl Iterator<Item = Piece> + '_ {
+        let first = self.pieces.partition_point(|p| p.from + p.len <= range.start);
+        self.pieces[first..].iter().map_while(move |piece| common(*piece, &range))
+    }
+
+    /// The element of the flat buffer behind an element of the packed state.
+    pub fn flat(&self, packed: usize) -> Option<usize> {
+        let after = self.pieces.partition_point(|p| p.at <= packed);
+        let piece = self.pieces[..after].last()?;
+        (packed < piece.at + piece.len).then(|| piece.from + packed - piece.at)
+    }
+}
+
+impl Piece {
+    /// The piece cut at the borders of tensors, gaps for alignment left out.
+    pub fn runs(self, layout: &Layout) -> impl Iterator<Item = Run> + '_ {
+        let first = layout.tensors.partition_point(|t| t.span.range().end <= self.from);
+        layout.tensors[first..].iter().map_while(move |tensor| {
+            let piece = common(self, &tensor.span.range())?;
+            Some(Run { piece, matrix: tensor.shape.len() == 2 })
+        })
+    }
+
+    /// Its elements of the flat buffer.
+    pub fn flat(self) -> Range<usize> {
+        self.from..self.from + self.len
+    }
+
+    /// Its elements of the packed state.
+    pub fn packed(self) -> Range<usize> {
+        self.at..self.at + self.len
+    }
+}
+
+/// The part of a piece that lies in a range; `None` if it begins behind the range or they do not meet.
+fn common(piece: Piece, range: &Range<usize>) -> Option<Piece> {
+    let (from, end) = (piece.from.max(range.start), (piece.from + piece.len).min(range.end));
+    (from < end).then(|| Piece { from, at: piece.at + (from - piece.from), len: end - from })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::small_shape;
+    use crate::config::ModelConfig;
+    use proptest::prelude::*;
+
+    fn layout(layers: usize, hidden: usize, vocabulary: usize, tied_head: bool) -> Layout {
+        Layout::new(&ModelConfig {
+            layers,
+            hidden_size: hidden,
+            vocab_size: vocabulary,
+            intermediate_size: hidden + 5,
+            heads: 2,
+            kv_heads: 1,
+            head_dim: 4,
+            tied_head,
+            qkv_bias: tied_head,
+            ..small_shape()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn every_element_belongs_to_one_rank(
+            layers in 1usize..5, hidden in 1usize..40, vocabulary in 1usize..90, tied: bool, ranks in 1usize..9,
+        ) {
+            let layout = layout(layers, hidden, vocabulary, tied);
+            let sharding = Sharding::new(&layout, ranks);
+            let mut owner = vec![usize::MAX; layout.len];
+            for rank in 0..ranks {
+                let shard = sharding.shard(rank);
+                let mut packed = 0;
+                for piece in &shard.pieces {
+                    prop_assert!(piece.len > 0);
+                    prop_assert_eq!(piece.at, packed);
+                    prop_assert_eq!(piece.from % ALIGN, 0);
+                    prop_assert_eq!(shard.flat(piece.at), Some(piece.from));
+                    prop_assert_eq!(shard.flat(piece.at + piece.len - 1), Some(piece.from + piece.len - 1));
+                    for element in piece.flat() {
+                        prop_assert_eq!(owner[element], usize::MAX);
+                        owner[element] = rank;
+                    }
+                    packed += piece.len;
+                }
+                prop_assert_eq!(packed, shard.len);
+                prop_assert_eq!(shard.flat(packed), None);
+                // No rank has more than its part and what does not divide.
+                let rest: usize = (0..sharding.buckets.len()).map(|b| sharding.share(b, ranks - 1).len() - sharding.even(b)).sum();
+                prop_assert!(shard.len <= layout.len / ranks + rest);
+            }
+            prop_assert!(owner.iter().all(|o| *o != usize::MAX));
+        }
+
+        #[test]
+        fn tensors_are_found_in_the_shards_that_hold_them(
+            layers in 1usize..4, hidden in 1usize..40, ranks in 1usize..6, from in 0usize..4000, len in 0usize..3000,
+        ) {
+            let layout = layout(layers, hidden, 50, false);
+            let range = from.min(layout.len)..(from + len).min(layout.len);
+            let mut seen = 0;
+            let mut of_tensors = 0;
+            for rank in 0..ranks {
+                let shard = Shard::of(&layout, rank, ranks);
+                for piece in shard.within(range.clone()) {
+                    prop_assert!(piece.from >= range.start && piece.from + piece.len <= range.end);
+                    prop_assert_eq!(shard.flat(piece.at), Some(piece.from));
+                    seen += piece.len;
+                }
+                for run in shard.pieces.iter().flat_map(|p| p.runs(&layout)) {
+                    prop_assert_eq!(shard.flat(run.piece.at), Some(run.piece.from));
+                    let tensor = layout.tensor_at(run.piece.from).unwrap();
+                    prop_assert!(run.piece.flat().end <= tensor.span.range().end);
+                    prop_assert_eq!(run.matrix, tensor.shape.len() == 2);
+                    of_tensors += run.piece.len;
+                }
+            }
+            prop_assert_eq!(seen, range.len());
+            prop_assert_eq!(of_tensors, layout.tensors.iter().map(|t| t.span.len).sum::<usize>());
+        }
+    }
+
+    #[test]
+    fn one_rank_keeps_everything_in_one_piece() {
+        let layout = layout(2, 16, 30, true);
+        assert_eq!(Shard::of(&layout, 0, 1), Shard::whole(layout.len));
+    }
+
+    #[test]
+    fn the_first_bucket_is_the_embedding_and_the_last_the_head() {
+        let layout = layout(3, 16, 30, false);
+        let sharding = Sharding::new(&layout, 2);
+        assert_eq!(sharding.buckets.len(), 5);
+        assert!(sharding.buckets[0].contains(&(layout.embed.offset + layout.embed.len - 1)));
+        assert!(sharding.buckets[4].contains(&layout.head.offset));
+        assert!(sharding.buckets[2].contains(&layout.layers[1].qkv.offset));
+    }
+}

@@ -1,0 +1,208 @@
+//! Numbers between processors: every pair of ranks has a connection.
+//!
+//! Shares go straight to the rank that keeps them; whoever receives adds up in the order of ranks, so that a sum is
+//! the same in every run with as many ranks.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::meeting::{Meeting, accept};
+use super::{Collective, Reduction};
+use crate::cpu::Cpu;
+use crate::cpu::Floats;
+use crate::device::PartMut;
+use crate::error::Result;
+
+/// Numbers converted and sent at a time.
+const CHUNK: usize = 1 << 14;
+
+/// Processors that train together.
+#[derive(Debug)]
+pub struct Tcp {
+    meeting: Meeting,
+    /// Connections by rank; none to itself.
+    streams: Vec<Option<TcpStream>>,
+    /// What came from each rank.
+    received: Vec<Vec<f32>>,
+}
+
+impl Tcp {
+    /// Connects every pair of ranks.
+    ///
+    /// # Errors
+    /// A rank is gone or does not connect.
+    pub fn connect(meeting: Meeting) -> Result<Self> {
+        let streams = pairs(&meeting).map_err(|(rank, e)| {
+            let who = &meeting.members()[rank];
+            meeting.lost(format!("{who} cannot be reached for data at {}: {e}", who.address))
+        })?;
+        for stream in streams.iter().flatten() {
+            let broken = stream.try_clone();
+            let limited = stream.set_read_timeout(Some(meeting.place().patience));
+            let ready = stream.set_nodelay(true).and(limited).and(broken);
+            let ready = ready.map_err(|e| meeting.lost(format!("connections among ranks: {e}")))?;
+            // A blocked read or write ends as soon as any rank is lost.
+            meeting.on_loss(move || {
+                let _ = ready.shutdown(Shutdown::Both);
+            });
+        }
+        let received = vec![Vec::new(); meeting.ranks()];
+        Ok(Self { meeting, streams, received })
+    }
+
+    /// Sends `piece(rank)` of a buffer to every other rank and receives as many numbers as `expected(rank)` says.
+    fn trade(
+        &mut self,
+        data: &[f32],
+        piece: impl Fn(usize) -> Range<usize> + Sync,
+        expected: impl Fn(usize) -> usize,
+    ) -> Result<()> {
+        let (own, ranks) = (self.meeting.rank(), self.meeting.ranks());
+        let (streams, received) = (&self.streams, &mut self.received);
+        let outcome = std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                // Everybody begins with its right neighbour, so that no rank gets everything at once.
+                (1..ranks).map(|k| (own + k) % ranks).try_for_each(|to| {
+                    let Some(stream) = &streams[to] else { return Ok(()) };
+                    send(stream, &data[piece(to)]).map_err(|e| (to, "send to", e))
+                })
+            });
+            let got = (1..ranks).map(|k| (own + ranks - k) % ranks).try_for_each(|from| {
+                let Some(stream) = &streams[from] else { return Ok(()) };
+                received[from].resize(expected(from), 0.0);
+                receive(stream, &mut received[from]).map_err(|e| (from, "receive from", e))
+            });
+            if got.is_err() {
+                // The sender may be blocked on a rank that is blocked, too.
+                streams.iter().flatten().for_each(|s| drop(s.shutdown(Shutdown::Both)));
+            }
+            let panicked = |_| Err((own, "send from", io::Error::other("the sending thread panicked")));
+            let sent = sender.join().unwrap_or_else(panicked);
+            got.and(sent)
+        });
+        outcome.map_err(|(rank, what, e)| {
+            self.meeting.lost(format!("cannot {what} {}: {e}", self.meeting.members()[rank]))
+        })
+    }
+}
+
+/// A rank's part of a bucket of `len` elements.
+fn part(len: usize, even: usize, rank: usize, ranks: usize) -> Range<usize> {
+    let start = rank * even;
+    start..if rank + 1 == ranks { len } else { start + even }
+}
+
+fn pairs(meeting: &Meeting) -> std::result::Result<Vec<Option<TcpStream>>, (usize, io::Error)> {
+    let (own, ranks) = (meeting.rank(), meeting.ranks());
+    let deadline = Instant::now() + meeting.place().patience;
+    let secret = meeting.place().token.as_bytes();
+    let mut streams: Vec<Option<TcpStream>> = (0..ranks).map(|_| None).collect();
+    for (rank, place) in streams.iter_mut().enumerate().take(own) {
+        let there = || -> io::Result<TcpStream> {
+            let mut stream =
+                TcpStream::connect_timeout(&meeting.members()[rank].address, Duration::from_secs(30))?;
+            stream.write_all(&(own as u64).to_le_bytes())?;
+            stream.write_all(&(secret.len() as u64).to_le_bytes())?;
+            stream.write_all(secret)?;
+            Ok(stream)
+        };
+        *place = Some(there().map_err(|e| (rank, e))?);
+    }
+    while let Some(missing) = (own + 1..ranks).find(|rank| streams[*rank].is_none()) {
+        let (mut stream, _) = accept(&meeting.listener, deadline).map_err(|e| (missing, e))?;
+        let mut greeting = || -> io::Result<(usize, Vec<u8>)> {
+            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+            let mut numbers = [[0; 8]; 2];
+            stream.read_exact(numbers.as_flattened_mut())?;
+            let [rank, len] = numbers.map(|n| u64::from_le_bytes(n) as usize);
+            let mut shown = vec![0; len.min(secret.len() + 1)];
+            stream.read_exact(&mut shown)?;
+            stream.set_read_timeout(None)?;
+            Ok((rank, shown))
+        };
+        // A stranger is turned away.
+        if let Ok((rank, shown)) = greeting()
+            && shown == secret
+            && rank > own
+            && streams.get(rank).is_some_and(Option::is_none)
+        {
+            streams[rank] = Some(stream);
+        }
+    }
+    Ok(streams)
+}
+
+fn send(mut to: &TcpStream, values: &[f32]) -> io::Result<()> {
+    to.write_all(&(values.len() as u64).to_le_bytes())?;
+    let mut bytes = Vec::with_capacity(4 * CHUNK.min(values.len()));
+    for values in values.chunks(CHUNK) {
+        bytes.clear();
+        bytes.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+        to.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+fn receive(mut from: &TcpStream, values: &mut [f32]) -> io::Result<()> {
+    let mut len = [0; 8];
+    from.read_exact(&mut len)?;
+    let len = u64::from_le_bytes(len);
+    if len != values.len() as u64 {
+        let message =
+            format!("it sent {len} numbers where {} belong: the ranks are out of step", values.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    let mut bytes = vec![0; 4 * CHUNK.min(values.len())];
+    for values in values.chunks_mut(CHUNK) {
+        let bytes = &mut bytes[..4 * values.len()];
+        from.read_exact(bytes)?;
+        let (words, _) = bytes.as_chunks::<4>();
+        values.iter_mut().zip(words).for_each(|(v, word)| *v = f32::from_le_bytes(*word));
+    }
+    Ok(())
+}
+
+impl Collective<Cpu> for Tcp {
+    fn meeting(&mut self) -> &mut Meeting {
+        &mut self.meeting
+    }
+
+    fn reduce(&mut self, reduction: Reduction<'_, Cpu>) -> Result<()> {
+        let (own, ranks) = (self.meeting.rank(), self.meeting.ranks());
+        let Reduction { bucket, even, sum, .. } = reduction;
+        let len = bucket.range.len();
+        let data = &mut bucket.buf[bucket.range];
+        let share = part(len, even, own, ranks);
+        self.trade(data, |rank| part(len, even, rank, ranks), |_| share.len())?;
+        self.received[own].clear();
+        self.received[own].extend_from_slice(&data[share]);
+        for received in &self.received {
+            let sum = &mut sum.buf[sum.range.clone()];
+            sum.iter_mut().zip(received).for_each(|(s, r)| *s += r);
+        }
+        data.fill(0.0);
+        Ok(())
+    }
+
+    fn reuse(&mut self, _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn gather(&mut self, bucket: PartMut<'_, Floats>, even: usize) -> Result<()> {
+        let (own, ranks) = (self.meeting.rank(), self.meeting.ranks());
+        let len = bucket.range.len();
+        let data = &mut bucket.buf[bucket.range];
+        let mine = part(len, even, own, ranks);
+        self.trade(data, |_| mine.clone(), |rank| part(len, even, rank, ranks).len())?;
+        for rank in (0..ranks).filter(|rank| *rank != own) {
+            data[part(len, even, rank, ranks)].copy_from_slice(&self.received[rank]);
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        self.meeting.check()
+    }
+}

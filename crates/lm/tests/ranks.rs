@@ -1,0 +1,387 @@
+//! Several ranks train as one does; what they save any number of ranks reads; a rank that is gone is named.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sgs_lm::checkpoint::{self, SaveOptions};
+use sgs_lm::config::{Family, ModelConfig};
+use sgs_lm::loss::{Example, LossConfig, Normaliser, Objective};
+use sgs_lm::model::{Mode, Model};
+use sgs_lm::optim::{AdamConfig, Schedule};
+use sgs_lm::ranks::{Meeting, Parallel, Place, Rendezvous};
+use sgs_lm::rng::Rng;
+use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
+use sgs_lm::weights::{FileType, HostWeights};
+use sgs_lm::{Cpu, LmError, Result, bench};
+
+fn shape(tied: bool) -> ModelConfig {
+    ModelConfig {
+        vocab_size: 43,
+        hidden_size: 24,
+        intermediate_size: 40,
+        layers: 3,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 6,
+        tied_head: tied,
+        qkv_bias: tied,
+        family: if tied { Family::Qwen2 } else { Family::Llama },
+        ..bench::small_shape()
+    }
+}
+
+/// Sequences of different lengths, some of weight 0.
+fn examples(seed: u64) -> Vec<Example> {
+    let mut rng = Rng::new(seed, 0);
+    (0..26)
+        .map(|i| Example {
+            tokens: (0..6 + i % 11).map(|_| rng.below(43) as u32).collect(),
+            prompt_len: 1 + i % 3,
+            weight: if i % 7 == 3 { 0.0 } else { rng.normal() },
+            group: i as u32 / 4,
+            ..Example::default()
+        })
+        .collect()
+}
+
+fn options(normaliser: Normaliser) -> TrainOptions {
+    TrainOptions {
+        loss: LossConfig::new(Objective::Reinforce, normaliser),
+        adam: AdamConfig { learning_rate: 1e-3, weight_decay: 0.1, ..AdamConfig::default() },
+        schedule: Schedule::Cosine { warmup: 2, total: 40, floor: 0.1 },
+        batch_size: 6,
+        shuffle_seed: Some(5),
+    }
+}
+
+fn place(dir: &Path, rank: usize, ranks: usize) -> Place {
+    Place {
+        rank,
+        ranks,
+        rendezvous: Rendezvous::File(dir.join("meeting")),
+        token: "a token of this test".to_owned(),
+        job: "test".to_owned(),
+        host: "here".to_owned(),
+        log: Some(PathBuf::from(format!("rank-{rank}.log"))),
+        patience: Duration::from_secs(120),
+        exit_after_loss: None,
+    }
+}
+
+/// A trainer as one of several ranks.
+fn trainer(dir: &Path, rank: usize, ranks: usize, config: &ModelConfig, mode: Mode) -> Result<Trainer<Cpu>> {
+    let device = Arc::new(Cpu::new(1)?);
+    let peers = match ranks {
+        1 => None,
+        _ => Some(Cpu::connect(&device, Meeting::join(place(dir, rank, ranks))?)?),
+    };
+    Trainer::with_peers(device, config, 20, mode, peers)
+}
+
+/// Runs every rank in a thread; results in the order of ranks.
+fn on_ranks<T: Send>(ranks: usize, act: impl Fn(&Path, usize) -> T + Sync) -> Vec<T> {
+    let dir = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        let act = &act;
+        let threads: Vec<_> = (0..ranks)
+            .map(|rank| {
+                let dir = dir.path();
+                scope.spawn(move || act(dir, rank))
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+fn fresh(trainer: &mut Trainer<Cpu>, config: &ModelConfig) -> Policy<Cpu> {
+    let model = Model::new(Arc::new(Cpu::new(1).unwrap()), HostWeights::random(config, 3), 64).unwrap();
+    let shard = trainer.shard(&model.layout);
+    Policy::of_shard(model, shard).unwrap()
+}
+
+/// Loss, gradient norm and tokens of every step, and the weights after them.
+type Curve = (Vec<(f64, f64, usize)>, Vec<f32>);
+
+fn pass(trainer: &mut Trainer<Cpu>, policy: &mut Policy<Cpu>, normaliser: Normaliser, seed: u64) -> Curve {
+    let mut losses = Vec::new();
+    trainer
+        .train(policy, &examples(seed), &options(normaliser), |s| {
+            losses.push((s.stats.loss, s.gradient_norm, s.tokens));
+        })
+        .unwrap();
+    (losses, policy.model.params.to_vec())
+}
+
+#[track_caller]
+fn assert_same(got: &Curve, want: &Curve, what: &str) {
+    assert_eq!(got.0.len(), want.0.len(), "{what}");
+    for (g, w) in got.0.iter().zip(&want.0) {
+        assert!(
+            (g.0 - w.0).abs() < 1e-6 && (g.1 - w.1).abs() < 1e-5 * w.1.max(1.0),
+            "{what}: {g:?} for {w:?}"
+        );
+        assert_eq!(g.2, w.2, "{what}");
+    }
+    // Adam divides by the root of small numbers, so rounding grows to a part of a step.
+    let far = got.1.iter().zip(&want.1).map(|(g, w)| (g - w).abs()).fold(0.0, f32::max);
+    assert!(far < 2e-5, "{what}: weights differ by {far}");
+}
+
+#[test]
+fn any_number_of_ranks_trains_as_one() {
+    for (tied, normaliser, mode) in [
+        (false, Normaliser::Sequence, Mode::Train),
+        (true, Normaliser::Token, Mode::TrainRecompute { kept: 1 }),
+        (true, Normaliser::Group, Mode::Train),
+    ] {
+        let config = shape(tied);
+        let run = |dir: &Path, rank: usize, ranks: usize| {
+            let mut trainer = trainer(dir, rank, ranks, &config, mode).unwrap();
+            let mut policy = fresh(&mut trainer, &config);
+            let curve = pass(&mut trainer, &mut policy, normaliser, 1);
+            if let Some(meeting) = trainer.meeting() {
+                meeting.finish();
+            }
+            curve
+        };
+        let want = run(Path::new("unused"), 0, 1);
+        for ranks in [2, 3, 4] {
+            let curves = on_ranks(ranks, |dir, rank| run(dir, rank, ranks));
+            for curve in &curves {
+                assert_same(curve, &want, &format!("{ranks} ranks, tied {tied}, {normaliser:?}"));
+                // Every rank reports the same and holds the same weights, to the bit.
+                assert!(curve.0 == curves[0].0 && curve.1 == curves[0].1);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_some_ranks_save_any_number_goes_on_from() {
+    let config = shape(false);
+    let normaliser = Normaliser::Sequence;
+    let mut alone = trainer(Path::new("unused"), 0, 1, &config, Mode::Train).unwrap();
+    let mut policy = fresh(&mut alone, &config);
+    pass(&mut alone, &mut policy, normaliser, 1);
+    let want = pass(&mut alone, &mut policy, normaliser, 2);
+    for (writers, readers, file_type) in [
+        (4, 2, FileType::F32),
+        (2, 3, FileType::Bf16),
+        (3, 1, FileType::F32),
+        (2, 1, FileType::Bf16),
+        (1, 4, FileType::Bf16),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let saved = folder.path().join("checkpoint");
+        let save =
+            SaveOptions { file_type, extra: serde_json::json!({"at": writers}), ..SaveOptions::default() };
+        on_ranks(writers, |dir, rank| {
+            let mut trainer = trainer(dir, rank, writers, &config, Mode::Train).unwrap();
+            let mut policy = fresh(&mut trainer, &config);
+            pass(&mut trainer, &mut policy, normaliser, 1);
+            match trainer.meeting() {
+                Some(meeting) => {
+                    checkpoint::save_together(&saved, &policy, &save, meeting).unwrap();
+                    meeting.finish();
+                }
+                None => checkpoint::save(&saved, &policy, &save).unwrap(),
+            }
+        });
+        let curves = on_ranks(readers, |dir, rank| {
+            let mut trainer = trainer(dir, rank, readers, &config, Mode::Train).unwrap();
+            let device = Arc::new(Cpu::new(1).unwrap());
+            let (mut policy, extra) = checkpoint::load_for_rank(&saved, device, 64, (rank, readers)).unwrap();
+            assert_eq!(extra["at"], writers);
+            let curve = pass(&mut trainer, &mut policy, normaliser, 2);
+            if let Some(meeting) = trainer.meeting() {
+                meeting.finish();
+            }
+            curve
+        });
+        for curve in curves {
+            assert_same(&curve, &want, &format!("{writers} to {readers} ranks, {file_type:?}"));
+        }
+        let other = Model::load(Arc::new(Cpu::new(1).unwrap()), &saved, 64).unwrap();
+        assert_eq!(other.config, config);
+    }
+}
+
+#[test]
+fn a_damaged_part_of_a_checkpoint_is_named() {
+    let config = shape(false);
+    let folder = tempfile::tempdir().unwrap();
+    let saved = folder.path().join("checkpoint");
+    on_ranks(2, |dir, rank| {
+        let mut trainer = trainer(dir, rank, 2, &config, Mode::Train).unwrap();
+        let policy = fresh(&mut trainer, &config);
+        let meeting = trainer.meeting().unwrap();
+        checkpoint::save_together(&saved, &policy, &SaveOptions::default(), meeting).unwrap();
+        meeting.finish();
+    });
+    let load = || match checkpoint::load(&saved, Arc::new(Cpu::new(1).unwrap()), 64) {
+        Ok(_) => "loaded".to_owned(),
+        Err(e) => e.to_string(),
+    };
+    assert_eq!(load(), "loaded");
+    let parts = ["optimizer-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors"]
+        .map(|p| saved.join(p));
+    let whole = std::fs::read(&parts[1]).unwrap();
+    std::fs::write(&parts[1], &whole[..whole.len() - 4]).unwrap();
+    assert!(load().contains("optimizer-00002-of-00002.safetensors"), "{}", load());
+    std::fs::copy(&parts[0], &parts[1]).unwrap();
+    let swapped = load();
+    assert!(swapped == "loaded" || swapped.contains("optimizer-00002-of-00002"), "{swapped}");
+    std::fs::remove_file(&parts[1]).unwrap();
+    assert!(load().contains("optimizer-00002-of-00002.safetensors"), "{}", load());
+}
+
+#[test]
+fn a_save_that_fails_on_one_rank_fails_on_all_and_leaves_the_old_checkpoint() {
+    let config = shape(false);
+    let folder = tempfile::tempdir().unwrap();
+    let saved = folder.path().join("checkpoint");
+    let errors = on_ranks(2, |dir, rank| {
+        let mut trainer = trainer(dir, rank, 2, &config, Mode::Train).unwrap();
+        let mut policy = fresh(&mut trainer, &config);
+        let save = SaveOptions { file_type: FileType::Bf16, ..SaveOptions::default() };
+        checkpoint::save_together(&saved, &policy, &save, trainer.meeting().unwrap()).unwrap();
+        // Only rank 1's own part holds the NaN: rank 0's file of the model is of its own memory.
+        if rank == 1 {
+            let at = policy.shard.pieces[0].from;
+            Arc::get_mut(&mut policy.model).unwrap().params[at] = f32::NAN;
+        }
+        let error =
+            checkpoint::save_together(&saved, &policy, &save, trainer.meeting().unwrap()).unwrap_err();
+        trainer.meeting().unwrap().finish();
+        error.to_string()
+    });
+    assert!(errors[0].contains("rank 1") && errors[0].contains("rank-1.log"), "{}", errors[0]);
+    assert!(errors[1].contains("master") && errors[1].contains("NaN"), "{}", errors[1]);
+    checkpoint::load(&saved, Arc::new(Cpu::new(1).unwrap()), 64).unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing temporary is left");
+}
+
+#[test]
+fn a_rank_that_stops_is_named_by_all_others() {
+    let config = shape(false);
+    let errors = on_ranks(4, |dir, rank| {
+        let mut trainer = trainer(dir, rank, 4, &config, Mode::Train).unwrap();
+        let mut policy = fresh(&mut trainer, &config);
+        let examples = examples(1);
+        let batch: Vec<&Example> = examples.iter().take(8).collect();
+        for step in 0.. {
+            if rank == 2 && step == 3 {
+                trainer.meeting().unwrap().fail("its disk is on fire");
+                return "stopped".to_owned();
+            }
+            if let Err(error) = trainer.step(&mut policy, &batch, &options(Normaliser::Token)) {
+                assert!(matches!(error, LmError::Rank { .. }), "{error}");
+                return error.to_string();
+            }
+        }
+        String::new()
+    });
+    for (rank, error) in errors.iter().enumerate().filter(|(rank, _)| *rank != 2) {
+        for part in ["rank 2 ", "host here", "rank-2.log", "disk is on fire"] {
+            assert!(error.contains(part), "rank {rank}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_without_a_word_is_named() {
+    for leaver in [0, 1] {
+        let errors = on_ranks(3, |dir, rank| {
+            let mut meeting = Meeting::join(place(dir, rank, 3)).unwrap();
+            if rank == leaver {
+                return String::new();
+            }
+            meeting.barrier().unwrap_err().to_string()
+        });
+        for (_, error) in errors.iter().enumerate().filter(|(rank, _)| *rank != leaver) {
+            assert!(error.contains(&format!("rank {leaver} ")), "{error}");
+        }
+    }
+}
+
+#[test]
+fn numbers_are_exchanged_in_the_order_of_ranks() {
+    let rows = on_ranks(3, |dir, rank| {
+        let mut meeting = Meeting::join(place(dir, rank, 3)).unwrap();
+        let mut rows = Vec::new();
+        for turn in 0..50 {
+            rows.push(meeting.exchange(&[rank as f64, f64::from(turn)]).unwrap());
+        }
+        let mut sums = [1.0, rank as f64];
+        meeting.sum(&mut sums).unwrap();
+        assert_eq!(sums, [3.0, 3.0]);
+        let told = meeting.broadcast(if rank == 0 { b"secret" } else { b"" }).unwrap();
+        assert_eq!(told, b"secret");
+        assert_eq!(meeting.members().iter().map(|m| m.rank).collect::<Vec<_>>(), [0, 1, 2]);
+        meeting.finish();
+        rows
+    });
+    let want: Vec<Vec<Vec<f64>>> =
+        (0..50).map(|turn| (0..3).map(|rank| vec![f64::from(rank), f64::from(turn)]).collect()).collect();
+    assert!(rows.iter().all(|r| *r == want));
+}
+
+#[test]
+fn ranks_that_do_not_come_or_do_not_fit_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let hurried =
+        |dir: &Path, rank, ranks| Place { patience: Duration::from_millis(300), ..place(dir, rank, ranks) };
+    let error = Meeting::join(hurried(dir.path(), 0, 3)).unwrap_err().to_string();
+    assert!(error.contains("ranks 1, 2") && error.contains("meeting"), "{error}");
+    let dir = tempfile::tempdir().unwrap();
+    let error = Meeting::join(hurried(dir.path(), 1, 2)).unwrap_err().to_string();
+    assert!(error.contains("rank 1 waited") && error.contains("rank 0"), "{error}");
+    let error = Meeting::join(place(dir.path(), 2, 2)).unwrap_err().to_string();
+    assert!(error.contains("no rank 2 of 2"), "{error}");
+    let open = Place {
+        rendezvous: Rendezvous::Address("0.0.0.0:0".to_owned()),
+        token: String::new(),
+        ..place(dir.path(), 0, 2)
+    };
+    let error = Meeting::join(open).unwrap_err().to_string();
+    assert!(error.contains("SGS_TOKEN"), "{error}");
+
+    let errors = on_ranks(2, |dir, rank| {
+        let own = Place { job: format!("job {rank}"), ..place(dir, rank, 2) };
+        Meeting::join(own).unwrap_err().to_string()
+    });
+    assert!(
+        errors.iter().all(|e| e.contains("rank 1 (host here") && e.contains("something else")),
+        "{errors:?}"
+    );
+    let errors = on_ranks(2, |dir, rank| {
+        let own = Place { token: format!("token {rank}"), ..hurried(dir, rank, 2) };
+        Meeting::join(own).unwrap_err().to_string()
+    });
+    assert!(errors[0].contains("rank 1"), "{errors:?}");
+    assert!(errors[1].contains("token"), "{errors:?}");
+}
+
+#[test]
+fn a_gradient_that_is_not_finite_is_named_on_every_rank() {
+    let config = shape(false);
+    let errors = on_ranks(2, |dir, rank| {
+        let mut trainer = trainer(dir, rank, 2, &config, Mode::Train).unwrap();
+        let mut weights = HostWeights::random(&config, 3);
+        let at = weights.layout.layers[1].down.offset;
+        weights.data[at] = f32::NAN;
+        let model = Model::new(Arc::new(Cpu::new(1).unwrap()), weights, 64).unwrap();
+        let shard = trainer.shard(&model.layout);
+        let mut policy = Policy::of_shard(model, shard).unwrap();
+        let examples = examples(1);
+        let batch: Vec<&Example> = examples.iter().take(6).collect();
+        let error = trainer.step(&mut policy, &batch, &options(Normaliser::Token)).unwrap_err();
+        trainer.meeting().unwrap().finish();
+        error.to_string()
+    });
+    assert_eq!(errors[0], errors[1]);
+    assert!(errors[0].contains("not finite") && errors[0].contains("gradient of "), "{}", errors[0]);
+}
