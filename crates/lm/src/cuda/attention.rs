@@ -12,9 +12,9 @@ use crate::error::{LmError, Result};
 /// one computes while the other waits.
 pub(super) const WARPS: usize = 4;
 /// Rows of a tile, and columns that stream past it.
-const ROWS: usize = 16 * WARPS;
+pub(super) const ROWS: usize = 16 * WARPS;
 const STEP: usize = 64;
-const THREADS: usize = 32 * WARPS;
+pub(super) const THREADS: usize = 32 * WARPS;
 /// Warps of a block of the simple kernels: one a row.
 const SIMPLE_WARPS: usize = 8;
 /// Widest head of the simple kernels.
@@ -105,10 +105,15 @@ pub(super) struct Backward {
 }
 
 impl Cuda {
+    /// Whether tensor cores compute attention of heads of this width.
+    pub fn has_tensor_attention(&self, head_dim: usize) -> bool {
+        self.precision == Precision::Bf16 && head_dim.is_multiple_of(16) && head_dim <= 128
+    }
+
     /// The kernels for these heads: forward, and backward by queries and by keys; whether they use tensor cores.
     fn attention_kernels(&self, heads: Heads) -> Result<([Kernel; 3], bool)> {
         let Heads { heads: query_heads, kv_heads, head_dim } = heads;
-        let tensor = self.precision == Precision::Bf16 && head_dim.is_multiple_of(16) && head_dim <= 128;
+        let tensor = self.has_tensor_attention(head_dim);
         if kv_heads == 0 || !query_heads.is_multiple_of(kv_heads) || head_dim > SIMPLE_WIDEST {
             return Err(LmError::Input(format!(
                 "attention of {query_heads} heads over {kv_heads} key heads of width {head_dim}: the GPU runs \
@@ -197,7 +202,7 @@ impl Cuda {
 }
 
 /// Shared memory of the tensor-core kernels, forward and backward, in bytes.
-fn shared_bytes(head_dim: usize) -> [u32; 2] {
+pub(super) fn shared_bytes(head_dim: usize) -> [u32; 2] {
     // Rows are padded by eight elements against bank conflicts; two stages of keys and of values stream.
     let row = 2 * (head_dim + 8);
     [(ROWS + 4 * STEP) * row, (2 * ROWS + 4 * STEP) * row].map(|bytes| bytes as u32)

@@ -21,7 +21,11 @@ const LAYERS: &str = include_str!("kernels/layers.cu");
 const TRAINING: &str = include_str!("kernels/training.cu");
 const ATTENTION_SIMPLE: &str = include_str!("kernels/attention_simple.cu");
 const ATTENTION_TENSOR: &str = include_str!("kernels/attention_tensor.cu");
+const TENSOR: &str = include_str!("kernels/tensor.cu");
+const CACHE: &str = include_str!("kernels/cache.cu");
 const DECODE: &str = include_str!("kernels/decode.cu");
+const PROMPT: &str = include_str!("kernels/prompt.cu");
+const TRUNCATE: &str = include_str!("kernels/truncate.cu");
 const DRAW: &str = include_str!("kernels/draw.cu");
 
 /// A set of kernels that are compiled together.
@@ -36,10 +40,19 @@ pub enum Program {
         /// Whether tensor cores run it.
         tensor: bool,
     },
-    /// Attention over the paged cache, for a width of heads.
+    /// Attention over the paged cache, one query a sequence.
     Decode {
         /// Width of a head.
         head_dim: usize,
+        /// Positions of a page.
+        page_len: usize,
+    },
+    /// Attention of prompts over the paged cache, on tensor cores.
+    Prompt {
+        /// Width of a head.
+        head_dim: usize,
+        /// Positions of a page.
+        page_len: usize,
     },
 }
 
@@ -47,10 +60,11 @@ impl Program {
     /// The whole source, without includes.
     pub fn source(self) -> String {
         let parts: &[&str] = match self {
-            Self::Base => &[COMMON, LAYERS, TRAINING, DRAW],
-            Self::Attention { tensor: true, .. } => &[COMMON, ATTENTION_TENSOR],
+            Self::Base => &[COMMON, LAYERS, TRAINING, TRUNCATE, DRAW],
+            Self::Attention { tensor: true, .. } => &[COMMON, TENSOR, ATTENTION_TENSOR],
             Self::Attention { tensor: false, .. } => &[COMMON, ATTENTION_SIMPLE],
-            Self::Decode { .. } => &[COMMON, DECODE],
+            Self::Decode { .. } => &[COMMON, CACHE, DECODE],
+            Self::Prompt { .. } => &[COMMON, TENSOR, CACHE, PROMPT],
         };
         parts.concat()
     }
@@ -62,10 +76,16 @@ impl Program {
             "--std=c++17".to_owned(),
             format!("-DBF16={}", i32::from(bf16)),
         ];
-        if let Self::Attention { head_dim, .. } | Self::Decode { head_dim } = self {
+        if let Self::Attention { head_dim, .. }
+        | Self::Decode { head_dim, .. }
+        | Self::Prompt { head_dim, .. } = self
+        {
             options.push(format!("-DHEAD_DIM={head_dim}"));
         }
-        if let Self::Attention { tensor: true, .. } = self {
+        if let Self::Decode { page_len, .. } | Self::Prompt { page_len, .. } = self {
+            options.push(format!("-DPAGE={page_len}"));
+        }
+        if let Self::Attention { tensor: true, .. } | Self::Prompt { .. } = self {
             options.push(format!("-DWARPS={WARPS}"));
         }
         options
@@ -168,12 +188,13 @@ fn built(program: sys::nvrtcProgram, options: &[String]) -> std::result::Result<
 impl Program {
     /// Every program that a model of this head width needs.
     #[cfg(test)]
-    fn all(head_dim: usize) -> [Self; 4] {
+    fn all(head_dim: usize) -> [Self; 5] {
         [
             Self::Base,
             Self::Attention { head_dim, tensor: true },
             Self::Attention { head_dim, tensor: false },
-            Self::Decode { head_dim },
+            Self::Decode { head_dim, page_len: 16 },
+            Self::Prompt { head_dim, page_len: 16 },
         ]
     }
 }
@@ -196,7 +217,7 @@ mod tests {
             key("a", &options, 12080),
             key("a", &Program::Base.options((8, 0), true), 13000),
             key("a", &Program::Base.options((9, 0), false), 13000),
-            key("a", &Program::Decode { head_dim: 64 }.options((9, 0), true), 13000),
+            key("a", &Program::Decode { head_dim: 64, page_len: 16 }.options((9, 0), true), 13000),
         ];
         for (i, a) in keys.iter().enumerate() {
             assert!(keys[..i].iter().all(|b| a != b));
@@ -230,6 +251,9 @@ mod tests {
         }
         for (head_dim, arch, bf16) in [(128, (9, 0), true), (48, (8, 0), true), (16, (9, 0), false)] {
             for program in Program::all(head_dim) {
+                if !bf16 && matches!(program, Program::Prompt { .. }) {
+                    continue;
+                }
                 let code = compile(&program.source(), &program.options(arch, bf16));
                 assert!(code.is_ok_and(|c| c.starts_with(b"\x7fELF")), "{program:?}");
             }

@@ -127,7 +127,7 @@ impl Blas {
                 &raw const plan.algorithm,
                 self.workspace.front(WORKSPACE)? as *mut c_void,
                 WORKSPACE,
-                self.gpu.stream.cast(),
+                self.gpu.stream().cast(),
             )
         }
         .map_err(|e| {

@@ -1,13 +1,15 @@
 //! One GPU: its context and stream, memory on it, kernels started on it, and what its errors say.
 //!
-//! Everything runs on one stream, so calls take effect in the order they are made and only reads wait.
+//! Everything runs on one stream, so calls take effect in the order they are made and only reads wait. What a
+//! thread records as a [`Graph`] goes to a second stream, where nothing runs.
 
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::ffi::{CString, c_void};
 use std::marker::PhantomData;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::result as cu;
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
@@ -23,6 +25,8 @@ pub struct Gpu {
     pub(super) context: sys::CUcontext,
     device: sys::CUdevice,
     pub(super) stream: sys::CUstream,
+    /// Where graphs are recorded, one at a time.
+    recording: Mutex<Recording>,
     /// Number of the GPU.
     pub ordinal: usize,
     /// What the driver calls it.
@@ -44,6 +48,14 @@ pub struct Gpu {
 unsafe impl Send for Gpu {}
 // SAFETY: as above; the driver locks inside.
 unsafe impl Sync for Gpu {}
+
+#[derive(Debug)]
+struct Recording(sys::CUstream);
+
+thread_local! {
+    /// The stream that this thread records on; null while it does not.
+    static RECORDS_ON: Cell<sys::CUstream> = const { Cell::new(std::ptr::null_mut()) };
+}
 
 /// An error of the device that says what was tried.
 pub(super) fn failed(device: &str, what: &str, error: impl std::fmt::Display) -> LmError {
@@ -136,13 +148,15 @@ impl Gpu {
             cu::ctx::set_current(context).map_err(|e| say("making a context", e))?;
             (memory, context)
         };
+        let new_stream =
+            || cu::stream::create(cu::stream::StreamKind::NonBlocking).map_err(|e| say("making a stream", e));
+        let (stream, recording) = (new_stream()?, Mutex::new(Recording(new_stream()?)));
         let (live, peak) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let stream = cu::stream::create(cu::stream::StreamKind::NonBlocking);
-        let stream = stream.map_err(|e| say("making a stream", e))?;
         Ok(Self {
             context,
             device,
             stream,
+            recording,
             ordinal,
             name: full,
             arch,
@@ -152,6 +166,38 @@ impl Gpu {
             live,
             peak,
         })
+    }
+
+    /// Where this thread's kernels go.
+    pub(super) fn stream(&self) -> sys::CUstream {
+        let recording = RECORDS_ON.get();
+        if recording.is_null() { self.stream } else { recording }
+    }
+
+    /// Records the kernels that `f` starts in this thread, without running them. `f` must start kernels only, all of
+    /// which have run before (so that they are loaded).
+    pub(super) fn record(self: &Arc<Self>, f: impl FnOnce() -> Result<()>) -> Result<Graph> {
+        let recording = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = recording.0;
+        self.bind()?;
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream is ours, and nobody else records on it while it is locked.
+        unsafe { cu::stream::begin_capture(stream, mode) }.map_err(|e| self.error("recording a graph", e))?;
+        RECORDS_ON.set(stream);
+        let outcome = f();
+        RECORDS_ON.set(std::ptr::null_mut());
+        // SAFETY: the recording that was begun above is ended, whatever came of it.
+        let graph = unsafe { cu::stream::end_capture(stream) };
+        outcome?;
+        let graph = graph.map_err(|e| self.error("recording a graph", e))?;
+        // SAFETY: the graph was just made; the executable one does not need it.
+        let exec = unsafe {
+            let exec = cu::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0));
+            let _ = cu::graph::destroy(graph);
+            exec
+        };
+        let exec = exec.map_err(|e| self.error("preparing a graph", e))?;
+        Ok(Graph { gpu: Arc::clone(self), exec })
     }
 
     /// How errors call this GPU.
@@ -227,7 +273,7 @@ impl Gpu {
         shared: u32,
         arguments: &[Arg],
     ) -> Result<()> {
-        self.launch_on(self.stream, kernel, grid, block, shared, arguments)
+        self.launch_on(self.stream(), kernel, grid, block, shared, arguments)
     }
 
     /// Starts a kernel on another stream of this GPU.
@@ -263,8 +309,41 @@ impl Drop for Gpu {
             // SAFETY: nobody else has the stream; the context was retained once by `open`.
             unsafe {
                 let _ = cu::stream::destroy(self.stream);
+                let recording = self.recording.get_mut().unwrap_or_else(PoisonError::into_inner);
+                let _ = cu::stream::destroy(recording.0);
                 let _ = cu::primary_ctx::release(self.device);
             }
+        }
+    }
+}
+
+/// Kernels that are started together. The memory that they were recorded with must outlive it.
+#[derive(Debug)]
+pub(super) struct Graph {
+    gpu: Arc<Gpu>,
+    exec: sys::CUgraphExec,
+}
+
+// SAFETY: a handle that any thread may use; launches take `&mut self`.
+unsafe impl Send for Graph {}
+// SAFETY: as above.
+unsafe impl Sync for Graph {}
+
+impl Graph {
+    /// Starts the kernels after everything started before.
+    pub(super) fn launch(&mut self) -> Result<()> {
+        self.gpu.bind()?;
+        // SAFETY: whoever recorded the graph holds its memory.
+        unsafe { cu::graph::launch(self.exec, self.gpu.stream) }
+            .map_err(|e| self.gpu.error("starting a graph", e))
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        if self.gpu.bind().is_ok() {
+            // SAFETY: made once by `record`; the driver waits for a launch under way.
+            let _ = unsafe { cu::graph::exec_destroy(self.exec) };
         }
     }
 }
@@ -309,18 +388,18 @@ pub enum Arg {
     Loss(LossArg),
     /// The struct `Adam` of training.cu.
     Adam([f32; 9]),
-    /// The struct `Cache` of decode.cu.
+    /// The struct `Cache` of cache.cu.
     Cache(CacheArg),
 }
 
-/// The struct `Cache` of decode.cu.
+/// The struct `Cache` of cache.cu.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct CacheArg {
-    /// Address of the first page.
+    /// Address of the layer's first page.
     pub pages: u64,
-    /// Positions of a page, layers, key heads, and the layer meant.
-    pub sizes: [i32; 4],
+    /// Key heads.
+    pub kv_heads: i32,
 }
 
 /// The struct `RowLoss` of training.cu.
@@ -439,15 +518,6 @@ impl<E> Array<E> {
         unsafe { cu::memcpy_dtoh_async(to, at, self.gpu.stream) }
             .map_err(|e| self.gpu.error("copying from the GPU", e))?;
         self.gpu.wait()
-    }
-
-    /// Copies a piece within the array.
-    pub(super) fn copy_within(&mut self, from: usize, to: usize, len: usize) -> Result<()> {
-        let (source, target) = (self.at(&(from..from + len))?, self.at(&(to..to + len))?);
-        self.gpu.bind()?;
-        // SAFETY: both pieces were checked; pages do not overlap.
-        unsafe { cu::memcpy_dtod_async(target, source, len * self.width, self.gpu.stream) }
-            .map_err(|e| self.gpu.error("copying on the GPU", e))
     }
 }
 

@@ -21,7 +21,7 @@ pub struct DecoderSizes {
     pub pages: usize,
 }
 
-/// Most prompt tokens that a [`Plan`] puts into one panel.
+/// Columns of a panel of the CPU; prompt tokens are fed in multiples of it.
 pub const PANEL: usize = 64;
 
 /// A device that runs the sampler's steps. The whole step is one call, so that a device may fuse, batch or
@@ -39,6 +39,10 @@ pub trait Decode: Device {
     /// # Errors
     /// The device has no room.
     fn decoder(&self, config: &ModelConfig, sizes: &DecoderSizes) -> Result<Self::Decoder>;
+    /// Most tokens of one prompt in a step that feeds `prefill_tokens` prompt tokens: a divisor of them.
+    fn panel(&self, prefill_tokens: usize) -> usize {
+        PANEL.min(prefill_tokens)
+    }
     /// Copies pages, feeds all columns, and draws: one result for each of [`Plan::draws`].
     ///
     /// # Errors

@@ -247,7 +247,7 @@ impl Panel<'_> {
 
 /// A draw from the most probable tokens only: `top_k` first, then the fewest that reach `top_p` of what is
 /// left, both after the temperature; equal logits are ordered by id.
-pub(crate) fn truncated(candidates: &mut [(f32, u32)], choice: Choice, uniform: f64) -> u32 {
+pub fn truncated(candidates: &mut [(f32, u32)], choice: Choice, uniform: f64) -> u32 {
     let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
     let peak = candidates.iter().map(|c| c.0).fold(f32::NEG_INFINITY, f32::max);
     let weight = |logit: f32| (f64::from(logit - peak) / f64::from(choice.temperature)).exp();

@@ -126,14 +126,15 @@ impl<D: Decode> Sampler<D> {
         if pages == 0 {
             return Err(SamplerError::Budget { budget, work, page });
         }
+        let panel = device.panel(prefill_tokens);
         let limits = Limits {
             max_batch,
             page_len,
             pages,
             max_positions: context,
             vocabulary: config.vocab_size,
-            prefill_panels: prefill_tokens / PANEL,
-            panel: PANEL,
+            prefill_panels: prefill_tokens / panel,
+            panel,
         };
         Ok(Self {
             device: Arc::clone(device),

@@ -23,7 +23,7 @@ mod request;
 mod schedule;
 
 pub use decode::{Decode, DecoderSizes, PANEL};
-pub(crate) use draw::truncated as draw_truncated;
+pub use draw::truncated as draw_truncated;
 pub use engine::{Counters, MemoryPlan, Sampler, SamplerOptions};
 pub use forward::CpuDecoder;
 pub use pages::Page;

@@ -17,6 +17,7 @@ typedef float T;
 
 #define INFINITE __int_as_float(0x7f800000)
 #define DEVICE __device__ __forceinline__
+#define LOG2E 1.4426950408889634f
 
 DEVICE float to_f(float v) { return v; }
 DEVICE float to_f(bf16 v) { return __uint_as_float((u32)v.bits << 16); }
@@ -151,4 +152,10 @@ DEVICE float block_sum(float v) {
     if (lane == 0) parts[warp] = v;
     __syncthreads();
     return warp_sum(lane < warps ? parts[lane] : 0.f);
+}
+
+DEVICE float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }

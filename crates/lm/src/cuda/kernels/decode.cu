@@ -1,16 +1,4 @@
-// Attention over the paged cache, and drawing the next token.
-//
-// A page holds, for every layer, keys and then values of PAGE positions: [layer][2][kv_head][position][HEAD_DIM].
-
-struct Cache {
-    T* pages;
-    int page_len, layers, kv_heads, layer;
-};
-
-DEVICE u64 cache_at(Cache c, u32 page, int value, int head, int place) {
-    u64 block = (((u64)page * c.layers + c.layer) * 2 + value) * c.kv_heads + head;
-    return (block * c.page_len + place) * HEAD_DIM;
-}
+// Attention of running requests over the paged cache, one query each.
 
 // Rotates queries and keys of one column by its position, and puts keys and values into their place in the
 // cache; queries stay where they are. tables: page numbers of all sequences; `starts` the first of each column.
@@ -18,8 +6,9 @@ extern "C" __global__ void append(T* qkv, int heads, const u32* positions, const
                                   Cache cache, const float* cosines, const float* sines) {
     const int half = HEAD_DIM / 2, pieces = (half + 7) / 8;
     int column = blockIdx.x, kv_heads = cache.kv_heads;
-    u32 position = positions[column], page = tables[starts[column] + position / cache.page_len];
-    int place = position % cache.page_len;
+    u32 position = positions[column];
+    if (position == NOBODY) return;
+    u64 place = cache_offset(cache, tables + starts[column], position);
     T* row = qkv + (u64)column * (heads + 2 * kv_heads) * HEAD_DIM;
     u64 at = (u64)position * half;
     bool wide = half % 8 == 0;
@@ -42,11 +31,21 @@ extern "C" __global__ void append(T* qkv, int heads, const u32* positions, const
         }
         if (head >= heads) {
             int value = head >= heads + kv_heads;
-            to = cache.pages + cache_at(cache, page, value, head - heads - value * kv_heads, place) + c;
+            to = cache_keys(cache, head - heads - value * kv_heads) + value * cache_values(cache) + place + c;
         }
         put8(to, n, wide, a);
         put8(to + half, n, wide, b);
     }
+}
+
+// Copies pages in every layer; a pair is where from and where to. One block a layer and pair.
+extern "C" __global__ void copy_pages(Cache cache, u64 layer_len, const uint2* pairs) {
+    uint2 pair = pairs[blockIdx.y];
+    u64 len = 2 * cache_values(cache);
+    T* layer = cache.pages + blockIdx.x * layer_len;
+    const uint4* from = (const uint4*)(layer + pair.x * len);
+    uint4* to = (uint4*)(layer + pair.y * len);
+    for (u64 i = threadIdx.x; i < len * sizeof(T) / 16; i += blockDim.x) to[i] = from[i];
 }
 
 // Lanes that hold one head: a power of two, eight dimensions each.
@@ -75,7 +74,7 @@ DEVICE float team_sum(float v) {
 }
 
 // One block a column, head and split of the positions. Without splits the result goes to `out`; with them each
-// split leaves maximum, mass and sum in `parts`, [column][head][split][2 + HEAD_DIM].
+// split leaves maximum, mass and sum in `parts`, [column][head][split][2 + HEAD_DIM]; scores count in powers of two.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     attend(const T* qkv, int heads, const u32* positions, const u32* starts, const u32* tables, Cache cache,
            float scale, int splits, T* out, float* parts) {
@@ -83,6 +82,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     int column = blockIdx.x, head = blockIdx.y % heads, split = blockIdx.y / heads;
     int kv = head / (heads / cache.kv_heads), lane = threadIdx.x & 31;
     int team = threadIdx.x / TEAM, d = lane % TEAM * 8, left = HEAD_DIM - d;
+    if (positions[column] == NOBODY) return;
     bool wide = (HEAD_DIM & 7) == 0 && d < HEAD_DIM;
     const u32* table = tables + starts[column];
     int length = positions[column] + 1, share = (length + splits - 1) / splits;
@@ -90,8 +90,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     float q[8], sum[8] = {}, peak = -INFINITE, mass = 0.f;
     get8(qkv + ((u64)column * (heads + 2 * cache.kv_heads) + head) * HEAD_DIM + d, left, wide, q);
 #pragma unroll
-    for (int j = 0; j < 8; j++) q[j] *= scale;
-    u64 to_values = (u64)cache.kv_heads * cache.page_len * HEAD_DIM;
+    for (int j = 0; j < 8; j++) q[j] *= scale * LOG2E;
+    u64 to_values = cache_values(cache);
     // Whole warps take the same number of turns, since teams of a warp sum together.
     for (int base = first; base < last; base += STRIDE * KEYS_AT_ONCE) {
         float s[KEYS_AT_ONCE];
@@ -100,8 +100,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         for (int i = 0; i < KEYS_AT_ONCE; i++) {
             // Beyond the end the last position is read again and not counted.
             int position = min(base + i * STRIDE + team, last - 1);
-            const T* key = cache.pages + cache_at(cache, table[position / cache.page_len], 0, kv,
-                                                  position % cache.page_len) + d;
+            const T* key = cache_keys(cache, kv) + cache_offset(cache, table, position) + d;
             keys[i] = fetch8(key, left, wide);
             values[i] = fetch8(key + to_values, left, wide);
         }
@@ -119,15 +118,15 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
             s[i] = team_sum(s[i]);
             top = fmaxf(top, s[i]);
         }
-        // Nothing seen yet and nothing here: keep zeros rather than e^(inf - inf).
+        // Nothing seen yet and nothing here: keep zeros rather than 2^(inf - inf).
         float zero = top == -INFINITE ? 0.f : top;
-        float fade = expf(peak - zero);
+        float fade = exp2_fast(peak - zero);
         mass *= fade;
 #pragma unroll
         for (int j = 0; j < 8; j++) sum[j] *= fade;
 #pragma unroll
         for (int i = 0; i < KEYS_AT_ONCE; i++) {
-            float p = expf(s[i] - zero), v[8];
+            float p = exp2_fast(s[i] - zero), v[8];
             unpack(values[i], v);
             mass += p;
 #pragma unroll
@@ -143,12 +142,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     float top = -INFINITE, total = 0.f;
     for (int t = 0; t < STRIDE; t++) top = fmaxf(top, peaks[t]);
     float zero = top == -INFINITE ? 0.f : top;
-    for (int t = 0; t < STRIDE; t++) total += masses[t] * expf(peaks[t] - zero);
+    for (int t = 0; t < STRIDE; t++) total += masses[t] * exp2_fast(peaks[t] - zero);
     u64 row = (u64)column * heads + head;
     float* part = parts + (row * splits + split) * (2 + HEAD_DIM);
     for (int c = threadIdx.x; c < HEAD_DIM; c += 32 * WARPS) {
         float v = 0.f;
-        for (int t = 0; t < STRIDE; t++) v += sums[t][c] * expf(peaks[t] - zero);
+        for (int t = 0; t < STRIDE; t++) v += sums[t][c] * exp2_fast(peaks[t] - zero);
         if (splits == 1)
             put(out + row * HEAD_DIM + c, v / total);
         else
@@ -163,12 +162,12 @@ extern "C" __global__ void join(const float* parts, int splits, T* out) {
     const float* part = parts + row * splits * (2 + HEAD_DIM);
     float top = -INFINITE, total = 0.f;
     for (int s = 0; s < splits; s++) top = fmaxf(top, part[s * (2 + HEAD_DIM)]);
-    for (int s = 0; s < splits; s++) total += part[s * (2 + HEAD_DIM) + 1] * expf(part[s * (2 + HEAD_DIM)] - top);
+    for (int s = 0; s < splits; s++) total += part[s * (2 + HEAD_DIM) + 1] * exp2_fast(part[s * (2 + HEAD_DIM)] - top);
     for (int c = threadIdx.x; c < HEAD_DIM; c += blockDim.x) {
         float v = 0.f;
         for (int s = 0; s < splits; s++) {
             const float* p = part + s * (2 + HEAD_DIM);
-            v += p[2 + c] * expf(p[0] - top);
+            v += p[2 + c] * exp2_fast(p[0] - top);
         }
         put(out + row * HEAD_DIM + c, v / total);
     }

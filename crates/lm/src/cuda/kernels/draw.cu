@@ -1,4 +1,4 @@
-// The next token of each column from its logits. Compiled with training.cu, whose summaries it uses.
+// The next token of each column from its logits. Compiled after training.cu, whose summaries it uses, and truncate.cu.
 
 struct Drawn {
     u32 token;
@@ -10,10 +10,18 @@ struct Drawn {
 #define TURN 2048
 #define TURNS 512
 
-// One block of 256 threads a column. `temperatures` of 0 take the first most probable token; else the first
-// token whose cumulative mass, in order of ids, exceeds `uniforms` times the whole.
+// What one draw is asked for.
+struct Choice {
+    float temperature, top_p;
+    u32 top_k, padding;
+    double uniform;
+};
+
+// One block of 256 threads a column. A temperature of 0 takes the first most probable token; else the first token
+// whose cumulative mass exceeds `uniform` times the whole: in order of ids, or of probability where the
+// distribution is truncated.
 extern "C" __global__ void __launch_bounds__(256)
-    draw(const T* logits, int vocabulary, const float* temperatures, const double* uniforms, Drawn* drawn) {
+    draw(const T* logits, int vocabulary, const Choice* choices, Drawn* drawn) {
     __shared__ float masses[TURNS], warp_masses[8];
     __shared__ int chosen_turn, best;
     __shared__ double rest;
@@ -21,7 +29,8 @@ extern "C" __global__ void __launch_bounds__(256)
     const T* z = logits + (u64)column * vocabulary;
     bool wide = wide_rows(logits, vocabulary);
     Summary s = summarise(z, vocabulary, wide);
-    float log_mass = logf(s.mass), temperature = temperatures[column];
+    Choice choice = choices[column];
+    float log_mass = logf(s.mass), temperature = choice.temperature;
     bool finite = fabsf(s.peak) < INFINITE && fabsf(s.mass) < INFINITE && fabsf(s.moment) < INFINITE;
     if (!finite) {
         if (threadIdx.x == 0) drawn[column] = {0, 0.f, 0.f, 0};
@@ -37,6 +46,10 @@ extern "C" __global__ void __launch_bounds__(256)
                 break;
             }
         __syncthreads();
+    } else if (choice.top_p < 1.f || choice.top_k > 0) {
+        Row row = {z, vocabulary, wide, s.peak, 1.f / temperature};
+        int token = draw_truncated(row, choice.top_p, choice.top_k, choice.uniform);
+        if (threadIdx.x == 0) best = token;
     } else {
         float inverse = 1.f / temperature;
         for (int t = 0; t < turns; t++) {
@@ -55,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(256)
         if (threadIdx.x == 0) {
             double total = 0.0;
             for (int t = 0; t < turns; t++) total += masses[t];
-            double left = uniforms[column] * total;
+            double left = choice.uniform * total;
             int turn = -1, last = 0;
             for (int t = 0; t < turns && turn < 0; t++) {
                 if (masses[t] > 0.f) {

@@ -1,10 +1,13 @@
 //! What the GPU device computes, beside the CPU's numbers, and how fast: run on a machine with a GPU.
 //!
-//! `gpu_check [SECTION...]`, sections `kernels`, `vectors FOLDER`, `training`, `sampling`, `layer`, `operations`,
-//! `algorithms`, `step`, `decode BATCH`; without any, all that need no argument. A line ends in `ok` or `FAILED`; the exit
-//! code is 1 if any failed.
+//! `gpu_check [SECTION...]`, sections `kernels`, `vectors FOLDER`, `training`, `paged`, `draws`, `sampling`, `layer`,
+//! `operations`, `algorithms`, `step`, `decode BATCH`, `mixed`; without any, all that need no argument. A line ends in `ok`
+//! or `FAILED`; the exit code is 1 if any failed.
 
 #![allow(clippy::print_stdout, missing_docs)]
+
+mod decoding;
+mod paged;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +37,9 @@ fn main() -> std::process::ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.is_empty() {
         arguments =
-            ["kernels", "training", "sampling", "layer", "operations", "step"].map(str::to_owned).to_vec();
+            ["kernels", "training", "paged", "draws", "sampling", "layer", "operations", "step", "mixed"]
+                .map(str::to_owned)
+                .to_vec();
     }
     let mut rest = arguments.iter().map(String::as_str);
     let mut good = true;
@@ -45,12 +50,15 @@ fn main() -> std::process::ExitCode {
             "kernels" => kernels(),
             "vectors" => vectors(rest.next().unwrap_or(".")),
             "training" => training(),
+            "paged" => paged::attention(),
+            "draws" => paged::draws(),
             "sampling" => sampling(),
             "layer" => layer(),
             "operations" => operations(),
             "step" => step(),
             "algorithms" => algorithms(),
-            "decode" => decode(rest.next().and_then(|n| n.parse().ok()).unwrap_or(64)),
+            "mixed" => decoding::mixed(),
+            "decode" => decoding::decode(rest.next().and_then(|n| n.parse().ok()).unwrap_or(64)),
             other => {
                 println!("no section {other}: FAILED");
                 Ok(false)
@@ -894,59 +902,4 @@ fn step() -> Result<bool> {
     let falls = speed.last_loss < speed.first_loss;
     Ok(verdict("tokens/s short of 88,000", (88_000.0 - speed.median_tokens_per_second).max(0.0), 0.0)
         && falls)
-}
-
-/// Decoding with the 7B shape: prompts of 256, 128 new tokens, all prompts different.
-fn decode(batch: usize) -> Result<bool> {
-    let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
-    let config = shape_7b(30, 102_400);
-    let model = device.random_model(&config, 8192)?;
-    let fail = |e: sgs_lm::sampler::SamplerError| sgs_lm::LmError::Input(e.to_string());
-    let options = SamplerOptions {
-        memory_budget_bytes: 80 << 30,
-        max_batch: batch,
-        page_len: 16,
-        prefill_tokens: 16_384,
-    };
-    let mut sampler = Sampler::new(&model, &options).map_err(fail)?;
-    let mut good = true;
-    for round in 0..2u64 {
-        let mut rng = Rng::new(round, 0);
-        for id in 0..batch {
-            let request = Request {
-                id: RequestId(id as u64),
-                prompt: (0..256).map(|_| rng.below(102_400) as u32).collect(),
-                seed: id as u64,
-                max_new_tokens: 128,
-                choice: Choice::default(),
-                stop: Arc::from([]),
-            };
-            sampler.submit(request).map_err(fail)?;
-        }
-        let (mut finished, mut steps) = (Vec::new(), Vec::new());
-        let started = Instant::now();
-        while !sampler.is_idle() {
-            let before = (Instant::now(), sampler.counters().prefilled_tokens);
-            sampler.step(&model, &mut finished).map_err(fail)?;
-            if sampler.counters().prefilled_tokens == before.1 {
-                steps.push(before.0.elapsed().as_secs_f64());
-            }
-        }
-        let whole = started.elapsed().as_secs_f64();
-        steps.sort_by(f64::total_cmp);
-        let median = steps[steps.len() / 2];
-        let weights = (config.parameters() - 102_400 * 4096) as f64;
-        let cache = 2.0 * 30.0 * 4096.0 * 2.0 * batch as f64 * (256.0 + 64.0);
-        let floor = (2.0 * weights + cache) / 4.3e12;
-        println!(
-            "decode, batch {batch}: {:.0} tokens/s in all, {:.2} ms a step over {} steps, floor {:.2} ms, share {:.2}",
-            (batch * 128) as f64 / whole,
-            1e3 * median,
-            steps.len(),
-            1e3 * floor,
-            floor / median
-        );
-        good &= finished.len() == batch && finished.iter().all(|c| c.tokens.len() == 128);
-    }
-    Ok(good)
 }

@@ -1,0 +1,140 @@
+//! How fast the 7B shape decodes: one batch of equal lengths against the memory's floor, and many prompts of mixed
+//! length by continuous and by static batching.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use sgs_lm::rng::Rng;
+use sgs_lm::sampler::{Choice, Completion, Request, RequestId, Sampler, SamplerError, SamplerOptions};
+use sgs_lm::{Cuda, LmError, ModelConfig, Precision, Result};
+
+use super::{shape_7b, verdict};
+
+const VOCABULARY: usize = 102_400;
+/// Bytes a second of a large copy on an H200.
+const BANDWIDTH: f64 = 4.3e12;
+
+fn fail(error: SamplerError) -> LmError {
+    LmError::Input(error.to_string())
+}
+
+fn request(id: usize, prompt: usize, max_new_tokens: usize, rng: &mut Rng) -> Request {
+    Request {
+        id: RequestId(id as u64),
+        prompt: (0..prompt).map(|_| rng.below(VOCABULARY) as u32).collect(),
+        seed: id as u64,
+        max_new_tokens,
+        choice: Choice::default(),
+        stop: Arc::from([]),
+    }
+}
+
+/// Milliseconds of a step that reads the weights and the caches of sequences of a length once.
+fn floor(config: &ModelConfig, batch: usize, length: f64) -> f64 {
+    let weights = (config.parameters() - VOCABULARY * config.hidden_size) as f64;
+    let cache = (2 * config.layers * config.kv_dim() * 2 * batch) as f64 * length;
+    1e3 * (2.0 * weights + cache) / BANDWIDTH
+}
+
+/// Prompts of 256, all different, 128 new tokens each.
+pub fn decode(batch: usize) -> Result<bool> {
+    let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
+    let config = shape_7b(30, VOCABULARY);
+    let model = device.random_model(&config, 8192)?;
+    let options = SamplerOptions {
+        memory_budget_bytes: 80 << 30,
+        max_batch: batch,
+        page_len: 16,
+        prefill_tokens: 16_384,
+    };
+    let mut sampler = Sampler::new(&model, &options).map_err(fail)?;
+    let mut good = true;
+    for round in 0..2u64 {
+        let mut rng = Rng::new(round, 0);
+        for id in 0..batch {
+            sampler.submit(request(id, 256, 128, &mut rng)).map_err(fail)?;
+        }
+        let (mut finished, mut steps, mut prompts) = (Vec::new(), Vec::new(), 0.0);
+        let started = Instant::now();
+        while !sampler.is_idle() {
+            let before = (Instant::now(), sampler.counters().prefilled_tokens);
+            sampler.step(&model, &mut finished).map_err(fail)?;
+            let seconds = before.0.elapsed().as_secs_f64();
+            if sampler.counters().prefilled_tokens == before.1 {
+                steps.push(seconds);
+            } else {
+                prompts += seconds;
+            }
+        }
+        let whole = started.elapsed().as_secs_f64();
+        steps.sort_by(f64::total_cmp);
+        let (median, floor) = (1e3 * steps[steps.len() / 2], floor(&config, batch, 256.0 + 64.0));
+        println!(
+            "decode, batch {batch}: {:.0} tokens/s in all, prompts {prompts:.2} s, {median:.2} ms a step over {} \
+             steps, floor {floor:.2} ms, share {:.3}",
+            (batch * 128) as f64 / whole,
+            steps.len(),
+            floor / median
+        );
+        good &= finished.len() == batch && finished.iter().all(|c| c.tokens.len() == 128);
+    }
+    Ok(good)
+}
+
+/// 2,000 prompts of 16 to 256 tokens, equally probable; new tokens log-normal with median 64 and deviation 1.1, cut at
+/// 768.
+fn mixed_requests() -> Vec<Request> {
+    let mut rng = Rng::new(7, 0);
+    (0..2000)
+        .map(|id| {
+            let prompt = 16 + rng.below(241);
+            let new = 64.0 * f64::from(1.1 * rng.normal()).exp();
+            request(id, prompt, (new.round() as usize).clamp(1, 768), &mut rng)
+        })
+        .collect()
+}
+
+/// Continuous against static batching of the same engine, both with the same sampler and 256 sequences at once:
+/// static batching admits 256 requests, in order, and the next only when all of them have ended. Those that have
+/// ended cost it nothing more.
+pub fn mixed() -> Result<bool> {
+    let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
+    let config = shape_7b(30, VOCABULARY);
+    let model = device.random_model(&config, 8192)?;
+    let batch = 256;
+    let options = SamplerOptions {
+        memory_budget_bytes: 80 << 30,
+        max_batch: batch,
+        page_len: 16,
+        prefill_tokens: 2048,
+    };
+    let mut sampler = Sampler::new(&model, &options).map_err(fail)?;
+    let warm: Vec<Request> = mixed_requests().into_iter().take(batch).collect();
+    sampler
+        .run(&model, warm.into_iter().map(|r| Request { max_new_tokens: 4, ..r }), |_, _| ())
+        .map_err(fail)?;
+    let mut speeds = Vec::new();
+    for (name, at_once) in [("continuous", 2000), ("static", batch)] {
+        let before = *sampler.counters();
+        let started = Instant::now();
+        let mut tokens = 0;
+        for group in mixed_requests().chunks(at_once) {
+            let count = |_: &mut Sampler<Cuda>, c: Completion| tokens += c.tokens.len();
+            sampler.run(&model, group.iter().cloned(), count).map_err(fail)?;
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        let after = *sampler.counters();
+        let steps = after.steps - before.steps;
+        println!(
+            "mixed, {name}: {:.0} tokens/s, {tokens} new tokens and {} of prompts in {seconds:.1} s, {steps} steps, mean \
+             batch {:.0}",
+            tokens as f64 / seconds,
+            after.prefilled_tokens - before.prefilled_tokens,
+            (after.decoded_tokens - before.decoded_tokens) as f64 / steps as f64
+        );
+        speeds.push(tokens as f64 / seconds);
+    }
+    let ratio = speeds[0] / speeds[1];
+    println!("mixed: continuous over static {ratio:.2}");
+    Ok(verdict("continuous over static short of 1.5", (1.5 - ratio).max(0.0), 0.0))
+}
