@@ -36,7 +36,7 @@ pub use coordinator::{Beat, CallError, Coordinator, Grant};
 pub use fleet::{Fleet, FleetError};
 pub use launch::{
     CrashRules, GivenUp, Job, JobId, LaunchError, Launcher, LocalLauncher, SlurmConfig, SlurmLauncher,
-    Supervisor, SupervisorStatus,
+    Supervisor, SupervisorStatus, visible_device,
 };
 pub use log::{FileLog, LogError, TaskLog};
 pub use record::Record;

@@ -194,6 +194,9 @@ pub struct WorkerGenerateArgs {
     /// Where to work.
     #[command(flatten)]
     pub connect: ConnectArgs,
+    /// Device to sample on [default: as the run says].
+    #[arg(long, value_enum)]
+    pub device: Option<DeviceKind>,
     /// Threads to compute with; 0 for one per core.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
@@ -364,6 +367,12 @@ pub struct EvalArgs {
     /// Sequences sampled at once.
     #[arg(long, default_value_t = 256)]
     pub batch: usize,
+    /// Memory for buffers and key/value cache, MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub memory_mib: u64,
+    /// Device to sample on.
+    #[arg(long, value_enum, default_value_t = DeviceKind::Cpu)]
+    pub device: DeviceKind,
     /// Only the first so many problems.
     #[arg(long)]
     pub limit: Option<usize>,
@@ -431,6 +440,12 @@ pub struct ProveArgs {
     /// Longest proof in tokens.
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub max_new_tokens: usize,
+    /// Memory for buffers and key/value cache, MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub memory_mib: u64,
+    /// Device to sample on.
+    #[arg(long, value_enum, default_value_t = DeviceKind::Cpu)]
+    pub device: DeviceKind,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

@@ -13,6 +13,14 @@ pub fn kind(name: &str) -> Result<DeviceKind> {
     }
 }
 
+/// The GPUs that this process sees, as values of `CUDA_VISIBLE_DEVICES` for its children.
+pub fn visible_gpus() -> Vec<String> {
+    let outer = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    (0..sgs_lm::cuda::gpu_count().unwrap_or(0))
+        .filter_map(|i| sgs_fleet::visible_device(outer.as_deref(), i))
+        .collect()
+}
+
 /// Opens the device of a kind, `$threads` threads where it is the processor, and evaluates the body with it: once
 /// compiled for each type of device.
 macro_rules! with_device {

@@ -226,6 +226,12 @@ fn a_worker_says_what_keeps_it_from_working() {
     let url = url(&run);
     let done = sgs(&["worker", "verify", "--connect", &url, "--token-file", &wrong]).expect(1);
     assert!(done.err.contains("token"), "{}", done.err);
+    let token = run.join("fleet.token").display().to_string();
+    let mut blind =
+        command(&["worker", "generate", "--connect", &url, "--token-file", &token, "--device", "cuda"]);
+    blind.env("CUDA_VISIBLE_DEVICES", "");
+    let done = program::finish(blind).expect(1);
+    assert!(done.err.contains("cuda:0"), "{}", done.err);
     let status = sgs(&["status", run.to_str().unwrap()]).expect(0).out;
     assert!(status.contains("coordinator") && status.contains(&url), "{status}");
     let page = sgs(&["run", "--workers", "slum:2"]).expect(2);

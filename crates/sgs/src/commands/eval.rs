@@ -3,6 +3,7 @@
 use crate::args::EvalArgs;
 use crate::args::SystemKind;
 use crate::corpus::CorpusRow;
+use crate::device::with_device;
 use crate::evaluate;
 use crate::exit::Outcome;
 use crate::output;
@@ -11,16 +12,15 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::json;
 use sgs_formal::{FormalSystem, Prompt};
-use sgs_lm::Cpu;
+use sgs_lm::Device;
 use sgs_lm::model::Model;
-use sgs_lm::sampler::SamplerOptions;
+use sgs_lm::sampler::{Decode, SamplerOptions};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
 use sgs_rundir::table::read_rows;
 use sgs_selfplay::{Problem, Review};
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 #[derive(Deserialize)]
 struct ProblemLine {
@@ -63,15 +63,29 @@ pub fn run(args: &EvalArgs) -> Result<Outcome> {
     let tokenizer = Tokenizer::load(&folder)?;
     let weights = HostWeights::load(&folder)?;
     tokenizer.check_model(&weights.config)?;
-    let device = Arc::new(Cpu::new(super::pretrain::threads())?);
-    let model = Model::new(device, weights, usize::MAX)?;
     problems.truncate(args.limit.unwrap_or(usize::MAX));
-    let options = SamplerOptions { max_batch: args.batch, ..SamplerOptions::default() };
+    with_device!(args.device, super::pretrain::threads(), device => {
+        evaluate_on(args, &*system, &problems, &tokenizer, Model::new(device, weights, usize::MAX)?)
+    })
+}
+
+fn evaluate_on<D: Device + Decode>(
+    args: &EvalArgs,
+    system: &dyn FormalSystem,
+    problems: &[Problem],
+    tokenizer: &Tokenizer,
+    model: Model<D>,
+) -> Result<Outcome> {
+    let options = SamplerOptions {
+        max_batch: args.batch,
+        memory_budget_bytes: args.memory_mib << 20,
+        ..SamplerOptions::default()
+    };
     let solved = evaluate::solve(
-        &*system,
+        system,
         &model,
-        &tokenizer,
-        &problems,
+        tokenizer,
+        problems,
         args.k,
         args.seed,
         args.max_new_tokens,
@@ -92,15 +106,15 @@ pub fn run(args: &EvalArgs) -> Result<Outcome> {
         k *= 2;
     }
     if args.roles {
-        let c = evaluate::conjecture(&*system, &model, &tokenizer, &problems, args.seed, 200, &options)?;
+        let c = evaluate::conjecture(system, &model, tokenizer, problems, args.seed, 200, &options)?;
         out["conjecturer"] = json!({
             "sampled": c.sampled, "well_formed": c.well_formed, "distinct": c.distinct, "defects": c.defects,
             "examples": c.examples,
         });
     }
     if let Some(reviews) = &args.reviews {
-        let cases = known_reviews(&*system, reviews, args.limit.unwrap_or(2_000))?;
-        let g = evaluate::review(&*system, &model, &tokenizer, &cases, args.seed, &options)?;
+        let cases = known_reviews(system, reviews, args.limit.unwrap_or(2_000))?;
+        let g = evaluate::review(system, &model, tokenizer, &cases, args.seed, &options)?;
         out["guide"] = json!({
             "sampled": g.sampled, "well_formed": g.well_formed, "relevance_agrees": g.agree[0],
             "redundancy_agrees": g.agree[1], "complexity_agrees": g.agree[2],

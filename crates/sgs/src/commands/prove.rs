@@ -2,6 +2,7 @@
 
 use crate::args::{ProveArgs, SystemKind};
 use crate::base_model;
+use crate::device::with_device;
 use crate::evaluate;
 use crate::exit::{Outcome, Usage};
 use crate::output;
@@ -11,16 +12,15 @@ use serde_json::json;
 use sgs_formal::FormalSystem;
 use sgs_lean::data::{self, Target};
 use sgs_lean::text::canonical_statement;
-use sgs_lm::Cpu;
+use sgs_lm::Device;
 use sgs_lm::model::Model;
-use sgs_lm::sampler::{Choice, Completion, Finish, Request, RequestId, Sampler, SamplerOptions};
+use sgs_lm::sampler::{Choice, Completion, Decode, Finish, Request, RequestId, Sampler, SamplerOptions};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
 use sgs_metamath::system::Metamath;
 use sgs_selfplay::seed::task_seed;
 use sgs_selfplay::{Problem, ProblemId, Role, Verdict};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -39,10 +39,13 @@ pub fn run(args: &ProveArgs) -> Result<Outcome> {
     let system = &*system;
     let folder = base_model::folder_for(args.system, args.model.as_deref())?;
     let tokenizer = Tokenizer::load(&folder)?;
-    let model = load(&folder, &tokenizer)?;
-    let started = Instant::now();
-    let search = search(system, &problem, &tokenizer, &model, args)?;
-    let seconds = started.elapsed().as_secs_f64();
+    let weights = HostWeights::load(&folder)?;
+    tokenizer.check_model(&weights.config)?;
+    let (search, seconds) = with_device!(args.device, 0, device => {
+        let model = Model::new(device, weights, usize::MAX)?;
+        let started = Instant::now();
+        (search(system, &problem, &tokenizer, &model, args)?, started.elapsed().as_secs_f64())
+    });
     if args.json {
         output::json(&as_json(&problem, &search, seconds))?;
     } else {
@@ -133,12 +136,6 @@ fn near_labels(system: &Metamath, wanted: &str) -> Vec<String> {
     scored.into_iter().take(4).map(|(_, l)| l.to_owned()).collect()
 }
 
-fn load(dir: &Path, tokenizer: &Tokenizer) -> Result<Model<Cpu>> {
-    let weights = HostWeights::load(dir)?;
-    tokenizer.check_model(&weights.config)?;
-    Ok(Model::new(Arc::new(Cpu::new(0)?), weights, usize::MAX)?)
-}
-
 /// What came of the samples.
 #[derive(Default)]
 struct Search {
@@ -148,11 +145,11 @@ struct Search {
     failures: BTreeMap<(Verdict, String), (u32, String)>,
 }
 
-fn search(
+fn search<D: Device + Decode>(
     system: &dyn FormalSystem,
     problem: &Problem,
     tokenizer: &Tokenizer,
-    model: &Model<Cpu>,
+    model: &Model<D>,
     args: &ProveArgs,
 ) -> Result<Search> {
     let prompt = evaluate::encode(tokenizer, &system.solver_prompt(problem))?;
@@ -171,7 +168,11 @@ fn search(
             model.max_positions
         );
     }
-    let options = SamplerOptions { max_batch: args.samples.min(256) as usize, ..SamplerOptions::default() };
+    let options = SamplerOptions {
+        max_batch: args.samples.min(256) as usize,
+        memory_budget_bytes: args.memory_mib << 20,
+        ..SamplerOptions::default()
+    };
     let mut sampler = Sampler::new(model, &options)?;
     let stop: Arc<[u32]> = tokenizer.eos().into();
     let requests: Vec<Request> = (0..args.samples)
@@ -206,12 +207,12 @@ fn search(
 }
 
 /// Samples everything, then checks everything: for a checker that takes many proofs at once.
-fn search_at_once(
+fn search_at_once<D: Device + Decode>(
     system: &dyn FormalSystem,
     problem: &Problem,
     tokenizer: &Tokenizer,
-    model: &Model<Cpu>,
-    sampler: &mut Sampler<Cpu>,
+    model: &Model<D>,
+    sampler: &mut Sampler<D>,
     requests: Vec<Request>,
 ) -> Result<Search> {
     let mut completions = Vec::with_capacity(requests.len());

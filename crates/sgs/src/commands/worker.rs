@@ -1,6 +1,7 @@
 //! `sgs worker`: a process that samples or checks for a run elsewhere. It keeps nothing that matters.
 
 use crate::args::{ConnectArgs, WorkerCommand, WorkerGenerateArgs, WorkerVerifyArgs};
+use crate::device::{self, with_device};
 use crate::exit::{Outcome, Usage};
 use crate::lean;
 use crate::run::config::SystemName;
@@ -9,11 +10,11 @@ use crate::run::verify;
 use crate::run::workers::follow::{Followed, Source};
 use crate::run::workers::outside::{nonce, token_of_environment};
 use crate::run::workers::sheet::Sheet;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use sgs_fleet::{Client, Coordinator, Drain, Session, Summary, TaskKind, Token, WorkerConfig, WorkerName};
 use sgs_formal::FormalSystem;
-use sgs_lm::Cpu;
-use sgs_lm::sampler::SamplerOptions;
+use sgs_lm::Device;
+use sgs_lm::sampler::{Decode, SamplerOptions};
 use sgs_metamath::system::Metamath;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -107,14 +108,24 @@ fn generate(args: &WorkerGenerateArgs) -> Result<Outcome> {
     }
     let post = Post::take_up(TaskKind::Generate, &args.connect)?;
     let sheet = post.sheet()?;
-    if sheet.device != "cpu" {
-        bail!("the run's model is on {:?}; generation workers of this build compute on cpu", sheet.device);
-    }
     let threads = if args.threads == 0 { super::pretrain::threads() } else { args.threads };
-    let device = Arc::new(Cpu::new(threads)?);
+    let kind = match args.device {
+        Some(kind) => kind,
+        None => device::kind(&sheet.device)?,
+    };
+    with_device!(kind, threads, device => sample_on(args, &post, &sheet, device))
+}
+
+fn sample_on<D: Device + Decode>(
+    args: &WorkerGenerateArgs,
+    post: &Post,
+    sheet: &Sheet,
+    device: Arc<D>,
+) -> Result<Outcome> {
+    eprintln!("{}: samples on {}", post.config.name, device.name());
     let scratch: PathBuf = args.scratch.clone().unwrap_or_else(std::env::temp_dir);
     let scratch = scratch.join(format!("sgs-{}", post.config.name));
-    let weights = RwLock::new(Followed::load(post.source.clone(), device, scratch, &sheet)?);
+    let weights = RwLock::new(Followed::load(post.source.clone(), device, scratch, sheet)?);
     let options = SamplerOptions {
         max_batch: args.batch.unwrap_or(sheet.batch),
         memory_budget_bytes: args.memory_mib.unwrap_or(sheet.memory_mib) << 20,

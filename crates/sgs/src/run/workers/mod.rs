@@ -62,7 +62,13 @@ impl Workers {
     {
         let run = runner.run.view().path();
         let outside = match &runner.fleet {
-            Some(config) => Some(Outside::open(config, run, continues)?),
+            Some(config) => {
+                let mut outside = Outside::open(config, run, continues)?;
+                if runner.config.model.device == "cuda" {
+                    outside.spread_over(crate::device::visible_gpus());
+                }
+                Some(outside)
+            }
             None => {
                 Outside::forget(run)?;
                 None

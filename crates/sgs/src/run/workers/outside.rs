@@ -104,6 +104,7 @@ pub struct Outside {
     shelf: Shelf,
     crews: Vec<Crew>,
     models: Mutex<HashMap<PathBuf, ModelSheet>>,
+    gpus: Vec<String>,
     reminded: Mutex<Instant>,
     // Dropped after the crews: their workers say goodbye to it.
     service: Service,
@@ -174,6 +175,7 @@ impl Outside {
             shelf,
             crews: Vec::new(),
             models: Mutex::default(),
+            gpus: Vec::new(),
             reminded: Mutex::new(Instant::now()),
             service,
         })
@@ -193,6 +195,11 @@ impl Outside {
             }
         }
         Ok(())
+    }
+
+    /// Spreads generation workers of this machine over these GPUs, one each; more workers than GPUs share them.
+    pub fn spread_over(&mut self, gpus: Vec<String>) {
+        self.gpus = gpus;
     }
 
     /// The board.
@@ -290,7 +297,12 @@ impl Outside {
         let prefix = format!("{kind}-{}", nonce());
         let launcher: Box<dyn sgs_fleet::Launcher> = match crew.by {
             By::Slurm => Box::new(SlurmLauncher::new(slurm(crew, command, &prefix, &folder)?)?),
-            _ => Box::new(LocalLauncher::new(command, &prefix, &folder)?),
+            _ => {
+                let launcher = LocalLauncher::new(command, &prefix, &folder)?;
+                // Checkers compute on the processor.
+                let gpus = if *kind == TaskKind::Generate { self.gpus.clone() } else { Vec::new() };
+                Box::new(launcher.with_devices(gpus))
+            }
         };
         let list =
             folder.join(format!("{kind}-{}.json", if crew.by == By::Slurm { "slurm" } else { "local" }));
