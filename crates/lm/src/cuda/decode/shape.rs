@@ -1,0 +1,170 @@
+//! Sizes of a step, where its numbers lie, and how prompts are cut into tiles.
+
+use super::CHOICE;
+use crate::cuda::attention::ROWS;
+use crate::sampler::{Column, DecoderSizes, PANEL};
+
+/// Positions below which a column's attention is not split further.
+const SHORTEST_SPLIT: usize = 128;
+/// Blocks for every multiprocessor that splitting aims at.
+pub(super) const BLOCKS_EACH: usize = 4;
+
+/// Sizes of a step, rounded up so that few occur: the surplus columns, tiles and draws belong to nobody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Shape {
+    /// Columns of running requests, which come first.
+    pub(super) decode: usize,
+    /// Columns of prompt tokens.
+    pub(super) prompt: usize,
+    /// Tiles of prompt tokens that tensor cores work on.
+    pub(super) tiles: usize,
+    /// Parts into which attention of one column is split.
+    pub(super) splits: usize,
+}
+
+/// Rows of products are rounded up to this many; the surplus is never read.
+pub(super) fn padded(columns: usize) -> usize {
+    columns.next_multiple_of(if columns <= 64 { 8 } else { 64 })
+}
+
+/// Prompt tokens are rounded up to this many.
+fn padded_prompt(columns: usize) -> usize {
+    match columns {
+        0 => 0,
+        1..=256 => columns.next_power_of_two().max(PANEL),
+        _ => columns.next_multiple_of(256),
+    }
+}
+
+/// Most columns of a step.
+pub(super) fn most_columns(sizes: &DecoderSizes) -> usize {
+    padded(padded(sizes.max_batch) + padded_prompt(sizes.prefill_tokens))
+}
+
+impl Shape {
+    pub(super) fn columns(self) -> usize {
+        self.decode + self.prompt
+    }
+
+    /// Where the numbers of a step lie: the first of starts, choices, tiles and page tables.
+    pub(super) fn places(self) -> [usize; 4] {
+        let n = self.columns();
+        let choices = 3 * n;
+        let tiles = choices + CHOICE * self.decode;
+        [2 * n, choices, tiles, tiles + 4 * self.tiles]
+    }
+
+    /// The sizes for these columns; `heads` are the model's query heads.
+    pub(super) fn new(
+        decode: &[Column],
+        prompt: &[Column],
+        by_tiles: bool,
+        heads: usize,
+        processors: usize,
+    ) -> Self {
+        let longest = |columns: &[Column]| columns.iter().map(|c| c.position as usize + 1).max().unwrap_or(0);
+        let tiles = if by_tiles && !prompt.is_empty() { tiles(prompt, 0).len() } else { 0 };
+        let mut shape = Self {
+            decode: padded(decode.len()),
+            prompt: padded_prompt(prompt.len()),
+            tiles: if tiles == 0 { 0 } else { tiles.next_power_of_two().max(8) },
+            splits: 1,
+        };
+        let (alone, longest) = if by_tiles {
+            (shape.decode, longest(decode))
+        } else {
+            (shape.columns(), longest(decode).max(longest(prompt)))
+        };
+        shape.splits = splits(alone, heads, longest, processors);
+        shape
+    }
+}
+
+/// Prompt tokens that follow each other in one sequence, up to [`ROWS`] a tile, as prompt.cu reads
+/// them; those with the most keys first. `offset` is the first token's column.
+pub(super) fn tiles(prompt: &[Column], offset: usize) -> Vec<[u32; 4]> {
+    let mut tiles: Vec<[u32; 4]> = Vec::new();
+    for (i, column) in prompt.iter().enumerate() {
+        match tiles.last_mut() {
+            Some([_, count, position, table])
+                if *table == column.table.0
+                    && *position + *count == column.position
+                    && (*count as usize) < ROWS =>
+            {
+                *count += 1;
+            }
+            _ => tiles.push([(offset + i) as u32, 1, column.position, column.table.0]),
+        }
+    }
+    tiles.sort_by_key(|[_, count, position, _]| std::cmp::Reverse(position + count));
+    tiles
+}
+
+/// How many parts each column's attention is split into, so that all multiprocessors have work.
+fn splits(columns: usize, heads: usize, longest: usize, processors: usize) -> usize {
+    let wanted = (BLOCKS_EACH * processors / (columns * heads).max(1)).max(1);
+    wanted.min(longest.div_ceil(SHORTEST_SPLIT)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_fill_the_gpu_and_fit_the_scratch() {
+        for (columns, heads, longest) in
+            [(1, 32, 8000), (1, 1, 100), (64, 32, 4000), (3, 4, 129), (1, 2, 100_000)]
+        {
+            let splits = splits(columns, heads, longest, 132);
+            assert!(splits >= 1 && splits <= longest.div_ceil(SHORTEST_SPLIT));
+            assert!(splits == 1 || columns * heads * splits <= BLOCKS_EACH * 132);
+        }
+        assert_eq!(splits(1, 32, 8000, 132), 16);
+        assert_eq!(splits(64, 32, 8000, 132), 1);
+    }
+
+    #[test]
+    fn padding_keeps_shapes_few() {
+        assert_eq!([1, 8, 9, 64, 65, 500].map(padded), [8, 8, 16, 64, 128, 512]);
+    }
+
+    fn prompt(pieces: &[(u32, u32, u32)]) -> Vec<Column> {
+        let columns = |&(table, first, count): &(u32, u32, u32)| {
+            (first..first + count).map(move |position| Column { token: 7, position, table: (table, 9) })
+        };
+        pieces.iter().flat_map(columns).collect()
+    }
+
+    #[test]
+    fn tiles_cover_every_prompt_token_once_and_stay_within_a_sequence() {
+        let columns = prompt(&[(0, 0, 130), (9, 64, 1), (18, 3, 64), (27, 67, 2)]);
+        let tiles = tiles(&columns, 8);
+        let mut covered = vec![0; columns.len()];
+        for [column, count, position, table] in &tiles {
+            assert!((1..=ROWS as u32).contains(count));
+            for i in 0..*count {
+                let at = (*column + i) as usize - 8;
+                covered[at] += 1;
+                assert_eq!((columns[at].position, columns[at].table.0), (position + i, *table));
+            }
+        }
+        assert!(covered.iter().all(|n| *n == 1));
+        assert_eq!(tiles.len(), 6);
+        assert!(tiles.is_sorted_by_key(|[_, count, position, _]| std::cmp::Reverse(position + count)));
+    }
+
+    #[test]
+    fn numbers_of_a_step_lie_where_the_kernels_can_read_them() {
+        let decode = prompt(&[(0, 5, 1), (1, 300, 1), (2, 7, 1)]);
+        for (decode, prompt) in [(&decode[..], prompt(&[(9, 0, 70)])), (&[][..], prompt(&[(9, 0, 1)]))] {
+            let shape = Shape::new(decode, &prompt, true, 4, 132);
+            let [starts, choices, tiles, tables] = shape.places();
+            // Choices hold an f64, tiles are read 16 bytes at a time.
+            assert!(choices.is_multiple_of(2) && tiles.is_multiple_of(4));
+            assert!(starts < choices && choices <= tiles && tiles < tables);
+            assert!(shape.decode.is_multiple_of(8) && shape.prompt.is_multiple_of(PANEL));
+        }
+        let alone = Shape::new(&decode, &[], true, 4, 132);
+        assert_eq!((alone.tiles, alone.prompt, alone.splits), (0, 0, 3));
+    }
+}
