@@ -4,42 +4,14 @@
 mod chromium;
 mod synthetic;
 
-use chromium::Browser;
+use chromium::{Browser, DARK_PAPER, PAPER};
 use sgs_analysis::live::{LiveOptions, LiveServer, Recent, StageProgress, Status, WorkerStatus};
 use sgs_analysis::report::{ReportOptions, write};
 use sgs_analysis::run::RunData;
 use sgs_selfplay::Method;
 
-const DARK_PAPER: &str = "rgb(22, 24, 28)";
-const PAPER: &str = "getComputedStyle(document.body).backgroundColor";
-
 fn run(method: Method, rounds: u32) -> RunData {
     synthetic::run(method, 1, synthetic::Size { rounds, targets: 60 })
-}
-
-/// The page fits the screen: nothing sticks out to the right.
-#[track_caller]
-fn fits(browser: &Browser) {
-    let widths = browser.run(
-        "var out=[];document.querySelectorAll('main *').forEach(function(e){\
-         if(e.closest('.scroll,pre,svg,.list,summary'))return;var b=e.getBoundingClientRect();\
-         if(b.width&&b.right>innerWidth+1)out.push(e.outerHTML.slice(0,120))});\
-         return [document.documentElement.scrollWidth-innerWidth,out]",
-    );
-    assert!(widths[0].as_i64().unwrap() <= 0 && widths[1].as_array().unwrap().is_empty(), "{widths}");
-}
-
-/// No address but those of `allowed` was asked for, and no script failed.
-#[track_caller]
-fn keeps_to_itself(browser: &Browser, allowed: &str) {
-    let requests = browser.requests();
-    assert!(requests.iter().any(|url| url.starts_with(allowed)), "requests are seen: {requests:?}");
-    for url in &requests {
-        let known = url.starts_with(allowed) || url.starts_with("data:");
-        assert!(known, "{url} was asked for, of {requests:?}");
-    }
-    let complaints = browser.complaints();
-    assert!(complaints.is_empty(), "{complaints:?}");
 }
 
 #[test]
@@ -96,18 +68,18 @@ fn a_report_works_in_a_browser() {
     browser.wait(&format!("{PAPER}==='{light}'"));
 
     // Narrow: one column, no figure beyond the screen, and a wide panel in its narrow form.
-    fits(&browser);
+    browser.fits();
     browser.screenshot("report-wide");
     browser.screen(390, 844);
     browser.wait("innerWidth===390");
-    fits(&browser);
+    browser.fits();
     let display = |kind: &str| {
         let svg = format!("document.querySelector('#cumulative-solve-rate svg.{kind}')");
         browser.text(&format!("getComputedStyle({svg}).display"))
     };
     assert_eq!((display("full").as_str(), display("narrow").as_str()), ("none", "block"));
     browser.screenshot("report-narrow");
-    keeps_to_itself(&browser, &address);
+    browser.keeps_to_itself(&address);
 
     // A figure's own file, in the dark.
     browser.prefer("dark");
@@ -206,9 +178,9 @@ fn the_live_page_follows_a_run_in_a_browser() {
     browser.wait(&format!("{PAPER}==='{DARK_PAPER}'"));
     browser.screen(390, 844);
     browser.wait("innerWidth===390");
-    fits(&browser);
+    browser.fits();
     browser.screenshot("live-narrow-dark");
-    keeps_to_itself(&browser, &server.url());
+    browser.keeps_to_itself(&server.url());
 
     drop(server);
     browser.wait("document.getElementById('live-state').textContent.includes('does not answer')");

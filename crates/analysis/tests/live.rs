@@ -104,3 +104,26 @@ fn too_many_pages_are_turned_away_and_room_comes_back() {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+#[test]
+fn a_server_that_ends_waits_for_open_pages_to_take_the_last_figures() {
+    let server = LiveServer::start(&LiveOptions::default()).unwrap();
+    let at = server.address();
+    let begun = Instant::now();
+    server.settle(Duration::from_secs(600));
+    assert!(begun.elapsed() < Duration::from_secs(300), "nobody looks");
+    get(at, "/");
+    let mut page = TcpStream::connect(at).unwrap();
+    write!(page, "GET /events HTTP/1.1\r\nHost: {at}\r\n\r\n").unwrap();
+    let mut lines = BufReader::new(page.try_clone().unwrap()).lines().map(Result::unwrap);
+    lines.find(|l| l == "event: version").unwrap();
+    server.publish(&[], &ReportOptions::default());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| server.settle(Duration::from_secs(600)));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!waiting.is_finished(), "the page has the figures of before");
+        get(at, "/fragment");
+        waiting.join().unwrap();
+    });
+    assert!(begun.elapsed() < Duration::from_secs(300));
+}

@@ -4,6 +4,7 @@
 mod synthetic;
 
 use sgs_analysis::figures::{FigureOptions, Yardstick};
+use sgs_analysis::plot::{Content, Style};
 use sgs_analysis::report::{ReportOptions, fragment, page, write};
 use sgs_analysis::run::{ConjectureExample, RunData, SolvedExample};
 use sgs_rundir::MetricValues;
@@ -62,12 +63,29 @@ fn a_comparison_has_every_figure_of_the_paper() {
 }
 
 #[test]
-fn seeds_of_one_method_are_told_apart_and_make_an_uncertainty() {
+fn seeds_of_one_method_make_one_curve_with_a_band_and_an_uncertainty() {
     let of = |m, seed| synthetic::run(m, seed, size(60));
     let runs =
         [of(Method::Sgs, 1), of(Method::Sgs, 2), of(Method::ReinforceHalf, 3), of(Method::ReinforceHalf, 4)];
-    let page = html(&runs);
-    assert!(page.contains("SGS, seed 1") && page.contains("SGS, seed 2"));
+    let fragment = fragment(&runs, &ReportOptions::default());
+    for id in ["cumulative-solve-rate", "hard-targets", "wall-time", "training-dynamics", "entropy"] {
+        let figure = fragment.figures.iter().find(|f| f.id == id).unwrap();
+        let Content::Xy(xy) = &figure.panels[0].content else { panic!("{id}: not curves") };
+        for name in ["SGS, 2 seeds", "RL (REINFORCE-1/2), 2 seeds"] {
+            let curve = xy.series.iter().find(|s| s.name == name && s.style == Style::Line).unwrap();
+            assert!(curve.points.len() > 30 && curve.band.len() == curve.points.len(), "{id}: {name}");
+            let is_within = |(p, b): (&(f64, f64), &(f64, f64))| b.0 <= p.1 && p.1 <= b.1;
+            assert!(curve.points.iter().zip(&curve.band).all(is_within), "{id}: {name}");
+        }
+        assert!(xy.series.iter().any(|s| s.name == "SGS, seed 2" && s.style == Style::Faint), "{id}");
+        assert!(figure.caption.contains("from the lowest to the highest"), "{id}: {}", figure.caption);
+    }
+    let table = |name: &str| &fragment.tables.iter().find(|(n, _)| n == name).unwrap().1;
+    let against = &table("against").rows;
+    assert_eq!(against.len(), 1, "{against:?}");
+    assert_eq!((against[0][0].as_str(), against[0][4].as_str()), ("RL (REINFORCE-1/2), 2 seeds", "seeds"));
+    let laws: Vec<&str> = table("scaling-laws").rows.iter().map(|r| r[0].as_str()).collect();
+    assert_eq!(laws[..3], ["SGS, seed 1", "SGS, seed 2", "SGS, 2 seeds: mean"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The command line as data.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use sgs_analysis::figures::Yardstick;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -282,6 +283,18 @@ pub struct ReportArgs {
     /// Where to write [default: the run's own report folder, or `report` for several].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Draw a horizontal line at another model's rate: `DSPv2 671B, pass@4=0.42`, `=42%`, or `=FILE` with what
+    /// `sgs eval` printed (its largest k); may be given again.
+    #[arg(long = "yardstick", value_name = "LABEL=RATE", value_parser = crate::commands::report::yardstick)]
+    pub yardsticks: Vec<Yardstick>,
+    /// Which of the runs is the baseline whose unsolved targets make D_hard [default: REINFORCE-1/2 with all its
+    /// seeds, else another method that trains on targets alone].
+    #[arg(long, value_name = "RUN")]
+    pub baseline: Option<PathBuf>,
+    /// Leave out of the scaling laws what lies before so many generations; by default 100,000, scaled down for short
+    /// runs.
+    #[arg(long, value_name = "GENERATIONS")]
+    pub cut: Option<f64>,
 }
 
 /// Arguments of `sgs data build`.

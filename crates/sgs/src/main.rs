@@ -16,6 +16,7 @@ mod machine;
 mod output;
 mod page;
 mod run;
+mod shown;
 
 fn main() -> ExitCode {
     if let Some(code) = lean::become_sandboxed() {

@@ -168,6 +168,37 @@ fn a_run_goes_round_and_is_resumed_after_a_kill() {
     assert!(other.err.contains("4.28.0-pre") && other.err.contains("4.29.0"), "{}", other.err);
 }
 
+/// Lean's texts are shown as they stand: lines, indentation and signs that Metamath would read otherwise.
+#[test]
+fn a_report_shows_lean_as_lean() {
+    let dir = surroundings();
+    let set = file(
+        dir.path(),
+        "set.jsonl",
+        "{\"id\":\"lines\",\"header\":\"\",\"statement\":\"theorem lines (a b : Nat)\\n    (h : a < b) :\\n    a + 1 ≤ b := by\"}\n\
+         {\"id\":\"signs\",\"header\":\"\",\"statement\":\"theorem signs (p q : Prop)  (f : p => q) (h : p & q) : q ∧ p := by\"}\n\
+         {\"id\":\"wrong\",\"header\":\"\",\"statement\":\"theorem wrong (n : Nat) : n = n + 1 := by\"}\n",
+    );
+    let set = format!("problems.set={set}");
+    let mut args = run_arguments(
+        dir.path(),
+        &path(dir.path(), "lean"),
+        &["rounds=1", "algorithm.rollouts_per_problem=64", &set],
+    );
+    args.retain(|a| a != "--json");
+    sgs(&args).expect(0);
+    let run = path(dir.path(), "run");
+    sgs(&["report", &run]).expect(0);
+    let page = std::fs::read_to_string(dir.path().join("run/report/index.html")).unwrap();
+    for part in [
+        "theorem lines (a b : Nat)\n    (h : a &lt; b) :\n    a + 1 ≤ b",
+        "theorem signs (p q : Prop)  (f : p =&gt; q) (h : p &amp; q)",
+        "<pre class=\"proof\">\n  omega",
+    ] {
+        assert!(page.contains(part), "{part} is not in the page");
+    }
+}
+
 #[test]
 fn a_model_is_evaluated_and_a_statement_proved() {
     let dir = surroundings();

@@ -1,7 +1,8 @@
 //! Cumulative solve rates of one or several runs (paper, Fig. 1, 5, 6; Appendix F).
 
-use super::dynamics::smoothed_series;
-use super::{Drawn, FigureOptions, is_baseline, thinned};
+use super::dynamics::{about_means, smoothed_series};
+use super::seeds::Curve;
+use super::{Drawn, FigureOptions, Group, groups, is_baseline};
 use crate::fit::{Fit, Parameter};
 use crate::plot::{
     Axis, Content, Figure, Panel, ReferenceLine, Series, Shape, Style, Unit, Xy, format_value,
@@ -19,7 +20,6 @@ pub struct Yardstick {
     pub rate: f64,
 }
 
-const MOST_POINTS: usize = 800;
 const FIT_POINTS: usize = 120;
 
 fn rate_axis(label: &str) -> Axis {
@@ -38,8 +38,39 @@ pub(super) fn panel(title: &str, shape: Shape, xy: Xy) -> Panel {
     Panel { title: title.to_owned(), shape, content: Content::Xy(xy) }
 }
 
-fn observed(d: &Drawn<'_>, name: &str) -> Series {
-    Series::line(d.label.clone(), d.ink, thinned(d.run.series(name), MOST_POINTS))
+/// A curve of every group, the single runs of those with several faintly behind all.
+fn series_of(groups: &[Group<'_, '_>], of: impl Fn(&RunData) -> Curve) -> Vec<Series> {
+    let (mut behind, mut before) = (Vec::new(), Vec::new());
+    for group in groups {
+        let (runs, curve) = group.series(&of);
+        behind.extend(runs);
+        before.extend(curve);
+    }
+    behind.extend(before);
+    behind
+}
+
+/// How many groups have a curve among these.
+fn curves_in(series: &[Series]) -> usize {
+    series.iter().filter(|s| s.style == Style::Line).count()
+}
+
+fn rates(run: &RunData) -> Curve {
+    run.series(metric::CUMULATIVE)
+}
+
+/// What a caption says of groups with several seeds.
+pub(super) fn about_seeds(groups: &[Group<'_, '_>]) -> &'static str {
+    if groups.iter().any(Group::has_seeds) {
+        " Several seeds: their mean, a band from the lowest to the highest, and faint, the single runs."
+    } else {
+        ""
+    }
+}
+
+/// Room for a legend of so many curves.
+fn shape(curves: usize) -> Shape {
+    if curves > 4 { Shape::Wide } else { Shape::Half }
 }
 
 /// The fitted law from its origin to `until`, with its band at 95 %.
@@ -63,25 +94,31 @@ pub(crate) fn describe(fit: &Fit) -> String {
 /// Cumulative solve rate with fits and yardsticks (Fig. 1).
 pub(super) fn cumulative(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option<Figure> {
     let until = drawn.iter().filter_map(|d| d.run.last(metric::GENERATIONS)).fold(0.0, f64::max);
-    let mut series: Vec<Series> = drawn.iter().map(|d| observed(d, metric::CUMULATIVE)).collect();
-    series.retain(|s| !s.points.is_empty());
+    let groups = groups(drawn);
+    let mut series = series_of(&groups, rates);
     if series.is_empty() {
         return None;
     }
     let mut laws = Vec::new();
-    let single = drawn.len() == 1;
+    let single = groups.len() == 1;
     // The bands of many runs would hide each other: then the main run and the baseline have theirs, and the table all.
-    let chosen = [super::main_run(drawn), baseline_of(drawn, options)];
-    let is_chosen = |d: &Drawn<'_>| drawn.len() <= 3 || chosen.iter().flatten().any(|c| c.label == d.label);
-    for d in drawn {
-        let Ok(fit) = &d.fit else { continue };
+    let chosen: Vec<usize> =
+        [super::main_run(drawn), baseline_of(drawn, options)].iter().flatten().map(|d| d.group).collect();
+    let is_chosen = |g: &Group<'_, '_>| groups.len() <= 3 || g.runs.iter().any(|d| chosen.contains(&d.group));
+    for group in &groups {
+        let Ok(fit) = group.fit(&options.fit) else { continue };
         if fit.is_identified() {
             let name =
-                if single { format!("Scaling law, A = {}", describe(fit)) } else { "Scaling laws".into() };
-            if is_chosen(d) {
-                series.push(fitted(fit, name, d.ink, until));
+                if single { format!("Scaling law, A = {}", describe(&fit)) } else { "Scaling laws".into() };
+            if is_chosen(group) {
+                let mut law = fitted(&fit, name, group.ink, until);
+                // One band is read well, two of one colour are not.
+                if group.has_seeds() {
+                    law.band.clear();
+                }
+                series.push(law);
             }
-            laws.push(format!("{}: A = {}", d.label, describe(fit)));
+            laws.push(format!("{}: A = {}", group.label, describe(&fit)));
         }
     }
     let mut plot = xy(generations_axis(), rate_axis("Cumulative solve rate"), series);
@@ -93,18 +130,24 @@ pub(super) fn cumulative(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option
         });
     }
     let laws = match laws.len() {
-        0 => "No run is long enough for a scaling law that its data determine.".to_owned(),
+        0 => " No run is long enough for a scaling law that its data determine.".to_owned(),
         _ => format!(
-            "Dashed{}: R = R₀ + (A − R₀) / (1 + (C_mid / C)^B), with 95 % bands. Asymptotes with 95 % intervals, for independent residuals: {}.",
-            if drawn.len() > 3 { ", for the main run and the baseline" } else { "" },
+            " Dashed{}: R = R₀ + (A − R₀) / (1 + (C_mid / C)^B){}. Asymptotes with 95 % intervals, for independent residuals: {}.",
+            if groups.len() > 3 { ", for the main run and the baseline" } else { "" },
+            if groups.iter().any(Group::has_seeds) {
+                ", of the mean of the seeds"
+            } else {
+                ", with 95 % bands"
+            },
             laws.join("; ")
         ),
     };
+    let seeds = about_seeds(&groups);
     Some(Figure {
         id: "cumulative-solve-rate".into(),
         title: "Cumulative solve rate".into(),
         caption: format!(
-            "Share of the targets that were proved at least once, over all rollouts of the Solver so far. {laws}"
+            "Share of the targets that were proved at least once, over all rollouts of the Solver so far.{seeds}{laws}"
         ),
         panels: vec![panel("", Shape::Wide, plot)],
     })
@@ -117,18 +160,18 @@ fn subset<'a, 'b>(drawn: &'b [Drawn<'a>], wanted: impl Fn(Method) -> bool) -> Ve
 /// The baselines that train on targets alone (Fig. 5).
 pub(super) fn baselines(drawn: &[Drawn<'_>]) -> Option<Figure> {
     let chosen = subset(drawn, is_baseline);
-    let mut series: Vec<Series> = chosen.iter().map(|d| observed(d, metric::CUMULATIVE)).collect();
-    series.retain(|s| !s.points.is_empty());
-    if series.len() < 2 {
+    let groups = groups(chosen);
+    let series = series_of(&groups, rates);
+    if curves_in(&series) < 2 {
         return None;
     }
     Some(Figure {
         id: "baselines".into(),
         title: "Baselines".into(),
-        caption: "Methods that train the Solver on the targets alone.".into(),
+        caption: format!("Methods that train the Solver on the targets alone.{}", about_seeds(&groups)),
         panels: vec![panel(
             "",
-            Shape::Half,
+            shape(curves_in(&series)),
             xy(generations_axis(), rate_axis("Cumulative solve rate"), series),
         )],
     })
@@ -138,15 +181,18 @@ pub(super) fn baselines(drawn: &[Drawn<'_>]) -> Option<Figure> {
 pub(super) fn baseline_entropy(drawn: &[Drawn<'_>]) -> Option<Figure> {
     let chosen = subset(drawn, is_baseline);
     let series = smoothed_series(chosen.iter().copied(), metric::SOLVER_ENTROPY);
-    if series.len() < 2 {
+    if curves_in(&series) < 2 {
         return None;
     }
     let y = Axis::new("Mean entropy per token (nats)", Unit::Plain).from(0.0);
     Some(Figure {
         id: "baseline-entropy".into(),
         title: "Entropy of the baselines".into(),
-        caption: "Mean entropy per token of the Solver's distribution; means over neighbouring rounds, and faint the single ones.".into(),
-        panels: vec![panel("", Shape::Half, xy(generations_axis(), y, series))],
+        caption: format!(
+            "Mean entropy per token of the Solver's distribution.{}",
+            about_means(chosen.iter().copied())
+        ),
+        panels: vec![panel("", shape(curves_in(&series)), xy(generations_axis(), y, series))],
     })
 }
 
@@ -165,17 +211,20 @@ pub(super) fn ablations(drawn: &[Drawn<'_>]) -> Option<Figure> {
     if chosen.len() < 2 {
         return None;
     }
-    let rates = chosen.iter().map(|d| observed(d, metric::CUMULATIVE)).collect();
+    let groups = groups(chosen.iter().copied());
+    let solved = series_of(&groups, rates);
     let trained = smoothed_series(chosen.iter().copied(), metric::TRAINED);
     let count = Axis::new("Conjectures trained on per round", Unit::Count).from(0.0);
     Some(Figure {
         id: "ablations".into(),
         title: "Ablations".into(),
-        caption:
-            "Left: cumulative solve rate. Right: conjectures on which the Solver is trained in each round; means over neighbouring rounds, and faint the single ones."
-                .into(),
+        caption: format!(
+            "Left: cumulative solve rate.{} Right: conjectures on which the Solver is trained in each round.{}",
+            about_seeds(&groups),
+            about_means(chosen.iter().copied())
+        ),
         panels: vec![
-            panel("", Shape::Half, xy(generations_axis(), rate_axis("Cumulative solve rate"), rates)),
+            panel("", Shape::Half, xy(generations_axis(), rate_axis("Cumulative solve rate"), solved)),
             panel("", Shape::Half, xy(generations_axis(), count, trained)),
         ],
     })
@@ -183,8 +232,8 @@ pub(super) fn ablations(drawn: &[Drawn<'_>]) -> Option<Figure> {
 
 /// The run whose unsolved targets make D_hard.
 pub(crate) fn baseline_of<'a, 'b>(drawn: &'b [Drawn<'a>], options: &FigureOptions) -> Option<&'b Drawn<'a>> {
-    match &options.baseline {
-        Some(name) => drawn.iter().find(|d| d.run.name == *name || d.label == *name),
+    match options.baseline {
+        Some(at) => drawn.get(at),
         None => {
             let half = drawn.iter().find(|d| d.run.method == Some(Method::ReinforceHalf));
             half.or_else(|| drawn.iter().find(|d| d.run.method.is_some_and(is_baseline)))
@@ -197,32 +246,38 @@ pub(crate) fn round_generations(run: &RunData) -> Vec<(u32, f64)> {
     run.rounds.iter().filter_map(|r| Some((r.round, RunData::value(r, metric::GENERATIONS)?))).collect()
 }
 
+/// The group whose unsolved targets make D_hard: the whole group of the baseline, or one run that was asked for by name.
+fn hard_baseline<'a, 'b>(drawn: &'b [Drawn<'a>], options: &FigureOptions) -> Option<Group<'a, 'b>> {
+    let baseline = baseline_of(drawn, options)?;
+    match options.baseline {
+        Some(_) => Some(Group { label: baseline.label.clone(), ink: baseline.ink, runs: vec![baseline] }),
+        None => groups(drawn).into_iter().find(|g| g.runs.iter().any(|d| d.group == baseline.group)),
+    }
+}
+
 /// Progress on the targets that the baseline never solves (Appendix F.3).
 pub(super) fn hard(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option<Figure> {
-    let baseline = baseline_of(drawn, options)?;
-    let hard = never_solved(&baseline.run.targets);
+    let baseline = hard_baseline(drawn, options)?;
+    let never: Vec<_> = baseline.runs.iter().map(|d| never_solved(&d.run.targets)).collect();
+    let hard = never.into_iter().reduce(|a, b| a.intersection(&b).copied().collect())?;
     if hard.is_empty() {
         return None;
     }
-    let mut series: Vec<Series> = drawn
-        .iter()
-        .map(|d| {
-            let points = hard_curve(&d.run.targets, &hard, &round_generations(d.run));
-            Series::line(d.label.clone(), d.ink, thinned(points, MOST_POINTS))
-        })
-        .collect();
-    series.retain(|s| !s.points.is_empty());
+    let groups = groups(drawn);
+    let series = series_of(&groups, |run| hard_curve(&run.targets, &hard, &round_generations(run)));
     Some(Figure {
         id: "hard-targets".into(),
         title: "Targets beyond the baseline".into(),
         caption: format!(
-            "Cumulative solve rate on D_hard: the {} targets that {} never solves in its whole run.",
+            "Cumulative solve rate on D_hard: the {} targets that {} never solves in {}.{}",
             hard.len(),
-            baseline.label
+            baseline.label,
+            if baseline.has_seeds() { "any of its runs" } else { "its whole run" },
+            about_seeds(&groups)
         ),
         panels: vec![panel(
             "",
-            Shape::Half,
+            shape(curves_in(&series)),
             xy(generations_axis(), rate_axis("Solved of D_hard").from(0.0), series),
         )],
     })
@@ -230,10 +285,8 @@ pub(super) fn hard(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option<Figur
 
 /// Cumulative solve rate over wall time.
 pub(super) fn by_wall_time(drawn: &[Drawn<'_>]) -> Option<Figure> {
-    let mut series: Vec<Series> = drawn
-        .iter()
-        .map(|d| Series::line(d.label.clone(), d.ink, thinned(rate_by_time(d.run), MOST_POINTS)))
-        .collect();
+    let groups = groups(drawn);
+    let mut series = series_of(&groups, rate_by_time);
     series.retain(|s| s.points.len() > 1);
     if series.is_empty() {
         return None;
@@ -242,8 +295,11 @@ pub(super) fn by_wall_time(drawn: &[Drawn<'_>]) -> Option<Figure> {
     Some(Figure {
         id: "wall-time".into(),
         title: "Cumulative solve rate over wall time".into(),
-        caption: "The same curves over the time that the rounds took on their machines; pauses do not count where rounds measure their own duration.".into(),
-        panels: vec![panel("", Shape::Half, xy(x, rate_axis("Cumulative solve rate"), series))],
+        caption: format!(
+            "The same curves over the time that the rounds took on their machines; pauses do not count where rounds measure their own duration.{}",
+            about_seeds(&groups)
+        ),
+        panels: vec![panel("", shape(curves_in(&series)), xy(x, rate_axis("Cumulative solve rate"), series))],
     })
 }
 

@@ -1,14 +1,13 @@
 //! How training goes: rewards, conjectures, entropy, verdicts, time (paper, Fig. 2, 3, 7).
 
-use super::curves::{generations_axis, panel};
-use super::{Drawn, thinned};
+use super::curves::{about_seeds, baseline_of, generations_axis, panel};
+use super::{Drawn, FigureOptions, Group, MOST_POINTS, groups, thinned};
 use crate::plot::{
     Axis, BarSeries, Bars, Content, Figure, Ink, Panel, ReferenceLine, Series, Shape, Style, Unit, Xy,
 };
 use crate::run::{RunData, STAGES, metric, stage_seconds};
 use sgs_rundir::metrics::names;
-
-const MOST_POINTS: usize = 800;
+use sgs_selfplay::Method;
 
 /// One panel with a curve per run; `None` if no run has the number. A number of single rounds jumps about: its mean over
 /// neighbouring rounds is drawn, and the rounds themselves faintly behind it.
@@ -18,24 +17,35 @@ fn runs_panel(drawn: &[Drawn<'_>], title: &str, name: &str, y: Axis) -> Option<P
         .then(|| panel(title, Shape::Half, Xy { x: generations_axis(), y, series, lines: Vec::new() }))
 }
 
-/// A number of each run over generations, as means over neighbouring rounds before the rounds themselves. Runs without it,
-/// and counts that are always zero because the method has no such thing, are left out.
-pub(super) fn smoothed_series<'a, 'b: 'a>(
-    drawn: impl IntoIterator<Item = &'a Drawn<'b>>,
+/// A number of each run over generations, as means over neighbouring rounds before the rounds themselves; of several seeds,
+/// the mean of these means. Runs without it, and counts that are always zero because the method has no such thing, are left
+/// out.
+pub(super) fn smoothed_series<'a: 'b, 'b>(
+    drawn: impl IntoIterator<Item = &'b Drawn<'a>>,
     name: &str,
 ) -> Vec<Series> {
+    let points = |run: &RunData| {
+        let points = run.series(name);
+        let is_absent = name == metric::TRAINED && points.iter().all(|p| p.1 == 0.0);
+        if is_absent { Vec::new() } else { points }
+    };
+    let means = |run: &RunData| {
+        let points = points(run);
+        running_mean(&points, window(points.len()))
+    };
     let (mut behind, mut before) = (Vec::new(), Vec::new());
-    for d in drawn {
-        let points = d.run.series(name);
-        if points.is_empty() || name == metric::TRAINED && points.iter().all(|p| p.1 == 0.0) {
-            continue;
+    for group in groups(drawn) {
+        let (runs, curve) = group.series(means);
+        behind.extend(runs);
+        before.extend(curve);
+        if let [d] = group.runs.as_slice() {
+            let single = points(d.run);
+            if window(single.len()) > 1 {
+                let name = format!("{}, single rounds", d.label);
+                let single = thinned(single, MOST_POINTS);
+                behind.push(Series { style: Style::Faint, ..Series::line(name, d.ink, single) });
+            }
         }
-        let means = running_mean(&points, window(points.len()));
-        if means != points {
-            let points = thinned(points, MOST_POINTS);
-            behind.push(Series { style: Style::Faint, ..Series::line(d.label.clone(), d.ink, points) });
-        }
-        before.push(Series::line(d.label.clone(), d.ink, thinned(means, MOST_POINTS)));
     }
     behind.extend(before);
     behind
@@ -58,13 +68,20 @@ fn running_mean(points: &[(f64, f64)], window: usize) -> Vec<(f64, f64)> {
 }
 
 /// What a caption says of the means in a figure.
-fn about_means(drawn: &[Drawn<'_>]) -> String {
-    let widest = drawn.iter().map(|d| window(d.run.rounds.len())).max().unwrap_or(1);
-    if widest > 1 {
-        format!(" Curves are means over neighbouring rounds (at most {widest}); faint, the single rounds.")
-    } else {
-        String::new()
-    }
+pub(super) fn about_means<'a: 'b, 'b>(drawn: impl IntoIterator<Item = &'b Drawn<'a>>) -> String {
+    let groups = groups(drawn);
+    let runs = || groups.iter().flat_map(|g| &g.runs);
+    let widest = runs().map(|d| window(d.run.rounds.len())).max().unwrap_or(1);
+    let means = match widest {
+        1 => String::new(),
+        _ if groups.iter().all(Group::has_seeds) => {
+            format!(" Curves are means over neighbouring rounds (at most {widest}).")
+        }
+        _ => format!(
+            " Curves are means over neighbouring rounds (at most {widest}); faint, the single rounds."
+        ),
+    };
+    means + about_seeds(&groups)
 }
 
 fn share(label: &str) -> Axis {
@@ -149,13 +166,22 @@ pub(super) fn conjecture_quality(drawn: &[Drawn<'_>]) -> Option<Figure> {
 }
 
 /// Entropy and histograms of solve rates (Fig. 7).
-pub(super) fn entropy(drawn: &[Drawn<'_>]) -> Option<Figure> {
+pub(super) fn entropy(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option<Figure> {
     let entropy = |label: &str| Axis::new(label, Unit::Plain).from(0.0);
+    let (chosen, is_whole) = chosen_for_bars(drawn, options);
+    let which = if is_whole {
+        String::new()
+    } else {
+        let names: Vec<&str> = chosen.iter().map(|g| g.label.as_str()).collect();
+        format!(" Histograms: {}.", names.join(", "))
+    };
     smoothed_figure(
         drawn,
         "entropy",
         "Entropy and solve rates",
-        "Mean entropy per token, and how the solve rates of conjectures and targets are distributed over the last tenth of the rounds. A Solver without entropy proves a problem always or never, which leaves the Conjecturer without reward.",
+        &format!(
+            "Mean entropy per token, and how the solve rates of conjectures and targets are distributed over the last tenth of the rounds. A Solver without entropy proves a problem always or never, which leaves the Conjecturer without reward.{which}"
+        ),
         vec![
             runs_panel(drawn, "Solver's entropy", metric::SOLVER_ENTROPY, entropy("Nats per token")),
             runs_panel(
@@ -164,23 +190,49 @@ pub(super) fn entropy(drawn: &[Drawn<'_>]) -> Option<Figure> {
                 metric::CONJECTURER_ENTROPY,
                 entropy("Nats per token"),
             ),
-            rates_panel(drawn, "Solve rates of conjectures", metric::CONJECTURE_RATES),
-            rates_panel(drawn, "Solve rates of targets", metric::TARGET_RATES),
+            rates_panel(&chosen, "Solve rates of conjectures", metric::CONJECTURE_RATES),
+            rates_panel(&chosen, "Solve rates of targets", metric::TARGET_RATES),
         ],
     )
 }
 
+/// Bars side by side that an eye still tells apart.
+const MOST_GROUPS_OF_BARS: usize = 4;
+
+/// The groups whose bars are drawn side by side, and whether these are all: where there are many, that of the main run,
+/// that of the baseline, and then SGS without its parts.
+fn chosen_for_bars<'a, 'b>(drawn: &'b [Drawn<'a>], options: &FigureOptions) -> (Vec<Group<'a, 'b>>, bool) {
+    const THEN: [Method; 5] = [
+        Method::SgsNoGuide,
+        Method::SgsFrozenConjecturer,
+        Method::SgsNoConditioning,
+        Method::SgsCispo,
+        Method::Stp,
+    ];
+    let mut groups: Vec<Group<'a, 'b>> = groups(drawn);
+    if groups.len() <= MOST_GROUPS_OF_BARS {
+        return (groups, true);
+    }
+    let first = [super::main_run(drawn), baseline_of(drawn, options)].map(|d| d.map(|d| d.group));
+    let is_first = |g: &Group<'_, '_>| g.runs.iter().any(|d| first.contains(&Some(d.group)));
+    let rank = |g: &Group<'_, '_>| THEN.iter().position(|m| g.method() == Some(*m)).unwrap_or(THEN.len());
+    groups.sort_by_key(|g| (!is_first(g), rank(g)));
+    groups.truncate(MOST_GROUPS_OF_BARS);
+    (groups, false)
+}
+
 /// Shares of problems by solve rate over the last tenth of each run's rounds.
-fn rates_panel(drawn: &[Drawn<'_>], title: &str, name: &str) -> Option<Panel> {
+fn rates_panel(groups: &[Group<'_, '_>], title: &str, name: &str) -> Option<Panel> {
     let mut categories: Vec<String> = Vec::new();
     let mut series = Vec::new();
-    for d in drawn {
-        let from = d.run.rounds.len() - d.run.rounds.len().div_ceil(10);
-        let histograms = d.run.rounds.iter().skip(from).filter_map(|r| RunData::histogram(r, name));
+    for d in groups {
+        let last_tenth = |run: &'_ RunData| run.rounds.len() - run.rounds.len().div_ceil(10);
         let mut sums: Vec<f64> = Vec::new();
-        for h in histograms {
-            sums.resize(sums.len().max(h.counts.len()), 0.0);
-            sums.iter_mut().zip(&h.counts).for_each(|(s, c)| *s += *c as f64);
+        for run in d.runs.iter().map(|d| d.run) {
+            for h in run.rounds.iter().skip(last_tenth(run)).filter_map(|r| RunData::histogram(r, name)) {
+                sums.resize(sums.len().max(h.counts.len()), 0.0);
+                sums.iter_mut().zip(&h.counts).for_each(|(s, c)| *s += *c as f64);
+            }
         }
         let total: f64 = sums.iter().sum();
         if total <= 0.0 {
@@ -239,7 +291,8 @@ pub(super) fn verdicts(drawn: &[Drawn<'_>]) -> Option<Figure> {
                 Series::line(*verdict, *ink, thinned(points.collect(), MOST_POINTS))
             })
             .collect();
-        series.retain(|s| !s.points.is_empty());
+        // What never happens needs no line on the axis.
+        series.retain(|s| s.points.iter().any(|p| p.1 > 0.0));
         let y = share("Share of rollouts");
         (!series.is_empty())
             .then(|| panel(title, Shape::Half, Xy { x: generations_axis(), y, series, lines: Vec::new() }))
@@ -247,7 +300,7 @@ pub(super) fn verdicts(drawn: &[Drawn<'_>]) -> Option<Figure> {
     figure(
         "verdicts",
         "Verdicts",
-        "What the checker says of the Solver's rollouts: proved, refused, malformed (no proof could be read), resource (time or memory ran out), infra (the checker broke; never counted as a failed attempt).",
+        "What the checker says of the Solver's rollouts: proved, refused, malformed (no proof could be read), resource (time or memory ran out), infra (the checker broke; never counted as a failed attempt). What never happened has no curve.",
         vec![of("Rollouts of targets", "target"), of("Rollouts of conjectures", "conjecture")],
     )
 }

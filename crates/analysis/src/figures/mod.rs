@@ -7,14 +7,15 @@ mod dataset;
 mod dynamics;
 mod fits;
 mod proximity;
+mod seeds;
 
 pub use curves::Yardstick;
 pub(crate) use curves::{describe, rate_by_time};
 pub(crate) use fits::{HALVES, HALVES_SEED};
 pub use proximity::{Proximity, proximity};
+pub(crate) use seeds::{Group, groups};
 
 use crate::fit::{Fit, FitError, FitOptions, fit};
-use crate::plot::theme::SERIES_COLOURS;
 use crate::plot::{Figure, Ink};
 use crate::run::{RunData, method_label};
 use sgs_selfplay::Method;
@@ -26,6 +27,8 @@ pub struct Drawn<'a> {
     pub run: &'a RunData,
     /// Its name in legends.
     pub label: String,
+    /// Runs of one number differ in their seeds alone: they share a colour and are drawn as one.
+    pub group: usize,
     /// Its colour.
     pub ink: Ink,
     /// Its scaling law, or why there is none.
@@ -39,38 +42,26 @@ pub struct FigureOptions {
     pub fit: FitOptions,
     /// Horizontal lines from elsewhere.
     pub yardsticks: Vec<Yardstick>,
-    /// Name of the run whose unsolved targets make D_hard; if absent, the first run without a Conjecturer.
-    pub baseline: Option<String>,
+    /// Which run, counted from 0, is the baseline whose unsolved targets make D_hard; if absent, REINFORCE-1/2 with all
+    /// its seeds, else another method that trains on targets alone.
+    pub baseline: Option<usize>,
 }
 
-/// Fits every run and gives each its colour.
+/// Fits every run, and gives each its group and its colour.
 pub fn draw<'a>(runs: &'a [RunData], options: &FigureOptions) -> Vec<Drawn<'a>> {
-    let labels = labels(runs);
+    let (labels, groups) = (labels(runs), seeds::numbers(runs));
+    let inks = seeds::inks(runs, &groups);
     runs.iter()
         .zip(labels)
-        .zip(inks(runs))
-        .map(|((run, label), ink)| Drawn { run, label, ink, fit: fit(&run.curve(), &options.fit) })
+        .zip(groups.into_iter().zip(inks))
+        .map(|((run, label), (group, ink))| Drawn {
+            run,
+            label,
+            group,
+            ink,
+            fit: fit(&run.curve(), &options.fit),
+        })
         .collect()
-}
-
-/// A colour for each method, in order of appearance; runs of one method share it and are told apart by their dashes.
-fn inks(runs: &[RunData]) -> Vec<Ink> {
-    // Each method with the number of its runs so far; a run without a method stands for itself.
-    let mut methods: Vec<(Option<Method>, usize)> = Vec::new();
-    let mut places = Vec::with_capacity(runs.len());
-    for run in runs {
-        let known = methods.iter().position(|m| run.method.is_some() && m.0 == run.method);
-        let at = known.unwrap_or(methods.len());
-        if known.is_none() {
-            methods.push((run.method, 0));
-        }
-        if let Some((_, seen)) = methods.get_mut(at) {
-            places.push((at, *seen));
-            *seen += 1;
-        }
-    }
-    let cycle = methods.len().next_multiple_of(SERIES_COLOURS);
-    places.into_iter().map(|(at, seen)| Ink::Series(at + cycle * seen)).collect()
 }
 
 /// Names for legends: the methods' where they tell the runs apart, with the seeds where those do, else the runs' own;
@@ -103,6 +94,9 @@ fn labels(runs: &[RunData]) -> Vec<String> {
     labels
 }
 
+/// Points of one curve beyond which a line shows no more.
+const MOST_POINTS: usize = 800;
+
 /// Every figure that these runs can fill, in the order of the report.
 pub fn all(drawn: &[Drawn<'_>], options: &FigureOptions) -> Vec<Figure> {
     let mut out: Vec<Option<Figure>> = vec![curves::cumulative(drawn, options)];
@@ -116,7 +110,7 @@ pub fn all(drawn: &[Drawn<'_>], options: &FigureOptions) -> Vec<Figure> {
     out.push(dynamics::conjecture_quality(drawn));
     let main = main_run(drawn);
     out.push(main.and_then(|d| proximity::figure(d.run)));
-    out.push(dynamics::entropy(drawn));
+    out.push(dynamics::entropy(drawn, options));
     if drawn.len() > 1 {
         out.push(curves::baseline_entropy(drawn));
     }
@@ -154,19 +148,6 @@ mod tests {
 
     fn run(method: Option<Method>, seed: u64) -> RunData {
         RunData { name: format!("run-{seed}"), method, seed: Some(seed), ..RunData::default() }
-    }
-
-    #[test]
-    fn runs_of_one_method_share_a_colour_and_no_two_runs_look_alike() {
-        let methods = [Method::Sgs, Method::ReinforceHalf, Method::Sgs, Method::Sgs, Method::Cispo];
-        let runs: Vec<RunData> = (1..).zip(methods).map(|(seed, m)| run(Some(m), seed)).collect();
-        let inks = inks(&runs);
-        assert_eq!(inks[0].shade(), inks[2].shade());
-        assert_ne!(inks[0].shade(), inks[1].shade());
-        let different: BTreeSet<String> = inks.iter().map(|ink| format!("{ink:?}")).collect();
-        assert_eq!(different.len(), runs.len());
-        let unnamed = [run(None, 1), run(None, 2)];
-        assert_eq!(super::inks(&unnamed), [Ink::Series(0), Ink::Series(1)]);
     }
 
     #[test]

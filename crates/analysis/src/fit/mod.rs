@@ -102,6 +102,11 @@ pub enum Warning {
         /// Half-width of the interval of A.
         half_width: f64,
     },
+    /// The interval of C_mid reaches zero.
+    WideMidpoint {
+        /// Half-width of the interval of C_mid, generations.
+        half_width: f64,
+    },
     /// Residuals follow each other: intervals that assume independent residuals are too narrow.
     CorrelatedResiduals {
         /// Lag-1 autocorrelation of the residuals.
@@ -131,6 +136,7 @@ impl Warning {
                 | Warning::BendNotSeen { .. }
                 | Warning::AtBound(_)
                 | Warning::WideAsymptote { .. }
+                | Warning::WideMidpoint { .. }
         )
     }
 }
@@ -153,6 +159,10 @@ impl fmt::Display for Warning {
                 f,
                 "the asymptote is uncertain by ± {:.1} points, more than the gain that it predicts",
                 100.0 * half_width
+            ),
+            Warning::WideMidpoint { half_width } => write!(
+                f,
+                "C_mid is uncertain by ± {half_width:.3e} generations, more than its value: the points do not determine the law"
             ),
             Warning::CorrelatedResiduals { autocorrelation, factor } => write!(
                 f,
@@ -390,6 +400,11 @@ fn warnings(fit: &Fit, prepared: &Prepared, at_bound: &[Parameter], level: f64) 
             }
         }
     }
+    if let Some((low, high)) = fit.interval(Parameter::Midpoint, level)
+        && low <= 0.0
+    {
+        out.push(Warning::WideMidpoint { half_width: 0.5 * (high - low) });
+    }
     let autocorrelation = residual_autocorrelation(fit, prepared);
     if fit.points >= 10 && autocorrelation > 2.0 / (fit.points as f64).sqrt() {
         let rho = autocorrelation.min(0.99);
@@ -446,6 +461,29 @@ mod tests {
         let long = prepare(&curve(law, 40e3, 200), Cut::Scaled).unwrap();
         assert!(!long.cut_is_scaled && long.cut == PAPER_CUT);
         assert_eq!(long.anchor.generations, 120e3);
+    }
+
+    /// The nine rounds of a run of SGS with CISPO on 100 theorems.
+    #[test]
+    fn a_midpoint_that_could_as_well_be_zero_is_not_identified() {
+        let rounds = [
+            (1456.0, 0.05),
+            (2912.0, 0.08),
+            (4320.0, 0.1),
+            (5720.0, 0.13),
+            (7112.0, 0.17),
+            (8504.0, 0.17),
+            (9920.0, 0.19),
+            (11256.0, 0.2),
+            (12672.0, 0.22),
+        ];
+        let curve: Vec<CurvePoint> =
+            rounds.map(|(generations, rate)| CurvePoint { generations, rate }).into();
+        let fit = fit(&curve, &FitOptions::default()).unwrap();
+        assert!(fit.interval(Parameter::Midpoint, 0.95).unwrap().0 < 0.0);
+        let wide = |w: &&Warning| matches!(w, Warning::WideMidpoint { .. });
+        let warning = fit.warnings.iter().find(wide).unwrap().to_string();
+        assert!(warning.contains("more than its value") && !fit.is_identified(), "{warning}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LIVE_BEFORE: &str = include_str!("status.html");
 const LIVE_SCRIPT: &str = include_str!("live.js");
@@ -53,6 +53,10 @@ struct Shared {
     changed: Condvar,
     stopping: AtomicBool,
     connections: AtomicUsize,
+    /// Open pages that are told what changes.
+    listeners: AtomicUsize,
+    /// Pages that took the newest figures.
+    taken: AtomicUsize,
     token: Option<String>,
     is_loopback: bool,
 }
@@ -106,6 +110,8 @@ impl LiveServer {
             changed: Condvar::new(),
             stopping: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
+            listeners: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
             token: options.token.clone(),
             is_loopback,
         });
@@ -148,8 +154,19 @@ impl LiveServer {
         state.version = version;
         state.page = page.into();
         state.fragment = json.to_string().into();
+        self.shared.taken.store(0, Ordering::SeqCst);
         drop(state);
         self.shared.changed.notify_all();
+    }
+
+    /// Waits until every open page has taken the newest figures, or for `patience`: what is still to be seen when the
+    /// server ends.
+    pub fn settle(&self, patience: Duration) {
+        let start = Instant::now();
+        let count = |of: &AtomicUsize| of.load(Ordering::SeqCst);
+        while count(&self.shared.taken) < count(&self.shared.listeners) && start.elapsed() < patience {
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Shows what happens right now; cheap enough for a few times a second.
@@ -227,13 +244,34 @@ fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
     }
     let state = || {
         let s = shared.state();
-        (Arc::clone(&s.page), Arc::clone(&s.fragment), Arc::clone(&s.status))
+        (Arc::clone(&s.page), Arc::clone(&s.fragment), Arc::clone(&s.status), s.version)
+    };
+    // A page with the figures of this version was sent.
+    let taken = |version: u64| {
+        if shared.state().version == version {
+            shared.taken.fetch_add(1, Ordering::SeqCst);
+        }
     };
     match request.path.as_str() {
-        "/" => http::respond(stream, "200 OK", "text/html; charset=utf-8", state().0.as_bytes()),
-        "/fragment" => http::respond(stream, "200 OK", "application/json", state().1.as_bytes()),
+        "/" => {
+            let (page, _, _, version) = state();
+            http::respond(stream, "200 OK", "text/html; charset=utf-8", page.as_bytes())?;
+            taken(version);
+            Ok(())
+        }
+        "/fragment" => {
+            let (_, fragment, _, version) = state();
+            http::respond(stream, "200 OK", "application/json", fragment.as_bytes())?;
+            taken(version);
+            Ok(())
+        }
         "/status" => http::respond(stream, "200 OK", "application/json", state().2.as_bytes()),
-        "/events" => events(stream, shared),
+        "/events" => {
+            shared.listeners.fetch_add(1, Ordering::SeqCst);
+            let told = events(stream, shared);
+            shared.listeners.fetch_sub(1, Ordering::SeqCst);
+            told
+        }
         _ => http::respond(stream, "404 Not Found", "text/plain", b"nothing here\n"),
     }
 }

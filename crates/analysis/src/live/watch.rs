@@ -37,5 +37,9 @@ pub fn follow(
             left -= nap;
         }
     }
+    // The round that was published just before.
+    if reader.update()? {
+        server.publish(std::slice::from_ref(reader.run()), options);
+    }
     Ok(())
 }

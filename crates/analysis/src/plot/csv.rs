@@ -1,6 +1,6 @@
 //! The numbers behind a figure, one row per drawn value.
 
-use super::{Content, Figure, Style};
+use super::{Content, Figure};
 use std::io::Write;
 
 /// Writes `figure,panel,series,x,y,low,high`: `x` is a number, a category or a round; `low` and `high` are the band's
@@ -20,14 +20,8 @@ pub fn write_csv(figure: &Figure, out: impl Write) -> std::io::Result<()> {
         match &panel.content {
             Content::Xy(xy) => {
                 for s in &xy.series {
-                    // What stands faintly behind the means is what was measured.
-                    let name = if s.style == Style::Faint {
-                        format!("{}, single rounds", s.name)
-                    } else {
-                        s.name.clone()
-                    };
                     for (j, (x, y)) in s.points.iter().enumerate() {
-                        row(&name, &cell(*x), *y, s.band.get(j).copied())?;
+                        row(&s.name, &cell(*x), *y, s.band.get(j).copied())?;
                     }
                 }
                 for line in &xy.lines {

@@ -129,7 +129,7 @@ pub enum Style {
     Fit,
     /// Points without a line.
     Points,
-    /// A thin, pale line behind another one of the same name.
+    /// A thin, pale line behind others; in no legend.
     Faint,
 }
 

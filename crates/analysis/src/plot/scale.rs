@@ -44,20 +44,31 @@ impl Scale {
         if self.log { self.log_ticks(count) } else { self.linear_ticks(count) }
     }
 
-    /// Numbers worth writing with their texts. Times are whole in the unit that suits the scale's end.
+    /// Numbers worth writing with their texts: in one unit, that of the scale's end. Times are divided as clocks do.
     pub fn labelled_ticks(&self, count: usize, unit: Unit) -> Vec<(f64, String)> {
         let label = |value: f64| (value, format_value(value, unit, 3));
+        if unit == Unit::Count && !self.log {
+            let (size, suffix) = count_unit(self.high);
+            let text = |t: f64| {
+                if t == 0.0 { "0".to_owned() } else { format!("{}{suffix}", significant(t / size, 4)) }
+            };
+            return self.ticks(count).into_iter().map(|t| (t, text(t))).collect();
+        }
         if unit != Unit::Duration || self.log {
             return self.ticks(count).into_iter().map(label).collect();
         }
         let (seconds, suffix) = duration_unit(self.high);
         let scaled = Scale { low: self.low / seconds, high: self.high / seconds, ..*self };
         let text = |t: f64| format!("{} {suffix}", significant(t, 4));
-        scaled.ticks(count).into_iter().map(|t| (t * seconds, text(t))).collect()
+        let step = time_step((scaled.high - scaled.low) / count.max(1) as f64, suffix);
+        scaled.multiples(step).into_iter().map(|t| (t * seconds, text(t))).collect()
     }
 
     fn linear_ticks(&self, count: usize) -> Vec<f64> {
-        let step = nice_step((self.high - self.low) / count.max(1) as f64);
+        self.multiples(nice_step((self.high - self.low) / count.max(1) as f64))
+    }
+
+    fn multiples(&self, step: f64) -> Vec<f64> {
         if !(step.is_finite() && step > 0.0) {
             return Vec::new();
         }
@@ -87,6 +98,16 @@ fn nice_step(raw: f64) -> f64 {
     let multiple = raw / power;
     let nice = [1.0, 2.0, 2.5, 5.0].into_iter().find(|m| *m >= multiple - 1e-9).unwrap_or(10.0);
     nice * power
+}
+
+/// The smallest step that is at least `raw` and divides times as clocks do.
+fn time_step(raw: f64, suffix: &str) -> f64 {
+    let steps: &[f64] = match suffix {
+        "s" | "min" => &[0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0],
+        "h" => &[0.5, 1.0, 2.0, 3.0, 6.0, 12.0, 24.0],
+        _ => &[],
+    };
+    steps.iter().copied().find(|s| *s >= raw - 1e-9).unwrap_or_else(|| nice_step(raw))
 }
 
 /// Ends of an axis for values from `low` to `high`: widened to round numbers, never empty.
@@ -127,12 +148,8 @@ pub fn format_value(value: f64, unit: Unit, digits: usize) -> String {
         Unit::Plain => significant(value, digits),
         Unit::Percent => format!("{} %", significant(100.0 * value, digits)),
         Unit::Count => {
-            let (scaled, suffix) = match value.abs() {
-                v if v >= 1e9 => (value / 1e9, "G"),
-                v if v >= 1e6 => (value / 1e6, "M"),
-                v if v >= 1e4 => (value / 1e3, "k"),
-                _ => (value, ""),
-            };
+            let (size, suffix) = count_unit(value);
+            let scaled = value / size;
             format!("{}{suffix}", significant(scaled, digits.max(if suffix.is_empty() { 4 } else { 0 })))
         }
         Unit::Duration => {
@@ -140,6 +157,16 @@ pub fn format_value(value: f64, unit: Unit, digits: usize) -> String {
             let scaled = value / seconds;
             format!("{} {suffix}", significant(scaled, digits))
         }
+    }
+}
+
+/// The unit in which a count is written: its size and its sign.
+fn count_unit(value: f64) -> (f64, &'static str) {
+    match value.abs() {
+        v if v >= 1e9 => (1e9, "G"),
+        v if v >= 1e6 => (1e6, "M"),
+        v if v >= 1e4 => (1e3, "k"),
+        _ => (1.0, ""),
     }
 }
 
@@ -189,6 +216,25 @@ mod tests {
         let log = Scale { low: 1e3, high: 1e6, from: 0.0, to: 100.0, log: true };
         assert_eq!(log.ticks(5), [1e3, 1e4, 1e5, 1e6]);
         assert!((log.pixel(31_622.776_6) - 50.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn counts_of_one_axis_are_in_one_unit() {
+        let scale = Scale { low: 0.0, high: 12_000.0, from: 0.0, to: 100.0, log: false };
+        let texts: Vec<String> = scale.labelled_ticks(3, Unit::Count).into_iter().map(|t| t.1).collect();
+        assert_eq!(texts, ["0", "5k", "10k"]);
+    }
+
+    #[test]
+    fn times_are_divided_as_clocks_do() {
+        let texts = |high: f64, count: usize| -> Vec<String> {
+            let scale = Scale { low: 0.0, high, from: 0.0, to: 100.0, log: false };
+            scale.labelled_ticks(count, Unit::Duration).into_iter().map(|(_, text)| text).collect()
+        };
+        assert_eq!(texts(590.0, 5), ["0 min", "2 min", "4 min", "6 min", "8 min"]);
+        assert_eq!(texts(4.0 * 3600.0, 5), ["0 h", "1 h", "2 h", "3 h", "4 h"]);
+        assert_eq!(texts(60.0, 4), ["0 s", "15 s", "30 s", "45 s", "60 s"]);
+        assert_eq!(texts(0.004, 4), ["0 ms", "1 ms", "2 ms", "3 ms", "4 ms"]);
     }
 
     #[test]

@@ -168,8 +168,8 @@ fn after_figure(id: &str, out: &mut Fragment, drawn: &[Drawn<'_>], options: &Rep
     match id {
         "cumulative-solve-rate" => {
             html.push_str("<h3>Scaling laws</h3>");
-            html.push_str(&tables::fits(drawn).html());
-            out.tables.push(("scaling-laws".into(), tables::fits_as_numbers(drawn)));
+            html.push_str(&tables::fits(drawn, &options.figures).html());
+            out.tables.push(("scaling-laws".into(), tables::fits_as_numbers(drawn, &options.figures)));
             html.push_str(&tables::what_to_know(drawn));
             let reaching = if let [d] = drawn { tables::reaching_one(d) } else { tables::reaching(drawn) };
             if let Some(table) = reaching {
@@ -177,7 +177,8 @@ fn after_figure(id: &str, out: &mut Fragment, drawn: &[Drawn<'_>], options: &Rep
                 html.push_str(&out.table("reaching", table));
             }
             if let Some(table) = (drawn.len() > 1).then(|| tables::against(drawn)).flatten() {
-                let main = figures::main_run(drawn).map_or("", |d| d.label.as_str());
+                let groups = figures::groups(drawn);
+                let main = tables::main_group(&groups, drawn).map_or("", |g| g.label.as_str());
                 let _ = write!(html, "<h3>{} against the others</h3>", escape(main));
                 html.push_str(&out.table("against", table));
             }

@@ -27,7 +27,7 @@ var px=(event.clientX-box.left)*k,py=(event.clientY-box.top)*k;
 clear(panel);
 if(px<f[0]-4||px>f[2]+4||py<f[1]-8||py>f[3]+8)return;
 var x=value(d.x,(px-f[0])/(f[2]-f[0])),reach=(d.x.b-d.x.a)*.04,found=[],at=null;
-d.s.forEach(function(s){var i=nearest(s.x,x);if(i<0||s.y[i]===null)return;if(!d.x.log&&Math.abs(s.x[i]-x)>reach)return;
+d.s.forEach(function(s){var i=nearest(s.x,x);if(i<0||s.y[i]===null)return;var ends=s.x.length>1&&(x<s.x[0]||x>s.x[s.x.length-1]);if(!d.x.log&&ends&&Math.abs(s.x[i]-x)>reach)return;
 found.push({s:s,i:i});if(at===null||Math.abs(s.x[i]-x)<Math.abs(at-x))at=s.x[i]});
 if(!found.length)return;
 var g=element("g",{"class":"overlay"},svg),gx=f[0]+share(d.x,at)*(f[2]-f[0]);

@@ -1,8 +1,8 @@
 //! The report's tables.
 
 use super::html::Table;
-use crate::figures::{self, Drawn, FigureOptions};
-use crate::fit::{CurvePoint, Fit, Parameter, prepare, random_halves, tail_cuts};
+use crate::figures::{self, Drawn, FigureOptions, Group, groups};
+use crate::fit::{CurvePoint, Fit, FitError, Parameter, prepare, random_halves, tail_cuts};
 use crate::plot::{Unit, escape, format_value};
 use crate::run::{RunData, STAGES, metric, stage_seconds};
 use crate::stats::{Basis, asymptote_difference, crossings, pass_at_k_interval, reach};
@@ -63,14 +63,26 @@ pub(super) fn summary(drawn: &[Drawn<'_>]) -> Table {
     table
 }
 
+/// The runs' laws, and after the runs of a group with several seeds, that of their mean.
+fn laws(drawn: &[Drawn<'_>], options: &FigureOptions) -> Vec<(String, Result<Fit, FitError>)> {
+    let mut out = Vec::new();
+    for group in groups(drawn) {
+        out.extend(group.runs.iter().map(|d| (d.label.clone(), d.fit.clone())));
+        if group.has_seeds() {
+            out.push((format!("{}: mean", group.label), group.fit(&options.fit)));
+        }
+    }
+    out
+}
+
 /// Parameters of the scaling laws.
-pub(super) fn fits(drawn: &[Drawn<'_>]) -> Table {
+pub(super) fn fits(drawn: &[Drawn<'_>], options: &FigureOptions) -> Table {
     let mut table = Table::new(["Run", "R₀", "A", "C_mid", "B", "Residual s.d.", "Points", "Cut"]);
-    for d in drawn {
-        match &d.fit {
-            Ok(fit) => table.rows.push(fit_row(&d.label, fit)),
+    for (label, fit) in laws(drawn, options) {
+        match &fit {
+            Ok(fit) => table.rows.push(fit_row(&label, fit)),
             Err(_) => {
-                let mut row = vec![d.label.clone()];
+                let mut row = vec![label];
                 row.extend(std::iter::repeat_n(NONE.to_owned(), 7));
                 table.rows.push(row);
             }
@@ -91,10 +103,11 @@ fn with_error(fit: &Fit, parameter: Parameter, unit: Unit) -> String {
 
 fn fit_row(name: &str, fit: &Fit) -> Vec<String> {
     let cut = format!("{}{}", count(Some(fit.cut)), if fit.cut_is_scaled { ", scaled" } else { "" });
+    let asymptote = with_error(fit, Parameter::Asymptote, Unit::Percent);
     vec![
         name.to_owned(),
         percent(Some(fit.law.initial)),
-        with_error(fit, Parameter::Asymptote, Unit::Percent),
+        if fit.is_identified() { asymptote } else { format!("{asymptote}, not identified") },
         with_error(fit, Parameter::Midpoint, Unit::Count),
         with_error(fit, Parameter::Steepness, Unit::Plain),
         fit.residual_sd().map_or_else(|| NONE.to_owned(), |s| format!("{:.2} %", 100.0 * s)),
@@ -132,7 +145,7 @@ pub(super) fn robustness(d: &Drawn<'_>, options: &FigureOptions) -> Option<Table
 }
 
 /// The same as plain numbers, for the file.
-pub(super) fn fits_as_numbers(drawn: &[Drawn<'_>]) -> Table {
+pub(super) fn fits_as_numbers(drawn: &[Drawn<'_>], options: &FigureOptions) -> Table {
     let mut table = Table::new([
         "run",
         "identified",
@@ -152,11 +165,11 @@ pub(super) fn fits_as_numbers(drawn: &[Drawn<'_>]) -> Table {
         "cut",
         "remarks",
     ]);
-    for d in drawn {
-        let Ok(fit) = &d.fit else { continue };
+    for (label, fit) in laws(drawn, options) {
+        let Ok(fit) = fit else { continue };
         let text = |v: Option<f64>| v.map_or_else(String::new, |v| v.to_string());
         let mut row = vec![
-            d.label.clone(),
+            label,
             fit.is_identified().to_string(),
             fit.law.initial.to_string(),
             fit.law.origin.to_string(),
@@ -234,9 +247,10 @@ pub(super) fn reaching(drawn: &[Drawn<'_>]) -> Option<Table> {
     (!table.rows.is_empty()).then_some(table)
 }
 
-/// The main run against each other one: crossings, difference of asymptotes.
+/// The main run's group against each other one: crossings, difference of asymptotes.
 pub(super) fn against(drawn: &[Drawn<'_>]) -> Option<Table> {
-    let main = figures::main_run(drawn)?;
+    let groups = groups(drawn);
+    let main = main_group(&groups, drawn)?;
     let mut table = Table::new([
         "Against",
         "Leads from",
@@ -244,20 +258,9 @@ pub(super) fn against(drawn: &[Drawn<'_>]) -> Option<Table> {
         "Difference of asymptotes (95 %)",
         "Rests on",
     ]);
-    let seeds = |of: &Drawn<'_>| -> Vec<Fit> {
-        let same = drawn.iter().filter(|d| d.run.method.is_some() && d.run.method == of.run.method);
-        same.chain(std::iter::once(of))
-            .filter_map(|d| d.fit.as_ref().ok())
-            .filter(|f| f.is_identified())
-            .cloned()
-            .collect()
-    };
-    let main_curve = main.run.curve();
-    for other in drawn
-        .iter()
-        .filter(|d| d.label != main.label && (d.run.method.is_none() || d.run.method != main.run.method))
-    {
-        let curve = other.run.curve();
+    let main_curve = main.curve();
+    for other in groups.iter().filter(|g| g.label != main.label) {
+        let curve = other.curve();
         let lead = lead_at_common_end(&main_curve, &curve);
         let leads = match crossings(&main_curve, &curve).last() {
             Some(c) if c.first_leads => {
@@ -269,11 +272,7 @@ pub(super) fn against(drawn: &[Drawn<'_>]) -> Option<Table> {
         };
         let lead =
             lead.map_or_else(|| NONE.to_owned(), |l| format!("{:+.1} points", 100.0 * l).replace('-', "−"));
-        let (mut a, mut b) = (seeds(main), seeds(other));
-        // Each group holds its own first run twice when it has a method: once is enough.
-        dedup(&mut a);
-        dedup(&mut b);
-        let difference = asymptote_difference(&a.iter().collect::<Vec<_>>(), &b.iter().collect::<Vec<_>>());
+        let difference = asymptote_difference(&laws_of_seeds(main), &laws_of_seeds(other));
         let (difference, basis) = difference.map_or((NONE.to_owned(), NONE), |d| {
             let (low, high) = d.interval;
             let text =
@@ -285,14 +284,18 @@ pub(super) fn against(drawn: &[Drawn<'_>]) -> Option<Table> {
     (!table.rows.is_empty()).then_some(table)
 }
 
-fn dedup(fits: &mut Vec<Fit>) {
-    let mut seen: Vec<[f64; 3]> = Vec::new();
-    fits.retain(|f| {
-        let p = f.law.parameters();
-        let new = !seen.contains(&p);
-        seen.push(p);
-        new
-    });
+/// The group of the main run.
+pub(super) fn main_group<'a, 'b, 'c>(
+    groups: &'c [Group<'a, 'b>],
+    drawn: &[Drawn<'a>],
+) -> Option<&'c Group<'a, 'b>> {
+    let main = figures::main_run(drawn)?;
+    groups.iter().find(|g| g.runs.iter().any(|d| d.group == main.group))
+}
+
+/// The laws of a group's runs, as far as their points determine them.
+fn laws_of_seeds<'c>(group: &'c Group<'_, '_>) -> Vec<&'c Fit> {
+    group.runs.iter().filter_map(|d| d.fit.as_ref().ok()).filter(|f| f.is_identified()).collect()
 }
 
 /// By how much the first curve is above the second where the shorter one ends.

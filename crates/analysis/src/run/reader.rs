@@ -149,6 +149,7 @@ impl<'a> RunReader<'a> {
         self.run.solved = self.read_solved(&published);
         self.run.notes.clone_from(&self.damage);
         note_gaps(&published, &mut self.run.notes);
+        note_unrated(&mut self.run);
         let all = self.run.targets.iter().filter(|t| t.solved_round.is_some()).count();
         let shown = self.run.solved.len();
         if shown < all {
@@ -171,6 +172,17 @@ fn note_gaps(published: &[PublishedRound], notes: &mut Vec<String>) {
         {
             notes.push(format!("rounds {} to {} are missing", a.round() + 1, b.round() - 1));
         }
+    }
+}
+
+/// Rounds that the curve of the cumulative solve rate passes over.
+fn note_unrated(run: &mut RunData) {
+    let unrated = run.rounds.len() - run.curve().len();
+    if unrated > 0 {
+        let all = run.rounds.len();
+        run.notes.push(format!(
+            "{unrated} of {all} rounds have no cumulative solve rate: curves and fits pass over them"
+        ));
     }
 }
 

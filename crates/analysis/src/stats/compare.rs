@@ -17,21 +17,22 @@ pub struct Crossing {
     pub first_leads: bool,
 }
 
-/// The rate of a curve after `generations` by linear interpolation; `None` outside of its points.
-fn interpolate(curve: &[CurvePoint], generations: f64) -> Option<f64> {
-    let after = curve.partition_point(|p| p.generations < generations);
+/// The value of a curve (ascending in x) at `x` by linear interpolation; `None` outside of its points.
+pub(crate) fn interpolate(curve: &[(f64, f64)], x: f64) -> Option<f64> {
+    let after = curve.partition_point(|p| p.0 < x);
     let b = curve.get(after)?;
-    if b.generations == generations {
-        return Some(b.rate);
+    if b.0 == x {
+        return Some(b.1);
     }
     let a = curve.get(after.checked_sub(1)?)?;
-    let share = (generations - a.generations) / (b.generations - a.generations);
-    Some(a.rate + share * (b.rate - a.rate))
+    Some(a.1 + (x - a.0) / (b.0 - a.0) * (b.1 - a.1))
 }
 
 /// Where two curves (ascending in generations) cross within the generations that both cover. Stretches where they are
 /// equal count where they end.
 pub fn crossings(first: &[CurvePoint], second: &[CurvePoint]) -> Vec<Crossing> {
+    let pairs = |c: &[CurvePoint]| c.iter().map(|p| (p.generations, p.rate)).collect::<Vec<_>>();
+    let (one, other) = (pairs(first), pairs(second));
     let mut at: Vec<f64> = first.iter().chain(second).map(|p| p.generations).collect();
     at.sort_by(f64::total_cmp);
     at.dedup();
@@ -39,7 +40,7 @@ pub fn crossings(first: &[CurvePoint], second: &[CurvePoint]) -> Vec<Crossing> {
     // The last place where one curve led, and by how much.
     let mut before: Option<(f64, f64)> = None;
     for generations in at {
-        let (Some(a), Some(b)) = (interpolate(first, generations), interpolate(second, generations)) else {
+        let (Some(a), Some(b)) = (interpolate(&one, generations), interpolate(&other, generations)) else {
             continue;
         };
         let lead = a - b;
@@ -50,7 +51,7 @@ pub fn crossings(first: &[CurvePoint], second: &[CurvePoint]) -> Vec<Crossing> {
             && (earlier_lead > 0.0) != (lead > 0.0)
         {
             let crossing = earlier + (generations - earlier) * earlier_lead / (earlier_lead - lead);
-            let rate = interpolate(first, crossing).unwrap_or(a);
+            let rate = interpolate(&one, crossing).unwrap_or(a);
             out.push(Crossing { generations: crossing, rate, first_leads: lead > 0.0 });
         }
         before = Some((generations, lead));

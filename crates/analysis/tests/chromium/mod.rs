@@ -1,5 +1,5 @@
 //! Headless Chromium, driven over WebDriver: as much of it as the tests need.
-#![allow(clippy::unwrap_used, clippy::expect_used)] // tests say so by panicking
+#![allow(clippy::unwrap_used, clippy::expect_used, dead_code)] // tests say so by panicking; each file uses a part
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD as BASE64;
@@ -233,6 +233,40 @@ impl Browser {
         let log = self.post("/se/log", &json!({"type": "browser"}));
         let severe = log.as_array().unwrap().iter().filter(|entry| entry["level"] == "SEVERE");
         severe.map(|entry| entry["message"].to_string()).collect()
+    }
+}
+
+/// The ground in dark colours, and how a page's is asked for.
+pub const DARK_PAPER: &str = "rgb(22, 24, 28)";
+pub const PAPER: &str = "getComputedStyle(document.body).backgroundColor";
+
+impl Browser {
+    /// Nothing of the page sticks out of the screen to the right.
+    #[track_caller]
+    pub fn fits(&self) {
+        let widths = self.run(
+            "var out=[];document.querySelectorAll('main *').forEach(function(e){\
+             if(e.closest('.scroll,pre,svg,.list,summary'))return;var b=e.getBoundingClientRect();\
+             if(b.width&&b.right>innerWidth+1)out.push(e.outerHTML.slice(0,120))});\
+             return [document.documentElement.scrollWidth-innerWidth,out]",
+        );
+        assert!(widths[0].as_i64().unwrap() <= 0 && widths[1].as_array().unwrap().is_empty(), "{widths}");
+    }
+
+    /// No address but those that begin with `allowed` was asked for, and no script failed.
+    #[track_caller]
+    pub fn keeps_to_itself(&self, allowed: &str) {
+        let requests = self.requests();
+        assert!(requests.iter().any(|url| url.starts_with(allowed)), "requests are seen: {requests:?}");
+        for url in &requests {
+            let known = url.starts_with(allowed) || url.starts_with("data:");
+            assert!(known, "{url} was asked for, of {requests:?}");
+        }
+        let mut complaints = self.complaints();
+        // The address of a run that is over answers no longer, which the page says.
+        let is_over = |c: &String| c.contains("events") && c.contains("ERR_CONNECTION_REFUSED");
+        complaints.retain(|c| !is_over(c));
+        assert!(complaints.is_empty(), "{complaints:?}");
     }
 }
 

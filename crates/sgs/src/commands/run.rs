@@ -12,6 +12,7 @@ use crate::run::workers::config::FleetConfig;
 use crate::run::workers::outside::Remembered;
 use crate::run::{Interrupt, Runner, policies, requirements};
 use anyhow::{Context, Result, bail};
+use sgs_analysis::report::ReportOptions;
 use sgs_lm::sampler::Decode;
 use sgs_rundir::{FrozenConfig, RunDir, RunOptions, RunView};
 use sgs_selfplay::Problem;
@@ -173,7 +174,7 @@ fn begin_with(config: &RunConfig) -> Result<()> {
 
 /// The report is a picture of the run's files: failing to draw it does not fail the run.
 fn write_report(path: &Path) {
-    match super::report::write_for(&[path.to_owned()], &path.join("report")) {
+    match super::report::write_for(&[path.to_owned()], &path.join("report"), &ReportOptions::default()) {
         Ok(index) => eprintln!("report: {}", index.display()),
         Err(error) => eprintln!("the report could not be written: {error:#}"),
     }

@@ -1,7 +1,8 @@
 //! From the events of a round to what a page shows of it.
 
+use crate::shown::Shown;
 use sgs_analysis::live::{Recent, StageProgress, Status};
-use sgs_formal::FormalSystem;
+use sgs_analysis::run::Display;
 use sgs_selfplay::reward::guide_score;
 use sgs_selfplay::round::conjecture_id;
 use sgs_selfplay::{Event, Problem, ProblemId, Progress, Review, Round, TaskKey, TaskKind, Verdict};
@@ -21,7 +22,7 @@ const STAGES: [(TaskKind, &str); 4] = [
 
 /// What is known of the round in progress.
 pub(super) struct Feed {
-    system: Arc<dyn FormalSystem>,
+    shown: Shown,
     targets: HashMap<ProblemId, Arc<Problem>>,
     round: Option<u32>,
     progress: Progress,
@@ -39,9 +40,9 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    pub(super) fn new(system: Arc<dyn FormalSystem>, targets: &[Arc<Problem>]) -> Self {
+    pub(super) fn new(shown: Shown, targets: &[Arc<Problem>]) -> Self {
         Self {
-            system,
+            shown,
             targets: targets.iter().map(|t| (t.id.clone(), Arc::clone(t))).collect(),
             round: None,
             progress: Progress::default(),
@@ -98,7 +99,7 @@ impl Feed {
         let recent = Recent {
             kind: "conjecture".into(),
             problem: id.to_string(),
-            statement: self.system.display_statement(statement),
+            statement: self.shown.statement(statement),
             text: String::new(),
             scores: String::new(),
         };
@@ -135,8 +136,8 @@ impl Feed {
         let recent = Recent {
             kind: "proof".into(),
             problem: id.to_string(),
-            statement: self.system.display_statement(&problem.statement),
-            text: self.system.display_proof(&problem, proof),
+            statement: self.shown.statement(&problem.statement),
+            text: self.shown.proof(&problem.statement, &problem.context, proof),
             scores: if self.targets.contains_key(id) { "target".into() } else { "conjecture".into() },
         };
         self.arrived += 1;

@@ -9,8 +9,9 @@ mod watch;
 pub use watch::watch;
 
 use crate::args::PageArgs;
-use crate::commands::report::Shown;
+
 use crate::run::Interrupt;
+use crate::shown::Shown;
 use anyhow::{Context, Result};
 use feed::Feed;
 use sgs_analysis::live::{self, LiveOptions, LiveServer, Status, WorkerStatus};
@@ -19,7 +20,6 @@ use sgs_analysis::run::ReadOptions;
 use sgs_fleet::board::KindStatus;
 use sgs_fleet::{BoardStatus, Fleet};
 use sgs_formal::FormalSystem;
-use sgs_metamath::system::Metamath;
 use sgs_selfplay::{Event, Problem, Round};
 use std::path::Path;
 use std::sync::Arc;
@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 
 /// How often the run's folder is looked at for new rounds.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long a run that is over waits for open pages to take its last figures.
+const LAST_LOOK: Duration = Duration::from_secs(5);
 /// How often what happens right now is told.
 const TELL: Duration = Duration::from_millis(500);
 
@@ -59,8 +61,8 @@ impl Page {
         eprintln!("live page: {}", server.url());
         let stop = Interrupt::default();
         let (shared, flag, folder) = (Arc::clone(&server), stop.flag(), run.to_owned());
+        let shown = Shown::by(system);
         let follow = move || -> Result<()> {
-            let shown = Shown(Metamath::shipped()?);
             let read = ReadOptions { display: Some(&shown), ..ReadOptions::default() };
             Ok(live::follow(&shared, &folder, &read, &ReportOptions::default(), LOOK, &flag, |_| ())?)
         };
@@ -72,7 +74,7 @@ impl Page {
         });
         Ok(Some(Self {
             server,
-            feed: Feed::new(Arc::clone(system), targets),
+            feed: Feed::new(Shown::by(system), targets),
             fleet: None,
             message: "preparing".into(),
             told: None,
@@ -144,5 +146,6 @@ impl Drop for Page {
             // A panic there has nothing left to harm.
             let _ = figures.join();
         }
+        self.server.settle(LAST_LOOK);
     }
 }

@@ -1,18 +1,18 @@
 //! The live page of a run that another process works on, or nobody: from the run's folder alone.
 
 use super::feed::Feed;
-use super::{LOOK, Shown, show_board};
+use super::{LOOK, show_board};
 use crate::args::PageArgs;
 use crate::commands::run::config_of;
 use crate::commands::status::{Activity, activity_of, fleet};
 use crate::run::config::{RunConfig, SystemName};
 use crate::run::system::{self, Opened};
 use crate::run::{Interrupt, sampling};
+use crate::shown::Shown;
 use anyhow::Result;
 use sgs_analysis::live::{self, LiveOptions, LiveServer, Status, WorkerStatus};
 use sgs_analysis::report::ReportOptions;
 use sgs_analysis::run::ReadOptions;
-use sgs_metamath::system::Metamath;
 use sgs_rundir::journal::{JournalReader, Stage};
 use sgs_rundir::{RunView, read_outcome};
 use sgs_selfplay::{Problem, Round, RunState};
@@ -31,7 +31,7 @@ pub fn watch(run: &Path, address: SocketAddr, args: &PageArgs) -> Result<()> {
     }
     let server = LiveServer::start(&LiveOptions { address, token: args.token() })?;
     crate::output::line(server.url())?;
-    let shown = Shown(Metamath::shipped()?);
+    let shown = Shown::of_run(run)?;
     let read = ReadOptions { display: Some(&shown), ..ReadOptions::default() };
     let mut look = Look::new(RunView::open(run)?);
     let each = |server: &LiveServer| server.set_status(&look.status());
@@ -113,17 +113,20 @@ impl Look {
 impl Replica {
     fn new(view: &RunView) -> Result<Self> {
         let config = config_of(view)?;
-        let Opened { system, targets } = match config.problems.system {
-            SystemName::Metamath => system::metamath(&config.problems.set)?,
-            // Nothing is checked here, so no Lean is started: its texts are shown as they are.
+        let set = &config.problems.set;
+        // Nothing is checked here, so no Lean is started: its texts are shown as they are.
+        let (shown, targets) = match config.problems.system {
+            SystemName::Metamath => {
+                let Opened { system, targets } = system::metamath(set)?;
+                (Shown::by(&system), targets)
+            }
             SystemName::Lean => {
-                let targets = system::lean_targets(&config.problems.set)?;
-                let targets = targets.into_iter().map(|t| t.problem).collect();
-                Opened { system: Arc::new(Metamath::shipped()?), targets }
+                let targets = system::lean_targets(set)?;
+                (Shown::of(SystemName::Lean)?, targets.into_iter().map(|t| t.problem).collect())
             }
         };
         let targets: Vec<Arc<Problem>> = targets.into_iter().map(Arc::new).collect();
-        let feed = Feed::new(system, &targets);
+        let feed = Feed::new(shown, &targets);
         Ok(Self { config, targets, state: RunState::default(), feed, round: None, last: 0 })
     }
 

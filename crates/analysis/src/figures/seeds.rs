@@ -1,0 +1,241 @@
+//! Runs that differ in their seeds alone are drawn as one: their mean, with a band from the lowest to the highest.
+
+use super::{Drawn, MOST_POINTS, thinned};
+use crate::fit::{CurvePoint, Fit, FitError, FitOptions, fit};
+use crate::plot::theme::SERIES_COLOURS;
+use crate::plot::{Ink, Series, Style};
+use crate::run::{RunData, method_label, metric};
+use crate::stats::interpolate;
+use sgs_selfplay::Method;
+
+/// Runs that differ in their seeds alone; most often one.
+pub(crate) struct Group<'a, 'b> {
+    /// Its name in legends.
+    pub label: String,
+    /// Its colour.
+    pub ink: Ink,
+    /// Its runs, at least one.
+    pub runs: Vec<&'b Drawn<'a>>,
+}
+
+/// A curve over something that grows.
+pub(super) type Curve = Vec<(f64, f64)>;
+
+/// The groups of some runs, in the order of their first runs.
+pub(crate) fn groups<'a: 'b, 'b>(drawn: impl IntoIterator<Item = &'b Drawn<'a>>) -> Vec<Group<'a, 'b>> {
+    let mut out: Vec<Group<'a, 'b>> = Vec::new();
+    for d in drawn {
+        match out.iter_mut().find(|g| g.runs.iter().any(|r| r.group == d.group)) {
+            Some(group) => group.runs.push(d),
+            None => out.push(Group { label: d.label.clone(), ink: d.ink, runs: vec![d] }),
+        }
+    }
+    let methods: Vec<Option<Method>> =
+        out.iter().map(|g| g.runs.first().and_then(|d| d.run.method)).collect();
+    for (i, group) in out.iter_mut().enumerate().filter(|(_, g)| g.runs.len() > 1) {
+        let method = methods.get(i).copied().flatten();
+        let is_alone = methods.iter().filter(|m| **m == method).count() == 1;
+        let name =
+            method.filter(|_| is_alone).map_or_else(|| group.label.clone(), |m| method_label(m).to_owned());
+        group.label = format!("{name}, {} seeds", group.runs.len());
+    }
+    out
+}
+
+impl Group<'_, '_> {
+    /// Its method, where it has one.
+    pub fn method(&self) -> Option<Method> {
+        self.runs.first().and_then(|d| d.run.method)
+    }
+
+    /// A curve of each run becomes one series, with those of several runs faintly behind it; none if no run has points.
+    pub(super) fn series(&self, of: impl Fn(&RunData) -> Curve) -> (Vec<Series>, Option<Series>) {
+        let curves: Vec<(&str, Curve)> = self.runs.iter().map(|d| (d.label.as_str(), of(d.run))).collect();
+        let known: Vec<(&str, Curve)> = curves.into_iter().filter(|(_, c)| !c.is_empty()).collect();
+        match known.as_slice() {
+            [] => (Vec::new(), None),
+            [(_, one)] => (
+                Vec::new(),
+                Some(Series::line(self.label.clone(), self.ink, thinned(one.clone(), MOST_POINTS))),
+            ),
+            many => {
+                let curves: Vec<&Curve> = many.iter().map(|(_, c)| c).collect();
+                let (points, band) = mean_and_range(&curves).into_iter().unzip();
+                let behind = many.iter().map(|(label, c)| Series {
+                    style: Style::Faint,
+                    ..Series::line(*label, self.ink, thinned(c.clone(), MOST_POINTS))
+                });
+                let (points, band) = (thinned(points, MOST_POINTS), thinned(band, MOST_POINTS));
+                let line = Series { band, ..Series::line(self.label.clone(), self.ink, points) };
+                (behind.collect(), Some(line))
+            }
+        }
+    }
+
+    /// The cumulative solve rate: of the run, or the mean of the runs.
+    pub fn curve(&self) -> Vec<CurvePoint> {
+        match self.runs.as_slice() {
+            [one] => one.run.curve(),
+            many => {
+                let curves: Vec<Curve> = many.iter().map(|d| d.run.series(metric::CUMULATIVE)).collect();
+                let known: Vec<&Curve> = curves.iter().filter(|c| !c.is_empty()).collect();
+                let mean = mean_and_range(&known).into_iter();
+                mean.map(|((generations, rate), _)| CurvePoint { generations, rate }).collect()
+            }
+        }
+    }
+
+    /// The scaling law of [`Group::curve`].
+    pub fn fit(&self, options: &FitOptions) -> Result<Fit, FitError> {
+        match self.runs.as_slice() {
+            [one] => one.fit.clone(),
+            _ => fit(&self.curve(), options),
+        }
+    }
+
+    /// Whether it holds more than one run.
+    pub fn has_seeds(&self) -> bool {
+        self.runs.len() > 1
+    }
+}
+
+/// The mean of curves, and the lowest and the highest, where all of them go on; where they share no stretch, the longest
+/// alone. It has the points of that curve which has the most there, and the ends: points of all of them would look like more data than
+/// there are.
+fn mean_and_range(curves: &[&Curve]) -> Vec<((f64, f64), (f64, f64))> {
+    let from = curves.iter().filter_map(|c| c.first()).map(|p| p.0).fold(f64::NEG_INFINITY, f64::max);
+    let until = curves.iter().filter_map(|c| c.last()).map(|p| p.0).fold(f64::INFINITY, f64::min);
+    if from >= until {
+        let longest = curves.iter().max_by_key(|c| c.len()).map_or(&[][..], |c| c.as_slice());
+        return longest.iter().map(|p| (*p, (p.1, p.1))).collect();
+    }
+    let within = |c: &Curve| c.iter().map(|p| p.0).filter(|x| (from..=until).contains(x)).collect::<Vec<_>>();
+    let mut at = curves.iter().map(|c| within(c)).max_by_key(Vec::len).unwrap_or_default();
+    at.extend([from, until]);
+    at.sort_by(f64::total_cmp);
+    at.dedup();
+    let mean = |x: f64| {
+        let values: Vec<f64> =
+            curves.iter().filter_map(|c| interpolate(c, x)).filter(|v| v.is_finite()).collect();
+        let (low, high) =
+            values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
+        (!values.is_empty()).then(|| ((x, values.iter().sum::<f64>() / values.len() as f64), (low, high)))
+    };
+    at.into_iter().filter_map(mean).collect()
+}
+
+/// Which runs differ in their seeds alone: a number for each run, equal for those that do. A run whose method is unknown
+/// stands alone.
+pub(super) fn numbers(runs: &[RunData]) -> Vec<usize> {
+    let settings: Vec<Option<(Method, String)>> = runs.iter().map(setting).collect();
+    let first = |(i, own): (usize, &Option<(Method, String)>)| {
+        if own.is_none() { i } else { settings.iter().position(|s| s == own).unwrap_or(i) }
+    };
+    settings.iter().enumerate().map(first).collect()
+}
+
+/// The method and its configuration without what may differ between seeds: the seed, the run's length, what was frozen.
+fn setting(run: &RunData) -> Option<(Method, String)> {
+    const FREE: [&str; 3] = ["seed", "rounds", "minutes"];
+    let config = run.config.split("[frozen]").next().unwrap_or_default();
+    let key = |line: &str| line.split('=').next().unwrap_or_default().trim().to_owned();
+    let kept =
+        config.lines().filter(|l| !FREE.contains(&key(l).as_str()) && !l.trim_start().starts_with('#'));
+    Some((run.method?, kept.collect::<Vec<_>>().join("\n")))
+}
+
+/// The colour in which a method is drawn wherever it is free.
+fn usual(method: Method) -> usize {
+    match method {
+        Method::Sgs => 0,
+        Method::ReinforceHalf => 1,
+        Method::SgsNoGuide => 2,
+        Method::SgsFrozenConjecturer | Method::Stp => 3,
+        Method::Cispo => 4,
+        Method::ExpertIteration | Method::SgsCispo => 5,
+        Method::Reinforce | Method::SamplingOnly => 6,
+        Method::SgsNoConditioning => 7,
+    }
+}
+
+/// The colour of each run: its group's. A method has the same in every report where it is free; no two groups share one
+/// before the palette is used up, and then they are told apart by dashes.
+pub(super) fn inks(runs: &[RunData], groups: &[usize]) -> Vec<Ink> {
+    let mut order: Vec<usize> = groups.to_vec();
+    order.sort_unstable();
+    order.dedup();
+    let method = |group: &usize| runs.get(*group).and_then(|r| r.method);
+    let rank = |group: &usize| {
+        method(group).and_then(|m| Method::ALL.iter().position(|other| *other == m)).unwrap_or(usize::MAX)
+    };
+    // Those that a paper is about choose first.
+    order.sort_by_key(|group| (rank(group), *group));
+    let mut taken: Vec<(usize, usize)> = Vec::new();
+    for group in order {
+        let is_free = |slot: &usize| taken.iter().all(|(_, t)| t != slot);
+        let wished = method(&group).map_or(0, usual);
+        let cycles = (0..).map(|i| i * SERIES_COLOURS);
+        let slot = cycles
+            .flat_map(|from| std::iter::once(from + wished).chain(from..from + SERIES_COLOURS))
+            .find(is_free)
+            .unwrap_or(wished);
+        taken.push((group, slot));
+    }
+    let slot = |group: &usize| taken.iter().find(|(g, _)| g == group).map_or(0, |(_, slot)| *slot);
+    groups.iter().map(|g| Ink::Series(slot(g))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn run(method: Option<Method>, seed: u64, rate: f64) -> RunData {
+        let config = format!(
+            "method = \"x\"\nseed = {seed}\nrounds = {seed}\nlearning_rate = {rate}\n[frozen]\nversion = \"{seed}\"\n"
+        );
+        RunData { name: format!("run-{seed}"), method, seed: Some(seed), config, ..RunData::default() }
+    }
+
+    #[test]
+    fn only_the_seed_may_differ_within_a_group() {
+        let (sgs, half) = (Some(Method::Sgs), Some(Method::ReinforceHalf));
+        let runs = [
+            run(sgs, 1, 0.1),
+            run(half, 1, 0.1),
+            run(sgs, 2, 0.1),
+            run(sgs, 3, 0.2),
+            run(None, 4, 0.1),
+            run(None, 4, 0.1),
+        ];
+        assert_eq!(numbers(&runs), [0, 1, 0, 3, 4, 5]);
+    }
+
+    #[test]
+    fn methods_keep_their_colours_and_no_two_groups_look_alike() {
+        let pair = [run(Some(Method::ReinforceHalf), 1, 0.1), run(Some(Method::Sgs), 1, 0.1)];
+        assert_eq!(inks(&pair, &numbers(&pair)), [Ink::Series(1), Ink::Series(0)]);
+        let mut all: Vec<RunData> = Method::ALL.iter().rev().map(|m| run(Some(*m), 1, 0.1)).collect();
+        all.push(run(Some(Method::Sgs), 2, 0.1));
+        all.push(run(Some(Method::Sgs), 2, 0.3));
+        let inks = inks(&all, &numbers(&all));
+        assert_eq!(inks[10], Ink::Series(0), "SGS");
+        assert_eq!(inks[11], Ink::Series(0), "another seed of it");
+        let different: BTreeSet<String> = inks.iter().map(|ink| format!("{ink:?}")).collect();
+        assert_eq!(different.len(), 12);
+        let few: BTreeSet<&str> = inks[5..11].iter().map(|ink| ink.shade().name).collect();
+        assert_eq!(few.len(), 6, "{inks:?}");
+    }
+
+    #[test]
+    fn the_mean_is_taken_where_all_seeds_are() {
+        let a = vec![(1.0, 0.0), (3.0, 4.0), (5.0, 4.0)];
+        let b = vec![(2.0, 0.0), (4.0, 2.0)];
+        let mean = mean_and_range(&[&a, &b]);
+        assert_eq!(mean, [((2.0, 1.0), (0.0, 2.0)), ((4.0, 3.0), (2.0, 4.0))]);
+        let ends = mean_and_range(&[&vec![(1.0, 0.0), (4.0, 3.0)], &vec![(2.0, 1.0), (6.0, 5.0)]]);
+        assert_eq!(ends, [((2.0, 1.0), (1.0, 1.0)), ((4.0, 3.0), (3.0, 3.0))]);
+        let late = vec![(9.0, 1.0)];
+        assert_eq!(mean_and_range(&[&a, &late]).len(), 3, "no stretch in common");
+    }
+}

@@ -1,0 +1,141 @@
+//! `sgs report`, and beside it `sgs fit` and `sgs status`, on runs that are not as one would wish.
+#![allow(clippy::unwrap_used)] // tests say so by panicking
+
+mod program;
+
+use program::{path, sgs};
+use sgs_rundir::{FrozenConfig, MetricValues, Record, RecordKey, RunDir, RunOptions};
+use std::path::Path;
+
+/// A run with a value of the cumulative solve rate for each round.
+fn run(path: &Path, rates: &[f64]) -> RunDir {
+    let text = "rounds = 40\nmethod = \"sgs\"\nseed = 1\n[problems]\nsystem = \"metamath\"\n".to_owned();
+    let config = FrozenConfig { text, version: "0.9".into(), data: Default::default() };
+    let run = RunDir::create(path, &config, RunOptions::default()).unwrap();
+    for (round, rate) in (0..).zip(rates) {
+        run.start_round(round, "").unwrap();
+        run.finish_sampling(round, "").unwrap();
+        run.skip_update(round, "").unwrap();
+        let mut metrics = MetricValues::new(round);
+        metrics.set("generations", 800.0 * f64::from(round + 1));
+        for name in
+            ["cumulative_solve_rate", "target_solve_rate", "target_share_solved", "solver_entropy", "r_synth"]
+        {
+            metrics.set(name, *rate);
+        }
+        run.publish_round(&metrics, |_| Ok(())).unwrap();
+    }
+    run
+}
+
+/// What the three programs say of a run: the page, what `fit` complains of or prints, and the table of `status`.
+fn told(folder: &str, fits: bool) -> (String, String, String) {
+    let out = sgs(&["report", folder]).expect(0).out;
+    let page = std::fs::read_to_string(out.trim()).unwrap();
+    assert!(page.contains("</html>"));
+    for text in ["NaN", ">inf<", "inf %", "null %"] {
+        assert!(!page.contains(text), "{text} in the page of {folder}");
+    }
+    let fit = sgs(&["fit", folder]).expect(i32::from(!fits));
+    (page, fit.out + &fit.err, sgs(&["status", folder]).expect(0).out)
+}
+
+fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        let start: String = text.chars().take(2000).collect();
+        assert!(text.contains(part), "{part} is not in what begins with {start}");
+    }
+}
+
+#[test]
+fn empty_and_interrupted_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = path(dir.path(), "empty");
+    drop(run(Path::new(&folder), &[]));
+    let (page, fit, status) = told(&folder, false);
+    has(&page, &["No round is finished yet"]);
+    has(&fit, &["no finished round yet"]);
+    has(&status, &["0 of 40 published", "stopped; go on with `sgs resume"]);
+
+    // Killed in the middle of its third round.
+    let folder = path(dir.path(), "interrupted");
+    let open = run(Path::new(&folder), &[0.1, 0.2]);
+    open.start_round(2, "").unwrap();
+    let key = RecordKey { round: 2, kind: "rollout".into(), problem: "p".into(), index: 0 };
+    open.journal().append_durably(vec![Record { key, payload: vec![1] }]).unwrap();
+    drop(open);
+    let (page, fit, status) = told(&folder, false);
+    has(&page, &["<dd>2</dd><dt>rounds</dt>", "too few points for a fit"]);
+    has(&fit, &["too few points"]);
+    has(&status, &["2 of 40 published", "1 rollout", "20.0 %"]);
+}
+
+#[test]
+fn runs_of_one_round_and_of_few() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = path(dir.path(), "single");
+    drop(run(Path::new(&folder), &[0.25]));
+    let (page, fit, status) = told(&folder, false);
+    has(&page, &["<dd>25.0 %</dd>", "<dd>1</dd><dt>rounds</dt>", "too few points for a fit"]);
+    has(&fit, &["too few points"]);
+    has(&status, &["1 of 40 published", "25.0 %"]);
+    let folder = path(dir.path(), "short");
+    drop(run(Path::new(&folder), &[0.1, 0.2, 0.25]));
+    let (page, fit, _) = told(&folder, false);
+    has(&page, &["+15.0", "too few points for a fit"]);
+    has(&fit, &["too few points"]);
+}
+
+#[test]
+fn runs_that_never_solve_anything() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = path(dir.path(), "zeros");
+    drop(run(Path::new(&folder), &[0.0; 20]));
+    let (page, fit, status) = told(&folder, true);
+    has(&page, &["<dd>0.0 %</dd>", "the curve is flat", "not identified"]);
+    has(&fit, &["the curve is flat"]);
+    has(&status, &["20 of 40 published", "0.0 %"]);
+}
+
+#[test]
+fn runs_with_numbers_that_are_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = path(dir.path(), "holes");
+    let rate = |i: u32| if i % 3 == 2 { f64::NAN } else { 0.5 - 0.4 / f64::from(i + 1) };
+    drop(run(Path::new(&folder), &(0..30).map(rate).collect::<Vec<_>>()));
+    let (page, fit, _) = told(&folder, true);
+    has(&page, &["Cumulative solve rate", "Scaling laws", "10 of 30 rounds have no cumulative solve rate"]);
+    has(&fit, &["R_0", "C_mid"]);
+    let folder = path(dir.path(), "nothing");
+    drop(run(Path::new(&folder), &[f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::NAN]));
+    let (page, fit, status) = told(&folder, false);
+    has(&page, &["<dd>4</dd><dt>rounds</dt>", "4 of 4 rounds have no cumulative solve rate"]);
+    has(&fit, &["too few points"]);
+    has(&status, &["4 of 40 published"]);
+
+    // All together, and in the company of one that is as it should be.
+    let good = path(dir.path(), "good");
+    drop(run(Path::new(&good), &(0..30).map(|i| 0.5 - 0.4 / f64::from(i + 1)).collect::<Vec<_>>()));
+    let out = path(dir.path(), "all");
+    let holes = path(dir.path(), "holes");
+    sgs(&["report", "--out", &out, &holes, &folder, &good]).expect(0);
+    let page = std::fs::read_to_string(dir.path().join("all/index.html")).unwrap();
+    has(&page, &["Comparison of 3 runs", "3 seeds"]);
+    assert!(!page.contains("NaN"));
+}
+
+#[test]
+fn what_is_asked_for_wrongly_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = path(dir.path(), "run");
+    drop(run(Path::new(&folder), &[0.1, 0.2]));
+    let elsewhere = path(dir.path(), "elsewhere");
+    let done = sgs(&["report", &folder, &elsewhere]).expect(1);
+    has(&done.err, &["elsewhere", "is not a run"]);
+    let done = sgs(&["report", &folder, "--baseline", &elsewhere]).expect(1);
+    has(&done.err, &["--baseline", "none of the runs of this report, which are", &folder]);
+    let done = sgs(&["report", &folder, "--cut=-3"]).expect(1);
+    has(&done.err, &["--cut -3"]);
+    let done = sgs(&["report", &folder, "--yardstick", "a model=42"]).expect(2);
+    has(&done.err, &["between 0 and 1", "%"]);
+}
