@@ -226,20 +226,23 @@ where
             let tokens = |c: &Completions| c.values().map(|c| c.tokens.len() as u64).sum::<u64>();
             let before = tokens(&completions);
             let sampler = workers.counters().seconds;
-            let mut ready = || {
+            let mut ready = |wait: bool| {
                 if publisher.is_busy() {
+                    if !wait && !publisher.is_done() {
+                        return Ok(false);
+                    }
                     kept.times.publish = publisher.wait()?;
                     self.run.start_round(number, "")?;
                 }
-                Ok(())
+                Ok(true)
             };
             let (end, times) =
                 workers.watch(|| stage.run(&mut round, &mut completions, &mut faults, &mut ready, view))?;
             if end == SamplingEnd::Interrupted {
                 return Ok(None);
             }
-            // A round without a single task has not called it.
-            ready()?;
+            // A round without a single task has not asked.
+            ready(true)?;
             kept.times.sampling = times.all;
             kept.times.dispatcher = times.dispatcher;
             let after = workers.counters().seconds;

@@ -1,7 +1,7 @@
 //! Publication of a finished round, beside the sampling of the next one: checkpoint, tables, metrics.
 //!
 //! No result of a round reaches the journal before the round before it is published whole, so that on the disk rounds
-//! stand strictly one after the other. What the next round samples meanwhile waits in memory.
+//! stand strictly one after the other. What the next round samples meanwhile, and what depends on it, is in memory.
 
 use super::Kept;
 use super::config::RunConfig;
@@ -83,6 +83,11 @@ impl Publisher {
     /// Whether a round is on its way.
     pub fn is_busy(&self) -> bool {
         self.thread.is_some()
+    }
+
+    /// Whether no round is on its way any more, though its end may not have been waited for.
+    pub fn is_done(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Starts a publication. The one before it has been waited for.

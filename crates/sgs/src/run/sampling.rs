@@ -85,12 +85,29 @@ pub struct SamplingTimes {
     pub dispatcher: f64,
 }
 
+/// Results that came off the board together.
+struct Batch {
+    tasks: Vec<TaskId>,
+    entries: Vec<Entry>,
+    records: Vec<Record>,
+}
+
 /// Results that are on their way to the disk; the round learns of them when they are there.
 struct Unwritten {
     ticket: Ticket,
     tasks: Vec<TaskId>,
     entries: Vec<Entry>,
 }
+
+/// Results that the round has learned of although the journal does not take them yet.
+#[derive(Default)]
+struct Early {
+    tasks: Vec<TaskId>,
+    records: Vec<Record>,
+}
+
+/// Whether the journal takes results of the round yet; asked with `true`, waits until it does.
+pub type Ready<'a> = dyn FnMut(bool) -> Result<bool> + 'a;
 
 /// A command on the board, with its prompt in tokens.
 struct Asked {
@@ -132,7 +149,11 @@ impl Stage<'_> {
         Ok(count)
     }
 
-    /// Works until every task of the round is answered. Calls `ready` before the first result goes into the journal.
+    /// Works until every task of the round is answered.
+    ///
+    /// A result is in the journal before the next step depends on it. While the round before is still on its way to
+    /// the disk (`ready` says so) results and what depends on them are in memory alone: a crash takes all of them back
+    /// to that round, and the same seeds give them again.
     ///
     /// # Errors
     /// The board or the journal fails, or nothing has come in for ten minutes.
@@ -141,34 +162,46 @@ impl Stage<'_> {
         round: &mut Round,
         completions: &mut Completions,
         faults: &mut Faults,
-        mut ready: impl FnMut() -> Result<()>,
+        ready: &mut Ready<'_>,
         view: &mut View,
     ) -> Result<(SamplingEnd, SamplingTimes)> {
         let start = Instant::now();
         let mut times = SamplingTimes::default();
         let mut open: HashMap<u64, Asked> = HashMap::new();
         let mut unwritten: VecDeque<Unwritten> = VecDeque::new();
+        let mut early = Early::default();
         let mut last = start;
         self.submit(round.pending(), &mut open, faults)?;
-        while !round.is_complete() {
-            if self.interrupt.is_set() {
-                return Ok((SamplingEnd::Interrupted, times));
-            }
-            let wait = if unwritten.is_empty() { Duration::from_millis(200) } else { COMMIT_POLL };
+        while !round.is_complete() && !self.interrupt.is_set() {
+            let idle = unwritten.is_empty() && early.records.is_empty();
+            let wait = if idle { Duration::from_millis(200) } else { COMMIT_POLL };
             let finished = self.fleet.take_finished(None, 512, wait)?;
             let came = Instant::now();
-            if !finished.is_empty() {
-                ready()?;
-                let batch = self.write(round.number(), finished, &mut open, faults)?;
-                last = came;
-                unwritten.push_back(batch);
-            } else {
+            if finished.is_empty() {
                 (self.watch)(last.elapsed(), &|| {
                     let first = round.pending().first().map(|c| c.key().to_string()).unwrap_or_default();
                     format!("{} tasks are open, the first is {first}", open.len())
                 })?;
+            } else {
+                last = came;
             }
-            // In the journal before the next step depends on it.
+            let batch = self.take(round.number(), finished, &mut open, faults, &mut early, ready)?;
+            if ready(false)? {
+                if !early.records.is_empty() {
+                    let Early { tasks, records } = std::mem::take(&mut early);
+                    let ticket = self.journal.append(records)?;
+                    unwritten.push_back(Unwritten { ticket, tasks, entries: Vec::new() });
+                }
+                if !batch.records.is_empty() {
+                    let ticket = self.journal.append(batch.records)?;
+                    unwritten.push_back(Unwritten { ticket, tasks: batch.tasks, entries: batch.entries });
+                }
+            } else {
+                early.tasks.extend(batch.tasks);
+                early.records.extend(batch.records);
+                let commands = apply(batch.entries, round, completions, view);
+                self.submit(commands, &mut open, faults)?;
+            }
             while let Some(batch) = unwritten.front()
                 && self.journal.is_durable(batch.ticket)?
                 && let Some(batch) = unwritten.pop_front()
@@ -180,19 +213,27 @@ impl Stage<'_> {
             view.progress(round);
             times.dispatcher += came.elapsed().as_secs_f64();
         }
+        self.write_early(early, ready)?;
+        for batch in unwritten {
+            self.journal.wait(batch.ticket)?;
+            self.fleet.remove(&batch.tasks)?;
+        }
         times.all = start.elapsed().as_secs_f64();
-        Ok((SamplingEnd::Complete, times))
+        let end = if round.is_complete() { SamplingEnd::Complete } else { SamplingEnd::Interrupted };
+        Ok((end, times))
     }
 
-    /// Reads results and hands them to the journal. Those that make no sense go back to the board, against their worker.
-    /// If too much was lost, only what was not is written: a resumed run then tries the rest again.
-    fn write(
+    /// Reads results. Those that make no sense go back to the board, against their worker. If too much was lost, what
+    /// was not is written and the stage ends: a resumed run then tries the rest again.
+    fn take(
         &self,
         round: u32,
         finished: Vec<Finished>,
         open: &mut HashMap<u64, Asked>,
         faults: &mut Faults,
-    ) -> Result<Unwritten> {
+        early: &mut Early,
+        ready: &mut Ready<'_>,
+    ) -> Result<Batch> {
         let (tasks, mut entries) = self.entries(finished, open)?;
         entries.iter().for_each(|entry| faults.note(&entry.event));
         let stop = faults.are_too_many(open.len());
@@ -201,11 +242,23 @@ impl Stage<'_> {
         }
         let records = entries.iter().map(record).collect::<Result<Vec<_>>>()?;
         if stop {
+            self.write_early(std::mem::take(early), ready)?;
+            ready(true)?;
             self.journal.append_durably(records)?;
             self.fleet.remove(&tasks)?;
             bail!("{}", faults.report(round, open.len(), &self.fleet.status()?));
         }
-        Ok(Unwritten { ticket: self.journal.append(records)?, tasks, entries })
+        Ok(Batch { tasks, entries, records })
+    }
+
+    /// Writes what the round knows of already, as soon as the journal takes it.
+    fn write_early(&self, early: Early, ready: &mut Ready<'_>) -> Result<()> {
+        if !early.records.is_empty() {
+            ready(true)?;
+            self.journal.append_durably(early.records)?;
+            self.fleet.remove(&early.tasks)?;
+        }
+        Ok(())
     }
 
     fn submit(
