@@ -2,8 +2,9 @@
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -365,4 +366,47 @@ fn a_full_disk_stops_the_fleet_and_says_so() {
     assert!(matches!(&error, FleetError::Stopped(reason) if reason.contains("tasks.log")), "{error}");
     assert!(fleet.next_finished(SECOND).is_err());
     assert!(fleet.lease(&worker("w"), &TaskKind::Verify, 1, SECOND).is_err());
+}
+
+/// A disk on which an outcome is not written before the test says so.
+struct SlowDisk(Mutex<Receiver<()>>);
+
+impl TaskLog for SlowDisk {
+    fn append(&mut self, records: &[Record]) -> Result<(), LogError> {
+        if records.iter().any(|record| matches!(record, Record::Done { .. })) {
+            self.0.lock().unwrap().recv().unwrap();
+        }
+        Ok(())
+    }
+
+    fn replace(&mut self, _: &[Record]) -> Result<(), LogError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn nobody_hears_of_an_outcome_before_it_is_on_the_disk() {
+    let (write, gate) = channel();
+    let log = SlowDisk(Mutex::new(gate));
+    let fleet = Fleet::with_log(BoardConfig::default(), [], Box::new(log)).unwrap();
+    fleet.submit(verifications(0..1)).unwrap();
+    let lease = fleet.lease(&worker("w"), &TaskKind::Verify, 1, SECOND).unwrap().leases.remove(0);
+    let report =
+        Report { task: lease.task, attempt: lease.attempt, outcome: Outcome::Done(squared(&lease.payload)) };
+    let heard = AtomicUsize::new(0);
+    let too_early = thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(fleet.report(&worker("w"), vec![report]).unwrap(), [Receipt::Accepted]);
+            heard.fetch_add(1, Ordering::SeqCst);
+        });
+        scope.spawn(|| {
+            assert_eq!(fleet.take_finished(None, 5, LONG).unwrap().len(), 1);
+            heard.fetch_add(1, Ordering::SeqCst);
+        });
+        thread::sleep(Duration::from_millis(300));
+        let too_early = heard.load(Ordering::SeqCst);
+        write.send(()).unwrap();
+        too_early
+    });
+    assert_eq!((too_early, heard.into_inner()), (0, 2), "a promise that a crash would break");
 }
