@@ -64,9 +64,7 @@ impl Token {
     /// # Errors
     /// If the system has no randomness.
     pub fn generate() -> Result<Self, TokenError> {
-        let mut bytes = [0u8; 32];
-        getrandom::fill(&mut bytes).map_err(|e| TokenError::NoRandomness(e.to_string()))?;
-        Ok(Self(bytes.iter().map(|b| format!("{b:02x}")).collect()))
+        fresh_secret().map(Self)
     }
 
     /// Writes the token to a new file that only its owner can read.
@@ -94,6 +92,16 @@ impl Token {
     pub(crate) fn header(&self) -> String {
         format!("Bearer {}", self.0)
     }
+}
+
+/// 256 random bits as text.
+///
+/// # Errors
+/// If the system has no randomness.
+pub fn fresh_secret() -> Result<String, TokenError> {
+    let mut bytes = [0u8; 32];
+    getrandom::fill(&mut bytes).map_err(|e| TokenError::NoRandomness(e.to_string()))?;
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
 impl fmt::Debug for Token {

@@ -328,6 +328,31 @@ pub struct PretrainArgs {
     /// Device to train on.
     #[arg(long, value_enum, default_value_t = DeviceKind::Cpu)]
     pub device: DeviceKind,
+    /// Several processes.
+    #[command(flatten)]
+    pub ranks: RankArgs,
+}
+
+/// Training by several processes, each with a GPU or a part of the processor.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Ranks")]
+pub struct RankArgs {
+    /// Train with so many processes; without --rank they are all started here [default: 1, in a Slurm step its tasks].
+    #[arg(long, value_name = "N")]
+    pub ranks: Option<usize>,
+    /// Be this one of the ranks, counted from 0: somebody starts the others [default: in a Slurm step its task].
+    #[arg(long, value_name = "R")]
+    pub rank: Option<usize>,
+    /// Where rank 0 listens and the others find it [default: in a Slurm step its first node].
+    #[arg(long, value_name = "HOST:PORT")]
+    pub rendezvous: Option<String>,
+    /// File with the secret that ranks of several machines show [default: SGS_TOKEN, or the file that SGS_TOKEN_FILE
+    /// names].
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Give up after so many seconds without a rank that was waited for.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub rank_patience: u64,
 }
 
 /// Arguments of `sgs sft`.
@@ -353,6 +378,9 @@ pub struct TrainArgs {
     /// Where to write the new weights; without it only the report is printed.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Several processes.
+    #[command(flatten)]
+    pub ranks: RankArgs,
 }
 
 /// Arguments of `sgs eval`.

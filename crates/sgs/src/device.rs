@@ -21,10 +21,13 @@ pub fn visible_gpus() -> Vec<String> {
         .collect()
 }
 
-/// Opens the device of a kind, `$threads` threads where it is the processor, and evaluates the body with it: once
-/// compiled for each type of device.
+/// Opens the device of a kind, `$threads` threads where it is the processor, GPU number `$gpu` (the first if left out)
+/// where it is one, and evaluates the body with it: once compiled for each type of device.
 macro_rules! with_device {
     ($kind:expr, $threads:expr, $device:ident => $body:expr) => {
+        $crate::device::with_device!($kind, $threads, 0, $device => $body)
+    };
+    ($kind:expr, $threads:expr, $gpu:expr, $device:ident => $body:expr) => {
         match $kind {
             $crate::args::DeviceKind::Cpu => {
                 let $device = std::sync::Arc::new(sgs_lm::Cpu::new($threads)?);
@@ -35,7 +38,7 @@ macro_rules! with_device {
                     $crate::args::DeviceKind::CudaF32 => sgs_lm::Precision::F32,
                     _ => sgs_lm::Precision::Bf16,
                 };
-                let $device = std::sync::Arc::new(sgs_lm::Cuda::new(0, precision)?);
+                let $device = std::sync::Arc::new(sgs_lm::Cuda::new($gpu, precision)?);
                 $body
             }
         }

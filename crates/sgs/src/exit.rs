@@ -35,7 +35,12 @@ pub fn code_of(result: anyhow::Result<Outcome>) -> ExitCode {
                     told = cause;
                 }
             }
-            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+            let lost = error.chain().any(|c| matches!(c.downcast_ref(), Some(sgs_lm::LmError::Rank { .. })));
+            match error.is::<Usage>() {
+                true => ExitCode::from(2),
+                false if lost && crate::ranks::is_launched() => ExitCode::from(crate::ranks::LOST),
+                false => ExitCode::from(1),
+            }
         }
     }
 }

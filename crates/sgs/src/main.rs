@@ -15,6 +15,7 @@ mod lean_set;
 mod machine;
 mod output;
 mod page;
+mod ranks;
 mod run;
 mod shown;
 

@@ -22,6 +22,8 @@ use crate::error::{LmError, Result};
 const BEAT: Duration = Duration::from_secs(1);
 /// Silence after which a rank counts as gone.
 const SILENCE: Duration = Duration::from_secs(30);
+/// Longest time that leaving waits for the others to have heard of it.
+const FAREWELL: Duration = Duration::from_secs(2);
 /// Largest first message: it comes from whoever connects.
 const MAX_HELLO: usize = 1 << 14;
 /// Largest message among ranks.
@@ -169,6 +171,10 @@ struct Shared {
 #[derive(Default)]
 struct State {
     lost: Option<String>,
+    /// The loss was passed on.
+    told: bool,
+    /// Connections that are still read.
+    reading: usize,
     /// The meeting is over for this rank.
     over: bool,
     breakers: Vec<Box<dyn FnOnce() + Send>>,
@@ -202,7 +208,15 @@ impl Shared {
         drop(state);
         self.changed.notify_all();
         self.send_to_all(kind::LOST, what.as_bytes());
+        self.state().told = true;
+        self.changed.notify_all();
         breakers.into_iter().for_each(|stop| stop());
+    }
+
+    /// Waits until a condition holds, or for so long.
+    fn wait_until(&self, limit: Duration, holds: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        let waited = self.changed.wait_timeout_while(self.state(), limit, |state| !holds(state));
+        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
@@ -386,7 +400,13 @@ impl Meeting {
         for (rank, link) in readers {
             let (shared, outbox) = (Arc::clone(&shared), outbox.clone());
             let reader = thread::Builder::new().name(format!("rank-{rank}"));
-            reader.spawn(move || read(&shared, rank, &link, &outbox)).map_err(fail)?;
+            shared.state().reading += 1;
+            let reading = move || {
+                read(&shared, rank, &link, &outbox);
+                shared.state().reading -= 1;
+                shared.changed.notify_all();
+            };
+            reader.spawn(reading).map_err(fail)?;
         }
         let (of_beat, exit_after) = (Arc::clone(&shared), place.exit_after_loss);
         let beat = thread::Builder::new().name("rank-beat".to_owned());
@@ -523,12 +543,7 @@ impl Meeting {
     /// The error to give: that a rank was lost if one was, or `otherwise`, which counts as the loss from then on.
     /// What breaks first on this rank is often only a consequence, so news of the cause is waited for a moment.
     pub(crate) fn lost(&self, otherwise: String) -> LmError {
-        let state = self.shared.state();
-        let (state, _) = self
-            .shared
-            .changed
-            .wait_timeout_while(state, Duration::from_secs(3), |s| s.lost.is_none())
-            .unwrap_or_else(PoisonError::into_inner);
+        let state = self.shared.wait_until(Duration::from_secs(3), |s| s.lost.is_some());
         let known = state.lost.clone();
         drop(state);
         if known.is_none() {
@@ -585,7 +600,8 @@ impl Drop for Meeting {
         if !self.finished {
             self.fail("it stopped before the end");
         }
-        let mut state = self.shared.state();
+        // A process that ends at once would take the news with it.
+        let mut state = self.shared.wait_until(FAREWELL, |s| s.lost.is_none() || s.told);
         state.over = true;
         let orderly = state.lost.is_none();
         drop(state);
@@ -597,6 +613,8 @@ impl Drop for Meeting {
             let link = link.lock().unwrap_or_else(PoisonError::into_inner);
             let _ = link.shutdown(std::net::Shutdown::Write);
         }
+        // A connection that is closed with something unread takes back what was just sent over it.
+        drop(self.shared.wait_until(FAREWELL, |s| s.reading == 0));
     }
 }
 
@@ -751,11 +769,7 @@ fn read(shared: &Shared, from: usize, link: &TcpStream, outbox: &Sender<Letter>)
 fn beat_until_over(shared: &Shared, exit_after: Option<Duration>) {
     let mut lost_at = None;
     loop {
-        let state = shared.state();
-        let (state, _) = shared
-            .changed
-            .wait_timeout_while(state, BEAT, |s| !s.over)
-            .unwrap_or_else(PoisonError::into_inner);
+        let state = shared.wait_until(BEAT, |s| s.over);
         if state.over {
             return;
         }

@@ -1,10 +1,12 @@
 //! `sgs pretrain` and `sgs sft`: supervised training on corpora, from scratch or from a model.
 
-use crate::args::PretrainArgs;
+use crate::args::{DeviceKind, PretrainArgs};
 use crate::corpus::{CorpusConfig, Mixture};
 use crate::device::with_device;
 use crate::exit::{Outcome, Usage};
+use crate::machine;
 use crate::output;
+use crate::ranks::{self, Role, Seat};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
@@ -12,6 +14,7 @@ use sgs_lm::checkpoint::{self, SaveOptions};
 use sgs_lm::loss::LossConfig;
 use sgs_lm::model::{Mode, Model};
 use sgs_lm::optim::{AdamConfig, Schedule};
+use sgs_lm::ranks::{Meeting, Parallel, Shard};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::{Policy, StepReport, TrainOptions, Trainer};
 use sgs_lm::weights::{FileType, HostWeights};
@@ -77,6 +80,10 @@ pub struct TrainConfig {
     pub beta2: f64,
     /// Steps between checkpoints; the held-out loss is measured at each.
     pub checkpoint_every: u64,
+    /// Compute activations again in the backward pass where keeping all of them does not fit: on a GPU those of as few
+    /// layers as its memory asks for, on the processor those of all.
+    #[serde(default)]
+    pub recompute: bool,
     /// Examples of each corpus that are never trained on.
     #[serde(default)]
     pub held_out: usize,
@@ -97,7 +104,17 @@ pub fn run(args: &PretrainArgs, base: Option<&Path>) -> Result<Outcome> {
             return Err(Usage(format!("{}: train.{key} is 0; give at least 1", args.config.display())).into());
         }
     }
-    with_device!(args.device, threads(), device => train(&config, &args.out, base, device))
+    let seat = match ranks::role(&args.ranks, &args.out)? {
+        Role::Launched(outcome) => return Ok(outcome),
+        Role::Alone => None,
+        Role::Member(seat) => Some(seat),
+    };
+    let job = format!("{text}\n{}\n{base:?}\n{:?}", args.out.display(), args.device);
+    let threads = seat.as_ref().map_or(threads(), |seat| seat.threads(threads()));
+    let gpu = gpu_of(args.device, seat.as_ref())?;
+    with_device!(args.device, threads, gpu, device => {
+        start(&config, &args.out, base, device, seat.as_ref(), &job)
+    })
 }
 
 /// Threads to compute with: one per core.
@@ -105,84 +122,206 @@ pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-fn train<D: Device>(
+/// The GPU that a rank takes: the one of its number among those of its machine; if it sees a single one, that.
+pub fn gpu_of(device: DeviceKind, seat: Option<&Seat>) -> Result<usize> {
+    let Some(seat) = seat.filter(|_| device != DeviceKind::Cpu) else { return Ok(0) };
+    match sgs_lm::cuda::gpu_count()? {
+        1 => Ok(0),
+        gpus if seat.local < gpus => Ok(seat.local),
+        gpus => bail!("rank {} is number {} of its machine, which shows {gpus} GPUs", seat.rank, seat.local),
+    }
+}
+
+/// Meets the other ranks, if there are any, and trains; tells them if this one fails.
+fn start<D: Parallel>(
     config: &PretrainConfig,
     out: &Path,
     base: Option<&Path>,
     device: Arc<D>,
+    seat: Option<&Seat>,
+    job: &str,
 ) -> Result<Outcome> {
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
-    let tokenizer = Tokenizer::load(&config.data)?;
-    let checkpoint_dir = out.join("checkpoint");
-    let (mut policy, seen) = if checkpoint_dir.exists() {
-        let (policy, extra) = checkpoint::load(&checkpoint_dir, Arc::clone(&device), usize::MAX)?;
-        (policy, Some(extra))
-    } else {
-        let weights = match base {
-            Some(base) => HostWeights::load(base)?,
-            None => HostWeights::random(&shape(config, &tokenizer)?, config.seed),
-        };
-        (Policy::new(Model::new(Arc::clone(&device), weights, usize::MAX)?)?, None)
+    let mut meeting = seat.map(|seat| seat.meet(job)).transpose()?;
+    let work = match Work::prepare(config, out, base, &device, meeting.as_mut()) {
+        Ok(work) => work,
+        Err(error) => {
+            if let Some(meeting) = meeting {
+                meeting.fail(&format!("{error:#}"));
+            }
+            return Err(error);
+        }
     };
-    let model_config = policy.model.config.clone();
-    tokenizer.check_model(&model_config)?;
-    let mixture = Mixture::read(
-        &config.corpus,
-        &config.data,
-        &tokenizer,
-        model_config.max_positions,
-        config.seed,
-        config.train.held_out,
-    )?;
-    let extra = serde_json::json!({ "mixture": mixture.digest(), "batch_size": config.train.batch_size });
-    if seen.is_some_and(|seen| seen != extra) {
-        bail!(
-            "{} was trained on other corpora, in another order or with another batch size: give another --out, or the \
-             data and the configuration of before",
-            checkpoint_dir.display()
+    let peers = meeting.map(|meeting| D::connect(&device, meeting)).transpose()?;
+    let model = work.policy.model.config.clone();
+    let tokens = config.train.micro_batch_tokens.max(model.max_positions);
+    let mode = match config.train.recompute {
+        false => Mode::Train,
+        true => {
+            let place = (work.policy.shard.rank, work.policy.shard.ranks);
+            Mode::recompute_as_needed(&*device, &model, tokens, place)
+        }
+    };
+    let mut trainer = Trainer::with_peers(device, &model, tokens, mode, peers)?;
+    let done = train(config, out, work, &mut trainer);
+    if let Some(meeting) = trainer.meeting() {
+        match &done {
+            Ok(_) => meeting.finish(),
+            Err(error) => meeting.fail(&format!("{error:#}")),
+        }
+    }
+    done
+}
+
+/// What a training works on.
+struct Work<D: Device> {
+    policy: Policy<D>,
+    mixture: Mixture,
+    /// What a checkpoint of this training says of its data.
+    extra: serde_json::Value,
+}
+
+impl<D: Device> Work<D> {
+    /// Reads the data and the model: that of the last checkpoint, of `base`, or a new one.
+    fn prepare(
+        config: &PretrainConfig,
+        out: &Path,
+        base: Option<&Path>,
+        device: &Arc<D>,
+        meeting: Option<&mut Meeting>,
+    ) -> Result<Self> {
+        let tokenizer = Tokenizer::load(&config.data)?;
+        let dir = out.join("checkpoint");
+        let place = meeting.as_ref().map_or((0, 1), |m| (m.rank(), m.ranks()));
+        // An interrupted replacement is finished once, before anybody reads.
+        let goes_on = match meeting {
+            None => checkpoint::exists(&dir)?,
+            Some(meeting) => {
+                meeting.together("looking for a checkpoint", || match place.0 {
+                    0 => checkpoint::exists(&dir).map(|_| ()),
+                    _ => Ok(()),
+                })?;
+                dir.exists()
+            }
+        };
+        let (policy, seen) = if goes_on {
+            let (policy, extra) = checkpoint::load_for_rank(&dir, Arc::clone(device), usize::MAX, place)?;
+            (policy, Some(extra))
+        } else {
+            let model = match base {
+                Some(base) => Model::load(Arc::clone(device), base, usize::MAX)?,
+                None => {
+                    let weights = HostWeights::random(&shape(config, &tokenizer)?, config.seed);
+                    Model::new(Arc::clone(device), weights, usize::MAX)?
+                }
+            };
+            let shard = Shard::of(&model.layout, place.0, place.1);
+            (Policy::of_shard(model, shard)?, None)
+        };
+        let model_config = &policy.model.config;
+        tokenizer.check_model(model_config)?;
+        let mixture = Mixture::read(
+            &config.corpus,
+            &config.data,
+            &tokenizer,
+            model_config.max_positions,
+            config.seed,
+            config.train.held_out,
+        )?;
+        let extra = serde_json::json!({ "mixture": mixture.digest(), "batch_size": config.train.batch_size });
+        if seen.is_some_and(|seen| seen != extra) {
+            bail!(
+                "{} was trained on other corpora, in another order or with another batch size: give another --out, or \
+                 the data and the configuration of before",
+                dir.display()
+            );
+        }
+        Ok(Self { policy, mixture, extra })
+    }
+}
+
+fn train<D: Device>(
+    config: &PretrainConfig,
+    out: &Path,
+    work: Work<D>,
+    trainer: &mut Trainer<D>,
+) -> Result<Outcome> {
+    let Work { mut policy, mixture, extra } = work;
+    let (rank, ranks) = trainer.place();
+    let dir = out.join("checkpoint");
+    let steps = mixture.batches(config.train.batch_size) as u64;
+    let mut log = match rank {
+        0 => Some(Log::open(out, steps, policy.step)?),
+        _ => None,
+    };
+    if rank == 0 {
+        eprintln!(
+            "{} parameters; {} examples in {} steps, {} too long; from step {}{}",
+            policy.model.layout.len,
+            mixture.len(),
+            steps,
+            mixture.left_out,
+            policy.step,
+            if ranks > 1 { format!(", on {ranks} ranks") } else { String::new() }
         );
     }
-    let steps = mixture.batches(config.train.batch_size) as u64;
-    eprintln!(
-        "{} parameters; {} examples in {} steps, {} too long; from step {}",
-        policy.model.layout.len,
-        mixture.len(),
-        steps,
-        mixture.left_out,
-        policy.step
-    );
     let options = options(&config.train, steps);
-    let micro = config.train.micro_batch_tokens.max(model_config.max_positions);
-    let mut trainer = Trainer::new(device, &model_config, micro, Mode::Train)?;
-    let mut curve = LossCurve::open(&out.join("loss.csv"), policy.step)?;
-    let bar = progress_bar(steps, policy.step);
     let companions = ["tokenizer.json", "tokenizer_config.json"].map(|name| config.data.join(name)).to_vec();
     while policy.step < steps {
         let batch = mixture.batch(policy.step as usize, config.train.batch_size);
         let report = trainer.step(&mut policy, &batch, &options)?;
-        curve.add(&report)?;
-        bar.set_position(policy.step);
-        bar.set_message(format!("loss {:.4}", curve.mean()));
+        if let Some(log) = &mut log {
+            log.add(&report, policy.step)?;
+        }
         if policy.step.is_multiple_of(config.train.checkpoint_every) && policy.step < steps {
-            curve.flush()?;
-            save(&checkpoint_dir, &policy, &extra, &companions)?;
-            let held_out = held_out_loss(&mut trainer, &policy.model, &mixture.held_out)?;
-            eprintln!("step {} of {steps}, loss {:.4}{held_out}", policy.step, curve.mean());
+            if let Some(log) = &mut log {
+                log.curve.flush()?;
+            }
+            save(&dir, &policy, &extra, &companions, trainer.meeting())?;
+            if let Some(log) = &log {
+                let held_out = held_out_loss(trainer, &policy.model, &mixture.held_out)?;
+                eprintln!("step {} of {steps}, loss {:.4}{held_out}", policy.step, log.curve.mean());
+            }
         }
     }
-    curve.flush()?;
-    save(&checkpoint_dir, &policy, &extra, &companions)?;
-    let options = SaveOptions { file_type: FileType::Bf16, companions, ..SaveOptions::default() };
-    checkpoint::export(&out.join("model"), &policy.model, &options)?;
-    bar.finish_and_clear();
-    let model = out.join("model");
-    output::line(format!(
-        "trained {} steps, last loss {:.4}: {}",
-        policy.step,
-        curve.mean(),
-        model.display()
-    ))?;
+    if let Some(log) = &mut log {
+        log.curve.flush()?;
+    }
+    save(&dir, &policy, &extra, &companions, trainer.meeting())?;
+    if let Some(log) = &mut log {
+        let options = SaveOptions { file_type: FileType::Bf16, companions, ..SaveOptions::default() };
+        checkpoint::export(&out.join("model"), &policy.model, &options)?;
+        log.bar.finish_and_clear();
+        if let Some(bytes) = policy.model.device.peak_bytes() {
+            eprintln!("peak memory of {}: {}", policy.model.device.name(), machine::bytes(bytes as u64));
+        }
+        let (mean, model) = (log.curve.mean(), out.join("model"));
+        output::line(format!("trained {} steps, last loss {mean:.4}: {}", policy.step, model.display()))?;
+    }
+    // Nobody leaves before the model is written.
+    if let Some(meeting) = trainer.meeting() {
+        meeting.barrier()?;
+    }
     Ok(Outcome::Done)
+}
+
+/// What rank 0 tells of the steps.
+struct Log {
+    curve: LossCurve,
+    bar: ProgressBar,
+}
+
+impl Log {
+    fn open(out: &Path, steps: u64, step: u64) -> Result<Self> {
+        Ok(Self { curve: LossCurve::open(&out.join("loss.csv"), step)?, bar: progress_bar(steps, step) })
+    }
+
+    fn add(&mut self, report: &StepReport, step: u64) -> Result<()> {
+        self.curve.add(report)?;
+        self.bar.set_position(step);
+        self.bar.set_message(format!("loss {:.4}", self.curve.mean()));
+        Ok(())
+    }
 }
 
 /// The mean loss of the examples that are never trained on, as text; empty if there are none.
@@ -206,6 +345,7 @@ fn save<D: Device>(
     policy: &Policy<D>,
     extra: &serde_json::Value,
     companions: &[PathBuf],
+    meeting: Option<&mut Meeting>,
 ) -> Result<()> {
     let options = SaveOptions {
         file_type: FileType::F32,
@@ -213,7 +353,11 @@ fn save<D: Device>(
         companions: companions.to_vec(),
         ..SaveOptions::default()
     };
-    Ok(checkpoint::save(dir, policy, &options)?)
+    match meeting {
+        Some(meeting) => checkpoint::save_together(dir, policy, &options, meeting)?,
+        None => checkpoint::save(dir, policy, &options)?,
+    }
+    Ok(())
 }
 
 fn shape(config: &PretrainConfig, tokenizer: &Tokenizer) -> Result<ModelConfig> {

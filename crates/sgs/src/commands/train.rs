@@ -1,16 +1,19 @@
 //! `sgs train --from RUN/rounds/0007`: a round's updates again, without sampling.
 
+use super::pretrain::{gpu_of, threads};
 use crate::args::TrainArgs;
 use crate::device::{self, with_device};
 use crate::exit::{Outcome, Usage};
 use crate::output;
+use crate::ranks::{self, Seat};
 use crate::run::config::RunConfig;
 use crate::run::policies::{Policies, base_folder};
 use crate::run::sampling::Completions;
 use crate::run::update;
 use anyhow::{Context, Result};
+use sgs_lm::Device;
 use sgs_lm::model::Mode;
-use sgs_lm::sampler::Decode;
+use sgs_lm::ranks::Parallel;
 use sgs_lm::trainer::Trainer;
 use sgs_rundir::rows::SampleKind;
 use sgs_rundir::{PublishedRound, RunView};
@@ -32,39 +35,86 @@ pub fn run(args: &TrainArgs) -> Result<Outcome> {
     let config: RunConfig = table.try_into().context("config.toml of the run")?;
     let start = start_weights(&view, round.round(), args.weights.as_deref())?;
     let base = base_folder(&config, &folder.join("base"))?;
+    let temporary = || std::env::temp_dir().join(format!("sgs-train-{}", std::process::id()));
+    let logs = args.out.clone().unwrap_or_else(temporary);
+    let seat = match ranks::role(&args.ranks, &logs)? {
+        ranks::Role::Launched(outcome) => return Ok(outcome),
+        ranks::Role::Alone => None,
+        ranks::Role::Member(seat) => Some(seat),
+    };
     let kind = device::kind(&config.model.device)?;
-    with_device!(kind, super::pretrain::threads(), device => {
-        repeat(args, &round, &view, &config, start.as_deref(), &base, device)
-    })
+    let threads = seat.as_ref().map_or(threads(), |seat| seat.threads(threads()));
+    let job = Job { round: &round, view: &view, config: &config, start: start.as_deref(), base: &base };
+    with_device!(kind, threads, gpu_of(kind, seat.as_ref())?, device => job.start(args, seat.as_ref(), device))
 }
 
-fn repeat<D: Decode>(
-    args: &TrainArgs,
-    round: &PublishedRound,
-    view: &RunView,
-    config: &RunConfig,
-    start: Option<&Path>,
-    base: &Path,
-    device: Arc<D>,
-) -> Result<Outcome> {
-    let mut policies = Policies::load(config, &device, base, start, round.round())?;
-    let tokens = config.training.micro_batch_tokens.max(policies.config().max_positions);
-    let mut trainer = Trainer::new(device, policies.config(), tokens, Mode::Train)?;
-    let outcome = outcome_of(round)?;
-    let completions = completions_of(round)?;
-    eprintln!(
-        "round {}: {} examples of the Solver, {} of the Conjecturer, from {}",
-        round.round(),
-        outcome.solver_examples.len(),
-        outcome.conjecturer_examples.len(),
-        start.map_or_else(|| "the base model".to_owned(), |p| p.display().to_string())
-    );
-    let report = update::update(config, view, &outcome, &completions, &mut policies, &mut trainer)?;
-    output::json(&report)?;
-    if let Some(out) = &args.out {
-        policies.snapshot()?.save(out, &["tokenizer.json", "tokenizer_config.json"].map(|n| base.join(n)))?;
+/// What is repeated.
+struct Job<'a> {
+    round: &'a PublishedRound,
+    view: &'a RunView,
+    config: &'a RunConfig,
+    start: Option<&'a Path>,
+    base: &'a Path,
+}
+
+impl Job<'_> {
+    /// Meets the other ranks, if there are any, and repeats the updates; tells them if this one fails.
+    fn start<D: Parallel>(&self, args: &TrainArgs, seat: Option<&Seat>, device: Arc<D>) -> Result<Outcome> {
+        let job = format!("{:?}\n{:?}\n{:?}", args.from, self.start, args.out);
+        let meeting = seat.map(|seat| seat.meet(&job)).transpose()?;
+        let place = meeting.as_ref().map_or((0, 1), |m| (m.rank(), m.ranks()));
+        let number = self.round.round();
+        let loaded = Policies::load_for_rank(self.config, &device, self.base, self.start, number, place);
+        let mut policies = match (loaded, &meeting) {
+            (Err(error), Some(meeting)) => {
+                meeting.fail(&format!("{error:#}"));
+                return Err(error);
+            }
+            (loaded, _) => loaded?,
+        };
+        let peers = meeting.map(|meeting| D::connect(&device, meeting)).transpose()?;
+        let tokens = self.config.training.micro_batch_tokens.max(policies.config().max_positions);
+        let mut trainer = Trainer::with_peers(device, policies.config(), tokens, Mode::Train, peers)?;
+        let done = self.repeat(args.out.as_deref(), &mut policies, &mut trainer);
+        if let Some(meeting) = trainer.meeting() {
+            match &done {
+                Ok(_) => meeting.finish(),
+                Err(error) => meeting.fail(&format!("{error:#}")),
+            }
+        }
+        done
     }
-    Ok(Outcome::Done)
+
+    fn repeat<D: Device>(
+        &self,
+        out: Option<&Path>,
+        policies: &mut Policies<D>,
+        trainer: &mut Trainer<D>,
+    ) -> Result<Outcome> {
+        let outcome = outcome_of(self.round)?;
+        let completions = completions_of(self.round)?;
+        let (rank, _) = trainer.place();
+        if rank == 0 {
+            eprintln!(
+                "round {}: {} examples of the Solver, {} of the Conjecturer, from {}",
+                self.round.round(),
+                outcome.solver_examples.len(),
+                outcome.conjecturer_examples.len(),
+                self.start.map_or_else(|| "the base model".to_owned(), |p| p.display().to_string())
+            );
+        }
+        let report = update::update(self.config, self.view, &outcome, &completions, policies, trainer)?;
+        if rank == 0 {
+            output::json(&report)?;
+        }
+        let Some(out) = out else { return Ok(Outcome::Done) };
+        let companions = ["tokenizer.json", "tokenizer_config.json"].map(|n| self.base.join(n));
+        match trainer.meeting() {
+            Some(meeting) => policies.save_together(out, &companions, meeting)?,
+            None => policies.snapshot()?.save(out, &companions)?,
+        }
+        Ok(Outcome::Done)
+    }
 }
 
 /// The weights that the round was sampled with: those of the last checkpoint before it, or the base model.

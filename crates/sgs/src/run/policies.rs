@@ -4,9 +4,10 @@ use super::config::{RunConfig, model_folder};
 use anyhow::{Context, Result};
 use sgs_lm::checkpoint::{self, SaveOptions, Snapshot};
 use sgs_lm::model::Model;
+use sgs_lm::ranks::{Meeting, Shard};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Policy;
-use sgs_lm::weights::{FileType, HostWeights};
+use sgs_lm::weights::FileType;
 use sgs_lm::{Device, ModelConfig};
 use sgs_selfplay::Role;
 use std::path::{Path, PathBuf};
@@ -51,30 +52,52 @@ impl<D: Device> Policies<D> {
         at: Option<&Path>,
         version: u32,
     ) -> Result<Self> {
+        if let Some(folder) = at {
+            for name in ["solver", "conjecturer"] {
+                checkpoint::exists(&folder.join(name))?;
+            }
+        }
+        Self::load_for_rank(config, device, base, at, version, (0, 1))
+    }
+
+    /// The same for one of several ranks that train, `(rank, ranks)`.
+    ///
+    /// # Errors
+    /// As [`Policies::load`].
+    pub fn load_for_rank(
+        config: &RunConfig,
+        device: &Arc<D>,
+        base: &Path,
+        at: Option<&Path>,
+        version: u32,
+        place: (usize, usize),
+    ) -> Result<Self> {
         let a = &config.algorithm;
+        let model = |folder: &Path| Model::load(Arc::clone(device), folder, usize::MAX);
         let fresh = || -> Result<Policy<D>> {
-            let weights = HostWeights::load(base)?;
-            Ok(Policy::new(Model::new(Arc::clone(device), weights, usize::MAX)?)?)
+            let model = model(base)?;
+            let shard = Shard::of(&model.layout, place.0, place.1);
+            Ok(Policy::of_shard(model, shard)?)
         };
         let trained = |name: &str| -> Result<Policy<D>> {
             match at {
-                Some(folder) => Ok(checkpoint::load(&folder.join(name), Arc::clone(device), usize::MAX)?.0),
+                Some(folder) => {
+                    let folder = folder.join(name);
+                    Ok(checkpoint::load_for_rank(&folder, Arc::clone(device), usize::MAX, place)?.0)
+                }
                 None => fresh(),
             }
         };
         let own_conjecturer = a.conjecturer.on && !a.conjecturer.frozen && !a.tied_weights;
         let guide = match config.model.guide.as_str() {
             "base" => None,
-            folder => {
-                let weights = HostWeights::load(Path::new(folder)).context("the Guide's model")?;
-                Some(Model::new(Arc::clone(device), weights, usize::MAX)?)
-            }
+            folder => Some(model(Path::new(folder)).context("the Guide's model")?),
         };
         Ok(Self {
             version,
             solver: if a.solver.train { trained("solver")? } else { fresh()? },
             conjecturer: if own_conjecturer { Some(trained("conjecturer")?) } else { None },
-            base: fresh()?.model,
+            base: Arc::new(model(base)?),
             guide,
             tied: a.tied_weights,
         })
@@ -98,6 +121,19 @@ impl<D: Device> Policies<D> {
         &self.base.config
     }
 
+    /// Writes what is trained, each of several ranks its part.
+    ///
+    /// # Errors
+    /// As [`Snapshots::save`], on any rank; or a rank is lost.
+    pub fn save_together(&self, folder: &Path, companions: &[PathBuf], meeting: &mut Meeting) -> Result<()> {
+        let options = save_options(companions);
+        checkpoint::save_together(&folder.join("solver"), &self.solver, &options, meeting)?;
+        if let Some(conjecturer) = &self.conjecturer {
+            checkpoint::save_together(&folder.join("conjecturer"), conjecturer, &options, meeting)?;
+        }
+        Ok(())
+    }
+
     /// Copies what is trained to the host, to be written while the run goes on.
     ///
     /// # Errors
@@ -106,6 +142,10 @@ impl<D: Device> Policies<D> {
         let conjecturer = self.conjecturer.as_ref().map(Snapshot::of).transpose()?;
         Ok(Snapshots { solver: Snapshot::of(&self.solver)?, conjecturer })
     }
+}
+
+fn save_options(companions: &[PathBuf]) -> SaveOptions {
+    SaveOptions { file_type: FileType::F32, companions: companions.to_vec(), ..SaveOptions::default() }
 }
 
 /// What a checkpoint holds of a run's policies.
@@ -120,11 +160,7 @@ impl Snapshots {
     /// # Errors
     /// The file system refuses, or a weight is not finite.
     pub fn save(&self, folder: &Path, companions: &[PathBuf]) -> Result<()> {
-        let options = SaveOptions {
-            file_type: FileType::F32,
-            companions: companions.to_vec(),
-            ..SaveOptions::default()
-        };
+        let options = save_options(companions);
         self.solver.save(&folder.join("solver"), &options)?;
         if let Some(conjecturer) = &self.conjecturer {
             conjecturer.save(&folder.join("conjecturer"), &options)?;

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 /// Libraries by what they are for: name, file names in order of preference, where to get it.
 const LIBRARIES: [(&str, &[&str], &str); 4] = [
-    ("driver library", &["libcuda.so.1", "libcuda.so"], "comes with the NVIDIA driver, version 535 or newer"),
+    ("driver library", &["libcuda.so.1", "libcuda.so"], "comes with the NVIDIA driver, version 580 or newer"),
     (
         "cuBLASLt",
         &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
