@@ -53,6 +53,16 @@ struct Plan {
     algorithms: Vec<sys::cublasLtMatmulAlgo_t>,
 }
 
+/// The error of a machine without cuBLASLt.
+fn present(found: bool, device: &str) -> Result<()> {
+    if found {
+        return Ok(());
+    }
+    let message = "libcublasLt.so.13 was not found; it comes with the CUDA toolkit 13, or set LD_LIBRARY_PATH to where \
+                   it is";
+    Err(LmError::Device { device: device.to_owned(), message: message.to_owned() })
+}
+
 /// Bytes to which an address is aligned, up to 256.
 fn alignment(address: u64) -> u32 {
     1 << address.trailing_zeros().min(8)
@@ -76,11 +86,7 @@ unsafe impl Sync for Blas {}
 impl Blas {
     pub fn new(gpu: &Arc<Gpu>, bf16: bool) -> Result<Self> {
         // SAFETY: looks for the library and touches nothing else.
-        if !unsafe { sys::is_culib_present() } {
-            let message = "libcublasLt.so.13 was not found; it comes with the CUDA toolkit 13, or set \
-                           LD_LIBRARY_PATH to where it is";
-            return Err(LmError::Device { device: gpu.label(), message: message.to_owned() });
-        }
+        present(unsafe { sys::is_culib_present() }, &gpu.label())?;
         gpu.bind()?;
         let handle = lt::create_handle().map_err(|e| failed(&gpu.label(), "starting cuBLASLt", e))?;
         let workspace = Array::zeros(gpu, WORKSPACE, 1)?;
@@ -265,6 +271,22 @@ impl Drop for Blas {
                 }
             }
             let _ = lt::destroy_handle(self.handle);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_says_where_to_get_it() {
+        // SAFETY: looks for the library and touches nothing else.
+        let found = unsafe { sys::is_culib_present() };
+        assert_eq!(present(found, "cuda:0").is_ok(), found);
+        let error = present(false, "cuda:0").unwrap_err().to_string();
+        for part in ["cuda:0", "libcublasLt.so.13", "CUDA toolkit 13", "LD_LIBRARY_PATH"] {
+            assert!(error.contains(part), "{error}");
         }
     }
 }

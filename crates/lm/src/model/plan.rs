@@ -40,6 +40,17 @@ impl Mode {
         place: (usize, usize),
     ) -> Self {
         let free = device.free_bytes().unwrap_or(0).saturating_sub(SPARED);
+        Self::recompute_within(free, device, config, tokens, place)
+    }
+
+    /// Recomputation of as few layers as so many bytes ask for.
+    fn recompute_within<D: Device>(
+        free: usize,
+        device: &D,
+        config: &ModelConfig,
+        tokens: usize,
+        place: (usize, usize),
+    ) -> Self {
         let needed = |kept: usize| {
             Plan::for_rank(device, config, tokens, Self::TrainRecompute { kept }, place).workspace_bytes()
         };
@@ -228,6 +239,23 @@ mod tests {
         assert!(recomputed.activation_bytes < plan.activation_bytes);
         let error = recomputed.fits_into("cuda:0", 0).unwrap_err().to_string();
         assert!(!error.contains("train.recompute") && error.contains("0 bytes is free"), "{error}");
+    }
+
+    #[test]
+    fn as_many_layers_are_kept_as_fit() {
+        let device = Cpu::new(1).unwrap();
+        let config = ModelConfig { layers: 6, ..small_shape() };
+        let bytes = |mode| Plan::new(&device, &config, 512, mode).workspace_bytes();
+        let within = |free| Mode::recompute_within(free, &device, &config, 512, (0, 1));
+        assert_eq!(within(0), Mode::TrainRecompute { kept: 0 });
+        assert_eq!(within(usize::MAX), Mode::TrainRecompute { kept: 5 });
+        for kept in 1..6 {
+            let mode = Mode::TrainRecompute { kept };
+            assert_eq!(within(bytes(mode)), mode);
+            assert_eq!(within(bytes(mode) - 1), Mode::TrainRecompute { kept: kept - 1 });
+        }
+        // Kept to the last but one, nothing is computed twice: the buffers are those of plain training.
+        assert_eq!(bytes(Mode::TrainRecompute { kept: 5 }), bytes(Mode::Train));
     }
 
     #[test]
