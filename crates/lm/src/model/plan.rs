@@ -169,8 +169,7 @@ impl Plan {
         if needed <= free {
             return Ok(());
         }
-        let recompute =
-            if self.mode == Mode::Train { ", recompute layers (train.recompute = true)" } else { "" };
+        let recompute = if self.mode == Mode::Train { ", recompute layers (recompute = true)" } else { "" };
         let ranks = if self.mode.trains() { ", train on more ranks" } else { "" };
         Err(LmError::Memory {
             device: device.to_owned(),
@@ -234,11 +233,11 @@ mod tests {
         {
             assert!(error.contains(part), "{part} in {error}");
         }
-        assert!(error.contains("micro_batch_tokens") && error.contains("train.recompute"), "{error}");
+        assert!(error.contains("micro_batch_tokens") && error.contains("recompute = true"), "{error}");
         let recomputed = Plan::new(&device, &small_shape(), 4096, Mode::TrainRecompute { kept: 0 });
         assert!(recomputed.activation_bytes < plan.activation_bytes);
         let error = recomputed.fits_into("cuda:0", 0).unwrap_err().to_string();
-        assert!(!error.contains("train.recompute") && error.contains("0 bytes is free"), "{error}");
+        assert!(!error.contains("recompute = true") && error.contains("0 bytes is free"), "{error}");
     }
 
     #[test]

@@ -54,7 +54,8 @@ fn memory_plan(config: &RunConfig) -> Result<Outcome> {
     let weights = sgs_lm::weights::HostWeights::load(&base)?;
     let tokens = config.training.micro_batch_tokens.max(weights.config.max_positions);
     let device = Arc::new(Cpu::new(super::pretrain::threads())?);
-    let trainer = sgs_lm::trainer::Trainer::new(device, &weights.config, tokens, sgs_lm::model::Mode::Train)?;
+    let mode = config.training.mode();
+    let trainer = sgs_lm::trainer::Trainer::new(device, &weights.config, tokens, mode)?;
     output::line(format!("# memory plan\n{}", trainer.plan()))?;
     Ok(Outcome::Done)
 }

@@ -12,7 +12,6 @@ use crate::run::sampling::Completions;
 use crate::run::update;
 use anyhow::{Context, Result};
 use sgs_lm::Device;
-use sgs_lm::model::Mode;
 use sgs_lm::ranks::Parallel;
 use sgs_lm::trainer::Trainer;
 use sgs_rundir::rows::SampleKind;
@@ -74,7 +73,8 @@ impl Job<'_> {
         };
         let peers = meeting.map(|meeting| D::connect(&device, meeting)).transpose()?;
         let tokens = self.config.training.micro_batch_tokens.max(policies.config().max_positions);
-        let mut trainer = Trainer::with_peers(device, policies.config(), tokens, Mode::Train, peers)?;
+        let mut trainer =
+            Trainer::with_peers(device, policies.config(), tokens, self.config.training.mode(), peers)?;
         let done = self.repeat(args.out.as_deref(), &mut policies, &mut trainer);
         if let Some(meeting) = trainer.meeting() {
             match &done {

@@ -5,6 +5,7 @@ use crate::exit::Usage;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use sgs_lean::LeanSettings;
+use sgs_lm::model::Mode;
 use sgs_selfplay::{AlgorithmConfig, Method};
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
@@ -98,6 +99,16 @@ pub struct SamplingConfig {
 pub struct TrainingConfig {
     /// Tokens run through the model at once.
     pub micro_batch_tokens: usize,
+    /// Computes every layer's activations again in the backward pass: a quarter more work, memory of one layer.
+    #[serde(default)]
+    pub recompute: bool,
+}
+
+impl TrainingConfig {
+    /// What the trainer keeps of a forward pass.
+    pub fn mode(&self) -> Mode {
+        if self.recompute { Mode::TrainRecompute { kept: 0 } } else { Mode::Train }
+    }
 }
 
 /// Which checkpoints stay.
@@ -132,6 +143,11 @@ pub const FIELDS: &[(&str, &str, &str)] = &[
     ("sampling.batch", "sequences sampled at once, for each role", "from 1"),
     ("sampling.memory_mib", "memory for buffers and key/value cache, for each role, MiB", "from 16"),
     ("training.micro_batch_tokens", "tokens run through the model at once", "from 64"),
+    (
+        "training.recompute",
+        "computes activations again in the backward pass: slower, less memory",
+        "true, false",
+    ),
     ("checkpoints.last", "newest checkpoints that stay", "from 1"),
     ("checkpoints.every", "also those whose round is a multiple of this; 0 for none", "from 0"),
     ("lean.backing", "which program judges", "repl, file, wasm"),
@@ -262,7 +278,7 @@ fn defaults(method: &str, size: &str) -> RunConfig {
             memory_mib: 512,
             endpoint: EndpointConfig::default(),
         },
-        training: TrainingConfig { micro_batch_tokens: 4096 },
+        training: TrainingConfig { micro_batch_tokens: 4096, recompute: false },
         checkpoints: CheckpointsConfig { last: 2, every: 0 },
         algorithm: method.parse::<Method>().map(Method::config).unwrap_or_default(),
         lean: Some(LeanSettings::default()),

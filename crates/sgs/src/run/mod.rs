@@ -26,7 +26,6 @@ use sampling::{Completions, SamplingEnd, Stage};
 use serde::{Deserialize, Serialize};
 use sgs_formal::FormalSystem;
 use sgs_lm::Device;
-use sgs_lm::model::Mode;
 use sgs_lm::sampler::Decode;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Trainer;
@@ -120,7 +119,8 @@ where
         let tokenizer = policies::tokenizer(&self.base, policies.config())?;
         let context = policies.config().max_positions as u32;
         let tokens = self.config.training.micro_batch_tokens.max(policies.config().max_positions);
-        let mut trainer = Trainer::new(Arc::clone(&self.device), policies.config(), tokens, Mode::Train)?;
+        let mode = self.config.training.mode();
+        let mut trainer = Trainer::new(Arc::clone(&self.device), policies.config(), tokens, mode)?;
         let policies = Arc::new(RwLock::new(policies));
         let mut workers = Workers::start(&self, &tokenizer, &policies, plan.next == NextStep::Sample)?;
         view.set_fleet(workers.fleet());
