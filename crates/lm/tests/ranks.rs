@@ -358,7 +358,9 @@ fn ranks_that_do_not_come_or_do_not_fit_are_named() {
         "{errors:?}"
     );
     let errors = on_ranks(2, |dir, rank| {
-        let own = Place { token: format!("token {rank}"), ..hurried(dir, rank, 2) };
+        // Rank 0 waits in vain, long enough for the other to have come.
+        let patience = Duration::from_secs(if rank == 0 { 5 } else { 60 });
+        let own = Place { token: format!("token {rank}"), patience, ..place(dir, rank, 2) };
         Meeting::join(own).unwrap_err().to_string()
     });
     assert!(errors[0].contains("rank 1"), "{errors:?}");
