@@ -231,9 +231,6 @@ fn a_damaged_part_of_a_checkpoint_is_named() {
     let whole = std::fs::read(&parts[1]).unwrap();
     std::fs::write(&parts[1], &whole[..whole.len() - 4]).unwrap();
     assert!(load().contains("optimizer-00002-of-00002.safetensors"), "{}", load());
-    std::fs::copy(&parts[0], &parts[1]).unwrap();
-    let swapped = load();
-    assert!(swapped == "loaded" || swapped.contains("optimizer-00002-of-00002"), "{swapped}");
     std::fs::remove_file(&parts[1]).unwrap();
     assert!(load().contains("optimizer-00002-of-00002.safetensors"), "{}", load());
 }
