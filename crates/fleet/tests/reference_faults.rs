@@ -91,6 +91,21 @@ fn fault_4_a_task_that_kills_is_put_away_and_its_neighbours_are_not() {
 }
 
 #[test]
+fn fault_4_a_task_that_nobody_ends_is_put_away_although_nobody_dies() {
+    let mut board = Board::new(BoardConfig { max_leases: 5, ..BoardConfig::default() });
+    submit(&mut board, 0..1);
+    for turn in 0..5 {
+        let lease = lease(&mut board, turn, &format!("w{turn}"), 1).remove(0);
+        assert!(board.next_finished(None).is_none(), "given up after {turn} leases");
+        let report = Report { task: lease.task, attempt: lease.attempt, outcome: Outcome::Returned };
+        assert_eq!(board.report(Time(turn), &name(&format!("w{turn}")), report), Receipt::Noted);
+    }
+    assert!(lease(&mut board, 9, "w9", 1).is_empty());
+    let ending = board.next_finished(None).unwrap().ending;
+    assert!(matches!(ending, Ending::Quarantined { .. }), "{ending:?}");
+}
+
+#[test]
 fn fault_5_a_late_result_of_a_task_that_was_requeued_counts() {
     let mut board = board();
     let late = lease(&mut board, 0, "slow", 1).remove(0);
