@@ -167,7 +167,7 @@ impl Prepared {
             Checker::File(c) => c.limits,
         };
         let version = ask_version(&self.lean, &limits)?;
-        version.expect("the configuration (`version`)", &self.version)?;
+        version.must_be("the configuration (`version`)", &self.version)?;
         let mut lean = Lean::start(LeanConfig { version, ..self.config })?;
         lean.remove_at_end(self.own_scratch);
         Ok(lean)

@@ -67,7 +67,7 @@ impl Version {
     ///
     /// # Errors
     /// It is another one; `what` says who wants it.
-    pub fn expect(&self, what: &str, wanted: &str) -> Result<(), VersionError> {
+    pub fn must_be(&self, what: &str, wanted: &str) -> Result<(), VersionError> {
         if self.is(wanted) {
             return Ok(());
         }
@@ -134,7 +134,7 @@ mod tests {
         for wanted in ["v4.15.1", "4.15", "v4.15.0-rc1", ""] {
             assert!(!version.is(wanted), "{wanted}");
         }
-        let error = version.expect("the data set D_3k", "v4.9.0").unwrap_err().to_string();
+        let error = version.must_be("the data set D_3k", "v4.9.0").unwrap_err().to_string();
         assert!(error.contains("D_3k wants Lean 4.9.0") && error.contains("4.15.0, x, commit y"), "{error}");
     }
 }

@@ -69,7 +69,7 @@ pub fn check_toolchain(system: &Lean, targets: &[Target], set: &str) -> Result<(
     let version = system.identity().version;
     for target in targets {
         if let Some(wanted) = &target.toolchain {
-            version.expect(&format!("`{}` of {set}", target.problem.id), wanted)?;
+            version.must_be(&format!("`{}` of {set}", target.problem.id), wanted)?;
         }
     }
     Ok(())
