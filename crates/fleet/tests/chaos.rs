@@ -384,7 +384,7 @@ fn a_small_chaos_ends_with_every_task_done_once() {
 }
 
 #[test]
-#[ignore = "two hundred processes for minutes; run it by hand or nightly"]
+#[ignore = "two hundred processes for a minute; .ci/run runs it"]
 fn a_great_chaos_ends_with_every_task_done_once() {
     let chaos = Chaos {
         workers: 200,

@@ -368,7 +368,7 @@ fn hundreds_of_slots_of_several_workers_hold() {
 }
 
 #[test]
-#[ignore = "a soak test: SGS_SOAK_WORKERS (40) workers of SGS_SOAK_SLOTS (100) slots for SGS_SOAK_SECONDS (600)"]
+#[ignore = "a soak test: SGS_SOAK_WORKERS (40) workers of SGS_SOAK_SLOTS (100) slots for SGS_SOAK_SECONDS (600); .ci/run runs a small one"]
 fn thousands_of_slots_hold() {
     let number =
         |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);

@@ -99,7 +99,7 @@ fn the_small_set_is_read_and_passes_the_textual_layer() {
 }
 
 #[test]
-#[ignore = "runs Lean: half a minute of CPU time and more"]
+#[ignore = "runs Lean: half a minute of CPU time and more; .ci/run runs it"]
 fn every_true_proof_is_proved_and_every_false_one_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let mut worker = worker(scratch.path(), Layers::ALL);
@@ -183,7 +183,7 @@ fn elaborate(candidates: &[&Candidate]) -> Said {
 /// layer before it, and what it says is judged once without any layer and once by messages and evidence. The textual
 /// layer refuses each, by the rule that is meant (see above), so that no layer is shown to be one by the others.
 #[test]
-#[ignore = "runs Lean: half a minute of CPU time for each of five files"]
+#[ignore = "runs Lean: half a minute of CPU time for each of five files; .ci/run runs it"]
 fn exploits_are_tried_for_real_with_and_without_the_layers() {
     let tried: Vec<Exploit> = exploits().into_iter().filter(|e| e.core).collect();
     let own = |e: &Exploit| candidate(&e.statement, &e.helpers, &e.proof);
