@@ -1,4 +1,5 @@
-//! How fast this machine trains a model of a given shape, and how much of its arithmetic that uses.
+//! How fast this machine trains a model of a given shape, how much of its arithmetic that uses, and random work to
+//! measure samplers by.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use crate::loss::{Example, LossConfig};
 use crate::model::{Mode, Model};
 use crate::optim::{AdamConfig, Schedule};
 use crate::rng::Rng;
+use crate::sampler::{Choice, Request, RequestId};
 use crate::trainer::{Policy, TrainOptions, Trainer};
 use crate::weights::HostWeights;
 
@@ -156,6 +158,37 @@ pub fn train<D: Device>(
         first_loss: losses.first().copied().unwrap_or(f64::NAN),
         last_loss: losses.last().copied().unwrap_or(f64::NAN),
     })
+}
+
+/// A request with a prompt of random tokens.
+pub fn random_request(
+    id: usize,
+    prompt: usize,
+    max_new_tokens: usize,
+    vocabulary: usize,
+    rng: &mut Rng,
+) -> Request {
+    Request {
+        id: RequestId(id as u64),
+        prompt: (0..prompt).map(|_| rng.below(vocabulary) as u32).collect(),
+        seed: id as u64,
+        max_new_tokens,
+        choice: Choice::default(),
+        stop: Arc::from([]),
+    }
+}
+
+/// Requests as the roles make them: prompts of 16 to 256 tokens, equally probable; new tokens log-normal with median
+/// 64 and deviation 1.1, cut at 768.
+pub fn mixed_requests(count: usize, vocabulary: usize) -> Vec<Request> {
+    let mut rng = Rng::new(7, 0);
+    (0..count)
+        .map(|id| {
+            let prompt = 16 + rng.below(241);
+            let new = 64.0 * f64::from(1.1 * rng.normal()).exp();
+            random_request(id, prompt, (new.round() as usize).clamp(1, 768), vocabulary, &mut rng)
+        })
+        .collect()
 }
 
 /// The best of 16 products of 1,024 x 1,024 matrices, in 10^9 operations per second.

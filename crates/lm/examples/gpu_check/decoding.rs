@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use sgs_lm::bench::{mixed_requests, random_request};
 use sgs_lm::rng::Rng;
-use sgs_lm::sampler::{Choice, Completion, Request, RequestId, Sampler, SamplerError, SamplerOptions};
+use sgs_lm::sampler::{Completion, Request, Sampler, SamplerError, SamplerOptions};
 use sgs_lm::{Cuda, LmError, ModelConfig, Precision, Result};
 
 use super::{shape_7b, verdict};
@@ -16,17 +17,6 @@ const BANDWIDTH: f64 = 4.3e12;
 
 fn fail(error: SamplerError) -> LmError {
     LmError::Input(error.to_string())
-}
-
-fn request(id: usize, prompt: usize, max_new_tokens: usize, rng: &mut Rng) -> Request {
-    Request {
-        id: RequestId(id as u64),
-        prompt: (0..prompt).map(|_| rng.below(VOCABULARY) as u32).collect(),
-        seed: id as u64,
-        max_new_tokens,
-        choice: Choice::default(),
-        stop: Arc::from([]),
-    }
 }
 
 /// Milliseconds of a step that reads the weights and the caches of sequences of a length once.
@@ -52,7 +42,7 @@ pub fn decode(batch: usize) -> Result<bool> {
     for round in 0..2u64 {
         let mut rng = Rng::new(round, 0);
         for id in 0..batch {
-            sampler.submit(request(id, 256, 128, &mut rng)).map_err(fail)?;
+            sampler.submit(random_request(id, 256, 128, VOCABULARY, &mut rng)).map_err(fail)?;
         }
         let (mut finished, mut steps, mut prompts) = (Vec::new(), Vec::new(), 0.0);
         let started = Instant::now();
@@ -81,19 +71,6 @@ pub fn decode(batch: usize) -> Result<bool> {
     Ok(good)
 }
 
-/// 2,000 prompts of 16 to 256 tokens, equally probable; new tokens log-normal with median 64 and deviation 1.1, cut at
-/// 768.
-fn mixed_requests() -> Vec<Request> {
-    let mut rng = Rng::new(7, 0);
-    (0..2000)
-        .map(|id| {
-            let prompt = 16 + rng.below(241);
-            let new = 64.0 * f64::from(1.1 * rng.normal()).exp();
-            request(id, prompt, (new.round() as usize).clamp(1, 768), &mut rng)
-        })
-        .collect()
-}
-
 /// Continuous against static batching of the same engine, both with the same sampler and 256 sequences at once:
 /// static batching admits 256 requests, in order, and the next only when all of them have ended. Those that have
 /// ended cost it nothing more.
@@ -109,7 +86,7 @@ pub fn mixed() -> Result<bool> {
         prefill_tokens: 2048,
     };
     let mut sampler = Sampler::new(&model, &options).map_err(fail)?;
-    let warm: Vec<Request> = mixed_requests().into_iter().take(batch).collect();
+    let warm: Vec<Request> = mixed_requests(2000, VOCABULARY).into_iter().take(batch).collect();
     sampler
         .run(&model, warm.into_iter().map(|r| Request { max_new_tokens: 4, ..r }), |_, _| ())
         .map_err(fail)?;
@@ -118,7 +95,7 @@ pub fn mixed() -> Result<bool> {
         let before = *sampler.counters();
         let started = Instant::now();
         let mut tokens = 0;
-        for group in mixed_requests().chunks(at_once) {
+        for group in mixed_requests(2000, VOCABULARY).chunks(at_once) {
             let count = |_: &mut Sampler<Cuda>, c: Completion| tokens += c.tokens.len();
             sampler.run(&model, group.iter().cloned(), count).map_err(fail)?;
         }

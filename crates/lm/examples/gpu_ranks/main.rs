@@ -1,13 +1,15 @@
-//! Training on several GPUs: run on a machine that has them.
+//! Training and sampling on several GPUs: run on a machine that has them.
 //!
 //! `gpu_ranks SECTION...`: `curve RANKS` (the loss curve of 1 to RANKS ranks), `speed SHAPE SEQUENCES LENGTH RANKS`
 //! (shape `0.94` or `7`, per-rank micro-batch, such as `1,2,4` ranks; tokens per second and share of linear), `files`
-//! (a part of the 7B shape written in several files and read straight onto the GPU), `seven` (the 7B shape on one
-//! GPU, with recomputation), `kill` (one of four ranks is killed; the rest must name it, and training goes on from the
+//! (`files LAYERS`: so many layers of the 7B shape written in several files and read straight onto the GPU), `sampling
+//! RANKS` (independent samplers, one a GPU, against one alone), `seven` (the 7B shape on one GPU, with recomputation), `kill` (one of four ranks is killed; the rest must name it, and training goes on from the
 //! checkpoint), `errors` (what is missing or too small). With `SGS_CHECK_DEVICE=cpu` the same on processors, with
 //! small shapes. A line ends in `ok` or `FAILED`; the exit code is 1 if any failed.
 
 #![allow(clippy::print_stdout, missing_docs)]
+
+mod sampling;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -18,6 +20,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use sgs_lm::bench::{peak_memory, random_model, small_shape, train_flops_per_token};
 use sgs_lm::checkpoint::{self, SaveOptions};
+use sgs_lm::config::RopeScaling;
 use sgs_lm::loss::{Example, LossConfig};
 use sgs_lm::model::{Mode, Model};
 use sgs_lm::optim::{AdamConfig, Schedule};
@@ -53,7 +56,8 @@ fn main() -> ExitCode {
                 speed(shape, sequences, length, rest.next().unwrap_or("1,2,4"))
             }
             "seven" => seven(),
-            "files" => files(),
+            "files" => files(number(8)),
+            "sampling" => sampling::scales(rest.next().unwrap_or("1,2,4")),
             "kill" => kill(),
             "errors" => errors(),
             other => {
@@ -78,7 +82,7 @@ fn micro_batches() -> usize {
 /// What a rank is told.
 #[derive(Clone, Serialize, Deserialize)]
 struct Job {
-    /// `curve`, `speed` or `kill`.
+    /// `curve`, `speed`, `kill` or `sampling`.
     kind: String,
     rank: usize,
     ranks: usize,
@@ -99,7 +103,19 @@ struct Report {
     peak_gib: f64,
     parameters: usize,
     flops_per_token: f64,
+    /// New tokens of a sampler.
+    tokens: usize,
 }
+
+/// The scaling of the 7B models from which provers were made.
+const YARN: RopeScaling = RopeScaling::Yarn {
+    factor: 16.0,
+    beta_fast: 32.0,
+    beta_slow: 1.0,
+    original_max_positions: 4096,
+    attention_factor: 1.0,
+    truncate: true,
+};
 
 /// A device that a rank opens by its number.
 trait Machine: Parallel {
@@ -154,9 +170,16 @@ fn shape(name: &str) -> ModelConfig {
 
 /// One rank: does its job and, as rank 0, prints what it found.
 fn member(job: &str) -> ExitCode {
-    let done = serde_json::from_str::<Job>(job)
-        .map_err(|e| LmError::Input(e.to_string()))
-        .and_then(|job| if on_cpu() { work::<Cpu>(&job) } else { work::<Cuda>(&job) });
+    let done =
+        serde_json::from_str::<Job>(job).map_err(|e| LmError::Input(e.to_string())).and_then(|job| match job
+            .kind
+            .as_str()
+        {
+            "sampling" if on_cpu() => sampling::work::<Cpu>(&job),
+            "sampling" => sampling::work::<Cuda>(&job),
+            _ if on_cpu() => work::<Cpu>(&job),
+            _ => work::<Cuda>(&job),
+        });
     match done {
         Ok(Some(report)) => {
             println!("{}", serde_json::to_string(&report).unwrap_or_default());
@@ -450,11 +473,12 @@ fn seven() -> bool {
     good
 }
 
-/// Writes and reads a model of 8 layers of the 7B shape; says how fast, and what the host needed for it.
-fn files() -> bool {
+/// Writes and reads a model of some layers of the 7B shape, with its YaRN scaling; says how fast, and what the host
+/// needed for it.
+fn files(layers: usize) -> bool {
     let go = || -> Result<bool> {
         let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
-        let config = ModelConfig { layers: 8, vocab_size: 32_000, ..shape("7") };
+        let config = ModelConfig { layers, rope_scaling: YARN, ..shape("7") };
         let model = device.random_model(&config, 2048)?;
         let dir = std::env::temp_dir().join(format!("gpu-ranks-{}-model", std::process::id()));
         let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
