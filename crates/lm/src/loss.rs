@@ -9,12 +9,14 @@
 //! with `r_t = 1`, or for CISPO `r_t = clip(e^(lp_t - old_t), 1 - eps_low, 1 + eps_high)` held constant in
 //! the gradient (MiniMax 2025, eq. 4; paper, Solver objectives).
 
+use serde::{Deserialize, Serialize};
+
 use crate::device::RowLoss;
 use crate::error::{LmError, Result};
 use crate::pack::{LossRow, Packed};
 
 /// One sequence to learn from.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Example {
     /// Prompt and completion.
     pub tokens: Vec<u32>,

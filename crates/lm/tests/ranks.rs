@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sgs_lm::checkpoint::{self, SaveOptions};
+use sgs_lm::checkpoint::{self, SaveOptions, Snapshot};
 use sgs_lm::config::{Family, ModelConfig};
 use sgs_lm::loss::{Example, LossConfig, Normaliser, Objective};
 use sgs_lm::model::{Mode, Model};
@@ -324,6 +324,102 @@ fn numbers_are_exchanged_in_the_order_of_ranks() {
     let want: Vec<Vec<Vec<f64>>> =
         (0..50).map(|turn| (0..3).map(|rank| vec![f64::from(rank), f64::from(turn)]).collect()).collect();
     assert!(rows.iter().all(|r| *r == want));
+}
+
+#[test]
+fn a_copy_of_rank_0_and_the_others_own_parts_make_a_checkpoint() {
+    let config = shape(false);
+    for file_type in [FileType::F32, FileType::Bf16] {
+        let folder = tempfile::tempdir().unwrap();
+        let [together, copied] = ["together", "copied"].map(|name| folder.path().join(name));
+        std::fs::create_dir(&copied).unwrap();
+        let save = SaveOptions { file_type, ..SaveOptions::default() };
+        let errors = on_ranks(3, |dir, rank| {
+            let mut trainer = trainer(dir, rank, 3, &config, Mode::Train).unwrap();
+            let mut policy = fresh(&mut trainer, &config);
+            pass(&mut trainer, &mut policy, Normaliser::Token, 1);
+            let meeting = trainer.meeting().unwrap();
+            checkpoint::save_together(&together, &policy, &save, meeting).unwrap();
+            let mut early = String::new();
+            if rank == 0 {
+                let (orders, copy) = (meeting.orders(), Snapshot::of(&policy).unwrap());
+                early = copy.complete(&copied, &save).unwrap_err().to_string();
+                orders.give(b"save").unwrap();
+                copy.save_part(&copied, &save).unwrap();
+                orders.answers().unwrap();
+                copy.complete(&copied, &save).unwrap();
+            } else {
+                assert_eq!(meeting.next_order().unwrap().unwrap(), b"save");
+                checkpoint::save_part(&copied, &policy, &save).unwrap();
+                meeting.answer(Ok(())).unwrap();
+                assert_eq!(meeting.next_order().unwrap(), None);
+            }
+            meeting.finish();
+            early
+        });
+        assert!(errors[0].contains("optimizer-00001-of-00003"), "{}", errors[0]);
+        let files = |dir: &Path| -> Vec<(String, Vec<u8>)> {
+            let entries = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap());
+            let file = |e: std::fs::DirEntry| {
+                (e.file_name().into_string().unwrap(), std::fs::read(e.path()).unwrap())
+            };
+            let mut files: Vec<_> = entries.map(file).collect();
+            files.sort();
+            files
+        };
+        assert!(files(&together).len() > 5 && files(&together) == files(&copied));
+    }
+}
+
+#[test]
+fn orders_of_any_size_are_taken_at_any_time_and_failures_are_named() {
+    let order = |turn: usize| vec![turn as u8; [0, 1, 70 << 20, 3][turn % 4]];
+    let ends = on_ranks(3, |dir, rank| {
+        let mut meeting = Meeting::join(place(dir, rank, 3)).unwrap();
+        if rank == 0 {
+            let orders = meeting.orders();
+            for turn in 0..4 {
+                orders.give(&order(turn)).unwrap();
+            }
+            orders.answers().unwrap();
+            orders.give(b"impossible").unwrap();
+            let error = orders.answers().unwrap_err().to_string();
+            orders.check().unwrap();
+            meeting.finish();
+            return error;
+        }
+        for turn in 0..4 {
+            assert!(meeting.next_order().unwrap().unwrap() == order(turn), "order {turn}");
+        }
+        meeting.answer(Ok(())).unwrap();
+        assert_eq!(meeting.next_order().unwrap().unwrap(), b"impossible");
+        meeting.answer(if rank == 2 { Err("its disk is full") } else { Ok(()) }).unwrap();
+        let end = meeting.next_order();
+        meeting.finish();
+        format!("{end:?}")
+    });
+    for part in ["rank 2 (host here", "rank-2.log", "its disk is full"] {
+        assert!(ends[0].contains(part), "{}", ends[0]);
+    }
+    assert_eq!(ends[1..], ["Ok(None)", "Ok(None)"]);
+}
+
+#[test]
+fn an_order_is_not_waited_for_from_a_rank_that_is_lost() {
+    let ends = on_ranks(3, |dir, rank| {
+        let mut meeting = Meeting::join(place(dir, rank, 3)).unwrap();
+        match rank {
+            0 => meeting.orders().answers().unwrap_err().to_string(),
+            1 => meeting.next_order().unwrap_err().to_string(),
+            _ => {
+                meeting.fail("its disk is on fire");
+                String::new()
+            }
+        }
+    });
+    for end in &ends[..2] {
+        assert!(end.contains("rank 2 (host here") && end.contains("disk is on fire"), "{end}");
+    }
 }
 
 #[test]

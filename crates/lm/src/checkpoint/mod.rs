@@ -72,7 +72,7 @@ impl Default for SaveOptions {
 /// # Errors
 /// A parameter is NaN or infinite (the older checkpoint stays), the policy is one of several ranks', or the disk fails.
 pub fn save<D: Device>(dir: &Path, policy: &Policy<D>, options: &SaveOptions) -> Result<()> {
-    alone(policy)?;
+    alone(&policy.shard)?;
     write_whole(dir, |tmp| {
         write_model(tmp, &policy.model, options)?;
         let masters = optimiser::write_whole_model(tmp, policy, options.file_type)?;
@@ -103,16 +103,7 @@ pub fn save_together<D: Device>(
     let done = written.and_then(|masters| {
         meeting.together("completing a checkpoint", || {
             only_first(&|| {
-                for rank in 0..ranks {
-                    let part = names.tmp.join(optimiser::file_of(rank, ranks));
-                    if !part.exists() {
-                        return Err(LmError::Input(format!(
-                            "{} of another rank is not to be seen here: give an output folder on a file system \
-                             that all ranks share",
-                            part.display()
-                        )));
-                    }
-                }
+                all_parts(&names.tmp, ranks)?;
                 write_state(&names.tmp, policy.step, ranks, masters, options)?;
                 sync_dir(&names.tmp)?;
                 swap(dir, &names)
@@ -129,19 +120,20 @@ pub fn save_together<D: Device>(
 pub struct Snapshot {
     weights: HostWeights,
     adam: AdamHost,
+    shard: Shard,
     step: u64,
 }
 
 impl Snapshot {
-    /// Copies a policy to the host.
+    /// Copies a policy to the host: the weights, and what this rank keeps of the optimiser's state.
     ///
     /// # Errors
-    /// The policy is one of several ranks', or the device fails.
+    /// The device fails.
     pub fn of<D: Device>(policy: &Policy<D>) -> Result<Self> {
-        alone(policy)?;
         Ok(Self {
             weights: policy.model.to_host()?,
             adam: policy.model.device.adam_to_host(&policy.adam)?,
+            shard: policy.shard.clone(),
             step: policy.step,
         })
     }
@@ -151,17 +143,65 @@ impl Snapshot {
     /// # Errors
     /// As [`save`].
     pub fn save(&self, dir: &Path, options: &SaveOptions) -> Result<()> {
+        alone(&self.shard)?;
         write_whole(dir, |tmp| {
-            let HostWeights { config, layout, data } = &self.weights;
-            save_model(tmp, config, layout, &slice(data), options.file_type, options.largest_file)?;
-            copy_companions(tmp, options)?;
-            let masters = self.adam.master.as_ref().unwrap_or(data);
-            let masters =
-                (self.adam.master.is_some() || options.file_type == FileType::Bf16).then_some(&masters[..]);
-            optimiser::write_host(tmp, layout, &self.adam, masters)?;
-            write_state(tmp, self.step, 1, masters.is_some(), options)
+            self.save_part(tmp, options)?;
+            self.complete(tmp, options)
         })
     }
+
+    /// Writes the weights and this rank's part of the optimiser's state into a folder that exists; the other ranks add
+    /// theirs with [`save_part`], and [`Snapshot::complete`] makes a checkpoint of it.
+    ///
+    /// # Errors
+    /// As [`save`].
+    pub fn save_part(&self, dir: &Path, options: &SaveOptions) -> Result<()> {
+        let HostWeights { config, layout, data } = &self.weights;
+        save_model(dir, config, layout, &slice(data), options.file_type, options.largest_file)?;
+        copy_companions(dir, options)?;
+        let masters = self.has_masters(options);
+        if self.shard.ranks > 1 {
+            return optimiser::write_host_shard(dir, &self.shard, &self.adam, masters.then_some(&data[..]));
+        }
+        let of_device = self.adam.master.as_ref().unwrap_or(data);
+        optimiser::write_host(dir, layout, &self.adam, masters.then_some(&of_device[..]))
+    }
+
+    /// Makes a checkpoint of a folder that every rank has written its part into.
+    ///
+    /// # Errors
+    /// The part of a rank is not there, or the disk fails.
+    pub fn complete(&self, dir: &Path, options: &SaveOptions) -> Result<()> {
+        all_parts(dir, self.shard.ranks)?;
+        write_state(dir, self.step, self.shard.ranks, self.has_masters(options), options)
+    }
+
+    fn has_masters(&self, options: &SaveOptions) -> bool {
+        self.adam.master.is_some() || options.file_type == FileType::Bf16
+    }
+}
+
+/// Writes what a rank but the first keeps of a policy into a folder that exists: see [`Snapshot::save_part`].
+///
+/// # Errors
+/// As [`save`].
+pub fn save_part<D: Device>(dir: &Path, policy: &Policy<D>, options: &SaveOptions) -> Result<()> {
+    optimiser::write_shard(dir, policy, options.file_type).map(|_| ())
+}
+
+/// Checks that the parts of all ranks are to be seen.
+fn all_parts(dir: &Path, ranks: usize) -> Result<()> {
+    for rank in 0..ranks {
+        let part = dir.join(optimiser::file_of(rank, ranks));
+        if !part.exists() {
+            return Err(LmError::Input(format!(
+                "{} of another rank is not to be seen here: give an output folder on a file system that all ranks \
+                 share",
+                part.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// A source over numbers on the host.
@@ -172,11 +212,11 @@ fn slice(data: &[f32]) -> impl Fn(usize, &mut [f32]) -> Result<()> + '_ {
     }
 }
 
-fn alone<D: Device>(policy: &Policy<D>) -> Result<()> {
-    if policy.shard.ranks == 1 {
+fn alone(shard: &Shard) -> Result<()> {
+    let ranks = shard.ranks;
+    if ranks == 1 {
         return Ok(());
     }
-    let ranks = policy.shard.ranks;
     Err(LmError::Input(format!(
         "one of {ranks} ranks holds a part of the optimiser's state: save it together"
     )))

@@ -3,6 +3,7 @@
 //! A shard follows from the layout and the number of ranks alone, so any number of ranks can read what another number
 //! wrote: each takes the stretches that are its own from whichever file holds them.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use safetensors::Dtype;
@@ -85,6 +86,36 @@ pub fn write_host(tmp: &Path, layout: &Layout, adam: &AdamHost, masters: Option<
         }
     }
     write_tensors(&tmp.join(file_of(0, 1)), tensors)
+}
+
+/// Writes a rank's shard that is on the host; where it has no masters, those of `parameters` are written if given.
+pub fn write_host_shard(
+    tmp: &Path,
+    shard: &Shard,
+    adam: &AdamHost,
+    parameters: Option<&[f32]>,
+) -> Result<()> {
+    let copy = |data: &[f32], from: usize, to: &mut [f32]| {
+        to.copy_from_slice(&data[from..from + to.len()]);
+        Ok(())
+    };
+    let packed = |all: &[f32]| shard.pieces.iter().flat_map(|p| all[p.flat()].to_vec()).collect();
+    let masters: Option<Cow<'_, [f32]>> = match &adam.master {
+        Some(master) => Some(Cow::Borrowed(master)),
+        None => parameters.map(packed),
+    };
+    let m = |from: usize, to: &mut [f32]| copy(&adam.m, from, to);
+    let v = |from: usize, to: &mut [f32]| copy(&adam.v, from, to);
+    let master = |from: usize, to: &mut [f32]| copy(masters.as_deref().unwrap_or_default(), from, to);
+    let sources: [Source<'_>; 3] = [&m, &v, &master];
+    let mut tensors = Vec::new();
+    for ((part, name), source) in PARTS.iter().zip(sources) {
+        if *part != AdamPart::Master || masters.is_some() {
+            let (name, shape) = ((*name).to_owned(), vec![shard.len]);
+            tensors.push(TensorFile { name, shape, source, from: 0, file_type: FileType::F32 });
+        }
+    }
+    write_tensors(&tmp.join(file_of(shard.rank, shard.ranks)), tensors)
 }
 
 /// Writes a rank's shard; returns whether masters are in it.

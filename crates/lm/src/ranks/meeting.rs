@@ -5,6 +5,7 @@
 //! every wait of every rank ends with an error that names the rank, and what is blocked elsewhere (data sockets,
 //! NCCL) is broken off by [`Meeting::on_loss`].
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -118,7 +119,7 @@ struct Hello {
 }
 
 /// Kinds of messages.
-mod kind {
+pub(super) mod kind {
     pub const HELLO: u8 = 1;
     pub const WELCOME: u8 = 2;
     pub const REFUSED: u8 = 3;
@@ -127,6 +128,8 @@ mod kind {
     pub const BYTES: u8 = 6;
     pub const LOST: u8 = 7;
     pub const BYE: u8 = 8;
+    pub const ORDER: u8 = 9;
+    pub const ANSWER: u8 = 10;
 }
 
 fn send(mut to: &TcpStream, kind: u8, payload: &[u8]) -> io::Result<()> {
@@ -154,23 +157,25 @@ fn same(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |all, (x, y)| all | (x ^ y)) == 0
 }
 
-fn rank_error(message: impl Into<String>) -> LmError {
+pub(super) fn rank_error(message: impl Into<String>) -> LmError {
     LmError::Rank { message: message.into() }
 }
 
 /// What all threads of a meeting share.
-struct Shared {
+pub(super) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     /// Connections by rank: on rank 0 to all others, elsewhere to rank 0.
     links: Vec<Option<Mutex<TcpStream>>>,
     rank: usize,
-    members: Vec<Member>,
+    pub(super) members: Vec<Member>,
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     lost: Option<String>,
+    /// What ranks have answered to the last order, by rank: nothing if all is well.
+    pub(super) answers: BTreeMap<usize, Vec<u8>>,
     /// The loss was passed on.
     told: bool,
     /// Connections that are still read.
@@ -181,7 +186,7 @@ struct State {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -213,6 +218,41 @@ impl Shared {
         breakers.into_iter().for_each(|stop| stop());
     }
 
+    /// Sends a message to a rank; one that does not take it is lost.
+    pub(super) fn post(&self, rank: usize, kind: u8, payload: &[u8]) -> Result<()> {
+        let sent = self.send_to(rank, kind, payload);
+        sent.map_err(|e| self.lost(format!("{} does not listen: {e}", self.members[rank])))
+    }
+
+    /// The error to give: that a rank was lost if one was, or `otherwise`, which counts as the loss from then on.
+    /// What breaks first on this rank is often only a consequence, so news of the cause is waited for a moment.
+    pub(super) fn lost(&self, otherwise: String) -> LmError {
+        let state = self.wait_until(Duration::from_secs(3), |s| s.lost.is_some());
+        let known = state.lost.clone();
+        drop(state);
+        if known.is_none() {
+            self.lose(otherwise.clone());
+        }
+        rank_error(known.unwrap_or(otherwise))
+    }
+
+    /// The error of a lost rank, if one is.
+    pub(super) fn check(&self) -> Result<()> {
+        match &self.state().lost {
+            Some(what) => Err(rank_error(what.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until a condition holds or a rank is lost, or for so long.
+    pub(super) fn wait_unless_lost(
+        &self,
+        limit: Duration,
+        holds: impl Fn(&State) -> bool,
+    ) -> MutexGuard<'_, State> {
+        self.wait_until(limit, |state| state.lost.is_some() || holds(state))
+    }
+
     /// Waits until a condition holds, or for so long.
     fn wait_until(&self, limit: Duration, holds: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let waited = self.changed.wait_timeout_while(self.state(), limit, |state| !holds(state));
@@ -221,10 +261,10 @@ impl Shared {
 }
 
 /// A message for the thread that trains.
-struct Letter {
+pub(super) struct Letter {
     from: usize,
     kind: u8,
-    payload: Vec<u8>,
+    pub(super) payload: Vec<u8>,
 }
 
 /// The ranks of a training, as one of them sees them.
@@ -540,29 +580,23 @@ impl Meeting {
         self.shared.lose(format!("{own} failed: {why}"));
     }
 
-    /// The error to give: that a rank was lost if one was, or `otherwise`, which counts as the loss from then on.
-    /// What breaks first on this rank is often only a consequence, so news of the cause is waited for a moment.
+    /// As [`Shared::lost`].
     pub(crate) fn lost(&self, otherwise: String) -> LmError {
-        let state = self.shared.wait_until(Duration::from_secs(3), |s| s.lost.is_some());
-        let known = state.lost.clone();
-        drop(state);
-        if known.is_none() {
-            self.shared.lose(otherwise.clone());
-        }
-        rank_error(known.unwrap_or(otherwise))
+        self.shared.lost(otherwise)
     }
 
     /// The error of a lost rank, if one is.
     pub(crate) fn check(&self) -> Result<()> {
-        match &self.shared.state().lost {
-            Some(what) => Err(rank_error(what.clone())),
-            None => Ok(()),
-        }
+        self.shared.check()
     }
 
     fn post(&self, rank: usize, kind: u8, payload: &[u8]) -> Result<()> {
-        let sent = self.shared.send_to(rank, kind, payload);
-        sent.map_err(|e| self.lost(format!("{} does not listen: {e}", self.shared.members[rank])))
+        self.shared.post(rank, kind, payload)
+    }
+
+    /// What orders are given through.
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     fn deliver(&self, kind: u8, payload: &[u8]) -> Result<()> {
@@ -570,25 +604,30 @@ impl Meeting {
     }
 
     /// The next message; `from` is whom to name if it does not come.
-    fn letter(&self, kind: u8, from: usize) -> Result<Letter> {
-        let deadline = Instant::now() + self.place.patience;
+    pub(super) fn letter(&self, kind: u8, from: usize) -> Result<Letter> {
+        let patience = self.place.patience;
+        self.letter_within(kind, patience)?.ok_or_else(|| {
+            let who = &self.shared.members[from];
+            self.lost(format!("waited {} s for an answer of {who}", patience.as_secs()))
+        })
+    }
+
+    /// The next message; `None` if none comes in that time, or if all have left in order.
+    pub(super) fn letter_within(&self, kind: u8, patience: Duration) -> Result<Option<Letter>> {
+        let since = Instant::now();
         loop {
             self.check()?;
             // Short waits: a loss wakes this thread up no later than that.
             match self.inbox.recv_timeout(Duration::from_millis(100)) {
-                Ok(letter) if letter.kind == kind => return Ok(letter),
+                Ok(letter) if letter.kind == kind => return Ok(Some(letter)),
                 Ok(letter) => {
                     let who = &self.shared.members[letter.from];
                     return Err(
                         self.lost(format!("{who} is out of step: message {} for {kind}", letter.kind))
                     );
                 }
-                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
-                Err(_) => {
-                    let who = &self.shared.members[from];
-                    let waited = self.place.patience.as_secs();
-                    return Err(self.lost(format!("waited {waited} s for an answer of {who}")));
-                }
+                Err(RecvTimeoutError::Timeout) if since.elapsed() < patience => {}
+                Err(_) => return self.check().map(|()| None),
             }
         }
     }
@@ -746,6 +785,10 @@ fn read(shared: &Shared, from: usize, link: &TcpStream, outbox: &Sender<Letter>)
             Ok((kind::BEAT, _)) => {}
             Ok((kind::BYE, _)) => return,
             Ok((kind::LOST, what)) => return shared.lose(String::from_utf8_lossy(&what).into_owned()),
+            Ok((kind::ANSWER, what)) => {
+                shared.state().answers.insert(from, what);
+                shared.changed.notify_all();
+            }
             Ok((kind, payload)) => {
                 if outbox.send(Letter { from, kind, payload }).is_err() {
                     return;

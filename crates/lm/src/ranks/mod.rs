@@ -7,6 +7,7 @@
 //! gone; [`Collective`] moves the numbers: over TCP between processors ([`tcp`]), by NCCL between GPUs.
 
 pub mod meeting;
+pub mod orders;
 pub mod shard;
 pub mod tcp;
 
@@ -17,6 +18,7 @@ use crate::device::{Device, PartMut};
 use crate::error::Result;
 
 pub use meeting::{Meeting, Member, Place, Rendezvous};
+pub use orders::Orders;
 pub use shard::{Piece, Shard, Sharding};
 
 /// One bucket of gradients on its way to the ranks that keep it.
