@@ -1,7 +1,7 @@
 //! What the GPU device computes, beside the CPU's numbers, and how fast: run on a machine with a GPU.
 //!
 //! `gpu_check [SECTION...]`, sections `kernels`, `vectors FOLDER`, `training`, `paged`, `draws`, `sampling`, `layer`,
-//! `operations`, `algorithms`, `step`, `decode BATCH`, `mixed`; without any, all that need no argument. A line ends in `ok`
+//! `attention`, `operations`, `algorithms`, `step`, `decode BATCH`, `mixed`; without any, all that need no argument. A line ends in `ok`
 //! or `FAILED`; the exit code is 1 if any failed.
 
 #![allow(clippy::print_stdout, missing_docs)]
@@ -16,6 +16,7 @@ use std::time::Instant;
 use sgs_lm::bench::{TrainBench, small_shape, train};
 use sgs_lm::check::{self, Tolerances};
 use sgs_lm::cpu::Floats;
+use sgs_lm::cuda::AttentionVariant;
 use sgs_lm::device::{AdamUpdate, Device, Heads, Linear, LossRows, RowLoss, first, first_mut};
 use sgs_lm::layout::Layout;
 use sgs_lm::loss::{Example, LossConfig, Normaliser, Objective};
@@ -36,10 +37,20 @@ const PEAK: f64 = 989e12;
 fn main() -> std::process::ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.is_empty() {
-        arguments =
-            ["kernels", "training", "paged", "draws", "sampling", "layer", "operations", "step", "mixed"]
-                .map(str::to_owned)
-                .to_vec();
+        arguments = [
+            "kernels",
+            "training",
+            "paged",
+            "draws",
+            "sampling",
+            "layer",
+            "attention",
+            "operations",
+            "step",
+            "mixed",
+        ]
+        .map(str::to_owned)
+        .to_vec();
     }
     let mut rest = arguments.iter().map(String::as_str);
     let mut good = true;
@@ -54,6 +65,7 @@ fn main() -> std::process::ExitCode {
             "draws" => paged::draws(),
             "sampling" => sampling(),
             "layer" => layer(),
+            "attention" => attention_speed(),
             "operations" => operations(),
             "step" => step(),
             "algorithms" => algorithms(),
@@ -336,6 +348,26 @@ fn adam<D: Device>(device: &D, weight_decay: f64, out: &mut Results) -> Result<(
     Ok(())
 }
 
+/// Heads that every kind of kernels gets, and lengths around the edges of tiles.
+fn attentions<D: Device>(device: &D) -> Result<Results> {
+    let mut out = Results::new();
+    for (heads, kv_heads, head_dim, lengths) in [
+        (4, 2, 16, &[1, 16, 17, 127, 128, 129][..]),
+        (2, 2, 64, &[300, 63, 64, 65, 1]),
+        (4, 2, 64, &[1, 127, 128, 129, 1030]),
+        (4, 1, 128, &[257, 40]),
+        (2, 2, 128, &[512]),
+        (4, 2, 128, &[1000, 1, 63, 64, 65, 127, 128, 129, 1537]),
+        (3, 3, 48, &[100, 30]),
+        (2, 1, 96, &[150, 129]),
+        (2, 1, 20, &[70, 33]),
+        (2, 2, 160, &[90]),
+    ] {
+        device.run(|| attention(device, Heads { heads, kv_heads, head_dim }, lengths, &mut out))?;
+    }
+    Ok(out)
+}
+
 fn all_kernels<D: Device>(device: &D) -> Result<Results> {
     let mut out = Results::new();
     let results = &mut out;
@@ -346,56 +378,53 @@ fn all_kernels<D: Device>(device: &D) -> Result<Results> {
         for (rows, input, output) in [(129, 64, 96), (256, 512, 384), (64, 128, 101), (17, 24, 40)] {
             products(device, Linear { rows, input, output }, results)?;
         }
-        for (heads, kv_heads, head_dim, lengths) in [
-            (4, 2, 16, &[1, 16, 17, 127, 128, 129][..]),
-            (2, 2, 64, &[300, 63, 64, 65, 1]),
-            (4, 1, 128, &[257, 40]),
-            (2, 2, 128, &[512]),
-            (3, 3, 48, &[100, 30]),
-            (2, 1, 96, &[150, 129]),
-            (2, 1, 20, &[70, 33]),
-            (2, 2, 160, &[90]),
-        ] {
-            attention(device, Heads { heads, kv_heads, head_dim }, lengths, results)?;
-        }
         for (rows, vocabulary) in [(9, 101), (5, 4096), (3, 32_003)] {
             losses(device, rows, vocabulary, results)?;
         }
         adam(device, 0.0, results)?;
         adam(device, 0.1, results)
     })?;
+    out.extend(attentions(device)?);
     Ok(out)
 }
 
 /// Every kernel against the CPU's, from the same numbers.
 fn kernels() -> Result<bool> {
-    let want = all_kernels(&Cpu::new(0)?)?;
+    let cpu = Cpu::new(0)?;
+    let want = all_kernels(&cpu)?;
     let mut good = true;
     for (precision, allowed) in [(Precision::F32, 2e-5), (Precision::Bf16, 1e-2)] {
         let device = Cuda::new(0, precision)?;
         println!("{}", device.name());
-        let got = all_kernels(&device)?;
-        let mut worst = 0.0f64;
-        for ((name, got), (_, want)) in got.iter().zip(&want) {
-            let error = distance(got, want);
-            if error > allowed {
-                good &= verdict(name, error, allowed);
-            }
-            worst = worst.max(error);
+        good &= compare(&want, allowed, || all_kernels(&device))?;
+        if device.attention_variant(128) == AttentionVariant::Hopper {
+            println!("attention of GPUs other than Hopper");
+            device.limit_attention(AttentionVariant::Tensor);
+            good &= compare(&attentions(&cpu)?, allowed, || attentions(&device))?;
         }
-        println!("{} results", got.len());
-        good &= got.len() == want.len() && verdict("worst of all kernels", worst, allowed);
-        // The same bits again: no sum depends on the order of blocks.
-        let again = all_kernels(&device)?;
-        let differ = again
-            .iter()
-            .zip(&got)
-            .filter(|(a, b)| a.1.iter().zip(&b.1).any(|(a, b)| a.to_bits() != b.to_bits()));
-        let names: Vec<&str> = differ.map(|(a, _)| a.0.as_str()).collect();
-        names.iter().for_each(|name| println!("other bits the second time: {name}"));
-        good &= verdict("results that differ the second time", names.len() as f64, 0.0);
     }
     Ok(good)
+}
+
+/// Results against the CPU's, and against themselves a second time: no sum depends on the order of blocks.
+fn compare(want: &Results, allowed: f64, results: impl Fn() -> Result<Results>) -> Result<bool> {
+    let (mut good, mut worst) = (true, 0.0f64);
+    let got = results()?;
+    for ((name, got), (_, want)) in got.iter().zip(want) {
+        let error = distance(got, want);
+        if error > allowed {
+            good &= verdict(name, error, allowed);
+        }
+        worst = worst.max(error);
+    }
+    println!("{} results", got.len());
+    good &= got.len() == want.len() && verdict("worst of all kernels", worst, allowed);
+    let again = results()?;
+    let differ =
+        again.iter().zip(&got).filter(|(a, b)| a.1.iter().zip(&b.1).any(|(a, b)| a.to_bits() != b.to_bits()));
+    let names: Vec<&str> = differ.map(|(a, _)| a.0.as_str()).collect();
+    names.iter().for_each(|name| println!("other bits the second time: {name}"));
+    Ok(verdict("results that differ the second time", names.len() as f64, 0.0) && good)
 }
 
 /// The recorded numbers of a folder of model folders.
@@ -715,6 +744,54 @@ fn timed(device: &Cuda, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
     Ok(times[3])
 }
 
+/// Seconds of attention forward and backward, `rows` rows in sequences of `length`.
+fn attention_times(device: &Cuda, heads: Heads, rows: usize, length: usize) -> Result<[f64; 2]> {
+    let (wide, narrow) = (rows * heads.qkv_dim(), rows * heads.heads * heads.head_dim);
+    let starts: Vec<usize> = (0..=rows / length).map(|i| i * length).collect();
+    let (qkv, mut dqkv) = (device.noise(wide, 1)?, device.noise(wide, 2)?);
+    let (mut out, dout) = (device.noise(narrow, 3)?, device.noise(narrow, 4)?);
+    let mut lse = device.stat(rows * heads.heads)?;
+    let forward = timed(device, || {
+        device.attention(first(&qkv, wide), &starts, heads, first_mut(&mut out, narrow), &mut lse)
+    })?;
+    let backward = timed(device, || {
+        let (out, dout) = (first(&out, narrow), first(&dout, narrow));
+        let (qkv, dqkv) = (first(&qkv, wide), first_mut(&mut dqkv, wide));
+        device.attention_backward(qkv, &starts, heads, out, &lse, dout, dqkv)
+    })?;
+    Ok([forward, backward])
+}
+
+/// Attention by itself with every kind of tensor-core kernels that the GPU has; operations as if only what the mask
+/// keeps were computed, and backward two and a half times forward.
+fn attention_speed() -> Result<bool> {
+    let device = Cuda::new(0, Precision::Bf16)?;
+    let (rows, width) = (8192, 4096);
+    for head_dim in [128, 64] {
+        let heads = Heads { heads: width / head_dim, kv_heads: width / head_dim, head_dim };
+        for limit in [AttentionVariant::Tensor, AttentionVariant::Hopper] {
+            device.limit_attention(limit);
+            if device.attention_variant(head_dim) != limit {
+                continue;
+            }
+            for length in [512, 1024, 2048, 8192] {
+                let [forward, backward] = attention_times(&device, heads, rows, length)?;
+                let flops = 2.0 * (rows * length * width) as f64;
+                println!(
+                    "{limit:?}, heads of {head_dim}, {} x {length}: forward {:.0} us, {:.0} TFLOP/s; backward {:.0} us, \
+                     {:.0} TFLOP/s",
+                    rows / length,
+                    1e6 * forward,
+                    flops / forward / 1e12,
+                    1e6 * backward,
+                    2.5 * flops / backward / 1e12
+                );
+            }
+        }
+    }
+    Ok(true)
+}
+
 /// Every kernel of the 7B layer by itself, 4 sequences of 2,048.
 fn operations() -> Result<bool> {
     let device = Cuda::new(0, Precision::Bf16)?;
@@ -746,29 +823,11 @@ fn operations() -> Result<bool> {
         report(&format!("{name} dw"), t, flops, 0.0);
     }
     let heads = Heads { heads: 32, kv_heads: 32, head_dim: 128 };
-    let n = rows * heads.qkv_dim();
     for length in [512, 1024, 2048, 8192] {
-        let starts: Vec<usize> = (0..=rows / length).map(|i| i * length).collect();
-        let (qkv, mut dqkv) = (noise(n)?, noise(n)?);
-        let mut lse = device.stat(rows * 32)?;
-        let forward = 2.0 * (rows * length * d) as f64;
-        let t = timed(&device, || {
-            device.attention(first(&qkv, n), &starts, heads, first_mut(&mut y, rows * d), &mut lse)
-        })?;
-        report(&format!("attention {length}"), t, forward, 0.0);
-        let t = timed(&device, || {
-            let (out, dout) = (first(&y, rows * d), first(&x, rows * d));
-            device.attention_backward(
-                first(&qkv, n),
-                &starts,
-                heads,
-                out,
-                &lse,
-                dout,
-                first_mut(&mut dqkv, n),
-            )
-        })?;
-        report(&format!("attention backward {length}"), t, 2.5 * forward, 0.0);
+        let [forward, backward] = attention_times(&device, heads, rows, length)?;
+        let flops = 2.0 * (rows * length * d) as f64;
+        report(&format!("attention {length}"), forward, flops, 0.0);
+        report(&format!("attention backward {length}"), backward, 2.5 * flops, 0.0);
     }
     let elements = (rows * d * 2) as f64;
     let w = noise(d)?;

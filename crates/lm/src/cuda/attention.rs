@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
+use super::attention_hopper::{HEAD_DIMS, TILE, padded};
 use super::compile::Program;
 use super::gpu::{Arg, Array, Gpu, Kernel, int};
 use super::{Cuda, Precision};
@@ -21,34 +22,65 @@ const SIMPLE_WARPS: usize = 8;
 const SIMPLE_WIDEST: usize = 256;
 
 /// A tile as the kernels read it: first row of its sequence, length of the sequence, first row of the tile
-/// within it, nothing.
+/// within it, first row of the sequence where all are padded.
 type Tile = [u32; 4];
+
+/// Kinds of kernels, from what runs anywhere to what is fastest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Variant {
+    /// A warp a row, any width of heads up to 256 and any element type.
+    Simple,
+    /// Tensor cores through `mma.sync`: bfloat16, widths that are multiples of 16 up to 128.
+    Tensor,
+    /// Tensor cores of Hopper through `wgmma`: compute capability 9.0, bfloat16, widths 64 and 128.
+    Hopper,
+}
+
+impl Variant {
+    /// The fastest variant for these heads on a GPU of this compute capability.
+    fn fastest(arch: (i32, i32), precision: Precision, head_dim: usize) -> Self {
+        if precision != Precision::Bf16 || !head_dim.is_multiple_of(16) || head_dim > 128 {
+            Self::Simple
+        } else if arch == (9, 0) && HEAD_DIMS.contains(&head_dim) {
+            Self::Hopper
+        } else {
+            Self::Tensor
+        }
+    }
+}
 
 /// Lists of the sequences packed last, kept on the GPU until others come.
 #[derive(Debug)]
 pub(super) struct Attention {
     gpu: Arc<Gpu>,
     starts: Vec<usize>,
-    /// Whether the lists are tiles (and how many) or rows.
-    tensor: bool,
-    tiles: usize,
+    /// Whose lists they are: rows for the simple kernels, tiles for the others.
+    variant: Variant,
+    /// The fastest variant that may be used.
+    limit: Variant,
+    /// Number of tiles.
+    pub(super) tiles: usize,
+    /// Rows of all sequences, each padded to whole tiles of the Hopper kernels.
+    pub(super) padded: usize,
     /// Tiles of queries, most work first; then tiles of keys, likewise.
     lists: Array<u32>,
-    /// Sum over each head of `out · dout`, `[rows, heads]`.
-    delta: Array<f32>,
+    /// What the backward pass keeps of every row: the sum over each head of `out · dout`, `[rows, heads]`; on Hopper
+    /// `stats` of attention_hopper.cu.
+    numbers: Array<f32>,
 }
 
-/// Tiles of queries and of keys, each list from the most work to the least: late queries see many keys,
+/// Tiles of so many rows of queries and of keys, each list from the most work to the least: late queries see many keys,
 /// early keys are seen by many queries.
-fn tiles(starts: &[usize]) -> (Vec<Tile>, Vec<Tile>) {
-    let mut queries = Vec::new();
+fn tiles(starts: &[usize], rows: usize) -> (Vec<Tile>, Vec<Tile>) {
+    let (mut queries, mut before) = (Vec::new(), 0);
     for pair in starts.windows(2) {
         let length = pair[1] - pair[0];
-        let tile = |first: usize| [pair[0] as u32, length as u32, first as u32, 0];
-        queries.extend((0..length).step_by(ROWS).map(tile));
+        let tile = |first: usize| [pair[0] as u32, length as u32, first as u32, before as u32];
+        queries.extend((0..length).step_by(rows).map(tile));
+        before += padded(length);
     }
     let mut keys = queries.clone();
-    queries.sort_by_key(|t| std::cmp::Reverse((t[2] + ROWS as u32).min(t[1])));
+    queries.sort_by_key(|t| std::cmp::Reverse((t[2] + rows as u32).min(t[1])));
     keys.sort_by_key(|t| std::cmp::Reverse(t[1] - t[2]));
     (queries, keys)
 }
@@ -64,34 +96,65 @@ fn rows(starts: &[usize]) -> Vec<[u32; 2]> {
 
 impl Attention {
     pub(super) fn new(gpu: &Arc<Gpu>) -> Result<Self> {
-        let (lists, delta) = (Array::zeros(gpu, 4096, 4)?, Array::zeros(gpu, 4096, 4)?);
-        Ok(Self { gpu: Arc::clone(gpu), starts: Vec::new(), tensor: false, tiles: 0, lists, delta })
+        let (lists, numbers) = (Array::zeros(gpu, 4096, 4)?, Array::zeros(gpu, 4096, 4)?);
+        let (variant, limit) = (Variant::Simple, Variant::Hopper);
+        Ok(Self {
+            gpu: Arc::clone(gpu),
+            starts: Vec::new(),
+            variant,
+            limit,
+            tiles: 0,
+            padded: 0,
+            lists,
+            numbers,
+        })
     }
 
     /// Puts the lists of these sequences on the GPU unless they are there.
-    fn prepare(&mut self, starts: &[usize], tensor: bool, heads: usize) -> Result<()> {
-        let count = starts.last().copied().unwrap_or(0);
-        if self.delta.len < count * heads {
-            self.delta = Array::zeros(&self.gpu, count * heads, 4)?;
+    fn prepare(&mut self, starts: &[usize], variant: Variant, heads: usize) -> Result<()> {
+        self.padded = starts.windows(2).map(|pair| padded(pair[1] - pair[0])).sum();
+        if self.numbers.len < 2 * self.padded * heads {
+            self.numbers = Array::zeros(&self.gpu, 2 * self.padded * heads, 4)?;
         }
-        if self.starts == starts && self.tensor == tensor {
+        if self.starts == starts && self.variant == variant {
             return Ok(());
         }
-        let numbers: Vec<u32> = if tensor {
-            let (queries, keys) = tiles(starts);
+        let numbers: Vec<u32> = if variant == Variant::Simple {
+            rows(starts).into_iter().flatten().collect()
+        } else {
+            let (queries, keys) = tiles(starts, if variant == Variant::Hopper { TILE } else { ROWS });
             self.tiles = queries.len();
             queries.into_iter().chain(keys).flatten().collect()
-        } else {
-            rows(starts).into_iter().flatten().collect()
         };
         if self.lists.len < numbers.len() {
             self.lists = Array::zeros(&self.gpu, numbers.len().next_power_of_two(), 4)?;
         }
         self.lists.write(&numbers, 0)?;
-        self.tensor = tensor;
+        self.variant = variant;
         self.starts.clear();
         self.starts.extend_from_slice(starts);
         Ok(())
+    }
+
+    /// Rows of all sequences.
+    pub(super) fn rows(&self) -> usize {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// Address of the tiles of queries, or of the rows.
+    pub(super) fn query_tiles(&self) -> Result<u64> {
+        self.lists.front(0)
+    }
+
+    /// Address of the tiles of keys, which follow those of queries.
+    pub(super) fn key_tiles(&self) -> Result<u64> {
+        Ok(self.lists.front(2 * self.tiles * size_of::<Tile>() / 4)?
+            + (self.tiles * size_of::<Tile>()) as u64)
+    }
+
+    /// Address of the numbers that the backward pass keeps of every row.
+    pub(super) fn numbers(&self, heads: usize) -> Result<u64> {
+        self.numbers.front(2 * self.padded * heads)
     }
 }
 
@@ -107,30 +170,44 @@ pub(super) struct Backward {
 impl Cuda {
     /// Whether tensor cores compute attention of heads of this width.
     pub fn has_tensor_attention(&self, head_dim: usize) -> bool {
-        self.precision == Precision::Bf16 && head_dim.is_multiple_of(16) && head_dim <= 128
+        Variant::fastest(self.gpu.arch, self.precision, head_dim) > Variant::Simple
     }
 
-    /// The kernels for these heads: forward, and backward by queries and by keys; whether they use tensor cores.
-    fn attention_kernels(&self, heads: Heads) -> Result<([Kernel; 3], bool)> {
+    /// The kernels that attention of heads of this width gets in the training passes.
+    pub fn attention_variant(&self, head_dim: usize) -> Variant {
+        let limit = self.attention.lock().unwrap_or_else(PoisonError::into_inner).limit;
+        Variant::fastest(self.gpu.arch, self.precision, head_dim).min(limit)
+    }
+
+    /// Keeps attention of the training passes from using faster kernels than these, to compare them.
+    pub fn limit_attention(&self, limit: Variant) {
+        self.attention.lock().unwrap_or_else(PoisonError::into_inner).limit = limit;
+    }
+
+    /// Which kernels these heads get.
+    fn variant(&self, heads: Heads) -> Result<Variant> {
         let Heads { heads: query_heads, kv_heads, head_dim } = heads;
-        let tensor = self.has_tensor_attention(head_dim);
         if kv_heads == 0 || !query_heads.is_multiple_of(kv_heads) || head_dim > SIMPLE_WIDEST {
             return Err(LmError::Input(format!(
                 "attention of {query_heads} heads over {kv_heads} key heads of width {head_dim}: the GPU runs \
                  whole groups of heads up to width {SIMPLE_WIDEST}"
             )));
         }
-        let program = Program::Attention { head_dim, tensor };
-        let kernels = self.program(program, ["attention", "attention_dq", "attention_dkv"], |kernels| {
-            if tensor {
+        Ok(self.attention_variant(head_dim))
+    }
+
+    /// The simple kernels or those of `mma.sync`: forward, and backward by queries and by keys.
+    fn attention_kernels(&self, head_dim: usize, variant: Variant) -> Result<[Kernel; 3]> {
+        let program = Program::Attention { head_dim, variant };
+        self.program(program, ["attention", "attention_dq", "attention_dkv"], |kernels| {
+            if variant == Variant::Tensor {
                 let [forward, backward] = shared_bytes(head_dim);
                 self.gpu.allow_shared(kernels[0], forward)?;
                 self.gpu.allow_shared(kernels[1], backward)?;
                 self.gpu.allow_shared(kernels[2], backward)?;
             }
             Ok(())
-        })?;
-        Ok((kernels, tensor))
+        })
     }
 
     /// Forward pass over addresses that the caller has checked.
@@ -142,13 +219,20 @@ impl Cuda {
         out: u64,
         lse: u64,
     ) -> Result<()> {
-        let (kernels, tensor) = self.attention_kernels(heads)?;
+        let variant = self.variant(heads)?;
         let mut state = self.attention.lock().unwrap_or_else(PoisonError::into_inner);
-        state.prepare(starts, tensor, heads.heads)?;
-        let (list, count) = (state.lists.front(0)?, starts.last().copied().unwrap_or(0));
+        state.prepare(starts, variant, heads.heads)?;
+        if state.rows() == 0 {
+            return Ok(());
+        }
+        if variant == Variant::Hopper {
+            return self.run_hopper(&state, heads, qkv, out, lse);
+        }
+        let kernels = self.attention_kernels(heads.head_dim, variant)?;
+        let (list, count) = (state.query_tiles()?, state.rows());
         let scale = Arg::Float(1.0 / (heads.head_dim as f32).sqrt());
         let shape = [int(heads.heads), int(heads.kv_heads), scale];
-        if tensor {
+        if variant == Variant::Tensor {
             let [shared, _] = shared_bytes(heads.head_dim);
             let arguments =
                 [Arg::Ptr(qkv), Arg::Ptr(list), shape[0], shape[1], shape[2], Arg::Ptr(out), Arg::Ptr(lse)];
@@ -170,11 +254,19 @@ impl Cuda {
 
     /// Backward pass over addresses that the caller has checked.
     pub(super) fn run_attention_backward(&self, starts: &[usize], heads: Heads, at: &Backward) -> Result<()> {
-        let (kernels, tensor) = self.attention_kernels(heads)?;
+        let variant = self.variant(heads)?;
         let mut state = self.attention.lock().unwrap_or_else(PoisonError::into_inner);
-        state.prepare(starts, tensor, heads.heads)?;
-        let count = starts.last().copied().unwrap_or(0);
-        let (list, delta) = (state.lists.front(0)?, Arg::Ptr(state.delta.front(count * heads.heads)?));
+        state.prepare(starts, variant, heads.heads)?;
+        if state.rows() == 0 {
+            return Ok(());
+        }
+        if variant == Variant::Hopper {
+            return self.run_hopper_backward(&state, heads, at);
+        }
+        let kernels = self.attention_kernels(heads.head_dim, variant)?;
+        let tensor = variant == Variant::Tensor;
+        let count = state.rows();
+        let (list, delta) = (state.query_tiles()?, Arg::Ptr(state.numbers(heads.heads)?));
         let scale = Arg::Float(1.0 / (heads.head_dim as f32).sqrt());
         let mut head = vec![Arg::Ptr(at.qkv), Arg::Ptr(list)];
         if !tensor {
@@ -193,8 +285,7 @@ impl Cuda {
         arguments.extend([Arg::Ptr(at.out), lse, dout, dqkv, delta]);
         self.gpu.launch(kernels[1], grid, block, shared, &arguments)?;
         if tensor {
-            // The tiles of keys follow those of queries.
-            head[1] = Arg::Ptr(list + (state.tiles * size_of::<Tile>()) as u64);
+            head[1] = Arg::Ptr(state.key_tiles()?);
         }
         head.extend([lse, delta, dout, dqkv]);
         self.gpu.launch(kernels[2], keys_grid, block, shared, &head)
@@ -215,17 +306,19 @@ mod tests {
     #[test]
     fn tiles_cover_every_row_once_and_start_with_the_most_work() {
         let starts = [0, 1, 130, 130, 700];
-        let (queries, keys) = tiles(&starts);
-        for list in [&queries, &keys] {
-            let mut covered = vec![0; 700];
-            for [start, length, first, _] in list.iter() {
-                let end = (first + ROWS as u32).min(*length);
-                (start + first..start + end).for_each(|row| covered[row as usize] += 1);
+        for size in [ROWS, TILE] {
+            let (queries, keys) = tiles(&starts, size);
+            for list in [&queries, &keys] {
+                let mut covered = vec![0; 700];
+                for [start, length, first, _] in list.iter() {
+                    let end = (first + size as u32).min(*length);
+                    (start + first..start + end).for_each(|row| covered[row as usize] += 1);
+                }
+                assert!(covered.iter().all(|n| *n == 1), "{covered:?}");
             }
-            assert!(covered.iter().all(|n| *n == 1), "{covered:?}");
+            assert_eq!(queries[0], [130, 570, 512, 384]);
+            assert_eq!(keys[0], [130, 570, 0, 384]);
         }
-        assert_eq!(queries[0], [130, 570, 512, 0]);
-        assert_eq!(keys[0], [130, 570, 0, 0]);
         assert_eq!(rows(&starts)[0], [0, 1]);
         assert_eq!(rows(&starts)[699], [130, 570]);
         assert_eq!(rows(&starts).len(), 700);
@@ -235,5 +328,20 @@ mod tests {
     fn shared_memory_fits_a_block() {
         // 163 KiB a block on A100, 227 KiB on H100.
         assert!(shared_bytes(128).iter().all(|b| *b <= 163 << 10));
+    }
+
+    #[test]
+    fn kernels_suit_the_architecture_and_the_heads() {
+        let fastest = Variant::fastest;
+        assert_eq!(fastest((9, 0), Precision::Bf16, 128), Variant::Hopper);
+        assert_eq!(fastest((9, 0), Precision::Bf16, 64), Variant::Hopper);
+        assert_eq!(fastest((9, 0), Precision::Bf16, 96), Variant::Tensor);
+        assert_eq!(fastest((9, 0), Precision::Bf16, 20), Variant::Simple);
+        assert_eq!(fastest((9, 0), Precision::Bf16, 160), Variant::Simple);
+        assert_eq!(fastest((9, 0), Precision::F32, 128), Variant::Simple);
+        // Code for Hopper runs on 9.0 alone.
+        for arch in [(8, 0), (8, 9), (10, 0), (12, 0)] {
+            assert_eq!(fastest(arch, Precision::Bf16, 128), Variant::Tensor);
+        }
     }
 }

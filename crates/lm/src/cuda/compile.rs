@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use cudarc::nvrtc::{result as nvrtc, sys};
 use sha2::{Digest, Sha256};
 
-use super::attention::WARPS;
+use super::attention::{Variant, WARPS};
 use super::gpu::{Gpu, failed};
 use crate::error::{LmError, Result};
 
@@ -21,6 +21,8 @@ const LAYERS: &str = include_str!("kernels/layers.cu");
 const TRAINING: &str = include_str!("kernels/training.cu");
 const ATTENTION_SIMPLE: &str = include_str!("kernels/attention_simple.cu");
 const ATTENTION_TENSOR: &str = include_str!("kernels/attention_tensor.cu");
+const ATTENTION_HOPPER: &str = include_str!("kernels/attention_hopper.cu");
+const HOPPER: &str = include_str!("kernels/hopper.cu");
 const TENSOR: &str = include_str!("kernels/tensor.cu");
 const CACHE: &str = include_str!("kernels/cache.cu");
 const DECODE: &str = include_str!("kernels/decode.cu");
@@ -37,8 +39,8 @@ pub enum Program {
     Attention {
         /// Width of a head.
         head_dim: usize,
-        /// Whether tensor cores run it.
-        tensor: bool,
+        /// Which kernels.
+        variant: Variant,
     },
     /// Attention over the paged cache, one query a sequence.
     Decode {
@@ -61,8 +63,11 @@ impl Program {
     pub fn source(self) -> String {
         let parts: &[&str] = match self {
             Self::Base => &[COMMON, LAYERS, TRAINING, TRUNCATE, DRAW],
-            Self::Attention { tensor: true, .. } => &[COMMON, TENSOR, ATTENTION_TENSOR],
-            Self::Attention { tensor: false, .. } => &[COMMON, ATTENTION_SIMPLE],
+            Self::Attention { variant, .. } => match variant {
+                Variant::Simple => &[COMMON, ATTENTION_SIMPLE],
+                Variant::Tensor => &[COMMON, TENSOR, ATTENTION_TENSOR],
+                Variant::Hopper => &[COMMON, HOPPER, ATTENTION_HOPPER],
+            },
             Self::Decode { .. } => &[COMMON, CACHE, DECODE],
             Self::Prompt { .. } => &[COMMON, TENSOR, CACHE, PROMPT],
         };
@@ -71,8 +76,10 @@ impl Program {
 
     /// The compiler's options.
     pub fn options(self, arch: (i32, i32), bf16: bool) -> Vec<String> {
+        // Instructions that only this architecture has are named by an `a`.
+        let own = if matches!(self, Self::Attention { variant: Variant::Hopper, .. }) { "a" } else { "" };
         let mut options = vec![
-            format!("--gpu-architecture=sm_{}{}", arch.0, arch.1),
+            format!("--gpu-architecture=sm_{}{}{own}", arch.0, arch.1),
             "--std=c++17".to_owned(),
             format!("-DBF16={}", i32::from(bf16)),
         ];
@@ -85,7 +92,7 @@ impl Program {
         if let Self::Decode { page_len, .. } | Self::Prompt { page_len, .. } = self {
             options.push(format!("-DPAGE={page_len}"));
         }
-        if let Self::Attention { tensor: true, .. } | Self::Prompt { .. } = self {
+        if let Self::Attention { variant: Variant::Tensor, .. } | Self::Prompt { .. } = self {
             options.push(format!("-DWARPS={WARPS}"));
         }
         options
@@ -188,11 +195,12 @@ fn built(program: sys::nvrtcProgram, options: &[String]) -> std::result::Result<
 impl Program {
     /// Every program that a model of this head width needs.
     #[cfg(test)]
-    fn all(head_dim: usize) -> [Self; 5] {
+    fn all(head_dim: usize) -> [Self; 6] {
         [
             Self::Base,
-            Self::Attention { head_dim, tensor: true },
-            Self::Attention { head_dim, tensor: false },
+            Self::Attention { head_dim, variant: Variant::Simple },
+            Self::Attention { head_dim, variant: Variant::Tensor },
+            Self::Attention { head_dim, variant: Variant::Hopper },
             Self::Decode { head_dim, page_len: 16 },
             Self::Prompt { head_dim, page_len: 16 },
         ]
@@ -226,6 +234,14 @@ mod tests {
     }
 
     #[test]
+    fn only_kernels_for_hopper_are_compiled_for_it_alone() {
+        let arch =
+            |variant| Program::Attention { head_dim: 128, variant }.options((9, 0), true).swap_remove(0);
+        assert_eq!(arch(Variant::Hopper), "--gpu-architecture=sm_90a");
+        assert_eq!(arch(Variant::Tensor), "--gpu-architecture=sm_90");
+    }
+
+    #[test]
     fn a_damaged_entry_is_not_used() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("deeper").join("x.cubin");
@@ -249,9 +265,14 @@ mod tests {
             assert!(error.contains("libnvrtc.so"), "{error}");
             return;
         }
-        for (head_dim, arch, bf16) in [(128, (9, 0), true), (48, (8, 0), true), (16, (9, 0), false)] {
+        for (head_dim, arch, bf16) in
+            [(128, (9, 0), true), (64, (9, 0), true), (48, (8, 0), true), (16, (9, 0), false)]
+        {
             for program in Program::all(head_dim) {
                 if !bf16 && matches!(program, Program::Prompt { .. }) {
+                    continue;
+                }
+                if matches!(program, Program::Attention { variant: Variant::Hopper, .. }) && head_dim < 64 {
                     continue;
                 }
                 let code = compile(&program.source(), &program.options(arch, bf16));

@@ -264,6 +264,43 @@ impl Gpu {
             .map_err(|e| self.error(&format!("{bytes} bytes of shared memory for attention"), e))
     }
 
+    /// Describes a bfloat16 matrix to the copy engine, which then copies `box_rows` rows of a head at a time, in pieces
+    /// of 64 columns with a swizzle of 128 bytes. `head_dim` is a multiple of 64 and divides `columns`.
+    pub(super) fn tensor_map(
+        &self,
+        address: u64,
+        rows: usize,
+        columns: usize,
+        box_rows: usize,
+        head_dim: usize,
+    ) -> Result<Arg> {
+        const PIECE: usize = 64;
+        self.bind()?;
+        let mut map = sys::CUtensorMap { opaque: [0; 16] };
+        let sizes = [PIECE, rows, columns / PIECE].map(|n| n as u64);
+        let strides = [2 * columns, 2 * PIECE].map(|bytes| bytes as u64);
+        let (piece, ones) = ([PIECE, box_rows, head_dim / PIECE].map(|n| n as u32), [1u32; 3]);
+        // SAFETY: the arrays have as many entries as the rank asks for; the matrix is only described.
+        let status = unsafe {
+            sys::cuTensorMapEncodeTiled(
+                &raw mut map,
+                sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                3,
+                address as *mut c_void,
+                sizes.as_ptr(),
+                strides.as_ptr(),
+                piece.as_ptr(),
+                ones.as_ptr(),
+                sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        };
+        status.result().map_err(|e| self.error("describing a matrix to the copy engine", e))?;
+        Ok(Arg::Map(map.opaque))
+    }
+
     /// Starts a kernel; grid and block as in CUDA.
     pub(super) fn launch(
         &self,
@@ -390,6 +427,8 @@ pub enum Arg {
     Adam([f32; 9]),
     /// The struct `Cache` of cache.cu.
     Cache(CacheArg),
+    /// The struct `Map` of hopper.cu.
+    Map([u64; 16]),
 }
 
 /// The struct `Cache` of cache.cu.
@@ -425,6 +464,7 @@ impl Arg {
             Self::Loss(v) => std::ptr::from_ref(v).cast_mut().cast(),
             Self::Adam(v) => std::ptr::from_ref(v).cast_mut().cast(),
             Self::Cache(v) => std::ptr::from_ref(v).cast_mut().cast(),
+            Self::Map(v) => v.as_ptr().cast_mut().cast(),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! Every sum has one order, so a step gives the same bits each time on the same GPU and libraries.
 
 mod attention;
+mod attention_hopper;
 mod compile;
 mod decode;
 mod device;
@@ -25,6 +26,7 @@ use attention::Attention;
 use compile::Program;
 use gemm::{Blas, Product};
 
+pub use attention::Variant as AttentionVariant;
 pub use decode::CudaDecoder;
 pub use device::CudaAdam;
 pub use gpu::{Array, Element, Gpu, Kernel, gpu_count};

@@ -1,0 +1,214 @@
+// Pieces of attention on Hopper's tensor cores (sm_90a): warpgroups of four warps multiply tiles straight from shared
+// memory (wgmma, bfloat16 in, f32 sums), and one thread has tiles copied there (TMA). HEAD_DIM is 64 or 128.
+//
+// A tile of ROWS rows lies in shared memory as halves of 64 columns, each ROWS rows of 128 bytes whose 16-byte chunks
+// are permuted by chunk ^ (row & 7): what the copy engine calls a swizzle of 128 bytes, without bank conflicts both ways.
+
+#define HALVES (HEAD_DIM / 64)
+#define KSTEPS (HEAD_DIM / 16)
+#define CHUNKS (HEAD_DIM / 8)
+
+// How a matrix lies in global memory, made by the driver: columns of 64, rows, pieces of 64 columns.
+struct __align__(128) Map {
+    u64 words[16];
+};
+
+DEVICE u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+// Barriers in shared memory: `full` ones wait for bytes, `empty` ones for the warps that have read them.
+
+DEVICE void barrier_new(u32 barrier, int count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
+DEVICE void barriers_made() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// Announces bytes, which counts as the arrival of the thread that has them copied.
+DEVICE void expect(u32 barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+DEVICE void arrive(u32 barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Waits until the barrier's phase of this parity is over.
+DEVICE void await(u32 barrier, u32 parity) {
+    u32 done;
+    do {
+        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(done)
+                     : "r"(barrier), "r"(parity)
+                     : "memory");
+    } while (!done);
+}
+
+// A whole tile from row `row` and the head of index `head`, as many rows as the map's box has.
+DEVICE void copy_tile(u32 to, const Map& map, int row, int head, u32 barrier) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
+                 "[%5];" ::"r"(to),
+                 "l"(&map), "r"(0), "r"(row), "r"(head * HALVES), "r"(barrier)
+                 : "memory");
+}
+
+// Bytes that follow each other; both addresses and the count are multiples of 16.
+DEVICE void copy_bytes(u32 to, const void* from, u32 bytes, u32 barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+// Two groups take turns: a turn ends by giving it to the other group.
+DEVICE void take_turn(int group) { asm volatile("bar.sync %0, 256;" ::"r"(group + 3) : "memory"); }
+DEVICE void give_turn(int group) { asm volatile("bar.arrive %0, 256;" ::"r"(group + 3) : "memory"); }
+
+// Waits for the other threads of a warpgroup.
+DEVICE void meet(int group) { asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory"); }
+
+// Descriptors of tiles in shared memory. Along the rows' 64 columns as the inner dimension of the product, eight rows
+// are 1,024 bytes apart.
+DEVICE u64 by_columns(u32 address) {
+    return (u64)((address & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+
+// Rows as the inner dimension: pieces of 64 columns are ROWS rows apart.
+template <int ROWS> DEVICE u64 by_rows(u32 address) {
+    return (u64)((address & 0x3ffff) >> 4) | (u64)(ROWS * 8) << 16 | 64ull << 32 | 1ull << 62;
+}
+
+// Registers of a product may be read and written again: nothing that uses them moves over this point.
+template <int N> DEVICE void settled(float (&c)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(c[i])::"memory");
+}
+
+DEVICE void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void products_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// Waits until at most N groups of products are under way.
+template <int N> DEVICE void products_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
+
+#define PAIR(c, i) "+f"(c[i]), "+f"(c[i + 1])
+#define EIGHT(c, i) PAIR(c, i), PAIR(c, i + 2), PAIR(c, i + 4), PAIR(c, i + 6)
+#define ALL32(c) EIGHT(c, 0), EIGHT(c, 8), EIGHT(c, 16), EIGHT(c, 24)
+#define ALL64(c) ALL32(c), EIGHT(c, 32), EIGHT(c, 40), EIGHT(c, 48), EIGHT(c, 56)
+#define LIST32 \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
+#define LIST64 \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, " \
+    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, " \
+    "%56, %57, %58, %59, %60, %61, %62, %63}"
+
+// c (+)= a x b: 16 of the inner dimension, 64 rows of a; c has 64 or 128 columns and lies in registers as a product of
+// mma.sync does. The left factor lies in shared memory, its rows' columns the inner dimension, or in registers; of the
+// right factor the inner dimension are its rows' columns (ROWWISE 0) or its rows (1).
+template <int ROWWISE> DEVICE void multiply(float (&c)[32], u64 a, u64 b, bool add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " LIST32
+                 ", %32, %33, p, 1, 1, 0, %35;\n}"
+                 : ALL32(c)
+                 : "l"(a), "l"(b), "r"((int)add), "n"(ROWWISE));
+}
+
+template <int ROWWISE> DEVICE void multiply(float (&c)[32], const u32* a, u64 b, bool add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " LIST32
+                 ", {%32, %33, %34, %35}, %36, p, 1, 1, %38;\n}"
+                 : ALL32(c)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add), "n"(ROWWISE));
+}
+
+template <int ROWWISE> DEVICE void multiply(float (&c)[64], u64 a, u64 b, bool add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " LIST64
+                 ", %64, %65, p, 1, 1, 0, %67;\n}"
+                 : ALL64(c)
+                 : "l"(a), "l"(b), "r"((int)add), "n"(ROWWISE));
+}
+
+template <int ROWWISE> DEVICE void multiply(float (&c)[64], const u32* a, u64 b, bool add) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " LIST64
+                 ", {%64, %65, %66, %67}, %68, p, 1, 1, %70;\n}"
+                 : ALL64(c)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add), "n"(ROWWISE));
+}
+
+// c = a x b^T over the head: a is 64 rows from `row` on of a tile of LEFT rows in shared memory, b a tile of as many
+// rows as c has columns.
+template <int LEFT, int N> DEVICE void product_t(float (&c)[N], u32 a, int row, u32 b) {
+#pragma unroll
+    for (int k = 0; k < KSTEPS; k++)
+        multiply<0>(c, by_columns(a + row * 128 + k / 4 * (LEFT * 128) + k % 4 * 32),
+                    by_columns(b + k / 4 * (2 * N * 128) + k % 4 * 32), k > 0);
+}
+
+// The same with the left factor in registers.
+template <int N> DEVICE void product_t(float (&c)[N], const u32 (&a)[KSTEPS][4], u32 b) {
+#pragma unroll
+    for (int k = 0; k < KSTEPS; k++)
+        multiply<0>(c, a[k], by_columns(b + k / 4 * (2 * N * 128) + k % 4 * 32), k > 0);
+}
+
+// c (+)= a x b: b is a tile of as many rows as a, in registers, has columns.
+template <int N> DEVICE void product(float (&c)[HEAD_DIM / 2], const u32 (&a)[N], u32 b, bool add) {
+#pragma unroll
+    for (int k = 0; k < N / 4; k++) multiply<1>(c, a + k * 4, by_rows<4 * N>(b + k * 2048), add || k > 0);
+}
+
+// A product as the left factor of the next.
+template <int N> DEVICE void as_left(u32 (&a)[N], const float (&c)[2 * N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) a[i] = pack(c[2 * i], c[2 * i + 1]);
+}
+
+// Where 16 bytes of a tile of ROWS rows lie.
+template <int ROWS> DEVICE u32 chunk_at(int row, int chunk) {
+    return (chunk >> 3) * (ROWS * 128) + row * 128 + (((chunk & 7) ^ (row & 7)) << 4);
+}
+
+// A warp's 16 rows from `row` on of a tile of ROWS rows as the left factor of products over the head.
+template <int ROWS> DEVICE void left(u32 (&a)[KSTEPS][4], u32 tile, int row) {
+    int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int k = 0; k < KSTEPS; k++)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(a[k][0]), "=r"(a[k][1]), "=r"(a[k][2]), "=r"(a[k][3])
+                     : "r"(tile + chunk_at<ROWS>(row + (lane & 15), 2 * k + (lane >> 4)))
+                     : "memory");
+}
+
+// A warp's 16 rows of a product, times `by0` (the thread's first row) and `by1` (eight rows on), through rows from
+// `row` on of a tile of ROWS rows to rows of a matrix; rows from `valid` on are left out.
+template <int ROWS>
+DEVICE void write_rows(const float (&c)[HEAD_DIM / 2], float by0, float by1, char* tile, int row, bf16* to, u64 stride,
+                       int valid) {
+    int lane = threadIdx.x & 31, inside = (lane & 3) * 4;
+#pragma unroll
+    for (int n = 0; n < CHUNKS; n++) {
+        *(u32*)(tile + chunk_at<ROWS>(row + (lane >> 2), n) + inside) = pack(c[4 * n] * by0, c[4 * n + 1] * by0);
+        *(u32*)(tile + chunk_at<ROWS>(row + (lane >> 2) + 8, n) + inside) =
+            pack(c[4 * n + 2] * by1, c[4 * n + 3] * by1);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = lane; i < 16 * CHUNKS; i += 32) {
+        int r = i / CHUNKS, chunk = i % CHUNKS;
+        if (r < valid) *(uint4*)(to + r * stride + chunk * 8) = *(const uint4*)(tile + chunk_at<ROWS>(row + r, chunk));
+    }
+}
+
+DEVICE float quad_max(float v) {
+    v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 1));
+    return fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 2));
+}
+
+DEVICE float quad_sum(float v) {
+    v += __shfl_xor_sync(0xffffffffu, v, 1);
+    return v + __shfl_xor_sync(0xffffffffu, v, 2);
+}
+
+// Registers of a thread, given up by the warps that only have tiles copied and taken by those that compute.
+template <int N> DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
+template <int N> DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
