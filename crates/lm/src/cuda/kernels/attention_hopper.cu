@@ -30,7 +30,8 @@ DEVICE void release(u32 barrier) {
     if ((threadIdx.x & 31) == 0) arrive(barrier);
 }
 
-// The same for a step of the backward pass that the warp has no use for.
+// The same for a step of the backward pass that the warp has no use for. It waits for the step all the same: else it
+// could count for the step before in that place, which the other group may still read.
 DEVICE void release_unread(u32 full, u32 empty, int step) {
     await(full + step % BACK_STAGES * 8, step / BACK_STAGES & 1);
     release(empty + step % BACK_STAGES * 8);
@@ -142,6 +143,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             settled(s);
             release(key_empty + stage * 8);
             soften(s, peak, mass, fade, to_log2);
+            settled(s);
             products_wait<0>();
             settled(sum);
             release(value_empty + last * 8);
@@ -251,7 +253,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         float log[2] = {stat[0], stat[8]}, delta[2] = {stat[padded], stat[padded + 8]};
         // Steps before the one that holds the group's own keys see none of its queries.
         int i = steps - 1 - (first / STEP + group), begin = i;
-        for (int skipped = 0; skipped < i; skipped++) release(empty + skipped * 8);
+        for (int skipped = 0; skipped < i; skipped++) release_unread(full, empty, skipped);
         await(query_full, 0);
         left<TILE>(q, queries, own);
         left<TILE>(d, douts, own);
@@ -292,6 +294,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 settled(s);
                 settled(dp);
                 gradients();
+                settled(s);
                 products_wait<0>();
                 settled(dq);
                 release(empty + i % BACK_STAGES * 8);
@@ -368,7 +371,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         // A head's first step has no queries that see keys of group 1, which goes to the next.
         auto from = [&](int i) {
             if (group == 1 && i < total && i % steps == 0) {
-                release(empty + i % BACK_STAGES * 8);
+                release_unread(full, empty, i);
                 i++;
             }
             return i;
