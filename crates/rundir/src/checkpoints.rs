@@ -32,7 +32,7 @@ pub struct AboutCheckpoint {
 pub struct Checkpoint {
     /// The round whose update produced the weights.
     pub round: u32,
-    /// Its directory, with `solver/`, `conjecturer/`, `optimizer/` as the caller wrote them.
+    /// Its directory, with `solver/` and `conjecturer/` as the caller wrote them.
     pub directory: PathBuf,
 }
 

@@ -265,7 +265,7 @@ impl RunDir {
         self.advance(round, Stage::Sampled, None, detail)
     }
 
-    /// Publishes the weights after the round's update: `fill` writes `solver/`, `conjecturer/`, `optimizer/`.
+    /// Publishes the weights after the round's update: `fill` writes `solver/` and `conjecturer/`.
     ///
     /// # Errors
     /// Sampling is not finished, `fill` failed, or the file system refuses; no part of the checkpoint remains then.

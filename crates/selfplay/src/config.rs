@@ -84,7 +84,7 @@ pub struct SolverConfig {
     pub proofs_cap: u32,
     /// Expert iteration: proofs of so many last rounds are trained on, this one included.
     pub window: u32,
-    /// Expert iteration: whether a proof that is already stored is stored again.
+    /// Expert iteration: whether a proof that is already stored is left out.
     pub distinct_proofs: bool,
     /// Weight of an entropy bonus in the loss.
     pub entropy_bonus: f64,

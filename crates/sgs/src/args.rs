@@ -90,7 +90,7 @@ pub struct RunArgs {
     /// sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-frozen-conjecturer,
     /// sgs-no-conditioning, sgs-cispo, stp, sampling-only, or a TOML file [default: sgs].
     pub method: Option<String>,
-    /// metamath-quick, metamath or lean-d3k [default: metamath-quick].
+    /// metamath-quick, metamath, lean-core or lean-d3k [default: metamath-quick].
     #[arg(long)]
     pub size: Option<String>,
     /// Set one key of the configuration; may be given several times.
@@ -121,11 +121,12 @@ pub struct RunArgs {
 #[command(next_help_heading = "Workers")]
 pub struct FleetArgs {
     /// embedded, none (those that connect), local:N, local:generate=G,verify=V,
-    /// slurm:generate=G,verify=V,partition=P,generate.gres=gpu:1, or a TOML file [default: embedded].
+    /// slurm:generate=G,verify=V,partition=P,generate.gres=gpu:1, or a TOML file [default: embedded; `sgs serve`:
+    /// none; `sgs resume`: as before].
     #[arg(long, value_name = "SPEC")]
     pub workers: Option<String>,
     /// Let workers connect here; port 0 is any free one [default with workers: loopback, with Slurm
-    /// every address].
+    /// every address; `sgs serve`: 127.0.0.1:7717; `sgs resume`: as before].
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<std::net::SocketAddr>,
     /// Name or address under which workers reach this machine [default: its name].
@@ -232,6 +233,7 @@ pub struct WorkerVerifyArgs {
 
 /// Whether and where the live page is served.
 #[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Live page")]
 pub struct PageArgs {
     /// Serve the report as a page that follows the run, on this address, or on this port of this machine [default: any
     /// free port of this machine].
@@ -532,13 +534,14 @@ pub struct LeanArgs {
     /// Settings of the checker as TOML; every key may be left out.
     #[arg(long, value_name = "FILE")]
     pub lean: Option<PathBuf>,
-    /// Which program judges [default: repl].
+    /// Which program judges [default: repl; for a worker as the run says].
     #[arg(long, value_enum, value_name = "CHECKER")]
     pub lean_checker: Option<LeanChecker>,
-    /// Folder in which `sgs lean setup` has put it [default: lean-setup, for wasm lean-wasm].
+    /// Folder in which `sgs lean setup` has put it [default: lean-setup, for wasm lean-wasm; for a
+    /// worker as the run says].
     #[arg(long, value_name = "DIR")]
     pub lean_root: Option<PathBuf>,
-    /// Lean's version in that folder [default: v4.15.0].
+    /// Lean's version in that folder [default: v4.15.0, for wasm v4.28.0-pre; for a worker as the run says].
     #[arg(long, value_name = "VERSION")]
     pub lean_version: Option<String>,
     /// Proofs checked at the same time [default: one per core].
@@ -579,7 +582,8 @@ pub struct LeanSetupArgs {
     /// Lean's version, which Mathlib, REPL and judge follow.
     #[arg(long, value_name = "VERSION", default_value = sgs_lean::VERSION)]
     pub version: String,
-    /// The WebAssembly build in place of all of it: core Lean only, for trials on any machine with npm.
+    /// The WebAssembly build in place of all of it: core Lean only, for trials on any Linux
+    /// x86-64 machine with npm.
     #[arg(long)]
     pub wasm: bool,
     /// Say what would be done, with disk space, and do nothing.
@@ -646,7 +650,7 @@ pub enum LmCommand {
 /// Arguments of `sgs lm check`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The folder holds config.json, model.safetensors, io.safetensors and expected.json (see docs/formats.md).
+The folder holds config.json, model.safetensors, io.safetensors and expected.json (see docs/language-model.md).
 Exit code: 0 if every error is within its tolerance, 1 if not.")]
 pub struct LmCheckArgs {
     /// The folder.
