@@ -40,11 +40,15 @@ fn jobs_that_are_cancelled_or_killed_are_replaced_and_every_task_is_done_once() 
     const TASKS: u64 = 400;
     let fleet = Fleet::in_memory(board());
     let service = start_service(&fleet);
-    fleet.submit((0..TASKS).map(|id| task(id, 60))).unwrap();
     let config = config(&cluster, command(&service.url("127.0.0.1"), 1), "ver");
     let launcher = SlurmLauncher::new(config).unwrap();
     let rules = CrashRules { shortest_life: Duration::ZERO, ..CrashRules::default() };
     let supervisor = Supervisor::start(Box::new(launcher), 3, rules, Some(fleet.clone())).unwrap();
+    wait_for("three jobs to ask", LONG, || {
+        supervisor.check().unwrap();
+        fleet.status().unwrap().workers.len() >= 3
+    });
+    fleet.submit((0..TASKS).map(|id| task(id, 60))).unwrap();
     wait_for("three jobs at work", LONG, || {
         supervisor.check().unwrap();
         fleet.status().unwrap().workers.iter().filter(|w| w.done > 0).count() >= 3

@@ -133,6 +133,9 @@ enum OneOrMany {
     Many(Vec<u32>),
 }
 
+/// More layers than any model has.
+const MOST_LAYERS: usize = 4096;
+
 impl ModelConfig {
     /// Reads `config.json` of a model folder.
     ///
@@ -231,6 +234,8 @@ impl ModelConfig {
             Some(format!("{name} is 0"))
         } else if let Some((name, v)) = positive.iter().find(|(_, v)| *v > 1 << 28) {
             Some(format!("{name} is {v}, which no model has"))
+        } else if self.layers > MOST_LAYERS {
+            Some(format!("num_hidden_layers is {}, which no model has", self.layers))
         } else if !self.heads.is_multiple_of(self.kv_heads) {
             Some(format!(
                 "num_attention_heads {} is not a multiple of num_key_value_heads {}",

@@ -84,6 +84,9 @@ pub enum DataCommand {
     Import(DataImportArgs),
 }
 
+/// Longest time that is waited for anything, in seconds.
+const A_YEAR: u64 = 31_536_000;
+
 /// Arguments of `sgs run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -177,10 +180,10 @@ pub struct ConnectArgs {
     #[arg(long)]
     pub name: Option<String>,
     /// Give up after so many seconds without an answer from the coordinator.
-    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 900, value_parser = clap::value_parser!(u64).range(..=A_YEAR))]
     pub patience: u64,
     /// After SIGTERM, seconds in which what was begun may end before it is given back.
-    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(..=A_YEAR))]
     pub grace: u64,
     /// End with this process, which started the worker.
     #[arg(long, value_name = "PID", hide = true)]
@@ -353,7 +356,7 @@ pub struct RankArgs {
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// Give up after so many seconds without a rank that was waited for.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(..=A_YEAR))]
     pub rank_patience: u64,
 }
 

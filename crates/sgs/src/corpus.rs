@@ -42,6 +42,9 @@ pub struct CorpusConfig {
     pub prompt_weight: f32,
 }
 
+/// More passes than anybody trains for.
+const MOST_PASSES: f64 = 1e6;
+
 /// The mixture in its order: which example of which corpus comes when.
 pub struct Mixture {
     examples: Vec<Example>,
@@ -69,6 +72,13 @@ impl Mixture {
         let mut mixture = Self { examples: Vec::new(), order: Vec::new(), held_out: Vec::new(), left_out: 0 };
         let mut keyed: Vec<(f64, u32)> = Vec::new();
         for (number, corpus) in corpora.iter().enumerate() {
+            if !(corpus.passes > 0.0 && corpus.passes <= MOST_PASSES) {
+                bail!(
+                    "{}: passes is {}: give more than 0, at most {MOST_PASSES}",
+                    corpus.file,
+                    corpus.passes
+                );
+            }
             let first = mixture.examples.len();
             mixture.add(corpus, folder, tokenizer, max_tokens)?;
             let keep = mixture.examples.len().saturating_sub(held_out).max(first);

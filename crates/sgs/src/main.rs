@@ -3,6 +3,14 @@
 
 use std::process::ExitCode;
 
+/// As `std`'s, but a reader of standard error that has gone away is no panic: a run goes on without it.
+macro_rules! eprintln {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod args;
 mod base_model;
 mod commands;

@@ -97,6 +97,18 @@ fn completions_are_written() {
 }
 
 #[test]
+fn messages_that_nobody_reads_any_more_stop_nothing() {
+    let mut child = command(&["run", "--set", "no.such.key=1"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stderr.take());
+    // The message is lost; the exit code is that of a wrong call, not that of a panic.
+    assert_eq!(child.wait().unwrap().code(), Some(2));
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let mut child = command(&["verify", "-"])
         .stdin(Stdio::piped())

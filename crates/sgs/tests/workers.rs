@@ -202,7 +202,7 @@ fn a_worker_that_is_asked_to_leave_gives_back_what_it_holds() {
     wait_for("the worker to leave", || worker.0.try_wait().unwrap().is_some());
     assert!(worker.0.wait().unwrap().success(), "{}", text(&log));
     assert!(text(&log).contains("sent home"), "{}", text(&log));
-    assert_eq!(board()["leased"], 0, "nothing has to wait for a lease to run out");
+    wait_for("its leases to be given back", || board()["leased"] == 0);
 }
 
 #[test]

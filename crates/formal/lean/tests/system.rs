@@ -27,7 +27,7 @@ fn launch(folder: &Path, args: &[&str]) -> Launch {
 }
 
 fn lean(folder: &Path, judge: bool) -> Lean {
-    let limits = Limits { proof_ms: 2000, start_ms: 5000, ..Limits::default() };
+    let limits = Limits { proof_ms: 30_000, start_ms: 60_000, ..Limits::default() };
     let checker = ReplChecker {
         launch: launch(folder, &[]),
         options: vec![("autoImplicit".into(), "false".into())],

@@ -1,5 +1,7 @@
 //! `sgs run --dry-run`: the configuration and what it would take.
 
+use crate::args::DeviceKind;
+use crate::device::{self, with_device};
 use crate::exit::Outcome;
 use crate::machine;
 use crate::output;
@@ -10,18 +12,19 @@ use crate::run::requirements::{Lack, lacks};
 use crate::run::system::lean_targets;
 use anyhow::Result;
 use serde_json::json;
-use sgs_lm::{Cpu, ModelConfig};
+use sgs_lm::ModelConfig;
+use sgs_lm::model::Plan;
 use std::path::Path;
-use std::sync::Arc;
 
 /// Says what the run would be and take, and does nothing.
 ///
 /// # Errors
 /// The model or the data set of the configuration is broken.
 pub fn run(config: &RunConfig, as_json: bool) -> Result<Outcome> {
+    let kind = device::kind(&config.model.device)?;
     let lacks = lacks(config);
-    if config.model.device == "cpu" {
-        return on_the_processor(config, &lacks);
+    if kind == DeviceKind::Cpu || config.problems.system == SystemName::Metamath {
+        return on_this_machine(config, kind, &lacks, as_json);
     }
     let (model, known) = shape(&config.model.base)?;
     let work = work(config)?;
@@ -37,7 +40,19 @@ pub fn run(config: &RunConfig, as_json: bool) -> Result<Outcome> {
 }
 
 /// The configuration, what lacks, and the memory that training takes.
-fn on_the_processor(config: &RunConfig, lacks: &[Lack]) -> Result<Outcome> {
+fn on_this_machine(config: &RunConfig, kind: DeviceKind, lacks: &[Lack], as_json: bool) -> Result<Outcome> {
+    let possible = !lacks.iter().any(|l| l.what == "model" || l.what == "GPU");
+    let plan = if possible { Some(memory_plan(config, kind)?) } else { None };
+    if as_json {
+        let memory = plan.map(|p| {
+            json!({
+                "tokens": p.tokens, "weights": p.weight_bytes, "gradients": p.gradient_bytes,
+                "optimiser": p.optimiser_bytes, "activations": p.activation_bytes, "logits": p.logit_bytes,
+            })
+        });
+        output::json(&json!({ "config": config, "lacks": lacks, "memory": memory }))?;
+        return Ok(Outcome::Done);
+    }
     output::line(toml::to_string_pretty(config)?)?;
     for lack in lacks {
         output::line(format!("# this machine lacks {} ({})", lack.what, lack.found))?;
@@ -46,18 +61,19 @@ fn on_the_processor(config: &RunConfig, lacks: &[Lack]) -> Result<Outcome> {
         let lines = next(config, lacks).into_iter().map(|l| format!("# {l}"));
         output::line(lines.collect::<Vec<_>>().join("\n"))?;
     }
-    if lacks.iter().any(|l| l.what == "model") { Ok(Outcome::Done) } else { memory_plan(config) }
+    if let Some(plan) = plan {
+        output::line(format!("# memory plan\n{plan}"))?;
+    }
+    Ok(Outcome::Done)
 }
 
-fn memory_plan(config: &RunConfig) -> Result<Outcome> {
+/// The memory that training takes on the configuration's device.
+fn memory_plan(config: &RunConfig, kind: DeviceKind) -> Result<Plan> {
     let base = policies::base_folder(config, &crate::base_model::cache_folder())?;
-    let weights = sgs_lm::weights::HostWeights::load(&base)?;
-    let tokens = config.training.micro_batch_tokens.max(weights.config.max_positions);
-    let device = Arc::new(Cpu::new(super::pretrain::threads())?);
+    let model = ModelConfig::load(&base)?;
+    let tokens = config.training.micro_batch_tokens.max(model.max_positions);
     let mode = config.training.mode();
-    let trainer = sgs_lm::trainer::Trainer::new(device, &weights.config, tokens, mode)?;
-    output::line(format!("# memory plan\n{}", trainer.plan()))?;
-    Ok(Outcome::Done)
+    with_device!(kind, super::pretrain::threads(), device => Ok(Plan::new(&*device, &model, tokens, mode)))
 }
 
 /// The shape of the model, and whether it is that of this very model: a folder's, or one that is known by name. One

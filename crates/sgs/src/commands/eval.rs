@@ -78,7 +78,7 @@ fn evaluate_on<D: Device + Decode>(
 ) -> Result<Outcome> {
     let options = SamplerOptions {
         max_batch: args.batch,
-        memory_budget_bytes: args.memory_mib << 20,
+        memory_budget_bytes: args.memory_mib.saturating_mul(1 << 20),
         ..SamplerOptions::default()
     };
     let solved = evaluate::solve(

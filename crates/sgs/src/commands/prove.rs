@@ -170,7 +170,7 @@ fn search<D: Device + Decode>(
     }
     let options = SamplerOptions {
         max_batch: args.samples.min(256) as usize,
-        memory_budget_bytes: args.memory_mib << 20,
+        memory_budget_bytes: args.memory_mib.saturating_mul(1 << 20),
         ..SamplerOptions::default()
     };
     let mut sampler = Sampler::new(model, &options)?;

@@ -128,7 +128,7 @@ fn sample_on<D: Device + Decode>(
     let weights = RwLock::new(Followed::load(post.source.clone(), device, scratch, sheet)?);
     let options = SamplerOptions {
         max_batch: args.batch.unwrap_or(sheet.batch),
-        memory_budget_bytes: args.memory_mib.unwrap_or(sheet.memory_mib) << 20,
+        memory_budget_bytes: args.memory_mib.unwrap_or(sheet.memory_mib).saturating_mul(1 << 20),
         ..SamplerOptions::default()
     };
     let settings = GenerateSettings {

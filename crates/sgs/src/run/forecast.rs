@@ -330,7 +330,7 @@ impl Forecast {
             ),
             format!(
                 "            3 x {} ({:.0} k tokens a role); {fits}",
-                bytes(s.memory_mib << 20),
+                bytes(s.memory_mib.saturating_mul(1 << 20)),
                 f.gpu.cache_tokens / 1e3
             ),
             format!("  memory    {} for Lean: 6 GB shared, {} a core", size(f.host_bytes), size(a.slot_bytes)),

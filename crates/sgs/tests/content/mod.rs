@@ -3,9 +3,10 @@
 
 use sgs_rundir::RunView;
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
-/// Every row and every number of a run that does not measure time or memory.
+/// Every row and every number of a run that does not measure time or memory, and its last weights.
 pub fn content(run: &Path) -> BTreeMap<String, String> {
     let view = RunView::open(run).expect("a run");
     let mut out = BTreeMap::new();
@@ -34,6 +35,15 @@ pub fn content(run: &Path) -> BTreeMap<String, String> {
             if !measured.iter().any(|m| name.contains(m)) {
                 out.insert(format!("{number} metric {name}"), format!("{value:?}"));
             }
+        }
+    }
+    // The last update leaves no other trace.
+    if let Some(last) = view.checkpoints().newest_valid(u32::MAX).expect("checkpoints") {
+        for role in ["solver", "conjecturer"] {
+            let weights = std::fs::read(last.directory.join(role).join("model.safetensors"));
+            let mut hash = DefaultHasher::new();
+            weights.ok().hash(&mut hash);
+            out.insert(format!("weights of {role} after {}", last.round), format!("{:x}", hash.finish()));
         }
     }
     out

@@ -286,7 +286,7 @@ impl Process {
             return self.ended;
         }
         if self.stdout.is_none() {
-            let until = Instant::now() + Duration::from_millis(200);
+            let until = Instant::now() + Duration::from_secs(5);
             while Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -176,10 +176,11 @@ impl FleetConfig {
             if let Some((key, _)) = zero.iter().find(|(_, n)| *n == Some(0)) {
                 return Err(Usage(format!("{origin}: {name}.{key} is 0: give at least 1")).into());
             }
-            if crew.poll_s.is_some_and(|s| !(s.is_finite() && s > 0.0)) {
-                return Err(
-                    Usage(format!("{origin}: {name}.poll-s is not a positive number of seconds")).into()
-                );
+            if crew.poll_s.is_some_and(|s| !(s > 0.0 && s <= A_DAY)) {
+                return Err(Usage(format!(
+                    "{origin}: {name}.poll-s: give a number of seconds above 0, at most {A_DAY}"
+                ))
+                .into());
             }
         }
         if self.certificate.is_some() != self.key.is_some() {
@@ -188,6 +189,9 @@ impl FleetConfig {
         Ok(())
     }
 }
+
+/// Longest time between two looks at the queue, in seconds.
+const A_DAY: f64 = 86_400.0;
 
 /// Own keys of the short form, beside `generate` and `verify`.
 const KEYS: [&str; 5] = ["slots", "threads", "program", "bin", "poll-s"];

@@ -258,7 +258,7 @@ fn settings(config: &RunConfig, tokenizer: &Tokenizer) -> GenerateSettings {
         stop: tokenizer.eos().into(),
         sampler: SamplerOptions {
             max_batch: s.batch,
-            memory_budget_bytes: s.memory_mib << 20,
+            memory_budget_bytes: s.memory_mib.saturating_mul(1 << 20),
             ..SamplerOptions::default()
         },
         in_hand: 2 * s.batch,
