@@ -114,6 +114,9 @@ pub struct RunArgs {
     /// Who does the work.
     #[command(flatten)]
     pub fleet: FleetArgs,
+    /// Who trains; as the configuration says (training.ranks) unless --ranks is given.
+    #[command(flatten)]
+    pub ranks: RankArgs,
     /// The live page.
     #[command(flatten)]
     pub page: PageArgs,
@@ -271,6 +274,9 @@ pub struct ResumeArgs {
     /// Who does the work [default: as before].
     #[command(flatten)]
     pub fleet: FleetArgs,
+    /// Who trains [default: as many ranks as the run was begun with].
+    #[command(flatten)]
+    pub ranks: RankArgs,
     /// Print one JSON object a round.
     #[arg(long)]
     pub json: bool,
@@ -333,6 +339,10 @@ pub struct PretrainArgs {
     /// Device to train on.
     #[arg(long, value_enum, default_value_t = DeviceKind::Cpu)]
     pub device: DeviceKind,
+    /// File with the secret that ranks of several machines show [default: SGS_TOKEN, or the file that SGS_TOKEN_FILE
+    /// names].
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
     /// Several processes.
     #[command(flatten)]
     pub ranks: RankArgs,
@@ -351,13 +361,16 @@ pub struct RankArgs {
     /// Where rank 0 listens and the others find it [default: in a Slurm step its first node].
     #[arg(long, value_name = "HOST:PORT")]
     pub rendezvous: Option<String>,
-    /// File with the secret that ranks of several machines show [default: SGS_TOKEN, or the file that SGS_TOKEN_FILE
-    /// names].
-    #[arg(long, value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
     /// Give up after so many seconds without a rank that was waited for.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(..=A_YEAR))]
     pub rank_patience: u64,
+}
+
+impl RankArgs {
+    /// Longest wait for another rank.
+    pub fn patience(&self) -> std::time::Duration {
+        std::time::Duration::from_secs(self.rank_patience)
+    }
 }
 
 /// Arguments of `sgs sft`.
@@ -383,6 +396,10 @@ pub struct TrainArgs {
     /// Where to write the new weights; without it only the report is printed.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// File with the secret that ranks of several machines show [default: SGS_TOKEN, or the file that SGS_TOKEN_FILE
+    /// names].
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
     /// Several processes.
     #[command(flatten)]
     pub ranks: RankArgs,

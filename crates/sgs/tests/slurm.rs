@@ -14,10 +14,11 @@ use content::content;
 use fleet_run::{embedded, records, settings, wait_for};
 use program::{command, file, sgs};
 use rustix::process::{Pid, Signal, kill_process};
+use sgs_rundir::RunView;
 use slurm_cluster::{Cluster, cluster, running};
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// Ends with the test, however that ends.
 struct Coordinator(Child);
@@ -160,4 +161,25 @@ fn a_new_coordinator_takes_over_the_jobs_of_a_dead_one() {
     let before: BTreeSet<String> = before.into_iter().map(|(name, _)| name).collect();
     assert_eq!(names(&run), before, "nobody was started anew");
     wait_for("an empty queue", || running(&cluster).is_empty());
+}
+
+#[test]
+fn the_tasks_of_a_step_train_a_run_together() {
+    let Some(cluster) = cluster() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let mut step = Command::new(cluster.bin().join("srun"));
+    step.args(["--ntasks=2", "--time=00:10:00", env!("CARGO_BIN_EXE_sgs")])
+        .args(settings())
+        .arg("--out")
+        .arg(&run);
+    let output = step.env("SGS_TOKEN", "a token of this test").stdin(Stdio::null()).output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{words}");
+    assert_eq!(RunView::open(&run).unwrap().rounds().unwrap().len(), 2, "{words}");
+    for name in ["optimizer-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors"] {
+        assert!(run.join("checkpoints/0001/solver").join(name).is_file(), "{name}: {words}");
+    }
+    let config = std::fs::read_to_string(run.join("config.toml")).unwrap();
+    assert!(config.contains("ranks = 2"), "{config}");
 }

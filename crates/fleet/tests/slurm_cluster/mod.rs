@@ -59,7 +59,7 @@ impl Cluster {
             fs::create_dir(at(name)).unwrap();
         }
         fs::write(at("slurm.conf"), configuration(folder.path())?).unwrap();
-        for name in ["sbatch", "squeue", "scontrol", "sacct", "scancel", "sinfo"] {
+        for name in ["sbatch", "srun", "squeue", "scontrol", "sacct", "scancel", "sinfo"] {
             let real = daemon_path(name).ok_or(format!("{name} is not installed"))?;
             let script = format!(
                 "#!/bin/sh\nSLURM_CONF={} exec {} \"$@\"\n",

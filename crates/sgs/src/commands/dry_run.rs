@@ -62,7 +62,11 @@ fn on_this_machine(config: &RunConfig, kind: DeviceKind, lacks: &[Lack], as_json
         output::line(lines.collect::<Vec<_>>().join("\n"))?;
     }
     if let Some(plan) = plan {
-        output::line(format!("# memory plan\n{plan}"))?;
+        let of = match config.training.ranks {
+            1 => String::new(),
+            ranks => format!(" of each of {ranks} ranks"),
+        };
+        output::line(format!("# memory plan{of}\n{plan}"))?;
     }
     Ok(Outcome::Done)
 }
@@ -72,8 +76,12 @@ fn memory_plan(config: &RunConfig, kind: DeviceKind) -> Result<Plan> {
     let base = policies::base_folder(config, &crate::base_model::cache_folder())?;
     let model = ModelConfig::load(&base)?;
     let tokens = config.training.micro_batch_tokens.max(model.max_positions);
-    let mode = config.training.mode();
-    with_device!(kind, super::pretrain::threads(), device => Ok(Plan::new(&*device, &model, tokens, mode)))
+    let (mode, ranks) = (config.training.mode(), config.training.ranks);
+    // The last rank keeps what does not divide.
+    let place = (ranks - 1, ranks);
+    with_device!(kind, super::pretrain::threads(), device => {
+        Ok(Plan::for_rank(&*device, &model, tokens, mode, place))
+    })
 }
 
 /// The shape of the model, and whether it is that of this very model: a folder's, or one that is known by name. One

@@ -104,7 +104,7 @@ pub fn run(args: &PretrainArgs, base: Option<&Path>) -> Result<Outcome> {
             return Err(Usage(format!("{}: train.{key} is 0; give at least 1", args.config.display())).into());
         }
     }
-    let seat = match ranks::role(&args.ranks, &args.out)? {
+    let seat = match ranks::role(&args.ranks, args.token_file.as_deref(), &args.out)? {
         Role::Launched(outcome) => return Ok(outcome),
         Role::Alone => None,
         Role::Member(seat) => Some(seat),
@@ -142,7 +142,7 @@ fn start<D: Parallel>(
     job: &str,
 ) -> Result<Outcome> {
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
-    let mut meeting = seat.map(|seat| seat.meet(job)).transpose()?;
+    let mut meeting = seat.map(|seat| seat.meet(job, ranks::UNWIND)).transpose()?;
     let work = match Work::prepare(config, out, base, &device, meeting.as_mut()) {
         Ok(work) => work,
         Err(error) => {

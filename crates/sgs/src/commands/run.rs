@@ -1,11 +1,14 @@
 //! `sgs run` and `sgs resume`.
 
-use crate::args::{FleetArgs, PageArgs, ResumeArgs, RunArgs};
+use crate::args::{FleetArgs, PageArgs, RankArgs, ResumeArgs, RunArgs};
 use crate::device::{self, with_device};
 use crate::exit::Outcome;
 use crate::output;
 use crate::page::Page;
+use crate::ranks::{self, Standing};
 use crate::run::config::{self, Layers, RunConfig, SystemName};
+use crate::run::ranks::crew::Crew;
+use crate::run::ranks::follow;
 use crate::run::system::{self, Opened};
 use crate::run::view::{Show, View};
 use crate::run::workers::config::FleetConfig;
@@ -13,10 +16,12 @@ use crate::run::workers::outside::Remembered;
 use crate::run::{Interrupt, Runner, policies, requirements};
 use anyhow::{Context, Result, bail};
 use sgs_analysis::report::ReportOptions;
+use sgs_lm::ranks::{Meeting, Parallel};
 use sgs_lm::sampler::Decode;
 use sgs_rundir::{FrozenConfig, RunDir, RunOptions, RunView};
 use sgs_selfplay::Problem;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,12 +36,20 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
         return explain();
     }
     let layers = Layers { method: args.method.clone(), size: args.size.clone(), set: args.set.clone() };
-    let config = config::resolve(&layers, std::env::vars())?;
+    let resolve = || config::resolve(&layers, std::env::vars());
     if args.dry_run {
+        let mut config = resolve()?;
+        config.training.ranks = args.ranks.ranks.unwrap_or(config.training.ranks);
         return super::dry_run::run(&config, args.json);
     }
+    let mut crew = match join(&args.ranks, &args.fleet)? {
+        ControlFlow::Continue(crew) => crew,
+        ControlFlow::Break(outcome) => return Ok(outcome),
+    };
+    let mut config = resolve()?;
     let workers = fleet(&args.fleet, workers)?;
     begin_with(&config)?;
+    config.training.ranks = crew.settle(&config, args.ranks.ranks.is_some())?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
     let frozen = frozen(&config)?;
     let run = RunDir::create(&out, &frozen, RunOptions::default())?;
@@ -47,18 +60,32 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
         out.display(),
         out.display()
     );
-    work(config, run, workers, args.json, &args.page)
+    work(config, run, workers, crew, args.json, &args.page)
 }
 
 /// Goes on with a run.
 pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
+    let mut crew = match join(&args.ranks, &args.fleet)? {
+        ControlFlow::Continue(crew) => crew,
+        ControlFlow::Break(outcome) => return Ok(outcome),
+    };
     let run = RunDir::open(&args.dir, RunOptions::default())?;
     let config = config_of(run.view())?;
     begin_with(&config)?;
     run.check_config(&frozen(&config)?)?;
+    crew.settle(&config, args.ranks.ranks.is_some())?;
     let before = Remembered::read(&args.dir)?.map(|remembered| remembered.fleet).unwrap_or_default();
     let workers = fleet(&args.fleet, before)?;
-    work(config, run, workers, args.json, &args.page)
+    work(config, run, workers, crew, args.json, &args.page)
+}
+
+/// Takes part in a run's ranks as the arguments, the launcher or Slurm say. The first works on the run; any other does
+/// its part here, and this is how it ended.
+fn join(args: &RankArgs, fleet: &FleetArgs) -> Result<ControlFlow<Outcome, Crew>> {
+    match ranks::standing(args, fleet.token_file.as_deref())? {
+        Standing::Seated(seat) if seat.rank > 0 => Ok(ControlFlow::Break(follow::run(&seat)?)),
+        standing => Ok(ControlFlow::Continue(Crew::new(standing, args.patience())?)),
+    }
 }
 
 /// Who does the work: what the arguments say, over what was `before`. `None` if it is all done in this process.
@@ -93,17 +120,40 @@ fn work(
     config: RunConfig,
     run: RunDir,
     fleet: Option<FleetConfig>,
+    mut crew: Crew,
+    json: bool,
+    page: &PageArgs,
+) -> Result<Outcome> {
+    let path = run.view().path().to_owned();
+    crew.start(&path)?;
+    let done = open(config, run, fleet, &mut crew, json, page);
+    let outcome = crew.end(done, &path)?;
+    match outcome {
+        Outcome::Interrupted => eprintln!("stopped; go on with `sgs resume {}`", path.display()),
+        _ => write_report(&path),
+    }
+    Ok(outcome)
+}
+
+fn open(
+    config: RunConfig,
+    run: RunDir,
+    fleet: Option<FleetConfig>,
+    crew: &mut Crew,
     json: bool,
     page: &PageArgs,
 ) -> Result<Outcome> {
     let kind = device::kind(&config.model.device)?;
-    with_device!(kind, super::pretrain::threads(), device => work_on(config, run, fleet, json, page, device))
+    with_device!(kind, crew.threads(), crew.gpu(kind)?, device => {
+        work_on(config, run, fleet, crew.meeting(), json, page, device)
+    })
 }
 
-fn work_on<D: Decode>(
+fn work_on<D: Parallel + Decode>(
     config: RunConfig,
     run: RunDir,
     fleet: Option<FleetConfig>,
+    meeting: Option<Meeting>,
     json: bool,
     page: &PageArgs,
     device: Arc<D>,
@@ -131,13 +181,9 @@ fn work_on<D: Decode>(
         base,
         interrupt,
         fleet,
+        meeting,
     };
-    let outcome = runner.work(view)?;
-    match outcome {
-        Outcome::Interrupted => eprintln!("stopped; go on with `sgs resume {}`", path.display()),
-        _ => write_report(&path),
-    }
-    Ok(outcome)
+    runner.work(view)
 }
 
 /// Records what judges this run's proofs; a run that goes on with another checker would mix their verdicts.

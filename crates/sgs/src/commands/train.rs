@@ -8,6 +8,7 @@ use crate::output;
 use crate::ranks::{self, Seat};
 use crate::run::config::RunConfig;
 use crate::run::policies::{Policies, base_folder};
+use crate::run::ranks::Team;
 use crate::run::sampling::Completions;
 use crate::run::update;
 use anyhow::{Context, Result};
@@ -36,7 +37,7 @@ pub fn run(args: &TrainArgs) -> Result<Outcome> {
     let base = base_folder(&config, &folder.join("base"))?;
     let temporary = || std::env::temp_dir().join(format!("sgs-train-{}", std::process::id()));
     let logs = args.out.clone().unwrap_or_else(temporary);
-    let seat = match ranks::role(&args.ranks, &logs)? {
+    let seat = match ranks::role(&args.ranks, args.token_file.as_deref(), &logs)? {
         ranks::Role::Launched(outcome) => return Ok(outcome),
         ranks::Role::Alone => None,
         ranks::Role::Member(seat) => Some(seat),
@@ -60,10 +61,10 @@ impl Job<'_> {
     /// Meets the other ranks, if there are any, and repeats the updates; tells them if this one fails.
     fn start<D: Parallel>(&self, args: &TrainArgs, seat: Option<&Seat>, device: Arc<D>) -> Result<Outcome> {
         let job = format!("{:?}\n{:?}\n{:?}", args.from, self.start, args.out);
-        let meeting = seat.map(|seat| seat.meet(&job)).transpose()?;
+        let meeting = seat.map(|seat| seat.meet(&job, ranks::UNWIND)).transpose()?;
         let place = meeting.as_ref().map_or((0, 1), |m| (m.rank(), m.ranks()));
         let number = self.round.round();
-        let loaded = Policies::load_for_rank(self.config, &device, self.base, self.start, number, place);
+        let loaded = Policies::load(self.config, &device, self.base, self.start, number, place);
         let mut policies = match (loaded, &meeting) {
             (Err(error), Some(meeting)) => {
                 meeting.fail(&format!("{error:#}"));
@@ -73,27 +74,23 @@ impl Job<'_> {
         };
         let peers = meeting.map(|meeting| D::connect(&device, meeting)).transpose()?;
         let tokens = self.config.training.micro_batch_tokens.max(policies.config().max_positions);
-        let mut trainer =
+        let trainer =
             Trainer::with_peers(device, policies.config(), tokens, self.config.training.mode(), peers)?;
-        let done = self.repeat(args.out.as_deref(), &mut policies, &mut trainer);
-        if let Some(meeting) = trainer.meeting() {
-            match &done {
-                Ok(_) => meeting.finish(),
-                Err(error) => meeting.fail(&format!("{error:#}")),
-            }
-        }
-        done
+        // Every rank reads the round and knows what to do.
+        let mut team = Team::new(trainer);
+        let done = self.repeat(args.out.as_deref(), &mut policies, &mut team);
+        team.end(done)
     }
 
     fn repeat<D: Device>(
         &self,
         out: Option<&Path>,
         policies: &mut Policies<D>,
-        trainer: &mut Trainer<D>,
+        team: &mut Team<D>,
     ) -> Result<Outcome> {
         let outcome = outcome_of(self.round)?;
         let completions = completions_of(self.round)?;
-        let (rank, _) = trainer.place();
+        let (rank, _) = team.trainer().place();
         if rank == 0 {
             eprintln!(
                 "round {}: {} examples of the Solver, {} of the Conjecturer, from {}",
@@ -103,15 +100,15 @@ impl Job<'_> {
                 self.start.map_or_else(|| "the base model".to_owned(), |p| p.display().to_string())
             );
         }
-        let report = update::update(self.config, self.view, &outcome, &completions, policies, trainer)?;
+        let report = update::update(self.config, self.view, &outcome, &completions, policies, team)?;
         if rank == 0 {
             output::json(&report)?;
         }
         let Some(out) = out else { return Ok(Outcome::Done) };
         let companions = ["tokenizer.json", "tokenizer_config.json"].map(|n| self.base.join(n));
-        match trainer.meeting() {
-            Some(meeting) => policies.save_together(out, &companions, meeting)?,
-            None => policies.snapshot()?.save(out, &companions)?,
+        match team.trainer().meeting() {
+            Some(meeting) => policies.trained.save_together(out, &companions, meeting)?,
+            None => policies.trained.snapshot(None)?.save(out, &companions)?,
         }
         Ok(Outcome::Done)
     }

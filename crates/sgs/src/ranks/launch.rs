@@ -1,16 +1,18 @@
 //! Ranks as processes of this machine: started, watched, and ended together.
 
-use super::{LOST, variable};
+use super::{LOST, Seat, variable};
 use crate::exit::Outcome;
 use crate::machine;
 use anyhow::{Context, Result, bail};
 use sgs_fleet::token::fresh_secret;
+use sgs_lm::ranks::Rendezvous;
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -43,19 +45,11 @@ struct Started {
 
 /// Runs this program's command again as so many ranks, and waits for all of them.
 pub fn launch(ranks: usize, folder: &Path) -> Result<Outcome> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    match fs::remove_file(meeting_file(folder)) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            return Err(e).with_context(|| format!("cannot remove {}", meeting_file(folder).display()));
-        }
-        _ => {}
-    }
-    let program = std::env::current_exe().context("cannot find this program's file")?;
-    let token = fresh_secret()?;
+    let token = prepare(folder)?;
     let mut started: Vec<Started> = Vec::new();
     let mut echo = None;
     for rank in 0..ranks {
-        match start(&program, rank, ranks, folder, &token) {
+        match start(rank, ranks, folder, &token, rank == 0) {
             Ok(mut one) => {
                 if let Some(errors) = one.child.stderr.take() {
                     echo = Some(copy(errors, &one.log)?);
@@ -74,23 +68,108 @@ pub fn launch(ranks: usize, folder: &Path) -> Result<Outcome> {
     }
     match culprit(&started) {
         None => Ok(Outcome::Done),
-        Some(lost) => bail!(describe(lost, ranks)),
+        Some(lost) => {
+            let text = describe(lost, ranks);
+            bail!("{text}\nThe other ranks were ended; the same command goes on from the last checkpoint.")
+        }
     }
 }
 
-fn start(program: &Path, rank: usize, ranks: usize, folder: &Path, token: &str) -> Result<Started> {
+/// All ranks but the first, which is this process.
+pub struct Others {
+    started: Vec<Started>,
+    ranks: usize,
+}
+
+impl Others {
+    /// Runs this program's command again as every rank but the first; they end with this process. What this one needs
+    /// to meet them comes along.
+    ///
+    /// # Errors
+    /// A process cannot be started.
+    pub fn start(ranks: usize, folder: &Path, patience: Duration) -> Result<(Self, Seat)> {
+        let token = prepare(folder)?;
+        let mut others = Self { started: Vec::new(), ranks };
+        for rank in 1..ranks {
+            // Those that were started before end with `others`.
+            others.started.push(start(rank, ranks, folder, &token, false)?);
+        }
+        let seat = Seat {
+            rank: 0,
+            ranks,
+            local: 0,
+            local_ranks: ranks,
+            rendezvous: Rendezvous::File(meeting_file(folder)),
+            token,
+            log: None,
+            patience,
+        };
+        Ok((others, seat))
+    }
+
+    /// Does what needs the others to come, in a thread of its own: one that ends before is the error.
+    ///
+    /// # Errors
+    /// Those of `meet`; or a rank ended.
+    pub fn while_they_come<T: Send + 'static>(
+        &mut self,
+        meet: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (done, result) = mpsc::channel();
+        thread::Builder::new().name("meet".into()).spawn(move || done.send(meet()))?;
+        loop {
+            match result.recv_timeout(LOOK) {
+                Ok(met) => return met,
+                Err(RecvTimeoutError::Disconnected) => bail!("the thread that meets the ranks panicked"),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            look(&mut self.started);
+            if let Some(lost) = culprit(&self.started) {
+                bail!(describe(lost, self.ranks));
+            }
+        }
+    }
+
+    /// What a rank was lost by, once all have ended, which they do when this process leaves the meeting; nothing if
+    /// none of them failed for a reason of its own.
+    pub fn reason(mut self) -> Option<String> {
+        let deadline = Instant::now() + GRACE;
+        while !look(&mut self.started) && Instant::now() < deadline {
+            thread::sleep(LOOK);
+        }
+        self.started.iter_mut().filter(|s| s.status.is_none()).for_each(end);
+        let lost = culprit(&self.started).filter(|lost| !only_lost_another(lost))?;
+        Some(describe(lost, self.ranks))
+    }
+}
+
+/// Makes the folder of the ranks, as it is before they meet, and their token.
+fn prepare(folder: &Path) -> Result<String> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    match fs::remove_file(meeting_file(folder)) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(e).with_context(|| format!("cannot remove {}", meeting_file(folder).display()))
+        }
+        _ => Ok(fresh_secret()?),
+    }
+}
+
+/// Starts a rank. One that is heard says what it says here, too, and hears the terminal's signals; others are left to
+/// those who are.
+fn start(rank: usize, ranks: usize, folder: &Path, token: &str, heard: bool) -> Result<Started> {
+    let program = std::env::current_exe().context("cannot find this program's file")?;
     let log = log_file(folder, rank);
     let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
     let mut command = Command::new(program);
     command.args(std::env::args_os().skip(1)).stdin(Stdio::piped());
     command.env(variable::RANK, rank.to_string()).env(variable::RANKS, ranks.to_string());
     command.env(variable::FOLDER, folder).env(variable::TOKEN, token);
-    if rank == 0 {
+    if heard {
         // What it says goes to the terminal and into its log.
         command.stderr(Stdio::piped());
     } else {
         let again = file.try_clone().with_context(|| format!("cannot write {}", log.display()))?;
-        command.stdout(again).stderr(file);
+        command.stdout(again).stderr(file).process_group(0);
     }
     let child = command.spawn().with_context(|| format!("cannot start rank {rank}"))?;
     Ok(Started { rank, child, log, status: None, killed: false })
@@ -115,23 +194,23 @@ fn copy(errors: impl Read + Send + 'static, log: &Path) -> Result<JoinHandle<()>
 /// Waits until all have ended; once one has failed the others have a moment to end by themselves.
 fn watch(started: &mut [Started]) {
     let mut deadline: Option<Instant> = None;
-    loop {
-        for one in started.iter_mut().filter(|s| s.status.is_none()) {
-            if let Ok(Some(status)) = one.child.try_wait() {
-                one.status = Some(status);
-                if !status.success() {
-                    deadline.get_or_insert_with(|| Instant::now() + GRACE);
-                }
-            }
-        }
-        if started.iter().all(|s| s.status.is_some()) {
-            return;
+    while !look(started) {
+        if started.iter().any(|s| s.status.is_some_and(|status| !status.success())) {
+            deadline.get_or_insert_with(|| Instant::now() + GRACE);
         }
         if deadline.is_some_and(|d| Instant::now() >= d) {
             started.iter_mut().filter(|s| s.status.is_none()).for_each(end);
         }
         thread::sleep(LOOK);
     }
+}
+
+/// Notes who has ended; returns whether all have.
+fn look(started: &mut [Started]) -> bool {
+    for one in started.iter_mut().filter(|s| s.status.is_none()) {
+        one.status = one.child.try_wait().ok().flatten();
+    }
+    started.iter().all(|s| s.status.is_some())
 }
 
 fn end(one: &mut Started) {
@@ -145,8 +224,13 @@ fn end(one: &mut Started) {
 fn culprit(started: &[Started]) -> Option<&Started> {
     let failed = || started.iter().filter(|s| !s.killed && s.status.is_some_and(|status| !status.success()));
     let signal = |s: &&Started| s.status.is_some_and(|status| status.signal().is_some());
-    let own = |s: &&Started| s.status.and_then(|status| status.code()) != Some(i32::from(LOST));
+    let own = |s: &&Started| !only_lost_another(s);
     failed().find(signal).or_else(|| failed().find(own)).or_else(|| failed().next())
+}
+
+/// Whether a rank ended because another did.
+fn only_lost_another(one: &Started) -> bool {
+    one.status.and_then(|status| status.code()) == Some(i32::from(LOST))
 }
 
 fn describe(lost: &Started, ranks: usize) -> String {
@@ -171,7 +255,6 @@ fn describe(lost: &Started, ranks: usize) -> String {
         text.push_str("; the end of its log:");
         lines.iter().for_each(|line| text.push_str(&format!("\n  | {line}")));
     }
-    text.push_str("\nThe other ranks were ended; the same command goes on from the last checkpoint.");
     text
 }
 

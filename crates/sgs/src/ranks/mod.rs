@@ -1,6 +1,6 @@
 //! Training commands as several ranks: started here, by Slurm, or by hand on any machines.
 
-mod launch;
+pub mod launch;
 mod slurm;
 
 use crate::args::RankArgs;
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Exit code of a rank that ended because another was lost: only its launcher sees it.
 pub const LOST: u8 = 75;
 /// Time in which a rank that lost another must have ended.
-const UNWIND: Duration = Duration::from_secs(15);
+pub const UNWIND: Duration = Duration::from_secs(15);
 
 /// What the launcher tells its ranks, as environment.
 mod variable {
@@ -37,6 +37,7 @@ pub enum Role {
 }
 
 /// This process's place among ranks, before they meet.
+#[derive(Clone)]
 pub struct Seat {
     /// This rank.
     pub rank: usize,
@@ -57,21 +58,51 @@ pub fn is_launched() -> bool {
     std::env::var_os(variable::RANK).is_some()
 }
 
+/// Where this process stands among ranks, before any is started.
+pub enum Standing {
+    /// There are no others.
+    Alone,
+    /// It is to start so many ranks.
+    Launch(usize),
+    /// It is one of several.
+    Seated(Seat),
+}
+
+impl Standing {
+    /// How many ranks there are to be.
+    pub fn ranks(&self) -> usize {
+        match self {
+            Self::Alone => 1,
+            Self::Launch(ranks) => *ranks,
+            Self::Seated(seat) => seat.ranks,
+        }
+    }
+}
+
 /// Decides what this process is; starts ranks and waits for them where it is asked to. Logs go into a folder `ranks`
 /// in `folder`.
-pub fn role(args: &RankArgs, folder: &Path) -> Result<Role> {
+pub fn role(args: &RankArgs, token_file: Option<&Path>, folder: &Path) -> Result<Role> {
+    match standing(args, token_file)? {
+        Standing::Alone => Ok(Role::Alone),
+        Standing::Seated(seat) => Ok(Role::Member(seat)),
+        Standing::Launch(ranks) => Ok(Role::Launched(launch::launch(ranks, &folder.join("ranks"))?)),
+    }
+}
+
+/// What the launcher, the arguments and Slurm say of this process; the token is in a file, or in the environment.
+pub fn standing(args: &RankArgs, token_file: Option<&Path>) -> Result<Standing> {
     if is_launched() {
-        return Ok(Role::Member(launched_seat(args)?));
+        return Ok(Standing::Seated(launched_seat(args)?));
     }
     let step = slurm::step(|name| std::env::var(name).ok());
     if args.rank.is_none() && step.is_none() {
         return match args.ranks {
-            None | Some(1) => Ok(Role::Alone),
+            None | Some(1) => Ok(Standing::Alone),
             Some(0) => Err(Usage("--ranks is 0: give at least 1".into()).into()),
             Some(ranks) if args.rendezvous.is_some() => {
                 Err(Usage(format!("--rendezvous without --rank: which of the {ranks} ranks is this?")).into())
             }
-            Some(ranks) => Ok(Role::Launched(launch::launch(ranks, &folder.join("ranks"))?)),
+            Some(ranks) => Ok(Standing::Launch(ranks)),
         };
     }
     let (Some(rank), Some(ranks)) =
@@ -80,7 +111,7 @@ pub fn role(args: &RankArgs, folder: &Path) -> Result<Role> {
         return Err(Usage("--rank needs --ranks: of how many?".into()).into());
     };
     if ranks < 2 {
-        return Ok(Role::Alone);
+        return Ok(Standing::Alone);
     }
     if rank >= ranks {
         return Err(Usage(format!("--rank {rank} of --ranks {ranks}: ranks count from 0")).into());
@@ -89,15 +120,15 @@ pub fn role(args: &RankArgs, folder: &Path) -> Result<Role> {
     let Some(rendezvous) = rendezvous else {
         return Err(Usage("--rank needs --rendezvous HOST:PORT, where rank 0 listens".into()).into());
     };
-    Ok(Role::Member(Seat {
+    Ok(Standing::Seated(Seat {
         rank,
         ranks,
         local: step.as_ref().map_or(0, |s| s.local),
         local_ranks: step.as_ref().map_or(1, |s| s.local_ranks),
         rendezvous: Rendezvous::Address(rendezvous),
-        token: token(args.token_file.as_deref())?,
+        token: token(token_file)?,
         log: None,
-        patience: Duration::from_secs(args.rank_patience),
+        patience: args.patience(),
     }))
 }
 
@@ -125,7 +156,7 @@ fn launched_seat(args: &RankArgs) -> Result<Seat> {
         rendezvous: Rendezvous::File(launch::meeting_file(&folder)),
         token: get(variable::TOKEN)?,
         log: Some(launch::log_file(&folder, rank)),
-        patience: Duration::from_secs(args.rank_patience),
+        patience: args.patience(),
     })
 }
 
@@ -146,8 +177,9 @@ fn token(file: Option<&Path>) -> Result<String> {
 }
 
 impl Seat {
-    /// Meets the other ranks; `job` is what is trained and how, which must be the same for all.
-    pub fn meet(&self, job: &str) -> Result<Meeting> {
+    /// Meets the other ranks; `job` is what is trained and how, which must be the same for all. Once a rank is lost this
+    /// process ends after `unwind`, if it has not by itself.
+    pub fn meet(&self, job: &str, unwind: Duration) -> Result<Meeting> {
         let digest = Sha256::digest(job.as_bytes());
         Ok(Meeting::join(Place {
             rank: self.rank,
@@ -158,7 +190,7 @@ impl Seat {
             host: machine::host_name(),
             log: self.log.clone(),
             patience: self.patience,
-            exit_after_loss: Some(UNWIND),
+            exit_after_loss: Some(unwind),
         })?)
     }
 

@@ -97,11 +97,26 @@ pub struct SamplingConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainingConfig {
+    /// Processes that train together, each with a GPU or a part of the processor.
+    #[serde(default = "one")]
+    pub ranks: usize,
     /// Tokens run through the model at once.
     pub micro_batch_tokens: usize,
     /// Computes every layer's activations again in the backward pass: a quarter more work, memory of one layer.
     #[serde(default)]
     pub recompute: bool,
+}
+
+fn one() -> usize {
+    1
+}
+
+impl RunConfig {
+    /// Whether any weights change.
+    pub fn trains(&self) -> bool {
+        let a = &self.algorithm;
+        a.solver.train || (a.conjecturer.on && !a.conjecturer.frozen)
+    }
 }
 
 impl TrainingConfig {
@@ -142,6 +157,11 @@ pub const FIELDS: &[(&str, &str, &str)] = &[
     ("sampling.guide_tokens", "longest completion of the Guide, tokens", "from 1"),
     ("sampling.batch", "sequences sampled at once, for each role", "from 1"),
     ("sampling.memory_mib", "memory for buffers and key/value cache, for each role, MiB", "from 16"),
+    (
+        "training.ranks",
+        "processes that train together: gradients and optimiser state are shared out, a GPU each",
+        "from 1",
+    ),
     ("training.micro_batch_tokens", "tokens run through the model at once", "from 64"),
     (
         "training.recompute",
@@ -278,7 +298,7 @@ fn defaults(method: &str, size: &str) -> RunConfig {
             memory_mib: 512,
             endpoint: EndpointConfig::default(),
         },
-        training: TrainingConfig { micro_batch_tokens: 4096, recompute: false },
+        training: TrainingConfig { ranks: 1, micro_batch_tokens: 4096, recompute: false },
         checkpoints: CheckpointsConfig { last: 2, every: 0 },
         algorithm: method.parse::<Method>().map(Method::config).unwrap_or_default(),
         lean: Some(LeanSettings::default()),
@@ -397,6 +417,7 @@ fn check(config: &RunConfig) -> Result<()> {
         ("sampling.guide_tokens", config.sampling.guide_tokens as u64, 1),
         ("sampling.batch", config.sampling.batch as u64, 1),
         ("sampling.memory_mib", config.sampling.memory_mib, 16),
+        ("training.ranks", config.training.ranks as u64, 1),
         ("training.micro_batch_tokens", config.training.micro_batch_tokens as u64, 64),
         ("checkpoints.last", u64::from(config.checkpoints.last), 1),
     ];

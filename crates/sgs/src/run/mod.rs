@@ -7,6 +7,7 @@ pub mod generate;
 pub mod infra;
 pub mod policies;
 pub mod publish;
+pub mod ranks;
 pub mod requirements;
 pub mod sampling;
 pub mod system;
@@ -22,15 +23,16 @@ use config::RunConfig;
 use infra::Faults;
 use policies::{Policies, Snapshots};
 use publish::{Publication, Publisher};
+use ranks::{Order, Team};
 use sampling::{Completions, SamplingEnd, Stage};
 use serde::{Deserialize, Serialize};
 use sgs_formal::FormalSystem;
-use sgs_lm::Device;
+use sgs_lm::ranks::{Meeting, Parallel};
 use sgs_lm::sampler::Decode;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Trainer;
 use sgs_rundir::metrics::{MetricValues, names};
-use sgs_rundir::{NextStep, RunDir};
+use sgs_rundir::{NextStep, ResumePlan, RunDir};
 use sgs_selfplay::{Problem, Round, RoundMetrics, RoundOutcome, RunState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,6 +77,8 @@ pub struct Runner<D: Decode> {
     pub interrupt: Interrupt,
     /// Who does the work, if not threads of this process alone.
     pub fleet: Option<FleetConfig>,
+    /// The ranks that train with this process, if there are any.
+    pub meeting: Option<Meeting>,
 }
 
 /// What is kept with the marker of the update, so that no number is lost in a crash before the tables.
@@ -98,7 +102,7 @@ struct Times {
     sampled_tokens: u64,
 }
 
-impl<D: Device + Decode + 'static> Runner<D>
+impl<D: Parallel + Decode + 'static> Runner<D>
 where
     Policies<D>: Send + Sync,
 {
@@ -106,23 +110,56 @@ where
     ///
     /// # Errors
     /// Anything that fails; what was finished is on the disk, and the run can be resumed.
-    pub fn work(self, mut view: View) -> Result<Outcome> {
-        let started = Instant::now();
+    pub fn work(mut self, view: View) -> Result<Outcome> {
         let plan = self.run.plan(0)?;
-        let mut state = self.run.view().state()?;
+        let (policies, mut team) = self.load(&plan)?;
+        let done = self.rounds(plan, policies, &mut team, view);
+        team.end(done)
+    }
+
+    /// Loads the weights and makes the trainer; with several ranks all of them do so at the same time.
+    fn load(&mut self, plan: &ResumePlan) -> Result<(Policies<D>, Team<D>)> {
         let at = plan.weights.as_ref().map(|c| c.directory.clone());
         let version = match plan.next {
             NextStep::Publish => plan.round + 1,
             _ => plan.round,
         };
-        let policies = Policies::load(&self.config, &self.device, &self.base, at.as_deref(), version)?;
+        let meeting = self.meeting.take();
+        let place = meeting.as_ref().map_or((0, 1), |m| (m.rank(), m.ranks()));
+        if let Some(meeting) = &meeting {
+            let stop = self.interrupt.flag();
+            meeting.on_loss(move || stop.store(true, Ordering::Release));
+            let config = toml::to_string(&*self.config)?;
+            let at = at.as_ref().map(std::path::absolute).transpose()?;
+            let load = Order::Load { config, base: std::path::absolute(&self.base)?, at };
+            meeting.orders().give(&load.encode()?)?;
+        }
+        let loaded = Policies::load(&self.config, &self.device, &self.base, at.as_deref(), version, place);
+        if let (Err(error), Some(meeting)) = (&loaded, &meeting) {
+            meeting.fail(&format!("{error:#}"));
+        }
+        let policies = loaded?;
+        let peers = meeting.map(|meeting| D::connect(&self.device, meeting)).transpose()?;
+        let training = &self.config.training;
+        let tokens = training.micro_batch_tokens.max(policies.config().max_positions);
+        let device = Arc::clone(&self.device);
+        let trainer = Trainer::with_peers(device, policies.config(), tokens, training.mode(), peers)?;
+        Ok((policies, Team::lead(trainer)))
+    }
+
+    fn rounds(
+        &self,
+        plan: ResumePlan,
+        policies: Policies<D>,
+        team: &mut Team<D>,
+        mut view: View,
+    ) -> Result<Outcome> {
+        let started = Instant::now();
+        let mut state = self.run.view().state()?;
         let tokenizer = policies::tokenizer(&self.base, policies.config())?;
         let context = policies.config().max_positions as u32;
-        let tokens = self.config.training.micro_batch_tokens.max(policies.config().max_positions);
-        let mode = self.config.training.mode();
-        let mut trainer = Trainer::new(Arc::clone(&self.device), policies.config(), tokens, mode)?;
         let policies = Arc::new(RwLock::new(policies));
-        let mut workers = Workers::start(&self, &tokenizer, &policies, plan.next == NextStep::Sample)?;
+        let mut workers = Workers::start(self, &tokenizer, &policies, plan.next == NextStep::Sample)?;
         view.set_fleet(workers.fleet());
         let mut publisher = Publisher::new(self.run.sinks()?);
         let mut next = plan.next;
@@ -155,7 +192,7 @@ where
             let weights = if updated {
                 None
             } else {
-                self.update(&outcome, &completions, &policies, &mut trainer, &mut kept, &mut view)?
+                self.update(&outcome, &completions, &policies, team, &mut kept, &mut view)?
             };
             state.absorb(&outcome)?;
             let metrics = self.metrics(&state, &outcome, &kept, round_started);
@@ -261,7 +298,7 @@ where
         outcome: &RoundOutcome,
         completions: &Completions,
         policies: &Arc<RwLock<Policies<D>>>,
-        trainer: &mut Trainer<D>,
+        team: &mut Team<D>,
         kept: &mut Kept,
         view: &mut View,
     ) -> Result<Option<Snapshots>> {
@@ -269,10 +306,11 @@ where
         let mut policies = policies.write().unwrap_or_else(PoisonError::into_inner);
         let started = Instant::now();
         kept.update =
-            update::update(&self.config, self.run.view(), outcome, completions, &mut policies, trainer)?;
+            update::update(&self.config, self.run.view(), outcome, completions, &mut policies, team)?;
         kept.times.update = started.elapsed().as_secs_f64();
         let changed = kept.update.solver.is_some() || kept.update.conjecturer.is_some();
-        changed.then(|| policies.snapshot()).transpose()
+        let copy = || policies.trained.snapshot(team.orders().cloned());
+        changed.then(copy).transpose()
     }
 
     /// The round's numbers; the state has absorbed it.

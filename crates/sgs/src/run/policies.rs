@@ -1,10 +1,11 @@
 //! The three roles' weights, shared between the thread that samples and the one that trains.
 
 use super::config::{RunConfig, model_folder};
+use super::ranks::Order;
 use anyhow::{Context, Result};
 use sgs_lm::checkpoint::{self, SaveOptions, Snapshot};
 use sgs_lm::model::Model;
-use sgs_lm::ranks::{Meeting, Shard};
+use sgs_lm::ranks::{Meeting, Orders, Shard};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Policy;
 use sgs_lm::weights::FileType;
@@ -25,23 +26,21 @@ pub trait RoleModels<D: Device> {
     fn fingerprint(&self) -> Option<String>;
 }
 
-/// Solver, Conjecturer and Guide.
-pub struct Policies<D: Device> {
-    /// Number of rounds whose updates the weights have seen.
-    pub version: u32,
+/// Folders of the policies in a checkpoint.
+const SOLVER: &str = "solver";
+const CONJECTURER: &str = "conjecturer";
+
+/// What a run trains.
+pub struct Trained<D: Device> {
     /// The Solver; under tied weights also the Conjecturer.
     pub solver: Policy<D>,
     /// The Conjecturer, unless the weights are tied or it is frozen.
     pub conjecturer: Option<Policy<D>>,
-    /// The base model: the Guide, the frozen Conjecturer, the reference of the KL penalty.
-    pub base: Arc<Model<D>>,
-    /// The Guide's own model, if it is not the base.
-    pub guide: Option<Model<D>>,
     tied: bool,
 }
 
-impl<D: Device> Policies<D> {
-    /// The base model in all roles, or a checkpoint of a run.
+impl<D: Device> Trained<D> {
+    /// The base model, or a checkpoint of a run, for one of some ranks that train, `(rank, ranks)`.
     ///
     /// # Errors
     /// A model cannot be read or does not fit the device.
@@ -50,32 +49,16 @@ impl<D: Device> Policies<D> {
         device: &Arc<D>,
         base: &Path,
         at: Option<&Path>,
-        version: u32,
-    ) -> Result<Self> {
-        if let Some(folder) = at {
-            for name in ["solver", "conjecturer"] {
-                checkpoint::exists(&folder.join(name))?;
-            }
-        }
-        Self::load_for_rank(config, device, base, at, version, (0, 1))
-    }
-
-    /// The same for one of several ranks that train, `(rank, ranks)`.
-    ///
-    /// # Errors
-    /// As [`Policies::load`].
-    pub fn load_for_rank(
-        config: &RunConfig,
-        device: &Arc<D>,
-        base: &Path,
-        at: Option<&Path>,
-        version: u32,
         place: (usize, usize),
     ) -> Result<Self> {
         let a = &config.algorithm;
-        let model = |folder: &Path| Model::load(Arc::clone(device), folder, usize::MAX);
+        if let (Some(folder), (_, 1)) = (at, place) {
+            for name in [SOLVER, CONJECTURER] {
+                checkpoint::exists(&folder.join(name))?;
+            }
+        }
         let fresh = || -> Result<Policy<D>> {
-            let model = model(base)?;
+            let model = Model::load(Arc::clone(device), base, usize::MAX)?;
             let shard = Shard::of(&model.layout, place.0, place.1);
             Ok(Policy::of_shard(model, shard)?)
         };
@@ -89,36 +72,26 @@ impl<D: Device> Policies<D> {
             }
         };
         let own_conjecturer = a.conjecturer.on && !a.conjecturer.frozen && !a.tied_weights;
-        let guide = match config.model.guide.as_str() {
-            "base" => None,
-            folder => Some(model(Path::new(folder)).context("the Guide's model")?),
-        };
         Ok(Self {
-            version,
-            solver: if a.solver.train { trained("solver")? } else { fresh()? },
-            conjecturer: if own_conjecturer { Some(trained("conjecturer")?) } else { None },
-            base: Arc::new(model(base)?),
-            guide,
+            solver: if a.solver.train { trained(SOLVER)? } else { fresh()? },
+            conjecturer: if own_conjecturer { Some(trained(CONJECTURER)?) } else { None },
             tied: a.tied_weights,
         })
     }
 
-    /// The model that plays a role.
-    pub fn model(&self, role: Role) -> &Model<D> {
+    /// The policy that an update of a role trains; `None` if that role is not trained.
+    pub fn policy(&mut self, role: Role) -> Option<&mut Policy<D>> {
         match role {
-            Role::Solver => &self.solver.model,
-            Role::Conjecturer => match &self.conjecturer {
-                Some(policy) => &policy.model,
-                None if self.tied => &self.solver.model,
-                None => &self.base,
-            },
-            Role::Guide => self.guide.as_ref().unwrap_or(&self.base),
+            Role::Solver => Some(&mut self.solver),
+            Role::Conjecturer if self.tied => Some(&mut self.solver),
+            Role::Conjecturer => self.conjecturer.as_mut(),
+            Role::Guide => None,
         }
     }
 
-    /// The models' shape.
-    pub fn config(&self) -> &ModelConfig {
-        &self.base.config
+    /// The policies with the names of their folders in a checkpoint.
+    fn named(&self) -> impl Iterator<Item = (&'static str, &Policy<D>)> {
+        std::iter::once((SOLVER, &self.solver)).chain(self.conjecturer.as_ref().map(|c| (CONJECTURER, c)))
     }
 
     /// Writes what is trained, each of several ranks its part.
@@ -127,20 +100,82 @@ impl<D: Device> Policies<D> {
     /// As [`Snapshots::save`], on any rank; or a rank is lost.
     pub fn save_together(&self, folder: &Path, companions: &[PathBuf], meeting: &mut Meeting) -> Result<()> {
         let options = save_options(companions);
-        checkpoint::save_together(&folder.join("solver"), &self.solver, &options, meeting)?;
-        if let Some(conjecturer) = &self.conjecturer {
-            checkpoint::save_together(&folder.join("conjecturer"), conjecturer, &options, meeting)?;
+        for (name, policy) in self.named() {
+            checkpoint::save_together(&folder.join(name), policy, &options, meeting)?;
         }
         Ok(())
     }
 
-    /// Copies what is trained to the host, to be written while the run goes on.
+    /// Writes what a rank but the first keeps, into the folders that rank 0 has made.
+    ///
+    /// # Errors
+    /// The file system refuses, or a number is not finite.
+    pub fn save_part(&self, folder: &Path) -> Result<()> {
+        for (name, policy) in self.named() {
+            checkpoint::save_part(&folder.join(name), policy, &save_options(&[]))?;
+        }
+        Ok(())
+    }
+
+    /// Copies what this rank keeps of what is trained to the host, to be written while the run goes on; the ranks that
+    /// keep the rest are told by `orders` to write it.
     ///
     /// # Errors
     /// The device fails.
-    pub fn snapshot(&self) -> Result<Snapshots> {
-        let conjecturer = self.conjecturer.as_ref().map(Snapshot::of).transpose()?;
-        Ok(Snapshots { solver: Snapshot::of(&self.solver)?, conjecturer })
+    pub fn snapshot(&self, orders: Option<Orders>) -> Result<Snapshots> {
+        let copy = |(name, policy): (&'static str, &Policy<D>)| Ok((name, Snapshot::of(policy)?));
+        Ok(Snapshots { copies: self.named().map(copy).collect::<Result<_>>()?, orders })
+    }
+}
+
+/// Solver, Conjecturer and Guide.
+pub struct Policies<D: Device> {
+    /// Number of rounds whose updates the weights have seen.
+    pub version: u32,
+    /// Solver and Conjecturer.
+    pub trained: Trained<D>,
+    /// The base model: the Guide, the frozen Conjecturer, the reference of the KL penalty.
+    pub base: Arc<Model<D>>,
+    /// The Guide's own model, if it is not the base.
+    pub guide: Option<Model<D>>,
+}
+
+impl<D: Device> Policies<D> {
+    /// The base model in all roles, or a checkpoint of a run, for one of some ranks that train, `(rank, ranks)`.
+    ///
+    /// # Errors
+    /// A model cannot be read or does not fit the device.
+    pub fn load(
+        config: &RunConfig,
+        device: &Arc<D>,
+        base: &Path,
+        at: Option<&Path>,
+        version: u32,
+        place: (usize, usize),
+    ) -> Result<Self> {
+        let model = |folder: &Path| Model::load(Arc::clone(device), folder, usize::MAX);
+        let guide = match config.model.guide.as_str() {
+            "base" => None,
+            folder => Some(model(Path::new(folder)).context("the Guide's model")?),
+        };
+        let trained = Trained::load(config, device, base, at, place)?;
+        Ok(Self { version, trained, base: Arc::new(model(base)?), guide })
+    }
+
+    /// The model that plays a role.
+    pub fn model(&self, role: Role) -> &Model<D> {
+        match (role, &self.trained.conjecturer) {
+            (Role::Solver, _) => &self.trained.solver.model,
+            (Role::Conjecturer, Some(policy)) => &policy.model,
+            (Role::Conjecturer, None) if self.trained.tied => &self.trained.solver.model,
+            (Role::Conjecturer, None) => &self.base,
+            (Role::Guide, _) => self.guide.as_ref().unwrap_or(&self.base),
+        }
+    }
+
+    /// The models' shape.
+    pub fn config(&self) -> &ModelConfig {
+        &self.base.config
     }
 }
 
@@ -148,24 +183,32 @@ fn save_options(companions: &[PathBuf]) -> SaveOptions {
     SaveOptions { file_type: FileType::F32, companions: companions.to_vec(), ..SaveOptions::default() }
 }
 
-/// What a checkpoint holds of a run's policies.
+/// What a checkpoint holds of a run's policies, as far as this process keeps it.
 pub struct Snapshots {
-    solver: Snapshot,
-    conjecturer: Option<Snapshot>,
+    copies: Vec<(&'static str, Snapshot)>,
+    /// How the ranks that keep the rest are told to write it.
+    orders: Option<Orders>,
 }
 
 impl Snapshots {
-    /// Writes them into a checkpoint's folder.
+    /// Writes them into a checkpoint's folder; the other ranks, if there are any, write their parts meanwhile.
     ///
     /// # Errors
-    /// The file system refuses, or a weight is not finite.
+    /// The file system refuses, a weight is not finite, or another rank cannot write its part or is lost.
     pub fn save(&self, folder: &Path, companions: &[PathBuf]) -> Result<()> {
         let options = save_options(companions);
-        self.solver.save(&folder.join("solver"), &options)?;
-        if let Some(conjecturer) = &self.conjecturer {
-            conjecturer.save(&folder.join("conjecturer"), &options)?;
+        let folders = || self.copies.iter().map(|(name, copy)| (folder.join(name), copy));
+        let Some(orders) = &self.orders else {
+            return folders().try_for_each(|(folder, copy)| Ok(copy.save(&folder, &options)?));
+        };
+        for (folder, _) in folders() {
+            std::fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         }
-        Ok(())
+        orders.give(&Order::Save { folder: std::path::absolute(folder)? }.encode()?)?;
+        let written = folders().try_for_each(|(folder, copy)| copy.save_part(&folder, &options));
+        // Nobody writes into the folder any more when this returns.
+        orders.answers().and(written)?;
+        folders().try_for_each(|(folder, copy)| Ok(copy.complete(&folder, &options)?))
     }
 }
 

@@ -1,7 +1,8 @@
 //! The update stage of a round: both policies trained on what the round selected.
 
 use super::config::RunConfig;
-use super::policies::Policies;
+use super::policies::{Policies, Trained};
+use super::ranks::Team;
 use super::sampling::Completions;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -58,50 +59,50 @@ pub struct RoleReport {
 /// Trains on a round's examples.
 ///
 /// # Errors
-/// A completion is missing, a loss is not finite, or the device fails. The weights are then undefined: the caller
-/// loads the last checkpoint.
+/// A completion is missing, a loss is not finite, the device fails, or a rank is lost. The weights are then undefined:
+/// the caller loads the last checkpoint.
 pub fn update<D: Device>(
     config: &RunConfig,
     run: &RunView,
     outcome: &RoundOutcome,
     completions: &Completions,
     policies: &mut Policies<D>,
-    trainer: &mut Trainer<D>,
+    team: &mut Team<D>,
 ) -> Result<UpdateReport> {
     let mut report = UpdateReport::default();
     let older = older_completions(run, outcome, completions)?;
     let find = |key: &TaskKey| completions.get(key).or_else(|| older.get(key));
     let a = &config.algorithm;
+    let Policies { trained, base, .. } = policies;
     if a.solver.train && !outcome.solver_examples.is_empty() {
-        let loss = solver_loss(config);
-        let job = Job { config, outcome, role: Role::Solver, loss, learning_rate: a.solver.learning_rate };
-        let base = (a.solver.kl_coefficient != 0.0).then(|| policies.base.clone());
-        let done =
-            job.run(&outcome.solver_examples, &find, &mut policies.solver, base.as_deref(), trainer)?;
-        report.solver = Some(done);
+        let reference = (a.solver.kl_coefficient != 0.0).then_some(&**base);
+        let job = Job { config, round: outcome.round, role: Role::Solver, reference };
+        report.solver = job.run(&outcome.solver_examples, &find, trained, team)?;
     }
     if !outcome.conjecturer_examples.is_empty() {
-        let normaliser = normaliser(a.conjecturer.loss_normalisation);
-        let loss = LossConfig::new(LmObjective::Reinforce, normaliser);
-        let job = Job {
-            config,
-            outcome,
-            role: Role::Conjecturer,
-            loss,
-            learning_rate: a.conjecturer.learning_rate,
-        };
-        let policy = match &mut policies.conjecturer {
-            Some(policy) => Some(policy),
-            None if a.tied_weights => Some(&mut policies.solver),
-            None => None,
-        };
-        if let Some(policy) = policy {
-            report.conjecturer =
-                Some(job.run(&outcome.conjecturer_examples, &find, policy, None, trainer)?);
-        }
+        let job = Job { config, round: outcome.round, role: Role::Conjecturer, reference: None };
+        report.conjecturer = job.run(&outcome.conjecturer_examples, &find, trained, team)?;
     }
     policies.version = outcome.round + 1;
     Ok(report)
+}
+
+/// Trains a policy on examples once; every rank that trains is given the same. `pass` counts the passes of a round.
+///
+/// # Errors
+/// As [`update`].
+pub fn train_once<D: Device>(
+    config: &RunConfig,
+    role: Role,
+    pass: u32,
+    policy: &mut Policy<D>,
+    examples: &[LmExample],
+    trainer: &mut Trainer<D>,
+) -> Result<TrainReport> {
+    if pass == 0 && config.algorithm.optimizer.reset_each_round {
+        policy.reset_optimiser()?;
+    }
+    Ok(trainer.train(policy, examples, &options(config, role), |_| ())?)
 }
 
 fn normaliser(choice: LossNormalisation) -> Normaliser {
@@ -150,33 +151,63 @@ fn older_completions(
     Ok(found)
 }
 
-/// One policy's update.
-struct Job<'a> {
-    config: &'a RunConfig,
-    outcome: &'a RoundOutcome,
-    role: Role,
-    loss: LossConfig,
-    learning_rate: f64,
+/// How a role's policy is trained: the same on every rank, as it follows from the configuration alone.
+fn options(config: &RunConfig, role: Role) -> TrainOptions {
+    let o = &config.algorithm.optimizer;
+    let loss = match role {
+        Role::Conjecturer => {
+            let normaliser = normaliser(config.algorithm.conjecturer.loss_normalisation);
+            LossConfig::new(LmObjective::Reinforce, normaliser)
+        }
+        _ => solver_loss(config),
+    };
+    TrainOptions {
+        loss,
+        adam: AdamConfig {
+            learning_rate: learning_rate(config, role),
+            beta1: o.beta1,
+            beta2: o.beta2,
+            eps: o.epsilon,
+            weight_decay: o.weight_decay,
+            clip_norm: if o.clip_norm > 0.0 { o.clip_norm } else { f64::INFINITY },
+        },
+        schedule: Schedule::Constant,
+        batch_size: o.batch_size as usize,
+        shuffle_seed: None,
+    }
 }
 
-impl Job<'_> {
-    fn run<'c, D: Device>(
+fn learning_rate(config: &RunConfig, role: Role) -> f64 {
+    match role {
+        Role::Conjecturer => config.algorithm.conjecturer.learning_rate,
+        _ => config.algorithm.solver.learning_rate,
+    }
+}
+
+/// One policy's update.
+struct Job<'a, D: Device> {
+    config: &'a RunConfig,
+    round: u32,
+    role: Role,
+    /// What the KL penalty holds the policy to.
+    reference: Option<&'a Model<D>>,
+}
+
+impl<D: Device> Job<'_, D> {
+    /// Trains; `None` if the role has no policy that is trained.
+    fn run<'c>(
         &self,
         examples: &[Example],
         find: &impl Fn(&TaskKey) -> Option<&'c Completion>,
-        policy: &mut Policy<D>,
-        reference: Option<&Model<D>>,
-        trainer: &mut Trainer<D>,
-    ) -> Result<RoleReport> {
+        trained: &mut Trained<D>,
+        team: &mut Team<D>,
+    ) -> Result<Option<RoleReport>> {
         let started = Instant::now();
-        let o = &self.config.algorithm.optimizer;
-        if o.reset_each_round {
-            policy.reset_optimiser()?;
-        }
-        let mut total = RoleReport { learning_rate: self.learning_rate, ..RoleReport::default() };
-        for pass in 0..o.epochs {
-            let order =
-                training_order(examples, self.config.seed, self.outcome.round, self.role.as_str(), pass);
+        let Self { config, round, role, reference } = *self;
+        let Some(policy) = trained.policy(role) else { return Ok(None) };
+        let mut total = RoleReport { learning_rate: learning_rate(config, role), ..RoleReport::default() };
+        for pass in 0..config.algorithm.optimizer.epochs {
+            let order = training_order(examples, config.seed, round, role.as_str(), pass);
             let mut batch = Vec::with_capacity(order.len());
             for i in order {
                 let key = &examples[i].key;
@@ -184,31 +215,13 @@ impl Job<'_> {
                 batch.push(example(&examples[i], completion));
             }
             if let Some(reference) = reference {
-                add_reference(&mut batch, reference, trainer)?;
+                add_reference(&mut batch, reference, team.trainer())?;
             }
-            let report = trainer.train(policy, &batch, &self.options(), |_| ())?;
+            let report = team.train_once(config, role, pass, policy, &batch)?;
             total.add(&report, pass == 0);
         }
         total.seconds = started.elapsed().as_secs_f64();
-        Ok(total)
-    }
-
-    fn options(&self) -> TrainOptions {
-        let o = &self.config.algorithm.optimizer;
-        TrainOptions {
-            loss: self.loss,
-            adam: AdamConfig {
-                learning_rate: self.learning_rate,
-                beta1: o.beta1,
-                beta2: o.beta2,
-                eps: o.epsilon,
-                weight_decay: o.weight_decay,
-                clip_norm: if o.clip_norm > 0.0 { o.clip_norm } else { f64::INFINITY },
-            },
-            schedule: Schedule::Constant,
-            batch_size: o.batch_size as usize,
-            shuffle_seed: None,
-        }
+        Ok(Some(total))
     }
 }
 
