@@ -114,7 +114,7 @@ pub struct RunArgs {
     /// Who does the work.
     #[command(flatten)]
     pub fleet: FleetArgs,
-    /// Who trains; as the configuration says (training.ranks) unless --ranks is given.
+    /// Who trains.
     #[command(flatten)]
     pub ranks: RankArgs,
     /// The live page.
@@ -352,7 +352,8 @@ pub struct PretrainArgs {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Ranks")]
 pub struct RankArgs {
-    /// Train with so many processes; without --rank they are all started here [default: 1, in a Slurm step its tasks].
+    /// Train with so many processes; without --rank they are all started here [default: in a Slurm step its tasks;
+    /// else 1, of runs what the configuration says].
     #[arg(long, value_name = "N")]
     pub ranks: Option<usize>,
     /// Be this one of the ranks, counted from 0: somebody starts the others [default: in a Slurm step its task].

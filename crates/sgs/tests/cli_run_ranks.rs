@@ -8,6 +8,7 @@ use content::content;
 use program::{Done, command, finish, path, sgs};
 use rustix::process::{Pid, Signal, kill_process};
 use sgs_lm::{Cpu, Device, checkpoint};
+use sgs_rundir::RunView;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -137,10 +138,12 @@ fn wait_for_end(process: Pid) {
     }
 }
 
-/// Starts a run and does something to it once a round is published; `None` if it was over before.
-fn disturbed(mut command: Command, out: &str, round: u32, act: impl FnOnce(&Child)) -> Option<Done> {
+/// Starts a run and does something to it once it has published a round; `None` if it was over before.
+fn disturbed(mut command: Command, out: &str, act: impl FnOnce(&Child)) -> Option<Done> {
+    let published = || RunView::open(Path::new(out)).map_or(0, |run| run.rounds().unwrap().len());
+    let before = published();
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    while !Path::new(out).join(format!("rounds/{round:04}")).is_dir() && child.try_wait().unwrap().is_none() {
+    while published() == before && child.try_wait().unwrap().is_none() {
         std::thread::sleep(Duration::from_millis(1));
     }
     act(&child);
@@ -160,10 +163,10 @@ fn first<T>(dir: &Path, attempt: impl FnMut(String) -> Option<T>) -> T {
 fn a_rank_or_the_coordinator_is_killed_and_the_run_goes_on_as_if_nothing_had_been() {
     let dir = tempfile::tempdir().unwrap();
     let whole = path(dir.path(), "whole");
-    finish(run(3, &whole, &["--ranks", "2"])).expect(0);
+    finish(run(4, &whole, &["--ranks", "2"])).expect(0);
     let out = first(dir.path(), |out| {
         let mut killed = None;
-        let done = disturbed(run(3, &out, &["--ranks", "2"]), &out, 0, |_| {
+        let done = disturbed(run(4, &out, &["--ranks", "2"]), &out, |_| {
             let process = process_of(&out, 1);
             killed = kill_process(process, Signal::KILL).ok().map(|()| process);
         })?;
@@ -178,7 +181,7 @@ fn a_rank_or_the_coordinator_is_killed_and_the_run_goes_on_as_if_nothing_had_bee
             assert!(done.err.contains(part), "{part} in {}", done.err);
         }
         let mut other = None;
-        disturbed(resume(&out, &[]), &out, 1, |child| {
+        disturbed(resume(&out, &[]), &out, |child| {
             other = Some(process_of(&out, 1));
             let _ = kill_process(pid(&child.id().to_string()), Signal::KILL);
         })?;
@@ -187,7 +190,7 @@ fn a_rank_or_the_coordinator_is_killed_and_the_run_goes_on_as_if_nothing_had_bee
     });
     finish(resume(&out, &[])).expect(0);
     assert_eq!(content(Path::new(&out)), content(Path::new(&whole)));
-    assert!(policies(&out, 2) == policies(&whole, 2), "the same to the bit");
+    assert!(policies(&out, 3) == policies(&whole, 3), "the same to the bit");
     // Nothing is left of checkpoints that did not come about.
     let count = |out: &str| std::fs::read_dir(Path::new(out).join("checkpoints")).unwrap().count();
     assert_eq!(count(&out), count(&whole));
@@ -200,18 +203,21 @@ fn another_number_of_ranks_goes_on_after_an_interrupt() {
         let interrupt = |child: &Child| {
             let _ = kill_process(pid(&child.id().to_string()), Signal::INT);
         };
-        let done = disturbed(run(3, &out, &["--ranks", "2"]), &out, 0, interrupt)?;
+        let done = disturbed(run(4, &out, &["--ranks", "2"]), &out, interrupt)?;
         assert_eq!(done.code, 130, "{}", done.err);
         let log = std::fs::read_to_string(Path::new(&out).join("ranks/rank-1.log")).unwrap();
         assert!(!log.contains("error"), "it went home in order: {log}");
-        let done = disturbed(resume(&out, &["--ranks", "1"]), &out, 1, interrupt)?;
+        let done = disturbed(resume(&out, &["--ranks", "1"]), &out, interrupt)?;
         assert_eq!(done.code, 130, "{}", done.err);
         finish(resume(&out, &["--ranks", "3"])).expect(0);
         Some(out)
     });
-    assert_eq!(content(Path::new(&out)).keys().filter(|key| key.contains("metric cumulative_solve_rate")).count(), 3);
+    assert_eq!(
+        content(Path::new(&out)).keys().filter(|key| key.contains("metric cumulative_solve_rate")).count(),
+        4
+    );
     assert_eq!(parts(&out, 0).len(), 2);
-    assert_eq!(parts(&out, 2).len(), 3);
+    assert_eq!(parts(&out, 3).len(), 3);
 }
 
 #[test]

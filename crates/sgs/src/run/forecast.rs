@@ -122,7 +122,7 @@ pub struct Forecast {
 pub struct GpuMemory {
     /// bf16 weights of all roles.
     pub weights: f64,
-    /// Gradients, f32 master weights and Adam's moments of all policies that train, sharded over the GPUs.
+    /// Gradients, f32 master weights and Adam's moments of all policies that train, sharded over the ranks.
     pub optimiser: f64,
     /// Buffers and key/value cache, as configured, for all roles.
     pub sampling: f64,
@@ -217,7 +217,8 @@ pub fn forecast(
     // 6 FLOP a parameter and token, and 2 more for computing the layers a second time.
     let training_flop =
         8.0 * (parameters - embedding) * trained * (prompt + solver) * f64::from(a.optimizer.epochs);
-    let training_s = training_flop / reached;
+    let training_s =
+        training_flop / (f64::from(trainers(config, hardware)) * hardware.flops * assumed.utilisation);
 
     let policies =
         f64::from(u8::from(a.solver.train)) + f64::from(u8::from(trains_conjecturer && !a.tied_weights));
@@ -242,7 +243,7 @@ pub fn forecast(
         run_s: round_s * rounds,
         gpu: GpuMemory {
             weights: 2.0 * parameters * (policies + 1.0),
-            optimiser: 14.0 * parameters * policies / gpus,
+            optimiser: 14.0 * parameters * policies / f64::from(trainers(config, hardware)),
             sampling: 3.0 * config.sampling.memory_mib as f64 * f64::from(1u32 << 20),
             cache_tokens,
         },
@@ -254,6 +255,11 @@ pub fn forecast(
             tables: sampled_tokens * rounds * assumed.table_bytes,
         },
     }
+}
+
+/// GPUs that train.
+fn trainers(config: &RunConfig, hardware: Hardware) -> u32 {
+    u32::try_from(config.training.ranks).unwrap_or(u32::MAX).min(hardware.gpus)
 }
 
 impl Forecast {
@@ -325,7 +331,7 @@ impl Forecast {
                 "  a GPU     {}: weights {}, gradients and Adam over {} GPUs {}, cache and buffers",
                 size(f.gpu.total()),
                 size(f.gpu.weights),
-                h.gpus,
+                trainers(config, h),
                 size(f.gpu.optimiser)
             ),
             format!(

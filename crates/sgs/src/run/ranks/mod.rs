@@ -118,14 +118,19 @@ impl<D: Device> Team<D> {
     /// Those of the work, or a rank was lost.
     pub fn end<T>(&mut self, done: Result<T>) -> Result<T> {
         let Some(meeting) = self.trainer.meeting() else { return done };
-        match done.and_then(|done| meeting.orders().check().map(|()| done).map_err(Into::into)) {
-            Ok(done) => {
+        match (done, meeting.orders().check()) {
+            (Ok(done), Ok(())) => {
                 meeting.finish();
                 Ok(done)
             }
-            Err(error) => {
+            (Err(error), Ok(())) => {
                 meeting.fail(&format!("{error:#}"));
                 Err(error)
+            }
+            (Ok(_), Err(lost)) => Err(lost.into()),
+            (Err(consequence), Err(lost)) => {
+                tracing::warn!("what the loss of a rank has brought about: {consequence:#}");
+                Err(lost.into())
             }
         }
     }
