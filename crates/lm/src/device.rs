@@ -2,8 +2,8 @@
 //! look into.
 //!
 //! A device chooses the element types: on the CPU every buffer is f32; a GPU computes in bf16
-//! ([`Device::Buf`]) with f32 statistics ([`Device::Stat`]) and keeps f32 master weights inside its Adam
-//! state. Kernels never allocate; the model plans every buffer ahead.
+//! ([`Device::Buf`]) with f32 statistics ([`Device::Stat`]) and keeps in its Adam state what the parameters
+//! lack of their f32 masters. Kernels never allocate; the model plans every buffer ahead.
 
 use std::ops::Range;
 
@@ -172,7 +172,8 @@ pub trait Device: Send + Sync + Sized + 'static {
     type Ints: Send + Sync;
     /// Rotary tables.
     type Rope: Send + Sync;
-    /// Adam's moments (and master weights, where parameters are coarser than f32).
+    /// Adam's moments and, where parameters are coarser than f32, what they lack of their f32 masters: parameters and
+    /// state together are the masters, so who writes parameters otherwise than by an update makes the state anew.
     type Adam: Send + Sync;
 
     /// What to call it in errors and reports.
@@ -207,17 +208,33 @@ pub trait Device: Send + Sync + Sized + 'static {
     fn rope_tables(&self, tables: RopeTables) -> Result<Self::Rope>;
     /// Host numbers as a buffer; on the CPU they are moved, not copied.
     fn adopt(&self, values: Floats) -> Result<Self::Buf>;
-    /// Fresh optimiser state for a shard of the parameters.
-    fn adam(&self, params: &Self::Buf, shard: &Shard) -> Result<Self::Adam>;
+    /// Fresh optimiser state for a shard of the parameters, whatever they are: the masters are equal to them.
+    fn adam(&self, shard: &Shard) -> Result<Self::Adam>;
+    /// Zeroes the moments; masters stay.
+    fn forget_moments(&self, adam: &mut Self::Adam) -> Result<()>;
     /// A copy of the optimiser's state on the host.
-    fn adam_to_host(&self, adam: &Self::Adam) -> Result<AdamHost>;
+    fn adam_to_host(&self, params: &Self::Buf, adam: &Self::Adam) -> Result<AdamHost>;
     /// Whether the optimiser's state holds f32 masters.
     fn has_masters(&self, adam: &Self::Adam) -> bool;
     /// Copies a part of the optimiser's state to the host, from element `from` of the packed shard.
-    fn read_adam(&self, adam: &Self::Adam, part: AdamPart, from: usize, to: &mut [f32]) -> Result<()>;
-    /// Copies a part of the optimiser's state from the host, to element `to` of the packed shard; masters go nowhere
-    /// on a device that has none.
-    fn write_adam(&self, from: &[f32], adam: &mut Self::Adam, part: AdamPart, to: usize) -> Result<()>;
+    fn read_adam(
+        &self,
+        params: &Self::Buf,
+        adam: &Self::Adam,
+        part: AdamPart,
+        from: usize,
+        to: &mut [f32],
+    ) -> Result<()>;
+    /// Copies a part of the optimiser's state from the host, to element `to` of the packed shard. Masters also become
+    /// the parameters, rounded; they go nowhere on a device that has none.
+    fn write_adam(
+        &self,
+        from: &[f32],
+        params: &mut Self::Buf,
+        adam: &mut Self::Adam,
+        part: AdamPart,
+        to: usize,
+    ) -> Result<()>;
 
     /// Copies numbers from the host into a buffer.
     fn write_buf(&self, from: &[f32], to: PartMut<'_, Self::Buf>) -> Result<()>;

@@ -4,7 +4,7 @@
 //! no tensor library. [`config`] reads shapes, [`layout`] places every tensor in one flat buffer,
 //! [`weights`] reads and writes Hugging Face folders. [`device`] is the seam to the machine, [`cpu`] and
 //! `cuda` the kernels behind it. [`model`] runs forward and backward, [`trainer`] takes optimiser steps on
-//! what [`loss`] defines, [`ranks`] lets several processes share them, [`checkpoint`] keeps the result, [`sampler`] writes
+//! what [`loss`] defines (of bfloat16 weights with their [`master`]s), [`ranks`] lets several processes share them, [`checkpoint`] keeps the result, [`sampler`] writes
 //! completions, [`check`] compares all of it with recorded numbers.
 
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -21,6 +21,7 @@ pub mod device;
 pub mod error;
 pub mod layout;
 pub mod loss;
+pub mod master;
 pub mod model;
 pub mod optim;
 pub mod pack;

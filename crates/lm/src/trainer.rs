@@ -56,16 +56,16 @@ impl<D: Device> Policy<D> {
     /// # Errors
     /// The device has no room.
     pub fn of_shard(model: Model<D>, shard: Shard) -> Result<Self> {
-        let adam = room_for_adam(&model, &shard).and_then(|()| model.device.adam(&model.params, &shard))?;
+        let adam = room_for_adam(&model, &shard).and_then(|()| model.device.adam(&shard))?;
         Ok(Self { model: Arc::new(model), adam, shard, step: 0 })
     }
 
     /// Forgets the optimiser's moments and restarts the count of steps.
     ///
     /// # Errors
-    /// The device has no room.
+    /// The device fails.
     pub fn reset_optimiser(&mut self) -> Result<()> {
-        self.adam = self.model.device.adam(&self.model.params, &self.shard)?;
+        self.model.device.forget_moments(&mut self.adam)?;
         self.step = 0;
         Ok(())
     }

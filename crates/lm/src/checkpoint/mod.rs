@@ -132,7 +132,7 @@ impl Snapshot {
     pub fn of<D: Device>(policy: &Policy<D>) -> Result<Self> {
         Ok(Self {
             weights: policy.model.to_host()?,
-            adam: policy.model.device.adam_to_host(&policy.adam)?,
+            adam: policy.model.device.adam_to_host(&policy.model.params, &policy.adam)?,
             shard: policy.shard.clone(),
             step: policy.step,
         })

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::path::Path;
+use std::sync::Arc;
 
 use safetensors::Dtype;
 
@@ -35,17 +36,11 @@ pub fn file_of(rank: usize, ranks: usize) -> String {
 fn read_part<D: Device>(policy: &Policy<D>, part: AdamPart, from: usize, to: &mut [f32]) -> Result<()> {
     let device = &policy.model.device;
     if part != AdamPart::Master || device.has_masters(&policy.adam) {
-        return device.read_adam(&policy.adam, part, from, to);
+        return device.read_adam(&policy.model.params, &policy.adam, part, from, to);
     }
-    let mut done = 0;
-    while done < to.len() {
-        let packed = from + done;
-        let Some(piece) = policy.shard.pieces.iter().find(|p| p.packed().contains(&packed)) else {
-            return Err(LmError::Input(format!("element {packed} of a shard of {}", policy.shard.len)));
-        };
-        let n = (piece.packed().end - packed).min(to.len() - done);
-        policy.model.read(piece.from + packed - piece.at, &mut to[done..done + n])?;
-        done += n;
+    for piece in policy.shard.packed(from..from + to.len()) {
+        let start = piece.at - from;
+        policy.model.read(piece.from, &mut to[start..start + piece.len])?;
     }
     Ok(())
 }
@@ -136,8 +131,15 @@ pub fn write_shard<D: Device>(tmp: &Path, policy: &Policy<D>, file_type: FileTyp
 /// Reads a policy's shard of the state that `ranks` ranks wrote.
 pub fn read<D: Device>(dir: &Path, ranks: usize, masters: bool, policy: &mut Policy<D>) -> Result<()> {
     let Policy { model, adam, shard, .. } = policy;
+    let Some(Model { device, layout, params, .. }) = Arc::get_mut(model) else {
+        return Err(LmError::Input(
+            "the policy's weights are held elsewhere while its state is read".to_owned(),
+        ));
+    };
+    // Masters are rounded into the parameters once more. The file may hold other weights only for masters half-way
+    // between two (rounded on a CPU); of the other ranks' shards they are right after the first update.
     let take = std::cell::RefCell::new(|part: AdamPart, values: &[f32], at: usize| {
-        model.device.write_adam(values, adam, part, at)
+        device.write_adam(values, params, adam, part, at)
     });
     let put = |part: AdamPart| {
         let take = &take;
@@ -148,7 +150,7 @@ pub fn read<D: Device>(dir: &Path, ranks: usize, masters: bool, policy: &mut Pol
     if masters {
         sinks.push(("master", &mut master));
     }
-    read_into(dir, ranks, &model.layout, shard, &mut sinks)
+    read_into(dir, ranks, layout, shard, &mut sinks)
 }
 
 /// Reads all masters that `ranks` ranks wrote into a model whose parameters are f32.

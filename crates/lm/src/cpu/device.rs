@@ -106,11 +106,17 @@ impl Device for Cpu {
         Ok(values)
     }
 
-    fn adam(&self, _params: &Floats, shard: &Shard) -> Result<CpuAdam> {
+    fn adam(&self, shard: &Shard) -> Result<CpuAdam> {
         Ok(CpuAdam { m: Floats::zeros(shard.len), v: Floats::zeros(shard.len) })
     }
 
-    fn adam_to_host(&self, adam: &CpuAdam) -> Result<AdamHost> {
+    fn forget_moments(&self, adam: &mut CpuAdam) -> Result<()> {
+        adam.m.fill(0.0);
+        adam.v.fill(0.0);
+        Ok(())
+    }
+
+    fn adam_to_host(&self, _: &Floats, adam: &CpuAdam) -> Result<AdamHost> {
         Ok(AdamHost { m: adam.m.clone(), v: adam.v.clone(), master: None })
     }
 
@@ -118,7 +124,14 @@ impl Device for Cpu {
         false
     }
 
-    fn read_adam(&self, adam: &CpuAdam, part: AdamPart, from: usize, to: &mut [f32]) -> Result<()> {
+    fn read_adam(
+        &self,
+        _: &Floats,
+        adam: &CpuAdam,
+        part: AdamPart,
+        from: usize,
+        to: &mut [f32],
+    ) -> Result<()> {
         let state = match part {
             AdamPart::First => &adam.m,
             AdamPart::Second => &adam.v,
@@ -128,7 +141,14 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn write_adam(&self, from: &[f32], adam: &mut CpuAdam, part: AdamPart, to: usize) -> Result<()> {
+    fn write_adam(
+        &self,
+        from: &[f32],
+        _: &mut Floats,
+        adam: &mut CpuAdam,
+        part: AdamPart,
+        to: usize,
+    ) -> Result<()> {
         let state = match part {
             AdamPart::First => &mut adam.m,
             AdamPart::Second => &mut adam.v,

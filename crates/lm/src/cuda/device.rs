@@ -32,12 +32,14 @@ pub struct CudaRope {
     pub(super) half: usize,
 }
 
-/// Adam's moments and, where parameters are bfloat16, the f32 masters.
+/// Adam's moments and, where parameters are bfloat16, what they lack of their f32 masters ([`crate::master`]).
 #[derive(Debug)]
 pub struct CudaAdam {
     m: Array<f32>,
     v: Array<f32>,
-    master: Option<Array<f32>>,
+    remainder: Option<Array<u16>>,
+    /// Where its elements lie in the parameters.
+    shard: Shard,
 }
 
 fn ptr<E>(part: &Part<'_, Array<E>>) -> Result<Arg> {
@@ -79,18 +81,61 @@ impl Cuda {
         self.blas.run(product, size, address(a), address(b), address(c))
     }
 
-    /// f32 copies of a shard of the parameters.
-    fn masters(&self, params: &Array<Element>, shard: &Shard) -> Result<Option<Array<f32>>> {
-        if self.precision == Precision::F32 {
-            return Ok(None);
+    /// Copies masters to the host, from element `from` of the packed shard.
+    fn read_masters(
+        &self,
+        params: &Array<Element>,
+        adam: &CudaAdam,
+        remainder: &Array<u16>,
+        from: usize,
+        to: &mut [f32],
+    ) -> Result<()> {
+        remainder.at(&(from..from + to.len()))?;
+        let staging = self.floats(PIECE.min(to.len()))?;
+        for (i, to) in to.chunks_mut(PIECE).enumerate() {
+            let start = from + i * PIECE;
+            for piece in adam.shard.packed(start..start + to.len()) {
+                let staged = piece.at - start..piece.at - start + piece.len;
+                let arguments = [
+                    Arg::Ptr(params.at(&piece.flat())?),
+                    Arg::Ptr(remainder.at(&piece.packed())?),
+                    Arg::Ptr(staging.at(&staged)?),
+                    Arg::Long(piece.len as u64),
+                ];
+                self.rows(self.kernels.join_masters, piece.len.div_ceil(256), 256, &arguments)?;
+            }
+            staging.read(0, to)?;
         }
-        let master = self.floats(shard.len)?;
-        for piece in &shard.pieces {
-            let (from, to) = (params.at(&piece.flat())?, master.at(&piece.packed())?);
-            let arguments = [Arg::Ptr(from), Arg::Ptr(to), Arg::Long(piece.len as u64)];
-            self.rows(self.kernels.widen, piece.len.div_ceil(256), 256, &arguments)?;
+        Ok(())
+    }
+
+    /// Splits masters from the host into parameters and remainders, from element `to` of the packed shard.
+    fn write_masters(
+        &self,
+        from: &[f32],
+        params: &Array<Element>,
+        shard: &Shard,
+        remainder: &Array<u16>,
+        to: usize,
+    ) -> Result<()> {
+        remainder.at(&(to..to + from.len()))?;
+        let mut staging = self.floats(PIECE.min(from.len()))?;
+        for (i, from) in from.chunks(PIECE).enumerate() {
+            staging.write(from, 0)?;
+            let start = to + i * PIECE;
+            for piece in shard.packed(start..start + from.len()) {
+                let staged = piece.at - start..piece.at - start + piece.len;
+                let arguments = [
+                    Arg::Ptr(staging.at(&staged)?),
+                    Arg::Ptr(params.at(&piece.flat())?),
+                    Arg::Ptr(remainder.at(&piece.packed())?),
+                    Arg::Long(piece.len as u64),
+                ];
+                self.rows(self.kernels.split_masters, piece.len.div_ceil(256), 256, &arguments)?;
+            }
         }
-        Ok(Some(master))
+        // The staged numbers are freed here.
+        self.gpu.wait()
     }
 
     /// A model of a shape with random weights made on the GPU, for measuring speed: deviation 0.02, norms 1,
@@ -191,7 +236,7 @@ impl Device for Cuda {
 
     fn bytes_per_parameter(&self) -> (usize, usize, usize) {
         match self.precision {
-            Precision::Bf16 => (2, 4, 12),
+            Precision::Bf16 => (2, 4, 10),
             Precision::F32 => (4, 4, 8),
         }
     }
@@ -252,36 +297,69 @@ impl Device for Cuda {
         Ok(buf)
     }
 
-    fn adam(&self, params: &Array<Element>, shard: &Shard) -> Result<CudaAdam> {
+    fn adam(&self, shard: &Shard) -> Result<CudaAdam> {
         let (m, v) = (self.floats(shard.len)?, self.floats(shard.len)?);
-        Ok(CudaAdam { m, v, master: self.masters(params, shard)? })
+        let remainder = match self.precision {
+            Precision::Bf16 => Some(Array::zeros(&self.gpu, shard.len, 2)?),
+            Precision::F32 => None,
+        };
+        Ok(CudaAdam { m, v, remainder, shard: shard.clone() })
     }
 
-    fn adam_to_host(&self, adam: &CudaAdam) -> Result<AdamHost> {
-        let master = adam.master.as_ref().map(|master| self.download(master)).transpose()?;
+    fn forget_moments(&self, adam: &mut CudaAdam) -> Result<()> {
+        let all = 0..adam.shard.len;
+        adam.m.zero(&all)?;
+        adam.v.zero(&all)
+    }
+
+    fn adam_to_host(&self, params: &Array<Element>, adam: &CudaAdam) -> Result<AdamHost> {
+        let master = match &adam.remainder {
+            Some(remainder) => {
+                let mut host = Floats::zeros(adam.shard.len);
+                self.read_masters(params, adam, remainder, 0, &mut host)?;
+                Some(host)
+            }
+            None => None,
+        };
         Ok(AdamHost { m: self.download(&adam.m)?, v: self.download(&adam.v)?, master })
     }
 
     fn has_masters(&self, adam: &CudaAdam) -> bool {
-        adam.master.is_some()
+        adam.remainder.is_some()
     }
 
-    fn read_adam(&self, adam: &CudaAdam, part: AdamPart, from: usize, to: &mut [f32]) -> Result<()> {
+    fn read_adam(
+        &self,
+        params: &Array<Element>,
+        adam: &CudaAdam,
+        part: AdamPart,
+        from: usize,
+        to: &mut [f32],
+    ) -> Result<()> {
         match part {
             AdamPart::First => adam.m.read(from, to),
             AdamPart::Second => adam.v.read(from, to),
-            AdamPart::Master => match &adam.master {
-                Some(master) => master.read(from, to),
+            AdamPart::Master => match &adam.remainder {
+                Some(remainder) => self.read_masters(params, adam, remainder, from, to),
                 None => Err(Self::wrong("in f32 there are no masters".to_owned())),
             },
         }
     }
 
-    fn write_adam(&self, from: &[f32], adam: &mut CudaAdam, part: AdamPart, to: usize) -> Result<()> {
-        match (part, &mut adam.master) {
+    fn write_adam(
+        &self,
+        from: &[f32],
+        params: &mut Array<Element>,
+        adam: &mut CudaAdam,
+        part: AdamPart,
+        to: usize,
+    ) -> Result<()> {
+        match (part, &adam.remainder) {
             (AdamPart::First, _) => adam.m.write(from, to),
             (AdamPart::Second, _) => adam.v.write(from, to),
-            (AdamPart::Master, Some(master)) => master.write(from, to),
+            (AdamPart::Master, Some(remainder)) => {
+                self.write_masters(from, params, &adam.shard, remainder, to)
+            }
             (AdamPart::Master, None) => Ok(()),
         }
     }
@@ -631,11 +709,11 @@ impl Device for Cuda {
     ) -> Result<()> {
         let step = |update: AdamUpdate, piece: Piece| {
             let range = piece.packed();
-            let master = adam.master.as_ref().map_or(Ok(0), |master| master.at(&range))?;
+            let remainder = adam.remainder.as_ref().map_or(Ok(0), |remainder| remainder.at(&range))?;
             let arguments = [
                 adam_argument(update),
                 Arg::Ptr(params.at(&piece.flat())?),
-                Arg::Ptr(master),
+                Arg::Ptr(remainder),
                 Arg::Ptr(grad.at(&range)?),
                 Arg::Ptr(adam.m.at(&range)?),
                 Arg::Ptr(adam.v.at(&range)?),

@@ -12,6 +12,7 @@ use std::time::Instant;
 use cudarc::cublaslt::{result as lt, sys};
 
 use super::gpu::{Array, Gpu, failed};
+use super::profile::Work;
 use crate::device::Linear;
 use crate::error::{LmError, Result};
 
@@ -115,8 +116,10 @@ impl Blas {
         };
         let alpha = 1.0f32;
         let beta = if product == Product::Weight { 1.0f32 } else { 0.0f32 };
+        let stream = self.gpu.stream();
+        let workspace = self.workspace.front(WORKSPACE)?;
         // SAFETY: the caller checked the matrices; the plan's handles live as long as `self`.
-        unsafe {
+        let start = || unsafe {
             lt::matmul(
                 self.handle,
                 plan.description,
@@ -131,13 +134,19 @@ impl Blas {
                 c as *mut c_void,
                 plan.layouts[2],
                 &raw const plan.algorithm,
-                self.workspace.front(WORKSPACE)? as *mut c_void,
+                workspace as *mut c_void,
                 WORKSPACE,
-                self.gpu.stream().cast(),
+                stream.cast(),
             )
-        }
-        .map_err(|e| {
-            failed(&self.gpu.label(), &format!("the product {product:?} of {rows} x {input} x {output}"), e)
+        };
+        self.gpu.timed(stream, Work::Product(product, size), || {
+            start().map_err(|e| {
+                failed(
+                    &self.gpu.label(),
+                    &format!("the product {product:?} of {rows} x {input} x {output}"),
+                    e,
+                )
+            })
         })
     }
 

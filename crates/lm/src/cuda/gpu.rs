@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cudarc::driver::result as cu;
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 
+use super::profile::{Recorder, Work};
 use crate::error::{LmError, Result};
 
 /// Oldest architecture whose tensor cores take bfloat16 and whose copies to shared memory are asynchronous.
@@ -42,6 +43,8 @@ pub struct Gpu {
     /// Bytes of its buffers that are live, and their peak.
     live: AtomicUsize,
     peak: AtomicUsize,
+    /// Times of what is started, while a profile is taken.
+    pub(super) recorder: Recorder,
 }
 
 // SAFETY: the driver's handles may be used from any thread; `bind` makes the context current first.
@@ -165,6 +168,7 @@ impl Gpu {
             memory,
             live,
             peak,
+            recorder: Recorder::default(),
         })
     }
 
@@ -333,9 +337,11 @@ impl Gpu {
         }
         let grid = (grid.0 as u32, grid.1 as u32, 1);
         let pointers = &mut pointers[..arguments.len()];
-        // SAFETY: callers pass what the kernel's signature asks for, over memory that they checked and hold.
-        unsafe { cu::launch_kernel(kernel.0, grid, (block as u32, 1, 1), shared, stream, pointers) }
-            .map_err(|e| self.error("starting a kernel", e))
+        self.timed(stream, Work::Kernel(kernel), || {
+            // SAFETY: callers pass what the kernel's signature asks for, over memory that they checked and hold.
+            unsafe { cu::launch_kernel(kernel.0, grid, (block as u32, 1, 1), shared, stream, pointers) }
+                .map_err(|e| self.error("starting a kernel", e))
+        })
     }
 }
 
@@ -403,7 +409,7 @@ fn explain(error: cu::DriverError) -> String {
 
 /// A function on the GPU.
 #[derive(Debug, Clone, Copy)]
-pub struct Kernel(sys::CUfunction);
+pub struct Kernel(pub(super) sys::CUfunction);
 
 // SAFETY: a handle into a module that stays loaded, usable from any thread.
 unsafe impl Send for Kernel {}
@@ -534,9 +540,12 @@ impl<E> Array<E> {
     pub(super) fn zero(&mut self, range: &std::ops::Range<usize>) -> Result<()> {
         let at = self.at(range)?;
         self.gpu.bind()?;
-        // SAFETY: `at` checked the piece.
-        unsafe { cu::memset_d8_async(at, 0, range.len() * self.width, self.gpu.stream) }
-            .map_err(|e| self.gpu.error("zeroing memory", e))
+        let (gpu, bytes) = (&self.gpu, range.len() * self.width);
+        gpu.timed(gpu.stream, Work::Zeros(bytes), || {
+            // SAFETY: `at` checked the piece.
+            unsafe { cu::memset_d8_async(at, 0, bytes, gpu.stream) }
+                .map_err(|e| gpu.error("zeroing memory", e))
+        })
     }
 
     /// Copies numbers of the same size as the elements to the GPU.

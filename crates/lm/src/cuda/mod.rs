@@ -2,7 +2,7 @@
 //! CUDA is needed to build.
 //!
 //! In [`Precision::Bf16`] parameters and activations are bfloat16, sums, statistics and gradients of
-//! parameters f32, and the optimiser keeps f32 masters. [`Precision::F32`] keeps everything in f32; it is for
+//! parameters f32, and the optimiser keeps what the parameters lack of their f32 masters ([`crate::master`]). [`Precision::F32`] keeps everything in f32; it is for
 //! comparing with the CPU, not for speed.
 //!
 //! Every sum has one order, so a step gives the same bits each time on the same GPU and libraries.
@@ -15,6 +15,7 @@ mod device;
 mod gemm;
 mod gpu;
 mod nccl;
+mod profile;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,6 +32,7 @@ pub use decode::CudaDecoder;
 pub use device::CudaAdam;
 pub use gpu::{Array, Element, Gpu, Kernel, gpu_count};
 pub use nccl::{Nccl, nccl_version};
+pub use profile::ProfileLine;
 
 /// Element type of parameters and activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +79,7 @@ macro_rules! kernels {
 kernels! {
     gather, scatter, embed_backward, add_bias, add, rmsnorm, rmsnorm_backward, rmsnorm_backward_wide,
     rmsnorm_backward_widest, bias_partial, sum_partials, rope, swiglu, swiglu_backward, noise, narrow, widen, loss_rows,
-    sum_of_squares, accumulate, adam, adam_wide, draw,
+    sum_of_squares, accumulate, split_masters, join_masters, adam, adam_wide, draw,
 }
 
 impl Cuda {

@@ -108,6 +108,15 @@ impl Shard {
         self.pieces[first..].iter().map_while(move |piece| common(*piece, &range))
     }
 
+    /// The pieces of a stretch of the packed state.
+    pub fn packed(&self, range: Range<usize>) -> impl Iterator<Item = Piece> + '_ {
+        let first = self.pieces.partition_point(|p| p.at + p.len <= range.start);
+        self.pieces[first..].iter().map_while(move |piece| {
+            let (at, end) = (piece.at.max(range.start), (piece.at + piece.len).min(range.end));
+            (at < end).then(|| Piece { from: piece.from + (at - piece.at), at, len: end - at })
+        })
+    }
+
     /// The element of the flat buffer behind an element of the packed state.
     pub fn flat(&self, packed: usize) -> Option<usize> {
         let after = self.pieces.partition_point(|p| p.at <= packed);
@@ -207,6 +216,15 @@ mod tests {
             let mut of_tensors = 0;
             for rank in 0..ranks {
                 let shard = Shard::of(&layout, rank, ranks);
+                let packed = from.min(shard.len)..(from + len).min(shard.len);
+                let mut next = packed.start;
+                for piece in shard.packed(packed.clone()) {
+                    prop_assert_eq!(piece.at, next);
+                    prop_assert_eq!(shard.flat(piece.at), Some(piece.from));
+                    prop_assert_eq!(shard.flat(piece.at + piece.len - 1), Some(piece.from + piece.len - 1));
+                    next += piece.len;
+                }
+                prop_assert_eq!(next, packed.end);
                 for piece in shard.within(range.clone()) {
                     prop_assert!(piece.from >= range.start && piece.from + piece.len <= range.end);
                     prop_assert_eq!(shard.flat(piece.at), Some(piece.from));

@@ -122,7 +122,8 @@ pub struct Forecast {
 pub struct GpuMemory {
     /// bf16 weights of all roles.
     pub weights: f64,
-    /// Gradients, f32 master weights and Adam's moments of all policies that train, sharded over the ranks.
+    /// f32 gradients, and of every policy that trains Adam's moments and what its weights lack of their f32 masters;
+    /// sharded over the ranks.
     pub optimiser: f64,
     /// Buffers and key/value cache, as configured, for all roles.
     pub sampling: f64,
@@ -243,7 +244,7 @@ pub fn forecast(
         run_s: round_s * rounds,
         gpu: GpuMemory {
             weights: 2.0 * parameters * (policies + 1.0),
-            optimiser: 14.0 * parameters * policies / f64::from(trainers(config, hardware)),
+            optimiser: (4.0 + 10.0 * policies) * parameters / f64::from(trainers(config, hardware)),
             sampling: 3.0 * config.sampling.memory_mib as f64 * f64::from(1u32 << 20),
             cache_tokens,
         },

@@ -141,9 +141,33 @@ struct Adam {
     float step, inverse_root, keep, beta1, beta2, rest1, rest2, eps, scale;
 };
 
-// One Adam update of n parameters, four a thread; gradients are zeroed. Where parameters are bfloat16 the f32
-// masters are updated and rounded into them.
-extern "C" __global__ void adam(Adam a, T* params, float* master, float* grad, float* m, float* v, u64 n) {
+// Masters as in master.rs: the bits of the bfloat16 weight, shifted up by 16, plus a signed remainder of 16 bits.
+DEVICE float join(u32 weight, u32 remainder) {
+    return __uint_as_float((weight << 16) + (u32)(int)(short)remainder);
+}
+
+// The bits of a master, without the payload of a NaN: the lower half is the remainder.
+DEVICE u32 master_bits(float master) { return master != master ? 0x7fc00000u : __float_as_uint(master); }
+
+// The weight of a master, ties away from zero.
+DEVICE u32 weight_of(u32 bits) { return (bits + 0x8000u) >> 16; }
+
+extern "C" __global__ void split_masters(const float* from, u16* weights, u16* remainder, u64 n) {
+    u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    u32 bits = master_bits(from[i]);
+    weights[i] = (u16)weight_of(bits);
+    remainder[i] = (u16)bits;
+}
+
+extern "C" __global__ void join_masters(const u16* weights, const u16* remainder, float* to, u64 n) {
+    u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) to[i] = join(weights[i], remainder[i]);
+}
+
+// One Adam update of n parameters, four a thread; gradients are zeroed. Where parameters are bfloat16 they and
+// their remainders are the f32 masters that are updated.
+extern "C" __global__ void adam(Adam a, T* params, u16* remainder, float* grad, float* m, float* v, u64 n) {
     u64 i = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * 4;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
@@ -153,7 +177,7 @@ extern "C" __global__ void adam(Adam a, T* params, float* master, float* grad, f
         float first = a.beta1 * m[k] + a.rest1 * x;
         float second = a.beta2 * v[k] + a.rest2 * x * x;
 #if BF16
-        float p = master[k];
+        float p = join(params[k].bits, remainder[k]);
 #else
         float p = params[k];
 #endif
@@ -162,19 +186,23 @@ extern "C" __global__ void adam(Adam a, T* params, float* master, float* grad, f
         v[k] = second;
         grad[k] = 0.f;
 #if BF16
-        master[k] = p;
+        u32 bits = master_bits(p);
+        params[k].bits = (u16)weight_of(bits);
+        remainder[k] = (u16)bits;
+#else
+        params[k] = p;
 #endif
-        put(params + k, p);
     }
 }
 
 // The same over whole groups of four that are aligned.
-extern "C" __global__ void adam_wide(Adam a, T* params, float* master, float* grad, float* m, float* v, u64 n) {
+extern "C" __global__ void adam_wide(Adam a, T* params, u16* remainder, float* grad, float* m, float* v, u64 n) {
     u64 i = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * 4;
     if (i >= n) return;
     float4 g = *(float4*)(grad + i), first = *(float4*)(m + i), second = *(float4*)(v + i);
 #if BF16
-    float4 p = *(float4*)(master + i);
+    uint2 w = *(uint2*)(params + i), r = *(uint2*)(remainder + i);
+    float4 p = make_float4(join(w.x, r.x), join(w.x >> 16, r.x >> 16), join(w.y, r.y), join(w.y >> 16, r.y >> 16));
 #else
     float4 p = *(float4*)(params + i);
 #endif
@@ -190,8 +218,11 @@ extern "C" __global__ void adam_wide(Adam a, T* params, float* master, float* gr
     *(float4*)(v + i) = second;
     *(float4*)(grad + i) = make_float4(0.f, 0.f, 0.f, 0.f);
 #if BF16
-    *(float4*)(master + i) = p;
-    *(uint2*)(params + i) = make_uint2(pack(p.x, p.y), pack(p.z, p.w));
+    u32 b[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) b[j] = master_bits(ps[j]);
+    *(uint2*)(params + i) = make_uint2(weight_of(b[0]) | weight_of(b[1]) << 16, weight_of(b[2]) | weight_of(b[3]) << 16);
+    *(uint2*)(remainder + i) = make_uint2((b[0] & 0xffffu) | b[1] << 16, (b[2] & 0xffffu) | b[3] << 16);
 #else
     *(float4*)(params + i) = p;
 #endif

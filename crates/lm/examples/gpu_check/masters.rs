@@ -1,0 +1,118 @@
+//! f32 masters kept as bfloat16 weights and remainders, against the CPU's.
+
+use sgs_lm::device::{AdamPart, AdamUpdate, Device, first, first_mut};
+use sgs_lm::layout::Layout;
+use sgs_lm::master;
+use sgs_lm::ranks::{Piece, Shard};
+use sgs_lm::rng::Rng;
+use sgs_lm::{Cpu, Cuda, ModelConfig, Precision, Result};
+
+use super::{On, distance, numbers, small_shape, verdict};
+
+pub fn check() -> Result<bool> {
+    let device = Cuda::new(0, Precision::Bf16)?;
+    let all_kept = kept(&device)?;
+    Ok(updated(&device)? && all_kept)
+}
+
+/// Masters of all sorts in, through a shard of several pieces, and out again: the same bits, beside the weights that the
+/// CPU makes of them.
+fn kept(device: &Cuda) -> Result<bool> {
+    let mut rng = Rng::new(31, 0);
+    let mut values: Vec<f32> = [0, 1, 0x7f, 0x80, 0x3f80, 0x3f81, 0x7f7e, 0x7f7f, 0x8000, 0xbf81, 0xff7f]
+        .iter()
+        .flat_map(|high: &u32| (0..=0xffff).map(move |low| f32::from_bits(high << 16 | low)))
+        .chain([f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN, f32::from_bits(0x7fff_ffff)])
+        .collect();
+    values.extend((0..1 << 20).map(|_| f32::from_bits((rng.below(1 << 32)) as u32)));
+    let n = values.len();
+    let (one, two) = (1001, n / 2 + 3);
+    let pieces = [(5, 0, one), (n + 12, one, two - one), (one + 7, two, n - two)];
+    let pieces = pieces.map(|(from, at, len)| Piece { from, at, len }).to_vec();
+    let shard = Shard { rank: 0, ranks: 2, pieces, len: n };
+    let mut params = device.buf(3 * n)?;
+    let mut state = device.adam(&shard)?;
+    // In two parts, cut within a piece.
+    device.write_adam(&values[..two + 11], &mut params, &mut state, AdamPart::Master, 0)?;
+    device.write_adam(&values[two + 11..], &mut params, &mut state, AdamPart::Master, two + 11)?;
+    let mut back = vec![0.0; n];
+    let (low, high) = back.split_at_mut(777);
+    device.read_adam(&params, &state, AdamPart::Master, 0, low)?;
+    device.read_adam(&params, &state, AdamPart::Master, 777, high)?;
+    let weights = On(device).read(&params, 3 * n)?;
+    let mut wrong = [0u32; 3];
+    for piece in &shard.pieces {
+        for i in 0..piece.len {
+            let (value, weight) = (values[piece.at + i], weights[piece.from + i]);
+            let (want, remainder) = master::split(value);
+            let joined = master::join(want, remainder);
+            wrong[0] += u32::from(joined.to_bits() != back[piece.at + i].to_bits());
+            wrong[1] +=
+                u32::from(want.to_f32().to_bits() != weight.to_bits() && !(want.is_nan() && weight.is_nan()));
+            wrong[2] += u32::from(!value.is_nan() && value.to_bits() != back[piece.at + i].to_bits());
+        }
+    }
+    let outside: usize = weights.iter().filter(|w| **w != 0.0).count();
+    let inside = shard.pieces.iter().flat_map(|p| &weights[p.flat()]).filter(|w| **w != 0.0).count();
+    let mut good = true;
+    for (what, wrong) in
+        ["unlike the CPU's", "whose weight is unlike the CPU's", "that changed"].iter().zip(wrong)
+    {
+        good &= verdict(&format!("masters {what}, of {n}"), f64::from(wrong), 0.0);
+    }
+    Ok(verdict("weights written outside of the shard", (outside - inside) as f64, 0.0) && good)
+}
+
+/// Parameters after many updates: masters on the GPU, f32 on the CPU; with pieces that are aligned and not.
+fn updated(device: &Cuda) -> Result<bool> {
+    let mut good = true;
+    for (decay, steps, cut) in [(0.0, 300, 0), (0.1, 300, 0), (0.0, 100, 101)] {
+        let (want, _) = update(&Cpu::new(0)?, decay, steps, cut)?;
+        let (got, weights) = update(device, decay, steps, cut)?;
+        good &= verdict(
+            &format!("masters after {steps} updates, decay {decay}, cut at {cut}"),
+            distance(&got, &want),
+            1e-5,
+        );
+        let unlike = got.iter().zip(&weights).filter(|(g, w)| master::split(**g).0.to_f32() != **w).count();
+        good &= verdict("weights that are not their masters, rounded", unlike as f64, 0.0);
+    }
+    Ok(good)
+}
+
+/// Masters (or f32 parameters) and parameters after updates with the same gradients everywhere.
+fn update<D: Device>(device: &D, weight_decay: f64, steps: u64, cut: usize) -> Result<(Vec<f32>, Vec<f32>)> {
+    let on = On(device);
+    let config =
+        ModelConfig { vocab_size: 13, hidden_size: 12, intermediate_size: 20, head_dim: 3, ..small_shape() };
+    let layout = Layout::new(&config);
+    let n = layout.len;
+    let mut params = on.buf(&numbers(18, n))?;
+    let mut shard = Shard::whole(n);
+    if cut > 0 {
+        shard.pieces = vec![Piece { from: 0, at: 0, len: cut }, Piece { from: cut, at: cut, len: n - cut }];
+    }
+    let mut state = device.adam(&shard)?;
+    let mut grad = device.grad(n)?;
+    let ids = on.ints(&(0..n as u32).collect::<Vec<_>>())?;
+    for t in 1..=steps {
+        let values = on.buf(&numbers(18 + t, n))?;
+        device.embed_backward(first(&values, n), first(&ids, n), 1, first_mut(&mut grad, n))?;
+        let update = AdamUpdate {
+            t,
+            learning_rate: 1e-3,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-8,
+            weight_decay,
+            gradient_scale: 0.7,
+        };
+        for piece in &shard.pieces {
+            device.adam_step(update, &layout, *piece, &mut params, &mut grad, &mut state)?;
+        }
+    }
+    let weights = on.read(&params, n)?;
+    let masters =
+        device.adam_to_host(&params, &state)?.master.map_or_else(|| weights.clone(), |m| m.to_vec());
+    Ok((masters, weights))
+}
