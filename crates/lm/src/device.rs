@@ -63,6 +63,15 @@ pub struct Linear {
     pub output: usize,
 }
 
+/// What a product does with the old contents of its destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Write {
+    /// Forgets them.
+    Set,
+    /// Adds to them.
+    Add,
+}
+
 /// Sizes of attention; the merged matrix has `heads + 2 kv_heads` heads per row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heads {
@@ -136,6 +145,8 @@ pub struct AdamUpdate {
     pub weight_decay: f64,
     /// Factor on every gradient: the clip of the global norm.
     pub gradient_scale: f64,
+    /// Whether gradients are zeroed; otherwise they are left as they are.
+    pub zero_gradient: bool,
 }
 
 /// The optimiser's state as plain numbers, for checkpoints.
@@ -255,7 +266,7 @@ pub trait Device: Send + Sync + Sized + 'static {
     /// Zeroes a buffer.
     fn zero(&self, buf: PartMut<'_, Self::Buf>) -> Result<()>;
     /// Zeroes gradients.
-    fn zero_grad(&self, grad: &mut Self::Grad) -> Result<()>;
+    fn zero_grad(&self, grad: PartMut<'_, Self::Grad>) -> Result<()>;
 
     /// `out[i] = table[ids[i]]`, rows of `width`: the embedding, and the gathering of loss rows.
     fn gather(
@@ -298,10 +309,11 @@ pub trait Device: Send + Sync + Sized + 'static {
         w: Part<'_, Self::Buf>,
         dx: PartMut<'_, Self::Buf>,
     ) -> Result<()>;
-    /// `dw += dyᵀ x`.
+    /// `dw = dyᵀ x` or `dw += dyᵀ x`.
     fn linear_dw(
         &self,
         size: Linear,
+        write: Write,
         dy: Part<'_, Self::Buf>,
         x: Part<'_, Self::Buf>,
         dw: PartMut<'_, Self::Grad>,
@@ -404,8 +416,7 @@ pub trait Device: Send + Sync + Sized + 'static {
 
     /// `Σ g²` over all gradients, in a fixed order.
     fn sum_of_squares(&self, grad: &Self::Grad) -> Result<f64>;
-    /// Updates one piece of parameters and moments, and zeroes its gradients for the next step; gradients and moments
-    /// are packed as the piece says.
+    /// Updates one piece of parameters and moments; gradients and moments are packed as the piece says.
     fn adam_step(
         &self,
         update: AdamUpdate,

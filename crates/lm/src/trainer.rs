@@ -328,6 +328,7 @@ impl<D: Device> Trainer<D> {
             weight_decay: options.adam.weight_decay,
             // The small term is PyTorch's, so that both clip alike.
             gradient_scale: if gradient_norm > clip { clip / (gradient_norm + 1e-6) } else { 1.0 },
+            zero_gradient: self.workspace.gradients()?.are_zeroed(),
         };
         let Some(model) = Arc::get_mut(&mut policy.model) else {
             return Err(LmError::Input("the policy's weights were taken during its update".to_owned()));
@@ -368,6 +369,7 @@ impl<D: Device> Trainer<D> {
     /// # Errors
     /// The workspace was planned for inference, several ranks train, or the device fails.
     pub fn gradient(&mut self, model: &Model<D>) -> Result<Floats> {
+        self.workspace.gradients()?.forget(&self.device)?;
         let mut host = Floats::zeros(model.layout.len);
         self.device.read_grad(self.workspace.gradients()?.whole()?, &mut host)?;
         Ok(host)
@@ -454,6 +456,7 @@ impl<D: Device> Trainer<D> {
         if let Some(peers) = &mut self.peers {
             peers.settle()?;
         }
+        self.workspace.gradients()?.forget(&self.device)?;
         let mut squares = self.device.sum_of_squares(self.workspace.gradients()?.sum())?;
         if let Some(meeting) = self.meeting() {
             let mut own = sums.numbers().to_vec();
@@ -515,6 +518,7 @@ impl<D: Device> Trainer<D> {
     fn update(&mut self, update: AdamUpdate, model: &mut Model<D>, adam: &mut D::Adam) -> Result<()> {
         let Model { params, layout, .. } = model;
         let gradients = self.workspace.gradients()?;
+        gradients.outdate();
         let mut peers = lend(&mut self.peers);
         for bucket in 0..gradients.buckets().len() {
             let range = gradients.buckets()[bucket].clone();

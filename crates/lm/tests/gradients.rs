@@ -11,8 +11,9 @@ use reference::slope;
 use sgs_lm::config::{Family, ModelConfig};
 use sgs_lm::loss::{Example, LossConfig, Normaliser, Objective};
 use sgs_lm::model::{Mode, Model};
+use sgs_lm::optim::{AdamConfig, Schedule};
 use sgs_lm::rng::Rng;
-use sgs_lm::trainer::Trainer;
+use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 use sgs_lm::weights::HostWeights;
 use sgs_lm::{Cpu, bench};
 
@@ -183,5 +184,41 @@ fn teacher_forced_logprobs_do_not_depend_on_packing() {
                 assert!((f64::from(stats.entropies[i]) - reference::entropy(&log_p)).abs() < 1e-4);
             }
         }
+    }
+}
+
+#[test]
+fn a_step_owes_nothing_to_the_gradients_of_the_step_before() {
+    let options = TrainOptions {
+        loss: LossConfig::new(Objective::Reinforce, Normaliser::Sequence),
+        adam: AdamConfig { learning_rate: 1e-2, ..AdamConfig::default() },
+        schedule: Schedule::Constant,
+        batch_size: 3,
+        shuffle_seed: None,
+    };
+    for (tied, bias, micro_batch) in [(false, true, 128), (true, false, 69)] {
+        let config = shape(tied, bias);
+        let device = Arc::new(Cpu::new(2).unwrap());
+        let trainer = || Trainer::new(Arc::clone(&device), &config, micro_batch, Mode::Train).unwrap();
+        let policy = || Policy::new(Model::new(Arc::clone(&device), weights(&config), 128).unwrap()).unwrap();
+        // The second batch has few of the tokens of the first.
+        let long = examples(config.vocab_size);
+        let mut short = long.clone();
+        short.iter_mut().for_each(|e| e.tokens.iter_mut().for_each(|t| *t %= 4));
+        let [long, short] = [&long, &short].map(|list| list.iter().collect::<Vec<_>>());
+        let (mut one, mut each) = (policy(), policy());
+        let mut used = trainer();
+        for batch in [&long, &short, &long] {
+            let got = used.step(&mut one, batch, &options).unwrap();
+            let want = trainer().step(&mut each, batch, &options).unwrap();
+            assert_eq!((got.gradient_norm, got.stats), (want.gradient_norm, want.stats));
+        }
+        assert_eq!(one.model.params[..], each.model.params[..]);
+        // After a step, and after a batch that has nothing to learn, the gradient is zero.
+        assert!(used.gradient(&one.model).unwrap().iter().all(|g| *g == 0.0));
+        used.step(&mut one, &long, &options).unwrap();
+        let inert: Vec<Example> = long.iter().map(|e| Example { weight: 0.0, ..(*e).clone() }).collect();
+        let nothing = used.step(&mut one, &inert.iter().collect::<Vec<_>>(), &options).unwrap();
+        assert_eq!((nothing.gradient_norm, nothing.tokens), (0.0, 0));
     }
 }

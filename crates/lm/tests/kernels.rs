@@ -254,6 +254,7 @@ fn adam_follows_its_formula() {
             eps: 1e-8,
             weight_decay: 0.1,
             gradient_scale: 0.5,
+            zero_gradient: true,
         };
         let mut g32 = to_f32(&g);
         let squares = adam::sum_of_squares(&g32);

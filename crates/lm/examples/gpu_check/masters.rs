@@ -1,18 +1,31 @@
 //! f32 masters kept as bfloat16 weights and remainders, against the CPU's.
 
+use std::sync::Arc;
+
+use sgs_lm::checkpoint::{self, SaveOptions};
 use sgs_lm::device::{AdamPart, AdamUpdate, Device, first, first_mut};
 use sgs_lm::layout::Layout;
+use sgs_lm::loss::LossConfig;
 use sgs_lm::master;
+use sgs_lm::model::{Mode, Model};
+use sgs_lm::optim::{AdamConfig, Schedule};
 use sgs_lm::ranks::{Piece, Shard};
 use sgs_lm::rng::Rng;
+use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
+use sgs_lm::weights::FileType;
 use sgs_lm::{Cpu, Cuda, ModelConfig, Precision, Result};
 
-use super::{On, distance, numbers, small_shape, verdict};
+use super::{On, distance, examples, numbers, rounded_weights, small_shape, verdict};
 
 pub fn check() -> Result<bool> {
     let device = Cuda::new(0, Precision::Bf16)?;
-    let all_kept = kept(&device)?;
-    Ok(updated(&device)? && all_kept)
+    let mut good = kept(&device)?;
+    good &= updated(&device)?;
+    let device = Arc::new(device);
+    for file_type in [FileType::Bf16, FileType::F32] {
+        good &= continued(&device, file_type)?;
+    }
+    Ok(good)
 }
 
 /// Masters of all sorts in, through a shard of several pieces, and out again: the same bits, beside the weights that the
@@ -106,6 +119,7 @@ fn update<D: Device>(device: &D, weight_decay: f64, steps: u64, cut: usize) -> R
             eps: 1e-8,
             weight_decay,
             gradient_scale: 0.7,
+            zero_gradient: true,
         };
         for piece in &shard.pieces {
             device.adam_step(update, &layout, *piece, &mut params, &mut grad, &mut state)?;
@@ -115,4 +129,53 @@ fn update<D: Device>(device: &D, weight_decay: f64, steps: u64, cut: usize) -> R
     let masters =
         device.adam_to_host(&params, &state)?.master.map_or_else(|| weights.clone(), |m| m.to_vec());
     Ok((masters, weights))
+}
+
+/// Steps of training, and what they leave: losses, parameters and masters.
+fn train(policy: &mut Policy<Cuda>, steps: u64) -> Result<(Vec<f64>, Vec<f32>, Vec<f32>)> {
+    let (device, config) = (Arc::clone(&policy.model.device), policy.model.config.clone());
+    let mut trainer = Trainer::new(Arc::clone(&device), &config, 600, Mode::Train)?;
+    let options = TrainOptions {
+        loss: LossConfig::supervised(),
+        adam: AdamConfig { learning_rate: 1e-3, ..AdamConfig::default() },
+        schedule: Schedule::Constant,
+        batch_size: 16,
+        shuffle_seed: None,
+    };
+    let mut losses = Vec::new();
+    for _ in 0..steps {
+        let examples = examples(config.vocab_size, 16, 100, 100 + policy.step);
+        let batch: Vec<_> = examples.iter().collect();
+        losses.push(trainer.step(policy, &batch, &options)?.stats.loss);
+    }
+    let mut weights = vec![0.0; policy.model.layout.len];
+    policy.model.read(0, &mut weights)?;
+    let mut masters = vec![0.0; policy.model.layout.len];
+    device.read_adam(&policy.model.params, &policy.adam, AdamPart::Master, 0, &mut masters)?;
+    Ok((losses, weights, masters))
+}
+
+/// Training that goes on from a checkpoint, in one file and as the first of two ranks reads it, to the bit.
+fn continued(device: &Arc<Cuda>, file_type: FileType) -> Result<bool> {
+    let config = ModelConfig { layers: 2, ..small_shape() };
+    let model = Model::new(Arc::clone(device), rounded_weights(&config, 7), 512)?;
+    let mut policy = Policy::new(model)?;
+    let (_, weights, masters) = train(&mut policy, 6)?;
+    let dir = std::env::temp_dir().join(format!("gpu-check-{}-{file_type:?}", std::process::id()));
+    checkpoint::save(&dir, &policy, &SaveOptions { file_type, ..SaveOptions::default() })?;
+    let want = train(&mut policy, 4)?;
+    let (mut read, _) = checkpoint::load(&dir, Arc::clone(device), 512)?;
+    let same = train(&mut read, 0)? == (Vec::new(), weights, masters.clone());
+    let mut good =
+        verdict(&format!("what a checkpoint of {file_type:?} changes"), f64::from(u8::from(!same)), 0.0);
+    let same = train(&mut read, 4)? == want;
+    good &= verdict("what going on from it changes", f64::from(u8::from(!same)), 0.0);
+    let (half, _) = checkpoint::load_for_rank(&dir, Arc::clone(device), 512, (1, 2))?;
+    let mut shard = vec![0.0; half.shard.len];
+    device.read_adam(&half.model.params, &half.adam, AdamPart::Master, 0, &mut shard)?;
+    let unlike =
+        (0..shard.len()).filter(|i| half.shard.flat(*i).is_none_or(|at| shard[*i] != masters[at])).count();
+    good &= verdict("masters of the second of two ranks that differ", unlike as f64, 0.0);
+    let _ = std::fs::remove_dir_all(&dir);
+    Ok(good)
 }

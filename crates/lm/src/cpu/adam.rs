@@ -31,7 +31,7 @@ pub fn sum_of_squares(grad: &[f32]) -> f64 {
 }
 
 /// One update (Kingma & Ba 2015, algorithm 1; decay decoupled as in Loshchilov & Hutter 2019) of the
-/// elements of one piece of the buffer; gradients are zeroed.
+/// elements of one piece of the buffer.
 pub fn adam_step(update: AdamUpdate, params: &mut [f32], grad: &mut [f32], m: &mut [f32], v: &mut [f32]) {
     let correction1 = 1.0 - update.beta1.powf(update.t as f64);
     let correction2 = 1.0 - update.beta2.powf(update.t as f64);
@@ -55,7 +55,9 @@ pub fn adam_step(update: AdamUpdate, params: &mut [f32], grad: &mut [f32], m: &m
                         *m = b1 * *m + c1 * x;
                         *v = b2 * *v + c2 * x * x;
                         *p = *p * keep - step * *m / (v.sqrt() * inverse_root + eps);
-                        *g = 0.0;
+                        if update.zero_gradient {
+                            *g = 0.0;
+                        }
                     }
                 },
             );

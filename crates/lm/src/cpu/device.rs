@@ -191,8 +191,8 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn zero_grad(&self, grad: &mut Floats) -> Result<()> {
-        grad.fill(0.0);
+    fn zero_grad(&self, mut grad: PartMut<'_, Floats>) -> Result<()> {
+        grad.slice().fill(0.0);
         Ok(())
     }
 
@@ -258,13 +258,14 @@ impl Device for Cpu {
     fn linear_dw(
         &self,
         size: Linear,
+        write: Write,
         dy: Part<'_, Floats>,
         x: Part<'_, Floats>,
         mut dw: PartMut<'_, Floats>,
     ) -> Result<()> {
         let Linear { rows, input, output } = size;
         let (dy, x) = (Mat::new(dy.slice(), rows, output), Mat::new(x.slice(), rows, input));
-        matmul(MatMut::new(dw.slice(), output, input), Write::Add, 1.0, dy.t(), x, Threads::All);
+        matmul(MatMut::new(dw.slice(), output, input), write, 1.0, dy.t(), x, Threads::All);
         Ok(())
     }
 

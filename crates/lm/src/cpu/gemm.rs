@@ -21,14 +21,7 @@ pub struct MatMut<'a> {
     row_stride: usize,
 }
 
-/// What a product does with the old contents of its destination.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Write {
-    /// Forgets them.
-    Set,
-    /// Adds to them.
-    Add,
-}
+pub use crate::device::Write;
 
 /// On how many threads a product runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::{Cuda, Precision, SQUARES};
 use crate::config::ModelConfig;
 use crate::cpu::Floats;
 use crate::device::{
-    AdamHost, AdamPart, AdamUpdate, Device, Heads, Linear, LossRows, Part, PartMut, RowLoss,
+    AdamHost, AdamPart, AdamUpdate, Device, Heads, Linear, LossRows, Part, PartMut, RowLoss, Write,
 };
 use crate::error::{LmError, Result};
 use crate::layout::Layout;
@@ -419,8 +419,8 @@ impl Device for Cuda {
         buf.buf.zero(&buf.range)
     }
 
-    fn zero_grad(&self, grad: &mut Array<f32>) -> Result<()> {
-        grad.zero(&(0..grad.len))
+    fn zero_grad(&self, grad: PartMut<'_, Array<f32>>) -> Result<()> {
+        grad.buf.zero(&grad.range)
     }
 
     fn gather(
@@ -480,11 +480,12 @@ impl Device for Cuda {
     fn linear_dw(
         &self,
         size: Linear,
+        write: Write,
         dy: Part<'_, Array<Element>>,
         x: Part<'_, Array<Element>>,
         dw: PartMut<'_, Array<f32>>,
     ) -> Result<()> {
-        self.product(Product::Weight, size, ptr(&dy)?, ptr(&x)?, ptr_mut(&dw)?)
+        self.product(Product::Weight(write), size, ptr(&dy)?, ptr(&x)?, ptr_mut(&dw)?)
     }
 
     fn add_bias(&self, y: PartMut<'_, Array<Element>>, bias: Part<'_, Array<Element>>) -> Result<()> {
@@ -718,6 +719,7 @@ impl Device for Cuda {
                 Arg::Ptr(adam.m.at(&range)?),
                 Arg::Ptr(adam.v.at(&range)?),
                 Arg::Long(range.len() as u64),
+                Arg::Int(i32::from(update.zero_gradient)),
             ];
             let aligned = [piece.from, piece.at, piece.len].iter().all(|n| n.is_multiple_of(4));
             let kernel = if aligned { self.kernels.adam_wide } else { self.kernels.adam };

@@ -13,7 +13,7 @@ use cudarc::cublaslt::{result as lt, sys};
 
 use super::gpu::{Array, Gpu, failed};
 use super::profile::Work;
-use crate::device::Linear;
+use crate::device::{Linear, Write};
 use crate::error::{LmError, Result};
 
 /// Scratch memory of products; the size that cuBLAS itself takes on Hopper.
@@ -29,8 +29,8 @@ pub enum Product {
     Forward,
     /// `dx = dy w`.
     Input,
-    /// `dw += dyᵀ x`, f32.
-    Weight,
+    /// `dw = dyᵀ x` or `dw += dyᵀ x`, f32.
+    Weight(Write),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -115,7 +115,7 @@ impl Blas {
             })?),
         };
         let alpha = 1.0f32;
-        let beta = if product == Product::Weight { 1.0f32 } else { 0.0f32 };
+        let beta = if product == Product::Weight(Write::Add) { 1.0f32 } else { 0.0f32 };
         let stream = self.gpu.stream();
         let workspace = self.workspace.front(WORKSPACE)?;
         // SAFETY: the caller checked the matrices; the plan's handles live as long as `self`.
@@ -161,7 +161,7 @@ impl Blas {
         let (left, right, result, transposed, kind) = match product {
             Product::Forward => (w, x, y, [true, false], element),
             Product::Input => (w, y, x, [false, false], element),
-            Product::Weight => (x, y, w, [false, true], float),
+            Product::Weight(_) => (x, y, w, [false, true], float),
         };
         let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
         let description = lt::create_matmul_desc(compute, float)?;

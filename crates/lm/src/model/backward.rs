@@ -51,13 +51,13 @@ impl<D: Device> Workspace<D> {
         device.linear_dx(down, dx(), at(params, spans.down), first_mut(&mut self.act, t * f))?;
         let gate_up = first_mut(&mut acts.gate_up, t * 2 * f);
         device.swiglu_backward(gate_up, f, first_mut(&mut self.act, t * f))?;
-        device.linear_dw(down, dx(), first(&self.act, t * f), grads.at(spans.down))?;
+        device.linear_dw(down, grads.write(), dx(), first(&self.act, t * f), grads.at(spans.down))?;
 
         let up = Linear { rows: t, input: d, output: 2 * f };
         let dgate_up = || first(&acts.gate_up, t * 2 * f);
         let dh = first_mut(&mut back.dh, t * d);
         device.linear_dx(up, dgate_up(), at(params, spans.gate_up), dh)?;
-        device.linear_dw(up, dgate_up(), first(&acts.h2, t * d), grads.at(spans.gate_up))?;
+        device.linear_dw(up, grads.write(), dgate_up(), first(&acts.h2, t * d), grads.at(spans.gate_up))?;
         device.rmsnorm_backward(
             first(&back.dh, t * d),
             first(&acts.x_mid, t * d),
@@ -86,7 +86,7 @@ impl<D: Device> Workspace<D> {
         let dattn = first_mut(&mut back.dattn, t * q);
         device.linear_dx(out, first(&back.dx, t * d), at(params, spans.o), dattn)?;
         let attn = || first(&acts.attn, t * q);
-        device.linear_dw(out, first(&back.dx, t * d), attn(), grads.at(spans.o))?;
+        device.linear_dw(out, grads.write(), first(&back.dx, t * d), attn(), grads.at(spans.o))?;
         device.attention_backward(
             first(&acts.qkv, t * qkv),
             starts,
@@ -105,7 +105,7 @@ impl<D: Device> Workspace<D> {
         }
         let merged = Linear { rows: t, input: d, output: qkv };
         device.linear_dx(merged, dqkv(), at(params, spans.qkv), first_mut(&mut back.dh, t * d))?;
-        device.linear_dw(merged, dqkv(), first(&acts.h1, t * d), grads.at(spans.qkv))?;
+        device.linear_dw(merged, grads.write(), dqkv(), first(&acts.h1, t * d), grads.at(spans.qkv))?;
         device.rmsnorm_backward(
             first(&back.dh, t * d),
             first(&self.x[from], t * d),

@@ -1,6 +1,6 @@
 //! The forward pass: embedding, layers, and the head over the rows that have a loss.
 
-use crate::device::{Device, Heads, Linear, LossRows, Part, PartMut, RowLoss, at, first, first_mut};
+use crate::device::{Device, Heads, Linear, LossRows, Part, PartMut, RowLoss, Write, at, first, first_mut};
 use crate::error::{LmError, Result};
 use crate::pack::Packed;
 
@@ -41,6 +41,11 @@ impl<D: Device> Workspace<D> {
         let back = self.back.as_mut().ok_or_else(planned_for_inference)?;
         model.device.zero(first_mut(&mut back.dx, batch.tokens.len() * d))?;
         let gradients = self.gradients()?;
+        if batch.rows.is_empty() {
+            // Without rows the head has no product.
+            gradients.forget(&model.device)?;
+        }
+        gradients.begin_micro_batch(&model.device, &model.layout)?;
         let last = gradients.last();
         // A tied head adds to the embedding's gradients.
         [0, last].into_iter().try_for_each(|bucket| gradients.begin(bucket, &mut peers))?;
@@ -202,8 +207,9 @@ impl<D: Device> Workspace<D> {
         let (d, v) = (config.hidden_size, config.vocab_size);
         let (_, last) = self.stream_ends(config.layers - 1);
         let stream = self.plan.tokens * d;
-        for start in (0..rows).step_by(self.plan.logit_rows) {
-            let n = self.plan.logit_rows.min(rows - start);
+        let block = even_block(rows, self.plan.logit_rows);
+        for start in (0..rows).step_by(block) {
+            let n = block.min(rows - start);
             let range = start..start + n;
             let ids = || Part { buf: &self.rows.ids, range: range.clone() };
             let gathered = first_mut(&mut self.gathered, n * d);
@@ -233,7 +239,8 @@ impl<D: Device> Workspace<D> {
                 let (dlogits, head) = (first(&self.logits, n * v), at(params, model.layout.head));
                 device.linear_dx(size, dlogits, head, first_mut(&mut back.dhead, n * d))?;
                 let (dlogits, head_in) = (first(&self.logits, n * v), first(&self.head_in, n * d));
-                device.linear_dw(size, dlogits, head_in, grads.at(model.layout.head))?;
+                let write = if start == 0 { grads.write() } else { Write::Add };
+                device.linear_dw(size, write, dlogits, head_in, grads.at(model.layout.head))?;
                 device.zero(first_mut(&mut back.dgathered, n * d))?;
                 device.rmsnorm_backward(
                     first(&back.dhead, n * d),
@@ -250,5 +257,37 @@ impl<D: Device> Workspace<D> {
             }
         }
         Ok(())
+    }
+}
+
+/// Rows of a block, so that all of as few blocks as `most` rows a block allow have about as many: whole tiles of
+/// products, and no small block at the end.
+fn even_block(rows: usize, most: usize) -> usize {
+    let blocks = rows.div_ceil(most).max(1);
+    rows.div_ceil(blocks).max(1).next_multiple_of(TILE).min(most)
+}
+
+/// Rows of the largest tiles that matrix products are computed in.
+const TILE: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_rows_are_even() {
+        assert_eq!(even_block(8192, 2621), 2048);
+        assert_eq!(even_block(8192, 8388), 8192);
+        assert_eq!(even_block(100, 2621), 128);
+        assert_eq!(even_block(0, 60), 60);
+        for rows in 1..3000 {
+            for most in [1, 60, 128, 200, 1024] {
+                let block = even_block(rows, most);
+                assert!(
+                    (1..=most).contains(&block) && rows.div_ceil(block) == rows.div_ceil(most),
+                    "{rows} {most}"
+                );
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::device::{Device, Part, PartMut};
+use crate::device::{Device, Part, PartMut, Write, first_mut};
 use crate::error::{LmError, Result};
 use crate::layout::{Layout, Span};
 use crate::ranks::{Collective, Reduction, Shard, Sharding};
@@ -20,9 +20,16 @@ pub struct Gradients<D: Device> {
     /// Buffer of each bucket.
     slots: Vec<usize>,
     buffers: Vec<D::Grad>,
+    /// Elements of each buffer.
+    sizes: Vec<usize>,
     /// This rank's shard, packed; with one rank the only buffer serves.
     sum: Option<D::Grad>,
     shard: Shard,
+    /// What products of this micro-batch do with what is there.
+    write: Write,
+    /// What those of the next will do: with one rank the first of a step writes over the gradients of the last, which
+    /// so need not be zeroed and read. Buckets of several ranks are zeroed as they are summed.
+    next: Write,
 }
 
 /// Elements of gradients that a rank holds: the buffers of buckets, and its shard.
@@ -61,7 +68,8 @@ impl<D: Device> Gradients<D> {
         let (slots, sizes) = places(&sharding);
         let buffers = sizes.iter().map(|len| device.grad(*len)).collect::<Result<_>>()?;
         let sum = if ranks > 1 { Some(device.grad(shard.len)?) } else { None };
-        Ok(Self { sharding, slots, buffers, sum, shard })
+        let next = if ranks > 1 { Write::Add } else { Write::Set };
+        Ok(Self { sharding, slots, buffers, sizes, sum, shard, write: Write::Add, next })
     }
 
     /// What this rank keeps.
@@ -103,6 +111,40 @@ impl<D: Device> Gradients<D> {
         let bucket = self.sharding.buckets.partition_point(|b| b.end <= span.offset).min(self.last());
         let start = span.offset - self.sharding.buckets[bucket].start;
         PartMut { buf: &mut self.buffers[self.slots[bucket]], range: start..start + span.len }
+    }
+
+    /// Makes ready for a micro-batch that adds to every product's gradient.
+    pub(super) fn begin_micro_batch(&mut self, device: &D, layout: &Layout) -> Result<()> {
+        self.write = std::mem::replace(&mut self.next, Write::Add);
+        if self.write == Write::Add {
+            return Ok(());
+        }
+        // What no product writes over.
+        let vectors = layout.tensors.iter().filter(|t| t.shape.len() == 1).map(|t| t.span);
+        let table = (layout.embed != layout.head).then_some(layout.embed);
+        vectors.chain(table).try_for_each(|span| device.zero_grad(self.at(span)))
+    }
+
+    /// What the first product of this micro-batch for a gradient does with what is there.
+    pub(super) fn write(&self) -> Write {
+        self.write
+    }
+
+    /// Whether an update must zero the sums; if not, [`Gradients::outdate`] makes up for it.
+    pub(crate) fn are_zeroed(&self) -> bool {
+        self.sum.is_some()
+    }
+
+    /// Leaves the gradients of a step to be written over.
+    pub(crate) fn outdate(&mut self) {
+        if !self.are_zeroed() {
+            self.next = Write::Set;
+        }
+    }
+
+    /// Zeroes outdated gradients, where no micro-batch comes to write over them.
+    pub(crate) fn forget(&mut self, device: &D) -> Result<()> {
+        if self.next == Write::Set { self.clear(device) } else { Ok(()) }
     }
 
     /// Makes a bucket's buffer ready for its gradients.
@@ -155,6 +197,13 @@ impl<D: Device> Gradients<D> {
     /// # Errors
     /// The device fails.
     pub fn clear(&mut self, device: &D) -> Result<()> {
-        self.buffers.iter_mut().chain(&mut self.sum).try_for_each(|buffer| device.zero_grad(buffer))
+        for (buffer, len) in self.buffers.iter_mut().zip(&self.sizes) {
+            device.zero_grad(first_mut(buffer, *len))?;
+        }
+        if let Some(sum) = &mut self.sum {
+            device.zero_grad(first_mut(sum, self.shard.len))?;
+        }
+        self.next = Write::Add;
+        Ok(())
     }
 }

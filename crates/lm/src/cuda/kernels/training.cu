@@ -165,9 +165,10 @@ extern "C" __global__ void join_masters(const u16* weights, const u16* remainder
     if (i < n) to[i] = join(weights[i], remainder[i]);
 }
 
-// One Adam update of n parameters, four a thread; gradients are zeroed. Where parameters are bfloat16 they and
+// One Adam update of n parameters, four a thread, which zeroes gradients if told. Where parameters are bfloat16 they and
 // their remainders are the f32 masters that are updated.
-extern "C" __global__ void adam(Adam a, T* params, u16* remainder, float* grad, float* m, float* v, u64 n) {
+extern "C" __global__ void adam(Adam a, T* params, u16* remainder, float* grad, float* m, float* v, u64 n,
+                                int zero) {
     u64 i = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * 4;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
@@ -184,7 +185,7 @@ extern "C" __global__ void adam(Adam a, T* params, u16* remainder, float* grad, 
         p = p * a.keep - a.step * first / (sqrtf(second) * a.inverse_root + a.eps);
         m[k] = first;
         v[k] = second;
-        grad[k] = 0.f;
+        if (zero) grad[k] = 0.f;
 #if BF16
         u32 bits = master_bits(p);
         params[k].bits = (u16)weight_of(bits);
@@ -196,7 +197,8 @@ extern "C" __global__ void adam(Adam a, T* params, u16* remainder, float* grad, 
 }
 
 // The same over whole groups of four that are aligned.
-extern "C" __global__ void adam_wide(Adam a, T* params, u16* remainder, float* grad, float* m, float* v, u64 n) {
+extern "C" __global__ void adam_wide(Adam a, T* params, u16* remainder, float* grad, float* m, float* v, u64 n,
+                                int zero) {
     u64 i = ((u64)blockIdx.x * blockDim.x + threadIdx.x) * 4;
     if (i >= n) return;
     float4 g = *(float4*)(grad + i), first = *(float4*)(m + i), second = *(float4*)(v + i);
@@ -216,7 +218,7 @@ extern "C" __global__ void adam_wide(Adam a, T* params, u16* remainder, float* g
     }
     *(float4*)(m + i) = first;
     *(float4*)(v + i) = second;
-    *(float4*)(grad + i) = make_float4(0.f, 0.f, 0.f, 0.f);
+    if (zero) *(float4*)(grad + i) = make_float4(0.f, 0.f, 0.f, 0.f);
 #if BF16
     u32 b[4];
 #pragma unroll
