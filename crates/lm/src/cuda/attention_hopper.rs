@@ -25,7 +25,7 @@ pub(super) const HEAD_DIMS: [usize; 2] = [64, 128];
 fn shared_bytes(head_dim: usize) -> [u32; 3] {
     let row = 2 * head_dim;
     let (barrier, to_align) = (8, 1024);
-    let forward = (1 + 2 * STAGES) * TILE * row + (1 + 4 * STAGES) * barrier;
+    let forward = (1 + 2 * STAGES) * TILE * row + (2 + 4 * STAGES) * barrier;
     let queries = (2 * TILE + 2 * BACK_STAGES * STEP) * row + (1 + 2 * BACK_STAGES) * barrier;
     // Two numbers of every query stream by as well.
     let keys = queries + BACK_STAGES * STEP * 2 * size_of::<f32>();
@@ -63,6 +63,7 @@ impl Cuda {
         let arguments = [
             self.gpu.tensor_map(qkv, state.rows(), heads.qkv_dim(), TILE, heads.head_dim)?,
             Arg::Ptr(state.query_tiles()?),
+            int(state.tiles),
             int(heads.heads),
             int(heads.kv_heads),
             Arg::Float(1.0 / (heads.head_dim as f32).sqrt()),
@@ -70,7 +71,9 @@ impl Cuda {
             Arg::Ptr(lse),
         ];
         let [shared, ..] = shared_bytes(heads.head_dim);
-        self.gpu.launch(kernels[0], (heads.heads, state.tiles), THREADS, shared, &arguments)
+        // One block a multiprocessor, which works on one tile after the other.
+        let blocks = self.gpu.processors.min(heads.heads * state.tiles);
+        self.gpu.launch(kernels[0], (blocks, 1), THREADS, shared, &arguments)
     }
 
     /// Backward pass over addresses that the caller has checked.

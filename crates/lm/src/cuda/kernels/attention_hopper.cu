@@ -24,7 +24,14 @@ DEVICE char* aligned_shared() {
 // Warpgroup 0 copies; 1 and 2 are groups 0 and 1 of the tile's rows.
 DEVICE int warpgroup() { return __shfl_sync(0xffffffffu, threadIdx.x >> 7, 0); }
 
-// A warp has read what a barrier guards.
+// Tiles of all heads, most work first, are dealt to the blocks forth and back; the next tile is copied while a block ends
+// one. What a block works on in a round:
+DEVICE int dealt(int round) {
+    return round * gridDim.x + (round & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+}
+
+// A warp has read what a barrier guards. Products must be waited for, and values of ordinary loads used: the copy engine,
+// which may overwrite them at once, does not wait for loads under way.
 DEVICE void release(u32 barrier) {
     __syncwarp();
     if ((threadIdx.x & 31) == 0) arrive(barrier);
@@ -63,15 +70,15 @@ DEVICE void soften(float (&s)[TILE / 2], float (&peak)[2], float (&mass)[2], flo
 
 // Steps go from the tile's own keys, where the mask is, to the first.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    attention(const __grid_constant__ Map qkv, const int4* tiles, int heads, int kv_heads, float scale,
+    attention(const __grid_constant__ Map qkv, const int4* tiles, int count, int heads, int kv_heads, float scale,
               bf16* out, float* lse) {
-    char* shared = aligned_shared();
-    u32 queries = shared_address(shared), keys = queries + TILE_BYTES, values = keys + STAGES * TILE_BYTES;
-    u32 query_full = values + STAGES * TILE_BYTES;
-    u32 key_full = query_full + 8, value_full = key_full + STAGES * 8;
+    u32 queries = shared_address(aligned_shared()), keys = queries + TILE_BYTES, values = keys + STAGES * TILE_BYTES;
+    u32 query_full = values + STAGES * TILE_BYTES, query_empty = query_full + 8;
+    u32 key_full = query_empty + 8, value_full = key_full + STAGES * 8;
     u32 key_empty = value_full + STAGES * 8, value_empty = key_empty + STAGES * 8;
     if (threadIdx.x == 0) {
         barrier_new(query_full, 1);
+        barrier_new(query_empty, 8);
 #pragma unroll
         for (int i = 0; i < STAGES; i++) {
             barrier_new(key_full + i * 8, 1);
@@ -82,19 +89,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         barriers_made();
     }
     __syncthreads();
-    int head = blockIdx.x;
-    int4 tile = tiles[blockIdx.y];
-    int first = tile.z, steps = first / TILE + 1;
-    int group = warpgroup() - 1;
+    int group = warpgroup() - 1, items = count * heads;
     if (group < 0) {
         fewer_registers<24>();
-        if (threadIdx.x == 0) {
-            int key = heads + head / (heads / kv_heads), value = key + kv_heads;
+        if (threadIdx.x != 0) return;
+        for (int round = 0, n = 0, item; (item = dealt(round)) < items; round++) {
+            int4 tile = tiles[item / heads];
+            int head = item % heads, key = heads + head / (heads / kv_heads), value = key + kv_heads;
+            await(query_empty, round & 1 ^ 1);
             expect(query_full, TILE_BYTES);
-            copy_tile(queries, qkv, tile.x + first, head, query_full);
-            for (int i = 0; i < steps; i++) {
-                int stage = i % STAGES, row = tile.x + first - i * TILE;
-                u32 parity = i / STAGES & 1;
+            copy_tile(queries, qkv, tile.x + tile.z, head, query_full);
+            for (int at = tile.z; at >= 0; at -= TILE, n++) {
+                int stage = n % STAGES, row = tile.x + at;
+                u32 parity = n / STAGES & 1;
                 await(key_empty + stage * 8, parity ^ 1);
                 expect(key_full + stage * 8, TILE_BYTES);
                 copy_tile(keys + stage * TILE_BYTES, qkv, row, key, key_full + stage * 8);
@@ -105,71 +112,77 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
     } else {
         more_registers<240>();
-        int lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3, own = group * 64 + warp * 16;
+        int lane = threadIdx.x & 31, own = group * 64 + (threadIdx.x >> 5 & 3) * 16;
         float s[TILE / 2], sum[HEAD_DIM / 2];
         u32 p[TILE / 4];
-        float peak[2] = {-INFINITE, -INFINITE}, mass[2] = {}, fade[2];
         float to_log2 = scale * LOG2E;
         // While one group's products run, the other computes weights.
         if (group == 1) give_turn(0);
-        await(query_full, 0);
-        await(key_full, 0);
-        products_begin();
-        product_t<TILE>(s, queries, group * 64, keys);
-        products_end();
-        products_wait<0>();
-        settled(s);
-        release(key_empty);
-        int row = own + (lane >> 2);
-#pragma unroll
-        for (int i = 0; i < TILE / 2; i++) {
-            int column = i / 4 * 8 + (lane & 3) * 2 + (i & 1);
-            if (column > row + (i & 2) * 4) s[i] = -INFINITE;
-        }
-        soften(s, peak, mass, fade, to_log2);
-        as_left(p, s);
-        for (int i = 1; i < steps; i++) {
-            int stage = i % STAGES, last = (i - 1) % STAGES;
-            await(key_full + stage * 8, i / STAGES & 1);
-            take_turn(group);
+        for (int round = 0, n = 0, item; (item = dealt(round)) < items; round++) {
+            int head = item % heads;
+            int4 tile = tiles[item / heads];
+            int first = tile.z, steps = first / TILE + 1;
+            float peak[2] = {-INFINITE, -INFINITE}, mass[2] = {}, fade[2];
+            await(query_full, round & 1);
+            await(key_full + n % STAGES * 8, n / STAGES & 1);
             products_begin();
-            product_t<TILE>(s, queries, group * 64, keys + stage * TILE_BYTES);
+            product_t<TILE>(s, queries, group * 64, keys + n % STAGES * TILE_BYTES);
             products_end();
-            await(value_full + last * 8, (i - 1) / STAGES & 1);
-            product(sum, p, values + last * TILE_BYTES, i > 1);
-            products_end();
-            give_turn(1 - group);
-            products_wait<1>();
+            products_wait<0>();
             settled(s);
-            release(key_empty + stage * 8);
+            release(key_empty + n % STAGES * 8);
+            int row = own + (lane >> 2);
+#pragma unroll
+            for (int i = 0; i < TILE / 2; i++) {
+                int column = i / 4 * 8 + (lane & 3) * 2 + (i & 1);
+                if (column > row + (i & 2) * 4) s[i] = -INFINITE;
+            }
             soften(s, peak, mass, fade, to_log2);
-            settled(s);
+            as_left(p, s);
+            for (int i = 1; i < steps; i++, n++) {
+                int last = n % STAGES, stage = (n + 1) % STAGES;
+                await(key_full + stage * 8, (n + 1) / STAGES & 1);
+                take_turn(group);
+                products_begin();
+                product_t<TILE>(s, queries, group * 64, keys + stage * TILE_BYTES);
+                products_end();
+                await(value_full + last * 8, n / STAGES & 1);
+                product(sum, p, values + last * TILE_BYTES, i > 1);
+                products_end();
+                give_turn(1 - group);
+                products_wait<1>();
+                settled(s);
+                release(key_empty + stage * 8);
+                soften(s, peak, mass, fade, to_log2);
+                settled(s);
+                products_wait<0>();
+                settled(sum);
+                release(value_empty + last * 8);
+#pragma unroll
+                for (int k = 0; k < HEAD_DIM / 2; k++) sum[k] *= fade[k >> 1 & 1];
+                as_left(p, s);
+            }
+            release(query_empty);
+            int last = n % STAGES;
+            await(value_full + last * 8, n / STAGES & 1);
+            products_begin();
+            product(sum, p, values + last * TILE_BYTES, steps > 1);
+            products_end();
             products_wait<0>();
             settled(sum);
             release(value_empty + last * 8);
+            n++;
+            mass[0] = quad_sum(mass[0]), mass[1] = quad_sum(mass[1]);
+            int valid = tile.y - first - own;
+            u64 line = (u64)tile.x + first + own;
+            write_rows_directly(sum, 1.f / mass[0], 1.f / mass[1], out + (line * heads + head) * HEAD_DIM,
+                       (u64)heads * HEAD_DIM, valid);
+            if ((lane & 3) == 0) {
 #pragma unroll
-            for (int n = 0; n < HEAD_DIM / 2; n++) sum[n] *= fade[n >> 1 & 1];
-            as_left(p, s);
-        }
-        int last = (steps - 1) % STAGES;
-        await(value_full + last * 8, (steps - 1) / STAGES & 1);
-        products_begin();
-        product(sum, p, values + last * TILE_BYTES, steps > 1);
-        products_end();
-        products_wait<0>();
-        settled(sum);
-        // All four warps have read the queries, whose place takes the results.
-        meet(group);
-        mass[0] = quad_sum(mass[0]), mass[1] = quad_sum(mass[1]);
-        int valid = tile.y - first - own;
-        u64 line = (u64)tile.x + first + own;
-        write_rows<TILE>(sum, 1.f / mass[0], 1.f / mass[1], shared, own, out + (line * heads + head) * HEAD_DIM,
-                         (u64)heads * HEAD_DIM, valid);
-        if ((lane & 3) == 0) {
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                int mine = (lane >> 2) + 8 * r;
-                if (mine < valid) lse[(line + mine) * heads + head] = peak[r] * scale + logf(mass[r]);
+                for (int r = 0; r < 2; r++) {
+                    int mine = (lane >> 2) + 8 * r;
+                    if (mine < valid) lse[(line + mine) * heads + head] = peak[r] * scale + logf(mass[r]);
+                }
             }
         }
     }

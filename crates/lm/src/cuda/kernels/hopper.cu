@@ -199,6 +199,37 @@ DEVICE void write_rows(const float (&c)[HEAD_DIM / 2], float by0, float by1, cha
     }
 }
 
+// The same without shared memory, where the next tile is being copied already: four neighbouring threads exchange what
+// they hold of a row, so that each writes 16 bytes.
+DEVICE void write_rows_directly(const float (&c)[HEAD_DIM / 2], float by0, float by1, bf16* to, u64 stride, int valid) {
+    int lane = threadIdx.x & 31, quarter = lane & 3;
+    bool odd = lane & 1, high = lane & 2;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int row = (lane >> 2) + 8 * r;
+        float by = r ? by1 : by0;
+#pragma unroll
+        for (int n = 0; n < CHUNKS; n += 4) {
+            u32 v[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) v[i] = pack(c[4 * (n + i) + 2 * r] * by, c[4 * (n + i) + 2 * r + 1] * by);
+#pragma unroll
+            for (int i = 0; i < 4; i += 2) {
+                u32 got = __shfl_xor_sync(0xffffffffu, odd ? v[i] : v[i + 1], 1);
+                v[i] = odd ? got : v[i];
+                v[i + 1] = odd ? v[i + 1] : got;
+            }
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                u32 got = __shfl_xor_sync(0xffffffffu, high ? v[i] : v[i + 2], 2);
+                v[i] = high ? got : v[i];
+                v[i + 2] = high ? v[i + 2] : got;
+            }
+            if (row < valid) *(uint4*)(to + row * stride + (n + quarter) * 8) = make_uint4(v[0], v[1], v[2], v[3]);
+        }
+    }
+}
+
 DEVICE float quad_max(float v) {
     v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 1));
     return fmaxf(v, __shfl_xor_sync(0xffffffffu, v, 2));
