@@ -43,7 +43,7 @@ fn resume(out: &str, more: &[&str]) -> Command {
 fn policy(out: &str, round: u32, name: &str) -> [Vec<f32>; 3] {
     let folder = Path::new(out).join(format!("checkpoints/{round:04}/{name}"));
     let (policy, _) = checkpoint::load(&folder, Arc::new(Cpu::new(1).unwrap()), usize::MAX).unwrap();
-    let adam = policy.model.device.adam_to_host(&policy.adam).unwrap();
+    let adam = policy.model.device.adam_to_host(&policy.model.params, &policy.adam).unwrap();
     [policy.model.params.to_vec(), adam.m.to_vec(), adam.v.to_vec()]
 }
 
