@@ -40,21 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 8 / WARPS)
         if (at <= own + 15) {
             const bf16* k = keys + (step & 1) * STEP * LD;
             const bf16* v = values + (step & 1) * STEP * LD;
-            float s[STEP / 8][4] = {};
-#pragma unroll
-            for (int i = 0; i < KSTEPS; i++) {
-                u32 a[4];
-                left(a, queries, warp * 16, i * 16);
-                product_t(s, a, k, i * 16);
-            }
-            if (at + STEP > own) causal(s, own + (lane >> 2), at);
-            soften(s, sum, peak0, peak1, mass0, mass1, to_log2);
-#pragma unroll
-            for (int i = 0; i < STEP / 16; i++) {
-                u32 a[4];
-                as_left(a, s[2 * i], s[2 * i + 1]);
-                product(sum, a, v, i * 16);
-            }
+            attend(queries, k, v, own, at, sum, peak0, peak1, mass0, mass1, to_log2);
         }
         __syncthreads();
     }

@@ -121,7 +121,6 @@ DEVICE float quad_sum(float v) {
     return v + __shfl_xor_sync(0xffffffffu, v, 2);
 }
 
-
 // Takes out the scores of keys behind their query: the thread's rows of the product are queries `row` and `row` + 8,
 // its first column key `at`.
 DEVICE void causal(float (&s)[STEP / 8][4], int row, int at) {
@@ -164,5 +163,28 @@ DEVICE void soften(float (&s)[STEP / 8][4], float (&sum)[HEAD_DIM / 8][4], float
     for (int n = 0; n < HEAD_DIM / 8; n++) {
         sum[n][0] *= fade0, sum[n][1] *= fade0;
         sum[n][2] *= fade1, sum[n][3] *= fade1;
+    }
+}
+
+// One step of attention forward: the warp's 16 queries, the first at position `own`, over STEP keys and values from
+// position `at` on.
+DEVICE void attend(const bf16* queries, const bf16* keys, const bf16* values, int own, int at,
+                   float (&sum)[HEAD_DIM / 8][4], float& peak0, float& peak1, float& mass0, float& mass1,
+                   float to_log2) {
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    float s[STEP / 8][4] = {};
+#pragma unroll
+    for (int i = 0; i < KSTEPS; i++) {
+        u32 a[4];
+        left(a, queries, warp * 16, i * 16);
+        product_t(s, a, keys, i * 16);
+    }
+    if (at + STEP > own) causal(s, own + (lane >> 2), at);
+    soften(s, sum, peak0, peak1, mass0, mass1, to_log2);
+#pragma unroll
+    for (int i = 0; i < STEP / 16; i++) {
+        u32 a[4];
+        as_left(a, s[2 * i], s[2 * i + 1]);
+        product(sum, a, values, i * 16);
     }
 }
