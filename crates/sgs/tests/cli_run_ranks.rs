@@ -259,6 +259,7 @@ fn what_cannot_be_is_said_before_anything_begins() {
     for (more, part) in [
         (&["--set", "training.ranks=0"][..], "`training.ranks` is 0; expected at least 1"),
         (&["--set", "training.ranks=two"], "from 1"),
+        (&["--set", "training.ranks=1000000"], "this machine has processors for"),
         (&["sampling-only", "--ranks", "2"], "sampling-only trains nothing"),
         (&["sampling-only", "--set", "training.ranks=2"], "sampling-only trains nothing"),
         (&["--ranks", "2", "--rendezvous", "127.0.0.1:1"], "which of the 2 ranks"),

@@ -61,7 +61,7 @@ impl Crew {
             return Err(Usage(message).into());
         }
         if self.ranks > 1 && self.meeting.is_none() {
-            enough_gpus(config, self.ranks)?;
+            enough_room(config, self.ranks)?;
         }
         Ok(self.ranks)
     }
@@ -102,43 +102,46 @@ impl Crew {
         self.meeting.take()
     }
 
-    /// The end of the loop; if it came because a rank that this process has started died, that with the rank's last
-    /// words. `run` can be gone on with.
+    /// The end of the loop; if it came because a rank was lost, how to go on, and of a rank that this process has started
+    /// its last words.
     ///
     /// # Errors
     /// Those of `done`.
     pub fn end<T>(self, done: Result<T>, run: &Path) -> Result<T> {
         // Whoever has not been given away is told now that nothing more comes.
         drop(self.meeting);
-        let Some(others) = self.others else { return done };
-        let reason = others.reason();
+        let reason = self.others.and_then(Others::reason);
         let error = match done {
             Ok(done) => return Ok(done),
             Err(error) => error,
         };
-        let lost = error.chain().any(|c| matches!(c.downcast_ref(), Some(LmError::Rank { .. })));
-        Err(match reason {
-            Some(reason) if lost => anyhow!(
-                "{reason}\nThe run has stopped; `sgs resume {}` goes on from the last published round.",
-                run.display()
-            ),
-            _ => error,
-        })
+        if !error.chain().any(|c| matches!(c.downcast_ref(), Some(LmError::Rank { .. }))) {
+            return Err(error);
+        }
+        let reason = reason.unwrap_or_else(|| format!("{error:#}"));
+        Err(anyhow!(
+            "{reason}\nThe run has stopped; `sgs resume {}` goes on from the last published round.",
+            run.display()
+        ))
     }
 }
 
-/// Refuses to start more ranks here than there are GPUs.
-fn enough_gpus(config: &RunConfig, ranks: usize) -> Result<()> {
-    if device::kind(&config.model.device)? == DeviceKind::Cpu {
+/// Processes that a thread of the processor may be shared by.
+const MOST_A_THREAD: usize = 16;
+
+/// Refuses to start more ranks here than there is room for.
+fn enough_room(config: &RunConfig, ranks: usize) -> Result<()> {
+    let (most, of) = match device::kind(&config.model.device)? {
+        DeviceKind::Cpu => (MOST_A_THREAD * pretrain::threads(), "has processors for"),
+        _ => (sgs_lm::cuda::gpu_count()?, "shows GPUs for"),
+    };
+    if ranks <= most {
         return Ok(());
     }
-    match sgs_lm::cuda::gpu_count()? {
-        gpus if gpus >= ranks => Ok(()),
-        gpus => Err(Usage(format!(
-            "training.ranks is {ranks}, but this machine shows {gpus} GPUs, and every rank takes one: lower it (--ranks \
-             {}), or start a rank on each GPU of several machines (docs/cluster.md)",
-            gpus.max(1)
-        ))
-        .into()),
-    }
+    Err(Usage(format!(
+        "training.ranks is {ranks}, but this machine {of} {most}: lower it (--ranks {}), or start ranks on several \
+         machines (docs/cluster.md)",
+        most.max(1)
+    ))
+    .into())
 }

@@ -129,7 +129,7 @@ impl<D: Device> Team<D> {
             }
             (Ok(_), Err(lost)) => Err(lost.into()),
             (Err(consequence), Err(lost)) => {
-                tracing::warn!("what the loss of a rank has brought about: {consequence:#}");
+                tracing::debug!("what the loss of a rank has brought about: {consequence:#}");
                 Err(lost.into())
             }
         }
