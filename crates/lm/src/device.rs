@@ -223,6 +223,10 @@ pub trait Device: Send + Sync + Sized + 'static {
     fn adam(&self, shard: &Shard) -> Result<Self::Adam>;
     /// Zeroes the moments; masters stay.
     fn forget_moments(&self, adam: &mut Self::Adam) -> Result<()>;
+    /// Zeros on the host, where copies from the device go fastest; they are not to be copied back to it.
+    fn host(&self, len: usize) -> Floats {
+        Floats::zeros(len)
+    }
     /// A copy of the optimiser's state on the host.
     fn adam_to_host(&self, params: &Self::Buf, adam: &Self::Adam) -> Result<AdamHost>;
     /// Whether the optimiser's state holds f32 masters.

@@ -1,6 +1,6 @@
 //! The checkpoints of a run: one directory for each round whose update was kept.
 
-use crate::directories::{publish_directory, remove_directory, verify_directory};
+use crate::directories::{StagedDirectory, remove_directory, verify_directory};
 use crate::error::{CallerError, Error, Result};
 use crate::rounds::{directory_name, numbered_directories, read_json, write_json};
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,35 @@ impl Checkpoint {
     /// `checkpoint.json` is missing or damaged.
     pub fn about(&self) -> Result<AboutCheckpoint> {
         read_json(&self.directory.join(ABOUT))
+    }
+}
+
+/// A checkpoint that is whole on the disk and lacks nothing but its name. Dropped, it leaves nothing behind.
+#[derive(Debug)]
+pub struct PreparedCheckpoint {
+    checkpoint: Checkpoint,
+    staged: StagedDirectory,
+    detail: String,
+}
+
+impl PreparedCheckpoint {
+    /// The round whose update produced the weights.
+    pub fn round(&self) -> u32 {
+        self.checkpoint.round
+    }
+
+    /// What the caller keeps with it.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// Gives it its name.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub(crate) fn publish(self) -> Result<Checkpoint> {
+        self.staged.publish()?;
+        Ok(self.checkpoint)
     }
 }
 
@@ -106,13 +135,30 @@ impl Checkpoints {
         detail: &str,
         fill: impl FnOnce(&Path) -> Result<(), CallerError>,
     ) -> Result<Checkpoint> {
+        self.prepare(round, detail, fill)?.publish()
+    }
+
+    /// Everything of [`Checkpoints::publish`] but the final name.
+    ///
+    /// # Errors
+    /// As [`Checkpoints::publish`].
+    pub fn prepare(
+        &self,
+        round: u32,
+        detail: &str,
+        fill: impl FnOnce(&Path) -> Result<(), CallerError>,
+    ) -> Result<PreparedCheckpoint> {
         let directory = self.directory_of(round);
-        publish_directory(&directory, |staging| {
+        let staged = StagedDirectory::prepare(&directory, |staging| {
             fill(staging)?;
             write_json(&staging.join(ABOUT), &AboutCheckpoint { round, detail: detail.to_owned() })?;
             Ok(())
         })?;
-        Ok(Checkpoint { round, directory })
+        Ok(PreparedCheckpoint {
+            checkpoint: Checkpoint { round, directory },
+            staged,
+            detail: detail.to_owned(),
+        })
     }
 
     /// Removes a checkpoint; a crash leaves it whole or gone.

@@ -12,6 +12,8 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::thread;
 
 /// Name of the file with the checksums of all others.
 pub const CHECKSUMS: &str = "SHA256SUMS";
@@ -23,6 +25,40 @@ pub const CHECKSUMS: &str = "SHA256SUMS";
 /// # Errors
 /// `target` exists already, `fill` failed, or the file system refused.
 pub fn publish_directory(target: &Path, fill: impl FnOnce(&Path) -> Result<(), CallerError>) -> Result<()> {
+    StagedDirectory::prepare(target, fill)?.publish()
+}
+
+/// A directory that is whole on the disk and lacks nothing but its final name. Dropped, it leaves nothing behind.
+#[derive(Debug)]
+pub struct StagedDirectory {
+    staging: Staging,
+    target: PathBuf,
+}
+
+impl StagedDirectory {
+    /// Everything of [`publish_directory`] but the final name: several directories can be prepared at the same time
+    /// and then published in their order.
+    ///
+    /// # Errors
+    /// As [`publish_directory`].
+    pub fn prepare(target: &Path, fill: impl FnOnce(&Path) -> Result<(), CallerError>) -> Result<Self> {
+        prepare(target, fill)
+    }
+
+    /// Gives the directory its final name.
+    ///
+    /// # Errors
+    /// The name is taken by now, or the file system refused.
+    pub fn publish(self) -> Result<()> {
+        let target = &self.target;
+        reached("directory.rename", target)?;
+        fs::rename(&self.staging.path, target).map_err(Error::io("rename into place", target))?;
+        reached("directory.sync-parent", target)?;
+        sync_directory(parent_of(target))
+    }
+}
+
+fn prepare(target: &Path, fill: impl FnOnce(&Path) -> Result<(), CallerError>) -> Result<StagedDirectory> {
     if target.exists() {
         return Err(Error::Published { path: target.to_path_buf() });
     }
@@ -35,11 +71,11 @@ pub fn publish_directory(target: &Path, fill: impl FnOnce(&Path) -> Result<(), C
     })?;
     reached("directory.filled", target)?;
     let checksums = flush_and_checksum(&staging.path)?;
-    files::write_file(&staging.path.join(CHECKSUMS), render(&checksums).as_bytes())?;
-    reached("directory.rename", target)?;
-    fs::rename(&staging.path, target).map_err(Error::io("rename into place", target))?;
-    reached("directory.sync-parent", target)?;
-    sync_directory(parent_of(target))
+    let list = staging.path.join(CHECKSUMS);
+    files::write_file(&list, render(&checksums).as_bytes())?;
+    flush(&list)?;
+    sync_directory(&staging.path)?;
+    Ok(StagedDirectory { staging, target: target.to_path_buf() })
 }
 
 /// Checks every file of a published directory against its checksum. Files that the list does not name are ignored.
@@ -121,6 +157,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 /// A temporary directory that is removed unless it has been renamed away.
+#[derive(Debug)]
 struct Staging {
     path: PathBuf,
 }
@@ -134,27 +171,91 @@ impl Drop for Staging {
 }
 
 /// Flushes all files and directories below `root`; returns the checksum of each file by its relative name.
+///
+/// Flushes wait for the disk and for each other, checksums for a processor: all of them are worked off side by side,
+/// the largest file first.
 fn flush_and_checksum(root: &Path) -> Result<BTreeMap<String, String>> {
+    let Content { mut files, directories } = content(root)?;
+    files.sort_by_key(|file| file.bytes);
+    // Taken from the end: the flush of the largest file, then its checksum.
+    let mut work: Vec<Work<'_>> =
+        files.iter().flat_map(|file| [Work::Checksum(file), Work::Flush(&file.path)]).collect();
+    let threads = thread::available_parallelism().map_or(1, usize::from).saturating_mul(2).min(work.len());
+    let work = Mutex::new(&mut work);
+    let next = || work.lock().ok().and_then(|mut work| work.pop());
+    let labour = || -> Result<Vec<(String, String)>> {
+        let mut checksums = Vec::new();
+        while let Some(work) = next() {
+            match work {
+                Work::Flush(path) => flush(path)?,
+                Work::Checksum(file) => checksums.push((file.name.clone(), checksum(&file.path)?)),
+            }
+        }
+        Ok(checksums)
+    };
+    let parts: Vec<Result<Vec<(String, String)>>> = thread::scope(|scope| {
+        let others: Vec<_> = (1..threads)
+            .map_while(|_| thread::Builder::new().name("flush".into()).spawn_scoped(scope, &labour).ok())
+            .collect();
+        let own = labour();
+        let panicked = || Err(Error::damaged(root, "a thread that flushed it panicked", "try again"));
+        let others = others.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked()));
+        [own].into_iter().chain(others.collect::<Vec<_>>()).collect()
+    });
     let mut checksums = BTreeMap::new();
+    for part in parts {
+        checksums.extend(part?);
+    }
+    directories.iter().try_for_each(|directory| sync_directory(directory))?;
+    Ok(checksums)
+}
+
+/// What is done to a file before it is published.
+enum Work<'a> {
+    Flush(&'a Path),
+    Checksum(&'a PlainFile),
+}
+
+/// A file that is to be published.
+struct PlainFile {
+    path: PathBuf,
+    /// Relative to the directory that is published.
+    name: String,
+    bytes: u64,
+}
+
+/// What lies below a directory.
+#[derive(Default)]
+struct Content {
+    files: Vec<PlainFile>,
+    /// Without the directory itself.
+    directories: Vec<PathBuf>,
+}
+
+fn content(root: &Path) -> Result<Content> {
+    let mut content = Content::default();
     let mut open = vec![root.to_path_buf()];
     while let Some(directory) = open.pop() {
         for entry in fs::read_dir(&directory).map_err(Error::io("list", &directory))? {
             let path = entry.map_err(Error::io("list", &directory))?.path();
-            let kind = fs::symlink_metadata(&path).map_err(Error::io("inspect", &path))?.file_type();
-            if kind.is_dir() {
+            let about = fs::symlink_metadata(&path).map_err(Error::io("inspect", &path))?;
+            if about.is_dir() {
+                content.directories.push(path.clone());
                 open.push(path);
-            } else if kind.is_file() {
+            } else if about.is_file() {
                 let name = relative_name(root, &path)?;
-                File::open(&path).and_then(|f| f.sync_all()).map_err(Error::io("flush", &path))?;
-                checksums.insert(name, checksum(&path)?);
+                content.files.push(PlainFile { path, name, bytes: about.len() });
             } else {
                 let what = "it is neither a file nor a directory";
                 return Err(Error::damaged(&path, what, "publish plain files only"));
             }
         }
-        sync_directory(&directory)?;
     }
-    Ok(checksums)
+    Ok(content)
+}
+
+fn flush(path: &Path) -> Result<()> {
+    File::open(path).and_then(|file| file.sync_all()).map_err(Error::io("flush", path))
 }
 
 fn relative_name(root: &Path, path: &Path) -> Result<String> {

@@ -1,7 +1,8 @@
 //! Files that appear whole or not at all.
 //!
 //! A file is written under a temporary name beside its final one, flushed to the disk, renamed, and the directory
-//! flushed too: after a crash there is the old content or the new one, never a mixture.
+//! flushed too: after a crash there is the old content or the new one, never a mixture. In a directory that is
+//! unfinished itself nothing is flushed: whoever publishes the directory flushes all of it.
 
 use crate::error::{Error, Result};
 use crate::write_point::reached;
@@ -49,19 +50,24 @@ impl AtomicFile {
         &self.target
     }
 
-    /// Flushes the content to the disk and gives the file its final name, replacing an older file of that name.
+    /// Flushes the content to the disk and gives the file its final name, replacing an older file of that name. In an
+    /// unfinished directory the flushes are left to whoever publishes it.
     ///
     /// # Errors
     /// The disk is full or fails; then the older file, if any, is untouched.
     pub fn commit(mut self) -> Result<()> {
         reached("file.flush", &self.target)?;
         self.writer.flush().map_err(Error::io("write", &self.target))?;
-        self.writer.get_ref().sync_all().map_err(Error::io("flush", &self.target))?;
+        let directory = parent_of(&self.target);
+        let unfinished = is_unfinished(directory);
+        if !unfinished {
+            self.writer.get_ref().sync_all().map_err(Error::io("flush", &self.target))?;
+        }
         reached("file.rename", &self.target)?;
         fs::rename(&self.temporary, &self.target).map_err(Error::io("rename into place", &self.target))?;
         self.committed = true;
         reached("file.sync-directory", &self.target)?;
-        sync_directory(parent_of(&self.target))
+        if unfinished { Ok(()) } else { sync_directory(directory) }
     }
 }
 
@@ -114,6 +120,12 @@ pub fn remove_unfinished(directory: &Path) -> Result<Vec<PathBuf>> {
     }
     removed.sort();
     Ok(removed)
+}
+
+/// Whether this process is still filling the directory, under a temporary name.
+fn is_unfinished(directory: &Path) -> bool {
+    let own = format!("{TEMPORARY_PREFIX}{}-", std::process::id());
+    directory.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&own))
 }
 
 /// A fresh temporary name in the same directory as `target`.

@@ -21,12 +21,12 @@ pub mod table;
 #[doc(hidden)]
 pub mod write_point;
 
-pub use checkpoints::{Checkpoint, Checkpoints, KeepPolicy};
+pub use checkpoints::{Checkpoint, Checkpoints, KeepPolicy, PreparedCheckpoint};
 pub use error::{CallerError, Error, Result};
 pub use frozen::FrozenConfig;
 pub use journal::{Journal, JournalLimits, Record, RecordKey, Stage, Ticket};
 pub use metrics::{Histogram, MetricSink, MetricSinks, MetricValues};
 pub use outcome::{OutcomeSources, read_outcome, write_outcome};
 pub use resume::{NextStep, ResumePlan};
-pub use rounds::{PublishedRound, RoundTables};
+pub use rounds::{PreparedRound, PublishedRound, RoundTables};
 pub use run::{RunDir, RunOptions, RunView};

@@ -1,6 +1,6 @@
 //! The published rounds of a run.
 
-use crate::directories::{publish_directory, verify_directory};
+use crate::directories::{StagedDirectory, verify_directory};
 use crate::error::{CallerError, Error, Result};
 use crate::files;
 use crate::metrics::MetricValues;
@@ -63,19 +63,27 @@ impl RoundTables {
     }
 }
 
-/// Publishes a round's directory: its tables as `fill` writes them, and its metrics.
-pub(crate) fn publish(
+/// A round's directory that is whole on the disk and lacks nothing but its name. Dropped, it leaves nothing behind.
+#[derive(Debug)]
+pub struct PreparedRound {
+    pub(crate) round: u32,
+    pub(crate) staged: StagedDirectory,
+}
+
+/// Prepares a round's directory: its tables as `fill` writes them, and its metrics.
+pub(crate) fn prepare(
     directory: &Path,
     metrics: &MetricValues,
     fill: impl FnOnce(&mut RoundTables) -> Result<(), CallerError>,
-) -> Result<()> {
-    publish_directory(directory, |staging| {
+) -> Result<PreparedRound> {
+    let staged = StagedDirectory::prepare(directory, |staging| {
         let mut tables = RoundTables::create(staging)?;
         fill(&mut tables)?;
         tables.finish()?;
         write_json(&staging.join(METRICS), metrics)?;
         Ok(())
-    })
+    })?;
+    Ok(PreparedRound { round: metrics.round, staged })
 }
 
 /// A published round.

@@ -1,6 +1,6 @@
 //! A run's directory.
 
-use crate::checkpoints::{Checkpoint, Checkpoints, KeepPolicy};
+use crate::checkpoints::{Checkpoint, Checkpoints, KeepPolicy, PreparedCheckpoint};
 use crate::error::{CallerError, Error, Result};
 use crate::files::{self, TEMPORARY_PREFIX, ensure_directory};
 use crate::frozen::{self, FrozenConfig};
@@ -9,7 +9,7 @@ use crate::lock::RunLock;
 use crate::metrics::{JsonLinesSink, MetricSinks, MetricValues, TensorBoardSink, unix_time};
 use crate::outcome::state_after;
 use crate::resume::{self, ResumePlan, weights_of};
-use crate::rounds::{self, PublishedRound, RoundTables, directory_name};
+use crate::rounds::{self, PreparedRound, PublishedRound, RoundTables, directory_name};
 use crate::write_point::reached;
 use sgs_selfplay::RunState;
 use std::fs;
@@ -265,6 +265,17 @@ impl RunDir {
         self.advance(round, Stage::Sampled, None, detail)
     }
 
+    /// The same without the wait: it is called again, with the wait, before the next stage.
+    ///
+    /// # Errors
+    /// The round has not started.
+    pub fn finish_sampling_later(&self, round: u32, detail: &str) -> Result<()> {
+        if !self.check_turn(round, Stage::Sampled)? {
+            self.journal.mark_later(marker(round, Stage::Sampled, None, detail))?;
+        }
+        Ok(())
+    }
+
     /// Publishes the weights after the round's update: `fill` writes `solver/` and `conjecturer/`.
     ///
     /// # Errors
@@ -283,8 +294,32 @@ impl RunDir {
                 what: "publish a checkpoint: its update was skipped".into(),
             });
         }
-        let checkpoint = checkpoints.publish(round, detail, fill)?;
-        self.mark(round, Stage::Updated, Some(round), detail)?;
+        self.publish_prepared_checkpoint(checkpoints.prepare(round, detail, fill)?)
+    }
+
+    /// Everything of [`publish_checkpoint`](Self::publish_checkpoint) that takes long, at any time before it: `fill`
+    /// writes a checkpoint that does not show yet.
+    ///
+    /// # Errors
+    /// There is one already, `fill` failed, or the file system refused; nothing remains then.
+    pub fn prepare_checkpoint(
+        &self,
+        round: u32,
+        detail: &str,
+        fill: impl FnOnce(&Path) -> Result<(), CallerError>,
+    ) -> Result<PreparedCheckpoint> {
+        self.view.checkpoints().prepare(round, detail, fill)
+    }
+
+    /// Publishes a prepared checkpoint.
+    ///
+    /// # Errors
+    /// Sampling is not finished, or the file system refused; no part of the checkpoint remains then.
+    pub fn publish_prepared_checkpoint(&self, prepared: PreparedCheckpoint) -> Result<Checkpoint> {
+        let (round, detail) = (prepared.round(), prepared.detail().to_owned());
+        self.check_turn(round, Stage::Updated)?;
+        let checkpoint = prepared.publish()?;
+        self.mark(round, Stage::Updated, Some(round), &detail)?;
         Ok(checkpoint)
     }
 
@@ -308,11 +343,36 @@ impl RunDir {
     ) -> Result<PublishedRound> {
         let round = metrics.round;
         if !self.check_turn(round, Stage::Published)? {
-            rounds::publish(&self.view.round_directory(round), metrics, fill)?;
-            let weights = weights_of(&self.journal.reader().markers()?);
-            self.mark(round, Stage::Published, weights, "")?;
+            self.publish_prepared_round(self.prepare_round(metrics, fill)?)?;
             self.journal.retire(round)?;
         }
+        self.view.round(round)
+    }
+
+    /// Everything of [`publish_round`](Self::publish_round) that takes long, at any time before it: the directory does
+    /// not show yet.
+    ///
+    /// # Errors
+    /// There is one already, `fill` failed, or the file system refused; nothing remains then.
+    pub fn prepare_round(
+        &self,
+        metrics: &MetricValues,
+        fill: impl FnOnce(&mut RoundTables) -> Result<(), CallerError>,
+    ) -> Result<PreparedRound> {
+        rounds::prepare(&self.view.round_directory(metrics.round), metrics, fill)
+    }
+
+    /// Publishes a prepared round. Its records leave the journal while nothing else is written there.
+    ///
+    /// # Errors
+    /// The update is not done, or the file system refused; no part of the round's directory remains then.
+    pub fn publish_prepared_round(&self, prepared: PreparedRound) -> Result<PublishedRound> {
+        let round = prepared.round;
+        self.check_turn(round, Stage::Published)?;
+        prepared.staged.publish()?;
+        let weights = weights_of(&self.journal.reader().markers()?);
+        self.mark(round, Stage::Published, weights, "")?;
+        self.journal.retire_later(round);
         self.view.round(round)
     }
 
@@ -354,8 +414,7 @@ impl RunDir {
     }
 
     fn mark(&self, round: u32, stage: Stage, checkpoint: Option<u32>, detail: &str) -> Result<()> {
-        let detail = detail.to_owned();
-        self.journal.mark(Marker { round, stage, checkpoint, detail, unix_time: unix_time() })
+        self.journal.mark(marker(round, stage, checkpoint, detail))
     }
 
     /// Whether the round has reached the stage already.
@@ -381,6 +440,10 @@ impl RunDir {
             last.map_or("no round has begun".into(), |(r, s)| format!("round {r} is {}", s.as_str()));
         Err(Error::OutOfTurn { round, what: format!("be {} now: {standing}", stage.as_str()) })
     }
+}
+
+fn marker(round: u32, stage: Stage, checkpoint: Option<u32>, detail: &str) -> Marker {
+    Marker { round, stage, checkpoint, detail: detail.to_owned(), unix_time: unix_time() }
 }
 
 /// Refuses a directory that holds a run, or anything that an interrupted beginning does not leave.

@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::device::{AdamHost, Device};
+use crate::device::{AdamHost, AdamPart, Device};
 use crate::error::{LmError, Result};
 use crate::model::Model;
 use crate::ranks::{Meeting, Shard};
 use crate::trainer::Policy;
-use crate::weights::{FileType, HostWeights, LARGEST_FILE, save_model, write_synced};
+use crate::weights::{FileType, Flush, HostWeights, LARGEST_FILE, save_model, write_small};
 
 /// Version of `trainer.json`.
 const FORMAT: u32 = 1;
@@ -52,6 +52,8 @@ pub struct SaveOptions {
     pub companions: Vec<PathBuf>,
     /// Largest file of the model in bytes; more weights go into several files. A tensor is never split.
     pub largest_file: usize,
+    /// When the files are flushed.
+    pub flush: Flush,
 }
 
 impl Default for SaveOptions {
@@ -62,6 +64,7 @@ impl Default for SaveOptions {
             extra: serde_json::Value::Null,
             companions: Vec::new(),
             largest_file: LARGEST_FILE,
+            flush: Flush::Now,
         }
     }
 }
@@ -130,12 +133,42 @@ impl Snapshot {
     /// # Errors
     /// The device fails.
     pub fn of<D: Device>(policy: &Policy<D>) -> Result<Self> {
-        Ok(Self {
-            weights: policy.model.to_host()?,
-            adam: policy.model.device.adam_to_host(&policy.model.params, &policy.adam)?,
-            shard: policy.shard.clone(),
-            step: policy.step,
-        })
+        Self::over(None, policy)
+    }
+
+    /// The same into the memory of an older copy, if there is one and it is of the same shape.
+    ///
+    /// # Errors
+    /// As [`Snapshot::of`].
+    pub fn over<D: Device>(older: Option<Self>, policy: &Policy<D>) -> Result<Self> {
+        let mut copy = older.filter(|o| o.fits(policy)).unwrap_or_else(|| Self::empty(policy));
+        let device = &policy.model.device;
+        policy.model.read(0, &mut copy.weights.data)?;
+        device.read_adam(&policy.model.params, &policy.adam, AdamPart::First, 0, &mut copy.adam.m)?;
+        device.read_adam(&policy.model.params, &policy.adam, AdamPart::Second, 0, &mut copy.adam.v)?;
+        if let Some(master) = &mut copy.adam.master {
+            device.read_adam(&policy.model.params, &policy.adam, AdamPart::Master, 0, master)?;
+        }
+        copy.step = policy.step;
+        Ok(copy)
+    }
+
+    /// Memory for a copy.
+    fn empty<D: Device>(policy: &Policy<D>) -> Self {
+        let Model { device, config, layout, .. } = &*policy.model;
+        let part = || device.host(policy.shard.len);
+        let adam = AdamHost { m: part(), v: part(), master: device.has_masters(&policy.adam).then(part) };
+        let data = device.host(layout.len);
+        let weights = HostWeights { config: config.clone(), layout: layout.clone(), data };
+        Self { weights, adam, shard: policy.shard.clone(), step: policy.step }
+    }
+
+    fn fits<D: Device>(&self, policy: &Policy<D>) -> bool {
+        let model = &policy.model;
+        self.weights.config == model.config
+            && self.weights.layout.len == model.layout.len
+            && self.shard == policy.shard
+            && self.adam.master.is_some() == model.device.has_masters(&policy.adam)
     }
 
     /// Writes it as [`save`] does.
@@ -150,21 +183,39 @@ impl Snapshot {
         })
     }
 
-    /// Writes the weights and this rank's part of the optimiser's state into a folder that exists; the other ranks add
-    /// theirs with [`save_part`], and [`Snapshot::complete`] makes a checkpoint of it.
+    /// Writes the weights and, beside them, this rank's part of the optimiser's state into a folder that exists; the
+    /// other ranks add theirs with [`save_part`], and [`Snapshot::complete`] makes a checkpoint of it.
     ///
     /// # Errors
     /// As [`save`].
     pub fn save_part(&self, dir: &Path, options: &SaveOptions) -> Result<()> {
+        std::thread::scope(|scope| {
+            let optimiser = || self.save_optimiser(dir, options);
+            let thread = std::thread::Builder::new().name("optimiser".into()).spawn_scoped(scope, optimiser);
+            let model = self.save_model(dir, options);
+            let optimiser = match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                Err(_) => optimiser(),
+            };
+            model.and(optimiser)
+        })
+    }
+
+    fn save_model(&self, dir: &Path, options: &SaveOptions) -> Result<()> {
         let HostWeights { config, layout, data } = &self.weights;
-        save_model(dir, config, layout, &slice(data), options.file_type, options.largest_file)?;
-        copy_companions(dir, options)?;
+        save_model(dir, config, layout, &slice(data), how(options))?;
+        copy_companions(dir, options)
+    }
+
+    fn save_optimiser(&self, dir: &Path, options: &SaveOptions) -> Result<()> {
+        let HostWeights { layout, data, .. } = &self.weights;
         let masters = self.has_masters(options);
         if self.shard.ranks > 1 {
-            return optimiser::write_host_shard(dir, &self.shard, &self.adam, masters.then_some(&data[..]));
+            let masters = masters.then_some(&data[..]);
+            return optimiser::write_host_shard(dir, &self.shard, &self.adam, masters, options.flush);
         }
         let of_device = self.adam.master.as_ref().unwrap_or(data);
-        optimiser::write_host(dir, layout, &self.adam, masters.then_some(&of_device[..]))
+        optimiser::write_host(dir, layout, &self.adam, masters.then_some(&of_device[..]), options.flush)
     }
 
     /// Makes a checkpoint of a folder that every rank has written its part into.
@@ -204,6 +255,11 @@ fn all_parts(dir: &Path, ranks: usize) -> Result<()> {
     Ok(())
 }
 
+/// How a model's files are written.
+fn how(options: &SaveOptions) -> (FileType, usize, Flush) {
+    (options.file_type, options.largest_file, options.flush)
+}
+
 /// A source over numbers on the host.
 fn slice(data: &[f32]) -> impl Fn(usize, &mut [f32]) -> Result<()> + '_ {
     |from, to| {
@@ -232,7 +288,7 @@ pub fn export<D: Device>(dir: &Path, model: &Model<D>, options: &SaveOptions) ->
 
 fn write_model<D: Device>(tmp: &Path, model: &Model<D>, options: &SaveOptions) -> Result<()> {
     let read = |from: usize, to: &mut [f32]| model.read(from, to);
-    save_model(tmp, &model.config, &model.layout, &read, options.file_type, options.largest_file)?;
+    save_model(tmp, &model.config, &model.layout, &read, how(options))?;
     copy_companions(tmp, options)
 }
 
@@ -242,7 +298,7 @@ fn copy_companions(tmp: &Path, options: &SaveOptions) -> Result<()> {
             .file_name()
             .ok_or_else(|| LmError::Input(format!("{} is not the name of a file", companion.display())))?;
         let bytes = fs::read(companion).map_err(LmError::io(companion))?;
-        write_synced(&tmp.join(name), &bytes)?;
+        write_small(&tmp.join(name), &bytes, options.flush)?;
     }
     Ok(())
 }
@@ -251,7 +307,7 @@ fn write_state(tmp: &Path, step: u64, ranks: usize, master: bool, options: &Save
     let state = TrainerState { format: FORMAT, step, ranks, master, extra: options.extra.clone() };
     let path = tmp.join("trainer.json");
     let text = serde_json::to_vec_pretty(&state).map_err(LmError::json(&path))?;
-    write_synced(&path, &text)
+    write_small(&path, &text, options.flush)
 }
 
 /// Whether there is a checkpoint; one whose replacement was interrupted gets its name back first.

@@ -16,7 +16,7 @@ use crate::model::Model;
 use crate::ranks::Shard;
 use crate::trainer::Policy;
 use crate::weights::{
-    FileType, Refused, Sink, Source, TensorFile, in_pieces, map_file, parse, read_prefixed, release,
+    FileType, Flush, Refused, Sink, Source, TensorFile, in_pieces, map_file, parse, read_prefixed, release,
     safetensors_error, tensors_of, write_tensors,
 };
 
@@ -60,12 +60,18 @@ pub fn write_whole_model<D: Device>(tmp: &Path, policy: &Policy<D>, file_type: F
             tensors.extend(tensors_of(&policy.model.layout, &format!("{name}."), read, FileType::F32));
         }
     }
-    write_tensors(&tmp.join(file_of(0, 1)), tensors)?;
+    write_tensors(&tmp.join(file_of(0, 1)), tensors, Flush::Now)?;
     Ok(masters)
 }
 
 /// Writes a state that is on the host.
-pub fn write_host(tmp: &Path, layout: &Layout, adam: &AdamHost, masters: Option<&[f32]>) -> Result<()> {
+pub fn write_host(
+    tmp: &Path,
+    layout: &Layout,
+    adam: &AdamHost,
+    masters: Option<&[f32]>,
+    flush: Flush,
+) -> Result<()> {
     let copy = |data: &[f32], from: usize, to: &mut [f32]| {
         to.copy_from_slice(&data[from..from + to.len()]);
         Ok(())
@@ -80,7 +86,7 @@ pub fn write_host(tmp: &Path, layout: &Layout, adam: &AdamHost, masters: Option<
             tensors.extend(tensors_of(layout, &format!("{name}."), source, FileType::F32));
         }
     }
-    write_tensors(&tmp.join(file_of(0, 1)), tensors)
+    write_tensors(&tmp.join(file_of(0, 1)), tensors, flush)
 }
 
 /// Writes a rank's shard that is on the host; where it has no masters, those of `parameters` are written if given.
@@ -89,6 +95,7 @@ pub fn write_host_shard(
     shard: &Shard,
     adam: &AdamHost,
     parameters: Option<&[f32]>,
+    flush: Flush,
 ) -> Result<()> {
     let copy = |data: &[f32], from: usize, to: &mut [f32]| {
         to.copy_from_slice(&data[from..from + to.len()]);
@@ -110,7 +117,7 @@ pub fn write_host_shard(
             tensors.push(TensorFile { name, shape, source, from: 0, file_type: FileType::F32 });
         }
     }
-    write_tensors(&tmp.join(file_of(shard.rank, shard.ranks)), tensors)
+    write_tensors(&tmp.join(file_of(shard.rank, shard.ranks)), tensors, flush)
 }
 
 /// Writes a rank's shard; returns whether masters are in it.
@@ -124,7 +131,7 @@ pub fn write_shard<D: Device>(tmp: &Path, policy: &Policy<D>, file_type: FileTyp
             tensors.push(TensorFile { name, shape, source: read, from: 0, file_type: FileType::F32 });
         }
     }
-    write_tensors(&tmp.join(file_of(policy.shard.rank, policy.shard.ranks)), tensors)?;
+    write_tensors(&tmp.join(file_of(policy.shard.rank, policy.shard.ranks)), tensors, Flush::Now)?;
     Ok(masters)
 }
 

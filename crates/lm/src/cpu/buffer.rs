@@ -25,6 +25,15 @@ pub struct Floats {
 enum Storage {
     Heap(Vec<Line>),
     Pages(MmapMut),
+    Lent(Box<dyn Lent>),
+}
+
+/// Memory for numbers that a driver provides.
+pub(crate) trait Lent: std::fmt::Debug + Send + Sync {
+    /// All of it.
+    fn floats(&self) -> &[f32];
+    /// All of it, to be written.
+    fn floats_mut(&mut self) -> &mut [f32];
 }
 
 impl Floats {
@@ -34,6 +43,11 @@ impl Floats {
         let storage =
             if len * 4 >= LARGE { pages(len * 4).map_or_else(heap, Storage::Pages) } else { heap() };
         Self { storage, len }
+    }
+
+    /// A buffer in memory that a driver provides, as it is.
+    pub(crate) fn lent(memory: Box<dyn Lent>) -> Self {
+        Self { len: memory.floats().len(), storage: Storage::Lent(memory) }
     }
 
     /// A copy of `values`.
@@ -75,6 +89,7 @@ impl Deref for Floats {
         let start = match &self.storage {
             Storage::Heap(lines) => lines.as_ptr().cast(),
             Storage::Pages(map) => map.as_ptr().cast(),
+            Storage::Lent(memory) => return memory.floats(),
         };
         // SAFETY: the storage holds at least `len` initialised f32 values, aligned for them: lines are
         // `repr(C)` around `[f32; 16]` with size equal to alignment, so without padding; a map is zeroed, on
@@ -88,6 +103,7 @@ impl DerefMut for Floats {
         let start = match &mut self.storage {
             Storage::Heap(lines) => lines.as_mut_ptr().cast(),
             Storage::Pages(map) => map.as_mut_ptr().cast(),
+            Storage::Lent(memory) => return memory.floats_mut(),
         };
         // SAFETY: as in `deref`, and `&mut self` makes the borrow unique.
         unsafe { std::slice::from_raw_parts_mut(start, self.len) }

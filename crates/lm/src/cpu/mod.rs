@@ -17,6 +17,7 @@ pub mod rows;
 pub mod swiglu;
 
 pub use buffer::Floats;
+pub(crate) use buffer::Lent;
 pub use device::{Cpu, CpuAdam};
 
 /// Runs `f` compiled for the widest vectors that this machine has.

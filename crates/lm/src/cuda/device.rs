@@ -2,7 +2,7 @@
 
 use super::attention::Backward;
 use super::gemm::Product;
-use super::gpu::{Arg, Array, Element, LossArg, int};
+use super::gpu::{Arg, Array, Element, LossArg, PinnedPages, int};
 use super::{Cuda, Precision, SQUARES};
 use crate::config::ModelConfig;
 use crate::cpu::Floats;
@@ -310,6 +310,13 @@ impl Device for Cuda {
         let all = 0..adam.shard.len;
         adam.m.zero(&all)?;
         adam.v.zero(&all)
+    }
+
+    fn host(&self, len: usize) -> Floats {
+        match PinnedPages::zeros(&self.gpu, len) {
+            Ok(pages) if len > 0 => Floats::lent(Box::new(pages)),
+            _ => Floats::zeros(len),
+        }
     }
 
     fn adam_to_host(&self, params: &Array<Element>, adam: &CudaAdam) -> Result<AdamHost> {

@@ -15,6 +15,7 @@ use cudarc::driver::result as cu;
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 
 use super::profile::{Recorder, Work};
+use crate::cpu::Lent;
 use crate::error::{LmError, Result};
 
 /// Oldest architecture whose tensor cores take bfloat16 and whose copies to shared memory are asynchronous.
@@ -471,6 +472,60 @@ impl Arg {
             Self::Adam(v) => std::ptr::from_ref(v).cast_mut().cast(),
             Self::Cache(v) => std::ptr::from_ref(v).cast_mut().cast(),
             Self::Map(v) => v.as_ptr().cast_mut().cast(),
+        }
+    }
+}
+
+/// Pages of the host that stay where they are, so that the GPU copies to them without a detour.
+#[derive(Debug)]
+pub(super) struct PinnedPages {
+    gpu: Arc<Gpu>,
+    start: *mut f32,
+    len: usize,
+}
+
+// SAFETY: the memory is the value's own, like a `Vec`'s.
+unsafe impl Send for PinnedPages {}
+// SAFETY: as above.
+unsafe impl Sync for PinnedPages {}
+
+impl PinnedPages {
+    /// `len` zeros, at least one.
+    ///
+    /// # Errors
+    /// The driver has no such memory.
+    pub(super) fn zeros(gpu: &Arc<Gpu>, len: usize) -> Result<Self> {
+        gpu.bind()?;
+        let len = len.max(1);
+        // SAFETY: freed in `drop`; all of it is written before anybody reads it.
+        let start = unsafe {
+            let start = cu::malloc_host(len * size_of::<f32>(), 0)
+                .map_err(|e| gpu.error("allocating memory of the host", e))?
+                .cast::<f32>();
+            start.write_bytes(0, len);
+            start
+        };
+        Ok(Self { gpu: Arc::clone(gpu), start, len })
+    }
+}
+
+impl Lent for PinnedPages {
+    fn floats(&self) -> &[f32] {
+        // SAFETY: `zeros` has written `len` numbers there, on a page boundary.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+
+    fn floats_mut(&mut self) -> &mut [f32] {
+        // SAFETY: as above, and `&mut self` makes the borrow unique.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+}
+
+impl Drop for PinnedPages {
+    fn drop(&mut self) {
+        if self.gpu.bind().is_ok() {
+            // SAFETY: allocated once by `zeros`; every copy to it was waited for.
+            let _ = unsafe { cu::free_host(self.start.cast()) };
         }
     }
 }

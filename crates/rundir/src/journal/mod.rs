@@ -12,7 +12,7 @@ mod store;
 pub use reader::JournalReader;
 
 use crate::error::{Error, Result};
-use queue::{Queue, Work};
+use queue::{Next, Queue, Work};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -222,9 +222,23 @@ impl Journal {
     /// # Errors
     /// As [`Journal::append_durably`].
     pub fn mark(&self, marker: Marker) -> Result<()> {
-        let bytes = marker.detail.len() + 64;
-        let ticket = self.submit(Work::Marker(marker), bytes)?;
+        let ticket = self.mark_later(marker)?;
         self.wait(ticket)
+    }
+
+    /// A marker like [`Journal::mark`], without the wait: the ticket tells when it is on the disk.
+    ///
+    /// # Errors
+    /// As [`Journal::append`].
+    pub fn mark_later(&self, marker: Marker) -> Result<Ticket> {
+        let bytes = marker.detail.len() + 64;
+        self.submit(Work::Marker(marker), bytes)
+    }
+
+    /// Removes what [`Journal::retire`] removes, bit by bit while nothing else is to be written; at the latest before
+    /// the journal closes.
+    pub fn retire_later(&self, round: u32) {
+        self.queue.retire_later(round);
     }
 
     /// Removes the records of all rounds up to `round` (markers stay), gives the space back to the file system, and
@@ -294,26 +308,38 @@ struct Writer {
 impl Writer {
     fn run(&mut self) {
         let _on_panic = StopOnPanic(Arc::clone(&self.queue));
-        while let Some((batch, last)) = self.queue.take(self.batch_bytes) {
-            match self.store.write(batch) {
-                Ok(duplicates) => {
-                    self.duplicates.fetch_add(duplicates, Ordering::Relaxed);
-                    self.durable.store(last, Ordering::Release);
-                    self.queue.done(last);
-                    if let Some(notify) = &self.on_durable {
-                        notify(Ticket(last));
-                    }
+        while let Some(next) = self.queue.take(self.batch_bytes) {
+            let outcome = match next {
+                Next::Batch(batch, last) => self.write(batch, last),
+                Next::Retire(round) => self.retire_some(round),
+            };
+            if let Err(error) = outcome {
+                tracing::error!(journal = %self.path.display(), %error, "the journal stops");
+                self.queue.fail(error.to_string().into());
+                if let Some(notify) = &self.on_durable {
+                    notify(Ticket(self.durable.load(Ordering::Acquire)));
                 }
-                Err(error) => {
-                    tracing::error!(journal = %self.path.display(), %error, "the journal stops");
-                    self.queue.fail(error.to_string().into());
-                    if let Some(notify) = &self.on_durable {
-                        notify(Ticket(self.durable.load(Ordering::Acquire)));
-                    }
-                    return;
-                }
+                return;
             }
         }
+    }
+
+    fn write(&mut self, batch: Vec<Work>, last: u64) -> Result<()> {
+        let duplicates = self.store.write(batch)?;
+        self.duplicates.fetch_add(duplicates, Ordering::Relaxed);
+        self.durable.store(last, Ordering::Release);
+        self.queue.done(last);
+        if let Some(notify) = &self.on_durable {
+            notify(Ticket(last));
+        }
+        Ok(())
+    }
+
+    fn retire_some(&mut self, round: u32) -> Result<()> {
+        if self.store.retire_some(round)? {
+            self.queue.retired(round);
+        }
+        Ok(())
     }
 }
 

@@ -12,6 +12,14 @@ pub(super) enum Work {
     Retire(u32),
 }
 
+/// What the writer thread does next.
+pub(super) enum Next {
+    /// A batch, with the number of its last piece.
+    Batch(Vec<Work>, u64),
+    /// Nothing waits: a part of the retirement of rounds up to this one.
+    Retire(u32),
+}
+
 /// Why a caller waits no longer.
 pub(super) enum Stopped {
     Failed(Arc<str>),
@@ -33,6 +41,8 @@ struct State {
     bytes: usize,
     submitted: u64,
     done: u64,
+    /// Rounds up to this one retire when nothing else is to be done.
+    retire: Option<u32>,
     failure: Option<Arc<str>>,
     closed: bool,
 }
@@ -87,11 +97,28 @@ impl Queue {
         }
     }
 
-    /// Waits for work and takes as much of it as fits `limit_bytes`, at least one piece; returns it with the number
-    /// of its last piece. `None` once the queue is closed and empty.
-    pub(super) fn take(&self, limit_bytes: usize) -> Option<(Vec<Work>, u64)> {
+    /// Leaves the retirement of rounds up to `round` for when nothing else is to be done.
+    pub(super) fn retire_later(&self, round: u32) {
+        let mut state = self.lock();
+        state.retire = state.retire.max(Some(round));
+        drop(state);
+        self.filled.notify_one();
+    }
+
+    /// The rounds up to `round` have retired.
+    pub(super) fn retired(&self, round: u32) {
+        let mut state = self.lock();
+        state.retire = state.retire.filter(|&wanted| wanted > round);
+    }
+
+    /// Waits for work and takes as much of it as fits `limit_bytes`, at least one piece. `None` once the queue is
+    /// closed and empty.
+    pub(super) fn take(&self, limit_bytes: usize) -> Option<Next> {
         let mut state = self.lock();
         while state.waiting.is_empty() {
+            if let Some(round) = state.retire {
+                return Some(Next::Retire(round));
+            }
             if state.closed {
                 return None;
             }
@@ -109,7 +136,7 @@ impl Queue {
         let last = state.submitted - state.waiting.len() as u64;
         drop(state);
         self.progressed.notify_all();
-        Some((batch, last))
+        Some(Next::Batch(batch, last))
     }
 
     pub(super) fn done(&self, last: u64) {

@@ -96,22 +96,28 @@ impl Store {
     /// Removes the records of rounds up to `round` in small transactions: one that is cut off goes on at the next
     /// opening of the run.
     fn retire(&mut self, round: u32) -> Result<()> {
-        loop {
-            reached("journal.retire", &self.path)?;
-            let removed = self
-                .connection
-                .execute(
-                    "DELETE FROM record WHERE id IN (SELECT id FROM record WHERE round <= ?1 LIMIT ?2)",
-                    params![round, RETIRE_ROWS],
-                )
-                .map_err(failed("shrink", &self.path))?;
-            if removed < RETIRE_ROWS as usize {
-                break;
-            }
+        while !self.retire_some(round)? {}
+        Ok(())
+    }
+
+    /// One of these transactions; `true` if it was the last, and the space is given back.
+    pub(super) fn retire_some(&mut self, round: u32) -> Result<bool> {
+        reached("journal.retire", &self.path)?;
+        let removed = self
+            .connection
+            .execute(
+                "DELETE FROM record WHERE id IN (SELECT id FROM record WHERE round <= ?1 LIMIT ?2)",
+                params![round, RETIRE_ROWS],
+            )
+            .map_err(failed("shrink", &self.path))?;
+        if removed == RETIRE_ROWS as usize {
+            return Ok(false);
         }
         run_pragma(&self.connection, "PRAGMA incremental_vacuum").map_err(failed("shrink", &self.path))?;
         // A reader that is just looking at the file keeps the log from being cut: the next round will.
-        run_pragma(&self.connection, "PRAGMA wal_checkpoint(TRUNCATE)").map_err(failed("shrink", &self.path))
+        run_pragma(&self.connection, "PRAGMA wal_checkpoint(TRUNCATE)")
+            .map_err(failed("shrink", &self.path))?;
+        Ok(true)
     }
 }
 

@@ -108,7 +108,7 @@ impl Job<'_> {
         let companions = ["tokenizer.json", "tokenizer_config.json"].map(|n| self.base.join(n));
         match team.trainer().meeting() {
             Some(meeting) => policies.trained.save_together(out, &companions, meeting)?,
-            None => policies.trained.snapshot(None)?.save(out, &companions)?,
+            None => policies.trained.snapshot(None, None)?.save(out, &companions)?,
         }
         Ok(Outcome::Done)
     }

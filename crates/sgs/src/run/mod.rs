@@ -21,10 +21,10 @@ use crate::exit::Outcome;
 use anyhow::Result;
 use config::RunConfig;
 use infra::Faults;
-use policies::{Policies, Snapshots};
-use publish::{Publication, Publisher};
+use policies::Policies;
+use publish::{Publication, PublishTimes, Publisher};
 use ranks::{Order, Team};
-use sampling::{Completions, SamplingEnd, Stage};
+use sampling::{Completions, Sampled, SamplingEnd, Stage};
 use serde::{Deserialize, Serialize};
 use sgs_formal::FormalSystem;
 use sgs_lm::ranks::{Meeting, Parallel};
@@ -32,7 +32,7 @@ use sgs_lm::sampler::Decode;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Trainer;
 use sgs_rundir::metrics::{MetricValues, names};
-use sgs_rundir::{NextStep, ResumePlan, RunDir};
+use sgs_rundir::{NextStep, Record, ResumePlan, RunDir};
 use sgs_selfplay::{Problem, Round, RoundMetrics, RoundOutcome, RunState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,10 +96,34 @@ struct Times {
     /// In the samplers of the Solver, the Conjecturer and the Guide.
     sampler: [f64; 3],
     dispatcher: f64,
-    /// Publication of the round before this one, which runs beside the sampling.
-    publish: f64,
+    /// Publication of the round before this one, which runs beside the sampling and the updates.
+    publishing: PublishTimes,
+    /// In which the round waited for it.
+    publish_wait: f64,
     update: f64,
+    /// Copying the weights to the host.
+    snapshot: f64,
     sampled_tokens: u64,
+}
+
+impl Kept {
+    /// Waits until the round before is published, and notes what that took.
+    fn wait_for(&mut self, publisher: &mut Publisher) -> Result<()> {
+        let started = Instant::now();
+        if let Some(times) = publisher.wait()? {
+            self.times.publishing = times;
+            self.times.publish_wait = started.elapsed().as_secs_f64();
+        }
+        Ok(())
+    }
+}
+
+/// A round up to its outcome.
+struct SampledRound {
+    outcome: RoundOutcome,
+    completions: Completions,
+    /// Results that the journal has not taken yet.
+    early: Vec<Record>,
 }
 
 impl<D: Parallel + Decode + 'static> Runner<D>
@@ -187,13 +211,34 @@ where
                 &mut kept,
                 &mut view,
             )?;
-            let Some((outcome, completions)) = sampled else { return Ok(Outcome::Interrupted) };
-            let updated = next == NextStep::Publish;
-            let weights = if updated {
-                None
-            } else {
-                self.update(&outcome, &completions, &policies, team, &mut kept, &mut view)?
+            let Some(SampledRound { outcome, completions, early }) = sampled else {
+                return Ok(Outcome::Interrupted);
             };
+            let updated = next == NextStep::Publish;
+            let orders = team.orders().cloned();
+            if orders.is_some() {
+                // The other ranks write their parts of the round before out of the very weights that are trained now.
+                kept.wait_for(&mut publisher)?;
+            }
+            let trained = if updated {
+                Ok(false)
+            } else {
+                self.update(&outcome, &completions, &policies, team, &mut kept, &mut view)
+            };
+            kept.wait_for(&mut publisher)?;
+            let trained = match trained {
+                Ok(trained) => trained,
+                Err(error) => {
+                    self.keep(outcome.round, early)?;
+                    return Err(error);
+                }
+            };
+            let copying = Instant::now();
+            let policies_now = policies.read().unwrap_or_else(PoisonError::into_inner);
+            let copy = || policies_now.trained.snapshot(orders, publisher.take_spare());
+            let weights = trained.then(copy).transpose()?;
+            drop(policies_now);
+            kept.times.snapshot = copying.elapsed().as_secs_f64();
             state.absorb(&outcome)?;
             let metrics = self.metrics(&state, &outcome, &kept, round_started);
             view.end_round(&outcome, &metrics);
@@ -201,6 +246,7 @@ where
                 run: Arc::clone(&self.run),
                 config: Arc::clone(&self.config),
                 system: Arc::clone(&self.system),
+                early,
                 outcome,
                 completions,
                 kept: std::mem::take(&mut kept),
@@ -211,7 +257,7 @@ where
             })?;
             next = NextStep::Start;
         }
-        publisher.wait()?;
+        publisher.finish()?;
         workers.stop()?;
         Ok(Outcome::Done)
     }
@@ -228,14 +274,14 @@ where
         publisher: &mut Publisher,
         kept: &mut Kept,
         view: &mut View,
-    ) -> Result<Option<(RoundOutcome, Completions)>> {
+    ) -> Result<Option<SampledRound>> {
         let algorithm = Arc::new(self.config.algorithm.clone());
         let mut round = Round::new(algorithm, self.config.seed, context, &self.targets, state)?;
         let number = round.number();
         let (mut completions, mut faults) = (Completions::new(), Faults::default());
         if matches!(next, NextStep::Start | NextStep::Sample) {
             if workers.read_weights_from_disk() && publisher.is_busy() {
-                kept.times.publish = publisher.wait()?;
+                kept.wait_for(publisher)?;
             }
             workers.begin_round(self, number, tokenizer)?;
         }
@@ -245,6 +291,7 @@ where
             tokenizer,
             fleet: workers.fleet(),
             journal: self.run.journal(),
+            board_lasts: workers.read_weights_from_disk(),
             interrupt: &self.interrupt,
             policy_version: number,
             weights: workers.weights(),
@@ -258,6 +305,7 @@ where
                 tracing::info!("round {number}: {replayed} results were in the journal");
             }
         }
+        let mut left = Vec::new();
         view.begin_round(number, self.config.rounds, "sampling");
         if matches!(next, NextStep::Start | NextStep::Sample) {
             let tokens = |c: &Completions| c.values().map(|c| c.tokens.len() as u64).sum::<u64>();
@@ -268,31 +316,39 @@ where
                     if !wait && !publisher.is_done() {
                         return Ok(false);
                     }
-                    kept.times.publish = publisher.wait()?;
+                    kept.times.publishing = publisher.wait()?.unwrap_or_default();
                     self.run.start_round(number, "")?;
                 }
                 Ok(true)
             };
-            let (end, times) =
+            let Sampled { end, early, times } =
                 workers.watch(|| stage.run(&mut round, &mut completions, &mut faults, &mut ready, view))?;
             if end == SamplingEnd::Interrupted {
                 return Ok(None);
             }
-            // A round without a single task has not asked.
-            ready(true)?;
+            left = early;
             kept.times.sampling = times.all;
             kept.times.dispatcher = times.dispatcher;
             let after = workers.counters().seconds;
             kept.times.sampler = std::array::from_fn(|i| after[i] - sampler[i]);
             kept.times.sampled_tokens = tokens(&completions) - before;
-            self.run.finish_sampling(number, "")?;
+            if !publisher.is_busy() {
+                self.run.finish_sampling_later(number, "")?;
+            }
         }
         let outcome = round.finish(state)?;
         infra::refuse_broken_round(&outcome)?;
-        Ok(Some((outcome, completions)))
+        Ok(Some(SampledRound { outcome, completions, early: left }))
     }
 
-    /// Trains; returns a copy of the new weights, if there are any.
+    /// Brings a round's results to the disk although it goes no further.
+    fn keep(&self, round: u32, early: Vec<Record>) -> Result<()> {
+        self.run.start_round(round, "")?;
+        self.run.journal().append(early)?;
+        Ok(self.run.finish_sampling(round, "")?)
+    }
+
+    /// Trains; returns whether there are new weights.
     fn update(
         &self,
         outcome: &RoundOutcome,
@@ -301,16 +357,14 @@ where
         team: &mut Team<D>,
         kept: &mut Kept,
         view: &mut View,
-    ) -> Result<Option<Snapshots>> {
+    ) -> Result<bool> {
         view.stage(outcome.round, self.config.rounds, "updating");
         let mut policies = policies.write().unwrap_or_else(PoisonError::into_inner);
         let started = Instant::now();
         kept.update =
             update::update(&self.config, self.run.view(), outcome, completions, &mut policies, team)?;
         kept.times.update = started.elapsed().as_secs_f64();
-        let changed = kept.update.solver.is_some() || kept.update.conjecturer.is_some();
-        let copy = || policies.trained.snapshot(team.orders().cloned());
-        changed.then(copy).transpose()
+        Ok(kept.update.solver.is_some() || kept.update.conjecturer.is_some())
     }
 
     /// The round's numbers; the state has absorbed it.
@@ -340,7 +394,12 @@ fn measured(metrics: &mut MetricValues, outcome: &RoundOutcome, kept: &Kept) {
         metrics.set(names::TIME_REVIEWS, reviews);
     }
     metrics.set(names::TIME_DISPATCHER, t.dispatcher);
-    metrics.set(names::TIME_PUBLISH, t.publish);
+    metrics.set(names::TIME_SNAPSHOT, t.snapshot);
+    metrics.set(names::TIME_PUBLISH, t.publishing.all);
+    metrics.set(names::TIME_PUBLISH_CHECKPOINT, t.publishing.checkpoint);
+    metrics.set(names::TIME_PUBLISH_TABLES, t.publishing.tables);
+    metrics.set(names::TIME_PUBLISH_JOURNAL, t.publishing.journal);
+    metrics.set(names::TIME_PUBLISH_WAIT, t.publish_wait);
     let micros: u64 = outcome.rollouts.iter().map(|r| r.micros).sum();
     metrics.set(names::TIME_CHECKS, micros as f64 / 1e6);
     if t.sampling > 0.0 {

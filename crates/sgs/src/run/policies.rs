@@ -2,13 +2,13 @@
 
 use super::config::{RunConfig, model_folder};
 use super::ranks::Order;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use sgs_lm::checkpoint::{self, SaveOptions, Snapshot};
 use sgs_lm::model::Model;
 use sgs_lm::ranks::{Meeting, Orders, Shard};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Policy;
-use sgs_lm::weights::FileType;
+use sgs_lm::weights::{FileType, Flush};
 use sgs_lm::{Device, ModelConfig};
 use sgs_selfplay::Role;
 use std::path::{Path, PathBuf};
@@ -97,7 +97,7 @@ impl<D: Device> Trained<D> {
     /// Writes what is trained, each of several ranks its part.
     ///
     /// # Errors
-    /// As [`Snapshots::save`], on any rank; or a rank is lost.
+    /// As [`Snapshots::write`], on any rank; or a rank is lost.
     pub fn save_together(&self, folder: &Path, companions: &[PathBuf], meeting: &mut Meeting) -> Result<()> {
         let options = save_options(companions);
         for (name, policy) in self.named() {
@@ -117,13 +117,17 @@ impl<D: Device> Trained<D> {
         Ok(())
     }
 
-    /// Copies what this rank keeps of what is trained to the host, to be written while the run goes on; the ranks that
-    /// keep the rest are told by `orders` to write it.
+    /// Copies what this rank keeps of what is trained to the host, to be written while the run goes on, into the memory
+    /// of an older copy if there is one; the ranks that keep the rest are told by `orders` to write it.
     ///
     /// # Errors
     /// The device fails.
-    pub fn snapshot(&self, orders: Option<Orders>) -> Result<Snapshots> {
-        let copy = |(name, policy): (&'static str, &Policy<D>)| Ok((name, Snapshot::of(policy)?));
+    pub fn snapshot(&self, orders: Option<Orders>, older: Option<Snapshots>) -> Result<Snapshots> {
+        let mut older = older.map_or_else(Vec::new, |o| o.copies).into_iter();
+        let copy = |(name, policy): (&'static str, &Policy<D>)| {
+            let older = older.next().map(|(_, copy)| copy);
+            Ok((name, Snapshot::over(older, policy)?))
+        };
         Ok(Snapshots { copies: self.named().map(copy).collect::<Result<_>>()?, orders })
     }
 }
@@ -191,25 +195,68 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    /// Writes them into a checkpoint's folder; the other ranks, if there are any, write their parts meanwhile.
+    /// Writes each into a folder of its own below `folder`, which appears whole and replaces an older one.
+    ///
+    /// # Errors
+    /// The file system refuses, a weight is not finite, or other ranks keep a part.
+    pub fn save(&self, folder: &Path, companions: &[PathBuf]) -> Result<()> {
+        let options = save_options(companions);
+        self.copies.iter().try_for_each(|(name, copy)| Ok(copy.save(&folder.join(name), &options)?))
+    }
+
+    /// Writes them into a checkpoint's folder, which the caller flushes and publishes: all files side by side. The
+    /// other ranks, if there are any, write their parts meanwhile.
     ///
     /// # Errors
     /// The file system refuses, a weight is not finite, or another rank cannot write its part or is lost.
-    pub fn save(&self, folder: &Path, companions: &[PathBuf]) -> Result<()> {
-        let options = save_options(companions);
+    pub fn write(&self, folder: &Path, companions: &[PathBuf]) -> Result<()> {
+        let options = SaveOptions { flush: Flush::Later, ..save_options(companions) };
         let folders = || self.copies.iter().map(|(name, copy)| (folder.join(name), copy));
-        let Some(orders) = &self.orders else {
-            return folders().try_for_each(|(folder, copy)| Ok(copy.save(&folder, &options)?));
-        };
         for (folder, _) in folders() {
             std::fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         }
-        orders.give(&Order::Save { folder: std::path::absolute(folder)? }.encode()?)?;
-        let written = folders().try_for_each(|(folder, copy)| copy.save_part(&folder, &options));
-        // Nobody writes into the folder any more when this returns.
-        orders.answers().and(written)?;
+        if let Some(orders) = &self.orders {
+            orders.give(&Order::Save { folder: std::path::absolute(folder)? }.encode()?)?;
+        }
+        let written = all_beside(folders().map(|(folder, copy)| {
+            let options = &options;
+            move || Ok(copy.save_part(&folder, options)?)
+        }));
+        if let Some(orders) = &self.orders {
+            // Nobody writes into the folder any more when this returns.
+            orders.answers()?;
+        }
+        written?;
         folders().try_for_each(|(folder, copy)| Ok(copy.complete(&folder, &options)?))
     }
+}
+
+/// Runs each in a thread of its own and waits for all.
+///
+/// # Errors
+/// Those of the first that failed; or there is no thread to be had, or one panicked.
+fn all_beside(parts: impl Iterator<Item = impl FnOnce() -> Result<()> + Send>) -> Result<()> {
+    std::thread::scope(|scope| {
+        let builder = || std::thread::Builder::new().name("publish".into());
+        let threads: Vec<_> = parts.map(|part| builder().spawn_scoped(scope, part)).collect();
+        let joined: Vec<Result<()>> = threads
+            .into_iter()
+            .map(|thread| thread?.join().map_err(|_| anyhow!("a publishing thread panicked"))?)
+            .collect();
+        joined.into_iter().collect()
+    })
+}
+
+/// Runs `other` in a thread beside `own`; returns what `own` and `other` come to.
+///
+/// # Errors
+/// There is no thread to be had, or it panicked.
+pub fn beside<A: Send, B>(other: impl FnOnce() -> A + Send, own: impl FnOnce() -> B) -> Result<(B, A)> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("publish".into()).spawn_scoped(scope, other)?;
+        let own = own();
+        Ok((own, thread.join().map_err(|_| anyhow!("a publishing thread panicked"))?))
+    })
 }
 
 impl<D: Device> RoleModels<D> for Policies<D> {

@@ -1,18 +1,25 @@
 //! Publication of a finished round, beside the sampling of the next one: checkpoint, tables, metrics.
 //!
 //! No result of a round reaches the journal before the round before it is published whole, so that on the disk rounds
-//! stand strictly one after the other. What the next round samples meanwhile, and what depends on it, is in memory.
+//! stand strictly one after the other. What the next round samples meanwhile, what depends on it and the weights that
+//! come of it are in memory.
+//!
+//! Checkpoint, tables and journal are brought to the disk side by side; then checkpoint and tables get their names, in
+//! this order. Old checkpoints are removed after that, when nobody waits any more.
 
 use super::Kept;
 use super::config::RunConfig;
-use super::policies::Snapshots;
+use super::policies::{Snapshots, beside};
 use super::sampling::Completions;
 use anyhow::{Result, anyhow};
+use serde::{Deserialize, Serialize};
 use sgs_formal::FormalSystem;
 use sgs_rundir::metrics::{MetricSinks, MetricValues};
-use sgs_rundir::{KeepPolicy, OutcomeSources, RunDir, write_outcome};
+use sgs_rundir::{
+    KeepPolicy, OutcomeSources, PreparedCheckpoint, PreparedRound, Record, RunDir, write_outcome,
+};
 use sgs_selfplay::{Problem, RoundOutcome};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -25,6 +32,8 @@ pub struct Publication {
     pub config: Arc<RunConfig>,
     /// The formal system, for the features of statements.
     pub system: Arc<dyn FormalSystem>,
+    /// Results that the journal has not taken yet.
+    pub early: Vec<Record>,
     /// The round's result.
     pub outcome: RoundOutcome,
     /// Its completions.
@@ -41,43 +50,113 @@ pub struct Publication {
     pub metrics: MetricValues,
 }
 
+/// Wall times of a publication, seconds.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct PublishTimes {
+    /// All of it.
+    pub all: f64,
+    /// Preparing the checkpoint, beside the next two.
+    pub checkpoint: f64,
+    /// Preparing the tables.
+    pub tables: f64,
+    /// Bringing the journal to the disk.
+    pub journal: f64,
+}
+
+/// What `f` gives, and its seconds.
+fn timed<T>(f: impl FnOnce() -> T) -> (T, f64) {
+    let started = Instant::now();
+    let value = f();
+    (value, started.elapsed().as_secs_f64())
+}
+
 impl Publication {
-    fn publish(self) -> Result<MetricValues> {
-        let Self { run, config, outcome, completions, metrics, .. } = &self;
-        if !self.updated {
-            let detail = serde_json::to_string(&self.kept)?;
-            match &self.weights {
-                Some(weights) => {
-                    run.publish_checkpoint(outcome.round, &detail, |folder| {
-                        Ok(weights.save(folder, &self.companions)?)
-                    })?;
-                }
-                None => run.skip_update(outcome.round, &detail)?,
-            }
+    fn publish(&mut self) -> Result<PublishTimes> {
+        let started = Instant::now();
+        let early = std::mem::take(&mut self.early);
+        let this = &*self;
+        let journal = || timed(|| this.complete_journal(early));
+        let checkpoint = || timed(|| this.prepare_checkpoint());
+        let tables = || timed(|| this.prepare_tables());
+        let (tables, others) = beside(|| beside(journal, checkpoint), tables)?;
+        let ((checkpoint, checkpoint_s), (journal, journal_s)) = others?;
+        let (tables, tables_s) = tables;
+        let round = self.outcome.round;
+        journal?;
+        match checkpoint? {
+            Some(prepared) => drop(self.run.publish_prepared_checkpoint(prepared)?),
+            None if self.updated => {}
+            None => self.run.skip_update(round, &serde_json::to_string(&self.kept)?)?,
         }
+        self.run.publish_prepared_round(tables?)?;
+        let all = started.elapsed().as_secs_f64();
+        let times = PublishTimes { all, checkpoint: checkpoint_s, tables: tables_s, journal: journal_s };
+        tracing::info!(
+            "round {round} is published: {all:.3} s (checkpoint {checkpoint_s:.3}, tables {tables_s:.3}, journal \
+             {journal_s:.3})"
+        );
+        Ok(times)
+    }
+
+    /// Brings to the disk what the journal has not taken yet.
+    fn complete_journal(&self, early: Vec<Record>) -> Result<()> {
+        if self.updated {
+            return Ok(());
+        }
+        let round = self.outcome.round;
+        self.run.start_round(round, "")?;
+        self.run.journal().append(early)?;
+        Ok(self.run.finish_sampling(round, "")?)
+    }
+
+    /// `None` if nothing was trained, or the checkpoint stands already.
+    fn prepare_checkpoint(&self) -> Result<Option<PreparedCheckpoint>> {
+        let Some(weights) = self.weights.as_ref().filter(|_| !self.updated) else { return Ok(None) };
+        let detail = serde_json::to_string(&self.kept)?;
+        let fill = |folder: &Path| Ok(weights.write(folder, &self.companions)?);
+        Ok(Some(self.run.prepare_checkpoint(self.outcome.round, &detail, fill)?))
+    }
+
+    fn prepare_tables(&self) -> Result<PreparedRound> {
+        let Self { run, config, outcome, completions, metrics, .. } = self;
         let features = |p: &Problem| self.system.features(&p.statement);
-        run.publish_round(metrics, |tables| {
+        Ok(run.prepare_round(metrics, |tables| {
             let mut completion = |key: &sgs_selfplay::TaskKey| Ok(completions.get(key).cloned());
             let sources =
                 OutcomeSources { run_seed: config.seed, features: &features, completion: &mut completion };
             Ok(write_outcome(tables, outcome, sources)?)
-        })?;
-        let keep = &config.checkpoints;
-        run.prune_checkpoints(KeepPolicy { last: keep.last, every: keep.every })?;
-        Ok(self.metrics)
+        })?)
     }
+
+    fn prune(&self) -> Result<()> {
+        let keep = &self.config.checkpoints;
+        self.run.prune_checkpoints(KeepPolicy { last: keep.last, every: keep.every })?;
+        Ok(())
+    }
+}
+
+/// What a publication leaves.
+struct Published {
+    metrics: MetricValues,
+    times: PublishTimes,
+    /// Its copy of the weights, for the next one.
+    weights: Option<Snapshots>,
+    /// Removes what is not kept any more.
+    pruning: JoinHandle<Result<()>>,
 }
 
 /// The thread that publishes, one round at a time.
 pub struct Publisher {
-    thread: Option<JoinHandle<Result<(MetricValues, f64)>>>,
+    thread: Option<JoinHandle<Result<Published>>>,
+    pruning: Option<JoinHandle<Result<()>>>,
+    spare: Option<Snapshots>,
     sinks: MetricSinks,
 }
 
 impl Publisher {
     /// Nothing to publish yet.
     pub fn new(sinks: MetricSinks) -> Self {
-        Self { thread: None, sinks }
+        Self { thread: None, pruning: None, spare: None, sinks }
     }
 
     /// Whether a round is on its way.
@@ -90,36 +169,57 @@ impl Publisher {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
+    /// Memory of a copy of the weights that is on the disk, to be used again.
+    pub fn take_spare(&mut self) -> Option<Snapshots> {
+        self.spare.take()
+    }
+
     /// Starts a publication. The one before it has been waited for.
     ///
     /// # Errors
     /// The one before failed, or no thread can be started.
-    pub fn start(&mut self, publication: Publication) -> Result<()> {
-        self.wait()?;
+    pub fn start(&mut self, mut publication: Publication) -> Result<()> {
+        self.finish()?;
         let publish = move || {
-            let started = Instant::now();
-            Ok((publication.publish()?, started.elapsed().as_secs_f64()))
+            let times = publication.publish()?;
+            let (metrics, weights) = (publication.metrics.clone(), publication.weights.take());
+            // Freeing a round's completions takes its time too.
+            let pruning =
+                std::thread::Builder::new().name("prune".into()).spawn(move || publication.prune())?;
+            Ok(Published { metrics, times, weights, pruning })
         };
         self.thread = Some(std::thread::Builder::new().name("publish".into()).spawn(publish)?);
         Ok(())
     }
 
-    /// Waits until the round is published; returns the seconds that its publication took, 0 if there was none.
+    /// Waits until the round is published; returns what that took, `None` if there was none.
     ///
     /// # Errors
     /// The file system refuses.
-    pub fn wait(&mut self) -> Result<f64> {
-        let Some(thread) = self.thread.take() else { return Ok(0.0) };
-        let (metrics, seconds) = thread.join().map_err(|_| anyhow!("the publishing thread panicked"))??;
-        self.sinks.record(&metrics);
-        Ok(seconds)
+    pub fn wait(&mut self) -> Result<Option<PublishTimes>> {
+        let Some(thread) = self.thread.take() else { return Ok(None) };
+        let published = thread.join().map_err(|_| anyhow!("the publishing thread panicked"))??;
+        self.pruning = Some(published.pruning);
+        self.spare = published.weights;
+        self.sinks.record(&published.metrics);
+        Ok(Some(published.times))
+    }
+
+    /// Waits until the round is published and old checkpoints are removed.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn finish(&mut self) -> Result<()> {
+        self.wait()?;
+        let Some(thread) = self.pruning.take() else { return Ok(()) };
+        thread.join().map_err(|_| anyhow!("the thread that removes old checkpoints panicked"))?
     }
 }
 
 impl Drop for Publisher {
     /// A round that is being published becomes whole even if the run ends with an error meanwhile.
     fn drop(&mut self) {
-        if let Err(error) = self.wait() {
+        if let Err(error) = self.finish() {
             tracing::error!("the last round could not be published: {error:#}");
         }
     }

@@ -51,6 +51,8 @@ pub struct Stage<'a> {
     pub fleet: &'a Fleet,
     /// The journal.
     pub journal: &'a Journal,
+    /// Whether the board outlives this process: then it keeps a task until its result is in the journal.
+    pub board_lasts: bool,
     /// Set when the user wants to stop.
     pub interrupt: &'a Interrupt,
     /// Number of rounds whose updates the weights have seen.
@@ -92,11 +94,12 @@ struct Batch {
     records: Vec<Record>,
 }
 
-/// Results that are on their way to the disk; the round learns of them when they are there.
+/// Results on their way to the disk.
 struct Unwritten {
     ticket: Ticket,
     tasks: Vec<TaskId>,
-    entries: Vec<Entry>,
+    /// What the round learns of when they are there; `None` if it knows already.
+    entries: Option<Vec<Entry>>,
 }
 
 /// Results that the round has learned of although the journal does not take them yet.
@@ -106,6 +109,19 @@ struct Early {
     records: Vec<Record>,
 }
 
+/// How the stage came to its end.
+pub struct Sampled {
+    /// Whether every task is answered.
+    pub end: SamplingEnd,
+    /// Results that the journal did not take yet, in the order in which they came; only of a complete round.
+    pub early: Vec<Record>,
+    /// Where the time went.
+    pub times: SamplingTimes,
+}
+
+/// How soon the dispatcher looks again whether the journal has reached the disk, if nothing else comes in.
+const COMMIT_POLL: Duration = Duration::from_millis(1);
+
 /// Whether the journal takes results of the round yet; asked with `true`, waits until it does.
 pub type Ready<'a> = dyn FnMut(bool) -> Result<bool> + 'a;
 
@@ -114,9 +130,6 @@ struct Asked {
     command: Command,
     prompt: Arc<[u32]>,
 }
-
-/// How soon the dispatcher looks again whether the journal has reached the disk, if nothing else comes in.
-const COMMIT_POLL: Duration = Duration::from_millis(1);
 
 impl Stage<'_> {
     /// Feeds the journal's records of the round back into it.
@@ -152,8 +165,9 @@ impl Stage<'_> {
     /// Works until every task of the round is answered.
     ///
     /// A result is in the journal before the next step depends on it. While the round before is still on its way to
-    /// the disk (`ready` says so) results and what depends on them are in memory alone: a crash takes all of them back
-    /// to that round, and the same seeds give them again.
+    /// the disk (`ready` says so), and until the journal has caught up after that, results and what depends on them
+    /// are in memory together: a crash takes them back, and the same seeds give them again. In the journal a result
+    /// never stands without those that led to it.
     ///
     /// # Errors
     /// The board or the journal fails, or nothing has come in for ten minutes.
@@ -164,7 +178,7 @@ impl Stage<'_> {
         faults: &mut Faults,
         ready: &mut Ready<'_>,
         view: &mut View,
-    ) -> Result<(SamplingEnd, SamplingTimes)> {
+    ) -> Result<Sampled> {
         let start = Instant::now();
         let mut times = SamplingTimes::default();
         let mut open: HashMap<u64, Asked> = HashMap::new();
@@ -186,41 +200,44 @@ impl Stage<'_> {
                 last = came;
             }
             let batch = self.take(round.number(), finished, &mut open, faults, &mut early, ready)?;
-            if ready(false)? {
-                if !early.records.is_empty() {
-                    let Early { tasks, records } = std::mem::take(&mut early);
-                    let ticket = self.journal.append(records)?;
-                    unwritten.push_back(Unwritten { ticket, tasks, entries: Vec::new() });
-                }
-                if !batch.records.is_empty() {
-                    let ticket = self.journal.append(batch.records)?;
-                    unwritten.push_back(Unwritten { ticket, tasks: batch.tasks, entries: batch.entries });
-                }
-            } else {
-                early.tasks.extend(batch.tasks);
-                early.records.extend(batch.records);
-                let commands = apply(batch.entries, round, completions, view);
+            let ready = ready(false)?;
+            let behind = !ready || !early.records.is_empty() || unwritten.iter().any(|u| u.entries.is_none());
+            early.tasks.extend(batch.tasks);
+            early.records.extend(batch.records);
+            let mut entries = Some(batch.entries);
+            if behind && let Some(entries) = entries.take() {
+                let commands = apply(entries, round, completions, view);
                 self.submit(commands, &mut open, faults)?;
+            }
+            if ready && !early.records.is_empty() {
+                let Early { tasks, records } = std::mem::take(&mut early);
+                unwritten.push_back(Unwritten { ticket: self.journal.append(records)?, tasks, entries });
             }
             while let Some(batch) = unwritten.front()
                 && self.journal.is_durable(batch.ticket)?
                 && let Some(batch) = unwritten.pop_front()
             {
                 self.fleet.remove(&batch.tasks)?;
-                let commands = apply(batch.entries, round, completions, view);
+                let commands = apply(batch.entries.unwrap_or_default(), round, completions, view);
                 self.submit(commands, &mut open, faults)?;
             }
             view.progress(round);
             times.dispatcher += came.elapsed().as_secs_f64();
         }
-        self.write_early(early, ready)?;
+        let end = if round.is_complete() { SamplingEnd::Complete } else { SamplingEnd::Interrupted };
+        let wait = self.board_lasts || end == SamplingEnd::Interrupted;
+        if wait {
+            self.write_early(std::mem::take(&mut early), ready)?;
+        }
         for batch in unwritten {
-            self.journal.wait(batch.ticket)?;
+            if wait {
+                self.journal.wait(batch.ticket)?;
+            }
             self.fleet.remove(&batch.tasks)?;
         }
+        self.fleet.remove(&early.tasks)?;
         times.all = start.elapsed().as_secs_f64();
-        let end = if round.is_complete() { SamplingEnd::Complete } else { SamplingEnd::Interrupted };
-        Ok((end, times))
+        Ok(Sampled { end, early: early.records, times })
     }
 
     /// Reads results. Those that make no sense go back to the board, against their worker. If too much was lost, what
@@ -427,7 +444,7 @@ impl Stage<'_> {
     }
 }
 
-/// Feeds what is on the disk into the round; returns what is to be done next.
+/// Feeds results into the round; returns what is to be done next.
 fn apply(
     entries: Vec<Entry>,
     round: &mut Round,
