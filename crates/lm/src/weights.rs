@@ -569,3 +569,18 @@ impl View for TensorView<'_> {
         self.tensor.bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_number_that_is_none_is_found_wherever_it_stands() {
+        let mut values = vec![f32::MAX; 10_000];
+        assert_eq!(first_not_finite(&values), None);
+        for at in [9_999, 8_192, 4_096, 4_095, 17, 0] {
+            values[at] = if at % 2 == 0 { f32::NEG_INFINITY } else { f32::NAN };
+            assert_eq!(first_not_finite(&values).map(|(i, _)| i), Some(at));
+        }
+    }
+}

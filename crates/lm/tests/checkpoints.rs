@@ -6,14 +6,14 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use sgs_lm::checkpoint::{self, SaveOptions};
+use sgs_lm::checkpoint::{self, SaveOptions, Snapshot};
 use sgs_lm::config::ModelConfig;
 use sgs_lm::loss::{Example, LossConfig, Normaliser, Objective};
 use sgs_lm::model::{Mode, Model};
 use sgs_lm::optim::{AdamConfig, Schedule};
 use sgs_lm::rng::Rng;
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
-use sgs_lm::weights::{FileType, HostWeights};
+use sgs_lm::weights::{FileType, Flush, HostWeights};
 use sgs_lm::{Cpu, LmError, bench};
 
 fn shape() -> ModelConfig {
@@ -92,6 +92,37 @@ fn resumed_training_equals_uninterrupted_training_to_the_bit() {
         assert_eq!(train(&mut trainer, &mut second, 2), want, "{file_type:?}");
         assert_eq!(second.model.params[..], whole.model.params[..]);
     }
+}
+
+#[test]
+fn a_copy_over_an_older_one_is_saved_like_the_policy_itself() {
+    let device = Arc::new(Cpu::new(2).unwrap());
+    let mut trainer = Trainer::new(Arc::clone(&device), &shape(), 60, Mode::Train).unwrap();
+    let mut policy = fresh(&device);
+    train(&mut trainer, &mut policy, 1);
+    let older = Snapshot::of(&policy).unwrap();
+    train(&mut trainer, &mut policy, 2);
+    let folder = tempfile::tempdir().unwrap();
+    for (i, file_type) in [FileType::F32, FileType::Bf16].into_iter().enumerate() {
+        let options = SaveOptions { file_type, ..SaveOptions::default() };
+        let [policys, copys] = ["policy", "copy"].map(|name| folder.path().join(format!("{name}-{i}")));
+        checkpoint::save(&policys, &policy, &options).unwrap();
+        fs::create_dir(&copys).unwrap();
+        let options = SaveOptions { flush: Flush::Later, ..options };
+        let copy = Snapshot::over((i == 0).then(|| Snapshot::of(&fresh(&device)).unwrap()), &policy).unwrap();
+        copy.save_part(&copys, &options).unwrap();
+        copy.complete(&copys, &options).unwrap();
+        for name in ["model.safetensors", "optimizer.safetensors", "config.json", "trainer.json"] {
+            let read = |dir: &Path| fs::read(dir.join(name)).unwrap();
+            assert!(read(&policys) == read(&copys), "{name}, {file_type:?}");
+        }
+    }
+    // Of another shape: its memory cannot be used.
+    let other = ModelConfig { layers: 1, ..shape() };
+    let model = Model::new(Arc::clone(&device), HostWeights::random(&other, 3), 64).unwrap();
+    let copy = Snapshot::over(Some(older), &Policy::new(model).unwrap()).unwrap();
+    copy.save(&folder.path().join("other"), &SaveOptions::default()).unwrap();
+    assert_eq!(HostWeights::load(&folder.path().join("other")).unwrap().config, other);
 }
 
 #[test]

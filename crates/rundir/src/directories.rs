@@ -195,7 +195,7 @@ fn flush_and_checksum(root: &Path) -> Result<BTreeMap<String, String>> {
     };
     let parts: Vec<Result<Vec<(String, String)>>> = thread::scope(|scope| {
         let others: Vec<_> = (1..threads)
-            .map_while(|_| thread::Builder::new().name("flush".into()).spawn_scoped(scope, &labour).ok())
+            .map_while(|_| thread::Builder::new().name("flush".into()).spawn_scoped(scope, labour).ok())
             .collect();
         let own = labour();
         let panicked = || Err(Error::damaged(root, "a thread that flushed it panicked", "try again"));

@@ -110,6 +110,41 @@ fn steps_out_of_turn_are_refused_and_repeated_ones_change_nothing() {
 }
 
 #[test]
+fn what_is_prepared_shows_only_once_it_is_its_turn() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    let shown = |part: &str| {
+        let names = fs::read_dir(path.join(part)).unwrap().map(|e| e.unwrap().file_name());
+        names.filter(|name| !name.to_string_lossy().starts_with('.')).count()
+    };
+    // Before the round has begun, in any order, and twice.
+    let tables = run.prepare_round(&metrics(0), |_| Ok(())).unwrap();
+    let checkpoint = run.prepare_checkpoint(0, "loss", weights("a")).unwrap();
+    drop(run.prepare_checkpoint(0, "", weights("never published")).unwrap());
+    assert_eq!((shown("checkpoints"), shown("rounds")), (0, 0));
+    run.start_round(0, "").unwrap();
+    run.journal().append(vec![record(0, 0), record(0, 1)]).unwrap();
+    let early = run.prepare_checkpoint(0, "", weights("b")).unwrap();
+    let error = run.publish_prepared_checkpoint(early).unwrap_err().to_string();
+    assert!(error.contains("cannot be updated now"), "{error}");
+    run.finish_sampling_later(0, "").unwrap();
+    run.finish_sampling(0, "").unwrap();
+    let checkpoint = run.publish_prepared_checkpoint(checkpoint).unwrap();
+    checkpoint.verify().unwrap();
+    assert_eq!(checkpoint.about().unwrap().detail, "loss");
+    assert_eq!(fs::read(checkpoint.directory.join("weights")).unwrap(), b"a");
+    run.publish_prepared_round(tables).unwrap().verify().unwrap();
+    assert_eq!(run.plan(0).unwrap().next, NextStep::Start);
+    assert!(run.prepare_checkpoint(0, "", weights("c")).is_err(), "it is published");
+    assert_eq!(fs::read_dir(path.join("checkpoints")).unwrap().count(), 1, "nothing unfinished is left");
+    drop(run);
+    // At the latest when the journal closes the records are gone.
+    let view = RunView::open(&path).unwrap();
+    assert!(view.journal().unwrap().rounds_with_records().unwrap().is_empty());
+}
+
+#[test]
 fn a_failing_caller_leaves_nothing_and_may_try_again() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("run");

@@ -4,8 +4,8 @@
 use sgs_rundir::directories::checksum_of;
 use sgs_rundir::rows::{ProblemKind, ProblemRow, RolloutRow};
 use sgs_rundir::{
-    FrozenConfig, Histogram, KeepPolicy, MetricValues, NextStep, Record, RecordKey, Result, RunDir,
-    RunOptions,
+    CallerError, FrozenConfig, Histogram, KeepPolicy, MetricValues, NextStep, Record, RecordKey, Result,
+    RoundTables, RunDir, RunOptions,
 };
 use sgs_selfplay::{FinishReason, ProblemId, Verdict};
 use std::collections::BTreeSet;
@@ -13,6 +13,8 @@ use std::fs;
 use std::path::Path;
 
 pub const FIRST_ROUND: u32 = 1;
+
+const LOSS: &str = "{\"loss\":1}";
 
 #[derive(Clone, Copy)]
 pub struct Scale {
@@ -53,6 +55,10 @@ pub fn run(directory: &Path, scale: Scale, mut acknowledge: impl FnMut(&RecordKe
                 sample(&run, scale, round, &mut acknowledge)?;
                 run.finish_sampling(round, "")?;
             }
+            NextStep::Update if round % 2 == 0 => {
+                sinks.record(&publish_side_by_side(&run, scale, round)?);
+                run.prune_checkpoints(KeepPolicy { last: 1, every: 0 })?;
+            }
             NextStep::Update => update(&run, round)?,
             NextStep::Publish => {
                 sinks.record(&publish(&run, scale, round)?);
@@ -80,7 +86,8 @@ fn tokens_of(key: &RecordKey) -> Vec<u8> {
     checksum_of(format!("{key:?}").as_bytes()).into_bytes()
 }
 
-fn update(run: &RunDir, round: u32) -> Result<()> {
+/// The digest of all that the weights after a round were trained on.
+fn trained(run: &RunDir, round: u32) -> Result<String> {
     let plan = run.plan(FIRST_ROUND)?;
     let mut weights = match &plan.weights {
         Some(checkpoint) => {
@@ -91,32 +98,66 @@ fn update(run: &RunDir, round: u32) -> Result<()> {
     for record in run.journal().reader().records(round, None)? {
         weights.push_str(&String::from_utf8_lossy(&record.payload));
     }
-    let weights = checksum_of(weights.as_bytes());
-    run.publish_checkpoint(round, "{\"loss\":1}", |staging| {
-        fs::create_dir(staging.join("solver"))?;
-        fs::write(staging.join("solver/weights"), &weights)?;
-        fs::create_dir(staging.join("optimizer"))?;
-        fs::write(staging.join("optimizer/moments"), weights.repeat(100))?;
-        Ok(())
-    })?;
+    Ok(checksum_of(weights.as_bytes()))
+}
+
+fn write_weights(staging: &Path, weights: &str) -> Result<(), CallerError> {
+    fs::create_dir(staging.join("solver"))?;
+    fs::write(staging.join("solver/weights"), weights)?;
+    fs::create_dir(staging.join("optimizer"))?;
+    fs::write(staging.join("optimizer/moments"), weights.repeat(100))?;
+    Ok(())
+}
+
+fn update(run: &RunDir, round: u32) -> Result<()> {
+    let weights = trained(run, round)?;
+    run.publish_checkpoint(round, LOSS, |staging| write_weights(staging, &weights))?;
+    Ok(())
+}
+
+fn metrics_of(records: &[Record], scale: Scale, round: u32) -> MetricValues {
+    let mut metrics = MetricValues::new(round);
+    metrics.set("generations", records.len() as f64);
+    metrics.set_histogram("rates", Histogram::of_rates([0.5], scale.rollouts));
+    metrics
+}
+
+fn write_tables(
+    tables: &mut RoundTables,
+    records: &[Record],
+    scale: Scale,
+    round: u32,
+) -> Result<(), CallerError> {
+    for problem in 0..scale.problems {
+        tables.problems.push(problem_row(&format!("p{problem}"), scale.rollouts))?;
+    }
+    for record in records {
+        tables.rollouts.push(rollout_row(record))?;
+    }
+    tables.write_json("extra.json", &round)?;
     Ok(())
 }
 
 fn publish(run: &RunDir, scale: Scale, round: u32) -> Result<MetricValues> {
     let records = run.journal().reader().records(round, Some("rollout"))?;
-    let mut metrics = MetricValues::new(round);
-    metrics.set("generations", records.len() as f64);
-    metrics.set_histogram("rates", Histogram::of_rates([0.5], scale.rollouts));
-    run.publish_round(&metrics, |tables| {
-        for problem in 0..scale.problems {
-            tables.problems.push(problem_row(&format!("p{problem}"), scale.rollouts))?;
-        }
-        for record in records {
-            tables.rollouts.push(rollout_row(&record))?;
-        }
-        tables.write_json("extra.json", &round)?;
-        Ok(())
-    })?;
+    let metrics = metrics_of(&records, scale, round);
+    run.publish_round(&metrics, |tables| write_tables(tables, &records, scale, round))?;
+    Ok(metrics)
+}
+
+/// Update and publication of a round whose checkpoint and tables are written at the same time.
+fn publish_side_by_side(run: &RunDir, scale: Scale, round: u32) -> Result<MetricValues> {
+    let records = run.journal().reader().records(round, Some("rollout"))?;
+    let metrics = metrics_of(&records, scale, round);
+    let weights = trained(run, round)?;
+    let (checkpoint, tables) = std::thread::scope(|scope| {
+        let checkpoint =
+            scope.spawn(|| run.prepare_checkpoint(round, LOSS, |staging| write_weights(staging, &weights)));
+        let tables = run.prepare_round(&metrics, |tables| write_tables(tables, &records, scale, round));
+        (checkpoint.join().unwrap(), tables)
+    });
+    run.publish_prepared_checkpoint(checkpoint?)?;
+    run.publish_prepared_round(tables?)?;
     Ok(metrics)
 }
 
