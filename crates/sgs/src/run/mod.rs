@@ -216,8 +216,9 @@ where
             };
             let updated = next == NextStep::Publish;
             let orders = team.orders().cloned();
-            if orders.is_some() {
-                // The other ranks write their parts of the round before out of the very weights that are trained now.
+            // The other ranks write their parts of the round before out of the very weights that are trained now; and
+            // what earlier rounds sampled is read from their tables.
+            if orders.is_some() || update::needs_earlier_rounds(&outcome) {
                 kept.wait_for(&mut publisher)?;
             }
             let trained = if updated {

@@ -126,6 +126,11 @@ fn solver_loss(config: &RunConfig) -> LossConfig {
     loss
 }
 
+/// Whether an update reads the tables of earlier rounds, which must be published by then (expert iteration).
+pub fn needs_earlier_rounds(outcome: &RoundOutcome) -> bool {
+    outcome.solver_examples.iter().any(|example| example.key.round != outcome.round)
+}
+
 /// Completions of earlier rounds that the examples name (expert iteration), from the published tables.
 fn older_completions(
     run: &RunView,
