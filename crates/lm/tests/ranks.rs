@@ -4,7 +4,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use sgs_lm::checkpoint::{self, SaveOptions, Snapshot};
 use sgs_lm::config::{Family, ModelConfig};
@@ -402,6 +403,28 @@ fn orders_of_any_size_are_taken_at_any_time_and_failures_are_named() {
         assert!(ends[0].contains(part), "{}", ends[0]);
     }
     assert_eq!(ends[1..], ["Ok(None)", "Ok(None)"]);
+}
+
+#[test]
+fn who_leaves_is_heard_before_its_meeting_is_dropped() {
+    let heard = AtomicUsize::new(0);
+    on_ranks(3, |dir, rank| {
+        let mut meeting = Meeting::join(place(dir, rank, 3)).unwrap();
+        if rank == 0 {
+            meeting.finish();
+            meeting.leave();
+            // As a communicator of GPUs does, which all ranks end together.
+            let begun = Instant::now();
+            while heard.load(Ordering::SeqCst) < 2 {
+                assert!(begun.elapsed() < Duration::from_secs(60), "the others still wait for orders");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            return;
+        }
+        assert_eq!(meeting.next_order().unwrap(), None);
+        heard.fetch_add(1, Ordering::SeqCst);
+        meeting.finish();
+    });
 }
 
 #[test]

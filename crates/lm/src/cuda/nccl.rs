@@ -401,10 +401,12 @@ impl Drop for Nccl {
             return;
         }
         let comm = lock(&self.link).0.take();
+        let orderly = self.meeting.check().is_ok() && self.meeting.is_finished();
+        // A communicator is destroyed by all ranks together: one that waits for orders must hear that none will come.
+        self.meeting.leave();
         // SAFETY: each handle was made once and is not used again; a lost communicator was aborted and taken out.
         unsafe {
             if let Some(comm) = comm {
-                let orderly = self.meeting.check().is_ok() && self.meeting.is_finished();
                 let _ = if orderly { (self.api.destroy)(comm) } else { (self.api.abort)(comm) };
             }
             for event in self.done.iter().flatten().chain([&self.mark]) {

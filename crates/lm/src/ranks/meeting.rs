@@ -276,6 +276,7 @@ pub struct Meeting {
     pub(super) listener: TcpListener,
     turn: u64,
     finished: bool,
+    left: bool,
 }
 
 impl fmt::Debug for Meeting {
@@ -451,7 +452,7 @@ impl Meeting {
         let (of_beat, exit_after) = (Arc::clone(&shared), place.exit_after_loss);
         let beat = thread::Builder::new().name("rank-beat".to_owned());
         beat.spawn(move || beat_until_over(&of_beat, exit_after)).map_err(fail)?;
-        Ok(Self { place, shared, inbox, listener, turn: 0, finished: false })
+        Ok(Self { place, shared, inbox, listener, turn: 0, finished: false, left: false })
     }
 
     /// This rank.
@@ -633,9 +634,13 @@ impl Meeting {
     }
 }
 
-impl Drop for Meeting {
-    /// Leaves: in order if this rank has finished.
-    fn drop(&mut self) {
+impl Meeting {
+    /// Leaves, in order if this rank has finished: the others hear of it now. Dropping does the same, too late for what
+    /// waits for the others to leave as well.
+    pub fn leave(&mut self) {
+        if std::mem::replace(&mut self.left, true) {
+            return;
+        }
         if !self.finished {
             self.fail("it stopped before the end");
         }
@@ -652,6 +657,12 @@ impl Drop for Meeting {
             let link = link.lock().unwrap_or_else(PoisonError::into_inner);
             let _ = link.shutdown(std::net::Shutdown::Write);
         }
+    }
+}
+
+impl Drop for Meeting {
+    fn drop(&mut self) {
+        self.leave();
         // A connection that is closed with something unread takes back what was just sent over it.
         drop(self.shared.wait_until(FAREWELL, |s| s.reading == 0));
     }
