@@ -1,0 +1,143 @@
+//! Runs through the program: every method, Ctrl-C, checksums by hand, keys and their layers.
+#![allow(clippy::expect_used, clippy::unwrap_used)] // tests say so by panicking
+
+mod content;
+mod fleet_run;
+mod program;
+
+use content::content;
+use fleet_run::{embedded, records, settings, wait_for};
+use program::{command, file, sgs};
+use rustix::process::{Pid, Signal, kill_process};
+use sgs_rundir::RunView;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const METHODS: [&str; 11] = [
+    "sgs",
+    "reinforce-half",
+    "reinforce",
+    "expert-iteration",
+    "cispo",
+    "sgs-no-guide",
+    "sgs-frozen-conjecturer",
+    "sgs-no-conditioning",
+    "sgs-cispo",
+    "stp",
+    "sampling-only",
+];
+
+#[test]
+fn every_method_runs_and_sampler_and_trainer_agree() {
+    let folder = tempfile::tempdir().unwrap();
+    for method in METHODS {
+        let run = folder.path().join(method);
+        let out = run.to_str().unwrap();
+        let mut arguments = vec!["run", method, "--out", out];
+        for setting in [
+            "rounds=2",
+            "minutes=0",
+            "algorithm.batch.size=10",
+            "algorithm.rollouts_per_problem=4",
+            "algorithm.optimizer.batch_size=8",
+        ] {
+            arguments.extend(["--set", setting]);
+        }
+        sgs(&arguments).expect(0);
+        let view = RunView::open(&run).unwrap();
+        let rounds = view.rounds().unwrap();
+        assert_eq!(rounds.len(), 2, "{method}");
+        for round in &rounds {
+            round.verify().unwrap();
+            // Methods that train on the round's own rollouts: the trainer's log-probs are the sampler's.
+            let own = !matches!(method, "expert-iteration" | "stp" | "sampling-only");
+            if let Some(gap) = round.metrics().unwrap().scalars.get("solver_log_prob_gap").filter(|_| own) {
+                assert!(*gap < 1e-4, "{method}: {gap}");
+            }
+        }
+        let trained = view.checkpoints().newest_valid(u32::MAX).unwrap().is_some();
+        assert!(trained || method == "sampling-only", "{method} has trained nothing");
+    }
+}
+
+#[test]
+fn an_interrupted_run_goes_on_as_if_nothing_had_been() {
+    let folder = tempfile::tempdir().unwrap();
+    let expected = content(&embedded(folder.path()));
+    let run = folder.path().join("interrupted");
+    let arguments = [&settings()[..], &["--out".to_owned(), run.to_str().unwrap().to_owned()]].concat();
+    let mut child = command(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("a result", || records(&run) > 0 || child.try_wait().unwrap().is_some());
+    // It may be over already, or be over before the signal comes.
+    let _ = kill_process(Pid::from_child(&child), Signal::INT);
+    let code = child.wait().unwrap().code();
+    assert!(code == Some(130) || code == Some(0), "{code:?}");
+    sgs(&["resume", run.to_str().unwrap()]).expect(0);
+    assert_eq!(content(&run), expected);
+}
+
+#[test]
+fn checksums_hold_by_hand() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = embedded(folder.path());
+    let check = |dir: &Path| {
+        let mut command = Command::new("sha256sum");
+        command.args(["--check", "--strict", "--quiet", "SHA256SUMS"]).current_dir(dir);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+    };
+    let checkpoint = RunView::open(&run).unwrap().checkpoints().newest_valid(u32::MAX).unwrap().unwrap();
+    let round = run.join("rounds/0000");
+    for dir in [&round, &checkpoint.directory] {
+        assert!(check(dir), "{}", dir.display());
+    }
+    let table = round.join("rollouts.parquet");
+    let mut bytes = std::fs::read(&table).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&table, bytes).unwrap();
+    assert!(!check(&round));
+}
+
+/// The keys of a table, dots between their parts.
+fn keys(prefix: &str, value: &serde_json::Value, out: &mut Vec<String>) {
+    match value.as_object() {
+        Some(table) => {
+            let name = |key: &String| if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+            table.iter().for_each(|(key, value)| keys(&name(key), value, out));
+        }
+        None => out.push(prefix.to_owned()),
+    }
+}
+
+#[test]
+fn every_key_is_explained() {
+    let explained = sgs(&["run", "--explain"]).expect(0).out;
+    for size in ["metamath-quick", "lean-core"] {
+        let config = sgs(&["run", "--size", size, "--dry-run", "--json"]).expect(0).json()["config"].clone();
+        let mut all = Vec::new();
+        keys("", &config, &mut all);
+        assert!(all.len() > 60, "{all:?}");
+        let missing: Vec<&String> =
+            all.iter().filter(|key| !explained.lines().any(|line| line.trim() == key.as_str())).collect();
+        // The run chooses where its checkers write.
+        assert!(missing.iter().all(|key| key.as_str() == "lean.scratch"), "{missing:?}");
+    }
+}
+
+#[test]
+fn each_layer_of_the_configuration_covers_the_one_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let method = file(folder.path(), "mine.toml", "method = \"sgs\"\nseed = 11\nrounds = 7\nminutes = 3.0\n");
+    let rate = |arguments: &[&str], variable: Option<&str>| {
+        let mut all = vec!["run", method.as_str(), "--dry-run", "--json"];
+        all.extend(arguments);
+        let mut command = command(&all);
+        if let Some(value) = variable {
+            command.env("SGS_SET_SEED", value);
+        }
+        program::finish(command).expect(0).json()["config"]["seed"].clone()
+    };
+    assert_eq!(rate(&[], None), 11);
+    assert_eq!(rate(&[], Some("12")), 12);
+    assert_eq!(rate(&["--set", "seed=13"], Some("12")), 13);
+}
