@@ -182,6 +182,8 @@ pub(super) struct State {
     reading: usize,
     /// The meeting is over for this rank.
     over: bool,
+    /// Whether what was connected through the meeting is torn down as well.
+    gone: bool,
     breakers: Vec<Box<dyn FnOnce() + Send>>,
 }
 
@@ -665,6 +667,8 @@ impl Drop for Meeting {
         self.leave();
         // A connection that is closed with something unread takes back what was just sent over it.
         drop(self.shared.wait_until(FAREWELL, |s| s.reading == 0));
+        self.shared.state().gone = true;
+        self.shared.changed.notify_all();
     }
 }
 
@@ -823,11 +827,12 @@ fn read(shared: &Shared, from: usize, link: &TcpStream, outbox: &Sender<Letter>)
 fn beat_until_over(shared: &Shared, exit_after: Option<Duration>) {
     let mut lost_at = None;
     loop {
-        let state = shared.wait_until(BEAT, |s| s.over);
-        if state.over {
+        let state = shared.wait_until(BEAT, |s| s.gone);
+        if state.gone {
             return;
         }
-        let lost = state.lost.clone();
+        let left = || "the ranks have left their meeting".to_owned();
+        let lost = state.lost.clone().or_else(|| state.over.then(left));
         drop(state);
         if let Some(what) = lost {
             let since: &Instant = lost_at.get_or_insert_with(Instant::now);

@@ -198,6 +198,7 @@ where
                 break;
             }
             if self.interrupt.is_set() {
+                publisher.finish()?;
                 return Ok(Outcome::Interrupted);
             }
             let round_started = Instant::now();
@@ -212,6 +213,7 @@ where
                 &mut view,
             )?;
             let Some(SampledRound { outcome, completions, early }) = sampled else {
+                publisher.finish()?;
                 return Ok(Outcome::Interrupted);
             };
             let updated = next == NextStep::Publish;

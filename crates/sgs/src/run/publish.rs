@@ -179,7 +179,9 @@ impl Publisher {
     /// # Errors
     /// The one before failed, or no thread can be started.
     pub fn start(&mut self, mut publication: Publication) -> Result<()> {
-        self.finish()?;
+        self.wait()?;
+        // An old checkpoint that cannot be removed ends the run, but this round is published before.
+        let pruned = self.pruned();
         let publish = move || {
             let times = publication.publish()?;
             let (metrics, weights) = (publication.metrics.clone(), publication.weights.take());
@@ -189,7 +191,7 @@ impl Publisher {
             Ok(Published { metrics, times, weights, pruning })
         };
         self.thread = Some(std::thread::Builder::new().name("publish".into()).spawn(publish)?);
-        Ok(())
+        pruned
     }
 
     /// Waits until the round is published; returns what that took, `None` if there was none.
@@ -211,6 +213,11 @@ impl Publisher {
     /// The file system refuses.
     pub fn finish(&mut self) -> Result<()> {
         self.wait()?;
+        self.pruned()
+    }
+
+    /// Waits until old checkpoints are removed.
+    fn pruned(&mut self) -> Result<()> {
         let Some(thread) = self.pruning.take() else { return Ok(()) };
         thread.join().map_err(|_| anyhow!("the thread that removes old checkpoints panicked"))?
     }
