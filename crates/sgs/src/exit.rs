@@ -2,21 +2,7 @@
 
 use std::process::ExitCode;
 
-/// How a command ended, if not by an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Everything was done and is well.
-    Done,
-    /// The command did its work, and what it looked at is not well (a refused proof, a tolerance passed).
-    Failed,
-    /// The user stopped it; what was finished is on the disk.
-    Interrupted,
-}
-
-/// A mistake in how the command was called, as opposed to one in what it did.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Usage(pub String);
+pub use sgs_run::{Outcome, Usage};
 
 /// Prints an error with its causes and gives the exit code.
 pub fn code_of(result: anyhow::Result<Outcome>) -> ExitCode {
@@ -38,7 +24,7 @@ pub fn code_of(result: anyhow::Result<Outcome>) -> ExitCode {
             let lost = error.chain().any(|c| matches!(c.downcast_ref(), Some(sgs_lm::LmError::Rank { .. })));
             match error.is::<Usage>() {
                 true => ExitCode::from(2),
-                false if lost && crate::ranks::is_launched() => ExitCode::from(crate::ranks::LOST),
+                false if lost && sgs_run::seats::is_launched() => ExitCode::from(sgs_run::seats::LOST),
                 false => ExitCode::from(1),
             }
         }

@@ -1,19 +1,19 @@
 //! `sgs run --dry-run`: the configuration and what it would take.
 
-use crate::args::DeviceKind;
-use crate::device::{self, with_device};
 use crate::exit::Outcome;
-use crate::machine;
 use crate::output;
-use crate::run::config::{RunConfig, SystemName, model_folder};
-use crate::run::forecast::{ASSUMED, EIGHT_H200, Forecast, Work, forecast};
-use crate::run::policies;
-use crate::run::requirements::{Lack, lacks};
-use crate::run::system::lean_targets;
+use crate::requirements::{Lack, lacks};
 use anyhow::Result;
 use serde_json::json;
 use sgs_lm::ModelConfig;
 use sgs_lm::model::Plan;
+use sgs_run::config::{RunConfig, SystemName, model_folder};
+use sgs_run::device::DeviceKind;
+use sgs_run::forecast::{ASSUMED, EIGHT_H200, Forecast, Work, forecast};
+use sgs_run::machine;
+use sgs_run::policies;
+use sgs_run::system::lean_targets;
+use sgs_run::{device, with_device};
 use std::path::Path;
 
 /// Says what the run would be and take, and does nothing.
@@ -73,13 +73,13 @@ fn on_this_machine(config: &RunConfig, kind: DeviceKind, lacks: &[Lack], as_json
 
 /// The memory that training takes on the configuration's device.
 fn memory_plan(config: &RunConfig, kind: DeviceKind) -> Result<Plan> {
-    let base = policies::base_folder(config, &crate::base_model::cache_folder())?;
+    let base = policies::base_folder(config, &sgs_run::base_model::cache_folder())?;
     let model = ModelConfig::load(&base)?;
     let tokens = config.training.micro_batch_tokens.max(model.max_positions);
     let (mode, ranks) = (config.training.mode(), config.training.ranks);
     // The last rank keeps what does not divide.
     let place = (ranks - 1, ranks);
-    with_device!(kind, super::pretrain::threads(), device => {
+    with_device!(kind, device::threads(), device => {
         Ok(Plan::for_rank(&*device, &model, tokens, mode, place))
     })
 }
@@ -89,7 +89,7 @@ fn memory_plan(config: &RunConfig, kind: DeviceKind) -> Result<Plan> {
 fn shape(name: &str) -> Result<(ModelConfig, bool)> {
     let folder = match model_folder(name) {
         Some(folder) => folder,
-        None => crate::base_model::unpack(&crate::base_model::cache_folder())?,
+        None => sgs_run::base_model::unpack(&sgs_run::base_model::cache_folder())?,
     };
     if folder.join("config.json").is_file() {
         return Ok((ModelConfig::load(&folder)?, true));
@@ -107,7 +107,7 @@ fn work(config: &RunConfig) -> Result<Work> {
     let set = &config.problems.set;
     let sizes: Vec<usize> = match config.problems.system {
         SystemName::Lean => lean_targets(set)?.iter().map(|t| size(&t.problem)).collect(),
-        SystemName::Metamath => crate::run::system::metamath(set)?.targets.iter().map(size).collect(),
+        SystemName::Metamath => sgs_run::system::metamath(set)?.targets.iter().map(size).collect(),
     };
     let all: usize = sizes.iter().sum();
     Ok(Work { targets: sizes.len(), characters: all as f64 / sizes.len().max(1) as f64 })

@@ -1,23 +1,24 @@
 //! `sgs run` and `sgs resume`.
 
 use crate::args::{FleetArgs, PageArgs, RankArgs, ResumeArgs, RunArgs};
-use crate::device::{self, with_device};
 use crate::exit::Outcome;
 use crate::output;
 use crate::page::Page;
-use crate::ranks::{self, Standing};
-use crate::run::config::{self, Layers, RunConfig, SystemName};
-use crate::run::ranks::crew::Crew;
-use crate::run::ranks::follow;
-use crate::run::system::{self, Opened};
-use crate::run::view::{Show, View};
-use crate::run::workers::config::FleetConfig;
-use crate::run::workers::outside::Remembered;
-use crate::run::{Interrupt, Runner, policies, requirements};
+use crate::requirements;
+use crate::view::{Show, View};
 use anyhow::{Context, Result, bail};
 use sgs_analysis::report::ReportOptions;
 use sgs_lm::ranks::{Meeting, Parallel};
 use sgs_lm::sampler::Decode;
+use sgs_run::config::{self, Layers, RunConfig, SystemName};
+use sgs_run::ranks::crew::Crew;
+use sgs_run::ranks::follow;
+use sgs_run::seats::{self, Standing};
+use sgs_run::system::{self, Opened};
+use sgs_run::workers::config::FleetConfig;
+use sgs_run::workers::outside::Remembered;
+use sgs_run::{Interrupt, RunEvent, Runner, policies};
+use sgs_run::{device, with_device};
 use sgs_rundir::{FrozenConfig, RunDir, RunOptions, RunView};
 use sgs_selfplay::Problem;
 use std::collections::BTreeMap;
@@ -82,9 +83,9 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
 /// Takes part in a run's ranks as the arguments, the launcher or Slurm say. The first works on the run; any other does
 /// its part here, and this is how it ended.
 fn join(args: &RankArgs, fleet: &FleetArgs) -> Result<ControlFlow<Outcome, Crew>> {
-    match ranks::standing(args, fleet.token_file.as_deref())? {
+    match seats::standing(&args.asked(), fleet.token_file.as_deref())? {
         Standing::Seated(seat) if seat.rank > 0 => Ok(ControlFlow::Break(follow::run(&seat)?)),
-        standing => Ok(ControlFlow::Continue(Crew::new(standing, args.patience())?)),
+        standing => Ok(ControlFlow::Continue(Crew::new(standing, args.asked().patience)?)),
     }
 }
 
@@ -159,7 +160,7 @@ fn work_on<D: Parallel + Decode>(
     device: Arc<D>,
 ) -> Result<Outcome> {
     let path = run.view().path().to_owned();
-    let Opened { system, targets } = system::open(&config, &path.join("lean-scratch"))?;
+    let Opened { system, targets, notes } = system::open(&config, &path.join("lean-scratch"))?;
     let targets: Vec<Arc<Problem>> = targets.into_iter().map(Arc::new).collect();
     same_checker(&path, &system.identity())?;
     let base = policies::base_folder(&config, &path.join("base"))?;
@@ -170,8 +171,9 @@ fn work_on<D: Parallel + Decode>(
         signal_hook::flag::register_conditional_shutdown(signal, 130, interrupt.flag())?;
         signal_hook::flag::register(signal, interrupt.flag())?;
     }
-    let page = Page::start(page, &path, &system, &targets)?;
-    let view = View::new(Show::choose(json), Arc::clone(&system), rates, page);
+    let page = Page::start(page, &path, &system)?;
+    let mut view = View::new(Show::choose(json), Arc::clone(&system), rates, page);
+    notes.iter().for_each(|note| view.on(&RunEvent::Note(note)));
     let runner = Runner {
         config: Arc::new(config),
         system,
@@ -183,7 +185,7 @@ fn work_on<D: Parallel + Decode>(
         fleet,
         meeting,
     };
-    runner.work(view)
+    runner.work(&mut |event| view.on(&event))
 }
 
 /// Records what judges this run's proofs; a run that goes on with another checker would mix their verdicts.
@@ -242,7 +244,7 @@ fn frozen(config: &RunConfig) -> Result<FrozenConfig> {
     data.insert(
         "base-model".to_owned(),
         match config::model_folder(&config.model.base) {
-            None => crate::base_model::hash(),
+            None => sgs_run::base_model::hash(),
             // A model in several files is known by their index.
             Some(folder) => ["model.safetensors", "model.safetensors.index.json"]
                 .iter()

@@ -1,10 +1,9 @@
 //! What a run needs of the machine that is not there.
 
-use super::config::{RunConfig, SystemName, model_folder};
 use crate::commands::doctor;
-use crate::lean;
 use sgs_lean::Backing;
 use sgs_lean::setup::{LeanPaths, State, examine};
+use sgs_run::config::{RunConfig, SystemName, model_folder};
 
 /// One thing that lacks.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -41,7 +40,7 @@ fn lean_lack(config: &RunConfig) -> Option<Lack> {
         root: settings.root(),
         version: settings.version().to_owned(),
         wasm: settings.root(),
-        launcher: lean::launcher().unwrap_or_default(),
+        launcher: sgs_run::lean::launcher().unwrap_or_default(),
     };
     // The first finding is the native Lean, the second the WebAssembly build.
     let finding = examine(&paths).into_iter().nth(usize::from(is_wasm))?;

@@ -3,7 +3,7 @@
 //! Given as `--workers SPEC` or as a TOML file; none of it changes what a run computes, so it is no part of the frozen
 //! configuration, and a run may be resumed with other workers. What a run was last given stands in its `fleet.toml`.
 
-use crate::exit::Usage;
+use crate::Usage;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

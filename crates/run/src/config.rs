@@ -1,7 +1,7 @@
 //! The effective configuration of a run: size, then method, then file, environment and `--set`, in this order.
 
 use super::endpoint::{self, EndpointConfig};
-use crate::exit::Usage;
+use crate::Usage;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use sgs_lean::LeanSettings;
@@ -60,6 +60,18 @@ pub enum SystemName {
     Metamath,
     /// Lean 4.
     Lean,
+}
+
+impl std::str::FromStr for SystemName {
+    type Err = Usage;
+
+    fn from_str(name: &str) -> Result<Self, Usage> {
+        match name {
+            "metamath" => Ok(Self::Metamath),
+            "lean" => Ok(Self::Lean),
+            other => Err(Usage(format!("there is no formal system `{other}`; there are metamath, lean"))),
+        }
+    }
 }
 
 /// The language model.
@@ -197,25 +209,25 @@ pub const FIELDS: &[(&str, &str, &str)] = &[
 
 /// The sizes, with their presets.
 pub const SIZES: [(&str, &str); 4] = [
-    ("metamath-quick", include_str!("../../../../presets/size/metamath-quick.toml")),
-    ("metamath", include_str!("../../../../presets/size/metamath.toml")),
-    ("lean-d3k", include_str!("../../../../presets/size/lean-d3k.toml")),
-    ("lean-core", include_str!("../../../../presets/size/lean-core.toml")),
+    ("metamath-quick", include_str!("../../../presets/size/metamath-quick.toml")),
+    ("metamath", include_str!("../../../presets/size/metamath.toml")),
+    ("lean-d3k", include_str!("../../../presets/size/lean-d3k.toml")),
+    ("lean-core", include_str!("../../../presets/size/lean-core.toml")),
 ];
 
 /// The methods, with their presets.
 pub const METHODS: [(&str, &str); 11] = [
-    ("sgs", include_str!("../../../../presets/method/sgs.toml")),
-    ("reinforce-half", include_str!("../../../../presets/method/reinforce-half.toml")),
-    ("reinforce", include_str!("../../../../presets/method/reinforce.toml")),
-    ("expert-iteration", include_str!("../../../../presets/method/expert-iteration.toml")),
-    ("cispo", include_str!("../../../../presets/method/cispo.toml")),
-    ("sgs-no-guide", include_str!("../../../../presets/method/sgs-no-guide.toml")),
-    ("sgs-frozen-conjecturer", include_str!("../../../../presets/method/sgs-frozen-conjecturer.toml")),
-    ("sgs-no-conditioning", include_str!("../../../../presets/method/sgs-no-conditioning.toml")),
-    ("sgs-cispo", include_str!("../../../../presets/method/sgs-cispo.toml")),
-    ("stp", include_str!("../../../../presets/method/stp.toml")),
-    ("sampling-only", include_str!("../../../../presets/method/sampling-only.toml")),
+    ("sgs", include_str!("../../../presets/method/sgs.toml")),
+    ("reinforce-half", include_str!("../../../presets/method/reinforce-half.toml")),
+    ("reinforce", include_str!("../../../presets/method/reinforce.toml")),
+    ("expert-iteration", include_str!("../../../presets/method/expert-iteration.toml")),
+    ("cispo", include_str!("../../../presets/method/cispo.toml")),
+    ("sgs-no-guide", include_str!("../../../presets/method/sgs-no-guide.toml")),
+    ("sgs-frozen-conjecturer", include_str!("../../../presets/method/sgs-frozen-conjecturer.toml")),
+    ("sgs-no-conditioning", include_str!("../../../presets/method/sgs-no-conditioning.toml")),
+    ("sgs-cispo", include_str!("../../../presets/method/sgs-cispo.toml")),
+    ("stp", include_str!("../../../presets/method/stp.toml")),
+    ("sampling-only", include_str!("../../../presets/method/sampling-only.toml")),
 ];
 
 /// Where the layers come from.

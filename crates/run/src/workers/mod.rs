@@ -184,7 +184,8 @@ impl Workers {
         *self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Before a round's first task: lays out its weights for those outside, and starts them if they are not at work yet.
+    /// Before a round's first task: lays out its weights for those outside, and starts them if they are not at work yet;
+    /// gives what a person should know of that, a line each.
     ///
     /// # Errors
     /// The weights cannot be read, or a launcher refuses its configuration.
@@ -193,18 +194,18 @@ impl Workers {
         runner: &Runner<D>,
         version: u32,
         tokenizer: &Tokenizer,
-    ) -> Result<()> {
-        let Some(outside) = &mut self.outside else { return Ok(()) };
+    ) -> Result<Vec<String>> {
+        let Some(outside) = &mut self.outside else { return Ok(Vec::new()) };
         outside.compact()?;
         let at = runner.run.weights()?.map(|checkpoint| checkpoint.directory);
         let folders = policies::folders(&runner.config, &self.base, at.as_deref());
         let sheet = |policy| Sheet::new(&runner.config, tokenizer.eos(), policy);
         self.weights = Some(outside.lay_out(version, &folders, sheet)?);
-        if !self.started {
-            outside.start_workers()?;
-            self.started = true;
+        if self.started {
+            return Ok(Vec::new());
         }
-        Ok(())
+        self.started = true;
+        outside.start_workers()
     }
 
     /// To be asked while no results come in, for how long that has been; `open` describes what is waited for.

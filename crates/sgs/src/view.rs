@@ -3,10 +3,10 @@
 use crate::output;
 use crate::page::Page;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use sgs_fleet::Fleet;
 use sgs_formal::FormalSystem;
+use sgs_run::RunEvent;
 use sgs_rundir::metrics::MetricValues;
-use sgs_selfplay::{Event, Problem, Review, Round, RoundOutcome, TaskKind, Verdict};
+use sgs_selfplay::{Problem, Progress, Review, RoundOutcome, TaskKind};
 use std::io::IsTerminal;
 use std::sync::Arc;
 
@@ -48,8 +48,6 @@ pub struct View {
     solved: ProgressBar,
     conjecture: ProgressBar,
     rates: Vec<f64>,
-    proved: u64,
-    judged: u64,
     page: Option<Page>,
     // Keeps the bars together.
     _all: MultiProgress,
@@ -77,22 +75,38 @@ impl View {
             })
             .collect();
         let (solved, conjecture) = (text(), text());
-        Self { show, system, bars, head, solved, conjecture, rates, proved: 0, judged: 0, page, _all: all }
+        Self { show, system, bars, head, solved, conjecture, rates, page, _all: all }
     }
 
-    /// Whose workers and queue the page shows.
-    pub fn set_fleet(&mut self, fleet: &Fleet) {
+    /// Takes one event of the run.
+    pub fn on(&mut self, event: &RunEvent<'_>) {
         if let Some(page) = &mut self.page {
-            page.set_fleet(fleet);
+            page.on(event);
+        }
+        match event {
+            RunEvent::Stage { round, rounds, stage } => self.begin(*round, *rounds, stage.as_str()),
+            RunEvent::Progress(progress) => self.progress(progress),
+            RunEvent::Conjecture { statement, .. } if self.show == Show::Live => {
+                let text = self.system.display_statement(statement);
+                self.conjecture.set_message(format!("  conjecture  {}", cut(&text, 100)));
+            }
+            RunEvent::RoundFinished { outcome, metrics } => self.end_round(outcome, metrics),
+            RunEvent::Note(text) => self.say(text),
+            RunEvent::Warning(text) => self.say(&format!("warning: {text}")),
+            _ => {}
         }
     }
 
-    /// A round begins or goes on.
-    pub fn begin_round(&mut self, round: u32, rounds: u32, what: &str) {
-        (self.proved, self.judged) = (0, 0);
-        if let Some(page) = &mut self.page {
-            page.begin(round, what);
+    /// A line that stays, above what changes in place.
+    fn say(&self, text: &str) {
+        match self.show {
+            Show::Live => drop(self._all.println(text)),
+            Show::Lines | Show::Json => eprintln!("{text}"),
         }
+    }
+
+    /// A round begins, goes on or enters another stage.
+    fn begin(&mut self, round: u32, rounds: u32, what: &str) {
         for bar in &self.bars {
             bar.reset();
         }
@@ -105,43 +119,16 @@ impl View {
     }
 
     /// The counts of the round so far.
-    pub fn progress(&mut self, round: &Round) {
-        let progress = round.progress();
+    fn progress(&self, progress: &Progress) {
         for (bar, (kind, _)) in self.bars.iter().zip(STAGES) {
             let stage = progress.of(kind);
             bar.set_length(stage.asked);
             bar.set_position(stage.done);
         }
-        if let Some(page) = &mut self.page {
-            page.progress(round);
-        }
-    }
-
-    /// One result.
-    pub fn event(&mut self, event: &Event) {
-        if let Some(page) = &mut self.page {
-            page.event(event);
-        }
-        match event {
-            Event::Judgement { judgement, .. } => {
-                self.judged += 1;
-                self.proved += u64::from(judgement.verdict == Verdict::Proved);
-            }
-            Event::Conjecture { read: Ok(statement), .. } if self.show == Show::Live => {
-                let text = self.system.display_statement(statement);
-                self.conjecture.set_message(format!("  conjecture  {}", cut(&text, 100)));
-            }
-            _ => {}
-        }
-    }
-
-    /// The weights are being updated.
-    pub fn stage(&mut self, round: u32, rounds: u32, what: &str) {
-        self.begin_round(round, rounds, what);
     }
 
     /// A round is over.
-    pub fn end_round(&mut self, outcome: &RoundOutcome, metrics: &MetricValues) {
+    fn end_round(&mut self, outcome: &RoundOutcome, metrics: &MetricValues) {
         let get = |name: &str| metrics.scalars.get(name).copied();
         let rate = get("cumulative_solve_rate").unwrap_or(0.0);
         self.rates.push(rate);

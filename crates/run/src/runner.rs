@@ -1,30 +1,17 @@
-//! A run of self-play: the stages of each round joined, on disk at every step.
+//! The rounds of a run, one after the other: sampled, trained on, published.
 
-pub mod config;
-pub mod endpoint;
-pub mod forecast;
-pub mod generate;
-pub mod infra;
-pub mod policies;
-pub mod publish;
-pub mod ranks;
-pub mod requirements;
-pub mod sampling;
-pub mod system;
-pub mod tasks;
-pub mod update;
-pub mod verify;
-pub mod view;
-pub mod workers;
-
-use crate::exit::Outcome;
+use crate::config::RunConfig;
+use crate::event::{Listener, RoundStage, RunEvent, Story};
+use crate::infra::Faults;
+use crate::policies::Policies;
+use crate::publish::{Publication, PublishTimes, Publisher};
+use crate::ranks::{Order, Team};
+use crate::sampling::{Completions, Sampled, SamplingEnd, Stage};
+use crate::update::UpdateReport;
+use crate::workers::Workers;
+use crate::workers::config::FleetConfig;
+use crate::{Interrupt, Outcome, infra, policies, update};
 use anyhow::Result;
-use config::RunConfig;
-use infra::Faults;
-use policies::Policies;
-use publish::{Publication, PublishTimes, Publisher};
-use ranks::{Order, Team};
-use sampling::{Completions, Sampled, SamplingEnd, Stage};
 use serde::{Deserialize, Serialize};
 use sgs_formal::FormalSystem;
 use sgs_lm::ranks::{Meeting, Parallel};
@@ -35,29 +22,9 @@ use sgs_rundir::metrics::{MetricValues, names};
 use sgs_rundir::{NextStep, Record, ResumePlan, RunDir};
 use sgs_selfplay::{Problem, Round, RoundMetrics, RoundOutcome, RunState};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
-use update::UpdateReport;
-use view::View;
-use workers::Workers;
-use workers::config::FleetConfig;
-
-/// Set when the user wants the run to stop.
-#[derive(Clone, Debug, Default)]
-pub struct Interrupt(Arc<AtomicBool>);
-
-impl Interrupt {
-    /// Whether to stop.
-    pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-
-    /// The flag, for a signal handler.
-    pub fn flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.0)
-    }
-}
 
 /// Everything a run works with.
 pub struct Runner<D: Decode> {
@@ -134,10 +101,11 @@ where
     ///
     /// # Errors
     /// Anything that fails; what was finished is on the disk, and the run can be resumed.
-    pub fn work(mut self, view: View) -> Result<Outcome> {
+    pub fn work<'a>(mut self, listener: &'a mut Listener<'a>) -> Result<Outcome> {
+        let mut story = Story::new(&self.targets.clone(), listener);
         let plan = self.run.plan(0)?;
         let (policies, mut team) = self.load(&plan)?;
-        let done = self.rounds(plan, policies, &mut team, view);
+        let done = self.rounds(plan, policies, &mut team, &mut story);
         team.end(done)
     }
 
@@ -176,7 +144,7 @@ where
         plan: ResumePlan,
         policies: Policies<D>,
         team: &mut Team<D>,
-        mut view: View,
+        story: &mut Story<'_>,
     ) -> Result<Outcome> {
         let started = Instant::now();
         let mut state = self.run.view().state()?;
@@ -184,7 +152,7 @@ where
         let context = policies.config().max_positions as u32;
         let policies = Arc::new(RwLock::new(policies));
         let mut workers = Workers::start(self, &tokenizer, &policies, plan.next == NextStep::Sample)?;
-        view.set_fleet(workers.fleet());
+        story.tell(RunEvent::Board(workers.fleet()));
         let mut publisher = Publisher::new(self.run.sinks()?);
         let mut next = plan.next;
         let mut kept: Kept = plan
@@ -210,7 +178,7 @@ where
                 &mut workers,
                 &mut publisher,
                 &mut kept,
-                &mut view,
+                story,
             )?;
             let Some(SampledRound { outcome, completions, early }) = sampled else {
                 publisher.finish()?;
@@ -226,7 +194,7 @@ where
             let trained = if updated {
                 Ok(false)
             } else {
-                self.update(&outcome, &completions, &policies, team, &mut kept, &mut view)
+                self.update(&outcome, &completions, &policies, team, &mut kept, story)
             };
             kept.wait_for(&mut publisher)?;
             let trained = match trained {
@@ -244,7 +212,7 @@ where
             kept.times.snapshot = copying.elapsed().as_secs_f64();
             state.absorb(&outcome)?;
             let metrics = self.metrics(&state, &outcome, &kept, round_started);
-            view.end_round(&outcome, &metrics);
+            story.tell(RunEvent::RoundFinished { outcome: &outcome, metrics: &metrics });
             publisher.start(Publication {
                 run: Arc::clone(&self.run),
                 config: Arc::clone(&self.config),
@@ -276,7 +244,7 @@ where
         workers: &mut Workers,
         publisher: &mut Publisher,
         kept: &mut Kept,
-        view: &mut View,
+        story: &mut Story<'_>,
     ) -> Result<Option<SampledRound>> {
         let algorithm = Arc::new(self.config.algorithm.clone());
         let mut round = Round::new(algorithm, self.config.seed, context, &self.targets, state)?;
@@ -286,7 +254,10 @@ where
             if workers.read_weights_from_disk() && publisher.is_busy() {
                 kept.wait_for(publisher)?;
             }
-            workers.begin_round(self, number, tokenizer)?;
+            workers
+                .begin_round(self, number, tokenizer)?
+                .iter()
+                .for_each(|note| story.tell(RunEvent::Note(note)));
         }
         let stage = Stage {
             config: &self.config,
@@ -309,7 +280,11 @@ where
             }
         }
         let mut left = Vec::new();
-        view.begin_round(number, self.config.rounds, "sampling");
+        story.tell(RunEvent::Stage {
+            round: number,
+            rounds: self.config.rounds,
+            stage: RoundStage::Sampling,
+        });
         if matches!(next, NextStep::Start | NextStep::Sample) {
             let tokens = |c: &Completions| c.values().map(|c| c.tokens.len() as u64).sum::<u64>();
             let before = tokens(&completions);
@@ -325,7 +300,7 @@ where
                 Ok(true)
             };
             let Sampled { end, early, times } =
-                workers.watch(|| stage.run(&mut round, &mut completions, &mut faults, &mut ready, view))?;
+                workers.watch(|| stage.run(&mut round, &mut completions, &mut faults, &mut ready, story))?;
             if end == SamplingEnd::Interrupted {
                 return Ok(None);
             }
@@ -359,9 +334,13 @@ where
         policies: &Arc<RwLock<Policies<D>>>,
         team: &mut Team<D>,
         kept: &mut Kept,
-        view: &mut View,
+        story: &mut Story<'_>,
     ) -> Result<bool> {
-        view.stage(outcome.round, self.config.rounds, "updating");
+        story.tell(RunEvent::Stage {
+            round: outcome.round,
+            rounds: self.config.rounds,
+            stage: RoundStage::Updating,
+        });
         let mut policies = policies.write().unwrap_or_else(PoisonError::into_inner);
         let started = Instant::now();
         kept.update =

@@ -1,6 +1,6 @@
 //! The run's sheet: what a worker needs to know of the run, as one small JSON document that the coordinator lays out.
 
-use crate::run::config::{RunConfig, SystemName};
+use crate::config::{RunConfig, SystemName};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use sgs_lean::LeanSettings;

@@ -3,9 +3,9 @@
 use super::Interrupt;
 use super::config::RunConfig;
 use super::endpoint;
+use super::event::{RunEvent, Story};
 use super::infra::Faults;
 use super::tasks::{GenerateResult, GenerateTask, VerifyTask, task_number};
-use super::view::View;
 use crate::evaluate::encode;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -177,7 +177,7 @@ impl Stage<'_> {
         completions: &mut Completions,
         faults: &mut Faults,
         ready: &mut Ready<'_>,
-        view: &mut View,
+        story: &mut Story<'_>,
     ) -> Result<Sampled> {
         let start = Instant::now();
         let mut times = SamplingTimes::default();
@@ -206,7 +206,7 @@ impl Stage<'_> {
             early.records.extend(batch.records);
             let mut entries = Some(batch.entries);
             if behind && let Some(entries) = entries.take() {
-                let commands = apply(entries, round, completions, view);
+                let commands = apply(entries, round, completions, story);
                 self.submit(commands, &mut open, faults)?;
             }
             if ready && !early.records.is_empty() {
@@ -218,10 +218,10 @@ impl Stage<'_> {
                 && let Some(batch) = unwritten.pop_front()
             {
                 self.fleet.remove(&batch.tasks)?;
-                let commands = apply(batch.entries.unwrap_or_default(), round, completions, view);
+                let commands = apply(batch.entries.unwrap_or_default(), round, completions, story);
                 self.submit(commands, &mut open, faults)?;
             }
-            view.progress(round);
+            story.tell(RunEvent::Progress(round.progress()));
             times.dispatcher += came.elapsed().as_secs_f64();
         }
         let end = if round.is_complete() { SamplingEnd::Complete } else { SamplingEnd::Interrupted };
@@ -449,11 +449,11 @@ fn apply(
     entries: Vec<Entry>,
     round: &mut Round,
     completions: &mut Completions,
-    view: &mut View,
+    story: &mut Story<'_>,
 ) -> Vec<Command> {
     let mut commands = Vec::new();
     for entry in entries {
-        view.event(&entry.event);
+        story.result(&entry.event);
         if let Some(completion) = entry.completion {
             completions.insert(entry.event.key().clone(), completion);
         }

@@ -269,7 +269,8 @@ impl Outside {
     ///
     /// # Errors
     /// A launcher refuses its configuration.
-    pub fn start_workers(&mut self) -> Result<()> {
+    pub fn start_workers(&mut self) -> Result<Vec<String>> {
+        let mut notes = Vec::new();
         for (kind, crew) in [
             (TaskKind::Generate, self.config.generate.clone()),
             (TaskKind::Verify, self.config.verify.clone()),
@@ -283,10 +284,10 @@ impl Outside {
             let options = self.token_option().join(" ");
             for (kind, crew) in [("generate", &self.config.generate), ("verify", &self.config.verify)] {
                 let others = if crew.by == By::Embedded { "more " } else { "" };
-                eprintln!("{others}workers: sgs worker {kind} --connect {} {options}", self.url);
+                notes.push(format!("{others}workers: sgs worker {kind} --connect {} {options}", self.url));
             }
         }
-        Ok(())
+        Ok(notes)
     }
 
     fn start_crew(&self, kind: &TaskKind, crew: &CrewConfig) -> Result<Supervisor> {

@@ -5,7 +5,7 @@
 
 use super::config::RunConfig;
 use super::tasks::{GenerateResult, GenerateTask};
-use crate::exit::Usage;
+use crate::Usage;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use sgs_endpoint::{Ask, End, Endpoint, EndpointError, Key, Prompt, Sample, Settings};

@@ -1,14 +1,14 @@
 //! A rank of a run that does what rank 0 says, until that leaves.
 
 use super::{Order, Team, crew};
-use crate::commands::pretrain::{gpu_of, threads};
-use crate::device::{self, with_device};
-use crate::exit::Outcome;
-use crate::ranks::{Seat, UNWIND};
-use crate::run::Interrupt;
-use crate::run::config::RunConfig;
-use crate::run::policies::Trained;
-use crate::run::update;
+use crate::Interrupt;
+use crate::Outcome;
+use crate::config::RunConfig;
+use crate::device::{gpu_of, threads};
+use crate::policies::Trained;
+use crate::seats::{Seat, UNWIND};
+use crate::update;
+use crate::{device, with_device};
 use anyhow::{Context, Result, anyhow, bail};
 use sgs_lm::ranks::{Meeting, Parallel};
 use sgs_lm::trainer::Trainer;
@@ -49,7 +49,7 @@ fn tell(meeting: &Meeting, error: anyhow::Error) -> anyhow::Error {
     error
 }
 
-fn prepare(config: &RunConfig, seat: &Seat) -> Result<(crate::args::DeviceKind, usize)> {
+fn prepare(config: &RunConfig, seat: &Seat) -> Result<(crate::device::DeviceKind, usize)> {
     let kind = device::kind(&config.model.device)?;
     Ok((kind, gpu_of(kind, Some(seat))?))
 }

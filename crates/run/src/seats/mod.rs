@@ -3,13 +3,12 @@
 pub mod launch;
 mod slurm;
 
-use crate::args::RankArgs;
-use crate::exit::{Outcome, Usage};
 use crate::machine;
+use crate::{Outcome, Usage};
 use anyhow::{Context, Result};
 use sgs_lm::ranks::{Meeting, Place, Rendezvous};
 use sha2::{Digest, Sha256};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -79,10 +78,23 @@ impl Standing {
     }
 }
 
+/// What a command was told of its ranks.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// How many train together; where nobody says which one this is, all are started here.
+    pub ranks: Option<usize>,
+    /// Which of them this process is, counted from 0.
+    pub rank: Option<usize>,
+    /// Where rank 0 listens, `HOST:PORT`.
+    pub rendezvous: Option<String>,
+    /// Longest wait for another rank.
+    pub patience: Duration,
+}
+
 /// Decides what this process is; starts ranks and waits for them where it is asked to. Logs go into a folder `ranks`
 /// in `folder`.
-pub fn role(args: &RankArgs, token_file: Option<&Path>, folder: &Path) -> Result<Role> {
-    match standing(args, token_file)? {
+pub fn role(asked: &Asked, token_file: Option<&Path>, folder: &Path) -> Result<Role> {
+    match standing(asked, token_file)? {
         Standing::Alone => Ok(Role::Alone),
         Standing::Seated(seat) => Ok(Role::Member(seat)),
         Standing::Launch(ranks) => Ok(Role::Launched(launch::launch(ranks, &folder.join("ranks"))?)),
@@ -90,23 +102,23 @@ pub fn role(args: &RankArgs, token_file: Option<&Path>, folder: &Path) -> Result
 }
 
 /// What the launcher, the arguments and Slurm say of this process; the token is in a file, or in the environment.
-pub fn standing(args: &RankArgs, token_file: Option<&Path>) -> Result<Standing> {
+pub fn standing(asked: &Asked, token_file: Option<&Path>) -> Result<Standing> {
     if is_launched() {
-        return Ok(Standing::Seated(launched_seat(args)?));
+        return Ok(Standing::Seated(launched_seat(asked)?));
     }
     let step = slurm::step(|name| std::env::var(name).ok());
-    if args.rank.is_none() && step.is_none() {
-        return match args.ranks {
+    if asked.rank.is_none() && step.is_none() {
+        return match asked.ranks {
             None | Some(1) => Ok(Standing::Alone),
             Some(0) => Err(Usage("--ranks is 0: give at least 1".into()).into()),
-            Some(ranks) if args.rendezvous.is_some() => {
+            Some(ranks) if asked.rendezvous.is_some() => {
                 Err(Usage(format!("--rendezvous without --rank: which of the {ranks} ranks is this?")).into())
             }
             Some(ranks) => Ok(Standing::Launch(ranks)),
         };
     }
     let (Some(rank), Some(ranks)) =
-        (args.rank.or(step.as_ref().map(|s| s.rank)), args.ranks.or(step.as_ref().map(|s| s.ranks)))
+        (asked.rank.or(step.as_ref().map(|s| s.rank)), asked.ranks.or(step.as_ref().map(|s| s.ranks)))
     else {
         return Err(Usage("--rank needs --ranks: of how many?".into()).into());
     };
@@ -116,7 +128,7 @@ pub fn standing(args: &RankArgs, token_file: Option<&Path>) -> Result<Standing> 
     if rank >= ranks {
         return Err(Usage(format!("--rank {rank} of --ranks {ranks}: ranks count from 0")).into());
     }
-    let rendezvous = args.rendezvous.clone().or(step.as_ref().and_then(|s| s.rendezvous.clone()));
+    let rendezvous = asked.rendezvous.clone().or(step.as_ref().and_then(|s| s.rendezvous.clone()));
     let Some(rendezvous) = rendezvous else {
         return Err(Usage("--rank needs --rendezvous HOST:PORT, where rank 0 listens".into()).into());
     };
@@ -128,23 +140,25 @@ pub fn standing(args: &RankArgs, token_file: Option<&Path>) -> Result<Standing> 
         rendezvous: Rendezvous::Address(rendezvous),
         token: token(token_file)?,
         log: None,
-        patience: args.patience(),
+        patience: asked.patience,
     }))
 }
 
 /// The seat that the launcher gave; the process ends with its launcher.
-fn launched_seat(args: &RankArgs) -> Result<Seat> {
+fn launched_seat(asked: &Asked) -> Result<Seat> {
     let get = |name: &str| std::env::var(name).with_context(|| format!("{name} is not set by the launcher"));
     let number = |name: &str| -> Result<usize> { get(name)?.parse().with_context(|| format!("in {name}")) };
     let (rank, ranks) = (number(variable::RANK)?, number(variable::RANKS)?);
     let folder = PathBuf::from(get(variable::FOLDER)?);
-    eprintln!("rank {rank} of {ranks}, process {}", std::process::id());
+    // A launched rank's standard error is its log; one that nobody reads any more is no reason to stop.
+    let say = |text: &str| drop(writeln!(std::io::stderr(), "{text}"));
+    say(&format!("rank {rank} of {ranks}, process {}", std::process::id()));
     std::thread::Builder::new()
         .name("launcher".into())
-        .spawn(|| {
+        .spawn(move || {
             // Standard input ends when the launcher does.
             let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
-            eprintln!("error: the process that started this rank is gone");
+            say("error: the process that started this rank is gone");
             std::process::exit(1);
         })
         .context("cannot start a thread")?;
@@ -156,7 +170,7 @@ fn launched_seat(args: &RankArgs) -> Result<Seat> {
         rendezvous: Rendezvous::File(launch::meeting_file(&folder)),
         token: get(variable::TOKEN)?,
         log: Some(launch::log_file(&folder, rank)),
-        patience: args.patience(),
+        patience: asked.patience,
     })
 }
 

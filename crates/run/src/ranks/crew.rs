@@ -1,12 +1,11 @@
 //! How the ranks that train for a run come together.
 
-use crate::args::DeviceKind;
-use crate::commands::pretrain;
+use crate::Usage;
+use crate::config::RunConfig;
 use crate::device;
-use crate::exit::Usage;
-use crate::ranks::launch::Others;
-use crate::ranks::{Seat, Standing};
-use crate::run::config::RunConfig;
+use crate::device::DeviceKind;
+use crate::seats::launch::Others;
+use crate::seats::{Seat, Standing};
 use anyhow::{Context, Result, anyhow};
 use sgs_lm::LmError;
 use sgs_lm::ranks::Meeting;
@@ -85,7 +84,7 @@ impl Crew {
 
     /// Threads of the processor for this rank.
     pub fn threads(&self) -> usize {
-        let all = pretrain::threads();
+        let all = device::threads();
         self.seat.as_ref().map_or(all, |seat| seat.threads(all))
     }
 
@@ -94,7 +93,7 @@ impl Crew {
     /// # Errors
     /// There are not so many.
     pub fn gpu(&self, kind: DeviceKind) -> Result<usize> {
-        pretrain::gpu_of(kind, self.seat.as_ref())
+        device::gpu_of(kind, self.seat.as_ref())
     }
 
     /// The ranks, for whoever trains; they are given away once.
@@ -132,7 +131,7 @@ const MOST_A_THREAD: usize = 16;
 /// Refuses to start more ranks here than there is room for.
 fn enough_room(config: &RunConfig, ranks: usize) -> Result<()> {
     let (most, of) = match device::kind(&config.model.device)? {
-        DeviceKind::Cpu => (MOST_A_THREAD * pretrain::threads(), "has processors for"),
+        DeviceKind::Cpu => (MOST_A_THREAD * device::threads(), "has processors for"),
         _ => (sgs_lm::cuda::gpu_count()?, "shows GPUs for"),
     };
     if ranks <= most {

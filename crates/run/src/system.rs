@@ -3,12 +3,14 @@
 use super::config::{RunConfig, SystemName};
 use crate::lean;
 use anyhow::{Context, Result, bail};
+use serde::Deserialize;
 use sgs_formal::FormalSystem;
 use sgs_lean::data::{self, Target};
 use sgs_lean::{Lean, LeanSettings};
 use sgs_metamath::corpus::splits::{SplitRule, split};
 use sgs_metamath::system::Metamath;
 use sgs_selfplay::Problem;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,6 +20,8 @@ pub struct Opened {
     pub system: Arc<dyn FormalSystem>,
     /// The problems, in their order.
     pub targets: Vec<Problem>,
+    /// What a person should know of what guards the checker, a line each.
+    pub notes: Vec<String>,
 }
 
 /// Starts the system of a run and reads its targets. `scratch` is a folder of the run in which checkers may write.
@@ -44,7 +48,7 @@ pub fn open(config: &RunConfig, scratch: &Path) -> Result<Opened> {
 pub fn metamath(set: &str) -> Result<Opened> {
     let system = Metamath::shipped()?;
     let targets = metamath_targets(&system, set)?;
-    Ok(Opened { system: Arc::new(system), targets })
+    Ok(Opened { system: Arc::new(system), targets, notes: Vec::new() })
 }
 
 /// Lean with the targets of a set, believed only after its canaries. `set` names it in errors.
@@ -52,13 +56,13 @@ pub fn metamath(set: &str) -> Result<Opened> {
 /// # Errors
 /// See [`open`].
 pub fn lean(settings: &LeanSettings, targets: Vec<Target>, set: &str) -> Result<Opened> {
-    let system = lean::start(settings)?;
+    let (system, notes) = lean::start(settings)?;
     check_toolchain(&system, &targets, set)?;
     if let Some(first) = targets.first() {
         system.canaries(&first.problem.context)?;
     }
     let targets = targets.into_iter().map(|t| t.problem).collect();
-    Ok(Opened { system: Arc::new(system), targets })
+    Ok(Opened { system: Arc::new(system), targets, notes })
 }
 
 /// Refuses a checker of another version than the data set is pinned to.
@@ -117,6 +121,28 @@ pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
         "d3k" | "core" => {
             bail!("the set `{set}` is one of Lean: set problems.system=lean, or choose quick or all")
         }
-        file => crate::commands::eval::read_problems(Path::new(file)),
+        file => read_problems(Path::new(file)),
     }
+}
+
+#[derive(Deserialize)]
+struct ProblemLine {
+    #[serde(flatten)]
+    problem: Problem,
+}
+
+/// Reads problems, one JSON object a line with `id`, `statement`, `context`.
+///
+/// # Errors
+/// The file cannot be read, or a line is no problem: the error names it.
+pub fn read_problems(path: &Path) -> Result<Vec<Problem>> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
+    lines
+        .map(|(i, line)| {
+            serde_json::from_str::<ProblemLine>(line)
+                .map(|l| l.problem)
+                .with_context(|| format!("{}: line {} is no problem", path.display(), i + 1))
+        })
+        .collect()
 }

@@ -1,7 +1,7 @@
 //! Ranks as processes of this machine: started, watched, and ended together.
 
 use super::{LOST, Seat, variable};
-use crate::exit::Outcome;
+use crate::Outcome;
 use crate::machine;
 use anyhow::{Context, Result, bail};
 use sgs_fleet::token::fresh_secret;

@@ -1,7 +1,7 @@
 //! The base model that ships with the program, as a folder in Hugging Face layout.
 
-use crate::args::SystemKind;
-use crate::exit::Usage;
+use crate::Usage;
+use crate::config::SystemName;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -44,11 +44,11 @@ pub fn unpack(folder: &Path) -> Result<PathBuf> {
 ///
 /// # Errors
 /// No folder is named and the shipped model is not for this formal system, or it cannot be unpacked.
-pub fn folder_for(system: SystemKind, named: Option<&Path>) -> Result<PathBuf> {
+pub fn folder_for(system: SystemName, named: Option<&Path>) -> Result<PathBuf> {
     match (named, system) {
         (Some(folder), _) => Ok(folder.to_owned()),
-        (None, SystemKind::Metamath) => unpack(&cache_folder()),
-        (None, SystemKind::Lean) => {
+        (None, SystemName::Metamath) => unpack(&cache_folder()),
+        (None, SystemName::Lean) => {
             Err(Usage("give --model: the model that ships reads Metamath, not Lean".to_owned()).into())
         }
     }

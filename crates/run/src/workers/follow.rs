@@ -2,7 +2,7 @@
 //! coordinator where it is not, and exchanged when the run goes on to the next policy version.
 
 use super::sheet::{self, ModelSheet, PolicySheet, Sheet};
-use crate::run::policies::RoleModels;
+use crate::policies::RoleModels;
 use anyhow::{Context, Result, bail, ensure};
 use sgs_fleet::{CallError, Client};
 use sgs_lm::Device;
@@ -236,8 +236,7 @@ mod tests {
         };
         let (solver, others) = (hidden(solver), hidden(others));
         let policy = PolicySheet { version, solver, conjecturer: others.clone(), guide: others };
-        let config =
-            crate::run::config::resolve(&Default::default(), std::iter::empty()).expect("the default");
+        let config = crate::config::resolve(&Default::default(), std::iter::empty()).expect("the default");
         let sheet = Sheet::new(&config, &[0], policy.clone());
         shelf.put(sheet::NAME, serde_json::to_vec(&sheet).expect("JSON"));
         policy
