@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use sgs_lean::LeanSettings;
 use sgs_lm::model::Mode;
-use sgs_selfplay::{AlgorithmConfig, Method};
+use sgs_selfplay::{AlgorithmConfig, Method, Role, Weights};
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
@@ -124,10 +124,20 @@ fn one() -> usize {
 }
 
 impl RunConfig {
-    /// Whether any weights change.
-    pub fn trains(&self) -> bool {
-        let a = &self.algorithm;
-        a.solver.train || (a.conjecturer.on && !a.conjecturer.frozen)
+    /// The weights that a role uses.
+    pub fn weights_of(&self, role: Role) -> Weights {
+        self.algorithm.weights_of(role, self.sampling.endpoint.plays(role))
+    }
+}
+
+impl SamplingConfig {
+    /// Longest completion of a role, tokens.
+    pub fn tokens(&self, role: Role) -> usize {
+        match role {
+            Role::Solver => self.solver_tokens,
+            Role::Conjecturer => self.conjecturer_tokens,
+            Role::Guide => self.guide_tokens,
+        }
     }
 }
 

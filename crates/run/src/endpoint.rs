@@ -4,14 +4,12 @@
 //! they are may be served: the Guide, a frozen Conjecturer, every role of `sampling-only`.
 
 use super::config::RunConfig;
-use super::tasks::{GenerateResult, GenerateTask};
 use crate::Usage;
+use crate::tasks::{self, GenerateResult, GenerateTask, Sample};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use sgs_endpoint::{Ask, End, Endpoint, EndpointError, Key, Prompt, Sample, Settings};
-use sgs_fleet::{
-    Cancel, Coordinator, Drain, Lease, Payload, TaskKind as BoardKind, WorkerConfig, WorkerName,
-};
+use sgs_endpoint::{Ask, End, Endpoint, EndpointError, Key, Prompt, Sample as Served, Settings};
+use sgs_fleet::{Cancel, Coordinator, Drain, Lease, TaskKind as BoardKind, WorkerConfig, WorkerName};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_selfplay::{AlgorithmConfig, FinishReason, Role};
 use std::path::Path;
@@ -138,7 +136,7 @@ impl EndpointConfig {
                     role.as_str()
                 )));
             }
-            if is_trained(algorithm, *role) {
+            if algorithm.weights_of(*role, false).is_trained() {
                 bail!(Usage(format!(
                     "`sampling.endpoint.roles` names the {0}, which this method trains: a server elsewhere would go on \
                      with the old weights. Let the {0} be sampled here, or choose a method that does not train it \
@@ -200,14 +198,6 @@ fn is_on(a: &AlgorithmConfig, role: Role) -> bool {
     }
 }
 
-fn is_trained(a: &AlgorithmConfig, role: Role) -> bool {
-    match role {
-        Role::Solver => a.solver.train || (a.tied_weights && a.conjecturer.on && !a.conjecturer.frozen),
-        Role::Conjecturer => !a.conjecturer.frozen || (a.tied_weights && a.solver.train),
-        Role::Guide => false,
-    }
-}
-
 /// The kind under which the board keeps the tasks of served roles.
 ///
 /// # Errors
@@ -241,7 +231,7 @@ impl ServedRoles {
         if e.url.is_empty() {
             return Ok(None);
         }
-        let longest = e.roles.iter().map(|role| limit(config, *role)).max().unwrap_or(1);
+        let longest = e.roles.iter().map(|role| config.sampling.tokens(*role)).max().unwrap_or(1);
         let probe = ask(&tokenizer, probe, 0, longest.min(16), 1.0)?;
         let (endpoint, sample) = Endpoint::connect(e.settings()?, &probe, context, tokenizer.vocab_size())
             .context("the endpoint of `sampling.endpoint`")?;
@@ -281,10 +271,13 @@ impl ServedRoles {
         };
         let end: Mutex<Option<EndpointError>> = Mutex::new(None);
         let handler = |lease: &Lease, cancel: &Cancel| {
-            let task: GenerateTask = serde_json::from_slice(lease.payload.as_bytes())
-                .map_err(|e| format!("unreadable task: {e}"))?;
-            match self.sample(&task, cancel) {
-                Ok(result) => serde_json::to_vec(&result).map(Payload::from).map_err(|e| e.to_string()),
+            let task: GenerateTask = tasks::unpack(lease.payload.as_bytes()).map_err(|e| format!("{e:#}"))?;
+            let samples =
+                task.seeds.iter().map(|&seed| self.sample(&task, seed, cancel)).collect::<Result<_>>();
+            match samples {
+                Ok(samples) => {
+                    tasks::pack(&GenerateResult { samples, fingerprint: None }).map_err(|e| format!("{e:#}"))
+                }
                 Err(error) => {
                     let told = format!("{error:#}");
                     if let Some(error) = error.downcast_ref::<EndpointError>().filter(|e| e.is_final()) {
@@ -303,25 +296,17 @@ impl ServedRoles {
         Ok(())
     }
 
-    fn sample(&self, task: &GenerateTask, cancel: &Cancel) -> Result<GenerateResult> {
+    fn sample(&self, task: &GenerateTask, seed: u64, cancel: &Cancel) -> Result<Sample> {
         let (prompt, new) = (task.prompt.len(), task.max_new_tokens);
         if prompt + new > self.context {
             let limit = self.context;
-            return Ok(refused(format!(
+            return Ok(Sample::refused(format!(
                 "a prompt of {prompt} tokens and up to {new} new ones exceed the context of {limit} tokens"
             )));
         }
-        let ask = ask(&self.tokenizer, &task.prompt, task.seed, new, task.temperature)?;
+        let ask = ask(&self.tokenizer, &task.prompt, seed, new, task.temperature)?;
         let sample = self.endpoint.sample(&ask, || cancel.is_cancelled())?;
         completion(&self.tokenizer, sample, new)
-    }
-}
-
-fn limit(config: &RunConfig, role: Role) -> usize {
-    match role {
-        Role::Solver => config.sampling.solver_tokens,
-        Role::Conjecturer => config.sampling.conjecturer_tokens,
-        Role::Guide => config.sampling.guide_tokens,
     }
 }
 
@@ -342,21 +327,10 @@ fn ask(tokenizer: &Tokenizer, prompt: &[u32], seed: u64, max_tokens: usize, temp
     })
 }
 
-fn refused(why: String) -> GenerateResult {
-    GenerateResult {
-        tokens: Vec::new(),
-        log_probs: Vec::new(),
-        entropy: None,
-        finish: FinishReason::Refused,
-        refusal: Some(why),
-        weights: None,
-    }
-}
-
 /// A completion in the run's own tokens, ended by one of its end tokens if it has ended. Log-probs are kept only where
 /// each belongs to one of these tokens.
-fn completion(tokenizer: &Tokenizer, sample: Sample, limit: usize) -> Result<GenerateResult> {
-    let Sample { text, tokens, pieces, log_probs, end } = sample;
+fn completion(tokenizer: &Tokenizer, sample: Served, limit: usize) -> Result<Sample> {
+    let Served { text, tokens, pieces, log_probs, end } = sample;
     let (mut tokens, mut log_probs) = match tokens {
         Some(tokens) => {
             let size = tokenizer.vocab_size();
@@ -391,7 +365,7 @@ fn completion(tokenizer: &Tokenizer, sample: Sample, limit: usize) -> Result<Gen
     if log_probs.len() != tokens.len() {
         log_probs.clear();
     }
-    Ok(GenerateResult { tokens, log_probs, entropy: None, finish, refusal: None, weights: None })
+    Ok(Sample { tokens, log_probs, entropy: None, finish, refusal: None })
 }
 
 /// Whether each piece is the spelling of the token at its place.
@@ -462,7 +436,7 @@ mod tests {
         let tokenizer = tokenizer();
         let [a, b] = ["ph", "ps"].map(|word| tokenizer.id_of(word).unwrap());
         let end = tokenizer.eos()[0];
-        let sample = Sample {
+        let sample = Served {
             text: " ph ps".into(),
             tokens: Some(vec![a, b, end]),
             pieces: None,
@@ -472,29 +446,29 @@ mod tests {
         let told = completion(&tokenizer, sample.clone(), 8).unwrap();
         assert_eq!((told.tokens, told.log_probs), (vec![a, b, end], vec![-1.0, -2.0, -0.5]));
         // Text alone: the end token is put back, and no log-prob is made up for it.
-        let text = Sample { tokens: None, log_probs: None, ..sample.clone() };
+        let text = Served { tokens: None, log_probs: None, ..sample.clone() };
         let told = completion(&tokenizer, text, 8).unwrap();
         assert_eq!((told.tokens, told.log_probs, told.finish), (vec![a, b, end], vec![], FinishReason::Stop));
         // Pieces that are the tokens' own spelling keep their log-probs, others do not.
         let cut =
-            Sample { tokens: None, log_probs: Some(vec![-1.0, -2.0]), end: End::Length, ..sample.clone() };
+            Served { tokens: None, log_probs: Some(vec![-1.0, -2.0]), end: End::Length, ..sample.clone() };
         let pieces = |pieces: [&str; 2]| Some(pieces.map(str::to_owned).to_vec());
         let told =
-            completion(&tokenizer, Sample { pieces: pieces([" ph", " ps"]), ..cut.clone() }, 8).unwrap();
+            completion(&tokenizer, Served { pieces: pieces([" ph", " ps"]), ..cut.clone() }, 8).unwrap();
         assert_eq!((told.log_probs, told.finish), (vec![-1.0, -2.0], FinishReason::Length));
-        let told = completion(&tokenizer, Sample { pieces: pieces([" p", "h ps"]), ..cut }, 8).unwrap();
+        let told = completion(&tokenizer, Served { pieces: pieces([" p", "h ps"]), ..cut }, 8).unwrap();
         assert!(told.log_probs.is_empty());
         // What comes after the end, past the limit, or from another vocabulary.
-        let after = Sample { tokens: Some(vec![a, end, b]), ..sample.clone() };
+        let after = Served { tokens: Some(vec![a, end, b]), ..sample.clone() };
         assert_eq!(completion(&tokenizer, after, 8).unwrap().tokens, [a, end]);
-        let long = Sample {
+        let long = Served {
             tokens: Some(vec![a; 50]),
             log_probs: Some(vec![-1.0; 50]),
             end: End::Length,
             ..sample.clone()
         };
         assert_eq!(completion(&tokenizer, long, 8).unwrap().log_probs.len(), 8);
-        let foreign = Sample { tokens: Some(vec![a, 40_000]), log_probs: None, ..sample };
+        let foreign = Served { tokens: Some(vec![a, 40_000]), log_probs: None, ..sample };
         assert!(completion(&tokenizer, foreign, 8).unwrap_err().to_string().contains("40000"));
     }
 

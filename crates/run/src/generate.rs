@@ -1,7 +1,7 @@
 //! The generation worker: leases completions to be sampled, keeps the samplers full, hands results back one by one.
 
 use super::policies::RoleModels;
-use super::tasks::{GenerateResult, GenerateTask};
+use crate::tasks::{self, GenerateResult, GenerateTask, Sample};
 use anyhow::{Context, Result};
 use sgs_fleet::{Drain, LeaseId, Outcome, Session};
 use sgs_lm::Device;
@@ -52,26 +52,28 @@ pub fn work<D: Device + Decode, W: RoleModels<D>>(
 ) -> Result<()> {
     let mut bench = Bench::new(weights, &settings.sampler)?;
     while !drain.has_begun() {
-        let room = settings.in_hand.saturating_sub(bench.in_flight());
         let wait = if bench.in_flight() == 0 { Duration::from_millis(200) } else { Duration::ZERO };
+        let room = bench.room(settings.in_hand);
         if room > 0 {
             for (lease, _) in session.lease(room, wait)? {
-                let task: GenerateTask = match serde_json::from_slice(lease.payload.as_bytes()) {
+                let task: GenerateTask = match tasks::unpack(lease.payload.as_bytes()) {
                     Ok(task) => task,
                     Err(e) => {
-                        session.finish(lease.id(), Outcome::Failed(format!("unreadable task: {e}")));
+                        session.finish(lease.id(), Outcome::Failed(format!("{e:#}")));
                         continue;
                     }
                 };
-                if task.policy > bench.version {
+                if task.policy_version > bench.version {
                     bench.leave(|lease| session.finish(lease, Outcome::Returned));
-                    follow(task.policy)?;
+                    follow(task.policy_version)?;
                     bench.take_up(&*weights.read().unwrap_or_else(PoisonError::into_inner));
                 }
-                if task.policy == bench.version {
-                    bench.submit(lease.id(), &task, &settings.stop)?;
+                if task.policy_version == bench.version {
+                    if bench.submit(lease.id(), &task, &settings.stop)? {
+                        bench.answer(lease.id(), session)?;
+                    }
                 } else {
-                    let (asked, has) = (task.policy, bench.version);
+                    let (asked, has) = (task.policy_version, bench.version);
                     let reason = format!("asked for policy {asked}, the worker has {has}");
                     session.finish(lease.id(), Outcome::Failed(reason));
                 }
@@ -95,10 +97,21 @@ struct Bench<D: Decode> {
     /// The policy version that everything in flight is sampled with.
     version: u32,
     fingerprint: Option<String>,
-    leases: HashMap<RequestId, LeaseId>,
-    requests: HashMap<LeaseId, (usize, RequestId)>,
+    /// The task of each request, and the request's place in it.
+    requests: HashMap<RequestId, (LeaseId, usize)>,
+    tasks: HashMap<LeaseId, InHand>,
     next: u64,
+    /// Completions that the last task asked for: the next one's are expected to be as many.
+    a_task: usize,
     finished: Vec<Completion>,
+}
+
+/// A task whose completions are on their way.
+struct InHand {
+    sampler: usize,
+    requests: Vec<RequestId>,
+    samples: Vec<Option<Sample>>,
+    left: usize,
 }
 
 impl<D: Device + Decode> Bench<D> {
@@ -112,9 +125,10 @@ impl<D: Device + Decode> Bench<D> {
             samplers,
             version: weights.version(),
             fingerprint: weights.fingerprint(),
-            leases: HashMap::new(),
             requests: HashMap::new(),
+            tasks: HashMap::new(),
             next: 0,
+            a_task: 1,
             finished: Vec::new(),
         })
     }
@@ -125,30 +139,47 @@ impl<D: Device + Decode> Bench<D> {
         self.fingerprint = weights.fingerprint();
     }
 
+    /// Completions on their way.
     fn in_flight(&self) -> usize {
-        self.leases.len()
+        self.requests.len()
     }
 
-    fn submit(&mut self, lease: LeaseId, task: &GenerateTask, stop: &Arc<[u32]>) -> Result<()> {
+    /// Tasks to ask for, so that about `most` completions are in hand.
+    fn room(&self, most: usize) -> usize {
+        most.saturating_sub(self.in_flight()).div_ceil(self.a_task)
+    }
+
+    /// Takes a task; `true` if it asks for nothing and is done already.
+    fn submit(&mut self, lease: LeaseId, task: &GenerateTask, stop: &Arc<[u32]>) -> Result<bool> {
         let sampler = ROLES.iter().position(|&r| r == task.role).unwrap_or(0);
-        let id = RequestId(self.next);
-        self.next += 1;
-        self.samplers[sampler].submit(Request {
-            id,
-            prompt: task.prompt.as_slice().into(),
-            seed: task.seed,
-            max_new_tokens: task.max_new_tokens,
-            choice: Choice { temperature: task.temperature, ..Choice::default() },
-            stop: Arc::clone(stop),
-        })?;
-        self.leases.insert(id, lease);
-        self.requests.insert(lease, (sampler, id));
-        Ok(())
+        let prompt: Arc<[u32]> = task.prompt.as_slice().into();
+        let mut requests = Vec::with_capacity(task.seeds.len());
+        for (place, &seed) in task.seeds.iter().enumerate() {
+            let id = RequestId(self.next);
+            self.next += 1;
+            self.samplers[sampler].submit(Request {
+                id,
+                prompt: Arc::clone(&prompt),
+                seed,
+                max_new_tokens: task.max_new_tokens,
+                choice: Choice { temperature: task.temperature, ..Choice::default() },
+                stop: Arc::clone(stop),
+            })?;
+            self.requests.insert(id, (lease, place));
+            requests.push(id);
+        }
+        let left = requests.len();
+        self.a_task = left.max(1);
+        self.tasks.insert(lease, InHand { sampler, samples: vec![None; left], requests, left });
+        Ok(left == 0)
     }
 
     fn cancel(&mut self, lease: LeaseId) {
-        if let Some((sampler, id)) = self.requests.remove(&lease) {
-            self.samplers[sampler].cancel(id);
+        let Some(task) = self.tasks.remove(&lease) else { return };
+        for id in task.requests {
+            if self.requests.remove(&id).is_some() {
+                self.samplers[task.sampler].cancel(id);
+            }
         }
     }
 
@@ -156,7 +187,16 @@ impl<D: Device + Decode> Bench<D> {
     fn leave(&mut self, mut give_back: impl FnMut(LeaseId)) {
         self.samplers.iter_mut().for_each(Sampler::cancel_all);
         self.requests.clear();
-        self.leases.drain().for_each(|(_, lease)| give_back(lease));
+        self.tasks.drain().for_each(|(lease, _)| give_back(lease));
+    }
+
+    /// Hands back a task whose completions are all there.
+    fn answer(&mut self, lease: LeaseId, session: &Session) -> Result<()> {
+        let Some(task) = self.tasks.remove(&lease) else { return Ok(()) };
+        let samples = task.samples.into_iter().flatten().collect();
+        let result = GenerateResult { samples, fingerprint: self.fingerprint.clone() };
+        session.finish(lease, Outcome::Done(tasks::pack(&result)?));
+        Ok(())
     }
 
     /// A step of every sampler that has work.
@@ -170,22 +210,28 @@ impl<D: Device + Decode> Bench<D> {
             return Ok(());
         }
         let weights = weights.read().unwrap_or_else(PoisonError::into_inner);
-        for (sampler, role) in self.samplers.iter_mut().zip(ROLES) {
+        for (place, role) in ROLES.into_iter().enumerate() {
+            let sampler = &mut self.samplers[place];
             if sampler.is_idle() {
                 continue;
             }
             sampler.step(model(&*weights, role)?, &mut self.finished)?;
-            for completion in self.finished.drain(..) {
-                let Some(lease) = self.leases.remove(&completion.id) else { continue };
-                self.requests.remove(&lease);
-                let outcome = if self.version == weights.version() {
-                    let result =
-                        GenerateResult { weights: self.fingerprint.clone(), ..result_of(completion) };
-                    Outcome::Done(serde_json::to_vec(&result).context("a result as JSON")?.into())
-                } else {
-                    Outcome::Failed(format!("sampled while policy {} was exchanged", self.version))
-                };
-                session.finish(lease, outcome);
+            // A completion that began with other weights would be of none: its task fails, and is asked for again.
+            let exchanged = self.version != weights.version();
+            for completion in std::mem::take(&mut self.finished) {
+                let Some((lease, place)) = self.requests.remove(&completion.id) else { continue };
+                if exchanged {
+                    self.cancel(lease);
+                    let reason = format!("sampled while policy {} was exchanged", self.version);
+                    session.finish(lease, Outcome::Failed(reason));
+                    continue;
+                }
+                let Some(task) = self.tasks.get_mut(&lease) else { continue };
+                task.samples[place] = Some(sample_of(completion));
+                task.left -= 1;
+                if task.left == 0 {
+                    self.answer(lease, session)?;
+                }
             }
         }
         *counters.lock().unwrap_or_else(PoisonError::into_inner) = self.counters();
@@ -217,7 +263,7 @@ fn model<D: Device, W: RoleModels<D>>(weights: &W, role: Role) -> Result<&Model<
     weights.model(role).with_context(|| format!("the worker has no weights for {role:?}"))
 }
 
-fn result_of(completion: Completion) -> GenerateResult {
+fn sample_of(completion: Completion) -> Sample {
     let n = completion.entropies.len();
     let entropy = (n > 0).then(|| completion.entropies.iter().sum::<f32>() / n as f32);
     let (finish, refusal) = match completion.finish {
@@ -226,12 +272,5 @@ fn result_of(completion: Completion) -> GenerateResult {
         Finish::Cancelled => (FinishReason::Cancelled, None),
         Finish::Refused(why) => (FinishReason::Refused, Some(why.to_string())),
     };
-    GenerateResult {
-        tokens: completion.tokens,
-        log_probs: completion.logprobs,
-        entropy,
-        finish,
-        refusal,
-        weights: None,
-    }
+    Sample { tokens: completion.tokens, log_probs: completion.logprobs, entropy, finish, refusal }
 }

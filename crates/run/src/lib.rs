@@ -7,6 +7,7 @@
 pub mod base_model;
 pub mod config;
 pub mod device;
+pub mod dispatcher;
 mod ending;
 pub mod endpoint;
 pub mod evaluate;
@@ -20,8 +21,9 @@ pub mod machine;
 pub mod policies;
 pub mod publish;
 pub mod ranks;
+pub mod reading;
+pub mod record;
 mod runner;
-pub mod sampling;
 pub mod seats;
 pub mod system;
 pub mod tasks;

@@ -10,7 +10,8 @@ use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Policy;
 use sgs_lm::weights::{FileType, Flush};
 use sgs_lm::{Device, ModelConfig};
-use sgs_selfplay::Role;
+use sgs_selfplay::{Role, Weights};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,17 +27,11 @@ pub trait RoleModels<D: Device> {
     fn fingerprint(&self) -> Option<String>;
 }
 
-/// Folders of the policies in a checkpoint.
-const SOLVER: &str = "solver";
-const CONJECTURER: &str = "conjecturer";
-
-/// What a run trains.
+/// What a run trains: the sets of weights that `AlgorithmConfig::weights_of` calls trained, and no others.
 pub struct Trained<D: Device> {
-    /// The Solver; under tied weights also the Conjecturer.
-    pub solver: Policy<D>,
-    /// The Conjecturer, unless the weights are tied or it is frozen.
-    pub conjecturer: Option<Policy<D>>,
-    tied: bool,
+    policies: BTreeMap<Weights, Policy<D>>,
+    /// The weights of Solver and Conjecturer.
+    of: [Weights; 2],
 }
 
 impl<D: Device> Trained<D> {
@@ -51,47 +46,47 @@ impl<D: Device> Trained<D> {
         at: Option<&Path>,
         place: (usize, usize),
     ) -> Result<Self> {
-        let a = &config.algorithm;
+        let of = [Role::Solver, Role::Conjecturer].map(|role| config.weights_of(role));
+        let sets: BTreeMap<Weights, &str> = of.iter().filter_map(|w| Some((*w, w.folder()?))).collect();
         if let (Some(folder), (_, 1)) = (at, place) {
-            for name in [SOLVER, CONJECTURER] {
+            for name in sets.values() {
                 checkpoint::exists(&folder.join(name))?;
             }
         }
-        let fresh = || -> Result<Policy<D>> {
+        let load = |name: &str| -> Result<Policy<D>> {
+            if let Some(folder) = at {
+                let folder = folder.join(name);
+                return Ok(checkpoint::load_for_rank(&folder, Arc::clone(device), usize::MAX, place)?.0);
+            }
             let model = Model::load(Arc::clone(device), base, usize::MAX)?;
             let shard = Shard::of(&model.layout, place.0, place.1);
             Ok(Policy::of_shard(model, shard)?)
         };
-        let trained = |name: &str| -> Result<Policy<D>> {
-            match at {
-                Some(folder) => {
-                    let folder = folder.join(name);
-                    Ok(checkpoint::load_for_rank(&folder, Arc::clone(device), usize::MAX, place)?.0)
-                }
-                None => fresh(),
-            }
-        };
-        let own_conjecturer = a.conjecturer.on && !a.conjecturer.frozen && !a.tied_weights;
-        Ok(Self {
-            solver: if a.solver.train { trained(SOLVER)? } else { fresh()? },
-            conjecturer: if own_conjecturer { Some(trained(CONJECTURER)?) } else { None },
-            tied: a.tied_weights,
-        })
+        let policies = sets.into_iter().map(|(set, name)| Ok((set, load(name)?))).collect::<Result<_>>()?;
+        Ok(Self { policies, of })
     }
 
-    /// The policy that an update of a role trains; `None` if that role is not trained.
+    /// The policy that an update of a role trains; `None` if nothing trains its weights.
     pub fn policy(&mut self, role: Role) -> Option<&mut Policy<D>> {
+        self.policies.get_mut(&self.weights_of(role))
+    }
+
+    /// The trained model that plays a role; `None` if nothing trains its weights.
+    pub fn model(&self, role: Role) -> Option<&Model<D>> {
+        self.policies.get(&self.weights_of(role)).map(|policy| &*policy.model)
+    }
+
+    fn weights_of(&self, role: Role) -> Weights {
         match role {
-            Role::Solver => Some(&mut self.solver),
-            Role::Conjecturer if self.tied => Some(&mut self.solver),
-            Role::Conjecturer => self.conjecturer.as_mut(),
-            Role::Guide => None,
+            Role::Solver => self.of[0],
+            Role::Conjecturer => self.of[1],
+            Role::Guide => Weights::Guide,
         }
     }
 
     /// The policies with the names of their folders in a checkpoint.
     fn named(&self) -> impl Iterator<Item = (&'static str, &Policy<D>)> {
-        std::iter::once((SOLVER, &self.solver)).chain(self.conjecturer.as_ref().map(|c| (CONJECTURER, c)))
+        self.policies.iter().filter_map(|(weights, policy)| Some((weights.folder()?, policy)))
     }
 
     /// Writes what is trained, each of several ranks its part.
@@ -168,13 +163,8 @@ impl<D: Device> Policies<D> {
 
     /// The model that plays a role.
     pub fn model(&self, role: Role) -> &Model<D> {
-        match (role, &self.trained.conjecturer) {
-            (Role::Solver, _) => &self.trained.solver.model,
-            (Role::Conjecturer, Some(policy)) => &policy.model,
-            (Role::Conjecturer, None) if self.trained.tied => &self.trained.solver.model,
-            (Role::Conjecturer, None) => &self.base,
-            (Role::Guide, _) => self.guide.as_ref().unwrap_or(&self.base),
-        }
+        let kept = if role == Role::Guide { self.guide.as_ref() } else { self.trained.model(role) };
+        kept.unwrap_or(&self.base)
     }
 
     /// The models' shape.
@@ -275,19 +265,11 @@ impl<D: Device> RoleModels<D> for Policies<D> {
 
 /// The folders of the models that [`Policies::load`] reads for Solver, Conjecturer and Guide.
 pub fn folders(config: &RunConfig, base: &Path, at: Option<&Path>) -> [PathBuf; 3] {
-    let a = &config.algorithm;
-    let trained = |name: &str| at.map_or_else(|| base.to_owned(), |folder| folder.join(name));
-    let solver = if a.solver.train { trained("solver") } else { base.to_owned() };
-    let conjecturer = match (a.tied_weights, a.conjecturer.on && !a.conjecturer.frozen) {
-        (true, _) => solver.clone(),
-        (false, true) => trained("conjecturer"),
-        (false, false) => base.to_owned(),
-    };
-    let guide = match config.model.guide.as_str() {
-        "base" => base.to_owned(),
-        folder => PathBuf::from(folder),
-    };
-    [solver, conjecturer, guide]
+    [Role::Solver, Role::Conjecturer, Role::Guide].map(|role| match (config.weights_of(role), at) {
+        (Weights::Guide, _) if config.model.guide != "base" => PathBuf::from(&config.model.guide),
+        (weights, Some(folder)) => weights.folder().map_or_else(|| base.to_owned(), |name| folder.join(name)),
+        _ => base.to_owned(),
+    })
 }
 
 /// The folder of the base model: the one of the configuration, or the shipped one, unpacked.

@@ -1,23 +1,20 @@
 //! Publication of a finished round, beside the sampling of the next one: checkpoint, tables, metrics.
 //!
-//! No result of a round reaches the journal before the round before it is published whole, so that on the disk rounds
-//! stand strictly one after the other. What the next round samples meanwhile, what depends on it and the weights that
-//! come of it are in memory.
+//! The journal takes the next round's results meanwhile. They were sampled with the weights that are being written here:
+//! if this checkpoint is lost in a crash, opening the run drops them.
 //!
-//! Checkpoint, tables and journal are brought to the disk side by side; then checkpoint and tables get their names, in
-//! this order. Old checkpoints are removed after that, when nobody waits any more.
+//! Checkpoint and tables are brought to the disk side by side; then they get their names, in this order: a round's tables
+//! say that its update is done. Old checkpoints are removed after that, when nobody waits any more.
 
 use super::Kept;
 use super::config::RunConfig;
+use super::dispatcher::Completions;
 use super::policies::{Snapshots, beside};
-use super::sampling::Completions;
 use anyhow::{Result, anyhow};
 use serde::{Deserialize, Serialize};
 use sgs_formal::FormalSystem;
 use sgs_rundir::metrics::{MetricSinks, MetricValues};
-use sgs_rundir::{
-    KeepPolicy, OutcomeSources, PreparedCheckpoint, PreparedRound, Record, RunDir, write_outcome,
-};
+use sgs_rundir::{KeepPolicy, OutcomeSources, PreparedCheckpoint, PreparedRound, RunDir, write_outcome};
 use sgs_selfplay::{Problem, RoundOutcome};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,8 +29,6 @@ pub struct Publication {
     pub config: Arc<RunConfig>,
     /// The formal system, for the features of statements.
     pub system: Arc<dyn FormalSystem>,
-    /// Results that the journal has not taken yet.
-    pub early: Vec<Record>,
     /// The round's result.
     pub outcome: RoundOutcome,
     /// Its completions.
@@ -59,8 +54,6 @@ pub struct PublishTimes {
     pub checkpoint: f64,
     /// Preparing the tables.
     pub tables: f64,
-    /// Bringing the journal to the disk.
-    pub journal: f64,
 }
 
 /// What `f` gives, and its seconds.
@@ -73,16 +66,11 @@ fn timed<T>(f: impl FnOnce() -> T) -> (T, f64) {
 impl Publication {
     fn publish(&mut self) -> Result<PublishTimes> {
         let started = Instant::now();
-        let early = std::mem::take(&mut self.early);
         let this = &*self;
-        let journal = || timed(|| this.complete_journal(early));
         let checkpoint = || timed(|| this.prepare_checkpoint());
         let tables = || timed(|| this.prepare_tables());
-        let (tables, others) = beside(|| beside(journal, checkpoint), tables)?;
-        let ((checkpoint, checkpoint_s), (journal, journal_s)) = others?;
-        let (tables, tables_s) = tables;
+        let ((tables, tables_s), (checkpoint, checkpoint_s)) = beside(checkpoint, tables)?;
         let round = self.outcome.round;
-        journal?;
         match checkpoint? {
             Some(prepared) => drop(self.run.publish_prepared_checkpoint(prepared)?),
             None if self.updated => {}
@@ -90,23 +78,10 @@ impl Publication {
         }
         self.run.publish_prepared_round(tables?)?;
         let all = started.elapsed().as_secs_f64();
-        let times = PublishTimes { all, checkpoint: checkpoint_s, tables: tables_s, journal: journal_s };
         tracing::info!(
-            "round {round} is published: {all:.3} s (checkpoint {checkpoint_s:.3}, tables {tables_s:.3}, journal \
-             {journal_s:.3})"
+            "round {round} is published: {all:.3} s (checkpoint {checkpoint_s:.3}, tables {tables_s:.3})"
         );
-        Ok(times)
-    }
-
-    /// Brings to the disk what the journal has not taken yet.
-    fn complete_journal(&self, early: Vec<Record>) -> Result<()> {
-        if self.updated {
-            return Ok(());
-        }
-        let round = self.outcome.round;
-        self.run.start_round(round, "")?;
-        self.run.journal().append(early)?;
-        Ok(self.run.finish_sampling(round, "")?)
+        Ok(PublishTimes { all, checkpoint: checkpoint_s, tables: tables_s })
     }
 
     /// `None` if nothing was trained, or the checkpoint stands already.

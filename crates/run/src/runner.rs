@@ -1,12 +1,12 @@
 //! The rounds of a run, one after the other: sampled, trained on, published.
 
 use crate::config::RunConfig;
+use crate::dispatcher::{Completions, Dispatcher, SamplingEnd};
 use crate::event::{Listener, RoundStage, RunEvent, Story};
-use crate::infra::Faults;
 use crate::policies::Policies;
 use crate::publish::{Publication, PublishTimes, Publisher};
 use crate::ranks::{Order, Team};
-use crate::sampling::{Completions, Sampled, SamplingEnd, Stage};
+use crate::reading::Reader;
 use crate::update::UpdateReport;
 use crate::workers::Workers;
 use crate::workers::config::FleetConfig;
@@ -19,7 +19,7 @@ use sgs_lm::sampler::Decode;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Trainer;
 use sgs_rundir::metrics::{MetricValues, names};
-use sgs_rundir::{NextStep, Record, ResumePlan, RunDir};
+use sgs_rundir::{NextStep, ResumePlan, RunDir};
 use sgs_selfplay::{Problem, Round, RoundMetrics, RoundOutcome, RunState};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -89,8 +89,6 @@ impl Kept {
 struct SampledRound {
     outcome: RoundOutcome,
     completions: Completions,
-    /// Results that the journal has not taken yet.
-    early: Vec<Record>,
 }
 
 impl<D: Parallel + Decode + 'static> Runner<D>
@@ -154,13 +152,14 @@ where
         let mut workers = Workers::start(self, &tokenizer, &policies, plan.next == NextStep::Sample)?;
         story.tell(RunEvent::Board(workers.fleet()));
         let mut publisher = Publisher::new(self.run.sinks()?);
-        let mut next = plan.next;
         let mut kept: Kept = plan
             .markers
             .get(&sgs_rundir::Stage::Updated)
             .and_then(|m| serde_json::from_str(&m.detail).ok())
             .unwrap_or_default();
         while state.next_round < self.config.rounds {
+            // A resumed run may find two rounds under way: one to be published, and the next half sampled.
+            let next = self.run.next_step(state.next_round)?;
             let limit = self.config.minutes * 60.0;
             if limit > 0.0 && started.elapsed().as_secs_f64() > limit && next == NextStep::Start {
                 break;
@@ -170,17 +169,23 @@ where
                 return Ok(Outcome::Interrupted);
             }
             let round_started = Instant::now();
-            let sampled = self.sample(
-                &state,
-                next,
+            let round = Round::new(
+                Arc::new(self.config.algorithm.clone()),
+                self.config.seed,
                 context,
-                &tokenizer,
-                &mut workers,
-                &mut publisher,
-                &mut kept,
-                story,
+                &self.targets,
+                &state,
             )?;
-            let Some(SampledRound { outcome, completions, early }) = sampled else {
+            if next.is_sampling() {
+                if workers.read_weights_from_disk() {
+                    // They read the checkpoint that is being written.
+                    kept.wait_for(&mut publisher)?;
+                }
+                let notes = workers.begin_round(self, round.number(), &tokenizer)?;
+                notes.iter().for_each(|note| story.tell(RunEvent::Note(note)));
+            }
+            let sampled = self.sample(round, &state, next, &tokenizer, &workers, &mut kept, story)?;
+            let Some(SampledRound { outcome, completions }) = sampled else {
                 publisher.finish()?;
                 return Ok(Outcome::Interrupted);
             };
@@ -192,18 +197,14 @@ where
                 kept.wait_for(&mut publisher)?;
             }
             let trained = if updated {
-                Ok(false)
+                false
             } else {
-                self.update(&outcome, &completions, &policies, team, &mut kept, story)
+                // The weights depend on every result: all of them are on the disk first.
+                self.run.finish_sampling(outcome.round, "")?;
+                self.update(&outcome, &completions, &policies, team, &mut kept, story)?
             };
+            // One round is published at a time: their checkpoints and markers stand in order.
             kept.wait_for(&mut publisher)?;
-            let trained = match trained {
-                Ok(trained) => trained,
-                Err(error) => {
-                    self.keep(outcome.round, early)?;
-                    return Err(error);
-                }
-            };
             let copying = Instant::now();
             let policies_now = policies.read().unwrap_or_else(PoisonError::into_inner);
             let copy = || policies_now.trained.snapshot(orders, publisher.take_spare());
@@ -217,7 +218,6 @@ where
                 run: Arc::clone(&self.run),
                 config: Arc::clone(&self.config),
                 system: Arc::clone(&self.system),
-                early,
                 outcome,
                 completions,
                 kept: std::mem::take(&mut kept),
@@ -226,7 +226,6 @@ where
                 companions: ["tokenizer.json", "tokenizer_config.json"].map(|n| self.base.join(n)).to_vec(),
                 metrics,
             })?;
-            next = NextStep::Start;
         }
         publisher.finish()?;
         workers.stop()?;
@@ -237,93 +236,50 @@ where
     #[allow(clippy::too_many_arguments)]
     fn sample(
         &self,
+        mut round: Round,
         state: &RunState,
         next: NextStep,
-        context: u32,
         tokenizer: &Tokenizer,
-        workers: &mut Workers,
-        publisher: &mut Publisher,
+        workers: &Workers,
         kept: &mut Kept,
         story: &mut Story<'_>,
     ) -> Result<Option<SampledRound>> {
-        let algorithm = Arc::new(self.config.algorithm.clone());
-        let mut round = Round::new(algorithm, self.config.seed, context, &self.targets, state)?;
         let number = round.number();
-        let (mut completions, mut faults) = (Completions::new(), Faults::default());
-        if matches!(next, NextStep::Start | NextStep::Sample) {
-            if workers.read_weights_from_disk() && publisher.is_busy() {
-                kept.wait_for(publisher)?;
-            }
-            workers
-                .begin_round(self, number, tokenizer)?
-                .iter()
-                .for_each(|note| story.tell(RunEvent::Note(note)));
-        }
-        let stage = Stage {
+        self.run.start_round(number, "")?;
+        let mut completions = Completions::new();
+        let reader = Reader {
             config: &self.config,
             system: &*self.system,
             tokenizer,
-            fleet: workers.fleet(),
-            journal: self.run.journal(),
-            board_lasts: workers.read_weights_from_disk(),
-            interrupt: &self.interrupt,
             policy_version: number,
-            weights: workers.weights(),
-            watch: &|silent, open| workers.check(silent, open),
+            fingerprint: workers.weights(),
         };
-        // While the round before is being published, this one has nothing in the journal.
-        if !publisher.is_busy() {
-            self.run.start_round(number, "")?;
-            let replayed = stage.replay(&mut round, &mut completions, &mut faults)?;
-            if replayed > 0 {
-                tracing::info!("round {number}: {replayed} results were in the journal");
-            }
+        let watch = |silent, open: &dyn Fn() -> String| workers.check(silent, open);
+        let (fleet, journal) = (workers.fleet(), self.run.journal());
+        let mut dispatcher =
+            Dispatcher::new(reader, fleet, journal, &self.interrupt, &watch, &mut round, &mut completions);
+        let replayed = dispatcher.replay()?;
+        if replayed > 0 {
+            tracing::info!("round {number}: {replayed} results were in the journal");
         }
-        let mut left = Vec::new();
-        story.tell(RunEvent::Stage {
-            round: number,
-            rounds: self.config.rounds,
-            stage: RoundStage::Sampling,
-        });
-        if matches!(next, NextStep::Start | NextStep::Sample) {
-            let tokens = |c: &Completions| c.values().map(|c| c.tokens.len() as u64).sum::<u64>();
-            let before = tokens(&completions);
+        let rounds = self.config.rounds;
+        story.tell(RunEvent::Stage { round: number, rounds, stage: RoundStage::Sampling });
+        if next.is_sampling() {
+            let before = dispatcher.sampled_tokens();
             let sampler = workers.counters().seconds;
-            let mut ready = |wait: bool| {
-                if publisher.is_busy() {
-                    if !wait && !publisher.is_done() {
-                        return Ok(false);
-                    }
-                    kept.times.publishing = publisher.wait()?.unwrap_or_default();
-                    self.run.start_round(number, "")?;
-                }
-                Ok(true)
-            };
-            let Sampled { end, early, times } =
-                workers.watch(|| stage.run(&mut round, &mut completions, &mut faults, &mut ready, story))?;
+            let (end, times) = workers.watch(|| dispatcher.run(story))?;
             if end == SamplingEnd::Interrupted {
                 return Ok(None);
             }
-            left = early;
             kept.times.sampling = times.all;
             kept.times.dispatcher = times.dispatcher;
             let after = workers.counters().seconds;
             kept.times.sampler = std::array::from_fn(|i| after[i] - sampler[i]);
-            kept.times.sampled_tokens = tokens(&completions) - before;
-            if !publisher.is_busy() {
-                self.run.finish_sampling_later(number, "")?;
-            }
+            kept.times.sampled_tokens = dispatcher.sampled_tokens() - before;
         }
         let outcome = round.finish(state)?;
         infra::refuse_broken_round(&outcome)?;
-        Ok(Some(SampledRound { outcome, completions, early: left }))
-    }
-
-    /// Brings a round's results to the disk although it goes no further.
-    fn keep(&self, round: u32, early: Vec<Record>) -> Result<()> {
-        self.run.start_round(round, "")?;
-        self.run.journal().append(early)?;
-        Ok(self.run.finish_sampling(round, "")?)
+        Ok(Some(SampledRound { outcome, completions }))
     }
 
     /// Trains; returns whether there are new weights.
@@ -346,6 +302,11 @@ where
         kept.update =
             update::update(&self.config, self.run.view(), outcome, completions, &mut policies, team)?;
         kept.times.update = started.elapsed().as_secs_f64();
+        // Before the new weights are kept anywhere: a run that stops here is resumed with those before.
+        if let Some(warning) = update::gap_warning(&self.config, &kept.update)? {
+            tracing::warn!("round {}: {warning}", outcome.round);
+            story.tell(RunEvent::Warning(&warning));
+        }
         Ok(kept.update.solver.is_some() || kept.update.conjecturer.is_some())
     }
 
@@ -380,7 +341,6 @@ fn measured(metrics: &mut MetricValues, outcome: &RoundOutcome, kept: &Kept) {
     metrics.set(names::TIME_PUBLISH, t.publishing.all);
     metrics.set(names::TIME_PUBLISH_CHECKPOINT, t.publishing.checkpoint);
     metrics.set(names::TIME_PUBLISH_TABLES, t.publishing.tables);
-    metrics.set(names::TIME_PUBLISH_JOURNAL, t.publishing.journal);
     metrics.set(names::TIME_PUBLISH_WAIT, t.publish_wait);
     let micros: u64 = outcome.rollouts.iter().map(|r| r.micros).sum();
     metrics.set(names::TIME_CHECKS, micros as f64 / 1e6);

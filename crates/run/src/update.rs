@@ -1,10 +1,10 @@
 //! The update stage of a round: both policies trained on what the round selected.
 
 use super::config::RunConfig;
+use super::dispatcher::Completions;
 use super::policies::{Policies, Trained};
 use super::ranks::Team;
-use super::sampling::Completions;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use sgs_lm::Device;
 use sgs_lm::loss::{Example as LmExample, LossConfig, Normaliser, Objective as LmObjective};
@@ -74,7 +74,7 @@ pub fn update<D: Device>(
     let find = |key: &TaskKey| completions.get(key).or_else(|| older.get(key));
     let a = &config.algorithm;
     let Policies { trained, base, .. } = policies;
-    if a.solver.train && !outcome.solver_examples.is_empty() {
+    if a.is_trained_on(Role::Solver) && !outcome.solver_examples.is_empty() {
         let reference = (a.solver.kl_coefficient != 0.0).then_some(&**base);
         let job = Job { config, round: outcome.round, role: Role::Solver, reference };
         report.solver = job.run(&outcome.solver_examples, &find, trained, team)?;
@@ -85,6 +85,40 @@ pub fn update<D: Device>(
     }
     policies.version = outcome.round + 1;
     Ok(report)
+}
+
+/// Largest mean gap between the log-probs of sampler and trainer that is rounding, nats a token: both compute with the same
+/// weights, on the GPU in bfloat16 by different kernels.
+fn largest_gap(device: &str) -> f64 {
+    if device == "cpu" { 0.05 } else { 0.1 }
+}
+
+/// What a gap between the log-probs of sampler and trainer above its bound means, for the rollouts of a round's own
+/// weights; `None` if there is nothing to say.
+///
+/// # Errors
+/// The gap is above ten times the bound: what was sampled is not of the weights that are trained.
+pub fn gap_warning(config: &RunConfig, report: &UpdateReport) -> Result<Option<String>> {
+    let bound = largest_gap(&config.model.device);
+    let roles = [(Role::Solver, &report.solver), (Role::Conjecturer, &report.conjecturer)];
+    let worst = roles
+        .into_iter()
+        .filter_map(|(role, report)| Some((role, report.as_ref()?.log_prob_gap)))
+        .max_by(|a, b| a.1.total_cmp(&b.1));
+    let Some((role, gap)) = worst.filter(|(_, gap)| *gap > bound || gap.is_nan()) else { return Ok(None) };
+    let told = format!(
+        "the {}'s log-probs differ between sampler and trainer by {gap:.3} nats a token in the mean; rounding accounts \
+         for at most {bound}",
+        role.as_str()
+    );
+    if gap > 10.0 * bound || gap.is_nan() {
+        bail!(
+            "{told}. The samples are not of the weights that are trained: most likely workers or a server sample with \
+             another model or an older checkpoint (compare `model.base`, the workers' log and the checkpoint that the \
+             run loaded); `sgs resume` goes on once that is mended"
+        );
+    }
+    Ok(Some(told))
 }
 
 /// Trains a policy on examples once; every rank that trains is given the same. `pass` counts the passes of a round.
@@ -217,7 +251,13 @@ impl<D: Device> Job<'_, D> {
             for i in order {
                 let key = &examples[i].key;
                 let completion = find(key).with_context(|| format!("the completion of {key} is missing"))?;
-                batch.push(example(&examples[i], completion));
+                let mut example = example(&examples[i], completion);
+                if key.round != round {
+                    // Sampled by an older policy: no loss that takes older rounds looks at these, and the gap between
+                    // sampler and trainer is that of this round's weights.
+                    example.sampled_logprobs.clear();
+                }
+                batch.push(example);
             }
             if let Some(reference) = reference {
                 add_reference(&mut batch, reference, team.trainer())?;

@@ -1,6 +1,6 @@
 //! The verification worker: leases proofs, checks them, hands verdicts back.
 
-use super::tasks::VerifyTask;
+use crate::tasks::{self, VerifyResult, VerifyTask};
 use anyhow::Result;
 use sgs_fleet::{Cancel, Drain, Lease, Outcome, Payload, Session};
 use sgs_formal::FormalSystem;
@@ -10,9 +10,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Proofs leased at once by a system that checks them one after the other: a Metamath proof takes microseconds, so
-/// one call fetches many.
-const LEASES: usize = 256;
+/// Tasks leased at once by a system that checks one proof after the other: it takes microseconds for each, so one call
+/// fetches several tasks.
+const LEASES: usize = 16;
 
 /// Checks until the drain begins.
 ///
@@ -79,26 +79,31 @@ fn answer(session: &Session, system: &dyn FormalSystem, lease: &Lease, cancel: &
         return;
     }
     let outcome = match check(system, lease) {
-        Ok(judgement) => Outcome::Done(judgement),
+        Ok(judgements) => Outcome::Done(judgements),
         Err(reason) => Outcome::Failed(reason),
     };
     session.finish(lease.id(), outcome);
 }
 
-/// Checks one proof; gives the judgement as it travels.
+/// Checks the proofs of a task; gives the judgements as they travel.
 ///
 /// # Errors
 /// In words, if the task cannot be read, or the checker broke and has judged nothing: a fault of this worker, not of the
-/// proof. The board notes whose it was, and somebody else gets the proof.
+/// proofs. The board notes whose it was, and somebody else gets them.
 pub fn check(system: &dyn FormalSystem, lease: &Lease) -> Result<Payload, String> {
-    let task: VerifyTask =
-        serde_json::from_slice(lease.payload.as_bytes()).map_err(|e| format!("unreadable task: {e}"))?;
-    if let Some(wanted) = task.checker.filter(|wanted| *wanted != system.identity()) {
-        return Err(format!("the run wants the checker `{wanted}`, this worker has `{}`", system.identity()));
+    let task: VerifyTask = tasks::unpack(lease.payload.as_bytes()).map_err(|e| format!("{e:#}"))?;
+    let own = system.identity();
+    if task.checker != own {
+        return Err(format!("the run wants the checker `{}`, this worker has `{own}`", task.checker));
     }
-    let judgement = system.check(&task.problem, &task.proof);
-    if judgement.verdict == Verdict::Infra {
-        return Err(judgement.reason);
+    let mut judgements = VerifyResult::with_capacity(task.proofs.len());
+    for (problem, proof) in &task.proofs {
+        let problem = task.problems.get(*problem as usize);
+        let judgement = system.check(problem.ok_or("a proof of no problem of its task")?, proof);
+        if judgement.verdict == Verdict::Infra {
+            return Err(judgement.reason);
+        }
+        judgements.push(judgement);
     }
-    Ok(serde_json::to_vec(&judgement).map_err(|e| format!("a judgement as JSON: {e}"))?.into())
+    tasks::pack(&judgements).map_err(|e| format!("{e:#}"))
 }

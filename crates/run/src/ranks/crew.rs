@@ -54,7 +54,7 @@ impl Crew {
         if self.ranks == 1 && !asked {
             self.ranks = config.training.ranks;
         }
-        if self.ranks > 1 && !config.trains() {
+        if self.ranks > 1 && !config.algorithm.trains() {
             let (ranks, method) = (self.ranks, &config.method);
             let message = format!("training.ranks is {ranks}, but {method} trains nothing: leave it at 1");
             return Err(Usage(message).into());

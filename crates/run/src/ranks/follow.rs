@@ -10,6 +10,7 @@ use crate::seats::{Seat, UNWIND};
 use crate::update;
 use crate::{device, with_device};
 use anyhow::{Context, Result, anyhow, bail};
+use sgs_lm::ModelConfig;
 use sgs_lm::ranks::{Meeting, Parallel};
 use sgs_lm::trainer::Trainer;
 use std::path::PathBuf;
@@ -77,7 +78,7 @@ impl Job {
         let loaded = Trained::load(&self.config, &device, &self.base, self.at.as_deref(), place);
         let mut trained = loaded.map_err(|error| tell(&meeting, error))?;
         let peers = D::connect(&device, meeting)?;
-        let shape = &trained.solver.model.config;
+        let shape = &ModelConfig::load(&self.base)?;
         let training = &self.config.training;
         let tokens = training.micro_batch_tokens.max(shape.max_positions);
         let mut team = Team::new(Trainer::with_peers(device, shape, tokens, training.mode(), Some(peers))?);

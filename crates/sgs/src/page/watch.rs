@@ -13,7 +13,7 @@ use sgs_analysis::run::ReadOptions;
 use sgs_run::config::{RunConfig, SystemName};
 use sgs_run::event::Teller;
 use sgs_run::system::{self, Opened};
-use sgs_run::{Interrupt, sampling};
+use sgs_run::{Interrupt, record};
 use sgs_rundir::journal::{JournalReader, Stage};
 use sgs_rundir::{RunView, read_outcome};
 use sgs_selfplay::{Problem, Round, RunState};
@@ -156,9 +156,9 @@ impl Replica {
         if let Some(round) = &mut self.round {
             let (feed, teller) = (&mut self.feed, &mut self.teller);
             self.last = journal.for_each_record_after(marker.round, self.last, |record| {
-                if let Some(event) = sampling::event_of(&record.payload) {
-                    teller.tell(&event, &mut |told| feed.on(&told));
-                    round.apply(event);
+                for entry in record::entries(&record.payload).unwrap_or_default() {
+                    teller.tell(&entry.event, &mut |told| feed.on(&told));
+                    round.apply(entry.event);
                 }
                 Ok(())
             })?;
