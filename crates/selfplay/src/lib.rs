@@ -28,7 +28,7 @@ pub mod stp;
 pub mod task;
 pub mod training;
 
-pub use config::{AlgorithmConfig, ConfigError};
+pub use config::AlgorithmConfig;
 pub use data::*;
 pub use method::Method;
 pub use metrics::RoundMetrics;
