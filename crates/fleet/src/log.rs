@@ -20,12 +20,12 @@ use crate::record::Record;
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The operating system said no.
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {what}: {error}")]
     Io {
         /// What was tried, with the file's name.
         what: String,
         /// Why it failed.
-        source: io::Error,
+        error: io::Error,
     },
     /// Another process has the log.
     #[error("{0} is in use by another coordinator; stop that one first")]
@@ -48,8 +48,8 @@ pub enum LogError {
 impl LogError {
     /// An error of the operating system, with what was tried.
     #[must_use]
-    pub fn new(what: impl Into<String>, source: io::Error) -> Self {
-        Self::Io { what: what.into(), source }
+    pub fn new(what: impl Into<String>, error: io::Error) -> Self {
+        Self::Io { what: what.into(), error }
     }
 }
 

@@ -92,12 +92,12 @@ pub enum ServiceError {
     )]
     Unprotected(SocketAddr),
     /// The address cannot be had.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {error}")]
     Listen {
         /// Which one.
         address: SocketAddr,
         /// Why.
-        source: io::Error,
+        error: io::Error,
     },
     /// The certificate or key cannot be used.
     #[error("{path}: {problem}")]
@@ -199,7 +199,7 @@ impl Service {
             return Err(ServiceError::Unprotected(config.listen));
         }
         let tls = config.tls.as_ref().map(Tls::load).transpose()?;
-        let listening = |source| ServiceError::Listen { address: config.listen, source };
+        let listening = |error| ServiceError::Listen { address: config.listen, error };
         // Bound here and kept, so the port that is told is the port that is served.
         let listener = TcpListener::bind(config.listen).map_err(listening)?;
         listener.set_nonblocking(true).map_err(listening)?;

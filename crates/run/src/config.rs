@@ -1,65 +1,126 @@
 //! The effective configuration of a run: size, then method, then file, environment and `--set`, in this order.
 
-use super::endpoint::{self, EndpointConfig};
+use super::endpoint::EndpointConfig;
 use crate::Usage;
 use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
+use sgs_keys::{Allowed, Key, Refused, Table as _, at_least, dotted};
 use sgs_lean::LeanSettings;
 use sgs_lm::model::Mode;
-use sgs_selfplay::{AlgorithmConfig, Method, Role, Weights};
+use sgs_selfplay::{AlgorithmConfig, Role, Weights};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
-/// Everything that a run depends on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RunConfig {
-    /// Name of the method, for legends.
-    pub method: String,
-    /// Name of the size.
-    pub size: String,
-    /// Seed of everything random.
-    pub seed: u64,
-    /// Rounds to run.
-    pub rounds: u32,
-    /// No new round begins after so many minutes; 0 is no limit.
-    pub minutes: f64,
+sgs_keys::table! {
+    /// Everything that a run depends on.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct RunConfig {
+        /// Name of the method.
+        pub method: String = "sgs".to_owned(), in "a method, as `sgs run METHOD` or in a file",
+        /// Name of the size.
+        pub size: String = "metamath-quick".to_owned(), in "a size, as `--size SIZE` or in a file",
+        /// Seed of everything random.
+        pub seed: u64 = 1, in 0..=i64::MAX as u64,
+        /// Rounds to run.
+        pub rounds: u32 = 40, in 1..=1_000_000,
+        /// No new round begins after so many minutes; 0 is no limit.
+        pub minutes: f64 = 0.0, in at_least(0.0).at_most(1e7),
+        /// The formal system and its problems.
+        pub problems: ProblemsConfig,
+        /// The language model.
+        pub model: ModelChoice,
+        /// Sampling.
+        pub sampling: SamplingConfig,
+        /// What training may use of the machine.
+        pub training: TrainingConfig,
+        /// Which checkpoints stay.
+        pub checkpoints: CheckpointsConfig,
+        /// The algorithm.
+        pub algorithm: AlgorithmConfig,
+        /// Lean, where it is the formal system.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub lean: Option<LeanSettings>,
+    }
+}
+
+sgs_keys::table! {
     /// The formal system and its problems.
-    pub problems: ProblemsConfig,
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ProblemsConfig {
+        /// The formal system.
+        pub system: SystemName = SystemName::Metamath,
+        /// The problems.
+        pub set: String = "quick".to_owned(),
+            in "quick (100 theorems of set.mm), all (1,000); for Lean d3k (the paper's 3,323), core (needs no Mathlib); a file",
+    }
+}
+
+sgs_keys::choice! {
+    /// A formal system.
+    pub enum SystemName {
+        /// The embedded one.
+        Metamath = "metamath",
+        /// Lean 4.
+        Lean = "lean",
+    }
+}
+
+sgs_keys::table! {
     /// The language model.
-    pub model: ModelChoice,
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ModelChoice {
+        /// What Solver and Conjecturer start from.
+        pub base: String = "shipped".to_owned(), in "shipped, or a folder in Hugging Face layout",
+        /// The Guide's model.
+        pub guide: String = "base".to_owned(), in "base, or a folder",
+        /// Where the model runs.
+        pub device: String = "cpu".to_owned(), in &["cpu", "cuda"],
+    }
+}
+
+sgs_keys::table! {
     /// Sampling.
-    pub sampling: SamplingConfig,
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct SamplingConfig {
+        /// Longest completion of the Solver, tokens.
+        pub solver_tokens: usize = 48, in 1..=10_000_000,
+        /// Longest completion of the Conjecturer, tokens.
+        pub conjecturer_tokens: usize = 120, in 1..=10_000_000,
+        /// Longest completion of the Guide, tokens.
+        pub guide_tokens: usize = 6, in 1..=10_000_000,
+        /// Sequences sampled at once, for each role.
+        pub batch: usize = 256, in 1..=1_000_000,
+        /// Memory for buffers and key/value cache, for each role, MiB.
+        pub memory_mib: u64 = 512, in 16..=1_000_000_000,
+        /// Roles that another server plays.
+        pub endpoint: EndpointConfig,
+    }
+}
+
+sgs_keys::table! {
     /// What training may use of the machine.
-    pub training: TrainingConfig,
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct TrainingConfig {
+        /// Processes that train together, each with a GPU or a part of the processor: gradients and optimiser state are
+        /// shared out.
+        pub ranks: usize = 1, in 1..=65_536,
+        /// Tokens run through the model at once.
+        pub micro_batch_tokens: usize = 4096, in 64..=100_000_000,
+        /// Computes every layer's activations again in the backward pass: a quarter more work, memory of one layer.
+        pub recompute: bool = false,
+    }
+}
+
+sgs_keys::table! {
     /// Which checkpoints stay.
-    pub checkpoints: CheckpointsConfig,
-    /// The algorithm.
-    pub algorithm: AlgorithmConfig,
-    /// Lean, where it is the formal system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lean: Option<LeanSettings>,
-}
-
-/// The formal system and its problems.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProblemsConfig {
-    /// `metamath` or `lean`.
-    pub system: SystemName,
-    /// Metamath: `quick` (100 theorems of set.mm), `all` (1,000). Lean: `d3k` (the paper's), `core` (ours, without
-    /// Mathlib). Or a file.
-    pub set: String,
-}
-
-/// A formal system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SystemName {
-    /// The embedded one.
-    Metamath,
-    /// Lean 4.
-    Lean,
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct CheckpointsConfig {
+        /// How many of the newest.
+        pub last: u32 = 2, in 1..=1_000_000,
+        /// Also those whose round is a multiple of this; 0 for none.
+        pub every: u32 = 0, in 0..=1_000_000,
+    }
 }
 
 impl std::str::FromStr for SystemName {
@@ -72,55 +133,6 @@ impl std::str::FromStr for SystemName {
             other => Err(Usage(format!("there is no formal system `{other}`; there are metamath, lean"))),
         }
     }
-}
-
-/// The language model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ModelChoice {
-    /// `shipped`, or a folder in Hugging Face layout: what Solver and Conjecturer start from.
-    pub base: String,
-    /// The Guide's model: `base`, or a folder.
-    pub guide: String,
-    /// `cpu` or `cuda`.
-    pub device: String,
-}
-
-/// Sampling.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SamplingConfig {
-    /// Longest completion of the Solver, in tokens.
-    pub solver_tokens: usize,
-    /// Longest completion of the Conjecturer, in tokens.
-    pub conjecturer_tokens: usize,
-    /// Longest completion of the Guide, in tokens.
-    pub guide_tokens: usize,
-    /// Sequences sampled at once, for each role.
-    pub batch: usize,
-    /// Memory for buffers and key/value cache, for each role, MiB.
-    pub memory_mib: u64,
-    /// Roles that another server plays.
-    #[serde(default)]
-    pub endpoint: EndpointConfig,
-}
-
-/// What training may use of the machine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TrainingConfig {
-    /// Processes that train together, each with a GPU or a part of the processor.
-    #[serde(default = "one")]
-    pub ranks: usize,
-    /// Tokens run through the model at once.
-    pub micro_batch_tokens: usize,
-    /// Computes every layer's activations again in the backward pass: a quarter more work, memory of one layer.
-    #[serde(default)]
-    pub recompute: bool,
-}
-
-fn one() -> usize {
-    1
 }
 
 impl RunConfig {
@@ -147,75 +159,6 @@ impl TrainingConfig {
         if self.recompute { Mode::TrainRecompute { kept: 0 } } else { Mode::Train }
     }
 }
-
-/// Which checkpoints stay.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CheckpointsConfig {
-    /// How many of the newest.
-    pub last: u32,
-    /// Also those whose round is a multiple of this; 0 for none.
-    pub every: u32,
-}
-
-/// Documentation of the keys outside of `algorithm` (whose documentation is the library's): key, meaning, allowed.
-pub const FIELDS: &[(&str, &str, &str)] = &[
-    ("method", "name of the method, for legends", "any text"),
-    ("size", "name of the size", "any text"),
-    ("seed", "seed of everything random", "a whole number"),
-    ("rounds", "rounds to run", "from 1"),
-    ("minutes", "no new round begins after so many minutes; 0 is no limit", "from 0"),
-    ("problems.system", "the formal system", "metamath, lean"),
-    (
-        "problems.set",
-        "the problems",
-        "quick (100 theorems of set.mm), all (1,000); for Lean d3k (the paper's 3,323), core (needs no Mathlib); a file",
-    ),
-    ("model.base", "what Solver and Conjecturer start from", "shipped, or a folder"),
-    ("model.guide", "the Guide's model", "base, or a folder"),
-    ("model.device", "where the model runs", "cpu, cuda"),
-    ("sampling.solver_tokens", "longest completion of the Solver, tokens", "from 1"),
-    ("sampling.conjecturer_tokens", "longest completion of the Conjecturer, tokens", "from 1"),
-    ("sampling.guide_tokens", "longest completion of the Guide, tokens", "from 1"),
-    ("sampling.batch", "sequences sampled at once, for each role", "from 1"),
-    ("sampling.memory_mib", "memory for buffers and key/value cache, for each role, MiB", "from 16"),
-    (
-        "training.ranks",
-        "processes that train together: gradients and optimiser state are shared out, a GPU each",
-        "from 1",
-    ),
-    ("training.micro_batch_tokens", "tokens run through the model at once", "from 64"),
-    (
-        "training.recompute",
-        "computes activations again in the backward pass: slower, less memory",
-        "true, false",
-    ),
-    ("checkpoints.last", "newest checkpoints that stay", "from 1"),
-    ("checkpoints.every", "also those whose round is a multiple of this; 0 for none", "from 0"),
-    ("lean.backing", "which program judges", "repl, file, wasm"),
-    ("lean.root", "folder of `sgs lean setup`; empty for lean-setup (wasm: lean-wasm)", "a folder"),
-    ("lean.version", "Lean's version there; empty for v4.15.0 (wasm: v4.28.0-pre)", "a version"),
-    ("lean.slots", "proofs checked at the same time; 0 for one a core", "from 0"),
-    ("lean.theorems_per_file", "theorems in one file; 0 for 16 (wasm: 128)", "from 0"),
-    ("lean.options", "options set after every header", "a list of [name, value]"),
-    ("lean.reading", "how completions are read", "lenient, strict"),
-    ("lean.form", "how the Solver is asked", "non-cot, cot"),
-    ("lean.judge", "replay accepted proofs in a second process", "true, false"),
-    ("lean.sandbox", "run Lean in the sandbox", "true, false"),
-    ("lean.require_sandbox", "refuse to run where the sandbox has a hole", "true, false"),
-    ("lean.cache", "verdicts that are remembered", "from 0"),
-    ("lean.limits.proof_ms", "time limit of a proof, milliseconds", "from 1"),
-    ("lean.limits.start_ms", "time limit of a start with its header, milliseconds", "from 1"),
-    ("lean.limits.memory", "resident memory of a Lean process, bytes", "from 1"),
-    ("lean.limits.output", "bytes of one answer", "from 1"),
-    ("lean.bounds.bytes", "bytes of a model's text that are read", "from 1"),
-    ("lean.bounds.depth", "nesting of brackets in it", "from 1"),
-    ("lean.bounds.numeral", "characters of a number in it", "from 1"),
-    ("lean.bounds.name", "bytes of a name in it", "from 1"),
-    ("lean.recycling.uses", "proofs after which a REPL is replaced", "from 1"),
-    ("lean.recycling.age_ms", "age at which a REPL is replaced, milliseconds", "from 1"),
-    ("lean.recycling.growth", "growth at which a REPL is replaced, bytes", "from 1"),
-];
 
 /// The sizes, with their presets.
 pub const SIZES: [(&str, &str); 4] = [
@@ -251,25 +194,102 @@ pub struct Layers {
     pub set: Vec<String>,
 }
 
+/// What gave a key its value; each covers those before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// The key's own default.
+    Default,
+    /// The preset of a size.
+    Size(String),
+    /// The preset of a method.
+    Method(String),
+    /// What a method changes at one size only.
+    MethodAtSize(String, String),
+    /// A TOML file.
+    File(String),
+    /// A variable of the environment.
+    Variable(String),
+    /// An argument of the command.
+    Argument(&'static str),
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Layer::Default => f.write_str("default"),
+            Layer::Size(size) => write!(f, "size {size}"),
+            Layer::Method(method) => write!(f, "method {method}"),
+            Layer::MethodAtSize(method, size) => write!(f, "method {method} at size {size}"),
+            Layer::File(path) => write!(f, "file {path}"),
+            Layer::Variable(name) => write!(f, "environment {name}"),
+            Layer::Argument(name) => f.write_str(name),
+        }
+    }
+}
+
+/// What the layers come to.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The configuration.
+    pub config: RunConfig,
+    /// Every key that has a value, Lean's also where Lean is not the formal system.
+    table: Table,
+    /// What gave the keys their values; a key that is not here has its default.
+    layers: BTreeMap<String, Layer>,
+}
+
+impl Resolved {
+    /// A key's value; `None` if it is left out.
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        value_of(&self.table, key)
+    }
+
+    /// What gave a key its value.
+    pub fn layer(&self, key: &str) -> &Layer {
+        self.layers.get(key).unwrap_or(&Layer::Default)
+    }
+
+    /// Trains with so many processes, as an argument says.
+    pub fn set_ranks(&mut self, ranks: usize) {
+        self.config.training.ranks = ranks;
+        self.layers.insert("training.ranks".to_owned(), Layer::Argument("--ranks"));
+    }
+}
+
+/// A key's value in a table.
+pub fn value_of<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
+    let mut parts = key.split('.');
+    let first = table.get(parts.next()?)?;
+    parts.try_fold(first, |value, part| value.get(part))
+}
+
 /// Puts the layers on top of each other.
 ///
 /// # Errors
 /// An unknown method, size or key (with the nearest one), a value of the wrong type or out of its range.
-pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, String)>) -> Result<RunConfig> {
+pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, String)>) -> Result<Resolved> {
     let named = layers.method.as_deref().unwrap_or("sgs");
-    let (file, method) = match METHODS.iter().find(|m| m.0 == named) {
-        Some(_) => (Table::new(), named.to_owned()),
+    let (mut file, method, chosen) = match METHODS.iter().find(|m| m.0 == named) {
+        Some(_) => {
+            let by = if layers.method.is_some() { Layer::Argument("command line") } else { Layer::Default };
+            (Table::new(), named.to_owned(), by)
+        }
         None if named.ends_with(".toml") => {
             let file = read_file(Path::new(named))?;
-            let method = text_of(&file, "method").unwrap_or_else(|| "sgs".to_owned());
-            (file, method)
+            match text_of(&file, "method")? {
+                Some(method) => (file, method, Layer::File(named.to_owned())),
+                None => (file, "sgs".to_owned(), Layer::Default),
+            }
         }
         None => {
             return Err(unknown("method", named, METHODS.iter().map(|m| m.0)).into());
         }
     };
-    let size =
-        layers.size.clone().or_else(|| text_of(&file, "size")).unwrap_or_else(|| "metamath-quick".to_owned());
+    let (size, sized) = match (&layers.size, text_of(&file, "size")?) {
+        (Some(size), _) => (size.clone(), Layer::Argument("--size")),
+        (None, Some(size)) => (size, Layer::File(named.to_owned())),
+        (None, None) => ("metamath-quick".to_owned(), Layer::Default),
+    };
     let size_text = SIZES.iter().find(|s| s.0 == size).map(|s| s.1);
     let Some(size_text) = size_text else {
         return Err(unknown("size", &size, SIZES.iter().map(|s| s.0)).into());
@@ -277,58 +297,34 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
     let Some((_, method_text)) = METHODS.iter().find(|m| m.0 == method) else {
         return Err(unknown("method", &method, METHODS.iter().map(|m| m.0)).into());
     };
-    let mut table = Table::try_from(defaults(&method, &size)).context("the defaults")?;
+    // They have chosen their presets: laid over these as keys, a size of the file would rename that of `--size`.
+    file.remove("method");
+    file.remove("size");
     // A method's own table holds what it changes everywhere; `[size.NAME]` what it changes at one size only.
     let mut method_table: Table = method_text.parse().context("the method's preset")?;
     let at_sizes = method_table.remove("size");
-    merge(&mut table, size_text.parse().context("the size's preset")?, "")?;
-    merge(&mut table, method_table, "")?;
+    let mut stack = Stack::of_defaults()?;
+    stack.set("method", Value::String(method.clone()), chosen)?;
+    stack.set("size", Value::String(size.clone()), sized)?;
+    stack.lay(size_text.parse().context("the size's preset")?, &Layer::Size(size.clone()))?;
+    stack.lay(method_table, &Layer::Method(method.clone()))?;
     if let Some(Value::Table(mut at_sizes)) = at_sizes
         && let Some(Value::Table(at_size)) = at_sizes.remove(&size)
     {
-        merge(&mut table, at_size, "")?;
+        stack.lay(at_size, &Layer::MethodAtSize(method.clone(), size.clone()))?;
     }
-    merge(&mut table, file, "")?;
-    for (key, value) in environment.filter(|(k, _)| k.starts_with("SGS_SET_")) {
-        let key = key["SGS_SET_".len()..].to_lowercase().replace("__", ".");
-        assign(&mut table, &key, &value)?;
+    stack.lay(file, &Layer::File(named.to_owned()))?;
+    for (name, value) in environment.filter(|(k, _)| k.starts_with("SGS_SET_")) {
+        let key = name["SGS_SET_".len()..].to_lowercase().replace("__", ".");
+        stack.assign(&key, &value, Layer::Variable(name))?;
     }
     for setting in &layers.set {
         let Some((key, value)) = setting.split_once('=') else {
             return Err(Usage(format!("--set {setting}: expected KEY=VALUE")).into());
         };
-        assign(&mut table, key.trim(), value.trim())?;
+        stack.assign(key.trim(), value.trim(), Layer::Argument("--set"))?;
     }
-    let mut config: RunConfig = table.try_into().map_err(|e| Usage(format!("the configuration: {e}")))?;
-    check(&config)?;
-    if config.problems.system != SystemName::Lean {
-        config.lean = None;
-    }
-    Ok(config)
-}
-
-fn defaults(method: &str, size: &str) -> RunConfig {
-    RunConfig {
-        method: method.to_owned(),
-        size: size.to_owned(),
-        seed: 1,
-        rounds: 40,
-        minutes: 0.0,
-        problems: ProblemsConfig { system: SystemName::Metamath, set: "quick".to_owned() },
-        model: ModelChoice { base: "shipped".to_owned(), guide: "base".to_owned(), device: "cpu".to_owned() },
-        sampling: SamplingConfig {
-            solver_tokens: 48,
-            conjecturer_tokens: 120,
-            guide_tokens: 6,
-            batch: 256,
-            memory_mib: 512,
-            endpoint: EndpointConfig::default(),
-        },
-        training: TrainingConfig { ranks: 1, micro_batch_tokens: 4096, recompute: false },
-        checkpoints: CheckpointsConfig { last: 2, every: 0 },
-        algorithm: method.parse::<Method>().map(Method::config).unwrap_or_default(),
-        lean: Some(LeanSettings::default()),
-    }
+    stack.resolved()
 }
 
 fn read_file(path: &Path) -> Result<Table> {
@@ -337,78 +333,141 @@ fn read_file(path: &Path) -> Result<Table> {
     text.parse::<Table>().with_context(|| format!("{} is not TOML", path.display()))
 }
 
-fn text_of(table: &Table, key: &str) -> Option<String> {
-    table.get(key).and_then(Value::as_str).map(str::to_owned)
-}
-
-/// Lays `over` on `base`; every key must exist there already.
-fn merge(base: &mut Table, over: Table, prefix: &str) -> Result<()> {
-    for (key, value) in over {
-        let dotted = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
-        match (base.get_mut(&key), value) {
-            (Some(Value::Table(inner)), Value::Table(value)) => merge(inner, value, &dotted)?,
-            (Some(slot), value) => *slot = value,
-            (None, _) => return Err(unknown_key(&dotted).into()),
-        }
+/// The text of `method` or `size` in a file.
+fn text_of(file: &Table, key: &str) -> Result<Option<String>> {
+    match file.get(key) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(other) => Err(Usage(format!("`{key}` is {other}; expected a name in quotes")).into()),
     }
-    Ok(())
 }
 
-/// Sets one key from text: a number, truth value or list as in TOML, anything else as a string.
-fn assign(table: &mut Table, key: &str, text: &str) -> Result<()> {
-    let parsed = format!("v = {text}").parse::<Table>().ok().and_then(|mut t| t.remove("v"));
-    let mut value = parsed.unwrap_or_else(|| Value::String(text.to_owned()));
-    let mut slot = None;
-    let mut here = Some(&mut *table);
-    let parts: Vec<&str> = key.split('.').collect();
-    for (i, part) in parts.iter().enumerate() {
-        let Some(found) = here.take().and_then(|t| t.get_mut(*part)) else {
-            return Err(unknown_key(key).into());
+/// Layers on top of each other.
+struct Stack {
+    keys: Vec<Key>,
+    table: Table,
+    layers: BTreeMap<String, Layer>,
+}
+
+impl Stack {
+    fn of_defaults() -> Result<Self> {
+        let defaults = RunConfig { lean: Some(LeanSettings::default()), ..RunConfig::default() };
+        let table = Table::try_from(defaults).context("the defaults")?;
+        Ok(Self { keys: RunConfig::keys(""), table, layers: BTreeMap::new() })
+    }
+
+    /// Lays a whole layer over the others.
+    fn lay(&mut self, over: Table, layer: &Layer) -> Result<()> {
+        self.lay_at("", over, layer)
+    }
+
+    fn lay_at(&mut self, prefix: &str, over: Table, layer: &Layer) -> Result<()> {
+        for (name, value) in over {
+            let key = dotted(prefix, &name);
+            match value {
+                Value::Table(inner) if self.is_table(&key) => self.lay_at(&key, inner, layer)?,
+                value => self.set(&key, value, layer.clone())?,
+            }
+        }
+        Ok(())
+    }
+
+    fn is_table(&self, key: &str) -> bool {
+        self.keys.iter().any(|k| k.key.strip_prefix(key).is_some_and(|rest| rest.starts_with('.')))
+    }
+
+    /// Sets one key from text: a number, truth value or list as in TOML, anything else as a string.
+    fn assign(&mut self, key: &str, text: &str, layer: Layer) -> Result<()> {
+        if key == "method" || key == "size" {
+            return Err(self.not_a_label(key, text, &layer).into());
+        }
+        let parsed = format!("v = {text}").parse::<Table>().ok().and_then(|mut t| t.remove("v"));
+        let text = || Value::String(text.to_owned());
+        let value = match (parsed, self.keys.iter().find(|k| k.key == key).map(|k| k.allowed)) {
+            (Some(value @ (Value::String(_) | Value::Array(_))), _) => value,
+            // A name or a folder may look like a number.
+            (_, Some(Allowed::Names(_) | Allowed::Text(_))) => text(),
+            (parsed, _) => parsed.unwrap_or_else(text),
         };
-        if i + 1 == parts.len() {
-            slot = Some(found);
-        } else {
-            here = found.as_table_mut();
-        }
+        self.set(key, value, layer)
     }
-    let Some(slot) = slot else { return Err(unknown_key(key).into()) };
-    match (&*slot, &value) {
-        (Value::Table(_), _) => return Err(Usage(format!("`{key}` is a table: set one of its keys")).into()),
-        (Value::Float(_), Value::Integer(n)) => value = Value::Float(*n as f64),
-        (Value::String(_), Value::String(_)) => {}
-        // `batch.size` is "all" or a number.
-        (Value::String(_), Value::Integer(_)) if key == "algorithm.batch.size" => {}
-        (old, new) if old.type_str() != new.type_str() => {
-            let allowed = allowed(key);
-            return Err(Usage(format!("`{key}` is {text}; expected {allowed}")).into());
-        }
-        _ => {}
+
+    /// Why a name alone is not set: it chooses presets.
+    fn not_a_label(&self, key: &str, name: &str, layer: &Layer) -> Usage {
+        let now = |key: &str| self.table.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (method, size) = match key {
+            "method" => (name.to_owned(), now("size")),
+            _ => (now("method"), name.to_owned()),
+        };
+        Usage(format!(
+            "`{key}` is not set by {layer}: that would rename the run and change nothing of it; choose it with \
+             `sgs run {method} --size {size}`, or in a file: `sgs run FILE.toml`"
+        ))
     }
-    *slot = value;
-    Ok(())
+
+    /// Sets one key.
+    fn set(&mut self, key: &str, value: Value, layer: Layer) -> Result<()> {
+        let Some(declared) = self.keys.iter().find(|k| k.key == key) else {
+            return Err(match self.is_table(key) {
+                true => Usage(format!("`{key}` is a table: set one of its keys")),
+                false => unknown_key(key, &self.keys),
+            }
+            .into());
+        };
+        let (tables, name) = key.rsplit_once('.').map_or(("", key), |(tables, name)| (tables, name));
+        let mut table = &mut self.table;
+        for part in tables.split('.').filter(|part| !part.is_empty()) {
+            let inner = table.entry(part).or_insert_with(|| Value::Table(Table::new()));
+            table = inner.as_table_mut().with_context(|| format!("`{key}` is not in a table"))?;
+        }
+        let is_list = table.get(name).is_some_and(Value::is_array);
+        table.insert(name.to_owned(), fit(declared, is_list, value, &layer)?);
+        self.layers.insert(key.to_owned(), layer);
+        Ok(())
+    }
+
+    fn resolved(self) -> Result<Resolved> {
+        let mut config: RunConfig =
+            self.table.clone().try_into().map_err(|e| Usage(format!("the configuration: {e}")))?;
+        check(&config)?;
+        if config.problems.system != SystemName::Lean {
+            config.lean = None;
+        }
+        Ok(Resolved { config, table: self.table, layers: self.layers })
+    }
 }
 
-fn allowed(key: &str) -> String {
-    let own = FIELDS.iter().chain(&endpoint::FIELDS).find(|f| f.0 == key).map(|f| f.2.to_owned());
-    let inner = key
-        .strip_prefix("algorithm.")
-        .and_then(|k| sgs_selfplay::config::FIELDS.iter().find(|f| f.key == k).map(|f| f.allowed.to_owned()));
-    own.or(inner).unwrap_or_else(|| "another type".to_owned())
+/// The value in the key's type, if it is one of those allowed.
+fn fit(key: &Key, is_list: bool, value: Value, layer: &Layer) -> Result<Value, Usage> {
+    let value = match (&key.allowed, value) {
+        (Allowed::Real { .. }, Value::Integer(n)) => Value::Float(n as f64),
+        (_, value) => value,
+    };
+    let fits = match (&key.allowed, &value) {
+        (Allowed::Switch, Value::Boolean(_)) => true,
+        (Allowed::Real { .. }, Value::Float(x)) => key.allowed.admits_real(*x),
+        (Allowed::Whole { .. } | Allowed::NameOrWhole { .. }, Value::Integer(n)) => {
+            u64::try_from(*n).is_ok_and(|n| key.allowed.admits_whole(n))
+        }
+        (Allowed::Text(_), Value::String(_)) => !is_list,
+        (Allowed::Text(_), Value::Array(_)) => is_list,
+        (Allowed::Names(_) | Allowed::NameOrWhole { .. }, Value::String(text)) => {
+            key.allowed.admits_text(text)
+        }
+        _ => false,
+    };
+    if fits {
+        return Ok(value);
+    }
+    let place = match layer {
+        Layer::File(_) | Layer::Variable(_) => format!("{layer}: "),
+        _ => String::new(),
+    };
+    Err(Usage(format!("{place}`{}` is {value}; expected {}", key.key, key.allowed)))
 }
 
-/// Every key with its meaning and what is allowed.
-pub fn documentation() -> Vec<(String, String, String)> {
-    let own =
-        FIELDS.iter().chain(&endpoint::FIELDS).map(|f| (f.0.to_owned(), f.1.to_owned(), f.2.to_owned()));
-    let algorithm = sgs_selfplay::config::FIELDS
-        .iter()
-        .map(|f| (format!("algorithm.{}", f.key), f.meaning.to_owned(), f.allowed.to_owned()));
-    own.chain(algorithm).collect()
-}
-
-fn unknown_key(key: &str) -> Usage {
-    let all: Vec<String> = documentation().into_iter().map(|d| d.0).collect();
-    let near = nearest(key, all.iter().map(String::as_str));
+fn unknown_key(key: &str, keys: &[Key]) -> Usage {
+    let near = nearest(key, keys.iter().map(|key| key.key.as_str()));
     Usage(format!("there is no key `{key}`{near} (`sgs run --explain` lists all)"))
 }
 
@@ -431,30 +490,11 @@ fn nearest<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> String {
         .unwrap_or_default()
 }
 
+/// Every key by itself, then those that depend on each other.
 fn check(config: &RunConfig) -> Result<()> {
-    config
-        .algorithm
-        .validate()
-        .map_err(|e| Usage(format!("`algorithm.{}` is {}; expected {}", e.key, e.value, e.expected)))?;
-    let least = [
-        ("rounds", u64::from(config.rounds), 1),
-        ("sampling.solver_tokens", config.sampling.solver_tokens as u64, 1),
-        ("sampling.conjecturer_tokens", config.sampling.conjecturer_tokens as u64, 1),
-        ("sampling.guide_tokens", config.sampling.guide_tokens as u64, 1),
-        ("sampling.batch", config.sampling.batch as u64, 1),
-        ("sampling.memory_mib", config.sampling.memory_mib, 16),
-        ("training.ranks", config.training.ranks as u64, 1),
-        ("training.micro_batch_tokens", config.training.micro_batch_tokens as u64, 64),
-        ("checkpoints.last", u64::from(config.checkpoints.last), 1),
-    ];
-    for (key, value, least) in least {
-        if value < least {
-            return Err(Usage(format!("`{key}` is {value}; expected at least {least}")).into());
-        }
-    }
-    if config.minutes.is_nan() || config.minutes < 0.0 {
-        return Err(Usage(format!("`minutes` is {}; expected a number from 0", config.minutes)).into());
-    }
+    config.check("").map_err(|e| Usage(e.to_string()))?;
+    let algorithm = config.algorithm.validate();
+    algorithm.map_err(|e| Usage(Refused { key: dotted("algorithm", &e.key), ..e }.to_string()))?;
     config.sampling.endpoint.check(&config.algorithm)
 }
 
@@ -462,3 +502,6 @@ fn check(config: &RunConfig) -> Result<()> {
 pub fn model_folder(name: &str) -> Option<PathBuf> {
     (name != "shipped").then(|| PathBuf::from(name))
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,103 +7,54 @@ use super::config::RunConfig;
 use crate::Usage;
 use crate::tasks::{self, GenerateResult, GenerateTask, Sample};
 use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
 use sgs_endpoint::{Ask, End, Endpoint, EndpointError, Key, Prompt, Sample as Served, Settings};
 use sgs_fleet::{Cancel, Coordinator, Drain, Lease, TaskKind as BoardKind, WorkerConfig, WorkerName};
+use sgs_keys::above;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_selfplay::{AlgorithmConfig, FinishReason, Role};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Which roles another server plays, and how it is asked.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct EndpointConfig {
-    /// Its address; empty for none.
-    pub url: String,
-    /// The served model's name; empty for the only one.
-    pub model: String,
-    /// The roles that it plays.
-    pub roles: Vec<Role>,
-    /// How prompts are sent.
-    pub prompt: PromptChoice,
-    /// Requests at once.
-    pub concurrency: usize,
-    /// How often one request is sent while others come through.
-    pub tries: u32,
-    /// Longest time for one answer, seconds.
-    pub timeout_s: f64,
-    /// Longest time without any answer before the run stops, seconds.
-    pub patience_s: f64,
-    /// Environment variable that holds the key, if it is set.
-    pub key_env: String,
-    /// File that holds the key; empty for none.
-    pub key_file: String,
-}
-
-impl Default for EndpointConfig {
-    fn default() -> Self {
-        Self {
-            url: String::new(),
-            model: String::new(),
-            roles: Vec::new(),
-            prompt: PromptChoice::Auto,
-            concurrency: 64,
-            tries: 8,
-            timeout_s: 600.0,
-            patience_s: 600.0,
-            key_env: "SGS_ENDPOINT_KEY".to_owned(),
-            key_file: String::new(),
-        }
+sgs_keys::table! {
+    /// Which roles another server plays, and how it is asked.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct EndpointConfig {
+        /// A server that plays some roles: an OpenAI-compatible completions endpoint (vLLM, SGLang, llama.cpp).
+        pub url: String = String::new(), in "empty for none, or an address as http://127.0.0.1:8000/v1",
+        /// The served model's name.
+        pub model: String = String::new(), in "empty if it serves exactly one, or a name",
+        /// The roles that it plays; none of them may be trained.
+        pub roles: Vec<Role> = Vec::new(), in "a list of solver, conjecturer, guide",
+        /// How prompts are sent: as token ids if the server takes them, else text; as token ids, only to a model with the
+        /// tokenizer of model.base; as text.
+        pub prompt: PromptChoice = PromptChoice::Auto,
+        /// Requests at once.
+        pub concurrency: usize = 64, in 1..=1024,
+        /// How often one request is sent while others come through.
+        pub tries: u32 = 8, in 1..=1_000_000,
+        /// Longest time for one answer, seconds.
+        pub timeout_s: f64 = 600.0, in above(0.0).at_most(1e6),
+        /// Longest time without any answer before the run stops, seconds.
+        pub patience_s: f64 = 600.0, in above(0.0).at_most(1e6),
+        /// Environment variable with the server's key, if it is set.
+        pub key_env: String = "SGS_ENDPOINT_KEY".to_owned(), in "a name, or empty",
+        /// File with the server's key.
+        pub key_file: String = String::new(), in "empty for none, or a file",
     }
 }
 
-/// How prompts are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PromptChoice {
-    /// As token ids if the server takes those, else as text.
-    Auto,
-    /// As token ids or not at all.
-    Tokens,
-    /// As text.
-    Text,
+sgs_keys::choice! {
+    /// How prompts are sent.
+    pub enum PromptChoice {
+        /// As token ids if the server takes those, else as text.
+        Auto = "auto",
+        /// As token ids or not at all.
+        Tokens = "tokens",
+        /// As text.
+        Text = "text",
+    }
 }
-
-/// Documentation of the keys: key, meaning, allowed.
-pub const FIELDS: [(&str, &str, &str); 10] = [
-    (
-        "sampling.endpoint.url",
-        "a server that plays some roles: an OpenAI-compatible completions endpoint (vLLM, SGLang, llama.cpp)",
-        "empty for none, or an address as http://127.0.0.1:8000/v1",
-    ),
-    ("sampling.endpoint.model", "the served model's name", "empty if it serves exactly one, or a name"),
-    (
-        "sampling.endpoint.roles",
-        "the roles that it plays; none of them may be trained",
-        "a list of solver, conjecturer, guide",
-    ),
-    (
-        "sampling.endpoint.prompt",
-        "how prompts are sent; as token ids only to a model with the tokenizer of model.base",
-        "auto (token ids if the server takes them, else text), tokens, text",
-    ),
-    ("sampling.endpoint.concurrency", "requests at once", "1 to 1024"),
-    ("sampling.endpoint.tries", "how often one request is sent while others come through", "from 1"),
-    ("sampling.endpoint.timeout_s", "longest time for one answer, seconds", "above 0"),
-    (
-        "sampling.endpoint.patience_s",
-        "longest time without any answer before the run stops, seconds",
-        "above 0",
-    ),
-    (
-        "sampling.endpoint.key_env",
-        "environment variable with the server's key, if it is set",
-        "a name, or empty",
-    ),
-    ("sampling.endpoint.key_file", "file with the server's key", "empty for none, or a file"),
-];
 
 impl EndpointConfig {
     /// Whether another server plays the role.
@@ -114,7 +65,7 @@ impl EndpointConfig {
     /// Checks the keys against each other and against the algorithm.
     ///
     /// # Errors
-    /// A key out of its range; a role that is off, or trained: its weights would go on elsewhere.
+    /// A role that is off, or trained: its weights would go on elsewhere.
     pub fn check(&self, algorithm: &AlgorithmConfig) -> Result<()> {
         if self.url.is_empty() {
             return match self.roles.first() {
@@ -142,22 +93,6 @@ impl EndpointConfig {
                      with the old weights. Let the {0} be sampled here, or choose a method that does not train it \
                      (sampling-only; sgs-frozen-conjecturer for the Conjecturer)",
                     role.as_str()
-                )));
-            }
-        }
-        if !(1..=1024).contains(&self.concurrency) {
-            bail!(Usage(format!(
-                "`sampling.endpoint.concurrency` is {}; expected 1 to 1024",
-                self.concurrency
-            )));
-        }
-        if self.tries == 0 {
-            bail!(Usage("`sampling.endpoint.tries` is 0; expected at least 1".into()));
-        }
-        for (key, value) in [("timeout_s", self.timeout_s), ("patience_s", self.patience_s)] {
-            if !(value > 0.0 && value <= 1e6) {
-                bail!(Usage(format!(
-                    "`sampling.endpoint.{key}` is {value}; expected a number above 0, to 1000000"
                 )));
             }
         }

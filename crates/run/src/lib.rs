@@ -31,7 +31,7 @@ pub mod update;
 pub mod verify;
 pub mod workers;
 
-pub use ending::{Outcome, Usage};
+pub use ending::{Code, Outcome, Usage};
 pub use event::{RoundStage, RunEvent};
 pub use runner::{Kept, Runner};
 #[doc(hidden)]

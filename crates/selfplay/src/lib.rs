@@ -29,7 +29,7 @@ pub mod task;
 pub mod training;
 pub mod weights;
 
-pub use config::{AlgorithmConfig, ConfigError};
+pub use config::AlgorithmConfig;
 pub use data::*;
 pub use method::Method;
 pub use metrics::RoundMetrics;

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 /// Self-Guided Self-Play: one language model as Solver, Conjecturer and Guide on machine-checked problems.
 #[derive(Debug, Parser)]
 #[command(name = "sgs", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(after_help = crate::exit::help())]
 pub struct Cli {
     /// Log more (-v: info, -vv: debug).
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
@@ -100,16 +101,17 @@ pub struct RunArgs {
     /// metamath-quick, metamath, lean-core or lean-d3k [default: metamath-quick].
     #[arg(long)]
     pub size: Option<String>,
-    /// Set one key of the configuration; may be given several times.
+    /// Set one key of the configuration (not the method, not the size); may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// The run's folder [default: runs/METHOD-SIZE].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Print the resolved configuration and the memory plan, and do nothing.
+    /// Print the resolved configuration, what gave each key its value, and the memory plan, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// Print every key of the configuration with its meaning, and do nothing.
+    /// Print every key of the configuration: its meaning, what it may be, its default, its value here and what gave it;
+    /// and do nothing.
     #[arg(long)]
     pub explain: bool,
     /// Print one JSON object a round.

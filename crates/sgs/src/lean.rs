@@ -2,6 +2,7 @@
 
 use crate::args::{LeanArgs, LeanChecker};
 use anyhow::{Context, Result};
+use sgs_keys::Table as _;
 use sgs_lean::{Backing, Lean, LeanSettings};
 
 /// The settings of a file, and what the command line says besides.
@@ -22,7 +23,10 @@ pub fn settings_over(base: LeanSettings, args: &LeanArgs) -> Result<LeanSettings
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .with_context(|| format!("cannot read Lean's settings {}", path.display()))?;
-            toml::from_str(&text).with_context(|| format!("in {}", path.display()))?
+            let settings: LeanSettings =
+                toml::from_str(&text).with_context(|| format!("in {}", path.display()))?;
+            settings.check("").with_context(|| format!("in {}", path.display()))?;
+            settings
         }
     };
     if let Some(checker) = args.lean_checker {

@@ -1,8 +1,7 @@
 //! A rank of a run that does what rank 0 says, until that leaves.
 
 use super::{Order, Team, crew};
-use crate::Interrupt;
-use crate::Outcome;
+use crate::{Code, Interrupt, Outcome};
 use crate::config::RunConfig;
 use crate::device::{gpu_of, threads};
 use crate::policies::Trained;
@@ -24,7 +23,7 @@ pub fn run(seat: &Seat) -> Result<Outcome> {
     // Ctrl-C and the end of a job reach all ranks: rank 0 decides, the others hear from it. The second signal counts.
     let asked = Interrupt::default();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 130, asked.flag())?;
+        signal_hook::flag::register_conditional_shutdown(signal, Code::Interrupted.into(), asked.flag())?;
         signal_hook::flag::register(signal, asked.flag())?;
     }
     let mut meeting = seat.meet(&crew::job(), UNWIND)?;

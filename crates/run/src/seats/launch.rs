@@ -1,7 +1,7 @@
 //! Ranks as processes of this machine: started, watched, and ended together.
 
-use super::{LOST, Seat, variable};
-use crate::Outcome;
+use super::{Seat, variable};
+use crate::{Code, Outcome};
 use crate::machine;
 use anyhow::{Context, Result, bail};
 use sgs_fleet::token::fresh_secret;
@@ -230,7 +230,7 @@ fn culprit(started: &[Started]) -> Option<&Started> {
 
 /// Whether a rank ended because another did.
 fn only_lost_another(one: &Started) -> bool {
-    one.status.and_then(|status| status.code()) == Some(i32::from(LOST))
+    one.status.and_then(|status| status.code()) == Some(i32::from(Code::RankLost))
 }
 
 fn describe(lost: &Started, ranks: usize) -> String {

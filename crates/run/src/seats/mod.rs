@@ -4,7 +4,7 @@ pub mod launch;
 mod slurm;
 
 use crate::machine;
-use crate::{Outcome, Usage};
+use crate::{Code, Outcome, Usage};
 use anyhow::{Context, Result};
 use sgs_lm::ranks::{Meeting, Place, Rendezvous};
 use sha2::{Digest, Sha256};
@@ -12,8 +12,6 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Exit code of a rank that ended because another was lost: only its launcher sees it.
-pub const LOST: u8 = 75;
 /// Time in which a rank that lost another must have ended.
 pub const UNWIND: Duration = Duration::from_secs(15);
 
@@ -159,7 +157,7 @@ fn launched_seat(asked: &Asked) -> Result<Seat> {
             // Standard input ends when the launcher does.
             let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
             say("error: the process that started this rank is gone");
-            std::process::exit(1);
+            std::process::exit(Code::Failed.into());
         })
         .context("cannot start a thread")?;
     Ok(Seat {

@@ -37,7 +37,7 @@ pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(rusqlite:
     let path = path.to_path_buf();
     move |source| match source.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => damaged(&path, &source.to_string()),
-        _ => Error::Journal { action, path, source },
+        _ => Error::Journal { action, path, error: source },
     }
 }
 

@@ -1,5 +1,6 @@
 //! `sgs run --dry-run`: the configuration and what it would take.
 
+use super::explain;
 use crate::exit::Outcome;
 use crate::output;
 use crate::requirements::{Lack, lacks};
@@ -7,7 +8,7 @@ use anyhow::Result;
 use serde_json::json;
 use sgs_lm::ModelConfig;
 use sgs_lm::model::Plan;
-use sgs_run::config::{RunConfig, SystemName, model_folder};
+use sgs_run::config::{Resolved, RunConfig, SystemName, model_folder};
 use sgs_run::device::DeviceKind;
 use sgs_run::forecast::{ASSUMED, EIGHT_H200, Forecast, Work, forecast};
 use sgs_run::machine;
@@ -20,18 +21,20 @@ use std::path::Path;
 ///
 /// # Errors
 /// The model or the data set of the configuration is broken.
-pub fn run(config: &RunConfig, as_json: bool) -> Result<Outcome> {
+pub fn run(resolved: &Resolved, as_json: bool) -> Result<Outcome> {
+    let config = &resolved.config;
     let kind = device::kind(&config.model.device)?;
     let lacks = lacks(config);
     if kind == DeviceKind::Cpu || config.problems.system == SystemName::Metamath {
-        return on_this_machine(config, kind, &lacks, as_json);
+        return on_this_machine(resolved, kind, &lacks, as_json);
     }
     let (model, known) = shape(&config.model.base)?;
     let work = work(config)?;
     let forecast = forecast(config, &model, work, EIGHT_H200, ASSUMED);
     if as_json {
         output::json(&json!({
-            "config": config, "lacks": lacks, "forecast": forecast, "hardware": EIGHT_H200, "assumed": ASSUMED,
+            "config": config, "layers": explain::layers(resolved), "lacks": lacks, "forecast": forecast,
+            "hardware": EIGHT_H200, "assumed": ASSUMED,
         }))?;
     } else {
         output::line(screen(config, &model, known, work, &lacks, &forecast))?;
@@ -40,7 +43,8 @@ pub fn run(config: &RunConfig, as_json: bool) -> Result<Outcome> {
 }
 
 /// The configuration, what lacks, and the memory that training takes.
-fn on_this_machine(config: &RunConfig, kind: DeviceKind, lacks: &[Lack], as_json: bool) -> Result<Outcome> {
+fn on_this_machine(resolved: &Resolved, kind: DeviceKind, lacks: &[Lack], as_json: bool) -> Result<Outcome> {
+    let config = &resolved.config;
     let possible = !lacks.iter().any(|l| l.what == "model" || l.what == "GPU");
     let plan = if possible { Some(memory_plan(config, kind)?) } else { None };
     if as_json {
@@ -50,10 +54,11 @@ fn on_this_machine(config: &RunConfig, kind: DeviceKind, lacks: &[Lack], as_json
                 "optimiser": p.optimiser_bytes, "activations": p.activation_bytes, "logits": p.logit_bytes,
             })
         });
-        output::json(&json!({ "config": config, "lacks": lacks, "memory": memory }))?;
+        let layers = explain::layers(resolved);
+        output::json(&json!({ "config": config, "layers": layers, "lacks": lacks, "memory": memory }))?;
         return Ok(Outcome::Done);
     }
-    output::line(toml::to_string_pretty(config)?)?;
+    output::line(explain::annotated(resolved)?)?;
     for lack in lacks {
         output::line(format!("# this machine lacks {} ({})", lack.what, lack.found))?;
     }

@@ -1,8 +1,7 @@
 //! `sgs run` and `sgs resume`.
 
 use crate::args::{FleetArgs, PageArgs, RankArgs, ResumeArgs, RunArgs};
-use crate::exit::Outcome;
-use crate::output;
+use crate::exit::{Code, Outcome};
 use crate::page::Page;
 use crate::requirements;
 use crate::view::{Show, View};
@@ -33,21 +32,24 @@ pub fn run(args: &RunArgs) -> Result<Outcome> {
 
 /// Begins a run with these workers unless the arguments name others.
 pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
-    if args.explain {
-        return explain();
-    }
     let layers = Layers { method: args.method.clone(), size: args.size.clone(), set: args.set.clone() };
     let resolve = || config::resolve(&layers, std::env::vars());
-    if args.dry_run {
-        let mut config = resolve()?;
-        config.training.ranks = args.ranks.ranks.unwrap_or(config.training.ranks);
-        return super::dry_run::run(&config, args.json);
+    if args.explain || args.dry_run {
+        let mut resolved = resolve()?;
+        if let Some(ranks) = args.ranks.ranks {
+            resolved.set_ranks(ranks);
+        }
+        return if args.explain {
+            super::explain::run(&resolved)
+        } else {
+            super::dry_run::run(&resolved, args.json)
+        };
     }
     let mut crew = match join(&args.ranks, &args.fleet)? {
         ControlFlow::Continue(crew) => crew,
         ControlFlow::Break(outcome) => return Ok(outcome),
     };
-    let mut config = resolve()?;
+    let mut config = resolve()?.config;
     let workers = fleet(&args.fleet, workers)?;
     begin_with(&config)?;
     config.training.ranks = crew.settle(&config, args.ranks.ranks.is_some())?;
@@ -73,7 +75,9 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     let run = RunDir::open(&args.dir, RunOptions::default())?;
     let config = config_of(run.view())?;
     begin_with(&config)?;
-    run.check_config(&frozen(&config)?)?;
+    // The configuration is the run's own: what may differ is the program and the data. A key that came into being since
+    // has its default, and is no difference.
+    run.check_config(&FrozenConfig { text: own_text(run.view())?, ..frozen(&config)? })?;
     crew.settle(&config, args.ranks.ranks.is_some())?;
     let before = Remembered::read(&args.dir)?.map(|remembered| remembered.fleet).unwrap_or_default();
     let workers = fleet(&args.fleet, before)?;
@@ -105,6 +109,13 @@ fn fleet(args: &FleetArgs, before: FleetConfig) -> Result<Option<FleetConfig>> {
         config.token_file.clone_from(&args.token_file);
     }
     Ok((!config.is_embedded()).then_some(config))
+}
+
+/// The configuration of a run as it stands in its file, without what the run records itself.
+fn own_text(run: &RunView) -> Result<String> {
+    let mut table = run.config()?;
+    table.remove("frozen");
+    Ok(toml::to_string(&table)?)
 }
 
 /// The configuration that a run was begun with.
@@ -168,7 +179,7 @@ fn work_on<D: Parallel + Decode>(
     let interrupt = Interrupt::default();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // The second signal ends the process at once.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, interrupt.flag())?;
+        signal_hook::flag::register_conditional_shutdown(signal, Code::Interrupted.into(), interrupt.flag())?;
         signal_hook::flag::register(signal, interrupt.flag())?;
     }
     let page = Page::start(page, &path, &system)?;
@@ -279,15 +290,4 @@ fn default_folder(config: &RunConfig) -> PathBuf {
         return first;
     }
     (2..).map(|n| Path::new("runs").join(format!("{name}-{n}"))).find(|p| !p.exists()).unwrap_or(first)
-}
-
-fn explain() -> Result<Outcome> {
-    let mut text =
-        String::from("Every key of a run's configuration, for --set KEY=VALUE and TOML files.\n\n");
-    for (key, meaning, allowed) in config::documentation() {
-        text.push_str(&format!("{key}\n    {meaning}: {allowed}\n"));
-    }
-    text.push_str("\nLayers, each over the one before: size, method, file, SGS_SET_… variables, --set.");
-    output::line(text)?;
-    Ok(Outcome::Done)
 }

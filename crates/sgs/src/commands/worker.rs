@@ -1,7 +1,7 @@
 //! `sgs worker`: a process that samples or checks for a run elsewhere. It keeps nothing that matters.
 
 use crate::args::{ConnectArgs, WorkerCommand, WorkerGenerateArgs, WorkerVerifyArgs};
-use crate::exit::{Outcome, Usage};
+use crate::exit::{Code, Outcome, Usage};
 use crate::lean;
 use anyhow::{Context, Result};
 use sgs_fleet::{Client, Coordinator, Drain, Session, Summary, TaskKind, Token, WorkerConfig, WorkerName};
@@ -96,7 +96,7 @@ fn end_with(parent: u32) -> Result<()> {
                 std::thread::sleep(PARENT_POLL);
             }
             eprintln!("process {parent}, which started this worker, is gone");
-            std::process::exit(1);
+            std::process::exit(Code::Failed.into());
         })
         .context("cannot start a thread")?;
     Ok(())
