@@ -51,7 +51,7 @@ pub struct Stage<'a> {
     pub fleet: &'a Fleet,
     /// The journal.
     pub journal: &'a Journal,
-    /// Whether the board outlives this process: then it keeps a task until its result is in the journal.
+    /// Whether workers outlive this process: then they keep a result until it is in the journal.
     pub board_lasts: bool,
     /// Set when the user wants to stop.
     pub interrupt: &'a Interrupt,
@@ -354,7 +354,7 @@ impl Stage<'_> {
         let mut tasks = Vec::with_capacity(finished.len());
         let mut entries = Vec::with_capacity(finished.len());
         for f in finished {
-            // Written before this process began: only its removal was lost.
+            // Nobody asks for it any more.
             let Some(asked) = open.remove(&f.task.0) else {
                 tasks.push(f.task);
                 continue;
