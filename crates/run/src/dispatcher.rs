@@ -206,7 +206,7 @@ impl<'a> Dispatcher<'a> {
         let (mut tasks, mut entries, mut records) =
             (Vec::with_capacity(finished.len()), Vec::new(), Vec::new());
         for f in finished {
-            // Written before this process began: only its removal was lost.
+            // Nobody asks for it any more.
             let Some(asked) = self.open.remove(&f.task.0) else {
                 tasks.push(f.task);
                 continue;

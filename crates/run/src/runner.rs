@@ -149,7 +149,7 @@ where
         let tokenizer = policies::tokenizer(&self.base, policies.config())?;
         let context = policies.config().max_positions as u32;
         let policies = Arc::new(RwLock::new(policies));
-        let mut workers = Workers::start(self, &tokenizer, &policies, plan.next == NextStep::Sample)?;
+        let mut workers = Workers::start(self, &tokenizer, &policies)?;
         story.tell(RunEvent::Board(workers.fleet()));
         let mut publisher = Publisher::new(self.run.sinks()?);
         let mut kept: Kept = plan

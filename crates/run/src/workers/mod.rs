@@ -46,8 +46,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts the threads of this process, and listens if others are to connect. `continues` says whether the run is in
-    /// the middle of a round.
+    /// Starts the threads of this process, and listens if others are to connect.
     ///
     /// # Errors
     /// A thread cannot be started, or the address is taken.
@@ -55,7 +54,6 @@ impl Workers {
         runner: &Runner<D>,
         tokenizer: &Tokenizer,
         policies: &Arc<RwLock<Policies<D>>>,
-        continues: bool,
     ) -> Result<Self>
     where
         Policies<D>: Send + Sync,
@@ -63,7 +61,7 @@ impl Workers {
         let run = runner.run.view().path();
         let outside = match &runner.fleet {
             Some(config) => {
-                let mut outside = Outside::open(config, run, continues)?;
+                let mut outside = Outside::open(config, run)?;
                 if runner.config.model.device == "cuda" {
                     outside.spread_over(crate::device::visible_gpus());
                 }
@@ -196,7 +194,6 @@ impl Workers {
         tokenizer: &Tokenizer,
     ) -> Result<Vec<String>> {
         let Some(outside) = &mut self.outside else { return Ok(Vec::new()) };
-        outside.compact()?;
         let at = runner.run.weights()?.map(|checkpoint| checkpoint.directory);
         let folders = policies::folders(&runner.config, &self.base, at.as_deref());
         let sheet = |policy| Sheet::new(&runner.config, tokenizer.eos(), policy);

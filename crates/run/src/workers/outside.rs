@@ -1,14 +1,14 @@
-//! The coordinator's side of a run with workers in other processes: a durable board behind HTTP, the weights laid out,
-//! workers started and kept alive.
+//! The coordinator's side of a run with workers in other processes: the board behind HTTP, the weights laid out, workers
+//! started and kept alive.
 
 use super::config::{self, By, CrewConfig, FleetConfig};
 use super::sheet::{self, ModelSheet, PolicySheet, Sheet};
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use sgs_fleet::{
-    Backpressure, BoardConfig, BoardStatus, CrashRules, Ending, FileLog, Fleet, Job, JobId, LocalLauncher,
-    Record, Service, ServiceConfig, Shelf, SlurmConfig, SlurmLauncher, Supervisor, SupervisorStatus, TaskId,
-    TaskKind, TlsFiles, Token, WorkerName,
+    Backpressure, BoardConfig, BoardStatus, CrashRules, Fleet, Job, JobId, LocalLauncher, Service,
+    ServiceConfig, Shelf, SlurmConfig, SlurmLauncher, Supervisor, SupervisorStatus, TaskKind, TlsFiles,
+    Token, WorkerName,
 };
 use sgs_rundir::files::write_file;
 use std::collections::HashMap;
@@ -17,8 +17,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The board's log in a run's folder.
-const LOG: &str = "tasks.log";
 /// The workers' token in a run's folder.
 const TOKEN: &str = "fleet.token";
 /// Folder of the workers' logs, batch scripts and job lists in a run's folder.
@@ -111,16 +109,18 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// Opens the board and listens. `continues` says whether the run is in the middle of a round: then the board's log
-    /// is that of this round, and what stands in it is not done again.
+    /// Opens a board and listens. Workers that a coordinator before this one has left go on with what they hold.
     ///
     /// # Errors
-    /// The address is taken, the log is damaged, or there is no token to be had.
-    pub fn open(config: &FleetConfig, run: &Path, continues: bool) -> Result<Self> {
+    /// The address is taken, or there is no token to be had.
+    pub fn open(config: &FleetConfig, run: &Path) -> Result<Self> {
         let mut config = config.clone();
         let run = std::fs::canonicalize(run).with_context(|| run.display().to_string())?;
         let (token, token_file) = token(&config, &run)?;
-        let fleet = board(&run.join(LOG), continues)?;
+        let fleet = Fleet::journalled(BoardConfig {
+            backpressure: Some(Backpressure::of_verification(MOST_OPEN_VERIFICATIONS)),
+            ..BoardConfig::default()
+        });
         let shelf = Shelf::default();
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let crews = [&config.generate, &config.verify];
@@ -186,15 +186,12 @@ impl Outside {
     /// # Errors
     /// The file system refuses.
     pub fn forget(run: &Path) -> Result<()> {
-        for name in [config::FILE, LOG] {
-            match std::fs::remove_file(run.join(name)) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(e).with_context(|| format!("cannot remove {name}"));
-                }
-                _ => {}
+        match std::fs::remove_file(run.join(config::FILE)) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(e).with_context(|| format!("cannot remove {}", config::FILE))
             }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Spreads generation workers of this machine over these GPUs, one each; more workers than GPUs share them.
@@ -419,14 +416,6 @@ impl Outside {
             .collect()
     }
 
-    /// Between two rounds: the log forgets what is over.
-    ///
-    /// # Errors
-    /// The log cannot be written.
-    pub fn compact(&self) -> Result<()> {
-        Ok(self.fleet.compact()?)
-    }
-
     /// The run is over: everybody is sent home.
     ///
     /// # Errors
@@ -460,33 +449,6 @@ impl std::fmt::Debug for Outside {
 fn in_words(s: &SupervisorStatus) -> String {
     let trouble = s.trouble.as_ref().map(|t| format!("; the last trouble: {t}")).unwrap_or_default();
     format!("{} of {} workers run, {} are in the queue{trouble}", s.running, s.wanted, s.waiting)
-}
-
-fn board(log: &Path, continues: bool) -> Result<Fleet> {
-    if !continues && log.exists() {
-        // Tasks of a round that is over.
-        std::fs::remove_file(log).with_context(|| format!("cannot remove {}", log.display()))?;
-    }
-    let (log, found) = FileLog::open(log)?;
-    let config = BoardConfig {
-        backpressure: Some(Backpressure::of_verification(MOST_OPEN_VERIFICATIONS)),
-        ..BoardConfig::default()
-    };
-    // What was given up before is tried again: the user has resumed the run because the cause is gone.
-    let given_up: Vec<TaskId> = found.records.iter().filter_map(given_up).collect();
-    let fleet = Fleet::with_log(config, found.records, Box::new(log))?;
-    fleet.remove(&given_up)?;
-    Ok(fleet)
-}
-
-fn given_up(record: &Record) -> Option<TaskId> {
-    match record {
-        Record::Quarantined { task } => Some(*task),
-        Record::Restored(whole) => {
-            matches!(whole.ending, Some(Ending::Quarantined { .. })).then_some(whole.task)
-        }
-        _ => None,
-    }
 }
 
 /// The token, and the file that it stands in: what the user gives, or one of the run's own.
