@@ -12,6 +12,7 @@ mod ending;
 pub mod endpoint;
 pub mod evaluate;
 pub mod event;
+pub mod folder;
 pub mod forecast;
 pub mod generate;
 pub mod infra;

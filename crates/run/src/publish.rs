@@ -134,16 +134,6 @@ impl Publisher {
         Self { thread: None, pruning: None, spare: None, sinks }
     }
 
-    /// Whether a round is on its way.
-    pub fn is_busy(&self) -> bool {
-        self.thread.is_some()
-    }
-
-    /// Whether no round is on its way any more, though its end may not have been waited for.
-    pub fn is_done(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
     /// Memory of a copy of the weights that is on the disk, to be used again.
     pub fn take_spare(&mut self) -> Option<Snapshots> {
         self.spare.take()
@@ -169,26 +159,27 @@ impl Publisher {
         pruned
     }
 
-    /// Waits until the round is published; returns what that took, `None` if there was none.
+    /// Waits until the round is published; gives the round and what that took, `None` if there was none.
     ///
     /// # Errors
     /// The file system refuses.
-    pub fn wait(&mut self) -> Result<Option<PublishTimes>> {
+    pub fn wait(&mut self) -> Result<Option<(u32, PublishTimes)>> {
         let Some(thread) = self.thread.take() else { return Ok(None) };
         let published = thread.join().map_err(|_| anyhow!("the publishing thread panicked"))??;
         self.pruning = Some(published.pruning);
         self.spare = published.weights;
         self.sinks.record(&published.metrics);
-        Ok(Some(published.times))
+        Ok(Some((published.metrics.round, published.times)))
     }
 
-    /// Waits until the round is published and old checkpoints are removed.
+    /// Waits until the round is published and old checkpoints are removed; gives what [`Self::wait`] does.
     ///
     /// # Errors
     /// The file system refuses.
-    pub fn finish(&mut self) -> Result<()> {
-        self.wait()?;
-        self.pruned()
+    pub fn finish(&mut self) -> Result<Option<(u32, PublishTimes)>> {
+        let published = self.wait()?;
+        self.pruned()?;
+        Ok(published)
     }
 
     /// Waits until old checkpoints are removed.

@@ -74,10 +74,11 @@ struct Times {
 }
 
 impl Kept {
-    /// Waits until the round before is published, and notes what that took.
-    fn wait_for(&mut self, publisher: &mut Publisher) -> Result<()> {
+    /// Waits until the round before is published, tells, and notes what that took.
+    fn wait_for(&mut self, publisher: &mut Publisher, story: &mut Story<'_>) -> Result<()> {
         let started = Instant::now();
-        if let Some(times) = publisher.wait()? {
+        if let Some((round, times)) = publisher.wait()? {
+            story.tell(RunEvent::RoundPublished { round, seconds: times.all });
             self.times.publishing = times;
             self.times.publish_wait = started.elapsed().as_secs_f64();
         }
@@ -165,7 +166,7 @@ where
                 break;
             }
             if self.interrupt.is_set() {
-                publisher.finish()?;
+                finish(&mut publisher, story)?;
                 return Ok(Outcome::Interrupted);
             }
             let round_started = Instant::now();
@@ -179,14 +180,14 @@ where
             if next.is_sampling() {
                 if workers.read_weights_from_disk() {
                     // They read the checkpoint that is being written.
-                    kept.wait_for(&mut publisher)?;
+                    kept.wait_for(&mut publisher, story)?;
                 }
                 let notes = workers.begin_round(self, round.number(), &tokenizer)?;
                 notes.iter().for_each(|note| story.tell(RunEvent::Note(note)));
             }
             let sampled = self.sample(round, &state, next, &tokenizer, &workers, &mut kept, story)?;
             let Some(SampledRound { outcome, completions }) = sampled else {
-                publisher.finish()?;
+                finish(&mut publisher, story)?;
                 return Ok(Outcome::Interrupted);
             };
             let updated = next == NextStep::Publish;
@@ -194,7 +195,7 @@ where
             // The other ranks write their parts of the round before out of the very weights that are trained now; and
             // what earlier rounds sampled is read from their tables.
             if orders.is_some() || update::needs_earlier_rounds(&outcome) {
-                kept.wait_for(&mut publisher)?;
+                kept.wait_for(&mut publisher, story)?;
             }
             let trained = if updated {
                 false
@@ -204,7 +205,7 @@ where
                 self.update(&outcome, &completions, &policies, team, &mut kept, story)?
             };
             // One round is published at a time: their checkpoints and markers stand in order.
-            kept.wait_for(&mut publisher)?;
+            kept.wait_for(&mut publisher, story)?;
             let copying = Instant::now();
             let policies_now = policies.read().unwrap_or_else(PoisonError::into_inner);
             let copy = || policies_now.trained.snapshot(orders, publisher.take_spare());
@@ -227,7 +228,7 @@ where
                 metrics,
             })?;
         }
-        publisher.finish()?;
+        finish(&mut publisher, story)?;
         workers.stop()?;
         Ok(Outcome::Done)
     }
@@ -325,6 +326,14 @@ where
         metrics.set(names::TIME_ROUND, started.elapsed().as_secs_f64());
         metrics
     }
+}
+
+/// Waits for the last publication, and tells.
+fn finish(publisher: &mut Publisher, story: &mut Story<'_>) -> Result<()> {
+    if let Some((round, times)) = publisher.finish()? {
+        story.tell(RunEvent::RoundPublished { round, seconds: times.all });
+    }
+    Ok(())
 }
 
 fn measured(metrics: &mut MetricValues, outcome: &RoundOutcome, kept: &Kept) {

@@ -16,9 +16,9 @@ use sgs_run::seats::{self, Standing};
 use sgs_run::system::{self, Opened};
 use sgs_run::workers::config::FleetConfig;
 use sgs_run::workers::outside::Remembered;
-use sgs_run::{Interrupt, RunEvent, Runner, policies};
+use sgs_run::{Interrupt, RunEvent, Runner, folder, policies};
 use sgs_run::{device, with_device};
-use sgs_rundir::{FrozenConfig, RunDir, RunOptions, RunView};
+use sgs_rundir::{RunDir, RunView};
 use sgs_selfplay::Problem;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -54,8 +54,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     begin_with(&config)?;
     config.training.ranks = crew.settle(&config, args.ranks.ranks.is_some())?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
-    let frozen = frozen(&config)?;
-    let run = RunDir::create(&out, &frozen, RunOptions::default())?;
+    let run = folder::begin(&config, &out)?;
     eprintln!(
         "{} at {} into {} (stop with Ctrl-C, go on with `sgs resume {}`)",
         config.method,
@@ -72,12 +71,8 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
         ControlFlow::Continue(crew) => crew,
         ControlFlow::Break(outcome) => return Ok(outcome),
     };
-    let run = RunDir::open(&args.dir, RunOptions::default())?;
-    let config = config_of(run.view())?;
-    begin_with(&config)?;
-    // The configuration is the run's own: what may differ is the program and the data. A key that came into being since
-    // has its default, and is no difference.
-    run.check_config(&FrozenConfig { text: own_text(run.view())?, ..frozen(&config)? })?;
+    begin_with(&folder::config_of(&RunView::open(&args.dir)?)?)?;
+    let (run, config) = folder::reopen(&args.dir)?;
     crew.settle(&config, args.ranks.ranks.is_some())?;
     let before = Remembered::read(&args.dir)?.map(|remembered| remembered.fleet).unwrap_or_default();
     let workers = fleet(&args.fleet, before)?;
@@ -109,23 +104,6 @@ fn fleet(args: &FleetArgs, before: FleetConfig) -> Result<Option<FleetConfig>> {
         config.token_file.clone_from(&args.token_file);
     }
     Ok((!config.is_embedded()).then_some(config))
-}
-
-/// The configuration of a run as it stands in its file, without what the run records itself.
-fn own_text(run: &RunView) -> Result<String> {
-    let mut table = run.config()?;
-    table.remove("frozen");
-    Ok(toml::to_string(&table)?)
-}
-
-/// The configuration that a run was begun with.
-///
-/// # Errors
-/// It cannot be read.
-pub fn config_of(run: &RunView) -> Result<RunConfig> {
-    let mut table = run.config()?;
-    table.remove("frozen");
-    table.try_into().context("config.toml of the run")
 }
 
 fn work(
@@ -173,7 +151,7 @@ fn work_on<D: Parallel + Decode>(
     let path = run.view().path().to_owned();
     let Opened { system, targets, notes } = system::open(&config, &path.join("lean-scratch"))?;
     let targets: Vec<Arc<Problem>> = targets.into_iter().map(Arc::new).collect();
-    same_checker(&path, &system.identity())?;
+    folder::same_checker(&path, &system.identity())?;
     let base = policies::base_folder(&config, &path.join("base"))?;
     let rates = rates_so_far(&run)?;
     let interrupt = Interrupt::default();
@@ -197,22 +175,6 @@ fn work_on<D: Parallel + Decode>(
         meeting,
     };
     runner.work(&mut |event| view.on(&event))
-}
-
-/// Records what judges this run's proofs; a run that goes on with another checker would mix their verdicts.
-fn same_checker(run: &Path, identity: &str) -> Result<()> {
-    let path = run.join("checker.txt");
-    match std::fs::read_to_string(&path) {
-        Ok(recorded) if recorded.trim() == identity => Ok(()),
-        Ok(recorded) => bail!(
-            "the run's verdicts so far come from another checker (checker.txt): `{}`; here is `{identity}`",
-            recorded.trim()
-        ),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            Ok(sgs_rundir::files::write_file(&path, format!("{identity}\n").as_bytes())?)
-        }
-        Err(e) => Err(e).with_context(|| format!("cannot read {}", path.display())),
-    }
 }
 
 /// Refuses to begin what would fail later.
@@ -245,41 +207,6 @@ fn rates_so_far(run: &RunDir) -> Result<Vec<f64>> {
         rates.push(round.metrics()?.scalars.get("cumulative_solve_rate").copied().unwrap_or(0.0));
     }
     Ok(rates)
-}
-
-fn frozen(config: &RunConfig) -> Result<FrozenConfig> {
-    let mut data = BTreeMap::new();
-    if config.problems.system == SystemName::Metamath {
-        data.insert("slice".to_owned(), sgs_metamath::slice::SLICE_SHA256.to_owned());
-    }
-    data.insert(
-        "base-model".to_owned(),
-        match config::model_folder(&config.model.base) {
-            None => sgs_run::base_model::hash(),
-            // A model in several files is known by their index.
-            Some(folder) => ["model.safetensors", "model.safetensors.index.json"]
-                .iter()
-                .map(|name| folder.join(name))
-                .find(|path| path.exists())
-                .map_or_else(
-                    || bail!("{} holds no model.safetensors", folder.display()),
-                    |path| file_hash(&path),
-                )?,
-        },
-    );
-    if !matches!(config.problems.set.as_str(), "quick" | "all" | "d3k" | "core") {
-        data.insert("problems".to_owned(), file_hash(Path::new(&config.problems.set))?);
-    }
-    Ok(FrozenConfig {
-        text: toml::to_string_pretty(config)?,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        data,
-    })
-}
-
-fn file_hash(path: &Path) -> Result<String> {
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(sgs_metamath::slice::sha256(&bytes))
 }
 
 /// `runs/METHOD-SIZE`, with a number behind it if that is taken.

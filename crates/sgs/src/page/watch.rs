@@ -3,7 +3,6 @@
 use super::feed::Feed;
 use super::{LOOK, show_board};
 use crate::args::PageArgs;
-use crate::commands::run::config_of;
 use crate::commands::status::{Activity, activity_of, fleet};
 use crate::shown::Shown;
 use anyhow::Result;
@@ -12,6 +11,7 @@ use sgs_analysis::report::ReportOptions;
 use sgs_analysis::run::ReadOptions;
 use sgs_run::config::{RunConfig, SystemName};
 use sgs_run::event::Teller;
+use sgs_run::folder::config_of;
 use sgs_run::system::{self, Opened};
 use sgs_run::{Interrupt, record};
 use sgs_rundir::journal::{JournalReader, Stage};
