@@ -1,12 +1,12 @@
 //! A rank of a run that does what rank 0 says, until that leaves.
 
 use super::{Order, Team, crew};
-use crate::{Code, Interrupt, Outcome};
 use crate::config::RunConfig;
 use crate::device::{gpu_of, threads};
 use crate::policies::Trained;
 use crate::seats::{Seat, UNWIND};
 use crate::update;
+use crate::{Code, Interrupt, Outcome};
 use crate::{device, with_device};
 use anyhow::{Context, Result, anyhow, bail};
 use sgs_lm::ranks::{Meeting, Parallel};

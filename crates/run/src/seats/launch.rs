@@ -1,8 +1,8 @@
 //! Ranks as processes of this machine: started, watched, and ended together.
 
 use super::{Seat, variable};
-use crate::{Code, Outcome};
 use crate::machine;
+use crate::{Code, Outcome};
 use anyhow::{Context, Result, bail};
 use sgs_fleet::token::fresh_secret;
 use sgs_lm::ranks::Rendezvous;
