@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --release -p sgs-fleet --features http --example dispatch board
 //! cargo run --release -p sgs-fleet --features http --example dispatch serve PORT OPEN     (in one shell)
-//! cargo run --release -p sgs-fleet --features http --example dispatch load PORT WORKERS CAPACITY SECONDS [PAUSE_MS]
+//! cargo run --release -p sgs-fleet --features http --example dispatch load PORT WORKERS CAPACITY SECONDS [PAUSE_MS] [json]
 //! ```
 #![allow(clippy::print_stdout)]
 
@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use sgs_fleet::bench::{Load, board_cost, memory_per_task, run_load};
+use sgs_fleet::wire::Form;
 use sgs_fleet::{BoardConfig, Fleet, Service, ServiceConfig, Task, TaskId, TaskKind, Token};
 
 const TOKEN: &str = "dispatch-bench-token";
@@ -34,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             serve(u16::try_from(port)?, open)?;
         }
         Some("load") => {
-            let usage = "load PORT WORKERS CAPACITY SECONDS [PAUSE_MS]";
+            let usage = "load PORT WORKERS CAPACITY SECONDS [PAUSE_MS] [json]";
             let port = u16::try_from(number(1).ok_or(usage)?)?;
             let load = Load {
                 address: SocketAddr::from(([127, 0, 0, 1], port)),
@@ -42,6 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 workers: usize::try_from(number(2).ok_or(usage)?)?,
                 capacity: usize::try_from(number(3).ok_or(usage)?)?,
                 length: Duration::from_secs(number(4).ok_or(usage)?),
+                form: if words.last().is_some_and(|w| w == "json") { Form::Json } else { Form::Binary },
                 pause: Duration::from_millis(number(5).unwrap_or(0)),
             };
             println!("{}", serde_json::to_string(&run_load(&load)?)?);

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use crate::board::{Board, BoardConfig};
 use crate::task::{Outcome, Payload, Report, Task, TaskId, TaskKind, Time, WorkerName};
 use crate::token::Token;
-use crate::wire::{LeaseReply, LeaseRequest, ResultsReply, ResultsRequest};
+use crate::wire::{Form, LeaseReply, LeaseRequest, ResultsReply, ResultsRequest};
 
 /// A load on a coordinator.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub struct Load {
     pub capacity: usize,
     /// For how long.
     pub length: Duration,
+    /// How the bodies are written: as workers do, or in JSON, as servers written by others understand it.
+    pub form: Form,
     /// Pause of a worker between reporting and asking again; zero for as much load as the machine bears.
     pub pause: Duration,
 }
@@ -120,12 +122,12 @@ async fn drive(
     let worker = WorkerName::new(&format!("load-{number}")).map_err(io::Error::other)?;
     let ask =
         LeaseRequest { worker: worker.clone(), kind: TaskKind::Verify, capacity: load.capacity, wait_s: 0.0 };
-    let ask = request(load, "/v1/lease", &serde_json::to_vec(&ask)?);
+    let ask = request(load, "/v1/lease", &write(load.form, &ask)?);
     let mut buffer = Vec::new();
     while !meter.stop.load(Ordering::Relaxed) {
         let begun = Instant::now();
         stream.write_all(&ask).await?;
-        let reply: LeaseReply = serde_json::from_slice(answer(&mut stream, &mut buffer).await?)?;
+        let reply: LeaseReply = read(load.form, answer(&mut stream, &mut buffer).await?)?;
         latencies.push(begun.elapsed().as_secs_f64() * 1e3);
         if reply.tasks.is_empty() {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -138,9 +140,9 @@ async fn drive(
         };
         let results: Vec<Report> = reply.tasks.iter().map(done).collect();
         let sent = results.len() as u64;
-        let body = serde_json::to_vec(&ResultsRequest { worker: worker.clone(), results })?;
+        let body = write(load.form, &ResultsRequest { worker: worker.clone(), results })?;
         stream.write_all(&request(load, "/v1/results", &body)).await?;
-        let receipts: ResultsReply = serde_json::from_slice(answer(&mut stream, &mut buffer).await?)?;
+        let receipts: ResultsReply = read(load.form, answer(&mut stream, &mut buffer).await?)?;
         if receipts.receipts.len() as u64 != sent {
             return Err(io::Error::other("not as many receipts as results"));
         }
@@ -152,11 +154,20 @@ async fn drive(
     Ok(())
 }
 
+fn write(form: Form, value: &impl serde::Serialize) -> io::Result<Vec<u8>> {
+    form.write(value).map_err(io::Error::other)
+}
+
+fn read<T: serde::de::DeserializeOwned>(form: Form, bytes: &[u8]) -> io::Result<T> {
+    form.read(bytes).map_err(io::Error::other)
+}
+
 fn request(load: &Load, path: &str, body: &[u8]) -> Vec<u8> {
     let token = load.token.as_ref().map_or(String::new(), |t| format!("authorization: {}\r\n", t.header()));
     let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n{token}content-length: {}\r\n\r\n",
+        "POST {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: {}\r\n{token}content-length: {}\r\n\r\n",
         load.address,
+        load.form.content_type(),
         body.len()
     );
     [head.as_bytes(), body].concat()

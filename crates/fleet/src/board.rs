@@ -8,9 +8,11 @@
 //!
 //! Rules that are not obvious:
 //!
-//! - **Last chance.** A task that is one death short of quarantine is leased to a worker that holds no other such
-//!   task, and is never copied. Of all the tasks that sat in a worker when one of them killed it, only the one
-//!   that kills again is given up.
+//! - **Suspects.** That a worker is gone says nothing of the tasks that it held. A task that was there when four were lost,
+//!   or that is one failed attempt short of quarantine, is a suspect: it is leased to a worker that holds nothing else
+//!   and gets nothing else meanwhile, and is never copied. Only what ends a worker alone, again and again, is given up.
+//! - **Others first.** A worker does not get again what it has failed while another is there to try. One that only fails
+//!   pauses, each time for longer.
 //! - **Lost is not dead.** If a lease expires although its worker was heard of since (it asks for work, or its
 //!   heartbeats name other tasks), the reply that granted it got lost on the way. That is not held against the task.
 //! - **Adoption.** Workers outlive their coordinator. A board that [continues](Board::continuing) another's work does not
@@ -25,7 +27,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use crate::task::{
-    Attempt, Cause, Ending, Epoch, Finished, Lease, LeaseId, Outcome, Receipt, Report, Task, TaskId,
+    Attempt, Cause, End, Ending, Epoch, Finished, Lease, LeaseId, Outcome, Receipt, Report, Task, TaskId,
     TaskKind, Time, WorkerName,
 };
 pub use status::{BoardStatus, KindStatus, WorkerStatus};
@@ -37,7 +39,8 @@ use tables::{Hold, State, Tables};
 pub struct BoardConfig {
     /// How long a lease lasts without a heartbeat. Default 60 s.
     pub lease: Duration,
-    /// After so many failed attempts (deaths, reported failures, rejected outcomes) a task is quarantined. Default 3.
+    /// After so many failed attempts (crashes, reported failures, rejected outcomes), or after so many workers lost that
+    /// held it as a suspect and nothing else, a task is quarantined. Default 3.
     pub max_attempts: u32,
     /// After so many leases of any fate a task is quarantined, so that nothing circles for ever. At most
     /// [`Attempt::MOST`]. Default 64.
@@ -133,6 +136,8 @@ pub struct Board {
     config: BoardConfig,
     epoch: Epoch,
     tables: Tables,
+    /// When time was last looked at, and for how long workers have held tasks since the last outcome.
+    stall: (Time, Duration),
     /// Leases of another coordinator, named before the consumer has submitted what is open; `None` from then on.
     claims: Option<HashMap<TaskId, (WorkerName, Attempt)>>,
     drain: bool,
@@ -143,7 +148,8 @@ impl Board {
     #[must_use]
     pub fn new(config: BoardConfig) -> Self {
         let tables = Tables::new(config.lease, config.max_attempts.max(1));
-        Self { config, epoch: Epoch::default(), tables, claims: None, drain: false }
+        let stall = (Time::default(), Duration::ZERO);
+        Self { config, epoch: Epoch::default(), tables, stall, claims: None, drain: false }
     }
 
     /// An empty board for work that workers may hold already, by leases of coordinators before this one. `epoch` must be
@@ -224,10 +230,10 @@ impl Board {
 
     /// Sends a done task back because its outcome cannot be used: a failed attempt of the worker whose it is.
     /// `false` if the task is not there or has no outcome.
-    pub fn reject(&mut self, task: TaskId, reason: &str) -> bool {
+    pub fn reject(&mut self, now: Time, task: TaskId, reason: &str) -> bool {
         let done = self.tables.find(task).is_some_and(|(_, e)| e.state == State::Done);
         if done {
-            sure(self.tables.reopen(task, reason));
+            sure(self.tables.reopen(now, task, reason));
             self.quarantine_if_due(task);
         }
         done
@@ -250,24 +256,49 @@ impl Board {
     pub fn lease(&mut self, now: Time, worker: &WorkerName, kind: &TaskKind, capacity: usize) -> Vec<Lease> {
         self.expire(now);
         let id = self.tables.see_worker(worker, now);
-        let Some(w) = self.tables.workers.get(&id) else { return Vec::new() };
-        let room = capacity.min(self.config.max_leases_per_worker.saturating_sub(w.leases.len()));
         let Some(index) = self.tables.kind_index(kind) else { return Vec::new() };
-        if self.drain || w.drain || self.holds_back(kind) {
+        if let Some(w) = self.tables.workers.get_mut(&id) {
+            w.asks_for = Some(index);
+        }
+        let room = capacity.min(self.room_of(now, id));
+        if self.drain || self.holds_back(kind) {
             return Vec::new();
         }
         let mut leases = Vec::with_capacity(room.min(self.tables.kinds[index].pending_count));
         while leases.len() < room {
-            let first = self.tables.workers.get(&id).is_some_and(|w| w.last_chances == 0);
-            let Some(slot) = self.tables.next_pending(index, first) else { break };
+            let Some(slot) = self.tables.next_pending(now, index, id) else { break };
             leases.extend(self.grant(now, worker, kind, slot));
         }
-        if self.tables.kinds[index].pending_count == 0 {
-            for slot in self.worth_copying(now, index, room - leases.len(), Some(id)) {
+        let is_occupied = self.tables.workers.get(&id).is_some_and(|w| w.is_occupied);
+        if self.tables.kinds[index].pending_count == 0 && !is_occupied {
+            for slot in self.worth_copying(now, index, room - leases.len(), id) {
                 leases.extend(self.grant(now, worker, kind, slot));
             }
         }
         leases
+    }
+
+    /// How many more leases a worker may hold now.
+    fn room_of(&self, now: Time, worker: u32) -> usize {
+        match self.tables.workers.get(&worker) {
+            Some(w) if !w.drain && !w.is_occupied && w.benched.0 <= now => {
+                self.config.max_leases_per_worker.saturating_sub(w.leases.len())
+            }
+            _ => 0,
+        }
+    }
+
+    /// Whether a worker that asks for this kind now would get something.
+    pub fn has_work_for(&mut self, now: Time, worker: &WorkerName, kind: &TaskKind) -> bool {
+        let Some(index) = self.tables.kind_index(kind) else { return false };
+        let Some(id) = self.tables.worker_id(worker) else { return false };
+        if self.drain || self.holds_back(kind) || self.room_of(now, id) == 0 {
+            return false;
+        }
+        match self.tables.kinds[index].pending_count {
+            0 => !self.worth_copying(now, index, 1, id).is_empty(),
+            _ => self.tables.next_pending(now, index, id).is_some(),
+        }
     }
 
     fn grant(&mut self, now: Time, worker: &WorkerName, kind: &TaskKind, slot: u32) -> Option<Lease> {
@@ -279,14 +310,18 @@ impl Board {
     }
 
     /// Slots of running tasks that may be copied, longest-running first, except those of `worker` itself.
-    fn worth_copying(&self, now: Time, kind: usize, room: usize, worker: Option<u32>) -> Vec<u32> {
+    fn worth_copying(&self, now: Time, kind: usize, room: usize, worker: u32) -> Vec<u32> {
         let Some(rule) = &self.config.speculation else { return Vec::new() };
-        let own = worker.and_then(|id| self.tables.workers.get(&id)).map(|w| &w.leases);
+        let own = self.tables.workers.get(&worker).map(|w| &w.leases);
         let old_enough = |started: Time| now.since(started) >= rule.min_age;
         let running = self.tables.kinds[kind].single.iter().take_while(|(started, _)| old_enough(*started));
         running
             .map(|(_, slot)| *slot)
             .filter(|slot| own.is_none_or(|own| !own.contains_key(slot)))
+            .filter(|slot| {
+                self.tables.entry(*slot).is_some_and(|e| !e.is_suspect(self.config.max_attempts.max(1)))
+            })
+            .filter(|slot| self.tables.may_have(now, *slot, worker))
             .take(room.min(rule.max_per_request))
             .collect()
     }
@@ -298,19 +333,6 @@ impl Board {
         let open =
             self.tables.kind_index(&rule.while_open).map_or(0, |index| self.tables.kinds[index].open());
         open >= rule.limit
-    }
-
-    /// How many leases of a kind could be granted now to a worker that has none; counts at most `limit`.
-    #[must_use]
-    pub fn available(&self, now: Time, kind: &TaskKind, limit: usize) -> usize {
-        let Some(index) = self.tables.kind_index(kind) else { return 0 };
-        if self.drain || self.holds_back(kind) {
-            return 0;
-        }
-        match self.tables.kinds[index].pending_count {
-            0 => self.worth_copying(now, index, limit, None).len(),
-            pending => pending.min(limit),
-        }
     }
 
     /// A sign of life with what the worker has in hand: extends those leases, and names those to drop. A lease that
@@ -399,35 +421,46 @@ impl Board {
         match outcome {
             Outcome::Done(outcome) if state.is_open() && expired => {
                 sure(self.tables.done(task, attempt, outcome));
+                self.stall = (now, Duration::ZERO);
                 Receipt::Accepted
             }
             Outcome::Failed(message) if hold == Hold::Live => {
-                self.end(LeaseId { task, attempt }, Cause::Failed, message);
+                self.end(now, LeaseId { task, attempt }, Cause::Failed, message);
                 Receipt::Noted
             }
             Outcome::Returned if hold == Hold::Live => {
-                self.end(LeaseId { task, attempt }, Cause::Returned, String::new());
+                self.end(now, LeaseId { task, attempt }, Cause::Returned, String::new());
                 Receipt::Noted
             }
             _ => Receipt::Duplicate,
         }
     }
 
-    /// Ends all leases of a worker whose process is known to be dead, without waiting for their deadlines.
-    pub fn worker_died(&mut self, worker: &WorkerName, reason: &str) {
+    /// Ends all leases of a worker whose process has ended, without waiting for their deadlines.
+    pub fn worker_ended(&mut self, now: Time, worker: &WorkerName, end: End, reason: &str) {
+        if let Some(claims) = &mut self.claims {
+            claims.retain(|_, (claimant, _)| claimant != worker);
+        }
         let Some(w) = self.tables.worker_id(worker).and_then(|id| self.tables.workers.get(&id)) else {
             return;
+        };
+        let cause = match end {
+            // It gave back what it knew of.
+            End::Well => Cause::Lost,
+            End::Crashed => Cause::Crashed,
+            End::Gone => Cause::Died,
         };
         let held: BTreeSet<(u32, Attempt)> =
             w.leases.iter().map(|(slot, attempt)| (*slot, *attempt)).collect();
         for (slot, attempt) in held.into_iter().rev() {
             let Some(task) = self.tables.entry(slot).map(|e| e.id) else { continue };
-            self.end(LeaseId { task, attempt }, Cause::Died, reason.to_owned());
+            self.end(now, LeaseId { task, attempt }, cause, reason.to_owned());
         }
     }
 
     /// Ends the leases whose deadline has passed.
     pub fn expire(&mut self, now: Time) {
+        self.stall = (now, self.stalled(now));
         while let Some(worker) = self.tables.next_alarm(now) {
             let slots = self.tables.expired(worker, now);
             let Some(w) = self.tables.workers.get(&worker) else { continue };
@@ -442,10 +475,17 @@ impl Board {
                 slots.iter().filter_map(|slot| Some((*slot, *w.leases.get(slot)?))).collect();
             for (slot, attempt) in leases.into_iter().rev() {
                 let Some(task) = self.tables.entry(slot).map(|e| e.id) else { continue };
-                self.end(LeaseId { task, attempt }, cause, message.clone());
+                self.end(now, LeaseId { task, attempt }, cause, message.clone());
             }
             self.tables.rearm(worker, now);
         }
+    }
+
+    /// For how long workers have held tasks since the last outcome.
+    fn stalled(&self, now: Time) -> Duration {
+        let (since, stalled) = self.stall;
+        let at_work = self.tables.kinds.iter().any(|k| k.leased_count > 0);
+        if at_work { stalled + now.since(since) } else { stalled }
     }
 
     /// The first moment at which [`Board::expire`] may have something to do.
@@ -454,14 +494,14 @@ impl Board {
         self.tables.first_alarm()
     }
 
-    fn end(&mut self, lease: LeaseId, cause: Cause, message: String) {
-        sure(self.tables.end(lease.task, lease.attempt, cause, &message));
+    fn end(&mut self, now: Time, lease: LeaseId, cause: Cause, message: String) {
+        sure(self.tables.end(now, lease.task, lease.attempt, cause, &message));
         self.quarantine_if_due(lease.task);
     }
 
     fn quarantine_if_due(&mut self, task: TaskId) {
         let Some((_, entry)) = self.tables.find(task) else { return };
-        let broken = entry.deaths >= self.config.max_attempts.max(1);
+        let broken = entry.is_beyond_hope(self.config.max_attempts.max(1));
         let circling = entry.next_attempt > self.config.max_leases.min(Attempt::MOST - 1);
         if entry.state == State::Pending && (broken || circling) {
             sure(self.tables.quarantine(task));
@@ -552,6 +592,7 @@ impl Board {
                 leases: w.leases.len(),
                 silent_s: now.since(w.last_seen).as_secs_f64(),
                 draining: self.drain || w.drain,
+                benched_s: w.benched.0.since(now).as_secs_f64(),
                 done: w.done,
                 failed: w.failed,
                 last_error: w.last_error.clone(),
@@ -563,6 +604,7 @@ impl Board {
             draining: self.drain,
             kinds: kinds.collect(),
             workers,
+            stalled_s: self.stalled(now).as_secs_f64(),
             counters: self.tables.counters,
         }
     }

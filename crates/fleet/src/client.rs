@@ -1,5 +1,6 @@
 //! The coordinator from afar: the worker's calls over HTTP.
 
+use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use crate::shelf::Part;
 use crate::task::{LeaseId, Receipt, Report, TaskKind, WorkerName};
 use crate::token::Token;
 use crate::wire::{
-    ErrorReply, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, ResultsReply, ResultsRequest,
+    ErrorReply, Form, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, ResultsReply,
+    ResultsRequest,
 };
 
 /// A client of the service. One is enough for all threads of a worker.
@@ -151,10 +153,11 @@ impl Client {
         body: &Q,
         patience: Duration,
     ) -> Result<A, CallError> {
-        let body = serde_json::to_vec(body)
-            .map_err(|e| CallError::Refused(format!("cannot write the request: {e}")))?;
+        let body = Form::Binary.write(body);
+        let body = body.map_err(|e| CallError::Refused(format!("cannot write the request: {e}")))?;
         let request = self.agent.post(format!("{}{path}", self.url));
-        let request = request.header("content-type", "application/json").header("accept-encoding", "zstd");
+        let request =
+            request.header("content-type", Form::Binary.content_type()).header("accept-encoding", "zstd");
         let request = match &self.token {
             Some(token) => request.header("authorization", token.header()),
             None => request,
@@ -190,16 +193,14 @@ fn trust(path: &Path) -> Result<ureq::tls::TlsConfig, CallError> {
 fn read<A: DeserializeOwned>(mut answer: Response<Body>) -> Result<A, CallError> {
     let garbled = |problem: String| CallError::Away(format!("a garbled answer: {problem}"));
     let status = answer.status();
+    let kind = answer.headers().get("content-type").and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let form = Form::of(kind).ok_or_else(|| garbled(format!("content type {kind:?}")));
     let packed = answer.headers().get("content-encoding").is_some_and(|v| v.as_bytes() == b"zstd");
     let bytes = answer.body_mut().with_config().limit(LARGEST_ANSWER).read_to_vec();
     let bytes = bytes.map_err(|e| garbled(e.to_string()))?;
-    let bytes = if packed {
-        zstd::stream::decode_all(&bytes[..]).map_err(|e| garbled(e.to_string()))?
-    } else {
-        bytes
-    };
+    let bytes = if packed { unpack(&bytes).map_err(|e| garbled(e.to_string()))? } else { bytes };
     if status.is_success() {
-        return serde_json::from_slice(&bytes).map_err(|e| garbled(e.to_string()));
+        return form?.read(&bytes).map_err(garbled);
     }
     let reason = serde_json::from_slice::<ErrorReply>(&bytes);
     let reason =
@@ -209,6 +210,15 @@ fn read<A: DeserializeOwned>(mut answer: Response<Body>) -> Result<A, CallError>
         408 | 429 | 500.. => Err(CallError::Away(reason)),
         _ => Err(CallError::Refused(reason)),
     }
+}
+
+fn unpack(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut unpacked = Vec::new();
+    let read = zstd::stream::Decoder::new(bytes)?.take(LARGEST_ANSWER + 1).read_to_end(&mut unpacked)?;
+    if read as u64 > LARGEST_ANSWER {
+        return Err(std::io::Error::other(format!("it is larger than {LARGEST_ANSWER} bytes")));
+    }
+    Ok(unpacked)
 }
 
 impl Coordinator for Client {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use crate::board::{Board, BoardConfig, BoardStatus, SubmitError};
 use crate::coordinator::{Beat, CallError, Coordinator, Grant};
 use crate::task::{
-    Ending, Epoch, Finished, LeaseId, Receipt, Report, Task, TaskId, TaskKind, Time, WorkerName,
+    End, Ending, Epoch, Finished, LeaseId, Receipt, Report, Task, TaskId, TaskKind, Time, WorkerName,
 };
 use crate::wait::{SteadyClock, block_until};
 
@@ -51,7 +51,7 @@ struct State {
     board: Board,
     clock: SteadyClock,
     /// Who waits for work, by kind, longest-waiting first.
-    waiting: BTreeMap<TaskKind, BTreeMap<u64, Waker>>,
+    waiting: BTreeMap<TaskKind, BTreeMap<u64, (WorkerName, Waker)>>,
     /// Who waits for endings.
     consumers: BTreeMap<u64, (Option<TaskKind>, Waker)>,
     /// Who waits for the consumer to be done with a task.
@@ -204,7 +204,7 @@ impl Fleet {
     /// # Errors
     /// If the fleet is broken.
     pub fn reject(&self, task: TaskId, reason: &str) -> Result<bool, FleetError> {
-        let rejected = self.inner().change(|board, _| board.reject(task, reason))?;
+        let rejected = self.inner().change(|board, now| board.reject(now, task, reason))?;
         self.inner().wake_reporters(&[task])?;
         Ok(rejected)
     }
@@ -243,8 +243,8 @@ impl Fleet {
     ///
     /// # Errors
     /// If the fleet is broken.
-    pub fn worker_died(&self, worker: &WorkerName, reason: &str) -> Result<(), FleetError> {
-        self.inner().change(|board, _| board.worker_died(worker, reason))
+    pub fn worker_ended(&self, worker: &WorkerName, end: End, reason: &str) -> Result<(), FleetError> {
+        self.inner().change(|board, now| board.worker_ended(now, worker, end, reason))
     }
 
     /// Numbers for people and monitors.
@@ -264,7 +264,7 @@ impl Fleet {
     /// If the fleet is broken.
     pub fn tick(&self) -> Result<(), FleetError> {
         self.inner().change(Board::expire)?;
-        self.inner().wake_for_copies()
+        self.inner().wake_for_time()
     }
 
     // The workers' side, for async callers
@@ -459,7 +459,7 @@ impl Inner {
         let mut state = self.lock()?;
         let now = state.clock.now();
         let value = change(&mut state.board, now);
-        let wakers = state.whom_to_wake();
+        let wakers = state.whom_to_wake(now);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
         Ok(value)
@@ -484,23 +484,22 @@ impl Inner {
         });
         match grant {
             Some(_) => place.leave(&mut state),
-            None => place.wait(&mut state, waker),
+            None => place.wait(&mut state, worker, waker),
         }
-        let wakers = state.whom_to_wake();
+        let wakers = state.whom_to_wake(now);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
         Ok(grant)
     }
 
-    /// Wakes as many waiting workers as could have copies now.
-    fn wake_for_copies(&self) -> Result<(), FleetError> {
+    /// Wakes the waiting workers for whom the mere passing of time has made work: copies, the end of a pause.
+    fn wake_for_time(&self) -> Result<(), FleetError> {
         let mut state = self.lock()?;
         let now = state.clock.now();
         let mut wakers = Vec::new();
         let State { board, waiting, .. } = &mut *state;
         for (kind, queue) in waiting.iter_mut() {
-            let number = board.available(now, kind, queue.len());
-            wakers.extend(std::iter::from_fn(|| queue.pop_first()).take(number).map(|(_, waker)| waker));
+            wakers.extend(serve(queue, usize::MAX, |worker| board.has_work_for(now, worker, kind)));
         }
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
@@ -511,7 +510,7 @@ impl Inner {
         let mut state = self.lock()?;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
-        waiting.into_values().flat_map(BTreeMap::into_values).for_each(Waker::wake);
+        waiting.into_values().flat_map(BTreeMap::into_values).for_each(|(_, waker)| waker.wake());
         Ok(())
     }
 
@@ -534,17 +533,31 @@ impl Inner {
 
 impl State {
     /// The workers that pending tasks await, and the consumers if something has ended; none of them waits any more.
-    fn whom_to_wake(&mut self) -> Vec<Waker> {
+    fn whom_to_wake(&mut self, now: Time) -> Vec<Waker> {
         let mut wakers = Vec::new();
+        let board = &mut self.board;
         for (kind, queue) in self.waiting.iter_mut().filter(|(_, queue)| !queue.is_empty()) {
-            let number = self.board.pending(kind, queue.len());
-            wakers.extend(std::iter::from_fn(|| queue.pop_first()).take(number).map(|(_, waker)| waker));
+            let number = board.pending(kind, queue.len());
+            wakers.extend(serve(queue, number, |worker| board.has_work_for(now, worker, kind)));
         }
         let board = &self.board;
         let served = self.consumers.extract_if(.., |_, (kind, _)| board.undelivered(kind.as_ref()) > 0);
         wakers.extend(served.map(|(_, (_, waker))| waker));
         wakers
     }
+}
+
+/// Takes up to `number` of those that wait, longest-waiting first, who `may_have` something.
+fn serve(
+    queue: &mut BTreeMap<u64, (WorkerName, Waker)>,
+    number: usize,
+    mut may_have: impl FnMut(&WorkerName) -> bool,
+) -> Vec<Waker> {
+    if number == 0 {
+        return Vec::new();
+    }
+    let served = queue.extract_if(.., |_, (worker, _)| may_have(worker));
+    served.take(number).map(|(_, (_, waker))| waker).collect()
 }
 
 /// A worker's place among those that wait; given up when the wait is.
@@ -555,12 +568,13 @@ struct WorkerPlace<'a> {
 }
 
 impl WorkerPlace<'_> {
-    fn wait(&mut self, state: &mut State, waker: &Waker) {
+    fn wait(&mut self, state: &mut State, worker: &WorkerName, waker: &Waker) {
         let id = *self.id.get_or_insert_with(|| {
             state.next_waiter += 1;
             state.next_waiter
         });
-        state.waiting.entry(self.kind.clone()).or_default().insert(id, waker.clone());
+        let waiting = (worker.clone(), waker.clone());
+        state.waiting.entry(self.kind.clone()).or_default().insert(id, waiting);
     }
 
     fn leave(&mut self, state: &mut State) {
@@ -582,8 +596,9 @@ impl Drop for WorkerPlace<'_> {
         }
         let Ok(mut state) = self.inner.state.lock() else { return };
         self.leave(&mut state);
+        let now = state.clock.now();
         // This waiter may have been woken for a task that it will not take now: the next one shall.
-        let wakers = state.whom_to_wake();
+        let wakers = state.whom_to_wake(now);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
     }

@@ -20,7 +20,7 @@ pub use local::{LocalLauncher, visible_device};
 pub use slurm::{SLURM_TEMPLATE, SlurmConfig, SlurmLauncher};
 
 use crate::fleet::Fleet;
-use crate::task::{Time, WorkerName};
+use crate::task::{End, Time, WorkerName};
 use crate::wait::SteadyClock;
 
 /// Names one started worker for its launcher: a process id or a Slurm job id.
@@ -45,8 +45,8 @@ pub enum JobState {
     Running,
     /// Over.
     Ended {
-        /// Whether it ended of its own will and without an error.
-        ok: bool,
+        /// What that says of its tasks.
+        end: End,
         /// In words: exit status, signal, Slurm's state.
         how: String,
     },
@@ -311,16 +311,16 @@ impl Keeper {
                         kept.since.get_or_insert(now);
                     }
                 }
-                JobState::Ended { ok, how } => self.mourn(now, number, ok, &how),
+                JobState::Ended { end, how } => self.mourn(now, number, end, &how),
             }
         }
     }
 
-    fn mourn(&mut self, now: Time, number: u64, ok: bool, how: &str) {
+    fn mourn(&mut self, now: Time, number: u64, end: End, how: &str) {
         let Some(kept) = self.jobs.remove(&number) else { return };
         let worker = &kept.job.worker;
-        if !ok && let Some(fleet) = &self.fleet {
-            let told = fleet.worker_died(worker, &format!("{worker} ended: {how}"));
+        if let Some(fleet) = &self.fleet {
+            let told = fleet.worker_ended(worker, end, &format!("{worker} ended: {how}"));
             if let Err(error) = told {
                 tracing::error!("{error}");
             }

@@ -14,12 +14,13 @@ pub mod board;
 #[cfg(feature = "http")]
 pub mod client;
 pub mod coordinator;
+#[cfg(feature = "http")]
+pub mod descriptors;
 pub mod fleet;
 pub mod launch;
 #[cfg(feature = "http")]
 pub mod service;
 pub mod shelf;
-pub mod simulation;
 pub mod task;
 #[cfg(feature = "http")]
 pub mod token;

@@ -1,7 +1,8 @@
 //! The coordinator behind HTTP: the calls of [`crate::wire`], a status for people, metrics for monitors.
 //!
-//! Everything that changes state is a POST of JSON with the bearer token; a page in somebody's browser can send
-//! neither. The token is checked before a body is read, a body's size while it is read and while it is unpacked.
+//! Everything that changes state is a POST with the bearer token, of JSON or of the workers' own form; a page in
+//! somebody's browser can send none of them. The token is checked before a body is read, a body's size while it is read and
+//! while it is unpacked; all that is unpacked at a time has a bound of its own.
 
 use std::convert::Infallible;
 use std::fs;
@@ -26,16 +27,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::board::BoardStatus;
+use crate::descriptors::{most_connections, raise_limit};
 use crate::fleet::{Fleet, FleetError};
 use crate::shelf::Shelf;
 use crate::token::Token;
 use crate::wire::{
-    ErrorReply, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, ResultsReply, ResultsRequest,
+    ErrorReply, Form, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, ResultsReply,
+    ResultsRequest,
 };
 
 /// How the service listens.
@@ -47,11 +50,13 @@ pub struct ServiceConfig {
     pub token: Option<Token>,
     /// Encryption, if there is a certificate.
     pub tls: Option<TlsFiles>,
-    /// Largest body in bytes, unpacked. Default 256 MiB.
+    /// Largest body in bytes, unpacked; and the most that is unpacked at a time, over all connections: further bodies
+    /// wait. Default 256 MiB.
     pub largest_body: usize,
     /// Longest wait of a request for work. Default 30 s.
     pub longest_wait: Duration,
-    /// Most connections at a time; more wait. Default 16,384.
+    /// Most connections at a time; more wait. As many fewer as the process's limit of open files asks for, which is
+    /// raised at the start. Default 16,384.
     pub most_connections: usize,
     /// Threads that serve. Default 2.
     pub threads: usize,
@@ -167,6 +172,8 @@ impl Drop for ServiceThread {
 struct Desk {
     fleet: Fleet,
     config: ServiceConfig,
+    /// Room for unpacked bodies, in units of [`UNPACKING_UNIT`].
+    unpacking: Arc<Semaphore>,
 }
 
 /// How often overdue leases are looked for.
@@ -184,6 +191,8 @@ const LONGEST_HOLD: Duration = Duration::from_secs(2);
 const COMPRESS_FROM: usize = 16 << 10;
 /// Bodies from this size on are unpacked and parsed where they hold up nobody else.
 const LARGE: usize = 256 << 10;
+/// Room for unpacked bodies is counted in so many bytes.
+const UNPACKING_UNIT: usize = 4096;
 /// Most leases per request.
 const LARGEST_CAPACITY: usize = 65_536;
 /// Most bytes of a file per request; who wants more asks again.
@@ -196,10 +205,11 @@ impl Service {
     ///
     /// # Errors
     /// [`ServiceError`].
-    pub fn start(fleet: Fleet, config: ServiceConfig) -> Result<Self, ServiceError> {
+    pub fn start(fleet: Fleet, mut config: ServiceConfig) -> Result<Self, ServiceError> {
         if config.token.is_none() && !config.listen.ip().is_loopback() {
             return Err(ServiceError::Unprotected(config.listen));
         }
+        config.most_connections = config.most_connections.min(most_connections(raise_limit()));
         let tls = config.tls.as_ref().map(Tls::load).transpose()?;
         let listening = |error| ServiceError::Listen { address: config.listen, error };
         // Bound here and kept, so the port that is told is the port that is served.
@@ -214,7 +224,9 @@ impl Service {
         if let Some(first) = handles.first().cloned() {
             let _inside = first.enter();
             let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
-            let desk = Arc::new(Desk { fleet: fleet.clone(), config });
+            let units = config.largest_body.div_ceil(UNPACKING_UNIT).clamp(1, Semaphore::MAX_PERMITS);
+            let unpacking = Arc::new(Semaphore::new(units));
+            let desk = Arc::new(Desk { fleet: fleet.clone(), config, unpacking });
             first.spawn(accept(listener, tls.map(Arc::new), desk, handles));
             first.spawn(tick(fleet));
         }
@@ -371,7 +383,7 @@ impl Desk {
                 reply.into_full()
             }
             Err(Rejection(status, error)) => {
-                let mut reply = json(&ErrorReply { error });
+                let mut reply = written(Form::Json, &ErrorReply { error });
                 *reply.status_mut() = status;
                 match status {
                     StatusCode::UNAUTHORIZED => {
@@ -395,10 +407,19 @@ impl Desk {
             return Err(Rejection(StatusCode::UNAUTHORIZED, error));
         }
         match (request.method(), request.uri().path()) {
-            (&Method::POST, "/v1/lease") => self.lease(self.body(request).await?).await,
-            (&Method::POST, "/v1/heartbeat") => self.heartbeat(&self.body(request).await?),
-            (&Method::POST, "/v1/results") => self.results(self.body(request).await?).await,
-            (&Method::GET, "/v1/status") => Ok(json(&self.fleet.status()?)),
+            (&Method::POST, "/v1/lease") => {
+                let (form, call) = self.body(request).await?;
+                Ok(written(form, &self.lease(call).await?))
+            }
+            (&Method::POST, "/v1/heartbeat") => {
+                let (form, call) = self.body(request).await?;
+                Ok(written(form, &self.heartbeat(&call)?))
+            }
+            (&Method::POST, "/v1/results") => {
+                let (form, call) = self.body(request).await?;
+                Ok(written(form, &self.results(call).await?))
+            }
+            (&Method::GET, "/v1/status") => Ok(written(Form::Json, &self.fleet.status()?)),
             (&Method::GET, "/metrics") => Ok(metrics(&self.fleet.status()?)),
             (method, "/v1/lease" | "/v1/heartbeat" | "/v1/results" | "/v1/status" | "/metrics") => {
                 Err(Rejection(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not for this path")))
@@ -450,7 +471,7 @@ impl Desk {
         Ok(reply)
     }
 
-    async fn lease(&self, call: LeaseRequest) -> Result<Answer, Rejection> {
+    async fn lease(&self, call: LeaseRequest) -> Result<LeaseReply, Rejection> {
         if !(call.wait_s.is_finite() && call.wait_s >= 0.0) {
             return Err(Rejection(
                 StatusCode::BAD_REQUEST,
@@ -465,36 +486,37 @@ impl Desk {
             Err(_) => self.fleet.no_grant()?,
         };
         let lease_s = grant.lease_time.as_secs_f64();
-        Ok(json(&LeaseReply { tasks: grant.leases, lease_s, drain: grant.drain }))
+        Ok(LeaseReply { tasks: grant.leases, lease_s, drain: grant.drain })
     }
 
-    fn heartbeat(&self, call: &HeartbeatRequest) -> Result<Answer, Rejection> {
+    fn heartbeat(&self, call: &HeartbeatRequest) -> Result<HeartbeatReply, Rejection> {
         let beat = self.fleet.beat(&call.worker, &call.tasks)?;
         let lease_s = beat.lease_time.as_secs_f64();
-        Ok(json(&HeartbeatReply { abandon: beat.abandon, lease_s, drain: beat.drain }))
+        Ok(HeartbeatReply { abandon: beat.abandon, lease_s, drain: beat.drain })
     }
 
-    async fn results(&self, call: ResultsRequest) -> Result<Answer, Rejection> {
+    async fn results(&self, call: ResultsRequest) -> Result<ResultsReply, Rejection> {
         let mut reported = self.fleet.take_reports(&call.worker, call.results)?;
         // In vain if the consumer is slow: then the worker hears that it has to wait, and asks again.
         if let Ok(settled) = timeout(LONGEST_HOLD, reported.settled()).await {
             settled?;
         }
-        Ok(json(&ResultsReply { receipts: reported.receipts()? }))
+        Ok(ResultsReply { receipts: reported.receipts()? })
     }
 
     /// Reads, unpacks and parses a request's body.
     async fn body<T: DeserializeOwned + Send + 'static>(
         &self,
         request: Request<Incoming>,
-    ) -> Result<T, Rejection> {
+    ) -> Result<(Form, T), Rejection> {
         let header =
             |name| request.headers().get(name).and_then(|v: &HeaderValue| v.to_str().ok()).unwrap_or("");
-        let kind = header(CONTENT_TYPE).split(';').next().unwrap_or("").trim().to_ascii_lowercase();
-        if kind != "application/json" {
-            let error = format!("content-type {kind:?}: send application/json");
+        let kind = header(CONTENT_TYPE);
+        let Some(form) = Form::of(kind) else {
+            let known = [Form::Json, Form::Binary].map(Form::content_type).join(" or ");
+            let error = format!("content-type {kind:?}: send {known} (is the worker of another version?)");
             return Err(Rejection(StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
-        }
+        };
         let packed = match header(CONTENT_ENCODING) {
             "" | "identity" => false,
             "zstd" => true,
@@ -513,14 +535,37 @@ impl Desk {
             }
             Err(_) => return Err(Rejection(StatusCode::REQUEST_TIMEOUT, "the body took too long".into())),
         };
-        if bytes.len() < LARGE {
-            return parse(&bytes, packed, limit);
+        let size = if packed { unpacked_size(&bytes, limit)? } else { bytes.len() };
+        // Held until the body is read, so that many bodies that unpack to much take their turns.
+        let _room = if packed { Some(self.room_for(size).await?) } else { None };
+        let read = move || parse(&bytes, packed.then_some(size), form);
+        if size < LARGE {
+            return Ok((form, read()?));
         }
-        let read = spawn_blocking(move || parse(&bytes, packed, limit)).await;
-        read.unwrap_or_else(|e| {
+        let read = spawn_blocking(read).await.unwrap_or_else(|e| {
             Err(Rejection(StatusCode::INTERNAL_SERVER_ERROR, format!("the body could not be read: {e}")))
-        })
+        });
+        Ok((form, read?))
     }
+
+    async fn room_for(&self, size: usize) -> Result<OwnedSemaphorePermit, Rejection> {
+        let units = u32::try_from(size.div_ceil(UNPACKING_UNIT)).unwrap_or(u32::MAX);
+        match timeout(BODY_PATIENCE, Arc::clone(&self.unpacking).acquire_many_owned(units)).await {
+            Ok(Ok(room)) => Ok(room),
+            _ => {
+                let error = "too many large bodies at a time; send it again".to_owned();
+                Err(Rejection(StatusCode::SERVICE_UNAVAILABLE, error))
+            }
+        }
+    }
+}
+
+/// What a packed body says that it unpacks to; the limit, if it does not say.
+fn unpacked_size(bytes: &[u8], limit: usize) -> Result<usize, Rejection> {
+    let said = zstd::zstd_safe::get_frame_content_size(bytes);
+    let said = said.map_err(|_| Rejection(StatusCode::BAD_REQUEST, "not zstd".into()))?;
+    let size = said.map_or(limit, |size| usize::try_from(size).unwrap_or(usize::MAX));
+    if size > limit { Err(too_large(limit)) } else { Ok(size) }
 }
 
 /// Offset and number of bytes, out of `bytes=FIRST-LAST`.
@@ -541,21 +586,23 @@ fn too_large(limit: usize) -> Rejection {
     )
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8], packed: bool, limit: usize) -> Result<T, Rejection> {
+/// `packed`: to how many bytes it may unpack.
+fn parse<T: DeserializeOwned>(bytes: &[u8], packed: Option<usize>, form: Form) -> Result<T, Rejection> {
     let bad = |error: String| Rejection(StatusCode::BAD_REQUEST, error);
     let mut unpacked = Vec::new();
-    let bytes = if packed {
-        let decoder = zstd::stream::Decoder::new(bytes).map_err(|e| bad(format!("not zstd: {e}")))?;
-        let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
-        decoder.take(most).read_to_end(&mut unpacked).map_err(|e| bad(format!("not zstd: {e}")))?;
-        if unpacked.len() > limit {
-            return Err(too_large(limit));
+    let bytes = match packed {
+        Some(size) => {
+            let decoder = zstd::stream::Decoder::new(bytes).map_err(|e| bad(format!("not zstd: {e}")))?;
+            let most = u64::try_from(size).unwrap_or(u64::MAX).saturating_add(1);
+            decoder.take(most).read_to_end(&mut unpacked).map_err(|e| bad(format!("not zstd: {e}")))?;
+            if unpacked.len() > size {
+                return Err(too_large(size));
+            }
+            &unpacked
         }
-        &unpacked
-    } else {
-        bytes
+        None => bytes,
     };
-    serde_json::from_slice(bytes).map_err(|e| bad(format!("the body is not what this call takes: {e}")))
+    form.read(bytes).map_err(|e| bad(format!("the body is not what this call takes: {e}")))
 }
 
 /// A reply whose body may still be compressed.
@@ -571,11 +618,10 @@ impl IntoFull for Answer {
     }
 }
 
-fn json(value: &impl Serialize) -> Answer {
+fn written(form: Form, value: &impl Serialize) -> Answer {
     // Our own plain data with string keys: serialising it cannot fail.
-    let body = serde_json::to_vec(value).unwrap_or_default();
-    let mut reply = Response::new(body);
-    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let mut reply = Response::new(form.write(value).unwrap_or_default());
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(form.content_type()));
     reply
 }
 
@@ -616,6 +662,14 @@ fn metrics(status: &BoardStatus) -> Answer {
     family("longest_running_seconds", "gauge", "Age of the oldest single lease.", &longest);
     let one = |value: f64| vec![(String::new(), value)];
     family("workers", "gauge", "Workers known.", &one(status.workers.len() as f64));
+    family(
+        "stalled_seconds",
+        "gauge",
+        "Time in which workers held tasks since the last outcome.",
+        &one(status.stalled_s),
+    );
+    let benched = status.workers.iter().filter(|w| w.benched_s > 0.0).count();
+    family("workers_benched", "gauge", "Workers that pause because they only failed.", &one(benched as f64));
     let busy = status.workers.iter().filter(|w| w.leases > 0).count();
     family("workers_busy", "gauge", "Workers that hold leases.", &one(busy as f64));
     family(
@@ -632,7 +686,8 @@ fn metrics(status: &BoardStatus) -> Answer {
         ("cancelled", c.cancelled, "Tasks cancelled."),
         ("leases", c.leases, "Leases granted."),
         ("copies", c.copies, "Leases that were second copies."),
-        ("died", c.died, "Leases ended by a worker's death or silence."),
+        ("died", c.died, "Leases whose worker was gone."),
+        ("crashed", c.crashed, "Leases whose worker brought itself down."),
         ("failed", c.failed, "Leases that a worker reported as failed."),
         ("rejected", c.rejected, "Outcomes that the consumer could not use."),
         ("lost", c.lost, "Leases that their worker never heard of."),

@@ -422,11 +422,14 @@ pub enum Receipt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// The worker fell silent past the deadline, or its launcher saw it die. Counts towards quarantine.
+    /// The worker is gone: silent past the deadline, killed, preempted, its machine off. Says nothing of the task, unless
+    /// the same one is there every time.
     Died,
-    /// The worker said that it failed. Counts towards quarantine.
+    /// The worker's process brought itself down (a segmentation fault, an abort). A failed attempt.
+    Crashed,
+    /// The worker said that it failed. A failed attempt.
     Failed,
-    /// The consumer found the outcome unusable. Counts towards quarantine.
+    /// The consumer found the outcome unusable. A failed attempt.
     Rejected,
     /// The worker lives but does not know of the lease: the reply that granted it never arrived.
     Lost,
@@ -435,11 +438,22 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Whether an end of this sort is held against the task.
+    /// Whether an end of this sort is written down among the task's failures.
     #[must_use]
     pub fn counts(self) -> bool {
-        matches!(self, Self::Died | Self::Failed | Self::Rejected)
+        matches!(self, Self::Died | Self::Crashed | Self::Failed | Self::Rejected)
     }
+}
+
+/// How a worker's process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Of its own will and without an error.
+    Well,
+    /// It brought itself down: a signal that only a fault of the program raises, or its memory's limit.
+    Crashed,
+    /// Any other way: killed, preempted, cancelled, with an error, unknown.
+    Gone,
 }
 
 /// One lease that ended badly.

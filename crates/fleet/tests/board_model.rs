@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sgs_fleet::{
-    Attempt, Backpressure, Board, BoardConfig, Cause, Ending, Epoch, Finished, Lease, LeaseId, Outcome,
+    Attempt, Backpressure, Board, BoardConfig, Cause, End, Ending, Epoch, Finished, Lease, LeaseId, Outcome,
     Payload, Receipt, Report, Speculation, Task, TaskId, TaskKind, Time, WorkerName,
 };
 
@@ -45,7 +45,7 @@ struct MHeld {
     started: u64,
     deadline: u64,
     hold: Hold,
-    last_chance: bool,
+    alone: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -55,7 +55,11 @@ struct MTask {
     priority: i32,
     requeued: bool,
     next_attempt: u32,
+    faults: u32,
     deaths: u32,
+    deaths_alone: u32,
+    /// Attempt, worker, cause.
+    failures: Vec<(u32, usize, Cause)>,
     held: Vec<MHeld>,
     done_by: Option<u32>,
     quarantined: bool,
@@ -71,8 +75,11 @@ impl MTask {
     fn pending(&self) -> bool {
         self.open() && self.live() == 0
     }
-    fn last_chance(&self) -> bool {
-        self.deaths > 0 && self.deaths + 1 >= MAX_ATTEMPTS
+    fn suspect(&self) -> bool {
+        (!self.failures.is_empty() && self.faults + 1 >= MAX_ATTEMPTS) || self.deaths >= 4
+    }
+    fn failed_by(&self, worker: usize) -> bool {
+        self.failures.iter().any(|(_, w, cause)| *w == worker && *cause != Cause::Died)
     }
     fn has_room(&self, worker: usize) -> bool {
         self.open()
@@ -89,21 +96,33 @@ impl MTask {
         self.held.push(held);
     }
     /// Takes over a lease of another coordinator; `false` if its number is another's.
-    fn adopt(&mut self, worker: usize, attempt: u32, now: u64) -> bool {
+    fn adopt(&mut self, worker: usize, idle: bool, attempt: u32, now: u64) -> bool {
         if !self.open() || self.held.iter().any(|h| h.attempt == attempt) {
             return false;
         }
         let has_room = self.has_room(worker);
         let hold = if has_room { Hold::Live } else { Hold::Ended(Cause::Lost) };
-        let last_chance = has_room && self.last_chance();
+        let alone = has_room && idle && self.suspect();
         let deadline = if has_room { now + LEASE_MS } else { now };
-        self.hold(MHeld { attempt, worker, started: now, deadline, hold, last_chance });
+        self.hold(MHeld { attempt, worker, started: now, deadline, hold, alone });
         true
     }
 }
 
+/// What the board keeps of a worker beside its leases.
+#[derive(Clone, Default)]
+struct MWorker {
+    asks_for: Option<TaskKind>,
+    failed_in_a_row: u32,
+    benched_until: u64,
+    pause: u64,
+}
+
 #[derive(Default)]
 struct Model {
+    workers: BTreeMap<usize, MWorker>,
+    /// Kinds of which there was a task.
+    kinds: Vec<TaskKind>,
     /// In order of submission.
     tasks: Vec<MTask>,
     /// Last seen, by number of worker; absent: unknown to the board.
@@ -121,21 +140,80 @@ impl Model {
         self.tasks.iter_mut().find(|t| t.id == id)
     }
 
-    fn end(&mut self, id: u64, attempt: u32, cause: Cause) {
+    fn live_of(&self, worker: usize) -> impl Iterator<Item = &MHeld> {
+        let of_worker = move |h: &&MHeld| h.worker == worker && h.hold == Hold::Live;
+        self.tasks.iter().flat_map(|t| &t.held).filter(of_worker)
+    }
+
+    fn idle(&self, worker: usize) -> bool {
+        self.live_of(worker).next().is_none()
+    }
+
+    fn end(&mut self, now: u64, id: u64, attempt: u32, cause: Cause) {
         let task = self.task(id).expect("the model has the task");
         let held = task.held.iter_mut().find(|h| h.attempt == attempt).expect("the model has the lease");
         held.hold = Hold::Ended(cause);
-        task.deaths += u32::from(cause.counts());
+        let (worker, alone) = (held.worker, held.alone);
         task.requeued = true;
+        if cause.counts() {
+            self.note_failure(now, id, attempt, worker, cause, alone);
+        }
         self.quarantine_if_due(id);
     }
 
-    fn quarantine_if_due(&mut self, id: u64) {
-        let task = self.task(id).expect("the model has the task");
-        if task.pending() && (task.deaths >= MAX_ATTEMPTS || task.next_attempt > MAX_LEASES) {
-            task.quarantined = true;
-            self.undelivered.push((self.calls, id));
+    fn note_failure(&mut self, now: u64, id: u64, attempt: u32, worker: usize, cause: Cause, alone: bool) {
+        if matches!(cause, Cause::Failed | Cause::Rejected) && self.seen.contains_key(&worker) {
+            let w = self.workers.entry(worker).or_default();
+            w.failed_in_a_row += 1;
+            if w.failed_in_a_row >= 5 && w.benched_until <= now {
+                w.pause = (2 * w.pause).clamp(1000, 300_000);
+                w.benched_until = now + w.pause;
+            }
         }
+        let task = self.task(id).expect("the model has the task");
+        match cause {
+            Cause::Died => {
+                task.deaths += 1;
+                task.deaths_alone += u32::from(alone);
+            }
+            Cause::Crashed if !alone => task.faults = (task.faults + 1).min(MAX_ATTEMPTS - 1),
+            _ => task.faults += 1,
+        }
+        task.failures.push((attempt, worker, cause));
+    }
+
+    fn quarantine_if_due(&mut self, id: u64) {
+        let calls = self.calls;
+        let task = self.task(id).expect("the model has the task");
+        let broken = task.faults >= MAX_ATTEMPTS || task.deaths_alone >= MAX_ATTEMPTS;
+        if task.pending() && (broken || task.next_attempt > MAX_LEASES) {
+            task.quarantined = true;
+            self.undelivered.push((calls, id));
+        }
+    }
+
+    /// Whether this worker may have the task: it has not failed it, or nobody else is there to try.
+    fn fits(&self, now: u64, task: &MTask, worker: usize) -> bool {
+        let could_try = |(other, seen): (&usize, &u64)| {
+            let w = self.workers.get(other).cloned().unwrap_or_default();
+            *other != worker
+                && w.asks_for.as_ref() == Some(&task.kind)
+                && w.benched_until <= now
+                && now - seen < LEASE_MS
+                && !task.failed_by(*other)
+        };
+        !task.failed_by(worker) || !self.seen.iter().any(could_try)
+    }
+
+    /// What the worker may have of the pending tasks now.
+    fn pool(&self, now: u64, worker: usize, kind: &TaskKind) -> Vec<&MTask> {
+        if self.live_of(worker).any(|h| h.alone) {
+            return Vec::new();
+        }
+        let pending = self.tasks.iter().filter(|t| t.kind == *kind && t.pending());
+        let (suspects, fresh): (Vec<_>, Vec<_>) =
+            pending.filter(|t| self.fits(now, t, worker)).partition(|t| t.suspect());
+        if self.idle(worker) && !suspects.is_empty() { suspects } else { fresh }
     }
 
     fn expire(&mut self, now: u64) {
@@ -151,7 +229,7 @@ impl Model {
             }
         }
         for (id, attempt, cause) in overdue {
-            self.end(id, attempt, cause);
+            self.end(now, id, attempt, cause);
         }
     }
 
@@ -162,15 +240,7 @@ impl Model {
 
     /// Follows one lease that the board granted, after checking that it was right to.
     fn follow(&mut self, now: u64, epoch: Epoch, worker: usize, kind: &TaskKind, lease: &Lease) {
-        let has_last = self
-            .tasks
-            .iter()
-            .flat_map(|t| &t.held)
-            .any(|h| h.worker == worker && h.hold == Hold::Live && h.last_chance);
-        let pending: Vec<&MTask> = self.tasks.iter().filter(|t| t.kind == *kind && t.pending()).collect();
-        let last: Vec<&&MTask> = pending.iter().filter(|t| t.last_chance()).collect();
-        let fresh: Vec<&&MTask> = pending.iter().filter(|t| !t.last_chance()).collect();
-        let pool = if !has_last && !last.is_empty() { last } else { fresh };
+        let pool = self.pool(now, worker, kind);
         let chosen =
             self.tasks.iter().find(|t| t.id == lease.task.0).expect("the board leases tasks that exist");
         assert_eq!(chosen.kind, *kind);
@@ -178,7 +248,10 @@ impl Model {
         assert!(chosen.open(), "an ended task was leased");
         if let Some(highest) = pool.iter().map(|t| t.priority).max() {
             assert!(chosen.pending(), "a copy although tasks are pending");
-            assert!(pool.iter().any(|t| t.id == chosen.id), "a last chance among others");
+            assert!(
+                pool.iter().any(|t| t.id == chosen.id),
+                "a suspect in company, or a task for who failed it"
+            );
             assert_eq!(chosen.priority, highest, "a lower priority went first");
             let equals: Vec<_> = pool.iter().filter(|t| t.priority == highest).collect();
             if equals.iter().any(|t| t.requeued) {
@@ -187,21 +260,23 @@ impl Model {
                 assert_eq!(equals[0].id, chosen.id, "tasks of one priority go in order of submission");
             }
         } else {
-            assert!(pending.is_empty(), "a copy although tasks are pending");
+            let pending = self.tasks.iter().filter(|t| t.kind == *kind && t.pending());
+            assert_eq!(pending.count(), 0, "a copy although tasks are pending");
             let copyable = self.copyable(now, worker, kind);
             let (started, _) =
                 copyable.iter().find(|(_, id)| *id == chosen.id).expect("a copy of what must not be copied");
             assert_eq!(*started, copyable[0].0, "the longest-running is copied first");
         }
+        let idle = self.idle(worker);
         let task = self.task(lease.task.0).expect("checked");
         assert!(
             !task.held.iter().any(|h| h.worker == worker && h.hold == Hold::Live),
             "a copy for its own holder"
         );
         task.next_attempt += 1;
-        let last_chance = task.last_chance();
+        let alone = idle && task.suspect();
         let (attempt, deadline) = (lease.attempt.0, now + LEASE_MS);
-        task.hold(MHeld { attempt, worker, started: now, deadline, hold: Hold::Live, last_chance });
+        task.hold(MHeld { attempt, worker, started: now, deadline, hold: Hold::Live, alone });
         assert!(task.live() <= 2, "more than one extra copy");
     }
 
@@ -210,7 +285,8 @@ impl Model {
         let mut found = Vec::new();
         for task in self.tasks.iter().filter(|t| t.kind == *kind && t.open() && t.live() == 1) {
             let held = task.held.iter().find(|h| h.hold == Hold::Live).expect("one is live");
-            if held.worker != worker && !held.last_chance && now - held.started >= MIN_AGE_MS {
+            let may = held.worker != worker && !task.suspect() && self.fits(now, task, worker);
+            if may && now - held.started >= MIN_AGE_MS {
                 found.push((held.started, task.id));
             }
         }
@@ -220,18 +296,18 @@ impl Model {
 
     /// How many leases the board has to grant.
     fn due(&self, now: u64, worker: usize, kind: &TaskKind, capacity: usize) -> usize {
-        let holds = |h: &&MHeld| h.worker == worker && h.hold == Hold::Live;
-        let held: Vec<&MHeld> = self.tasks.iter().flat_map(|t| &t.held).filter(holds).collect();
-        let room = capacity.min(6usize.saturating_sub(held.len()));
-        if self.drain || self.held_back(kind) {
+        let benched = self.workers.get(&worker).is_some_and(|w| w.benched_until > now);
+        let occupied = self.live_of(worker).any(|h| h.alone);
+        if self.drain || self.held_back(kind) || benched || occupied {
             return 0;
         }
-        let pending: Vec<_> = self.tasks.iter().filter(|t| t.kind == *kind && t.pending()).collect();
-        let last = pending.iter().filter(|t| t.last_chance()).count();
-        let one_last = usize::from(last > 0 && !held.iter().any(|h| h.last_chance));
-        let fresh = pending.len() - last;
-        let from_pending = room.min(fresh + one_last);
-        if from_pending < pending.len() {
+        let room = capacity.min(6usize.saturating_sub(self.live_of(worker).count()));
+        let pool = self.pool(now, worker, kind);
+        if pool.first().is_some_and(|t| t.suspect()) {
+            return room.min(1);
+        }
+        let from_pending = room.min(pool.len());
+        if self.tasks.iter().filter(|t| t.kind == *kind && t.pending()).count() > from_pending {
             return from_pending;
         }
         // Copies are looked for after the pending ones went out, which are too young to be copied.
@@ -247,7 +323,7 @@ enum Op {
     Heartbeat { worker: usize, mask: u64 },
     Report { lease: usize, how: u8 },
     Forge { worker: usize, task: u64, attempt: u32 },
-    Die(usize),
+    Die { worker: usize, how: u8 },
     Advance(u64),
     Cancel(usize),
     Reject(usize),
@@ -265,7 +341,7 @@ fn op() -> impl Strategy<Value = Op> {
         5 => (0..4usize, any::<u64>()).prop_map(|(worker, mask)| Op::Heartbeat { worker, mask }),
         9 => (any::<usize>(), 0..8u8).prop_map(|(lease, how)| Op::Report { lease, how }),
         1 => (0..5usize, 0..30u64, 0..5u32).prop_map(|(worker, task, attempt)| Op::Forge { worker, task, attempt }),
-        2 => (0..4usize).prop_map(Op::Die),
+        2 => (0..4usize, 0..3u8).prop_map(|(worker, how)| Op::Die { worker, how }),
         6 => (1..700u64).prop_map(Op::Advance),
         1 => any::<usize>().prop_map(Op::Cancel),
         1 => any::<usize>().prop_map(Op::Reject),
@@ -328,7 +404,7 @@ impl Game {
             Op::Heartbeat { worker, mask } => self.heartbeat(worker, mask),
             Op::Report { lease, how } => self.report(lease, how),
             Op::Forge { worker, task, attempt } => self.forge(worker, task, attempt),
-            Op::Die(worker) => self.die(worker),
+            Op::Die { worker, how } => self.die(worker, how),
             Op::Advance(ms) => {
                 self.now += ms;
                 self.board.expire(self.time());
@@ -352,13 +428,17 @@ impl Game {
         self.next_id += 1;
         let task = Task { id: TaskId(id), kind: kind.clone(), priority, payload: payload(id) };
         assert_eq!(self.board.submit(self.time(), task), Ok(true));
+        self.model.kinds.push(kind.clone());
         self.model.tasks.push(MTask {
             id,
             kind,
             priority,
             requeued: false,
             next_attempt: 1,
+            faults: 0,
             deaths: 0,
+            deaths_alone: 0,
+            failures: Vec::new(),
             held: Vec::new(),
             done_by: None,
             quarantined: false,
@@ -378,6 +458,9 @@ impl Game {
         let leases = self.board.lease(self.time(), &name(worker), kind, capacity);
         self.model.expire(self.now);
         self.model.seen.insert(worker, self.now);
+        if self.model.kinds.contains(kind) {
+            self.model.workers.entry(worker).or_default().asks_for = Some(kind.clone());
+        }
         let due = self.model.due(self.now, worker, kind, capacity);
         assert_eq!(leases.len(), due, "leases for w{worker}: {leases:?}");
         for lease in leases {
@@ -394,9 +477,9 @@ impl Game {
         self.model.seen.insert(worker, self.now);
         let mut abandon = Vec::new();
         for id in &held {
-            let (now, epoch) = (self.now, self.epoch);
+            let (now, epoch, idle) = (self.now, self.epoch, self.model.idle(worker));
             let task = self.model.task(id.task.0);
-            if !task.is_some_and(|task| revive(task, epoch, worker, id.attempt, now)) {
+            if !task.is_some_and(|task| revive(task, epoch, worker, idle, id.attempt, now)) {
                 abandon.push(*id);
             }
         }
@@ -433,10 +516,11 @@ impl Game {
             return Receipt::Duplicate;
         }
         let anothers = lease.attempt.epoch() != self.epoch;
+        let idle = self.model.idle(worker);
         let task = self.model.task(id).expect("checked");
         let open = task.open();
         if anothers && open {
-            task.adopt(worker, lease.attempt.0, now);
+            task.adopt(worker, idle, lease.attempt.0, now);
             self.model.seen.insert(worker, now);
         }
         let known = self.model.seen.contains_key(&worker);
@@ -455,17 +539,20 @@ impl Game {
                 for held in task.held.iter_mut().filter(|h| h.hold == Hold::Live) {
                     held.hold = Hold::Over;
                 }
+                if let Some(w) = self.model.workers.get_mut(&worker) {
+                    (w.failed_in_a_row, w.benched_until, w.pause) = (0, 0, 0);
+                }
                 let call = self.model.calls;
                 self.model.undelivered.push((call, id));
                 *self.model.accepted.entry(id).or_default() += 1;
                 Receipt::Accepted
             }
             Outcome::Failed(_) if hold == Hold::Live => {
-                self.model.end(id, lease.attempt.0, Cause::Failed);
+                self.model.end(now, id, lease.attempt.0, Cause::Failed);
                 Receipt::Noted
             }
             Outcome::Returned if hold == Hold::Live => {
-                self.model.end(id, lease.attempt.0, Cause::Returned);
+                self.model.end(now, id, lease.attempt.0, Cause::Returned);
                 Receipt::Noted
             }
             _ => Receipt::Duplicate,
@@ -486,8 +573,13 @@ impl Game {
         assert_eq!(receipt, if known { Receipt::Refused } else { Receipt::Duplicate });
     }
 
-    fn die(&mut self, worker: usize) {
-        self.board.worker_died(&name(worker), "killed");
+    fn die(&mut self, worker: usize, how: u8) {
+        let (end, cause) = match how {
+            0 => (End::Well, Cause::Lost),
+            1 => (End::Crashed, Cause::Crashed),
+            _ => (End::Gone, Cause::Died),
+        };
+        self.board.worker_ended(self.time(), &name(worker), end, "ended");
         let mut held = Vec::new();
         for task in &self.model.tasks {
             for h in task.held.iter().filter(|h| h.worker == worker && h.hold == Hold::Live) {
@@ -495,7 +587,7 @@ impl Game {
             }
         }
         for (id, attempt) in held {
-            self.model.end(id, attempt, Cause::Died);
+            self.model.end(self.now, id, attempt, cause);
         }
     }
 
@@ -512,13 +604,14 @@ impl Game {
         let Some(id) = self.pick(number) else { return };
         let task = self.model.task(id).expect("picked");
         let done = task.done_by.take();
-        assert_eq!(self.board.reject(TaskId(id), "unreadable"), done.is_some());
+        assert_eq!(self.board.reject(self.time(), TaskId(id), "unreadable"), done.is_some());
         if let Some(attempt) = done {
             let task = self.model.task(id).expect("picked");
             let held = task.held.iter_mut().find(|h| h.attempt == attempt).expect("the winner's lease");
             held.hold = Hold::Ended(Cause::Rejected);
-            task.deaths += 1;
+            let worker = held.worker;
             task.requeued = true;
+            self.model.note_failure(self.now, id, attempt, worker, Cause::Rejected, true);
             self.model.undelivered.retain(|(_, e)| *e != id);
             *self.model.rejected.entry(id).or_default() += 1;
             self.model.quarantine_if_due(id);
@@ -559,7 +652,7 @@ impl Game {
             }
             Ending::Quarantined { failures } => {
                 assert!(task.quarantined);
-                assert_eq!(failures.len(), task.deaths as usize);
+                assert_eq!(failures.len(), task.failures.len());
             }
         }
     }
@@ -583,12 +676,16 @@ impl Game {
         self.board.set_drain(self.model.drain);
         self.model.undelivered.clear();
         self.model.seen.clear();
+        self.model.workers.clear();
+        self.model.kinds.clear();
         for task in &mut self.model.tasks {
             if task.done_by.take().is_some() {
                 // Its outcome is with its worker still, and counts again.
                 *self.model.rejected.entry(task.id).or_default() += 1;
             }
-            (task.quarantined, task.deaths, task.next_attempt, task.requeued) = (false, 0, 1, false);
+            (task.quarantined, task.next_attempt, task.requeued) = (false, 1, false);
+            (task.faults, task.deaths, task.deaths_alone) = (0, 0, 0);
+            task.failures.clear();
             task.held.clear();
         }
         let mine = self.granted.iter().filter(|(w, _)| *w == worker).map(|(_, lease)| lease.id());
@@ -607,8 +704,9 @@ impl Game {
             let (id, kind, priority) = (TaskId(task.id), task.kind.clone(), task.priority);
             let again = Task { id, kind, priority, payload: payload(task.id) };
             assert_eq!(self.board.submit(Time(now), again), Ok(true));
+            self.model.kinds.push(task.kind.clone());
             if let Some(lease) = named.iter().rfind(|lease| lease.task.0 == task.id) {
-                assert!(task.adopt(worker, lease.attempt.0, now));
+                assert!(task.adopt(worker, false, lease.attempt.0, now), "nothing is a suspect yet");
             }
         }
         self.board.open_up();
@@ -670,10 +768,10 @@ impl Game {
 }
 
 /// Whether the model's lease lives on at a heartbeat.
-fn revive(task: &mut MTask, epoch: Epoch, worker: usize, attempt: Attempt, now: u64) -> bool {
-    let (has_room, last) = (task.has_room(worker), |t: &MTask| t.last_chance());
+fn revive(task: &mut MTask, epoch: Epoch, worker: usize, idle: bool, attempt: Attempt, now: u64) -> bool {
+    let has_room = task.has_room(worker);
     let Some(at) = task.held.iter().position(|h| h.attempt == attempt.0 && h.worker == worker) else {
-        return has_room && attempt.epoch() != epoch && task.adopt(worker, attempt.0, now);
+        return has_room && attempt.epoch() != epoch && task.adopt(worker, idle, attempt.0, now);
     };
     match task.held[at].hold {
         Hold::Live => {
@@ -681,10 +779,14 @@ fn revive(task: &mut MTask, epoch: Epoch, worker: usize, attempt: Attempt, now: 
             true
         }
         Hold::Ended(cause @ (Cause::Died | Cause::Lost)) if has_room => {
-            task.deaths -= u32::from(cause == Cause::Died);
-            let last_chance = last(task);
+            if cause == Cause::Died {
+                task.deaths -= 1;
+                task.deaths_alone -= u32::from(task.held[at].alone);
+                task.failures.retain(|(of, _, _)| *of != attempt.0);
+            }
+            let alone = idle && task.suspect();
             let held = &mut task.held[at];
-            (held.hold, held.deadline, held.last_chance) = (Hold::Live, now + LEASE_MS, last_chance);
+            (held.hold, held.deadline, held.alone) = (Hold::Live, now + LEASE_MS, alone);
             true
         }
         _ => false,

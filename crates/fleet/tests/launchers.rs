@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, kill_process};
 use sgs_fleet::launch::{Job, JobId, JobState, Stop};
 use sgs_fleet::{
-    Coordinator, CrashRules, Ending, Fleet, LaunchError, Launcher, LocalLauncher, Supervisor, Task, TaskId,
-    TaskKind, WorkerName,
+    Coordinator, CrashRules, End, Ending, Fleet, LaunchError, Launcher, LocalLauncher, Supervisor, Task,
+    TaskId, TaskKind, WorkerName,
 };
 use worker_process::{board, command, process_of, start_service, task, wait_for};
 
@@ -102,7 +102,7 @@ fn a_worker_asked_to_leave_gives_back_its_tasks_and_ends_well() {
     // Its grace is 5 s; the task would take a minute.
     assert_eq!(
         state,
-        JobState::Ended { ok: true, how: "exit status 0".into() },
+        JobState::Ended { end: End::Well, how: "exit status 0".into() },
         "{}",
         launcher.last_lines(&jobs[0], 9)
     );
@@ -182,7 +182,7 @@ impl Launcher for Slow {
     }
     fn poll(&mut self, jobs: &[Job]) -> Result<Vec<JobState>, LaunchError> {
         std::thread::sleep(Duration::from_secs(2));
-        Ok(jobs.iter().map(|_| JobState::Ended { ok: false, how: "lost".into() }).collect())
+        Ok(jobs.iter().map(|_| JobState::Ended { end: End::Gone, how: "lost".into() }).collect())
     }
     fn stop(&mut self, _: &[Job], _: Stop) -> Result<(), LaunchError> {
         Ok(())

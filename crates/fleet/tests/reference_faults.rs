@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use sgs_fleet::launch::{Job, JobState};
 use sgs_fleet::{
-    Attempt, Beat, Board, BoardConfig, CallError, Coordinator, Drain, Ending, Fleet, Grant, LaunchError,
+    Attempt, Beat, Board, BoardConfig, CallError, Coordinator, Drain, End, Ending, Fleet, Grant, LaunchError,
     Launcher, Lease, LeaseId, LocalLauncher, Outcome, Receipt, Report, Session, SlurmConfig, SlurmLauncher,
     Speculation, Summary, Task, TaskId, TaskKind, Time, WorkerConfig, WorkerName,
 };
@@ -69,7 +69,7 @@ fn fault_4_a_task_that_kills_is_put_away_and_its_neighbours_are_not() {
         let worker = format!("w{round}");
         let leases = lease(&mut board, now, &worker, 4);
         if ids(&leases).contains(&5) {
-            board.worker_died(&name(&worker), "killed by signal 11");
+            board.worker_ended(Time(now), &name(&worker), End::Crashed, "killed by signal 11");
         } else {
             for lease in &leases {
                 board.report(Time(now), &name(&worker), done(lease));
@@ -272,8 +272,8 @@ fn say(launcher: &mut LocalLauncher, jobs: &[Job]) -> Vec<String> {
         let states = launcher.poll(&open).unwrap();
         let mut states = states.into_iter();
         open.retain(|job| match states.next() {
-            Some(JobState::Ended { ok, how }) => {
-                assert!(ok, "{}: {how}: {}", job.worker, launcher.last_lines(job, 20));
+            Some(JobState::Ended { end, how }) => {
+                assert!(end == End::Well, "{}: {how}: {}", job.worker, launcher.last_lines(job, 20));
                 false
             }
             _ => true,

@@ -200,6 +200,50 @@ fn malformed_requests_are_refused_in_words_and_change_nothing() {
     assert_eq!(post(at, "/v1/lease", &both, lease).0, 200, "and the service lives");
 }
 
+/// A body that unpacks to the largest size and is no call.
+fn swollen(size: usize) -> Vec<u8> {
+    zstd::bulk::compress(&vec![b' '; size], 1).unwrap()
+}
+
+fn resident() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split(' ').nth(1).unwrap().parse::<f64>().unwrap() * 4096.0
+}
+
+#[test]
+fn bodies_that_unpack_to_much_take_turns() {
+    const SIZE: usize = 64 << 20;
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    let service = Service::start(fleet, ServiceConfig { largest_body: SIZE, ..config() }).unwrap();
+    let at = service.address();
+    let packed = format!("{AUTH}{JSON}content-encoding: zstd\r\n");
+    let body = swollen(SIZE);
+    assert!(body.len() < 8 << 10);
+    let before = resident();
+    let (done, mut most) = (AtomicUsize::new(0), 0.0f64);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let (status, words) = post(at, "/v1/lease", &packed, &body);
+                assert_eq!(status, 400, "{words}");
+                done.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        while done.load(Ordering::SeqCst) < 8 {
+            most = most.max(resident() - before);
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    // One of them, and what its buffer outgrew.
+    assert!(most < 3.5 * SIZE as f64, "{:.0} MiB for eight bodies of 64 MiB", most / f64::from(1 << 20));
+    // A size that is a lie is found out, and one that is not told counts as the largest.
+    let liar = [&zstd::bulk::compress(b"{}", 1).unwrap()[..], &swollen(1 << 20)[..]].concat();
+    assert_eq!(post(at, "/v1/lease", &packed, &liar).0, 413);
+    let lease = br#"{"worker":"w","kind":"verify","capacity":3}"#;
+    let silent = zstd::stream::encode_all(&lease[..], 1).unwrap();
+    assert_eq!(post(at, "/v1/lease", &packed, &silent).0, 200);
+}
+
 #[test]
 fn who_hangs_up_while_waiting_takes_no_task_along() {
     let fleet = Fleet::in_memory(BoardConfig::default());

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 use sgs_fleet::launch::{JobState, Stop};
-use sgs_fleet::{CrashRules, Ending, Fleet, Launcher, SlurmConfig, SlurmLauncher, Supervisor};
+use sgs_fleet::{CrashRules, End, Ending, Fleet, Launcher, SlurmConfig, SlurmLauncher, Supervisor};
 use slurm_cluster::{Cluster, cluster, running};
 use worker_process::{board, command, process_of, square, start_service, task, wait_for};
 
@@ -97,8 +97,8 @@ fn slurm_tells_how_jobs_ended() {
         states = launcher.poll(&jobs).unwrap();
         states[..2].iter().all(|s| matches!(s, JobState::Ended { .. })) && states[2] == JobState::Running
     });
-    assert_eq!(states[0], JobState::Ended { ok: true, how: "completed".into() });
-    assert_eq!(states[1], JobState::Ended { ok: false, how: "Slurm says FAILED, exit code 7:0".into() });
+    assert_eq!(states[0], JobState::Ended { end: End::Well, how: "completed".into() });
+    assert_eq!(states[1], JobState::Ended { end: End::Gone, how: "Slurm says FAILED, exit code 7:0".into() });
     assert!(launcher.last_lines(&jobs[1], 5).contains("no model here"));
     launcher.stop(&jobs, Stop::Now).unwrap();
     wait_for("the third to end", LONG, || {
@@ -106,7 +106,7 @@ fn slurm_tells_how_jobs_ended() {
         matches!(states[2], JobState::Ended { .. })
     });
     assert!(
-        matches!(&states[2], JobState::Ended { ok: false, how } if how.contains("CANCELLED")),
+        matches!(&states[2], JobState::Ended { end: End::Gone, how } if how.contains("CANCELLED")),
         "{:?}",
         states[2]
     );

@@ -31,21 +31,40 @@ impl Queue {
         self.places += 1;
     }
 
-    /// The first place that is not void; it stays, the void ones before it go.
-    pub fn first(&mut self, valid: impl Fn(Place) -> bool) -> Option<Place> {
-        loop {
-            let mut entry = self.by_priority.first_entry()?;
-            match entry.get().front() {
-                Some(&place) if valid(place) => return Some(place),
-                Some(_) => {
-                    entry.get_mut().pop_front();
-                    self.places -= 1;
+    /// The first place that is not void and that `fits`, after at most `most` that do not. It stays; the void ones in
+    /// front go.
+    pub fn first(
+        &mut self,
+        valid: impl Fn(Place) -> bool,
+        fits: impl Fn(Place) -> bool,
+        most: usize,
+    ) -> Option<Place> {
+        let mut passed = 0;
+        let mut empty = Vec::new();
+        let mut found = None;
+        'all: for (priority, places) in &mut self.by_priority {
+            while places.front().is_some_and(|place| !valid(*place)) {
+                places.pop_front();
+                self.places -= 1;
+            }
+            if places.is_empty() {
+                empty.push(*priority);
+            }
+            for place in places.iter().copied().filter(|place| valid(*place)) {
+                if fits(place) {
+                    found = Some(place);
+                    break 'all;
                 }
-                None => {
-                    entry.remove();
+                passed += 1;
+                if passed > most {
+                    break 'all;
                 }
             }
         }
+        for priority in empty {
+            self.by_priority.remove(&priority);
+        }
+        found
     }
 
     /// Drops the void places if they outnumber the `live` ones, so that memory follows the tasks that exist.

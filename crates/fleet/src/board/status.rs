@@ -16,6 +16,9 @@ pub struct BoardStatus {
     pub kinds: Vec<KindStatus>,
     /// By worker, in order of name.
     pub workers: Vec<WorkerStatus>,
+    /// Seconds in which workers held tasks since the last outcome; time without workers does not count.
+    #[serde(default)]
+    pub stalled_s: f64,
     /// Since the coordinator started.
     pub counters: Counters,
 }
@@ -48,6 +51,9 @@ pub struct WorkerStatus {
     pub silent_s: f64,
     /// Whether it is being sent home.
     pub draining: bool,
+    /// Seconds for which it gets no work, because all that it did of late failed; 0 if it does.
+    #[serde(default)]
+    pub benched_s: f64,
     /// Tasks that have its outcome.
     pub done: u64,
     /// Leases of it that failed, died or gave a rejected outcome.
@@ -62,7 +68,7 @@ impl BoardStatus {
     pub fn infra_rate(&self) -> f64 {
         let c = &self.counters;
         // A revived lease turned out not to be dead.
-        let bad = (c.died + c.failed + c.rejected).saturating_sub(c.revived.min(c.died));
+        let bad = (c.died + c.crashed + c.failed + c.rejected).saturating_sub(c.revived.min(c.died));
         let all = bad + c.done;
         if all == 0 { 0.0 } else { bad as f64 / all as f64 }
     }

@@ -41,8 +41,8 @@ pub(super) struct Held {
     pub started: Time,
     pub deadline: Time,
     pub hold: Hold,
-    /// Another death and the task is quarantined: such leases keep each other's company nowhere.
-    pub last_chance: bool,
+    /// The task is a suspect, and all that its worker holds.
+    pub alone: bool,
 }
 
 #[derive(Debug)]
@@ -54,8 +54,12 @@ pub(super) struct Entry {
     pub payload: Payload,
     /// Changes whenever the task leaves a queue, so that its old place there is void.
     pub ticket: u64,
-    /// Failed attempts that count.
+    /// Failed attempts.
+    pub faults: u32,
+    /// Leases that ended because the worker was gone.
     pub deaths: u32,
+    /// Those of them in which the worker held nothing else.
+    pub deaths_alone: u32,
     pub next_attempt: u32,
     pub held: Vec<Held>,
     pub failures: Vec<Failure>,
@@ -65,6 +69,23 @@ pub(super) struct Entry {
 impl Entry {
     pub fn live(&self) -> usize {
         self.held.iter().filter(|h| h.hold == Hold::Live).count()
+    }
+
+    /// Whether the task may be what brings its workers down: one failed attempt short of quarantine, or among what dead
+    /// workers held again and again.
+    pub fn is_suspect(&self, max_attempts: u32) -> bool {
+        let is_nearly_out = !self.failures.is_empty() && self.faults.saturating_add(1) >= max_attempts;
+        is_nearly_out || self.deaths >= SUSPICIOUS_DEATHS
+    }
+
+    /// Whether nobody shall get the task again.
+    pub fn is_beyond_hope(&self, max_attempts: u32) -> bool {
+        self.faults >= max_attempts || self.deaths_alone >= max_attempts
+    }
+
+    /// Whether this worker has failed the task before.
+    pub fn was_failed_by(&self, worker: &WorkerName) -> bool {
+        self.failures.iter().any(|f| f.cause != Cause::Died && f.worker == *worker)
     }
 
     pub fn held_by(&self, attempt: Attempt, worker: u32) -> Option<&Held> {
@@ -78,7 +99,7 @@ impl Entry {
         {
             self.held.remove(oldest);
         }
-        self.held.push(Held { attempt, worker, started: now, deadline: now, hold, last_chance: false });
+        self.held.push(Held { attempt, worker, started: now, deadline: now, hold, alone: false });
     }
 }
 
@@ -91,11 +112,29 @@ pub(super) struct Worker {
     alarm: Time,
     /// Its live leases: slot of the task, number of the lease.
     pub leases: FxHashMap<u32, Attempt>,
-    pub last_chances: u32,
+    /// The kind that it last asked for, by index.
+    pub asks_for: Option<usize>,
+    /// Whether what it holds is a suspect, which is left alone with it.
+    pub is_occupied: bool,
+    /// Failures since its last outcome.
+    pub failed_in_a_row: u32,
+    /// Until when it gets no work, because all that it did of late failed; and how long that pause is.
+    pub benched: (Time, Duration),
     pub drain: bool,
     pub done: u64,
     pub failed: u64,
     pub last_error: Option<String>,
+}
+
+impl Worker {
+    /// Notes a failure; if there were only failures of late, the worker pauses, each time for longer.
+    fn bench_if_due(&mut self, now: Time) {
+        self.failed_in_a_row += 1;
+        if self.failed_in_a_row >= BENCHED_AFTER && self.benched.0 <= now {
+            let pause = (2 * self.benched.1).clamp(BENCH.0, BENCH.1);
+            self.benched = (now.after(pause), pause);
+        }
+    }
 }
 
 /// Everything of one task kind.
@@ -104,10 +143,10 @@ pub(super) struct Kind {
     pub kind: TaskKind,
     /// Pending tasks.
     pub pending: Queue,
-    /// Pending tasks that have one death left.
-    pub last_chance: Queue,
+    /// Pending tasks that are suspects.
+    pub suspects: Queue,
     pub pending_count: usize,
-    pub last_chance_count: usize,
+    pub suspect_count: usize,
     pub leased_count: usize,
     /// Tasks with exactly one live lease, longest-running first: what may be copied.
     pub single: BTreeSet<(Time, u32)>,
@@ -137,8 +176,11 @@ pub struct Counters {
     pub leases: u64,
     /// Leases that were second copies.
     pub copies: u64,
-    /// Leases that ended by a worker's silence or death.
+    /// Leases that ended because their worker was gone.
     pub died: u64,
+    /// Leases that ended because their worker's process brought itself down.
+    #[serde(default)]
+    pub crashed: u64,
     /// Leases that the worker reported as failed.
     pub failed: u64,
     /// Outcomes that the consumer rejected.
@@ -180,6 +222,15 @@ pub(super) struct Tables {
 const REMEMBER_WORKER: Duration = Duration::from_secs(3600);
 /// Ended leases of one task that are remembered, for their late outcomes.
 const REMEMBER_LEASES: usize = 16;
+/// A task that was in the hands of so many dead workers is a suspect. Fewer are an accident: workers hold many tasks, and
+/// each of these would have to wait for a worker of its own.
+const SUSPICIOUS_DEATHS: u32 = 4;
+/// A worker that has failed so often since its last outcome is benched.
+const BENCHED_AFTER: u32 = 5;
+/// The first and the longest pause of a benched worker. Each is twice the one before.
+const BENCH: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+/// Of the pending tasks, so many that a worker has failed are passed over for it.
+const PASSED_OVER: usize = 64;
 
 impl Tables {
     pub fn new(lease: Duration, max_attempts: u32) -> Self {
@@ -231,15 +282,26 @@ impl Tables {
         matches!(slots.get(place.slot as usize), Some(Some(e)) if e.ticket == place.ticket)
     }
 
-    /// The next pending task of a kind; a task on its last chance only if `take_last_chance`.
-    pub fn next_pending(&mut self, kind: usize, take_last_chance: bool) -> Option<u32> {
-        let k = &mut self.kinds[kind];
-        let slots = &self.slots;
-        let valid = |place| Self::is_valid(slots, place);
-        if take_last_chance && let Some(place) = k.last_chance.first(valid) {
-            return Some(place.slot);
+    /// The next pending task of a kind for this worker. A suspect only for one that holds nothing.
+    pub fn next_pending(&mut self, now: Time, kind: usize, worker: u32) -> Option<u32> {
+        let w = self.workers.get(&worker)?;
+        if w.is_occupied {
+            return None;
         }
-        k.pending.first(valid).map(|place| place.slot)
+        let (slots, workers, lease) = (&self.slots, &self.workers, self.lease);
+        let valid = |place| Self::is_valid(slots, place);
+        let fits = |place: Place| {
+            let entry = slots.get(place.slot as usize).and_then(Option::as_ref);
+            entry.is_some_and(|entry| may_have(workers, lease, now, entry, worker))
+        };
+        let k = &mut self.kinds[kind];
+        let suspect = if w.leases.is_empty() { k.suspects.first(valid, fits, PASSED_OVER) } else { None };
+        suspect.or_else(|| k.pending.first(valid, fits, PASSED_OVER)).map(|place| place.slot)
+    }
+
+    /// Whether this worker may have this task: it has not failed it, or nobody else is there to try.
+    pub fn may_have(&self, now: Time, slot: u32, worker: u32) -> bool {
+        self.entry(slot).is_some_and(|entry| may_have(&self.workers, self.lease, now, entry, worker))
     }
 
     /// Takes the next ended task off the queue of those to be delivered.
@@ -282,7 +344,10 @@ impl Tables {
             last_seen: now,
             alarm,
             leases: FxHashMap::default(),
-            last_chances: 0,
+            asks_for: None,
+            is_occupied: false,
+            failed_in_a_row: 0,
+            benched: (Time::default(), Duration::ZERO),
             drain: false,
             done: 0,
             failed: 0,
@@ -369,9 +434,9 @@ impl Tables {
             self.kinds.push(Kind {
                 kind: kind.clone(),
                 pending: Queue::default(),
-                last_chance: Queue::default(),
+                suspects: Queue::default(),
                 pending_count: 0,
-                last_chance_count: 0,
+                suspect_count: 0,
                 leased_count: 0,
                 single: BTreeSet::new(),
                 finished: VecDeque::new(),
@@ -417,7 +482,9 @@ impl Tables {
             priority,
             payload,
             ticket: 0,
+            faults: 0,
             deaths: 0,
+            deaths_alone: 0,
             next_attempt: 1,
             held: Vec::new(),
             failures: Vec::new(),
@@ -436,15 +503,15 @@ impl Tables {
         entry.ticket = ticket;
         entry.state = State::Pending;
         let kind = &mut self.kinds[usize::from(entry.kind)];
-        let last = is_last_chance(entry.deaths, max_attempts);
-        let queue = if last { &mut kind.last_chance } else { &mut kind.pending };
+        let suspect = entry.is_suspect(max_attempts);
+        let queue = if suspect { &mut kind.suspects } else { &mut kind.pending };
         let place = Place { slot, ticket };
         match end {
             End::Back => queue.push_back(entry.priority, place),
             End::Front => queue.push_front(entry.priority, place),
         }
         kind.pending_count += 1;
-        kind.last_chance_count += usize::from(last);
+        kind.suspect_count += usize::from(suspect);
     }
 
     /// Takes a pending task out of its queue.
@@ -454,14 +521,14 @@ impl Tables {
         let Some(entry) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) else { return };
         entry.ticket = ticket;
         let kind = usize::from(entry.kind);
-        let last = is_last_chance(entry.deaths, max_attempts);
+        let suspect = entry.is_suspect(max_attempts);
         let slots = &self.slots;
         let kind = &mut self.kinds[kind];
         kind.pending_count -= 1;
-        kind.last_chance_count -= usize::from(last);
+        kind.suspect_count -= usize::from(suspect);
         let valid = |place| Self::is_valid(slots, place);
-        kind.pending.tidy(kind.pending_count - kind.last_chance_count, valid);
-        kind.last_chance.tidy(kind.last_chance_count, valid);
+        kind.pending.tidy(kind.pending_count - kind.suspect_count, valid);
+        kind.suspects.tidy(kind.suspect_count, valid);
     }
 
     /// Makes a lease live and puts the books right.
@@ -482,17 +549,18 @@ impl Tables {
         if let Some(other) = entry.held.iter().find(|h| h.hold == Hold::Live) {
             kind.single.remove(&(other.started, slot));
         }
-        let last_chance = is_last_chance(entry.deaths, max_attempts);
+        let suspect = entry.is_suspect(max_attempts);
         let Some(held) = entry.held.iter_mut().find(|h| h.attempt == attempt) else { return };
         held.hold = Hold::Live;
         held.deadline = deadline;
-        held.last_chance = last_chance;
-        if others == 0 && !last_chance {
+        // A suspect that is revived or adopted may have company; then its worker's death proves nothing.
+        held.alone = suspect && self.workers.get(&held.worker).is_some_and(|w| w.leases.is_empty());
+        if others == 0 && !suspect {
             kind.single.insert((held.started, slot));
         }
         if let Some(worker) = self.workers.get_mut(&held.worker) {
             worker.leases.insert(slot, attempt);
-            worker.last_chances += u32::from(last_chance);
+            worker.is_occupied |= held.alone;
             if deadline < worker.alarm {
                 worker.alarm = deadline;
                 self.alarms.push(Reverse((deadline, held.worker)));
@@ -503,17 +571,18 @@ impl Tables {
     /// Takes life from a lease and puts the books right, except for the task's place.
     fn still(&mut self, slot: u32, attempt: Attempt, hold: Hold) {
         let Some(entry) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) else { return };
+        let suspect = entry.is_suspect(self.max_attempts);
         let Some(held) = entry.held.iter_mut().find(|h| h.attempt == attempt) else { return };
         let kind = &mut self.kinds[usize::from(entry.kind)];
         kind.single.remove(&(held.started, slot));
         held.hold = hold;
         if let Some(worker) = self.workers.get_mut(&held.worker) {
             worker.leases.remove(&slot);
-            worker.last_chances -= u32::from(held.last_chance);
+            worker.is_occupied &= !held.alone;
         }
         let mut live = entry.held.iter().filter(|h| h.hold == Hold::Live);
         match (live.next(), live.next()) {
-            (Some(only), None) if !only.last_chance => {
+            (Some(only), None) if !suspect => {
                 kind.single.insert((only.started, slot));
             }
             _ => {}
@@ -569,6 +638,7 @@ impl Tables {
 
     pub fn end(
         &mut self,
+        now: Time,
         id: TaskId,
         attempt: Attempt,
         cause: Cause,
@@ -579,11 +649,13 @@ impl Tables {
         if held.hold != Hold::Live {
             return Err("the lease has ended already");
         }
+        let alone = held.alone;
         let name = self.workers.get(&held.worker).map(|w| w.name.clone());
         self.still(slot, attempt, Hold::Ended(cause));
         if cause.counts() {
             let worker = name.ok_or("the lease's worker is unknown")?;
-            self.note_failure(slot, Failure { attempt, worker, cause, message: message.to_owned() });
+            let message = message.to_owned();
+            self.note_failure(now, slot, alone, Failure { attempt, worker, cause, message });
         }
         if entry_live(self.entry(slot)) == 0 {
             if let Some(kind) = self.entry(slot).map(|e| usize::from(e.kind)) {
@@ -593,6 +665,7 @@ impl Tables {
         }
         match cause {
             Cause::Died => self.counters.died += 1,
+            Cause::Crashed => self.counters.crashed += 1,
             Cause::Failed => self.counters.failed += 1,
             Cause::Rejected => self.counters.rejected += 1,
             Cause::Lost => self.counters.lost += 1,
@@ -601,13 +674,26 @@ impl Tables {
         Ok(())
     }
 
-    fn note_failure(&mut self, slot: u32, failure: Failure) {
+    /// `alone`: whether the worker held nothing but this suspect.
+    fn note_failure(&mut self, now: Time, slot: u32, alone: bool, failure: Failure) {
         if let Some(w) = self.worker_id(&failure.worker).and_then(|id| self.workers.get_mut(&id)) {
             w.failed += 1;
             w.last_error = Some(failure.message.clone());
+            if matches!(failure.cause, Cause::Failed | Cause::Rejected) {
+                w.bench_if_due(now);
+            }
         }
+        let max_attempts = self.max_attempts;
         if let Some(entry) = self.entry_mut(slot) {
-            entry.deaths += 1;
+            match failure.cause {
+                Cause::Died => {
+                    entry.deaths += 1;
+                    entry.deaths_alone += u32::from(alone);
+                }
+                // In company any of them may have done it: suspicion, but no more.
+                Cause::Crashed if !alone => entry.faults = (entry.faults + 1).min(max_attempts - 1),
+                _ => entry.faults += 1,
+            }
             entry.failures.push(failure);
         }
     }
@@ -621,15 +707,16 @@ impl Tables {
         let Hold::Ended(cause @ (Cause::Died | Cause::Lost)) = held.hold else {
             return Err("the lease did not expire");
         };
-        let worker = held.worker;
+        let (worker, alone) = (held.worker, held.alone);
         if cause == Cause::Died {
-            // It waits under its old number of deaths; leave that queue before the number changes.
+            // It waits under its old numbers; leave that queue before they change.
             let waits = entry.live() == 0;
             if waits {
                 self.dequeue(slot);
             }
             if let Some(entry) = self.entry_mut(slot) {
                 entry.deaths -= 1;
+                entry.deaths_alone -= u32::from(alone);
                 entry.failures.retain(|f| f.attempt != attempt);
             }
             if waits {
@@ -682,6 +769,8 @@ impl Tables {
         let holder = held.worker;
         let worker = self.workers.get_mut(&holder).ok_or("the lease's worker is unknown")?;
         worker.done += 1;
+        worker.failed_in_a_row = 0;
+        worker.benched = (Time::default(), Duration::ZERO);
         let worker = worker.name.clone();
         self.close(slot);
         self.finish(slot, State::Done, Ending::Done { outcome, worker, attempt });
@@ -702,7 +791,7 @@ impl Tables {
         Ok(())
     }
 
-    pub fn reopen(&mut self, id: TaskId, message: &str) -> Result<(), &'static str> {
+    pub fn reopen(&mut self, now: Time, id: TaskId, message: &str) -> Result<(), &'static str> {
         let (slot, entry) = self.find(id).ok_or("no such task")?;
         let Some(Ending::Done { attempt, worker, .. }) = entry.ending.as_deref() else {
             return Err("the task has no outcome");
@@ -718,10 +807,8 @@ impl Tables {
         if let Some(w) = self.worker_id(&worker).and_then(|id| self.workers.get_mut(&id)) {
             w.done = w.done.saturating_sub(1);
         }
-        self.note_failure(
-            slot,
-            Failure { attempt, worker, cause: Cause::Rejected, message: message.to_owned() },
-        );
+        let failure = Failure { attempt, worker, cause: Cause::Rejected, message: message.to_owned() };
+        self.note_failure(now, slot, true, failure);
         self.enqueue(slot, End::Front);
         self.counters.rejected += 1;
         self.counters.done = self.counters.done.saturating_sub(1);
@@ -771,8 +858,24 @@ enum End {
     Front,
 }
 
-fn is_last_chance(deaths: u32, max_attempts: u32) -> bool {
-    deaths > 0 && deaths.saturating_add(1) >= max_attempts
+/// See [`Tables::may_have`].
+fn may_have(
+    workers: &FxHashMap<u32, Worker>,
+    lease: Duration,
+    now: Time,
+    entry: &Entry,
+    worker: u32,
+) -> bool {
+    let Some(w) = workers.get(&worker) else { return false };
+    let could_try = |(id, other): (&u32, &Worker)| {
+        *id != worker
+            && other.asks_for == Some(usize::from(entry.kind))
+            && !other.drain
+            && other.benched.0 <= now
+            && now.since(other.last_seen) < lease
+            && !entry.was_failed_by(&other.name)
+    };
+    !entry.was_failed_by(&w.name) || !workers.iter().any(could_try)
 }
 
 fn entry_live(entry: Option<&Entry>) -> usize {

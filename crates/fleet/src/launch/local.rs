@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::{Job, JobId, JobState, LaunchError, Launcher, Stop};
-use crate::task::WorkerName;
+use crate::task::{End, WorkerName};
 
 /// Starts workers as processes of this machine, each in a process group of its own with a log file of its own.
 #[derive(Debug)]
@@ -134,12 +134,12 @@ impl Launcher for LocalLauncher {
                 Some(Ok(None)) => JobState::Running,
                 Some(Ok(Some(status))) => {
                     self.children.remove(&job.id);
-                    JobState::Ended { ok: status.success(), how: describe(status) }
+                    JobState::Ended { end: end(status), how: describe(status) }
                 }
                 Some(Err(error)) => {
                     return Err(LaunchError::Away(format!("cannot ask for {}: {error}", job.worker)));
                 }
-                None => JobState::Ended { ok: false, how: "not a process of this launcher".into() },
+                None => JobState::Ended { end: End::Gone, how: "not a process of this launcher".into() },
             };
             states.push(state);
         }
@@ -188,6 +188,22 @@ impl Drop for LocalLauncher {
             }
         }
     }
+}
+
+fn end(status: ExitStatus) -> End {
+    // A shell or a container that ran the worker passes its signal on as 128 and more.
+    let signal = status.signal().or_else(|| status.code().filter(|code| *code > 128).map(|code| code - 128));
+    match signal {
+        _ if status.success() => End::Well,
+        Some(signal) if is_own_fault(signal) => End::Crashed,
+        _ => End::Gone,
+    }
+}
+
+/// Whether a program raises that signal against itself, by a fault in its code.
+pub(super) fn is_own_fault(signal: i32) -> bool {
+    use signal_hook::consts::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
+    [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP].contains(&signal)
 }
 
 fn describe(status: ExitStatus) -> String {

@@ -9,9 +9,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::command::{Said, run};
-use super::local::{NAME_PLACE, tail};
+use super::local::{NAME_PLACE, is_own_fault, tail};
 use super::{Job, JobId, JobState, LaunchError, Launcher, Stop};
-use crate::task::WorkerName;
+use crate::task::{End, WorkerName};
 
 /// The batch script that is used unless the configuration names another. In double braces: `name`, `count`, `last`,
 /// `logs`, `batch`, `grace_s`, `options`, `setup`, `container`, `command`.
@@ -139,7 +139,7 @@ impl SlurmLauncher {
     }
 
     /// How jobs ended that are no longer in the queue.
-    fn endings(&self, gone: &BTreeSet<&str>) -> BTreeMap<String, (bool, String)> {
+    fn endings(&self, gone: &BTreeSet<&str>) -> BTreeMap<String, (End, String)> {
         let mut endings = BTreeMap::new();
         let arrays: BTreeSet<&str> = gone.iter().map(|id| id.split('_').next().unwrap_or(id)).collect();
         for array in arrays {
@@ -211,9 +211,9 @@ impl Launcher for SlurmLauncher {
             }
             Some(_) => JobState::Running,
             None => {
-                let unknown = || (false, "left Slurm's queue; nobody knows how".to_owned());
-                let (ok, how) = endings.get(&job.id.0).cloned().unwrap_or_else(unknown);
-                JobState::Ended { ok, how }
+                let unknown = || (End::Gone, "left Slurm's queue; nobody knows how".to_owned());
+                let (end, how) = endings.get(&job.id.0).cloned().unwrap_or_else(unknown);
+                JobState::Ended { end, how }
             }
         };
         Ok(jobs.iter().map(state).collect())
@@ -259,7 +259,7 @@ impl SlurmLauncher {
 }
 
 /// Id and ending of a job, out of a line of `scontrol show job --oneliner`; nothing if it has not ended.
-fn read_scontrol(line: &str) -> Option<(String, (bool, String))> {
+fn read_scontrol(line: &str) -> Option<(String, (End, String))> {
     let field =
         |key: &str| line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
     let id = match (field("ArrayJobId"), field("ArrayTaskId")) {
@@ -270,7 +270,7 @@ fn read_scontrol(line: &str) -> Option<(String, (bool, String))> {
 }
 
 /// Id and ending of a job, out of a line of `sacct --parsable2 --format=JobID,State,ExitCode`.
-fn read_sacct(line: &str) -> Option<(String, (bool, String))> {
+fn read_sacct(line: &str) -> Option<(String, (End, String))> {
     let mut fields = line.trim().split('|');
     let (id, state, exit) = (fields.next()?, fields.next()?, fields.next()?);
     // "CANCELLED by 1000"
@@ -278,11 +278,18 @@ fn read_sacct(line: &str) -> Option<(String, (bool, String))> {
     Some((id.to_owned(), ending(state, exit)?))
 }
 
-fn ending(state: &str, exit: &str) -> Option<(bool, String)> {
+fn ending(state: &str, exit: &str) -> Option<(End, String)> {
     match state {
         "PENDING" | "CONFIGURING" | "RUNNING" | "COMPLETING" | "SUSPENDED" => None,
-        "COMPLETED" => Some((true, "completed".into())),
-        other => Some((false, format!("Slurm says {other}, exit code {exit}"))),
+        "COMPLETED" => Some((End::Well, "completed".into())),
+        other => {
+            // CODE:SIGNAL, of the batch script; a shell passes a signal of its worker on as 128 and more.
+            let (code, signal) = exit.split_once(':').unwrap_or((exit, "0"));
+            let number = |text: &str| text.parse::<i32>().unwrap_or(0);
+            let own_fault = is_own_fault(number(signal)) || is_own_fault(number(code) - 128);
+            let end = if other == "OUT_OF_MEMORY" || own_fault { End::Crashed } else { End::Gone };
+            Some((end, format!("Slurm says {other}, exit code {exit}")))
+        }
     }
 }
 
@@ -375,13 +382,23 @@ mod tests {
     fn endings_are_read_from_slurms_own_words() {
         let line = "JobId=7 ArrayJobId=5 ArrayTaskId=2 JobName=gen UserId=root(0) GroupId=root(0) MCS_label=N/A \
                     Priority=1 Nice=0 JobState=FAILED Reason=NonZeroExitCode Dependency=(null) ExitCode=3:0 RunTime=00:00:01";
-        let (id, (ok, how)) = read_scontrol(line).expect("ended");
-        assert_eq!((id.as_str(), ok, how.as_str()), ("5_2", false, "Slurm says FAILED, exit code 3:0"));
+        let (id, (end, how)) = read_scontrol(line).expect("ended");
+        assert_eq!((id.as_str(), end, how.as_str()), ("5_2", End::Gone, "Slurm says FAILED, exit code 3:0"));
         let line = "JobId=5 ArrayJobId=5 ArrayTaskId=0 JobState=RUNNING Reason=None ExitCode=0:0";
         assert_eq!(read_scontrol(line), None);
-        assert!(read_scontrol("JobId=9 JobState=COMPLETED ExitCode=0:0").expect("ended").1.0);
-        let (id, (ok, _)) = read_sacct("5_1|CANCELLED by 1000|0:15").expect("ended");
-        assert_eq!((id.as_str(), ok), ("5_1", false));
+        assert_eq!(read_scontrol("JobId=9 JobState=COMPLETED ExitCode=0:0").expect("ended").1.0, End::Well);
+        for (state, exit, end) in [
+            ("FAILED", "139:0", End::Crashed),
+            ("FAILED", "0:11", End::Crashed),
+            ("OUT_OF_MEMORY", "0:125", End::Crashed),
+            ("FAILED", "1:0", End::Gone),
+            ("NODE_FAIL", "0:0", End::Gone),
+            ("PREEMPTED", "0:15", End::Gone),
+        ] {
+            assert_eq!(ending(state, exit).expect("ended").0, end, "{state} {exit}");
+        }
+        let (id, (end, _)) = read_sacct("5_1|CANCELLED by 1000|0:15").expect("ended");
+        assert_eq!((id.as_str(), end), ("5_1", End::Gone));
         assert_eq!(read_sacct("5_1|RUNNING|0:0"), None);
         assert_eq!(read_sacct("Slurm accounting storage is disabled"), None);
     }

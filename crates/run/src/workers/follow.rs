@@ -4,7 +4,7 @@
 use super::sheet::{self, ModelSheet, PolicySheet, Sheet};
 use crate::policies::RoleModels;
 use anyhow::{Context, Result, bail, ensure};
-use sgs_fleet::{CallError, Client};
+use sgs_fleet::{CallError, Client, Drain};
 use sgs_lm::Device;
 use sgs_lm::model::Model;
 use sgs_lm::weights::HostWeights;
@@ -23,6 +23,9 @@ const PART: usize = 8 << 20;
 /// Pause before the coordinator is asked again.
 const PAUSE: Duration = Duration::from_millis(300);
 
+/// How soon a worker says again what it waits for. Each pause is twice the one before.
+const WARNING: Duration = Duration::from_secs(60);
+
 /// How often weights are tried to be had before the worker gives up.
 const TRIES: u32 = 5;
 
@@ -33,6 +36,8 @@ pub struct Source {
     pub client: Arc<Client>,
     /// For how long it may be away.
     pub patience: Duration,
+    /// Asks the worker to leave, wherever it waits.
+    pub drain: Drain,
 }
 
 impl Source {
@@ -55,6 +60,7 @@ impl Source {
     fn until<T>(&self, what: &str, ask: impl FnMut() -> Result<Option<T>, CallError>) -> Result<T> {
         let mut ask = ask;
         let deadline = Instant::now() + self.patience;
+        let (mut warning, mut pause) = (Instant::now(), WARNING);
         loop {
             let why = match ask() {
                 Ok(Some(answer)) => return Ok(answer),
@@ -64,6 +70,13 @@ impl Source {
             };
             if Instant::now() >= deadline {
                 bail!("waited {} s for {what}: {why}", self.patience.as_secs());
+            }
+            if self.drain.has_begun() {
+                bail!("asked to leave while waiting for {what}: {why}");
+            }
+            if Instant::now() >= warning {
+                tracing::warn!("waiting for {what}: {why}");
+                (warning, pause) = (Instant::now() + pause, 2 * pause);
             }
             std::thread::sleep(PAUSE);
         }
@@ -252,7 +265,8 @@ mod tests {
         let service = ServiceConfig { shelf: shelf.clone(), ..ServiceConfig::default() };
         let service = Service::start(Fleet::in_memory(BoardConfig::default()), service).expect("listens");
         let client = Client::new(&service.url("127.0.0.1"), None, None).expect("a client");
-        let source = Source { client: Arc::new(client), patience: Duration::from_secs(20) };
+        let source =
+            Source { client: Arc::new(client), patience: Duration::from_secs(20), drain: Drain::default() };
         let first = lay_out(&shelf, 1, &old, &base);
         let sheet = source.sheet(0).expect("a sheet");
         assert_eq!(sheet.policy, first);

@@ -36,7 +36,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const HEARD: f64 = 60.0;
 /// How often the user is told that there are no workers.
 const REMINDER: Duration = Duration::from_secs(60);
-/// Longest time without any result although workers are there.
+/// Longest time in which workers hold tasks and no result comes in.
 const SILENCE: Duration = Duration::from_secs(600);
 
 /// What a run's folder says of its fleet: for `sgs resume` and `sgs status`.
@@ -380,10 +380,11 @@ impl Outside {
         let status = self.fleet.status()?;
         let missing = self.missing(&status);
         if missing.is_empty() {
-            if silent > SILENCE {
+            // Not `silent`: workers may have arrived only now, after hours in a queue.
+            if status.stalled_s > SILENCE.as_secs_f64() {
                 bail!(
-                    "nothing has come in for {} s although workers are there; {}; board: {}",
-                    silent.as_secs(),
+                    "nothing has come in for {:.0} s although workers hold tasks; {}; board: {}",
+                    status.stalled_s,
                     open(),
                     serde_json::to_string(&status).unwrap_or_default()
                 );

@@ -6,6 +6,7 @@ use crate::output;
 use anyhow::{Context, Result, anyhow};
 use serde_json::json;
 use sgs_fleet::bench::{BoardCost, Load, Measured, board_cost, memory_per_task, run_load};
+use sgs_fleet::wire::Form;
 use sgs_fleet::{BoardConfig, Fleet, FleetError, Service, ServiceConfig, Task, TaskId, TaskKind, Token};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,6 +75,7 @@ fn serve_and_load(args: &BenchDispatchArgs) -> Result<Measured> {
         workers: args.workers,
         capacity: args.capacity,
         length: Duration::from_secs(args.seconds),
+        form: Form::Binary,
         pause: Duration::ZERO,
     };
     let stop = AtomicBool::new(false);

@@ -310,13 +310,15 @@ fn workers(board: &BoardStatus) -> String {
         .iter()
         .map(|w| {
             let error = w.last_error.as_deref().unwrap_or("");
+            let benched = format!("benched for {}: ", duration(w.benched_s));
+            let benched = if w.benched_s > 0.0 { benched } else { String::new() };
             vec![
                 w.worker.to_string(),
                 w.leases.to_string(),
                 w.done.to_string(),
                 w.failed.to_string(),
                 duration(w.silent_s),
-                error.chars().take(60).collect(),
+                benched.chars().chain(error.chars().take(60)).collect(),
             ]
         })
         .collect();

@@ -61,7 +61,8 @@ impl Post {
         let patience = Duration::from_secs(args.patience);
         let mut config = WorkerConfig::new(name, kind);
         (config.patience, config.grace) = (patience, Duration::from_secs(args.grace));
-        Ok(Self { source: Source { client: Arc::new(client), patience }, config, drain })
+        let source = Source { client: Arc::new(client), patience, drain: drain.clone() };
+        Ok(Self { source, config, drain })
     }
 
     fn sheet(&self) -> Result<Sheet> {

@@ -6,10 +6,12 @@
 //! ```
 #![allow(clippy::print_stdout)]
 
+mod simulation;
+
 use std::fmt::Write;
 use std::time::Instant;
 
-use sgs_fleet::simulation::{Scenario, Simulated, simulate};
+use simulation::{Scenario, Simulated, simulate};
 
 const CASES: [(&str, bool, bool); 4] = [
     ("neither", false, false),

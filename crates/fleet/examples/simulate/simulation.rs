@@ -8,8 +8,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
-use crate::board::{Backpressure, Board, BoardConfig, Speculation};
-use crate::task::{Ending, LeaseId, Outcome, Payload, Report, Task, TaskId, TaskKind, Time, WorkerName};
+use sgs_fleet::{
+    Backpressure, Board, BoardConfig, Ending, LeaseId, Outcome, Payload, Receipt, Report, Speculation, Task,
+    TaskId, TaskKind, Time, WorkerName,
+};
 
 /// A cluster and a round of work.
 #[derive(Clone, Debug)]
@@ -320,7 +322,7 @@ impl Simulation {
             Report { task: lease.task, attempt: lease.attempt, outcome: Outcome::Done(Payload::from("")) };
         self.calls += 1;
         match self.board.report(now, &worker.name, report) {
-            crate::task::Receipt::Accepted => self.useful_ms[usize::from(!worker.generates)] += took,
+            Receipt::Accepted => self.useful_ms[usize::from(!worker.generates)] += took,
             _ => self.wasted_ms += took,
         }
         self.ask_later(now, number, 0);
