@@ -89,9 +89,12 @@ pub fn work<D: Device + Decode, W: RoleModels<D>>(
     Ok(())
 }
 
-/// One sampler for each role, and whose request is whose lease.
+/// Samplers for every role, and whose request is whose lease.
 struct Bench<D: Decode> {
-    samplers: Vec<Sampler<D>>,
+    /// In the order of [`ROLES`]; the Solver, whose rollouts are most of the work, may have several.
+    samplers: Vec<(Role, Sampler<D>)>,
+    /// The prompt that came last and its sampler, where the rest of its k rollouts share its computation.
+    last: Option<(Vec<u32>, usize)>,
     /// The policy version that everything in flight is sampled with.
     version: u32,
     fingerprint: Option<String>,
@@ -104,12 +107,22 @@ struct Bench<D: Decode> {
 impl<D: Device + Decode> Bench<D> {
     fn new(weights: &RwLock<impl RoleModels<D>>, options: &SamplerOptions) -> Result<Self> {
         let weights = weights.read().unwrap_or_else(PoisonError::into_inner);
-        let samplers = ROLES
-            .iter()
-            .map(|&role| Ok(Sampler::new(model(&*weights, role)?, options)?))
-            .collect::<Result<_>>()?;
+        let mut samplers = Vec::new();
+        for role in ROLES {
+            let model = model(&*weights, role)?;
+            let count = if role == Role::Solver { model.device.samplers(&model.config) } else { 1 };
+            let options = SamplerOptions {
+                max_batch: options.max_batch.div_ceil(count),
+                memory_budget_bytes: options.memory_budget_bytes / count as u64,
+                ..options.clone()
+            };
+            for _ in 0..count {
+                samplers.push((role, Sampler::new(model, &options)?));
+            }
+        }
         Ok(Self {
             samplers,
+            last: None,
             version: weights.version(),
             fingerprint: weights.fingerprint(),
             leases: HashMap::new(),
@@ -130,10 +143,19 @@ impl<D: Device + Decode> Bench<D> {
     }
 
     fn submit(&mut self, lease: LeaseId, task: &GenerateTask, stop: &Arc<[u32]>) -> Result<()> {
-        let sampler = ROLES.iter().position(|&r| r == task.role).unwrap_or(0);
+        let sampler = match &self.last {
+            Some((prompt, sampler)) if *prompt == task.prompt && self.samplers[*sampler].0 == task.role => {
+                *sampler
+            }
+            _ => {
+                let own = self.samplers.iter().enumerate().filter(|(_, (role, _))| *role == task.role);
+                own.min_by_key(|(_, (_, s))| s.running() + s.waiting()).map_or(0, |(i, _)| i)
+            }
+        };
+        self.last = Some((task.prompt.clone(), sampler));
         let id = RequestId(self.next);
         self.next += 1;
-        self.samplers[sampler].submit(Request {
+        self.samplers[sampler].1.submit(Request {
             id,
             prompt: task.prompt.as_slice().into(),
             seed: task.seed,
@@ -148,18 +170,19 @@ impl<D: Device + Decode> Bench<D> {
 
     fn cancel(&mut self, lease: LeaseId) {
         if let Some((sampler, id)) = self.requests.remove(&lease) {
-            self.samplers[sampler].cancel(id);
+            self.samplers[sampler].1.cancel(id);
         }
     }
 
     /// Gives up everything in flight: it is of weights that the run has left behind.
     fn leave(&mut self, mut give_back: impl FnMut(LeaseId)) {
-        self.samplers.iter_mut().for_each(Sampler::cancel_all);
+        self.samplers.iter_mut().for_each(|(_, sampler)| sampler.cancel_all());
         self.requests.clear();
         self.leases.drain().for_each(|(_, lease)| give_back(lease));
     }
 
-    /// A step of every sampler that has work.
+    /// Starts a step of every sampler that has work, and takes the results of those that are done: on a GPU the samplers
+    /// run side by side, and none waits for another's longer steps. If none is done, waits for one.
     fn step(
         &mut self,
         weights: &RwLock<impl RoleModels<D>>,
@@ -170,23 +193,34 @@ impl<D: Device + Decode> Bench<D> {
             return Ok(());
         }
         let weights = weights.read().unwrap_or_else(PoisonError::into_inner);
-        for (sampler, role) in self.samplers.iter_mut().zip(ROLES) {
-            if sampler.is_idle() {
-                continue;
+        for (role, sampler) in &mut self.samplers {
+            if !sampler.is_idle() {
+                sampler.start(model(&*weights, *role)?)?;
             }
-            sampler.step(model(&*weights, role)?, &mut self.finished)?;
-            for completion in self.finished.drain(..) {
-                let Some(lease) = self.leases.remove(&completion.id) else { continue };
-                self.requests.remove(&lease);
-                let outcome = if self.version == weights.version() {
-                    let result =
-                        GenerateResult { weights: self.fingerprint.clone(), ..result_of(completion) };
-                    Outcome::Done(serde_json::to_vec(&result).context("a result as JSON")?.into())
-                } else {
-                    Outcome::Failed(format!("sampled while policy {} was exchanged", self.version))
-                };
-                session.finish(lease, outcome);
+        }
+        let mut done = Vec::with_capacity(self.samplers.len());
+        for (i, (_, sampler)) in self.samplers.iter().enumerate() {
+            if !sampler.is_idle() && sampler.is_ready()? {
+                done.push(i);
             }
+        }
+        if done.is_empty() {
+            // In the order of the roles: the Solver's rollouts of a conjecture wait for the others.
+            done.extend(self.samplers.iter().position(|(_, sampler)| !sampler.is_idle()));
+        }
+        for i in done {
+            self.samplers[i].1.finish(&mut self.finished)?;
+        }
+        for completion in self.finished.drain(..) {
+            let Some(lease) = self.leases.remove(&completion.id) else { continue };
+            self.requests.remove(&lease);
+            let outcome = if self.version == weights.version() {
+                let result = GenerateResult { weights: self.fingerprint.clone(), ..result_of(completion) };
+                Outcome::Done(serde_json::to_vec(&result).context("a result as JSON")?.into())
+            } else {
+                Outcome::Failed(format!("sampled while policy {} was exchanged", self.version))
+            };
+            session.finish(lease, outcome);
         }
         *counters.lock().unwrap_or_else(PoisonError::into_inner) = self.counters();
         Ok(())
@@ -194,11 +228,12 @@ impl<D: Device + Decode> Bench<D> {
 
     fn counters(&self) -> GenerateCounters {
         let mut sum = GenerateCounters::default();
-        for (sampler, role) in self.samplers.iter().zip(ROLES) {
+        for (role, sampler) in &self.samplers {
             let c = sampler.counters();
             sum.prefilled += c.prefilled_tokens;
             sum.decoded += c.decoded_tokens;
-            sum.seconds[place(role)] = c.time.as_secs_f64();
+            let seconds = &mut sum.seconds[place(*role)];
+            *seconds = seconds.max(c.time.as_secs_f64());
         }
         sum
     }
