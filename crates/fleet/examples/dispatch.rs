@@ -2,17 +2,16 @@
 //!
 //! ```text
 //! cargo run --release -p sgs-fleet --features http --example dispatch board
-//! cargo run --release -p sgs-fleet --features http --example dispatch serve PORT OPEN [LOG]     (in one shell)
+//! cargo run --release -p sgs-fleet --features http --example dispatch serve PORT OPEN     (in one shell)
 //! cargo run --release -p sgs-fleet --features http --example dispatch load PORT WORKERS CAPACITY SECONDS [PAUSE_MS]
 //! ```
 #![allow(clippy::print_stdout)]
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use sgs_fleet::bench::{Load, board_cost, memory_per_task, run_load};
-use sgs_fleet::{BoardConfig, FileLog, Fleet, Service, ServiceConfig, Task, TaskId, TaskKind, Token};
+use sgs_fleet::{BoardConfig, Fleet, Service, ServiceConfig, Task, TaskId, TaskKind, Token};
 
 const TOKEN: &str = "dispatch-bench-token";
 
@@ -32,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         Some("serve") => {
             let (port, open) = (number(1).ok_or("serve PORT OPEN")?, number(2).ok_or("serve PORT OPEN")?);
-            serve(u16::try_from(port)?, open, words.get(3).map(Path::new))?;
+            serve(u16::try_from(port)?, open)?;
         }
         Some("load") => {
             let usage = "load PORT WORKERS CAPACITY SECONDS [PAUSE_MS]";
@@ -53,14 +52,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Keeps so many tasks open and throws the outcomes away.
-fn serve(port: u16, open: u64, log: Option<&Path>) -> Result<(), Box<dyn std::error::Error>> {
-    let fleet = match log {
-        None => Fleet::in_memory(BoardConfig::default()),
-        Some(path) => {
-            let (log, found) = FileLog::open(path)?;
-            Fleet::with_log(BoardConfig::default(), found.records, Box::new(log))?
-        }
-    };
+fn serve(port: u16, open: u64) -> Result<(), Box<dyn std::error::Error>> {
+    // As in a run: a worker hears that its outcome is safe when the consumer has removed it.
+    let fleet = Fleet::journalled(BoardConfig::default());
     let task = |id: u64| Task {
         id: TaskId(id),
         kind: TaskKind::Verify,

@@ -226,7 +226,7 @@ pub struct BoardCost {
 #[must_use]
 pub fn board_cost(open: u64) -> BoardCost {
     let config = BoardConfig { max_leases_per_worker: usize::MAX, ..BoardConfig::default() };
-    let mut board = Board::without_records(config);
+    let mut board = Board::new(config);
     let Ok(worker) = WorkerName::new("w") else {
         return BoardCost { open, ns_per_task: 0.0, ns_per_copy: 0.0 };
     };
@@ -247,7 +247,7 @@ pub fn board_cost(open: u64) -> BoardCost {
             let outcome = Outcome::Done(payload.clone());
             board.report(now, &worker, Report { task: lease.task, attempt: lease.attempt, outcome });
         }
-        board.next_finished(None).is_some_and(|finished| board.remove(now, finished.task))
+        board.next_finished(None).is_some_and(|finished| board.remove(finished.task))
     });
     let now = Time(turn);
     board.lease(now, &worker, &TaskKind::Verify, open as usize);
@@ -270,7 +270,7 @@ pub fn memory_per_task(tasks: u64, payload: usize) -> io::Result<f64> {
         Ok(pages.ok_or_else(|| io::Error::other("/proc/self/statm is not as expected"))? * 4096.0)
     };
     let before = resident()?;
-    let mut board = Board::without_records(BoardConfig::default());
+    let mut board = Board::new(BoardConfig::default());
     for id in 0..tasks {
         let payload = vec![b'x'; payload].into();
         let _ = board.submit(Time(0), Task { id: TaskId(id), kind: TaskKind::Verify, priority: 0, payload });

@@ -1,31 +1,32 @@
 //! The task board: a pure state machine over tasks, workers and leases.
 //!
-//! It knows no clock, does no I/O and never waits: every call gets the time, every change that a crash must
-//! not lose comes out as a [`Record`]. The owner writes the records down before it tells anybody, and
-//! [`Board::replay`] makes the same board of them again.
+//! It knows no clock, does no I/O and never waits: every call gets the time. It lives in memory alone: its consumer
+//! keeps what has ended, and after a restart submits again what has not.
 //!
 //! A task is *pending → leased → done | quarantined*. No operation looks at all tasks, except those that say so;
 //! leasing, reporting and expiry cost O(log n) for each task that they touch.
 //!
-//! Two rules that are not obvious:
+//! Rules that are not obvious:
 //!
 //! - **Last chance.** A task that is one death short of quarantine is leased to a worker that holds no other such
 //!   task, and is never copied. Of all the tasks that sat in a worker when one of them killed it, only the one
 //!   that kills again is given up.
 //! - **Lost is not dead.** If a lease expires although its worker was heard of since (it asks for work, or its
 //!   heartbeats name other tasks), the reply that granted it got lost on the way. That is not held against the task.
+//! - **Adoption.** Workers outlive their coordinator. A board that [continues](Board::continuing) another's work does not
+//!   know its leases; whoever names one of an open task, in a heartbeat or a report, holds it from then on. Until the
+//!   consumer has submitted what is open, nobody can say what is over: such leases are noted and their outcomes wait.
 
 mod queue;
 mod status;
 mod tables;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use crate::record::Record;
 use crate::task::{
-    Attempt, Cause, Ending, Finished, Lease, LeaseId, Outcome, Receipt, Report, Task, TaskId, TaskKind, Time,
-    WorkerName,
+    Attempt, Cause, Ending, Epoch, Finished, Lease, LeaseId, Outcome, Receipt, Report, Task, TaskId,
+    TaskKind, Time, WorkerName,
 };
 pub use status::{BoardStatus, KindStatus, WorkerStatus};
 pub use tables::Counters;
@@ -38,7 +39,8 @@ pub struct BoardConfig {
     pub lease: Duration,
     /// After so many failed attempts (deaths, reported failures, rejected outcomes) a task is quarantined. Default 3.
     pub max_attempts: u32,
-    /// After so many leases of any fate a task is quarantined, so that nothing circles for ever. Default 64.
+    /// After so many leases of any fate a task is quarantined, so that nothing circles for ever. At most
+    /// [`Attempt::MOST`]. Default 64.
     pub max_leases: u32,
     /// Whether and when running tasks are copied to idle workers.
     pub speculation: Option<Speculation>,
@@ -116,18 +118,6 @@ pub enum SubmitError {
     },
 }
 
-/// Records that do not fit each other.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("record {index} of the log does not fit those before it: {problem} ({record})")]
-pub struct ReplayError {
-    /// Its place in the log, from 0.
-    pub index: usize,
-    /// What is wrong.
-    pub problem: &'static str,
-    /// The record, shortened.
-    pub record: String,
-}
-
 /// Answer to a heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pulse {
@@ -141,64 +131,37 @@ pub struct Pulse {
 #[derive(Debug)]
 pub struct Board {
     config: BoardConfig,
+    epoch: Epoch,
     tables: Tables,
-    records: Vec<Record>,
-    keep_records: bool,
+    /// Leases of another coordinator, named before the consumer has submitted what is open; `None` from then on.
+    claims: Option<HashMap<TaskId, (WorkerName, Attempt)>>,
     drain: bool,
 }
 
 impl Board {
-    /// An empty board that keeps records for [`Board::take_records`].
+    /// An empty board of new work.
     #[must_use]
     pub fn new(config: BoardConfig) -> Self {
         let tables = Tables::new(config.lease, config.max_attempts.max(1));
-        Self { config, tables, records: Vec::new(), keep_records: true, drain: false }
+        Self { config, epoch: Epoch::default(), tables, claims: None, drain: false }
     }
 
-    /// An empty board that keeps no records: what it knows ends with it.
+    /// An empty board for work that workers may hold already, by leases of coordinators before this one. `epoch` must be
+    /// none of theirs. It learns what is open until [`Board::open_up`].
     #[must_use]
-    pub fn without_records(config: BoardConfig) -> Self {
-        Self { keep_records: false, ..Self::new(config) }
+    pub fn continuing(config: BoardConfig, epoch: Epoch) -> Self {
+        Self { epoch, claims: Some(HashMap::new()), ..Self::new(config) }
     }
 
-    /// The board that the records made. Leases that were live are live again with their full time, so that workers
-    /// that outlived the coordinator go on; ended tasks are delivered again until they are removed.
-    ///
-    /// # Errors
-    /// If a record does not fit those before it: the log is not of one board, or not in order.
-    pub fn replay(
-        config: BoardConfig,
-        records: impl IntoIterator<Item = Record>,
-        now: Time,
-    ) -> Result<Self, ReplayError> {
-        let mut board = Self::new(config);
-        for (index, record) in records.into_iter().enumerate() {
-            board.tables.apply(now, &record).map_err(|problem| ReplayError {
-                index,
-                problem,
-                record: format!("{record:?}").chars().take(200).collect(),
-            })?;
-        }
-        Ok(board)
+    /// From now on a task that is not on the board is over.
+    pub fn open_up(&mut self) {
+        self.claims = None;
     }
 
     /// The rules.
     #[must_use]
     pub fn config(&self) -> &BoardConfig {
         &self.config
-    }
-
-    /// What has happened since the last call, in order. To be written down before anybody hears of it.
-    pub fn take_records(&mut self) -> Vec<Record> {
-        std::mem::take(&mut self.records)
-    }
-
-    fn commit(&mut self, now: Time, record: Record) {
-        let applied = self.tables.apply(now, &record);
-        assert_eq!(applied, Ok(()), "a decision of the board does not fit its state: {record:?}");
-        if self.keep_records {
-            self.records.push(record);
-        }
     }
 
     // The consumer's side
@@ -217,7 +180,11 @@ impl Board {
             return Err(SubmitError::Full { task: task.id, limit: self.config.max_tasks });
         }
         let Task { id, kind, priority, payload } = task;
-        self.commit(now, Record::Submitted { task: id, kind, priority, payload });
+        sure(self.tables.submit(id, &kind, priority, payload));
+        if let Some((worker, attempt)) = self.claims.as_mut().and_then(|claims| claims.remove(&id)) {
+            let worker = self.tables.see_worker(&worker, now);
+            self.tables.adopt(now, id, attempt, worker);
+        }
         Ok(true)
     }
 
@@ -237,31 +204,31 @@ impl Board {
     }
 
     /// Takes an ended task off the board: its consumer has it. `false` if it is not there or still open.
-    pub fn remove(&mut self, now: Time, task: TaskId) -> bool {
+    pub fn remove(&mut self, task: TaskId) -> bool {
         let ended = self.tables.find(task).is_some_and(|(_, e)| !e.state.is_open());
         if ended {
-            self.commit(now, Record::Removed { task });
+            sure(self.tables.remove(task));
         }
         ended
     }
 
     /// Takes an open task off the board: nobody needs it. Who works on it hears so at the next heartbeat.
     /// `false` if it is not there or has ended.
-    pub fn cancel(&mut self, now: Time, task: TaskId) -> bool {
+    pub fn cancel(&mut self, task: TaskId) -> bool {
         let open = self.tables.find(task).is_some_and(|(_, e)| e.state.is_open());
         if open {
-            self.commit(now, Record::Removed { task });
+            sure(self.tables.remove(task));
         }
         open
     }
 
     /// Sends a done task back because its outcome cannot be used: a failed attempt of the worker whose it is.
     /// `false` if the task is not there or has no outcome.
-    pub fn reject(&mut self, now: Time, task: TaskId, reason: &str) -> bool {
+    pub fn reject(&mut self, task: TaskId, reason: &str) -> bool {
         let done = self.tables.find(task).is_some_and(|(_, e)| e.state == State::Done);
         if done {
-            self.commit(now, Record::Reopened { task, message: reason.to_owned() });
-            self.quarantine_if_due(now, task);
+            sure(self.tables.reopen(task, reason));
+            self.quarantine_if_due(task);
         }
         done
     }
@@ -305,8 +272,9 @@ impl Board {
 
     fn grant(&mut self, now: Time, worker: &WorkerName, kind: &TaskKind, slot: u32) -> Option<Lease> {
         let entry = self.tables.entry(slot)?;
-        let (task, attempt, payload) = (entry.id, Attempt(entry.next_attempt), entry.payload.clone());
-        self.commit(now, Record::Leased { task, attempt, worker: worker.clone() });
+        let (task, payload) = (entry.id, entry.payload.clone());
+        let attempt = self.epoch.attempt(entry.next_attempt);
+        sure(self.tables.grant(now, task, attempt, worker));
         Some(Lease { task, attempt, kind: kind.clone(), payload })
     }
 
@@ -348,16 +316,11 @@ impl Board {
     /// A sign of life with what the worker has in hand: extends those leases, and names those to drop. A lease that
     /// had expired lives on unless the task has ended or two others have it.
     pub fn heartbeat(&mut self, now: Time, worker: &WorkerName, held: &[LeaseId]) -> Pulse {
-        let mut pulse = Pulse { abandon: Vec::new(), drain: self.drain };
-        let Some(id) = self.tables.worker_id(worker) else {
-            pulse.abandon = held.to_vec();
-            return pulse;
-        };
-        self.tables.see_worker(worker, now);
-        pulse.drain = self.is_draining(worker);
+        let id = self.tables.see_worker(worker, now);
+        let mut pulse = Pulse { abandon: Vec::new(), drain: self.is_draining(worker) };
         let deadline = now.after(self.config.lease);
         for lease in held {
-            if !self.keep_alive(now, id, *lease, deadline) {
+            if !self.keep_alive(now, id, *lease, deadline) && !self.claim(worker, *lease) {
                 pulse.abandon.push(*lease);
             }
         }
@@ -365,25 +328,40 @@ impl Board {
         pulse
     }
 
-    /// Extends or revives a lease; `false` if the worker shall drop it.
+    /// Extends, revives or adopts a lease; `false` if the worker shall drop it.
     fn keep_alive(&mut self, now: Time, worker: u32, lease: LeaseId, deadline: Time) -> bool {
         let Some((slot, entry)) = self.tables.find(lease.task) else { return false };
-        let Some(held) = entry.held_by(lease.attempt, worker) else { return false };
-        match held.hold {
-            Hold::Live => {
+        let has_room = entry.state.is_open()
+            && entry.live() < 2
+            && !entry.held.iter().any(|h| h.worker == worker && h.hold == Hold::Live);
+        match entry.held_by(lease.attempt, worker).map(|held| held.hold) {
+            Some(Hold::Live) => {
                 self.tables.extend(slot, lease.attempt, deadline);
                 true
             }
-            Hold::Ended(Cause::Died | Cause::Lost)
-                if entry.state.is_open()
-                    && entry.live() < 2
-                    && !entry.held.iter().any(|h| h.worker == worker && h.hold == Hold::Live) =>
-            {
-                self.commit(now, Record::Revived { task: lease.task, attempt: lease.attempt });
+            Some(Hold::Ended(Cause::Died | Cause::Lost)) if has_room => {
+                sure(self.tables.revive(now, lease.task, lease.attempt));
                 true
+            }
+            None if has_room && self.is_anothers(lease.attempt) => {
+                self.tables.adopt(now, lease.task, lease.attempt, worker)
             }
             _ => false,
         }
+    }
+
+    fn is_anothers(&self, attempt: Attempt) -> bool {
+        attempt.epoch() != self.epoch
+    }
+
+    /// Notes a lease of another coordinator while it is not known what is open; `false` if that is known.
+    fn claim(&mut self, worker: &WorkerName, lease: LeaseId) -> bool {
+        let unknown = self.tables.find(lease.task).is_none() && self.is_anothers(lease.attempt);
+        let Some(claims) = self.claims.as_mut().filter(|_| unknown) else { return false };
+        if claims.len() < self.config.max_tasks {
+            claims.insert(lease.task, (worker.clone(), lease.attempt));
+        }
+        true
     }
 
     /// Takes the end of a lease from its worker. Sending it again changes nothing.
@@ -392,30 +370,43 @@ impl Board {
         match receipt {
             Receipt::Duplicate => self.tables.counters.duplicates += 1,
             Receipt::Refused => self.tables.counters.refused += 1,
-            Receipt::Accepted | Receipt::Noted => {}
+            Receipt::Accepted | Receipt::Noted | Receipt::Rejected | Receipt::Waiting => {}
         }
         receipt
     }
 
     fn judge(&mut self, now: Time, worker: &WorkerName, report: Report) -> Receipt {
         let Report { task, attempt, outcome } = report;
+        if self.claim(worker, LeaseId { task, attempt }) {
+            return Receipt::Waiting;
+        }
         let Some((_, entry)) = self.tables.find(task) else { return Receipt::Duplicate };
-        let Some(id) = self.tables.worker_id(worker) else { return Receipt::Refused };
-        let Some(held) = entry.held_by(attempt, id) else { return Receipt::Refused };
+        let is_anothers = self.is_anothers(attempt);
+        if is_anothers && entry.state.is_open() {
+            // What a worker finished under the coordinator before counts whoever has the task now.
+            let id = self.tables.see_worker(worker, now);
+            self.tables.adopt(now, task, attempt, id);
+        }
+        let Some((_, entry)) = self.tables.find(task) else { return Receipt::Duplicate };
+        let held = self.tables.worker_id(worker).and_then(|id| entry.held_by(attempt, id));
+        let Some(held) = held else {
+            let is_over = is_anothers && !entry.state.is_open();
+            return if is_over { Receipt::Duplicate } else { Receipt::Refused };
+        };
         let (state, hold) = (entry.state, held.hold);
         self.tables.see_worker(worker, now);
         let expired = matches!(hold, Hold::Live | Hold::Ended(Cause::Died | Cause::Lost));
         match outcome {
             Outcome::Done(outcome) if state.is_open() && expired => {
-                self.commit(now, Record::Done { task, attempt, outcome });
+                sure(self.tables.done(task, attempt, outcome));
                 Receipt::Accepted
             }
             Outcome::Failed(message) if hold == Hold::Live => {
-                self.end(now, LeaseId { task, attempt }, Cause::Failed, message);
+                self.end(LeaseId { task, attempt }, Cause::Failed, message);
                 Receipt::Noted
             }
             Outcome::Returned if hold == Hold::Live => {
-                self.end(now, LeaseId { task, attempt }, Cause::Returned, String::new());
+                self.end(LeaseId { task, attempt }, Cause::Returned, String::new());
                 Receipt::Noted
             }
             _ => Receipt::Duplicate,
@@ -423,7 +414,7 @@ impl Board {
     }
 
     /// Ends all leases of a worker whose process is known to be dead, without waiting for their deadlines.
-    pub fn worker_died(&mut self, now: Time, worker: &WorkerName, reason: &str) {
+    pub fn worker_died(&mut self, worker: &WorkerName, reason: &str) {
         let Some(w) = self.tables.worker_id(worker).and_then(|id| self.tables.workers.get(&id)) else {
             return;
         };
@@ -431,7 +422,7 @@ impl Board {
             w.leases.iter().map(|(slot, attempt)| (*slot, *attempt)).collect();
         for (slot, attempt) in held.into_iter().rev() {
             let Some(task) = self.tables.entry(slot).map(|e| e.id) else { continue };
-            self.end(now, LeaseId { task, attempt }, Cause::Died, reason.to_owned());
+            self.end(LeaseId { task, attempt }, Cause::Died, reason.to_owned());
         }
     }
 
@@ -451,7 +442,7 @@ impl Board {
                 slots.iter().filter_map(|slot| Some((*slot, *w.leases.get(slot)?))).collect();
             for (slot, attempt) in leases.into_iter().rev() {
                 let Some(task) = self.tables.entry(slot).map(|e| e.id) else { continue };
-                self.end(now, LeaseId { task, attempt }, cause, message.clone());
+                self.end(LeaseId { task, attempt }, cause, message.clone());
             }
             self.tables.rearm(worker, now);
         }
@@ -463,17 +454,17 @@ impl Board {
         self.tables.first_alarm()
     }
 
-    fn end(&mut self, now: Time, lease: LeaseId, cause: Cause, message: String) {
-        self.commit(now, Record::Ended { task: lease.task, attempt: lease.attempt, cause, message });
-        self.quarantine_if_due(now, lease.task);
+    fn end(&mut self, lease: LeaseId, cause: Cause, message: String) {
+        sure(self.tables.end(lease.task, lease.attempt, cause, &message));
+        self.quarantine_if_due(lease.task);
     }
 
-    fn quarantine_if_due(&mut self, now: Time, task: TaskId) {
+    fn quarantine_if_due(&mut self, task: TaskId) {
         let Some((_, entry)) = self.tables.find(task) else { return };
         let broken = entry.deaths >= self.config.max_attempts.max(1);
-        let circling = entry.next_attempt > self.config.max_leases;
+        let circling = entry.next_attempt > self.config.max_leases.min(Attempt::MOST - 1);
         if entry.state == State::Pending && (broken || circling) {
-            self.commit(now, Record::Quarantined { task });
+            sure(self.tables.quarantine(task));
         }
     }
 
@@ -582,15 +573,24 @@ impl Board {
         self.tables.counters
     }
 
-    /// Records that make this board, without its history: what compaction writes. Looks at all tasks.
+    /// Whether this lease gave the task the outcome that the consumer has not taken off the board yet.
     #[must_use]
-    pub fn snapshot(&self) -> Vec<Record> {
-        let pending = self.tables.pending_slots();
-        let mut ended: Vec<_> = self.tables.entries().filter(|(_, e)| e.state != State::Pending).collect();
-        // Ended tasks in order of ending; the running ones by the age of their ticket, which is as good as any.
-        ended.sort_by_key(|(_, e)| e.ticket);
-        let pending = pending.into_iter().filter_map(|slot| self.tables.entry(slot));
-        let entries = ended.into_iter().map(|(_, e)| e).chain(pending);
-        entries.map(|e| Record::Restored(Box::new(self.tables.snapshot(e)))).collect()
+    pub fn is_unsettled(&self, worker: &WorkerName, lease: LeaseId) -> bool {
+        matches!(self.ending(lease.task),
+            Some(Ending::Done { worker: whose, attempt, .. }) if *attempt == lease.attempt && whose == worker)
     }
+
+    /// Whether the consumer could not use the outcome of this lease.
+    #[must_use]
+    pub fn was_rejected(&self, worker: &WorkerName, lease: LeaseId) -> bool {
+        let Some((_, entry)) = self.tables.find(lease.task) else { return false };
+        let held = self.tables.worker_id(worker).and_then(|id| entry.held_by(lease.attempt, id));
+        held.is_some_and(|held| held.hold == Hold::Ended(Cause::Rejected))
+    }
+}
+
+/// The board has checked what its tables ask for. If they still refuse, its books are wrong, and going on would hand out
+/// or lose work by chance.
+fn sure(applied: Result<(), &'static str>) {
+    assert_eq!(applied, Ok(()), "a decision of the board does not fit its state");
 }

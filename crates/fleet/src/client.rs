@@ -29,6 +29,8 @@ pub struct Client {
 const CONNECT: Duration = Duration::from_secs(10);
 /// Time for an answer, beyond the wait that the call itself asks for.
 const ANSWER: Duration = Duration::from_secs(60);
+/// The same for requests for work and heartbeats: who is asked to leave within 20 s cannot wait longer for them.
+const SOON: Duration = Duration::from_secs(12);
 /// Bodies from this size on are compressed.
 const COMPRESS_FROM: usize = 16 << 10;
 /// Largest answer, unpacked.
@@ -219,13 +221,13 @@ impl Coordinator for Client {
     ) -> Result<Grant, CallError> {
         let call =
             LeaseRequest { worker: worker.clone(), kind: kind.clone(), capacity, wait_s: wait.as_secs_f64() };
-        let reply: LeaseReply = self.post("/v1/lease", &call, wait + ANSWER)?;
+        let reply: LeaseReply = self.post("/v1/lease", &call, wait + SOON)?;
         Ok(Grant { leases: reply.tasks, lease_time: seconds(reply.lease_s)?, drain: reply.drain })
     }
 
     fn heartbeat(&self, worker: &WorkerName, held: &[LeaseId]) -> Result<Beat, CallError> {
         let call = HeartbeatRequest { worker: worker.clone(), tasks: held.to_vec() };
-        let reply: HeartbeatReply = self.post("/v1/heartbeat", &call, ANSWER)?;
+        let reply: HeartbeatReply = self.post("/v1/heartbeat", &call, SOON)?;
         Ok(Beat { abandon: reply.abandon, lease_time: seconds(reply.lease_s)?, drain: reply.drain })
     }
 

@@ -1,23 +1,24 @@
-//! The board with a lock, a clock and a log around it: what a run and its workers share.
+//! The board with a lock and a clock around it: what a run and its workers share.
 //!
 //! The same handle serves threads of this process ([`Fleet`]'s blocking calls) and the HTTP service (its async ones).
 //!
-//! Order of things: a change is applied to the board and its record queued under the lock; a writer thread takes what
-//! has piled up, appends it to the log and makes it durable in one go (group commit); only then is anybody told.
-//! The lock is never held while anything is written, sent or launched.
+//! The board is in memory, its consumer's journal is the only durable place. Order of things: the consumer
+//! [takes](Fleet::take_finished) what has ended, writes it down, and [removes](Fleet::remove) it; only then does a worker
+//! elsewhere hear that its outcome is safe ([`Reported`]). Until then the worker keeps it, so that a coordinator that dies
+//! in between gets it again. The lock is never held while anything is sent or launched.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::board::{Board, BoardConfig, BoardStatus, ReplayError, SubmitError};
+use crate::board::{Board, BoardConfig, BoardStatus, SubmitError};
 use crate::coordinator::{Beat, CallError, Coordinator, Grant};
-use crate::log::{LogError, TaskLog};
-use crate::record::Record;
-use crate::task::{Ending, Finished, LeaseId, Receipt, Report, Task, TaskId, TaskKind, Time, WorkerName};
+use crate::task::{
+    Ending, Epoch, Finished, LeaseId, Receipt, Report, Task, TaskId, TaskKind, Time, WorkerName,
+};
 use crate::wait::{SteadyClock, block_until};
 
 /// A fleet that cannot go on, or work that it does not take.
@@ -26,15 +27,6 @@ pub enum FleetError {
     /// The task was not taken.
     #[error(transparent)]
     Submit(#[from] SubmitError),
-    /// The log that was found does not make a board.
-    #[error(transparent)]
-    Replay(#[from] ReplayError),
-    /// The log cannot be read or written.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// The log failed earlier; what was promised since cannot be kept.
-    #[error("the fleet stopped because its log failed: {0}")]
-    Stopped(Arc<str>),
     /// A thread panicked while it changed the board.
     #[error("the task board is broken: a thread panicked while it changed it")]
     Broken,
@@ -46,69 +38,39 @@ impl From<FleetError> for CallError {
     }
 }
 
-/// What the writer thread does next.
-enum Job {
-    Append(Record),
-    /// Replaces the whole log.
-    Compact(Vec<Record>),
+/// What an outcome's safety hangs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    /// The tasks live and die with this process: an outcome is safe as soon as the board has it.
+    Process,
+    /// The consumer keeps a journal: an outcome from elsewhere is safe once its task is off the board.
+    Journal,
 }
 
 struct State {
     board: Board,
     clock: SteadyClock,
-    /// What the writer has not taken yet.
-    jobs: Vec<Job>,
-    /// Jobs ever queued; the number of the last one.
-    queued: u64,
     /// Who waits for work, by kind, longest-waiting first.
     waiting: BTreeMap<TaskKind, BTreeMap<u64, Waker>>,
     /// Who waits for endings.
     consumers: BTreeMap<u64, (Option<TaskKind>, Waker)>,
+    /// Who waits for the consumer to be done with a task.
+    unsettled: BTreeMap<(TaskId, u64), Waker>,
     next_waiter: u64,
-    closing: bool,
-}
-
-#[derive(Default)]
-struct Written {
-    /// Number of the last job that is done.
-    upto: u64,
-    failed: Option<Arc<str>>,
-    waiting: Vec<Waker>,
 }
 
 struct Inner {
     state: Mutex<State>,
-    /// Tells the writer of new jobs.
-    work: Condvar,
-    written: Mutex<Written>,
-    durable: bool,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    memory: Memory,
 }
 
 /// A handle on the task board; clones are handles on the same board. See the module's text.
 #[derive(Clone)]
-pub struct Fleet(Arc<Owner>);
-
-/// Ends the writer thread with the last handle.
-struct Owner(Arc<Inner>);
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        if let Ok(mut state) = self.0.state.lock() {
-            state.closing = true;
-        }
-        self.0.work.notify_all();
-        let writer = self.0.writer.lock().ok().and_then(|mut w| w.take());
-        if let Some(writer) = writer {
-            // A writer that panicked has nothing more to say: whoever waited for it was told.
-            let _ = writer.join();
-        }
-    }
-}
+pub struct Fleet(Arc<Inner>);
 
 impl std::fmt::Debug for Fleet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fleet").field("durable", &self.0.0.durable).finish_non_exhaustive()
+        f.debug_struct("Fleet").field("memory", &self.0.memory).finish_non_exhaustive()
     }
 }
 
@@ -116,58 +78,51 @@ impl Fleet {
     /// A fleet whose tasks live and die with this process.
     #[must_use]
     pub fn in_memory(config: BoardConfig) -> Self {
-        Self(Arc::new(Owner(Arc::new(Inner::new(Board::without_records(config), false)))))
+        Self(Arc::new(Inner::new(Board::new(config), Memory::Process)))
     }
 
-    /// A fleet that goes on from `records`, which were read from `log`, and writes there from now on.
+    /// A fleet whose consumer keeps a journal: it goes on with what coordinators before it have leased out.
     ///
-    /// # Errors
-    /// [`FleetError::Replay`] if the records are not those of a board; [`FleetError::Log`] if no thread can be started.
-    pub fn with_log(
-        config: BoardConfig,
-        records: impl IntoIterator<Item = Record>,
-        log: Box<dyn TaskLog>,
-    ) -> Result<Self, FleetError> {
-        let inner = Arc::new(Inner::new(Board::replay(config, records, Time::default())?, true));
-        let writer = Arc::clone(&inner);
-        let thread = thread::Builder::new().name("fleet-log".into()).spawn(move || write_log(&writer, log));
-        let thread = thread.map_err(|e| LogError::new("start the log's thread", e))?;
-        if let Ok(mut slot) = inner.writer.lock() {
-            *slot = Some(thread);
-        }
-        Ok(Self(Arc::new(Owner(inner))))
+    /// The consumer's first [`Fleet::submit`] has to name every task that is open; before it, nothing that a worker
+    /// holds is called off. A task is [removed](Fleet::remove) when its ending is written down, not before.
+    #[must_use]
+    pub fn journalled(config: BoardConfig) -> Self {
+        // Differs from those before it but by one chance in a million; then leases of the same number are told apart by
+        // their worker.
+        let epoch = Epoch::new(fastrand::u32(..));
+        Self(Arc::new(Inner::new(Board::continuing(config, epoch), Memory::Journal)))
     }
 
     fn inner(&self) -> &Inner {
-        &self.0.0
+        &self.0
     }
 
     // The consumer's side
 
-    /// Puts tasks on the board; returns when they are durable. Gives the number of those that are new: a task that is
-    /// there already, open or ended, is left as it is, so a round may submit all its tasks again after a restart.
+    /// Puts tasks on the board. Gives the number of those that are new: a task that is there already, open or ended, is
+    /// left as it is.
     ///
     /// # Errors
-    /// [`FleetError::Submit`] at the first task that is not taken (those before it are), or if the log failed.
+    /// [`FleetError::Submit`] at the first task that is not taken (those before it are).
     pub fn submit(&self, tasks: impl IntoIterator<Item = Task>) -> Result<usize, FleetError> {
         let mut new = 0;
-        let (result, upto) = self.inner().change(|board, now| {
+        let result = self.inner().change(|board, now| {
             for task in tasks {
                 new += usize::from(board.submit(now, task)?);
             }
+            board.open_up();
             Ok(())
         })?;
         result.map_err(FleetError::Submit)?;
-        self.inner().wait_written(upto)?;
         Ok(new)
     }
 
     /// Up to `most` ended tasks, of one kind or of any, in order of ending; waits up to `wait` for the first, and a
     /// millisecond more for others.
-    /// They stay on the board until [`Fleet::remove`]; after a restart those not removed are given again.
+    /// They stay on the board until [`Fleet::remove`].
     ///
     /// # Errors
-    /// If the log failed.
+    /// If the fleet is broken.
     pub fn take_finished(
         &self,
         kind: Option<&TaskKind>,
@@ -178,21 +133,18 @@ impl Fleet {
         let Some(finished) = block_until(deadline, self.finished_when_any(kind, most)) else {
             return Ok(Vec::new());
         };
-        let (mut finished, mut upto) = finished?;
+        let mut finished = finished?;
         if finished.len() < most && Instant::now() + GATHER < deadline {
             thread::sleep(GATHER);
-            let more;
-            (more, upto) = self.inner().change(|board, _| take(board, kind, most - finished.len()))?;
-            finished.extend(more);
+            finished.extend(self.inner().change(|board, _| take(board, kind, most - finished.len()))?);
         }
-        self.inner().wait_written(upto)?;
         Ok(finished)
     }
 
     /// The next ended task, of any kind. See [`Fleet::take_finished`].
     ///
     /// # Errors
-    /// If the log failed.
+    /// If the fleet is broken.
     pub fn next_finished(&self, wait: Duration) -> Result<Option<Finished>, FleetError> {
         Ok(self.take_finished(None, 1, wait)?.pop())
     }
@@ -201,7 +153,7 @@ impl Fleet {
         &self,
         kind: Option<&TaskKind>,
         most: usize,
-    ) -> Result<(Vec<Finished>, u64), FleetError> {
+    ) -> Result<Vec<Finished>, FleetError> {
         let mut place = ConsumerPlace { inner: self.inner(), id: None };
         poll_fn(|context| {
             let waker = context.waker();
@@ -211,7 +163,7 @@ impl Fleet {
             });
             match taken {
                 Err(error) => Poll::Ready(Err(error)),
-                Ok((taken, upto)) if !taken.is_empty() => Poll::Ready(Ok((taken, upto))),
+                Ok(taken) if !taken.is_empty() => Poll::Ready(Ok(taken)),
                 Ok(_) => match place.register(kind, waker) {
                     Err(error) => Poll::Ready(Err(error)),
                     // Something ended between the look and the registration: look again.
@@ -226,13 +178,16 @@ impl Fleet {
         .await
     }
 
-    /// Takes ended tasks off the board: their consumer has stored them. Gives the number of those that were there.
+    /// Takes ended tasks off the board: their consumer has stored them, and those who did them may forget them. Gives the
+    /// number of those that were there.
     ///
     /// # Errors
     /// If the fleet is broken.
     pub fn remove(&self, tasks: &[TaskId]) -> Result<usize, FleetError> {
-        let removed = |board: &mut Board, now| tasks.iter().filter(|task| board.remove(now, **task)).count();
-        Ok(self.inner().change(removed)?.0)
+        let removed = |board: &mut Board, _| tasks.iter().filter(|task| board.remove(**task)).count();
+        let removed = self.inner().change(removed)?;
+        self.inner().wake_reporters(tasks)?;
+        Ok(removed)
     }
 
     /// Takes open tasks off the board: nobody needs them any more. Gives the number of those that were open.
@@ -240,29 +195,26 @@ impl Fleet {
     /// # Errors
     /// If the fleet is broken.
     pub fn cancel(&self, tasks: &[TaskId]) -> Result<usize, FleetError> {
-        let cancelled =
-            |board: &mut Board, now| tasks.iter().filter(|task| board.cancel(now, **task)).count();
-        Ok(self.inner().change(cancelled)?.0)
+        let cancelled = |board: &mut Board, _| tasks.iter().filter(|task| board.cancel(**task)).count();
+        self.inner().change(cancelled)
     }
 
     /// Sends a done task back because its outcome cannot be used; counts against its worker and the task.
     ///
     /// # Errors
-    /// If the log failed.
+    /// If the fleet is broken.
     pub fn reject(&self, task: TaskId, reason: &str) -> Result<bool, FleetError> {
-        let (rejected, upto) = self.inner().change(|board, now| board.reject(now, task, reason))?;
-        self.inner().wait_written(upto)?;
+        let rejected = self.inner().change(|board, _| board.reject(task, reason))?;
+        self.inner().wake_reporters(&[task])?;
         Ok(rejected)
     }
 
     /// A task's ending, if it is on the board and has ended.
     ///
     /// # Errors
-    /// If the log failed.
+    /// If the fleet is broken.
     pub fn ending(&self, task: TaskId) -> Result<Option<Ending>, FleetError> {
-        let (ending, upto) = self.inner().change(|board, _| board.ending(task).cloned())?;
-        self.inner().wait_written(upto)?;
-        Ok(ending)
+        Ok(self.inner().lock()?.board.ending(task).cloned())
     }
 
     /// Sends every worker home once it has finished what it holds (or takes that back).
@@ -282,7 +234,7 @@ impl Fleet {
     /// # Errors
     /// If the fleet is broken.
     pub fn drain_worker(&self, worker: &WorkerName) -> Result<bool, FleetError> {
-        let known = self.inner().change(|board, _| board.drain_worker(worker))?.0;
+        let known = self.inner().change(|board, _| board.drain_worker(worker))?;
         self.inner().wake_everybody()?;
         Ok(known)
     }
@@ -292,8 +244,7 @@ impl Fleet {
     /// # Errors
     /// If the fleet is broken.
     pub fn worker_died(&self, worker: &WorkerName, reason: &str) -> Result<(), FleetError> {
-        self.inner().change(|board, now| board.worker_died(now, worker, reason))?;
-        Ok(())
+        self.inner().change(|board, _| board.worker_died(worker, reason))
     }
 
     /// Numbers for people and monitors.
@@ -316,41 +267,12 @@ impl Fleet {
         self.inner().wake_for_copies()
     }
 
-    /// Rewrites the log as what the board is now, without its history; returns when that is durable.
-    /// For the time between two rounds: it looks at all tasks.
-    ///
-    /// # Errors
-    /// If the log failed.
-    pub fn compact(&self) -> Result<(), FleetError> {
-        if !self.inner().durable {
-            return Ok(());
-        }
-        let upto = {
-            let mut state = self.inner().lock()?;
-            let snapshot = state.board.snapshot();
-            state.jobs.push(Job::Compact(snapshot));
-            state.queued += 1;
-            state.queued
-        };
-        self.inner().work.notify_one();
-        self.inner().wait_written(upto)
-    }
-
-    /// Returns when everything that has happened so far is in the log.
-    ///
-    /// # Errors
-    /// If the log failed.
-    pub fn flush(&self) -> Result<(), FleetError> {
-        let upto = self.inner().lock()?.queued;
-        self.inner().wait_written(upto)
-    }
-
     // The workers' side, for async callers
 
     /// Leases for a worker as soon as there are any, or none and `drain`. Drop the future to stop waiting.
     ///
     /// # Errors
-    /// If the fleet is broken or its log failed.
+    /// If the fleet is broken.
     pub async fn lease_when_any(
         &self,
         worker: &WorkerName,
@@ -378,31 +300,107 @@ impl Fleet {
     /// See [`Coordinator::heartbeat`].
     ///
     /// # Errors
-    /// If the fleet is broken or its log failed.
+    /// If the fleet is broken.
     pub fn beat(&self, worker: &WorkerName, held: &[LeaseId]) -> Result<Beat, FleetError> {
-        let ((pulse, lease_time), _) =
+        let (pulse, lease_time) =
             self.inner().change(|board, now| (board.heartbeat(now, worker, held), board.config().lease))?;
         Ok(Beat { abandon: pulse.abandon, lease_time, drain: pulse.drain })
     }
 
-    /// Takes reports; the receipts are a promise once the future ends.
+    /// Takes reports.
     ///
     /// # Errors
-    /// If the fleet is broken or its log failed.
-    pub async fn report_durably(
-        &self,
-        worker: &WorkerName,
-        reports: Vec<Report>,
-    ) -> Result<Vec<Receipt>, FleetError> {
+    /// If the fleet is broken.
+    pub fn take_reports(&self, worker: &WorkerName, reports: Vec<Report>) -> Result<Reported, FleetError> {
         let take = |board: &mut Board, now| {
-            reports.into_iter().map(|report| board.report(now, worker, report)).collect::<Vec<_>>()
+            let taken = reports.into_iter().map(|report| {
+                let lease = LeaseId { task: report.task, attempt: report.attempt };
+                (lease, board.report(now, worker, report))
+            });
+            taken.collect()
         };
-        let (receipts, upto) = self.inner().change(take)?;
-        // A duplicate may be one of an outcome that is still on its way to the disk.
-        if receipts.iter().any(|r| matches!(r, Receipt::Accepted | Receipt::Duplicate)) {
-            self.inner().written(upto).await?;
+        let receipts = self.inner().change(take)?;
+        Ok(Reported { fleet: self.clone(), worker: worker.clone(), receipts, place: None })
+    }
+}
+
+/// Reports that the board has taken, and whose outcomes the consumer may still have to write down.
+#[derive(Debug)]
+pub struct Reported {
+    fleet: Fleet,
+    worker: WorkerName,
+    receipts: Vec<(LeaseId, Receipt)>,
+    place: Option<(TaskId, u64)>,
+}
+
+impl Reported {
+    /// Ready once every outcome's fate is known: written down, rejected or not wanted. Drop the future to stop waiting.
+    ///
+    /// # Errors
+    /// If the fleet is broken.
+    pub async fn settled(&mut self) -> Result<(), FleetError> {
+        if self.fleet.inner().memory == Memory::Process {
+            return Ok(());
         }
-        Ok(receipts)
+        let mut from = 0;
+        poll_fn(|context| match self.next_unsettled(&mut from, context.waker()) {
+            Ok(true) => Poll::Pending,
+            Ok(false) => Poll::Ready(Ok(())),
+            Err(error) => Poll::Ready(Err(error)),
+        })
+        .await
+    }
+
+    /// Waits at the first outcome, from `from` on, that is not written down; `false` if there is none.
+    fn next_unsettled(&mut self, from: &mut usize, waker: &Waker) -> Result<bool, FleetError> {
+        let inner = self.fleet.inner();
+        let mut state = inner.lock()?;
+        if let Some(place) = self.place.take() {
+            state.unsettled.remove(&place);
+        }
+        for (lease, receipt) in self.receipts.get(*from..).unwrap_or_default() {
+            // A duplicate may be the very outcome that was sent before.
+            let may_wait = matches!(receipt, Receipt::Accepted | Receipt::Duplicate);
+            if may_wait && state.board.is_unsettled(&self.worker, *lease) {
+                state.next_waiter += 1;
+                let place = (lease.task, state.next_waiter);
+                state.unsettled.insert(place, waker.clone());
+                self.place = Some(place);
+                return Ok(true);
+            }
+            *from += 1;
+        }
+        Ok(false)
+    }
+
+    /// What the worker is told, in the order of the reports: [`Receipt::Waiting`] for what is not written down yet.
+    ///
+    /// # Errors
+    /// If the fleet is broken.
+    pub fn receipts(self) -> Result<Vec<Receipt>, FleetError> {
+        let inner = self.fleet.inner();
+        let state = inner.lock()?;
+        let final_receipt = |(lease, receipt): &(LeaseId, Receipt)| match receipt {
+            Receipt::Accepted | Receipt::Duplicate if inner.memory == Memory::Journal => {
+                if state.board.is_unsettled(&self.worker, *lease) {
+                    Receipt::Waiting
+                } else if state.board.was_rejected(&self.worker, *lease) {
+                    Receipt::Rejected
+                } else {
+                    *receipt
+                }
+            }
+            _ => *receipt,
+        };
+        Ok(self.receipts.iter().map(final_receipt).collect())
+    }
+}
+
+impl Drop for Reported {
+    fn drop(&mut self) {
+        if let (Some(place), Ok(mut state)) = (self.place, self.fleet.0.state.lock()) {
+            state.unsettled.remove(&place);
+        }
     }
 }
 
@@ -432,60 +430,39 @@ impl Coordinator for Fleet {
         Ok(self.beat(worker, held)?)
     }
 
+    /// Does not wait for the consumer: a session of this process dies with the board, so it has nothing to keep.
     fn report(&self, worker: &WorkerName, reports: Vec<Report>) -> Result<Vec<Receipt>, CallError> {
-        match block_until(Instant::now() + LOG_PATIENCE, self.report_durably(worker, reports)) {
-            Some(receipts) => Ok(receipts?),
-            None => Err(CallError::Away(log_stuck())),
-        }
+        let reported = self.take_reports(worker, reports)?;
+        Ok(reported.receipts.iter().map(|(_, receipt)| *receipt).collect())
     }
 }
 
-/// How long anybody waits for the log before that is an error.
-const LOG_PATIENCE: Duration = Duration::from_secs(120);
-
-fn log_stuck() -> String {
-    format!("the log has not taken a record for {} s (disk full or hanging?)", LOG_PATIENCE.as_secs())
-}
-
 impl Inner {
-    fn new(board: Board, durable: bool) -> Self {
-        Self {
-            state: Mutex::new(State {
-                board,
-                clock: SteadyClock::start(),
-                jobs: Vec::new(),
-                queued: 0,
-                waiting: BTreeMap::new(),
-                consumers: BTreeMap::new(),
-                next_waiter: 0,
-                closing: false,
-            }),
-            work: Condvar::new(),
-            written: Mutex::new(Written::default()),
-            durable,
-            writer: Mutex::new(None),
-        }
+    fn new(board: Board, memory: Memory) -> Self {
+        let state = State {
+            board,
+            clock: SteadyClock::start(),
+            waiting: BTreeMap::new(),
+            consumers: BTreeMap::new(),
+            unsettled: BTreeMap::new(),
+            next_waiter: 0,
+        };
+        Self { state: Mutex::new(state), memory }
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, State>, FleetError> {
         self.state.lock().map_err(|_| FleetError::Broken)
     }
 
-    /// Changes the board, queues the records of it, and wakes whom it concerns. Gives the number of the last job.
-    fn change<T>(&self, change: impl FnOnce(&mut Board, Time) -> T) -> Result<(T, u64), FleetError> {
-        if let Some(reason) = self.written.lock().map_err(|_| FleetError::Broken)?.failed.clone() {
-            return Err(FleetError::Stopped(reason));
-        }
+    /// Changes the board and wakes whom it concerns.
+    fn change<T>(&self, change: impl FnOnce(&mut Board, Time) -> T) -> Result<T, FleetError> {
         let mut state = self.lock()?;
         let now = state.clock.now();
         let value = change(&mut state.board, now);
-        let (wakers, queued, new) = state.settle();
+        let wakers = state.whom_to_wake();
         drop(state);
-        if new {
-            self.work.notify_one();
-        }
         wakers.into_iter().for_each(Waker::wake);
-        Ok((value, queued))
+        Ok(value)
     }
 
     /// Grants leases, or notes the waker under the same lock, so that no task can slip in between.
@@ -496,9 +473,6 @@ impl Inner {
         place: &mut WorkerPlace<'_>,
         waker: &Waker,
     ) -> Result<Option<Grant>, FleetError> {
-        if let Some(reason) = self.written.lock().map_err(|_| FleetError::Broken)?.failed.clone() {
-            return Err(FleetError::Stopped(reason));
-        }
         let mut state = self.lock()?;
         let now = state.clock.now();
         let leases = state.board.lease(now, worker, place.kind, capacity);
@@ -512,11 +486,8 @@ impl Inner {
             Some(_) => place.leave(&mut state),
             None => place.wait(&mut state, waker),
         }
-        let (wakers, _, new) = state.settle();
+        let wakers = state.whom_to_wake();
         drop(state);
-        if new {
-            self.work.notify_one();
-        }
         wakers.into_iter().for_each(Waker::wake);
         Ok(grant)
     }
@@ -544,43 +515,26 @@ impl Inner {
         Ok(())
     }
 
-    fn wait_written(&self, upto: u64) -> Result<(), FleetError> {
-        match block_until(Instant::now() + LOG_PATIENCE, self.written(upto)) {
-            Some(result) => result,
-            None => Err(FleetError::Stopped(log_stuck().into())),
-        }
-    }
-
-    /// Ready once the job of that number is done.
-    async fn written(&self, upto: u64) -> Result<(), FleetError> {
-        if !self.durable {
+    /// Wakes those who wait for the consumer to be done with these tasks.
+    fn wake_reporters(&self, tasks: &[TaskId]) -> Result<(), FleetError> {
+        if self.memory == Memory::Process {
             return Ok(());
         }
-        poll_fn(|context| {
-            let Ok(mut written) = self.written.lock() else { return Poll::Ready(Err(FleetError::Broken)) };
-            if written.upto >= upto {
-                return Poll::Ready(Ok(()));
-            }
-            if let Some(reason) = &written.failed {
-                return Poll::Ready(Err(FleetError::Stopped(Arc::clone(reason))));
-            }
-            if !written.waiting.iter().any(|w| w.will_wake(context.waker())) {
-                written.waiting.push(context.waker().clone());
-            }
-            Poll::Pending
-        })
-        .await
+        let mut state = self.lock()?;
+        let mut wakers = Vec::new();
+        for task in tasks {
+            let of_task = (*task, 0)..=(*task, u64::MAX);
+            wakers.extend(state.unsettled.extract_if(of_task, |_, _| true).map(|(_, waker)| waker));
+        }
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        Ok(())
     }
 }
 
 impl State {
-    /// Queues the board's new records, and picks whom to wake: the workers that pending tasks await, and the
-    /// consumers if something has ended. Gives the wakers, the number of the last job, and whether there is a new one.
-    fn settle(&mut self) -> (Vec<Waker>, u64, bool) {
-        let records = self.board.take_records();
-        let new = !records.is_empty();
-        self.queued += records.len() as u64;
-        self.jobs.extend(records.into_iter().map(Job::Append));
+    /// The workers that pending tasks await, and the consumers if something has ended; none of them waits any more.
+    fn whom_to_wake(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
         for (kind, queue) in self.waiting.iter_mut().filter(|(_, queue)| !queue.is_empty()) {
             let number = self.board.pending(kind, queue.len());
@@ -589,7 +543,7 @@ impl State {
         let board = &self.board;
         let served = self.consumers.extract_if(.., |_, (kind, _)| board.undelivered(kind.as_ref()) > 0);
         wakers.extend(served.map(|(_, (_, waker))| waker));
-        (wakers, self.queued, new)
+        wakers
     }
 }
 
@@ -629,7 +583,7 @@ impl Drop for WorkerPlace<'_> {
         let Ok(mut state) = self.inner.state.lock() else { return };
         self.leave(&mut state);
         // This waiter may have been woken for a task that it will not take now: the next one shall.
-        let (wakers, _, _) = state.settle();
+        let wakers = state.whom_to_wake();
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -659,66 +613,5 @@ impl Drop for ConsumerPlace<'_> {
         if let (Some(id), Ok(mut state)) = (self.id, self.inner.state.lock()) {
             state.consumers.remove(&id);
         }
-    }
-}
-
-/// The writer thread: everything that has piled up goes to the log in one go.
-fn write_log(inner: &Inner, mut log: Box<dyn TaskLog>) {
-    let _guard = WriterGuard(inner);
-    loop {
-        let Ok(mut state) = inner.state.lock() else { return };
-        while state.jobs.is_empty() && !state.closing {
-            let Ok((next, _)) = inner.work.wait_timeout(state, Duration::from_secs(1)) else { return };
-            state = next;
-        }
-        let jobs = std::mem::take(&mut state.jobs);
-        drop(state);
-        if jobs.is_empty() {
-            return;
-        }
-        let number = jobs.len() as u64;
-        let result = write_jobs(log.as_mut(), jobs);
-        let Ok(mut written) = inner.written.lock() else { return };
-        match result {
-            Ok(()) => written.upto += number,
-            Err(error) => written.failed = Some(error.to_string().into()),
-        }
-        let waiting = std::mem::take(&mut written.waiting);
-        let failed = written.failed.is_some();
-        drop(written);
-        waiting.into_iter().for_each(Waker::wake);
-        if failed {
-            return;
-        }
-    }
-}
-
-fn write_jobs(log: &mut dyn TaskLog, jobs: Vec<Job>) -> Result<(), LogError> {
-    let mut batch = Vec::with_capacity(jobs.len());
-    for job in jobs {
-        match job {
-            Job::Append(record) => batch.push(record),
-            Job::Compact(snapshot) => {
-                // The snapshot holds all that was queued before it.
-                batch.clear();
-                log.replace(&snapshot)?;
-            }
-        }
-    }
-    if batch.is_empty() { Ok(()) } else { log.append(&batch) }
-}
-
-/// If the writer dies, everybody who waits for it hears so.
-struct WriterGuard<'a>(&'a Inner);
-
-impl Drop for WriterGuard<'_> {
-    fn drop(&mut self) {
-        let Ok(mut written) = self.0.written.lock() else { return };
-        if written.failed.is_none() {
-            written.failed = Some("the log's thread has ended".into());
-        }
-        let waiting = std::mem::take(&mut written.waiting);
-        drop(written);
-        waiting.into_iter().for_each(Waker::wake);
     }
 }

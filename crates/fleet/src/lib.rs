@@ -1,11 +1,11 @@
 //! Tasks to workers and results back.
 //!
 //! One [`board::Board`] holds the tasks of a run: a pure state machine that is driven by time as an argument.
-//! A [`Fleet`] is that board with a lock, a clock and a log: threads of the same process work through it directly,
+//! A [`Fleet`] is that board with a lock and a clock: threads of the same process work through it directly,
 //! others over HTTP; the code is the same.
 //!
-//! Invariants: the fleet knows nothing of proofs or models (payloads are opaque bytes); every wait has a deadline;
-//! no lock is held while anything is launched, written or sent.
+//! Invariants: the fleet knows nothing of proofs or models (payloads are opaque bytes) and keeps nothing on disk (its
+//! consumer has the journal); every wait has a deadline; no lock is held while anything is launched or sent.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "http")]
@@ -16,8 +16,6 @@ pub mod client;
 pub mod coordinator;
 pub mod fleet;
 pub mod launch;
-pub mod log;
-pub mod record;
 #[cfg(feature = "http")]
 pub mod service;
 pub mod shelf;
@@ -33,13 +31,11 @@ pub use board::{Backpressure, Board, BoardConfig, BoardStatus, Speculation};
 #[cfg(feature = "http")]
 pub use client::Client;
 pub use coordinator::{Beat, CallError, Coordinator, Grant};
-pub use fleet::{Fleet, FleetError};
+pub use fleet::{Fleet, FleetError, Reported};
 pub use launch::{
     CrashRules, GivenUp, Job, JobId, LaunchError, Launcher, LocalLauncher, SlurmConfig, SlurmLauncher,
     Supervisor, SupervisorStatus, visible_device,
 };
-pub use log::{FileLog, LogError, TaskLog};
-pub use record::Record;
 #[cfg(feature = "http")]
 pub use service::{Service, ServiceConfig, ServiceError, TlsFiles};
 pub use shelf::{Part, Shelf};

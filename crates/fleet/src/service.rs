@@ -92,12 +92,12 @@ pub enum ServiceError {
     )]
     Unprotected(SocketAddr),
     /// The address cannot be had.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {error}")]
     Listen {
         /// Which one.
         address: SocketAddr,
         /// Why.
-        source: io::Error,
+        error: io::Error,
     },
     /// The certificate or key cannot be used.
     #[error("{path}: {problem}")]
@@ -133,7 +133,7 @@ struct ServiceThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What other threads wake (reports that waited for the log) is looked at after so many others.
+/// What other threads wake (reports that waited for the consumer) is looked at after so many others.
 const LOOK_AT_WOKEN: u32 = 2;
 
 impl ServiceThread {
@@ -178,6 +178,8 @@ const BODY_PATIENCE: Duration = Duration::from_secs(120);
 /// A TLS handshake has to end within this time.
 #[cfg(feature = "tls")]
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+/// Outcomes wait so long for the consumer to write them down before their worker is told to send them again.
+const LONGEST_HOLD: Duration = Duration::from_secs(2);
 /// Replies from this size on are compressed for those who understand that.
 const COMPRESS_FROM: usize = 16 << 10;
 /// Bodies from this size on are unpacked and parsed where they hold up nobody else.
@@ -199,7 +201,7 @@ impl Service {
             return Err(ServiceError::Unprotected(config.listen));
         }
         let tls = config.tls.as_ref().map(Tls::load).transpose()?;
-        let listening = |source| ServiceError::Listen { address: config.listen, source };
+        let listening = |error| ServiceError::Listen { address: config.listen, error };
         // Bound here and kept, so the port that is told is the port that is served.
         let listener = TcpListener::bind(config.listen).map_err(listening)?;
         listener.set_nonblocking(true).map_err(listening)?;
@@ -473,8 +475,12 @@ impl Desk {
     }
 
     async fn results(&self, call: ResultsRequest) -> Result<Answer, Rejection> {
-        let receipts = self.fleet.report_durably(&call.worker, call.results).await?;
-        Ok(json(&ResultsReply { receipts }))
+        let mut reported = self.fleet.take_reports(&call.worker, call.results)?;
+        // In vain if the consumer is slow: then the worker hears that it has to wait, and asks again.
+        if let Ok(settled) = timeout(LONGEST_HOLD, reported.settled()).await {
+            settled?;
+        }
+        Ok(json(&ResultsReply { receipts: reported.receipts()? }))
     }
 
     /// Reads, unpacks and parses a request's body.
@@ -632,6 +638,7 @@ fn metrics(status: &BoardStatus) -> Answer {
         ("lost", c.lost, "Leases that their worker never heard of."),
         ("returned", c.returned, "Leases given back."),
         ("revived", c.revived, "Expired leases that came back to life."),
+        ("adopted", c.adopted, "Leases of a coordinator before this one that went on."),
         ("late", c.late, "Outcomes accepted after their lease had expired."),
         ("duplicates", c.duplicates, "Reports of what had ended before."),
         ("refused", c.refused, "Reports of leases that the sender never had."),

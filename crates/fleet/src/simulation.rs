@@ -153,7 +153,7 @@ pub fn simulate(scenario: Scenario) -> Simulated {
     };
     let random = fastrand::Rng::with_seed(scenario.seed);
     let mut simulation = Simulation {
-        board: Board::without_records(config),
+        board: Board::new(config),
         random,
         events: BinaryHeap::new(),
         next_event: 0,
@@ -356,7 +356,7 @@ impl Simulation {
     fn consume(&mut self, now: Time) {
         while let Some(finished) = self.board.next_finished(None) {
             let rollout = finished.task.0 / 2;
-            self.board.remove(now, finished.task);
+            self.board.remove(finished.task);
             self.calls += 2;
             match (finished.ending, finished.kind) {
                 (Ending::Quarantined { .. }, _) => self.quarantined += 1,

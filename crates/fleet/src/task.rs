@@ -20,10 +20,42 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// Numbers the leases of one task, from 1. `(task, attempt)` names one lease for ever.
+/// Numbers the leases of one task. `(task, attempt)` names one lease for ever: the lower 12 bits count a coordinator's
+/// leases of the task from 1, the upper 20 are the coordinator's [`Epoch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Attempt(pub u32);
+
+impl Attempt {
+    /// Most leases of one task under one coordinator.
+    pub const MOST: u32 = (1 << Self::COUNT_BITS) - 1;
+    const COUNT_BITS: u32 = 12;
+
+    /// Whose lease it is.
+    #[must_use]
+    pub fn epoch(self) -> Epoch {
+        Epoch(self.0 >> Self::COUNT_BITS)
+    }
+}
+
+/// One life of a coordinator. The leases that it grants carry it, so that those of the coordinator before are told
+/// from its own although both count from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Epoch(u32);
+
+impl Epoch {
+    /// The epoch of that number, modulo 2^20.
+    #[must_use]
+    pub fn new(number: u32) -> Self {
+        Self(number % (1 << (32 - Attempt::COUNT_BITS)))
+    }
+
+    /// The lease of that number, at most [`Attempt::MOST`], in this epoch.
+    #[must_use]
+    pub fn attempt(self, number: u32) -> Attempt {
+        Attempt((self.0 << Attempt::COUNT_BITS) | number.min(Attempt::MOST))
+    }
+}
 
 /// A moment of the board's own clock: milliseconds since an arbitrary start, never a wall clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -368,7 +400,7 @@ pub struct Report {
     pub outcome: Outcome,
 }
 
-/// What became of a report. Each of them is final: a worker never needs to send a report again that got one.
+/// What became of a report. All but [`Receipt::Waiting`] are final: a worker never needs to send that report again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Receipt {
@@ -380,6 +412,10 @@ pub enum Receipt {
     Duplicate,
     /// The coordinator never gave this worker that lease; nothing changed.
     Refused,
+    /// The consumer could not use this outcome; it counts as a failed attempt of this worker.
+    Rejected,
+    /// The outcome is not safe yet: keep it and send the report again.
+    Waiting,
 }
 
 /// Why a lease ended without an outcome.

@@ -22,12 +22,12 @@ pub enum TokenError {
     #[error("{0}: a token is one line of at least 16 printable ASCII characters without spaces")]
     Unfit(String),
     /// A file could not be read or written.
-    #[error("token file {path}: {source}")]
+    #[error("token file {path}: {error}")]
     File {
         /// The file.
         path: String,
         /// Why.
-        source: io::Error,
+        error: io::Error,
     },
     /// The system gave no randomness.
     #[error("the system gives no random bytes: {0}")]
@@ -55,7 +55,7 @@ impl Token {
     pub fn read(path: &Path) -> Result<Self, TokenError> {
         let name = path.display().to_string();
         let text =
-            fs::read_to_string(path).map_err(|source| TokenError::File { path: name.clone(), source })?;
+            fs::read_to_string(path).map_err(|error| TokenError::File { path: name.clone(), error })?;
         Self::new(&text, &format!("token file {name}"))
     }
 
@@ -77,7 +77,7 @@ impl Token {
             writeln!(f, "{}", self.0)?;
             f.sync_all()
         });
-        written.map_err(|source| TokenError::File { path: path.display().to_string(), source })
+        written.map_err(|error| TokenError::File { path: path.display().to_string(), error })
     }
 
     /// Whether a request's `Authorization` header shows this token. Takes the same time for every wrong one of the

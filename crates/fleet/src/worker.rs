@@ -28,8 +28,8 @@ pub struct WorkerConfig {
     pub linger: Duration,
     /// If the coordinator cannot be reached for this long, the worker gives up. Default 15 minutes.
     pub patience: Duration,
-    /// After a drain begins, running tasks have this long before they are given back. Default 20 s, which fits in
-    /// Slurm's default of 30 s between SIGTERM and SIGKILL.
+    /// After a drain begins, running tasks have this long before they are given back, and outcomes to reach the
+    /// coordinator. Default 20 s, which fits in Slurm's default of 30 s between SIGTERM and SIGKILL.
     pub grace: Duration,
     /// Leases in hand beyond those at work, for [`serve`]: with them a slot need not wait for the coordinator when it
     /// comes free. For tasks that take far less time than a call. Default 0.
@@ -98,6 +98,10 @@ pub struct Summary {
     pub noted: u64,
     /// Leases dropped because the coordinator said so.
     pub abandoned: u64,
+    /// Outcomes of it that the consumer could not use.
+    pub rejected: u64,
+    /// Outcomes that were not known to be safe when the worker had to leave: their tasks may be done again.
+    pub unsettled: u64,
 }
 
 /// Asks for a drain from anywhere, as from a signal handler. Clones ask for the same one.
@@ -163,10 +167,34 @@ struct Hand {
     abandoned: Vec<LeaseId>,
     lease_time: Duration,
     last_answer: Instant,
-    last_warning: Option<Instant>,
+    /// When the coordinator's absence is mentioned next, and how long after that again.
+    next_warning: Option<(Instant, Duration)>,
+    /// The coordinator was away or does not know what is open: it shall hear soon of all that is in hand.
+    beats_soon: bool,
     failed: Option<WorkerError>,
-    closing: bool,
+    /// When the drain was first seen.
+    drained: Option<Instant>,
+    /// When closing began.
+    closing: Option<Instant>,
     summary: Summary,
+}
+
+impl Hand {
+    /// The coordinator has answered.
+    fn note_answer(&mut self, worker: &WorkerName) {
+        if self.next_warning.take().is_some() {
+            let away_s = self.last_answer.elapsed().as_secs();
+            tracing::warn!(%worker, away_s, "the coordinator answers again");
+        }
+        self.last_answer = Instant::now();
+    }
+
+    /// Puts reports that have not arrived back where they were.
+    fn take_back(&mut self, reports: impl DoubleEndedIterator<Item = Report>) {
+        let now = Instant::now();
+        reports.rev().for_each(|report| self.outbox.push_front((now, report)));
+        self.sending.clear();
+    }
 }
 
 struct Desk {
@@ -186,11 +214,20 @@ pub struct Session {
 
 /// Shortest and longest pause before a failed call is made again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
-/// How often a worker says that the coordinator does not answer.
-const WARNING: Duration = Duration::from_secs(10);
+/// How soon, and how seldom at last, a worker says again that the coordinator does not answer.
+const WARNINGS: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
+/// How soon an outcome that is not safe yet is sent again. The coordinator has made it wait already.
+const AGAIN: Duration = Duration::from_millis(500);
+/// Longest pause between two tries once the worker is to leave.
+const LAST_PAUSE: Duration = Duration::from_millis(500);
+/// How long a leaving worker waits for an outcome to become safe, or tries at least to get rid of it.
+const FAREWELL: Duration = Duration::from_secs(2);
 /// Shortest and longest time between two heartbeats.
 const SHORTEST_BEAT: Duration = Duration::from_millis(20);
 const LONGEST_BEAT: Duration = Duration::from_secs(30);
+/// After a call that failed the next heartbeat comes so soon: a coordinator that is back gives to others what nobody
+/// names.
+const BEAT_AGAIN: Duration = Duration::from_secs(1);
 /// What the worker assumes about leases before the first answer.
 const FIRST_LEASE_TIME: Duration = Duration::from_secs(20);
 
@@ -211,9 +248,11 @@ impl Session {
             abandoned: Vec::new(),
             lease_time: FIRST_LEASE_TIME,
             last_answer: Instant::now(),
-            last_warning: None,
+            next_warning: None,
+            beats_soon: false,
             failed: None,
-            closing: false,
+            drained: None,
+            closing: None,
             summary: Summary::default(),
         };
         let desk =
@@ -242,7 +281,7 @@ impl Session {
         let mut pauses = Pauses::new(&self.desk.config.name);
         loop {
             self.check()?;
-            if self.is_draining() || capacity == 0 {
+            if self.desk.has_drain_begun() || capacity == 0 {
                 return Ok(Vec::new());
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -286,7 +325,7 @@ impl Session {
     /// Whether to finish and leave: asked for by the coordinator or through [`Drain`].
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.desk.drain.has_begun()
+        self.desk.has_drain_begun()
     }
 
     /// What has been done so far.
@@ -309,27 +348,32 @@ impl Session {
         self.desk.lock().failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Gives back what is in hand, sends what is unsent, and ends.
+    /// Gives back what is in hand, sends what is unsent, and ends; within [`WorkerConfig::grace`] of the drain, or
+    /// two seconds if those are over.
     ///
     /// # Errors
     /// [`WorkerError`] if the worker had to give up; then the unsent outcomes are lost and their tasks go to others.
     pub fn close(mut self) -> Result<Summary, WorkerError> {
         self.give_back();
-        self.desk.lock().closing = true;
-        self.desk.changed.notify_all();
+        let deadline = self.desk.begin_closing();
         for thread in std::mem::take(&mut self.threads) {
-            // The threads hold no lock while they call the coordinator; one that panicked there has nothing to add.
-            let _ = thread.join();
+            // One that is still in a call then, to a coordinator that hangs, ends with the process.
+            while !thread.is_finished() && Instant::now() < deadline + LAST_PAUSE {
+                thread::sleep(Duration::from_millis(2));
+            }
+            if thread.is_finished() {
+                // The threads hold no lock while they call the coordinator; one that panicked there has nothing to add.
+                let _ = thread.join();
+            }
         }
         self.check()?;
-        Ok(self.summary())
+        self.desk.leave()
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.desk.lock().closing = true;
-        self.desk.changed.notify_all();
+        self.desk.begin_closing();
     }
 }
 
@@ -339,9 +383,47 @@ impl Desk {
         self.hand.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    fn has_drain_begun(&self) -> bool {
+        let begun = self.drain.has_begun();
+        if begun {
+            self.lock().drained.get_or_insert_with(Instant::now);
+        }
+        begun
+    }
+
+    /// From now on the threads only get rid of what there is. Gives when they shall have ended.
+    fn begin_closing(&self) -> Instant {
+        self.has_drain_begun();
+        let mut hand = self.lock();
+        hand.closing.get_or_insert_with(Instant::now);
+        self.changed.notify_all();
+        self.end_of(&hand)
+    }
+
+    /// When a closing worker gives up. A drain's grace is for the tasks and for their outcomes together.
+    fn end_of(&self, hand: &Hand) -> Instant {
+        let closing = hand.closing.unwrap_or_else(Instant::now);
+        (hand.drained.unwrap_or(closing) + self.config.grace).max(closing + FAREWELL)
+    }
+
+    /// What is left when the threads have ended, or have had their time.
+    fn leave(&self) -> Result<Summary, WorkerError> {
+        let mut hand = self.lock();
+        let left = (hand.outbox.len() + hand.sending.len()) as u64;
+        hand.summary.unsettled += left;
+        match &hand.next_warning {
+            Some(_) if left > 0 => Err(WorkerError::Away {
+                worker: self.config.name.clone(),
+                away_s: hand.last_answer.elapsed().as_secs(),
+                last: CallError::Away(format!("{left} reports could not be sent")),
+            }),
+            _ => Ok(hand.summary),
+        }
+    }
+
     fn take_in(&self, grant: crate::coordinator::Grant) -> Vec<(Lease, Cancel)> {
         let mut hand = self.lock();
-        hand.last_answer = Instant::now();
+        hand.note_answer(&self.config.name);
         if hand.lease_time != grant.lease_time {
             hand.lease_time = grant.lease_time;
             self.changed.notify_all();
@@ -363,9 +445,12 @@ impl Desk {
         let mut hand = self.lock();
         let worker = self.config.name.clone();
         let away = hand.last_answer.elapsed();
-        if hand.last_warning.is_none_or(|at| at.elapsed() >= WARNING) {
-            hand.last_warning = Some(Instant::now());
-            tracing::warn!(%worker, away_s = away.as_secs(), "{error}");
+        hand.beats_soon = true;
+        let now = Instant::now();
+        let (due, pause) = hand.next_warning.unwrap_or((now, WARNINGS.0));
+        if now >= due {
+            hand.next_warning = Some((now + pause, (2 * pause).min(WARNINGS.1)));
+            tracing::warn!(%worker, away_s = away.as_secs(), "{error}; the worker goes on trying");
         }
         let gives_up = match error {
             CallError::Refused(_) => Some(WorkerError::Refused { worker, error }),
@@ -384,9 +469,9 @@ impl Desk {
     /// Waits, but no longer than the worker lives.
     fn pause(&self, span: Duration) {
         let hand = self.lock();
-        let over = |hand: &mut Hand| !hand.closing && hand.failed.is_none();
+        let goes_on = |hand: &mut Hand| hand.closing.is_none() && hand.failed.is_none();
         // A poisoned lock is taken as it is, as in `lock`.
-        drop(self.changed.wait_timeout_while(hand, span, over));
+        drop(self.changed.wait_timeout_while(hand, span, goes_on));
     }
 
     /// The heartbeat thread: four beats per lease time while there is anything in hand.
@@ -409,15 +494,18 @@ impl Desk {
         let mut hand = self.lock();
         loop {
             let nothing_unsent = hand.outbox.is_empty() && hand.sending.is_empty();
-            if hand.failed.is_some() || (hand.closing && nothing_unsent) {
+            let is_over = hand.closing.is_some() && (nothing_unsent || Instant::now() >= self.end_of(&hand));
+            if hand.failed.is_some() || is_over {
                 return None;
             }
-            let pause = (hand.lease_time / 4).clamp(SHORTEST_BEAT, LONGEST_BEAT);
+            let longest = if hand.beats_soon { BEAT_AGAIN } else { LONGEST_BEAT };
+            let pause = (hand.lease_time / 4).clamp(SHORTEST_BEAT, longest);
             let left = pause.saturating_sub(last.elapsed());
             if left.is_zero() {
                 break;
             }
-            hand = match self.changed.wait_timeout(hand, left) {
+            // Not for all of it: a drain does not ring the bell.
+            hand = match self.changed.wait_timeout(hand, left.min(Duration::from_secs(1))) {
                 Ok((hand, _)) => hand,
                 Err(poisoned) => poisoned.into_inner().0,
             };
@@ -428,7 +516,8 @@ impl Desk {
 
     fn obey(&self, beat: &crate::coordinator::Beat) {
         let mut hand = self.lock();
-        hand.last_answer = Instant::now();
+        hand.note_answer(&self.config.name);
+        hand.beats_soon = false;
         hand.lease_time = beat.lease_time;
         if beat.drain {
             self.drain.begin();
@@ -447,21 +536,33 @@ impl Desk {
     fn send_outcomes(&self) {
         let mut pauses = Pauses::new(&self.config.name);
         while let Some(batch) = self.next_batch() {
-            loop {
-                match self.coordinator.report(&self.config.name, batch.clone()) {
-                    Ok(receipts) => {
-                        self.count(&receipts);
-                        pauses.reset();
-                        break;
-                    }
-                    Err(error) => self.note_failure(error),
+            let pause = match self.coordinator.report(&self.config.name, batch.clone()) {
+                Ok(receipts) => {
+                    pauses.reset();
+                    let is_settled = self.sort(batch, &receipts);
+                    if is_settled { Duration::ZERO } else { AGAIN }
                 }
-                if self.lock().failed.is_some() {
-                    return;
+                Err(error) => {
+                    self.note_failure(error);
+                    self.lock().take_back(batch.into_iter());
+                    pauses.next()
                 }
-                // Not `pause`: a closing worker goes on trying too.
-                thread::sleep(pauses.next());
+            };
+            self.rest(pause);
+        }
+    }
+
+    /// A pause of the reporter; short if the worker is to leave, which goes on trying all the same.
+    fn rest(&self, span: Duration) {
+        let begun = Instant::now();
+        while let Some(left) = span.checked_sub(begun.elapsed()) {
+            let hand = self.lock();
+            let is_leaving = hand.closing.is_some() || hand.drained.is_some();
+            drop(hand);
+            if is_leaving && begun.elapsed() >= LAST_PAUSE {
+                return;
             }
+            thread::sleep(left.min(Duration::from_millis(50)));
         }
     }
 
@@ -469,17 +570,18 @@ impl Desk {
     fn next_batch(&self) -> Option<Vec<Report>> {
         let mut hand = self.lock();
         loop {
-            let due = match hand.outbox.front() {
-                None if hand.closing => return None,
-                None => Duration::from_secs(1),
-                Some(_) if hand.closing || hand.outbox.len() >= self.config.batch => Duration::ZERO,
-                Some((since, _)) => self.config.linger.saturating_sub(since.elapsed()),
-            };
-            if hand.failed.is_some() {
+            let is_closing = hand.closing.is_some();
+            if hand.failed.is_some() || (is_closing && Instant::now() >= self.end_of(&hand)) {
                 return None;
             }
+            let due = match hand.outbox.front() {
+                None if is_closing => return None,
+                None => Duration::from_secs(1),
+                Some(_) if is_closing || hand.outbox.len() >= self.config.batch => Duration::ZERO,
+                Some((since, _)) => self.config.linger.saturating_sub(since.elapsed()),
+            };
             if due.is_zero() {
-                let number = hand.outbox.len().min(self.config.batch);
+                let number = hand.outbox.len().min(self.config.batch.max(1));
                 let batch: Vec<Report> = hand.outbox.drain(..number).map(|(_, report)| report).collect();
                 hand.sending = batch.iter().map(|r| LeaseId { task: r.task, attempt: r.attempt }).collect();
                 return Some(batch);
@@ -491,19 +593,34 @@ impl Desk {
         }
     }
 
-    fn count(&self, receipts: &[Receipt]) {
+    /// Counts what has become of a batch and keeps what is not safe yet; whether all is settled.
+    fn sort(&self, batch: Vec<Report>, receipts: &[Receipt]) -> bool {
         let mut hand = self.lock();
-        hand.last_answer = Instant::now();
-        hand.sending.clear();
+        hand.note_answer(&self.config.name);
         for receipt in receipts {
             match receipt {
                 Receipt::Accepted => hand.summary.accepted += 1,
                 Receipt::Duplicate => hand.summary.duplicates += 1,
                 Receipt::Refused => hand.summary.refused += 1,
                 Receipt::Noted => hand.summary.noted += 1,
+                Receipt::Rejected => hand.summary.rejected += 1,
+                Receipt::Waiting => {}
             }
         }
+        let waits = |at: usize| receipts.get(at) == Some(&Receipt::Waiting);
+        let waiting: Vec<Report> =
+            batch.into_iter().enumerate().filter(|(at, _)| waits(*at)).map(|(_, report)| report).collect();
+        let is_settled = waiting.is_empty();
+        hand.beats_soon |= !is_settled;
+        // The coordinator has these. Only if it dies too are they lost, and then their tasks are done again.
+        if hand.closing.is_some_and(|begun| begun.elapsed() >= FAREWELL) {
+            hand.summary.unsettled += waiting.len() as u64;
+            hand.sending.clear();
+        } else {
+            hand.take_back(waiting.into_iter());
+        }
         self.changed.notify_all();
+        is_settled
     }
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sgs_fleet::{
-    Attempt, Backpressure, Board, BoardConfig, Cause, Ending, Finished, Lease, LeaseId, Outcome, Payload,
-    Receipt, Report, Speculation, Task, TaskId, TaskKind, Time, WorkerName,
+    Attempt, Backpressure, Board, BoardConfig, Cause, Ending, Epoch, Finished, Lease, LeaseId, Outcome,
+    Payload, Receipt, Report, Speculation, Task, TaskId, TaskKind, Time, WorkerName,
 };
 
 const LEASE_MS: u64 = 1000;
@@ -74,6 +74,32 @@ impl MTask {
     fn last_chance(&self) -> bool {
         self.deaths > 0 && self.deaths + 1 >= MAX_ATTEMPTS
     }
+    fn has_room(&self, worker: usize) -> bool {
+        self.open()
+            && self.live() < 2
+            && !self.held.iter().any(|h| h.worker == worker && h.hold == Hold::Live)
+    }
+    /// The board remembers sixteen leases of a task.
+    fn hold(&mut self, held: MHeld) {
+        if self.held.len() >= 16
+            && let Some(oldest) = self.held.iter().position(|h| h.hold != Hold::Live)
+        {
+            self.held.remove(oldest);
+        }
+        self.held.push(held);
+    }
+    /// Takes over a lease of another coordinator; `false` if its number is another's.
+    fn adopt(&mut self, worker: usize, attempt: u32, now: u64) -> bool {
+        if !self.open() || self.held.iter().any(|h| h.attempt == attempt) {
+            return false;
+        }
+        let has_room = self.has_room(worker);
+        let hold = if has_room { Hold::Live } else { Hold::Ended(Cause::Lost) };
+        let last_chance = has_room && self.last_chance();
+        let deadline = if has_room { now + LEASE_MS } else { now };
+        self.hold(MHeld { attempt, worker, started: now, deadline, hold, last_chance });
+        true
+    }
 }
 
 #[derive(Default)]
@@ -82,8 +108,9 @@ struct Model {
     tasks: Vec<MTask>,
     /// Last seen, by number of worker; absent: unknown to the board.
     seen: BTreeMap<usize, u64>,
-    ended: Vec<u64>,
-    undelivered: Vec<u64>,
+    /// With the number of the call that ended them: those of one call end in the order that the board chooses.
+    undelivered: Vec<(u64, u64)>,
+    calls: u64,
     accepted: BTreeMap<u64, u32>,
     rejected: BTreeMap<u64, u32>,
     drain: bool,
@@ -107,12 +134,11 @@ impl Model {
         let task = self.task(id).expect("the model has the task");
         if task.pending() && (task.deaths >= MAX_ATTEMPTS || task.next_attempt > MAX_LEASES) {
             task.quarantined = true;
-            self.ended.push(id);
-            self.undelivered.push(id);
+            self.undelivered.push((self.calls, id));
         }
     }
 
-    fn expire(&mut self, now: u64) -> Vec<u64> {
+    fn expire(&mut self, now: u64) {
         let mut overdue = Vec::new();
         for task in &self.tasks {
             for held in task.held.iter().filter(|h| h.hold == Hold::Live && h.deadline <= now) {
@@ -124,11 +150,9 @@ impl Model {
                 ));
             }
         }
-        let before = self.ended.len();
         for (id, attempt, cause) in overdue {
             self.end(id, attempt, cause);
         }
-        self.ended[before..].to_vec()
     }
 
     fn held_back(&self, kind: &TaskKind) -> bool {
@@ -137,7 +161,7 @@ impl Model {
     }
 
     /// Follows one lease that the board granted, after checking that it was right to.
-    fn follow(&mut self, now: u64, worker: usize, kind: &TaskKind, lease: &Lease) {
+    fn follow(&mut self, now: u64, epoch: Epoch, worker: usize, kind: &TaskKind, lease: &Lease) {
         let has_last = self
             .tasks
             .iter()
@@ -150,7 +174,7 @@ impl Model {
         let chosen =
             self.tasks.iter().find(|t| t.id == lease.task.0).expect("the board leases tasks that exist");
         assert_eq!(chosen.kind, *kind);
-        assert_eq!(chosen.next_attempt, lease.attempt.0, "attempts are numbered in order");
+        assert_eq!(epoch.attempt(chosen.next_attempt), lease.attempt, "attempts are numbered in order");
         assert!(chosen.open(), "an ended task was leased");
         if let Some(highest) = pool.iter().map(|t| t.priority).max() {
             assert!(chosen.pending(), "a copy although tasks are pending");
@@ -177,7 +201,7 @@ impl Model {
         task.next_attempt += 1;
         let last_chance = task.last_chance();
         let (attempt, deadline) = (lease.attempt.0, now + LEASE_MS);
-        task.held.push(MHeld { attempt, worker, started: now, deadline, hold: Hold::Live, last_chance });
+        task.hold(MHeld { attempt, worker, started: now, deadline, hold: Hold::Live, last_chance });
         assert!(task.live() <= 2, "more than one extra copy");
     }
 
@@ -230,7 +254,7 @@ enum Op {
     Deliver(Option<u8>),
     Remove(usize),
     Drain(bool),
-    Restart { compact: bool },
+    Restart { worker: usize, mask: u64 },
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -248,7 +272,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => proptest::option::of(0..2u8).prop_map(Op::Deliver),
         2 => any::<usize>().prop_map(Op::Remove),
         1 => proptest::bool::weighted(0.3).prop_map(Op::Drain),
-        1 => any::<bool>().prop_map(|compact| Op::Restart { compact }),
+        1 => (0..4usize, any::<u64>()).prop_map(|(worker, mask)| Op::Restart { worker, mask }),
     ]
 }
 
@@ -271,7 +295,8 @@ fn outcome(lease: &Lease) -> Payload {
 struct Game {
     board: Board,
     model: Model,
-    records: Vec<sgs_fleet::Record>,
+    epoch: Epoch,
+    epochs: u32,
     now: u64,
     next_id: u64,
     /// Every lease ever granted, and to whom.
@@ -281,7 +306,8 @@ struct Game {
 impl Game {
     fn new() -> Self {
         let (board, model) = (Board::new(config()), Model::default());
-        Self { board, model, records: Vec::new(), now: 0, next_id: 0, granted: Vec::new() }
+        let epoch = Epoch::default();
+        Self { board, model, epoch, epochs: 0, now: 0, next_id: 0, granted: Vec::new() }
     }
 
     fn time(&self) -> Time {
@@ -294,6 +320,7 @@ impl Game {
     }
 
     fn play(&mut self, op: &Op) {
+        self.model.calls += 1;
         match *op {
             Op::Submit { kind: k, priority } => self.submit(kind(k), priority),
             Op::Resubmit(number) => self.resubmit(number),
@@ -305,8 +332,7 @@ impl Game {
             Op::Advance(ms) => {
                 self.now += ms;
                 self.board.expire(self.time());
-                let ended = self.model.expire(self.now);
-                self.settle_ties(&ended);
+                self.model.expire(self.now);
             }
             Op::Cancel(number) => self.cancel(number),
             Op::Reject(number) => self.reject(number),
@@ -316,39 +342,9 @@ impl Game {
                 self.model.drain = drain;
                 self.board.set_drain(drain);
             }
-            Op::Restart { compact } => self.restart(compact),
+            Op::Restart { worker, mask } => self.restart(worker, mask),
         }
-        self.records.extend(self.board.take_records());
         self.compare();
-    }
-
-    /// Tasks that end at the very same moment end in the order that the board chose.
-    fn settle_ties(&mut self, ended: &[u64]) {
-        if ended.len() < 2 {
-            return;
-        }
-        let order: Vec<u64> = self
-            .board
-            .take_records()
-            .into_iter()
-            .filter_map(|r| {
-                let id = match &r {
-                    sgs_fleet::Record::Quarantined { task } => Some(task.0),
-                    _ => None,
-                };
-                self.records.push(r);
-                id
-            })
-            .collect();
-        let mut sorted = (order.clone(), ended.to_vec());
-        sorted.0.sort_unstable();
-        sorted.1.sort_unstable();
-        assert_eq!(sorted.0, sorted.1, "the same tasks are quarantined");
-        for list in [&mut self.model.ended, &mut self.model.undelivered] {
-            let keep = list.len() - ended.len();
-            list.truncate(keep);
-            list.extend(&order);
-        }
     }
 
     fn submit(&mut self, kind: TaskKind, priority: i32) {
@@ -380,14 +376,13 @@ impl Game {
 
     fn lease(&mut self, worker: usize, kind: &TaskKind, capacity: usize) {
         let leases = self.board.lease(self.time(), &name(worker), kind, capacity);
-        let ended = self.model.expire(self.now);
-        self.settle_ties(&ended);
+        self.model.expire(self.now);
         self.model.seen.insert(worker, self.now);
         let due = self.model.due(self.now, worker, kind, capacity);
         assert_eq!(leases.len(), due, "leases for w{worker}: {leases:?}");
         for lease in leases {
             assert_eq!(lease.payload, payload(lease.task.0));
-            self.model.follow(self.now, worker, kind, &lease);
+            self.model.follow(self.now, self.epoch, worker, kind, &lease);
             self.granted.push((worker, lease));
         }
     }
@@ -396,24 +391,17 @@ impl Game {
         let mine = self.granted.iter().filter(|(w, _)| *w == worker).map(|(_, lease)| lease.id());
         let held: Vec<LeaseId> =
             mine.enumerate().filter(|(i, _)| mask >> (i % 64) & 1 == 1).map(|(_, id)| id).collect();
-        let known = self.model.seen.contains_key(&worker);
+        self.model.seen.insert(worker, self.now);
         let mut abandon = Vec::new();
-        if known {
-            self.model.seen.insert(worker, self.now);
-        }
         for id in &held {
-            let now = self.now;
-            let keep =
-                known && self.model.task(id.task.0).is_some_and(|task| revive(task, worker, id.attempt, now));
-            if !keep {
+            let (now, epoch) = (self.now, self.epoch);
+            let task = self.model.task(id.task.0);
+            if !task.is_some_and(|task| revive(task, epoch, worker, id.attempt, now)) {
                 abandon.push(*id);
             }
         }
         let pulse = self.board.heartbeat(self.time(), &name(worker), &held);
-        if known {
-            let ended = self.model.expire(self.now);
-            self.settle_ties(&ended);
-        }
+        self.model.expire(self.now);
         assert_eq!(pulse.abandon, abandon);
         assert_eq!(pulse.drain, self.model.drain);
     }
@@ -444,16 +432,21 @@ impl Game {
         if !self.model.tasks.iter().any(|t| t.id == id) {
             return Receipt::Duplicate;
         }
-        if !self.model.seen.contains_key(&worker) {
-            return Receipt::Refused;
-        }
+        let anothers = lease.attempt.epoch() != self.epoch;
         let task = self.model.task(id).expect("checked");
-        let Some(held) = task.held.iter().find(|h| h.attempt == lease.attempt.0) else {
-            return Receipt::Refused;
+        let open = task.open();
+        if anothers && open {
+            task.adopt(worker, lease.attempt.0, now);
+            self.model.seen.insert(worker, now);
+        }
+        let known = self.model.seen.contains_key(&worker);
+        let task = self.model.task(id).expect("checked");
+        let held = task.held.iter().find(|h| h.attempt == lease.attempt.0 && h.worker == worker && known);
+        let Some(held) = held else {
+            return if anothers && !open { Receipt::Duplicate } else { Receipt::Refused };
         };
         let hold = held.hold;
         let counts = matches!(hold, Hold::Live | Hold::Ended(Cause::Died | Cause::Lost));
-        let open = task.open();
         self.model.seen.insert(worker, now);
         match outcome {
             Outcome::Done(_) if open && counts => {
@@ -462,8 +455,8 @@ impl Game {
                 for held in task.held.iter_mut().filter(|h| h.hold == Hold::Live) {
                     held.hold = Hold::Over;
                 }
-                self.model.ended.push(id);
-                self.model.undelivered.push(id);
+                let call = self.model.calls;
+                self.model.undelivered.push((call, id));
                 *self.model.accepted.entry(id).or_default() += 1;
                 Receipt::Accepted
             }
@@ -481,38 +474,35 @@ impl Game {
 
     /// A report of a lease that this worker never had.
     fn forge(&mut self, worker: usize, task: u64, attempt: u32) {
+        let attempt = self.epoch.attempt(attempt);
         let had =
-            |(w, lease): &(usize, Lease)| *w == worker && lease.task.0 == task && lease.attempt.0 == attempt;
+            |(w, lease): &(usize, Lease)| *w == worker && lease.task.0 == task && lease.attempt == attempt;
         if self.granted.iter().any(had) {
             return;
         }
-        let report =
-            Report { task: TaskId(task), attempt: Attempt(attempt), outcome: Outcome::Done("forged".into()) };
+        let report = Report { task: TaskId(task), attempt, outcome: Outcome::Done("forged".into()) };
         let receipt = self.board.report(self.time(), &name(worker), report);
         let known = self.model.tasks.iter().any(|t| t.id == task);
         assert_eq!(receipt, if known { Receipt::Refused } else { Receipt::Duplicate });
     }
 
     fn die(&mut self, worker: usize) {
-        self.board.worker_died(self.time(), &name(worker), "killed");
+        self.board.worker_died(&name(worker), "killed");
         let mut held = Vec::new();
         for task in &self.model.tasks {
             for h in task.held.iter().filter(|h| h.worker == worker && h.hold == Hold::Live) {
                 held.push((task.id, h.attempt));
             }
         }
-        let before = self.model.ended.len();
         for (id, attempt) in held {
             self.model.end(id, attempt, Cause::Died);
         }
-        let ended = self.model.ended[before..].to_vec();
-        self.settle_ties(&ended);
     }
 
     fn cancel(&mut self, number: usize) {
         let Some(id) = self.pick(number) else { return };
         let open = self.model.task(id).expect("picked").open();
-        assert_eq!(self.board.cancel(self.time(), TaskId(id)), open);
+        assert_eq!(self.board.cancel(TaskId(id)), open);
         if open {
             self.model.tasks.retain(|t| t.id != id);
         }
@@ -522,15 +512,14 @@ impl Game {
         let Some(id) = self.pick(number) else { return };
         let task = self.model.task(id).expect("picked");
         let done = task.done_by.take();
-        assert_eq!(self.board.reject(self.time(), TaskId(id), "unreadable"), done.is_some());
+        assert_eq!(self.board.reject(TaskId(id), "unreadable"), done.is_some());
         if let Some(attempt) = done {
             let task = self.model.task(id).expect("picked");
             let held = task.held.iter_mut().find(|h| h.attempt == attempt).expect("the winner's lease");
             held.hold = Hold::Ended(Cause::Rejected);
             task.deaths += 1;
             task.requeued = true;
-            self.model.ended.retain(|e| *e != id);
-            self.model.undelivered.retain(|e| *e != id);
+            self.model.undelivered.retain(|(_, e)| *e != id);
             *self.model.rejected.entry(id).or_default() += 1;
             self.model.quarantine_if_due(id);
         }
@@ -540,9 +529,19 @@ impl Game {
         let finished = self.board.next_finished(kind);
         let tasks = &self.model.tasks;
         let fits = |id: &u64| tasks.iter().any(|t| t.id == *id && kind.is_none_or(|k| t.kind == *k));
-        let expected = self.model.undelivered.iter().position(fits);
-        let expected = expected.map(|at| self.model.undelivered.remove(at));
-        assert_eq!(finished.as_ref().map(|f| f.task.0), expected, "endings are delivered in order");
+        let undelivered = &self.model.undelivered;
+        let first = undelivered.iter().find(|(_, id)| fits(id)).map(|(call, _)| *call);
+        let chosen = finished.as_ref().map(|f| f.task.0);
+        let at =
+            undelivered.iter().position(|(call, id)| Some(*call) == first && fits(id) && Some(*id) == chosen);
+        assert_eq!(
+            (at.is_some(), first.is_some()),
+            (first.is_some(), chosen.is_some()),
+            "endings come in order"
+        );
+        if let Some(at) = at {
+            self.model.undelivered.remove(at);
+        }
         if let Some(finished) = finished {
             self.check_ending(&finished);
         }
@@ -568,72 +567,51 @@ impl Game {
     fn remove(&mut self, number: usize) {
         let Some(id) = self.pick(number) else { return };
         let open = self.model.task(id).expect("picked").open();
-        assert_eq!(self.board.remove(self.time(), TaskId(id)), !open);
+        assert_eq!(self.board.remove(TaskId(id)), !open);
         if !open {
             self.model.tasks.retain(|t| t.id != id);
-            self.model.ended.retain(|e| *e != id);
-            self.model.undelivered.retain(|e| *e != id);
+            self.model.undelivered.retain(|(_, e)| *e != id);
         }
     }
 
-    /// The coordinator dies and comes back from its log, or from a compacted one.
-    fn restart(&mut self, compact: bool) {
-        if compact {
-            self.records = self.board.snapshot();
-        }
-        // The board's clock begins anew in a new process; here it just goes on.
-        self.board = Board::replay(config(), self.records.clone(), self.time()).expect("the log is whole");
+    /// The coordinator dies. The next one knows what its consumer has not removed; one worker tells it what it holds
+    /// before the consumer has said what is open.
+    fn restart(&mut self, worker: usize, mask: u64) {
+        self.epochs += 1;
+        self.epoch = Epoch::new(self.epochs);
+        self.board = Board::continuing(config(), self.epoch);
         self.board.set_drain(self.model.drain);
-        self.model.undelivered = self.model.ended.clone();
+        self.model.undelivered.clear();
+        self.model.seen.clear();
+        for task in &mut self.model.tasks {
+            if task.done_by.take().is_some() {
+                // Its outcome is with its worker still, and counts again.
+                *self.model.rejected.entry(task.id).or_default() += 1;
+            }
+            (task.quarantined, task.deaths, task.next_attempt, task.requeued) = (false, 0, 1, false);
+            task.held.clear();
+        }
+        let mine = self.granted.iter().filter(|(w, _)| *w == worker).map(|(_, lease)| lease.id());
+        let named: Vec<LeaseId> =
+            mine.enumerate().filter(|(i, _)| mask >> (i % 64) & 1 == 1).map(|(_, id)| id).collect();
+        let pulse = self.board.heartbeat(self.time(), &name(worker), &named);
+        assert_eq!(pulse.abandon, [], "nothing is called off before it is known what is open");
+        for lease in &named {
+            let outcome = Outcome::Done("early".into());
+            let report = Report { task: lease.task, attempt: lease.attempt, outcome };
+            assert_eq!(self.board.report(self.time(), &name(worker), report), Receipt::Waiting);
+        }
+        self.model.seen.insert(worker, self.now);
         let now = self.now;
-        let mut seen = BTreeMap::new();
         for task in &mut self.model.tasks {
-            for held in &mut task.held {
-                seen.insert(held.worker, now);
-                // What is left of an expired lease is only its number.
-                if held.hold == Hold::Live {
-                    (held.started, held.deadline) = (now, now + LEASE_MS);
-                }
+            let (id, kind, priority) = (TaskId(task.id), task.kind.clone(), task.priority);
+            let again = Task { id, kind, priority, payload: payload(task.id) };
+            assert_eq!(self.board.submit(Time(now), again), Ok(true));
+            if let Some(lease) = named.iter().rfind(|lease| lease.task.0 == task.id) {
+                assert!(task.adopt(worker, lease.attempt.0, now));
             }
         }
-        if !compact {
-            for (worker, lease) in &self.granted {
-                if self.records.iter().any(|r| {
-                    matches!(r, sgs_fleet::Record::Leased { task, attempt, .. }
-                    if *task == lease.task && *attempt == lease.attempt)
-                }) {
-                    seen.insert(*worker, now);
-                }
-            }
-            // Compaction before: those that have leases in it.
-            for record in &self.records {
-                if let sgs_fleet::Record::Restored(task) = record {
-                    for (_, worker, _) in &task.attempts {
-                        let number = worker.as_str().trim_start_matches('w').parse().expect("a number");
-                        seen.insert(number, now);
-                    }
-                }
-            }
-        }
-        self.model.seen = seen;
-        for task in &mut self.model.tasks {
-            if compact {
-                let last_chance = task.last_chance();
-                task.held
-                    .iter_mut()
-                    .filter(|h| h.hold == Hold::Live)
-                    .for_each(|h| h.last_chance = last_chance);
-                task.held
-                    .iter_mut()
-                    .filter(|h| h.hold == Hold::Over)
-                    .for_each(|h| h.hold = Hold::Ended(Cause::Returned));
-            }
-            for held in &mut task.held {
-                if held.hold != Hold::Live {
-                    held.started = now;
-                }
-            }
-        }
+        self.board.open_up();
     }
 
     fn compare(&self) {
@@ -650,7 +628,8 @@ impl Game {
                 k.kind
             );
             assert_eq!(k.held_back, self.model.held_back(&k.kind));
-            let undelivered = self.model.undelivered.iter().filter(|id| of_kind.iter().any(|t| t.id == **id));
+            let undelivered =
+                self.model.undelivered.iter().filter(|(_, id)| of_kind.iter().any(|t| t.id == *id));
             assert_eq!(k.undelivered, undelivered.count(), "undelivered {}", k.kind);
         }
         for w in &status.workers {
@@ -691,18 +670,17 @@ impl Game {
 }
 
 /// Whether the model's lease lives on at a heartbeat.
-fn revive(task: &mut MTask, worker: usize, attempt: Attempt, now: u64) -> bool {
-    let (open, live, last) = (task.open(), task.live(), |t: &MTask| t.last_chance());
-    let holds_one = task.held.iter().any(|h| h.worker == worker && h.hold == Hold::Live);
+fn revive(task: &mut MTask, epoch: Epoch, worker: usize, attempt: Attempt, now: u64) -> bool {
+    let (has_room, last) = (task.has_room(worker), |t: &MTask| t.last_chance());
     let Some(at) = task.held.iter().position(|h| h.attempt == attempt.0 && h.worker == worker) else {
-        return false;
+        return has_room && attempt.epoch() != epoch && task.adopt(worker, attempt.0, now);
     };
     match task.held[at].hold {
         Hold::Live => {
             task.held[at].deadline = now + LEASE_MS;
             true
         }
-        Hold::Ended(cause @ (Cause::Died | Cause::Lost)) if open && live < 2 && !holds_one => {
+        Hold::Ended(cause @ (Cause::Died | Cause::Lost)) if has_room => {
             task.deaths -= u32::from(cause == Cause::Died);
             let last_chance = last(task);
             let held = &mut task.held[at];

@@ -6,8 +6,8 @@
 
 mod worker_process;
 
-use std::collections::{BTreeMap, HashMap};
-use std::io::Read;
+use std::collections::HashMap;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use sgs_fleet::{
-    BoardConfig, CallError, Cause, Client, Coordinator, Drain, Ending, FileLog, Fleet, Record, Service,
-    ServiceConfig, Speculation, TaskKind, Token, WorkerName,
+    BoardConfig, CallError, Client, Coordinator, Drain, Ending, Fleet, Service, ServiceConfig, Speculation,
+    TaskId, TaskKind, Token, WorkerName,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -58,17 +58,49 @@ fn coordinator_process() {
     let drain = Drain::default();
     drain.begin_on_signals().unwrap();
     let lease = Duration::from_millis(words[2].parse().unwrap());
-    let (log, found) = FileLog::open(Path::new(words[3])).unwrap();
-    println!("{} records, {} torn bytes", found.records.len(), found.torn_bytes);
-    let fleet = Fleet::with_log(board(lease), found.records, Box::new(log)).unwrap();
+    let fleet = Fleet::journalled(board(lease));
     let listen = SocketAddr::from(([127, 0, 0, 1], port));
     let config = ServiceConfig { listen, token: Some(token()), ..ServiceConfig::default() };
     let _service = Service::start(fleet.clone(), config).unwrap();
-    // A round that begins again submits all its tasks again.
-    fleet.submit((0..tasks).map(|id| task(id, outcome_time(id)))).unwrap();
+    let path = Path::new(words[3]);
+    let (known, whole) = journal(path);
+    println!("{} outcomes in the journal", known.len());
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+    // A line that the death of the last one cut short.
+    file.set_len(whole as u64).unwrap();
+    let open = (0..tasks).filter(|id| !known.contains_key(id));
+    fleet.submit(open.map(|id| task(id, outcome_time(id)))).unwrap();
+    let mut deaths = 0;
     while !drain.has_begun() {
-        thread::sleep(Duration::from_millis(50));
+        let finished = fleet.take_finished(None, 500, Duration::from_millis(50)).unwrap();
+        let mut lines = String::new();
+        for f in &finished {
+            let Ending::Done { outcome, worker, .. } = &f.ending else { panic!("{f:?}") };
+            let outcome = std::str::from_utf8(outcome.as_bytes()).unwrap();
+            lines += &format!("{} {outcome} {worker}\n", f.task);
+        }
+        file.write_all(lines.as_bytes()).unwrap();
+        file.sync_data().unwrap();
+        fleet.remove(&finished.iter().map(|f| f.task).collect::<Vec<TaskId>>()).unwrap();
+        let died = fleet.status().unwrap().counters.died;
+        if died != deaths {
+            deaths = died;
+            println!("deaths: {deaths}");
+        }
     }
+}
+
+/// The outcomes in the journal, each with how often it is there, and the bytes that its whole lines take up.
+fn journal(path: &Path) -> (HashMap<u64, Vec<(String, String)>>, usize) {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let whole = text.rfind('\n').map_or(0, |at| at + 1);
+    let mut found: HashMap<u64, Vec<(String, String)>> = HashMap::new();
+    for line in text[..whole].lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let (outcome, worker) = (words[1].to_owned(), words[2].to_owned());
+        found.entry(words[0].parse().unwrap()).or_default().push((outcome, worker));
+    }
+    (found, whole)
 }
 
 fn start_coordinator(port: u16, tasks: u64, lease: Duration, log: &Path) -> Child {
@@ -234,7 +266,7 @@ fn signal(child: &Child, signal: Signal) {
 impl Chaos {
     fn run(&self) {
         let folder = tempfile::tempdir().unwrap();
-        let log = folder.path().join("tasks.log");
+        let log = folder.path().join("journal");
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let direct = format!("http://127.0.0.1:{port}");
         let mut coordinator = start_coordinator(port, self.tasks, self.lease, &log);
@@ -291,7 +323,7 @@ impl Chaos {
             }
             let Ok(now) = status.status() else { continue };
             let chaos = killed > 0 && stopped > 0 && deaths > 0 && intruders > 0;
-            if chaos && now.kinds.iter().map(|k| k.undelivered as u64).sum::<u64>() == self.tasks {
+            if chaos && now.tasks == 0 && journal(&log).0.len() as u64 == self.tasks {
                 break;
             }
         }
@@ -336,41 +368,19 @@ fn intrude(url: &str) -> bool {
     }
 }
 
-/// What the log says, record by record: every task was done once, with its own outcome.
+/// What the journal says: every task was done once, with its own outcome.
 fn check(log: &Path, tasks: u64) {
-    let (file, found) = FileLog::open(log).unwrap();
-    let mut done: HashMap<u64, u64> = HashMap::new();
-    let mut ends: BTreeMap<String, u64> = BTreeMap::new();
-    let (mut leases, mut revived) = (0u64, 0u64);
-    for record in &found.records {
-        match record {
-            Record::Leased { worker, .. } => {
-                assert_ne!(worker.as_str(), "intruder");
-                leases += 1;
-            }
-            Record::Ended { cause, .. } => *ends.entry(format!("{cause:?}")).or_default() += 1,
-            Record::Revived { .. } => revived += 1,
-            Record::Done { task, outcome, .. } => {
-                *done.entry(task.0).or_default() += 1;
-                assert_eq!(*outcome, square(task.0), "task {task} has another's outcome");
-            }
-            _ => {}
-        }
+    let (found, _) = journal(log);
+    assert_eq!(found.len() as u64, tasks, "a task was lost");
+    for (id, outcomes) in &found {
+        let [(outcome, worker)] = &outcomes[..] else { panic!("task {id} was done twice: {outcomes:?}") };
+        assert_eq!(outcome.as_bytes(), square(*id).as_bytes(), "task {id} has another's outcome");
+        assert_ne!(worker, "intruder");
     }
-    println!("board: {leases} leases, {revived} revived, ended without outcome: {ends:?}");
-    assert_eq!(done.len() as u64, tasks, "a task was lost");
-    assert!(done.values().all(|times| *times == 1), "a task was done twice");
-    assert!(ends.contains_key(&format!("{:?}", Cause::Died)), "nobody was seen to die");
-    let fleet = Fleet::with_log(BoardConfig::default(), found.records, Box::new(file)).unwrap();
-    let mut endings = 0;
-    while let Some(finished) = fleet.next_finished(Duration::ZERO).unwrap() {
-        assert!(matches!(finished.ending, Ending::Done { .. }));
-        endings += 1;
-    }
-    assert_eq!(endings, tasks);
     let mut out = String::new();
     std::fs::File::open(log.with_extension("out")).unwrap().read_to_string(&mut out).unwrap();
     assert!(!out.contains("panicked"), "{out}");
+    assert!(out.contains("deaths: "), "nobody was seen to die: {out}");
 }
 
 #[test]

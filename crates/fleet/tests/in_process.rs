@@ -1,17 +1,15 @@
-//! The fleet inside one process: threads as workers, a run as consumer, a log on disk.
+//! The fleet inside one process: threads as workers, a run as consumer.
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use sgs_fleet::{
-    Attempt, Backpressure, BoardConfig, Coordinator, Drain, Ending, FileLog, Fleet, FleetError, LeaseId,
-    LogError, Outcome, Payload, Receipt, Record, Report, Session, Speculation, Task, TaskId, TaskKind,
-    TaskLog, WorkerConfig, WorkerName, serve,
+    Attempt, Backpressure, BoardConfig, Coordinator, Drain, Ending, Fleet, LeaseId, Outcome, Payload,
+    Receipt, Report, Session, Speculation, Task, TaskId, TaskKind, WorkerConfig, WorkerName, serve,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -282,131 +280,130 @@ fn a_copy_goes_to_an_idle_worker_and_the_loser_is_told() {
     assert_eq!(fleet.status().unwrap().counters.copies, 1);
 }
 
-fn open(path: &std::path::Path) -> Fleet {
-    let (log, found) = FileLog::open(path).unwrap();
-    Fleet::with_log(BoardConfig::default(), found.records, Box::new(log)).unwrap()
+fn answer(lease: &sgs_fleet::Lease) -> Report {
+    Report { task: lease.task, attempt: lease.attempt, outcome: Outcome::Done(squared(&lease.payload)) }
 }
 
+/// A round of ten tasks; the consumer's journal has what it removed, and the next coordinator hears of the rest.
 #[test]
-fn a_coordinator_comes_back_with_everything_it_promised() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("tasks.log");
-    let fleet = open(&path);
+fn a_coordinator_comes_back_and_adopts_what_workers_hold() {
+    let fleet = Fleet::journalled(BoardConfig::default());
     fleet.submit(verifications(0..10)).unwrap();
-    let leases = fleet.lease(&worker("w"), &TaskKind::Verify, 4, SECOND).unwrap().leases;
-    let done = |n: usize| Report {
-        task: leases[n].task,
-        attempt: leases[n].attempt,
-        outcome: Outcome::Done(squared(&leases[n].payload)),
-    };
-    assert_eq!(fleet.report(&worker("w"), vec![done(0), done(1)]).unwrap(), [Receipt::Accepted; 2]);
+    let leases = fleet.lease(&worker("w"), &TaskKind::Verify, 5, SECOND).unwrap().leases;
+    let receipts = fleet.report(&worker("w"), vec![answer(&leases[0]), answer(&leases[1])]).unwrap();
+    assert_eq!(receipts, [Receipt::Accepted; 2]);
     let first = fleet.next_finished(SECOND).unwrap().unwrap();
-    fleet.remove(&[first.task]).unwrap();
+    assert_eq!(fleet.remove(&[first.task]).unwrap(), 1);
     drop(fleet);
 
-    let fleet = open(&path);
-    assert_eq!(fleet.submit(verifications(1..10)).unwrap(), 0, "the round's tasks are there");
+    let fleet = Fleet::journalled(BoardConfig::default());
+    let held: Vec<LeaseId> = leases.iter().map(|l| l.id()).collect();
+    assert!(fleet.heartbeat(&worker("w"), &held[1..4]).unwrap().abandon.is_empty(), "nobody knows yet");
+    assert_eq!(fleet.report(&worker("w"), vec![answer(&leases[1])]).unwrap(), [Receipt::Waiting]);
+    assert_eq!(fleet.submit(verifications(1..10)).unwrap(), 9);
     let status = fleet.status().unwrap();
-    assert_eq!((status.kinds[0].pending, status.kinds[0].leased, status.kinds[0].undelivered), (6, 2, 1));
-    assert!(fleet.heartbeat(&worker("w"), &[leases[2].id(), leases[3].id()]).unwrap().abandon.is_empty());
-    assert_eq!(
-        fleet.report(&worker("w"), vec![done(2)]).unwrap(),
-        [Receipt::Accepted],
-        "a lease outlives a restart"
-    );
-    assert_eq!(fleet.report(&worker("w"), vec![done(1)]).unwrap(), [Receipt::Duplicate]);
-    fleet.compact().unwrap();
-    fleet.submit(verifications(10..12)).unwrap();
-    drop(fleet);
-
-    let fleet = open(&path);
-    let mut leases = fleet.lease(&worker("v"), &TaskKind::Verify, 99, SECOND).unwrap().leases;
-    assert_eq!(leases.len(), 8);
-    let session = Session::start(
-        Arc::new(fleet.clone()),
-        WorkerConfig::new(worker("v"), TaskKind::Verify),
-        Drain::default(),
-    )
-    .unwrap();
-    assert_eq!(session.held(), 0);
-    leases.sort_by_key(|l| l.task);
-    let reports = leases.iter().map(|l| Report {
-        task: l.task,
-        attempt: l.attempt,
-        outcome: Outcome::Done(squared(&l.payload)),
-    });
-    fleet.report(&worker("v"), reports.collect()).unwrap();
-    let endings = collect(&fleet, 10);
-    assert_eq!(endings.keys().copied().collect::<Vec<_>>(), [1, 2, 4, 5, 6, 7, 8, 9, 10, 11]);
-    session.close().unwrap();
+    assert_eq!((status.kinds[0].pending, status.kinds[0].leased, status.counters.adopted), (6, 3, 3));
+    let others = fleet.lease(&worker("v"), &TaskKind::Verify, 99, SECOND).unwrap().leases;
+    assert_eq!(others.iter().map(|l| l.task.0).collect::<Vec<_>>(), [4, 5, 6, 7, 8, 9]);
+    assert!(others.iter().all(|l| l.attempt.epoch() != leases[0].attempt.epoch()));
+    // What was journalled is over; what another has by now is done by whoever is first.
+    let pulse = fleet.heartbeat(&worker("w"), &held).unwrap();
+    assert_eq!(pulse.abandon, [held[0]]);
+    let receipts = fleet.report(&worker("w"), leases.iter().map(answer).collect()).unwrap();
+    let accepted = Receipt::Accepted;
+    assert_eq!(receipts, [Receipt::Duplicate, accepted, accepted, accepted, accepted]);
+    let receipts = fleet.report(&worker("v"), others.iter().map(answer).collect()).unwrap();
+    assert_eq!(receipts, [Receipt::Duplicate, accepted, accepted, accepted, accepted, accepted]);
+    let endings = collect(&fleet, 9);
+    assert_eq!(endings.keys().copied().collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!(fleet.status().unwrap().counters.died, 0);
 }
 
-/// A disk that is full after some records.
-struct FullDisk(usize);
+#[test]
+fn an_outcome_is_safe_when_the_consumer_has_removed_it_and_not_before() {
+    let fleet = Fleet::journalled(BoardConfig::default());
+    fleet.submit(verifications(0..3)).unwrap();
+    let leases = fleet.lease(&worker("w"), &TaskKind::Verify, 3, SECOND).unwrap().leases;
+    let reports: Vec<Report> = leases.iter().map(answer).collect();
+    let ask = || {
+        let mut reported = fleet.take_reports(&worker("w"), reports.clone()).unwrap();
+        let deadline = Instant::now() + Duration::from_millis(100);
+        let settled = sgs_fleet::wait::block_until(deadline, reported.settled());
+        (settled.is_some(), reported.receipts().unwrap())
+    };
+    assert_eq!(ask(), (false, vec![Receipt::Waiting; 3]));
+    assert_eq!(ask(), (false, vec![Receipt::Waiting; 3]), "sending them again changes nothing");
+    assert_eq!(fleet.take_finished(None, 9, SECOND).unwrap().len(), 3);
+    assert_eq!(ask(), (false, vec![Receipt::Waiting; 3]), "taken is not written down");
+    assert!(fleet.reject(leases[0].task, "it makes no sense").unwrap());
+    fleet.remove(&[leases[1].task]).unwrap();
+    let receipts = [Receipt::Rejected, Receipt::Duplicate, Receipt::Waiting];
+    assert_eq!(ask(), (false, receipts.to_vec()));
+    // Whoever waits is told as soon as the consumer is done.
+    let told = thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let mut reported = fleet.take_reports(&worker("w"), vec![reports[2].clone()]).unwrap();
+            let begun = Instant::now();
+            sgs_fleet::wait::block_until(begun + LONG, reported.settled()).unwrap().unwrap();
+            (reported.receipts().unwrap(), begun.elapsed())
+        });
+        thread::sleep(Duration::from_millis(50));
+        fleet.remove(&[leases[2].task]).unwrap();
+        waiting.join().unwrap()
+    });
+    assert_eq!(told.0, [Receipt::Duplicate]);
+    assert!(told.1 < LONG / 2);
+}
 
-impl TaskLog for FullDisk {
-    fn append(&mut self, records: &[Record]) -> Result<(), LogError> {
-        if self.0 < records.len() {
-            return Err(LogError::new("write to tasks.log", std::io::ErrorKind::StorageFull.into()));
-        }
-        self.0 -= records.len();
-        Ok(())
+/// A coordinator of this process whose reports from afar wait, as those over HTTP do.
+struct Afar(Fleet);
+
+impl Coordinator for Afar {
+    fn lease(
+        &self,
+        worker: &WorkerName,
+        kind: &TaskKind,
+        capacity: usize,
+        wait: Duration,
+    ) -> Result<sgs_fleet::Grant, sgs_fleet::CallError> {
+        self.0.lease(worker, kind, capacity, wait)
     }
 
-    fn replace(&mut self, _: &[Record]) -> Result<(), LogError> {
-        Ok(())
+    fn heartbeat(
+        &self,
+        worker: &WorkerName,
+        held: &[LeaseId],
+    ) -> Result<sgs_fleet::Beat, sgs_fleet::CallError> {
+        self.0.heartbeat(worker, held)
+    }
+
+    fn report(
+        &self,
+        worker: &WorkerName,
+        reports: Vec<Report>,
+    ) -> Result<Vec<Receipt>, sgs_fleet::CallError> {
+        Ok(self.0.take_reports(worker, reports)?.receipts()?)
     }
 }
 
 #[test]
-fn a_full_disk_stops_the_fleet_and_says_so() {
-    let fleet = Fleet::with_log(BoardConfig::default(), [], Box::new(FullDisk(10))).unwrap();
-    fleet.submit(verifications(0..5)).unwrap();
-    let error = fleet.submit(verifications(5..50)).unwrap_err();
-    assert!(matches!(&error, FleetError::Stopped(reason) if reason.contains("tasks.log")), "{error}");
-    assert!(fleet.next_finished(SECOND).is_err());
-    assert!(fleet.lease(&worker("w"), &TaskKind::Verify, 1, SECOND).is_err());
-}
-
-/// A disk on which an outcome is not written before the test says so.
-struct SlowDisk(Mutex<Receiver<()>>);
-
-impl TaskLog for SlowDisk {
-    fn append(&mut self, records: &[Record]) -> Result<(), LogError> {
-        if records.iter().any(|record| matches!(record, Record::Done { .. })) {
-            self.0.lock().unwrap().recv().unwrap();
-        }
-        Ok(())
+fn a_worker_keeps_an_outcome_until_it_is_safe() {
+    let fleet = Fleet::journalled(BoardConfig::default());
+    fleet.submit(verifications(0..4)).unwrap();
+    let config = WorkerConfig::new(worker("w"), TaskKind::Verify);
+    let session = Session::start(Arc::new(Afar(fleet.clone())), config, Drain::default()).unwrap();
+    for (lease, _) in session.lease(4, SECOND).unwrap() {
+        session.finish(lease.id(), Outcome::Done(squared(&lease.payload)));
     }
-
-    fn replace(&mut self, _: &[Record]) -> Result<(), LogError> {
-        Ok(())
+    let taken = fleet.take_finished(None, 9, LONG).unwrap();
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(session.summary().accepted + session.summary().duplicates, 0);
+    let ids: Vec<TaskId> = taken.iter().map(|f| f.task).collect();
+    fleet.remove(&ids).unwrap();
+    let begun = Instant::now();
+    while session.summary().accepted + session.summary().duplicates < ids.len() as u64 {
+        assert!(begun.elapsed() < LONG, "{:?}", session.summary());
+        thread::sleep(Duration::from_millis(10));
     }
-}
-
-#[test]
-fn nobody_hears_of_an_outcome_before_it_is_on_the_disk() {
-    let (write, gate) = channel();
-    let log = SlowDisk(Mutex::new(gate));
-    let fleet = Fleet::with_log(BoardConfig::default(), [], Box::new(log)).unwrap();
-    fleet.submit(verifications(0..1)).unwrap();
-    let lease = fleet.lease(&worker("w"), &TaskKind::Verify, 1, SECOND).unwrap().leases.remove(0);
-    let report =
-        Report { task: lease.task, attempt: lease.attempt, outcome: Outcome::Done(squared(&lease.payload)) };
-    let heard = AtomicUsize::new(0);
-    let too_early = thread::scope(|scope| {
-        scope.spawn(|| {
-            assert_eq!(fleet.report(&worker("w"), vec![report]).unwrap(), [Receipt::Accepted]);
-            heard.fetch_add(1, Ordering::SeqCst);
-        });
-        scope.spawn(|| {
-            assert_eq!(fleet.take_finished(None, 5, LONG).unwrap().len(), 1);
-            heard.fetch_add(1, Ordering::SeqCst);
-        });
-        thread::sleep(Duration::from_millis(300));
-        let too_early = heard.load(Ordering::SeqCst);
-        write.send(()).unwrap();
-        too_early
-    });
-    assert_eq!((too_early, heard.into_inner()), (0, 2), "a promise that a crash would break");
+    assert_eq!(session.close().unwrap().unsettled, 0);
 }

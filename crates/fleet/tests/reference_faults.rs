@@ -69,7 +69,7 @@ fn fault_4_a_task_that_kills_is_put_away_and_its_neighbours_are_not() {
         let worker = format!("w{round}");
         let leases = lease(&mut board, now, &worker, 4);
         if ids(&leases).contains(&5) {
-            board.worker_died(Time(now), &name(&worker), "killed by signal 11");
+            board.worker_died(&name(&worker), "killed by signal 11");
         } else {
             for lease in &leases {
                 board.report(Time(now), &name(&worker), done(lease));
@@ -147,7 +147,7 @@ fn cost(running: u64) -> (f64, f64) {
         max_leases_per_worker: usize::MAX,
         ..BoardConfig::default()
     };
-    let mut board = Board::without_records(config);
+    let mut board = Board::new(config);
     submit(&mut board, 0..running);
     let leases = lease(&mut board, 0, "slow", running as usize);
     let begun = worked();

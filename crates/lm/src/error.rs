@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum LmError {
     /// A file or folder could not be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {error}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
         /// What the operating system said.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// A JSON file is not what its name promises.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {error}", path.display())]
     Json {
         /// The file.
         path: PathBuf,
         /// Where and why parsing stopped.
-        source: serde_json::Error,
+        error: serde_json::Error,
     },
     /// `config.json` describes a model that this engine does not run, or contradicts itself.
     #[error("{origin}: {message}")]
@@ -114,12 +114,12 @@ pub type Result<T> = std::result::Result<T, LmError>;
 impl LmError {
     /// Names the path at which an operating-system error happened.
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self + '_ {
-        move |source| Self::Io { path: path.to_path_buf(), source }
+        move |error| Self::Io { path: path.to_path_buf(), error }
     }
 
     /// Names the file in which JSON did not parse.
     pub(crate) fn json(path: &Path) -> impl FnOnce(serde_json::Error) -> Self + '_ {
-        move |source| Self::Json { path: path.to_path_buf(), source }
+        move |error| Self::Json { path: path.to_path_buf(), error }
     }
 
     /// An error about one tensor of one file.

@@ -476,7 +476,7 @@ pub(crate) fn write_tensors(path: &Path, tensors: Vec<TensorFile<'_>>, flush: Fl
         return Err(error);
     }
     written.map_err(|e| match e {
-        safetensors::SafeTensorError::IoError(source) => LmError::Io { path: path.to_path_buf(), source },
+        safetensors::SafeTensorError::IoError(error) => LmError::Io { path: path.to_path_buf(), error },
         other => safetensors_error(path, &other),
     })?;
     match flush {

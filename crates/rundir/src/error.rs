@@ -11,19 +11,20 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// An error that a caller's own closure returned.
 pub type CallerError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What went wrong, where, and what to do about it.
+/// What went wrong, where, and what to do about it. A message that explains what the system said has it within; where
+/// it does not ([`Error::Caller`]), the cause is the error's source. Never both, or it would be told twice.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused a file operation.
-    #[error("cannot {action} {}: {}", path.display(), explain(source))]
+    #[error("cannot {action} {}: {}", path.display(), explain(error))]
     Io {
         /// What was tried.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
         /// The system's answer.
-        source: io::Error,
+        error: io::Error,
     },
     /// Another process holds the run's lock.
     #[error(
@@ -97,14 +98,14 @@ pub enum Error {
         what: String,
     },
     /// SQLite refused an operation on the journal.
-    #[error("cannot {action} {}: {}", path.display(), explain_sqlite(source))]
+    #[error("cannot {action} {}: {}", path.display(), explain_sqlite(error))]
     Journal {
         /// What was tried.
         action: &'static str,
         /// The journal's file.
         path: PathBuf,
         /// SQLite's answer.
-        source: rusqlite::Error,
+        error: rusqlite::Error,
     },
     /// The journal stopped at an earlier error; nothing more is acknowledged.
     #[error("the journal {} stopped: {cause}; what it acknowledged is safe: mend the cause and resume", path.display())]
@@ -123,12 +124,12 @@ pub enum Error {
         waited: Duration,
     },
     /// A Parquet file could not be read or written.
-    #[error("Parquet file {}: {}", path.display(), source)]
+    #[error("Parquet file {}: {}", path.display(), error)]
     Parquet {
         /// The file.
         path: PathBuf,
         /// The library's answer.
-        source: parquet::errors::ParquetError,
+        error: parquet::errors::ParquetError,
     },
     /// A table's content does not fit its schema.
     #[error("table {}{}: {what}", path.display(), row.map(|r| format!(", row {r}")).unwrap_or_default())]
@@ -144,7 +145,7 @@ pub enum Error {
     #[error("table schema: {0}")]
     Schema(String),
     /// The caller's own code failed while it filled a directory that was to be published.
-    #[error("{} was not written: {source}", path.display())]
+    #[error("{} was not written", path.display())]
     Caller {
         /// The directory that was to appear.
         path: PathBuf,
@@ -157,7 +158,7 @@ impl Error {
     /// A file error with its path.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_path_buf();
-        move |source| Self::Io { action, path, source }
+        move |error| Self::Io { action, path, error }
     }
 
     /// A damaged file.
@@ -168,8 +169,8 @@ impl Error {
     /// Whether the disk or a quota is full.
     pub fn is_disk_full(&self) -> bool {
         match self {
-            Self::Io { source, .. } => is_full(source),
-            Self::Journal { source, .. } => source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull),
+            Self::Io { error, .. } => is_full(error),
+            Self::Journal { error, .. } => error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull),
             _ => false,
         }
     }

@@ -24,6 +24,13 @@ pub enum NextStep {
     Publish,
 }
 
+impl NextStep {
+    /// Whether something of the round is still to be sampled or judged.
+    pub fn is_sampling(self) -> bool {
+        matches!(self, Self::Start | Self::Sample)
+    }
+}
+
 /// Where a run stands.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResumePlan {
@@ -50,15 +57,12 @@ pub(crate) fn plan(
     first_round: u32,
 ) -> Result<ResumePlan> {
     let markers = journal.markers()?;
-    let (round, next) = match markers.last() {
-        None => (first_round, NextStep::Start),
-        Some(last) => match last.stage {
-            Stage::Started => (last.round, NextStep::Sample),
-            Stage::Sampled => (last.round, NextStep::Update),
-            Stage::Updated => (last.round, NextStep::Publish),
-            Stage::Published => (last.round + 1, NextStep::Start),
-        },
-    };
+    // Two rounds may be under way: one that is being published, and the next, which samples meanwhile. The first of them
+    // goes on first.
+    let last = markers.iter().rfind(|m| m.stage == Stage::Published);
+    let begun = markers.iter().map(|m| m.round).find(|&round| last.is_none_or(|last| round > last.round));
+    let round = begun.unwrap_or_else(|| last.map_or(first_round, |last| last.round + 1));
+    let next = next_step(markers.iter().filter(|m| m.round == round).map(|m| m.stage).max());
     let weights = weights_of(&markers).map(|round| {
         let checkpoint = checkpoints.get(round).ok_or_else(|| missing(checkpoints, round))?;
         checkpoint.verify().map_err(|error| checkpoints.advise(&checkpoint, error))?;
@@ -72,6 +76,16 @@ pub(crate) fn plan(
         markers: markers.into_iter().filter(|m| m.round == round).map(|m| (m.stage, m)).collect(),
         published,
     })
+}
+
+/// What follows the stage that a round has reached; `None` if it has not begun.
+pub(crate) fn next_step(reached: Option<Stage>) -> NextStep {
+    match reached {
+        None | Some(Stage::Published) => NextStep::Start,
+        Some(Stage::Started) => NextStep::Sample,
+        Some(Stage::Sampled) => NextStep::Update,
+        Some(Stage::Updated) => NextStep::Publish,
+    }
 }
 
 /// The checkpoint whose weights the run has now.
@@ -89,12 +103,30 @@ fn missing(checkpoints: &Checkpoints, round: u32) -> Error {
 pub(crate) fn recover(view: &RunView, journal: &Journal) -> Result<()> {
     adopt_rounds(view, journal)?;
     settle_checkpoints(view, journal)?;
+    drop_orphan(journal)?;
     let published = journal.reader().markers()?.into_iter().rev().find(|m| m.stage == Stage::Published);
     let kept = journal.reader().rounds_with_records()?;
     if let (Some(last), Some(&oldest)) = (published, kept.first())
         && oldest <= last.round
     {
         journal.retire(last.round)?;
+    }
+    Ok(())
+}
+
+/// Drops what the journal holds of a round that began while the one before it was being published, if that one's update
+/// is lost: it was sampled with weights that exist nowhere any more. Checkpoints are settled before, so that an update
+/// that reached the disk without its marker counts.
+fn drop_orphan(journal: &Journal) -> Result<()> {
+    let markers = journal.reader().markers()?;
+    let reached = |round| markers.iter().filter(|m| m.round == round).map(|m| m.stage).max();
+    let hangs = |round: &u32| {
+        let before = round.checked_sub(1).and_then(reached);
+        before.is_some_and(|before| before < Stage::Updated)
+    };
+    if let Some(round) = markers.iter().map(|m| m.round).find(hangs) {
+        tracing::info!(round, "its results are dropped: the update before it was not finished");
+        journal.forget(round)?;
     }
     Ok(())
 }

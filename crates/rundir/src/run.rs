@@ -8,7 +8,7 @@ use crate::journal::{Journal, JournalLimits, JournalReader, Marker, OnDurable, S
 use crate::lock::RunLock;
 use crate::metrics::{JsonLinesSink, MetricSinks, MetricValues, TensorBoardSink, unix_time};
 use crate::outcome::state_after;
-use crate::resume::{self, ResumePlan, weights_of};
+use crate::resume::{self, NextStep, ResumePlan, weights_of};
 use crate::rounds::{self, PreparedRound, PublishedRound, RoundTables, directory_name};
 use crate::write_point::reached;
 use sgs_selfplay::RunState;
@@ -249,10 +249,19 @@ impl RunDir {
         resume::plan(self.journal.reader(), &self.view.checkpoints(), published, first_round)
     }
 
+    /// What is to be done next in a round, which may have begun while the one before it was being published.
+    ///
+    /// # Errors
+    /// The journal is damaged.
+    pub fn next_step(&self, round: u32) -> Result<NextStep> {
+        let markers = self.journal.reader().markers()?;
+        Ok(resume::next_step(markers.iter().filter(|m| m.round == round).map(|m| m.stage).max()))
+    }
+
     /// Marks the beginning of a round; `detail` is the caller's, for its own resume.
     ///
     /// # Errors
-    /// An earlier round is not published, or the journal fails.
+    /// An earlier round is not sampled yet, or the journal fails.
     pub fn start_round(&self, round: u32, detail: &str) -> Result<()> {
         self.advance(round, Stage::Started, None, detail)
     }
@@ -263,17 +272,6 @@ impl RunDir {
     /// The round has not started or the journal fails.
     pub fn finish_sampling(&self, round: u32, detail: &str) -> Result<()> {
         self.advance(round, Stage::Sampled, None, detail)
-    }
-
-    /// The same without the wait: it is called again, with the wait, before the next stage.
-    ///
-    /// # Errors
-    /// The round has not started.
-    pub fn finish_sampling_later(&self, round: u32, detail: &str) -> Result<()> {
-        if !self.check_turn(round, Stage::Sampled)? {
-            self.journal.mark_later(marker(round, Stage::Sampled, None, detail))?;
-        }
-        Ok(())
     }
 
     /// Publishes the weights after the round's update: `fill` writes `solver/` and `conjecturer/`.
@@ -419,19 +417,32 @@ impl RunDir {
 
     /// Whether the round has reached the stage already.
     ///
+    /// A round may begin once the one before it is sampled: the journal tells rounds apart, and opening a run drops what
+    /// was sampled with weights that were lost. Its update is published only after the round before it.
+    ///
     /// # Errors
     /// It is not the stage's turn.
     fn check_turn(&self, round: u32, stage: Stage) -> Result<bool> {
         let markers = self.journal.reader().markers()?;
-        if markers.iter().any(|m| m.round == round && m.stage == stage) {
+        let reached = |round| markers.iter().filter(|m| m.round == round).map(|m| m.stage).max();
+        let own = reached(round);
+        if own.is_some_and(|own| own >= stage) {
             return Ok(true);
         }
         let last = markers.last().map(|m| (m.round, m.stage));
-        let in_turn = match (stage, last) {
-            (Stage::Started, None) => true,
-            (Stage::Started, Some((last, reached))) => reached == Stage::Published && round == last + 1,
-            (_, Some((last, reached))) => last == round && (reached as usize + 1) == stage as usize,
-            (_, None) => false,
+        let before = round.checked_sub(1).and_then(reached);
+        let in_turn = match stage {
+            Stage::Started => {
+                // At most two are under way: one that is being published, and the next.
+                let before_last = last.and_then(|(last, _)| last.checked_sub(1)).and_then(reached);
+                last.is_none_or(|(last, reached)| round == last + 1 && reached >= Stage::Sampled)
+                    && before_last.is_none_or(|reached| reached == Stage::Published)
+            }
+            Stage::Sampled => own == Some(Stage::Started),
+            Stage::Updated => {
+                own == Some(Stage::Sampled) && before.is_none_or(|before| before == Stage::Published)
+            }
+            Stage::Published => own == Some(Stage::Updated),
         };
         if in_turn {
             return Ok(false);

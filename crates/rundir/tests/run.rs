@@ -109,6 +109,54 @@ fn steps_out_of_turn_are_refused_and_repeated_ones_change_nothing() {
     refused(run.start_round(5, ""), "round 5 cannot");
 }
 
+/// While a round is being published, the next one samples, and the journal takes its results.
+#[test]
+fn a_round_begins_while_the_one_before_it_is_published() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let begin = |run: &RunDir| {
+        run.start_round(0, "").unwrap();
+        run.journal().append(vec![record(0, 0)]).unwrap();
+        run.finish_sampling(0, "").unwrap();
+        run.start_round(1, "").unwrap();
+        run.journal().append_durably(vec![record(1, 0), record(1, 1)]).unwrap();
+    };
+    // Its weights were lost with the process: what was sampled with them goes, what led to them stays.
+    let run = create(&path);
+    begin(&run);
+    run.finish_sampling(1, "").unwrap();
+    let error = run.skip_update(1, "").unwrap_err().to_string();
+    assert!(error.contains("round 1 cannot be updated now"), "an update before the one before it: {error}");
+    let error = run.start_round(2, "").unwrap_err().to_string();
+    assert!(error.contains("round 2 cannot be started now"), "two are under way already: {error}");
+    drop(run);
+    let run = open(&path).unwrap();
+    assert_eq!(run.journal().reader().rounds_with_records().unwrap(), [0]);
+    let plan = run.plan(0).unwrap();
+    assert_eq!((plan.round, plan.next), (0, NextStep::Update));
+    assert_eq!(run.next_step(1).unwrap(), NextStep::Start);
+    drop(run);
+
+    // The weights are on the disk: the next round's results stay, and it goes on after the publication.
+    let path = dir.path().join("other");
+    let run = create(&path);
+    begin(&run);
+    run.publish_checkpoint(0, "", weights("a")).unwrap();
+    drop(run);
+    let run = open(&path).unwrap();
+    let plan = run.plan(0).unwrap();
+    assert_eq!((plan.round, plan.next), (0, NextStep::Publish));
+    assert_eq!(run.next_step(1).unwrap(), NextStep::Sample);
+    run.publish_round(&metrics(0), |_| Ok(())).unwrap();
+    assert_eq!(
+        run.journal().reader().rounds_with_records().unwrap(),
+        [1],
+        "only the published round retires"
+    );
+    let plan = run.plan(0).unwrap();
+    assert_eq!((plan.round, plan.next, plan.records["rollout"]), (1, NextStep::Sample, 2));
+}
+
 #[test]
 fn what_is_prepared_shows_only_once_it_is_its_turn() {
     let dir = TempDir::new().unwrap();
@@ -128,7 +176,6 @@ fn what_is_prepared_shows_only_once_it_is_its_turn() {
     let early = run.prepare_checkpoint(0, "", weights("b")).unwrap();
     let error = run.publish_prepared_checkpoint(early).unwrap_err().to_string();
     assert!(error.contains("cannot be updated now"), "{error}");
-    run.finish_sampling_later(0, "").unwrap();
     run.finish_sampling(0, "").unwrap();
     let checkpoint = run.publish_prepared_checkpoint(checkpoint).unwrap();
     checkpoint.verify().unwrap();

@@ -2,43 +2,45 @@
 
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sgs_keys::{Allowed, Closed, Leaf, Refused, Table, above, at_least};
 use std::fmt;
 use std::num::NonZeroU32;
 
-/// The algorithm's configuration. The default is SGS as the paper describes it.
-///
-/// [`FIELDS`] holds the documentation of every key; `docs/fidelity.md` says where the paper and its code differ.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct AlgorithmConfig {
-    /// k: rollouts sampled for every problem of a round.
-    pub rollouts_per_problem: u32,
-    /// Sampling temperature of all roles; top-p and top-k are never used.
-    pub temperature: f64,
-    /// Whether Solver and Conjecturer are one set of weights, trained on the examples of both.
-    pub tied_weights: bool,
-    /// Which targets a round works on.
-    pub batch: BatchConfig,
-    /// The Solver's objective.
-    pub solver: SolverConfig,
-    /// How problems are invented and how that is rewarded.
-    pub conjecturer: ConjecturerConfig,
-    /// How invented problems are reviewed.
-    pub guide: GuideConfig,
-    /// Length penalty and forbidden tactics.
-    pub penalties: PenaltyConfig,
-    /// Adam and the passes over a round's examples.
-    pub optimizer: OptimizerConfig,
+sgs_keys::table! {
+    /// The algorithm's configuration. The default is SGS as the paper describes it; `docs/fidelity.md` says where the
+    /// paper and its code differ.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct AlgorithmConfig {
+        /// k: rollouts sampled for every problem of a round.
+        pub rollouts_per_problem: u32 = 8, in 1..=1024,
+        /// Sampling temperature of all roles; top-p and top-k are never used. The paper's is 1.
+        pub temperature: f64 = 1.0, in above(0.0).at_most(2.0),
+        /// One set of weights for Solver and Conjecturer, trained on the examples of both.
+        pub tied_weights: bool = false,
+        /// Which targets a round works on.
+        pub batch: BatchConfig,
+        /// The Solver's objective.
+        pub solver: SolverConfig,
+        /// How problems are invented and how that is rewarded.
+        pub conjecturer: ConjecturerConfig,
+        /// How invented problems are reviewed.
+        pub guide: GuideConfig,
+        /// Length penalty and forbidden tactics.
+        pub penalties: PenaltyConfig,
+        /// Adam and the passes over a round's examples.
+        pub optimizer: OptimizerConfig,
+    }
 }
 
-/// Which targets a round works on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct BatchConfig {
-    /// All targets, or so many per round, drawn without replacement in each epoch.
-    pub size: BatchSize,
-    /// How the epochs are shuffled.
-    pub order: EpochOrder,
+sgs_keys::table! {
+    /// Which targets a round works on.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct BatchConfig {
+        /// Targets per round, drawn without replacement in each epoch.
+        pub size: BatchSize = BatchSize::All,
+        /// Shuffle of the epochs: by the run's seed, or as in the paper's code.
+        pub order: EpochOrder = EpochOrder::Hashed,
+    }
 }
 
 /// Targets per round. Written `"all"` or a positive number.
@@ -50,60 +52,61 @@ pub enum BatchSize {
     Count(NonZeroU32),
 }
 
-/// How the epochs are shuffled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum EpochOrder {
-    /// By the run's seed.
-    Hashed,
-    /// As the paper's code does: CPython's shuffle seeded with 42 + epoch.
-    Reference,
+sgs_keys::choice! {
+    /// How the epochs are shuffled.
+    pub enum EpochOrder {
+        /// By the run's seed.
+        Hashed = "hashed",
+        /// As the paper's code does: CPython's shuffle seeded with 42 + epoch.
+        Reference = "reference",
+    }
 }
 
-/// The Solver's objective.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SolverConfig {
-    /// Whether the Solver is updated at all.
-    pub train: bool,
-    /// The objective.
-    pub objective: Objective,
-    /// Which problems are trained on; `auto` is the objective's own rule.
-    pub selection: Selection,
-    /// Denominator of the REINFORCE loss.
-    pub loss_normalisation: LossNormalisation,
-    /// Learning rate, constant.
-    pub learning_rate: f64,
-    /// CISPO: importance weights are clipped to `1 - clip_low ..= 1 + clip_high`.
-    pub clip_low: f64,
-    /// See `clip_low`.
-    pub clip_high: f64,
-    /// CISPO: added to the standard deviation before dividing by it.
-    pub advantage_epsilon: f64,
-    /// Expert iteration: targets with this many stored proofs are no longer sampled.
-    pub proofs_cap: u32,
-    /// Expert iteration: proofs of so many last rounds are trained on, this one included.
-    pub window: u32,
-    /// Expert iteration: whether a proof that is already stored is left out.
-    pub distinct_proofs: bool,
-    /// Weight of an entropy bonus in the loss.
-    pub entropy_bonus: f64,
-    /// Weight of the KL divergence to the base model in the loss.
-    pub kl_coefficient: f64,
+sgs_keys::table! {
+    /// The Solver's objective.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct SolverConfig {
+        /// Whether the Solver is updated at all; false is plain sampling.
+        pub train: bool = true,
+        /// What the Solver optimises.
+        pub objective: Objective = Objective::ReinforceHalf,
+        /// Which problems it is trained on; auto: the objective's own rule.
+        pub selection: Selection = Selection::Auto,
+        /// Denominator of the REINFORCE loss: each sequence's length (paper), or the batch's tokens (its code).
+        pub loss_normalisation: LossNormalisation = LossNormalisation::Sequence,
+        /// Constant learning rate of the Solver.
+        pub learning_rate: f64 = 3e-6, in above(0.0).below(1.0),
+        /// CISPO: importance weights are clipped from below at 1 - clip_low.
+        pub clip_low: f64 = 1.0, in at_least(0.0).at_most(1.0),
+        /// CISPO: importance weights are clipped from above at 1 + clip_high.
+        pub clip_high: f64 = 3.0, in at_least(0.0).at_most(1e6),
+        /// CISPO: added to the standard deviation of a group's rewards before dividing by it.
+        pub advantage_epsilon: f64 = 1e-6, in at_least(0.0).at_most(1.0),
+        /// Expert iteration: targets with this many stored proofs are no longer sampled.
+        pub proofs_cap: u32 = 16, in 1..=1_000_000,
+        /// Expert iteration: proofs of so many last rounds are trained on, this one included.
+        pub window: u32 = 3, in 1..=1000,
+        /// Expert iteration: a proof that is already stored is not stored again.
+        pub distinct_proofs: bool = false,
+        /// Weight of the policy's entropy (nats per token) in the loss; beyond the paper.
+        pub entropy_bonus: f64 = 0.0, in at_least(0.0).at_most(10.0),
+        /// Weight of the KL divergence to the base model (nats per token) in the loss; beyond the paper.
+        pub kl_coefficient: f64 = 0.0, in at_least(0.0).at_most(10.0),
+    }
 }
 
-/// What the Solver optimises (paper, Appendix G).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Objective {
-    /// Log-likelihood of proved rollouts.
-    Reinforce,
-    /// The same for problems with a solve rate of at most one half.
-    ReinforceHalf,
-    /// Log-likelihood of the stored proofs of the last rounds.
-    ExpertIteration,
-    /// Clipped importance weights times group advantages.
-    Cispo,
+sgs_keys::choice! {
+    /// What the Solver optimises (paper, Appendix G).
+    pub enum Objective {
+        /// Log-likelihood of proved rollouts.
+        Reinforce = "reinforce",
+        /// The same for problems with a solve rate of at most one half.
+        ReinforceHalf = "reinforce-half",
+        /// Log-likelihood of the stored proofs of the last rounds.
+        ExpertIteration = "expert-iteration",
+        /// Clipped importance weights times group advantages.
+        Cispo = "cispo",
+    }
 }
 
 impl Objective {
@@ -123,22 +126,22 @@ impl Objective {
     }
 }
 
-/// Which problems the Solver is trained on. The names in the paper's code are in brackets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Selection {
-    /// The objective's own rule.
-    Auto,
-    /// Solved at least once: s > 0 (`all`).
-    All,
-    /// Solved at most half of the time: 0 < s <= 1/2 (`hard`).
-    Hard,
-    /// Targets never solved in an earlier round, and all conjectures: s > 0 (`unsolved`).
-    Unsolved,
-    /// Sometimes solved and sometimes not: 0 < s < 1 (`all_none_0_1`).
-    Mixed,
-    /// Targets with fewer stored proofs than the cap are sampled, the store is trained on (`less_16_proofs`).
-    FewProofs,
+sgs_keys::choice! {
+    /// Which problems the Solver is trained on. The names in the paper's code are in brackets.
+    pub enum Selection {
+        /// The objective's own rule.
+        Auto = "auto",
+        /// Solved at least once: s > 0 (`all`).
+        All = "all",
+        /// Solved at most half of the time: 0 < s <= 1/2 (`hard`).
+        Hard = "hard",
+        /// Targets never solved in an earlier round, and all conjectures: s > 0 (`unsolved`).
+        Unsolved = "unsolved",
+        /// Sometimes solved and sometimes not: 0 < s < 1 (`all_none_0_1`).
+        Mixed = "mixed",
+        /// Targets with fewer stored proofs than the cap are sampled, the store is trained on (`less_16_proofs`).
+        FewProofs = "few-proofs",
+    }
 }
 
 impl Selection {
@@ -155,298 +158,201 @@ impl Selection {
     }
 }
 
-/// Denominator of a weighted log-likelihood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LossNormalisation {
-    /// Each sequence is divided by its own length, the batch by its number of sequences (paper, eq. of Appendix G.1).
-    Sequence,
-    /// The batch is divided by its number of generated tokens (the paper's code).
-    Token,
+sgs_keys::choice! {
+    /// Denominator of a weighted log-likelihood.
+    pub enum LossNormalisation {
+        /// Each sequence is divided by its own length, the batch by its number of sequences (paper, eq. of Appendix G.1).
+        Sequence = "sequence",
+        /// The batch is divided by its number of generated tokens (the paper's code).
+        Token = "token",
+    }
 }
 
-/// How problems are invented and how that is rewarded.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ConjecturerConfig {
-    /// Whether problems are invented at all.
-    pub on: bool,
-    /// Whether the Conjecturer stays the base model.
-    pub frozen: bool,
-    /// Conjectures per unsolved target and round.
-    pub conjectures_per_target: u32,
+sgs_keys::table! {
+    /// How problems are invented and how that is rewarded.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ConjecturerConfig {
+        /// Whether problems are invented at all.
+        pub on: bool = true,
+        /// Whether the Conjecturer stays the base model.
+        pub frozen: bool = false,
+        /// Conjectures for each unsolved target in each round.
+        pub conjectures_per_target: u32 = 1, in 1..=64,
+        /// What a conjecture is invented for: an unsolved target, a solved problem and its proof, nothing.
+        pub conditioning: Conditioning = Conditioning::Target,
+        /// Which conjectures are rewarded: R_solve x R_guide, or STP's barely provable ones.
+        pub rule: ConjectureRule = ConjectureRule::Sgs,
+        /// Solve rates of which the top 30 % are too easy: those strictly between 0 and 1, or all.
+        pub rate_population: RatePopulation = RatePopulation::Interior,
+        /// Share of the solve rates that is not too easy. The paper's is 0.7.
+        pub hardest_fraction: f64 = 0.7, in above(0.0).at_most(1.0),
+        /// Conjectures that are unsolved or too easy: trained on with reward 0 (paper), or left out (its code).
+        pub unselected: Fate = Fate::Zero,
+        /// Completions without a well-formed conjecture: trained on with reward 0, or left out (the paper's code).
+        pub malformed: Fate = Fate::Zero,
+        /// Equal rewards become 1 if positive and 0 otherwise, or always 1 (the paper's code).
+        pub normalisation: Normalisation = Normalisation::Positive,
+        /// Denominator of the REINFORCE loss, as for the Solver.
+        pub loss_normalisation: LossNormalisation = LossNormalisation::Sequence,
+        /// Constant learning rate of the Conjecturer.
+        pub learning_rate: f64 = 3e-6, in above(0.0).below(1.0),
+        /// STP's own numbers.
+        pub stp: StpConfig,
+    }
+}
+
+sgs_keys::choice! {
     /// What a conjecture is invented for.
-    pub conditioning: Conditioning,
-    /// Which conjectures are rewarded.
-    pub rule: ConjectureRule,
+    pub enum Conditioning {
+        /// An unsolved target (paper, §3.1).
+        Target = "target",
+        /// A solved problem and its proof (STP).
+        Solved = "solved",
+        /// Nothing; still one conjecture for each unsolved target (paper, §4.4).
+        None = "none",
+    }
+}
+
+sgs_keys::choice! {
+    /// Which conjectures are rewarded, and how.
+    pub enum ConjectureRule {
+        /// R_solve · R_guide (paper, §3.2).
+        Sgs = "sgs",
+        /// 1 for barely provable conjectures that are not long for their proofs, nothing for others (Dong and Ma 2025).
+        Stp = "stp",
+    }
+}
+
+sgs_keys::choice! {
     /// Which solve rates the top 30 % are the top of.
-    pub rate_population: RatePopulation,
-    /// Share of the solve rates that is not too easy.
-    pub hardest_fraction: f64,
-    /// What becomes of conjectures that are unsolved or too easy.
-    pub unselected: Fate,
-    /// What becomes of completions without a well-formed conjecture.
-    pub malformed: Fate,
-    /// How rewards are mapped to `0..=1` when all are equal.
-    pub normalisation: Normalisation,
-    /// Denominator of the REINFORCE loss.
-    pub loss_normalisation: LossNormalisation,
-    /// Learning rate, constant.
-    pub learning_rate: f64,
-    /// STP's own numbers.
-    pub stp: StpConfig,
+    pub enum RatePopulation {
+        /// Those strictly between 0 and 1 (the paper's code).
+        Interior = "interior",
+        /// Those of every conjecture of the round (a literal reading of the paper).
+        All = "all",
+    }
 }
 
-/// What a conjecture is invented for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Conditioning {
-    /// An unsolved target (paper, §3.1).
-    Target,
-    /// A solved problem and its proof (STP).
-    Solved,
-    /// Nothing; still one conjecture for each unsolved target (paper, §4.4).
-    None,
+sgs_keys::choice! {
+    /// What becomes of conjectures that earn nothing.
+    pub enum Fate {
+        /// They train the Conjecturer with reward 0 and take part in the normalisation (paper).
+        Zero = "zero",
+        /// They are left out of both (the paper's code).
+        Dropped = "dropped",
+    }
 }
 
-/// Which conjectures are rewarded, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ConjectureRule {
-    /// R_solve · R_guide (paper, §3.2).
-    Sgs,
-    /// 1 for barely provable conjectures that are not long for their proofs, nothing for others (Dong and Ma 2025).
-    Stp,
+sgs_keys::choice! {
+    /// How equal rewards are normalised.
+    pub enum Normalisation {
+        /// All 1 if positive, otherwise all 0.
+        Positive = "positive",
+        /// All 1, even if they are 0 (the paper's code).
+        Reference = "reference",
+    }
 }
 
-/// Which solve rates the top 30 % are the top of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RatePopulation {
-    /// Those strictly between 0 and 1 (the paper's code).
-    Interior,
-    /// Those of every conjecture of the round (a literal reading of the paper).
-    All,
+sgs_keys::table! {
+    /// STP's own numbers (Dong and Ma 2025, and their code).
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct StpConfig {
+        /// STP: a conjecture is barely provable if its solve rate is above 0 and below this.
+        pub max_rate: f64 = 0.25, in above(0.0).at_most(1.0),
+        /// STP: share of the barely provable conjectures with the shortest proofs for their length that is left out.
+        pub elegance_cut: f64 = 0.2, in at_least(0.0).below(1.0),
+        /// STP: only solved targets whose best solve rate in any round is above this become seeds.
+        pub min_seed_rate: f64 = 0.35, in at_least(0.0).below(1.0),
+    }
 }
 
-/// What becomes of conjectures that earn nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Fate {
-    /// They train the Conjecturer with reward 0 and take part in the normalisation (paper).
-    Zero,
-    /// They are left out of both (the paper's code).
-    Dropped,
+sgs_keys::table! {
+    /// How invented problems are reviewed.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct GuideConfig {
+        /// Whether there is a Guide; without it R_guide is 1.
+        pub on: bool = true,
+        /// Which conjectures are reviewed: all (paper), or those with a positive R_solve (its code).
+        pub scope: GuideScope = GuideScope::All,
+        /// How often a malformed review is sampled again.
+        pub resamples: u32 = 1, in 0..=16,
+        /// Score of a conjecture whose reviews were all malformed: 0, or the mean of the round's others (the paper's
+        /// code).
+        pub malformed: MalformedReview = MalformedReview::Zero,
+    }
 }
 
-/// How equal rewards are normalised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Normalisation {
-    /// All 1 if positive, otherwise all 0.
-    Positive,
-    /// All 1, even if they are 0 (the paper's code).
-    Reference,
-}
-
-/// STP's own numbers (Dong and Ma 2025, and their code).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct StpConfig {
-    /// A conjecture is barely provable if its solve rate is above 0 and below this.
-    pub max_rate: f64,
-    /// Share of the barely provable conjectures, those with the shortest proofs for their length, that is left out.
-    pub elegance_cut: f64,
-    /// Only solved targets whose best solve rate in any round is above this become seeds.
-    pub min_seed_rate: f64,
-}
-
-/// How invented problems are reviewed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct GuideConfig {
-    /// Whether there is a Guide; without it R_guide is 1.
-    pub on: bool,
+sgs_keys::choice! {
     /// Which conjectures are reviewed.
-    pub scope: GuideScope,
-    /// How often a malformed review is sampled again.
-    pub resamples: u32,
+    pub enum GuideScope {
+        /// Every conjecture, as soon as it is read (paper, Algorithm 1).
+        All = "all",
+        /// Those with 0 < R_solve only, once all are judged (the paper's code).
+        Selected = "selected",
+    }
+}
+
+sgs_keys::choice! {
     /// Score of a conjecture whose reviews were all malformed.
-    pub malformed: MalformedReview,
+    pub enum MalformedReview {
+        /// R_guide is 0.
+        Zero = "zero",
+        /// R_guide is the mean over the round's well-formed reviews, 0 if there are none (the paper's code).
+        Mean = "mean",
+    }
 }
 
-/// Which conjectures are reviewed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum GuideScope {
-    /// Every conjecture, as soon as it is read (paper, Algorithm 1).
-    All,
-    /// Those with 0 < R_solve only, once all are judged (the paper's code).
-    Selected,
+sgs_keys::table! {
+    /// Length penalty and forbidden tactics.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct PenaltyConfig {
+        /// Whether long completions of Solver and Conjecturer get a negative reward.
+        pub length: bool = true,
+        /// Tokens that count towards the context window: prompt and completion (paper), or the completion (its code).
+        pub length_scope: LengthScope = LengthScope::ContextWindow,
+        /// Share of the context window that is free.
+        pub length_start: f64 = 0.8, in at_least(0.0).below(1.0),
+        /// Whether the length penalty reaches unproved rollouts under REINFORCE (paper: all; its code: proved ones only).
+        pub length_of_unproved: bool = true,
+        /// Whether a proof that uses a tactic marked by the formal system (Lean's try) earns nothing.
+        pub forbidden_tactics: bool = true,
+        /// Proofs with more characters earn nothing; 0: no limit.
+        pub max_proof_characters: u32 = 0, in 0..=u64::from(u32::MAX),
+        /// STP: a proof weighs exp(-rate x characters); 0: off.
+        pub short_proof_rate: f64 = 0.0, in at_least(0.0).at_most(1.0),
+    }
 }
 
-/// Score of a conjecture whose reviews were all malformed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MalformedReview {
-    /// R_guide is 0.
-    Zero,
-    /// R_guide is the mean over the round's well-formed reviews, 0 if there are none (the paper's code).
-    Mean,
-}
-
-/// Length penalty and forbidden tactics.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct PenaltyConfig {
-    /// Whether long completions of Solver and Conjecturer get a negative reward.
-    pub length: bool,
+sgs_keys::choice! {
     /// What counts towards the context window.
-    pub length_scope: LengthScope,
-    /// Share of the window that is free.
-    pub length_start: f64,
-    /// Whether the penalty also reaches unproved rollouts when the objective is not grouped.
-    pub length_of_unproved: bool,
-    /// Whether a proof that uses a tactic which the formal system marks (Lean's `try`) earns nothing.
-    pub forbidden_tactics: bool,
-    /// Proofs with more characters than this earn nothing; 0 is no limit.
-    pub max_proof_characters: u32,
-    /// STP: a proof's weight is `exp(-rate · characters)`; 0 is off.
-    pub short_proof_rate: f64,
-}
-
-/// What counts towards the context window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LengthScope {
-    /// Prompt and completion (paper, §4.1).
-    ContextWindow,
-    /// The completion alone (the paper's code).
-    GeneratedTokens,
-}
-
-/// Adam and the passes over a round's examples.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct OptimizerConfig {
-    /// Sequences per optimizer step.
-    pub batch_size: u32,
-    /// Passes over a round's examples.
-    pub epochs: u32,
-    /// Adam's decay of the first moment.
-    pub beta1: f64,
-    /// Adam's decay of the second moment.
-    pub beta2: f64,
-    /// Adam's epsilon.
-    pub epsilon: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-    /// Largest norm of the whole gradient; 0 is no clipping.
-    pub clip_norm: f64,
-    /// Whether moments and step count start anew in each round.
-    pub reset_each_round: bool,
-}
-
-impl Default for AlgorithmConfig {
-    fn default() -> Self {
-        Self {
-            rollouts_per_problem: 8,
-            temperature: 1.0,
-            tied_weights: false,
-            batch: BatchConfig::default(),
-            solver: SolverConfig::default(),
-            conjecturer: ConjecturerConfig::default(),
-            guide: GuideConfig::default(),
-            penalties: PenaltyConfig::default(),
-            optimizer: OptimizerConfig::default(),
-        }
+    pub enum LengthScope {
+        /// Prompt and completion (paper, §4.1).
+        ContextWindow = "context-window",
+        /// The completion alone (the paper's code).
+        GeneratedTokens = "generated-tokens",
     }
 }
 
-impl Default for BatchConfig {
-    fn default() -> Self {
-        Self { size: BatchSize::All, order: EpochOrder::Hashed }
-    }
-}
-
-impl Default for SolverConfig {
-    fn default() -> Self {
-        Self {
-            train: true,
-            objective: Objective::ReinforceHalf,
-            selection: Selection::Auto,
-            loss_normalisation: LossNormalisation::Sequence,
-            learning_rate: 3e-6,
-            clip_low: 1.0,
-            clip_high: 3.0,
-            advantage_epsilon: 1e-6,
-            proofs_cap: 16,
-            window: 3,
-            distinct_proofs: false,
-            entropy_bonus: 0.0,
-            kl_coefficient: 0.0,
-        }
-    }
-}
-
-impl Default for ConjecturerConfig {
-    fn default() -> Self {
-        Self {
-            on: true,
-            frozen: false,
-            conjectures_per_target: 1,
-            conditioning: Conditioning::Target,
-            rule: ConjectureRule::Sgs,
-            rate_population: RatePopulation::Interior,
-            hardest_fraction: 0.7,
-            unselected: Fate::Zero,
-            malformed: Fate::Zero,
-            normalisation: Normalisation::Positive,
-            loss_normalisation: LossNormalisation::Sequence,
-            learning_rate: 3e-6,
-            stp: StpConfig::default(),
-        }
-    }
-}
-
-impl Default for StpConfig {
-    fn default() -> Self {
-        Self { max_rate: 0.25, elegance_cut: 0.2, min_seed_rate: 0.35 }
-    }
-}
-
-impl Default for GuideConfig {
-    fn default() -> Self {
-        Self { on: true, scope: GuideScope::All, resamples: 1, malformed: MalformedReview::Zero }
-    }
-}
-
-impl Default for PenaltyConfig {
-    fn default() -> Self {
-        Self {
-            length: true,
-            length_scope: LengthScope::ContextWindow,
-            length_start: 0.8,
-            length_of_unproved: true,
-            forbidden_tactics: true,
-            max_proof_characters: 0,
-            short_proof_rate: 0.0,
-        }
-    }
-}
-
-impl Default for OptimizerConfig {
-    fn default() -> Self {
-        Self {
-            batch_size: 32,
-            epochs: 1,
-            beta1: 0.9,
-            beta2: 0.95,
-            epsilon: 1e-8,
-            weight_decay: 0.0,
-            clip_norm: 1.0,
-            reset_each_round: false,
-        }
+sgs_keys::table! {
+    /// Adam and the passes over a round's examples.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct OptimizerConfig {
+        /// Sequences per optimizer step.
+        pub batch_size: u32 = 32, in 1..=1 << 20,
+        /// Passes over a round's examples.
+        pub epochs: u32 = 1, in 1..=100,
+        /// Adam's decay of the first moment.
+        pub beta1: f64 = 0.9, in at_least(0.0).below(1.0),
+        /// Adam's decay of the second moment.
+        pub beta2: f64 = 0.95, in at_least(0.0).below(1.0),
+        /// Adam's epsilon.
+        pub epsilon: f64 = 1e-8, in above(0.0).at_most(1.0),
+        /// Decoupled weight decay per step, as a share of the learning rate.
+        pub weight_decay: f64 = 0.0, in at_least(0.0).at_most(1.0),
+        /// Largest norm of the whole gradient; 0: no clipping.
+        pub clip_norm: f64 = 1.0, in at_least(0.0).at_most(1e6),
+        /// Whether Adam starts anew in each round (the paper's code).
+        pub reset_each_round: bool = false,
     }
 }
 
@@ -484,136 +390,60 @@ impl SolverConfig {
     }
 }
 
-/// A value that makes no sense, with what would.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key} = {value}: must be {expected}")]
-pub struct ConfigError {
-    /// The key, dotted, below the algorithm's table.
-    pub key: &'static str,
-    /// The value as written.
-    pub value: String,
-    /// What is allowed.
-    pub expected: &'static str,
-}
-
 fn require(
     holds: bool,
     key: &'static str,
     value: impl fmt::Display,
     expected: &'static str,
-) -> Result<(), ConfigError> {
-    if holds { Ok(()) } else { Err(ConfigError { key, value: value.to_string(), expected }) }
+) -> Result<(), Refused> {
+    if holds {
+        Ok(())
+    } else {
+        Err(Refused { key: key.into(), value: value.to_string(), expected: expected.into() })
+    }
 }
 
 impl AlgorithmConfig {
     /// Checks every range and every combination.
     ///
     /// # Errors
-    /// The first value that is out of its range, with its key and what is allowed.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        let k = self.rollouts_per_problem;
-        require((1..=1024).contains(&k), "rollouts_per_problem", k, "between 1 and 1024")?;
-        let t = self.temperature;
-        require(t > 0.0 && t <= 2.0, "temperature", t, "above 0 and at most 2 (the paper's is 1)")?;
-        self.validate_solver()?;
-        self.validate_conjecturer()?;
-        self.validate_penalties()?;
-        self.validate_optimizer()
+    /// The first value that is not allowed, with its key below the algorithm's table.
+    pub fn validate(&self) -> Result<(), Refused> {
+        self.check("")?;
+        self.check_solver()?;
+        self.check_conjecturer()?;
+        self.check_penalties()
     }
 
-    fn validate_solver(&self) -> Result<(), ConfigError> {
+    fn check_solver(&self) -> Result<(), Refused> {
         let s = &self.solver;
-        let rate = s.learning_rate;
-        require(rate > 0.0 && rate < 1.0, "solver.learning_rate", rate, "above 0 and below 1")?;
-        require((0.0..=1.0).contains(&s.clip_low), "solver.clip_low", s.clip_low, "between 0 and 1")?;
-        let high = s.clip_high;
-        require((0.0..=1e6).contains(&high), "solver.clip_high", high, "between 0 and 1000000")?;
-        let epsilon = s.advantage_epsilon;
-        require((0.0..=1.0).contains(&epsilon), "solver.advantage_epsilon", epsilon, "between 0 and 1")?;
-        require(s.proofs_cap >= 1, "solver.proofs_cap", s.proofs_cap, "at least 1")?;
-        require((1..=1000).contains(&s.window), "solver.window", s.window, "between 1 and 1000 rounds")?;
-        let bonus = s.entropy_bonus;
-        require((0.0..=10.0).contains(&bonus), "solver.entropy_bonus", bonus, "between 0 and 10")?;
-        let kl = s.kl_coefficient;
-        require((0.0..=10.0).contains(&kl), "solver.kl_coefficient", kl, "between 0 and 10")?;
         let few_proofs = s.effective_selection() == Selection::FewProofs;
         let expected = "expert-iteration together with the selection few-proofs (or auto), and no other";
         let stored = s.objective == Objective::ExpertIteration;
         require(few_proofs == stored, "solver.objective", format!("{:?}", s.objective), expected)?;
         let groups = !s.objective.is_grouped() || self.rollouts_per_problem >= 2;
-        require(
-            groups,
-            "rollouts_per_problem",
-            self.rollouts_per_problem,
-            "at least 2 with the objective cispo",
-        )
+        let k = self.rollouts_per_problem;
+        require(groups, "rollouts_per_problem", k, "at least 2 with the objective cispo")
     }
 
-    fn validate_conjecturer(&self) -> Result<(), ConfigError> {
+    fn check_conjecturer(&self) -> Result<(), Refused> {
         let c = &self.conjecturer;
-        let n = c.conjectures_per_target;
-        require((1..=64).contains(&n), "conjecturer.conjectures_per_target", n, "between 1 and 64")?;
-        let share = c.hardest_fraction;
-        let key = "conjecturer.hardest_fraction";
-        require(share > 0.0 && share <= 1.0, key, share, "above 0 and at most 1 (the paper's is 0.7)")?;
-        let rate = c.learning_rate;
-        require(rate > 0.0 && rate < 1.0, "conjecturer.learning_rate", rate, "above 0 and below 1")?;
-        let max = c.stp.max_rate;
-        require(max > 0.0 && max <= 1.0, "conjecturer.stp.max_rate", max, "above 0 and at most 1")?;
-        let cut = c.stp.elegance_cut;
-        require((0.0..1.0).contains(&cut), "conjecturer.stp.elegance_cut", cut, "at least 0 and below 1")?;
-        let seed = c.stp.min_seed_rate;
-        require((0.0..1.0).contains(&seed), "conjecturer.stp.min_seed_rate", seed, "at least 0 and below 1")?;
         let guided = self.guide.on;
-        require(
-            c.on || !guided,
-            "guide.on",
-            guided,
-            "false when conjecturer.on is false: nothing to review",
-        )?;
+        let expected = "false when conjecturer.on is false: nothing to review";
+        require(c.on || !guided, "guide.on", guided, expected)?;
         let rule = c.rule == ConjectureRule::Sgs || !guided;
         require(rule, "guide.on", guided, "false when conjecturer.rule is stp: STP has no Guide")?;
         let tied = !self.tied_weights || !c.frozen;
-        require(tied, "conjecturer.frozen", c.frozen, "false when tied_weights is true: there is one model")?;
-        require(self.guide.resamples <= 16, "guide.resamples", self.guide.resamples, "at most 16")
+        require(tied, "conjecturer.frozen", c.frozen, "false when tied_weights is true: there is one model")
     }
 
-    fn validate_penalties(&self) -> Result<(), ConfigError> {
+    fn check_penalties(&self) -> Result<(), Refused> {
         let p = &self.penalties;
-        let start = p.length_start;
-        require((0.0..1.0).contains(&start), "penalties.length_start", start, "at least 0 and below 1")?;
-        let rate = p.short_proof_rate;
-        require(
-            (0.0..=1.0).contains(&rate),
-            "penalties.short_proof_rate",
-            rate,
-            "between 0 and 1 per character",
-        )?;
-        let kinds = [p.length, p.max_proof_characters > 0, rate > 0.0];
+        let kinds = [p.length, p.max_proof_characters > 0, p.short_proof_rate > 0.0];
         let many = kinds.iter().filter(|&&on| on).count();
         let expected =
             "the only length penalty: of length, max_proof_characters and short_proof_rate one at most is on";
         require(many <= 1, "penalties.length", p.length, expected)
-    }
-
-    fn validate_optimizer(&self) -> Result<(), ConfigError> {
-        let o = &self.optimizer;
-        let batch = o.batch_size;
-        require(
-            (1..=1 << 20).contains(&batch),
-            "optimizer.batch_size",
-            batch,
-            "between 1 and 1048576 sequences",
-        )?;
-        require((1..=100).contains(&o.epochs), "optimizer.epochs", o.epochs, "between 1 and 100")?;
-        require((0.0..1.0).contains(&o.beta1), "optimizer.beta1", o.beta1, "at least 0 and below 1")?;
-        require((0.0..1.0).contains(&o.beta2), "optimizer.beta2", o.beta2, "at least 0 and below 1")?;
-        let epsilon = o.epsilon;
-        require(epsilon > 0.0 && epsilon <= 1.0, "optimizer.epsilon", epsilon, "above 0 and at most 1")?;
-        let decay = o.weight_decay;
-        require((0.0..=1.0).contains(&decay), "optimizer.weight_decay", decay, "between 0 and 1")?;
-        let clip = o.clip_norm;
-        require((0.0..=1e6).contains(&clip), "optimizer.clip_norm", clip, "between 0 (off) and 1000000")
     }
 }
 
@@ -664,105 +494,46 @@ impl<'de> Deserialize<'de> for BatchSize {
     }
 }
 
-/// Documentation of one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FieldDoc {
-    /// The key, dotted, below the algorithm's table.
-    pub key: &'static str,
-    /// What it means, with its unit.
-    pub meaning: &'static str,
-    /// What is allowed.
-    pub allowed: &'static str,
+impl Leaf for BatchSize {
+    fn refused_by(&self, _: &Allowed) -> Option<String> {
+        // Only "all" and positive numbers can be read.
+        None
+    }
 }
 
-const fn doc(key: &'static str, meaning: &'static str, allowed: &'static str) -> FieldDoc {
-    FieldDoc { key, meaning, allowed }
+impl Closed for BatchSize {
+    const ALLOWED: Allowed = Allowed::NameOrWhole { name: "all", low: 1, high: u32::MAX as u64 };
 }
-
-const SWITCH: &str = "true, false";
-
-/// Documentation of every key of [`AlgorithmConfig`].
-#[rustfmt::skip]
-pub const FIELDS: &[FieldDoc] = &[
-    doc("rollouts_per_problem", "k: rollouts sampled for every problem of a round", "1 to 1024"),
-    doc("temperature", "sampling temperature of all roles", "above 0, at most 2"),
-    doc("tied_weights", "one set of weights for Solver and Conjecturer, trained on the examples of both", SWITCH),
-    doc("batch.size", "targets per round, drawn without replacement in each epoch", "\"all\" or a number from 1"),
-    doc("batch.order", "shuffle of the epochs: by the run's seed, or as in the paper's code", "hashed, reference"),
-    doc("solver.train", "whether the Solver is updated at all; false is plain sampling", SWITCH),
-    doc("solver.objective", "what the Solver optimises", "reinforce, reinforce-half, expert-iteration, cispo"),
-    doc("solver.selection", "which problems it is trained on; auto: the objective's own rule", "auto, all, hard, unsolved, mixed, few-proofs"),
-    doc("solver.loss_normalisation", "denominator of the REINFORCE loss: each sequence's length (paper), or the batch's tokens (its code)", "sequence, token"),
-    doc("solver.learning_rate", "constant learning rate of the Solver", "above 0, below 1"),
-    doc("solver.clip_low", "CISPO: importance weights are clipped from below at 1 - clip_low", "0 to 1"),
-    doc("solver.clip_high", "CISPO: importance weights are clipped from above at 1 + clip_high", "0 to 1000000"),
-    doc("solver.advantage_epsilon", "CISPO: added to the standard deviation of a group's rewards", "0 to 1"),
-    doc("solver.proofs_cap", "expert iteration: targets with this many stored proofs are no longer sampled", "from 1"),
-    doc("solver.window", "expert iteration: proofs of so many last rounds are trained on, this one included", "1 to 1000 rounds"),
-    doc("solver.distinct_proofs", "expert iteration: a proof that is already stored is not stored again", SWITCH),
-    doc("solver.entropy_bonus", "weight of the policy's entropy (nats per token) in the loss; beyond the paper", "0 to 10"),
-    doc("solver.kl_coefficient", "weight of the KL divergence to the base model (nats per token) in the loss; beyond the paper", "0 to 10"),
-    doc("conjecturer.on", "whether problems are invented", SWITCH),
-    doc("conjecturer.frozen", "whether the Conjecturer stays the base model", SWITCH),
-    doc("conjecturer.conjectures_per_target", "conjectures for each unsolved target in each round", "1 to 64"),
-    doc("conjecturer.conditioning", "what a conjecture is invented for: an unsolved target, a solved problem and its proof, nothing", "target, solved, none"),
-    doc("conjecturer.rule", "which conjectures are rewarded: R_solve x R_guide, or STP's barely provable ones", "sgs, stp"),
-    doc("conjecturer.rate_population", "solve rates of which the top 30 % are too easy: those strictly between 0 and 1, or all", "interior, all"),
-    doc("conjecturer.hardest_fraction", "share of the solve rates that is not too easy", "above 0, at most 1"),
-    doc("conjecturer.unselected", "conjectures that are unsolved or too easy: trained on with reward 0 (paper), or left out (its code)", "zero, dropped"),
-    doc("conjecturer.malformed", "completions without a well-formed conjecture: trained on with reward 0, or left out (the paper's code)", "zero, dropped"),
-    doc("conjecturer.normalisation", "equal rewards become 1 if positive and 0 otherwise, or always 1 (the paper's code)", "positive, reference"),
-    doc("conjecturer.loss_normalisation", "denominator of the REINFORCE loss, as for the Solver", "sequence, token"),
-    doc("conjecturer.learning_rate", "constant learning rate of the Conjecturer", "above 0, below 1"),
-    doc("conjecturer.stp.max_rate", "STP: a conjecture is barely provable if its solve rate is above 0 and below this", "above 0, at most 1"),
-    doc("conjecturer.stp.elegance_cut", "STP: share of the barely provable conjectures with the shortest proofs for their length that is left out", "0 to below 1"),
-    doc("conjecturer.stp.min_seed_rate", "STP: only solved targets with a best solve rate above this become seeds", "0 to below 1"),
-    doc("guide.on", "whether there is a Guide; without it R_guide is 1", SWITCH),
-    doc("guide.scope", "which conjectures are reviewed: all (paper), or those with a positive R_solve (its code)", "all, selected"),
-    doc("guide.resamples", "how often a malformed review is sampled again", "0 to 16"),
-    doc("guide.malformed", "score of a conjecture whose reviews were all malformed: 0, or the mean of the round's others (the paper's code)", "zero, mean"),
-    doc("penalties.length", "whether long completions of Solver and Conjecturer get a negative reward", SWITCH),
-    doc("penalties.length_scope", "tokens that count towards the context window: prompt and completion (paper), or the completion (its code)", "context-window, generated-tokens"),
-    doc("penalties.length_start", "share of the context window that is free", "0 to below 1"),
-    doc("penalties.length_of_unproved", "whether the length penalty reaches unproved rollouts under REINFORCE (paper: all; its code: proved ones only)", SWITCH),
-    doc("penalties.forbidden_tactics", "whether a proof that uses a tactic marked by the formal system (Lean's try) earns nothing", SWITCH),
-    doc("penalties.max_proof_characters", "proofs with more characters earn nothing; 0: no limit", "from 0"),
-    doc("penalties.short_proof_rate", "STP: a proof weighs exp(-rate x characters); 0: off", "0 to 1 per character"),
-    doc("optimizer.batch_size", "sequences per optimizer step", "1 to 1048576"),
-    doc("optimizer.epochs", "passes over a round's examples", "1 to 100"),
-    doc("optimizer.beta1", "Adam's decay of the first moment", "0 to below 1"),
-    doc("optimizer.beta2", "Adam's decay of the second moment", "0 to below 1"),
-    doc("optimizer.epsilon", "Adam's epsilon", "above 0, at most 1"),
-    doc("optimizer.weight_decay", "decoupled weight decay per step, as a share of the learning rate", "0 to 1"),
-    doc("optimizer.clip_norm", "largest norm of the whole gradient; 0: no clipping", "0 to 1000000"),
-    doc("optimizer.reset_each_round", "whether Adam starts anew in each round (the paper's code)", SWITCH),
-];
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn keys(value: &Value, prefix: &str, into: &mut Vec<String>) {
+    fn written_keys(value: &Value, prefix: &str, into: &mut Vec<String>) {
         match value {
             Value::Object(table) => {
-                for (key, value) in table {
-                    let dotted = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
-                    keys(value, &dotted, into);
-                }
+                table
+                    .iter()
+                    .for_each(|(key, value)| written_keys(value, &sgs_keys::dotted(prefix, key), into));
             }
             _ => into.push(prefix.to_owned()),
         }
     }
 
+    /// What is declared is what stands in files, and each key says what it means.
     #[test]
-    fn every_key_is_documented() {
+    fn every_key_is_declared_with_a_meaning() {
         let mut written = Vec::new();
-        keys(&serde_json::to_value(AlgorithmConfig::default()).unwrap(), "", &mut written);
-        let mut documented: Vec<String> = FIELDS.iter().map(|field| field.key.to_owned()).collect();
+        written_keys(&serde_json::to_value(AlgorithmConfig::default()).unwrap(), "", &mut written);
+        let declared = AlgorithmConfig::keys("");
+        let mut names: Vec<String> = declared.iter().map(|key| key.key.clone()).collect();
         written.sort();
-        documented.sort();
-        assert_eq!(written, documented);
+        names.sort();
+        assert_eq!(written, names);
+        for key in declared {
+            assert!(key.meaning.len() > 10 && key.meaning.ends_with('.'), "{key:?}");
+        }
     }
 
     #[test]
@@ -785,50 +556,82 @@ mod tests {
         assert_eq!(sized.batch.size, BatchSize::Count(NonZeroU32::new(5).unwrap()));
     }
 
-    /// Each of these sets one key of the default to a value that must be refused, under the name of a key.
+    /// The default with one key set, if it can be read at all.
+    fn with(key: &str, value: Value) -> Result<AlgorithmConfig, serde_json::Error> {
+        let mut table = serde_json::to_value(AlgorithmConfig::default()).unwrap();
+        *key.split('.').fold(&mut table, |table, part| &mut table[part]) = value;
+        serde_json::from_value(table)
+    }
+
+    /// The values at the ends of a range, those that are allowed and those that are just outside.
+    fn ends(allowed: Allowed) -> (Vec<Value>, Vec<Value>) {
+        let whole = |low: u64, high: u64| {
+            let below = i64::try_from(low).unwrap() - 1;
+            (
+                vec![json!(low), json!(high)],
+                vec![json!(below), json!(u128::from(high) as f64 + 1.0), json!(high + 1)],
+            )
+        };
+        match allowed {
+            Allowed::Whole { low, high } => whole(low, high),
+            Allowed::NameOrWhole { name, low, high } => {
+                let (mut inside, outside) = whole(low, high);
+                inside.push(json!(name));
+                (inside, outside)
+            }
+            Allowed::Real { low, high } => {
+                let (mut inside, mut outside) = (Vec::new(), Vec::new());
+                for (end, beyond) in [(low, low.at.next_down()), (high, high.at.next_up())] {
+                    outside.push(json!(beyond));
+                    if end.included { inside.push(json!(end.at)) } else { outside.push(json!(end.at)) }
+                }
+                inside.push(json!(low.at.next_up()));
+                inside.push(json!(high.at.next_down()));
+                (inside, outside)
+            }
+            Allowed::Switch => (vec![json!(true), json!(false)], vec![json!("true"), json!(1)]),
+            Allowed::Names(names) => {
+                (names.iter().map(|name| json!(name)).collect(), vec![json!("other"), json!(1)])
+            }
+            Allowed::Text(_) => unreachable!("the algorithm has no free text"),
+        }
+    }
+
     #[test]
-    fn values_out_of_range_name_their_key() {
+    fn every_range_is_enforced_at_both_ends() {
+        for key in AlgorithmConfig::keys("") {
+            let (inside, outside) = ends(key.allowed);
+            assert!(inside.len() >= 2 && outside.len() >= 2, "{key:?}");
+            for value in inside {
+                let config = with(&key.key, value.clone()).unwrap_or_else(|e| panic!("{}: {e}", key.key));
+                config.check("").unwrap_or_else(|e| panic!("{value} is allowed: {e}"));
+            }
+            for value in outside {
+                // What does not fit the type is refused when it is read.
+                let Ok(config) = with(&key.key, value.clone()) else { continue };
+                let error = config.check("").expect_err(&format!("{} = {value}", key.key));
+                assert_eq!((error.key, error.expected), (key.key.clone(), key.allowed.to_string()));
+            }
+        }
+    }
+
+    /// Each of these sets one key of the default to a value that does not go with another, which is named.
+    #[test]
+    fn combinations_that_make_no_sense_name_a_key() {
         let cases = [
-            ("rollouts_per_problem", json!(0), "rollouts_per_problem"),
-            ("temperature", json!(0.0), "temperature"),
-            ("solver.learning_rate", json!(0.0), "solver.learning_rate"),
-            ("solver.clip_low", json!(1.5), "solver.clip_low"),
-            ("solver.clip_high", json!(-1.0), "solver.clip_high"),
-            ("solver.advantage_epsilon", json!(-1e-9), "solver.advantage_epsilon"),
-            ("solver.proofs_cap", json!(0), "solver.proofs_cap"),
-            ("solver.window", json!(0), "solver.window"),
-            ("solver.entropy_bonus", json!(-1.0), "solver.entropy_bonus"),
-            ("solver.kl_coefficient", json!(11.0), "solver.kl_coefficient"),
             ("solver.selection", json!("few-proofs"), "solver.objective"),
-            ("conjecturer.conjectures_per_target", json!(0), "conjecturer.conjectures_per_target"),
-            ("conjecturer.hardest_fraction", json!(0.0), "conjecturer.hardest_fraction"),
-            ("conjecturer.learning_rate", json!(1.0), "conjecturer.learning_rate"),
-            ("conjecturer.stp.max_rate", json!(0.0), "conjecturer.stp.max_rate"),
-            ("conjecturer.stp.elegance_cut", json!(1.0), "conjecturer.stp.elegance_cut"),
-            ("conjecturer.stp.min_seed_rate", json!(1.0), "conjecturer.stp.min_seed_rate"),
             ("conjecturer.on", json!(false), "guide.on"),
             ("conjecturer.rule", json!("stp"), "guide.on"),
-            ("guide.resamples", json!(17), "guide.resamples"),
-            ("penalties.length_start", json!(1.0), "penalties.length_start"),
-            ("penalties.short_proof_rate", json!(2.0), "penalties.short_proof_rate"),
             ("penalties.max_proof_characters", json!(1000), "penalties.length"),
-            ("optimizer.batch_size", json!(0), "optimizer.batch_size"),
-            ("optimizer.epochs", json!(0), "optimizer.epochs"),
-            ("optimizer.beta1", json!(1.0), "optimizer.beta1"),
-            ("optimizer.beta2", json!(-0.1), "optimizer.beta2"),
-            ("optimizer.epsilon", json!(0.0), "optimizer.epsilon"),
-            ("optimizer.weight_decay", json!(2.0), "optimizer.weight_decay"),
-            ("optimizer.clip_norm", json!(-1.0), "optimizer.clip_norm"),
         ];
         for (key, value, blamed) in cases {
-            let mut table = serde_json::to_value(AlgorithmConfig::default()).unwrap();
-            let slot = key.split('.').fold(&mut table, |table, part| &mut table[part]);
-            *slot = value;
-            let config: AlgorithmConfig = serde_json::from_value(table).unwrap();
-            let error = config.validate().expect_err(key);
+            let error = with(key, value).unwrap().validate().expect_err(key);
             assert_eq!(error.key, blamed, "{key}");
-            assert!(error.to_string().contains(error.expected));
+            assert!(error.to_string().contains(&error.expected));
         }
+        let mut one = AlgorithmConfig { rollouts_per_problem: 1, ..AlgorithmConfig::default() };
+        one.solver.objective = Objective::Cispo;
+        assert_eq!(one.validate().unwrap_err().key, "rollouts_per_problem");
     }
 
     #[test]

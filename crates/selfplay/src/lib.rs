@@ -27,8 +27,9 @@ pub mod store;
 pub mod stp;
 pub mod task;
 pub mod training;
+pub mod weights;
 
-pub use config::{AlgorithmConfig, ConfigError};
+pub use config::AlgorithmConfig;
 pub use data::*;
 pub use method::Method;
 pub use metrics::RoundMetrics;
@@ -37,3 +38,4 @@ pub use round::{Progress, Round, RoundError};
 pub use state::RunState;
 pub use task::{Command, ConjectureSeed, Event, ReadProof, TaskKey, TaskKind};
 pub use training::Example;
+pub use weights::Weights;

@@ -1,7 +1,7 @@
 //! What a finished round comes to: solve rates, rewards, examples to train on.
 
-use crate::config::{AlgorithmConfig, ConjectureRule, Fate, MalformedReview, Objective};
-use crate::data::{Problem, ProblemId, Review, SampleFacts, Verdict};
+use crate::config::{ConjectureRule, Fate, MalformedReview, Objective};
+use crate::data::{Problem, ProblemId, Review, Role, SampleFacts, Verdict};
 use crate::entropy::mean;
 use crate::objective::{
     RolloutFacts, rollout_weights, selects_conjecture, selects_target, shaped_reward, stored_weight,
@@ -263,7 +263,7 @@ impl Round {
             let tally = work.tally();
             let selected = self.is_selected(work, tally);
             let mut rollouts = self.rollout_outcomes(work);
-            if selected && self.config.solver.train {
+            if selected && self.config.is_trained_on(Role::Solver) {
                 self.weigh_rollouts(work, &mut rollouts, &mut groups, &mut outcome.examples);
             }
             let solved_before = work.origin == Origin::Target { solved_before: true };
@@ -283,7 +283,9 @@ impl Round {
             });
             outcome.rollouts.append(&mut rollouts);
         }
-        if self.config.solver.train && self.config.solver.objective == Objective::ExpertIteration {
+        if self.config.is_trained_on(Role::Solver)
+            && self.config.solver.objective == Objective::ExpertIteration
+        {
             self.train_on_the_store(state, &mut outcome);
         }
         outcome
@@ -615,16 +617,12 @@ impl Round {
             let Some(sample) = conjecture.sample.filter(|sample| sample.generated_tokens > 0) else {
                 continue;
             };
-            if is_conjecturer_trained(&self.config) {
+            if self.config.is_trained_on(Role::Conjecturer) {
                 let penalty = length_penalty(&sample, &self.config.penalties, self.context_window);
                 conjecture.weight = Some(if penalty < 0.0 { penalty } else { normalised });
             }
         }
     }
-}
-
-fn is_conjecturer_trained(config: &AlgorithmConfig) -> bool {
-    config.conjecturer.on && !config.conjecturer.frozen
 }
 
 fn well_formed(reviews: &ReviewState) -> Option<Review> {

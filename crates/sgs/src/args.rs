@@ -1,13 +1,18 @@
 //! The command line as data.
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sgs_analysis::figures::Yardstick;
+use sgs_run::config::SystemName;
+use sgs_run::device::DeviceKind;
+use sgs_run::seats::Asked;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Self-Guided Self-Play: one language model as Solver, Conjecturer and Guide on machine-checked problems.
 #[derive(Debug, Parser)]
 #[command(name = "sgs", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(after_help = crate::exit::help())]
 pub struct Cli {
     /// Log more (-v: info, -vv: debug).
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
@@ -96,16 +101,17 @@ pub struct RunArgs {
     /// metamath-quick, metamath, lean-core or lean-d3k [default: metamath-quick].
     #[arg(long)]
     pub size: Option<String>,
-    /// Set one key of the configuration; may be given several times.
+    /// Set one key of the configuration (not the method, not the size); may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// The run's folder [default: runs/METHOD-SIZE].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Print the resolved configuration and the memory plan, and do nothing.
+    /// Print the resolved configuration, what gave each key its value, and the memory plan, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// Print every key of the configuration with its meaning, and do nothing.
+    /// Print every key of the configuration: its meaning, what it may be, its default, its value here and what gave it;
+    /// and do nothing.
     #[arg(long)]
     pub explain: bool,
     /// Print one JSON object a round.
@@ -203,7 +209,7 @@ pub struct WorkerGenerateArgs {
     #[command(flatten)]
     pub connect: ConnectArgs,
     /// Device to sample on [default: as the run says].
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = devices())]
     pub device: Option<DeviceKind>,
     /// Threads to compute with; 0 for one per core.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -337,7 +343,7 @@ pub struct PretrainArgs {
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
     /// Device to train on.
-    #[arg(long, value_enum, default_value_t = DeviceKind::Cpu)]
+    #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,
     /// File with the secret that ranks of several machines show [default: SGS_TOKEN, or the file that SGS_TOKEN_FILE
     /// names].
@@ -368,9 +374,14 @@ pub struct RankArgs {
 }
 
 impl RankArgs {
-    /// Longest wait for another rank.
-    pub fn patience(&self) -> std::time::Duration {
-        std::time::Duration::from_secs(self.rank_patience)
+    /// What the loop is told of it.
+    pub fn asked(&self) -> Asked {
+        Asked {
+            ranks: self.ranks,
+            rank: self.rank,
+            rendezvous: self.rendezvous.clone(),
+            patience: std::time::Duration::from_secs(self.rank_patience),
+        }
     }
 }
 
@@ -417,8 +428,8 @@ pub struct EvalArgs {
     #[arg(long, value_name = "SET")]
     pub problems: Option<String>,
     /// Their formal system.
-    #[arg(long, value_enum, default_value_t = SystemKind::Metamath)]
-    pub system: SystemKind,
+    #[arg(long, value_parser = systems(), default_value = "metamath")]
+    pub system: SystemName,
     /// Attempts per problem.
     #[arg(short, long, default_value_t = 8)]
     pub k: u32,
@@ -435,7 +446,7 @@ pub struct EvalArgs {
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub memory_mib: u64,
     /// Device to sample on.
-    #[arg(long, value_enum, default_value_t = DeviceKind::Cpu)]
+    #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,
     /// Only the first so many problems.
     #[arg(long)]
@@ -451,26 +462,6 @@ pub struct EvalArgs {
     pub lean: LeanArgs,
 }
 
-/// Where a model runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DeviceKind {
-    /// The processor.
-    Cpu,
-    /// One NVIDIA GPU in bfloat16, with f32 sums and f32 master weights.
-    Cuda,
-    /// One NVIDIA GPU in f32 throughout: for comparing, not for speed.
-    CudaF32,
-}
-
-/// The formal systems.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SystemKind {
-    /// Metamath, embedded.
-    Metamath,
-    /// Lean 4.
-    Lean,
-}
-
 /// Arguments of `sgs prove`.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["statement", "problem"]))]
@@ -481,8 +472,8 @@ pub struct ProveArgs {
     /// for Lean: "theorem a (p : Prop) (h : p) : p".
     pub statement: Option<String>,
     /// Its formal system.
-    #[arg(long, value_enum, default_value_t = SystemKind::Metamath)]
-    pub system: SystemKind,
+    #[arg(long, value_parser = systems(), default_value = "metamath")]
+    pub system: SystemName,
     /// Prove this theorem of the slice again, from what stands before it; for Lean: the target of d3k or core with this id.
     #[arg(long, value_name = "LABEL")]
     pub problem: Option<String>,
@@ -508,7 +499,7 @@ pub struct ProveArgs {
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub memory_mib: u64,
     /// Device to sample on.
-    #[arg(long, value_enum, default_value_t = DeviceKind::Cpu)]
+    #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,
     /// Print JSON.
     #[arg(long)]
@@ -532,8 +523,8 @@ pub struct VerifyArgs {
     /// The proofs, JSON Lines; - for standard input.
     pub file: PathBuf,
     /// Their formal system.
-    #[arg(long, value_enum, default_value_t = SystemKind::Metamath)]
-    pub system: SystemKind,
+    #[arg(long, value_parser = systems(), default_value = "metamath")]
+    pub system: SystemName,
     /// A Metamath database in place of the slice of set.mm that ships.
     #[arg(long, value_name = "FILE.mm")]
     pub database: Option<PathBuf>,
@@ -677,7 +668,7 @@ pub struct LmCheckArgs {
     /// The folder.
     pub dir: PathBuf,
     /// Device to run on.
-    #[arg(long, value_enum, default_value_t = DeviceKind::Cpu)]
+    #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,
     /// Print JSON.
     #[arg(long)]
@@ -769,7 +760,7 @@ pub struct BenchSampleArgs {
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub runs: usize,
     /// Device to sample on.
-    #[arg(long, value_enum, default_value_t = DeviceKind::Cpu)]
+    #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,
     /// Threads of the processor; 0 for one per core.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -795,7 +786,7 @@ pub struct BenchTrainArgs {
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub steps: usize,
     /// Device to train on.
-    #[arg(long, value_enum, default_value_t = DeviceKind::Cpu)]
+    #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,
     /// Threads of the processor; 0 for one per core.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -851,4 +842,23 @@ pub struct DataImportArgs {
     /// Lean header for problems that bring none.
     #[arg(long, value_name = "FILE")]
     pub header: Option<PathBuf>,
+}
+
+/// The devices, by the names that they have on the command line.
+fn devices() -> impl TypedValueParser<Value = DeviceKind> {
+    PossibleValuesParser::new([
+        PossibleValue::new("cpu").help("The processor"),
+        PossibleValue::new("cuda").help("One NVIDIA GPU in bfloat16, with f32 sums and f32 master weights"),
+        PossibleValue::new("cuda-f32").help("One NVIDIA GPU in f32 throughout: for comparing, not for speed"),
+    ])
+    .try_map(|name| name.parse::<DeviceKind>())
+}
+
+/// The formal systems, by the names that they have on the command line.
+fn systems() -> impl TypedValueParser<Value = SystemName> {
+    PossibleValuesParser::new([
+        PossibleValue::new("metamath").help("Metamath, embedded"),
+        PossibleValue::new("lean").help("Lean 4"),
+    ])
+    .try_map(|name| name.parse::<SystemName>())
 }

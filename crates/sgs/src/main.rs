@@ -12,23 +12,18 @@ macro_rules! eprintln {
 }
 
 mod args;
-mod base_model;
 mod commands;
 mod corpus;
-mod device;
-mod evaluate;
 mod exit;
 mod lean;
-mod lean_set;
-mod machine;
 mod output;
 mod page;
-mod ranks;
-mod run;
+mod requirements;
 mod shown;
+mod view;
 
 fn main() -> ExitCode {
-    if let Some(code) = lean::become_sandboxed() {
+    if let Some(code) = sgs_run::lean::become_sandboxed() {
         return code;
     }
     exit::code_of(commands::dispatch(args::parse()))

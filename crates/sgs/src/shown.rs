@@ -1,10 +1,10 @@
 //! Statements and proofs as people read them.
 
-use crate::run::config::SystemName;
 use anyhow::Result;
 use sgs_analysis::run::Display;
 use sgs_formal::FormalSystem;
 use sgs_metamath::system::Metamath;
+use sgs_run::config::SystemName;
 use sgs_rundir::RunView;
 use sgs_selfplay::{Problem, ProblemId};
 use std::path::Path;

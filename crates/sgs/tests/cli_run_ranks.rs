@@ -257,9 +257,9 @@ fn what_cannot_be_is_said_before_anything_begins() {
     let dir = tempfile::tempdir().unwrap();
     let out = path(dir.path(), "out");
     for (more, part) in [
-        (&["--set", "training.ranks=0"][..], "`training.ranks` is 0; expected at least 1"),
-        (&["--set", "training.ranks=two"], "from 1"),
-        (&["--set", "training.ranks=1000000"], "this machine has processors for"),
+        (&["--set", "training.ranks=0"][..], "`training.ranks` is 0; expected 1 to 65536"),
+        (&["--set", "training.ranks=two"], "`training.ranks` is \"two\"; expected 1 to 65536"),
+        (&["--set", "training.ranks=60000"], "this machine has processors for"),
         (&["sampling-only", "--ranks", "2"], "sampling-only trains nothing"),
         (&["sampling-only", "--set", "training.ranks=2"], "sampling-only trains nothing"),
         (&["--ranks", "2", "--rendezvous", "127.0.0.1:1"], "which of the 2 ranks"),
@@ -269,6 +269,11 @@ fn what_cannot_be_is_said_before_anything_begins() {
     }
     assert!(!Path::new(&out).exists());
     let said = sgs(&["run", "--dry-run", "--set", "training.ranks=4"]).expect(0).out;
-    assert!(said.contains("ranks = 4") && said.contains("memory plan of each of 4 ranks"), "{said}");
+    assert!(
+        said.contains("ranks = 4 ")
+            && said.contains("# --set")
+            && said.contains("memory plan of each of 4 ranks"),
+        "{said}"
+    );
     assert!(sgs(&["run", "--explain"]).expect(0).out.contains("training.ranks"));
 }

@@ -38,12 +38,12 @@ pub enum LiveError {
     #[error("the token must be 8 to 128 letters, digits, '-' or '_'")]
     Token,
     /// The port is taken or forbidden.
-    #[error("cannot listen on {address}: {source}; choose another port, or 0 for any free one")]
+    #[error("cannot listen on {address}: {error}; choose another port, or 0 for any free one")]
     Bind {
         /// The address.
         address: SocketAddr,
         /// Why.
-        source: io::Error,
+        error: io::Error,
     },
 }
 
@@ -102,7 +102,7 @@ impl LiveServer {
         if options.token.as_deref().is_some_and(|t| !is_token(t)) {
             return Err(LiveError::Token);
         }
-        let bind = |source| LiveError::Bind { address: options.address, source };
+        let bind = |error| LiveError::Bind { address: options.address, error };
         let listener = TcpListener::bind(options.address).map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
         let shared = Arc::new(Shared {

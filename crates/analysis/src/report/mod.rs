@@ -48,12 +48,12 @@ pub enum ReportError {
     #[error("no run was given; name at least one run's directory")]
     NoRuns,
     /// The file system refuses.
-    #[error("{path} cannot be written: {source}")]
+    #[error("{path} cannot be written: {error}")]
     Io {
         /// What could not be written.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// The file system refuses to publish a file.
     #[error(transparent)]
@@ -75,7 +75,7 @@ pub fn write(runs: &[RunData], out_dir: &Path, options: &ReportOptions) -> Resul
     }
     let (figures_dir, tables_dir) = (out_dir.join("figures"), out_dir.join("tables"));
     for dir in [&figures_dir, &tables_dir] {
-        std::fs::create_dir_all(dir).map_err(|source| ReportError::Io { path: dir.clone(), source })?;
+        std::fs::create_dir_all(dir).map_err(|error| ReportError::Io { path: dir.clone(), error })?;
     }
     let fragment = fragment(runs, options);
     let mut files = Vec::new();
@@ -102,7 +102,7 @@ pub fn write(runs: &[RunData], out_dir: &Path, options: &ReportOptions) -> Resul
 
 fn csv_of(figure: &Figure, dir: &Path) -> Result<Vec<u8>, ReportError> {
     let mut bytes = Vec::new();
-    write_csv(figure, &mut bytes).map_err(|source| ReportError::Io { path: dir.join(&figure.id), source })?;
+    write_csv(figure, &mut bytes).map_err(|error| ReportError::Io { path: dir.join(&figure.id), error })?;
     Ok(bytes)
 }
 

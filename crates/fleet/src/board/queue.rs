@@ -59,9 +59,4 @@ impl Queue {
             self.places = self.by_priority.values().map(VecDeque::len).sum();
         }
     }
-
-    /// Every place in order, void ones included.
-    pub fn iter(&self) -> impl Iterator<Item = Place> + '_ {
-        self.by_priority.values().flatten().copied()
-    }
 }

@@ -1,7 +1,4 @@
-//! The board's state and how each record changes it.
-//!
-//! Everything that a crash must not lose changes here, through [`Tables::apply`], and nowhere else; so
-//! applying the same records again gives the same board.
+//! The board's books, and the changes that keep them in order. What is to change is decided in [`super::Board`].
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
@@ -10,7 +7,6 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::queue::{Place, Queue};
-use crate::record::{Record, Restored};
 use crate::task::{Attempt, Cause, Ending, Failure, Payload, TaskId, TaskKind, Time, WorkerName};
 
 /// Where a task stands.
@@ -74,6 +70,16 @@ impl Entry {
     pub fn held_by(&self, attempt: Attempt, worker: u32) -> Option<&Held> {
         self.held.iter().find(|h| h.attempt == attempt && h.worker == worker)
     }
+
+    /// Adds a lease, not live yet, in place of the oldest that has ended if there are many.
+    fn note(&mut self, attempt: Attempt, worker: u32, now: Time, hold: Hold) {
+        if self.held.len() >= REMEMBER_LEASES
+            && let Some(oldest) = self.held.iter().position(|h| h.hold != Hold::Live)
+        {
+            self.held.remove(oldest);
+        }
+        self.held.push(Held { attempt, worker, started: now, deadline: now, hold, last_chance: false });
+    }
 }
 
 /// A worker as the board sees it.
@@ -116,7 +122,7 @@ impl Kind {
     }
 }
 
-/// How many of each thing happened since the board was made (or replayed).
+/// How many of each thing happened since the board was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Counters {
     /// Tasks put on the board.
@@ -143,6 +149,9 @@ pub struct Counters {
     pub returned: u64,
     /// Expired leases that came back to life.
     pub revived: u64,
+    /// Leases of a coordinator before this one that went on.
+    #[serde(default)]
+    pub adopted: u64,
     /// Outcomes accepted after their lease had expired.
     pub late: u64,
     /// Reports of what had ended before.
@@ -203,10 +212,6 @@ impl Tables {
 
     fn entry_mut(&mut self, slot: u32) -> Option<&mut Entry> {
         self.slots.get_mut(slot as usize)?.as_mut()
-    }
-
-    pub fn entries(&self) -> impl Iterator<Item = (u32, &Entry)> {
-        self.slots.iter().enumerate().filter_map(|(i, e)| Some((u32::try_from(i).ok()?, e.as_ref()?)))
     }
 
     pub fn len(&self) -> usize {
@@ -343,7 +348,7 @@ impl Tables {
         held.map_or(Time(0), |h| h.deadline)
     }
 
-    /// Moves the deadline of a live lease. Not a record: after a restart every lease gets its full time again.
+    /// Moves the deadline of a live lease.
     pub fn extend(&mut self, slot: u32, attempt: Attempt, deadline: Time) {
         if let Some(entry) = self.entry_mut(slot)
             && let Some(held) = entry.held.iter_mut().find(|h| h.attempt == attempt)
@@ -352,27 +357,7 @@ impl Tables {
         }
     }
 
-    // Records
-
-    /// Changes the state as the record says.
-    ///
-    /// # Errors
-    /// What is wrong with the record, if it does not fit the state; then nothing has changed.
-    pub fn apply(&mut self, now: Time, record: &Record) -> Result<(), &'static str> {
-        match record {
-            Record::Submitted { task, kind, priority, payload } => {
-                self.submit(*task, kind, *priority, payload.clone())
-            }
-            Record::Leased { task, attempt, worker } => self.grant(now, *task, *attempt, worker),
-            Record::Ended { task, attempt, cause, message } => self.end(*task, *attempt, *cause, message),
-            Record::Revived { task, attempt } => self.revive(now, *task, *attempt),
-            Record::Done { task, attempt, outcome } => self.done(*task, *attempt, outcome.clone()),
-            Record::Quarantined { task } => self.quarantine(*task),
-            Record::Reopened { task, message } => self.reopen(*task, message),
-            Record::Removed { task } => self.remove(*task),
-            Record::Restored(task) => self.restore(now, task),
-        }
-    }
+    // Changes. Each says what is wrong if it does not fit the state; then nothing has changed.
 
     fn ticket(&mut self) -> u64 {
         self.next_ticket += 1;
@@ -414,7 +399,7 @@ impl Tables {
         Ok(slot)
     }
 
-    fn submit(
+    pub fn submit(
         &mut self,
         id: TaskId,
         kind: &TaskKind,
@@ -535,7 +520,7 @@ impl Tables {
         }
     }
 
-    fn grant(
+    pub fn grant(
         &mut self,
         now: Time,
         id: TaskId,
@@ -546,7 +531,7 @@ impl Tables {
         if !entry.state.is_open() {
             return Err("the task has ended");
         }
-        if attempt.0 < entry.next_attempt {
+        if entry.held.iter().any(|h| h.attempt == attempt) {
             return Err("the lease's number was used before");
         }
         let worker = self.see_worker(name, now);
@@ -555,27 +540,40 @@ impl Tables {
         if entry.held.iter().any(|h| h.worker == worker && h.hold == Hold::Live) {
             return Err("the worker holds the task already");
         }
-        entry.next_attempt = attempt.0.saturating_add(1);
-        if entry.held.len() >= REMEMBER_LEASES
-            && let Some(oldest) = entry.held.iter().position(|h| h.hold != Hold::Live)
-        {
-            entry.held.remove(oldest);
-        }
-        entry.held.push(Held {
-            attempt,
-            worker,
-            started: now,
-            deadline: now,
-            hold: Hold::Over,
-            last_chance: false,
-        });
+        entry.next_attempt += 1;
+        entry.note(attempt, worker, now, Hold::Over);
         self.enliven(now, slot, attempt);
         self.counters.leases += 1;
         self.counters.copies += u64::from(copies > 0);
         Ok(())
     }
 
-    fn end(&mut self, id: TaskId, attempt: Attempt, cause: Cause, message: &str) -> Result<(), &'static str> {
+    /// Makes a lease of another coordinator one of this board's, live if it has room. `false` if the number is another
+    /// worker's by chance.
+    pub fn adopt(&mut self, now: Time, id: TaskId, attempt: Attempt, worker: u32) -> bool {
+        let Some(slot) = self.by_id.get(&id).copied() else { return false };
+        let Some(entry) = self.entry_mut(slot) else { return false };
+        if !entry.state.is_open() || entry.held.iter().any(|h| h.attempt == attempt) {
+            return false;
+        }
+        let has_room =
+            entry.live() < 2 && !entry.held.iter().any(|h| h.worker == worker && h.hold == Hold::Live);
+        // Without room it is as if it had expired: its outcome counts all the same.
+        entry.note(attempt, worker, now, Hold::Ended(Cause::Lost));
+        if has_room {
+            self.enliven(now, slot, attempt);
+        }
+        self.counters.adopted += 1;
+        true
+    }
+
+    pub fn end(
+        &mut self,
+        id: TaskId,
+        attempt: Attempt,
+        cause: Cause,
+        message: &str,
+    ) -> Result<(), &'static str> {
         let (slot, entry) = self.find(id).ok_or("no such task")?;
         let held = entry.held.iter().find(|h| h.attempt == attempt).ok_or("no such lease")?;
         if held.hold != Hold::Live {
@@ -614,7 +612,7 @@ impl Tables {
         }
     }
 
-    fn revive(&mut self, now: Time, id: TaskId, attempt: Attempt) -> Result<(), &'static str> {
+    pub fn revive(&mut self, now: Time, id: TaskId, attempt: Attempt) -> Result<(), &'static str> {
         let (slot, entry) = self.find(id).ok_or("no such task")?;
         if !entry.state.is_open() {
             return Err("the task has ended");
@@ -674,7 +672,7 @@ impl Tables {
         self.kinds[kind].finished_count += 1;
     }
 
-    fn done(&mut self, id: TaskId, attempt: Attempt, outcome: Payload) -> Result<(), &'static str> {
+    pub fn done(&mut self, id: TaskId, attempt: Attempt, outcome: Payload) -> Result<(), &'static str> {
         let (slot, entry) = self.find(id).ok_or("no such task")?;
         if !entry.state.is_open() {
             return Err("the task has ended");
@@ -692,7 +690,7 @@ impl Tables {
         Ok(())
     }
 
-    fn quarantine(&mut self, id: TaskId) -> Result<(), &'static str> {
+    pub fn quarantine(&mut self, id: TaskId) -> Result<(), &'static str> {
         let (slot, entry) = self.find(id).ok_or("no such task")?;
         if entry.state != State::Pending {
             return Err("only a task that nobody holds is quarantined");
@@ -704,7 +702,7 @@ impl Tables {
         Ok(())
     }
 
-    fn reopen(&mut self, id: TaskId, message: &str) -> Result<(), &'static str> {
+    pub fn reopen(&mut self, id: TaskId, message: &str) -> Result<(), &'static str> {
         let (slot, entry) = self.find(id).ok_or("no such task")?;
         let Some(Ending::Done { attempt, worker, .. }) = entry.ending.as_deref() else {
             return Err("the task has no outcome");
@@ -754,7 +752,7 @@ impl Tables {
         }
     }
 
-    fn remove(&mut self, id: TaskId) -> Result<(), &'static str> {
+    pub fn remove(&mut self, id: TaskId) -> Result<(), &'static str> {
         let (slot, entry) = self.find(id).ok_or("no such task")?;
         let open = entry.state.is_open();
         self.close(slot);
@@ -764,79 +762,6 @@ impl Tables {
         self.free.push(slot);
         self.counters.cancelled += u64::from(open);
         Ok(())
-    }
-
-    fn restore(&mut self, now: Time, task: &Restored) -> Result<(), &'static str> {
-        self.submit(task.task, &task.kind, task.priority, task.payload.clone())?;
-        let (slot, _) = self.find(task.task).ok_or("no such task")?;
-        self.dequeue(slot);
-        let mut live = Vec::new();
-        for (attempt, name, end) in &task.attempts {
-            let worker = self.see_worker(name, now);
-            let hold = match end {
-                None => {
-                    live.push(*attempt);
-                    Hold::Over
-                }
-                Some(cause) => Hold::Ended(*cause),
-            };
-            let held =
-                Held { attempt: *attempt, worker, started: now, deadline: now, hold, last_chance: false };
-            if let Some(entry) = self.entry_mut(slot) {
-                entry.held.push(held);
-            }
-        }
-        if let Some(entry) = self.entry_mut(slot) {
-            entry.next_attempt = task.next_attempt;
-            entry.deaths = u32::try_from(task.failures.len()).unwrap_or(u32::MAX);
-            entry.failures.clone_from(&task.failures);
-        }
-        match &task.ending {
-            Some(ending) => {
-                let state = match ending {
-                    Ending::Done { .. } => State::Done,
-                    Ending::Quarantined { .. } => State::Quarantined,
-                };
-                self.finish(slot, state, ending.clone());
-            }
-            None => {
-                self.enqueue(slot, End::Back);
-                for attempt in live {
-                    self.enliven(now, slot, attempt);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The whole state of one task.
-    pub fn snapshot(&self, entry: &Entry) -> Restored {
-        let name = |worker: u32| self.workers.get(&worker).map(|w| w.name.clone());
-        let attempts = entry.held.iter().filter_map(|h| {
-            let end = match h.hold {
-                Hold::Live => None,
-                Hold::Ended(cause) => Some(cause),
-                // The task has ended; that its leases had to end is no fault of theirs.
-                Hold::Over => Some(Cause::Returned),
-            };
-            Some((h.attempt, name(h.worker)?, end))
-        });
-        Restored {
-            task: entry.id,
-            kind: self.kinds[usize::from(entry.kind)].kind.clone(),
-            priority: entry.priority,
-            payload: entry.payload.clone(),
-            attempts: attempts.collect(),
-            next_attempt: entry.next_attempt,
-            failures: entry.failures.clone(),
-            ending: entry.ending.as_deref().cloned(),
-        }
-    }
-
-    /// Slots of pending tasks in the order of their queues.
-    pub fn pending_slots(&self) -> Vec<u32> {
-        let queues = self.kinds.iter().flat_map(|k| k.last_chance.iter().chain(k.pending.iter()));
-        queues.filter(|place| Self::is_valid(&self.slots, *place)).map(|place| place.slot).collect()
     }
 }
 

@@ -5,15 +5,16 @@
 use sgs_formal::Seed;
 use sgs_selfplay::Problem;
 
-/// DeepSeek-Prover-V2's two ways to ask for a proof.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SolverForm {
-    /// The code to complete and nothing else (the paper's form).
-    #[default]
-    NonCot,
-    /// With a request for a plan in words before the code, and `sorry` in the proof's place.
-    Cot,
+sgs_keys::choice! {
+    /// DeepSeek-Prover-V2's two ways to ask for a proof.
+    #[derive(Default)]
+    pub enum SolverForm {
+        /// The code to complete and nothing else (the paper's form).
+        #[default]
+        NonCot = "non-cot",
+        /// With a request for a plan in words before the code, and `sorry` in the proof's place.
+        Cot = "cot",
+    }
 }
 
 /// The Solver's message: header and statement in a fenced block.

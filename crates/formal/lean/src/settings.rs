@@ -7,7 +7,6 @@ use crate::sandbox::{LayerStatus, Sandbox, SandboxError, available, cgroup_base}
 use crate::text::Bounds;
 use crate::version::{Version, ask_version, number};
 use crate::{Judge, Lean, LeanConfig, StartError};
-use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -20,83 +19,64 @@ pub const WASM_ROOT: &str = "lean-wasm";
 /// The version of the WebAssembly build.
 pub const WASM_VERSION: &str = "v4.28.0-pre";
 
-/// Which program judges.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Backing {
-    /// The community REPL with Mathlib, as the setup builds it.
-    #[default]
-    Repl,
-    /// `lean --json` of the same installation, several theorems a file.
-    File,
-    /// The WebAssembly build: core Lean, no axioms listed.
-    Wasm,
-}
-
-/// Everything about Lean that a configuration file may say.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LeanSettings {
+sgs_keys::choice! {
     /// Which program judges.
-    pub backing: Backing,
-    /// Folder of the setup; empty for [`ROOT`], or [`WASM_ROOT`] with `wasm`.
-    pub root: PathBuf,
-    /// Lean's version in that folder, as `v4.15.0`; empty for [`VERSION`], or [`WASM_VERSION`] with `wasm`. The
-    /// checker is asked for its version, and must be this one.
-    pub version: String,
-    /// Folder that processes may write to, made if it is not there; by default one of its own among the system's
-    /// temporary files.
-    pub scratch: Option<PathBuf>,
-    /// Proofs checked at the same time; 0 for one a core.
-    pub slots: usize,
-    /// Theorems in one file, where files are checked; 0 for 16, or 128 with `wasm`, whose start takes half a minute
-    /// and a theorem a hundredth of a second.
-    pub theorems_per_file: usize,
-    /// Bounds of a check.
-    pub limits: Limits,
-    /// When a healthy process is replaced.
-    pub recycling: Recycling,
-    /// Options set after every header.
-    pub options: Vec<(String, String)>,
-    /// How completions are read.
-    pub reading: Reading,
-    /// How the Solver is asked.
-    pub form: SolverForm,
-    /// Bounds on model text.
-    pub bounds: Bounds,
-    /// Replay accepted proofs in a second process.
-    pub judge: bool,
-    /// Run Lean in the sandbox.
-    pub sandbox: bool,
-    /// Refuse to run where the sandbox has a hole.
-    pub require_sandbox: bool,
-    /// Verdicts that are remembered.
-    pub cache: usize,
+    #[derive(Default)]
+    pub enum Backing {
+        /// The community REPL with Mathlib, as the setup builds it.
+        #[default]
+        Repl = "repl",
+        /// `lean --json` of the same installation, several theorems a file.
+        File = "file",
+        /// The WebAssembly build: core Lean, no axioms listed.
+        Wasm = "wasm",
+    }
 }
 
-impl Default for LeanSettings {
-    fn default() -> Self {
-        Self {
-            backing: Backing::Repl,
-            root: PathBuf::new(),
-            version: String::new(),
-            scratch: None,
-            slots: 0,
-            theorems_per_file: 0,
-            limits: Limits::default(),
-            recycling: Recycling::default(),
-            options: [("autoImplicit", "false"), ("maxSynthPendingDepth", "3")]
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .into(),
-            reading: Reading::Lenient,
-            form: SolverForm::NonCot,
-            bounds: Bounds::default(),
-            judge: false,
-            sandbox: true,
-            require_sandbox: false,
-            cache: 100_000,
-        }
+sgs_keys::table! {
+    /// Everything about Lean that a configuration file may say.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct LeanSettings {
+        /// Which program judges: the REPL with Mathlib, `lean --json` of the same installation, core Lean as WebAssembly.
+        pub backing: Backing = Backing::Repl,
+        /// Folder of `sgs lean setup`.
+        pub root: PathBuf = PathBuf::new(), in "a folder; empty for lean-setup (wasm: lean-wasm)",
+        /// Lean's version there. The checker is asked for its version, and must be this one.
+        pub version: String = String::new(), in "a version; empty for v4.15.0 (wasm: v4.28.0-pre)",
+        /// Folder that Lean's processes may write to, made if it is not there.
+        pub scratch: Option<PathBuf> = None, in "a folder; left out: one of the run's own",
+        /// Proofs checked at the same time; 0 for one a core.
+        pub slots: usize = 0, in 0..=100_000,
+        /// Theorems in one file, where files are checked; 0 for 16, or 128 with wasm, whose start takes half a minute and
+        /// a theorem a hundredth of a second.
+        pub theorems_per_file: usize = 0, in 0..=100_000,
+        /// Bounds of a check.
+        pub limits: Limits,
+        /// When a healthy process is replaced.
+        pub recycling: Recycling,
+        /// Options set after every header.
+        pub options: Vec<(String, String)> = pinned_options(), in "a list of [name, value]",
+        /// How completions are read.
+        pub reading: Reading = Reading::Lenient,
+        /// How the Solver is asked.
+        pub form: SolverForm = SolverForm::NonCot,
+        /// Bounds on model text.
+        pub bounds: Bounds,
+        /// Replays accepted proofs in a second process.
+        pub judge: bool = false,
+        /// Runs Lean in the sandbox.
+        pub sandbox: bool = true,
+        /// Refuses to run where the sandbox has a hole.
+        pub require_sandbox: bool = false,
+        /// Verdicts that are remembered.
+        pub cache: usize = 100_000, in 0..=1_000_000_000,
     }
+}
+
+fn pinned_options() -> Vec<(String, String)> {
+    [("autoImplicit", "false"), ("maxSynthPendingDepth", "3")]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
 }
 
 /// Why settings do not make a Lean.
@@ -376,6 +356,18 @@ fn library_path(mathlib: &Path) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sgs_keys::Table;
+
+    /// Folder and version that an empty key stands for are constants; the texts that name them must follow.
+    #[test]
+    fn what_an_empty_key_stands_for_is_said() {
+        let keys = LeanSettings::keys("lean");
+        let said = |name: &str| keys.iter().find(|key| key.key == name).unwrap().allowed.to_string();
+        let (root, version) = (said("lean.root"), said("lean.version"));
+        assert!(root.contains(ROOT) && root.contains(WASM_ROOT), "{root}");
+        assert!(version.contains(VERSION) && version.contains(WASM_VERSION), "{version}");
+        LeanSettings::default().check("lean").unwrap();
+    }
 
     fn touch(path: &Path) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -58,7 +58,7 @@ pub struct Identity {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Slots could not be made.
-    #[error("the pool of Lean slots: {0}")]
+    #[error("the pool of Lean slots cannot be started")]
     Pool(#[from] std::io::Error),
     /// Lean's version is not known, or not the right one.
     #[error(transparent)]

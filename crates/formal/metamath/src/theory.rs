@@ -33,7 +33,7 @@ pub enum TheoryError {
     #[error(transparent)]
     Database(#[from] DatabaseError),
     /// The syntax axioms are no grammar.
-    #[error("syntax axiom {0}")]
+    #[error("the syntax axioms are no grammar")]
     Grammar(#[from] GrammarError),
     /// There is no `|-`, or nothing that can follow it.
     #[error("the database has no provable typecode `|-` with formulas of typecode `wff`")]

@@ -294,7 +294,7 @@ fn steps<D: Machine>(
         }
         if job.kind == "kill" && !goes_on && policy.step == 6 {
             let path = job.folder.join(format!("ready-{}", job.rank));
-            std::fs::write(&path, "").map_err(|source| LmError::Io { path, source })?;
+            std::fs::write(&path, "").map_err(|error| LmError::Io { path, error })?;
         }
         if job.kind == "kill" && !goes_on && policy.step > 6 && job.ranks > 1 {
             // Long enough to be killed in the middle.
@@ -501,7 +501,7 @@ fn files(layers: usize) -> bool {
         let last = model.layout.len - a.len();
         model.read(last, &mut a)?;
         read.read(last, &mut b)?;
-        std::fs::remove_dir_all(&dir).map_err(|source| LmError::Io { path: dir, source })?;
+        std::fs::remove_dir_all(&dir).map_err(|error| LmError::Io { path: dir, error })?;
         Ok(a == b && gib(host() - before) < 1.5)
     };
     let good = go().unwrap_or_else(|error| {

@@ -61,7 +61,7 @@ pub fn work<D: Machine + Decode>(job: &Job) -> Result<Option<Report>> {
     let report = Report { seconds: vec![started.elapsed().as_secs_f64()], tokens, ..Report::default() };
     let path = file(job, "done", job.rank);
     let text = serde_json::to_string(&report).map_err(|e| LmError::Input(e.to_string()))?;
-    std::fs::write(&path, text).map_err(|source| LmError::Io { path, source })?;
+    std::fs::write(&path, text).map_err(|error| LmError::Io { path, error })?;
     Ok((job.rank == 0).then_some(report))
 }
 
@@ -76,7 +76,7 @@ fn read(path: &Path) -> Option<Report> {
 /// Waits until all samplers are ready.
 fn meet(job: &Job) -> Result<()> {
     let path = file(job, "ready", job.rank);
-    std::fs::write(&path, "").map_err(|source| LmError::Io { path, source })?;
+    std::fs::write(&path, "").map_err(|error| LmError::Io { path, error })?;
     let deadline = Instant::now() + LIMIT;
     while !(0..job.ranks).all(|rank| file(job, "ready", rank).exists()) {
         if Instant::now() > deadline {

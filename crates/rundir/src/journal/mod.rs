@@ -251,6 +251,15 @@ impl Journal {
         self.wait(ticket)
     }
 
+    /// Removes everything of the rounds from `round` on, markers too, and waits until that is done.
+    ///
+    /// # Errors
+    /// As [`Journal::append_durably`].
+    pub fn forget(&self, round: u32) -> Result<()> {
+        let ticket = self.submit(Work::Forget(round), 64)?;
+        self.wait(ticket)
+    }
+
     /// Records that were not written because their key was taken, since this journal was opened.
     pub fn duplicates(&self) -> u64 {
         self.duplicates.load(Ordering::Relaxed)

@@ -10,6 +10,7 @@ pub(super) enum Work {
     Records(Vec<Record>),
     Marker(Marker),
     Retire(u32),
+    Forget(u32),
 }
 
 /// What the writer thread does next.

@@ -37,7 +37,7 @@ pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(rusqlite:
     let path = path.to_path_buf();
     move |source| match source.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => damaged(&path, &source.to_string()),
-        _ => Error::Journal { action, path, source },
+        _ => Error::Journal { action, path, error: source },
     }
 }
 
@@ -81,6 +81,7 @@ impl Store {
                     duplicates += insert_records(&self.path, &transaction, &mut self.compressor, &records)?;
                 }
                 Work::Marker(marker) => insert_marker(&self.path, &transaction, &marker)?,
+                Work::Forget(round) => forget(&self.path, &transaction, round)?,
                 Work::Retire(round) => retire = retire.max(Some(round)),
             }
         }
@@ -119,6 +120,14 @@ impl Store {
             .map_err(failed("shrink", &self.path))?;
         Ok(true)
     }
+}
+
+/// Removes everything of the rounds from `round` on: all of it or nothing.
+fn forget(path: &Path, transaction: &Transaction<'_>, round: u32) -> Result<()> {
+    for sql in ["DELETE FROM record WHERE round >= ?1", "DELETE FROM marker WHERE round >= ?1"] {
+        transaction.execute(sql, params![round]).map_err(failed("shrink", path))?;
+    }
+    Ok(())
 }
 
 /// Steps a pragma to its end, whatever rows it returns.

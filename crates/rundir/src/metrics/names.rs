@@ -28,7 +28,6 @@ names! {
     TIME_PUBLISH = "time_publish_s": "Wall time of writing the previous round's checkpoint and tables, seconds. It runs beside the sampling and the updates.";
     TIME_PUBLISH_CHECKPOINT = "time_publish_checkpoint_s": "Of time_publish_s: writing, summing and flushing the checkpoint, seconds. It runs beside the next two.";
     TIME_PUBLISH_TABLES = "time_publish_tables_s": "Of time_publish_s: writing, summing and flushing the tables, seconds.";
-    TIME_PUBLISH_JOURNAL = "time_publish_journal_s": "Of time_publish_s: bringing what the journal had not taken yet to the disk, seconds.";
     TIME_PUBLISH_WAIT = "time_publish_wait_s": "Wall time for which the round had nothing to do but wait for the previous round's publication, seconds.";
     SAMPLED_TOKENS_PER_S = "sampled_tokens_per_s": "Tokens sampled by all roles, divided by time_sampling_s.";
     TRAINED_TOKENS_PER_S = "trained_tokens_per_s": "Tokens of both updates, prompts included, divided by the time of both updates.";

@@ -208,7 +208,7 @@ pub(crate) fn check_row(schema: &Schema, values: &[Value]) -> Result<(), String>
 /// An error of the Parquet library with its file.
 fn parquet_failed(path: &Path) -> impl FnOnce(ParquetError) -> Error + use<> {
     let path = path.to_path_buf();
-    move |source| Error::Parquet { path, source }
+    move |error| Error::Parquet { path, error }
 }
 
 fn is_list(column: ColumnType) -> bool {

@@ -236,7 +236,7 @@ enum Undecodable {
 impl Undecodable {
     fn into_error(self, path: &Path, rows_before: u64) -> Error {
         match self {
-            Self::Library(source) => Error::Parquet { path: path.to_path_buf(), source },
+            Self::Library(error) => Error::Parquet { path: path.to_path_buf(), error },
             Self::Row(row, what) => {
                 Error::Table { path: path.to_path_buf(), row: Some(rows_before + row as u64 + 1), what }
             }

@@ -2,15 +2,17 @@
 
 use super::bench_dispatch;
 use super::verify::theory;
-use crate::args::{BenchCommand, BenchSampleArgs, BenchSystem, BenchTrainArgs, BenchVerifyArgs, DeviceKind};
+use crate::args::{BenchCommand, BenchSampleArgs, BenchSystem, BenchTrainArgs, BenchVerifyArgs};
 use crate::exit::{Outcome, Usage};
-use crate::{machine, output};
+use crate::output;
 use anyhow::Result;
 use sgs_lm::bench::{self, TrainBench, gemm_peak, random_model, small_shape};
 use sgs_lm::sampler::bench::{SampleBench, sample};
 use sgs_lm::{Cpu, Cuda, Device, ModelConfig, Precision};
 use sgs_metamath::bench::{BenchOptions, bench as bench_checker};
 use sgs_metamath::unify::RuleBook;
+use sgs_run::device::DeviceKind;
+use sgs_run::machine;
 use std::path::Path;
 use std::sync::Arc;
 

@@ -61,7 +61,8 @@ fn text(args: &BenchDispatchArgs, memory: Option<f64>, board: BoardCost, service
 
 /// A service on loopback that always has so many open tasks, under the load of so many workers.
 fn serve_and_load(args: &BenchDispatchArgs) -> Result<Measured> {
-    let fleet = Fleet::in_memory(BoardConfig::default());
+    // As in a run: a worker hears that its outcome is safe when the consumer has removed it.
+    let fleet = Fleet::journalled(BoardConfig::default());
     fleet.submit((0..args.open).map(task))?;
     let token = Token::generate()?;
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));

@@ -47,7 +47,7 @@ fn read(file: &Path, header: Option<&Path>) -> Result<Import> {
         }
         None => String::new(),
     };
-    let import = crate::lean_set::read(file, &header)?;
+    let import = sgs_run::lean_set::read(file, &header)?;
     if import.targets.is_empty() && import.skipped.is_empty() {
         bail!("{} holds no problem", file.display());
     }

@@ -1,37 +1,40 @@
 //! `sgs run --dry-run`: the configuration and what it would take.
 
-use crate::args::DeviceKind;
-use crate::device::{self, with_device};
+use super::explain;
 use crate::exit::Outcome;
-use crate::machine;
 use crate::output;
-use crate::run::config::{RunConfig, SystemName, model_folder};
-use crate::run::forecast::{ASSUMED, EIGHT_H200, Forecast, Work, forecast};
-use crate::run::policies;
-use crate::run::requirements::{Lack, lacks};
-use crate::run::system::lean_targets;
+use crate::requirements::{Lack, lacks};
 use anyhow::Result;
 use serde_json::json;
 use sgs_lm::ModelConfig;
 use sgs_lm::model::Plan;
+use sgs_run::config::{Resolved, RunConfig, SystemName, model_folder};
+use sgs_run::device::DeviceKind;
+use sgs_run::forecast::{ASSUMED, EIGHT_H200, Forecast, Work, forecast};
+use sgs_run::machine;
+use sgs_run::policies;
+use sgs_run::system::lean_targets;
+use sgs_run::{device, with_device};
 use std::path::Path;
 
 /// Says what the run would be and take, and does nothing.
 ///
 /// # Errors
 /// The model or the data set of the configuration is broken.
-pub fn run(config: &RunConfig, as_json: bool) -> Result<Outcome> {
+pub fn run(resolved: &Resolved, as_json: bool) -> Result<Outcome> {
+    let config = &resolved.config;
     let kind = device::kind(&config.model.device)?;
     let lacks = lacks(config);
     if kind == DeviceKind::Cpu || config.problems.system == SystemName::Metamath {
-        return on_this_machine(config, kind, &lacks, as_json);
+        return on_this_machine(resolved, kind, &lacks, as_json);
     }
     let (model, known) = shape(&config.model.base)?;
     let work = work(config)?;
     let forecast = forecast(config, &model, work, EIGHT_H200, ASSUMED);
     if as_json {
         output::json(&json!({
-            "config": config, "lacks": lacks, "forecast": forecast, "hardware": EIGHT_H200, "assumed": ASSUMED,
+            "config": config, "layers": explain::layers(resolved), "lacks": lacks, "forecast": forecast,
+            "hardware": EIGHT_H200, "assumed": ASSUMED,
         }))?;
     } else {
         output::line(screen(config, &model, known, work, &lacks, &forecast))?;
@@ -40,7 +43,8 @@ pub fn run(config: &RunConfig, as_json: bool) -> Result<Outcome> {
 }
 
 /// The configuration, what lacks, and the memory that training takes.
-fn on_this_machine(config: &RunConfig, kind: DeviceKind, lacks: &[Lack], as_json: bool) -> Result<Outcome> {
+fn on_this_machine(resolved: &Resolved, kind: DeviceKind, lacks: &[Lack], as_json: bool) -> Result<Outcome> {
+    let config = &resolved.config;
     let possible = !lacks.iter().any(|l| l.what == "model" || l.what == "GPU");
     let plan = if possible { Some(memory_plan(config, kind)?) } else { None };
     if as_json {
@@ -50,10 +54,11 @@ fn on_this_machine(config: &RunConfig, kind: DeviceKind, lacks: &[Lack], as_json
                 "optimiser": p.optimiser_bytes, "activations": p.activation_bytes, "logits": p.logit_bytes,
             })
         });
-        output::json(&json!({ "config": config, "lacks": lacks, "memory": memory }))?;
+        let layers = explain::layers(resolved);
+        output::json(&json!({ "config": config, "layers": layers, "lacks": lacks, "memory": memory }))?;
         return Ok(Outcome::Done);
     }
-    output::line(toml::to_string_pretty(config)?)?;
+    output::line(explain::annotated(resolved)?)?;
     for lack in lacks {
         output::line(format!("# this machine lacks {} ({})", lack.what, lack.found))?;
     }
@@ -73,13 +78,13 @@ fn on_this_machine(config: &RunConfig, kind: DeviceKind, lacks: &[Lack], as_json
 
 /// The memory that training takes on the configuration's device.
 fn memory_plan(config: &RunConfig, kind: DeviceKind) -> Result<Plan> {
-    let base = policies::base_folder(config, &crate::base_model::cache_folder())?;
+    let base = policies::base_folder(config, &sgs_run::base_model::cache_folder())?;
     let model = ModelConfig::load(&base)?;
     let tokens = config.training.micro_batch_tokens.max(model.max_positions);
     let (mode, ranks) = (config.training.mode(), config.training.ranks);
     // The last rank keeps what does not divide.
     let place = (ranks - 1, ranks);
-    with_device!(kind, super::pretrain::threads(), device => {
+    with_device!(kind, device::threads(), device => {
         Ok(Plan::for_rank(&*device, &model, tokens, mode, place))
     })
 }
@@ -89,7 +94,7 @@ fn memory_plan(config: &RunConfig, kind: DeviceKind) -> Result<Plan> {
 fn shape(name: &str) -> Result<(ModelConfig, bool)> {
     let folder = match model_folder(name) {
         Some(folder) => folder,
-        None => crate::base_model::unpack(&crate::base_model::cache_folder())?,
+        None => sgs_run::base_model::unpack(&sgs_run::base_model::cache_folder())?,
     };
     if folder.join("config.json").is_file() {
         return Ok((ModelConfig::load(&folder)?, true));
@@ -107,7 +112,7 @@ fn work(config: &RunConfig) -> Result<Work> {
     let set = &config.problems.set;
     let sizes: Vec<usize> = match config.problems.system {
         SystemName::Lean => lean_targets(set)?.iter().map(|t| size(&t.problem)).collect(),
-        SystemName::Metamath => crate::run::system::metamath(set)?.targets.iter().map(size).collect(),
+        SystemName::Metamath => sgs_run::system::metamath(set)?.targets.iter().map(size).collect(),
     };
     let all: usize = sizes.iter().sum();
     Ok(Work { targets: sizes.len(), characters: all as f64 / sizes.len().max(1) as f64 })

@@ -1,15 +1,10 @@
 //! `sgs eval`: pass@k of a model on problems, and how well it plays the other roles.
 
 use crate::args::EvalArgs;
-use crate::args::SystemKind;
 use crate::corpus::CorpusRow;
-use crate::device::with_device;
-use crate::evaluate;
 use crate::exit::Outcome;
 use crate::output;
-use crate::run::system::{self, Opened};
-use anyhow::{Context, Result};
-use serde::Deserialize;
+use anyhow::Result;
 use serde_json::json;
 use sgs_formal::{FormalSystem, Prompt};
 use sgs_lm::Device;
@@ -17,38 +12,19 @@ use sgs_lm::model::Model;
 use sgs_lm::sampler::{Decode, SamplerOptions};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
+use sgs_run::config::SystemName;
+use sgs_run::evaluate;
+use sgs_run::system::{self, Opened};
+use sgs_run::with_device;
 use sgs_rundir::table::read_rows;
 use sgs_selfplay::{Problem, Review};
-use std::fs;
 use std::path::Path;
-
-#[derive(Deserialize)]
-struct ProblemLine {
-    #[serde(flatten)]
-    problem: Problem,
-}
-
-/// Reads problems, one JSON object a line with `id`, `statement`, `context`.
-///
-/// # Errors
-/// The file cannot be read, or a line is no problem: the error names it.
-pub fn read_problems(path: &Path) -> Result<Vec<Problem>> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
-    lines
-        .map(|(i, line)| {
-            serde_json::from_str::<ProblemLine>(line)
-                .map(|l| l.problem)
-                .with_context(|| format!("{}: line {} is no problem", path.display(), i + 1))
-        })
-        .collect()
-}
 
 /// The formal system and the problems that the arguments name.
 fn open(args: &EvalArgs) -> Result<Opened> {
     match args.system {
-        SystemKind::Metamath => system::metamath(args.problems.as_deref().unwrap_or("all")),
-        SystemKind::Lean => {
+        SystemName::Metamath => system::metamath(args.problems.as_deref().unwrap_or("all")),
+        SystemName::Lean => {
             let set = args.problems.as_deref().unwrap_or("d3k");
             let settings = crate::lean::settings(&args.lean)?;
             system::lean(&settings, system::lean_targets(set)?, set)
@@ -58,13 +34,14 @@ fn open(args: &EvalArgs) -> Result<Opened> {
 
 /// Evaluates a model.
 pub fn run(args: &EvalArgs) -> Result<Outcome> {
-    let Opened { system, targets: mut problems } = open(args)?;
-    let folder = crate::base_model::folder_for(args.system, args.model.as_deref())?;
+    let Opened { system, targets: mut problems, notes } = open(args)?;
+    crate::lean::say(&notes);
+    let folder = sgs_run::base_model::folder_for(args.system, args.model.as_deref())?;
     let tokenizer = Tokenizer::load(&folder)?;
     let weights = HostWeights::load(&folder)?;
     tokenizer.check_model(&weights.config)?;
     problems.truncate(args.limit.unwrap_or(usize::MAX));
-    with_device!(args.device, super::pretrain::threads(), device => {
+    with_device!(args.device, sgs_run::device::threads(), device => {
         evaluate_on(args, &*system, &problems, &tokenizer, Model::new(device, weights, usize::MAX)?)
     })
 }

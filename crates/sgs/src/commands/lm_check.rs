@@ -1,13 +1,14 @@
 //! `sgs lm check`: a model folder with recorded numbers, run through this engine.
 
-use crate::args::{DeviceKind, LmCheckArgs};
-use crate::device::with_device;
+use crate::args::LmCheckArgs;
 use crate::exit::Outcome;
 use crate::output;
 use anyhow::Result;
 use serde_json::json;
 use sgs_lm::Device;
 use sgs_lm::check::{self, CheckReport, Tolerances};
+use sgs_run::device::DeviceKind;
+use sgs_run::with_device;
 use std::sync::Arc;
 
 /// Prints the largest error of every quantity beside its tolerance.

@@ -7,6 +7,7 @@ mod data_import;
 pub mod doctor;
 mod dry_run;
 pub mod eval;
+mod explain;
 mod fit;
 mod lean_setup;
 mod lm_check;

@@ -1,12 +1,9 @@
 //! `sgs pretrain` and `sgs sft`: supervised training on corpora, from scratch or from a model.
 
-use crate::args::{DeviceKind, PretrainArgs};
+use crate::args::PretrainArgs;
 use crate::corpus::{CorpusConfig, Mixture};
-use crate::device::with_device;
 use crate::exit::{Outcome, Usage};
-use crate::machine;
 use crate::output;
-use crate::ranks::{self, Role, Seat};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
@@ -19,6 +16,10 @@ use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::{Policy, StepReport, TrainOptions, Trainer};
 use sgs_lm::weights::{FileType, HostWeights};
 use sgs_lm::{Device, ModelConfig};
+use sgs_run::device::{gpu_of, threads};
+use sgs_run::machine;
+use sgs_run::seats::{self, Role, Seat};
+use sgs_run::with_device;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -104,7 +105,7 @@ pub fn run(args: &PretrainArgs, base: Option<&Path>) -> Result<Outcome> {
             return Err(Usage(format!("{}: train.{key} is 0; give at least 1", args.config.display())).into());
         }
     }
-    let seat = match ranks::role(&args.ranks, args.token_file.as_deref(), &args.out)? {
+    let seat = match seats::role(&args.ranks.asked(), args.token_file.as_deref(), &args.out)? {
         Role::Launched(outcome) => return Ok(outcome),
         Role::Alone => None,
         Role::Member(seat) => Some(seat),
@@ -117,21 +118,6 @@ pub fn run(args: &PretrainArgs, base: Option<&Path>) -> Result<Outcome> {
     })
 }
 
-/// Threads to compute with: one per core.
-pub fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
-}
-
-/// The GPU that a rank takes: the one of its number among those of its machine; if it sees a single one, that.
-pub fn gpu_of(device: DeviceKind, seat: Option<&Seat>) -> Result<usize> {
-    let Some(seat) = seat.filter(|_| device != DeviceKind::Cpu) else { return Ok(0) };
-    match sgs_lm::cuda::gpu_count()? {
-        1 => Ok(0),
-        gpus if seat.local < gpus => Ok(seat.local),
-        gpus => bail!("rank {} is number {} of its machine, which shows {gpus} GPUs", seat.rank, seat.local),
-    }
-}
-
 /// Meets the other ranks, if there are any, and trains; tells them if this one fails.
 fn start<D: Parallel>(
     config: &PretrainConfig,
@@ -142,7 +128,7 @@ fn start<D: Parallel>(
     job: &str,
 ) -> Result<Outcome> {
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
-    let mut meeting = seat.map(|seat| seat.meet(job, ranks::UNWIND)).transpose()?;
+    let mut meeting = seat.map(|seat| seat.meet(job, seats::UNWIND)).transpose()?;
     let work = match Work::prepare(config, out, base, &device, meeting.as_mut()) {
         Ok(work) => work,
         Err(error) => {

@@ -1,12 +1,8 @@
 //! `sgs prove`: samples proofs of one statement and prints the first that holds.
 
-use crate::args::{ProveArgs, SystemKind};
-use crate::base_model;
-use crate::device::with_device;
-use crate::evaluate;
+use crate::args::ProveArgs;
 use crate::exit::{Outcome, Usage};
 use crate::output;
-use crate::run::system;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use sgs_formal::FormalSystem;
@@ -18,6 +14,11 @@ use sgs_lm::sampler::{Choice, Completion, Decode, Finish, Request, RequestId, Sa
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
 use sgs_metamath::system::Metamath;
+use sgs_run::base_model;
+use sgs_run::config::SystemName;
+use sgs_run::evaluate;
+use sgs_run::system;
+use sgs_run::with_device;
 use sgs_selfplay::seed::task_seed;
 use sgs_selfplay::{Problem, ProblemId, Role, Verdict};
 use std::collections::BTreeMap;
@@ -57,14 +58,15 @@ pub fn run(args: &ProveArgs) -> Result<Outcome> {
 /// The formal system and the problem that the arguments name.
 fn open(args: &ProveArgs) -> Result<(Arc<dyn FormalSystem>, Problem)> {
     match args.system {
-        SystemKind::Metamath => {
+        SystemName::Metamath => {
             let system = Metamath::shipped()?;
             let problem = problem(&system, args)?;
             Ok((Arc::new(system), problem))
         }
-        SystemKind::Lean => {
+        SystemName::Lean => {
             let target = lean_target(args)?;
             let opened = system::lean(&crate::lean::settings(&args.lean)?, vec![target], "the command line")?;
+            crate::lean::say(&opened.notes);
             let problem = opened.targets.into_iter().next().context("no problem")?;
             Ok((opened.system, problem))
         }

@@ -1,23 +1,23 @@
 //! `sgs run` and `sgs resume`.
 
 use crate::args::{FleetArgs, PageArgs, RankArgs, ResumeArgs, RunArgs};
-use crate::device::{self, with_device};
-use crate::exit::Outcome;
-use crate::output;
+use crate::exit::{Code, Outcome};
 use crate::page::Page;
-use crate::ranks::{self, Standing};
-use crate::run::config::{self, Layers, RunConfig, SystemName};
-use crate::run::ranks::crew::Crew;
-use crate::run::ranks::follow;
-use crate::run::system::{self, Opened};
-use crate::run::view::{Show, View};
-use crate::run::workers::config::FleetConfig;
-use crate::run::workers::outside::Remembered;
-use crate::run::{Interrupt, Runner, policies, requirements};
+use crate::requirements;
+use crate::view::{Show, View};
 use anyhow::{Context, Result, bail};
 use sgs_analysis::report::ReportOptions;
 use sgs_lm::ranks::{Meeting, Parallel};
 use sgs_lm::sampler::Decode;
+use sgs_run::config::{self, Layers, RunConfig, SystemName};
+use sgs_run::ranks::crew::Crew;
+use sgs_run::ranks::follow;
+use sgs_run::seats::{self, Standing};
+use sgs_run::system::{self, Opened};
+use sgs_run::workers::config::FleetConfig;
+use sgs_run::workers::outside::Remembered;
+use sgs_run::{Interrupt, RunEvent, Runner, policies};
+use sgs_run::{device, with_device};
 use sgs_rundir::{FrozenConfig, RunDir, RunOptions, RunView};
 use sgs_selfplay::Problem;
 use std::collections::BTreeMap;
@@ -32,21 +32,24 @@ pub fn run(args: &RunArgs) -> Result<Outcome> {
 
 /// Begins a run with these workers unless the arguments name others.
 pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
-    if args.explain {
-        return explain();
-    }
     let layers = Layers { method: args.method.clone(), size: args.size.clone(), set: args.set.clone() };
     let resolve = || config::resolve(&layers, std::env::vars());
-    if args.dry_run {
-        let mut config = resolve()?;
-        config.training.ranks = args.ranks.ranks.unwrap_or(config.training.ranks);
-        return super::dry_run::run(&config, args.json);
+    if args.explain || args.dry_run {
+        let mut resolved = resolve()?;
+        if let Some(ranks) = args.ranks.ranks {
+            resolved.set_ranks(ranks);
+        }
+        return if args.explain {
+            super::explain::run(&resolved)
+        } else {
+            super::dry_run::run(&resolved, args.json)
+        };
     }
     let mut crew = match join(&args.ranks, &args.fleet)? {
         ControlFlow::Continue(crew) => crew,
         ControlFlow::Break(outcome) => return Ok(outcome),
     };
-    let mut config = resolve()?;
+    let mut config = resolve()?.config;
     let workers = fleet(&args.fleet, workers)?;
     begin_with(&config)?;
     config.training.ranks = crew.settle(&config, args.ranks.ranks.is_some())?;
@@ -72,7 +75,9 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     let run = RunDir::open(&args.dir, RunOptions::default())?;
     let config = config_of(run.view())?;
     begin_with(&config)?;
-    run.check_config(&frozen(&config)?)?;
+    // The configuration is the run's own: what may differ is the program and the data. A key that came into being since
+    // has its default, and is no difference.
+    run.check_config(&FrozenConfig { text: own_text(run.view())?, ..frozen(&config)? })?;
     crew.settle(&config, args.ranks.ranks.is_some())?;
     let before = Remembered::read(&args.dir)?.map(|remembered| remembered.fleet).unwrap_or_default();
     let workers = fleet(&args.fleet, before)?;
@@ -82,9 +87,9 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
 /// Takes part in a run's ranks as the arguments, the launcher or Slurm say. The first works on the run; any other does
 /// its part here, and this is how it ended.
 fn join(args: &RankArgs, fleet: &FleetArgs) -> Result<ControlFlow<Outcome, Crew>> {
-    match ranks::standing(args, fleet.token_file.as_deref())? {
+    match seats::standing(&args.asked(), fleet.token_file.as_deref())? {
         Standing::Seated(seat) if seat.rank > 0 => Ok(ControlFlow::Break(follow::run(&seat)?)),
-        standing => Ok(ControlFlow::Continue(Crew::new(standing, args.patience())?)),
+        standing => Ok(ControlFlow::Continue(Crew::new(standing, args.asked().patience)?)),
     }
 }
 
@@ -104,6 +109,13 @@ fn fleet(args: &FleetArgs, before: FleetConfig) -> Result<Option<FleetConfig>> {
         config.token_file.clone_from(&args.token_file);
     }
     Ok((!config.is_embedded()).then_some(config))
+}
+
+/// The configuration of a run as it stands in its file, without what the run records itself.
+fn own_text(run: &RunView) -> Result<String> {
+    let mut table = run.config()?;
+    table.remove("frozen");
+    Ok(toml::to_string(&table)?)
 }
 
 /// The configuration that a run was begun with.
@@ -159,7 +171,7 @@ fn work_on<D: Parallel + Decode>(
     device: Arc<D>,
 ) -> Result<Outcome> {
     let path = run.view().path().to_owned();
-    let Opened { system, targets } = system::open(&config, &path.join("lean-scratch"))?;
+    let Opened { system, targets, notes } = system::open(&config, &path.join("lean-scratch"))?;
     let targets: Vec<Arc<Problem>> = targets.into_iter().map(Arc::new).collect();
     same_checker(&path, &system.identity())?;
     let base = policies::base_folder(&config, &path.join("base"))?;
@@ -167,11 +179,12 @@ fn work_on<D: Parallel + Decode>(
     let interrupt = Interrupt::default();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // The second signal ends the process at once.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, interrupt.flag())?;
+        signal_hook::flag::register_conditional_shutdown(signal, Code::Interrupted.into(), interrupt.flag())?;
         signal_hook::flag::register(signal, interrupt.flag())?;
     }
-    let page = Page::start(page, &path, &system, &targets)?;
-    let view = View::new(Show::choose(json), Arc::clone(&system), rates, page);
+    let page = Page::start(page, &path, &system)?;
+    let mut view = View::new(Show::choose(json), Arc::clone(&system), rates, page);
+    notes.iter().for_each(|note| view.on(&RunEvent::Note(note)));
     let runner = Runner {
         config: Arc::new(config),
         system,
@@ -183,7 +196,7 @@ fn work_on<D: Parallel + Decode>(
         fleet,
         meeting,
     };
-    runner.work(view)
+    runner.work(&mut |event| view.on(&event))
 }
 
 /// Records what judges this run's proofs; a run that goes on with another checker would mix their verdicts.
@@ -242,7 +255,7 @@ fn frozen(config: &RunConfig) -> Result<FrozenConfig> {
     data.insert(
         "base-model".to_owned(),
         match config::model_folder(&config.model.base) {
-            None => crate::base_model::hash(),
+            None => sgs_run::base_model::hash(),
             // A model in several files is known by their index.
             Some(folder) => ["model.safetensors", "model.safetensors.index.json"]
                 .iter()
@@ -277,15 +290,4 @@ fn default_folder(config: &RunConfig) -> PathBuf {
         return first;
     }
     (2..).map(|n| Path::new("runs").join(format!("{name}-{n}"))).find(|p| !p.exists()).unwrap_or(first)
-}
-
-fn explain() -> Result<Outcome> {
-    let mut text =
-        String::from("Every key of a run's configuration, for --set KEY=VALUE and TOML files.\n\n");
-    for (key, meaning, allowed) in config::documentation() {
-        text.push_str(&format!("{key}\n    {meaning}: {allowed}\n"));
-    }
-    text.push_str("\nLayers, each over the one before: size, method, file, SGS_SET_… variables, --set.");
-    output::line(text)?;
-    Ok(Outcome::Done)
 }

@@ -2,8 +2,8 @@
 
 use crate::args::ServeArgs;
 use crate::exit::Outcome;
-use crate::run::workers::config::FleetConfig;
 use anyhow::Result;
+use sgs_run::workers::config::FleetConfig;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Where the coordinator listens unless it is told otherwise.

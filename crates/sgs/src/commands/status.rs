@@ -2,12 +2,13 @@
 
 use crate::args::StatusArgs;
 use crate::exit::Outcome;
-use crate::run::workers::outside::Remembered;
-use crate::{machine, output, page};
+use crate::{output, page};
 use anyhow::Result;
 use serde::Serialize;
 use sgs_analysis::run::{RunData, metric};
 use sgs_fleet::{BoardStatus, Client};
+use sgs_run::machine;
+use sgs_run::workers::outside::Remembered;
 use sgs_rundir::journal::Stage;
 use sgs_rundir::{MetricValues, RunView};
 use std::collections::BTreeMap;

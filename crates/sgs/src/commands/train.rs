@@ -1,20 +1,20 @@
 //! `sgs train --from RUN/rounds/0007`: a round's updates again, without sampling.
 
-use super::pretrain::{gpu_of, threads};
 use crate::args::TrainArgs;
-use crate::device::{self, with_device};
 use crate::exit::{Outcome, Usage};
 use crate::output;
-use crate::ranks::{self, Seat};
-use crate::run::config::RunConfig;
-use crate::run::policies::{Policies, base_folder};
-use crate::run::ranks::Team;
-use crate::run::sampling::Completions;
-use crate::run::update;
 use anyhow::{Context, Result};
 use sgs_lm::Device;
 use sgs_lm::ranks::Parallel;
 use sgs_lm::trainer::Trainer;
+use sgs_run::config::RunConfig;
+use sgs_run::device::{gpu_of, threads};
+use sgs_run::dispatcher::Completions;
+use sgs_run::policies::{Policies, base_folder};
+use sgs_run::ranks::Team;
+use sgs_run::seats::{self, Seat};
+use sgs_run::update;
+use sgs_run::{device, with_device};
 use sgs_rundir::rows::SampleKind;
 use sgs_rundir::{PublishedRound, RunView};
 use sgs_selfplay::training::Group;
@@ -37,10 +37,10 @@ pub fn run(args: &TrainArgs) -> Result<Outcome> {
     let base = base_folder(&config, &folder.join("base"))?;
     let temporary = || std::env::temp_dir().join(format!("sgs-train-{}", std::process::id()));
     let logs = args.out.clone().unwrap_or_else(temporary);
-    let seat = match ranks::role(&args.ranks, args.token_file.as_deref(), &logs)? {
-        ranks::Role::Launched(outcome) => return Ok(outcome),
-        ranks::Role::Alone => None,
-        ranks::Role::Member(seat) => Some(seat),
+    let seat = match seats::role(&args.ranks.asked(), args.token_file.as_deref(), &logs)? {
+        seats::Role::Launched(outcome) => return Ok(outcome),
+        seats::Role::Alone => None,
+        seats::Role::Member(seat) => Some(seat),
     };
     let kind = device::kind(&config.model.device)?;
     let threads = seat.as_ref().map_or(threads(), |seat| seat.threads(threads()));
@@ -61,7 +61,7 @@ impl Job<'_> {
     /// Meets the other ranks, if there are any, and repeats the updates; tells them if this one fails.
     fn start<D: Parallel>(&self, args: &TrainArgs, seat: Option<&Seat>, device: Arc<D>) -> Result<Outcome> {
         let job = format!("{:?}\n{:?}\n{:?}", args.from, self.start, args.out);
-        let meeting = seat.map(|seat| seat.meet(&job, ranks::UNWIND)).transpose()?;
+        let meeting = seat.map(|seat| seat.meet(&job, seats::UNWIND)).transpose()?;
         let place = meeting.as_ref().map_or((0, 1), |m| (m.rank(), m.ranks()));
         let number = self.round.round();
         let loaded = Policies::load(self.config, &device, self.base, self.start, number, place);

@@ -1,7 +1,7 @@
 //! `sgs verify`: verdicts on a file of proofs.
 
 use super::verify_lean;
-use crate::args::{SystemKind, VerifyArgs};
+use crate::args::VerifyArgs;
 use crate::exit::Outcome;
 use anyhow::{Context, Result};
 use sgs_metamath::export::Exporter;
@@ -9,6 +9,7 @@ use sgs_metamath::slice;
 use sgs_metamath::theory::Theory;
 use sgs_metamath::unify::RuleBook;
 use sgs_metamath::verify::{VerifyError, VerifyOptions, VerifySummary, verify};
+use sgs_run::config::SystemName;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter};
 use std::path::Path;
@@ -16,8 +17,8 @@ use std::path::Path;
 /// Reads problems with proofs, writes a verdict for each to standard output and a summary to standard error.
 pub fn run(args: &VerifyArgs) -> Result<Outcome> {
     match args.system {
-        SystemKind::Metamath => metamath(args),
-        SystemKind::Lean => verify_lean::run(args),
+        SystemName::Metamath => metamath(args),
+        SystemName::Lean => verify_lean::run(args),
     }
 }
 

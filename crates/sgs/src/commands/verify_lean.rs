@@ -3,13 +3,13 @@
 use crate::args::VerifyArgs;
 use crate::exit::{Outcome, Usage};
 use crate::lean;
-use crate::run::system::check_toolchain;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use sgs_formal::FormalSystem;
 use sgs_lean::Lean;
 use sgs_lean::data::{Import, Skipped, Target, read_text};
 use sgs_lean::read::Proof;
+use sgs_run::system::check_toolchain;
 use sgs_selfplay::Verdict;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -81,7 +81,7 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
 
 fn read(file: &Path) -> Result<Import> {
     if file != Path::new("-") {
-        return crate::lean_set::read(file, "");
+        return sgs_run::lean_set::read(file, "");
     }
     let mut text = String::new();
     io::stdin().lock().read_to_string(&mut text).context("cannot read standard input")?;

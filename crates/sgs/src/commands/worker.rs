@@ -1,21 +1,21 @@
 //! `sgs worker`: a process that samples or checks for a run elsewhere. It keeps nothing that matters.
 
 use crate::args::{ConnectArgs, WorkerCommand, WorkerGenerateArgs, WorkerVerifyArgs};
-use crate::device::{self, with_device};
-use crate::exit::{Outcome, Usage};
+use crate::exit::{Code, Outcome, Usage};
 use crate::lean;
-use crate::run::config::SystemName;
-use crate::run::generate::{self, GenerateCounters, GenerateSettings};
-use crate::run::verify;
-use crate::run::workers::follow::{Followed, Source};
-use crate::run::workers::outside::{nonce, token_of_environment};
-use crate::run::workers::sheet::Sheet;
 use anyhow::{Context, Result};
 use sgs_fleet::{Client, Coordinator, Drain, Session, Summary, TaskKind, Token, WorkerConfig, WorkerName};
 use sgs_formal::FormalSystem;
 use sgs_lm::Device;
 use sgs_lm::sampler::{Decode, SamplerOptions};
 use sgs_metamath::system::Metamath;
+use sgs_run::config::SystemName;
+use sgs_run::generate::{self, GenerateCounters, GenerateSettings};
+use sgs_run::verify;
+use sgs_run::workers::follow::{Followed, Source};
+use sgs_run::workers::outside::{nonce, token_of_environment};
+use sgs_run::workers::sheet::Sheet;
+use sgs_run::{device, with_device};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl Post {
             None => token_of_environment()?,
         };
         let client = Client::new(&args.connect, token, args.authority.as_deref())?;
-        let own = || format!("{}-{}-{}", crate::machine::host_name(), std::process::id(), nonce());
+        let own = || format!("{}-{}-{}", sgs_run::machine::host_name(), std::process::id(), nonce());
         let name = args.name.clone().unwrap_or_else(own);
         // By its name the coordinator tells what a worker does.
         let name = if name.starts_with(kind.as_str()) { name } else { format!("{kind}-{name}") };
@@ -96,7 +96,7 @@ fn end_with(parent: u32) -> Result<()> {
                 std::thread::sleep(PARENT_POLL);
             }
             eprintln!("process {parent}, which started this worker, is gone");
-            std::process::exit(1);
+            std::process::exit(Code::Failed.into());
         })
         .context("cannot start a thread")?;
     Ok(())
@@ -108,7 +108,7 @@ fn generate(args: &WorkerGenerateArgs) -> Result<Outcome> {
     }
     let post = Post::take_up(TaskKind::Generate, &args.connect)?;
     let sheet = post.sheet()?;
-    let threads = if args.threads == 0 { super::pretrain::threads() } else { args.threads };
+    let threads = if args.threads == 0 { device::threads() } else { args.threads };
     let kind = match args.device {
         Some(kind) => kind,
         None => device::kind(&sheet.device)?,
@@ -169,7 +169,7 @@ fn verify(args: &WorkerVerifyArgs) -> Result<Outcome> {
     };
     let slots = match (sheet.system, args.slots) {
         (SystemName::Lean, _) => system.parallel_checks(),
-        (SystemName::Metamath, 0) => super::pretrain::threads(),
+        (SystemName::Metamath, 0) => device::threads(),
         (SystemName::Metamath, n) => n,
     };
     let check = |lease: &sgs_fleet::Lease, _: &sgs_fleet::Cancel| verify::check(&*system, lease);

@@ -3,11 +3,10 @@
 use crate::shown::Shown;
 use sgs_analysis::live::{Recent, StageProgress, Status};
 use sgs_analysis::run::Display;
+use sgs_run::RunEvent;
 use sgs_selfplay::reward::guide_score;
-use sgs_selfplay::round::conjecture_id;
-use sgs_selfplay::{Event, Problem, ProblemId, Progress, Review, Round, TaskKey, TaskKind, Verdict};
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::Arc;
+use sgs_selfplay::{Problem, ProblemId, Progress, Review, TaskKind};
+use std::collections::VecDeque;
 use std::time::Instant;
 
 /// Proofs, and as many conjectures, that a page shows.
@@ -23,16 +22,9 @@ const STAGES: [(TaskKind, &str); 4] = [
 /// What is known of the round in progress.
 pub(super) struct Feed {
     shown: Shown,
-    targets: HashMap<ProblemId, Arc<Problem>>,
     round: Option<u32>,
     progress: Progress,
     began: (Instant, Progress),
-    /// Conjectures of the round by name: statement, and the target whose context they share.
-    conjectures: HashMap<ProblemId, (Arc<str>, ProblemId)>,
-    /// Proofs that wait for their verdicts.
-    unjudged: HashMap<TaskKey, Arc<str>>,
-    /// Problems of the round of which a proof is shown.
-    proved: HashSet<ProblemId>,
     /// The latest, newest first, with their order of arrival.
     proofs: VecDeque<(u64, Recent)>,
     inventions: VecDeque<(u64, Recent)>,
@@ -40,62 +32,46 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    pub(super) fn new(shown: Shown, targets: &[Arc<Problem>]) -> Self {
+    pub(super) fn new(shown: Shown) -> Self {
         Self {
             shown,
-            targets: targets.iter().map(|t| (t.id.clone(), Arc::clone(t))).collect(),
             round: None,
             progress: Progress::default(),
             began: (Instant::now(), Progress::default()),
-            conjectures: HashMap::new(),
-            unjudged: HashMap::new(),
-            proved: HashSet::new(),
             proofs: VecDeque::new(),
             inventions: VecDeque::new(),
             arrived: 0,
         }
     }
 
-    /// Forgets the round before, if this is another one; proofs and conjectures stay shown.
-    pub(super) fn begin_round(&mut self, round: u32) {
-        if self.round == Some(round) {
-            return;
+    pub(super) fn on(&mut self, event: &RunEvent<'_>) {
+        match event {
+            RunEvent::Stage { round, .. } => self.begin_round(*round),
+            RunEvent::Progress(progress) => self.progress(*progress),
+            RunEvent::Conjecture { id, statement } => self.invented(id, statement),
+            RunEvent::Reviewed { id, review, .. } => self.reviewed(id, review),
+            RunEvent::Solved { problem, target, proof } => self.proved(problem, *target, proof),
+            _ => {}
         }
-        self.round = Some(round);
-        self.progress = Progress::default();
-        self.conjectures.clear();
-        self.unjudged.clear();
-        self.proved.clear();
+    }
+
+    /// Forgets the counts of the round before, if this is another one; proofs and conjectures stay shown.
+    pub(super) fn begin_round(&mut self, round: u32) {
+        if self.round != Some(round) {
+            self.round = Some(round);
+            self.progress = Progress::default();
+        }
     }
 
     /// The counts of the round. Rates are means since the first counts of this round that were seen.
-    pub(super) fn progress(&mut self, round: &Round) {
-        let now = round.progress();
+    pub(super) fn progress(&mut self, now: Progress) {
         if self.progress == Progress::default() {
             self.began = (Instant::now(), now);
         }
         self.progress = now;
     }
 
-    pub(super) fn event(&mut self, event: &Event) {
-        match event {
-            Event::Conjecture { key, read: Ok(statement), .. } => self.invented(key, statement),
-            Event::Rollout { key, read: Ok(proof), .. } => {
-                self.unjudged.insert(key.clone(), Arc::clone(&proof.text));
-            }
-            Event::Judgement { key, judgement } => {
-                let proof = self.unjudged.remove(&key.with_kind(TaskKind::Rollout));
-                if let (Verdict::Proved, Some(proof)) = (judgement.verdict, proof) {
-                    self.proved(&key.problem, &proof);
-                }
-            }
-            Event::Review { key, read: Ok(review), .. } => self.reviewed(&key.problem, review),
-            _ => {}
-        }
-    }
-
-    fn invented(&mut self, key: &TaskKey, statement: &Arc<str>) {
-        let id = conjecture_id(key.round, &key.problem, key.index);
+    fn invented(&mut self, id: &ProblemId, statement: &str) {
         let recent = Recent {
             kind: "conjecture".into(),
             problem: id.to_string(),
@@ -103,7 +79,6 @@ impl Feed {
             text: String::new(),
             scores: String::new(),
         };
-        self.conjectures.insert(id, (Arc::clone(statement), key.problem.clone()));
         self.arrived += 1;
         self.inventions.push_front((self.arrived, recent));
         self.inventions.truncate(SHOWN);
@@ -120,25 +95,13 @@ impl Feed {
         }
     }
 
-    /// The first proof of a problem in this round.
-    fn proved(&mut self, id: &ProblemId, proof: &str) {
-        if !self.proved.insert(id.clone()) {
-            return;
-        }
-        let problem = match (self.targets.get(id), self.conjectures.get(id)) {
-            (Some(target), _) => Arc::clone(target),
-            (None, Some((statement, target))) => {
-                let context = self.targets.get(target).map_or_else(|| "".into(), |t| Arc::clone(&t.context));
-                Arc::new(Problem { id: id.clone(), statement: Arc::clone(statement), context })
-            }
-            (None, None) => return,
-        };
+    fn proved(&mut self, problem: &Problem, target: bool, proof: &str) {
         let recent = Recent {
             kind: "proof".into(),
-            problem: id.to_string(),
+            problem: problem.id.to_string(),
             statement: self.shown.statement(&problem.statement),
             text: self.shown.proof(&problem.statement, &problem.context, proof),
-            scores: if self.targets.contains_key(id) { "target".into() } else { "conjecture".into() },
+            scores: if target { "target".into() } else { "conjecture".into() },
         };
         self.arrived += 1;
         self.proofs.push_front((self.arrived, recent));

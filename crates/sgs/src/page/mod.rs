@@ -10,7 +10,6 @@ pub use watch::watch;
 
 use crate::args::PageArgs;
 
-use crate::run::Interrupt;
 use crate::shown::Shown;
 use anyhow::{Context, Result};
 use feed::Feed;
@@ -20,7 +19,7 @@ use sgs_analysis::run::ReadOptions;
 use sgs_fleet::board::KindStatus;
 use sgs_fleet::{BoardStatus, Fleet};
 use sgs_formal::FormalSystem;
-use sgs_selfplay::{Event, Problem, Round};
+use sgs_run::{Interrupt, RunEvent};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -50,12 +49,7 @@ impl Page {
     ///
     /// # Errors
     /// The address is open to others without a token, or cannot be bound.
-    pub fn start(
-        args: &PageArgs,
-        run: &Path,
-        system: &Arc<dyn FormalSystem>,
-        targets: &[Arc<Problem>],
-    ) -> Result<Option<Self>> {
+    pub fn start(args: &PageArgs, run: &Path, system: &Arc<dyn FormalSystem>) -> Result<Option<Self>> {
         let Some(address) = args.serve else { return Ok(None) };
         let server = Arc::new(LiveServer::start(&LiveOptions { address, token: args.token() })?);
         eprintln!("live page: {}", server.url());
@@ -74,7 +68,7 @@ impl Page {
         });
         Ok(Some(Self {
             server,
-            feed: Feed::new(Shown::by(system), targets),
+            feed: Feed::new(Shown::by(system)),
             fleet: None,
             message: "preparing".into(),
             told: None,
@@ -83,28 +77,17 @@ impl Page {
         }))
     }
 
-    /// Whose workers and queue are shown.
-    pub fn set_fleet(&mut self, fleet: &Fleet) {
-        self.fleet = Some(fleet.clone());
-    }
-
-    /// A round begins, goes on after an interruption, or enters another stage.
-    pub fn begin(&mut self, round: u32, what: &str) {
-        self.feed.begin_round(round);
-        what.clone_into(&mut self.message);
-        self.tell();
-    }
-
-    /// One result, before the round takes it.
-    pub fn event(&mut self, event: &Event) {
-        self.feed.event(event);
-    }
-
-    /// The counts of the round so far.
-    pub fn progress(&mut self, round: &Round) {
-        self.feed.progress(round);
-        if self.told.is_none_or(|told| told.elapsed() >= TELL) {
-            self.tell();
+    /// Takes one event of the run.
+    pub fn on(&mut self, event: &RunEvent<'_>) {
+        self.feed.on(event);
+        match event {
+            RunEvent::Board(fleet) => self.fleet = Some((*fleet).clone()),
+            RunEvent::Stage { stage, .. } => {
+                stage.as_str().clone_into(&mut self.message);
+                self.tell();
+            }
+            RunEvent::Progress(_) if self.told.is_none_or(|told| told.elapsed() >= TELL) => self.tell(),
+            _ => {}
         }
     }
 

@@ -5,14 +5,15 @@ use super::{LOOK, show_board};
 use crate::args::PageArgs;
 use crate::commands::run::config_of;
 use crate::commands::status::{Activity, activity_of, fleet};
-use crate::run::config::{RunConfig, SystemName};
-use crate::run::system::{self, Opened};
-use crate::run::{Interrupt, sampling};
 use crate::shown::Shown;
 use anyhow::Result;
 use sgs_analysis::live::{self, LiveOptions, LiveServer, Status, WorkerStatus};
 use sgs_analysis::report::ReportOptions;
 use sgs_analysis::run::ReadOptions;
+use sgs_run::config::{RunConfig, SystemName};
+use sgs_run::event::Teller;
+use sgs_run::system::{self, Opened};
+use sgs_run::{Interrupt, record};
 use sgs_rundir::journal::{JournalReader, Stage};
 use sgs_rundir::{RunView, read_outcome};
 use sgs_selfplay::{Problem, Round, RunState};
@@ -52,6 +53,7 @@ struct Replica {
     targets: Vec<Arc<Problem>>,
     state: RunState,
     feed: Feed,
+    teller: Teller,
     round: Option<Round>,
     /// The last record that the round has seen.
     last: i64,
@@ -117,7 +119,7 @@ impl Replica {
         // Nothing is checked here, so no Lean is started: its texts are shown as they are.
         let (shown, targets) = match config.problems.system {
             SystemName::Metamath => {
-                let Opened { system, targets } = system::metamath(set)?;
+                let Opened { system, targets, .. } = system::metamath(set)?;
                 (Shown::by(&system), targets)
             }
             SystemName::Lean => {
@@ -126,8 +128,8 @@ impl Replica {
             }
         };
         let targets: Vec<Arc<Problem>> = targets.into_iter().map(Arc::new).collect();
-        let feed = Feed::new(shown, &targets);
-        Ok(Self { config, targets, state: RunState::default(), feed, round: None, last: 0 })
+        let (feed, teller) = (Feed::new(shown), Teller::new(&targets));
+        Ok(Self { config, targets, state: RunState::default(), feed, teller, round: None, last: 0 })
     }
 
     /// Takes what has come in since the last call; gives the stage that the run has reached, and what to show.
@@ -152,15 +154,15 @@ impl Replica {
             self.last = 0;
         }
         if let Some(round) = &mut self.round {
-            let feed = &mut self.feed;
+            let (feed, teller) = (&mut self.feed, &mut self.teller);
             self.last = journal.for_each_record_after(marker.round, self.last, |record| {
-                if let Some(event) = sampling::event_of(&record.payload) {
-                    feed.event(&event);
-                    round.apply(event);
+                for entry in record::entries(&record.payload).unwrap_or_default() {
+                    teller.tell(&entry.event, &mut |told| feed.on(&told));
+                    round.apply(entry.event);
                 }
                 Ok(())
             })?;
-            self.feed.progress(round);
+            self.feed.progress(round.progress());
         }
         Ok((Some(marker.stage), self.feed.status()))
     }

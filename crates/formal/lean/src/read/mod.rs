@@ -15,13 +15,14 @@ pub use proof::{Proof, read_proof, read_proof_strict};
 pub use review::{read_review, read_review_strict};
 pub use snippet::split_snippet;
 
-/// How completions are read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reading {
-    /// What a person would accept.
-    #[default]
-    Lenient,
-    /// What the paper's code accepts.
-    Strict,
+sgs_keys::choice! {
+    /// How completions are read.
+    #[derive(Default)]
+    pub enum Reading {
+        /// What a person would accept.
+        #[default]
+        Lenient = "lenient",
+        /// What the paper's code accepts.
+        Strict = "strict",
+    }
 }

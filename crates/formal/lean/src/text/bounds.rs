@@ -2,23 +2,19 @@
 
 use super::lexer::{Token, TokenKind, closing, lex};
 
-/// How large a piece of model text may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Bounds {
-    /// Bytes of the whole text.
-    pub bytes: usize,
-    /// Nesting depth of brackets.
-    pub depth: usize,
-    /// Characters of one number.
-    pub numeral: usize,
-    /// Characters of one name.
-    pub name: usize,
-}
-
-impl Default for Bounds {
-    /// Four times what the longest completion of 8,192 tokens can spell, and far beyond any honest nesting.
-    fn default() -> Self {
-        Self { bytes: 256 * 1024, depth: 200, numeral: 1_000, name: 500 }
+sgs_keys::table! {
+    /// How large a piece of model text may be. By default: four times what the longest completion of 8,192 tokens can
+    /// spell, and far beyond any honest nesting.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Bounds {
+        /// Bytes of a model's text that are read.
+        pub bytes: usize = 256 * 1024, in 1..=1 << 30,
+        /// Nesting of brackets in it.
+        pub depth: usize = 200, in 1..=10_000,
+        /// Characters of a number in it.
+        pub numeral: usize = 1_000, in 1..=1 << 30,
+        /// Characters of a name in it.
+        pub name: usize = 500, in 1..=1 << 30,
     }
 }
 

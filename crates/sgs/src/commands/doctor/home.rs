@@ -2,14 +2,14 @@
 
 use super::{Area, Check, State};
 use crate::args::DoctorArgs;
-use crate::base_model;
-use crate::machine;
 use sgs_formal::FormalSystem;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
 use sgs_metamath::judge::database_proof;
 use sgs_metamath::proof_text::write_steps;
 use sgs_metamath::system::Metamath;
+use sgs_run::base_model;
+use sgs_run::machine;
 use sgs_selfplay::Verdict;
 use std::path::Path;
 use std::time::Instant;

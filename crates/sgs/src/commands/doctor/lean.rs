@@ -2,7 +2,6 @@
 
 use super::{Area, Check, State};
 use crate::args::DoctorArgs;
-use crate::lean;
 use sgs_lean::setup::{self, Finding, LeanPaths, examine, suggestion};
 
 /// Looks for all of it.
@@ -11,7 +10,7 @@ pub fn area(args: &DoctorArgs) -> Area {
         root: args.lean_root.clone(),
         version: sgs_lean::VERSION.to_owned(),
         wasm: args.lean_wasm_root.clone(),
-        launcher: lean::launcher().unwrap_or_default(),
+        launcher: sgs_run::lean::launcher().unwrap_or_default(),
     };
     let findings = examine(&paths);
     let usable = suggestion(&findings).is_none();

@@ -1,0 +1,64 @@
+//! The base model that ships with the program, as a folder in Hugging Face layout.
+
+use crate::Usage;
+use crate::config::SystemName;
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The model's files, each with its content.
+pub const FILES: [(&str, &[u8]); 4] = [
+    ("config.json", include_bytes!("../../../data/metamath/base/config.json")),
+    ("model.safetensors", include_bytes!("../../../data/metamath/base/model.safetensors")),
+    ("tokenizer.json", include_bytes!("../../../data/metamath/base/tokenizer.json")),
+    ("tokenizer_config.json", include_bytes!("../../../data/metamath/base/tokenizer_config.json")),
+];
+
+/// SHA-256 over all files.
+pub fn hash() -> String {
+    let mut hash = Sha256::new();
+    for (name, bytes) in FILES {
+        hash.update(name.as_bytes());
+        hash.update(bytes);
+    }
+    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Writes the model into a folder, unless it is there already; gives the folder.
+///
+/// # Errors
+/// The file system refuses.
+pub fn unpack(folder: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    for (name, bytes) in FILES {
+        let path = folder.join(name);
+        if fs::metadata(&path).map(|m| m.len()).ok() != Some(bytes.len() as u64) {
+            sgs_rundir::files::write_file(&path, bytes)?;
+        }
+    }
+    Ok(folder.to_owned())
+}
+
+/// The folder of the model that a command works with: the one named, or the one that ships, unpacked.
+///
+/// # Errors
+/// No folder is named and the shipped model is not for this formal system, or it cannot be unpacked.
+pub fn folder_for(system: SystemName, named: Option<&Path>) -> Result<PathBuf> {
+    match (named, system) {
+        (Some(folder), _) => Ok(folder.to_owned()),
+        (None, SystemName::Metamath) => unpack(&cache_folder()),
+        (None, SystemName::Lean) => {
+            Err(Usage("give --model: the model that ships reads Metamath, not Lean".to_owned()).into())
+        }
+    }
+}
+
+/// Where the model is unpacked for commands that work on no run: the user's cache, else the temporary folder.
+pub fn cache_folder() -> PathBuf {
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache")))
+        .unwrap_or_else(std::env::temp_dir);
+    cache.join("sgs").join(format!("base-{}", &hash()[..16]))
+}

@@ -1,0 +1,507 @@
+//! The effective configuration of a run: size, then method, then file, environment and `--set`, in this order.
+
+use super::endpoint::EndpointConfig;
+use crate::Usage;
+use anyhow::{Context, Result};
+use sgs_keys::{Allowed, Key, Refused, Table as _, at_least, dotted};
+use sgs_lean::LeanSettings;
+use sgs_lm::model::Mode;
+use sgs_selfplay::{AlgorithmConfig, Role, Weights};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use toml::{Table, Value};
+
+sgs_keys::table! {
+    /// Everything that a run depends on.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct RunConfig {
+        /// Name of the method.
+        pub method: String = "sgs".to_owned(), in "a method, as `sgs run METHOD` or in a file",
+        /// Name of the size.
+        pub size: String = "metamath-quick".to_owned(), in "a size, as `--size SIZE` or in a file",
+        /// Seed of everything random.
+        pub seed: u64 = 1, in 0..=i64::MAX as u64,
+        /// Rounds to run.
+        pub rounds: u32 = 40, in 1..=1_000_000,
+        /// No new round begins after so many minutes; 0 is no limit.
+        pub minutes: f64 = 0.0, in at_least(0.0).at_most(1e7),
+        /// The formal system and its problems.
+        pub problems: ProblemsConfig,
+        /// The language model.
+        pub model: ModelChoice,
+        /// Sampling.
+        pub sampling: SamplingConfig,
+        /// What training may use of the machine.
+        pub training: TrainingConfig,
+        /// Which checkpoints stay.
+        pub checkpoints: CheckpointsConfig,
+        /// The algorithm.
+        pub algorithm: AlgorithmConfig,
+        /// Lean, where it is the formal system.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub lean: Option<LeanSettings>,
+    }
+}
+
+sgs_keys::table! {
+    /// The formal system and its problems.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ProblemsConfig {
+        /// The formal system.
+        pub system: SystemName = SystemName::Metamath,
+        /// The problems.
+        pub set: String = "quick".to_owned(),
+            in "quick (100 theorems of set.mm), all (1,000); for Lean d3k (the paper's 3,323), core (needs no Mathlib); a file",
+    }
+}
+
+sgs_keys::choice! {
+    /// A formal system.
+    pub enum SystemName {
+        /// The embedded one.
+        Metamath = "metamath",
+        /// Lean 4.
+        Lean = "lean",
+    }
+}
+
+sgs_keys::table! {
+    /// The language model.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ModelChoice {
+        /// What Solver and Conjecturer start from.
+        pub base: String = "shipped".to_owned(), in "shipped, or a folder in Hugging Face layout",
+        /// The Guide's model.
+        pub guide: String = "base".to_owned(), in "base, or a folder",
+        /// Where the model runs.
+        pub device: String = "cpu".to_owned(), in &["cpu", "cuda"],
+    }
+}
+
+sgs_keys::table! {
+    /// Sampling.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct SamplingConfig {
+        /// Longest completion of the Solver, tokens.
+        pub solver_tokens: usize = 48, in 1..=10_000_000,
+        /// Longest completion of the Conjecturer, tokens.
+        pub conjecturer_tokens: usize = 120, in 1..=10_000_000,
+        /// Longest completion of the Guide, tokens.
+        pub guide_tokens: usize = 6, in 1..=10_000_000,
+        /// Sequences sampled at once, for each role.
+        pub batch: usize = 256, in 1..=1_000_000,
+        /// Memory for buffers and key/value cache, for each role, MiB.
+        pub memory_mib: u64 = 512, in 16..=1_000_000_000,
+        /// Roles that another server plays.
+        pub endpoint: EndpointConfig,
+    }
+}
+
+sgs_keys::table! {
+    /// What training may use of the machine.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct TrainingConfig {
+        /// Processes that train together, each with a GPU or a part of the processor: gradients and optimiser state are
+        /// shared out.
+        pub ranks: usize = 1, in 1..=65_536,
+        /// Tokens run through the model at once.
+        pub micro_batch_tokens: usize = 4096, in 64..=100_000_000,
+        /// Computes every layer's activations again in the backward pass: a quarter more work, memory of one layer.
+        pub recompute: bool = false,
+    }
+}
+
+sgs_keys::table! {
+    /// Which checkpoints stay.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct CheckpointsConfig {
+        /// How many of the newest.
+        pub last: u32 = 2, in 1..=1_000_000,
+        /// Also those whose round is a multiple of this; 0 for none.
+        pub every: u32 = 0, in 0..=1_000_000,
+    }
+}
+
+impl std::str::FromStr for SystemName {
+    type Err = Usage;
+
+    fn from_str(name: &str) -> Result<Self, Usage> {
+        match name {
+            "metamath" => Ok(Self::Metamath),
+            "lean" => Ok(Self::Lean),
+            other => Err(Usage(format!("there is no formal system `{other}`; there are metamath, lean"))),
+        }
+    }
+}
+
+impl RunConfig {
+    /// The weights that a role uses.
+    pub fn weights_of(&self, role: Role) -> Weights {
+        self.algorithm.weights_of(role, self.sampling.endpoint.plays(role))
+    }
+}
+
+impl SamplingConfig {
+    /// Longest completion of a role, tokens.
+    pub fn tokens(&self, role: Role) -> usize {
+        match role {
+            Role::Solver => self.solver_tokens,
+            Role::Conjecturer => self.conjecturer_tokens,
+            Role::Guide => self.guide_tokens,
+        }
+    }
+}
+
+impl TrainingConfig {
+    /// What the trainer keeps of a forward pass.
+    pub fn mode(&self) -> Mode {
+        if self.recompute { Mode::TrainRecompute { kept: 0 } } else { Mode::Train }
+    }
+}
+
+/// The sizes, with their presets.
+pub const SIZES: [(&str, &str); 4] = [
+    ("metamath-quick", include_str!("../../../presets/size/metamath-quick.toml")),
+    ("metamath", include_str!("../../../presets/size/metamath.toml")),
+    ("lean-d3k", include_str!("../../../presets/size/lean-d3k.toml")),
+    ("lean-core", include_str!("../../../presets/size/lean-core.toml")),
+];
+
+/// The methods, with their presets.
+pub const METHODS: [(&str, &str); 11] = [
+    ("sgs", include_str!("../../../presets/method/sgs.toml")),
+    ("reinforce-half", include_str!("../../../presets/method/reinforce-half.toml")),
+    ("reinforce", include_str!("../../../presets/method/reinforce.toml")),
+    ("expert-iteration", include_str!("../../../presets/method/expert-iteration.toml")),
+    ("cispo", include_str!("../../../presets/method/cispo.toml")),
+    ("sgs-no-guide", include_str!("../../../presets/method/sgs-no-guide.toml")),
+    ("sgs-frozen-conjecturer", include_str!("../../../presets/method/sgs-frozen-conjecturer.toml")),
+    ("sgs-no-conditioning", include_str!("../../../presets/method/sgs-no-conditioning.toml")),
+    ("sgs-cispo", include_str!("../../../presets/method/sgs-cispo.toml")),
+    ("stp", include_str!("../../../presets/method/stp.toml")),
+    ("sampling-only", include_str!("../../../presets/method/sampling-only.toml")),
+];
+
+/// Where the layers come from.
+#[derive(Clone, Debug, Default)]
+pub struct Layers {
+    /// A method's name or a TOML file; `sgs` if absent.
+    pub method: Option<String>,
+    /// A size's name.
+    pub size: Option<String>,
+    /// `key=value`, last.
+    pub set: Vec<String>,
+}
+
+/// What gave a key its value; each covers those before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// The key's own default.
+    Default,
+    /// The preset of a size.
+    Size(String),
+    /// The preset of a method.
+    Method(String),
+    /// What a method changes at one size only.
+    MethodAtSize(String, String),
+    /// A TOML file.
+    File(String),
+    /// A variable of the environment.
+    Variable(String),
+    /// An argument of the command.
+    Argument(&'static str),
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Layer::Default => f.write_str("default"),
+            Layer::Size(size) => write!(f, "size {size}"),
+            Layer::Method(method) => write!(f, "method {method}"),
+            Layer::MethodAtSize(method, size) => write!(f, "method {method} at size {size}"),
+            Layer::File(path) => write!(f, "file {path}"),
+            Layer::Variable(name) => write!(f, "environment {name}"),
+            Layer::Argument(name) => f.write_str(name),
+        }
+    }
+}
+
+/// What the layers come to.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The configuration.
+    pub config: RunConfig,
+    /// Every key that has a value, Lean's also where Lean is not the formal system.
+    table: Table,
+    /// What gave the keys their values; a key that is not here has its default.
+    layers: BTreeMap<String, Layer>,
+}
+
+impl Resolved {
+    /// A key's value; `None` if it is left out.
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        value_of(&self.table, key)
+    }
+
+    /// What gave a key its value.
+    pub fn layer(&self, key: &str) -> &Layer {
+        self.layers.get(key).unwrap_or(&Layer::Default)
+    }
+
+    /// Trains with so many processes, as an argument says.
+    pub fn set_ranks(&mut self, ranks: usize) {
+        self.config.training.ranks = ranks;
+        self.layers.insert("training.ranks".to_owned(), Layer::Argument("--ranks"));
+    }
+}
+
+/// A key's value in a table.
+pub fn value_of<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
+    let mut parts = key.split('.');
+    let first = table.get(parts.next()?)?;
+    parts.try_fold(first, |value, part| value.get(part))
+}
+
+/// Puts the layers on top of each other.
+///
+/// # Errors
+/// An unknown method, size or key (with the nearest one), a value of the wrong type or out of its range.
+pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, String)>) -> Result<Resolved> {
+    let named = layers.method.as_deref().unwrap_or("sgs");
+    let (mut file, method, chosen) = match METHODS.iter().find(|m| m.0 == named) {
+        Some(_) => {
+            let by = if layers.method.is_some() { Layer::Argument("command line") } else { Layer::Default };
+            (Table::new(), named.to_owned(), by)
+        }
+        None if named.ends_with(".toml") => {
+            let file = read_file(Path::new(named))?;
+            match text_of(&file, "method")? {
+                Some(method) => (file, method, Layer::File(named.to_owned())),
+                None => (file, "sgs".to_owned(), Layer::Default),
+            }
+        }
+        None => {
+            return Err(unknown("method", named, METHODS.iter().map(|m| m.0)).into());
+        }
+    };
+    let (size, sized) = match (&layers.size, text_of(&file, "size")?) {
+        (Some(size), _) => (size.clone(), Layer::Argument("--size")),
+        (None, Some(size)) => (size, Layer::File(named.to_owned())),
+        (None, None) => ("metamath-quick".to_owned(), Layer::Default),
+    };
+    let size_text = SIZES.iter().find(|s| s.0 == size).map(|s| s.1);
+    let Some(size_text) = size_text else {
+        return Err(unknown("size", &size, SIZES.iter().map(|s| s.0)).into());
+    };
+    let Some((_, method_text)) = METHODS.iter().find(|m| m.0 == method) else {
+        return Err(unknown("method", &method, METHODS.iter().map(|m| m.0)).into());
+    };
+    // They have chosen their presets: laid over these as keys, a size of the file would rename that of `--size`.
+    file.remove("method");
+    file.remove("size");
+    // A method's own table holds what it changes everywhere; `[size.NAME]` what it changes at one size only.
+    let mut method_table: Table = method_text.parse().context("the method's preset")?;
+    let at_sizes = method_table.remove("size");
+    let mut stack = Stack::of_defaults()?;
+    stack.set("method", Value::String(method.clone()), chosen)?;
+    stack.set("size", Value::String(size.clone()), sized)?;
+    stack.lay(size_text.parse().context("the size's preset")?, &Layer::Size(size.clone()))?;
+    stack.lay(method_table, &Layer::Method(method.clone()))?;
+    if let Some(Value::Table(mut at_sizes)) = at_sizes
+        && let Some(Value::Table(at_size)) = at_sizes.remove(&size)
+    {
+        stack.lay(at_size, &Layer::MethodAtSize(method.clone(), size.clone()))?;
+    }
+    stack.lay(file, &Layer::File(named.to_owned()))?;
+    for (name, value) in environment.filter(|(k, _)| k.starts_with("SGS_SET_")) {
+        let key = name["SGS_SET_".len()..].to_lowercase().replace("__", ".");
+        stack.assign(&key, &value, Layer::Variable(name))?;
+    }
+    for setting in &layers.set {
+        let Some((key, value)) = setting.split_once('=') else {
+            return Err(Usage(format!("--set {setting}: expected KEY=VALUE")).into());
+        };
+        stack.assign(key.trim(), value.trim(), Layer::Argument("--set"))?;
+    }
+    stack.resolved()
+}
+
+fn read_file(path: &Path) -> Result<Table> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+    text.parse::<Table>().with_context(|| format!("{} is not TOML", path.display()))
+}
+
+/// The text of `method` or `size` in a file.
+fn text_of(file: &Table, key: &str) -> Result<Option<String>> {
+    match file.get(key) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(other) => Err(Usage(format!("`{key}` is {other}; expected a name in quotes")).into()),
+    }
+}
+
+/// Layers on top of each other.
+struct Stack {
+    keys: Vec<Key>,
+    table: Table,
+    layers: BTreeMap<String, Layer>,
+}
+
+impl Stack {
+    fn of_defaults() -> Result<Self> {
+        let defaults = RunConfig { lean: Some(LeanSettings::default()), ..RunConfig::default() };
+        let table = Table::try_from(defaults).context("the defaults")?;
+        Ok(Self { keys: RunConfig::keys(""), table, layers: BTreeMap::new() })
+    }
+
+    /// Lays a whole layer over the others.
+    fn lay(&mut self, over: Table, layer: &Layer) -> Result<()> {
+        self.lay_at("", over, layer)
+    }
+
+    fn lay_at(&mut self, prefix: &str, over: Table, layer: &Layer) -> Result<()> {
+        for (name, value) in over {
+            let key = dotted(prefix, &name);
+            match value {
+                Value::Table(inner) if self.is_table(&key) => self.lay_at(&key, inner, layer)?,
+                value => self.set(&key, value, layer.clone())?,
+            }
+        }
+        Ok(())
+    }
+
+    fn is_table(&self, key: &str) -> bool {
+        self.keys.iter().any(|k| k.key.strip_prefix(key).is_some_and(|rest| rest.starts_with('.')))
+    }
+
+    /// Sets one key from text: a number, truth value or list as in TOML, anything else as a string.
+    fn assign(&mut self, key: &str, text: &str, layer: Layer) -> Result<()> {
+        if key == "method" || key == "size" {
+            return Err(self.not_a_label(key, text, &layer).into());
+        }
+        let parsed = format!("v = {text}").parse::<Table>().ok().and_then(|mut t| t.remove("v"));
+        let text = || Value::String(text.to_owned());
+        let value = match (parsed, self.keys.iter().find(|k| k.key == key).map(|k| k.allowed)) {
+            (Some(value @ (Value::String(_) | Value::Array(_))), _) => value,
+            // A name or a folder may look like a number.
+            (_, Some(Allowed::Names(_) | Allowed::Text(_))) => text(),
+            (parsed, _) => parsed.unwrap_or_else(text),
+        };
+        self.set(key, value, layer)
+    }
+
+    /// Why a name alone is not set: it chooses presets.
+    fn not_a_label(&self, key: &str, name: &str, layer: &Layer) -> Usage {
+        let now = |key: &str| self.table.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (method, size) = match key {
+            "method" => (name.to_owned(), now("size")),
+            _ => (now("method"), name.to_owned()),
+        };
+        Usage(format!(
+            "`{key}` is not set by {layer}: that would rename the run and change nothing of it; choose it with \
+             `sgs run {method} --size {size}`, or in a file: `sgs run FILE.toml`"
+        ))
+    }
+
+    /// Sets one key.
+    fn set(&mut self, key: &str, value: Value, layer: Layer) -> Result<()> {
+        let Some(declared) = self.keys.iter().find(|k| k.key == key) else {
+            return Err(match self.is_table(key) {
+                true => Usage(format!("`{key}` is a table: set one of its keys")),
+                false => unknown_key(key, &self.keys),
+            }
+            .into());
+        };
+        let (tables, name) = key.rsplit_once('.').map_or(("", key), |(tables, name)| (tables, name));
+        let mut table = &mut self.table;
+        for part in tables.split('.').filter(|part| !part.is_empty()) {
+            let inner = table.entry(part).or_insert_with(|| Value::Table(Table::new()));
+            table = inner.as_table_mut().with_context(|| format!("`{key}` is not in a table"))?;
+        }
+        let is_list = table.get(name).is_some_and(Value::is_array);
+        table.insert(name.to_owned(), fit(declared, is_list, value, &layer)?);
+        self.layers.insert(key.to_owned(), layer);
+        Ok(())
+    }
+
+    fn resolved(self) -> Result<Resolved> {
+        let mut config: RunConfig =
+            self.table.clone().try_into().map_err(|e| Usage(format!("the configuration: {e}")))?;
+        check(&config)?;
+        if config.problems.system != SystemName::Lean {
+            config.lean = None;
+        }
+        Ok(Resolved { config, table: self.table, layers: self.layers })
+    }
+}
+
+/// The value in the key's type, if it is one of those allowed.
+fn fit(key: &Key, is_list: bool, value: Value, layer: &Layer) -> Result<Value, Usage> {
+    let value = match (&key.allowed, value) {
+        (Allowed::Real { .. }, Value::Integer(n)) => Value::Float(n as f64),
+        (_, value) => value,
+    };
+    let fits = match (&key.allowed, &value) {
+        (Allowed::Switch, Value::Boolean(_)) => true,
+        (Allowed::Real { .. }, Value::Float(x)) => key.allowed.admits_real(*x),
+        (Allowed::Whole { .. } | Allowed::NameOrWhole { .. }, Value::Integer(n)) => {
+            u64::try_from(*n).is_ok_and(|n| key.allowed.admits_whole(n))
+        }
+        (Allowed::Text(_), Value::String(_)) => !is_list,
+        (Allowed::Text(_), Value::Array(_)) => is_list,
+        (Allowed::Names(_) | Allowed::NameOrWhole { .. }, Value::String(text)) => {
+            key.allowed.admits_text(text)
+        }
+        _ => false,
+    };
+    if fits {
+        return Ok(value);
+    }
+    let place = match layer {
+        Layer::File(_) | Layer::Variable(_) => format!("{layer}: "),
+        _ => String::new(),
+    };
+    Err(Usage(format!("{place}`{}` is {value}; expected {}", key.key, key.allowed)))
+}
+
+fn unknown_key(key: &str, keys: &[Key]) -> Usage {
+    let near = nearest(key, keys.iter().map(|key| key.key.as_str()));
+    Usage(format!("there is no key `{key}`{near} (`sgs run --explain` lists all)"))
+}
+
+fn unknown<'a>(what: &str, name: &str, all: impl Iterator<Item = &'a str> + Clone) -> Usage {
+    let list = all.clone().collect::<Vec<_>>().join(", ");
+    Usage(format!("there is no {what} `{name}`{}; there are {list}", nearest(name, all)))
+}
+
+fn nearest<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> String {
+    let last = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
+    let score = |key: &str| {
+        let whole = strsim::jaro_winkler(name, key);
+        let end = strsim::jaro_winkler(&last(name), &last(key));
+        whole.max(end * 0.98)
+    };
+    all.map(|key| (score(key), key))
+        .filter(|(s, _)| *s > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, key)| format!("; did you mean `{key}`?"))
+        .unwrap_or_default()
+}
+
+/// Every key by itself, then those that depend on each other.
+fn check(config: &RunConfig) -> Result<()> {
+    config.check("").map_err(|e| Usage(e.to_string()))?;
+    let algorithm = config.algorithm.validate();
+    algorithm.map_err(|e| Usage(Refused { key: dotted("algorithm", &e.key), ..e }.to_string()))?;
+    config.sampling.endpoint.check(&config.algorithm)
+}
+
+/// The folder that a model's name in the configuration stands for; `None` is the shipped one.
+pub fn model_folder(name: &str) -> Option<PathBuf> {
+    (name != "shipped").then(|| PathBuf::from(name))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,414 @@
+//! The sampling stage of a round: commands out to the board, results into the journal, then into the round.
+//!
+//! Order of things, for every result without exception: taken off the board, appended to the journal, on the disk,
+//! acknowledged to its worker, fed to the round, whose next commands are then submitted. So nothing that is acted on
+//! can be lost, and a crash loses only what nobody has acted on.
+
+use crate::Interrupt;
+use crate::endpoint;
+use crate::evaluate::encode;
+use crate::event::{RunEvent, Story};
+use crate::infra::Faults;
+use crate::reading::{Reader, formal_seed, limit, role};
+use crate::record::{self, Entry};
+use crate::tasks::{self, GenerateTask, VerifyTask, task_number};
+use anyhow::{Result, bail};
+use sgs_fleet::{Ending, Finished, Fleet, Payload, Task, TaskId, TaskKind as BoardKind};
+use sgs_rundir::{Journal, Ticket};
+use sgs_selfplay::{Command, Completion, Event, Problem, Round, TaskKey, TaskKind};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Completions of a round by task.
+pub type Completions = HashMap<TaskKey, Completion>;
+
+/// Asked while nothing comes in: for how long that has been, and what is waited for. An error ends the stage.
+pub type Watch<'a> = dyn Fn(Duration, &dyn Fn() -> String) -> Result<()> + 'a;
+
+/// How the stage ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SamplingEnd {
+    /// Every task is answered.
+    Complete,
+    /// The user wants to stop; what was finished is in the journal.
+    Interrupted,
+}
+
+/// Wall times of the stage, seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SamplingTimes {
+    /// The whole stage.
+    pub all: f64,
+    /// In which the dispatcher had something to do: it works beside the samplers.
+    pub dispatcher: f64,
+}
+
+/// How soon the dispatcher looks again whether the journal has reached the disk, if nothing else comes in.
+const COMMIT_POLL: Duration = Duration::from_millis(1);
+
+/// Results taken off the board at once.
+const TAKEN_AT_ONCE: usize = 512;
+
+/// Tokens that a task of several completions may ask for. The completions of one task are reported together, so a task
+/// must not take long: with short completions all k of a problem are one task, with long ones each is its own, and what
+/// a killed worker loses stays small.
+const TOKENS_A_TASK: usize = 1024;
+
+/// Proofs that are one task where the checker takes microseconds and checks one after the other.
+const PROOFS_A_TASK: usize = 32;
+
+/// A task on the board: its commands, and the prompt that they share, in tokens.
+struct Asked {
+    commands: Vec<Command>,
+    prompt: Arc<[u32]>,
+}
+
+/// Results on their way to the disk.
+struct Unwritten {
+    ticket: Ticket,
+    tasks: Vec<TaskId>,
+    entries: Vec<Entry>,
+}
+
+/// A round's sampling stage, between the board and the journal.
+pub struct Dispatcher<'a> {
+    /// Reads what workers answer.
+    pub reader: Reader<'a>,
+    /// The task board.
+    pub fleet: &'a Fleet,
+    /// The journal.
+    pub journal: &'a Journal,
+    /// Set when the user wants to stop.
+    pub interrupt: &'a Interrupt,
+    /// See [`Watch`].
+    pub watch: &'a Watch<'a>,
+    /// The round.
+    pub round: &'a mut Round,
+    /// What was sampled in it.
+    pub completions: &'a mut Completions,
+    /// What of it was lost.
+    pub faults: Faults,
+    /// The round's tasks on the board, by their numbers.
+    open: HashMap<u64, Asked>,
+    unwritten: VecDeque<Unwritten>,
+}
+
+impl<'a> Dispatcher<'a> {
+    /// A stage that has not begun.
+    pub fn new(
+        reader: Reader<'a>,
+        fleet: &'a Fleet,
+        journal: &'a Journal,
+        interrupt: &'a Interrupt,
+        watch: &'a Watch<'a>,
+        round: &'a mut Round,
+        completions: &'a mut Completions,
+    ) -> Self {
+        Self {
+            reader,
+            fleet,
+            journal,
+            interrupt,
+            watch,
+            round,
+            completions,
+            faults: Faults::default(),
+            open: HashMap::new(),
+            unwritten: VecDeque::new(),
+        }
+    }
+
+    /// Feeds the journal's records of the round back into it; gives how many results there were.
+    ///
+    /// # Errors
+    /// The journal is damaged.
+    pub fn replay(&mut self) -> Result<u64> {
+        let mut count = 0;
+        let mut damaged = Vec::new();
+        let Self { round, completions, faults, .. } = self;
+        self.journal.reader().for_each_record(round.number(), None, |record| {
+            match record::entries(&record.payload) {
+                Ok(entries) => {
+                    for entry in entries {
+                        if entry.event.key().kind == TaskKind::Rollout {
+                            faults.note_rollout();
+                        }
+                        faults.note(&entry.event);
+                        if let Some(completion) = entry.completion {
+                            completions.insert(entry.event.key().clone(), completion);
+                        }
+                        round.apply(entry.event);
+                        count += 1;
+                    }
+                }
+                Err(error) => damaged.push(format!("{:?}: {error:#}", record.key)),
+            }
+            Ok(())
+        })?;
+        if let Some(first) = damaged.first() {
+            bail!(
+                "{} records of round {} in the journal cannot be read, the first is {first}; resume with the program \
+                 that began the run, or move journal.sqlite away: the run then goes on after its last published round",
+                damaged.len(),
+                self.round.number()
+            );
+        }
+        Ok(count)
+    }
+
+    /// Works until every task of the round is answered and on the disk.
+    ///
+    /// # Errors
+    /// The board or the journal fails, too much was lost, or nothing has come in for too long.
+    pub fn run(&mut self, story: &mut Story<'_>) -> Result<(SamplingEnd, SamplingTimes)> {
+        let start = Instant::now();
+        let mut times = SamplingTimes::default();
+        let mut last = start;
+        self.submit(self.round.pending())?;
+        while !self.round.is_complete() && !self.interrupt.is_set() {
+            let wait = if self.unwritten.is_empty() { Duration::from_millis(200) } else { COMMIT_POLL };
+            let finished = self.fleet.take_finished(None, TAKEN_AT_ONCE, wait)?;
+            let came = Instant::now();
+            if finished.is_empty() {
+                (self.watch)(last.elapsed(), &|| self.describe_open())?;
+            } else {
+                last = came;
+                self.take(finished)?;
+            }
+            self.apply_durable(story)?;
+            story.tell(RunEvent::Progress(self.round.progress()));
+            times.dispatcher += came.elapsed().as_secs_f64();
+        }
+        let complete = self.round.is_complete();
+        // What was finished is kept although the stage ends early; its workers hear of it.
+        for batch in std::mem::take(&mut self.unwritten) {
+            self.journal.wait(batch.ticket)?;
+            self.fleet.remove(&batch.tasks)?;
+        }
+        times.all = start.elapsed().as_secs_f64();
+        Ok((if complete { SamplingEnd::Complete } else { SamplingEnd::Interrupted }, times))
+    }
+
+    /// Tokens of the round's completions so far.
+    pub fn sampled_tokens(&self) -> u64 {
+        self.completions.values().map(|c| c.tokens.len() as u64).sum()
+    }
+
+    fn describe_open(&self) -> String {
+        let first = self.round.pending().first().map(|c| c.key().to_string()).unwrap_or_default();
+        format!("{} tasks are open, the first is {first}", self.open.len())
+    }
+
+    /// Reads results and hands them to the journal. Those that make no sense go back to the board, against their worker.
+    /// If too much was lost, what was not is written and the stage ends: a resumed run then tries the rest again.
+    fn take(&mut self, finished: Vec<Finished>) -> Result<()> {
+        let (mut tasks, mut entries, mut records) =
+            (Vec::with_capacity(finished.len()), Vec::new(), Vec::new());
+        for f in finished {
+            // Nobody asks for it any more.
+            let Some(asked) = self.open.remove(&f.task.0) else {
+                tasks.push(f.task);
+                continue;
+            };
+            match self.entries(&asked, f.ending) {
+                Ok(Some(mut found)) => {
+                    tasks.push(f.task);
+                    found.iter().for_each(|entry| self.faults.note(&entry.event));
+                    if self.faults.are_too_many(self.open.len()) {
+                        found.retain(|entry| !matches!(entry.event, Event::Lost { .. }));
+                    }
+                    records.extend(record::record(&mut found)?);
+                    entries.extend(found);
+                }
+                // Several commands failed as one task: whose fault it was shows when each stands alone.
+                Ok(None) => {
+                    self.fleet.remove(&[f.task])?;
+                    for command in asked.commands {
+                        self.put(vec![vec![command]])?;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!("a worker's answer is refused: {error:#}");
+                    self.fleet.reject(f.task, &format!("{error:#}"))?;
+                    self.open.insert(f.task.0, asked);
+                }
+            }
+        }
+        let ticket = self.journal.append(records)?;
+        if self.faults.are_too_many(self.open.len()) {
+            self.journal.wait(ticket)?;
+            self.fleet.remove(&tasks)?;
+            bail!("{}", self.faults.report(self.round.number(), self.open.len(), &self.fleet.status()?));
+        }
+        self.unwritten.push_back(Unwritten { ticket, tasks, entries });
+        Ok(())
+    }
+
+    /// What a task came to: an entry for each of its commands, or `None` if they must be tried one by one.
+    fn entries(&self, asked: &Asked, ending: Ending) -> Result<Option<Vec<Entry>>> {
+        match ending {
+            Ending::Done { outcome, .. } => {
+                self.reader.read(&asked.commands, &asked.prompt, outcome.as_bytes()).map(Some)
+            }
+            Ending::Quarantined { .. } if asked.commands.len() > 1 => Ok(None),
+            Ending::Quarantined { failures } => {
+                let reasons: Vec<&str> = failures.iter().map(|f| f.message.as_str()).collect();
+                let reason = format!("given up after {} failures: {}", failures.len(), reasons.join("; "));
+                let lost = |command: &Command| {
+                    tracing::warn!("task {} is lost: {reason}", command.key());
+                    let event = Event::Lost { key: command.key().clone(), reason: reason.clone() };
+                    Entry { event, completion: None }
+                };
+                Ok(Some(asked.commands.iter().map(lost).collect()))
+            }
+        }
+    }
+
+    /// Acknowledges and applies what has reached the disk, in the order in which it came.
+    fn apply_durable(&mut self, story: &mut Story<'_>) -> Result<()> {
+        while let Some(batch) = self.unwritten.front()
+            && self.journal.is_durable(batch.ticket)?
+            && let Some(batch) = self.unwritten.pop_front()
+        {
+            // Only now: a worker that hears of it forgets its result.
+            self.fleet.remove(&batch.tasks)?;
+            let mut commands = Vec::new();
+            for entry in batch.entries {
+                story.result(&entry.event);
+                if let Some(completion) = entry.completion {
+                    self.completions.insert(entry.event.key().clone(), completion);
+                }
+                commands.extend(self.round.apply(entry.event));
+            }
+            self.submit(commands)?;
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, commands: Vec<Command>) -> Result<()> {
+        let rollouts = commands.iter().filter(|c| matches!(c, Command::SampleRollout { .. })).count();
+        (0..rollouts).for_each(|_| self.faults.note_rollout());
+        let groups = self.groups(commands);
+        self.put(groups)
+    }
+
+    /// Commands that are one task together: completions of one prompt, and proofs for a checker that is faster than
+    /// the way to it.
+    fn groups(&self, commands: Vec<Command>) -> Vec<Vec<Command>> {
+        let proofs = if self.reader.system.parallel_checks() > 1 { 1 } else { PROOFS_A_TASK };
+        let mut groups: Vec<Vec<Command>> = Vec::new();
+        let mut checks: Vec<Command> = Vec::new();
+        for command in commands {
+            if let Command::Judge { .. } = command {
+                checks.push(command);
+                continue;
+            }
+            let most = self.completions_a_task(&command);
+            match groups.last_mut() {
+                Some(group) if group.len() < most && have_one_prompt(&group[0], &command) => {
+                    group.push(command)
+                }
+                _ => groups.push(vec![command]),
+            }
+        }
+        while !checks.is_empty() {
+            let rest = checks.split_off(checks.len().min(proofs));
+            groups.push(std::mem::replace(&mut checks, rest));
+        }
+        groups
+    }
+
+    /// So many completions of one prompt are one task.
+    fn completions_a_task(&self, command: &Command) -> usize {
+        let config = self.reader.config;
+        let served = role(command).is_some_and(|role| config.sampling.endpoint.plays(role));
+        if served { 1 } else { (TOKENS_A_TASK / limit(config, command).max(1)).max(1) }
+    }
+
+    /// Puts tasks on the board.
+    fn put(&mut self, groups: Vec<Vec<Command>>) -> Result<()> {
+        let mut tasks = Vec::with_capacity(groups.len());
+        let mut previous: Option<(Arc<Problem>, Arc<[u32]>)> = None;
+        for commands in groups {
+            let Some(first) = commands.first() else { continue };
+            let id = task_number(commands.iter().map(Command::key));
+            let prompt = match (first, &previous) {
+                // The tasks of a problem come one after the other.
+                (Command::SampleRollout { problem, .. }, Some((p, prompt))) if Arc::ptr_eq(problem, p) => {
+                    Arc::clone(prompt)
+                }
+                _ => self.prompt(first)?,
+            };
+            if let Command::SampleRollout { problem, .. } = first {
+                previous = Some((Arc::clone(problem), Arc::clone(&prompt)));
+            }
+            let (kind, priority, payload) = self.payload(&commands, &prompt)?;
+            tasks.push(Task { id: TaskId(id), kind, priority, payload });
+            self.open.insert(id, Asked { commands, prompt });
+        }
+        self.fleet.submit(tasks)?;
+        Ok(())
+    }
+
+    /// The prompt of a command in tokens; empty for a check.
+    fn prompt(&self, command: &Command) -> Result<Arc<[u32]>> {
+        let system = self.reader.system;
+        let prompt = match command {
+            Command::Judge { .. } => return Ok(Arc::default()),
+            Command::SampleConjecture { conditioning, .. } => {
+                system.conjecturer_prompt(formal_seed(conditioning))
+            }
+            Command::SampleReview { target, conjecture, .. } => system.guide_prompt(target, conjecture),
+            Command::SampleRollout { problem, .. } => system.solver_prompt(problem),
+        };
+        encode(self.reader.tokenizer, &prompt)
+    }
+
+    /// What a worker gets. The Conjecturer goes first, because the rest of the round waits for it.
+    fn payload(&self, commands: &[Command], prompt: &[u32]) -> Result<(BoardKind, i32, Payload)> {
+        let config = self.reader.config;
+        let Some(role) = commands.first().and_then(role) else {
+            return Ok((BoardKind::Verify, 0, tasks::pack(&self.verify_task(commands))?));
+        };
+        let priority = match role {
+            sgs_selfplay::Role::Conjecturer => 2,
+            sgs_selfplay::Role::Guide => 1,
+            sgs_selfplay::Role::Solver => 0,
+        };
+        let task = GenerateTask {
+            role,
+            policy_version: self.reader.policy_version,
+            prompt: prompt.to_vec(),
+            seeds: commands.iter().filter_map(Command::seed).collect(),
+            max_new_tokens: config.sampling.tokens(role),
+            temperature: config.algorithm.temperature as f32,
+        };
+        let kind =
+            if config.sampling.endpoint.plays(role) { endpoint::board_kind()? } else { BoardKind::Generate };
+        Ok((kind, priority, tasks::pack(&task)?))
+    }
+
+    fn verify_task(&self, commands: &[Command]) -> VerifyTask {
+        let mut problems: Vec<Problem> = Vec::new();
+        let mut proofs = Vec::with_capacity(commands.len());
+        for command in commands {
+            let Command::Judge { problem, proof, .. } = command else { continue };
+            if problems.last().is_none_or(|last| last.id != problem.id) {
+                problems.push((**problem).clone());
+            }
+            proofs.push((problems.len() as u32 - 1, proof.to_string()));
+        }
+        VerifyTask { checker: self.reader.system.identity(), problems, proofs }
+    }
+}
+
+/// Whether two commands ask for completions of the same prompt.
+fn have_one_prompt(a: &Command, b: &Command) -> bool {
+    match (a, b) {
+        (Command::SampleRollout { problem: p, .. }, Command::SampleRollout { problem: q, .. }) => {
+            Arc::ptr_eq(p, q)
+        }
+        _ => false,
+    }
+}

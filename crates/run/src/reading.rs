@@ -1,0 +1,142 @@
+//! From what workers answer to what the round learns: checked first, then read.
+
+use crate::config::RunConfig;
+use crate::record::Entry;
+use crate::tasks::{self, GenerateResult, Sample, VerifyResult};
+use anyhow::{Context, Result, ensure};
+use sgs_formal::{FormalSystem, Malformed, Seed};
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_selfplay::{Command, Completion, ConjectureSeed, Event, FinishReason, ReadProof, Role, SampleFacts};
+use std::sync::Arc;
+
+/// What answers are read with.
+pub struct Reader<'a> {
+    /// The configuration.
+    pub config: &'a RunConfig,
+    /// The formal system.
+    pub system: &'a dyn FormalSystem,
+    /// The tokenizer of the model.
+    pub tokenizer: &'a Tokenizer,
+    /// Number of rounds whose updates the round's weights have seen.
+    pub policy_version: u32,
+    /// Fingerprint of the round's weights, if workers elsewhere sample with copies of them.
+    pub fingerprint: Option<&'a str>,
+}
+
+impl Reader<'_> {
+    /// What a worker's answer to these commands, which share `prompt`, comes to: an entry for each.
+    ///
+    /// # Errors
+    /// No worker with the round's weights can have answered so; nothing of the answer is used.
+    pub fn read(&self, commands: &[Command], prompt: &Arc<[u32]>, bytes: &[u8]) -> Result<Vec<Entry>> {
+        if let Some(Command::Judge { .. }) = commands.first() {
+            return judgements(commands, bytes);
+        }
+        let GenerateResult { samples, fingerprint } =
+            tasks::unpack(bytes).context("completions from a worker")?;
+        if let (Some(found), Some(expected)) = (&fingerprint, self.fingerprint) {
+            ensure!(found == expected, "sampled with weights {found}, the round's are {expected}");
+        }
+        let (found, asked) = (samples.len(), commands.len());
+        ensure!(found == asked, "{found} completions for {asked} seeds");
+        // Everything is checked before anything is used.
+        for (command, sample) in commands.iter().zip(&samples) {
+            self.check(command, sample).with_context(|| format!("task {}", command.key()))?;
+        }
+        commands.iter().zip(samples).map(|(command, sample)| self.entry(command, prompt, sample)).collect()
+    }
+
+    /// Refuses what the sampler of this program cannot have made.
+    fn check(&self, command: &Command, sample: &Sample) -> Result<()> {
+        let Sample { tokens, log_probs, entropy, finish, .. } = sample;
+        let (n, limit) = (tokens.len(), limit(self.config, command));
+        ensure!(n <= limit, "{n} tokens where at most {limit} were asked for");
+        let vocabulary = self.tokenizer.vocab_size();
+        if let Some(token) = tokens.iter().find(|t| **t as usize >= vocabulary) {
+            anyhow::bail!("token {token} of a vocabulary of {vocabulary}");
+        }
+        // A server that tells no log-probs leaves all of them out.
+        let m = log_probs.len();
+        ensure!(m == n || m == 0, "{n} tokens with {m} log-probs");
+        // Rounding may lift a certain token's a little above zero.
+        let odd = log_probs.iter().find(|p| !p.is_finite() || **p > 1e-3);
+        ensure!(odd.is_none(), "a log-prob is {}", odd.copied().unwrap_or_default());
+        ensure!(entropy.is_none_or(|e| e.is_finite() && e > -1e-3), "an entropy is {entropy:?}");
+        ensure!(*finish != FinishReason::Stop || n > 0, "it ended without a token");
+        Ok(())
+    }
+
+    fn entry(&self, command: &Command, prompt: &Arc<[u32]>, sample: Sample) -> Result<Entry> {
+        let completion = Completion {
+            text: self.tokenizer.decode(&sample.tokens)?,
+            prompt_tokens: Arc::clone(prompt),
+            tokens: sample.tokens,
+            log_probs: sample.log_probs,
+            entropy: sample.entropy,
+            finish: sample.finish,
+            policy_version: self.policy_version,
+        };
+        let (key, facts, ended) = (command.key().clone(), SampleFacts::of(&completion), ended(&completion));
+        let text = &completion.text;
+        let event = match command {
+            Command::SampleConjecture { conditioning, .. } => {
+                let read = ended.and_then(|()| self.system.read_conjecture(formal_seed(conditioning), text));
+                Event::Conjecture { key, read: read.map_err(|e| e.kind), sample: facts }
+            }
+            Command::SampleRollout { problem, .. } => {
+                let read = ended.and_then(|()| self.system.read_proof(problem, text)).map(|text| {
+                    let penalised = self.system.is_penalised(&text);
+                    ReadProof { text: text.into(), penalised }
+                });
+                Event::Rollout { key, read: read.map_err(|e| e.kind), sample: facts }
+            }
+            Command::SampleReview { .. } | Command::Judge { .. } => {
+                let read = ended.and_then(|()| self.system.read_review(text));
+                Event::Review { key, read: read.map_err(|e| e.kind), sample: facts }
+            }
+        };
+        Ok(Entry { event, completion: Some(completion) })
+    }
+}
+
+fn judgements(commands: &[Command], bytes: &[u8]) -> Result<Vec<Entry>> {
+    let judgements: VerifyResult = tasks::unpack(bytes).context("verdicts from a worker")?;
+    let (found, asked) = (judgements.len(), commands.len());
+    ensure!(found == asked, "{found} verdicts for {asked} proofs");
+    let entry = |(command, judgement): (&Command, _)| Entry {
+        event: Event::Judgement { key: command.key().clone(), judgement },
+        completion: None,
+    };
+    Ok(commands.iter().zip(judgements).map(entry).collect())
+}
+
+/// The role that a command samples with; `None` for a check.
+pub fn role(command: &Command) -> Option<Role> {
+    command.key().kind.role()
+}
+
+/// Longest completion that a command asks for, tokens.
+pub fn limit(config: &RunConfig, command: &Command) -> usize {
+    role(command).map_or(0, |role| config.sampling.tokens(role))
+}
+
+/// A completion that was cut off says nothing, whatever its text.
+fn ended(completion: &Completion) -> Result<(), Malformed> {
+    match completion.finish {
+        FinishReason::Stop => Ok(()),
+        FinishReason::Length => Err(Malformed::new("no-end", "the completion reached its longest length")),
+        FinishReason::Refused => {
+            Err(Malformed::new("prompt-too-long", "the prompt does not fit into the context"))
+        }
+        FinishReason::Cancelled => Err(Malformed::new("cancelled", "the completion was cancelled")),
+    }
+}
+
+/// What a conjecture is conditioned on, as the formal system takes it.
+pub fn formal_seed(conditioning: &ConjectureSeed) -> Seed<'_> {
+    match conditioning {
+        ConjectureSeed::Target(problem) => Seed::Target(problem),
+        ConjectureSeed::Solved { problem, proof } => Seed::Solved { problem, proof },
+        ConjectureSeed::Nothing(problem) => Seed::Nothing(problem),
+    }
+}

@@ -1,0 +1,87 @@
+//! What the journal holds of a finished task, and how it is read back.
+
+use crate::tasks;
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use sgs_rundir::{Record, RecordKey};
+use sgs_selfplay::{Completion, Event};
+use std::sync::Arc;
+
+/// What became of one command of a task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// What the round learns.
+    pub event: Event,
+    /// The completion, for commands that sample.
+    pub completion: Option<Completion>,
+}
+
+/// The record of a finished task, under the key of its first command; `None` if there are no entries. The entries of a
+/// task have one prompt, which is written once.
+///
+/// # Errors
+/// The entries have no binary form: a mistake of this program.
+pub fn record(entries: &mut [Entry]) -> Result<Option<Record>> {
+    let Some(first) = entries.first() else { return Ok(None) };
+    let key = RecordKey::from(first.event.key());
+    let prompt = take_prompt(entries);
+    let payload = tasks::pack(&(&prompt, &*entries));
+    put_prompt(entries, &prompt);
+    Ok(Some(Record { key, payload: payload?.as_bytes().to_vec() }))
+}
+
+fn take_prompt(entries: &mut [Entry]) -> Arc<[u32]> {
+    let completions = entries.iter_mut().filter_map(|e| e.completion.as_mut());
+    completions.map(|c| std::mem::take(&mut c.prompt_tokens)).last().unwrap_or_default()
+}
+
+fn put_prompt(entries: &mut [Entry], prompt: &Arc<[u32]>) {
+    let completions = entries.iter_mut().filter_map(|e| e.completion.as_mut());
+    completions.for_each(|c| c.prompt_tokens = Arc::clone(prompt));
+}
+
+/// The entries of a record.
+///
+/// # Errors
+/// The payload is damaged, or of another version of this program.
+pub fn entries(payload: &[u8]) -> Result<Vec<Entry>> {
+    let (prompt, mut entries): (Arc<[u32]>, Vec<Entry>) = tasks::unpack(payload)?;
+    put_prompt(&mut entries, &prompt);
+    Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sgs_selfplay::{FinishReason, ProblemId, SampleFacts, TaskKey, TaskKind};
+
+    fn entry(index: u32) -> Entry {
+        let key = TaskKey { round: 2, kind: TaskKind::Rollout, problem: ProblemId::new("p"), index };
+        let completion = Completion {
+            text: "∀".into(),
+            prompt_tokens: vec![4, 5].into(),
+            tokens: vec![index],
+            log_probs: vec![-0.5],
+            entropy: None,
+            finish: FinishReason::Stop,
+            policy_version: 2,
+        };
+        let sample = SampleFacts::of(&completion);
+        Entry {
+            event: Event::Rollout { key, read: Err("no-end".into()), sample },
+            completion: Some(completion),
+        }
+    }
+
+    #[test]
+    fn a_task_comes_back_from_its_record() {
+        let all = vec![entry(3), entry(4)];
+        let mut given = all.clone();
+        let record = record(&mut given).unwrap().unwrap();
+        assert_eq!(given, all, "what was written is as it was");
+        assert_eq!((record.key.round, &*record.key.kind, record.key.index), (2, "rollout", 3));
+        assert_eq!(entries(&record.payload).unwrap(), all);
+        assert!(entries(&record.payload[..record.payload.len() - 1]).is_err());
+        assert!(super::record(&mut []).unwrap().is_none());
+    }
+}

@@ -1,0 +1,383 @@
+//! The rounds of a run, one after the other: sampled, trained on, published.
+
+use crate::config::RunConfig;
+use crate::dispatcher::{Completions, Dispatcher, SamplingEnd};
+use crate::event::{Listener, RoundStage, RunEvent, Story};
+use crate::policies::Policies;
+use crate::publish::{Publication, PublishTimes, Publisher};
+use crate::ranks::{Order, Team};
+use crate::reading::Reader;
+use crate::update::UpdateReport;
+use crate::workers::Workers;
+use crate::workers::config::FleetConfig;
+use crate::{Interrupt, Outcome, infra, policies, update};
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use sgs_formal::FormalSystem;
+use sgs_lm::ranks::{Meeting, Parallel};
+use sgs_lm::sampler::Decode;
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_lm::trainer::Trainer;
+use sgs_rundir::metrics::{MetricValues, names};
+use sgs_rundir::{NextStep, ResumePlan, RunDir};
+use sgs_selfplay::{Problem, Round, RoundMetrics, RoundOutcome, RunState};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+/// Everything a run works with.
+pub struct Runner<D: Decode> {
+    /// The effective configuration.
+    pub config: Arc<RunConfig>,
+    /// The formal system.
+    pub system: Arc<dyn FormalSystem>,
+    /// The targets, in their order.
+    pub targets: Vec<Arc<Problem>>,
+    /// The run on disk.
+    pub run: Arc<RunDir>,
+    /// Where the model computes.
+    pub device: Arc<D>,
+    /// Folder of the base model.
+    pub base: PathBuf,
+    /// Set when the user wants to stop.
+    pub interrupt: Interrupt,
+    /// Who does the work, if not threads of this process alone.
+    pub fleet: Option<FleetConfig>,
+    /// The ranks that train with this process, if there are any.
+    pub meeting: Option<Meeting>,
+}
+
+/// What is kept with the marker of the update, so that no number is lost in a crash before the tables.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Kept {
+    update: UpdateReport,
+    times: Times,
+}
+
+/// Wall times of a round in seconds, and what was counted meanwhile.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Times {
+    sampling: f64,
+    /// In the samplers of the Solver, the Conjecturer and the Guide.
+    sampler: [f64; 3],
+    dispatcher: f64,
+    /// Publication of the round before this one, which runs beside the sampling and the updates.
+    publishing: PublishTimes,
+    /// In which the round waited for it.
+    publish_wait: f64,
+    update: f64,
+    /// Copying the weights to the host.
+    snapshot: f64,
+    sampled_tokens: u64,
+}
+
+impl Kept {
+    /// Waits until the round before is published, and notes what that took.
+    fn wait_for(&mut self, publisher: &mut Publisher) -> Result<()> {
+        let started = Instant::now();
+        if let Some(times) = publisher.wait()? {
+            self.times.publishing = times;
+            self.times.publish_wait = started.elapsed().as_secs_f64();
+        }
+        Ok(())
+    }
+}
+
+/// A round up to its outcome.
+struct SampledRound {
+    outcome: RoundOutcome,
+    completions: Completions,
+}
+
+impl<D: Parallel + Decode + 'static> Runner<D>
+where
+    Policies<D>: Send + Sync,
+{
+    /// Runs rounds until the configuration's end, the time limit or an interrupt. Goes on where the run stands.
+    ///
+    /// # Errors
+    /// Anything that fails; what was finished is on the disk, and the run can be resumed.
+    pub fn work<'a>(mut self, listener: &'a mut Listener<'a>) -> Result<Outcome> {
+        let mut story = Story::new(&self.targets.clone(), listener);
+        let plan = self.run.plan(0)?;
+        let (policies, mut team) = self.load(&plan)?;
+        let done = self.rounds(plan, policies, &mut team, &mut story);
+        team.end(done)
+    }
+
+    /// Loads the weights and makes the trainer; with several ranks all of them do so at the same time.
+    fn load(&mut self, plan: &ResumePlan) -> Result<(Policies<D>, Team<D>)> {
+        let at = plan.weights.as_ref().map(|c| c.directory.clone());
+        let version = match plan.next {
+            NextStep::Publish => plan.round + 1,
+            _ => plan.round,
+        };
+        let meeting = self.meeting.take();
+        let place = meeting.as_ref().map_or((0, 1), |m| (m.rank(), m.ranks()));
+        if let Some(meeting) = &meeting {
+            let stop = self.interrupt.flag();
+            meeting.on_loss(move || stop.store(true, Ordering::Release));
+            let config = toml::to_string(&*self.config)?;
+            let at = at.as_ref().map(std::path::absolute).transpose()?;
+            let load = Order::Load { config, base: std::path::absolute(&self.base)?, at };
+            meeting.orders().give(&load.encode()?)?;
+        }
+        let loaded = Policies::load(&self.config, &self.device, &self.base, at.as_deref(), version, place);
+        if let (Err(error), Some(meeting)) = (&loaded, &meeting) {
+            meeting.fail(&format!("{error:#}"));
+        }
+        let policies = loaded?;
+        let peers = meeting.map(|meeting| D::connect(&self.device, meeting)).transpose()?;
+        let training = &self.config.training;
+        let tokens = training.micro_batch_tokens.max(policies.config().max_positions);
+        let device = Arc::clone(&self.device);
+        let trainer = Trainer::with_peers(device, policies.config(), tokens, training.mode(), peers)?;
+        Ok((policies, Team::lead(trainer)))
+    }
+
+    fn rounds(
+        &self,
+        plan: ResumePlan,
+        policies: Policies<D>,
+        team: &mut Team<D>,
+        story: &mut Story<'_>,
+    ) -> Result<Outcome> {
+        let started = Instant::now();
+        let mut state = self.run.view().state()?;
+        let tokenizer = policies::tokenizer(&self.base, policies.config())?;
+        let context = policies.config().max_positions as u32;
+        let policies = Arc::new(RwLock::new(policies));
+        let mut workers = Workers::start(self, &tokenizer, &policies)?;
+        story.tell(RunEvent::Board(workers.fleet()));
+        let mut publisher = Publisher::new(self.run.sinks()?);
+        let mut kept: Kept = plan
+            .markers
+            .get(&sgs_rundir::Stage::Updated)
+            .and_then(|m| serde_json::from_str(&m.detail).ok())
+            .unwrap_or_default();
+        while state.next_round < self.config.rounds {
+            // A resumed run may find two rounds under way: one to be published, and the next half sampled.
+            let next = self.run.next_step(state.next_round)?;
+            let limit = self.config.minutes * 60.0;
+            if limit > 0.0 && started.elapsed().as_secs_f64() > limit && next == NextStep::Start {
+                break;
+            }
+            if self.interrupt.is_set() {
+                publisher.finish()?;
+                return Ok(Outcome::Interrupted);
+            }
+            let round_started = Instant::now();
+            let round = Round::new(
+                Arc::new(self.config.algorithm.clone()),
+                self.config.seed,
+                context,
+                &self.targets,
+                &state,
+            )?;
+            if next.is_sampling() {
+                if workers.read_weights_from_disk() {
+                    // They read the checkpoint that is being written.
+                    kept.wait_for(&mut publisher)?;
+                }
+                let notes = workers.begin_round(self, round.number(), &tokenizer)?;
+                notes.iter().for_each(|note| story.tell(RunEvent::Note(note)));
+            }
+            let sampled = self.sample(round, &state, next, &tokenizer, &workers, &mut kept, story)?;
+            let Some(SampledRound { outcome, completions }) = sampled else {
+                publisher.finish()?;
+                return Ok(Outcome::Interrupted);
+            };
+            let updated = next == NextStep::Publish;
+            let orders = team.orders().cloned();
+            // The other ranks write their parts of the round before out of the very weights that are trained now; and
+            // what earlier rounds sampled is read from their tables.
+            if orders.is_some() || update::needs_earlier_rounds(&outcome) {
+                kept.wait_for(&mut publisher)?;
+            }
+            let trained = if updated {
+                false
+            } else {
+                // The weights depend on every result: all of them are on the disk first.
+                self.run.finish_sampling(outcome.round, "")?;
+                self.update(&outcome, &completions, &policies, team, &mut kept, story)?
+            };
+            // One round is published at a time: their checkpoints and markers stand in order.
+            kept.wait_for(&mut publisher)?;
+            let copying = Instant::now();
+            let policies_now = policies.read().unwrap_or_else(PoisonError::into_inner);
+            let copy = || policies_now.trained.snapshot(orders, publisher.take_spare());
+            let weights = trained.then(copy).transpose()?;
+            drop(policies_now);
+            kept.times.snapshot = copying.elapsed().as_secs_f64();
+            state.absorb(&outcome)?;
+            let metrics = self.metrics(&state, &outcome, &kept, round_started);
+            story.tell(RunEvent::RoundFinished { outcome: &outcome, metrics: &metrics });
+            publisher.start(Publication {
+                run: Arc::clone(&self.run),
+                config: Arc::clone(&self.config),
+                system: Arc::clone(&self.system),
+                outcome,
+                completions,
+                kept: std::mem::take(&mut kept),
+                weights,
+                updated,
+                companions: ["tokenizer.json", "tokenizer_config.json"].map(|n| self.base.join(n)).to_vec(),
+                metrics,
+            })?;
+        }
+        publisher.finish()?;
+        workers.stop()?;
+        Ok(Outcome::Done)
+    }
+
+    /// A round up to its outcome. `None` if the user interrupted it.
+    #[allow(clippy::too_many_arguments)]
+    fn sample(
+        &self,
+        mut round: Round,
+        state: &RunState,
+        next: NextStep,
+        tokenizer: &Tokenizer,
+        workers: &Workers,
+        kept: &mut Kept,
+        story: &mut Story<'_>,
+    ) -> Result<Option<SampledRound>> {
+        let number = round.number();
+        self.run.start_round(number, "")?;
+        let mut completions = Completions::new();
+        let reader = Reader {
+            config: &self.config,
+            system: &*self.system,
+            tokenizer,
+            policy_version: number,
+            fingerprint: workers.weights(),
+        };
+        let watch = |silent, open: &dyn Fn() -> String| workers.check(silent, open);
+        let (fleet, journal) = (workers.fleet(), self.run.journal());
+        let mut dispatcher =
+            Dispatcher::new(reader, fleet, journal, &self.interrupt, &watch, &mut round, &mut completions);
+        let replayed = dispatcher.replay()?;
+        if replayed > 0 {
+            tracing::info!("round {number}: {replayed} results were in the journal");
+        }
+        let rounds = self.config.rounds;
+        story.tell(RunEvent::Stage { round: number, rounds, stage: RoundStage::Sampling });
+        if next.is_sampling() {
+            let before = dispatcher.sampled_tokens();
+            let sampler = workers.counters().seconds;
+            let (end, times) = workers.watch(|| dispatcher.run(story))?;
+            if end == SamplingEnd::Interrupted {
+                return Ok(None);
+            }
+            kept.times.sampling = times.all;
+            kept.times.dispatcher = times.dispatcher;
+            let after = workers.counters().seconds;
+            kept.times.sampler = std::array::from_fn(|i| after[i] - sampler[i]);
+            kept.times.sampled_tokens = dispatcher.sampled_tokens() - before;
+        }
+        let outcome = round.finish(state)?;
+        infra::refuse_broken_round(&outcome)?;
+        Ok(Some(SampledRound { outcome, completions }))
+    }
+
+    /// Trains; returns whether there are new weights.
+    fn update(
+        &self,
+        outcome: &RoundOutcome,
+        completions: &Completions,
+        policies: &Arc<RwLock<Policies<D>>>,
+        team: &mut Team<D>,
+        kept: &mut Kept,
+        story: &mut Story<'_>,
+    ) -> Result<bool> {
+        story.tell(RunEvent::Stage {
+            round: outcome.round,
+            rounds: self.config.rounds,
+            stage: RoundStage::Updating,
+        });
+        let mut policies = policies.write().unwrap_or_else(PoisonError::into_inner);
+        let started = Instant::now();
+        kept.update =
+            update::update(&self.config, self.run.view(), outcome, completions, &mut policies, team)?;
+        kept.times.update = started.elapsed().as_secs_f64();
+        // Before the new weights are kept anywhere: a run that stops here is resumed with those before.
+        if let Some(warning) = update::gap_warning(&self.config, &kept.update)? {
+            tracing::warn!("round {}: {warning}", outcome.round);
+            story.tell(RunEvent::Warning(&warning));
+        }
+        Ok(kept.update.solver.is_some() || kept.update.conjecturer.is_some())
+    }
+
+    /// The round's numbers; the state has absorbed it.
+    fn metrics(
+        &self,
+        state: &RunState,
+        outcome: &RoundOutcome,
+        kept: &Kept,
+        started: Instant,
+    ) -> MetricValues {
+        let features = |p: &Problem| self.system.features(&p.statement);
+        let mut metrics = MetricValues::of_round(&RoundMetrics::compute(outcome, state, features));
+        measured(&mut metrics, outcome, kept);
+        metrics.set(names::RECORDS_REPEATED, self.run.journal().duplicates() as f64);
+        metrics.set(names::TIME_ROUND, started.elapsed().as_secs_f64());
+        metrics
+    }
+}
+
+fn measured(metrics: &mut MetricValues, outcome: &RoundOutcome, kept: &Kept) {
+    let t = &kept.times;
+    metrics.set(names::TIME_SAMPLING, t.sampling);
+    if t.sampler != [0.0; 3] {
+        let [rollouts, conjectures, reviews] = t.sampler;
+        metrics.set(names::TIME_ROLLOUTS, rollouts);
+        metrics.set(names::TIME_CONJECTURES, conjectures);
+        metrics.set(names::TIME_REVIEWS, reviews);
+    }
+    metrics.set(names::TIME_DISPATCHER, t.dispatcher);
+    metrics.set(names::TIME_SNAPSHOT, t.snapshot);
+    metrics.set(names::TIME_PUBLISH, t.publishing.all);
+    metrics.set(names::TIME_PUBLISH_CHECKPOINT, t.publishing.checkpoint);
+    metrics.set(names::TIME_PUBLISH_TABLES, t.publishing.tables);
+    metrics.set(names::TIME_PUBLISH_WAIT, t.publish_wait);
+    let micros: u64 = outcome.rollouts.iter().map(|r| r.micros).sum();
+    metrics.set(names::TIME_CHECKS, micros as f64 / 1e6);
+    if t.sampling > 0.0 {
+        metrics.set(names::SAMPLED_TOKENS_PER_S, t.sampled_tokens as f64 / t.sampling);
+    }
+    if let Some(bytes) = crate::machine::peak_memory() {
+        metrics.set(names::MEMORY_PEAK, bytes as f64);
+    }
+    let (mut tokens, mut seconds) = (0, 0.0);
+    if let Some(r) = &kept.update.solver {
+        (tokens, seconds) = (tokens + r.tokens, seconds + r.seconds);
+        metrics.set(names::TIME_UPDATE_SOLVER, r.seconds);
+        metrics.set(names::SOLVER_LOSS, r.loss);
+        metrics.set(names::SOLVER_GRADIENT_NORM, r.gradient_norm);
+        metrics.set(names::SOLVER_STEPS, r.steps as f64);
+        metrics.set(names::SOLVER_LEARNING_RATE, r.learning_rate);
+        metrics.set(names::SOLVER_TRAINED_TOKENS, r.trained_tokens as f64);
+        metrics.set(names::SOLVER_LOG_PROB_GAP, r.log_prob_gap);
+        metrics.set(names::SOLVER_LOG_PROB_GAP_MAX, r.log_prob_gap_max);
+        metrics.set(names::SOLVER_SHARE_CLIPPED, r.clipped);
+        if let Some(kl) = r.kl {
+            metrics.set(names::SOLVER_KL, kl);
+        }
+    }
+    if let Some(r) = &kept.update.conjecturer {
+        (tokens, seconds) = (tokens + r.tokens, seconds + r.seconds);
+        metrics.set(names::TIME_UPDATE_CONJECTURER, r.seconds);
+        metrics.set(names::CONJECTURER_LOSS, r.loss);
+        metrics.set(names::CONJECTURER_GRADIENT_NORM, r.gradient_norm);
+        metrics.set(names::CONJECTURER_STEPS, r.steps as f64);
+        metrics.set(names::CONJECTURER_LEARNING_RATE, r.learning_rate);
+        metrics.set(names::CONJECTURER_TRAINED_TOKENS, r.trained_tokens as f64);
+        metrics.set(names::CONJECTURER_LOG_PROB_GAP, r.log_prob_gap);
+        metrics.set(names::CONJECTURER_LOG_PROB_GAP_MAX, r.log_prob_gap_max);
+    }
+    if seconds > 0.0 {
+        metrics.set(names::TRAINED_TOKENS_PER_S, tokens as f64 / seconds);
+    }
+}

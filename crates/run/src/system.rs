@@ -1,0 +1,148 @@
+//! The formal system that a configuration names, and its targets.
+
+use super::config::{RunConfig, SystemName};
+use crate::lean;
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use sgs_formal::FormalSystem;
+use sgs_lean::data::{self, Target};
+use sgs_lean::{Lean, LeanSettings};
+use sgs_metamath::corpus::splits::{SplitRule, split};
+use sgs_metamath::system::Metamath;
+use sgs_selfplay::Problem;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A formal system that is ready to check, with problems.
+pub struct Opened {
+    /// The system.
+    pub system: Arc<dyn FormalSystem>,
+    /// The problems, in their order.
+    pub targets: Vec<Problem>,
+    /// What a person should know of what guards the checker, a line each.
+    pub notes: Vec<String>,
+}
+
+/// Starts the system of a run and reads its targets. `scratch` is a folder of the run in which checkers may write.
+///
+/// # Errors
+/// The set is unknown or broken, Lean is not there or of another version than the set is pinned to, or its checker
+/// cannot tell a theorem from a falsehood.
+pub fn open(config: &RunConfig, scratch: &Path) -> Result<Opened> {
+    match config.problems.system {
+        SystemName::Metamath => metamath(&config.problems.set),
+        SystemName::Lean => {
+            let mut settings = config.lean.clone().unwrap_or_default();
+            settings.scratch.get_or_insert_with(|| scratch.to_owned());
+            let targets = lean_targets(&config.problems.set)?;
+            lean(&settings, targets, &config.problems.set)
+        }
+    }
+}
+
+/// The embedded system with problems of the slice.
+///
+/// # Errors
+/// The set is unknown or its file is broken.
+pub fn metamath(set: &str) -> Result<Opened> {
+    let system = Metamath::shipped()?;
+    let targets = metamath_targets(&system, set)?;
+    Ok(Opened { system: Arc::new(system), targets, notes: Vec::new() })
+}
+
+/// Lean with the targets of a set, believed only after its canaries. `set` names it in errors.
+///
+/// # Errors
+/// See [`open`].
+pub fn lean(settings: &LeanSettings, targets: Vec<Target>, set: &str) -> Result<Opened> {
+    let (system, notes) = lean::start(settings)?;
+    check_toolchain(&system, &targets, set)?;
+    if let Some(first) = targets.first() {
+        system.canaries(&first.problem.context)?;
+    }
+    let targets = targets.into_iter().map(|t| t.problem).collect();
+    Ok(Opened { system: Arc::new(system), targets, notes })
+}
+
+/// Refuses a checker of another version than the data set is pinned to.
+///
+/// # Errors
+/// A target names another toolchain.
+pub fn check_toolchain(system: &Lean, targets: &[Target], set: &str) -> Result<()> {
+    let version = system.identity().version;
+    for target in targets {
+        if let Some(wanted) = &target.toolchain {
+            version.must_be(&format!("`{}` of {set}", target.problem.id), wanted)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the targets of a Lean set: `d3k`, `core`, or a file of any layout that `sgs data import` knows.
+///
+/// # Errors
+/// The file cannot be read, or a record of it is no problem: the error names the first.
+pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
+    match set {
+        "d3k" => Ok(data::d3k()?),
+        "core" => Ok(data::core()?),
+        "quick" | "all" => bail!("the set `{set}` is one of Metamath; for Lean: d3k, core, or a file"),
+        file => {
+            let import = crate::lean_set::read(Path::new(file), "")?;
+            if let Some(first) = import.skipped.first() {
+                let place =
+                    if first.line > 0 { format!("{file}: line {}", first.line) } else { file.to_owned() };
+                bail!(
+                    "{place}: {}: {} ({} records like it; `sgs data import` writes what can be read)",
+                    first.id,
+                    first.reason,
+                    import.skipped.len()
+                );
+            }
+            Ok(import.targets)
+        }
+    }
+}
+
+/// Reads the targets of a Metamath set: `quick`, `all`, or a JSONL file.
+///
+/// # Errors
+/// The set is unknown or its file is broken.
+pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
+    let labels = |count: usize| -> Result<Vec<Problem>> {
+        let split = split(system.theory(), SplitRule::default());
+        let labels = split.targets.iter().take(count).map(|&t| system.theory().label(t));
+        labels.map(|l| system.problem(l).with_context(|| format!("{l} is no theorem of the slice"))).collect()
+    };
+    match set {
+        "quick" => labels(SplitRule::default().quick),
+        "all" => labels(usize::MAX),
+        "d3k" | "core" => {
+            bail!("the set `{set}` is one of Lean: set problems.system=lean, or choose quick or all")
+        }
+        file => read_problems(Path::new(file)),
+    }
+}
+
+#[derive(Deserialize)]
+struct ProblemLine {
+    #[serde(flatten)]
+    problem: Problem,
+}
+
+/// Reads problems, one JSON object a line with `id`, `statement`, `context`.
+///
+/// # Errors
+/// The file cannot be read, or a line is no problem: the error names it.
+pub fn read_problems(path: &Path) -> Result<Vec<Problem>> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
+    lines
+        .map(|(i, line)| {
+            serde_json::from_str::<ProblemLine>(line)
+                .map(|l| l.problem)
+                .with_context(|| format!("{}: line {} is no problem", path.display(), i + 1))
+        })
+        .collect()
+}

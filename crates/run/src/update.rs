@@ -1,0 +1,319 @@
+//! The update stage of a round: both policies trained on what the round selected.
+
+use super::config::RunConfig;
+use super::dispatcher::Completions;
+use super::policies::{Policies, Trained};
+use super::ranks::Team;
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use sgs_lm::Device;
+use sgs_lm::loss::{Example as LmExample, LossConfig, Normaliser, Objective as LmObjective};
+use sgs_lm::model::Model;
+use sgs_lm::optim::{AdamConfig, Schedule};
+use sgs_lm::trainer::{Policy, TrainOptions, TrainReport, Trainer};
+use sgs_rundir::RunView;
+use sgs_selfplay::config::{LossNormalisation, Objective};
+use sgs_selfplay::training::training_order;
+use sgs_selfplay::{Completion, Example, Role, RoundOutcome, TaskKey};
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
+
+/// What an update did, kept with the checkpoint so that a crash before the tables loses no number.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UpdateReport {
+    /// The Solver's update.
+    pub solver: Option<RoleReport>,
+    /// The Conjecturer's update.
+    pub conjecturer: Option<RoleReport>,
+}
+
+/// What one policy's update did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RoleReport {
+    /// Optimiser steps.
+    pub steps: u64,
+    /// Sequences.
+    pub sequences: u64,
+    /// Tokens run through the model, prompts included.
+    pub tokens: u64,
+    /// Sampled tokens trained on.
+    pub trained_tokens: u64,
+    /// Mean loss over the steps.
+    pub loss: f64,
+    /// Mean gradient norm before clipping.
+    pub gradient_norm: f64,
+    /// Share of clipped importance ratios.
+    pub clipped: f64,
+    /// Mean gap of the log-probs to the sampler's before the first step, nats.
+    pub log_prob_gap: f64,
+    /// Largest such gap.
+    pub log_prob_gap_max: f64,
+    /// Divergence from the base model per token, nats, where it is in the loss.
+    pub kl: Option<f64>,
+    /// Learning rate.
+    pub learning_rate: f64,
+    /// Seconds.
+    pub seconds: f64,
+}
+
+/// Trains on a round's examples.
+///
+/// # Errors
+/// A completion is missing, a loss is not finite, the device fails, or a rank is lost. The weights are then undefined:
+/// the caller loads the last checkpoint.
+pub fn update<D: Device>(
+    config: &RunConfig,
+    run: &RunView,
+    outcome: &RoundOutcome,
+    completions: &Completions,
+    policies: &mut Policies<D>,
+    team: &mut Team<D>,
+) -> Result<UpdateReport> {
+    let mut report = UpdateReport::default();
+    let older = older_completions(run, outcome, completions)?;
+    let find = |key: &TaskKey| completions.get(key).or_else(|| older.get(key));
+    let a = &config.algorithm;
+    let Policies { trained, base, .. } = policies;
+    if a.is_trained_on(Role::Solver) && !outcome.solver_examples.is_empty() {
+        let reference = (a.solver.kl_coefficient != 0.0).then_some(&**base);
+        let job = Job { config, round: outcome.round, role: Role::Solver, reference };
+        report.solver = job.run(&outcome.solver_examples, &find, trained, team)?;
+    }
+    if !outcome.conjecturer_examples.is_empty() {
+        let job = Job { config, round: outcome.round, role: Role::Conjecturer, reference: None };
+        report.conjecturer = job.run(&outcome.conjecturer_examples, &find, trained, team)?;
+    }
+    policies.version = outcome.round + 1;
+    Ok(report)
+}
+
+/// Largest mean gap between the log-probs of sampler and trainer that is rounding, nats a token: both compute with the same
+/// weights, on the GPU in bfloat16 by different kernels.
+fn largest_gap(device: &str) -> f64 {
+    if device == "cpu" { 0.05 } else { 0.1 }
+}
+
+/// What a gap between the log-probs of sampler and trainer above its bound means, for the rollouts of a round's own
+/// weights; `None` if there is nothing to say.
+///
+/// # Errors
+/// The gap is above ten times the bound: what was sampled is not of the weights that are trained.
+pub fn gap_warning(config: &RunConfig, report: &UpdateReport) -> Result<Option<String>> {
+    let bound = largest_gap(&config.model.device);
+    let roles = [(Role::Solver, &report.solver), (Role::Conjecturer, &report.conjecturer)];
+    let worst = roles
+        .into_iter()
+        .filter_map(|(role, report)| Some((role, report.as_ref()?.log_prob_gap)))
+        .max_by(|a, b| a.1.total_cmp(&b.1));
+    let Some((role, gap)) = worst.filter(|(_, gap)| *gap > bound || gap.is_nan()) else { return Ok(None) };
+    let told = format!(
+        "the {}'s log-probs differ between sampler and trainer by {gap:.3} nats a token in the mean; rounding accounts \
+         for at most {bound}",
+        role.as_str()
+    );
+    if gap > 10.0 * bound || gap.is_nan() {
+        bail!(
+            "{told}. The samples are not of the weights that are trained: most likely workers or a server sample with \
+             another model or an older checkpoint (compare `model.base`, the workers' log and the checkpoint that the \
+             run loaded); `sgs resume` goes on once that is mended"
+        );
+    }
+    Ok(Some(told))
+}
+
+/// Trains a policy on examples once; every rank that trains is given the same. `pass` counts the passes of a round.
+///
+/// # Errors
+/// As [`update`].
+pub fn train_once<D: Device>(
+    config: &RunConfig,
+    role: Role,
+    pass: u32,
+    policy: &mut Policy<D>,
+    examples: &[LmExample],
+    trainer: &mut Trainer<D>,
+) -> Result<TrainReport> {
+    if pass == 0 && config.algorithm.optimizer.reset_each_round {
+        policy.reset_optimiser()?;
+    }
+    Ok(trainer.train(policy, examples, &options(config, role), |_| ())?)
+}
+
+fn normaliser(choice: LossNormalisation) -> Normaliser {
+    match choice {
+        LossNormalisation::Sequence => Normaliser::Sequence,
+        LossNormalisation::Token => Normaliser::Token,
+    }
+}
+
+fn solver_loss(config: &RunConfig) -> LossConfig {
+    let s = &config.algorithm.solver;
+    let mut loss = match s.objective {
+        Objective::Cispo => {
+            let (eps_low, eps_high) = (s.clip_low as f32, s.clip_high as f32);
+            LossConfig::new(LmObjective::Cispo { eps_low, eps_high }, Normaliser::Group)
+        }
+        _ => LossConfig::new(LmObjective::Reinforce, normaliser(s.loss_normalisation)),
+    };
+    loss.entropy_bonus = s.entropy_bonus as f32;
+    loss.kl_penalty = s.kl_coefficient as f32;
+    loss
+}
+
+/// Whether an update reads the tables of earlier rounds, which must be published by then (expert iteration).
+pub fn needs_earlier_rounds(outcome: &RoundOutcome) -> bool {
+    outcome.solver_examples.iter().any(|example| example.key.round != outcome.round)
+}
+
+/// Completions of earlier rounds that the examples name (expert iteration), from the published tables.
+fn older_completions(
+    run: &RunView,
+    outcome: &RoundOutcome,
+    completions: &Completions,
+) -> Result<HashMap<TaskKey, Completion>> {
+    let mut wanted: HashMap<u32, HashSet<&TaskKey>> = HashMap::new();
+    for example in &outcome.solver_examples {
+        if !completions.contains_key(&example.key) {
+            wanted.entry(example.key.round).or_default().insert(&example.key);
+        }
+    }
+    let mut found = HashMap::new();
+    for (round, keys) in wanted {
+        let rows = run.round(round)?.rollouts()?;
+        for row in rows {
+            let (key, completion) = row?.into_completion(round);
+            if keys.contains(&key) {
+                found.insert(key, completion);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// How a role's policy is trained: the same on every rank, as it follows from the configuration alone.
+fn options(config: &RunConfig, role: Role) -> TrainOptions {
+    let o = &config.algorithm.optimizer;
+    let loss = match role {
+        Role::Conjecturer => {
+            let normaliser = normaliser(config.algorithm.conjecturer.loss_normalisation);
+            LossConfig::new(LmObjective::Reinforce, normaliser)
+        }
+        _ => solver_loss(config),
+    };
+    TrainOptions {
+        loss,
+        adam: AdamConfig {
+            learning_rate: learning_rate(config, role),
+            beta1: o.beta1,
+            beta2: o.beta2,
+            eps: o.epsilon,
+            weight_decay: o.weight_decay,
+            clip_norm: if o.clip_norm > 0.0 { o.clip_norm } else { f64::INFINITY },
+        },
+        schedule: Schedule::Constant,
+        batch_size: o.batch_size as usize,
+        shuffle_seed: None,
+    }
+}
+
+fn learning_rate(config: &RunConfig, role: Role) -> f64 {
+    match role {
+        Role::Conjecturer => config.algorithm.conjecturer.learning_rate,
+        _ => config.algorithm.solver.learning_rate,
+    }
+}
+
+/// One policy's update.
+struct Job<'a, D: Device> {
+    config: &'a RunConfig,
+    round: u32,
+    role: Role,
+    /// What the KL penalty holds the policy to.
+    reference: Option<&'a Model<D>>,
+}
+
+impl<D: Device> Job<'_, D> {
+    /// Trains; `None` if the role has no policy that is trained.
+    fn run<'c>(
+        &self,
+        examples: &[Example],
+        find: &impl Fn(&TaskKey) -> Option<&'c Completion>,
+        trained: &mut Trained<D>,
+        team: &mut Team<D>,
+    ) -> Result<Option<RoleReport>> {
+        let started = Instant::now();
+        let Self { config, round, role, reference } = *self;
+        let Some(policy) = trained.policy(role) else { return Ok(None) };
+        let mut total = RoleReport { learning_rate: learning_rate(config, role), ..RoleReport::default() };
+        for pass in 0..config.algorithm.optimizer.epochs {
+            let order = training_order(examples, config.seed, round, role.as_str(), pass);
+            let mut batch = Vec::with_capacity(order.len());
+            for i in order {
+                let key = &examples[i].key;
+                let completion = find(key).with_context(|| format!("the completion of {key} is missing"))?;
+                let mut example = example(&examples[i], completion);
+                if key.round != round {
+                    // Sampled by an older policy: no loss that takes older rounds looks at these, and the gap between
+                    // sampler and trainer is that of this round's weights.
+                    example.sampled_logprobs.clear();
+                }
+                batch.push(example);
+            }
+            if let Some(reference) = reference {
+                add_reference(&mut batch, reference, team.trainer())?;
+            }
+            let report = team.train_once(config, role, pass, policy, &batch)?;
+            total.add(&report, pass == 0);
+        }
+        total.seconds = started.elapsed().as_secs_f64();
+        Ok(Some(total))
+    }
+}
+
+fn example(example: &Example, completion: &Completion) -> LmExample {
+    let mut tokens = completion.prompt_tokens.to_vec();
+    tokens.extend(&completion.tokens);
+    LmExample {
+        tokens,
+        prompt_len: completion.prompt_tokens.len(),
+        weight: example.weight as f32,
+        sampled_logprobs: completion.log_probs.clone(),
+        group: example.group.map_or(0, |g| g.number),
+        ..LmExample::default()
+    }
+}
+
+/// The base model's log-probs of the completions, for the KL penalty.
+fn add_reference<D: Device>(
+    batch: &mut [LmExample],
+    reference: &Model<D>,
+    trainer: &mut Trainer<D>,
+) -> Result<()> {
+    let sequences: Vec<(Vec<u32>, usize)> = batch.iter().map(|e| (e.tokens.clone(), e.prompt_len)).collect();
+    let stats = trainer.logprobs(reference, sequences.iter().map(|(t, p)| (t.as_slice(), *p)))?;
+    for (example, stats) in batch.iter_mut().zip(stats) {
+        example.reference_logprobs = stats.logprobs;
+    }
+    Ok(())
+}
+
+impl RoleReport {
+    fn add(&mut self, report: &TrainReport, first: bool) {
+        let weight = report.steps as f64;
+        let mean = |old: f64, steps: u64, new: f64| {
+            (old * steps as f64 + new * weight) / (steps as f64 + weight).max(1.0)
+        };
+        self.loss = mean(self.loss, self.steps, report.stats.loss);
+        self.gradient_norm = mean(self.gradient_norm, self.steps, report.mean_gradient_norm);
+        self.clipped = mean(self.clipped, self.steps, report.stats.clipped_low + report.stats.clipped_high);
+        self.kl = Some(report.stats.kl).filter(|kl| *kl != 0.0);
+        self.steps += report.steps as u64;
+        self.sequences += report.sequences as u64;
+        self.tokens += report.tokens as u64;
+        self.trained_tokens += report.stats.tokens as u64;
+        if first {
+            self.log_prob_gap = report.first_step.logprob_gap;
+            self.log_prob_gap_max = report.first_step.max_logprob_gap;
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The verification worker: leases proofs, checks them, hands verdicts back.
+
+use crate::tasks::{self, VerifyResult, VerifyTask};
+use anyhow::Result;
+use sgs_fleet::{Cancel, Drain, Lease, Outcome, Payload, Session};
+use sgs_formal::FormalSystem;
+use sgs_selfplay::Verdict;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Tasks leased at once by a system that checks one proof after the other: it takes microseconds for each, so one call
+/// fetches several tasks.
+const LEASES: usize = 16;
+
+/// Checks until the drain begins.
+///
+/// # Errors
+/// The coordinator fails.
+pub fn work(session: &Session, system: &dyn FormalSystem, drain: &Drain) -> Result<()> {
+    match system.parallel_checks() {
+        0 | 1 => one_by_one(session, system, drain),
+        threads => side_by_side(session, system, drain, threads),
+    }
+}
+
+fn one_by_one(session: &Session, system: &dyn FormalSystem, drain: &Drain) -> Result<()> {
+    while !drain.has_begun() {
+        for (lease, cancel) in session.lease(LEASES, Duration::from_millis(200))? {
+            answer(session, system, &lease, &cancel);
+        }
+    }
+    Ok(())
+}
+
+/// As many checks at once as the system can use, and as many again leased: its slots never wait for the coordinator.
+fn side_by_side(session: &Session, system: &dyn FormalSystem, drain: &Drain, threads: usize) -> Result<()> {
+    let (send, receive) = channel::<(Lease, Cancel)>();
+    let receive = Mutex::new(receive);
+    let in_flight = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((lease, cancel)) = take(&receive) {
+                    // What is not begun when the drain begins is left to others.
+                    if !drain.has_begun() {
+                        answer(session, system, &lease, &cancel);
+                    }
+                    in_flight.fetch_sub(1, Ordering::Relaxed);
+                }
+            });
+        }
+        // Dropped at the end of this block, error or not: that ends the threads.
+        let send = send;
+        while !drain.has_begun() {
+            let room = (2 * threads).saturating_sub(in_flight.load(Ordering::Relaxed));
+            if room == 0 {
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+            for leased in session.lease(room, Duration::from_millis(200))? {
+                in_flight.fetch_add(1, Ordering::Relaxed);
+                if send.send(leased).is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+fn take<T>(receive: &Mutex<Receiver<T>>) -> Option<T> {
+    receive.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+}
+
+fn answer(session: &Session, system: &dyn FormalSystem, lease: &Lease, cancel: &Cancel) {
+    if cancel.is_cancelled() {
+        return;
+    }
+    let outcome = match check(system, lease) {
+        Ok(judgements) => Outcome::Done(judgements),
+        Err(reason) => Outcome::Failed(reason),
+    };
+    session.finish(lease.id(), outcome);
+}
+
+/// Checks the proofs of a task; gives the judgements as they travel.
+///
+/// # Errors
+/// In words, if the task cannot be read, or the checker broke and has judged nothing: a fault of this worker, not of the
+/// proofs. The board notes whose it was, and somebody else gets them.
+pub fn check(system: &dyn FormalSystem, lease: &Lease) -> Result<Payload, String> {
+    let task: VerifyTask = tasks::unpack(lease.payload.as_bytes()).map_err(|e| format!("{e:#}"))?;
+    let own = system.identity();
+    if task.checker != own {
+        return Err(format!("the run wants the checker `{}`, this worker has `{own}`", task.checker));
+    }
+    let mut judgements = VerifyResult::with_capacity(task.proofs.len());
+    for (problem, proof) in &task.proofs {
+        let problem = task.problems.get(*problem as usize);
+        let judgement = system.check(problem.ok_or("a proof of no problem of its task")?, proof);
+        if judgement.verdict == Verdict::Infra {
+            return Err(judgement.reason);
+        }
+        judgements.push(judgement);
+    }
+    tasks::pack(&judgements).map_err(|e| format!("{e:#}"))
+}

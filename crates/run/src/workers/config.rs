@@ -1,0 +1,335 @@
+//! Who does a run's work: threads of the coordinator, processes of this machine, Slurm jobs, or whoever connects.
+//!
+//! Given as `--workers SPEC` or as a TOML file; none of it changes what a run computes, so it is no part of the frozen
+//! configuration, and a run may be resumed with other workers. What a run was last given stands in its `fleet.toml`.
+
+use crate::Usage;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// Name of the file in a run's folder.
+pub const FILE: &str = "fleet.toml";
+
+/// The coordinator's address and its workers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct FleetConfig {
+    /// Address to listen on; absent: loopback, or every address if workers are Slurm jobs; port 0: any free one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// Name or address under which workers reach the coordinator [default: the host's name, or the loopback address].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// File with the workers' token [default: `fleet.token` in the run's folder, made if it is not there].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<PathBuf>,
+    /// Certificate chain for TLS, PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<PathBuf>,
+    /// Its private key, PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
+    /// Certificates that workers trust, PEM, if the coordinator's is not publicly signed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authority: Option<PathBuf>,
+    /// Who samples.
+    pub generate: CrewConfig,
+    /// Who checks proofs.
+    pub verify: CrewConfig,
+}
+
+/// Where workers of one kind come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// Threads of the coordinator.
+    #[default]
+    Embedded,
+    /// Nobody is started: those that connect.
+    None,
+    /// Processes of this machine.
+    Local,
+    /// Slurm jobs.
+    Slurm,
+}
+
+/// The workers of one kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct CrewConfig {
+    /// `embedded`, `none`, `local` or `slurm`.
+    pub by: By,
+    /// How many.
+    pub count: usize,
+    /// Proofs that one verification worker checks at a time [default: its cores].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<usize>,
+    /// Threads that one generation worker computes with [default: its cores; local: shared out among the workers].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
+    /// The `sgs` program as workers find it [default: this one].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<PathBuf>,
+    /// Slurm: lines of shell before the worker starts.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub setup: String,
+    /// Slurm: what the worker runs in, as ["apptainer", "exec", "--nv", "image.sif"].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub container: Vec<String>,
+    /// Slurm: a batch script of one's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template: Option<PathBuf>,
+    /// Slurm: seconds between SIGTERM and the job's time limit [default: 90].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace_s: Option<u32>,
+    /// Slurm: seconds between two looks at the queue [default: 10].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub poll_s: Option<f64>,
+    /// Slurm: folder of its commands, if they are not in the PATH.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bin: Option<PathBuf>,
+    /// Slurm: options of `sbatch` by their long names without dashes; an empty value stands for an option without one.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, String>,
+}
+
+impl Default for CrewConfig {
+    fn default() -> Self {
+        Self {
+            by: By::Embedded,
+            count: 1,
+            slots: None,
+            threads: None,
+            program: None,
+            setup: String::new(),
+            container: Vec::new(),
+            template: None,
+            grace_s: None,
+            poll_s: None,
+            bin: None,
+            options: BTreeMap::new(),
+        }
+    }
+}
+
+impl CrewConfig {
+    fn by(by: By) -> Self {
+        Self { by, ..Self::default() }
+    }
+
+    /// Whether the coordinator starts processes for it.
+    pub fn is_launched(&self) -> bool {
+        matches!(self.by, By::Local | By::Slurm)
+    }
+}
+
+impl FleetConfig {
+    /// Nobody is started: those that connect.
+    pub fn by_hand() -> Self {
+        Self { generate: CrewConfig::by(By::None), verify: CrewConfig::by(By::None), ..Self::default() }
+    }
+
+    /// Whether anything happens outside of the coordinator's process.
+    pub fn is_embedded(&self) -> bool {
+        self.listen.is_none() && [&self.generate, &self.verify].iter().all(|crew| crew.by == By::Embedded)
+    }
+
+    /// Reads `--workers SPEC`: `embedded`, `none`, `local:…`, `slurm:…` or a TOML file.
+    ///
+    /// # Errors
+    /// The text makes no sense, or the file cannot be read.
+    pub fn parse(spec: &str) -> Result<Self> {
+        let config = match spec.split_once(':') {
+            None if spec == "embedded" => Self::default(),
+            None if spec == "none" => Self::by_hand(),
+            None if spec.ends_with(".toml") => Self::read(Path::new(spec))?,
+            Some(("local", rest)) => crews(By::Local, rest, spec)?,
+            Some(("slurm", rest)) => crews(By::Slurm, rest, spec)?,
+            _ => {
+                return Err(Usage(format!(
+                    "--workers {spec}: expected embedded, none, local:N, local:generate=G,verify=V, \
+                     slurm:generate=G,verify=V,partition=NAME or a file that ends in .toml"
+                ))
+                .into());
+            }
+        };
+        config.check(spec)?;
+        Ok(config)
+    }
+
+    /// Reads a TOML file.
+    ///
+    /// # Errors
+    /// It cannot be read, or has unknown keys or wrong values.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        toml::from_str(&text).map_err(|e| Usage(format!("{}: {e}", path.display())).into())
+    }
+
+    fn check(&self, origin: &str) -> Result<()> {
+        for (name, crew) in [("generate", &self.generate), ("verify", &self.verify)] {
+            let zero = [("count", Some(crew.count)), ("slots", crew.slots), ("threads", crew.threads)];
+            if let Some((key, _)) = zero.iter().find(|(_, n)| *n == Some(0)) {
+                return Err(Usage(format!("{origin}: {name}.{key} is 0: give at least 1")).into());
+            }
+            if crew.poll_s.is_some_and(|s| !(s > 0.0 && s <= A_DAY)) {
+                return Err(Usage(format!(
+                    "{origin}: {name}.poll-s: give a number of seconds above 0, at most {A_DAY}"
+                ))
+                .into());
+            }
+        }
+        if self.certificate.is_some() != self.key.is_some() {
+            return Err(Usage(format!("{origin}: certificate and key go together")).into());
+        }
+        Ok(())
+    }
+}
+
+/// Longest time between two looks at the queue, in seconds.
+const A_DAY: f64 = 86_400.0;
+
+/// Own keys of the short form, beside `generate` and `verify`.
+const KEYS: [&str; 5] = ["slots", "threads", "program", "bin", "poll-s"];
+
+/// `N`, or `KEY=VALUE,…`: `generate` and `verify` are numbers of workers, the rest is for both kinds, or for one of them
+/// as `generate.KEY`; what is no key of ours is an option of `sbatch`.
+fn crews(by: By, text: &str, spec: &str) -> Result<FleetConfig> {
+    let wrong = |problem: String| Usage(format!("--workers {spec}: {problem}"));
+    let number = |key: &str, value: &str| {
+        value.parse::<usize>().map_err(|_| wrong(format!("{key} is {value:?}: expected a whole number")))
+    };
+    let mut config = FleetConfig::default();
+    if !text.contains('=') {
+        config.generate = CrewConfig { count: number("the number of workers", text)?, ..CrewConfig::by(by) };
+        config.verify = CrewConfig::by(by);
+        return Ok(config);
+    }
+    let pairs: Vec<(&str, &str)> = text
+        .split(',')
+        .map(|pair| {
+            let pair = pair.trim();
+            // An option of sbatch without a value.
+            pair.split_once('=').unwrap_or((pair, ""))
+        })
+        .collect();
+    for (key, value) in &pairs {
+        match *key {
+            "generate" => config.generate = CrewConfig { count: number(key, value)?, ..CrewConfig::by(by) },
+            "verify" => config.verify = CrewConfig { count: number(key, value)?, ..CrewConfig::by(by) },
+            _ => {}
+        }
+    }
+    if config.is_embedded() {
+        return Err(wrong("it starts nobody: give generate=N, verify=N or both".into()).into());
+    }
+    for (key, value) in pairs {
+        let (crews, key) = match key.split_once('.') {
+            Some(("generate", key)) => (vec![&mut config.generate], key),
+            Some(("verify", key)) => (vec![&mut config.verify], key),
+            Some((kind, _)) => {
+                return Err(wrong(format!("there is no kind {kind:?}: generate or verify")).into());
+            }
+            None if key == "generate" || key == "verify" => continue,
+            None => (vec![&mut config.generate, &mut config.verify], key),
+        };
+        for crew in crews {
+            match key {
+                "slots" => crew.slots = Some(number(key, value)?),
+                "threads" => crew.threads = Some(number(key, value)?),
+                "program" => crew.program = Some(value.into()),
+                "bin" => crew.bin = Some(value.into()),
+                "poll-s" => {
+                    let seconds = value.parse().map_err(|_| wrong(format!("poll-s is {value:?}")))?;
+                    crew.poll_s = Some(seconds);
+                }
+                _ => {
+                    let own = KEYS.iter().chain(["generate", "verify"].iter());
+                    let near = own.copied().find(|k| strsim::jaro_winkler(k, key) > 0.85);
+                    if let Some(near) = near {
+                        return Err(wrong(format!("there is no key {key:?}; did you mean {near:?}?")).into());
+                    }
+                    if by != By::Slurm {
+                        let keys = KEYS.join(", ");
+                        return Err(wrong(format!(
+                            "there is no key {key:?}; there are generate, verify, {keys}"
+                        ))
+                        .into());
+                    }
+                    crew.options.insert(key.to_owned(), value.to_owned());
+                }
+            }
+        }
+    }
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(spec: &str) -> FleetConfig {
+        FleetConfig::parse(spec).unwrap_or_else(|e| panic!("{spec}: {e:#}"))
+    }
+
+    fn refusal(spec: &str) -> String {
+        let error = FleetConfig::parse(spec).expect_err("makes no sense");
+        assert!(error.is::<Usage>(), "{error:#}");
+        error.to_string()
+    }
+
+    #[test]
+    fn the_short_forms_say_who_does_what() {
+        assert!(parse("embedded").is_embedded());
+        assert_eq!(parse("none").generate.by, By::None);
+        let two = parse("local:2");
+        assert_eq!((two.generate.by, two.generate.count, two.verify.count), (By::Local, 2, 1));
+        let only = parse("local:generate=3,threads=2");
+        assert_eq!((only.generate.count, only.generate.threads), (3, Some(2)));
+        assert_eq!(only.verify.by, By::Embedded, "what is not named stays in the coordinator");
+        let slurm =
+            parse("slurm:generate=64,verify=128,slots=33,partition=main,generate.gres=gpu:1,exclusive");
+        assert_eq!((slurm.generate.count, slurm.verify.count, slurm.verify.slots), (64, 128, Some(33)));
+        assert_eq!(slurm.generate.options["gres"], "gpu:1");
+        assert!(!slurm.verify.options.contains_key("gres"));
+        assert_eq!((&*slurm.verify.options["partition"], &*slurm.verify.options["exclusive"]), ("main", ""));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_in_words() {
+        for (spec, words) in [
+            ("slum:2", "expected embedded, none, local:N"),
+            ("local:", "expected a whole number"),
+            ("local:generate=many", "generate is \"many\""),
+            ("local:generate=0", "generate.count is 0"),
+            ("local:partition=x,generate=1", "no key \"partition\""),
+            ("slurm:partition=main", "it starts nobody"),
+            ("slurm:generat=2,verify=1", "did you mean \"generate\"?"),
+            ("slurm:verify=1,slots=0", "slots is 0"),
+            ("slurm:generate=1,guide.mem=1", "no kind \"guide\""),
+        ] {
+            let message = refusal(spec);
+            assert!(message.contains(words), "{spec}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_file_can_say_more_and_is_read_back_as_it_was_written() {
+        let text = "listen = \"0.0.0.0:7717\"\nhost = \"login1\"\n\n[generate]\nby = \"slurm\"\ncount = 64\n\
+                    setup = \"module load cuda\"\ncontainer = [\"apptainer\", \"exec\"]\n\n[generate.options]\n\
+                    gres = \"gpu:1\"\n\n[verify]\nby = \"local\"\ncount = 2\nslots = 33\n";
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("cluster.toml");
+        std::fs::write(&path, text).expect("writes");
+        let config = parse(path.to_str().expect("text"));
+        assert_eq!((config.generate.by, config.verify.by, config.generate.count), (By::Slurm, By::Local, 64));
+        let again: FleetConfig = toml::from_str(&toml::to_string(&config).expect("TOML")).expect("reads");
+        assert_eq!(again, config);
+        std::fs::write(&path, "[generate]\nby = \"slurm\"\ncont = 3\n").expect("writes");
+        assert!(refusal(path.to_str().expect("text")).contains("cont"), "unknown keys are errors");
+    }
+}

@@ -1,0 +1,283 @@
+//! A generation worker's weights: read from the run's checkpoints where the file system is shared, fetched from the
+//! coordinator where it is not, and exchanged when the run goes on to the next policy version.
+
+use super::sheet::{self, ModelSheet, PolicySheet, Sheet};
+use crate::policies::RoleModels;
+use anyhow::{Context, Result, bail, ensure};
+use sgs_fleet::{CallError, Client};
+use sgs_lm::Device;
+use sgs_lm::model::Model;
+use sgs_lm::weights::HostWeights;
+use sgs_rundir::directories::checksum;
+use sgs_selfplay::Role;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bytes of a file that one request asks for.
+const PART: usize = 8 << 20;
+
+/// Pause before the coordinator is asked again.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// How often weights are tried to be had before the worker gives up.
+const TRIES: u32 = 5;
+
+/// The coordinator's documents and files, asked for until they come.
+#[derive(Clone)]
+pub struct Source {
+    /// The coordinator.
+    pub client: Arc<Client>,
+    /// For how long it may be away.
+    pub patience: Duration,
+}
+
+impl Source {
+    /// The sheet, as soon as it is of policy `version` or a later one.
+    ///
+    /// # Errors
+    /// The coordinator refuses, stays away, or never gets to that version.
+    pub fn sheet(&self, version: u32) -> Result<Sheet> {
+        let mut found = None;
+        self.until(&format!("the run's sheet with policy {version}"), || {
+            let Some(bytes) = self.client.read_document(sheet::NAME)? else { return Ok(None) };
+            let sheet = Sheet::read(&bytes);
+            let there = sheet.as_ref().map_or(true, |sheet| sheet.policy.version >= version);
+            Ok(there.then(|| found = Some(sheet)))
+        })?;
+        found.context("the coordinator has no sheet")?
+    }
+
+    /// Asks again and again until there is an answer.
+    fn until<T>(&self, what: &str, ask: impl FnMut() -> Result<Option<T>, CallError>) -> Result<T> {
+        let mut ask = ask;
+        let deadline = Instant::now() + self.patience;
+        loop {
+            let why = match ask() {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) => "the coordinator has it not".to_owned(),
+                Err(CallError::Away(why)) => why,
+                Err(error) => return Err(error).with_context(|| what.to_owned()),
+            };
+            if Instant::now() >= deadline {
+                bail!("waited {} s for {what}: {why}", self.patience.as_secs());
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Fetches a model into a folder.
+    fn fetch(&self, model: &ModelSheet, folder: &Path) -> Result<()> {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        for file in &model.files {
+            let path = folder.join(&file.name);
+            // The name comes over the network: nothing but a name is taken.
+            ensure!(path.file_name() == Some(file.name.as_ref()), "{:?} is no file name", file.name);
+            let mut out = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+            let name = model.shelf_name(file);
+            let mut at = 0;
+            while at < file.bytes {
+                let part = self.until(&name, || match self.client.read_file(&name, at, PART)? {
+                    Some(part) => Ok(Some(part)),
+                    // The run has gone on to other weights.
+                    None => Err(CallError::Refused(format!("{name} is not laid out any more"))),
+                })?;
+                ensure!(
+                    !part.bytes.is_empty() && part.total == file.bytes,
+                    "{name} is not what the sheet says"
+                );
+                out.write_all(&part.bytes).with_context(|| format!("cannot write {}", path.display()))?;
+                at += part.bytes.len() as u64;
+            }
+            out.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the files are there as the sheet says.
+fn verify(model: &ModelSheet, folder: &Path) -> Result<()> {
+    for file in &model.files {
+        let path = folder.join(&file.name);
+        let found = checksum(&path)?;
+        ensure!(found == file.sha256, "{} has SHA-256 {found}, the run says {}", path.display(), file.sha256);
+    }
+    Ok(())
+}
+
+/// The three roles' models at one policy version, in a process of their own.
+pub struct Followed<D: Device> {
+    source: Source,
+    device: Arc<D>,
+    /// Where fetched files lie while they are read.
+    scratch: PathBuf,
+    policy: PolicySheet,
+    models: BTreeMap<String, Model<D>>,
+}
+
+impl<D: Device> Followed<D> {
+    /// The weights that the sheet names.
+    ///
+    /// # Errors
+    /// They can neither be read nor fetched, or are not what the sheet says.
+    pub fn load(source: Source, device: Arc<D>, scratch: PathBuf, sheet: &Sheet) -> Result<Self> {
+        let policy = sheet.policy.clone();
+        let mut followed = Self { source, device, scratch, models: BTreeMap::new(), policy };
+        followed.follow(sheet.policy.version)?;
+        Ok(followed)
+    }
+
+    /// Goes on to policy `version`, or to whatever later one the run has reached.
+    ///
+    /// # Errors
+    /// The coordinator never offers it, or the weights cannot be had. The worker is of no use then.
+    pub fn follow(&mut self, version: u32) -> Result<()> {
+        let mut tries = TRIES;
+        loop {
+            let sheet = self.source.sheet(version)?;
+            match self.exchange(&sheet) {
+                Ok(()) => return Ok(()),
+                // While this one fetched weights the run may have gone on to others.
+                Err(error) if tries > 1 => tracing::warn!("trying again: {error:#}"),
+                Err(error) => return Err(error),
+            }
+            tries -= 1;
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn exchange(&mut self, sheet: &Sheet) -> Result<()> {
+        let start = Instant::now();
+        let wanted = sheet.policy.models();
+        // First, so that two generations of weights are never held at once.
+        self.models.retain(|id, _| wanted.contains_key(id.as_str()));
+        for (id, model) in wanted {
+            if !self.models.contains_key(id) {
+                let weights = self.read(model)?;
+                let loaded = Model::new(Arc::clone(&self.device), weights, usize::MAX)?;
+                self.models.insert(id.to_owned(), loaded);
+            }
+        }
+        self.policy = sheet.policy.clone();
+        tracing::info!(
+            version = self.policy.version,
+            seconds = start.elapsed().as_secs_f64(),
+            "weights loaded"
+        );
+        Ok(())
+    }
+
+    /// From the coordinator's folder if this machine sees it, else over the network.
+    fn read(&self, model: &ModelSheet) -> Result<HostWeights> {
+        if model.folder.is_dir() {
+            match verify(model, &model.folder).and_then(|()| Ok(HostWeights::load(&model.folder)?)) {
+                Ok(weights) => return Ok(weights),
+                Err(error) => tracing::warn!("{} is not used: {error:#}", model.folder.display()),
+            }
+        }
+        let folder = self.scratch.join(&model.id);
+        let fetched = self.source.fetch(model, &folder).and_then(|()| verify(model, &folder));
+        let weights = fetched.and_then(|()| Ok(HostWeights::load(&folder)?));
+        // In memory now, or of no use.
+        let _ = fs::remove_dir_all(&folder);
+        weights
+    }
+}
+
+impl<D: Device> Drop for Followed<D> {
+    fn drop(&mut self) {
+        // Only if it is empty.
+        let _ = fs::remove_dir(&self.scratch);
+    }
+}
+
+impl<D: Device> RoleModels<D> for Followed<D> {
+    fn version(&self) -> u32 {
+        self.policy.version
+    }
+
+    fn model(&self, role: Role) -> Option<&Model<D>> {
+        self.models.get(&self.policy.model(role).id)
+    }
+
+    fn fingerprint(&self) -> Option<String> {
+        Some(self.policy.fingerprint())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sgs_fleet::{BoardConfig, Fleet, Service, ServiceConfig, Shelf};
+    use sgs_lm::weights::FileType;
+    use sgs_lm::{Cpu, ModelConfig};
+
+    fn model(folder: &Path, seed: u64) -> ModelSheet {
+        std::fs::create_dir(folder).expect("makes");
+        let weights = HostWeights::random(&ModelConfig::load(&shipped()).expect("a shape"), seed);
+        weights.save(folder, FileType::F32).expect("saves");
+        ModelSheet::of(folder).expect("a model")
+    }
+
+    fn shipped() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/metamath/base")
+    }
+
+    /// Lays a policy out whose folder no worker can see.
+    fn lay_out(shelf: &Shelf, version: u32, solver: &ModelSheet, others: &ModelSheet) -> PolicySheet {
+        let hidden = |model: &ModelSheet| {
+            for file in &model.files {
+                shelf.put_file(&model.shelf_name(file), &model.folder.join(&file.name));
+            }
+            ModelSheet { folder: "/no/such/folder".into(), ..model.clone() }
+        };
+        let (solver, others) = (hidden(solver), hidden(others));
+        let policy = PolicySheet { version, solver, conjecturer: others.clone(), guide: others };
+        let config =
+            crate::config::resolve(&Default::default(), std::iter::empty()).expect("the default").config;
+        let sheet = Sheet::new(&config, &[0], policy.clone());
+        shelf.put(sheet::NAME, serde_json::to_vec(&sheet).expect("JSON"));
+        policy
+    }
+
+    #[test]
+    fn weights_come_over_the_network_where_no_folder_is_shared() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let (old, new, base) = (model(&at("old"), 1), model(&at("new"), 2), model(&at("base"), 3));
+        let shelf = Shelf::default();
+        let service = ServiceConfig { shelf: shelf.clone(), ..ServiceConfig::default() };
+        let service = Service::start(Fleet::in_memory(BoardConfig::default()), service).expect("listens");
+        let client = Client::new(&service.url("127.0.0.1"), None, None).expect("a client");
+        let source = Source { client: Arc::new(client), patience: Duration::from_secs(20) };
+        let first = lay_out(&shelf, 1, &old, &base);
+        let sheet = source.sheet(0).expect("a sheet");
+        assert_eq!(sheet.policy, first);
+        let device = Arc::new(Cpu::new(1).expect("a device"));
+        let mut followed = Followed::load(source, device, at("scratch"), &sheet).expect("loads");
+        let holds = |followed: &Followed<Cpu>, role, folder: &Path| {
+            let found = followed.model(role).expect("is there").to_host().expect("reads");
+            found.data[..] == HostWeights::load(folder).expect("reads").data[..]
+        };
+        assert!(holds(&followed, Role::Solver, &at("old")) && holds(&followed, Role::Guide, &at("base")));
+        lay_out(&shelf, 2, &new, &base);
+        followed.follow(2).expect("follows");
+        assert_eq!(followed.version(), 2);
+        assert!(
+            holds(&followed, Role::Solver, &at("new")) && holds(&followed, Role::Conjecturer, &at("base"))
+        );
+        assert!(!at("scratch").join(&new.id).exists(), "what is in memory is not kept on the disk");
+
+        // A file that changed on its way, or on the coordinator's disk, is not sampled with.
+        let path = at("old").join("model.safetensors");
+        let mut bytes = std::fs::read(&path).expect("reads");
+        *bytes.last_mut().expect("not empty") ^= 1;
+        std::fs::write(&path, bytes).expect("writes");
+        lay_out(&shelf, 3, &old, &base);
+        let error = format!("{:#}", followed.follow(3).expect_err("damaged"));
+        assert!(error.contains("model.safetensors") && error.contains("SHA-256"), "{error}");
+    }
+}

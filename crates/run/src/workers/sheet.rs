@@ -1,0 +1,252 @@
+//! The run's sheet: what a worker needs to know of the run, as one small JSON document that the coordinator lays out.
+
+use crate::config::{RunConfig, SystemName};
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use sgs_lean::LeanSettings;
+use sgs_rundir::directories::{CHECKSUMS, checksum, checksum_of, listed_checksums};
+use sgs_selfplay::Role;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Under this name the coordinator lays the sheet out.
+pub const NAME: &str = "run.json";
+
+/// What a worker needs to know of the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sheet {
+    /// The coordinator's version of this program: tasks are read by the same version only.
+    pub version: String,
+    /// The formal system.
+    pub system: SystemName,
+    /// Lean, where it is the formal system.
+    #[serde(default)]
+    pub lean: Option<LeanSettings>,
+    /// SHA-256 of the mathematics that ships with the coordinator.
+    pub slice: String,
+    /// `cpu` or `cuda`.
+    pub device: String,
+    /// Sequences sampled at once, for each role.
+    pub batch: usize,
+    /// Memory for buffers and key/value cache, for each role, MiB.
+    pub memory_mib: u64,
+    /// Tokens that end a completion.
+    pub stop: Vec<u32>,
+    /// The weights to sample with.
+    pub policy: PolicySheet,
+}
+
+/// The weights of one policy version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicySheet {
+    /// Number of rounds whose updates they have seen.
+    pub version: u32,
+    /// The Solver's.
+    pub solver: ModelSheet,
+    /// The Conjecturer's.
+    pub conjecturer: ModelSheet,
+    /// The Guide's.
+    pub guide: ModelSheet,
+}
+
+/// A model's files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelSheet {
+    /// SHA-256 over names and contents: equal ids are equal models.
+    pub id: String,
+    /// Where the files are on the coordinator's file system, for workers that share it.
+    pub folder: PathBuf,
+    /// The files that make up the model.
+    pub files: Vec<FileSheet>,
+}
+
+/// A file of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileSheet {
+    /// Its name.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Its SHA-256.
+    pub sha256: String,
+}
+
+impl PolicySheet {
+    /// A role's model.
+    pub fn model(&self, role: Role) -> &ModelSheet {
+        match role {
+            Role::Solver => &self.solver,
+            Role::Conjecturer => &self.conjecturer,
+            Role::Guide => &self.guide,
+        }
+    }
+
+    /// The models, each once.
+    pub fn models(&self) -> BTreeMap<&str, &ModelSheet> {
+        [&self.solver, &self.conjecturer, &self.guide].into_iter().map(|m| (m.id.as_str(), m)).collect()
+    }
+
+    /// One short word for the three models: what a completion names, so that one of other weights is known.
+    pub fn fingerprint(&self) -> String {
+        let ids = [&self.solver, &self.conjecturer, &self.guide].map(|m| m.id.as_str()).join(" ");
+        checksum_of(ids.as_bytes()).chars().take(16).collect()
+    }
+}
+
+impl ModelSheet {
+    /// Describes a model folder. Checksums are taken from the list of the checkpoint that it belongs to, if it does.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or has no weights.
+    pub fn of(folder: &Path) -> Result<Self> {
+        let folder =
+            std::fs::canonicalize(folder).with_context(|| format!("the model {}", folder.display()))?;
+        let listed = listed_sums(&folder);
+        let mut files = Vec::new();
+        let entries =
+            std::fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if !belongs(&name) {
+                continue;
+            }
+            let sha256 = match listed.get(&name) {
+                Some(sum) => sum.clone(),
+                None => checksum(&entry.path())?,
+            };
+            files.push(FileSheet { bytes: entry.metadata()?.len(), name, sha256 });
+        }
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        ensure!(
+            files.iter().any(|f| f.name.ends_with(".safetensors")),
+            "{} holds no model.safetensors",
+            folder.display()
+        );
+        let text: String = files.iter().map(|f| format!("{}  {}\n", f.sha256, f.name)).collect();
+        Ok(Self { id: checksum_of(text.as_bytes()), folder, files })
+    }
+
+    /// Under this name the coordinator lays out a file of the model.
+    pub fn shelf_name(&self, file: &FileSheet) -> String {
+        format!("models/{}/{}", self.id, file.name)
+    }
+}
+
+/// What of a model's folder is needed for sampling: shape and weights, not the optimiser's state.
+fn belongs(name: &str) -> bool {
+    let weights = name.ends_with(".safetensors") && name != "optimizer.safetensors";
+    weights || name == "config.json" || name == "model.safetensors.index.json"
+}
+
+/// Checksums by file name, if the folder is a part of a published checkpoint.
+fn listed_sums(folder: &Path) -> BTreeMap<String, String> {
+    let (Some(parent), Some(own)) = (folder.parent(), folder.file_name().and_then(|n| n.to_str())) else {
+        return BTreeMap::new();
+    };
+    if !parent.join(CHECKSUMS).is_file() {
+        return BTreeMap::new();
+    }
+    let listed = listed_checksums(parent).unwrap_or_default();
+    let inside =
+        |(name, sum): (String, String)| Some((name.strip_prefix(own)?.strip_prefix('/')?.to_owned(), sum));
+    listed.into_iter().filter_map(inside).collect()
+}
+
+impl Sheet {
+    /// The sheet of a run with these weights.
+    pub fn new(config: &RunConfig, stop: &[u32], policy: PolicySheet) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            system: config.problems.system,
+            lean: config.lean.clone(),
+            slice: sgs_metamath::slice::SLICE_SHA256.to_owned(),
+            device: config.model.device.clone(),
+            batch: config.sampling.batch,
+            memory_mib: config.sampling.memory_mib,
+            stop: stop.to_vec(),
+            policy,
+        }
+    }
+
+    /// Reads a sheet, and refuses that of another program.
+    ///
+    /// # Errors
+    /// The text is no sheet, or the coordinator's program differs from this one.
+    pub fn read(bytes: &[u8]) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Head {
+            version: String,
+        }
+        let own = env!("CARGO_PKG_VERSION");
+        let head: Head = serde_json::from_slice(bytes).context("the run's sheet")?;
+        if head.version != own {
+            bail!("the coordinator is sgs {}, this worker is sgs {own}: use the same program", head.version);
+        }
+        let sheet: Self = serde_json::from_slice(bytes).context("the run's sheet")?;
+        if sheet.slice != sgs_metamath::slice::SLICE_SHA256 {
+            bail!("the coordinator ships with another slice of set.mm: use the same program");
+        }
+        Ok(sheet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_models_have_equal_ids_wherever_they_are() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let make = |name: &str, weights: &[u8]| {
+            let at = folder.path().join(name);
+            std::fs::create_dir(&at).expect("makes");
+            std::fs::write(at.join("config.json"), "{}").expect("writes");
+            std::fs::write(at.join("model.safetensors"), weights).expect("writes");
+            // Neither of these is needed for sampling.
+            std::fs::write(at.join("optimizer.safetensors"), name).expect("writes");
+            std::fs::write(at.join("tokenizer.json"), name).expect("writes");
+            ModelSheet::of(&at).expect("a model")
+        };
+        let (a, b, c) = (make("a", b"1"), make("b", b"1"), make("c", b"2"));
+        assert_eq!(a.id, b.id);
+        assert_ne!(a.id, c.id);
+        assert_eq!(
+            a.files.iter().map(|f| f.name.as_str()).collect::<Vec<_>>(),
+            ["config.json", "model.safetensors"]
+        );
+        let policy = |solver: &ModelSheet| PolicySheet {
+            version: 1,
+            solver: solver.clone(),
+            conjecturer: c.clone(),
+            guide: c.clone(),
+        };
+        assert_eq!(policy(&a).fingerprint(), policy(&b).fingerprint());
+        assert_ne!(policy(&a).fingerprint(), policy(&c).fingerprint());
+        assert_eq!(policy(&a).models().len(), 2);
+        std::fs::create_dir(folder.path().join("empty")).expect("makes");
+        assert!(ModelSheet::of(&folder.path().join("empty")).is_err());
+    }
+
+    #[test]
+    fn a_checkpoints_own_list_gives_the_sums() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = folder.path().join("0003");
+        sgs_rundir::directories::publish_directory(&at, |dir| {
+            std::fs::create_dir(dir.join("solver"))?;
+            std::fs::write(dir.join("solver/config.json"), "{}")?;
+            Ok(std::fs::write(dir.join("solver/model.safetensors"), "weights")?)
+        })
+        .expect("publishes");
+        let listed = ModelSheet::of(&at.join("solver")).expect("a model");
+        std::fs::remove_file(at.join(CHECKSUMS)).expect("removes");
+        assert_eq!(ModelSheet::of(&at.join("solver")).expect("a model"), listed, "the same as computed");
+    }
+
+    #[test]
+    fn another_version_is_refused_by_name() {
+        let error = Sheet::read(b"{\"version\": \"9.9.9\", \"new\": 1}").expect_err("another version");
+        assert!(error.to_string().contains("sgs 9.9.9"), "{error}");
+        assert!(Sheet::read(b"[]").is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! What a run needs of the machine that is not there.
+
+use crate::commands::doctor;
+use sgs_lean::Backing;
+use sgs_lean::setup::{LeanPaths, State, examine};
+use sgs_run::config::{RunConfig, SystemName, model_folder};
+
+/// One thing that lacks.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Lack {
+    /// What: `GPU`, `Lean`, `model`.
+    pub what: &'static str,
+    /// Where it was looked for and what was found.
+    pub found: String,
+    /// The command that gets it, where one does.
+    pub remedy: Option<String>,
+}
+
+/// Everything that a run of this configuration cannot begin without, in the order in which one would get it.
+pub fn lacks(config: &RunConfig) -> Vec<Lack> {
+    let mut lacks: Vec<Lack> = lean_lack(config).into_iter().chain(model_lack(config)).collect();
+    if config.model.device == "cuda" {
+        let gpu = doctor::gpu_lacks();
+        // Without devices, the libraries do not matter.
+        let found = gpu.iter().find(|(name, _)| name == "devices").or(gpu.first());
+        if let Some((name, found)) = found {
+            lacks.push(Lack { what: "GPU", found: format!("{name}: {found}"), remedy: None });
+        }
+    }
+    lacks
+}
+
+fn lean_lack(config: &RunConfig) -> Option<Lack> {
+    if config.problems.system != SystemName::Lean {
+        return None;
+    }
+    let settings = config.lean.clone().unwrap_or_default();
+    let is_wasm = settings.backing == Backing::Wasm;
+    let paths = LeanPaths {
+        root: settings.root(),
+        version: settings.version().to_owned(),
+        wasm: settings.root(),
+        launcher: sgs_run::lean::launcher().unwrap_or_default(),
+    };
+    // The first finding is the native Lean, the second the WebAssembly build.
+    let finding = examine(&paths).into_iter().nth(usize::from(is_wasm))?;
+    (finding.state != State::Ready).then(|| Lack {
+        what: "Lean",
+        found: format!(
+            "{}, {}",
+            finding.what.trim_start_matches("Lean "),
+            finding.detail.split("; first").next().unwrap_or_default()
+        ),
+        remedy: finding.remedy,
+    })
+}
+
+fn model_lack(config: &RunConfig) -> Option<Lack> {
+    let Some(folder) = model_folder(&config.model.base) else {
+        return (config.problems.system == SystemName::Lean).then(|| Lack {
+            what: "model",
+            found: "the one that ships reads Metamath, not Lean: --set model.base=FOLDER".to_owned(),
+            remedy: None,
+        });
+    };
+    if folder.join("config.json").is_file() {
+        return None;
+    }
+    let name = config.model.base.as_str();
+    // A name of the hub has an owner and a name, and no other parts.
+    let from_hub = name.split('/').count() == 2 && !name.starts_with(['.', '/', '~']);
+    Some(Lack {
+        what: "model",
+        found: format!("no config.json in the folder {name}"),
+        remedy: from_hub.then(|| format!("hf download {name} --local-dir {name}")),
+    })
+}
