@@ -100,8 +100,9 @@ fn sleep_exactly(time: Duration) {
             static EXACT: Cell<bool> = const { Cell::new(false) };
         }
         if !EXACT.replace(true) {
-            // SAFETY: sets a number of this thread; without it sleeps are longer, nothing else.
-            let _ = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0) };
+            let nanoseconds: libc::c_ulong = 1;
+            // SAFETY: sets a number of this thread; if it fails sleeps are longer, nothing else.
+            let _ = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanoseconds, 0, 0, 0) };
         }
     }
     std::thread::sleep(time);
