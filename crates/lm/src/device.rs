@@ -128,6 +128,25 @@ pub struct LossRows<'a, D: Device> {
     pub entropy: PartMut<'a, D::Stat>,
 }
 
+/// What tells the kernels of one training pass from those of another, but for what lies in the buffers.
+#[derive(Debug)]
+pub struct Pass<'a, D: Device> {
+    /// The weights.
+    pub params: &'a D::Buf,
+    /// The rotary tables.
+    pub rope: &'a D::Rope,
+    /// First rows of the sequences and, last, the number of rows.
+    pub starts: &'a [usize],
+    /// Rows that have a loss.
+    pub loss_rows: usize,
+    /// Sizes of attention.
+    pub heads: Heads,
+    /// The loss.
+    pub loss: RowLoss,
+    /// What products do with the gradients that are there.
+    pub write: Write,
+}
+
 /// One Adam update.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamUpdate {
@@ -186,6 +205,8 @@ pub trait Device: Send + Sync + Sized + 'static {
     /// Adam's moments and, where parameters are coarser than f32, what they lack of their f32 masters: parameters and
     /// state together are the masters, so who writes parameters otherwise than by an update makes the state anew.
     type Adam: Send + Sync;
+    /// Passes over some buffers that are started again as a whole; they go when the buffers go.
+    type Passes: Default + Send + Sync;
 
     /// What to call it in errors and reports.
     fn name(&self) -> String;
@@ -203,6 +224,24 @@ pub trait Device: Send + Sync + Sized + 'static {
     /// GPU, whose products want many rows.
     fn logits_at_once(&self) -> usize {
         1 << 20
+    }
+    /// The next number of rows that the device likes: one for which products are planned and passes recorded anew costs
+    /// more than some surplus rows. Not below `rows`, and the same for it.
+    fn rounded(&self, rows: usize) -> usize {
+        rows
+    }
+    /// Runs a training pass, which starts kernels and does nothing else; where one with the same description has run
+    /// before, the device may start those kernels again without calling `run`.
+    ///
+    /// # Errors
+    /// The device fails.
+    fn pass(
+        &self,
+        _passes: &mut Self::Passes,
+        _pass: Pass<'_, Self>,
+        mut run: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        run()
     }
     /// Runs `f` where kernels should be started from (the CPU's thread pool).
     fn run<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R;

@@ -104,11 +104,41 @@ impl Packed {
             self.reference.push(row.reference);
         }
     }
+
+    /// Fills up to so many tokens and rows with sequences of at most `longest` tokens, whose rows have no weight: they
+    /// change no gradient. There must be at least as many tokens as rows to fill up with.
+    pub fn fill_up(&mut self, tokens: usize, rows: usize, longest: usize) {
+        const TOKEN: [u32; 64] = [0; 64];
+        // A reference that is this improbable makes its penalty's slope finite whatever the model says.
+        let row = LossRow { old: 0.0, reference: f32::MIN, ..LossRow::default() };
+        while self.tokens.len() < tokens {
+            let count = (tokens - self.tokens.len()).min(longest.clamp(1, TOKEN.len()));
+            let with_row = rows.saturating_sub(self.rows.len()).min(count);
+            self.push(&TOKEN[..count], (0..with_row).map(|index| LossRow { index, ..row }));
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn surplus_rows_lie_in_surplus_sequences_and_have_no_weight() {
+        let mut packed = Packed::with_capacity(8);
+        packed.push(
+            &[5, 6, 7],
+            [LossRow { index: 2, target: 9, weight: 1.0, norm: 1.0, ..LossRow::default() }],
+        );
+        packed.fill_up(300, 90, 50);
+        assert_eq!((packed.tokens.len(), packed.rows.len()), (300, 90));
+        assert!(packed.starts.windows(2).all(|ends| ends[1] - ends[0] <= 50));
+        assert!(packed.rows.is_sorted_by(|a, b| a < b) && packed.rows[1] == 3);
+        assert!(packed.weight[1..].iter().chain(&packed.norm[1..]).all(|n| *n == 0.0));
+        let whole = packed.clone();
+        packed.fill_up(300, 90, 50);
+        assert_eq!(packed.starts, whole.starts);
+    }
 
     #[test]
     fn rows_point_into_their_sequence() {

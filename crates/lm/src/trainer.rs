@@ -160,6 +160,8 @@ pub struct Trainer<D: Device> {
     peers: Option<Box<dyn Collective<D>>>,
     workspace: Workspace<D>,
     packed: Packed,
+    /// Rows of the micro-batch that ran last whose log-probs have not been read yet.
+    unread: usize,
     norms: Vec<f32>,
     logprob: Vec<f32>,
     entropy: Vec<f32>,
@@ -204,6 +206,7 @@ impl<D: Device> Trainer<D> {
             peers,
             workspace,
             packed: Packed::with_capacity(tokens),
+            unread: 0,
             norms: Vec::new(),
             logprob: vec![0.0; tokens],
             entropy: vec![0.0; tokens],
@@ -361,7 +364,12 @@ impl<D: Device> Trainer<D> {
         }
         let device = Arc::clone(&self.device);
         self.workspace.gradients()?.clear(&device)?;
-        Ok(device.run(|| self.accumulate(model, batch, loss))?.0.stats())
+        let sums = device.run(|| {
+            let (mut sums, _) = self.accumulate(model, batch, loss)?;
+            self.read_rows(loss, &mut sums)?;
+            Result::Ok(sums)
+        })?;
+        Ok(sums.stats())
     }
 
     /// The gradient on the host, in the parameters' layout; zero after an update.
@@ -430,6 +438,7 @@ impl<D: Device> Trainer<D> {
         let rows = self.packed.rows.len();
         if rows > 0 {
             let device = Arc::clone(&self.device);
+            self.fill_up(model);
             let (workspace, packed) = (&mut self.workspace, &self.packed);
             device.run(|| workspace.forward(model, packed))?;
             let (logprob, entropy) = (&mut self.logprob[..rows], &mut self.entropy[..rows]);
@@ -458,6 +467,8 @@ impl<D: Device> Trainer<D> {
         }
         self.workspace.gradients()?.forget(&self.device)?;
         let mut squares = self.device.sum_of_squares(self.workspace.gradients()?.sum())?;
+        // Only now, so that the device had everything to do before anybody waited for it.
+        self.read_rows(loss, &mut sums)?;
         if let Some(meeting) = self.meeting() {
             let mut own = sums.numbers().to_vec();
             own.push(squares);
@@ -471,8 +482,8 @@ impl<D: Device> Trainer<D> {
         Ok((sums, tokens, squares))
     }
 
-    /// Adds the gradients of this rank's part of a batch, micro-batch after micro-batch; returns the part's sums and
-    /// the whole batch's tokens.
+    /// Adds the gradients of this rank's part of a batch, micro-batch after micro-batch; returns the part's sums, which
+    /// lack the last micro-batch's until [`Trainer::read_rows`], and the whole batch's tokens.
     fn accumulate(
         &mut self,
         model: &Model<D>,
@@ -489,28 +500,51 @@ impl<D: Device> Trainer<D> {
         let most =
             parts.iter().map(|part| micro_batches(part, self.workspace.plan.tokens, inputs).len()).max();
         let mut sums = LossSums::default();
+        self.unread = 0;
         let own = micro_batches(&parts[rank], self.workspace.plan.tokens, inputs);
         for micro_batch in 0..most.unwrap_or(0) {
+            self.read_rows(loss, &mut sums)?;
             self.packed.clear();
             for i in own.get(micro_batch).into_iter().flatten() {
                 loss.pack(batch[*i], self.norms[*i], &mut self.packed);
             }
-            self.run_micro_batch(model, loss, &mut sums)?;
+            self.run_micro_batch(model, loss)?;
         }
-        self.packed.clear();
         Ok((sums, tokens))
     }
 
-    fn run_micro_batch(&mut self, model: &Model<D>, loss: &LossConfig, sums: &mut LossSums) -> Result<()> {
+    fn run_micro_batch(&mut self, model: &Model<D>, loss: &LossConfig) -> Result<()> {
         let rows = self.packed.rows.len();
-        let peers = lend(&mut self.peers);
         if rows == 0 {
+            let peers = lend(&mut self.peers);
             return if peers.is_some() { self.workspace.stand_by(peers) } else { Ok(()) };
         }
+        self.fill_up(model);
+        let peers = lend(&mut self.peers);
         self.workspace.forward_backward(model, &self.packed, loss.row_loss(), peers)?;
-        let (logprob, entropy) = (&mut self.logprob[..rows], &mut self.entropy[..rows]);
-        self.workspace.read_rows(&self.device, logprob, entropy)?;
-        sums.add(loss, &self.packed, logprob, entropy);
+        self.unread = rows;
+        Ok(())
+    }
+
+    /// Fills the micro-batch up to numbers of tokens and rows that the device knows.
+    fn fill_up(&mut self, model: &Model<D>) {
+        let (tokens, rows) = (self.packed.tokens.len(), self.packed.rows.len());
+        let surplus = self.device.rounded(rows) - rows;
+        // Every surplus row is of a surplus token.
+        let all = self.device.rounded(tokens + surplus);
+        if all <= self.workspace.plan.tokens {
+            self.packed.fill_up(all, rows + surplus, model.max_positions);
+        }
+    }
+
+    /// Adds the numbers of the micro-batch that ran last.
+    fn read_rows(&mut self, loss: &LossConfig, sums: &mut LossSums) -> Result<()> {
+        let rows = std::mem::take(&mut self.unread);
+        if rows > 0 {
+            let (logprob, entropy) = (&mut self.logprob[..rows], &mut self.entropy[..rows]);
+            self.workspace.read_rows(&self.device, logprob, entropy)?;
+            sums.add(loss, &self.packed, logprob, entropy);
+        }
         Ok(())
     }
 

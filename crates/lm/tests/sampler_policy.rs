@@ -103,7 +103,7 @@ fn the_batch_does_not_change_a_sample() {
         let together = finish(&mut wide, &model, requests.clone());
         // The same again, in a narrow batch, in small steps, in reverse order, and each alone.
         assert_eq!(finish(&mut wide, &model, requests.clone()), together);
-        let narrow = SamplerOptions { prefill_tokens: 1, page_len: 32, ..options(5) };
+        let narrow = SamplerOptions { prefill_tokens: Some(1), page_len: 32, ..options(5) };
         let mut narrow = Sampler::new(&model, &narrow).unwrap();
         assert_eq!(finish(&mut narrow, &model, requests.clone()), together);
         assert_eq!(finish(&mut wide, &model, requests.iter().rev().cloned().collect()), together);

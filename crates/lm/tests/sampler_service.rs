@@ -36,7 +36,7 @@ fn budget(model: &Model<Cpu>, options: &SamplerOptions, pages: u64) -> SamplerOp
 }
 
 fn small(model: &Model<Cpu>, pages: u64) -> Sampler<Cpu> {
-    let options = SamplerOptions { max_batch: 4, prefill_tokens: 64, ..SamplerOptions::default() };
+    let options = SamplerOptions { max_batch: 4, prefill_tokens: Some(64), ..SamplerOptions::default() };
     let sampler = Sampler::new(model, &budget(model, &options, pages)).unwrap();
     assert_eq!(sampler.memory().pages as u64, pages);
     sampler
@@ -118,6 +118,40 @@ fn cancelled_requests_give_what_they_have_and_free_their_place() {
 }
 
 #[test]
+fn what_is_cancelled_while_a_step_is_under_way_ends_with_it() {
+    let model = model();
+    let mut alone = Vec::new();
+    small(&model, 40).run(&model, [request(1, vec![9], 6)], |_, c| alone.push(c)).unwrap();
+    let mut sampler = small(&model, 40);
+    sampler.submit(request(0, vec![9], 6)).unwrap();
+    sampler.submit(request(1, vec![9], 6)).unwrap();
+    sampler.start(&model).unwrap();
+    assert!(sampler.cancel(RequestId(0)) && !sampler.cancel(RequestId(0)));
+    // A prompt that comes meanwhile does not take the place of the one that may go.
+    sampler.submit(request(2, vec![4, 4], 2)).unwrap();
+    let mut finished = Vec::new();
+    assert!(sampler.is_ready().unwrap());
+    sampler.finish(&mut finished).unwrap();
+    let cancelled = finished.pop().unwrap();
+    assert_eq!(
+        (cancelled.id, cancelled.finish, cancelled.tokens.len()),
+        (RequestId(0), Finish::Cancelled, 1)
+    );
+    assert!(finished.is_empty());
+    sampler.run(&model, [], |_, c| finished.push(c)).unwrap();
+    let of = |id: u64| finished.iter().find(|c| c.id.0 == id).unwrap();
+    assert_eq!((of(1), of(2).tokens.len()), (&alone[0], 2));
+
+    sampler.submit(request(3, vec![7], 6)).unwrap();
+    sampler.start(&model).unwrap();
+    sampler.cancel_all();
+    finished.clear();
+    sampler.finish(&mut finished).unwrap();
+    assert_eq!((finished.len(), finished[0].tokens.len(), sampler.free_pages()), (1, 0, 40));
+    assert!(sampler.is_idle());
+}
+
+#[test]
 fn more_can_be_submitted_and_cancelled_while_running() {
     let model = model();
     let mut sampler = small(&model, 40);
@@ -161,7 +195,7 @@ fn options_and_models_that_do_not_fit_are_errors() {
     for (options, word) in [
         (SamplerOptions { max_batch: 0, ..SamplerOptions::default() }, "max_batch is 0"),
         (SamplerOptions { page_len: 24, ..SamplerOptions::default() }, "page_len is 24"),
-        (SamplerOptions { prefill_tokens: 0, ..SamplerOptions::default() }, "prefill_tokens is 0"),
+        (SamplerOptions { prefill_tokens: Some(0), ..SamplerOptions::default() }, "prefill_tokens is 0"),
         (
             SamplerOptions { memory_budget_bytes: 1000, ..SamplerOptions::default() },
             "1000 bytes is too small",

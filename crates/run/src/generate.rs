@@ -93,7 +93,8 @@ pub fn work<D: Device + Decode, W: RoleModels<D>>(
 
 /// One sampler for each role, and whose request is whose lease.
 struct Bench<D: Decode> {
-    samplers: Vec<Sampler<D>>,
+    /// In the order of [`ROLES`]; the Solver, whose rollouts are most of the work, may have several.
+    samplers: Vec<(Role, Sampler<D>)>,
     /// The policy version that everything in flight is sampled with.
     version: u32,
     fingerprint: Option<String>,
@@ -117,10 +118,19 @@ struct InHand {
 impl<D: Device + Decode> Bench<D> {
     fn new(weights: &RwLock<impl RoleModels<D>>, options: &SamplerOptions) -> Result<Self> {
         let weights = weights.read().unwrap_or_else(PoisonError::into_inner);
-        let samplers = ROLES
-            .iter()
-            .map(|&role| Ok(Sampler::new(model(&*weights, role)?, options)?))
-            .collect::<Result<_>>()?;
+        let mut samplers = Vec::new();
+        for role in ROLES {
+            let model = model(&*weights, role)?;
+            let count = if role == Role::Solver { model.device.samplers(&model.config) } else { 1 };
+            let options = SamplerOptions {
+                max_batch: options.max_batch.div_ceil(count),
+                memory_budget_bytes: options.memory_budget_bytes / count as u64,
+                ..options.clone()
+            };
+            for _ in 0..count {
+                samplers.push((role, Sampler::new(model, &options)?));
+            }
+        }
         Ok(Self {
             samplers,
             version: weights.version(),
@@ -151,13 +161,14 @@ impl<D: Device + Decode> Bench<D> {
 
     /// Takes a task; `true` if it asks for nothing and is done already.
     fn submit(&mut self, lease: LeaseId, task: &GenerateTask, stop: &Arc<[u32]>) -> Result<bool> {
-        let sampler = ROLES.iter().position(|&r| r == task.role).unwrap_or(0);
+        let own = self.samplers.iter().enumerate().filter(|(_, (role, _))| *role == task.role);
+        let sampler = own.min_by_key(|(_, (_, s))| s.running() + s.waiting()).map_or(0, |(i, _)| i);
         let prompt: Arc<[u32]> = task.prompt.as_slice().into();
         let mut requests = Vec::with_capacity(task.seeds.len());
         for (place, &seed) in task.seeds.iter().enumerate() {
             let id = RequestId(self.next);
             self.next += 1;
-            self.samplers[sampler].submit(Request {
+            self.samplers[sampler].1.submit(Request {
                 id,
                 prompt: Arc::clone(&prompt),
                 seed,
@@ -178,14 +189,14 @@ impl<D: Device + Decode> Bench<D> {
         let Some(task) = self.tasks.remove(&lease) else { return };
         for id in task.requests {
             if self.requests.remove(&id).is_some() {
-                self.samplers[task.sampler].cancel(id);
+                self.samplers[task.sampler].1.cancel(id);
             }
         }
     }
 
     /// Gives up everything in flight: it is of weights that the run has left behind.
     fn leave(&mut self, mut give_back: impl FnMut(LeaseId)) {
-        self.samplers.iter_mut().for_each(Sampler::cancel_all);
+        self.samplers.iter_mut().for_each(|(_, sampler)| sampler.cancel_all());
         self.requests.clear();
         self.tasks.drain().for_each(|(lease, _)| give_back(lease));
     }
@@ -199,7 +210,8 @@ impl<D: Device + Decode> Bench<D> {
         Ok(())
     }
 
-    /// A step of every sampler that has work.
+    /// Starts a step of every sampler that has work, and takes the results of those that are done: on a GPU the samplers
+    /// run side by side, and none waits for another's longer steps. If none is done, waits for one.
     fn step(
         &mut self,
         weights: &RwLock<impl RoleModels<D>>,
@@ -210,28 +222,39 @@ impl<D: Device + Decode> Bench<D> {
             return Ok(());
         }
         let weights = weights.read().unwrap_or_else(PoisonError::into_inner);
-        for (place, role) in ROLES.into_iter().enumerate() {
-            let sampler = &mut self.samplers[place];
-            if sampler.is_idle() {
+        for (role, sampler) in &mut self.samplers {
+            if !sampler.is_idle() {
+                sampler.start(model(&*weights, *role)?)?;
+            }
+        }
+        let mut done = Vec::with_capacity(self.samplers.len());
+        for (i, (_, sampler)) in self.samplers.iter().enumerate() {
+            if !sampler.is_idle() && sampler.is_ready()? {
+                done.push(i);
+            }
+        }
+        if done.is_empty() {
+            // In the order of the roles: the Solver's rollouts of a conjecture wait for the others.
+            done.extend(self.samplers.iter().position(|(_, sampler)| !sampler.is_idle()));
+        }
+        for i in done {
+            self.samplers[i].1.finish(&mut self.finished)?;
+        }
+        // A completion that began with other weights would be of none: its task fails, and is asked for again.
+        let exchanged = self.version != weights.version();
+        for completion in std::mem::take(&mut self.finished) {
+            let Some((lease, place)) = self.requests.remove(&completion.id) else { continue };
+            if exchanged {
+                self.cancel(lease);
+                let reason = format!("sampled while policy {} was exchanged", self.version);
+                session.finish(lease, Outcome::Failed(reason));
                 continue;
             }
-            sampler.step(model(&*weights, role)?, &mut self.finished)?;
-            // A completion that began with other weights would be of none: its task fails, and is asked for again.
-            let exchanged = self.version != weights.version();
-            for completion in std::mem::take(&mut self.finished) {
-                let Some((lease, place)) = self.requests.remove(&completion.id) else { continue };
-                if exchanged {
-                    self.cancel(lease);
-                    let reason = format!("sampled while policy {} was exchanged", self.version);
-                    session.finish(lease, Outcome::Failed(reason));
-                    continue;
-                }
-                let Some(task) = self.tasks.get_mut(&lease) else { continue };
-                task.samples[place] = Some(sample_of(completion));
-                task.left -= 1;
-                if task.left == 0 {
-                    self.answer(lease, session)?;
-                }
+            let Some(task) = self.tasks.get_mut(&lease) else { continue };
+            task.samples[place] = Some(sample_of(completion));
+            task.left -= 1;
+            if task.left == 0 {
+                self.answer(lease, session)?;
             }
         }
         *counters.lock().unwrap_or_else(PoisonError::into_inner) = self.counters();
@@ -240,11 +263,12 @@ impl<D: Device + Decode> Bench<D> {
 
     fn counters(&self) -> GenerateCounters {
         let mut sum = GenerateCounters::default();
-        for (sampler, role) in self.samplers.iter().zip(ROLES) {
+        for (role, sampler) in &self.samplers {
             let c = sampler.counters();
             sum.prefilled += c.prefilled_tokens;
             sum.decoded += c.decoded_tokens;
-            sum.seconds[place(role)] = c.time.as_secs_f64();
+            let seconds = &mut sum.seconds[place(*role)];
+            *seconds = seconds.max(c.time.as_secs_f64());
         }
         sum
     }

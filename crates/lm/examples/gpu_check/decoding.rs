@@ -35,7 +35,7 @@ pub fn decode(batch: usize) -> Result<bool> {
         memory_budget_bytes: 80 << 30,
         max_batch: batch,
         page_len: 16,
-        prefill_tokens: 16_384,
+        prefill_tokens: Some(16_384),
     };
     let mut sampler = Sampler::new(&model, &options).map_err(fail)?;
     let mut good = true;
@@ -83,7 +83,7 @@ pub fn mixed() -> Result<bool> {
         memory_budget_bytes: 80 << 30,
         max_batch: batch,
         page_len: 16,
-        prefill_tokens: 2048,
+        prefill_tokens: Some(2048),
     };
     let mut sampler = Sampler::new(&model, &options).map_err(fail)?;
     let warm: Vec<Request> = mixed_requests(2000, VOCABULARY).into_iter().take(batch).collect();

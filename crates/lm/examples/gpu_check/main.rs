@@ -1,14 +1,15 @@
 //! What the GPU device computes, beside the CPU's numbers, and how fast: run on a machine with a GPU.
 //!
 //! `gpu_check [SECTION...]`, sections `kernels`, `vectors FOLDER`, `training`, `paged`, `draws`, `sampling`, `layer`,
-//! `attention`, `operations`, `algorithms`, `step`, `profile LAYERS`, `decode BATCH`, `mixed`; without any, all that need no
-//! argument. A line ends in `ok` or `FAILED`; the exit code is 1 if any failed.
+//! `attention`, `operations`, `algorithms`, `step`, `profile LAYERS`, `decode BATCH`, `mixed`, `rounds`, `rollouts`, `updates`;
+//! without any, most that need no argument. A line ends in `ok` or `FAILED`; the exit code is 1 if any failed.
 
 #![allow(clippy::print_stdout, missing_docs)]
 
 mod decoding;
 mod masters;
 mod paged;
+mod small;
 mod steps;
 
 use std::path::Path;
@@ -73,6 +74,9 @@ fn main() -> std::process::ExitCode {
             "algorithms" => algorithms(),
             "profile" => steps::profile(rest.next().and_then(|n| n.parse().ok()).unwrap_or(30)),
             "mixed" => decoding::mixed(),
+            "rollouts" => small::rollouts(),
+            "rounds" => small::sampling(),
+            "updates" => small::updates(),
             "decode" => decoding::decode(rest.next().and_then(|n| n.parse().ok()).unwrap_or(64)),
             other => {
                 println!("no section {other}: FAILED");

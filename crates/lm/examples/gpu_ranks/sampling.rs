@@ -45,8 +45,12 @@ pub fn work<D: Machine + Decode>(job: &Job) -> Result<Option<Report>> {
     let config = shape(&job.shape);
     let model = device.model(&config)?;
     let (count, budget) = if on_cpu() { (40, 64 << 20) } else { (REQUESTS, 80 << 30) };
-    let options =
-        SamplerOptions { memory_budget_bytes: budget, max_batch: 256, page_len: 16, prefill_tokens: 2048 };
+    let options = SamplerOptions {
+        memory_budget_bytes: budget,
+        max_batch: 256,
+        page_len: 16,
+        prefill_tokens: Some(2048),
+    };
     let mut sampler = Sampler::new(&model, &options).map_err(fail)?;
     let requests = mixed_requests(count, config.vocab_size);
     let warm = requests.iter().take(options.max_batch).cloned();

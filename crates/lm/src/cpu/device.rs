@@ -69,6 +69,7 @@ impl Device for Cpu {
     type Ints = Vec<u32>;
     type Rope = RopeTables;
     type Adam = CpuAdam;
+    type Passes = ();
 
     fn name(&self) -> String {
         format!("cpu ({} threads)", self.threads())

@@ -21,6 +21,9 @@ const SIMPLE_WARPS: usize = 8;
 /// Widest head of the simple kernels.
 const SIMPLE_WIDEST: usize = 256;
 
+/// Tiles of `mma.sync` are rounded up to this many.
+const SURPLUS_TILES: usize = 16;
+
 /// A tile as the kernels read it: first row of its sequence, length of the sequence, first row of the tile
 /// within it, first row of the sequence where all are padded.
 type Tile = [u32; 4];
@@ -58,7 +61,7 @@ pub(super) struct Attention {
     variant: Variant,
     /// The fastest variant that may be used.
     limit: Variant,
-    /// Number of tiles.
+    /// Number of tiles, those that only fill the grid up included.
     pub(super) tiles: usize,
     /// Rows of all sequences, each padded to whole tiles of the Hopper kernels.
     pub(super) padded: usize,
@@ -122,7 +125,13 @@ impl Attention {
         let numbers: Vec<u32> = if variant == Variant::Simple {
             rows(starts).into_iter().flatten().collect()
         } else {
-            let (queries, keys) = tiles(starts, if variant == Variant::Hopper { TILE } else { ROWS });
+            let (mut queries, mut keys) = tiles(starts, if variant == Variant::Hopper { TILE } else { ROWS });
+            if variant == Variant::Tensor {
+                // Few grids occur, so that passes can be recorded; tiles of no sequence come last and end at once.
+                let count = queries.len().next_multiple_of(SURPLUS_TILES);
+                queries.resize(count, [0; 4]);
+                keys.resize(count, [0; 4]);
+            }
             self.tiles = queries.len();
             queries.into_iter().chain(keys).flatten().collect()
         };
@@ -134,6 +143,13 @@ impl Attention {
         self.starts.clear();
         self.starts.extend_from_slice(starts);
         Ok(())
+    }
+
+    /// What kernels that were started for the sequences packed last are told about them.
+    fn description(&self) -> Result<[u64; 6]> {
+        let sizes = [self.variant as usize, self.tiles, self.padded, self.rows()].map(|n| n as u64);
+        let [variant, tiles, padded, rows] = sizes;
+        Ok([variant, tiles, padded, rows, self.lists.front(0)?, self.numbers.front(0)?])
     }
 
     /// Rows of all sequences.
@@ -168,6 +184,14 @@ pub(super) struct Backward {
 }
 
 impl Cuda {
+    /// Puts the lists of these sequences where attention reads them, and says what its kernels are told about them.
+    pub(super) fn prepare_attention(&self, starts: &[usize], heads: Heads) -> Result<[u64; 6]> {
+        let variant = self.variant(heads)?;
+        let mut state = self.attention.lock().unwrap_or_else(PoisonError::into_inner);
+        state.prepare(starts, variant, heads.heads)?;
+        state.description()
+    }
+
     /// Whether tensor cores compute attention of heads of this width.
     pub fn has_tensor_attention(&self, head_dim: usize) -> bool {
         Variant::fastest(self.gpu.arch, self.precision, head_dim) > Variant::Simple

@@ -2,16 +2,17 @@
 
 use super::attention::Backward;
 use super::gemm::Product;
-use super::gpu::{Arg, Array, Element, LossArg, PinnedPages, int};
-use super::{Cuda, Precision, SQUARES};
+use super::gpu::{Arg, Array, Element, LossArg, Pinned, int};
+use super::{Cuda, Passes, Precision, SQUARES};
 use crate::config::ModelConfig;
 use crate::cpu::Floats;
 use crate::device::{
-    AdamHost, AdamPart, AdamUpdate, Device, Heads, Linear, LossRows, Part, PartMut, RowLoss, Write,
+    AdamHost, AdamPart, AdamUpdate, Device, Heads, Linear, LossRows, Part, PartMut, Pass, RowLoss, Write,
 };
 use crate::error::{LmError, Result};
 use crate::layout::Layout;
 use crate::model::Model;
+use crate::model::plan::PARTIAL_ROWS;
 use crate::ranks::{Piece, Shard};
 use crate::rope::RopeTables;
 
@@ -19,8 +20,6 @@ use std::sync::{Arc, PoisonError};
 
 use rayon::prelude::*;
 
-/// Rows whose weight gradients go into one partial row; the plan of the scratch counts on it.
-const PARTIAL_ROWS: usize = 64;
 /// Elements that a copy between host and device converts at a time.
 const PIECE: usize = 1 << 24;
 
@@ -60,6 +59,13 @@ fn address(argument: Arg) -> u64 {
 /// Threads of a block whose threads take eight columns each.
 fn threads(width: usize, most: usize) -> usize {
     width.div_ceil(8).next_multiple_of(32).clamp(32, most)
+}
+
+/// Number of partial rows of weight gradients, of which there is room for `room`, and how many of `rows` go into each:
+/// blocks for every multiprocessor, which work through their rows one after the other.
+fn partial_rows(rows: usize, room: usize) -> (usize, usize) {
+    let each = rows.div_ceil(room.clamp(1, PARTIAL_ROWS)).max(1);
+    (rows.div_ceil(each), each)
 }
 
 impl Cuda {
@@ -188,7 +194,7 @@ impl Cuda {
     /// Sums partial rows onto a gradient.
     fn add_partials(&self, partial: Arg, parts: usize, width: usize, out: Arg) -> Result<()> {
         let arguments = [partial, int(parts), int(width), out];
-        self.rows(self.kernels.sum_partials, width.div_ceil(128), 128, &arguments)
+        self.rows(self.kernels.sum_partials, width.div_ceil(32), 256, &arguments)
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -225,6 +231,7 @@ impl Device for Cuda {
     type Ints = Array<u32>;
     type Rope = CudaRope;
     type Adam = CudaAdam;
+    type Passes = Passes;
 
     fn name(&self) -> String {
         let kind = match self.precision {
@@ -251,6 +258,19 @@ impl Device for Cuda {
 
     fn logits_at_once(&self) -> usize {
         1 << 28
+    }
+
+    fn rounded(&self, rows: usize) -> usize {
+        let step = match rows {
+            0..=512 => 64,
+            513..=2048 => 128,
+            _ => 256,
+        };
+        rows.next_multiple_of(step)
+    }
+
+    fn pass(&self, passes: &mut Passes, pass: Pass<'_, Self>, run: impl FnMut() -> Result<()>) -> Result<()> {
+        passes.run(self, &pass, run)
     }
 
     fn run<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
@@ -313,7 +333,7 @@ impl Device for Cuda {
     }
 
     fn host(&self, len: usize) -> Floats {
-        match PinnedPages::zeros(&self.gpu, len) {
+        match Pinned::filled(&self.gpu, len, 0.0f32) {
             Ok(pages) if len > 0 => Floats::lent(Box::new(pages)),
             _ => Floats::zeros(len),
         }
@@ -509,9 +529,9 @@ impl Device for Cuda {
     ) -> Result<()> {
         let width = db.range.len();
         let rows = dy.range.len() / width.max(1);
-        let parts = rows.div_ceil(PARTIAL_ROWS);
+        let (parts, rows_each) = partial_rows(rows, partial.len / width.max(1));
         let scratch = Arg::Ptr(partial.front(parts * width)?);
-        let arguments = [ptr(&dy)?, int(rows), int(PARTIAL_ROWS), int(width), scratch];
+        let arguments = [ptr(&dy)?, int(rows), int(rows_each), int(width), scratch];
         self.gpu.launch(self.kernels.bias_partial, (parts, width.div_ceil(256)), 256, 0, &arguments)?;
         self.add_partials(scratch, parts, width, ptr_mut(&db)?)
     }
@@ -563,7 +583,7 @@ impl Device for Cuda {
     ) -> Result<()> {
         let width = w.range.len();
         let rows = x.range.len() / width.max(1);
-        let parts = rows.div_ceil(PARTIAL_ROWS);
+        let (parts, rows_each) = partial_rows(rows, partial.len / width.max(1));
         let scratch = Arg::Ptr(partial.front(parts * width)?);
         let block = threads(width, 512);
         let kernel = match width.div_ceil(8 * block) {
@@ -578,7 +598,7 @@ impl Device for Cuda {
             Arg::Ptr(rstd.front(rows)?),
             ptr(&w)?,
             int(rows),
-            int(PARTIAL_ROWS),
+            int(rows_each),
             int(width),
             ptr_mut(&dx)?,
             scratch,

@@ -17,7 +17,7 @@ use crate::device::{Linear, Write};
 use crate::error::{LmError, Result};
 
 /// Scratch memory of products; the size that cuBLAS itself takes on Hopper.
-const WORKSPACE: usize = 32 << 20;
+pub(super) const WORKSPACE: usize = 32 << 20;
 
 /// Algorithms that cuBLASLt is asked for.
 const CANDIDATES: usize = 8;
@@ -117,7 +117,8 @@ impl Blas {
         let alpha = 1.0f32;
         let beta = if product == Product::Weight(Write::Add) { 1.0f32 } else { 0.0f32 };
         let stream = self.gpu.stream();
-        let workspace = self.workspace.front(WORKSPACE)?;
+        let own = self.workspace.front(WORKSPACE)?;
+        let workspace = self.gpu.scratch().unwrap_or(own);
         // SAFETY: the caller checked the matrices; the plan's handles live as long as `self`.
         let start = || unsafe {
             lt::matmul(

@@ -1,7 +1,8 @@
-//! One GPU: its context and stream, memory on it, kernels started on it, and what its errors say.
+//! One GPU: its context and streams, memory on it, kernels started on it, and what its errors say.
 //!
-//! Everything runs on one stream, so calls take effect in the order they are made and only reads wait. What a
-//! thread records as a [`Graph`] goes to a second stream, where nothing runs.
+//! Training, and whatever says nothing else, runs on one stream, so calls take effect in the order they are made and
+//! only reads wait. Work that may run beside it has a [`Lane`] of its own. What a thread records as a [`Graph`] goes to
+//! a further stream, where nothing runs. Threads sleep while they wait.
 
 #![allow(unsafe_code)]
 
@@ -10,6 +11,7 @@ use std::ffi::{CString, c_void};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use cudarc::driver::result as cu;
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
@@ -56,9 +58,62 @@ unsafe impl Sync for Gpu {}
 #[derive(Debug)]
 struct Recording(sys::CUstream);
 
+/// Where a thread's work goes.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    stream: sys::CUstream,
+    /// Scratch memory of products: what runs side by side must not share it. `None` on the GPU's own stream.
+    scratch: Option<u64>,
+}
+
 thread_local! {
-    /// The stream that this thread records on; null while it does not.
-    static RECORDS_ON: Cell<sys::CUstream> = const { Cell::new(std::ptr::null_mut()) };
+    /// Where this thread's work goes; `None` while it goes to the GPU's own stream.
+    static PLACE: Cell<Option<Place>> = const { Cell::new(None) };
+}
+
+/// Shortest sleep of a thread that waits.
+const NAP: Duration = Duration::from_micros(20);
+/// Longest sleep.
+const LONG_NAP: Duration = Duration::from_millis(1);
+
+/// Sleeps until `query` says something else than that work is under way, an eighth of the time so far at a time. The
+/// driver's own waits either keep a core busy, which checkers and other runs could use, or end 40 to 80 us late, and a
+/// small model's step takes 300.
+fn wait_until(
+    mut query: impl FnMut() -> std::result::Result<(), cu::DriverError>,
+) -> std::result::Result<(), cu::DriverError> {
+    let started = Instant::now();
+    loop {
+        match query() {
+            Err(cu::DriverError(sys::cudaError_enum::CUDA_ERROR_NOT_READY)) => {}
+            answer => return answer,
+        }
+        sleep_exactly((started.elapsed() / 8).clamp(NAP, LONG_NAP));
+    }
+}
+
+/// Sleeps without the 50 us that Linux may otherwise add to join wake-ups.
+fn sleep_exactly(time: Duration) {
+    #[cfg(target_os = "linux")]
+    {
+        thread_local! {
+            static EXACT: Cell<bool> = const { Cell::new(false) };
+        }
+        if !EXACT.replace(true) {
+            let nanoseconds: libc::c_ulong = 1;
+            // SAFETY: sets a number of this thread; if it fails sleeps are longer, nothing else.
+            let _ = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanoseconds, 0, 0, 0) };
+        }
+    }
+    std::thread::sleep(time);
+}
+
+/// Runs `f` with this thread's work going to a place.
+fn at_place<R>(place: Place, f: impl FnOnce() -> R) -> R {
+    let before = PLACE.replace(Some(place));
+    let outcome = f();
+    PLACE.set(before);
+    outcome
 }
 
 /// An error of the device that says what was tried.
@@ -148,6 +203,10 @@ impl Gpu {
         // SAFETY: `device` is valid; the context is released in `drop`.
         let (memory, context) = unsafe {
             let memory = cu::device::total_mem(device).map_err(|e| say("asking the GPU's memory", e))?;
+            // For waits inside the driver, of large copies above all.
+            let flags = sys::CUctx_flags::CU_CTX_SCHED_BLOCKING_SYNC as u32;
+            let set = sys::cuDevicePrimaryCtxSetFlags_v2(device, flags).result();
+            set.map_err(|e| say("asking for waits that sleep", e))?;
             let context = cu::primary_ctx::retain(device).map_err(|e| say("making a context", e))?;
             cu::ctx::set_current(context).map_err(|e| say("making a context", e))?;
             (memory, context)
@@ -175,8 +234,12 @@ impl Gpu {
 
     /// Where this thread's kernels go.
     pub(super) fn stream(&self) -> sys::CUstream {
-        let recording = RECORDS_ON.get();
-        if recording.is_null() { self.stream } else { recording }
+        PLACE.get().map_or(self.stream, |place| place.stream)
+    }
+
+    /// Scratch memory for this thread's products, if not that of the GPU's own stream.
+    pub(super) fn scratch(&self) -> Option<u64> {
+        PLACE.get().and_then(|place| place.scratch)
     }
 
     /// Records the kernels that `f` starts in this thread, without running them. `f` must start kernels only, all of
@@ -188,9 +251,8 @@ impl Gpu {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is ours, and nobody else records on it while it is locked.
         unsafe { cu::stream::begin_capture(stream, mode) }.map_err(|e| self.error("recording a graph", e))?;
-        RECORDS_ON.set(stream);
-        let outcome = f();
-        RECORDS_ON.set(std::ptr::null_mut());
+        // What is recorded keeps the scratch of the place where it will run.
+        let outcome = at_place(Place { stream, scratch: self.scratch() }, f);
         // SAFETY: the recording that was begun above is ended, whatever came of it.
         let graph = unsafe { cu::stream::end_capture(stream) };
         outcome?;
@@ -221,14 +283,16 @@ impl Gpu {
         unsafe { cu::ctx::set_current(self.context) }.map_err(|e| self.error("entering the context", e))
     }
 
-    /// Waits until everything started so far is done.
+    /// Waits until everything that was started so far where this thread works is done.
     ///
     /// # Errors
     /// Something started so far failed.
     pub fn wait(&self) -> Result<()> {
         self.bind()?;
+        let stream = self.stream();
         // SAFETY: the stream lives as long as `self`.
-        unsafe { cu::stream::synchronize(self.stream) }.map_err(|e| self.error("running kernels", e))
+        let answer = wait_until(|| unsafe { sys::cuStreamQuery(stream) }.result());
+        answer.map_err(|e| self.error("running kernels", e))
     }
 
     /// Most bytes that buffers have taken at once so far.
@@ -378,7 +442,7 @@ impl Graph {
     pub(super) fn launch(&mut self) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: whoever recorded the graph holds its memory.
-        unsafe { cu::graph::launch(self.exec, self.gpu.stream) }
+        unsafe { cu::graph::launch(self.exec, self.gpu.stream()) }
             .map_err(|e| self.gpu.error("starting a graph", e))
     }
 }
@@ -476,56 +540,157 @@ impl Arg {
     }
 }
 
-/// Pages of the host that stay where they are, so that the GPU copies to them without a detour.
+/// Memory of the host that stays where it is, so that the GPU copies from and to it without a detour, and without
+/// anybody waiting.
 #[derive(Debug)]
-pub(super) struct PinnedPages {
+pub(super) struct Pinned<S> {
     gpu: Arc<Gpu>,
-    start: *mut f32,
+    start: *mut S,
     len: usize,
 }
 
 // SAFETY: the memory is the value's own, like a `Vec`'s.
-unsafe impl Send for PinnedPages {}
+unsafe impl<S: Send> Send for Pinned<S> {}
 // SAFETY: as above.
-unsafe impl Sync for PinnedPages {}
+unsafe impl<S: Sync> Sync for Pinned<S> {}
 
-impl PinnedPages {
-    /// `len` zeros, at least one.
+impl<S: Copy> Pinned<S> {
+    /// `len` times a value, at least once.
     ///
     /// # Errors
     /// The driver has no such memory.
-    pub(super) fn zeros(gpu: &Arc<Gpu>, len: usize) -> Result<Self> {
+    pub(super) fn filled(gpu: &Arc<Gpu>, len: usize, value: S) -> Result<Self> {
         gpu.bind()?;
         let len = len.max(1);
-        // SAFETY: freed in `drop`; all of it is written before anybody reads it.
+        // SAFETY: freed in `drop`; all of it is written before anybody reads it. Pages suit every type here.
         let start = unsafe {
-            let start = cu::malloc_host(len * size_of::<f32>(), 0)
+            let start = cu::malloc_host(len * size_of::<S>(), 0)
                 .map_err(|e| gpu.error("allocating memory of the host", e))?
-                .cast::<f32>();
-            start.write_bytes(0, len);
+                .cast::<S>();
+            (0..len).for_each(|i| start.add(i).write(value));
             start
         };
         Ok(Self { gpu: Arc::clone(gpu), start, len })
     }
 }
 
-impl Lent for PinnedPages {
-    fn floats(&self) -> &[f32] {
-        // SAFETY: `zeros` has written `len` numbers there, on a page boundary.
+impl<S> std::ops::Deref for Pinned<S> {
+    type Target = [S];
+
+    fn deref(&self) -> &[S] {
+        // SAFETY: `filled` has written `len` values there, on a page boundary.
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
+}
 
-    fn floats_mut(&mut self) -> &mut [f32] {
+impl<S> std::ops::DerefMut for Pinned<S> {
+    fn deref_mut(&mut self) -> &mut [S] {
         // SAFETY: as above, and `&mut self` makes the borrow unique.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
     }
 }
 
-impl Drop for PinnedPages {
+impl Lent for Pinned<f32> {
+    fn floats(&self) -> &[f32] {
+        self
+    }
+
+    fn floats_mut(&mut self) -> &mut [f32] {
+        self
+    }
+}
+
+impl<S> Drop for Pinned<S> {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
-            // SAFETY: allocated once by `zeros`; every copy to it was waited for.
+            // SAFETY: allocated once by `filled`; the driver waits for copies that are under way.
             let _ = unsafe { cu::free_host(self.start.cast()) };
+        }
+    }
+}
+
+/// A stream beside the GPU's own with scratch memory of its own: what is started in it may run at the same time as what
+/// is started elsewhere.
+#[derive(Debug)]
+pub(super) struct Lane {
+    gpu: Arc<Gpu>,
+    stream: sys::CUstream,
+    scratch: Array<u8>,
+    /// The end of what was started on the GPU's own stream before this lane's work, and the end of that work.
+    before: sys::CUevent,
+    end: sys::CUevent,
+}
+
+// SAFETY: the driver's handles may be used from any thread.
+unsafe impl Send for Lane {}
+// SAFETY: as above; the driver locks inside.
+unsafe impl Sync for Lane {}
+
+impl Lane {
+    /// A lane with so many bytes of scratch for products.
+    pub(super) fn new(gpu: &Arc<Gpu>, scratch: usize) -> Result<Self> {
+        let scratch = Array::zeros(gpu, scratch, 1)?;
+        // The zeros are written on another stream.
+        gpu.wait()?;
+        let flags = sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32
+            | sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+        let event = || {
+            let mut event = std::ptr::null_mut();
+            // SAFETY: writes a handle.
+            unsafe { sys::cuEventCreate(&raw mut event, flags) }.result().map(|()| event)
+        };
+        let make = || Ok((cu::stream::create(cu::stream::StreamKind::NonBlocking)?, event()?, event()?));
+        let (stream, before, end) = make().map_err(|e| gpu.error("making a stream", e))?;
+        Ok(Self { gpu: Arc::clone(gpu), stream, scratch, before, end })
+    }
+
+    /// Starts what `f` starts here, after everything that was started on the GPU's own stream so far.
+    pub(super) fn start<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.gpu.bind()?;
+        let fail = |e| self.gpu.error("ordering two streams", e);
+        // SAFETY: streams and events are alive.
+        unsafe {
+            cu::event::record(self.before, self.gpu.stream).map_err(fail)?;
+            cu::stream::wait_event(self.stream, self.before, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT)
+                .map_err(fail)?;
+        }
+        let place = Place { stream: self.stream, scratch: Some(self.scratch.front(0)?) };
+        let outcome = at_place(place, f);
+        // SAFETY: as above. Also after a failure: the end of what was started until then.
+        unsafe { cu::event::record(self.end, self.stream) }.map_err(fail)?;
+        outcome
+    }
+
+    /// Whether what was started last is done.
+    pub(super) fn is_done(&self) -> Result<bool> {
+        self.gpu.bind()?;
+        // SAFETY: the event is alive.
+        match unsafe { cu::event::query(self.end) } {
+            Ok(()) => Ok(true),
+            Err(cu::DriverError(sys::cudaError_enum::CUDA_ERROR_NOT_READY)) => Ok(false),
+            Err(e) => Err(self.gpu.error("running kernels", e)),
+        }
+    }
+
+    /// Waits until what was started last is done.
+    pub(super) fn wait(&self) -> Result<()> {
+        self.gpu.bind()?;
+        // SAFETY: the event is alive.
+        wait_until(|| unsafe { cu::event::query(self.end) }).map_err(|e| self.gpu.error("running kernels", e))
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // Whoever started work here gives back its memory next.
+        let _ = self.wait();
+        if self.gpu.bind().is_ok() {
+            // SAFETY: made once by `new`.
+            unsafe {
+                let _ = cu::event::destroy(self.before);
+                let _ = cu::event::destroy(self.end);
+                let _ = cu::stream::destroy(self.stream);
+            }
         }
     }
 }
@@ -572,7 +737,7 @@ impl<E> Array<E> {
         gpu.peak.fetch_max(live, Ordering::Relaxed);
         let array = Self { gpu: Arc::clone(gpu), ptr, len, width, element: PhantomData };
         // SAFETY: the allocation is `bytes` long.
-        unsafe { cu::memset_d8_async(ptr, 0, bytes, gpu.stream) }
+        unsafe { cu::memset_d8_async(ptr, 0, bytes, gpu.stream()) }
             .map_err(|e| gpu.error("zeroing memory", e))?;
         Ok(array)
     }
@@ -596,10 +761,10 @@ impl<E> Array<E> {
         let at = self.at(range)?;
         self.gpu.bind()?;
         let (gpu, bytes) = (&self.gpu, range.len() * self.width);
-        gpu.timed(gpu.stream, Work::Zeros(bytes), || {
+        let stream = gpu.stream();
+        gpu.timed(stream, Work::Zeros(bytes), || {
             // SAFETY: `at` checked the piece.
-            unsafe { cu::memset_d8_async(at, 0, bytes, gpu.stream) }
-                .map_err(|e| gpu.error("zeroing memory", e))
+            unsafe { cu::memset_d8_async(at, 0, bytes, stream) }.map_err(|e| gpu.error("zeroing memory", e))
         })
     }
 
@@ -608,9 +773,21 @@ impl<E> Array<E> {
         debug_assert_eq!(size_of::<S>(), self.width);
         let at = self.at(&(offset..offset + from.len()))?;
         self.gpu.bind()?;
-        // SAFETY: the piece was checked; pageable memory is staged before the call returns.
-        unsafe { cu::memcpy_htod_async(at, from, self.gpu.stream) }
+        // SAFETY: the piece was checked; pageable memory is staged before the call returns, and pinned memory is written
+        // again only after a wait.
+        unsafe { cu::memcpy_htod_async(at, from, self.gpu.stream()) }
             .map_err(|e| self.gpu.error("copying to the GPU", e))
+    }
+
+    /// Starts a copy of the first numbers to the host, after everything started before; it takes place some time before
+    /// the next wait ends.
+    pub(super) fn fetch<S: Copy>(&self, to: &mut Pinned<S>, len: usize) -> Result<()> {
+        debug_assert_eq!(size_of::<S>(), self.width);
+        let at = self.front(len)?;
+        self.gpu.bind()?;
+        // SAFETY: the piece was checked; pinned memory is freed only after the copy.
+        unsafe { cu::memcpy_dtoh_async(&mut to[..len], at, self.gpu.stream()) }
+            .map_err(|e| self.gpu.error("copying from the GPU", e))
     }
 
     /// Copies numbers of the same size as the elements from the GPU, after everything started before.
@@ -618,8 +795,10 @@ impl<E> Array<E> {
         debug_assert_eq!(size_of::<S>(), self.width);
         let at = self.at(&(offset..offset + to.len()))?;
         self.gpu.bind()?;
+        // The copy itself would wait in the driver's way.
+        self.gpu.wait()?;
         // SAFETY: the piece was checked; the wait ends before `to` is given back.
-        unsafe { cu::memcpy_dtoh_async(to, at, self.gpu.stream) }
+        unsafe { cu::memcpy_dtoh_async(to, at, self.gpu.stream()) }
             .map_err(|e| self.gpu.error("copying from the GPU", e))?;
         self.gpu.wait()
     }

@@ -15,6 +15,7 @@ mod device;
 mod gemm;
 mod gpu;
 mod nccl;
+mod passes;
 mod profile;
 
 use std::collections::HashMap;
@@ -32,6 +33,7 @@ pub use decode::CudaDecoder;
 pub use device::CudaAdam;
 pub use gpu::{Array, Element, Gpu, Kernel, gpu_count};
 pub use nccl::{Nccl, nccl_version};
+pub use passes::Passes;
 pub use profile::ProfileLine;
 
 /// Element type of parameters and activations.

@@ -59,6 +59,13 @@ pub struct Recorder {
     seen: Mutex<Vec<Timed>>,
 }
 
+impl Recorder {
+    /// Whether a profile is taken.
+    pub(super) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+}
+
 impl Work {
     fn line(self) -> Answer<(String, f64)> {
         match self {

@@ -1,6 +1,8 @@
 //! The forward pass: embedding, layers, and the head over the rows that have a loss.
 
-use crate::device::{Device, Heads, Linear, LossRows, Part, PartMut, RowLoss, Write, at, first, first_mut};
+use crate::device::{
+    Device, Heads, Linear, LossRows, Part, PartMut, Pass, RowLoss, Write, at, first, first_mut,
+};
 use crate::error::{LmError, Result};
 use crate::pack::Packed;
 
@@ -36,22 +38,53 @@ impl<D: Device> Workspace<D> {
     ) -> Result<()> {
         self.check(model, batch)?;
         self.load(&model.device, batch)?;
-        self.run_layers(model, batch)?;
-        let d = model.config.hidden_size;
-        let back = self.back.as_mut().ok_or_else(planned_for_inference)?;
-        model.device.zero(first_mut(&mut back.dx, batch.tokens.len() * d))?;
+        let loss = RowLoss { backward: true, ..loss };
         let gradients = self.gradients()?;
         if batch.rows.is_empty() {
             // Without rows the head has no product.
             gradients.forget(&model.device)?;
         }
-        gradients.begin_micro_batch(&model.device, &model.layout)?;
+        gradients.begin_micro_batch();
+        if peers.is_some() {
+            // Sums over ranks are made in between.
+            return self.run_pass(model, batch, loss, &mut peers);
+        }
+        let pass = Pass {
+            params: &model.params,
+            rope: &model.rope,
+            starts: &batch.starts,
+            loss_rows: batch.rows.len(),
+            heads: Heads::of(&model.config),
+            loss,
+            write: gradients.write(),
+        };
+        // A pass needs the buffers, what is recorded holds no borrow of them.
+        let mut passes = std::mem::take(&mut self.passes);
+        let outcome = model.device.pass(&mut passes, pass, || self.run_pass(model, batch, loss, &mut None));
+        self.passes = passes;
+        outcome
+    }
+
+    /// The kernels of a forward and backward pass over what was loaded.
+    fn run_pass(
+        &mut self,
+        model: &Model<D>,
+        batch: &Packed,
+        loss: RowLoss,
+        peers: &mut Peers<'_, D>,
+    ) -> Result<()> {
+        self.run_layers(model, batch)?;
+        let d = model.config.hidden_size;
+        let back = self.back.as_mut().ok_or_else(planned_for_inference)?;
+        model.device.zero(first_mut(&mut back.dx, batch.tokens.len() * d))?;
+        let gradients = self.gradients()?;
+        gradients.zero_vectors(&model.device, &model.layout)?;
         let last = gradients.last();
         // A tied head adds to the embedding's gradients.
-        [0, last].into_iter().try_for_each(|bucket| gradients.begin(bucket, &mut peers))?;
-        self.run_head(model, batch.rows.len(), RowLoss { backward: true, ..loss }, |_, _| Ok(()))?;
-        self.gradients()?.complete(last, &mut peers)?;
-        self.run_layers_backward(model, batch, &mut peers)
+        [0, last].into_iter().try_for_each(|bucket| gradients.begin(bucket, peers))?;
+        self.run_head(model, batch.rows.len(), loss, |_, _| Ok(()))?;
+        self.gradients()?.complete(last, peers)?;
+        self.run_layers_backward(model, batch, peers)
     }
 
     /// Takes part in the sums of a micro-batch that other ranks run.

@@ -114,12 +114,15 @@ impl<D: Device> Gradients<D> {
     }
 
     /// Makes ready for a micro-batch that adds to every product's gradient.
-    pub(super) fn begin_micro_batch(&mut self, device: &D, layout: &Layout) -> Result<()> {
+    pub(super) fn begin_micro_batch(&mut self) {
         self.write = std::mem::replace(&mut self.next, Write::Add);
+    }
+
+    /// Zeroes what no product of the first micro-batch writes over.
+    pub(super) fn zero_vectors(&mut self, device: &D, layout: &Layout) -> Result<()> {
         if self.write == Write::Add {
             return Ok(());
         }
-        // What no product writes over.
         let vectors = layout.tensors.iter().filter(|t| t.shape.len() == 1).map(|t| t.span);
         let table = (layout.embed != layout.head).then_some(layout.embed);
         vectors.chain(table).try_for_each(|span| device.zero_grad(self.at(span)))

@@ -96,8 +96,15 @@ pub struct Plan {
 const SPARED: usize = 3 << 30;
 /// Rows below which products with the head lose speed.
 const MIN_LOGIT_ROWS: usize = 128;
-/// Rows behind one partial sum of weight gradients.
-const PARTIAL_ROWS: usize = 64;
+/// Rows behind one partial sum of weight gradients at most.
+const ROWS_OF_PARTIAL: usize = 64;
+/// Partial sums for which there is room even if that leaves them fewer rows: a GPU makes as many at once.
+pub(crate) const PARTIAL_ROWS: usize = 256;
+
+/// Partial sums of weight gradients of so many tokens.
+fn partials(tokens: usize) -> usize {
+    tokens.div_ceil(ROWS_OF_PARTIAL).max(tokens.min(PARTIAL_ROWS))
+}
 
 impl Plan {
     /// The plan for micro-batches of at most `tokens` tokens.
@@ -128,7 +135,7 @@ impl Plan {
         let scratch = config.intermediate_size + d + backward;
         let per_token = streams * d + slots * slot + scratch;
         let stats = 8 + slots * (2 + config.heads);
-        let partial = tokens.div_ceil(PARTIAL_ROWS) * d.max(config.qkv_dim());
+        let partial = partials(tokens) * d.max(config.qkv_dim());
         let head_rows = if mode.trains() { 4 * d } else { 2 * d };
         Self {
             mode,
@@ -193,7 +200,7 @@ impl Plan {
 
     /// Length of the scratch for partial sums.
     pub(crate) fn partial_len(&self, config: &ModelConfig) -> usize {
-        self.tokens.div_ceil(PARTIAL_ROWS) * config.hidden_size.max(config.qkv_dim())
+        partials(self.tokens) * config.hidden_size.max(config.qkv_dim())
     }
 }
 

@@ -85,6 +85,8 @@ pub struct Workspace<D: Device> {
     pub(super) back: Option<BackwardActs<D>>,
     /// Gradients, summed over the micro-batches of a step.
     pub(super) grads: Option<Gradients<D>>,
+    /// Passes over these buffers that can be started again.
+    pub(super) passes: D::Passes,
 }
 
 impl<D: Device> std::fmt::Debug for Workspace<D> {
@@ -174,6 +176,7 @@ impl<D: Device> Workspace<D> {
             logits: device.buf(r * config.vocab_size)?,
             back,
             grads,
+            passes: D::Passes::default(),
             plan,
             config: config.clone(),
         })

@@ -96,7 +96,7 @@ pub fn sample<D: Decode>(
     let options = SamplerOptions {
         memory_budget_bytes: bench.memory_budget_bytes.max(4 << 30),
         max_batch: bench.batch,
-        prefill_tokens: bench.prefill_tokens,
+        prefill_tokens: Some(bench.prefill_tokens),
         ..SamplerOptions::default()
     };
     let mut sampler = Sampler::new(model, &options)?;

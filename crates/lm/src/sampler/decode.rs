@@ -30,6 +30,11 @@ pub trait Decode: Device {
     /// The key/value cache and the buffers of a step.
     type Decoder: Send + Sync + std::fmt::Debug;
 
+    /// How many samplers should share one role's requests: with two, the processor plans the one's next step while the
+    /// device runs the other's. One where a step costs mostly the reading of the weights.
+    fn samplers(&self, _config: &ModelConfig) -> usize {
+        1
+    }
     /// Bytes of the buffers of a step (the cache not counted).
     fn decoder_work_bytes(&self, config: &ModelConfig, sizes: &DecoderSizes) -> u64;
     /// Bytes of one page of the cache.
@@ -39,11 +44,16 @@ pub trait Decode: Device {
     /// # Errors
     /// The device has no room.
     fn decoder(&self, config: &ModelConfig, sizes: &DecoderSizes) -> Result<Self::Decoder>;
+    /// Prompt tokens that suit a step, if there is memory for them.
+    fn prefill_tokens(&self) -> usize {
+        512
+    }
     /// Most tokens of one prompt in a step that feeds `prefill_tokens` prompt tokens: a divisor of them.
     fn panel(&self, prefill_tokens: usize) -> usize {
         PANEL.min(prefill_tokens)
     }
-    /// Copies pages, feeds all columns, and draws: one result for each of [`Plan::draws`].
+    /// Copies pages, feeds all columns, and draws: one result for each of [`Plan::draws`]. A device that works beside
+    /// the processor starts all this and gives the results in [`Decode::collect`], which ends every step.
     ///
     /// # Errors
     /// The device fails.
@@ -54,4 +64,18 @@ pub trait Decode: Device {
         plan: &Plan,
         drawn: &mut [Drawn],
     ) -> Result<()>;
+    /// Whether [`Decode::collect`] need not wait.
+    ///
+    /// # Errors
+    /// The device fails.
+    fn is_done(&self, _decoder: &Self::Decoder) -> Result<bool> {
+        Ok(true)
+    }
+    /// Waits for the step that was started last and takes its results, unless `drawn` holds them already.
+    ///
+    /// # Errors
+    /// The device fails.
+    fn collect(&self, _decoder: &mut Self::Decoder, _drawn: &mut [Drawn]) -> Result<()> {
+        Ok(())
+    }
 }

@@ -20,16 +20,20 @@ pub struct SamplerOptions {
     pub max_batch: usize,
     /// Positions in a page of the cache; a positive multiple of 16.
     pub page_len: usize,
-    /// Prompt tokens fed in one step beside the running requests, rounded up to 64; at least 1.
-    pub prefill_tokens: usize,
+    /// Prompt tokens fed in one step beside the running requests, rounded up to 64; at least 1. `None` for as many as
+    /// suit the device, whose buffers then take no more than a quarter of the budget.
+    pub prefill_tokens: Option<usize>,
 }
 
 impl Default for SamplerOptions {
-    /// 1 GiB, 256 requests at once, pages of 16 positions, 512 prompt tokens a step.
+    /// 1 GiB, 256 requests at once, pages of 16 positions, prompt tokens as suits the device.
     fn default() -> Self {
-        Self { memory_budget_bytes: 1 << 30, max_batch: 256, page_len: 16, prefill_tokens: 512 }
+        Self { memory_budget_bytes: 1 << 30, max_batch: 256, page_len: 16, prefill_tokens: None }
     }
 }
+
+/// The least that a device feeds of prompts in a step if it may choose.
+const PREFILL_TOKENS: usize = 512;
 
 /// Where a sampler's memory goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +65,7 @@ pub struct Counters {
     pub cancelled: u64,
     /// Requests refused.
     pub refused: u64,
-    /// Time inside steps.
+    /// Time in which a step was under way.
     pub time: Duration,
     /// Most pages in use at once.
     pub peak_pages: usize,
@@ -90,6 +94,10 @@ pub struct Sampler<D: Decode> {
     decoder: D::Decoder,
     plan: Plan,
     drawn: Vec<Drawn>,
+    /// When the step that is under way was started.
+    under_way: Option<Instant>,
+    /// Requests cancelled since: what a step was planned with stays as it is until its end.
+    cancelled: Vec<RequestId>,
     memory: MemoryPlan,
     counters: Counters,
 }
@@ -102,9 +110,8 @@ impl<D: Decode> Sampler<D> {
     /// An option is out of range, the budget holds no page, or the device has no room.
     pub fn new(model: &Model<D>, options: &SamplerOptions) -> Result<Self, SamplerError> {
         let SamplerOptions { memory_budget_bytes: budget, max_batch, page_len, prefill_tokens } = *options;
-        for (name, value) in
-            [("max_batch", max_batch), ("page_len", page_len), ("prefill_tokens", prefill_tokens)]
-        {
+        let least = prefill_tokens.unwrap_or(PREFILL_TOKENS);
+        for (name, value) in [("max_batch", max_batch), ("page_len", page_len), ("prefill_tokens", least)] {
             if value == 0 || value > 1 << 20 {
                 return Err(SamplerError::Options(format!("{name} is {value}; expected 1 to {}", 1 << 20)));
             }
@@ -115,8 +122,19 @@ impl<D: Decode> Sampler<D> {
             )));
         }
         let (device, config, context) = (&model.device, &model.config, model.max_positions);
-        let prefill_tokens = prefill_tokens.next_multiple_of(PANEL);
-        let mut sizes = DecoderSizes { max_batch, prefill_tokens, context, page_len, pages: 0 };
+        let sizes = |prefill_tokens: usize| {
+            let prefill_tokens = prefill_tokens.next_multiple_of(PANEL);
+            DecoderSizes { max_batch, prefill_tokens, context, page_len, pages: 0 }
+        };
+        let mut sizes = match prefill_tokens {
+            Some(tokens) => sizes(tokens),
+            None => std::iter::successors(Some(device.prefill_tokens()), |tokens| Some(tokens / 2))
+                .take_while(|tokens| *tokens > PREFILL_TOKENS)
+                .map(sizes)
+                .find(|sizes| device.decoder_work_bytes(config, sizes) <= budget / 4)
+                .unwrap_or_else(|| sizes(PREFILL_TOKENS)),
+        };
+        let prefill_tokens = sizes.prefill_tokens;
         let work = device.decoder_work_bytes(config, &sizes);
         let page = device.decoder_page_bytes(config, page_len).max(1);
         // A prompt's partial page is held beside its requests' own.
@@ -144,6 +162,8 @@ impl<D: Decode> Sampler<D> {
             decoder: device.decoder(config, &sizes)?,
             plan: Plan::default(),
             drawn: Vec::with_capacity(max_batch),
+            under_way: None,
+            cancelled: Vec::new(),
             memory: MemoryPlan {
                 work_bytes: work,
                 cache_bytes: pages as u64 * page,
@@ -166,11 +186,23 @@ impl<D: Decode> Sampler<D> {
     /// Ends a request; the next step hands it out with the tokens it has. `false` if no unfinished request
     /// has this id.
     pub fn cancel(&mut self, id: RequestId) -> bool {
-        self.scheduler.cancel(id)
+        if self.under_way.is_none() {
+            return self.scheduler.cancel(id);
+        }
+        let known = self.scheduler.knows(id) && !self.cancelled.contains(&id);
+        if known {
+            self.cancelled.push(id);
+        }
+        known
     }
 
-    /// Ends all requests, as [`Sampler::cancel`].
+    /// Ends all requests, as [`Sampler::cancel`]; a step that is under way comes to nothing.
     pub fn cancel_all(&mut self) {
+        if self.under_way.take().is_some() {
+            // Nobody wants the results, nor the error that they may be.
+            let _ = self.device.collect(&mut self.decoder, &mut self.drawn);
+        }
+        self.cancelled.clear();
         self.scheduler.clear();
     }
 
@@ -181,22 +213,60 @@ impl<D: Decode> Sampler<D> {
     /// The model is of another shape, the device fails, or the logits are not numbers; then no request has
     /// advanced, and [`Sampler::cancel_all`] gives back what they have.
     pub fn step(&mut self, model: &Model<D>, finished: &mut Vec<Completion>) -> Result<(), SamplerError> {
+        self.start(model)?;
+        self.finish(finished)
+    }
+
+    /// The first half of [`Sampler::step`]: starts a step unless one is under way. On a GPU it runs beside the
+    /// processor and the steps of other samplers.
+    ///
+    /// # Errors
+    /// As [`Sampler::step`].
+    pub fn start(&mut self, model: &Model<D>) -> Result<(), SamplerError> {
         self.check(model)?;
-        let start = Instant::now();
-        let before = finished.len();
-        self.scheduler.take_done(finished);
+        if self.under_way.is_some() {
+            return Ok(());
+        }
+        let started = Instant::now();
         self.scheduler.plan(&mut self.plan);
         if !self.plan.is_empty() {
             self.drawn.clear();
             self.drawn.resize(self.plan.draws.len(), Drawn::default());
             self.device.decode(&mut self.decoder, model, &self.plan, &mut self.drawn)?;
+            self.under_way = Some(started);
+        }
+        Ok(())
+    }
+
+    /// Whether [`Sampler::finish`] need not wait.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub fn is_ready(&self) -> Result<bool, SamplerError> {
+        Ok(self.under_way.is_none() || self.device.is_done(&self.decoder)?)
+    }
+
+    /// The second half of [`Sampler::step`]: waits for the step that is under way, if any.
+    ///
+    /// # Errors
+    /// As [`Sampler::step`].
+    pub fn finish(&mut self, finished: &mut Vec<Completion>) -> Result<(), SamplerError> {
+        let before = finished.len();
+        self.scheduler.take_done(finished);
+        if let Some(started) = self.under_way.take() {
+            self.device.collect(&mut self.decoder, &mut self.drawn)?;
             let pages = self.scheduler.pages();
             self.counters.peak_pages = self.counters.peak_pages.max(pages.total() - pages.free());
             let progress = self.scheduler.commit(&self.plan, &self.drawn, finished)?;
             self.counters.steps += 1;
             self.counters.prefilled_tokens += progress.prefilled as u64;
             self.counters.decoded_tokens += progress.decoded as u64;
+            self.counters.time += started.elapsed();
         }
+        for id in self.cancelled.drain(..) {
+            self.scheduler.cancel(id);
+        }
+        self.scheduler.take_done(finished);
         for done in &finished[before..] {
             *match done.finish {
                 Finish::Stop => &mut self.counters.stopped,
@@ -205,7 +275,6 @@ impl<D: Decode> Sampler<D> {
                 Finish::Refused(_) => &mut self.counters.refused,
             } += 1;
         }
-        self.counters.time += start.elapsed();
         Ok(())
     }
 

@@ -194,6 +194,11 @@ impl Scheduler {
         self.places.is_empty() && self.done.is_empty()
     }
 
+    /// Whether a request of this id is not finished.
+    pub fn knows(&self, id: RequestId) -> bool {
+        self.places.contains_key(&id)
+    }
+
     pub fn running(&self) -> usize {
         self.limits.max_batch - self.free_slots.len()
     }

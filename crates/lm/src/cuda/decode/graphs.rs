@@ -9,8 +9,8 @@ use crate::cuda::gpu::Graph;
 use crate::error::Result;
 use crate::model::Model;
 
-/// Columns of the largest step that is recorded; in larger ones starting kernels costs nothing.
-const RECORDED_COLUMNS: usize = 1024;
+/// Columns of the largest step that is recorded; larger ones take the GPU longer than starting their kernels takes.
+const RECORDED_COLUMNS: usize = 4096;
 /// Graphs that are kept.
 const GRAPHS: usize = 256;
 

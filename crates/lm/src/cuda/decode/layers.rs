@@ -15,10 +15,10 @@ const THREADS: usize = 128;
 
 impl Cuda {
     pub(super) fn decode_kernels(&self, head_dim: usize, page_len: usize) -> Result<Kernels> {
-        let names = ["append", "copy_pages", "attend", "join"];
-        let [append, copy_pages, attend, join] =
+        let names = ["append", "copy_pages", "attend", "attend_short", "join"];
+        let [append, copy_pages, attend, attend_short, join] =
             self.program(Program::Decode { head_dim, page_len }, names, |_| Ok(()))?;
-        let mut kernels = Kernels { append, copy_pages, attend, join, prompt: None };
+        let mut kernels = Kernels { append, copy_pages, attend, attend_short, join, prompt: None };
         if self.has_tensor_attention(head_dim) {
             let [shared, _] = shared_bytes(head_dim);
             let program = Program::Prompt { head_dim, page_len };
@@ -97,7 +97,7 @@ impl Cuda {
     ) -> Result<()> {
         let config = &model.config;
         let Heads { heads, kv_heads, head_dim } = Heads::of(config);
-        let Kernels { append, attend, join, prompt, .. } = c.kernels;
+        let Kernels { append, attend, attend_short, join, prompt, .. } = c.kernels;
         let n = shape.columns();
         let [starts, _, tiles, tables] = shape.places();
         let qkv = Arg::Ptr(c.qkv.front(n * config.qkv_dim())?);
@@ -119,8 +119,19 @@ impl Cuda {
         let splits = shape.splits;
         let parts =
             Arg::Ptr(c.parts.front(if splits > 1 { alone * heads * splits * (2 + head_dim) } else { 0 })?);
-        let arguments = [a, b, d, e, f, g, scale, int(splits), out, parts];
-        self.gpu.launch(attend, (alone, heads * splits), THREADS, 0, &arguments)?;
+        if shape.short {
+            let arguments = [a, int(alone), b, d, e, f, g, scale, out];
+            self.gpu.launch(
+                attend_short,
+                ((alone * heads).div_ceil(THREADS / 32), 1),
+                THREADS,
+                0,
+                &arguments,
+            )?;
+        } else {
+            let arguments = [a, b, d, e, f, g, scale, int(splits), out, parts];
+            self.gpu.launch(attend, (alone, heads * splits), THREADS, 0, &arguments)?;
+        }
         if splits > 1 {
             let arguments = [parts, int(splits), out];
             let threads = head_dim.next_multiple_of(32).min(128);

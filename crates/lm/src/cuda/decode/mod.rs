@@ -6,8 +6,11 @@ mod layers;
 mod probe;
 mod shape;
 
+use std::sync::Arc;
+
 use super::Cuda;
-use super::gpu::{Arg, Array, CacheArg, Element, Kernel};
+use super::gemm::WORKSPACE;
+use super::gpu::{Arg, Array, CacheArg, Element, Kernel, Lane, Pinned};
 use crate::config::ModelConfig;
 use crate::device::Device;
 use crate::error::{LmError, Result};
@@ -45,6 +48,7 @@ struct Kernels {
     append: Kernel,
     copy_pages: Kernel,
     attend: Kernel,
+    attend_short: Kernel,
     join: Kernel,
     /// Prompts on tensor cores, where there are such for the model's heads.
     prompt: Option<Kernel>,
@@ -53,6 +57,9 @@ struct Kernels {
 /// The paged cache and the buffers of a step.
 #[derive(Debug)]
 pub struct CudaDecoder {
+    /// Where steps run, beside training and other decoders. The first field: it is dropped, and so waited for, before the
+    /// buffers are freed.
+    lane: Arc<Lane>,
     sizes: DecoderSizes,
     /// Elements of a page in one layer: keys and then values of its positions, head by head.
     page: usize,
@@ -76,8 +83,9 @@ pub struct CudaDecoder {
     /// Tokens, positions and first pages of the columns, choices of the draws, tiles of prompts, page tables.
     ints: Array<u32>,
     host_ints: Vec<u32>,
+    pinned_ints: Pinned<u32>,
     drawn: Array<RawDrawn>,
-    host_drawn: Vec<RawDrawn>,
+    host_drawn: Pinned<RawDrawn>,
     graphs: Graphs,
 }
 
@@ -119,12 +127,19 @@ fn choice(draw: &Draw) -> [u32; CHOICE] {
     [choice.temperature.to_bits(), choice.top_p.to_bits(), top_k, 0, u as u32, (u >> 32) as u32]
 }
 
+/// Bytes of the largest model whose steps take the processor as long as the GPU.
+const SMALL_MODEL: usize = 128 << 20;
+
 impl Decode for Cuda {
     type Decoder = CudaDecoder;
 
+    fn samplers(&self, config: &ModelConfig) -> usize {
+        if config.parameters() * self.width() <= SMALL_MODEL { 2 } else { 1 }
+    }
+
     fn decoder_work_bytes(&self, config: &ModelConfig, sizes: &DecoderSizes) -> u64 {
         let [elements, floats, ints] = work(config, sizes, self.gpu.processors);
-        (elements * self.width() + 4 * (floats + ints)) as u64
+        (elements * self.width() + 4 * (floats + ints) + WORKSPACE) as u64
     }
 
     fn decoder_page_bytes(&self, config: &ModelConfig, page_len: usize) -> u64 {
@@ -142,6 +157,7 @@ impl Decode for Cuda {
         let (d, f) = (config.hidden_size, config.intermediate_size);
         let page = page_elements(config, sizes.page_len);
         Ok(CudaDecoder {
+            lane: Arc::new(Lane::new(&self.gpu, WORKSPACE)?),
             sizes: *sizes,
             page,
             cache: self.buf(config.layers * page * sizes.pages)?,
@@ -160,10 +176,16 @@ impl Decode for Cuda {
             parts: self.stat(parts(config, self.gpu.processors))?,
             ints: self.ints(tables(sizes))?,
             host_ints: Vec::with_capacity(tables(sizes)),
+            pinned_ints: Pinned::filled(&self.gpu, tables(sizes), 0)?,
             drawn: Array::zeros(&self.gpu, padded(sizes.max_batch), size_of::<RawDrawn>())?,
-            host_drawn: vec![RawDrawn::default(); sizes.max_batch],
+            host_drawn: Pinned::filled(&self.gpu, sizes.max_batch, RawDrawn::default())?,
             graphs: Graphs::default(),
         })
+    }
+
+    fn prefill_tokens(&self) -> usize {
+        // A step costs the GPU the same time for a few tokens as for some thousands of a small model.
+        8192
     }
 
     fn panel(&self, prefill_tokens: usize) -> usize {
@@ -175,8 +197,26 @@ impl Decode for Cuda {
         decoder: &mut CudaDecoder,
         model: &Model<Self>,
         plan: &Plan,
-        drawn: &mut [Drawn],
+        _drawn: &mut [Drawn],
     ) -> Result<()> {
+        let lane = Arc::clone(&decoder.lane);
+        lane.start(|| self.start_step(decoder, model, plan))
+    }
+
+    fn is_done(&self, decoder: &CudaDecoder) -> Result<bool> {
+        decoder.lane.is_done()
+    }
+
+    fn collect(&self, decoder: &mut CudaDecoder, drawn: &mut [Drawn]) -> Result<()> {
+        decoder.lane.wait()?;
+        drawn.iter_mut().zip(&*decoder.host_drawn).for_each(|(to, from)| *to = (*from).into());
+        Ok(())
+    }
+}
+
+impl Cuda {
+    /// Starts a planned step, and the copy of its draws to the host.
+    fn start_step(&self, decoder: &mut CudaDecoder, model: &Model<Self>, plan: &Plan) -> Result<()> {
         decoder.copy_pages(self, &model.config, &plan.copies)?;
         let by_tiles = decoder.kernels.prompt.is_some();
         let (heads, processors) = (model.config.heads, self.gpu.processors);
@@ -187,10 +227,7 @@ impl Decode for Cuda {
         let outcome = graphs.step(self, decoder, model, shape);
         decoder.graphs = graphs;
         outcome?;
-        let n = plan.draws.len();
-        decoder.drawn.read(0, &mut decoder.host_drawn[..n])?;
-        drawn.iter_mut().zip(&decoder.host_drawn[..n]).for_each(|(to, from)| *to = (*from).into());
-        Ok(())
+        decoder.drawn.fetch(&mut decoder.host_drawn, plan.draws.len())
     }
 }
 
@@ -236,8 +273,13 @@ impl CudaDecoder {
             // Recorded steps read from the old place.
             device.gpu.wait()?;
             self.graphs.clear();
-            self.ints = device.ints(host.len().next_power_of_two())?;
+            let len = host.len().next_power_of_two();
+            self.ints = device.ints(len)?;
+            self.pinned_ints = Pinned::filled(&device.gpu, len, 0)?;
         }
-        self.ints.write(host, 0)
+        // Nobody copies from there any more: a step is collected before the next is started.
+        let pinned = &mut self.pinned_ints[..host.len()];
+        pinned.copy_from_slice(host);
+        self.ints.write(pinned, 0)
     }
 }

@@ -6,6 +6,8 @@ use crate::sampler::{Column, DecoderSizes, PANEL};
 
 /// Positions below which a column's attention is not split further.
 const SHORTEST_SPLIT: usize = 128;
+/// Positions up to which a warp attends over a column's head alone.
+const SHORT: usize = SHORTEST_SPLIT;
 /// Blocks for every multiprocessor that splitting aims at.
 pub(super) const BLOCKS_EACH: usize = 4;
 
@@ -20,11 +22,19 @@ pub(super) struct Shape {
     pub(super) tiles: usize,
     /// Parts into which attention of one column is split.
     pub(super) splits: usize,
+    /// Whether every column outside of tiles sees few positions.
+    pub(super) short: bool,
 }
 
 /// Rows of products are rounded up to this many; the surplus is never read.
 pub(super) fn padded(columns: usize) -> usize {
-    columns.next_multiple_of(if columns <= 64 { 8 } else { 64 })
+    let step = match columns {
+        0..=64 => 8,
+        65..=512 => 64,
+        513..=2048 => 128,
+        _ => 256,
+    };
+    columns.next_multiple_of(step)
 }
 
 /// Prompt tokens are rounded up to this many.
@@ -32,7 +42,8 @@ fn padded_prompt(columns: usize) -> usize {
     match columns {
         0 => 0,
         1..=256 => columns.next_power_of_two().max(PANEL),
-        _ => columns.next_multiple_of(256),
+        257..=2048 => columns.next_multiple_of(256),
+        _ => columns.next_multiple_of(512),
     }
 }
 
@@ -69,6 +80,7 @@ impl Shape {
             prompt: padded_prompt(prompt.len()),
             tiles: if tiles == 0 { 0 } else { tiles.next_power_of_two().max(8) },
             splits: 1,
+            short: false,
         };
         let (alone, longest) = if by_tiles {
             (shape.decode, longest(decode))
@@ -76,6 +88,7 @@ impl Shape {
             (shape.columns(), longest(decode).max(longest(prompt)))
         };
         shape.splits = splits(alone, heads, longest, processors);
+        shape.short = longest <= SHORT;
         shape
     }
 }
@@ -125,7 +138,7 @@ mod tests {
 
     #[test]
     fn padding_keeps_shapes_few() {
-        assert_eq!([1, 8, 9, 64, 65, 500].map(padded), [8, 8, 16, 64, 128, 512]);
+        assert_eq!([1, 8, 9, 64, 65, 500, 513, 2049].map(padded), [8, 8, 16, 64, 128, 512, 640, 2304]);
     }
 
     fn prompt(pieces: &[(u32, u32, u32)]) -> Vec<Column> {
@@ -165,6 +178,8 @@ mod tests {
             assert!(shape.decode.is_multiple_of(8) && shape.prompt.is_multiple_of(PANEL));
         }
         let alone = Shape::new(&decode, &[], true, 4, 132);
-        assert_eq!((alone.tiles, alone.prompt, alone.splits), (0, 0, 3));
+        assert_eq!((alone.tiles, alone.prompt, alone.splits, alone.short), (0, 0, 3, false));
+        let short = Shape::new(&decode[..1], &[], true, 4, 132);
+        assert_eq!((short.splits, short.short), (1, true));
     }
 }

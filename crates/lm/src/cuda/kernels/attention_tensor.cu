@@ -3,7 +3,7 @@
 // needs no atomics and its sums have one order.
 //
 // A tile is a block of rows of one sequence: first row of the sequence, its length, first row of the tile
-// within it.
+// within it. A tile of a sequence without length only fills the grid up.
 
 extern "C" __global__ void __launch_bounds__(THREADS, 8 / WARPS)
     attention(const bf16* qkv, const int4* tiles, int heads, int kv_heads, float scale, bf16* out, float* lse) {
@@ -12,6 +12,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 8 / WARPS)
     int head = blockIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     int4 tile = tiles[blockIdx.y];
     int length = tile.y, first = tile.z;
+    if (length == 0) return;
     u64 stride = (u64)(heads + 2 * kv_heads) * HEAD_DIM;
     const bf16* base = qkv + (u64)tile.x * stride;
     const bf16* key = base + (heads + head / (heads / kv_heads)) * HEAD_DIM;
@@ -68,6 +69,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 8 / WARPS)
     int head = blockIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     int4 tile = tiles[blockIdx.y];
     int length = tile.y, first = tile.z;
+    if (length == 0) return;
     u64 stride = (u64)(heads + 2 * kv_heads) * HEAD_DIM, narrow = (u64)heads * HEAD_DIM;
     const bf16* base = qkv + (u64)tile.x * stride;
     const bf16* key = base + (heads + head / (heads / kv_heads)) * HEAD_DIM;
@@ -170,6 +172,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 8 / WARPS)
     int kv = blockIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     int4 tile = tiles[blockIdx.y];
     int length = tile.y, first = tile.z, group = heads / kv_heads;
+    if (length == 0) return;
     u64 stride = (u64)(heads + 2 * kv_heads) * HEAD_DIM, narrow = (u64)heads * HEAD_DIM;
     const bf16* base = qkv + (u64)tile.x * stride;
     const bf16* key = base + first * stride + (heads + kv) * HEAD_DIM;

@@ -156,6 +156,79 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     if (splits > 1 && threadIdx.x == 0) part[0] = top, part[1] = total;
 }
 
+// The same for short sequences, of which many run at once: a warp a column and head, all in registers.
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+    attend_short(const T* qkv, int columns, int heads, const u32* positions, const u32* starts, const u32* tables,
+                 Cache cache, float scale, T* out) {
+    const int TEAMS = 32 / TEAM;
+    int row = blockIdx.x * WARPS + (threadIdx.x >> 5), lane = threadIdx.x & 31;
+    int column = row / heads, head = row % heads;
+    // Whole warps leave.
+    if (column >= columns || positions[column] == NOBODY) return;
+    int kv = head / (heads / cache.kv_heads), team = lane / TEAM, d = lane % TEAM * 8, left = HEAD_DIM - d;
+    bool wide = (HEAD_DIM & 7) == 0 && d < HEAD_DIM;
+    const u32* table = tables + starts[column];
+    int length = positions[column] + 1;
+    float q[8], sum[8] = {}, peak = -INFINITE, mass = 0.f;
+    get8(qkv + ((u64)column * (heads + 2 * cache.kv_heads) + head) * HEAD_DIM + d, left, wide, q);
+#pragma unroll
+    for (int j = 0; j < 8; j++) q[j] *= scale * LOG2E;
+    u64 to_values = cache_values(cache);
+    for (int base = 0; base < length; base += TEAMS * KEYS_AT_ONCE) {
+        float s[KEYS_AT_ONCE];
+        Eight keys[KEYS_AT_ONCE], values[KEYS_AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < KEYS_AT_ONCE; i++) {
+            // Beyond the end the last position is read again and not counted.
+            int position = min(base + i * TEAMS + team, length - 1);
+            const T* key = cache_keys(cache, kv) + cache_offset(cache, table, position) + d;
+            keys[i] = fetch8(key, left, wide);
+            values[i] = fetch8(key + to_values, left, wide);
+        }
+        float top = peak;
+#pragma unroll
+        for (int i = 0; i < KEYS_AT_ONCE; i++) {
+            float k[8], dot = 0.f;
+            unpack(keys[i], k);
+#pragma unroll
+            for (int j = 0; j < 8; j++) dot += q[j] * k[j];
+            dot = team_sum(dot);
+            s[i] = base + i * TEAMS + team < length ? dot : -INFINITE;
+            top = fmaxf(top, s[i]);
+        }
+        // Nothing seen yet and nothing here: keep zeros rather than 2^(inf - inf).
+        float zero = top == -INFINITE ? 0.f : top;
+        float fade = exp2_fast(peak - zero);
+        mass *= fade;
+#pragma unroll
+        for (int j = 0; j < 8; j++) sum[j] *= fade;
+#pragma unroll
+        for (int i = 0; i < KEYS_AT_ONCE; i++) {
+            float p = exp2_fast(s[i] - zero), v[8];
+            unpack(values[i], v);
+            mass += p;
+#pragma unroll
+            for (int j = 0; j < 8; j++) sum[j] += p * v[j];
+        }
+        peak = top;
+    }
+    // The teams join in pairs; the first has seen a key.
+#pragma unroll
+    for (int o = TEAM; o < 32; o <<= 1) {
+        float other = __shfl_xor_sync(0xffffffffu, peak, o), top = fmaxf(peak, other);
+        float zero = top == -INFINITE ? 0.f : top;
+        float own = exp2_fast(peak - zero), its = exp2_fast(other - zero);
+        mass = mass * own + __shfl_xor_sync(0xffffffffu, mass, o) * its;
+#pragma unroll
+        for (int j = 0; j < 8; j++) sum[j] = sum[j] * own + __shfl_xor_sync(0xffffffffu, sum[j], o) * its;
+        peak = top;
+    }
+    if (team > 0 || d >= HEAD_DIM) return;
+#pragma unroll
+    for (int j = 0; j < 8; j++) sum[j] /= mass;
+    put8(out + (u64)row * HEAD_DIM + d, left, wide, sum);
+}
+
 // Joins the splits of a column and head.
 extern "C" __global__ void join(const float* parts, int splits, T* out) {
     u64 row = blockIdx.x;

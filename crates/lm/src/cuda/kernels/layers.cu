@@ -220,13 +220,20 @@ extern "C" __global__ void bias_partial(const T* dy, int rows, int rows_each, in
     partial[(u64)blockIdx.x * width + c] = sum;
 }
 
-// out[c] += sum of the partial rows, in order
+// out[c] += sum of the partial rows: every eighth in order, then these eight sums in order. A block of eight warps takes
+// 32 columns.
 extern "C" __global__ void sum_partials(const float* partial, int parts, int width, float* out) {
-    int c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= width) return;
+    __shared__ float sums[8][32];
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, c = blockIdx.x * 32 + lane;
     float sum = 0.f;
+    if (c < width) {
 #pragma unroll 8
-    for (int p = 0; p < parts; p++) sum += partial[(u64)p * width + c];
+        for (int p = warp; p < parts; p += 8) sum += partial[(u64)p * width + c];
+    }
+    sums[warp][lane] = sum;
+    __syncthreads();
+    if (warp > 0 || c >= width) return;
+    for (int w = 1; w < 8; w++) sum += sums[w][lane];
     out[c] += sum;
 }
 

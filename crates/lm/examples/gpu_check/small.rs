@@ -1,0 +1,230 @@
+//! A model of 13 M parameters at the work of one round of Metamath: rollouts by batch size, and updates. What costs here
+//! is starting kernels and waiting for them, so the time on the processor is given beside the time on the clock.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use sgs_lm::bench::{random_request, small_shape};
+use sgs_lm::loss::{Example, LossConfig, Normaliser, Objective};
+use sgs_lm::model::{Mode, Model};
+use sgs_lm::optim::{AdamConfig, Schedule};
+use sgs_lm::rng::Rng;
+use sgs_lm::sampler::{Decode, Request, RequestId, Sampler, SamplerError, SamplerOptions};
+use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
+use sgs_lm::{Cuda, LmError, ModelConfig, Precision, Result};
+
+/// The shipped model of Metamath made wider and deeper, as in docs/performance.md.
+fn shape() -> ModelConfig {
+    ModelConfig {
+        vocab_size: 9362,
+        hidden_size: 320,
+        intermediate_size: 896,
+        layers: 8,
+        heads: 10,
+        kv_heads: 10,
+        head_dim: 32,
+        max_positions: 512,
+        tied_head: true,
+        ..small_shape()
+    }
+}
+
+/// Seconds that this thread has run on a processor.
+fn processor_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = text.split_whitespace().next().and_then(|n| n.parse::<f64>().ok());
+    nanoseconds.map_or(f64::NAN, |n| n / 1e9)
+}
+
+/// Completions of each of `prompts` prompts of 30 to 90 tokens; new tokens log-normal with this median, cut at `most`.
+fn requests(round: u64, prompts: usize, each: usize, median: f64, most: usize) -> Vec<Request> {
+    let mut rng = Rng::new(round, 0);
+    let mut requests = Vec::new();
+    for prompt in 0..prompts {
+        let first = random_request(each * prompt, 30 + rng.below(61), most, shape().vocab_size, &mut rng);
+        for i in 0..each {
+            let new = median * f64::from(0.8 * rng.normal()).exp();
+            let id = RequestId((each * prompt + i) as u64);
+            requests.push(Request {
+                id,
+                seed: id.0 + (round << 32),
+                max_new_tokens: (new.round() as usize).clamp(1, most),
+                ..first.clone()
+            });
+        }
+    }
+    requests
+}
+
+/// How the samplers of a round take their steps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Turns {
+    /// One after the other.
+    InTurn,
+    /// Side by side, as the generation worker drives them.
+    SideBySide,
+}
+
+/// All that a round samples: 1,000 conjectures, 800 reviews and 14,000 rollouts, these in two samplers where the device
+/// wants so.
+pub fn sampling() -> Result<bool> {
+    let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
+    let model = device.random_model(&shape(), 512)?;
+    for (turns, batch) in
+        [512, 1024, 2048, 4096].into_iter().flat_map(|b| [(Turns::InTurn, b), (Turns::SideBySide, b)])
+    {
+        let lanes = if turns == Turns::InTurn { 1 } else { device.samplers(&shape()) };
+        let options = |share: usize| SamplerOptions {
+            memory_budget_bytes: (4 << 30) / share as u64,
+            max_batch: batch / share,
+            ..SamplerOptions::default()
+        };
+        let shares = [1, 1].into_iter().chain(std::iter::repeat_n(lanes, lanes));
+        let mut samplers = shares
+            .map(|share| Sampler::new(&model, &options(share)))
+            .collect::<std::result::Result<Vec<_>, _>>()
+            .map_err(fail)?;
+        for round in 0..4 {
+            let rollouts = requests(round, 1750, 8, 8.0, 48);
+            let half = rollouts.len() / lanes;
+            let parts = [requests(round, 1000, 1, 16.0, 120), requests(round, 800, 1, 4.0, 6)];
+            let parts = parts.iter().map(Vec::as_slice).chain(rollouts.chunks(half));
+            for (sampler, part) in samplers.iter_mut().zip(parts) {
+                part.iter().try_for_each(|request| sampler.submit(request.clone())).map_err(fail)?;
+            }
+            let (started, busy) = (Instant::now(), processor_seconds());
+            drive(&mut samplers, &model, turns).map_err(fail)?;
+            println!(
+                "sampling of a round, {turns:?}, batch {batch}: {:.1} ms, on the processor {:.1} ms",
+                1e3 * started.elapsed().as_secs_f64(),
+                1e3 * (processor_seconds() - busy)
+            );
+        }
+    }
+    Ok(true)
+}
+
+/// Steps until every sampler is idle.
+fn drive(
+    samplers: &mut [Sampler<Cuda>],
+    model: &Model<Cuda>,
+    turns: Turns,
+) -> std::result::Result<(), SamplerError> {
+    let mut finished = Vec::new();
+    while samplers.iter().any(|s| !s.is_idle()) {
+        finished.clear();
+        let mut took = false;
+        for sampler in samplers.iter_mut().filter(|s| !s.is_idle()) {
+            sampler.start(model)?;
+            if turns == Turns::InTurn || sampler.is_ready()? {
+                sampler.finish(&mut finished)?;
+                took = true;
+            }
+        }
+        if let (false, Some(sampler)) = (took, samplers.iter_mut().find(|s| !s.is_idle())) {
+            sampler.finish(&mut finished)?;
+        }
+    }
+    Ok(())
+}
+
+fn fail(error: SamplerError) -> LmError {
+    LmError::Input(error.to_string())
+}
+
+/// The rollouts of a round at several batch sizes.
+pub fn rollouts() -> Result<bool> {
+    let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
+    let model = device.random_model(&shape(), 512)?;
+    for (batch, prefill_tokens) in
+        [(256, 512), (512, 512), (1024, 512), (1024, 4096), (2048, 4096), (2048, 8192), (4096, 8192)]
+    {
+        let options = SamplerOptions {
+            memory_budget_bytes: 8 << 30,
+            max_batch: batch,
+            prefill_tokens: Some(prefill_tokens),
+            ..SamplerOptions::default()
+        };
+        let mut sampler = Sampler::new(&model, &options).map_err(fail)?;
+        for round in 0..4 {
+            let requests = requests(round, 1000, 8, 10.0, 48);
+            let (before, started, busy) = (*sampler.counters(), Instant::now(), processor_seconds());
+            sampler.run(&model, requests, |_, _| ()).map_err(fail)?;
+            let (seconds, busy) = (started.elapsed().as_secs_f64(), processor_seconds() - busy);
+            let after = *sampler.counters();
+            let steps = after.steps - before.steps;
+            println!(
+                "rollouts, batch {batch}, prompts {prefill_tokens}: {:.1} ms, on the processor {:.1} ms, {steps} steps of \
+                 {:.3} ms, {} new tokens and {} of prompts",
+                1e3 * seconds,
+                1e3 * busy,
+                1e3 * seconds / steps as f64,
+                after.decoded_tokens - before.decoded_tokens,
+                after.prefilled_tokens - before.prefilled_tokens
+            );
+        }
+    }
+    Ok(true)
+}
+
+/// Sequences as an update sees them: prompts of 30 to 90 tokens, completions of 4 to 48; one in `sparse` has a weight.
+fn examples(count: usize, sparse: usize) -> Vec<Example> {
+    let mut rng = Rng::new(3, 0);
+    (0..count)
+        .map(|i| {
+            let (prompt_len, completion) = (30 + rng.below(61), 4 + rng.below(45));
+            Example {
+                tokens: (0..prompt_len + completion).map(|_| rng.below(shape().vocab_size) as u32).collect(),
+                prompt_len,
+                weight: match i {
+                    _ if i % sparse > 0 => 0.0,
+                    _ if i % 2 == 0 => 1.0,
+                    _ => -0.5,
+                },
+                sampled_logprobs: vec![-9.0; completion],
+                ..Example::default()
+            }
+        })
+        .collect()
+}
+
+/// Updates of 40 steps of 32 sequences, and where the time of a step goes whose sequences all have a weight.
+pub fn updates() -> Result<bool> {
+    let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
+    let config = shape();
+    let mut policy = Policy::new(device.random_model(&config, 512)?)?;
+    let mut trainer = Trainer::new(Arc::clone(&device), &config, 4096, Mode::Train)?;
+    let options = TrainOptions {
+        loss: LossConfig::new(Objective::Reinforce, Normaliser::Sequence),
+        adam: AdamConfig { learning_rate: 1e-5, ..AdamConfig::default() },
+        schedule: Schedule::Constant,
+        batch_size: 32,
+        shuffle_seed: None,
+    };
+    for (sparse, pass) in [1, 9].into_iter().flat_map(|sparse| (0..4).map(move |pass| (sparse, pass))) {
+        let examples = examples(40 * 32, sparse);
+        let busy = processor_seconds();
+        let report = trainer.train(&mut policy, &examples, &options, |_| ())?;
+        let steps = report.steps as f64;
+        println!(
+            "update, one of {sparse} with a weight, pass {pass}: {} steps of {:.3} ms, on the processor {:.3} ms, {} tokens, loss {:.6}, gradient {:.6}",
+            report.steps,
+            1e3 * report.seconds / steps,
+            1e3 * (processor_seconds() - busy) / steps,
+            report.tokens,
+            report.stats.loss,
+            report.mean_gradient_norm
+        );
+    }
+    let examples = examples(256, 1);
+    let lines = device.gpu().profile(|| trainer.train(&mut policy, &examples, &options, |_| ()).map(drop))?;
+    for line in &lines {
+        println!(
+            "{:<36} {:>6} a step {:>9.4} ms a step",
+            line.name,
+            line.count / 8,
+            1e3 * line.seconds / 8.0
+        );
+    }
+    Ok(true)
+}
