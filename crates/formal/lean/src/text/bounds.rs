@@ -4,6 +4,7 @@ use super::lexer::{Token, TokenKind, closing, lex};
 
 /// How large a piece of model text may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Bounds {
     /// Bytes of the whole text.
     pub bytes: usize,
@@ -102,6 +103,7 @@ impl Bounds {
                         super::Defect::Comment => "comment",
                         super::Defect::Str => "string",
                         super::Defect::Name => "name in «»",
+                        super::Defect::Char => "character in `'`",
                     }));
                 }
                 _ => {}
