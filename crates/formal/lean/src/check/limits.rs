@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Bounds of one check; what exceeds them is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Wall clock of one proof, milliseconds (the paper: 200 s).
     pub proof_ms: u64,
@@ -39,7 +39,7 @@ impl Limits {
 
 /// When a process is replaced although nothing is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Recycling {
     /// Proofs checked.
     pub uses: u32,
