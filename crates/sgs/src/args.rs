@@ -842,6 +842,9 @@ pub struct DataImportArgs {
     /// Lean header for problems that bring none.
     #[arg(long, value_name = "FILE")]
     pub header: Option<PathBuf>,
+    /// Lean's version that the problems are for, as v4.15.0, where a record names none.
+    #[arg(long, value_name = "VERSION")]
+    pub toolchain: Option<String>,
 }
 
 /// The devices, by the names that they have on the command line.

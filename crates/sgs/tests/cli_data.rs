@@ -45,6 +45,14 @@ fn what_is_imported_reads_back_unchanged() {
 }
 
 #[test]
+fn an_import_pins_the_toolchain() {
+    let dir = tempfile::tempdir().unwrap();
+    let given = file(dir.path(), "p.json", PROBLEMS);
+    let done = sgs(&["data", "import", &given, "--out", "-", "--toolchain", "v4.15.0"]).expect(1);
+    assert!(done.lines().iter().all(|line| line["toolchain"] == "v4.15.0"), "{}", done.out);
+}
+
+#[test]
 fn files_that_hold_no_problem_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let done = sgs(&["data", "stats", &file(dir.path(), "empty.jsonl", "")]).expect(1);

@@ -5,6 +5,7 @@
 //! verdict is `proved` only on positive evidence. `docs/trust.md` says which layer stops what.
 #![forbid(unsafe_code)]
 
+mod admit;
 pub mod check;
 pub mod data;
 mod features;
@@ -18,6 +19,7 @@ mod system;
 pub mod text;
 mod version;
 
+pub use admit::admit;
 pub use features::features;
 pub use judge::Judge;
 pub use settings::{Backing, LeanSettings, Prepared, ROOT, SettingsError, VERSION, WASM_ROOT, WASM_VERSION};

@@ -1,9 +1,10 @@
 //! Lean 4 behind the loop's one trait.
 
+use crate::admit::admit;
 use crate::check::{Candidate, Checker, Layers, Outcome, Pool, PoolStatus};
 use crate::prompt::{self, SolverForm};
 use crate::read::{self, Proof, Reading};
-use crate::text::{Bounds, Statement, inspect_helpers, inspect_proof, uses_tactic_try};
+use crate::text::{Bounds, Statement, uses_tactic_try};
 use crate::version::{Version, VersionError};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -183,13 +184,13 @@ impl Lean {
             Err(error) => return Outcome::new(Verdict::Refused, format!("statement: {error}")),
         };
         let read = Proof::from_text(proof);
-        if self.layers().text {
-            let inspected = inspect_proof(&read.body, &self.config.bounds)
-                .and_then(|()| inspect_helpers(&read.helpers, &statement.text, &self.config.bounds));
-            if let Err(refusal) = inspected {
-                return Outcome::new(Verdict::Refused, refusal.to_string());
-            }
-        }
+        let (statement, read) = match self.layers().text {
+            true => match admit(&statement, &read, &self.config.bounds) {
+                Ok(admitted) => admitted,
+                Err(refusal) => return Outcome::new(Verdict::Refused, refusal.to_string()),
+            },
+            false => (statement, read),
+        };
         let key = self.key(problem, proof);
         if let Some(known) = self.cached(&key) {
             return known;

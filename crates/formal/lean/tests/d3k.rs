@@ -6,7 +6,7 @@
     reason = "a test may stop at what it did not expect"
 )]
 
-use sgs_lean::data::{Import, read_file, stats};
+use sgs_lean::data::{Import, read_file, read_text, stats, write_jsonl};
 use sgs_lean::text::{Bounds, ProofStart, Repair, Statement, canonical_statement, inspect_statement};
 use std::path::Path;
 
@@ -85,6 +85,96 @@ fn the_textual_layer_accepts_every_target_of_the_paper_but_the_one_that_is_cut_o
             panic!("{}: {refusal}\n{}", target.problem.id, target.problem.statement);
         }
     }
+}
+
+/// Names that a statement uses and nothing in it binds, of the form that Lean binds by itself (a letter, with digits or
+/// a prime). What binds is read generously, so that the count is a lower bound; letters that Mathlib gives a meaning
+/// are left out.
+fn unbound(statement: &Statement) -> Vec<String> {
+    let source = &statement.text[statement.declaration.name.end..];
+    let tokens = sgs_lean::text::lex(source);
+    let tokens: Vec<&str> = tokens.iter().filter(|t| !t.is_trivia()).map(|t| t.text(source)).collect();
+    let is_name = |t: &str| t.chars().next().is_some_and(char::is_alphabetic);
+    let letter = |t: &str| {
+        let mut rest = t.chars();
+        rest.next().is_some_and(char::is_alphabetic)
+            && rest.all(|c| c.is_ascii_digit() || c == '\'' || ('\u{2080}'..='\u{2089}').contains(&c))
+    };
+    let mut bound = std::collections::BTreeSet::new();
+    for (at, token) in tokens.iter().enumerate() {
+        if matches!(
+            *token,
+            "∀" | "∃"
+                | "λ"
+                | "fun"
+                | "∑"
+                | "∑'"
+                | "∏"
+                | "∏'"
+                | "∫"
+                | "⋃"
+                | "⋂"
+                | "let"
+                | "have"
+                | "⨆"
+                | "⨅"
+        ) {
+            let names = tokens[at + 1..].iter().take(14).take_while(|t| !matches!(**t, "," | "=>" | "↦"));
+            bound.extend(names.copied());
+        }
+        if matches!(*token, ":" | "∈" | "|") {
+            bound.extend(
+                tokens[..at]
+                    .iter()
+                    .rev()
+                    .take_while(|t| is_name(t) || matches!(**t, "," | "⟩" | ")"))
+                    .copied(),
+            );
+        }
+    }
+    let meant = ["ℝ", "ℕ", "ℤ", "ℚ", "ℂ", "π", "I", "φ", "ψ", "e", "σ", "Γ", "ζ"];
+    let roots = tokens.iter().map(|t| t.split('.').next().unwrap_or(t));
+    roots.filter(|t| letter(t) && !bound.contains(t) && !meant.contains(t)).map(str::to_owned).collect()
+}
+
+#[test]
+fn one_statement_in_twenty_counts_on_names_that_lean_binds_by_itself() {
+    let targets = d3k().targets;
+    let read = targets.iter().map(|t| Statement::read(&t.problem.statement).unwrap());
+    let affected = read.filter(|s| !unbound(s).is_empty()).count();
+    println!("{affected} of {} statements", targets.len());
+    assert_eq!(affected, 152);
+}
+
+#[test]
+fn a_let_inside_of_a_binder_belongs_to_its_type() {
+    let has_let = |text: &str| text.contains("let ") || text.contains("have ");
+    let mut found = 0;
+    for target in d3k().targets {
+        let statement = Statement::read(&target.problem.statement).unwrap();
+        for binder in
+            statement.declaration.binders.iter().filter(|b| has_let(&statement.text[b.range.clone()]))
+        {
+            found += 1;
+            assert_eq!(binder.default, None, "{}", target.problem.id);
+        }
+    }
+    assert!(found >= 5, "{found}");
+}
+
+#[test]
+fn the_set_is_pinned_to_its_toolchain_and_says_so_when_it_is_written() {
+    let import = d3k();
+    assert!(import.targets.iter().all(|t| t.toolchain.as_deref() == Some("v4.15.0")));
+    let again = read_text("again.jsonl", &write_jsonl(&import.targets), "").unwrap();
+    assert_eq!(
+        again.targets,
+        import
+            .targets
+            .iter()
+            .map(|t| sgs_lean::data::Target { repair: None, ..t.clone() })
+            .collect::<Vec<_>>()
+    );
 }
 
 #[test]

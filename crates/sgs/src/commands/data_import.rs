@@ -14,8 +14,11 @@ const NAMED: usize = 20;
 
 /// Reads a data set of any known layout and writes it as JSON Lines.
 pub fn import(args: &DataImportArgs) -> Result<Outcome> {
-    let import = read(&args.file, args.header.as_deref())?;
+    let mut import = read(&args.file, args.header.as_deref())?;
     name_skipped(&args.file, &import);
+    for target in &mut import.targets {
+        target.toolchain = target.toolchain.take().or_else(|| args.toolchain.clone());
+    }
     if args.out == Path::new("-") {
         output::line(write_jsonl(&import.targets).trim_end())?;
     } else {

@@ -8,7 +8,6 @@ use serde::Serialize;
 use sgs_formal::FormalSystem;
 use sgs_lean::Lean;
 use sgs_lean::data::{Import, Skipped, Target, read_text};
-use sgs_lean::read::Proof;
 use sgs_run::system::check_toolchain;
 use sgs_selfplay::Verdict;
 use std::collections::BTreeMap;
@@ -166,7 +165,7 @@ fn check<'t>(checker: &Lean, target: &'t Target) -> Line<'t> {
             lean: None,
         };
     };
-    let outcome = checker.outcome(&target.problem, &Proof::new(proof.as_str()).to_text());
+    let outcome = checker.outcome(&target.problem, proof);
     let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
     Line {
         id,

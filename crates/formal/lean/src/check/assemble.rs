@@ -97,10 +97,14 @@ impl Writer {
     fn candidate(&mut self, candidate: &Candidate, id: &str, probe: Probe) -> Region {
         let first = self.line;
         let name = candidate.statement.name();
-        // A dotted name opens its own namespace for the proof, which a wrapper would hide.
-        let wrapped = !name.contains('.');
-        if wrapped {
-            self.put(&format!("namespace Sgs_{id}\n"));
+        // A dotted name opens its own namespace for the proof, which the wrapper would hide: it is made and opened.
+        let own = name.rsplit_once('.').map(|(own, _)| own.trim_start_matches("_root_.").to_owned());
+        if let Some(own) = &own {
+            self.put(&format!("namespace {own}\nend {own}\n"));
+        }
+        self.put(&format!("namespace Sgs_{id}\n"));
+        if let Some(own) = &own {
+            self.put(&format!("open {own}\n"));
         }
         let witness = format!("sgs_agree_{id}");
         let pin = (!candidate.proof.helpers.trim().is_empty()).then(|| format!("sgs_pin_{id}"));
@@ -128,9 +132,7 @@ impl Writer {
         });
         self.put(&format!("{witness}\n"));
         let probe = probe_line..=self.line - 1;
-        if wrapped {
-            self.put(&format!("end Sgs_{id}\n"));
-        }
+        self.put(&format!("end Sgs_{id}\n"));
         Region { all: first..=self.line - 1, pin: pin_line, statement, probe, witness }
     }
 }
@@ -219,7 +221,9 @@ mod tests {
         assert!(lines(&file.text, &r[1].probe).starts_with("theorem sgs_agree_1_n0 : sgs_pin_1_n0 := @b"));
         assert_eq!(*r[0].all.end() + 1, *r[1].all.start());
         assert!(lines(&file.text, &r[1].all).ends_with("end Sgs_1_n0"));
-        assert!(!lines(&file.text, &r[2].all).contains("namespace"));
+        assert!(lines(&file.text, &r[2].all).starts_with(
+            "namespace Foo\nend Foo\nnamespace Sgs_2_n0\nopen Foo\ntheorem Foo.c : 1 = 1 := by"
+        ));
         assert_eq!(file.text.lines().count() as u32, *r[2].all.end());
     }
 

@@ -1,6 +1,7 @@
 //! One entry for every format: what a file holds is told by its name and its first bytes.
 
 use super::record::{RecordError, target_from_record};
+use super::shipped::D3K_TOOLCHAIN;
 use super::source_file::targets_from_source;
 use crate::text::Repair;
 use rustc_hash::FxHashSet;
@@ -20,7 +21,8 @@ pub struct Target {
     pub problem: Problem,
     /// What had to be done to the statement's text, if anything.
     pub repair: Option<Repair>,
-    /// A proof that came along: the text after `:= by`.
+    /// A proof that came along, in canonical text: what stands after `:= by`, with helper theorems before it if
+    /// there are any ([`crate::read::Proof::to_text`]).
     pub proof: Option<String>,
     /// The problem in words.
     pub informal: Option<String>,
@@ -129,7 +131,12 @@ pub fn read_text(name: &str, text: &str, header: &str) -> Result<Import, ReadErr
         Format::D3k => {
             let set: D3k = serde_json::from_str(text).map_err(json)?;
             for (_, record) in set.target_statements {
-                import.take(0, target_from_record(&record, header));
+                let target = target_from_record(&record, header).map(|mut target| {
+                    // The layout is the paper's, and so is Lean's version, unless the record names one.
+                    target.toolchain.get_or_insert_with(|| D3K_TOOLCHAIN.to_owned());
+                    target
+                });
+                import.take(0, target);
             }
         }
         Format::JsonArray => {

@@ -1,6 +1,7 @@
 //! One JSON record as a target: the field names of Goedel-Pset, NuminaMath-LEAN, miniF2F, D_3k and our own.
 
 use super::read::Target;
+use crate::read::{Proof, proof_in_source};
 use crate::text::{Command, ProofStart, canonical_statement, commands, lex, parse_declaration};
 use serde_json::{Map, Value};
 use sgs_selfplay::{Problem, ProblemId, Verdict};
@@ -19,6 +20,7 @@ const ID: &[&str] = &["id", "name", "problem_id", "full_name", "uuid"];
 const STATEMENT: &[&str] = &["statement", "theorem", "formal_statement", "lean4_code", "lean_code"];
 const HEADER: &[&str] = &["header", "src_header"];
 const PROOF: &[&str] = &["proof", "formal_proof"];
+const HELPERS: &[&str] = &["helpers"];
 const TOOLCHAIN: &[&str] = &["toolchain", "lean_toolchain", "lean_version"];
 const INFORMAL: &[&str] =
     &["informal", "informal_statement", "nl_statement", "informal_stmt", "problem", "informal_prefix"];
@@ -53,7 +55,8 @@ pub fn target_from_record(record: &Map<String, Value>, header: &str) -> Result<T
         (None, false) => split.before,
         (None, true) => header.to_owned(),
     };
-    let proof = field(PROOF).map(|proof| body_of(proof).unwrap_or_else(|| proof.to_owned())).or(split.proof);
+    let proof = field(PROOF).map(|text| proof_of(text, statement.name())).or(split.proof.map(Proof::new));
+    let proof = proof.map(|proof| with_helpers(proof, field(HELPERS)).to_text());
     Ok(Target {
         problem: Problem {
             id: ProblemId::new(name),
@@ -68,6 +71,22 @@ pub fn target_from_record(record: &Map<String, Value>, header: &str) -> Result<T
         toolchain: field(TOOLCHAIN).map(str::to_owned),
         expect: expectation(field(&["expect"])).map_err(fail)?,
     })
+}
+
+/// A proof as records hold them: a tactic block, our canonical text, or a file that proves the theorem, with helper
+/// theorems before it.
+fn proof_of(text: &str, name: &str) -> Proof {
+    let canonical = Proof::from_text(text);
+    if !canonical.helpers.is_empty() {
+        return canonical;
+    }
+    // What cannot be read is kept as it is, so that the checker names what is wrong.
+    proof_in_source(text, name).and_then(Result::ok).unwrap_or(canonical)
+}
+
+fn with_helpers(proof: Proof, more: Option<&str>) -> Proof {
+    let all: Vec<&str> = more.into_iter().chain([proof.helpers.as_str()]).map(str::trim).collect();
+    Proof { helpers: all.join("\n\n").trim().to_owned(), body: proof.body }
 }
 
 fn expectation(text: Option<&str>) -> Result<Option<Verdict>, String> {
@@ -143,7 +162,13 @@ mod tests {
         assert_eq!(&*goedel.problem.context, "import Mathlib\nopen Real\n\n");
         assert_eq!(goedel.informal.as_deref(), Some("w"));
         let numina = read(r#"{"uuid":"u","problem":"w","formal_statement":"import Mathlib\n\ntheorem a : 1 = 1 := by sorry","formal_proof":"import Mathlib\n\nlemma h : True := trivial\ntheorem a : 1 = 1 := by\n  rfl"}"#).unwrap();
-        assert_eq!(numina.proof.as_deref(), Some("\n  rfl"));
+        let helped = Proof { helpers: "lemma h : True := trivial".into(), body: "\n  rfl".into() };
+        assert_eq!(numina.proof, Some(helped.to_text()));
+        let again =
+            format!(r#"{{"statement":"theorem a : 1 = 1 := by","proof":{}}}"#, Value::from(helped.to_text()));
+        assert_eq!(read(&again).unwrap().proof, Some(helped.to_text()), "canonical text stays as it is");
+        let apart = r#"{"statement":"theorem a : 1 = 1 := by","helpers":"lemma h : True := trivial","proof":"\n  rfl"}"#;
+        assert_eq!(read(apart).unwrap().proof, Some(helped.to_text()));
         let minif2f = read(r#"{"name":"m1","split":"valid","informal_prefix":"/-- w -/\n","formal_statement":"theorem m1 (x : ℝ) : x = x := by\n","header":"import Mathlib\n"}"#).unwrap();
         assert_eq!(minif2f.problem.id.as_str(), "m1");
         assert_eq!(minif2f.split.as_deref(), Some("valid"));

@@ -17,11 +17,7 @@ pub fn d3k() -> Result<Vec<Target>, ReadError> {
             String::from_utf8(bytes).map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidData, e))
         })
         .map_err(|error| ReadError::Io { path: "D_3k.json.zst".into(), error })?;
-    let mut targets = read_text("D_3k.json", &text, "")?.targets;
-    for target in &mut targets {
-        target.toolchain.get_or_insert_with(|| D3K_TOOLCHAIN.to_owned());
-    }
-    Ok(targets)
+    Ok(read_text("D_3k.json", &text, "")?.targets)
 }
 
 /// The theorems of the small set: core Lean, any version, each with a proof that holds.

@@ -82,4 +82,34 @@ mod tests {
         assert_eq!(read("```lean4\ntheorem b : (1 := by sorry\n```"), Err("bounds".into()));
         assert_eq!(read("nothing"), Err("no-code-block".into()));
     }
+
+    /// What a conjecture could smuggle in: axioms and theorems behind numbers, characters and projections; comments
+    /// and strings that are not what they seem; options, code, attributes, other namespaces.
+    #[test]
+    fn tricks_of_conjectures_are_refused() {
+        for statement in [
+            "theorem b : 0 = 0b0axiom c : False theorem d : (1:Nat) = 2",
+            "theorem b : 0 = 0o0axiom c : False\ntheorem d : (1:Nat) = 2",
+            "theorem b (h : 1 = 1axiom) : False",
+            "theorem b : 'a' ≠'\"' ∧ set_option debug.skipKernelTC true in p -- \"",
+            "theorem b : { x : Int //-1 < x } → (set_option debug.skipKernelTC true in p) -- -/",
+            "theorem b : x ∑'\"' axiom c : False -- \"",
+            "theorem b : «axiom» c",
+            "theorem b : (1:Nat) = 2 where axiom c : False",
+            "theorem b (h : by exact (sorryAx _)) : p",
+            "theorem b (h : Lean.Elab.Term.foo) : p",
+            "theorem b : open Lean in p",
+            "theorem b : p `x",
+            "theorem b : s!\"{x}\" = y",
+            "@[simp] theorem b : 1 = 1",
+            "unsafe theorem b : 1 = 1",
+            "theorem b : 1 = 1 := by rfl\n#eval 1\ntheorem c : 1 = 1",
+            "theorem b : r\"\\\" = r\"\" ∧ axiom c : False -- \"",
+            "theorem b : (1 : Nat) = 1)\naxiom c : (False",
+            "theorem b : \"{ /- \" = axiom c -- -/ }\"",
+        ] {
+            let code = format!("```lean4\n{statement} := by sorry\n```");
+            assert!(read(&code).is_err(), "{statement}");
+        }
+    }
 }

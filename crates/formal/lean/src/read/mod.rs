@@ -11,7 +11,7 @@ mod snippet;
 
 pub use conjecture::{read_conjecture, read_conjecture_strict};
 pub use fence::{Block, blocks};
-pub use proof::{Proof, read_proof, read_proof_strict};
+pub use proof::{Proof, proof_in_source, read_proof, read_proof_strict};
 pub use review::{read_review, read_review_strict};
 pub use snippet::split_snippet;
 

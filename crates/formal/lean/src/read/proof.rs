@@ -84,6 +84,12 @@ pub fn read_proof(statement: &str, completion: &str, bounds: &Bounds) -> Result<
     }
 }
 
+/// Reads a proof of the theorem `name` out of a Lean file: of the last theorem called that, or of the last theorem.
+/// `None` if it declares none.
+pub fn proof_in_source(code: &str, name: &str) -> Option<Result<Proof, Malformed>> {
+    candidate(code, name).map(|candidate| candidate.proof)
+}
+
 fn no_code() -> Malformed {
     Malformed::new("no-code-block", "no fenced block of Lean code, and no copy of the theorem")
 }

@@ -98,6 +98,7 @@ impl Bounds {
                         super::Defect::Comment => "comment",
                         super::Defect::Str => "string",
                         super::Defect::Name => "name in «»",
+                        super::Defect::Char => "character in `'`",
                     }));
                 }
                 _ => {}

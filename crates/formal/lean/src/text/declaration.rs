@@ -213,16 +213,9 @@ impl Reader<'_> {
             None if kind == BinderKind::Instance => (Vec::new(), open.end),
             None => (tokens.iter().map(|t| t.text(self.source).to_owned()).collect(), close.start),
         };
-        let assign = tokens.iter().skip(colon.unwrap_or(0)).scan(0_i32, |depth, t| {
-            match t.kind {
-                TokenKind::Open => *depth += 1,
-                TokenKind::Close => *depth -= 1,
-                _ => {}
-            }
-            Some((*depth, *t))
-        });
-        let assign =
-            assign.filter(|(depth, t)| *depth == 0 && t.kind == TokenKind::Assign).map(|(_, t)| t).next();
+        // The `:=` of a default value, not of a `let` in the type.
+        let ty = tokens.get(colon.unwrap_or(0)..).unwrap_or_default();
+        let assign = first_own_assign(&self.top_level(ty));
         Binder {
             kind,
             names,
@@ -329,6 +322,18 @@ mod tests {
         assert_eq!(source[d.conclusion].trim(), "let x := 1; have h := 2; x = 1");
         let open = "theorem a :\n  let f : ℕ → ℕ\n    | 0 => 1\n    | n + 1 => n\n  f 0 = 1 := by";
         assert!(matches!(parse(open).proof, ProofStart::By { .. }));
+    }
+
+    #[test]
+    fn a_let_in_a_binder_is_part_of_its_type() {
+        let source =
+            "theorem a (h : let y := 1; y = x) (n : Nat := 3) (k : let z := 2\n  z = n := rfl) : p := by";
+        let binders = parse(source).binders;
+        assert_eq!(&source[binders[0].ty.clone()], " let y := 1; y = x");
+        assert_eq!(binders[0].default, None);
+        assert_eq!(&source[binders[1].ty.clone()], " Nat ");
+        assert_eq!(&source[binders[2].ty.clone()], " let z := 2\n  z = n ");
+        assert_eq!(&source[binders[2].default.clone().unwrap()], " rfl");
     }
 
     #[test]

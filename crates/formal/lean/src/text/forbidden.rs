@@ -1,13 +1,17 @@
 //! Words and constructions that a proof never needs and that could make it more, or other, than a proof.
 //!
-//! This is the first layer of trust: cheap, and not a guarantee. It works on tokens, so that comments, strings and
-//! names like `h_axiom` or `Finset.prefix` are not mistaken for what they are not.
+//! This is the first layer of trust: cheap, and not a guarantee. It looks three times: for places that Lean could read
+//! otherwise (`ambiguity`), for forbidden words anywhere in the text, without a lexer (`words`), and at the tokens,
+//! where commands, options and reserved names are judged by what stands around them.
 
+use super::ambiguity::ambiguity;
 use super::bounds::{Bounds, Exceeded};
 use super::command::{Command, KEYWORDS, MARGIN_KEYWORDS, MODIFIERS, commands};
 use super::declaration::{ProofStart, parse_declaration};
+use super::enclose::SUFFIXES;
 use super::lexer::{Token, TokenKind, lex};
 use super::line_of;
+use super::words::{COMPILER, HASH_COMMANDS, META_CODE, SORRY, forbidden_word};
 use std::fmt;
 
 /// The rules of the textual layer.
@@ -16,6 +20,8 @@ use std::fmt;
 pub enum Rule {
     /// Size, nesting, brackets, unclosed text, foreign characters.
     Bounds,
+    /// A place that Lean could read otherwise than we do.
+    Ambiguous,
     /// A command where only a proof may stand.
     Command,
     /// A `#…` command.
@@ -47,6 +53,7 @@ impl Rule {
     pub fn as_str(self) -> &'static str {
         match self {
             Rule::Bounds => "bounds",
+            Rule::Ambiguous => "ambiguous",
             Rule::Command => "command",
             Rule::HashCommand => "hash-command",
             Rule::Sorry => "sorry",
@@ -80,98 +87,13 @@ impl fmt::Display for Refusal {
     }
 }
 
-const SORRY: &[&str] = &["sorry", "admit", "sorryAx", "stop", "apply?", "synthetic_sorry"];
+/// First parts of dotted names. Alone (`IO`, `System`) they may be names of the proof's own.
+const RESERVED_ROOTS: &[&str] =
+    &["Lean", "IO", "EIO", "BaseIO", "System", "Qq", "Mathlib.Tactic", "Lake", "Sgs"];
 
-const COMPILER: &[&str] = &[
-    "native_decide",
-    "nativeDecide",
-    "bv_decide",
-    "bv_check",
-    "ofReduceBool",
-    "ofReduceNat",
-    "reduceBool",
-    "reduceNat",
-    "trustCompiler",
-    "native",
-    "implemented_by",
-    "extern",
-    "csimp",
-    "export_name",
-    "unsafeCast",
-    "unsafeIO",
-    "unsafeBaseIO",
-    "unsafeEIO",
-    "lcProof",
-    "lcUnreachable",
-    "lcAny",
-    "lcErased",
-    "ptrAddrUnsafe",
-    "ptrEq",
-    "unsafe_term",
-    "TrustMe",
-];
-
-const META_CODE: &[&str] = &[
-    "run_tac",
-    "by_elab",
-    "elab_stx",
-    "eval%",
-    "eval_expr",
-    "eval_suggest_tactic",
-    "include_str",
-    "include_bytes",
-    "decl_name%",
-    "dbg_trace",
-    "dbg_sleep",
-    "dbg_stack",
-    "dbgTrace",
-    "dbgTraceVal",
-    "dbgTraceIfShared",
-    "dbgSleep",
-    "dbgStackTrace",
-    "panic!",
-    "assert!",
-    "debug_assert!",
-    "unreachable!",
-    "throwError",
-    "throwErrorAt",
-    "logInfo",
-    "logWarning",
-    "trace!",
-    "builtin_init",
-    "addDecl",
-    "addAndCompile",
-    "modifyEnv",
-    "setEnv",
-    "addDeclCore",
-    "addDeclWithoutChecking",
-    "evalTactic",
-    "evalExpr",
-    "evalConst",
-    "declName%",
-    "private_decl%",
-    "reduce_name%",
-    "precompiled",
-    "elabCommand",
-    "open_private",
-    "mkSorry",
-    "elabTermEnsuringType",
-];
-
-/// First parts of dotted names.
-const RESERVED_ROOTS: &[&str] = &[
-    "Lean",
-    "IO",
-    "EIO",
-    "BaseIO",
-    "System",
-    "Qq",
-    "Mathlib.Tactic",
-    "Lake",
-    "Sgs",
-    "sgs_pin",
-    "sgs_target",
-];
+/// What no proof opens, and no helper is called: namespaces in which a short name is code.
+const RESERVED_NAMESPACES: &[&str] =
+    &["Lean", "IO", "System", "Qq", "Lake", "Elab", "Meta", "Tactic", "Compiler"];
 
 /// Whole names, with or without a namespace before them.
 const RESERVED_PARTS: &[&str] = &[
@@ -182,15 +104,23 @@ const RESERVED_PARTS: &[&str] = &[
     "CommandElabM",
     "MacroM",
     "CommandElab",
-    "Environment",
     "ofReduceBool",
     "sorryAx",
     "unsafeCast",
 ];
 
-/// Options that a proof may set for one tactic: they bound work or change what is printed.
-const HARMLESS_OPTIONS: &[&str] =
-    &["maxRecDepth", "maxHeartbeats", "synthInstance.maxHeartbeats", "synthInstance.maxSize"];
+/// Options that a proof may set for one tactic, with the largest number each may have: they bound work.
+const NUMBER_OPTIONS: &[(&str, u64)] = &[
+    ("maxRecDepth", 100_000),
+    ("maxHeartbeats", u64::MAX),
+    ("synthInstance.maxHeartbeats", u64::MAX),
+    ("synthInstance.maxSize", 100_000),
+    ("exponentiation.threshold", 4_096),
+];
+
+/// Options that are on or off and change what is printed, or how names are chosen.
+const SWITCH_OPTIONS: &[&str] =
+    &["linter.unusedVariables", "linter.all", "tactic.hygienic", "pp.all", "pp.explicit"];
 
 /// What a piece of text may be; decides which commands it may hold.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -203,7 +133,8 @@ enum Place {
 /// Refuses a tactic block (the text after `:= by`) that is not just that.
 pub fn inspect_proof(body: &str, bounds: &Bounds) -> Result<(), Refusal> {
     let tokens = bounded(body, bounds)?;
-    inspect_tokens(body, &tokens, Place::Proof)
+    inspect_tokens(body, &tokens, Place::Proof)?;
+    nothing_follows(body, &tokens, 0)
 }
 
 /// Refuses a statement (ending in `:= by`) that brings more than one theorem's type.
@@ -244,6 +175,24 @@ fn bounded(source: &str, bounds: &Bounds) -> Result<Vec<Token>, Refusal> {
     bounds.check(source).map_err(|error: Exceeded| refusal(source, Rule::Bounds, error.to_string(), 0))
 }
 
+/// Refuses what stands at the left margin after a proof that is indented: by Lean's grammar a proof has ended there,
+/// and only `where` and its like belong to it still. Which commands there are does not matter. `after` is where the
+/// proof begins.
+fn nothing_follows(source: &str, tokens: &[Token], after: usize) -> Result<(), Refusal> {
+    let margin = |t: &Token| t.start == 0 || source.get(..t.start).is_some_and(|b| b.ends_with('\n'));
+    let mut own = tokens.iter().filter(|t| t.start >= after && !t.is_trivia());
+    // A block that begins at the margin has all its lines there.
+    if own.clone().next().is_none_or(|t| margin(t)) {
+        return Ok(());
+    }
+    let foreign = own.find(|t| {
+        matches!(t.kind, TokenKind::Word | TokenKind::QuotedWord | TokenKind::HashWord)
+            && margin(t)
+            && !SUFFIXES.contains(&t.text(source))
+    });
+    foreign.map_or(Ok(()), |t| Err(refusal(source, Rule::Command, t.text(source), t.start)))
+}
+
 fn helper(source: &str, tokens: &[Token], command: &Command, statement: &str) -> Result<(), Refusal> {
     let refuse = |what: &str| Err(refusal(source, Rule::Helper, what, command.range.start));
     if !command.is_theorem() {
@@ -258,8 +207,10 @@ fn helper(source: &str, tokens: &[Token], command: &Command, statement: &str) ->
     let Some(declaration) = parse_declaration(source, own) else {
         return refuse("a helper that cannot be read");
     };
-    if declaration.proof == ProofStart::Missing {
-        return refuse("a helper without a proof");
+    match declaration.proof {
+        ProofStart::Missing => return refuse("a helper without a proof"),
+        ProofStart::By { after, .. } | ProofStart::Term { after, .. } => nothing_follows(source, own, after)?,
+        ProofStart::Equations { at } => nothing_follows(source, own, at + 1)?,
     }
     let name = source.get(declaration.name).unwrap_or_default();
     let last = name.rsplit('.').next().unwrap_or(name).trim_matches(['«', '»']);
@@ -267,13 +218,26 @@ fn helper(source: &str, tokens: &[Token], command: &Command, statement: &str) ->
         matches!(t.kind, TokenKind::Word | TokenKind::QuotedWord)
             && t.text(statement).split('.').any(|part| part.trim_matches(['«', '»']) == last)
     });
-    if clash || name.starts_with("_root_") {
+    let reserved = name.split('.').any(|part| RESERVED_NAMESPACES.contains(&part.trim_matches(['«', '»'])));
+    if clash || reserved || name.starts_with("_root_") {
         return refuse(name);
     }
     Ok(())
 }
 
 fn inspect_tokens(source: &str, tokens: &[Token], place: Place) -> Result<(), Refusal> {
+    // The tokens first: their reasons are the clearer ones.
+    inspect_each(source, tokens, place)?;
+    if let Some(found) = forbidden_word(source, tokens) {
+        return Err(refusal(source, found.rule, found.word, found.at));
+    }
+    match ambiguity(source, tokens) {
+        Some((at, what)) => Err(refusal(source, Rule::Ambiguous, what, at)),
+        None => Ok(()),
+    }
+}
+
+fn inspect_each(source: &str, tokens: &[Token], place: Place) -> Result<(), Refusal> {
     let meaning: Vec<&Token> = tokens.iter().filter(|t| !t.is_trivia()).collect();
     for (index, token) in meaning.iter().enumerate() {
         let text = token.text(source);
@@ -284,7 +248,6 @@ fn inspect_tokens(source: &str, tokens: &[Token], place: Place) -> Result<(), Re
             TokenKind::Open if text == "@[" => return refuse(Rule::Attribute),
             TokenKind::DocComment if place == Place::Proof => return refuse(Rule::Command),
             TokenKind::Str { interpolated: true } => return refuse(Rule::InterpolatedString),
-            TokenKind::Str { .. } if text.contains('{') => return refuse(Rule::InterpolatedString),
             TokenKind::QuotedWord => reserved(source, token, text)?,
             TokenKind::Word => word(source, &meaning, index, place)?,
             _ => {}
@@ -338,13 +301,12 @@ fn is_plain_word(text: &str) -> bool {
 fn reserved(source: &str, token: &Token, text: &str) -> Result<(), Refusal> {
     let plain: String = text.chars().filter(|c| !matches!(c, '«' | '»')).collect();
     let name = plain.strip_prefix("_root_.").unwrap_or(&plain);
-    let root = |list: &str| name == list || name.strip_prefix(list).is_some_and(|rest| rest.starts_with('.'));
+    let root = |list: &str| name.strip_prefix(list).is_some_and(|rest| rest.starts_with('.'));
     let parts = || {
-        name.split('.').any(|part| {
-            RESERVED_PARTS.contains(&part) || SORRY.contains(&part) || COMPILER[..11].contains(&part)
-        })
+        name.split('.')
+            .any(|part| RESERVED_PARTS.contains(&part) || SORRY.contains(&part) || COMPILER.contains(&part))
     };
-    let own = name.split('.').any(|part| part.starts_with("sgs_pin") || part.starts_with("Sgs_"));
+    let own = name.split('.').any(|part| part.starts_with("sgs_") || part.starts_with("Sgs_"));
     if RESERVED_ROOTS.iter().any(|list| root(list)) || parts() || own {
         return Err(refusal(source, Rule::ReservedName, text, token.start));
     }
@@ -354,28 +316,37 @@ fn reserved(source: &str, token: &Token, text: &str) -> Result<(), Refusal> {
 /// `open A B in …` changes what one tactic or term sees; `open A B` alone would be a command.
 fn open(source: &str, meaning: &[&Token], index: usize) -> Result<(), Refusal> {
     let mut depth = 0_i32;
+    let at = meaning.get(index).map_or(0, |t| t.start);
     for token in meaning.get(index + 1..).unwrap_or_default() {
+        let text = token.text(source);
+        let reserved = || text.split('.').any(|p| RESERVED_NAMESPACES.contains(&p.trim_matches(['«', '»'])));
         match token.kind {
-            TokenKind::Word if depth == 0 && token.text(source) == "in" => return Ok(()),
+            TokenKind::Word if depth == 0 && text == "in" => return Ok(()),
+            TokenKind::Word | TokenKind::QuotedWord if reserved() => {
+                return Err(refusal(source, Rule::Open, format!("open {text}"), token.start));
+            }
             TokenKind::Word | TokenKind::QuotedWord | TokenKind::Symbol => {}
             TokenKind::Open => depth += 1,
             TokenKind::Close => depth -= 1,
             _ => break,
         }
     }
-    let at = meaning.get(index).map_or(0, |t| t.start);
     Err(refusal(source, Rule::Open, "open", at))
 }
 
-/// `set_option maxRecDepth 2000 in …` is harmless; every other option is refused.
+/// `set_option maxRecDepth 2000 in …` is harmless; every option that is not on the lists is refused.
 fn option(source: &str, meaning: &[&Token], index: usize) -> Result<(), Refusal> {
     let text = |offset: usize| meaning.get(index + offset).map_or("", |t| t.text(source));
-    let is_number = meaning.get(index + 2).is_some_and(|t| t.kind == TokenKind::Number);
-    if HARMLESS_OPTIONS.contains(&text(1)) && is_number && text(3) == "in" {
+    let (name, value) = (text(1), text(2));
+    let limit = NUMBER_OPTIONS.iter().find(|(option, _)| *option == name).map(|(_, limit)| *limit);
+    let number = value.replace('_', "").parse::<u64>().ok();
+    let bounded = limit.zip(number).is_some_and(|(limit, n)| n <= limit && (n > 0 || limit == u64::MAX));
+    let switch = SWITCH_OPTIONS.contains(&name) && matches!(value, "true" | "false");
+    if (bounded || switch) && text(3) == "in" {
         return Ok(());
     }
     let at = meaning.get(index).map_or(0, |t| t.start);
-    Err(refusal(source, Rule::Option, format!("set_option {}", text(1)), at))
+    Err(refusal(source, Rule::Option, format!("set_option {name} {value}"), at))
 }
 
 /// `#s` is a cardinality in Mathlib and `#[` an array; `#eval` and its like are commands. A command stands at the
@@ -384,53 +355,7 @@ fn is_hash_command(source: &str, token: &Token, text: &str) -> bool {
     let begins_line = source
         .get(..token.start)
         .is_some_and(|before| before.rsplit('\n').next().is_some_and(|line| line.trim().is_empty()));
-    const COMMANDS: &[&str] = &[
-        "#eval",
-        "#eval!",
-        "#exit",
-        "#print",
-        "#check",
-        "#check_failure",
-        "#reduce",
-        "#synth",
-        "#guard",
-        "#guard_msgs",
-        "#guard_expr",
-        "#print_axioms",
-        "#help",
-        "#find",
-        "#lint",
-        "#simp",
-        "#norm_num",
-        "#whnf",
-        "#whnfR",
-        "#widget",
-        "#where",
-        "#version",
-        "#html",
-        "#conv",
-        "#push_neg",
-        "#ring",
-        "#ring_nf",
-        "#unfold",
-        "#loogle",
-        "#leansearch",
-        "#moogle",
-        "#statesearch",
-        "#import_path",
-        "#min_imports",
-        "#count_heartbeats",
-        "#time",
-        "#test",
-        "#sample",
-        "#instances",
-        "#parse",
-        "#trace",
-        "#dbg_trace",
-        "#discr_tree_key",
-        "#list_linters",
-    ];
-    begins_line || COMMANDS.contains(&text)
+    begins_line || HASH_COMMANDS.contains(&text)
 }
 
 #[cfg(test)]
@@ -445,7 +370,7 @@ mod tests {
     fn honest_proofs_pass() {
         for body in [
             "\n  linarith",
-            "\n  have h_def : x = 1 := by\n    simp [foo_def, Finset.sum_range_succ]\n  -- axiom sorry #eval\n  exact h_def",
+            "\n  have h_def : x = 1 := by\n    simp [foo_def, Finset.sum_range_succ]\n  -- for instance, at the end\n  exact h_def",
             "\n  open Real in\n  simp",
             "\n  set_option maxRecDepth 2000 in\n  decide",
             "\n  rw [show #s = 3 from rfl]",
@@ -454,7 +379,11 @@ mod tests {
             "\n  simp only [«my name», h.symm, Nat.init_le]",
             "\n  exact absurd h (by norm_num : ¬ (1 : ℝ) = 2)",
             "\n  induction n with\n  | zero => rfl\n  | succ n ih => omega",
-            "\n  exact foo \"a string with sorry\"",
+            "\n  exact foo \"{}\" \"a string of words\\n\"",
+            "\n  exact foo { x : Int //-1 < x }",
+            "\n  intro IO System Environment extern h\n  exact h IO System Environment extern",
+            "\n  exact f n\nwhere\n  f (n : ℕ) : P n := g n",
+            "\n  set_option linter.unusedVariables false in\n  simp",
         ] {
             assert_eq!(rule(body), None, "{body}");
         }
@@ -472,7 +401,10 @@ mod tests {
                     None,
                     "{word}"
                 );
-                assert_eq!(rule(&format!("\n  simp -- {word}")), None, "{word} in a comment");
+                let comment = rule(&format!("\n  simp -- {word}"));
+                let english = matches!(*word, "stop" | "admit" | "native");
+                assert_eq!(comment, (!english).then_some(expected), "{word} in a comment");
+                assert_eq!(rule(&format!("\n  exact \"{word} x\"")), Some(expected), "{word} in a string");
             }
         }
     }
@@ -504,7 +436,12 @@ mod tests {
         assert_eq!(rule("\n  trivial\n@[simp] x"), Some(Rule::Attribute));
         assert_eq!(rule("\n  exact `foo"), Some(Rule::Quotation));
         assert_eq!(rule("\n  exact foo s!\"{x}\""), Some(Rule::InterpolatedString));
-        assert_eq!(rule("\n  exact foo \"{x}\""), Some(Rule::InterpolatedString));
+        assert_eq!(rule("\n  open Lean in\n  exact x"), Some(Rule::Open));
+        assert_eq!(rule("\n  set_option maxRecDepth 0 in\n  decide"), Some(Rule::Option));
+        assert_eq!(rule("\n  set_option maxRecDepth 10000000 in\n  decide"), Some(Rule::Option));
+        assert_eq!(rule("\n  have h : 'a' ≠'\"' := by decide\n  exact h -- \""), Some(Rule::Ambiguous));
+        assert_eq!(rule("\n  exact x\nan_unknown_command y"), Some(Rule::Command));
+        assert_eq!(rule("\n  exact x\n#an_unknown_command y"), Some(Rule::HashCommand));
         for name in [
             "Lean.Elab.Tactic.run",
             "IO.println",

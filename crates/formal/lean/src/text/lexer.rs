@@ -55,7 +55,8 @@ pub enum TokenKind {
     Colon,
     /// A quotation or name literal that begins with a backtick.
     Backtick,
-    /// Any other symbol, one character (a few ASCII pairs are kept together: `=>`, `->`, `<-`, `::`, `..`, `''`).
+    /// Any other symbol, one character (a few ASCII pairs are kept together: `=>`, `->`, `<-`, `::`, `..`, `//`,
+    /// `\/`, `/\`, `''`).
     Symbol,
     /// `-- …` up to the end of the line.
     LineComment,
@@ -76,6 +77,8 @@ pub enum Defect {
     Str,
     /// A `«` without `»`.
     Name,
+    /// A `'` that begins no character.
+    Char,
 }
 
 /// Splits a text into tokens, comments included, blanks left out.
@@ -104,7 +107,7 @@ impl Lexer<'_> {
     }
 
     fn step(&mut self) -> bool {
-        let blanks = self.rest().len() - self.rest().trim_start().len();
+        let blanks = self.rest().len() - self.rest().trim_start_matches(is_blank).len();
         self.at += blanks;
         let rest = self.rest();
         let Some(first) = rest.chars().next() else { return false };
@@ -119,7 +122,11 @@ impl Lexer<'_> {
             ('\'', Some('\'')) => self.push(TokenKind::Symbol, 2),
             ('\'', _) => {
                 let length = char_literal(rest);
-                if length > 0 { self.push(TokenKind::Char, length) } else { self.push(TokenKind::Symbol, 1) }
+                if length > 0 {
+                    self.push(TokenKind::Char, length)
+                } else {
+                    self.push(TokenKind::Unclosed(Defect::Char), rest.len())
+                }
             }
             ('r', Some('"' | '#')) if raw_string(rest).is_some() => match raw_string(rest) {
                 Some(Some(length)) => self.push(TokenKind::Str { interpolated: false }, length),
@@ -143,8 +150,11 @@ impl Lexer<'_> {
             (':', Some(':')) | ('=', Some('>')) | ('-', Some('>')) | ('<', Some('-')) | ('.', Some('.')) => {
                 self.push(TokenKind::Symbol, 2)
             }
+            // `{ x : Int //-1 < x }`: the slash belongs to the one before it and begins no comment.
+            ('/', Some('/' | '\\')) | ('\\', Some('/')) => self.push(TokenKind::Symbol, 2),
             (':', _) => self.push(TokenKind::Colon, 1),
-            // `∑'`, `∏'`, `⁻¹'` and their like are one symbol; the quote begins no character.
+            // `∑'`, `∏'`, `⁻¹'` and their like are one symbol of Mathlib. Whether this one is, only Lean knows: see
+            // `ambiguity`.
             (c, Some('\'')) if !c.is_ascii() => self.push(TokenKind::Symbol, c.len_utf8() + 1),
             (c, _) => self.push(TokenKind::Symbol, c.len_utf8()),
         }
@@ -282,40 +292,48 @@ fn raw_string(text: &str) -> Option<Option<usize>> {
 }
 
 /// Length of the character literal at the start of `text`, which begins with a quote; 0 if there is none.
-fn char_literal(text: &str) -> usize {
-    let mut chars = text[1..].char_indices();
-    let Some((_, first)) = chars.next() else { return 0 };
-    if first != '\\' {
-        return match chars.next() {
-            Some((at, '\'')) if first != '\n' => at + 2,
-            _ => 0,
-        };
-    }
-    let Some((_, escape)) = chars.next() else { return 0 };
-    let digits = match escape {
-        'x' => 2,
-        'u' => 4,
-        _ => 0,
+pub(super) fn char_literal(text: &str) -> usize {
+    let body = text.get(1..).unwrap_or_default();
+    let length = match body.chars().next() {
+        Some('\\') => escape(body),
+        Some(c) => Some(c.len_utf8()),
+        None => None,
     };
-    for _ in 0..digits {
-        if !chars.next().is_some_and(|(_, c)| c.is_ascii_hexdigit()) {
-            return 0;
-        }
-    }
-    match chars.next() {
-        Some((at, '\'')) => at + 2,
-        _ => 0,
+    match length.filter(|at| body.as_bytes().get(*at) == Some(&b'\'')) {
+        Some(at) => at + 2,
+        None => 0,
     }
 }
 
-/// Length of the number at the start of `text`.
+/// Length of the escape sequence at the start of `text`, which begins with a backslash; `None` if Lean knows none
+/// such.
+pub(super) fn escape(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let digits = match bytes.get(1)? {
+        b'\\' | b'"' | b'\'' | b'r' | b'n' | b't' => 0,
+        b'x' => 2,
+        b'u' => 4,
+        _ => return None,
+    };
+    let hexadecimal = bytes.get(2..2 + digits)?.iter().all(u8::is_ascii_hexdigit);
+    hexadecimal.then_some(2 + digits)
+}
+
+/// Length of the number at the start of `text`. A letter right behind it begins the next token, as it does in Lean:
+/// `0b1axiom` is a number and a keyword.
 fn number(text: &str) -> usize {
     let bytes = text.as_bytes();
     let run = |from: usize, accept: fn(&u8) -> bool| {
         bytes.get(from..).map_or(0, |rest| rest.iter().take_while(|b| accept(b)).count())
     };
-    if bytes.first() == Some(&b'0') && matches!(bytes.get(1), Some(b'x' | b'X' | b'b' | b'B' | b'o' | b'O')) {
-        let digits = run(2, |b| b.is_ascii_hexdigit() || *b == b'_');
+    if bytes.first() == Some(&b'0') {
+        let digit: Option<fn(&u8) -> bool> = match bytes.get(1) {
+            Some(b'x' | b'X') => Some(|b| b.is_ascii_hexdigit() || *b == b'_'),
+            Some(b'b' | b'B') => Some(|b| matches!(b, b'0' | b'1' | b'_')),
+            Some(b'o' | b'O') => Some(|b| matches!(b, b'0'..=b'7' | b'_')),
+            _ => None,
+        };
+        let digits = digit.map_or(0, |digit| run(2, digit));
         if digits > 0 {
             return 2 + digits;
         }
@@ -328,12 +346,16 @@ fn number(text: &str) -> usize {
     }
     if matches!(bytes.get(at), Some(b'e' | b'E')) {
         let sign = usize::from(matches!(bytes.get(at + 1), Some(b'+' | b'-')));
-        let digits = run(at + 1 + sign, |b| b.is_ascii_digit());
-        if digits > 0 {
-            at += 1 + sign + digits;
+        if bytes.get(at + 1 + sign).is_some_and(u8::is_ascii_digit) {
+            at += 1 + sign + run(at + 1 + sign, digit);
         }
     }
     at.max(1)
+}
+
+/// What Lean takes for a blank between tokens, and nothing else.
+pub(super) fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\r' | '\n')
 }
 
 /// Lean's `isIdFirst`.
@@ -420,6 +442,8 @@ mod tests {
         assert_eq!(show("∑' n, b n")[0], (TokenKind::Symbol, "∑'"));
         assert_eq!(show("f '' s")[1], (TokenKind::Symbol, "''"));
         assert_eq!(show("'\"' x").len(), 2, "a quote character opens no string");
+        assert_eq!(show("'\n' x")[0], (TokenKind::Char, "'\n'"), "a line break may be a character");
+        assert_eq!(show("'ab' x")[0].0, TokenKind::Unclosed(Defect::Char));
     }
 
     #[test]
@@ -432,7 +456,18 @@ mod tests {
     }
 
     #[test]
+    fn slashes_of_symbols_begin_no_comment() {
+        assert_eq!(words("{ x : Int //-1 < x } y"), ["x", "Int", "x", "y"]);
+        assert_eq!(words("a \\/-1 < b"), ["a", "b"]);
+        assert_eq!(words("a /-1 < b -/ c"), ["a", "c"]);
+        assert_eq!(words("a ///-1 < b -/ c"), ["a", "c"]);
+    }
+
+    #[test]
     fn numbers_end_where_lean_ends_them() {
+        assert_eq!(show("0b1axiom")[0].1, "0b1");
+        assert_eq!(show("0o17axiom")[0].1, "0o17");
+        assert_eq!(show("0xeaxiom")[0].1, "0xea");
         assert_eq!(show("1.5e-3")[0].1, "1.5e-3");
         assert_eq!(show("0x1F")[0].1, "0x1F");
         assert_eq!(show("2..5")[0].1, "2");
@@ -445,11 +480,11 @@ mod tests {
             let mut at = 0;
             for token in lex(&source) {
                 prop_assert!(token.start >= at && token.end > token.start);
-                prop_assert!(source.get(at..token.start).is_some_and(|gap| gap.trim().is_empty()));
+                prop_assert!(source.get(at..token.start).is_some_and(|gap| gap.chars().all(is_blank)));
                 prop_assert!(source.get(token.start..token.end).is_some());
                 at = token.end;
             }
-            prop_assert!(source[at..].trim().is_empty());
+            prop_assert!(source[at..].chars().all(is_blank));
         }
 
         #[test]

@@ -4,16 +4,21 @@
 //! commands, and refuses text that a proof never needs. It is a filter and a router, not a proof of anything: the
 //! other layers of `docs/trust.md` decide.
 
+mod ambiguity;
 mod bounds;
 mod command;
 mod declaration;
+mod enclose;
 mod forbidden;
 mod lexer;
 mod statement;
+mod words;
 
+pub use ambiguity::ambiguity;
 pub use bounds::{Bounds, Exceeded};
 pub use command::{Command, commands};
 pub use declaration::{Binder, BinderKind, Declaration, ProofStart, parse_declaration};
+pub use enclose::{blank_comments, enclosed_proof, enclosed_statement, enclosed_theorems};
 pub use forbidden::{Refusal, Rule, inspect_helpers, inspect_proof, inspect_statement, uses_tactic_try};
 pub use lexer::{Defect, Token, TokenKind, closing, lex};
 pub use statement::{Repair, Statement, StatementError, canonical_conjecture, canonical_statement};
