@@ -3,8 +3,10 @@
 use crate::tasks;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use sgs_rundir::journal::JournalReader;
 use sgs_rundir::{Record, RecordKey};
 use sgs_selfplay::{Completion, Event};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What became of one command of a task.
@@ -48,6 +50,20 @@ pub fn entries(payload: &[u8]) -> Result<Vec<Entry>> {
     let (prompt, mut entries): (Arc<[u32]>, Vec<Entry>) = tasks::unpack(payload)?;
     put_prompt(&mut entries, &prompt);
     Ok(entries)
+}
+
+/// How many results of each kind the journal holds of a round; records that cannot be read are left out.
+///
+/// # Errors
+/// The journal cannot be read.
+pub fn counts(journal: &JournalReader, round: u32) -> Result<BTreeMap<String, u64>> {
+    let mut counts = BTreeMap::new();
+    journal.for_each_record(round, None, |record| {
+        let found = entries(&record.payload).map_or(0, |entries| entries.len() as u64);
+        *counts.entry(record.key.kind.to_string()).or_insert(0) += found;
+        Ok(())
+    })?;
+    Ok(counts)
 }
 
 #[cfg(test)]

@@ -618,6 +618,9 @@ pub struct StatusArgs {
     /// Print JSON.
     #[arg(long, conflicts_with = "serve")]
     pub json: bool,
+    /// Print what the journal holds of rounds that are not published yet, one JSON object a result.
+    #[arg(long, conflicts_with_all = ["serve", "json"])]
+    pub journal: bool,
 }
 
 /// Arguments of `sgs fit`.

@@ -3,11 +3,11 @@
 use crate::args::StatusArgs;
 use crate::exit::Outcome;
 use crate::{output, page};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 use sgs_analysis::run::{RunData, metric};
 use sgs_fleet::{BoardStatus, Client};
-use sgs_run::machine;
+use sgs_run::{machine, record};
 use sgs_run::workers::outside::Remembered;
 use sgs_rundir::journal::Stage;
 use sgs_rundir::{MetricValues, RunView};
@@ -66,8 +66,22 @@ struct Progress {
     stage: Stage,
     /// Seconds since that stage was reached.
     seconds: f64,
-    /// Journalled records of each kind.
+    /// Journalled results of each kind.
     records: BTreeMap<String, u64>,
+}
+
+/// Prints the results that the journal holds.
+fn print_journal(view: &RunView) -> Result<Outcome> {
+    let journal = view.journal()?;
+    for round in journal.rounds_with_records()? {
+        // Printed after the look: a slow reader of the output does not hold the journal.
+        for record in journal.records(round, None)? {
+            for entry in record::entries(&record.payload).with_context(|| format!("{:?}", record.key))? {
+                output::line(serde_json::to_string(&entry)?)?;
+            }
+        }
+    }
+    Ok(Outcome::Done)
 }
 
 /// Prints the status.
@@ -76,6 +90,9 @@ pub fn run(args: &StatusArgs) -> Result<Outcome> {
     if let Some(address) = args.page.serve {
         page::watch(&args.dir, address, &args.page)?;
         return Ok(Outcome::Done);
+    }
+    if args.journal {
+        return print_journal(&view);
     }
     let status = status(&view, args.rounds)?;
     if args.json {
@@ -176,7 +193,7 @@ fn progress(view: &RunView) -> Result<Option<Progress>> {
         round: marker.round,
         stage: marker.stage,
         seconds: (now.as_secs_f64() - marker.unix_time).max(0.0),
-        records: journal.counts(marker.round)?,
+        records: record::counts(&journal, marker.round)?,
     }))
 }
 

@@ -182,7 +182,7 @@ fn nothing_follows(source: &str, tokens: &[Token], after: usize) -> Result<(), R
     let margin = |t: &Token| t.start == 0 || source.get(..t.start).is_some_and(|b| b.ends_with('\n'));
     let mut own = tokens.iter().filter(|t| t.start >= after && !t.is_trivia());
     // A block that begins at the margin has all its lines there.
-    if own.clone().next().is_none_or(|t| margin(t)) {
+    if own.clone().next().is_none_or(&margin) {
         return Ok(());
     }
     let foreign = own.find(|t| {

@@ -187,7 +187,7 @@ pub(super) struct Found {
 /// or that no code may hold.
 pub(super) fn forbidden_word(source: &str, tokens: &[Token]) -> Option<Found> {
     // As long as the text, so that offsets are those of the source: `«»` cannot keep a word out of sight.
-    let plain = source.replace('«', "  ").replace('»', "  ");
+    let plain = source.replace(['«', '»'], "  ");
     let words = |list: &'static [&'static str], rule: Rule| list.iter().map(move |word| (*word, rule));
     words(SORRY, Rule::Sorry)
         .chain(words(COMPILER, Rule::Compiler))
