@@ -86,6 +86,12 @@ pub struct SolverConfig {
     pub window: u32,
     /// Expert iteration: whether a proof that is already stored is left out.
     pub distinct_proofs: bool,
+    /// Whether of equal proofs of one problem in a round only the first is trained on.
+    pub distinct_examples: bool,
+    /// Largest share of a round's examples that are proofs of conjectures, `0..=1`.
+    pub conjecture_share: f64,
+    /// Rollouts of each unsolved target that may cite a conjecture proved for it; 0 is the paper.
+    pub lemma_rollouts: u32,
     /// Weight of an entropy bonus in the loss.
     pub entropy_bonus: f64,
     /// Weight of the KL divergence to the base model in the loss.
@@ -183,6 +189,14 @@ pub struct ConjecturerConfig {
     pub rate_population: RatePopulation,
     /// Share of the solve rates that is not too easy.
     pub hardest_fraction: f64,
+    /// A conjecture solved more often than this earns nothing, whatever the others' rates are.
+    pub max_solve_rate: f64,
+    /// A conjecture with a proof of fewer inferences than this earns nothing and is not trained on; 0 is no bound.
+    pub min_proof_steps: u32,
+    /// Whether a conjecture that says what a theorem before its context says is left out.
+    pub refuse_known: bool,
+    /// Whether a conjecture that was a problem of an earlier round is left out.
+    pub refuse_seen: bool,
     /// What becomes of conjectures that are unsolved or too easy.
     pub unselected: Fate,
     /// What becomes of completions without a well-formed conjecture.
@@ -267,12 +281,24 @@ pub struct StpConfig {
 pub struct GuideConfig {
     /// Whether there is a Guide; without it R_guide is 1.
     pub on: bool,
+    /// Who it is.
+    pub kind: GuideKind,
     /// Which conjectures are reviewed.
     pub scope: GuideScope,
     /// How often a malformed review is sampled again.
     pub resamples: u32,
     /// Score of a conjecture whose reviews were all malformed.
     pub malformed: MalformedReview,
+}
+
+/// Who reviews conjectures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuideKind {
+    /// A language model (paper, §3.2).
+    Model,
+    /// The formal system: how much a conjecture has of its target's symbols, and how near it is in length.
+    Rubric,
 }
 
 /// Which conjectures are reviewed.
@@ -383,6 +409,9 @@ impl Default for SolverConfig {
             proofs_cap: 16,
             window: 3,
             distinct_proofs: false,
+            distinct_examples: false,
+            conjecture_share: 1.0,
+            lemma_rollouts: 0,
             entropy_bonus: 0.0,
             kl_coefficient: 0.0,
         }
@@ -399,6 +428,10 @@ impl Default for ConjecturerConfig {
             rule: ConjectureRule::Sgs,
             rate_population: RatePopulation::Interior,
             hardest_fraction: 0.7,
+            max_solve_rate: 1.0,
+            min_proof_steps: 0,
+            refuse_known: false,
+            refuse_seen: false,
             unselected: Fate::Zero,
             malformed: Fate::Zero,
             normalisation: Normalisation::Positive,
@@ -417,7 +450,13 @@ impl Default for StpConfig {
 
 impl Default for GuideConfig {
     fn default() -> Self {
-        Self { on: true, scope: GuideScope::All, resamples: 1, malformed: MalformedReview::Zero }
+        Self {
+            on: true,
+            kind: GuideKind::Model,
+            scope: GuideScope::All,
+            resamples: 1,
+            malformed: MalformedReview::Zero,
+        }
     }
 }
 
@@ -536,6 +575,12 @@ impl AlgorithmConfig {
         require((0.0..=10.0).contains(&bonus), "solver.entropy_bonus", bonus, "between 0 and 10")?;
         let kl = s.kl_coefficient;
         require((0.0..=10.0).contains(&kl), "solver.kl_coefficient", kl, "between 0 and 10")?;
+        let share = s.conjecture_share;
+        require((0.0..=1.0).contains(&share), "solver.conjecture_share", share, "between 0 and 1")?;
+        let (cited, k) = (s.lemma_rollouts, self.rollouts_per_problem);
+        let expected = "at most rollouts_per_problem, and 0 when conjecturer.on is false: nothing to cite";
+        let citable = cited <= k && (cited == 0 || self.conjecturer.on);
+        require(citable, "solver.lemma_rollouts", cited, expected)?;
         let few_proofs = s.effective_selection() == Selection::FewProofs;
         let expected = "expert-iteration together with the selection few-proofs (or auto), and no other";
         let stored = s.objective == Objective::ExpertIteration;
@@ -556,6 +601,9 @@ impl AlgorithmConfig {
         let share = c.hardest_fraction;
         let key = "conjecturer.hardest_fraction";
         require(share > 0.0 && share <= 1.0, key, share, "above 0 and at most 1 (the paper's is 0.7)")?;
+        let ceiling = c.max_solve_rate;
+        let key = "conjecturer.max_solve_rate";
+        require(ceiling > 0.0 && ceiling <= 1.0, key, ceiling, "above 0 and at most 1 (off)")?;
         let rate = c.learning_rate;
         require(rate > 0.0 && rate < 1.0, "conjecturer.learning_rate", rate, "above 0 and below 1")?;
         let max = c.stp.max_rate;
@@ -700,6 +748,9 @@ pub const FIELDS: &[FieldDoc] = &[
     doc("solver.proofs_cap", "expert iteration: targets with this many stored proofs are no longer sampled", "from 1"),
     doc("solver.window", "expert iteration: proofs of so many last rounds are trained on, this one included", "1 to 1000 rounds"),
     doc("solver.distinct_proofs", "expert iteration: a proof that is already stored is not stored again", SWITCH),
+    doc("solver.distinct_examples", "whether of equal proofs of one problem in a round only the first is trained on; beyond the paper", SWITCH),
+    doc("solver.conjecture_share", "largest share of a round's examples that are proofs of conjectures; 1: no bound; beyond the paper", "0 to 1"),
+    doc("solver.lemma_rollouts", "rollouts of each unsolved target that may cite a conjecture proved for it; beyond the paper", "0 to rollouts_per_problem"),
     doc("solver.entropy_bonus", "weight of the policy's entropy (nats per token) in the loss; beyond the paper", "0 to 10"),
     doc("solver.kl_coefficient", "weight of the KL divergence to the base model (nats per token) in the loss; beyond the paper", "0 to 10"),
     doc("conjecturer.on", "whether problems are invented", SWITCH),
@@ -709,6 +760,10 @@ pub const FIELDS: &[FieldDoc] = &[
     doc("conjecturer.rule", "which conjectures are rewarded: R_solve x R_guide, or STP's barely provable ones", "sgs, stp"),
     doc("conjecturer.rate_population", "solve rates of which the top 30 % are too easy: those strictly between 0 and 1, or all", "interior, all"),
     doc("conjecturer.hardest_fraction", "share of the solve rates that is not too easy", "above 0, at most 1"),
+    doc("conjecturer.max_solve_rate", "a conjecture solved more often than this earns nothing; 1: no bound; beyond the paper", "above 0, at most 1"),
+    doc("conjecturer.min_proof_steps", "a conjecture with a proof of fewer inferences earns nothing and is not trained on; 0: no bound; beyond the paper", "from 0"),
+    doc("conjecturer.refuse_known", "whether a conjecture that says what a theorem before its context says is left out; beyond the paper", SWITCH),
+    doc("conjecturer.refuse_seen", "whether a conjecture that was a problem of an earlier round is left out; beyond the paper", SWITCH),
     doc("conjecturer.unselected", "conjectures that are unsolved or too easy: trained on with reward 0 (paper), or left out (its code)", "zero, dropped"),
     doc("conjecturer.malformed", "completions without a well-formed conjecture: trained on with reward 0, or left out (the paper's code)", "zero, dropped"),
     doc("conjecturer.normalisation", "equal rewards become 1 if positive and 0 otherwise, or always 1 (the paper's code)", "positive, reference"),
@@ -718,6 +773,7 @@ pub const FIELDS: &[FieldDoc] = &[
     doc("conjecturer.stp.elegance_cut", "STP: share of the barely provable conjectures with the shortest proofs for their length that is left out", "0 to below 1"),
     doc("conjecturer.stp.min_seed_rate", "STP: only solved targets with a best solve rate above this become seeds", "0 to below 1"),
     doc("guide.on", "whether there is a Guide; without it R_guide is 1", SWITCH),
+    doc("guide.kind", "who reviews: a language model (paper), or the formal system by the symbols that conjecture and target share", "model, rubric"),
     doc("guide.scope", "which conjectures are reviewed: all (paper), or those with a positive R_solve (its code)", "all, selected"),
     doc("guide.resamples", "how often a malformed review is sampled again", "0 to 16"),
     doc("guide.malformed", "score of a conjecture whose reviews were all malformed: 0, or the mean of the round's others (the paper's code)", "zero, mean"),
@@ -803,6 +859,9 @@ mod tests {
             ("conjecturer.conjectures_per_target", json!(0), "conjecturer.conjectures_per_target"),
             ("conjecturer.hardest_fraction", json!(0.0), "conjecturer.hardest_fraction"),
             ("conjecturer.learning_rate", json!(1.0), "conjecturer.learning_rate"),
+            ("solver.conjecture_share", json!(1.5), "solver.conjecture_share"),
+            ("solver.lemma_rollouts", json!(9), "solver.lemma_rollouts"),
+            ("conjecturer.max_solve_rate", json!(0.0), "conjecturer.max_solve_rate"),
             ("conjecturer.stp.max_rate", json!(0.0), "conjecturer.stp.max_rate"),
             ("conjecturer.stp.elegance_cut", json!(1.0), "conjecturer.stp.elegance_cut"),
             ("conjecturer.stp.min_seed_rate", json!(1.0), "conjecturer.stp.min_seed_rate"),

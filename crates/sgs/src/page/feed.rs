@@ -79,7 +79,7 @@ impl Feed {
 
     pub(super) fn event(&mut self, event: &Event) {
         match event {
-            Event::Conjecture { key, read: Ok(statement), .. } => self.invented(key, statement),
+            Event::Conjecture { key, read: Ok(read), .. } => self.invented(key, &read.statement),
             Event::Rollout { key, read: Ok(proof), .. } => {
                 self.unjudged.insert(key.clone(), Arc::clone(&proof.text));
             }

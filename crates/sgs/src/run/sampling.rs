@@ -290,14 +290,17 @@ impl Stage<'_> {
         for command in commands {
             let id = task_number(command.key());
             let prompt = match (&command, &previous) {
-                (Command::SampleRollout { problem, .. }, Some((p, prompt))) if Arc::ptr_eq(problem, p) => {
+                (Command::SampleRollout { problem, lemma: None, .. }, Some((p, prompt)))
+                    if Arc::ptr_eq(problem, p) =>
+                {
                     Arc::clone(prompt)
                 }
                 _ => self.prompt(&command)?,
             };
-            if let Command::SampleRollout { problem, .. } = &command {
+            if let Command::SampleRollout { problem, lemma, .. } = &command {
                 faults.note_rollout();
-                previous = Some((Arc::clone(problem), Arc::clone(&prompt)));
+                // A prompt with a lemma is for one rollout alone.
+                previous = lemma.is_none().then(|| (Arc::clone(problem), Arc::clone(&prompt)));
             }
             let (kind, priority, payload) = self.payload(&command, &prompt)?;
             tasks.push(Task { id: TaskId(id), kind, priority, payload });
@@ -315,7 +318,10 @@ impl Stage<'_> {
                 self.system.conjecturer_prompt(seed_of(conditioning))
             }
             Command::SampleReview { target, conjecture, .. } => self.system.guide_prompt(target, conjecture),
-            Command::SampleRollout { problem, .. } => self.system.solver_prompt(problem),
+            Command::SampleRollout { problem, lemma: None, .. } => self.system.solver_prompt(problem),
+            Command::SampleRollout { problem, lemma: Some(lemma), .. } => {
+                self.system.solver_prompt_citing(problem, lemma)
+            }
         };
         encode(self.tokenizer, &prompt)
     }
@@ -403,12 +409,15 @@ impl Stage<'_> {
                     .and_then(|()| self.system.read_conjecture(seed_of(conditioning), &completion.text));
                 Event::Conjecture { key, read: read.map_err(|e| e.kind), sample }
             }
-            Command::SampleRollout { problem, .. } => {
-                let read =
-                    ended(&completion).and_then(|()| self.system.read_proof(problem, &completion.text));
+            Command::SampleRollout { problem, lemma, .. } => {
+                let read = ended(&completion).and_then(|()| match lemma {
+                    None => self.system.read_proof(problem, &completion.text),
+                    Some(lemma) => self.system.read_proof_citing(problem, lemma, &completion.text),
+                });
                 let read = read.map(|text| {
                     let penalised = self.system.is_penalised(&text);
-                    ReadProof { text: text.into(), penalised }
+                    let steps = self.system.proof_steps(&text);
+                    ReadProof { text: text.into(), penalised, steps }
                 });
                 Event::Rollout { key, read: read.map_err(|e| e.kind), sample }
             }

@@ -127,8 +127,8 @@ impl View {
                 self.judged += 1;
                 self.proved += u64::from(judgement.verdict == Verdict::Proved);
             }
-            Event::Conjecture { read: Ok(statement), .. } if self.show == Show::Live => {
-                let text = self.system.display_statement(statement);
+            Event::Conjecture { read: Ok(read), .. } if self.show == Show::Live => {
+                let text = self.system.display_statement(&read.statement);
                 self.conjecture.set_message(format!("  conjecture  {}", cut(&text, 100)));
             }
             _ => {}
