@@ -578,9 +578,7 @@ impl AlgorithmConfig {
         let share = s.conjecture_share;
         require((0.0..=1.0).contains(&share), "solver.conjecture_share", share, "between 0 and 1")?;
         let (cited, k) = (s.lemma_rollouts, self.rollouts_per_problem);
-        let expected = "at most rollouts_per_problem, and 0 when conjecturer.on is false: nothing to cite";
-        let citable = cited <= k && (cited == 0 || self.conjecturer.on);
-        require(citable, "solver.lemma_rollouts", cited, expected)?;
+        require(cited <= k, "solver.lemma_rollouts", cited, "at most rollouts_per_problem")?;
         let few_proofs = s.effective_selection() == Selection::FewProofs;
         let expected = "expert-iteration together with the selection few-proofs (or auto), and no other";
         let stored = s.objective == Objective::ExpertIteration;

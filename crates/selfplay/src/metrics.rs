@@ -102,7 +102,7 @@ round_metrics! {
     conjectures_accepted: Count = "Conjectures that became problems.";
     conjectures_solved: Count = "Conjectures proved at least once.";
     conjectures_trivial: Count = "Conjectures that earn nothing because a proof that was found is too short.";
-    conjectures_suitable: Count = "Conjectures proved at least once and not too easy: R_solve is positive or the solve rate 1 is at the threshold.";
+    conjectures_suitable: Count = "Conjectures proved at least once, not too easy and not trivial: R_solve is positive or the solve rate 1 is at the threshold.";
     conjectures_trained_by_solver: Count = "Conjectures that the Solver's rule selects.";
     conjecture_threshold: Value = "Highest conjecture solve rate that is not too easy.";
     conjecture_solve_rate: Value = "Mean solve rate of the judged conjectures.";
@@ -245,11 +245,12 @@ impl RoundMetrics {
                 }
             }
         }
-        let suitable = |c: &&&ProblemOutcome| {
-            c.tally.rate().is_some_and(|rate| passes_threshold(rate, outcome.threshold))
+        let suitable = |c: &&ConjectureOutcome| {
+            let rate = c.tally.and_then(|tally| tally.rate());
+            !c.trivial && rate.is_some_and(|rate| passes_threshold(rate, outcome.threshold))
         };
         self.conjectures_solved = accepted.iter().filter(|c| c.tally.proved > 0).count() as u64;
-        self.conjectures_suitable = accepted.iter().filter(suitable).count() as u64;
+        self.conjectures_suitable = outcome.conjectures.iter().filter(suitable).count() as u64;
         self.conjectures_trained_by_solver = accepted.iter().filter(|c| c.selected).count() as u64;
         self.conjecture_threshold = (!accepted.is_empty()).then_some(outcome.threshold);
         self.conjecture_solve_rate = mean(accepted.iter().filter_map(|c| c.tally.rate()));

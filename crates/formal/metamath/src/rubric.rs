@@ -31,3 +31,23 @@ fn productions(statement: &Statement) -> impl Iterator<Item = u32> {
 fn length(statement: &Statement) -> usize {
     statement.trees().map(|tree| tree.len()).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::Metamath;
+
+    #[test]
+    fn what_is_nearer_scores_higher() -> Result<(), Box<dyn std::error::Error>> {
+        let system = Metamath::shipped()?;
+        let parse = |text: &str| Statement::parse(system.theory(), text, Default::default());
+        let target = parse("$e |- ( ph -> ps ) $p |- ( ph -> ( ps /\\ ch ) )")?;
+        let score = |text: &str| parse(text).map(|conjecture| rubric(&target, &conjecture));
+        assert_eq!(score("$e |- ( ch -> ps ) $p |- ( ph -> ( ps /\\ ch ) )")?, 8.0, "names do not count");
+        let near = score("$p |- ( ph -> ( ps /\\ ch ) )")?;
+        let far = score("$p |- -. ph")?;
+        assert!(near > 2.0 && near < 8.0 && far == 0.0, "{near} {far}");
+        assert_eq!(rubric(&target, &parse("$p |- ph")?), 0.0);
+        Ok(())
+    }
+}

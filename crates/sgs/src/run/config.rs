@@ -47,7 +47,7 @@ pub struct RunConfig {
 pub struct ProblemsConfig {
     /// `metamath` or `lean`.
     pub system: SystemName,
-    /// Metamath: `quick` (100 theorems of set.mm), `all` (1,000). Lean: `d3k` (the paper's), `core` (ours, without
+    /// Metamath: `quick` (100 theorems of set.mm), `all` (1,000), `train` and `held-out` (800 and 200 of them). Lean: `d3k` (the paper's), `core` (ours, without
     /// Mathlib). Or a file.
     pub set: String,
 }
@@ -147,7 +147,7 @@ pub const FIELDS: &[(&str, &str, &str)] = &[
     (
         "problems.set",
         "the problems",
-        "quick (100 theorems of set.mm), all (1,000); for Lean d3k (the paper's 3,323), core (needs no Mathlib); a file",
+        "quick (100 theorems of set.mm), all (1,000), train and held-out (800 and 200 of them); for Lean d3k (the paper's 3,323), core (needs no Mathlib); a file",
     ),
     ("model.base", "what Solver and Conjecturer start from", "shipped, or a folder"),
     ("model.guide", "the Guide's model", "base, or a folder"),
