@@ -92,6 +92,8 @@ pub struct SolverConfig {
     pub conjecture_share: f64,
     /// Rollouts of each unsolved target that may cite a conjecture proved for it; 0 is the paper.
     pub lemma_rollouts: u32,
+    /// Rounds in which a conjecture may be cited, counted from the one after its proof.
+    pub lemma_rounds: u32,
     /// Weight of an entropy bonus in the loss.
     pub entropy_bonus: f64,
     /// Weight of the KL divergence to the base model in the loss.
@@ -181,6 +183,8 @@ pub struct ConjecturerConfig {
     pub frozen: bool,
     /// Conjectures per unsolved target and round.
     pub conjectures_per_target: u32,
+    /// Share of the unsolved targets for which a round invents conjectures, drawn anew in each round.
+    pub target_share: f64,
     /// What a conjecture is invented for.
     pub conditioning: Conditioning,
     /// Which conjectures are rewarded.
@@ -412,6 +416,7 @@ impl Default for SolverConfig {
             distinct_examples: false,
             conjecture_share: 1.0,
             lemma_rollouts: 0,
+            lemma_rounds: 4,
             entropy_bonus: 0.0,
             kl_coefficient: 0.0,
         }
@@ -424,6 +429,7 @@ impl Default for ConjecturerConfig {
             on: true,
             frozen: false,
             conjectures_per_target: 1,
+            target_share: 1.0,
             conditioning: Conditioning::Target,
             rule: ConjectureRule::Sgs,
             rate_population: RatePopulation::Interior,
@@ -579,6 +585,7 @@ impl AlgorithmConfig {
         require((0.0..=1.0).contains(&share), "solver.conjecture_share", share, "between 0 and 1")?;
         let (cited, k) = (s.lemma_rollouts, self.rollouts_per_problem);
         require(cited <= k, "solver.lemma_rollouts", cited, "at most rollouts_per_problem")?;
+        require(s.lemma_rounds >= 1, "solver.lemma_rounds", s.lemma_rounds, "at least 1")?;
         let few_proofs = s.effective_selection() == Selection::FewProofs;
         let expected = "expert-iteration together with the selection few-proofs (or auto), and no other";
         let stored = s.objective == Objective::ExpertIteration;
@@ -596,6 +603,8 @@ impl AlgorithmConfig {
         let c = &self.conjecturer;
         let n = c.conjectures_per_target;
         require((1..=64).contains(&n), "conjecturer.conjectures_per_target", n, "between 1 and 64")?;
+        let share = c.target_share;
+        require(share > 0.0 && share <= 1.0, "conjecturer.target_share", share, "above 0 and at most 1")?;
         let share = c.hardest_fraction;
         let key = "conjecturer.hardest_fraction";
         require(share > 0.0 && share <= 1.0, key, share, "above 0 and at most 1 (the paper's is 0.7)")?;
@@ -749,11 +758,13 @@ pub const FIELDS: &[FieldDoc] = &[
     doc("solver.distinct_examples", "whether of equal proofs of one problem in a round only the first is trained on; beyond the paper", SWITCH),
     doc("solver.conjecture_share", "largest share of a round's examples that are proofs of conjectures; 1: no bound; beyond the paper", "0 to 1"),
     doc("solver.lemma_rollouts", "rollouts of each unsolved target that may cite a conjecture proved for it; beyond the paper", "0 to rollouts_per_problem"),
+    doc("solver.lemma_rounds", "rounds in which a conjecture may be cited, counted from the one after its proof", "from 1"),
     doc("solver.entropy_bonus", "weight of the policy's entropy (nats per token) in the loss; beyond the paper", "0 to 10"),
     doc("solver.kl_coefficient", "weight of the KL divergence to the base model (nats per token) in the loss; beyond the paper", "0 to 10"),
     doc("conjecturer.on", "whether problems are invented", SWITCH),
     doc("conjecturer.frozen", "whether the Conjecturer stays the base model", SWITCH),
     doc("conjecturer.conjectures_per_target", "conjectures for each unsolved target in each round", "1 to 64"),
+    doc("conjecturer.target_share", "share of the unsolved targets for which a round invents conjectures, drawn by the run's seed; 1: all (paper)", "above 0, at most 1"),
     doc("conjecturer.conditioning", "what a conjecture is invented for: an unsolved target, a solved problem and its proof, nothing", "target, solved, none"),
     doc("conjecturer.rule", "which conjectures are rewarded: R_solve x R_guide, or STP's barely provable ones", "sgs, stp"),
     doc("conjecturer.rate_population", "solve rates of which the top 30 % are too easy: those strictly between 0 and 1, or all", "interior, all"),
@@ -855,6 +866,8 @@ mod tests {
             ("solver.kl_coefficient", json!(11.0), "solver.kl_coefficient"),
             ("solver.selection", json!("few-proofs"), "solver.objective"),
             ("conjecturer.conjectures_per_target", json!(0), "conjecturer.conjectures_per_target"),
+            ("conjecturer.target_share", json!(0.0), "conjecturer.target_share"),
+            ("solver.lemma_rounds", json!(0), "solver.lemma_rounds"),
             ("conjecturer.hardest_fraction", json!(0.0), "conjecturer.hardest_fraction"),
             ("conjecturer.learning_rate", json!(1.0), "conjecturer.learning_rate"),
             ("solver.conjecture_share", json!(1.5), "solver.conjecture_share"),

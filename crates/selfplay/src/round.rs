@@ -14,9 +14,9 @@ use crate::data::{Judgement, Problem, ProblemId, Review, SampleFacts, Verdict};
 use crate::duplicates::Statements;
 use crate::rate::Tally;
 use crate::reward::{conjecture_threshold, passes_threshold};
-use crate::seed::{shuffle_seed, task_seed};
+use crate::seed::{Stream, shuffle_seed, task_seed};
 use crate::state::RunState;
-use crate::store::fingerprint;
+use crate::store::{fingerprint, in_window};
 use crate::stp::draw_seeds;
 use crate::task::{Command, ConjectureSeed, Event, Lemma, ReadConjecture, ReadProof, TaskKey, TaskKind};
 use serde::{Deserialize, Serialize};
@@ -409,10 +409,13 @@ impl Round {
         position
     }
 
-    /// The lemmas that were proved last for a target, newest first: one for each rollout that may cite one.
+    /// The lemmas that were proved last for a target, newest first: one for each rollout that may cite one. Old ones had
+    /// their chance, and the plain problem is worth more than trying them for ever.
     fn lemmas_for(&self, target: &Problem, state: &RunState) -> Vec<Arc<Lemma>> {
-        let wanted = self.config.solver.lemma_rollouts as usize;
-        state.lemmas.get(&target.id).into_iter().flatten().rev().take(wanted).cloned().collect()
+        let solver = &self.config.solver;
+        let is_fresh = |lemma: &&Arc<Lemma>| in_window(lemma.round + 1, self.number, solver.lemma_rounds);
+        let lemmas = state.lemmas.get(&target.id).into_iter().flatten().rev().filter(is_fresh);
+        lemmas.take(solver.lemma_rollouts as usize).cloned().collect()
     }
 
     fn take(&mut self, event: Event) -> Taken {
@@ -748,8 +751,9 @@ fn conjecture_slots(
         return Vec::new();
     }
     let per_target = config.conjecturer.conjectures_per_target;
-    let unsolved = batch.iter().filter(|target| !state.is_solved(&target.id));
-    let wanted = unsolved.flat_map(|&target| (0..per_target).map(move |_| target));
+    let unsolved = batch.iter().copied().filter(|target| !state.is_solved(&target.id)).collect();
+    let seeded = drawn_share(unsolved, config.conjecturer.target_share, run_seed, state.next_round);
+    let wanted = seeded.iter().flat_map(|&target| (0..per_target).map(move |_| target));
     let seeds: Vec<ConjectureSeed> = match config.conjecturer.conditioning {
         Conditioning::Target => wanted.cloned().map(ConjectureSeed::Target).collect(),
         Conditioning::None => wanted.cloned().map(ConjectureSeed::Nothing).collect(),
@@ -770,6 +774,18 @@ fn conjecture_slots(
         Slot { key, id, seed, state: SlotState::Waiting }
     };
     seeds.into_iter().map(&mut slot).collect()
+}
+
+/// A share of the targets, at least one of them, drawn by the run's seed, in their old order.
+fn drawn_share(targets: Vec<&Arc<Problem>>, share: f64, run_seed: u64, round: u32) -> Vec<&Arc<Problem>> {
+    if share >= 1.0 || targets.is_empty() {
+        return targets;
+    }
+    let mut order: Vec<usize> = (0..targets.len()).collect();
+    Stream::new(shuffle_seed(run_seed, "conjecture-targets", u64::from(round))).shuffle(&mut order);
+    order.truncate(((targets.len() as f64 * share) as usize).max(1));
+    order.sort_unstable();
+    order.into_iter().map(|i| targets[i]).collect()
 }
 
 /// The name of the `index`-th conjecture that a round invents for a problem, should it become a problem itself.

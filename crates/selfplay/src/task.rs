@@ -246,6 +246,8 @@ impl ReadConjecture {
 pub struct Lemma {
     /// The conjecture that it was.
     pub conjecture: ProblemId,
+    /// The round that proved it.
+    pub round: u32,
     /// The statement in the target's own terms.
     pub statement: Arc<str>,
     /// Its proof in the formal system's canonical text.

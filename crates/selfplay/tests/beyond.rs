@@ -22,6 +22,7 @@ fn beyond() -> AlgorithmConfig {
     config.solver.distinct_examples = true;
     config.solver.conjecture_share = 0.5;
     config.solver.lemma_rollouts = 3;
+    config.conjecturer.target_share = 0.7;
     config.conjecturer.refuse_known = true;
     config.conjecturer.refuse_seen = true;
     config.conjecturer.min_proof_steps = 4;
@@ -227,6 +228,38 @@ fn a_proved_conjecture_is_cited_for_its_target_in_the_next_round() {
     config.conjecturer.min_proof_steps = 5;
     let (state, _) = scene(&config, 1, |_| citable("|- step"), proof);
     assert!(state.lemmas.is_empty());
+}
+
+#[test]
+fn lemmas_are_offered_for_some_rounds_and_then_no_more() {
+    let mut config = Method::SgsNoGuide.config();
+    config.solver.lemma_rollouts = 8;
+    config.solver.lemma_rounds = 2;
+    // Only the first conjecture can be proved.
+    let write = |round: u32| citable(if round == 0 { "|- first" } else { "|- other" });
+    let proof = |command: &Command| (command.key().problem.as_str() == "c0-t000-0").then_some(("p", 3));
+    let (_, outcomes) = scene(&config, 4, write, proof);
+    let cited = |o: &RoundOutcome| o.rollouts.iter().filter(|r| r.lemma.is_some()).count();
+    assert_eq!(outcomes.iter().map(cited).collect::<Vec<_>>(), [0, 1, 1, 0]);
+}
+
+#[test]
+fn a_share_of_the_unsolved_targets_gets_conjectures() {
+    let mut config = Method::SgsNoGuide.config();
+    config.conjecturer.target_share = 0.25;
+    let all = targets(40);
+    let chosen = |seed: u64| -> Vec<ProblemId> {
+        let state = RunState { next_round: seed as u32, ..RunState::default() };
+        let round = begin(&config, &all, &state);
+        let keys = round.pending().into_iter().map(|command| command.key().clone());
+        keys.filter(|key| key.kind == TaskKind::Conjecture).map(|key| key.problem).collect()
+    };
+    let first = chosen(0);
+    assert_eq!(first.len(), 10);
+    assert!(first.is_sorted(), "in the batch's order");
+    assert_ne!(first, chosen(1), "others in the next round");
+    config.conjecturer.target_share = 0.001;
+    assert_eq!(begin(&config, &all, &RunState::default()).progress().conjectures.asked, 1);
 }
 
 #[test]

@@ -78,7 +78,7 @@ mod tests {
     use sgs_selfplay::{Lemma, Problem, ProblemId, Verdict};
 
     fn lemma(statement: &str, proof: &str) -> Lemma {
-        Lemma { conjecture: ProblemId::new("c"), statement: statement.into(), proof: proof.into() }
+        Lemma { conjecture: ProblemId::new("c"), round: 0, statement: statement.into(), proof: proof.into() }
     }
 
     #[test]
