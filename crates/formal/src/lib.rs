@@ -4,8 +4,7 @@
 #![forbid(unsafe_code)]
 
 use serde::{Deserialize, Serialize};
-use sgs_selfplay::{Features, Judgement, Problem, Review};
-use std::sync::Arc;
+use sgs_selfplay::{Features, Judgement, Lemma, Problem, ReadConjecture, Review};
 
 /// What a role is asked, before tokenisation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +68,11 @@ pub trait FormalSystem: Send + Sync {
     /// The Solver's prompt for a problem.
     fn solver_prompt(&self, problem: &Problem) -> Prompt;
 
+    /// The Solver's prompt for a problem whose proof may cite a lemma; the plain one where lemmas are not cited.
+    fn solver_prompt_citing(&self, problem: &Problem, _lemma: &Lemma) -> Prompt {
+        self.solver_prompt(problem)
+    }
+
     /// The Conjecturer's prompt.
     fn conjecturer_prompt(&self, seed: Seed<'_>) -> Prompt;
 
@@ -78,9 +82,25 @@ pub trait FormalSystem: Send + Sync {
     /// Reads a proof out of the Solver's completion, in the system's canonical text.
     fn read_proof(&self, problem: &Problem, completion: &str) -> Result<String, Malformed>;
 
+    /// Reads a proof out of the completion to [`FormalSystem::solver_prompt_citing`]. Where it cites the lemma, the
+    /// lemma's own proof stands in the text that comes back: a proof of the bare problem, to be judged as any other.
+    fn read_proof_citing(
+        &self,
+        problem: &Problem,
+        _lemma: &Lemma,
+        completion: &str,
+    ) -> Result<String, Malformed> {
+        self.read_proof(problem, completion)
+    }
+
+    /// Inferences that a proof in canonical text makes: its lines, where a system counts nothing better.
+    fn proof_steps(&self, proof: &str) -> u32 {
+        u32::try_from(proof.lines().filter(|line| !line.trim().is_empty()).count()).unwrap_or(u32::MAX)
+    }
+
     /// Reads a statement out of the Conjecturer's completion, well-formed in the seed's context and normalised so
     /// that equal conjectures are equal strings.
-    fn read_conjecture(&self, seed: Seed<'_>, completion: &str) -> Result<Arc<str>, Malformed>;
+    fn read_conjecture(&self, seed: Seed<'_>, completion: &str) -> Result<ReadConjecture, Malformed>;
 
     /// Reads the Guide's three sub-scores.
     fn read_review(&self, completion: &str) -> Result<Review, Malformed>;

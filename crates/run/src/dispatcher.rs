@@ -335,12 +335,14 @@ impl<'a> Dispatcher<'a> {
             let id = task_number(commands.iter().map(Command::key));
             let prompt = match (first, &previous) {
                 // The tasks of a problem come one after the other.
-                (Command::SampleRollout { problem, .. }, Some((p, prompt))) if Arc::ptr_eq(problem, p) => {
+                (Command::SampleRollout { problem, lemma: None, .. }, Some((p, prompt)))
+                    if Arc::ptr_eq(problem, p) =>
+                {
                     Arc::clone(prompt)
                 }
                 _ => self.prompt(first)?,
             };
-            if let Command::SampleRollout { problem, .. } = first {
+            if let Command::SampleRollout { problem, lemma: None, .. } = first {
                 previous = Some((Arc::clone(problem), Arc::clone(&prompt)));
             }
             let (kind, priority, payload) = self.payload(&commands, &prompt)?;
@@ -360,7 +362,10 @@ impl<'a> Dispatcher<'a> {
                 system.conjecturer_prompt(formal_seed(conditioning))
             }
             Command::SampleReview { target, conjecture, .. } => system.guide_prompt(target, conjecture),
-            Command::SampleRollout { problem, .. } => system.solver_prompt(problem),
+            Command::SampleRollout { problem, lemma: None, .. } => system.solver_prompt(problem),
+            Command::SampleRollout { problem, lemma: Some(lemma), .. } => {
+                system.solver_prompt_citing(problem, lemma)
+            }
         };
         encode(self.reader.tokenizer, &prompt)
     }
@@ -406,9 +411,10 @@ impl<'a> Dispatcher<'a> {
 /// Whether two commands ask for completions of the same prompt.
 fn have_one_prompt(a: &Command, b: &Command) -> bool {
     match (a, b) {
-        (Command::SampleRollout { problem: p, .. }, Command::SampleRollout { problem: q, .. }) => {
-            Arc::ptr_eq(p, q)
-        }
+        (
+            Command::SampleRollout { problem: p, lemma: l, .. },
+            Command::SampleRollout { problem: q, lemma: m, .. },
+        ) => Arc::ptr_eq(p, q) && l == m,
         _ => false,
     }
 }

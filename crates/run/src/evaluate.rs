@@ -8,7 +8,7 @@ use sgs_lm::sampler::{Choice, Completion, Decode, Finish, Request, RequestId, Sa
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_selfplay::rate::pass_at_k;
 use sgs_selfplay::seed::task_seed;
-use sgs_selfplay::{Problem, Review, Role, Verdict};
+use sgs_selfplay::{Problem, ReadConjecture, Review, Role, Verdict};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -242,7 +242,7 @@ pub fn conjecture<D: Device + Decode>(
     for (target, completion) in targets.iter().zip(&completions) {
         result.sampled += 1;
         match system.read_conjecture(Seed::Target(target), &decode(tokenizer, completion)?) {
-            Ok(statement) => {
+            Ok(ReadConjecture { statement, .. }) => {
                 result.well_formed += 1;
                 if result.examples.len() < 10 {
                     result.examples.push((target.statement.to_string(), statement.to_string()));

@@ -140,7 +140,8 @@ impl Teller {
     pub fn tell(&mut self, event: &Event, listener: &mut Listener<'_>) {
         self.begin(event.key().round);
         match event {
-            Event::Conjecture { key, read: Ok(statement), .. } => {
+            Event::Conjecture { key, read: Ok(read), .. } => {
+                let statement = &read.statement;
                 let id = conjecture_id(key.round, &key.problem, key.index);
                 listener(RunEvent::Conjecture { id: &id, statement });
                 self.conjectures.insert(id, (Arc::clone(statement), key.problem.clone()));

@@ -83,10 +83,15 @@ impl Reader<'_> {
                 let read = ended.and_then(|()| self.system.read_conjecture(formal_seed(conditioning), text));
                 Event::Conjecture { key, read: read.map_err(|e| e.kind), sample: facts }
             }
-            Command::SampleRollout { problem, .. } => {
-                let read = ended.and_then(|()| self.system.read_proof(problem, text)).map(|text| {
+            Command::SampleRollout { problem, lemma, .. } => {
+                let read = ended.and_then(|()| match lemma {
+                    None => self.system.read_proof(problem, text),
+                    Some(lemma) => self.system.read_proof_citing(problem, lemma, text),
+                });
+                let read = read.map(|text| {
                     let penalised = self.system.is_penalised(&text);
-                    ReadProof { text: text.into(), penalised }
+                    let steps = self.system.proof_steps(&text);
+                    ReadProof { text: text.into(), penalised, steps }
                 });
                 Event::Rollout { key, read: read.map_err(|e| e.kind), sample: facts }
             }

@@ -105,21 +105,27 @@ pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
     }
 }
 
-/// Reads the targets of a Metamath set: `quick`, `all`, or a JSONL file.
+/// Reads the targets of a Metamath set: `quick`, `all`, `train`, `held-out`, or a JSONL file.
 ///
 /// # Errors
 /// The set is unknown or its file is broken.
 pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
-    let labels = |count: usize| -> Result<Vec<Problem>> {
-        let split = split(system.theory(), SplitRule::default());
-        let labels = split.targets.iter().take(count).map(|&t| system.theory().label(t));
+    let rule = SplitRule::default();
+    let labels = |from: usize, to: usize| -> Result<Vec<Problem>> {
+        let split = split(system.theory(), rule);
+        let chosen = split.targets.iter().take(to).skip(from);
+        let labels = chosen.map(|&t| system.theory().label(t));
         labels.map(|l| system.problem(l).with_context(|| format!("{l} is no theorem of the slice"))).collect()
     };
     match set {
-        "quick" => labels(SplitRule::default().quick),
-        "all" => labels(usize::MAX),
+        "quick" => labels(0, rule.quick),
+        "all" => labels(0, rule.targets),
+        "train" => labels(0, rule.targets - rule.held_out),
+        "held-out" => labels(rule.targets - rule.held_out, rule.targets),
         "d3k" | "core" => {
-            bail!("the set `{set}` is one of Lean: set problems.system=lean, or choose quick or all")
+            bail!(
+                "the set `{set}` is one of Lean: set problems.system=lean, or choose quick, all, train or held-out"
+            )
         }
         file => read_problems(Path::new(file)),
     }

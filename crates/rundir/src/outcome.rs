@@ -10,6 +10,7 @@ use sgs_selfplay::outcome::{
     self, ConjectureOutcome, ConjectureStatus as Status, ProblemOutcome, ReviewOutcome, RolloutOutcome,
 };
 use sgs_selfplay::reward::guide_score;
+use sgs_selfplay::round::Refusal;
 use sgs_selfplay::seed::task_seed;
 use sgs_selfplay::{
     Completion, Example, Features, FinishReason, Problem, ProblemId, Role, RoundOutcome, RunState, TaskKey,
@@ -89,6 +90,8 @@ fn remembered(outcome: &RoundOutcome) -> RoundOutcome {
         reviews: Vec::new(),
         newly_solved: outcome.newly_solved.clone(),
         stored_proofs: outcome.stored_proofs.clone(),
+        seen: outcome.seen.clone(),
+        lemmas: outcome.lemmas.clone(),
         threshold: outcome.threshold,
         solver_examples: Vec::new(),
         conjecturer_examples: Vec::new(),
@@ -197,10 +200,20 @@ fn write_problems(
     Ok(())
 }
 
+fn refused(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::Known(_) => "known",
+        Refusal::Seen => "seen",
+    }
+}
+
 fn conjecture_row(conjecture: &ConjectureOutcome, sample: Sample) -> ConjectureRow {
     let (status, statement, duplicate_of, reason) = match &conjecture.status {
         Status::Accepted { statement } => (ConjectureStatus::Accepted, Some(statement), None, ""),
         Status::Duplicate { statement, of } => (ConjectureStatus::Duplicate, Some(statement), Some(of), ""),
+        Status::Refused { statement, refusal } => {
+            (ConjectureStatus::Refused, Some(statement), None, refused(refusal))
+        }
         Status::Malformed { defect } => (ConjectureStatus::Malformed, None, None, defect.as_str()),
         Status::Lost { reason } => (ConjectureStatus::Lost, None, None, reason.as_str()),
     };

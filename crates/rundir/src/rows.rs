@@ -21,6 +21,8 @@ pub enum ConjectureStatus {
     Accepted,
     /// A target or an earlier conjecture of the round has the same statement.
     Duplicate,
+    /// It is not new.
+    Refused,
     /// No well-formed statement could be read.
     Malformed,
     /// The system lost it.
@@ -72,6 +74,7 @@ named_cell!(
     ConjectureStatus {
         Accepted = "accepted",
         Duplicate = "duplicate",
+        Refused = "refused",
         Malformed = "malformed",
         Lost = "lost",
     },
@@ -136,7 +139,7 @@ table_row! {
         pub index: u32,
         /// What became of it.
         pub status: ConjectureStatus,
-        /// The defect of a malformed one, or why it was lost; empty otherwise.
+        /// The defect of a malformed one, `known` or `seen` for a refused one, or why it was lost; empty otherwise.
         pub reason: String,
         /// The problem that has the same statement, for a duplicate.
         pub duplicate_of: Option<ProblemId>,

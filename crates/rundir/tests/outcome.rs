@@ -7,8 +7,9 @@ use sgs_rundir::metrics::{MetricValues, names};
 use sgs_rundir::rows::{ConjectureStatus, ProblemKind};
 use sgs_rundir::{FrozenConfig, OutcomeSources, RecordKey, Result, RunDir, RunOptions, table, write_outcome};
 use sgs_selfplay::{
-    Command, Completion, Event, Features, FinishReason, Judgement, Method, Problem, ProblemId, ReadProof,
-    Review, Round, RoundMetrics, RoundOutcome, RunState, SampleFacts, TaskKey, TaskKind, Verdict,
+    Command, Completion, Event, Features, FinishReason, Judgement, Method, Problem, ProblemId,
+    ReadConjecture, ReadProof, Review, Round, RoundMetrics, RoundOutcome, RunState, SampleFacts, TaskKey,
+    TaskKind, Verdict,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -45,12 +46,12 @@ fn answer(command: &Command) -> Event {
             let read = if chance < 20 {
                 Err("no-statement".into())
             } else {
-                Ok(format!("|- {}", chance / 3).into())
+                Ok(ReadConjecture::plain(format!("|- {}", chance / 3)))
             };
             Event::Conjecture { key, read, sample }
         }
         Command::SampleRollout { .. } => {
-            let proof = ReadProof { text: format!("proof {chance}").into(), penalised: false };
+            let proof = ReadProof { text: format!("proof {chance}").into(), penalised: false, steps: 1 };
             Event::Rollout { key, read: if chance < 15 { Err("no-end".into()) } else { Ok(proof) }, sample }
         }
         Command::Judge { .. } => {

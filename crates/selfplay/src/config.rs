@@ -88,6 +88,15 @@ sgs_keys::table! {
         pub window: u32 = 3, in 1..=1000,
         /// Expert iteration: a proof that is already stored is not stored again.
         pub distinct_proofs: bool = false,
+        /// Whether of equal proofs of one problem in a round only the first is trained on; beyond the paper.
+        pub distinct_examples: bool = false,
+        /// Largest share of a round's examples that are proofs of conjectures; 1: no bound; beyond the paper.
+        pub conjecture_share: f64 = 1.0, in at_least(0.0).at_most(1.0),
+        /// Rollouts of each unsolved target that may cite a conjecture proved for it, at most rollouts_per_problem; beyond
+        /// the paper.
+        pub lemma_rollouts: u32 = 0, in 0..=1024,
+        /// Rounds in which a conjecture may be cited, counted from the one after its proof.
+        pub lemma_rounds: u32 = 4, in 1..=1_000_000,
         /// Weight of the policy's entropy (nats per token) in the loss; beyond the paper.
         pub entropy_bonus: f64 = 0.0, in at_least(0.0).at_most(10.0),
         /// Weight of the KL divergence to the base model (nats per token) in the loss; beyond the paper.
@@ -178,6 +187,8 @@ sgs_keys::table! {
         pub frozen: bool = false,
         /// Conjectures for each unsolved target in each round.
         pub conjectures_per_target: u32 = 1, in 1..=64,
+        /// Share of the unsolved targets for which a round invents conjectures, drawn by the run's seed; 1: all (paper).
+        pub target_share: f64 = 1.0, in above(0.0).at_most(1.0),
         /// What a conjecture is invented for: an unsolved target, a solved problem and its proof, nothing.
         pub conditioning: Conditioning = Conditioning::Target,
         /// Which conjectures are rewarded: R_solve x R_guide, or STP's barely provable ones.
@@ -186,6 +197,14 @@ sgs_keys::table! {
         pub rate_population: RatePopulation = RatePopulation::Interior,
         /// Share of the solve rates that is not too easy. The paper's is 0.7.
         pub hardest_fraction: f64 = 0.7, in above(0.0).at_most(1.0),
+        /// A conjecture solved more often than this earns nothing; 1: no bound; beyond the paper.
+        pub max_solve_rate: f64 = 1.0, in above(0.0).at_most(1.0),
+        /// A conjecture with a proof of fewer inferences earns nothing and is not trained on; 0: no bound; beyond the paper.
+        pub min_proof_steps: u32 = 0, in 0..=1_000_000,
+        /// Whether a conjecture that says what a theorem before its context says is left out; beyond the paper.
+        pub refuse_known: bool = false,
+        /// Whether a conjecture that was a problem of an earlier round is left out; beyond the paper.
+        pub refuse_seen: bool = false,
         /// Conjectures that are unsolved or too easy: trained on with reward 0 (paper), or left out (its code).
         pub unselected: Fate = Fate::Zero,
         /// Completions without a well-formed conjecture: trained on with reward 0, or left out (the paper's code).
@@ -272,6 +291,8 @@ sgs_keys::table! {
     pub struct GuideConfig {
         /// Whether there is a Guide; without it R_guide is 1.
         pub on: bool = true,
+        /// Who reviews: a language model (paper), or the formal system by the symbols that conjecture and target share.
+        pub kind: GuideKind = GuideKind::Model,
         /// Which conjectures are reviewed: all (paper), or those with a positive R_solve (its code).
         pub scope: GuideScope = GuideScope::All,
         /// How often a malformed review is sampled again.
@@ -279,6 +300,16 @@ sgs_keys::table! {
         /// Score of a conjecture whose reviews were all malformed: 0, or the mean of the round's others (the paper's
         /// code).
         pub malformed: MalformedReview = MalformedReview::Zero,
+    }
+}
+
+sgs_keys::choice! {
+    /// Who reviews conjectures.
+    pub enum GuideKind {
+        /// A language model (paper, §3.2).
+        Model = "model",
+        /// The formal system: how much a conjecture has of its target's symbols, and how near it is in length.
+        Rubric = "rubric",
     }
 }
 
@@ -421,8 +452,9 @@ impl AlgorithmConfig {
         let expected = "expert-iteration together with the selection few-proofs (or auto), and no other";
         let stored = s.objective == Objective::ExpertIteration;
         require(few_proofs == stored, "solver.objective", format!("{:?}", s.objective), expected)?;
+        let (cited, k) = (s.lemma_rollouts, self.rollouts_per_problem);
+        require(cited <= k, "solver.lemma_rollouts", cited, "at most rollouts_per_problem")?;
         let groups = !s.objective.is_grouped() || self.rollouts_per_problem >= 2;
-        let k = self.rollouts_per_problem;
         require(groups, "rollouts_per_problem", k, "at least 2 with the objective cispo")
     }
 
@@ -620,6 +652,7 @@ mod tests {
     fn combinations_that_make_no_sense_name_a_key() {
         let cases = [
             ("solver.selection", json!("few-proofs"), "solver.objective"),
+            ("solver.lemma_rollouts", json!(9), "solver.lemma_rollouts"),
             ("conjecturer.on", json!(false), "guide.on"),
             ("conjecturer.rule", json!("stp"), "guide.on"),
             ("penalties.max_proof_characters", json!(1000), "penalties.length"),

@@ -7,6 +7,7 @@ use crate::outcome::{
 };
 use crate::rate::{pass_at_k, solve_rate_histogram};
 use crate::reward::passes_threshold;
+use crate::round::Refusal;
 use crate::state::RunState;
 use crate::store::fingerprint;
 use serde::{Deserialize, Serialize};
@@ -95,16 +96,24 @@ round_metrics! {
     conjectures_asked: Count = "Conjectures asked for.";
     conjectures_malformed: Count = "Completions of the Conjecturer without a well-formed statement.";
     conjectures_duplicate: Count = "Conjectures equal to a target or an earlier conjecture of the round.";
+    conjectures_known: Count = "Conjectures refused because a theorem before their context says the same.";
+    conjectures_seen: Count = "Conjectures refused because an earlier round had them as problems.";
     conjectures_lost: Count = "Conjectures lost by the system.";
     conjectures_accepted: Count = "Conjectures that became problems.";
     conjectures_solved: Count = "Conjectures proved at least once.";
-    conjectures_suitable: Count = "Conjectures proved at least once and not too easy: R_solve is positive or the solve rate 1 is at the threshold.";
+    conjectures_trivial: Count = "Conjectures that earn nothing because a proof that was found is too short.";
+    conjectures_suitable: Count = "Conjectures proved at least once, not too easy and not trivial: R_solve is positive or the solve rate 1 is at the threshold.";
     conjectures_trained_by_solver: Count = "Conjectures that the Solver's rule selects.";
     conjecture_threshold: Value = "Highest conjecture solve rate that is not too easy.";
     conjecture_solve_rate: Value = "Mean solve rate of the judged conjectures.";
     conjecture_share_solved: Value = "Share of the judged conjectures proved at least once.";
     conjecture_share_malformed: Value = "conjectures_malformed / conjectures sampled.";
     conjecture_share_duplicate: Value = "conjectures_duplicate / conjectures sampled.";
+    conjecture_share_known: Value = "conjectures_known / conjectures sampled.";
+    conjecture_share_seen: Value = "conjectures_seen / conjectures sampled.";
+    conjecture_share_trivial: Value = "conjectures_trivial / conjectures proved at least once.";
+    conjecture_share_novel: Value = "Conjectures accepted / conjectures sampled: what is neither malformed, duplicate nor refused.";
+    conjecture_proof_steps: Value = "Mean over proved conjectures of the inferences in their shortest proof.";
     r_solve: Value = "Mean R_solve of the judged conjectures, 0 to 1.";
     r_guide: Value = "Mean R_guide of the reviewed conjectures, 0 to 8; failed reviews count with their score.";
     r_synth: Value = "Mean R_synth of the judged conjectures, 0 to 8.";
@@ -130,6 +139,9 @@ round_metrics! {
     conjecture_rollouts_infra: Count = "Rollouts of conjectures lost by the system.";
     proof_share_malformed: Value = "Malformed rollouts / sampled rollouts.";
     infra_share: Value = "Rollouts lost by the system / all rollouts; above 0.01 the run should stop.";
+    lemma_rollouts: Count = "Rollouts of targets that were free to cite a conjecture as a lemma.";
+    lemma_rollouts_proved: Count = "Those whose proof holds.";
+    targets_newly_solved_by_lemma: Count = "Targets proved for the first time where every proof of the round came with a lemma.";
     proofs_penalised: Count = "Proved rollouts whose proof uses a forbidden tactic.";
     proofs_distinct: Count = "Different proofs among the proved rollouts, counted by problem.";
     rollouts_overlong: Count = "Judged rollouts with a negative length penalty.";
@@ -224,6 +236,8 @@ impl RoundMetrics {
             match &conjecture.status {
                 ConjectureStatus::Accepted { .. } => self.conjectures_accepted += 1,
                 ConjectureStatus::Duplicate { .. } => self.conjectures_duplicate += 1,
+                ConjectureStatus::Refused { refusal: Refusal::Known(_), .. } => self.conjectures_known += 1,
+                ConjectureStatus::Refused { refusal: Refusal::Seen, .. } => self.conjectures_seen += 1,
                 ConjectureStatus::Lost { .. } => self.conjectures_lost += 1,
                 ConjectureStatus::Malformed { defect } => {
                     self.conjectures_malformed += 1;
@@ -231,17 +245,23 @@ impl RoundMetrics {
                 }
             }
         }
-        let suitable = |c: &&&ProblemOutcome| {
-            c.tally.rate().is_some_and(|rate| passes_threshold(rate, outcome.threshold))
+        let suitable = |c: &&ConjectureOutcome| {
+            let rate = c.tally.and_then(|tally| tally.rate());
+            !c.trivial && rate.is_some_and(|rate| passes_threshold(rate, outcome.threshold))
         };
         self.conjectures_solved = accepted.iter().filter(|c| c.tally.proved > 0).count() as u64;
-        self.conjectures_suitable = accepted.iter().filter(suitable).count() as u64;
+        self.conjectures_suitable = outcome.conjectures.iter().filter(suitable).count() as u64;
         self.conjectures_trained_by_solver = accepted.iter().filter(|c| c.selected).count() as u64;
         self.conjecture_threshold = (!accepted.is_empty()).then_some(outcome.threshold);
         self.conjecture_solve_rate = mean(accepted.iter().filter_map(|c| c.tally.rate()));
         self.conjecture_share_solved = share_solved(&accepted);
         self.conjecture_share_malformed = ratio(self.conjectures_malformed, outcome.conjecture_samples);
         self.conjecture_share_duplicate = ratio(self.conjectures_duplicate, outcome.conjecture_samples);
+        self.conjecture_share_known = ratio(self.conjectures_known, outcome.conjecture_samples);
+        self.conjecture_share_seen = ratio(self.conjectures_seen, outcome.conjecture_samples);
+        self.conjecture_share_novel = ratio(self.conjectures_accepted, outcome.conjecture_samples);
+        self.conjectures_trivial = outcome.conjectures.iter().filter(|c| c.trivial).count() as u64;
+        self.conjecture_share_trivial = ratio(self.conjectures_trivial, self.conjectures_solved);
         self.conjecture_pass_at = pass_at(&accepted, outcome.rollouts_per_problem);
         let tallies = accepted.iter().map(|c| c.tally);
         self.conjecture_solve_rates = solve_rate_histogram(tallies, outcome.rollouts_per_problem);
@@ -251,7 +271,8 @@ impl RoundMetrics {
         self.r_solve = mean(conjectures.iter().filter_map(|c| c.solve_reward));
         self.r_synth = mean(conjectures.iter().filter_map(|c| c.synth_reward));
         self.reward_normalised = mean(conjectures.iter().filter_map(|c| c.normalised));
-        let reviewed = || conjectures.iter().filter(|c| c.review.is_some() || c.review_failed);
+        // Without a Guide every score is 1 and says nothing.
+        let reviewed = || conjectures.iter().filter(|c| c.reviewed);
         self.r_guide = mean(reviewed().filter_map(|c| c.guide_score));
         self.guide_scores = vec![0; 9];
         for score in reviewed().filter_map(|c| c.guide_score) {
@@ -281,6 +302,7 @@ impl RoundMetrics {
 
     fn count_rollouts(&mut self, outcome: &RoundOutcome) {
         let per_problem = outcome.rollouts_per_problem.max(1) as usize;
+        let mut shortest: Vec<f64> = Vec::new();
         for (rollouts, problem) in outcome.rollouts.chunks(per_problem).zip(&outcome.problems) {
             let mut proofs = HashSet::new();
             for rollout in rollouts {
@@ -288,7 +310,18 @@ impl RoundMetrics {
                 self.count_proof(rollout, &mut proofs);
             }
             self.proofs_distinct += proofs.len() as u64;
+            let proved = || rollouts.iter().filter(|rollout| rollout.verdict == Verdict::Proved);
+            self.lemma_rollouts += rollouts.iter().filter(|rollout| rollout.lemma.is_some()).count() as u64;
+            self.lemma_rollouts_proved += proved().filter(|rollout| rollout.lemma.is_some()).count() as u64;
+            let first = problem.kind == ProblemKind::Target && !problem.solved_before;
+            let by_lemma = first && proved().next().is_some() && proved().all(|r| r.lemma.is_some());
+            self.targets_newly_solved_by_lemma += u64::from(by_lemma);
+            if problem.kind == ProblemKind::Conjecture {
+                let steps = proved().filter_map(|r| r.proof.as_ref()).map(|proof| proof.steps).min();
+                shortest.extend(steps.map(f64::from));
+            }
         }
+        self.conjecture_proof_steps = mean(shortest.into_iter());
         let malformed = self.target_rollouts_malformed + self.conjecture_rollouts_malformed;
         let infra = self.target_rollouts_infra + self.conjecture_rollouts_infra;
         self.proof_share_malformed = ratio(malformed, outcome.generations);

@@ -1,6 +1,6 @@
 //! What a finished round comes to: solve rates, rewards, examples to train on.
 
-use crate::config::{ConjectureRule, Fate, MalformedReview, Objective};
+use crate::config::{ConjectureRule, Fate, GuideKind, MalformedReview, Objective};
 use crate::data::{Problem, ProblemId, Review, Role, SampleFacts, Verdict};
 use crate::entropy::mean;
 use crate::objective::{
@@ -9,14 +9,15 @@ use crate::objective::{
 use crate::penalty::length_penalty;
 use crate::rate::Tally;
 use crate::reward::{guide_score, normalise, passes_threshold, solve_reward, synth_reward};
-use crate::round::{Origin, ReviewState, RolloutState, Round, Slot, SlotState, Work};
+use crate::round::{Origin, Refusal, ReviewState, RolloutState, Round, Slot, SlotState, Work};
+use crate::seed::{Stream, shuffle_seed};
 use crate::state::{RunState, SolvedTarget};
 use crate::store::{StoredProof, admit, fingerprint, in_window};
 use crate::stp::{Provability, select_conjectures};
-use crate::task::{ReadProof, TaskKey, TaskKind};
+use crate::task::{Lemma, ReadProof, TaskKey, TaskKind};
 use crate::training::{Example, Group};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Everything a round comes to. It is a function of the round's beginning and its events, and of nothing else.
@@ -44,6 +45,12 @@ pub struct RoundOutcome {
     pub newly_solved: Vec<(ProblemId, SolvedTarget)>,
     /// Proofs of targets that enter the store, by target.
     pub stored_proofs: Vec<(ProblemId, Vec<StoredProof>)>,
+    /// Fingerprints of the accepted conjectures, if later rounds refuse them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub seen: Vec<u64>,
+    /// Conjectures proved in this round that a proof of their target may cite, if the Solver is to cite them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lemmas: Vec<(ProblemId, Arc<Lemma>)>,
     /// The highest conjecture solve rate that is not too easy.
     pub threshold: f64,
     /// What the Solver is trained on; empty if it is not trained.
@@ -97,6 +104,13 @@ pub enum ConjectureStatus {
         /// The problem that has it.
         of: ProblemId,
     },
+    /// It is not new.
+    Refused {
+        /// Its statement.
+        statement: Arc<str>,
+        /// Why.
+        refusal: Refusal,
+    },
     /// No well-formed statement could be read.
     Malformed {
         /// The defect's name.
@@ -125,10 +139,14 @@ pub struct ConjectureOutcome {
     pub sample: Option<SampleFacts>,
     /// Its verdicts, if it was accepted.
     pub tally: Option<Tally>,
+    /// Whether it earns nothing since a proof that was found is too short.
+    pub trivial: bool,
     /// R_solve, `0..1`.
     pub solve_reward: Option<f64>,
     /// The well-formed review.
     pub review: Option<Review>,
+    /// Whether a Guide had its say: by a review, in vain or not, or by the rubric.
+    pub reviewed: bool,
     /// Whether it was reviewed in vain.
     pub review_failed: bool,
     /// R_guide, `0..=8`; 1 without a Guide.
@@ -156,6 +174,8 @@ pub struct RolloutOutcome {
     pub micros: u64,
     /// The proof, if one was read.
     pub proof: Option<ReadProof>,
+    /// The conjecture that the proof was free to cite as a lemma.
+    pub lemma: Option<ProblemId>,
     /// The completion's facts; absent if it was lost before it was sampled.
     pub sample: Option<SampleFacts>,
     /// The shaped reward; absent without a verdict.
@@ -218,10 +238,48 @@ impl Round {
             reviews: self.works.iter().flat_map(|work| self.review_outcomes(work)).collect(),
             newly_solved: solver.newly_solved,
             stored_proofs: solver.stored_proofs,
+            seen: self.fingerprints(),
+            lemmas: self.lemmas(state),
             threshold: self.conjecture_threshold(),
             solver_examples: solver.examples,
             conjecturer_examples,
         })
+    }
+
+    fn fingerprints(&self) -> Vec<u64> {
+        if !self.config.conjecturer.refuse_seen {
+            return Vec::new();
+        }
+        let conjectures = self.works.iter().filter(|work| matches!(work.origin, Origin::Conjecture { .. }));
+        conjectures.map(|work| fingerprint(&work.problem.statement)).collect()
+    }
+
+    /// The conjectures proved in this round that a proof of their target may cite, for targets that are still unsolved:
+    /// each with its first proof. Trivial ones save the Solver nothing.
+    fn lemmas(&self, state: &RunState) -> Vec<(ProblemId, Arc<Lemma>)> {
+        if self.config.solver.lemma_rollouts == 0 {
+            return Vec::new();
+        }
+        let solved_now: HashSet<&ProblemId> = self
+            .works
+            .iter()
+            .filter(|work| matches!(work.origin, Origin::Target { .. }) && work.tally().proved > 0)
+            .map(|work| &work.problem.id)
+            .collect();
+        let lemma = |slot: &Slot| {
+            let SlotState::Accepted { work, read, .. } = &slot.state else { return None };
+            let (work, target) = (&self.works[*work], &slot.seed.problem().id);
+            if self.is_trivial(work) || state.is_solved(target) || solved_now.contains(target) {
+                return None;
+            }
+            let proof = work.rollouts.iter().find_map(proof_of)?.text.clone();
+            let statement = read.lemma.clone()?;
+            Some((
+                target.clone(),
+                Arc::new(Lemma { conjecture: slot.id.clone(), round: self.number, statement, proof }),
+            ))
+        };
+        self.slots.iter().filter_map(lemma).collect()
     }
 
     /// Events that were kept for a task that this round never had.
@@ -283,6 +341,7 @@ impl Round {
             });
             outcome.rollouts.append(&mut rollouts);
         }
+        self.bound_conjectures(&mut outcome);
         if self.config.is_trained_on(Role::Solver)
             && self.config.solver.objective == Objective::ExpertIteration
         {
@@ -296,7 +355,47 @@ impl Round {
         let selection = self.config.solver.effective_selection();
         match work.origin {
             Origin::Target { solved_before } => selects_target(selection, rate, solved_before),
-            Origin::Conjecture { .. } => selects_conjecture(selection, rate),
+            Origin::Conjecture { .. } => selects_conjecture(selection, rate) && !self.is_trivial(work),
+        }
+    }
+
+    /// Leaves out proofs of conjectures, drawn by the run's seed, until those that stay are at most their share of the
+    /// examples. Examples of one group stay or go together.
+    fn bound_conjectures(&self, outcome: &mut SolverOutcome) {
+        let share = self.config.solver.conjecture_share;
+        if share >= 1.0 {
+            return;
+        }
+        let conjectures: HashSet<&ProblemId> = outcome
+            .problems
+            .iter()
+            .filter(|problem| problem.kind == ProblemKind::Conjecture)
+            .map(|problem| &problem.problem.id)
+            .collect();
+        let is_conjecture = |example: &Example| conjectures.contains(&example.key.problem);
+        let targets = outcome.examples.iter().filter(|example| !is_conjecture(example)).count();
+        let mut room = (share / (1.0 - share) * targets as f64).floor() as usize;
+        let mut units: Vec<Vec<usize>> = Vec::new();
+        for (i, example) in outcome.examples.iter().enumerate().filter(|(_, e)| is_conjecture(e)) {
+            match units.last_mut() {
+                Some(unit) if example.group.is_some() && outcome.examples[unit[0]].group == example.group => {
+                    unit.push(i)
+                }
+                _ => units.push(vec![i]),
+            }
+        }
+        let seed = shuffle_seed(self.run_seed, "conjecture-share", u64::from(self.number));
+        Stream::new(seed).shuffle(&mut units);
+        let mut left_out = HashSet::new();
+        for unit in units {
+            match room.checked_sub(unit.len()) {
+                Some(rest) => room = rest,
+                None => left_out.extend(unit.into_iter().map(|i| outcome.examples[i].key.clone())),
+            }
+        }
+        outcome.examples.retain(|example| !left_out.contains(&example.key));
+        for rollout in outcome.rollouts.iter_mut().filter(|rollout| left_out.contains(&rollout.key)) {
+            rollout.weight = None;
         }
     }
 
@@ -311,7 +410,8 @@ impl Round {
             let facts = facts_of(state);
             let reward =
                 facts.map(|facts| shaped_reward(&facts, &self.config.penalties, self.context_window));
-            rollout_outcome(key, state, reward)
+            let lemma = work.lemma_of(index).map(|lemma| lemma.conjecture.clone());
+            RolloutOutcome { lemma, ..rollout_outcome(key, state, reward) }
         };
         (0u32..).zip(&work.rollouts).map(outcome).collect()
     }
@@ -329,10 +429,12 @@ impl Round {
         if stored && matches!(work.origin, Origin::Target { .. }) {
             return;
         }
+        let repeated = self.repeated_proofs(work);
         let judged: Vec<(usize, RolloutFacts)> = work
             .rollouts
             .iter()
             .enumerate()
+            .filter(|(i, _)| !repeated.contains(i))
             .filter_map(|(i, state)| Some((i, facts_of(state)?)))
             .filter(|(_, facts)| facts.sample.generated_tokens > 0)
             .collect();
@@ -349,6 +451,25 @@ impl Round {
             examples.extend(weight.map(|weight| Example { key, weight, generated_tokens, group }));
         }
         *groups += u32::from(examples.len() > before);
+    }
+
+    /// Rollouts whose proof an earlier one of the problem has found, if such are left out. The same proof by another
+    /// lemma is another completion to another prompt.
+    fn repeated_proofs(&self, work: &Work) -> HashSet<usize> {
+        let mut repeated = HashSet::new();
+        if !self.config.solver.distinct_examples {
+            return repeated;
+        }
+        let mut found = HashSet::new();
+        for (i, state) in work.rollouts.iter().enumerate() {
+            let lemma = work.lemma_of(i as u32).map(|lemma| &lemma.statement);
+            if let Some(proof) = proof_of(state)
+                && !found.insert((&proof.text, lemma))
+            {
+                repeated.insert(i);
+            }
+        }
+        repeated
     }
 
     /// Notes a target's first proof, and which of its proofs enter the store.
@@ -437,6 +558,14 @@ fn facts_of(state: &RolloutState) -> Option<RolloutFacts> {
     }
 }
 
+/// The proof of a rollout that holds.
+fn proof_of(state: &RolloutState) -> Option<&ReadProof> {
+    match state {
+        RolloutState::Judged { proof, judgement, .. } if judgement.verdict == Verdict::Proved => Some(proof),
+        _ => None,
+    }
+}
+
 fn characters(text: &str) -> u32 {
     u32::try_from(text.chars().count()).unwrap_or(u32::MAX)
 }
@@ -449,6 +578,7 @@ fn rollout_outcome(key: TaskKey, state: &RolloutState, reward: Option<f64>) -> R
         step: None,
         micros: 0,
         proof: None,
+        lemma: None,
         sample: None,
         reward,
         weight: None,
@@ -500,10 +630,10 @@ impl Round {
         let (status, sample, work) = match &slot.state {
             SlotState::Waiting => (ConjectureStatus::Lost { reason: String::new() }, None, None),
             // Every slot is decided once nothing is open; a read one is then either accepted or a duplicate.
-            SlotState::Read { statement, sample } => {
-                (ConjectureStatus::Accepted { statement: statement.clone() }, Some(*sample), None)
+            SlotState::Read { read, sample } => {
+                (ConjectureStatus::Accepted { statement: read.statement.clone() }, Some(*sample), None)
             }
-            SlotState::Accepted { work, sample } => {
+            SlotState::Accepted { work, sample, .. } => {
                 let work = &self.works[*work];
                 let statement = work.problem.statement.clone();
                 (ConjectureStatus::Accepted { statement }, Some(*sample), Some(work))
@@ -513,6 +643,10 @@ impl Round {
                 Some(*sample),
                 None,
             ),
+            SlotState::Refused { statement, refusal, sample } => {
+                let (statement, refusal) = (statement.clone(), refusal.clone());
+                (ConjectureStatus::Refused { statement, refusal }, Some(*sample), None)
+            }
             SlotState::Malformed { defect, sample } => {
                 (ConjectureStatus::Malformed { defect: defect.clone() }, Some(*sample), None)
             }
@@ -527,8 +661,10 @@ impl Round {
             status,
             sample,
             tally: work.map(Work::tally),
+            trivial: work.is_some_and(|work| self.is_trivial(work)),
             solve_reward: None,
             review,
+            reviewed: reviews.is_some_and(|reviews| reviews.wanted),
             review_failed: review.is_none() && reviews.is_some_and(|reviews| reviews.wanted),
             guide_score: None,
             synth_reward: None,
@@ -545,11 +681,15 @@ impl Round {
                 mean(conjectures.iter().filter_map(|c| c.review.as_ref()).map(guide_score)).unwrap_or(0.0)
             }
         };
-        for conjecture in conjectures.iter_mut().filter(|c| c.tally.is_some()) {
-            conjecture.guide_score = match (&conjecture.review, self.config.guide.on) {
-                (_, false) => Some(1.0),
-                (Some(review), true) => Some(guide_score(review)),
-                (None, true) => conjecture.review_failed.then_some(failed),
+        let guide = &self.config.guide;
+        for (slot, conjecture) in self.slots.iter().zip(conjectures) {
+            let SlotState::Accepted { read, .. } = &slot.state else { continue };
+            conjecture.reviewed |= guide.on && guide.kind == GuideKind::Rubric;
+            conjecture.guide_score = match (&conjecture.review, guide.on, guide.kind) {
+                (_, false, _) => Some(1.0),
+                (_, true, GuideKind::Rubric) => Some(read.rubric.clamp(0.0, 8.0)),
+                (Some(review), true, GuideKind::Model) => Some(guide_score(review)),
+                (None, true, GuideKind::Model) => conjecture.review_failed.then_some(failed),
             };
         }
     }
@@ -568,7 +708,7 @@ impl Round {
                 continue;
             }
             let Some(rate) = conjecture.tally.as_ref().and_then(Tally::rate) else { continue };
-            let solve = solve_reward(rate, threshold);
+            let solve = if conjecture.trivial { 0.0 } else { solve_reward(rate, threshold) };
             let (reward, selected) = match config.rule {
                 ConjectureRule::Stp => (f64::from(u8::from(elegant[i])), elegant[i]),
                 ConjectureRule::Sgs => {
@@ -578,7 +718,7 @@ impl Round {
             };
             conjecture.solve_reward = Some(solve);
             conjecture.synth_reward = Some(reward);
-            if selected || config.unselected == Fate::Zero {
+            if !conjecture.trivial && (selected || config.unselected == Fate::Zero) {
                 candidates.push((i, reward));
             }
         }

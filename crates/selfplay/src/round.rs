@@ -9,15 +9,16 @@
 //! An accepted conjecture's rollouts (and its review) start right then.
 
 use crate::batch::select_batch;
-use crate::config::{AlgorithmConfig, Conditioning, GuideScope, Selection};
+use crate::config::{AlgorithmConfig, Conditioning, GuideKind, GuideScope, Selection};
 use crate::data::{Judgement, Problem, ProblemId, Review, SampleFacts, Verdict};
 use crate::duplicates::Statements;
 use crate::rate::Tally;
 use crate::reward::{conjecture_threshold, passes_threshold};
-use crate::seed::{shuffle_seed, task_seed};
+use crate::seed::{Stream, shuffle_seed, task_seed};
 use crate::state::RunState;
+use crate::store::{fingerprint, in_window};
 use crate::stp::draw_seeds;
-use crate::task::{Command, ConjectureSeed, Event, ReadProof, TaskKey, TaskKind};
+use crate::task::{Command, ConjectureSeed, Event, Lemma, ReadConjecture, ReadProof, TaskKey, TaskKind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -43,6 +44,8 @@ pub struct Round {
     open_conjecture_rollouts: usize,
     reviews_released: bool,
     statements: Statements,
+    /// Fingerprints of the conjectures of earlier rounds, if those are refused.
+    seen: Arc<HashSet<u64>>,
     early: BTreeMap<TaskKey, Event>,
     progress: Progress,
 }
@@ -54,6 +57,8 @@ pub(crate) struct Work {
     pub origin: Origin,
     pub rollouts: Vec<RolloutState>,
     pub review: ReviewState,
+    /// What the last rollouts may cite, one each.
+    pub lemmas: Vec<Arc<Lemma>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,16 +129,23 @@ pub(crate) enum SlotState {
     Waiting,
     /// Read, but not yet compared with the slots before it.
     Read {
-        statement: Arc<str>,
+        read: ReadConjecture,
         sample: SampleFacts,
     },
     Accepted {
         work: usize,
+        read: ReadConjecture,
         sample: SampleFacts,
     },
     Duplicate {
         statement: Arc<str>,
         of: ProblemId,
+        sample: SampleFacts,
+    },
+    /// Left out since it is not new.
+    Refused {
+        statement: Arc<str>,
+        refusal: Refusal,
         sample: SampleFacts,
     },
     Malformed {
@@ -143,6 +155,16 @@ pub(crate) enum SlotState {
     Lost {
         reason: String,
     },
+}
+
+/// Why a well-formed conjecture is not taken, although no problem of the round says the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refusal {
+    /// This theorem before its context says the same.
+    Known(Arc<str>),
+    /// It was a problem of an earlier round.
+    Seen,
 }
 
 /// Events that changed nothing.
@@ -269,6 +291,7 @@ impl Round {
             open_conjecture_rollouts: 0,
             reviews_released: config.guide.scope == GuideScope::All,
             statements,
+            seen: if config.conjecturer.refuse_seen { Arc::clone(&state.seen) } else { Arc::default() },
             early: BTreeMap::new(),
             progress: Progress::default(),
             config,
@@ -283,7 +306,10 @@ impl Round {
         for target in chosen {
             if round.is_sampled(target, state) {
                 let solved_before = state.is_solved(&target.id);
-                round.begin_work(target.clone(), Origin::Target { solved_before });
+                let work = round.begin_work(target.clone(), Origin::Target { solved_before });
+                if !solved_before {
+                    round.works[work].lemmas = round.lemmas_for(target, state);
+                }
             }
         }
         Ok(round)
@@ -377,9 +403,19 @@ impl Round {
         let position = self.works.len();
         self.work_of.insert(problem.id.clone(), position);
         let rollouts = (0..k).map(|_| RolloutState::Waiting).collect();
-        self.works.push(Work { problem, origin, rollouts, review: ReviewState::default() });
+        let review = ReviewState::default();
+        self.works.push(Work { problem, origin, rollouts, review, lemmas: Vec::new() });
         self.progress.rollouts.asked += u64::from(k);
         position
+    }
+
+    /// The lemmas that were proved last for a target, newest first: one for each rollout that may cite one. Old ones had
+    /// their chance, and the plain problem is worth more than trying them for ever.
+    fn lemmas_for(&self, target: &Problem, state: &RunState) -> Vec<Arc<Lemma>> {
+        let solver = &self.config.solver;
+        let is_fresh = |lemma: &&Arc<Lemma>| in_window(lemma.round + 1, self.number, solver.lemma_rounds);
+        let lemmas = state.lemmas.get(&target.id).into_iter().flatten().rev().filter(is_fresh);
+        lemmas.take(solver.lemma_rollouts as usize).cloned().collect()
     }
 
     fn take(&mut self, event: Event) -> Taken {
@@ -425,7 +461,7 @@ impl Round {
             return Taken::Repeated;
         }
         slot.state = match event {
-            Event::Conjecture { read: Ok(statement), sample, .. } => SlotState::Read { statement, sample },
+            Event::Conjecture { read: Ok(read), sample, .. } => SlotState::Read { read, sample },
             Event::Conjecture { read: Err(defect), sample, .. } => SlotState::Malformed { defect, sample },
             Event::Lost { reason, .. } => SlotState::Lost { reason },
             _ => return Taken::Unknown,
@@ -441,8 +477,8 @@ impl Round {
         while let Some(slot) = self.slots.get(self.decided_slots) {
             match slot.state.clone() {
                 SlotState::Waiting => return,
-                SlotState::Read { statement, sample } => {
-                    self.decide_slot(self.decided_slots, statement, sample, opened)
+                SlotState::Read { read, sample } => {
+                    self.decide_slot(self.decided_slots, read, sample, opened)
                 }
                 _ => {}
             }
@@ -453,12 +489,18 @@ impl Round {
     fn decide_slot(
         &mut self,
         position: usize,
-        statement: Arc<str>,
+        read: ReadConjecture,
         sample: SampleFacts,
         opened: &mut Vec<Command>,
     ) {
         let slot = &self.slots[position];
         let id = slot.id.clone();
+        let statement = read.statement.clone();
+        // Before the duplicates: a refused statement must not make duplicates of others.
+        if let Some(refusal) = self.refusal(&read) {
+            self.slots[position].state = SlotState::Refused { statement, refusal, sample };
+            return;
+        }
         if let Err(of) = self.statements.enter(&statement, &id) {
             self.slots[position].state = SlotState::Duplicate { statement, of, sample };
             return;
@@ -466,13 +508,26 @@ impl Round {
         let context = slot.seed.problem().context.clone();
         let problem = Arc::new(Problem { id, statement, context });
         let work = self.begin_work(problem, Origin::Conjecture { slot: position });
-        self.slots[position].state = SlotState::Accepted { work, sample };
+        self.slots[position].state = SlotState::Accepted { work, read, sample };
         let k = self.config.rollouts_per_problem;
         self.open_conjecture_rollouts += k as usize;
         opened.extend((0..k).map(|index| self.rollout_command(&self.works[work], index)));
-        if self.config.guide.on && self.config.guide.scope == GuideScope::All {
+        if self.reviews_by_model() && self.config.guide.scope == GuideScope::All {
             self.open_review(work, opened);
         }
+    }
+
+    fn refusal(&self, read: &ReadConjecture) -> Option<Refusal> {
+        if self.config.conjecturer.refuse_known
+            && let Some(theorem) = &read.known
+        {
+            return Some(Refusal::Known(theorem.clone()));
+        }
+        self.seen.contains(&fingerprint(&read.statement)).then_some(Refusal::Seen)
+    }
+
+    fn reviews_by_model(&self) -> bool {
+        self.config.guide.on && self.config.guide.kind == GuideKind::Model
     }
 
     fn take_rollout(&mut self, event: Event) -> Taken {
@@ -586,11 +641,12 @@ impl Round {
             return;
         }
         self.reviews_released = true;
-        if !self.config.guide.on {
+        if !self.reviews_by_model() {
             return;
         }
         let threshold = self.conjecture_threshold();
-        let of_conjecture = |work: &Work| matches!(work.origin, Origin::Conjecture { .. });
+        let of_conjecture =
+            |work: &Work| matches!(work.origin, Origin::Conjecture { .. }) && !self.is_trivial(work);
         let suits = |work: &Work| work.tally().rate().is_some_and(|rate| passes_threshold(rate, threshold));
         let selected: Vec<usize> = (0..self.works.len())
             .filter(|&i| of_conjecture(&self.works[i]) && suits(&self.works[i]))
@@ -600,12 +656,21 @@ impl Round {
         }
     }
 
-    /// The highest solve rate of this round's conjectures that is not too easy.
+    /// The highest solve rate of this round's conjectures that is not too easy. Trivial ones do not count.
     pub(crate) fn conjecture_threshold(&self) -> f64 {
-        let conjectures = self.works.iter().filter(|work| matches!(work.origin, Origin::Conjecture { .. }));
+        let conjectures = self
+            .works
+            .iter()
+            .filter(|work| matches!(work.origin, Origin::Conjecture { .. }) && !self.is_trivial(work));
         let rates: Vec<f64> = conjectures.filter_map(|work| work.tally().rate()).collect();
         let config = &self.config.conjecturer;
-        conjecture_threshold(&rates, config.rate_population, config.hardest_fraction)
+        let relative = conjecture_threshold(&rates, config.rate_population, config.hardest_fraction);
+        relative.min(config.max_solve_rate)
+    }
+
+    /// Whether a proof was found that is too short for the problem to be worth anything as a conjecture.
+    pub(crate) fn is_trivial(&self, work: &Work) -> bool {
+        work.shortest_proof().is_some_and(|steps| steps < self.config.conjecturer.min_proof_steps)
     }
 
     /// Events that were kept for a command that never came.
@@ -629,7 +694,8 @@ impl Round {
 
     fn rollout_command(&self, work: &Work, index: u32) -> Command {
         let key = self.key(TaskKind::Rollout, &work.problem.id, index);
-        Command::SampleRollout { seed: self.seed_of(&key), key, problem: work.problem.clone() }
+        let (problem, lemma) = (work.problem.clone(), work.lemma_of(index).cloned());
+        Command::SampleRollout { seed: self.seed_of(&key), key, problem, lemma }
     }
 
     fn judge_command(&self, work: &Work, index: u32, proof: &ReadProof) -> Command {
@@ -652,6 +718,23 @@ impl Work {
     pub fn tally(&self) -> Tally {
         Tally::of(self.rollouts.iter().filter_map(RolloutState::verdict))
     }
+
+    /// Inferences of the shortest proof found; `None` without a proof.
+    pub fn shortest_proof(&self) -> Option<u32> {
+        let steps = |rollout: &RolloutState| match rollout {
+            RolloutState::Judged { proof, judgement, .. } if judgement.verdict == Verdict::Proved => {
+                Some(proof.steps)
+            }
+            _ => None,
+        };
+        self.rollouts.iter().filter_map(steps).min()
+    }
+
+    /// What a rollout may cite. The first rollouts cite nothing, so that the plain problem is tried in each round.
+    pub fn lemma_of(&self, index: u32) -> Option<&Arc<Lemma>> {
+        let plain = self.rollouts.len().saturating_sub(self.lemmas.len());
+        self.lemmas.get((index as usize).checked_sub(plain)?)
+    }
 }
 
 /// The conjectures to be invented: `conjectures_per_target` for each target of the batch that was never solved before
@@ -667,8 +750,9 @@ fn conjecture_slots(
         return Vec::new();
     }
     let per_target = config.conjecturer.conjectures_per_target;
-    let unsolved = batch.iter().filter(|target| !state.is_solved(&target.id));
-    let wanted = unsolved.flat_map(|&target| (0..per_target).map(move |_| target));
+    let unsolved = batch.iter().copied().filter(|target| !state.is_solved(&target.id)).collect();
+    let seeded = drawn_share(unsolved, config.conjecturer.target_share, run_seed, state.next_round);
+    let wanted = seeded.iter().flat_map(|&target| (0..per_target).map(move |_| target));
     let seeds: Vec<ConjectureSeed> = match config.conjecturer.conditioning {
         Conditioning::Target => wanted.cloned().map(ConjectureSeed::Target).collect(),
         Conditioning::None => wanted.cloned().map(ConjectureSeed::Nothing).collect(),
@@ -689,6 +773,18 @@ fn conjecture_slots(
         Slot { key, id, seed, state: SlotState::Waiting }
     };
     seeds.into_iter().map(&mut slot).collect()
+}
+
+/// A share of the targets, at least one of them, drawn by the run's seed, in their old order.
+fn drawn_share(targets: Vec<&Arc<Problem>>, share: f64, run_seed: u64, round: u32) -> Vec<&Arc<Problem>> {
+    if share >= 1.0 || targets.is_empty() {
+        return targets;
+    }
+    let mut order: Vec<usize> = (0..targets.len()).collect();
+    Stream::new(shuffle_seed(run_seed, "conjecture-targets", u64::from(round))).shuffle(&mut order);
+    order.truncate(((targets.len() as f64 * share) as usize).max(1));
+    order.sort_unstable();
+    order.into_iter().map(|i| targets[i]).collect()
 }
 
 /// The name of the `index`-th conjecture that a round invents for a problem, should it become a problem itself.

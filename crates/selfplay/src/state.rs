@@ -3,8 +3,9 @@
 use crate::data::ProblemId;
 use crate::outcome::{ProblemKind, RoundOutcome};
 use crate::store::ProofStore;
+use crate::task::Lemma;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// Everything the algorithm remembers of earlier rounds. The empty state begins a run.
@@ -23,7 +24,16 @@ pub struct RunState {
     pub solved: BTreeMap<ProblemId, SolvedTarget>,
     /// Proofs of targets, up to the cap: what expert iteration trains on.
     pub proofs: ProofStore,
+    /// Fingerprints of the conjectures that were problems of a round, if such are refused later.
+    #[serde(default)]
+    pub seen: Arc<HashSet<u64>>,
+    /// For each target that was never proved the conjectures proved for it, oldest first, at most [`LEMMAS_KEPT`].
+    #[serde(default)]
+    pub lemmas: BTreeMap<ProblemId, Vec<Arc<Lemma>>>,
 }
+
+/// Lemmas that are kept for a target; older ones make room.
+pub const LEMMAS_KEPT: usize = 16;
 
 /// A solved target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,6 +86,16 @@ impl RunState {
         for (target, proofs) in &outcome.stored_proofs {
             self.proofs.extend(target, proofs.iter().cloned());
         }
+        if !outcome.seen.is_empty() {
+            Arc::make_mut(&mut self.seen).extend(&outcome.seen);
+        }
+        for (target, lemma) in &outcome.lemmas {
+            let kept = self.lemmas.entry(target.clone()).or_default();
+            kept.retain(|old| old.statement != lemma.statement);
+            kept.push(lemma.clone());
+            kept.drain(..kept.len().saturating_sub(LEMMAS_KEPT));
+        }
+        self.lemmas.retain(|target, _| !self.solved.contains_key(target));
         self.generations += outcome.generations;
         self.conjecture_samples += outcome.conjecture_samples;
         self.next_round += 1;

@@ -161,6 +161,8 @@ pub enum Command {
         seed: u64,
         /// What to prove.
         problem: Arc<Problem>,
+        /// What the proof may cite besides, if anything.
+        lemma: Option<Arc<Lemma>>,
     },
     /// Check a proof.
     Judge {
@@ -209,10 +211,47 @@ impl Command {
 /// A proof as it was read out of a completion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadProof {
-    /// The proof in the formal system's canonical text.
+    /// The proof in the formal system's canonical text, a cited lemma's proof put in its place.
     pub text: Arc<str>,
     /// Whether it uses a tactic that the reward forbids.
     pub penalised: bool,
+    /// Inferences that it makes, as the formal system counts them.
+    #[serde(default)]
+    pub steps: u32,
+}
+
+/// A conjecture as it was read out of a completion.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReadConjecture {
+    /// The statement in the formal system's canonical text: equal statements are equal strings.
+    pub statement: Arc<str>,
+    /// The theorem before the conjecture's context that says the same, if there is one.
+    pub known: Option<Arc<str>>,
+    /// The statement in its target's own terms, if a proof of the target could cite it.
+    pub lemma: Option<Arc<str>>,
+    /// The score of the formal system's own rubric, `0..=8`; 0 where it has none.
+    pub rubric: f64,
+}
+
+impl ReadConjecture {
+    /// A statement of which the formal system says nothing more.
+    pub fn plain(statement: impl Into<Arc<str>>) -> Self {
+        Self { statement: statement.into(), known: None, lemma: None, rubric: 0.0 }
+    }
+}
+
+/// A conjecture that was proved for a target, which the Solver may cite there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lemma {
+    /// The conjecture that it was.
+    pub conjecture: ProblemId,
+    /// The round that proved it.
+    pub round: u32,
+    /// The statement in the target's own terms.
+    pub statement: Arc<str>,
+    /// Its proof in the formal system's canonical text.
+    pub proof: Arc<str>,
 }
 
 /// What became of a task. A reading that failed carries the short stable name of the defect.
@@ -223,8 +262,8 @@ pub enum Event {
     Conjecture {
         /// The command's key.
         key: TaskKey,
-        /// The statement in canonical text, or the defect.
-        read: Result<Arc<str>, String>,
+        /// The conjecture, or the defect.
+        read: Result<ReadConjecture, String>,
         /// The completion's facts.
         sample: SampleFacts,
     },

@@ -17,7 +17,8 @@ use sgs_selfplay::reward::{conjecture_threshold, guide_score, normalise, passes_
 use sgs_selfplay::state::SolvedTarget;
 use sgs_selfplay::store::{StoredProof, in_window};
 use sgs_selfplay::{
-    Command, Event, Method, Problem, ProblemId, ReadProof, Review, RoundMetrics, RunState, Verdict,
+    Command, Event, Method, Problem, ProblemId, ReadConjecture, ReadProof, Review, RoundMetrics, RunState,
+    Verdict,
 };
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -146,7 +147,7 @@ fn failed_reviews_get_the_mean() {
                 targets.iter().position(|target| key.problem.as_str().contains(target.id.as_str())).unwrap();
             queue.extend(round.apply(match command {
                 Command::SampleConjecture { .. } => {
-                    Event::Conjecture { key, read: Ok(Arc::from(format!("conj{slot}"))), sample }
+                    Event::Conjecture { key, read: Ok(ReadConjecture::plain(format!("conj{slot}"))), sample }
                 }
                 Command::SampleReview { .. } => {
                     // A redundancy of 0 and a complexity of 2 add 1 to the relevance.
@@ -369,17 +370,18 @@ fn play_scene(
                 let number = outcomes.len() - slot;
                 let read = match outcomes[number].as_str() {
                     Some("bad") => Err("malformed".to_owned()),
-                    Some(_) => Ok(targets[0].statement.clone()),
+                    Some(_) => Ok(ReadConjecture::plain(targets[0].statement.clone())),
                     None => {
                         let id = ProblemId::new(format!("c1-{}-0", key.problem));
                         correct.insert(id, outcomes[number].as_u64().unwrap() as u32);
-                        Ok(Arc::from(format!("conj{number}")))
+                        Ok(ReadConjecture::plain(format!("conj{number}")))
                     }
                 };
                 Event::Conjecture { key, read, sample }
             }
             Command::SampleRollout { .. } => {
-                let read = Ok(ReadProof { text: Arc::from(format!("p{}", key.index)), penalised: false });
+                let read =
+                    Ok(ReadProof { text: Arc::from(format!("p{}", key.index)), penalised: false, steps: 1 });
                 Event::Rollout { key, read, sample }
             }
             Command::Judge { problem, .. } => {

@@ -10,8 +10,8 @@ use sgs_selfplay::config::{
 use sgs_selfplay::outcome::{ConjectureStatus, ProblemKind, RoundOutcome};
 use sgs_selfplay::seed::Stream;
 use sgs_selfplay::{
-    Command, ConjectureSeed, Event, Method, Problem, ProblemId, ReadProof, Review, Round, RoundError,
-    RoundMetrics, RunState, TaskKey, TaskKind, Verdict,
+    Command, ConjectureSeed, Event, Method, Problem, ProblemId, ReadConjecture, ReadProof, Review, Round,
+    RoundError, RoundMetrics, RunState, TaskKey, TaskKind, Verdict,
 };
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
@@ -198,7 +198,7 @@ fn when_every_target_is_full_a_round_is_empty_and_complete() {
     let mut round = begin(&config, &all, &state);
     for command in round.pending() {
         let key = command.key().clone();
-        let read = Ok(ReadProof { text: Arc::from("p"), penalised: false });
+        let read = Ok(ReadProof { text: Arc::from("p"), penalised: false, steps: 1 });
         for judge in round.apply(Event::Rollout { key, read, sample: facts(3) }) {
             let event = Event::Judgement { key: judge.key().clone(), judgement: judgement(Verdict::Proved) };
             assert!(round.apply(event).is_empty());
@@ -258,15 +258,15 @@ fn hand_answer(command: &Command) -> Event {
     match command {
         Command::SampleConjecture { .. } => {
             let read = match (key.problem.as_str(), key.index) {
-                ("a", 0) => Ok(Arc::from("|- hard")),
+                ("a", 0) => Ok(ReadConjecture::plain("|- hard")),
                 ("a", _) => Err("no-turnstile".to_owned()),
-                ("b", 0) => Ok(Arc::from("|- easy")),
-                _ => Ok(Arc::from("|- a")),
+                ("b", 0) => Ok(ReadConjecture::plain("|- easy")),
+                _ => Ok(ReadConjecture::plain("|- a")),
             };
             Event::Conjecture { key, read, sample }
         }
         Command::SampleRollout { .. } => {
-            let read = Ok(ReadProof { text: Arc::from("proof"), penalised: false });
+            let read = Ok(ReadProof { text: Arc::from("proof"), penalised: false, steps: 1 });
             Event::Rollout { key, read, sample }
         }
         Command::Judge { problem, .. } => {
@@ -453,7 +453,7 @@ fn foreign_and_repeated_events_are_counted_and_change_nothing() {
     let key =
         |round, kind, problem: &str, index| TaskKey { round, kind, problem: ProblemId::new(problem), index };
     let sample = facts(1);
-    let proof = || Ok(ReadProof { text: Arc::from("p"), penalised: false });
+    let proof = || Ok(ReadProof { text: Arc::from("p"), penalised: false, steps: 1 });
     let foreign = [
         Event::Rollout { key: key(1, TaskKind::Rollout, "t000", 0), read: proof(), sample },
         Event::Rollout { key: key(0, TaskKind::Rollout, "t000", 8), read: proof(), sample },
@@ -495,7 +495,7 @@ fn lost_work_is_no_attempt_that_failed() {
             round.apply(Event::Lost { key, reason: "node gone".to_owned() });
             continue;
         }
-        let read = Ok(ReadProof { text: Arc::from("p"), penalised: false });
+        let read = Ok(ReadProof { text: Arc::from("p"), penalised: false, steps: 1 });
         for judge in round.apply(Event::Rollout { key, read, sample: facts(3) }) {
             let key = judge.key().clone();
             round.apply(match key.index {

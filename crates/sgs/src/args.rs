@@ -423,7 +423,7 @@ pub struct EvalArgs {
     /// Folder of the model (Hugging Face layout) [default: the model that ships with sgs].
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
-    /// Metamath: `quick` or `all` (the targets in set.mm); Lean: `d3k` or `core`; or a file, one JSON object a line
+    /// Metamath: `quick`, `all`, `train` or `held-out` (targets in set.mm); Lean: `d3k` or `core`; or a file, one JSON object a line
     /// with id, statement and context [default: all, for Lean d3k].
     #[arg(long, value_name = "SET")]
     pub problems: Option<String>,

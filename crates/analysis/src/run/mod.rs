@@ -77,7 +77,7 @@ pub struct ConjectureExample {
     pub target_statement: String,
     /// The conjecture's statement, or the completion that holds none.
     pub statement: String,
-    /// `accepted`, `duplicate`, `malformed` or `lost`.
+    /// `accepted`, `duplicate`, `refused`, `malformed` or `lost`.
     pub status: String,
     /// Solve rate, 0 to 1.
     pub solve_rate: Option<f64>,

@@ -9,7 +9,7 @@ use crate::version::{Version, VersionError};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
-use sgs_selfplay::{Features, Judgement, Problem, Review, Verdict};
+use sgs_selfplay::{Features, Judgement, Problem, ReadConjecture, Review, Verdict};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -270,12 +270,12 @@ impl FormalSystem for Lean {
         read.map(|proof| proof.to_text())
     }
 
-    fn read_conjecture(&self, _seed: Seed<'_>, completion: &str) -> Result<Arc<str>, Malformed> {
+    fn read_conjecture(&self, _seed: Seed<'_>, completion: &str) -> Result<ReadConjecture, Malformed> {
         let read = match self.config.reading {
             Reading::Lenient => read::read_conjecture(completion, &self.config.bounds),
             Reading::Strict => read::read_conjecture_strict(completion),
         };
-        read.map(Into::into)
+        read.map(ReadConjecture::plain)
     }
 
     fn read_review(&self, completion: &str) -> Result<Review, Malformed> {

@@ -33,6 +33,10 @@ impl ProofError {
     fn whole(kind: &'static str, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into(), step: None }
     }
+
+    pub(crate) fn too_many() -> Self {
+        Self::whole("too-many-tokens", format!("the proof has more than {MAX_PROOF_TOKENS} tokens"))
+    }
 }
 
 /// Reads a proof of a problem with `hypotheses` hypotheses. Whether each assertion may be used, and whether the
@@ -49,8 +53,7 @@ pub fn read_steps<T: AsRef<str>>(
     let mut steps = Vec::new();
     for (index, token) in tokens.into_iter().enumerate() {
         if index == MAX_PROOF_TOKENS {
-            let detail = format!("the proof has more than {MAX_PROOF_TOKENS} tokens");
-            return Err(ProofError::whole("too-many-tokens", detail));
+            return Err(ProofError::too_many());
         }
         steps.push(read_step(theory, hypotheses, index, token.as_ref())?);
     }

@@ -1,16 +1,21 @@
 //! Metamath as a `FormalSystem`: prompts, readers, features and the judge behind one object.
 
+use crate::corpus::splits::{Fingerprint, fingerprint};
+use crate::database::StatementId;
 use crate::features::{Connectives, features};
 use crate::judge::Judge;
+use crate::lemma;
 use crate::proof_text::{read_steps, write_steps};
+use crate::rubric::rubric;
 use crate::slice::{self, SliceError};
 use crate::statement::{Statement, StatementError, StatementLimits, StatementText, context_limit};
 use crate::theory::{RuleId, Theory, TheoryError};
 use crate::tokens::{self, CONJECTURE, CONJECTURER, GUIDE, PROOF, REVIEW, SOLVER};
-use crate::unify::{Goal, ProofLimits, RuleBook};
+use crate::unify::{Goal, ProofLimits, RuleBook, Step};
+use rustc_hash::FxHashMap;
 use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
-use sgs_selfplay::{Features, Judgement, Problem, ProblemId, Review, Verdict};
-use std::sync::{Arc, Mutex, PoisonError};
+use sgs_selfplay::{Features, Judgement, Lemma, Problem, ProblemId, ReadConjecture, Review, Verdict};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 /// The embedded formal system over one database.
@@ -21,6 +26,8 @@ pub struct Metamath {
     statement_limits: StatementLimits,
     proof_limits: ProofLimits,
     judges: Mutex<Vec<Judge>>,
+    /// The first rule that says what a fingerprint stands for.
+    first_of: OnceLock<FxHashMap<Fingerprint, RuleId>>,
 }
 
 /// Why the embedded system cannot start.
@@ -54,6 +61,7 @@ impl Metamath {
             statement_limits: StatementLimits { symbols: 200, hypotheses: tokens::HYPOTHESES, variables: 32 },
             proof_limits: ProofLimits::default(),
             judges: Mutex::new(Vec::new()),
+            first_of: OnceLock::new(),
         }
     }
 
@@ -163,7 +171,31 @@ impl Metamath {
         (d.verdict, d.reason, d.step)
     }
 
-    fn read_statement(&self, seed: Seed<'_>, completion: &str) -> Result<Arc<str>, StatementError> {
+    /// The first theorem before `limit` that says the same, whatever its variables are called.
+    fn known(&self, statement: &Statement, limit: StatementId) -> Option<&str> {
+        let first_of = self.first_of.get_or_init(|| {
+            let mut first_of = FxHashMap::default();
+            for id in (0..self.theory.rules().len()).map(|i| RuleId(i as u32)) {
+                if let Some(normal) = normal_form_of_rule(&self.theory, id) {
+                    first_of.entry(fingerprint(&self.theory, &normal)).or_insert(id);
+                }
+            }
+            first_of
+        });
+        let id = *first_of.get(&fingerprint(&self.theory, statement))?;
+        (self.theory.rule(id).statement < limit).then(|| self.theory.label(id))
+    }
+
+    /// A problem and a lemma of it as statements, and the lemma's proof; `None` if they are not what they should be.
+    fn cited(&self, problem: &Problem, lemma: &Lemma) -> Option<(Statement, Statement, Vec<Step>)> {
+        let parse = |text: &str| Statement::parse(&self.theory, text, StatementLimits::default()).ok();
+        let (target, statement) = (parse(&problem.statement)?, parse(&lemma.statement)?);
+        let tokens = lemma.proof.split_ascii_whitespace();
+        let steps = read_steps(&self.theory, statement.hypotheses.len(), tokens).ok()?;
+        lemma::is_citable(&target, &statement).then_some((target, statement, steps))
+    }
+
+    fn read_statement(&self, seed: Seed<'_>, completion: &str) -> Result<ReadConjecture, StatementError> {
         let text = StatementText::split(completion)?;
         let statement = Statement::from_text(&self.theory, &text, self.statement_limits)?;
         let normal = statement.normal_form(&self.theory, |_| None).ok_or(StatementError {
@@ -185,7 +217,17 @@ impl Metamath {
         }
         Goal::new(&self.theory, &normal, limit)
             .map_err(|detail| StatementError { kind: "undeclared-variable", detail })?;
-        Ok(normal.text(&self.theory).into())
+        let target =
+            Statement::parse(&self.theory, &seed.problem().statement, StatementLimits::default()).ok();
+        // Under other conditioning the Conjecturer does not write in the problem's variables.
+        let of_target = target.as_ref().filter(|_| matches!(seed, Seed::Target(_)));
+        let citable = of_target.is_some_and(|target| lemma::is_citable(target, &statement));
+        Ok(ReadConjecture {
+            known: self.known(&normal, limit).map(Into::into),
+            lemma: citable.then(|| statement.text(&self.theory).into()),
+            rubric: target.map_or(0.0, |target| rubric(&target, &normal)),
+            statement: normal.text(&self.theory).into(),
+        })
     }
 }
 
@@ -208,6 +250,14 @@ impl FormalSystem for Metamath {
         Prompt::Raw(format!("{SOLVER} {} {} {PROOF}", self.place_token(&problem.context), problem.statement))
     }
 
+    fn solver_prompt_citing(&self, problem: &Problem, lemma: &Lemma) -> Prompt {
+        let Some((target, statement, _)) = self.cited(problem, lemma) else {
+            return self.solver_prompt(problem);
+        };
+        let shown = lemma::with_lemma(&target, &statement).text(&self.theory);
+        Prompt::Raw(format!("{SOLVER} {} {shown} {PROOF}", self.place_token(&problem.context)))
+    }
+
     fn conjecturer_prompt(&self, seed: Seed<'_>) -> Prompt {
         let place = self.place_token(&seed.problem().context);
         Prompt::Raw(match seed {
@@ -226,26 +276,33 @@ impl FormalSystem for Metamath {
 
     fn read_proof(&self, problem: &Problem, completion: &str) -> Result<String, Malformed> {
         let hypotheses = problem.statement.split_ascii_whitespace().filter(|t| *t == "$e").count();
-        let mut labels = Vec::new();
-        for (i, token) in completion.split_ascii_whitespace().enumerate() {
-            match token.strip_prefix('~') {
-                Some(label) => labels.push(label),
-                None if is_hypothesis_token(token) => labels.push(token),
-                None => {
-                    let shown: String = token.chars().take(40).collect();
-                    return Err(Malformed::new(
-                        "no-label",
-                        format!("token {}, `{shown}`, is no proof step", i + 1),
-                    ));
-                }
-            }
-        }
-        let steps =
-            read_steps(&self.theory, hypotheses, &labels).map_err(|e| Malformed::new(e.kind, e.detail))?;
-        Ok(write_steps(&self.theory, &steps))
+        Ok(write_steps(&self.theory, &self.completed_steps(hypotheses, completion)?))
     }
 
-    fn read_conjecture(&self, seed: Seed<'_>, completion: &str) -> Result<Arc<str>, Malformed> {
+    fn read_proof_citing(
+        &self,
+        problem: &Problem,
+        lemma: &Lemma,
+        completion: &str,
+    ) -> Result<String, Malformed> {
+        let Some((target, statement, proof)) = self.cited(problem, lemma) else {
+            return self.read_proof(problem, completion);
+        };
+        let steps = self.completed_steps(target.hypotheses.len() + 1, completion)?;
+        match lemma::put_in_place(&target, &statement, &proof, &steps) {
+            Some(Ok(steps)) => Ok(write_steps(&self.theory, &steps)),
+            Some(Err(e)) => Err(Malformed::new(e.kind, e.detail)),
+            None => self.read_proof(problem, completion),
+        }
+    }
+
+    /// Assertions that the proof cites: hypotheses are no inferences.
+    fn proof_steps(&self, proof: &str) -> u32 {
+        let assertions = proof.split_ascii_whitespace().filter(|token| !is_hypothesis_token(token));
+        u32::try_from(assertions.count()).unwrap_or(u32::MAX)
+    }
+
+    fn read_conjecture(&self, seed: Seed<'_>, completion: &str) -> Result<ReadConjecture, Malformed> {
         self.read_statement(seed, completion).map_err(|e| Malformed::new(e.kind, e.detail))
     }
 
@@ -319,6 +376,25 @@ impl FormalSystem for Metamath {
 }
 
 impl Metamath {
+    /// The steps that a completion of the Solver names.
+    fn completed_steps(&self, hypotheses: usize, completion: &str) -> Result<Vec<Step>, Malformed> {
+        let mut labels = Vec::new();
+        for (i, token) in completion.split_ascii_whitespace().enumerate() {
+            match token.strip_prefix('~') {
+                Some(label) => labels.push(label),
+                None if is_hypothesis_token(token) => labels.push(token),
+                None => {
+                    let shown: String = token.chars().take(40).collect();
+                    return Err(Malformed::new(
+                        "no-label",
+                        format!("token {}, `{shown}`, is no proof step", i + 1),
+                    ));
+                }
+            }
+        }
+        read_steps(&self.theory, hypotheses, &labels).map_err(|e| Malformed::new(e.kind, e.detail))
+    }
+
     /// The proof as a table: number, hypotheses, label, formula.
     fn proof_table(&self, problem: &Problem, proof: &str) -> Option<String> {
         let goal = self.goal(problem).ok()?;

@@ -3,8 +3,8 @@
 
 use sgs_selfplay::seed::{Stream, task_seed};
 use sgs_selfplay::{
-    AlgorithmConfig, Command, Event, FinishReason, Judgement, Problem, ProblemId, ReadProof, Review, Role,
-    Round, RoundOutcome, RunState, SampleFacts, Verdict,
+    AlgorithmConfig, Command, Event, FinishReason, Judgement, Problem, ProblemId, ReadConjecture, ReadProof,
+    Review, Role, Round, RoundOutcome, RunState, SampleFacts, Verdict,
 };
 use std::sync::Arc;
 
@@ -56,16 +56,24 @@ pub fn answer(command: &Command) -> Event {
         Command::SampleConjecture { conditioning, .. } => {
             let read = match draw.below(10) {
                 0 => Err("no-turnstile".to_owned()),
-                1 => Ok(conditioning.problem().statement.clone()),
-                2 => Ok(Arc::from("|- popular")),
-                _ => Ok(Arc::from(format!("|- conjecture {}", draw.next_u64()))),
+                1 => Ok(ReadConjecture::plain(conditioning.problem().statement.clone())),
+                2 => Ok(ReadConjecture::plain("|- popular")),
+                n => {
+                    let statement: Arc<str> = Arc::from(format!("|- conjecture {}", draw.next_u64() % 5_000));
+                    let known = (n == 3).then(|| Arc::from("theorem"));
+                    let lemma = (n > 4).then(|| statement.clone());
+                    Ok(ReadConjecture { statement, known, lemma, rubric: n as f64 - 2.0 })
+                }
             };
             Event::Conjecture { key, read, sample }
         }
         Command::SampleRollout { .. } => {
             let read = match draw.below(10) {
                 0 => Err("unknown-token".to_owned()),
-                n => Ok(ReadProof { text: Arc::from(format!("proof {}", draw.below(6))), penalised: n == 1 }),
+                n => {
+                    let text = Arc::from(format!("proof {}", draw.below(6)));
+                    Ok(ReadProof { text, penalised: n == 1, steps: n as u32 })
+                }
             };
             Event::Rollout { key, read, sample }
         }

@@ -18,6 +18,8 @@ pub struct SplitRule {
     pub targets: usize,
     /// The first this many targets are the quick set.
     pub quick: usize,
+    /// The last this many targets are for evaluation, where runs are trained on the others.
+    pub held_out: usize,
     /// Rules before this position are no targets.
     pub from: usize,
     /// Rules from this position on are no targets.
@@ -36,6 +38,7 @@ impl Default for SplitRule {
             seed: 20_260_101,
             targets: 1_000,
             quick: 100,
+            held_out: 200,
             from: 400,
             to: 9_000,
             min_steps: 2,

@@ -1,0 +1,189 @@
+//! Conjectures as lemmas: what was proved for a target stands in the Solver's prompt as one hypothesis more, and where
+//! a proof uses that hypothesis, the lemma's own proof is put in its place.
+//!
+//! What comes out is a proof of the bare target from its own hypotheses. Nothing here vouches for it: unifier and
+//! kernel judge it like any other.
+
+use crate::proof_text::{MAX_PROOF_TOKENS, ProofError};
+use crate::statement::Statement;
+use crate::tokens::HYPOTHESES;
+use crate::unify::Step;
+
+/// Whether a conjecture, in the target's variables, could be cited by a proof of the target: its hypotheses are among
+/// the target's, it says something, and neither the target itself nor what the target supposes.
+pub fn is_citable(target: &Statement, conjecture: &Statement) -> bool {
+    target.hypotheses.len() < HYPOTHESES
+        && conjecture.conclusion.len() >= 2
+        && conjecture.conclusion != target.conclusion
+        && !target.hypotheses.contains(&conjecture.conclusion)
+        && conjecture.hypotheses.iter().all(|h| target.hypotheses.contains(h))
+}
+
+/// The target with the lemma's conclusion as its last hypothesis: what the Solver is shown.
+pub fn with_lemma(target: &Statement, lemma: &Statement) -> Statement {
+    let hypotheses = target.hypotheses.iter().chain([&lemma.conclusion]).cloned().collect();
+    Statement { hypotheses, ..target.clone() }
+}
+
+/// A proof of [`with_lemma`] as a proof of the target: each use of the last hypothesis becomes `proof`, the lemma's own,
+/// whose hypotheses become the target's. `None` if the lemma is none of this target.
+///
+/// # Errors
+/// The proof grows beyond [`MAX_PROOF_TOKENS`].
+pub fn put_in_place(
+    target: &Statement,
+    lemma: &Statement,
+    proof: &[Step],
+    steps: &[Step],
+) -> Option<Result<Vec<Step>, ProofError>> {
+    let place = |h: &u32| {
+        let hypothesis = lemma.hypotheses.get(*h as usize)?;
+        Some(Step::Hypothesis(target.hypotheses.iter().position(|t| t == hypothesis)? as u32))
+    };
+    let own: Vec<Step> = proof
+        .iter()
+        .map(|step| match step {
+            Step::Hypothesis(h) => place(h),
+            rule => Some(*rule),
+        })
+        .collect::<Option<_>>()?;
+    let cited = Step::Hypothesis(target.hypotheses.len() as u32);
+    let uses = steps.iter().filter(|step| **step == cited).count();
+    let length = own.len().saturating_mul(uses).saturating_add(steps.len() - uses);
+    if length > MAX_PROOF_TOKENS {
+        return Some(Err(ProofError::too_many()));
+    }
+    let mut out = Vec::with_capacity(length);
+    for step in steps {
+        if *step == cited {
+            out.extend_from_slice(&own);
+        } else {
+            out.push(*step);
+        }
+    }
+    Some(Ok(out))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // A test may fail.
+    use super::*;
+    use crate::corpus::solver::{renumber, sub_proof_starts};
+    use crate::judge::database_proof;
+    use crate::proof_text::write_steps;
+    use crate::system::Metamath;
+    use crate::theory::RuleId;
+    use crate::unify::{Checker, Goal, ProofLimits};
+    use sgs_formal::{FormalSystem, Prompt, Seed};
+    use sgs_selfplay::{Lemma, Problem, ProblemId, Verdict};
+
+    fn lemma(statement: &str, proof: &str) -> Lemma {
+        Lemma { conjecture: ProblemId::new("c"), round: 0, statement: statement.into(), proof: proof.into() }
+    }
+
+    #[test]
+    fn a_lemma_stands_in_the_prompt_and_its_proof_in_the_proof() {
+        let system = Metamath::shipped().unwrap();
+        let syl = system.problem("syl").unwrap();
+        let written = "$e |- ( ps -> ch ) $p |- ( ph -> ( ps -> ch ) )";
+        let read = system.read_conjecture(Seed::Target(&syl), written).unwrap();
+        assert_eq!(read.lemma.as_deref(), Some(written));
+        assert_ne!(&*read.statement, written, "the problem itself is in normal form");
+        assert_eq!(read.known.as_deref(), Some("a1i"));
+        assert!(read.rubric > 0.0 && read.rubric < 8.0);
+        let lemma = lemma(written, "h1 a1i");
+        let Prompt::Raw(prompt) = system.solver_prompt_citing(&syl, &lemma) else { panic!("no chat") };
+        assert!(
+            prompt.contains("$e |- ( ps -> ch ) $e |- ( ph -> ( ps -> ch ) ) $p |- ( ph -> ch )"),
+            "{prompt}"
+        );
+        let proof = system.read_proof_citing(&syl, &lemma, "h1 h3 ~mpd").unwrap();
+        assert_eq!(proof, "h1 h2 a1i mpd");
+        assert_eq!(system.check(&syl, &proof).verdict, Verdict::Proved);
+        assert_eq!(system.proof_steps(&proof), 2);
+        let other = system.read_proof_citing(&syl, &lemma, "h1 h4 ~mpd").unwrap_err();
+        assert_eq!(other.kind, "no-such-hypothesis");
+    }
+
+    #[test]
+    fn a_lemma_that_does_not_hold_proves_nothing() {
+        let system = Metamath::shipped().unwrap();
+        let syl = system.problem("syl").unwrap();
+        for (statement, proof) in [("$p |- ( ph -> ( ps -> ch ) )", "id"), ("$p |- ( ph -> ch )", "id")] {
+            let proof = system.read_proof_citing(&syl, &lemma(statement, proof), "h1 h3 ~mpd");
+            let verdict = proof.map(|proof| system.check(&syl, &proof).verdict);
+            assert_ne!(verdict.ok(), Some(Verdict::Proved), "{statement}");
+        }
+    }
+
+    #[test]
+    fn what_a_target_cannot_cite() {
+        let system = Metamath::shipped().unwrap();
+        let syl = system.problem("syl").unwrap();
+        let citable = |text: &str| system.read_conjecture(Seed::Target(&syl), text).unwrap().lemma.is_some();
+        assert!(citable("$p |- ( ph -> ( ps -> ph ) )"));
+        assert!(!citable("$p |- ( ph -> ch )"), "the target");
+        assert!(!citable("$p |- ( ph -> ps )"), "what it supposes");
+        assert!(!citable("$e |- ( ch -> ps ) $p |- ( ch -> ( ph -> ps ) )"), "a hypothesis of its own");
+        let free = system.read_conjecture(Seed::Nothing(&syl), "$p |- ( ph -> ( ps -> ph ) )").unwrap();
+        assert_eq!(free.lemma, None, "written for no target");
+        // What stands later in the database is not known yet.
+        assert_eq!(free.known.as_deref(), Some("ax-1"));
+        let later = system.read_conjecture(Seed::Target(&syl), "$p |- ( ph <-> ph )");
+        assert!(later.is_err() || later.unwrap().known.is_none());
+    }
+
+    #[test]
+    fn a_proof_that_explodes_is_refused() {
+        let system = Metamath::shipped().unwrap();
+        let syl = system.problem("syl").unwrap();
+        let lemma = lemma("$p |- ( ph -> ( ps -> ph ) )", &"ax-1 ".repeat(200));
+        let e = system.read_proof_citing(&syl, &lemma, &"h3 ".repeat(100)).unwrap_err();
+        assert_eq!(e.kind, "too-many-tokens");
+    }
+
+    /// Real proofs cut in two at each of their steps come together again, and both checkers accept them.
+    #[test]
+    fn proofs_of_the_database_come_together_again() {
+        let system = Metamath::shipped().unwrap();
+        let (theory, mut checker) = (system.theory(), Checker::new());
+        let mut cut = 0;
+        for id in (0..theory.rules().len()).step_by(97).map(|i| RuleId(i as u32)) {
+            let Ok(Some(steps)) = database_proof(theory, id, 24) else { continue };
+            let Some(problem) = system.problem(theory.label(id)) else { continue };
+            cut += halves(&system, &mut checker, &problem, &steps);
+        }
+        assert!(cut > 50, "only {cut} cuts");
+    }
+
+    fn halves(system: &Metamath, checker: &mut Checker, problem: &Problem, steps: &[Step]) -> usize {
+        let theory = system.theory();
+        let target = Statement::parse(theory, &problem.statement, Default::default()).unwrap();
+        let before = theory.database().find(&problem.context).unwrap();
+        let goal = Goal::new(theory, &target, before).unwrap();
+        if checker.check(theory, system.book(), &goal, steps, ProofLimits::default()).is_err() {
+            return 0;
+        }
+        let formulas = checker.step_formulas(theory, system.book(), &goal, 200).unwrap();
+        let starts = sub_proof_starts(theory, steps);
+        let mut cut = 0;
+        for (i, formula) in formulas.into_iter().enumerate().take(steps.len() - 1) {
+            let Some(conclusion) = formula else { continue };
+            let (own, used) = renumber(&steps[starts[i]..=i]);
+            let hypotheses = used.iter().map(|&h| target.hypotheses[h as usize].clone()).collect();
+            let statement = Statement { distinct: Box::default(), hypotheses, conclusion };
+            if !is_citable(&target, &statement) {
+                continue;
+            }
+            let lemma = lemma(&statement.text(theory), &write_steps(theory, &own));
+            let mut rest = steps.to_vec();
+            rest.splice(starts[i]..=i, [Step::Hypothesis(target.hypotheses.len() as u32)]);
+            let completion = system.proof_completion(&write_steps(theory, &rest));
+            let proof = system.read_proof_citing(problem, &lemma, &completion).unwrap();
+            assert_eq!(proof, write_steps(theory, steps));
+            assert_eq!(system.check(problem, &proof).verdict, Verdict::Proved);
+            cut += 1;
+        }
+        cut
+    }
+}

@@ -1,0 +1,357 @@
+//! What goes beyond the paper: new conjectures alone, distinct proofs, a bound on their share, lemmas, the rubric.
+#![allow(clippy::unwrap_used)] // A test may fail.
+
+mod world;
+
+use proptest::prelude::*;
+use sgs_selfplay::config::{AlgorithmConfig, Fate, GuideKind};
+use sgs_selfplay::outcome::{ConjectureStatus, ProblemKind, RoundOutcome};
+use sgs_selfplay::round::Refusal;
+use sgs_selfplay::seed::Stream;
+use sgs_selfplay::state::LEMMAS_KEPT;
+use sgs_selfplay::{
+    Command, Event, Method, ProblemId, ReadConjecture, ReadProof, RoundMetrics, RunState, TaskKind, Verdict,
+};
+use std::collections::HashSet;
+use std::sync::Arc;
+use world::{answer, begin, facts, judgement, play, run, targets};
+
+/// Everything beyond the paper at once.
+fn beyond() -> AlgorithmConfig {
+    let mut config = Method::Sgs.config();
+    config.solver.distinct_examples = true;
+    config.solver.conjecture_share = 0.5;
+    config.solver.lemma_rollouts = 3;
+    config.conjecturer.target_share = 0.7;
+    config.conjecturer.refuse_known = true;
+    config.conjecturer.refuse_seen = true;
+    config.conjecturer.min_proof_steps = 4;
+    config.conjecturer.max_solve_rate = 0.5;
+    config.guide.kind = GuideKind::Rubric;
+    config.validate().unwrap();
+    config
+}
+
+/// A run of one target `t000` that plays out as `scene` says: what the Conjecturer writes in a round, and whether the
+/// n-th rollout of a problem, with or without a lemma, is a proof of so many steps.
+fn scene(
+    config: &AlgorithmConfig,
+    rounds: u32,
+    conjecture: impl Fn(u32) -> ReadConjecture,
+    proof: impl Fn(&Command) -> Option<(&'static str, u32)>,
+) -> (RunState, Vec<RoundOutcome>) {
+    let all = targets(1);
+    let mut state = RunState::default();
+    let mut outcomes = Vec::new();
+    for number in 0..rounds {
+        let mut round = begin(config, &all, &state);
+        let mut open = round.pending();
+        let mut holds = HashSet::new();
+        while let Some(command) = open.pop() {
+            let (key, sample) = (command.key().clone(), facts(5));
+            let event = match &command {
+                Command::SampleConjecture { .. } => {
+                    Event::Conjecture { key, read: Ok(conjecture(number)), sample }
+                }
+                Command::SampleRollout { .. } => {
+                    let found = proof(&command);
+                    if found.is_some() {
+                        holds.insert(key.with_kind(TaskKind::Judgement));
+                    }
+                    let (text, steps) = found.unwrap_or(("wrong", 1));
+                    let read = ReadProof { text: Arc::from(text), penalised: false, steps };
+                    Event::Rollout { key, read: Ok(read), sample }
+                }
+                Command::Judge { .. } => {
+                    let verdict = if holds.contains(&key) { Verdict::Proved } else { Verdict::Refused };
+                    Event::Judgement { key, judgement: judgement(verdict) }
+                }
+                Command::SampleReview { .. } => answer(&command),
+            };
+            open.extend(round.apply(event));
+        }
+        let outcome = round.finish(&state).unwrap();
+        state.absorb(&outcome).unwrap();
+        outcomes.push(outcome);
+    }
+    (state, outcomes)
+}
+
+fn metrics(outcome: &RoundOutcome, state: &RunState) -> RoundMetrics {
+    RoundMetrics::compute(outcome, state, |_| Default::default())
+}
+
+fn citable(statement: &str) -> ReadConjecture {
+    ReadConjecture { lemma: Some(Arc::from(statement)), rubric: 4.0, ..ReadConjecture::plain(statement) }
+}
+
+#[test]
+fn known_and_seen_conjectures_are_refused_and_counted() {
+    let mut config = Method::SgsNoGuide.config();
+    config.conjecturer.refuse_known = true;
+    config.conjecturer.refuse_seen = true;
+    let write = |round| match round {
+        0 => ReadConjecture { known: Some(Arc::from("syl")), ..ReadConjecture::plain("|- old") },
+        _ => ReadConjecture::plain("|- new"),
+    };
+    let (state, outcomes) = scene(&config, 3, write, |_| None);
+    let refusal = |outcome: &RoundOutcome| match &outcome.conjectures[0].status {
+        ConjectureStatus::Refused { refusal, .. } => Some(refusal.clone()),
+        _ => None,
+    };
+    assert_eq!(refusal(&outcomes[0]), Some(Refusal::Known(Arc::from("syl"))));
+    assert_eq!(refusal(&outcomes[1]), None);
+    assert_eq!(refusal(&outcomes[2]), Some(Refusal::Seen));
+    assert_eq!(outcomes.map_generations(), [8, 16, 8], "a refused conjecture is not tried");
+    assert!(outcomes[2].conjecturer_examples.is_empty(), "nor trained on");
+    assert_eq!(metrics(&outcomes[0], &state).conjectures_known, 1);
+    assert_eq!(metrics(&outcomes[2], &state).conjecture_share_seen, Some(1.0));
+    assert_eq!(metrics(&outcomes[1], &state).conjecture_share_novel, Some(1.0));
+    // As in the paper, neither is refused.
+    let (_, outcomes) = scene(&Method::SgsNoGuide.config(), 3, write, |_| None);
+    assert!(outcomes.iter().all(|outcome| refusal(outcome).is_none()));
+}
+
+trait Generations {
+    fn map_generations(&self) -> Vec<u64>;
+}
+
+impl Generations for Vec<RoundOutcome> {
+    fn map_generations(&self) -> Vec<u64> {
+        self.iter().map(|outcome| outcome.generations).collect()
+    }
+}
+
+#[test]
+fn trivial_conjectures_earn_nothing_and_train_nobody() {
+    let mut config = Method::SgsNoGuide.config();
+    config.conjecturer.unselected = Fate::Zero;
+    // Two of eight rollouts prove the conjecture, one of them in a single step.
+    let proof = |command: &Command| match (command.key().problem.as_str(), command.key().index) {
+        ("t000", _) => None,
+        (_, 0) => Some(("short", 1)),
+        (_, 1) => Some(("long", 5)),
+        _ => None,
+    };
+    let write = |_| ReadConjecture::plain("|- c");
+    let (_, outcomes) = scene(&config, 1, write, proof);
+    assert!(outcomes[0].conjectures[0].solve_reward.unwrap() > 0.0);
+    assert_eq!(outcomes[0].solver_examples.len(), 2);
+    config.conjecturer.min_proof_steps = 2;
+    let (state, outcomes) = scene(&config, 1, write, proof);
+    let conjecture = &outcomes[0].conjectures[0];
+    assert!(conjecture.trivial);
+    assert_eq!((conjecture.solve_reward, conjecture.weight), (Some(0.0), None));
+    assert!(outcomes[0].solver_examples.is_empty());
+    assert_eq!(outcomes[0].threshold, 0.0, "a trivial conjecture is no measure for others");
+    let metrics = metrics(&outcomes[0], &state);
+    assert_eq!((metrics.conjectures_trivial, metrics.conjecture_proof_steps), (1, Some(1.0)));
+}
+
+#[test]
+fn the_ceiling_holds_whatever_the_others_are() {
+    let mut config = Method::SgsNoGuide.config();
+    let proof = |command: &Command| {
+        let conjecture = command.key().problem.as_str() != "t000";
+        (conjecture && command.key().index < 6).then_some(("proof", 3))
+    };
+    let write = |_| ReadConjecture::plain("|- c");
+    assert_eq!(scene(&config, 1, write, proof).1[0].conjectures[0].solve_reward, Some(0.25));
+    config.conjecturer.max_solve_rate = 0.5;
+    assert_eq!(scene(&config, 1, write, proof).1[0].conjectures[0].solve_reward, Some(0.0));
+}
+
+#[test]
+fn equal_proofs_are_trained_on_once_and_conjectures_keep_to_their_share() {
+    let mut config = Method::SgsNoGuide.config();
+    let proof = |command: &Command| match (command.key().problem.as_str(), command.key().index) {
+        ("t000", 0 | 1) => Some(("same", 3)),
+        ("t000", 2) => Some(("other", 3)),
+        ("t000", _) => None,
+        (_, 0..4) => Some((["a", "b", "c", "c"][command.key().index as usize], 3)),
+        _ => None,
+    };
+    let write = |_| ReadConjecture::plain("|- c");
+    let trained = |config: &AlgorithmConfig| {
+        let (_, outcomes) = scene(config, 1, write, proof);
+        let weighted: Vec<_> = outcomes[0].rollouts.iter().filter(|r| r.weight.is_some()).collect();
+        assert_eq!(weighted.len(), outcomes[0].solver_examples.len());
+        let of_target = outcomes[0].solver_examples.iter().filter(|e| e.key.problem.as_str() == "t000");
+        (of_target.count(), outcomes[0].solver_examples.len())
+    };
+    assert_eq!(trained(&config), (3, 7));
+    config.solver.distinct_examples = true;
+    assert_eq!(trained(&config), (2, 5));
+    config.solver.conjecture_share = 0.34;
+    assert_eq!(trained(&config), (2, 3), "at most 0.34 / 0.66 of the two");
+    config.solver.conjecture_share = 0.0;
+    assert_eq!(trained(&config), (2, 2));
+}
+
+#[test]
+fn a_proved_conjecture_is_cited_for_its_target_in_the_next_round() {
+    let mut config = Method::SgsNoGuide.config();
+    config.solver.lemma_rollouts = 2;
+    let lemma_of = |command: &Command| match command {
+        Command::SampleRollout { lemma, .. } => lemma.clone(),
+        _ => None,
+    };
+    // The conjecture is proved at once, the target only where a lemma may be cited.
+    let proof = |command: &Command| match (command.key().problem.as_str(), lemma_of(command)) {
+        ("t000", None) => None,
+        ("t000", Some(lemma)) => {
+            assert_eq!((&*lemma.statement, &*lemma.proof), ("|- step", "steps"));
+            Some(("whole", 9))
+        }
+        (_, lemma) => {
+            assert_eq!(lemma, None, "conjectures cite nothing");
+            Some(("steps", 4))
+        }
+    };
+    let (state, outcomes) = scene(&config, 3, |_| citable("|- step"), proof);
+    let cited = |outcome: &RoundOutcome| -> Vec<u32> {
+        outcome.rollouts.iter().filter(|r| r.lemma.is_some()).map(|r| r.key.index).collect()
+    };
+    assert!(cited(&outcomes[0]).is_empty() && outcomes[0].newly_solved.is_empty());
+    assert_eq!(cited(&outcomes[1]), [7], "one lemma, one rollout: the last");
+    assert_eq!(outcomes[1].rollouts[7].lemma, Some(ProblemId::new("c0-t000-0")));
+    assert_eq!(outcomes[1].newly_solved.len(), 1);
+    assert_eq!(outcomes[1].newly_solved[0].1.proof.as_ref(), "whole");
+    assert!(cited(&outcomes[2]).is_empty(), "a solved target needs none");
+    assert!(state.lemmas.is_empty(), "and none are kept for it");
+    let metrics = metrics(&outcomes[1], &state);
+    assert_eq!((metrics.lemma_rollouts, metrics.lemma_rollouts_proved), (1, 1));
+    assert_eq!(metrics.targets_newly_solved_by_lemma, 1);
+    // What cannot be cited, or is trivial, is no lemma.
+    let (state, _) = scene(&config, 1, |_| ReadConjecture::plain("|- step"), proof);
+    assert!(state.lemmas.is_empty());
+    config.conjecturer.min_proof_steps = 5;
+    let (state, _) = scene(&config, 1, |_| citable("|- step"), proof);
+    assert!(state.lemmas.is_empty());
+}
+
+#[test]
+fn lemmas_are_offered_for_some_rounds_and_then_no_more() {
+    let mut config = Method::SgsNoGuide.config();
+    config.solver.lemma_rollouts = 8;
+    config.solver.lemma_rounds = 2;
+    // Only the first conjecture can be proved.
+    let write = |round: u32| citable(if round == 0 { "|- first" } else { "|- other" });
+    let proof = |command: &Command| (command.key().problem.as_str() == "c0-t000-0").then_some(("p", 3));
+    let (_, outcomes) = scene(&config, 4, write, proof);
+    let cited = |o: &RoundOutcome| o.rollouts.iter().filter(|r| r.lemma.is_some()).count();
+    assert_eq!(outcomes.iter().map(cited).collect::<Vec<_>>(), [0, 1, 1, 0]);
+}
+
+#[test]
+fn a_share_of_the_unsolved_targets_gets_conjectures() {
+    let mut config = Method::SgsNoGuide.config();
+    config.conjecturer.target_share = 0.25;
+    let all = targets(40);
+    let chosen = |seed: u64| -> Vec<ProblemId> {
+        let state = RunState { next_round: seed as u32, ..RunState::default() };
+        let round = begin(&config, &all, &state);
+        let keys = round.pending().into_iter().map(|command| command.key().clone());
+        keys.filter(|key| key.kind == TaskKind::Conjecture).map(|key| key.problem).collect()
+    };
+    let first = chosen(0);
+    assert_eq!(first.len(), 10);
+    assert!(first.is_sorted(), "in the batch's order");
+    assert_ne!(first, chosen(1), "others in the next round");
+    config.conjecturer.target_share = 0.001;
+    assert_eq!(begin(&config, &all, &RunState::default()).progress().conjectures.asked, 1);
+}
+
+#[test]
+fn the_newest_lemmas_are_kept_each_statement_once() {
+    let mut config = Method::SgsNoGuide.config();
+    config.solver.lemma_rollouts = 1;
+    let write = |round: u32| citable(if round % 2 == 0 { "|- even" } else { "|- odd" });
+    let proof = |command: &Command| (command.key().problem.as_str() != "t000").then_some(("p", 3));
+    let (state, _) = scene(&config, 7, write, proof);
+    let kept: Vec<&str> = state.lemmas[&ProblemId::new("t000")].iter().map(|l| &*l.statement).collect();
+    assert_eq!(kept, ["|- odd", "|- even"]);
+    let names: Vec<String> = (0..20).map(|n| format!("|- {n}")).collect();
+    let (state, _) = scene(&config, 20, |round| citable(&names[round as usize]), proof);
+    let kept = &state.lemmas[&ProblemId::new("t000")];
+    assert_eq!((kept.len(), &*kept[LEMMAS_KEPT - 1].statement), (LEMMAS_KEPT, "|- 19"));
+}
+
+#[test]
+fn the_rubric_scores_without_reviews() {
+    let mut config = Method::Sgs.config();
+    config.guide.kind = GuideKind::Rubric;
+    let proof = |command: &Command| {
+        let conjecture = command.key().problem.as_str() != "t000";
+        (conjecture && command.key().index == 0).then_some(("p", 3))
+    };
+    let (state, outcomes) = scene(&config, 1, |_| citable("|- c"), proof);
+    let conjecture = &outcomes[0].conjectures[0];
+    assert!(outcomes[0].reviews.is_empty());
+    assert_eq!((conjecture.guide_score, conjecture.synth_reward), (Some(4.0), Some(4.0 * 0.875)));
+    assert_eq!(metrics(&outcomes[0], &state).r_guide, Some(4.0));
+}
+
+#[test]
+fn invariants_hold_over_a_run() {
+    let config = beyond();
+    let (state, outcomes) = run(&config, &targets(12), 8);
+    let mut seen = HashSet::new();
+    let (mut refused, mut lemmas) = (0, 0);
+    for outcome in &outcomes {
+        for conjecture in &outcome.conjectures {
+            match &conjecture.status {
+                ConjectureStatus::Accepted { statement } => {
+                    assert!(seen.insert(statement.clone()), "{statement} comes twice")
+                }
+                ConjectureStatus::Refused { .. } => refused += 1,
+                _ => {}
+            }
+            assert!(!conjecture.trivial || conjecture.weight.is_none());
+            assert!(conjecture.guide_score.is_none_or(|score| (0.0..=8.0).contains(&score)));
+        }
+        lemmas += outcome.rollouts.iter().filter(|rollout| rollout.lemma.is_some()).count();
+        let conjectures: HashSet<&ProblemId> = outcome
+            .problems
+            .iter()
+            .filter(|p| p.kind == ProblemKind::Conjecture)
+            .map(|p| &p.problem.id)
+            .collect();
+        let examples = &outcome.solver_examples;
+        let of_conjectures = examples.iter().filter(|e| conjectures.contains(&e.key.problem)).count();
+        assert!(2 * of_conjectures <= examples.len());
+        assert!(outcome.reviews.is_empty());
+    }
+    assert!(refused > 0 && lemmas > 0);
+    assert_eq!(state.seen.len(), seen.len());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// However the answers arrive, the outcome is the same.
+    #[test]
+    fn outcome_does_not_depend_on_arrival(order: u64, n in 1usize..8) {
+        let config = beyond();
+        let all = targets(n);
+        let (state, _) = run(&config, &all, 2);
+        let mut plain = begin(&config, &all, &state);
+        play(&mut plain);
+        let mut shuffled = begin(&config, &all, &state);
+        let mut draw = Stream::new(order);
+        let mut open = shuffled.pending();
+        while !open.is_empty() {
+            let command = open.swap_remove(draw.below(open.len() as u64) as usize);
+            open.extend(shuffled.apply(answer(&command)));
+        }
+        prop_assert_eq!(shuffled.finish(&state).unwrap(), plain.finish(&state).unwrap());
+    }
+
+    /// The state survives its way through text.
+    #[test]
+    fn the_state_reads_back(n in 1usize..6) {
+        let (state, _) = run(&beyond(), &targets(n), 3);
+        let text = serde_json::to_string(&state).unwrap();
+        prop_assert_eq!(serde_json::from_str::<RunState>(&text).unwrap(), state);
+    }
+}
