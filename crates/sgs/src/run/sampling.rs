@@ -4,7 +4,7 @@ use super::Interrupt;
 use super::config::RunConfig;
 use super::endpoint;
 use super::infra::Faults;
-use super::tasks::{GenerateResult, GenerateTask, VerifyTask, task_number};
+use super::tasks::{GENERATE, GenerateResult, GenerateTask, VERIFY, VerifyTask, task_number};
 use super::view::View;
 use crate::evaluate::encode;
 use anyhow::{Context, Result, bail, ensure};
@@ -327,7 +327,7 @@ impl Stage<'_> {
             Command::Judge { problem, proof, .. } => {
                 let checker = Some(self.system.identity());
                 let task = VerifyTask { problem: (**problem).clone(), proof: proof.to_string(), checker };
-                return Ok((BoardKind::Verify, 0, serde_json::to_vec(&task)?.into()));
+                return Ok((VERIFY, 0, serde_json::to_vec(&task)?.into()));
             }
             Command::SampleConjecture { .. } => (Role::Conjecturer, s.conjecturer_tokens, 2),
             Command::SampleReview { .. } => (Role::Guide, s.guide_tokens, 1),
@@ -341,7 +341,7 @@ impl Stage<'_> {
             max_new_tokens: limit,
             temperature: self.config.algorithm.temperature as f32,
         };
-        let kind = if s.endpoint.plays(role) { endpoint::board_kind()? } else { BoardKind::Generate };
+        let kind = if s.endpoint.plays(role) { endpoint::board_kind()? } else { GENERATE };
         Ok((kind, priority, serde_json::to_vec(&task)?.into()))
     }
 

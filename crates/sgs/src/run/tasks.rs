@@ -1,8 +1,15 @@
 //! What travels over the task board: sampling and checking, as plain data in JSON.
 
 use serde::{Deserialize, Serialize};
+use sgs_fleet::TaskKind as BoardKind;
 use sgs_selfplay::{Problem, Role, TaskKey};
 use sha2::{Digest, Sha256};
+
+/// The kind of the tasks that sample.
+pub const GENERATE: BoardKind = BoardKind::of("generate");
+
+/// The kind of the tasks that check.
+pub const VERIFY: BoardKind = BoardKind::of("verify");
 
 /// A completion to be sampled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
