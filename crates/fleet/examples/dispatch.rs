@@ -10,9 +10,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use sgs_fleet::bench::{Load, board_cost, memory_per_task, run_load};
+use sgs_fleet::bench::{KIND, Load, board_cost, memory_per_task, run_load};
 use sgs_fleet::wire::Form;
-use sgs_fleet::{BoardConfig, Fleet, Service, ServiceConfig, Task, TaskId, TaskKind, Token};
+use sgs_fleet::{BoardConfig, Fleet, Service, ServiceConfig, Task, TaskId, Token};
 
 const TOKEN: &str = "dispatch-bench-token";
 
@@ -59,7 +59,7 @@ fn serve(port: u16, open: u64) -> Result<(), Box<dyn std::error::Error>> {
     let fleet = Fleet::journalled(BoardConfig::default());
     let task = |id: u64| Task {
         id: TaskId(id),
-        kind: TaskKind::Verify,
+        kind: KIND,
         priority: 0,
         payload: format!("{{\"number\":{id},\"proof\":\"{}\"}}", "a1 a2 mp ".repeat(20)).into(),
     };

@@ -17,6 +17,9 @@ use crate::task::{Outcome, Payload, Report, Task, TaskId, TaskKind, Time, Worker
 use crate::token::Token;
 use crate::wire::{Form, LeaseReply, LeaseRequest, ResultsReply, ResultsRequest};
 
+/// The kind of the tasks that a load asks for.
+pub const KIND: TaskKind = TaskKind::of("verify");
+
 /// A load on a coordinator.
 #[derive(Clone, Debug)]
 pub struct Load {
@@ -120,8 +123,7 @@ async fn drive(
     latencies: &mut Vec<f64>,
 ) -> io::Result<()> {
     let worker = WorkerName::new(&format!("load-{number}")).map_err(io::Error::other)?;
-    let ask =
-        LeaseRequest { worker: worker.clone(), kind: TaskKind::Verify, capacity: load.capacity, wait_s: 0.0 };
+    let ask = LeaseRequest { worker: worker.clone(), kind: KIND, capacity: load.capacity, wait_s: 0.0 };
     let ask = request(load, "/v1/lease", &write(load.form, &ask)?);
     let mut buffer = Vec::new();
     while !meter.stop.load(Ordering::Relaxed) {
@@ -242,8 +244,7 @@ pub fn board_cost(open: u64) -> BoardCost {
         return BoardCost { open, ns_per_task: 0.0, ns_per_copy: 0.0 };
     };
     let payload = Payload::from("x");
-    let task =
-        |id: u64| Task { id: TaskId(id), kind: TaskKind::Verify, priority: 0, payload: payload.clone() };
+    let task = |id: u64| Task { id: TaskId(id), kind: KIND, priority: 0, payload: payload.clone() };
     for id in 0..open {
         // Unique ids on a board with room.
         let _ = board.submit(Time(0), task(id));
@@ -253,7 +254,7 @@ pub fn board_cost(open: u64) -> BoardCost {
         turn += 1;
         let now = Time(turn / 100);
         let _ = board.submit(now, task(open + turn));
-        for lease in board.lease(now, &worker, &TaskKind::Verify, 1) {
+        for lease in board.lease(now, &worker, &KIND, 1) {
             board.heartbeat(now, &worker, &[lease.id()]);
             let outcome = Outcome::Done(payload.clone());
             board.report(now, &worker, Report { task: lease.task, attempt: lease.attempt, outcome });
@@ -261,12 +262,11 @@ pub fn board_cost(open: u64) -> BoardCost {
         board.next_finished(None).is_some_and(|finished| board.remove(finished.task))
     });
     let now = Time(turn);
-    board.lease(now, &worker, &TaskKind::Verify, open as usize);
+    board.lease(now, &worker, &KIND, open as usize);
     let later = now.after(Duration::from_secs(59));
     let Ok(idle) = WorkerName::new("idle") else { return BoardCost { open, ns_per_task, ns_per_copy: 0.0 } };
     let copies = open.min(50_000);
-    let ns_per_copy =
-        median_ns(20, copies / 20, || !board.lease(later, &idle, &TaskKind::Verify, 1).is_empty());
+    let ns_per_copy = median_ns(20, copies / 20, || !board.lease(later, &idle, &KIND, 1).is_empty());
     BoardCost { open, ns_per_task, ns_per_copy }
 }
 
@@ -284,7 +284,7 @@ pub fn memory_per_task(tasks: u64, payload: usize) -> io::Result<f64> {
     let mut board = Board::new(BoardConfig::default());
     for id in 0..tasks {
         let payload = vec![b'x'; payload].into();
-        let _ = board.submit(Time(0), Task { id: TaskId(id), kind: TaskKind::Verify, priority: 0, payload });
+        let _ = board.submit(Time(0), Task { id: TaskId(id), kind: KIND, priority: 0, payload });
     }
     let after = resident()?;
     drop(board);

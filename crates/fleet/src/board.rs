@@ -87,20 +87,12 @@ impl Default for Speculation {
 /// `hold` is not leased while `limit` or more tasks of kind `while_open` are open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backpressure {
-    /// The kind that waits, usually generation.
+    /// The kind that waits.
     pub hold: TaskKind,
-    /// The kind that piles up, usually verification.
+    /// The kind that piles up.
     pub while_open: TaskKind,
     /// Open tasks of `while_open` from which `hold` waits.
     pub limit: usize,
-}
-
-impl Backpressure {
-    /// Generation waits while `limit` or more verifications are open.
-    #[must_use]
-    pub fn of_verification(limit: usize) -> Self {
-        Self { hold: TaskKind::Generate, while_open: TaskKind::Verify, limit }
-    }
 }
 
 /// A task that the board does not take.

@@ -3,6 +3,7 @@
 //! Payloads are opaque bytes. The fleet never looks inside, so it serves generation, verification and
 //! anything else that can be written down as "these bytes in, those bytes out".
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,16 +76,9 @@ impl Time {
     }
 }
 
-/// What sort of worker a task needs.
+/// What sort of worker a task needs: a name that means something to the consumer and to the workers, not to the fleet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum TaskKind {
-    /// Sampling with a language model.
-    Generate,
-    /// Checking of proofs.
-    Verify,
-    /// Anything else, by name.
-    Named(Arc<str>),
-}
+pub struct TaskKind(Cow<'static, str>);
 
 /// Longest name of a task kind, in bytes.
 const LONGEST_KIND: usize = 64;
@@ -103,31 +97,45 @@ pub enum NameError {
 }
 
 impl TaskKind {
+    /// The kind of a name that stands in the program.
+    ///
+    /// # Panics
+    /// Unless the name is one that [`TaskKind::new`] takes; for a constant that is when the program is compiled.
+    #[must_use]
+    pub const fn of(name: &'static str) -> Self {
+        assert!(is_kind(name), "a task kind is 1 to 64 characters of a-z, 0-9, '-' and '_'");
+        Self(Cow::Borrowed(name))
+    }
+
     /// The kind of that name.
     ///
     /// # Errors
     /// [`NameError::Kind`] unless the name is 1 to 64 characters of `a-z`, `0-9`, `-` and `_`.
     pub fn new(name: &str) -> Result<Self, NameError> {
-        let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
-        match name {
-            "generate" => Ok(Self::Generate),
-            "verify" => Ok(Self::Verify),
-            _ if (1..=LONGEST_KIND).contains(&name.len()) && name.bytes().all(allowed) => {
-                Ok(Self::Named(name.into()))
-            }
-            _ => Err(NameError::Kind(shorten(name))),
+        if is_kind(name) {
+            Ok(Self(Cow::Owned(name.to_owned())))
+        } else {
+            Err(NameError::Kind(shorten(name)))
         }
     }
 
     /// The kind's name, as it stands on the wire.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        match self {
-            Self::Generate => "generate",
-            Self::Verify => "verify",
-            Self::Named(name) => name,
-        }
+        &self.0
     }
+}
+
+const fn is_kind(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        if !matches!(bytes[at], b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_') {
+            return false;
+        }
+        at += 1;
+    }
+    !bytes.is_empty() && bytes.len() <= LONGEST_KIND
 }
 
 impl fmt::Display for TaskKind {
@@ -518,7 +526,8 @@ mod tests {
 
     #[test]
     fn names_are_checked() {
-        assert_eq!(TaskKind::new("verify"), Ok(TaskKind::Verify));
+        const VERIFY: TaskKind = TaskKind::of("verify");
+        assert_eq!(TaskKind::new("verify"), Ok(VERIFY));
         assert_eq!(TaskKind::new("guide-2").map(|k| k.to_string()), Ok("guide-2".into()));
         for bad in ["", "Verify", "a b", "ü", &"x".repeat(65)] {
             assert!(TaskKind::new(bad).is_err(), "{bad}");

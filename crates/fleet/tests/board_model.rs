@@ -13,6 +13,9 @@ use sgs_fleet::{
     Payload, Receipt, Report, Speculation, Task, TaskId, TaskKind, Time, WorkerName,
 };
 
+const GENERATE: TaskKind = TaskKind::of("generate");
+const VERIFY: TaskKind = TaskKind::of("verify");
+
 const LEASE_MS: u64 = 1000;
 const MIN_AGE_MS: u64 = 300;
 const MAX_ATTEMPTS: u32 = 3;
@@ -25,7 +28,7 @@ fn config() -> BoardConfig {
         max_attempts: MAX_ATTEMPTS,
         max_leases: MAX_LEASES,
         speculation: Some(Speculation { min_age: Duration::from_millis(MIN_AGE_MS), max_per_request: 3 }),
-        backpressure: Some(Backpressure::of_verification(HOLD_AT)),
+        backpressure: Some(Backpressure { hold: GENERATE, while_open: VERIFY, limit: HOLD_AT }),
         max_leases_per_worker: 6,
         max_tasks: 1000,
     }
@@ -234,8 +237,8 @@ impl Model {
     }
 
     fn held_back(&self, kind: &TaskKind) -> bool {
-        let open = self.tasks.iter().filter(|t| t.kind == TaskKind::Verify && t.open()).count();
-        *kind == TaskKind::Generate && open >= HOLD_AT
+        let open = self.tasks.iter().filter(|t| t.kind == VERIFY && t.open()).count();
+        *kind == GENERATE && open >= HOLD_AT
     }
 
     /// Follows one lease that the board granted, after checking that it was right to.
@@ -353,7 +356,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn kind(number: u8) -> TaskKind {
-    if number == 0 { TaskKind::Generate } else { TaskKind::Verify }
+    if number == 0 { GENERATE } else { VERIFY }
 }
 
 fn name(worker: usize) -> WorkerName {

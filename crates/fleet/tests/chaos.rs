@@ -25,6 +25,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use worker_process::{client, command, square, task, token};
 
+const VERIFY: TaskKind = TaskKind::of("verify");
+
 #[test]
 #[ignore = "the worker process of the other tests"]
 fn worker_process() {
@@ -361,7 +363,7 @@ impl Chaos {
 fn intrude(url: &str) -> bool {
     let intruder = Client::new(url, Some(Token::generate().unwrap()), None).unwrap();
     let name = WorkerName::new("intruder").unwrap();
-    match intruder.lease(&name, &TaskKind::Verify, 100, Duration::ZERO) {
+    match intruder.lease(&name, &VERIFY, 100, Duration::ZERO) {
         Err(CallError::Refused(_)) => true,
         Err(CallError::Away(_)) => false,
         Ok(grant) => panic!("an intruder got {} tasks", grant.leases.len()),

@@ -25,7 +25,7 @@ fn idlers() {
     std::io::stdin().read_line(&mut address).unwrap();
     let address: SocketAddr = address.trim().parse().unwrap();
     // More than the coordinator has descriptors; those that it does not take wait in its queue, or in vain.
-    let connect = |_| TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok();
+    let connect = |_| TcpStream::connect_timeout(&address, Duration::from_secs(3)).ok();
     let idle: Vec<TcpStream> = (0..2 * LIMIT).map_while(connect).collect();
     println!("\nidle: {}", idle.len());
     std::thread::sleep(Duration::from_secs(60));

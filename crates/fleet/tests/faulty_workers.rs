@@ -12,12 +12,14 @@ use sgs_fleet::{
     Outcome, Receipt, Report, Session, Task, TaskId, TaskKind, Time, WorkerConfig, WorkerName, serve,
 };
 
+const VERIFY: TaskKind = TaskKind::of("verify");
+
 const SECOND: u64 = 1000;
 
 fn board(tasks: u64) -> Board {
     let mut board = Board::new(BoardConfig::default());
     for id in 0..tasks {
-        let task = Task { id: TaskId(id), kind: TaskKind::Verify, priority: 0, payload: "x".into() };
+        let task = Task { id: TaskId(id), kind: VERIFY, priority: 0, payload: "x".into() };
         board.submit(Time(0), task).unwrap();
     }
     board
@@ -28,7 +30,7 @@ fn name(name: &str) -> WorkerName {
 }
 
 fn lease(board: &mut Board, at: u64, worker: &str, capacity: usize) -> Vec<Lease> {
-    board.lease(Time(at), &name(worker), &TaskKind::Verify, capacity)
+    board.lease(Time(at), &name(worker), &VERIFY, capacity)
 }
 
 fn end(board: &mut Board, at: u64, worker: &str, lease: &Lease, outcome: Outcome) -> Receipt {
@@ -149,16 +151,16 @@ fn a_worker_that_only_fails_pauses_for_longer_and_longer_and_the_status_says_so(
 fn who_waits_is_woken_for_what_another_has_failed() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     let (broken, healthy) = (name("broken"), name("healthy"));
-    fleet.lease(&healthy, &TaskKind::Verify, 1, Duration::ZERO).unwrap();
-    let task = Task { id: TaskId(1), kind: TaskKind::Verify, priority: 0, payload: "x".into() };
+    fleet.lease(&healthy, &VERIFY, 1, Duration::ZERO).unwrap();
+    let task = Task { id: TaskId(1), kind: VERIFY, priority: 0, payload: "x".into() };
     fleet.submit([task]).unwrap();
-    fleet.lease(&healthy, &TaskKind::Verify, 0, Duration::ZERO).unwrap();
-    let leased = fleet.lease(&broken, &TaskKind::Verify, 1, Duration::ZERO).unwrap().leases.remove(0);
+    fleet.lease(&healthy, &VERIFY, 0, Duration::ZERO).unwrap();
+    let leased = fleet.lease(&broken, &VERIFY, 1, Duration::ZERO).unwrap().leases.remove(0);
     let failed = Report { task: leased.task, attempt: leased.attempt, outcome: Outcome::Failed("no".into()) };
     let (first, second) = thread::scope(|scope| {
         let wait = |worker| {
             let fleet = fleet.clone();
-            move || fleet.lease(worker, &TaskKind::Verify, 1, Duration::from_secs(3)).unwrap().leases.len()
+            move || fleet.lease(worker, &VERIFY, 1, Duration::from_secs(3)).unwrap().leases.len()
         };
         let first = scope.spawn(wait(&broken));
         thread::sleep(Duration::from_millis(50));
@@ -229,7 +231,7 @@ impl Coordinator for CutOff {
 fn a_worker_without_a_coordinator_leaves_within_its_grace() {
     for hangs in [false, true] {
         let drain = Drain::default();
-        let mut config = WorkerConfig::new(name("w"), TaskKind::Verify);
+        let mut config = WorkerConfig::new(name("w"), VERIFY);
         config.grace = Duration::from_secs(2);
         let coordinator = Arc::new(CutOff { hangs, leases: AtomicUsize::new(0) });
         let asked = drain.clone();
@@ -251,9 +253,9 @@ fn a_worker_without_a_coordinator_leaves_within_its_grace() {
 #[test]
 fn only_what_waits_is_sent_again() {
     let fleet = Fleet::journalled(BoardConfig::default());
-    let task = |id| Task { id: TaskId(id), kind: TaskKind::Verify, priority: 0, payload: "x".into() };
+    let task = |id| Task { id: TaskId(id), kind: VERIFY, priority: 0, payload: "x".into() };
     fleet.submit((0..20).map(task)).unwrap();
-    let config = WorkerConfig::new(name("w"), TaskKind::Verify);
+    let config = WorkerConfig::new(name("w"), VERIFY);
     let session = Session::start(Arc::new(fleet.clone()), config, Drain::default()).unwrap();
     let leases = session.lease(20, Duration::from_secs(1)).unwrap();
     for (leased, _) in &leases {

@@ -12,6 +12,9 @@ use sgs_fleet::{
     Receipt, Report, Session, Speculation, Task, TaskId, TaskKind, WorkerConfig, WorkerName, serve,
 };
 
+const GENERATE: TaskKind = TaskKind::of("generate");
+const VERIFY: TaskKind = TaskKind::of("verify");
+
 const SECOND: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(120);
 
@@ -20,7 +23,7 @@ fn task(id: u64, kind: TaskKind) -> Task {
 }
 
 fn verifications(range: std::ops::Range<u64>) -> impl Iterator<Item = Task> {
-    range.map(|id| task(id, TaskKind::Verify))
+    range.map(|id| task(id, VERIFY))
 }
 
 fn worker(name: &str) -> WorkerName {
@@ -54,7 +57,7 @@ fn threads_work_off_everything_once() {
     let endings = thread::scope(|scope| {
         for n in 0..3 {
             let coordinator: Arc<dyn Coordinator> = Arc::new(fleet.clone());
-            let config = WorkerConfig::new(worker(&format!("w{n}")), TaskKind::Verify);
+            let config = WorkerConfig::new(worker(&format!("w{n}")), VERIFY);
             let (drain, runs) = (drain.clone(), &runs);
             scope.spawn(move || {
                 serve(coordinator, config, drain, 2, |lease, _| {
@@ -87,7 +90,7 @@ fn every_wait_ends_at_its_deadline() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     let begun = Instant::now();
     assert_eq!(fleet.next_finished(Duration::from_millis(60)).unwrap(), None);
-    let grant = fleet.lease(&worker("w"), &TaskKind::Generate, 4, Duration::from_millis(60)).unwrap();
+    let grant = fleet.lease(&worker("w"), &GENERATE, 4, Duration::from_millis(60)).unwrap();
     assert!(grant.leases.is_empty() && !grant.drain);
     let took = begun.elapsed();
     assert!(took >= Duration::from_millis(120) && took < LONG, "{took:?}");
@@ -100,12 +103,12 @@ fn a_waiting_worker_is_woken_by_a_task_and_a_waiting_consumer_by_an_ending() {
     for id in 0..15 {
         thread::scope(|scope| {
             let waiting = scope.spawn(|| {
-                let grant = fleet.lease(&worker("w"), &TaskKind::Verify, 1, LONG).unwrap();
+                let grant = fleet.lease(&worker("w"), &VERIFY, 1, LONG).unwrap();
                 (grant, Instant::now())
             });
             thread::sleep(Duration::from_millis(10));
             let submitted = Instant::now();
-            fleet.submit([task(id, TaskKind::Verify)]).unwrap();
+            fleet.submit([task(id, VERIFY)]).unwrap();
             let (grant, at) = waiting.join().unwrap();
             latencies.push(at - submitted);
             let lease = &grant.leases[0];
@@ -132,7 +135,7 @@ fn a_poisonous_task_is_quarantined_with_its_reasons_and_the_rest_goes_on() {
     let drain = Drain::default();
     let endings = thread::scope(|scope| {
         let coordinator: Arc<dyn Coordinator> = Arc::new(fleet.clone());
-        let config = WorkerConfig::new(worker("w"), TaskKind::Verify);
+        let config = WorkerConfig::new(worker("w"), VERIFY);
         let drain2 = drain.clone();
         scope.spawn(move || {
             serve(coordinator, config, drain2, 2, |lease, _| match lease.task.0 {
@@ -157,18 +160,18 @@ fn a_poisonous_task_is_quarantined_with_its_reasons_and_the_rest_goes_on() {
 
 #[test]
 fn back_pressure_holds_generation_until_verification_catches_up() {
-    let config =
-        BoardConfig { backpressure: Some(Backpressure::of_verification(2)), ..BoardConfig::default() };
+    let config = BoardConfig {
+        backpressure: Some(Backpressure { hold: GENERATE, while_open: VERIFY, limit: 2 }),
+        ..BoardConfig::default()
+    };
     let fleet = Fleet::in_memory(config);
-    fleet
-        .submit([task(1, TaskKind::Generate), task(2, TaskKind::Verify), task(3, TaskKind::Verify)])
-        .unwrap();
-    let none = fleet.lease(&worker("g"), &TaskKind::Generate, 1, Duration::from_millis(20)).unwrap();
+    fleet.submit([task(1, GENERATE), task(2, VERIFY), task(3, VERIFY)]).unwrap();
+    let none = fleet.lease(&worker("g"), &GENERATE, 1, Duration::from_millis(20)).unwrap();
     assert!(none.leases.is_empty() && fleet.status().unwrap().kinds[0].held_back);
-    let lease = fleet.lease(&worker("v"), &TaskKind::Verify, 1, SECOND).unwrap().leases.remove(0);
+    let lease = fleet.lease(&worker("v"), &VERIFY, 1, SECOND).unwrap().leases.remove(0);
     let waiting = {
         let fleet = fleet.clone();
-        thread::spawn(move || fleet.lease(&worker("g"), &TaskKind::Generate, 1, LONG).unwrap())
+        thread::spawn(move || fleet.lease(&worker("g"), &GENERATE, 1, LONG).unwrap())
     };
     let done = Report { task: lease.task, attempt: lease.attempt, outcome: Outcome::Done("x".into()) };
     fleet.report(&worker("v"), vec![done]).unwrap();
@@ -179,11 +182,11 @@ fn back_pressure_holds_generation_until_verification_catches_up() {
 fn a_cancelled_task_stops_its_handler() {
     let config = BoardConfig { lease: Duration::from_secs(3), ..BoardConfig::default() };
     let fleet = Fleet::in_memory(config);
-    fleet.submit([task(1, TaskKind::Verify)]).unwrap();
+    fleet.submit([task(1, VERIFY)]).unwrap();
     let drain = Drain::default();
     thread::scope(|scope| {
         let coordinator: Arc<dyn Coordinator> = Arc::new(fleet.clone());
-        let config = WorkerConfig::new(worker("w"), TaskKind::Verify);
+        let config = WorkerConfig::new(worker("w"), VERIFY);
         let begun = Arc::new(AtomicUsize::new(0));
         let (drain2, begun2) = (drain.clone(), Arc::clone(&begun));
         let working = scope.spawn(move || {
@@ -224,7 +227,7 @@ fn a_drained_worker_gives_back_what_it_cannot_finish() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     fleet.submit(verifications(0..5)).unwrap();
     let coordinator: Arc<dyn Coordinator> = Arc::new(fleet.clone());
-    let mut config = WorkerConfig::new(worker("w"), TaskKind::Verify);
+    let mut config = WorkerConfig::new(worker("w"), VERIFY);
     config.grace = Duration::from_millis(50);
     let drain = Drain::default();
     let asked = drain.clone();
@@ -246,7 +249,7 @@ fn a_drained_worker_gives_back_what_it_cannot_finish() {
 fn a_drained_fleet_sends_its_workers_home() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     let coordinator: Arc<dyn Coordinator> = Arc::new(fleet.clone());
-    let config = WorkerConfig::new(worker("w"), TaskKind::Verify);
+    let config = WorkerConfig::new(worker("w"), VERIFY);
     let working =
         thread::spawn(move || serve(coordinator, config, Drain::default(), 2, |_, _| Ok("x".into())));
     thread::sleep(Duration::from_millis(50));
@@ -261,10 +264,10 @@ fn a_copy_goes_to_an_idle_worker_and_the_loser_is_told() {
     let speculation = Some(Speculation { min_age: Duration::from_millis(30), max_per_request: 16 });
     let fleet = Fleet::in_memory(BoardConfig { speculation, ..BoardConfig::default() });
     fleet.submit(verifications(0..1)).unwrap();
-    let slow = fleet.lease(&worker("slow"), &TaskKind::Verify, 1, SECOND).unwrap().leases.remove(0);
-    let fast = fleet.lease(&worker("fast"), &TaskKind::Verify, 8, LONG).unwrap().leases;
+    let slow = fleet.lease(&worker("slow"), &VERIFY, 1, SECOND).unwrap().leases.remove(0);
+    let fast = fleet.lease(&worker("fast"), &VERIFY, 8, LONG).unwrap().leases;
     assert_eq!((fast.len(), fast[0].task, fast[0].attempt), (1, slow.task, Attempt(2)));
-    let none = fleet.lease(&worker("third"), &TaskKind::Verify, 8, Duration::from_millis(100)).unwrap();
+    let none = fleet.lease(&worker("third"), &VERIFY, 8, Duration::from_millis(100)).unwrap();
     assert!(none.leases.is_empty(), "one extra copy at most");
     let done = |lease: &LeaseId, text: &str| Report {
         task: lease.task,
@@ -289,7 +292,7 @@ fn answer(lease: &sgs_fleet::Lease) -> Report {
 fn a_coordinator_comes_back_and_adopts_what_workers_hold() {
     let fleet = Fleet::journalled(BoardConfig::default());
     fleet.submit(verifications(0..10)).unwrap();
-    let leases = fleet.lease(&worker("w"), &TaskKind::Verify, 5, SECOND).unwrap().leases;
+    let leases = fleet.lease(&worker("w"), &VERIFY, 5, SECOND).unwrap().leases;
     let receipts = fleet.report(&worker("w"), vec![answer(&leases[0]), answer(&leases[1])]).unwrap();
     assert_eq!(receipts, [Receipt::Accepted; 2]);
     let first = fleet.next_finished(SECOND).unwrap().unwrap();
@@ -303,7 +306,7 @@ fn a_coordinator_comes_back_and_adopts_what_workers_hold() {
     assert_eq!(fleet.submit(verifications(1..10)).unwrap(), 9);
     let status = fleet.status().unwrap();
     assert_eq!((status.kinds[0].pending, status.kinds[0].leased, status.counters.adopted), (6, 3, 3));
-    let others = fleet.lease(&worker("v"), &TaskKind::Verify, 99, SECOND).unwrap().leases;
+    let others = fleet.lease(&worker("v"), &VERIFY, 99, SECOND).unwrap().leases;
     assert_eq!(others.iter().map(|l| l.task.0).collect::<Vec<_>>(), [4, 5, 6, 7, 8, 9]);
     assert!(others.iter().all(|l| l.attempt.epoch() != leases[0].attempt.epoch()));
     // What was journalled is over; what another has by now is done by whoever is first.
@@ -323,7 +326,7 @@ fn a_coordinator_comes_back_and_adopts_what_workers_hold() {
 fn an_outcome_is_safe_when_the_consumer_has_removed_it_and_not_before() {
     let fleet = Fleet::journalled(BoardConfig::default());
     fleet.submit(verifications(0..3)).unwrap();
-    let leases = fleet.lease(&worker("w"), &TaskKind::Verify, 3, SECOND).unwrap().leases;
+    let leases = fleet.lease(&worker("w"), &VERIFY, 3, SECOND).unwrap().leases;
     let reports: Vec<Report> = leases.iter().map(answer).collect();
     let ask = || {
         let mut reported = fleet.take_reports(&worker("w"), reports.clone()).unwrap();
@@ -390,7 +393,7 @@ impl Coordinator for Afar {
 fn a_worker_keeps_an_outcome_until_it_is_safe() {
     let fleet = Fleet::journalled(BoardConfig::default());
     fleet.submit(verifications(0..4)).unwrap();
-    let config = WorkerConfig::new(worker("w"), TaskKind::Verify);
+    let config = WorkerConfig::new(worker("w"), VERIFY);
     let session = Session::start(Arc::new(Afar(fleet.clone())), config, Drain::default()).unwrap();
     for (lease, _) in session.lease(4, SECOND).unwrap() {
         session.finish(lease.id(), Outcome::Done(squared(&lease.payload)));

@@ -15,6 +15,8 @@ use sgs_fleet::{
 };
 use worker_process::{board, command, process_of, start_service, task, wait_for};
 
+const VERIFY: TaskKind = TaskKind::of("verify");
+
 const LONG: Duration = Duration::from_secs(120);
 
 #[test]
@@ -117,7 +119,7 @@ fn poison_kills_three_workers_and_is_put_away() {
     let folder = tempfile::tempdir().unwrap();
     let fleet = Fleet::in_memory(board());
     let service = start_service(&fleet);
-    let poison = Task { id: TaskId(999), kind: TaskKind::Verify, priority: 9, payload: "poison".into() };
+    let poison = Task { id: TaskId(999), kind: VERIFY, priority: 9, payload: "poison".into() };
     fleet.submit((0..40).map(|id| task(id, 5)).chain([poison])).unwrap();
     let launcher = local(command(&service.url("127.0.0.1"), 4), folder.path());
     let supervisor = Supervisor::start(launcher, 2, quick(), Some(fleet.clone())).unwrap();
@@ -205,7 +207,7 @@ fn nobody_waits_for_a_slow_launcher() {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(1500) {
         let call = Instant::now();
-        let grant = fleet.lease(&worker, &TaskKind::Verify, 1, Duration::from_secs(5)).unwrap();
+        let grant = fleet.lease(&worker, &VERIFY, 1, Duration::from_secs(5)).unwrap();
         fleet.heartbeat(&worker, &grant.leases.iter().map(|l| l.id()).collect::<Vec<_>>()).unwrap();
         let _ = supervisor.status();
         latencies.push(call.elapsed());

@@ -15,6 +15,8 @@ use sgs_fleet::{
     Speculation, Summary, Task, TaskId, TaskKind, Time, WorkerConfig, WorkerName,
 };
 
+const VERIFY: TaskKind = TaskKind::of("verify");
+
 const SECOND: u64 = 1000;
 
 fn board() -> Board {
@@ -25,12 +27,7 @@ fn board() -> Board {
 
 fn submit(board: &mut Board, ids: std::ops::Range<u64>) {
     for id in ids {
-        let task = Task {
-            id: TaskId(id),
-            kind: TaskKind::Verify,
-            priority: 0,
-            payload: format!("work {id}").into(),
-        };
+        let task = Task { id: TaskId(id), kind: VERIFY, priority: 0, payload: format!("work {id}").into() };
         board.submit(Time(0), task).unwrap();
     }
 }
@@ -40,7 +37,7 @@ fn name(name: &str) -> WorkerName {
 }
 
 fn lease(board: &mut Board, at: u64, worker: &str, capacity: usize) -> Vec<Lease> {
-    board.lease(Time(at), &name(worker), &TaskKind::Verify, capacity)
+    board.lease(Time(at), &name(worker), &VERIFY, capacity)
 }
 
 fn done(lease: &Lease) -> Report {
@@ -216,9 +213,9 @@ impl Coordinator for Noting {
 fn fault_9_a_heartbeat_names_what_is_in_hand_and_nothing_else() {
     let config = BoardConfig { lease: Duration::from_secs(2), ..BoardConfig::default() };
     let noting = Arc::new(Noting { fleet: Fleet::in_memory(config), named: Mutex::default() });
-    let task = |id| Task { id: TaskId(id), kind: TaskKind::Verify, priority: 0, payload: "x".into() };
+    let task = |id| Task { id: TaskId(id), kind: VERIFY, priority: 0, payload: "x".into() };
     noting.fleet.submit((0..300).map(task)).unwrap();
-    let mut worker = WorkerConfig::new(name("w"), TaskKind::Verify);
+    let mut worker = WorkerConfig::new(name("w"), VERIFY);
     worker.linger = Duration::ZERO;
     let session =
         Session::start(Arc::clone(&noting) as Arc<dyn Coordinator>, worker, Drain::default()).unwrap();

@@ -15,6 +15,9 @@ use sgs_fleet::{
     serve,
 };
 
+const GENERATE: TaskKind = TaskKind::of("generate");
+const VERIFY: TaskKind = TaskKind::of("verify");
+
 const SECOND: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(120);
 
@@ -31,12 +34,7 @@ fn client(service: &Service) -> Client {
 }
 
 fn verifications(range: std::ops::Range<u64>) -> impl Iterator<Item = Task> {
-    range.map(|id| Task {
-        id: TaskId(id),
-        kind: TaskKind::Verify,
-        priority: 0,
-        payload: format!("{id}").into(),
-    })
+    range.map(|id| Task { id: TaskId(id), kind: VERIFY, priority: 0, payload: format!("{id}").into() })
 }
 
 fn worker(name: &str) -> WorkerName {
@@ -77,11 +75,11 @@ fn tasks_go_out_and_outcomes_come_back() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     let service = Service::start(fleet.clone(), config()).unwrap();
     let client = client(&service);
-    let grant = client.lease(&worker("w"), &TaskKind::Verify, 4, Duration::from_millis(50)).unwrap();
+    let grant = client.lease(&worker("w"), &VERIFY, 4, Duration::from_millis(50)).unwrap();
     assert!(grant.leases.is_empty() && grant.lease_time == Duration::from_secs(60));
     let waiting = {
         let client = client.clone();
-        thread::spawn(move || client.lease(&worker("w"), &TaskKind::Verify, 4, LONG).unwrap())
+        thread::spawn(move || client.lease(&worker("w"), &VERIFY, 4, LONG).unwrap())
     };
     thread::sleep(Duration::from_millis(50));
     let submitted = Instant::now();
@@ -119,14 +117,10 @@ fn a_large_batch_of_tasks_comes_compressed() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     let service = Service::start(fleet.clone(), config()).unwrap();
     let text = "∀ x, x = x ".repeat(1000);
-    let tasks = (0..500).map(|id| Task {
-        id: TaskId(id),
-        kind: TaskKind::Generate,
-        priority: 0,
-        payload: text.clone().into(),
-    });
+    let tasks =
+        (0..500).map(|id| Task { id: TaskId(id), kind: GENERATE, priority: 0, payload: text.clone().into() });
     fleet.submit(tasks).unwrap();
-    let grant = client(&service).lease(&worker("w"), &TaskKind::Generate, 1000, SECOND).unwrap();
+    let grant = client(&service).lease(&worker("w"), &GENERATE, 1000, SECOND).unwrap();
     assert_eq!(grant.leases.len(), 500);
     assert!(grant.leases.iter().all(|l| l.payload.as_bytes() == text.as_bytes()));
 }
@@ -154,7 +148,7 @@ fn without_the_token_nothing_is_read_or_changed() {
     }
     assert_eq!(fleet.status().unwrap().counters.leases, 0);
     let wrong = Client::new(&service.url("127.0.0.1"), Some(Token::generate().unwrap()), None).unwrap();
-    let error = wrong.lease(&worker("w"), &TaskKind::Verify, 1, SECOND).unwrap_err();
+    let error = wrong.lease(&worker("w"), &VERIFY, 1, SECOND).unwrap_err();
     assert!(matches!(&error, CallError::Refused(why) if why.contains("token")), "{error}");
 }
 
@@ -212,7 +206,7 @@ fn resident() -> f64 {
 
 #[test]
 fn bodies_that_unpack_to_much_take_turns() {
-    const SIZE: usize = 64 << 20;
+    const SIZE: usize = 24 << 20;
     let fleet = Fleet::in_memory(BoardConfig::default());
     let service = Service::start(fleet, ServiceConfig { largest_body: SIZE, ..config() }).unwrap();
     let at = service.address();
@@ -235,7 +229,7 @@ fn bodies_that_unpack_to_much_take_turns() {
         }
     });
     // One of them, and what its buffer outgrew.
-    assert!(most < 3.5 * SIZE as f64, "{:.0} MiB for eight bodies of 64 MiB", most / f64::from(1 << 20));
+    assert!(most < 3.5 * SIZE as f64, "{:.0} MiB for eight bodies of 24 MiB", most / f64::from(1 << 20));
     // A size that is a lie is found out, and one that is not told counts as the largest.
     let liar = [&zstd::bulk::compress(b"{}", 1).unwrap()[..], &swollen(1 << 20)[..]].concat();
     assert_eq!(post(at, "/v1/lease", &packed, &liar).0, 413);
@@ -266,7 +260,7 @@ fn who_hangs_up_while_waiting_takes_no_task_along() {
         assert_eq!(raw(service.address(), ask.as_bytes()).0, 200);
     }
     fleet.submit(verifications(0..1)).unwrap();
-    let grant = client(&service).lease(&worker("w"), &TaskKind::Verify, 1, LONG).unwrap();
+    let grant = client(&service).lease(&worker("w"), &VERIFY, 1, LONG).unwrap();
     assert_eq!(grant.leases[0].attempt, Attempt(1), "nobody had it before");
 }
 
@@ -314,7 +308,7 @@ fn workers_outlive_their_coordinator() {
         let workers: Vec<_> = (0..2)
             .map(|n| {
                 let coordinator: Arc<dyn Coordinator> = Arc::new(client(&service));
-                let mut config = WorkerConfig::new(worker(&format!("w{n}")), TaskKind::Verify);
+                let mut config = WorkerConfig::new(worker(&format!("w{n}")), VERIFY);
                 config.batch = 4;
                 let (drain, runs) = (drain.clone(), &runs);
                 scope.spawn(move || {
@@ -390,7 +384,7 @@ fn calls_are_encrypted_with_a_certificate() {
     let url = service.url("localhost");
     assert!(url.starts_with("https://localhost:"));
     let trusting = Client::new(&url, Some(token()), Some(&files.certificate)).unwrap();
-    assert_eq!(trusting.lease(&worker("w"), &TaskKind::Verify, 1, SECOND).unwrap().leases.len(), 1);
+    assert_eq!(trusting.lease(&worker("w"), &VERIFY, 1, SECOND).unwrap().leases.len(), 1);
     let doubting = Client::new(&url, Some(token()), None).unwrap();
     assert!(doubting.status().is_err(), "an unknown certificate is not trusted");
     let plain = Client::new(&url.replace("https", "http"), Some(token()), None).unwrap();

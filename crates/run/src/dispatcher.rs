@@ -5,13 +5,12 @@
 //! can be lost, and a crash loses only what nobody has acted on.
 
 use crate::Interrupt;
-use crate::endpoint;
 use crate::evaluate::encode;
 use crate::event::{RunEvent, Story};
 use crate::infra::Faults;
 use crate::reading::{Reader, formal_seed, limit, role};
 use crate::record::{self, Entry};
-use crate::tasks::{self, GenerateTask, VerifyTask, task_number};
+use crate::tasks::{self, GENERATE, GenerateTask, SERVED, VERIFY, VerifyTask, task_number};
 use anyhow::{Result, bail};
 use sgs_fleet::{Ending, Finished, Fleet, Payload, Task, TaskId, TaskKind as BoardKind};
 use sgs_rundir::{Journal, Ticket};
@@ -374,7 +373,7 @@ impl<'a> Dispatcher<'a> {
     fn payload(&self, commands: &[Command], prompt: &[u32]) -> Result<(BoardKind, i32, Payload)> {
         let config = self.reader.config;
         let Some(role) = commands.first().and_then(role) else {
-            return Ok((BoardKind::Verify, 0, tasks::pack(&self.verify_task(commands))?));
+            return Ok((VERIFY, 0, tasks::pack(&self.verify_task(commands))?));
         };
         let priority = match role {
             sgs_selfplay::Role::Conjecturer => 2,
@@ -389,8 +388,7 @@ impl<'a> Dispatcher<'a> {
             max_new_tokens: config.sampling.tokens(role),
             temperature: config.algorithm.temperature as f32,
         };
-        let kind =
-            if config.sampling.endpoint.plays(role) { endpoint::board_kind()? } else { BoardKind::Generate };
+        let kind = if config.sampling.endpoint.plays(role) { SERVED } else { GENERATE };
         Ok((kind, priority, tasks::pack(&task)?))
     }
 

@@ -5,10 +5,10 @@
 
 use super::config::RunConfig;
 use crate::Usage;
-use crate::tasks::{self, GenerateResult, GenerateTask, Sample};
+use crate::tasks::{self, GenerateResult, GenerateTask, SERVED, Sample};
 use anyhow::{Context, Result, bail};
 use sgs_endpoint::{Ask, End, Endpoint, EndpointError, Key, Prompt, Sample as Served, Settings};
-use sgs_fleet::{Cancel, Coordinator, Drain, Lease, TaskKind as BoardKind, WorkerConfig, WorkerName};
+use sgs_fleet::{Cancel, Coordinator, Drain, Lease, WorkerConfig, WorkerName};
 use sgs_keys::above;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_selfplay::{AlgorithmConfig, FinishReason, Role};
@@ -133,14 +133,6 @@ fn is_on(a: &AlgorithmConfig, role: Role) -> bool {
     }
 }
 
-/// The kind under which the board keeps the tasks of served roles.
-///
-/// # Errors
-/// Never: the name is a fit one.
-pub fn board_kind() -> Result<BoardKind> {
-    Ok(BoardKind::new("endpoint")?)
-}
-
 /// An endpoint that was found fit for a run.
 pub struct ServedRoles {
     endpoint: Endpoint,
@@ -202,7 +194,7 @@ impl ServedRoles {
         let config = WorkerConfig {
             linger: Duration::from_millis(5),
             grace: Duration::from_secs(2),
-            ..WorkerConfig::new(worker, board_kind()?)
+            ..WorkerConfig::new(worker, SERVED)
         };
         let end: Mutex<Option<EndpointError>> = Mutex::new(None);
         let handler = |lease: &Lease, cancel: &Cancel| {

@@ -105,10 +105,9 @@ pub fn refuse_broken_round(outcome: &RoundOutcome) -> Result<()> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::tasks::VERIFY;
     use super::*;
-    use sgs_fleet::{
-        Board, BoardConfig, Outcome, Report, Task, TaskId, TaskKind as BoardKind, Time, WorkerName,
-    };
+    use sgs_fleet::{Board, BoardConfig, Outcome, Report, Task, TaskId, Time, WorkerName};
     use sgs_selfplay::TaskKey;
 
     fn lost(kind: TaskKind, index: u32) -> Event {
@@ -138,12 +137,12 @@ mod tests {
         let mut board = Board::new(BoardConfig::default());
         let (good, bad) = ("verify-node7-100", "verify-node9-200");
         for id in 0..40 {
-            let task = Task { id: TaskId(id), kind: BoardKind::Verify, priority: 0, payload: "x".into() };
+            let task = Task { id: TaskId(id), kind: VERIFY, priority: 0, payload: "x".into() };
             board.submit(Time(0), task).unwrap();
         }
         for name in [good, bad] {
             let worker = WorkerName::new(name).unwrap();
-            for lease in board.lease(Time(0), &worker, &BoardKind::Verify, 10) {
+            for lease in board.lease(Time(0), &worker, &VERIFY, 10) {
                 let outcome = match name == good {
                     true => Outcome::Done("{}".into()),
                     false => Outcome::Failed("Lean ended by signal 9".into()),

@@ -6,9 +6,18 @@
 use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use sgs_fleet::Payload;
+use sgs_fleet::{Payload, TaskKind as BoardKind};
 use sgs_selfplay::{FinishReason, Judgement, Problem, Role, TaskKey};
 use sha2::{Digest, Sha256};
+
+/// The kind of the tasks that sample.
+pub const GENERATE: BoardKind = BoardKind::of("generate");
+
+/// The kind of the tasks that check.
+pub const VERIFY: BoardKind = BoardKind::of("verify");
+
+/// The kind of the tasks of roles that another server plays.
+pub const SERVED: BoardKind = BoardKind::of("endpoint");
 
 /// First byte of every payload.
 const FORM: u8 = 1;

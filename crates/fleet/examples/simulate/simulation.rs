@@ -13,6 +13,9 @@ use sgs_fleet::{
     TaskId, TaskKind, Time, WorkerName,
 };
 
+const GENERATE: TaskKind = TaskKind::of("generate");
+const VERIFY: TaskKind = TaskKind::of("verify");
+
 /// A cluster and a round of work.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -150,7 +153,11 @@ pub fn simulate(scenario: Scenario) -> Simulated {
     let config = BoardConfig {
         lease: LEASE,
         speculation: scenario.speculation.then(Speculation::default),
-        backpressure: scenario.pipelining.then(|| Backpressure::of_verification(scenario.rollouts as usize)),
+        backpressure: scenario.pipelining.then_some(Backpressure {
+            hold: GENERATE,
+            while_open: VERIFY,
+            limit: scenario.rollouts as usize,
+        }),
         ..BoardConfig::default()
     };
     let random = fastrand::Rng::with_seed(scenario.seed);
@@ -178,7 +185,7 @@ pub fn simulate(scenario: Scenario) -> Simulated {
 impl Simulation {
     fn run(&mut self) -> Simulated {
         for id in 0..self.scenario.rollouts {
-            self.submit(Time(0), id, TaskKind::Generate);
+            self.submit(Time(0), id, GENERATE);
         }
         for _ in 0..self.scenario.gpus {
             self.born(Time(0), true);
@@ -235,7 +242,7 @@ impl Simulation {
     }
 
     fn submit(&mut self, now: Time, id: u64, kind: TaskKind) {
-        let id = TaskId(2 * id + u64::from(kind == TaskKind::Verify));
+        let id = TaskId(2 * id + u64::from(kind == VERIFY));
         self.calls += 1;
         // Ids are unique and the board is large enough, so this cannot be refused.
         let _ = self.board.submit(now, Task { id, kind, priority: 0, payload: Payload::from("") });
@@ -271,7 +278,7 @@ impl Simulation {
         if !worker.alive || worker.running.len() >= worker.slots {
             return;
         }
-        let kind = if worker.generates { TaskKind::Generate } else { TaskKind::Verify };
+        let kind = if worker.generates { GENERATE } else { VERIFY };
         self.calls += 1;
         let leases = self.board.lease(now, &worker.name, &kind, worker.slots - worker.running.len());
         for lease in leases {
@@ -360,10 +367,10 @@ impl Simulation {
             let rollout = finished.task.0 / 2;
             self.board.remove(finished.task);
             self.calls += 2;
-            match (finished.ending, finished.kind) {
-                (Ending::Quarantined { .. }, _) => self.quarantined += 1,
-                (Ending::Done { .. }, TaskKind::Generate) => self.sampled(now, rollout),
-                (Ending::Done { .. }, _) => {
+            match finished.ending {
+                Ending::Quarantined { .. } => self.quarantined += 1,
+                Ending::Done { .. } if finished.kind == GENERATE => self.sampled(now, rollout),
+                Ending::Done { .. } => {
                     self.verified += 1;
                     if self.verified * 100 <= self.scenario.rollouts * 99 {
                         self.most = now;
@@ -379,13 +386,13 @@ impl Simulation {
             self.generation_end = now;
         }
         if self.scenario.pipelining {
-            self.submit(now, rollout, TaskKind::Verify);
+            self.submit(now, rollout, VERIFY);
             return;
         }
         self.held_back.push(rollout);
         if self.generated + self.quarantined == self.scenario.rollouts {
             for rollout in std::mem::take(&mut self.held_back) {
-                self.submit(now, rollout, TaskKind::Verify);
+                self.submit(now, rollout, VERIFY);
             }
         }
     }

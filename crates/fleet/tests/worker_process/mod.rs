@@ -12,6 +12,8 @@ use sgs_fleet::{
     TaskKind, Token, WorkerConfig, WorkerName, serve,
 };
 
+pub const VERIFY: TaskKind = TaskKind::of("verify");
+
 const ORDERS: &str = "SGS_FLEET_TEST_WORKER";
 const TOKEN: &str = "the token of the tests";
 
@@ -44,7 +46,7 @@ pub fn obey_orders() {
     println!("worker {name} begins");
     let drain = Drain::default();
     drain.begin_on_signals().unwrap();
-    let mut config = WorkerConfig::new(WorkerName::new(name).unwrap(), TaskKind::Verify);
+    let mut config = WorkerConfig::new(WorkerName::new(name).unwrap(), VERIFY);
     config.patience = Duration::from_secs(60);
     config.grace = Duration::from_secs(5);
     let summary = serve(Arc::new(client(url)), config, drain, slots, work).unwrap();
@@ -72,7 +74,7 @@ pub fn square(number: u64) -> Payload {
 }
 
 pub fn task(id: u64, ms: u64) -> Task {
-    Task { id: TaskId(id), kind: TaskKind::Verify, priority: 0, payload: format!("{id} {ms}").into() }
+    Task { id: TaskId(id), kind: VERIFY, priority: 0, payload: format!("{id} {ms}").into() }
 }
 
 pub fn board() -> BoardConfig {

@@ -9,6 +9,7 @@ use super::config::RunConfig;
 use super::endpoint::ServedRoles;
 use super::generate::{self, GenerateCounters, GenerateSettings};
 use super::policies::{self, Policies};
+use super::tasks::{GENERATE, VERIFY};
 use super::{Interrupt, Runner, verify};
 use anyhow::{Context, Result, anyhow, bail};
 use config::By;
@@ -85,18 +86,18 @@ impl Workers {
             base: runner.base.clone(),
             weights: None,
         };
-        if workers.is_embedded(&TaskKind::Generate) {
+        if workers.is_embedded(&GENERATE) {
             let settings = settings(&runner.config, tokenizer);
             let (policies, drain) = (Arc::clone(policies), workers.drain.clone());
             let counters = Arc::clone(&workers.counters);
-            workers.spawn(TaskKind::Generate, move |session| {
+            workers.spawn(GENERATE, move |session| {
                 // The weights of this process are always those that the run asks for.
                 generate::work(session, &policies, |_| Ok(()), &settings, &drain, &counters)
             })?;
         }
-        if workers.is_embedded(&TaskKind::Verify) {
+        if workers.is_embedded(&VERIFY) {
             let (system, drain) = (Arc::clone(&runner.system), workers.drain.clone());
-            workers.spawn(TaskKind::Verify, move |session| verify::work(session, &*system, &drain))?;
+            workers.spawn(VERIFY, move |session| verify::work(session, &*system, &drain))?;
         }
         let model = policies.read().unwrap_or_else(PoisonError::into_inner).config().clone();
         workers.serve_roles(runner, tokenizer, &model)?;

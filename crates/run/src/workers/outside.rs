@@ -1,6 +1,7 @@
 //! The coordinator's side of a run with workers in other processes: the board behind HTTP, the weights laid out, workers
 //! started and kept alive.
 
+use super::super::tasks::{GENERATE, VERIFY};
 use super::config::{self, By, CrewConfig, FleetConfig};
 use super::sheet::{self, ModelSheet, PolicySheet, Sheet};
 use anyhow::{Context, Result, anyhow, bail};
@@ -118,7 +119,11 @@ impl Outside {
         let run = std::fs::canonicalize(run).with_context(|| run.display().to_string())?;
         let (token, token_file) = token(&config, &run)?;
         let fleet = Fleet::journalled(BoardConfig {
-            backpressure: Some(Backpressure::of_verification(MOST_OPEN_VERIFICATIONS)),
+            backpressure: Some(Backpressure {
+                hold: GENERATE,
+                while_open: VERIFY,
+                limit: MOST_OPEN_VERIFICATIONS,
+            }),
             ..BoardConfig::default()
         });
         let shelf = Shelf::default();
@@ -206,11 +211,13 @@ impl Outside {
 
     /// Who does the work of a kind.
     pub fn by(&self, kind: &TaskKind) -> By {
-        match kind {
-            TaskKind::Generate => self.config.generate.by,
-            TaskKind::Verify => self.config.verify.by,
+        if *kind == GENERATE {
+            self.config.generate.by
+        } else if *kind == VERIFY {
+            self.config.verify.by
+        } else {
             // Roles that another server plays are asked for by a thread of the coordinator.
-            TaskKind::Named(_) => By::Embedded,
+            By::Embedded
         }
     }
 
@@ -268,10 +275,7 @@ impl Outside {
     /// A launcher refuses its configuration.
     pub fn start_workers(&mut self) -> Result<Vec<String>> {
         let mut notes = Vec::new();
-        for (kind, crew) in [
-            (TaskKind::Generate, self.config.generate.clone()),
-            (TaskKind::Verify, self.config.verify.clone()),
-        ] {
+        for (kind, crew) in [(GENERATE, self.config.generate.clone()), (VERIFY, self.config.verify.clone())] {
             if crew.is_launched() {
                 let supervisor = self.start_crew(&kind, &crew)?;
                 self.crews.push(Crew { kind, supervisor });
@@ -298,7 +302,7 @@ impl Outside {
             _ => {
                 let launcher = LocalLauncher::new(command, &prefix, &folder)?;
                 // Checkers compute on the processor.
-                let gpus = if *kind == TaskKind::Generate { self.gpus.clone() } else { Vec::new() };
+                let gpus = if *kind == GENERATE { self.gpus.clone() } else { Vec::new() };
                 Box::new(launcher.with_devices(gpus))
             }
         };
@@ -340,18 +344,13 @@ impl Outside {
             command.extend(["--parent".into(), std::process::id().to_string()]);
         }
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        match *kind {
-            TaskKind::Generate => {
-                let shared = (crew.by == By::Local).then(|| (cores / crew.count).max(1));
-                if let Some(threads) = crew.threads.or(shared) {
-                    command.extend(["--threads".into(), threads.to_string()]);
-                }
+        if *kind == GENERATE {
+            let shared = (crew.by == By::Local).then(|| (cores / crew.count).max(1));
+            if let Some(threads) = crew.threads.or(shared) {
+                command.extend(["--threads".into(), threads.to_string()]);
             }
-            _ => {
-                if let Some(slots) = crew.slots {
-                    command.extend(["--slots".into(), slots.to_string()]);
-                }
-            }
+        } else if let Some(slots) = crew.slots {
+            command.extend(["--slots".into(), slots.to_string()]);
         }
         Ok(command)
     }

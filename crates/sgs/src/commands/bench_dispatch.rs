@@ -5,9 +5,9 @@ use crate::exit::Usage;
 use crate::output;
 use anyhow::{Context, Result, anyhow};
 use serde_json::json;
-use sgs_fleet::bench::{BoardCost, Load, Measured, board_cost, memory_per_task, run_load};
+use sgs_fleet::bench::{BoardCost, KIND, Load, Measured, board_cost, memory_per_task, run_load};
 use sgs_fleet::wire::Form;
-use sgs_fleet::{BoardConfig, Fleet, FleetError, Service, ServiceConfig, Task, TaskId, TaskKind, Token};
+use sgs_fleet::{BoardConfig, Fleet, FleetError, Service, ServiceConfig, Task, TaskId, Token};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -106,5 +106,5 @@ fn refill(fleet: &Fleet, open: u64, stop: &AtomicBool) -> Result<(), FleetError>
 
 fn task(id: u64) -> Task {
     let payload = format!("{id:PAYLOAD$}");
-    Task { id: TaskId(id), kind: TaskKind::Verify, priority: 0, payload: payload.into() }
+    Task { id: TaskId(id), kind: KIND, priority: 0, payload: payload.into() }
 }

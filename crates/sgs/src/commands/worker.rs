@@ -11,6 +11,7 @@ use sgs_lm::sampler::{Decode, SamplerOptions};
 use sgs_metamath::system::Metamath;
 use sgs_run::config::SystemName;
 use sgs_run::generate::{self, GenerateCounters, GenerateSettings};
+use sgs_run::tasks::{GENERATE, VERIFY};
 use sgs_run::verify;
 use sgs_run::workers::follow::{Followed, Source};
 use sgs_run::workers::outside::{nonce, token_of_environment};
@@ -107,7 +108,7 @@ fn generate(args: &WorkerGenerateArgs) -> Result<Outcome> {
     if args.batch == Some(0) {
         return Err(Usage("--batch is 0: give at least 1".into()).into());
     }
-    let post = Post::take_up(TaskKind::Generate, &args.connect)?;
+    let post = Post::take_up(GENERATE, &args.connect)?;
     let sheet = post.sheet()?;
     let threads = if args.threads == 0 { device::threads() } else { args.threads };
     let kind = match args.device {
@@ -149,7 +150,7 @@ fn sample_on<D: Device + Decode>(
 }
 
 fn verify(args: &WorkerVerifyArgs) -> Result<Outcome> {
-    let mut post = Post::take_up(TaskKind::Verify, &args.connect)?;
+    let mut post = Post::take_up(VERIFY, &args.connect)?;
     let sheet = post.sheet()?;
     let system: Arc<dyn FormalSystem> = match sheet.system {
         SystemName::Metamath => {
