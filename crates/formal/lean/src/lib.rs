@@ -19,7 +19,6 @@ pub mod text;
 mod version;
 
 pub use features::features;
-pub use judge::Judge;
 pub use settings::{Backing, LeanSettings, Prepared, ROOT, SettingsError, VERSION, WASM_ROOT, WASM_VERSION};
 pub use system::{Identity, Lean, LeanConfig, StartError};
 pub use version::{Version, VersionError, ask_version};

@@ -1,12 +1,14 @@
 //! From a few settings to a running Lean: where the programs are, what they may read, which options are pinned.
 
-use crate::check::{Checker, FileChecker, Launch, Layers, Limits, Probe, Recycling, ReplChecker};
+use crate::check::{
+    Checker, FileChecker, JudgeProgram, Launch, Layers, Limits, Probe, Recycling, ReplChecker,
+};
 use crate::prompt::SolverForm;
 use crate::read::Reading;
 use crate::sandbox::{LayerStatus, Sandbox, SandboxError, available, cgroup_base};
 use crate::text::Bounds;
 use crate::version::{Version, ask_version, number};
-use crate::{Judge, Lean, LeanConfig, StartError};
+use crate::{Lean, LeanConfig, StartError};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -27,9 +29,9 @@ pub enum Backing {
     /// The community REPL with Mathlib, as the setup builds it.
     #[default]
     Repl,
-    /// `lean --json` of the same installation, several theorems a file.
+    /// The judge's own process over the same installation, several theorems a file.
     File,
-    /// The WebAssembly build: core Lean, no axioms listed.
+    /// The same with the WebAssembly build: core Lean, and the kernel asked again by the same process only.
     Wasm,
 }
 
@@ -49,8 +51,7 @@ pub struct LeanSettings {
     pub scratch: Option<PathBuf>,
     /// Proofs checked at the same time; 0 for one a core.
     pub slots: usize,
-    /// Theorems in one file, where files are checked; 0 for 16, or 128 with `wasm`, whose start takes half a minute
-    /// and a theorem a hundredth of a second.
+    /// Theorems in one file, where files are checked; 0 for 16, or 128 with `wasm`, whose start takes a minute.
     pub theorems_per_file: usize,
     /// Bounds of a check.
     pub limits: Limits,
@@ -64,7 +65,7 @@ pub struct LeanSettings {
     pub form: SolverForm,
     /// Bounds on model text.
     pub bounds: Bounds,
-    /// Replay accepted proofs in a second process.
+    /// Replay accepted proofs in a process that runs none; not with `wasm`, where a start takes a minute.
     pub judge: bool,
     /// Run Lean in the sandbox.
     pub sandbox: bool,
@@ -91,7 +92,7 @@ impl Default for LeanSettings {
             reading: Reading::Lenient,
             form: SolverForm::NonCot,
             bounds: Bounds::default(),
-            judge: false,
+            judge: true,
             sandbox: true,
             require_sandbox: false,
             cache: 100_000,
@@ -225,12 +226,18 @@ impl LeanSettings {
             .map_err(|error| SettingsError::Folder { path: scratch.clone(), error })?;
         let scratch = absolute(&scratch)?;
         let programs = Programs::find(self, &root)?;
+        // Processes write to a folder of theirs: what they are started with must be out of their reach.
+        let (work, sources) = (scratch.join("work"), scratch.join("judge"));
+        for folder in [&work, &sources] {
+            std::fs::create_dir_all(folder)
+                .map_err(|error| SettingsError::Folder { path: folder.clone(), error })?;
+        }
         let cgroup = cgroup_base().ok();
         let mut read = Sandbox::system_files();
-        read.push(root);
+        read.extend([root, sources.clone()]);
         let sandbox = Sandbox {
             read,
-            write: vec![scratch.clone()],
+            write: vec![work.clone()],
             memory: self.limits.memory,
             cgroup,
             require: self.require_sandbox,
@@ -243,44 +250,50 @@ impl LeanSettings {
             program: program.to_owned(),
             args: args.iter().map(OsString::from).collect(),
             env: programs.env.clone(),
-            folder: scratch.clone(),
+            folder: work.clone(),
             cgroup: None,
         };
-        let checker = match self.backing {
-            Backing::Repl => Checker::Repl(ReplChecker {
-                launch: enclosed(&launch(&programs.checker, &[])),
-                options: self.options.clone(),
-                probe: Probe::Axioms,
-                layers: Layers::ALL,
-                limits: self.limits,
-                recycling: self.recycling,
-            }),
-            Backing::File | Backing::Wasm => Checker::File(FileChecker {
-                launch: enclosed(&launch(&programs.checker, &["--json"])),
-                scratch: scratch.clone(),
-                options: self.options.clone(),
-                probe: if self.backing == Backing::Wasm { Probe::Presence } else { Probe::Axioms },
-                layers: Layers::ALL,
-                limits: self.limits,
-                batch: self.theorems_per_file(),
-                // A start of the WebAssembly build takes half a minute: a full file is worth a wait.
-                linger_ms: if self.backing == Backing::Wasm { 1000 } else { 50 },
-            }),
-        };
-        let judge = programs.judge.as_ref().map(|program| Judge {
-            elaborate: enclosed(&launch(program, &[])),
-            // It runs no proof, but it elaborates statements that a model wrote.
-            replay: enclosed(&launch(program, &[])),
-            scratch: scratch.clone(),
+        let file = |judge: JudgeProgram, replay: bool| FileChecker {
+            judge,
+            replay,
+            scratch: work.clone(),
             options: self.options.clone(),
+            layers: Layers::ALL,
             limits: self.limits,
-        });
+            batch: self.theorems_per_file(),
+            // A start takes seconds, a minute with WebAssembly: a full file is worth a wait.
+            linger_ms: if self.backing == Backing::Repl { 200 } else { 1000 },
+        };
+        // The replay runs no proof, but it elaborates statements that a model wrote: both are enclosed.
+        let native =
+            |program: &PathBuf| file(JudgeProgram::Built(enclosed(&launch(program, &[]))), self.judge);
+        let (checker, second) = match self.backing {
+            Backing::Repl => {
+                let repl = ReplChecker {
+                    launch: enclosed(&launch(&programs.checker, &[])),
+                    options: self.options.clone(),
+                    probe: Probe::Axioms,
+                    layers: Layers::ALL,
+                    limits: self.limits,
+                    recycling: self.recycling,
+                };
+                (Checker::Repl(repl), programs.judge.as_ref().map(native))
+            }
+            Backing::File => (Checker::File(native(&programs.checker)), None),
+            Backing::Wasm => {
+                let lean = enclosed(&launch(&programs.checker, &[]));
+                let checker = file(JudgeProgram::Interpreted { lean, sources }, false);
+                // It elaborates the judge's own text first: a minute of CPU time, which can be many on a busy machine.
+                let limits = Limits { start_ms: self.limits.start_ms.max(900_000), ..self.limits };
+                (Checker::File(FileChecker { limits, ..checker }), None)
+            }
+        };
         let config = LeanConfig {
             reading: self.reading,
             form: self.form,
             bounds: self.bounds,
             checker,
-            judge,
+            second,
             slots: self.slots(),
             cache: self.cache,
             version: Version::default(),
@@ -312,6 +325,7 @@ fn absolute(path: &Path) -> Result<PathBuf, SettingsError> {
 struct Programs {
     lean: PathBuf,
     checker: PathBuf,
+    /// The second opinion on what a REPL accepts.
     judge: Option<PathBuf>,
     env: Vec<(OsString, OsString)>,
 }
@@ -329,13 +343,13 @@ impl Programs {
         }
         let toolchain = root.join(format!("elan/toolchains/leanprover--lean4---{}", settings.version()));
         let lean = program("Lean", toolchain.join("bin/lean"))?;
-        let checker = match settings.backing {
-            Backing::Repl => program("the REPL", root.join("repl/.lake/build/bin/repl"))?,
-            _ => lean.clone(),
-        };
-        let judge = match settings.judge {
-            true => Some(program("the judge", root.join("judge/.lake/build/bin/sgs-judge"))?),
-            false => None,
+        let judge = || program("the judge", root.join("judge/.lake/build/bin/sgs-judge"));
+        let (checker, judge) = match (settings.backing, settings.judge) {
+            (Backing::Repl, replayed) => {
+                let repl = program("the REPL", root.join("repl/.lake/build/bin/repl"))?;
+                (repl, if replayed { Some(judge()?) } else { None })
+            }
+            _ => (judge()?, None),
         };
         for part in ["mathlib4", "repl", "judge"] {
             let path = root.join(part).join("lean-toolchain");
@@ -412,7 +426,11 @@ mod tests {
             path.contains("mathlib4/.lake/build/lib:") && path.ends_with("batteries/.lake/build/lib/lean"),
             "{path}"
         );
-        assert!(prepared.config.judge.is_some());
+        let second = prepared.config.second.as_ref().expect("replay is on unless it is switched off");
+        assert!(second.replay);
+        assert_eq!(repl.launch.folder, root.join("scratch/work"));
+        let off = LeanSettings { judge: false, ..settings.clone() }.prepare(&[]).unwrap();
+        assert_eq!(off.config.second, None);
         assert!(prepared.sandbox.is_empty());
         let strict = LeanSettings { sandbox: true, require_sandbox: true, ..settings };
         assert!(matches!(strict.prepare(&["/nonexistent".into()]), Err(SettingsError::Launcher(_))));
