@@ -1,10 +1,19 @@
 import SgsJudge
+open Lean
 
-/-- `sgs-judge elaborate REQUEST OUT` in the sandbox, then `sgs-judge replay REQUEST OUT` outside of it. -/
+/-- `sgs-judge check` and `sgs-judge replay`: a request on standard input, answers on standard output. -/
 unsafe def main (args : List String) : IO UInt32 := do
-  match args with
-  | ["elaborate", request, out] => SgsJudge.elaborate request out
-  | ["replay", request, delta] => SgsJudge.replay request delta
-  | _ =>
-    IO.eprintln "usage: sgs-judge elaborate REQUEST OUT | sgs-judge replay REQUEST DELTA"
-    return 2
+  let replaying ← match args with
+    | ["check"] => pure false
+    | ["replay"] => pure true
+    | _ =>
+      IO.eprintln "usage: sgs-judge check | sgs-judge replay"
+      return 2
+  initSearchPath (← findSysroot)
+  enableInitializersExecution
+  let out ← IO.getStdout
+  let write (line : String) : IO Unit := do
+    out.putStr line
+    out.flush
+  SgsJudge.serve replaying (← IO.ofExcept (SgsJudge.Request.read write (← (← IO.getStdin).getLine)))
+  return 0

@@ -1,3 +1,4 @@
 import SgsJudge.Term
 import SgsJudge.Elaborate
 import SgsJudge.Replay
+import SgsJudge.Serve

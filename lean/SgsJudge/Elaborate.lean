@@ -1,102 +1,169 @@
 import SgsJudge.Term
 
 /-!
-The process that runs a model's code: elaborates the whole text over the header and writes down what the theorem
-needs beyond the header. Nothing that it says is believed; `Replay` decides.
+Elaborating a model's text: over the header's environment, every candidate by itself, and collecting what its theorem
+rests on beyond the header. Nothing that is found here is believed: the kernel decides (`Replay`).
 -/
 
 namespace SgsJudge
 open Lean Elab
 
-/-- What is to be judged; the file is the parent's. -/
-structure Request where
-  /-- Imports. -/
-  header : String
-  /-- Commands after the imports that belong to the problem: `open`, `set_option`. -/
-  context : String
-  /-- The pinned statement as an axiom with the name `sgs_pinned`. -/
+/-- One proof that is to be judged. The texts are the parent's, with the model's in their places. -/
+structure Candidate where
+  /-- The statement as an axiom, in the namespace that the theorem stands in. -/
   pinned : String
-  /-- Helpers and the theorem with its proof. -/
+  /-- That axiom's name. -/
+  pinnedName : Name
+  /-- Helpers and the theorem with its proof; empty where they are read as declarations. -/
   text : String
   /-- The theorem's name as it is declared. -/
   target : Name
+  /-- File of the declarations: written by `check`, read by `replay`; none if empty. -/
+  declarations : String
 
-def Request.read (path : System.FilePath) : IO Request := do
-  let json ← IO.ofExcept (Json.parse (← IO.FS.readFile path))
-  let field (key : String) : IO String := IO.ofExcept (json.getObjValAs? String key)
+/-- What one process is asked. -/
+structure Request where
+  /-- Where its answers go. -/
+  out : String → IO Unit
+  /-- Stands in every line of the answer; the model's text never sees it. -/
+  nonce : String
+  /-- Import commands. -/
+  header : String
+  /-- Modules that must be there after the header. -/
+  imports : List Name
+  /-- Commands after the imports that belong to the problem: `open`, `set_option`. -/
+  context : String
+  candidates : List Candidate
+
+private def field (json : Json) (key : String) : Except String String :=
+  json.getObjValAs? String key
+
+private def list {α : Type} (read : Json → Except String α) : List Json → Except String (List α)
+  | [] => return []
+  | j :: rest => do
+    let x ← read j
+    return x :: (← list read rest)
+
+private def readCandidate (json : Json) : Except String Candidate := do
+  let pinnedName ← field json "pinned_name"
+  let target ← field json "target"
   return {
-    header := ← field "header", context := ← field "context", pinned := ← field "pinned", text := ← field "text"
-    target := (← field "target").toName }
+    pinned := ← field json "pinned", pinnedName := pinnedName.toName
+    text := ← field json "text", target := target.toName
+    declarations := ← field json "declarations" }
+
+private def readName (json : Json) : Except String Name := do
+  let text ← json.getStr?
+  return text.toName
+
+def Request.read (out : String → IO Unit) (line : String) : Except String Request := do
+  let json ← Json.parse line
+  let imports ← (← json.getObjVal? "imports").getArr?
+  let candidates ← (← json.getObjVal? "candidates").getArr?
+  return { out, nonce := ← field json "nonce", header := ← field json "header", imports := ← list readName imports.toList
+           context := ← field json "context", candidates := ← list readCandidate candidates.toList }
 
 /-- Options that do not depend on the model: no parallel elaboration (a declaration is there when it is checked). -/
 def baseOptions : Options :=
-  ({} : Options).setBool `Elab.async false |>.setBool `autoImplicit false
+  ({} : Options).setBool `Elab.async false
 
-/-- The environment of the imports. -/
-unsafe def loadHeader (header : String) : IO Command.State := do
-  initSearchPath (← findSysroot)
-  enableInitializersExecution
-  let input := Parser.mkInputContext header "<header>"
+/-- A text to be parsed. In two ways, because `Parser.mkInputContext` is there in every version, and newer ones that
+bring no code of private functions can interpret only the first. -/
+def inputContext (text : String) : Parser.InputContext := by
+  first
+  | exact { inputString := text, fileName := "<text>", fileMap := FileMap.ofString text,
+            endPos := text.rawEndPos, endPos_valid := by simp }
+  | exact Parser.mkInputContext text "<text>"
+
+/-- A name as Lean writes it, without quotation marks. -/
+partial def showName : Name → String
+  | .anonymous => ""
+  | .str .anonymous s => s
+  | .str p s => showName p ++ "." ++ s
+  | .num p k => showName p ++ "." ++ toString k
+
+/-- Elaborates commands from a state; the new state, with the messages of these commands alone. -/
+def runCommands (text : String) (state : Command.State) : IO Command.State := do
+  let final ← IO.processCommands (inputContext text) {} { state with messages := {} }
+  return final.commandState
+
+/-- The first error among messages. -/
+def firstError : List Message → IO (Option String)
+  | [] => return none
+  | message :: rest =>
+    if message.severity matches .error then return some (← message.data.toString) else firstError rest
+
+private def notImported (env : Environment) : List Name → Option Name
+  | [] => none
+  | name :: rest => if (env.getModuleIdx? name).isSome then notImported env rest else some name
+
+/-- The state after imports and context, or why they do not stand. -/
+def loadHeader (request : Request) : IO (Except String Command.State) := do
+  let input := inputContext request.header
   let (syntaxTree, _, messages) ← Parser.parseHeader input
   let (env, messages) ← processHeader syntaxTree baseOptions messages input
   -- A header that fails gives an empty environment and no exception.
-  if messages.hasErrors then throw <| IO.userError "the header does not stand"
-  return Command.mkState env {} baseOptions
+  if let some error ← firstError messages.toList then return .error error
+  if let some name := notImported env request.imports then return .error s!"`{showName name}` is not imported"
+  let state ← runCommands request.context (Command.mkState env {} baseOptions)
+  if let some error ← firstError state.messages.toList then return .error error
+  return .ok state
 
-/-- Elaborates commands; the state after them and whether an error was reported. -/
-def runCommands (text : String) (state : Command.State) : IO (Command.State × Bool) := do
-  let input := Parser.mkInputContext text "<text>"
-  let final ← IO.processCommands input {} state
-  return (final.commandState, final.commandState.messages.hasErrors)
+/-- What a theorem rests on beyond the header: declarations in the order of dependence, and axioms. -/
+structure Collected where
+  seen : NameSet := {}
+  declarations : Array Read := #[]
+  axioms : List Name := []
 
-/-- The structures of all projections in an expression, which `getUsedConstants` does not report. -/
-partial def projected (e : Expr) : StateM (Std.HashSet Expr × Array Name) Unit := do
-  if (← get).1.contains e then return
-  modify fun (seen, names) => (seen.insert e, names)
-  match e with
-  | .app f x => projected f; projected x
-  | .lam _ t b _ | .forallE _ t b _ => projected t; projected b
-  | .letE _ t v b _ => projected t; projected v; projected b
-  | .mdata _ e => projected e
-  | .proj s _ e =>
-    modify fun (seen, names) => (seen, names.push s)
-    projected e
-  | _ => return
+/-- Collects `name` and what it needs that `base` does not have.
 
-/-- Names that an expression uses, the structures of its projections included. -/
-def usedNames (e : Expr) : Array Name :=
-  e.getUsedConstants ++ ((projected e).run ({}, #[])).2.2
-
-/-- Writes what `name` needs and `base` does not have, in the order of dependence. -/
-partial def writeConstant (base final : Environment) (name : Name) : StateT NameSet WriterM Unit := do
-  if (← get).contains name || base.contains name then return
-  modify (·.insert name)
-  let some info := final.find? name | throw s!"{name} is not there"
-  if info.isUnsafe || info.isPartial then throw s!"{name} is unsafe or partial"
-  let write (kind : String) (value : Expr) : StateT NameSet WriterM Unit := do
-    for used in usedNames info.type ++ usedNames value do
-      writeConstant base final used
-    writeDeclaration kind name info.levelParams info.type value
+Structures of projections are not looked for: a term of a structure has a type that names it, and a structure that
+is not the header's is refused. -/
+partial def collect (base final : Environment) (name : Name) : StateT Collected (Except String) Unit := do
+  if (← get).seen.contains name || base.contains name then return
+  modify fun c => { c with seen := c.seen.insert name }
+  let some info := final.find? name | throw s!"`{showName name}` is not there"
+  if info.isUnsafe || info.isPartial then throw s!"`{showName name}` is unsafe or partial"
+  let push (kind : String) (value : Expr) (hints : ReducibilityHints) : StateT Collected (Except String) Unit := do
+    forEach (collect base final) info.type.getUsedConstants.toList
+    forEach (collect base final) value.getUsedConstants.toList
+    let declaration := { kind, name, levels := info.levelParams, type := info.type, value, hints : Read }
+    modify fun c => { c with declarations := c.declarations.push declaration }
   match info with
-  | .thmInfo i => write "thm" i.value
-  | .defnInfo i => write "def" i.value
-  | .opaqueInfo i => write "opaque" i.value
-  | .axiomInfo _ => throw s!"{name} is an axiom"
-  | _ => throw s!"{name} is neither theorem nor definition"
+  | .thmInfo i => push "thm" i.value .opaque
+  | .defnInfo i => push "def" i.value i.hints
+  | .opaqueInfo i => push "opaque" i.value .opaque
+  | .axiomInfo _ => modify fun c => { c with axioms := name :: c.axioms }
+  | _ => throw s!"`{showName name}` is neither theorem nor definition"
 
-unsafe def elaborate (request out : System.FilePath) : IO UInt32 := do
-  let request ← Request.read request
-  let base ← loadHeader request.header
-  let (state, errors) ← runCommands (request.context ++ "\n" ++ request.text) base
-  if errors then
-    IO.eprintln "the text has errors"
-    return 1
-  match (writeConstant base.env state.env request.target).run {} |>.run {} with
-  | .error message =>
-    IO.eprintln message
-    return 1
-  | .ok (_, writer) =>
-    IO.FS.writeFile out ("\n".intercalate writer.lines.toList ++ "\n")
-    return 0
+/-- A pinned statement. -/
+structure Pinned where
+  levels : List Name
+  type : Expr
+  /-- What the type needs beyond the header: functions that a `match` in it became, and the like. -/
+  declarations : List Read
+
+def isIn (name : Name) : List Name → Bool
+  | [] => false
+  | other :: rest => name == other || isIn name rest
+
+/-- Elaborates the pinned statement over the header. What its type needs gets names of its own: the theorem's own
+elaboration makes the like, and may call them the same. -/
+def pin (state : Command.State) (candidate : Candidate) : IO (Except String Pinned) := do
+  let final ← runCommands candidate.pinned state
+  if let some error ← firstError final.messages.toList then return .error s!"the statement does not stand: {error}"
+  let some info := final.env.find? candidate.pinnedName | return .error "the statement is not there"
+  match (forEach (collect state.env final.env) info.type.getUsedConstants.toList).run {} with
+  | .error reason => return .error s!"the statement: {reason}"
+  | .ok (_, found) =>
+    if let _ :: _ := found.axioms then return .error "the statement rests on axioms of its own"
+    let declarations := found.declarations.toList
+    let own := mapList (·.name) declarations
+    let renamed (e : Expr) : Expr := e.replace fun
+      | .const n ls => if isIn n own then some (.const (candidate.pinnedName ++ n) ls) else none
+      | _ => none
+    let renamedRead (d : Read) : Read :=
+      { d with name := candidate.pinnedName ++ d.name, type := renamed d.type, value := renamed d.value }
+    return .ok { levels := info.levelParams, type := renamed info.type, declarations := mapList renamedRead declarations }
 
 end SgsJudge

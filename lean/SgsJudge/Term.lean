@@ -11,7 +11,9 @@ names is the anonymous name, number 0 of the levels is zero.
   ["ls", level]  ["lm", a, b]  ["li", a, b]  ["lp", name]
   ["ev", index]  ["es", level]  ["ec", name, [levels]]  ["ea", f, x]  ["el"|"ep", name, binder, type, body]
   ["ez", name, type, value, body]  ["ej", structure, index, e]  ["en", "digits"]  ["et", "text"]
-  ["thm"|"def"|"opaque", name, [level parameters], type, value]
+  ["thm"|"def"|"opaque", name, [level parameters], type, value, hint]
+
+The hint of a definition says how the kernel unfolds it: `"o"` never first, `"a"` at once, or its height.
 -/
 
 namespace SgsJudge
@@ -20,13 +22,84 @@ open Lean
 /-- Longest natural number literal that is passed on, in digits. -/
 def maxDigits : Nat := 100000
 
+/-!
+Some builds of Lean bring no code of the library's private functions, and so cannot interpret what is compiled to
+calls of them: much of `List` and `Array`, and all maps. What is needed of these stands here.
+-/
+
+/-- Things with numbers, found by hash. A tree of hashes, which are as good as random, needs no balance. -/
+inductive Tree (α : Type) where
+  | leaf
+  | node (hash : UInt64) (found : List (α × Nat)) (left right : Tree α)
+
+private def inBucket {α : Type} (same : α → Bool) : List (α × Nat) → Option Nat
+  | [] => none
+  | (x, i) :: rest => if same x then some i else inBucket same rest
+
+def Tree.find {α : Type} (hash : UInt64) (same : α → Bool) : Tree α → Option Nat
+  | .leaf => none
+  | .node at' found left right =>
+    if hash == at' then inBucket same found
+    else if hash < at' then left.find hash same else right.find hash same
+
+def Tree.insert {α : Type} (hash : UInt64) (x : α) (i : Nat) : Tree α → Tree α
+  | .leaf => .node hash [(x, i)] .leaf .leaf
+  | .node at' found left right =>
+    if hash == at' then .node at' ((x, i) :: found) left right
+    else if hash < at' then .node at' found (left.insert hash x i) right
+    else .node at' found left (right.insert hash x i)
+
+/-- Things that were written, each with its number. -/
+structure Numbers (α : Type) where
+  tree : Tree α := .leaf
+  count : Nat := 0
+
+def Numbers.find? {α : Type} (n : Numbers α) (hash : UInt64) (same : α → Bool) : Option Nat :=
+  n.tree.find hash same
+
+def Numbers.insert {α : Type} (n : Numbers α) (hash : UInt64) (x : α) : Numbers α :=
+  { tree := n.tree.insert hash x n.count, count := n.count + 1 }
+
+/-- What is written so far. -/
 structure Writer where
   lines : Array String := #[]
-  names : Std.HashMap Name Nat := ({} : Std.HashMap Name Nat).insert .anonymous 0
-  levels : Std.HashMap Level Nat := ({} : Std.HashMap Level Nat).insert .zero 0
-  exprs : Std.HashMap Expr Nat := {}
+  names : Numbers Name := ({} : Numbers Name).insert Name.anonymous.hash .anonymous
+  levels : Numbers Level := ({} : Numbers Level).insert Level.zero.hash .zero
+  exprs : Numbers Expr := {}
 
 abbrev WriterM := StateT Writer (Except String)
+
+/-- As `List.map`. -/
+def mapList {α β : Type} (f : α → β) : List α → List β
+  | [] => []
+  | x :: xs => f x :: mapList f xs
+
+/-- As `++`. -/
+def append {α : Type} : List α → List α → List α
+  | [], ys => ys
+  | x :: xs, ys => x :: append xs ys
+
+def sameLength {α : Type} : List α → List α → Bool
+  | [], [] => true
+  | _ :: xs, _ :: ys => sameLength xs ys
+  | _, _ => false
+
+/-- As `for`, over lists. -/
+def forEach {m : Type → Type} [Monad m] {α : Type} (f : α → m Unit) : List α → m Unit
+  | [] => pure ()
+  | x :: xs => do
+    f x
+    forEach f xs
+
+private def mapListM {m : Type → Type} [Monad m] {α β : Type} (f : α → m β) : List α → m (List β)
+  | [] => pure []
+  | x :: xs => do
+    let y ← f x
+    let ys ← mapListM f xs
+    return y :: ys
+
+private def numbers (ns : List Nat) : String :=
+  "[" ++ ",".intercalate (mapList toString ns) ++ "]"
 
 private def quote (s : String) : String := (Json.str s).compress
 
@@ -34,7 +107,7 @@ private def emit (line : String) : WriterM Unit :=
   modify fun w => { w with lines := w.lines.push line }
 
 partial def writeName (n : Name) : WriterM Nat := do
-  if let some i := (← get).names[n]? then return i
+  if let some i := (← get).names.find? n.hash (· == n) then return i
   match n with
   | .anonymous => return 0
   | .str p s =>
@@ -43,12 +116,12 @@ partial def writeName (n : Name) : WriterM Nat := do
   | .num p k =>
     let p ← writeName p
     emit s!"[\"nn\",{p},{k}]"
-  let i := (← get).names.size
-  modify fun w => { w with names := w.names.insert n i }
+  let i := (← get).names.count
+  modify fun w => { w with names := w.names.insert n.hash n }
   return i
 
 partial def writeLevel (l : Level) : WriterM Nat := do
-  if let some i := (← get).levels[l]? then return i
+  if let some i := (← get).levels.find? l.hash (· == l) then return i
   match l with
   | .zero => return 0
   | .succ a => emit s!"[\"ls\",{← writeLevel a}]"
@@ -56,8 +129,8 @@ partial def writeLevel (l : Level) : WriterM Nat := do
   | .imax a b => emit s!"[\"li\",{← writeLevel a},{← writeLevel b}]"
   | .param n => emit s!"[\"lp\",{← writeName n}]"
   | .mvar _ => throw "a level that is not closed"
-  let i := (← get).levels.size
-  modify fun w => { w with levels := w.levels.insert l i }
+  let i := (← get).levels.count
+  modify fun w => { w with levels := w.levels.insert l.hash l }
   return i
 
 private def binder : BinderInfo → String
@@ -67,15 +140,15 @@ private def binder : BinderInfo → String
   | .instImplicit => "c"
 
 partial def writeExpr (e : Expr) : WriterM Nat := do
-  if let some i := (← get).exprs[e]? then return i
+  if let some i := (← get).exprs.find? e.hash (· == e) then return i
   match e with
   | .mdata _ e => return ← writeExpr e
   | .bvar k => emit s!"[\"ev\",{k}]"
   | .sort l => emit s!"[\"es\",{← writeLevel l}]"
   | .const n ls =>
     let n ← writeName n
-    let ls ← ls.mapM writeLevel
-    emit s!"[\"ec\",{n},{ls}]"
+    let ls ← mapListM writeLevel ls
+    emit s!"[\"ec\",{n},{numbers ls}]"
   | .app f x =>
     let f ← writeExpr f
     let x ← writeExpr x
@@ -106,24 +179,31 @@ partial def writeExpr (e : Expr) : WriterM Nat := do
     emit s!"[\"en\",\"{digits}\"]"
   | .lit (.strVal s) => emit s!"[\"et\",{quote s}]"
   | .fvar _ | .mvar _ => throw "an expression that is not closed"
-  let i := (← get).exprs.size
-  modify fun w => { w with exprs := w.exprs.insert e i }
+  let i := (← get).exprs.count
+  modify fun w => { w with exprs := w.exprs.insert e.hash e }
   return i
 
-def writeDeclaration (kind : String) (name : Name) (levels : List Name) (type value : Expr) : WriterM Unit := do
-  let n ← writeName name
-  let ls ← levels.mapM writeName
-  let t ← writeExpr type
-  let v ← writeExpr value
-  emit s!"[\"{kind}\",{n},{ls},{t},{v}]"
-
-/-- A declaration that was read back. -/
+/-- A declaration that a theorem rests on. -/
 structure Read where
+  /-- `thm`, `def` or `opaque`. -/
   kind : String
   name : Name
   levels : List Name
   type : Expr
   value : Expr
+  hints : ReducibilityHints := .opaque
+
+private def hint : ReducibilityHints → String
+  | .opaque => "\"o\""
+  | .abbrev => "\"a\""
+  | .regular height => toString height.toNat
+
+def writeDeclaration (d : Read) : WriterM Unit := do
+  let n ← writeName d.name
+  let ls ← mapListM writeName d.levels
+  let t ← writeExpr d.type
+  let v ← writeExpr d.value
+  emit s!"[\"{d.kind}\",{n},{numbers ls},{t},{v},{hint d.hints}]"
 
 structure Reader where
   names : Array Name := #[.anonymous]
@@ -144,6 +224,12 @@ private def readBinder (j : Json) : Except String BinderInfo := do
   | "s" => return .strictImplicit
   | "c" => return .instImplicit
   | other => throw s!"unknown binder {other}"
+
+private def readHint (j : Json) : Except String ReducibilityHints :=
+  match j with
+  | .str "a" => return .abbrev
+  | .str "o" => return .opaque
+  | j => return .regular (← j.getNat?).toUInt32
 
 def Reader.line (r : Reader) (text : String) : Except String Reader := do
   let parts ← (← Json.parse text).getArr?
@@ -168,7 +254,7 @@ def Reader.line (r : Reader) (text : String) : Except String Reader := do
   | "ev" => return pushExpr (.bvar (← (← at' 1).getNat?))
   | "es" => return pushExpr (.sort (← level 1))
   | "ec" =>
-    let ls ← (← (← at' 2).getArr?).toList.mapM (nth "level" r.levels)
+    let ls ← mapListM (nth "level" r.levels) (← (← at' 2).getArr?).toList
     return pushExpr (.const (← name 1) ls)
   | "ea" => return pushExpr (.app (← expr 1) (← expr 2))
   | "el" => return pushExpr (.lam (← name 1) (← expr 3) (← expr 4) (← at' 2 >>= readBinder))
@@ -183,8 +269,8 @@ def Reader.line (r : Reader) (text : String) : Except String Reader := do
     | none => throw "a literal that is no number"
   | "et" => return pushExpr (.lit (.strVal (← (← at' 1).getStr?)))
   | "thm" | "def" | "opaque" =>
-    let levels ← (← (← at' 2).getArr?).toList.mapM (nth "name" r.names)
-    let d := { kind, name := ← name 1, levels, type := ← expr 3, value := ← expr 4 : Read }
+    let levels ← mapListM (nth "name" r.names) (← (← at' 2).getArr?).toList
+    let d := { kind, name := ← name 1, levels, type := ← expr 3, value := ← expr 4, hints := ← at' 5 >>= readHint : Read }
     return { r with declarations := r.declarations.push d }
   | other => throw s!"unknown line {other}"
 

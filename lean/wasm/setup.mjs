@@ -69,9 +69,6 @@ patch(
 if (!source.includes('console.log("[DEBUG')) fail('patch "silence" does not apply');
 source = source.replaceAll('console.log("[DEBUG', '(()=>{})("[DEBUG');
 
-const fresh = join(build, "lean.js.partial");
-writeFileSync(fresh, source);
-renameSync(fresh, join(build, "lean.js"));
 for (const name of ["lean.wasm"]) {
   const link = join(build, name);
   if (!existsSync(link)) {
@@ -79,4 +76,8 @@ for (const name of ["lean.wasm"]) {
     if (made.status !== 0) fail(`cannot link ${name} into build/`);
   }
 }
+// Last: that it is there says that everything is.
+const fresh = join(build, "lean.js.partial");
+writeFileSync(fresh, source);
+renameSync(fresh, join(build, "lean.js"));
 process.stdout.write("ready: lean/wasm/lean\n");

@@ -572,7 +572,7 @@ pub struct LeanArgs {
 pub enum LeanChecker {
     /// The community REPL, with Mathlib.
     Repl,
-    /// `lean --json` of the same installation, several theorems a file.
+    /// The judge's program over the same installation, several theorems a file.
     File,
     /// The WebAssembly build: core Lean, no axioms listed; for trials.
     Wasm,

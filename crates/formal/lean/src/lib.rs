@@ -21,7 +21,6 @@ mod version;
 
 pub use admit::admit;
 pub use features::features;
-pub use judge::Judge;
 pub use settings::{Backing, LeanSettings, Prepared, ROOT, SettingsError, VERSION, WASM_ROOT, WASM_VERSION};
 pub use system::{Identity, Lean, LeanConfig, StartError};
 pub use version::{Version, VersionError, ask_version};

@@ -1,12 +1,14 @@
 //! From a few settings to a running Lean: where the programs are, what they may read, which options are pinned.
 
-use crate::check::{Checker, FileChecker, Launch, Layers, Limits, Probe, Recycling, ReplChecker};
+use crate::check::{
+    Checker, FileChecker, JudgeProgram, Launch, Layers, Limits, Probe, Recycling, ReplChecker,
+};
 use crate::prompt::SolverForm;
 use crate::read::Reading;
 use crate::sandbox::{LayerStatus, Sandbox, SandboxError, available, cgroup_base};
 use crate::text::Bounds;
 use crate::version::{Version, ask_version, number};
-use crate::{Judge, Lean, LeanConfig, StartError};
+use crate::{Lean, LeanConfig, StartError};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -26,9 +28,9 @@ sgs_keys::choice! {
         /// The community REPL with Mathlib, as the setup builds it.
         #[default]
         Repl = "repl",
-        /// `lean --json` of the same installation, several theorems a file.
+        /// The judge's own process over the same installation, several theorems a file.
         File = "file",
-        /// The WebAssembly build: core Lean, no axioms listed.
+        /// The same with the WebAssembly build: core Lean, and the kernel asked again by the same process only.
         Wasm = "wasm",
     }
 }
@@ -37,7 +39,7 @@ sgs_keys::table! {
     /// Everything about Lean that a configuration file may say.
     #[derive(Clone, Debug, PartialEq)]
     pub struct LeanSettings {
-        /// Which program judges: the REPL with Mathlib, `lean --json` of the same installation, core Lean as WebAssembly.
+        /// Which program judges: the REPL with Mathlib, the judge's own process over the same installation, core Lean as WebAssembly.
         pub backing: Backing = Backing::Repl,
         /// Folder of `sgs lean setup`.
         pub root: PathBuf = PathBuf::new(), in "a folder; empty for lean-setup (wasm: lean-wasm)",
@@ -47,8 +49,8 @@ sgs_keys::table! {
         pub scratch: Option<PathBuf> = None, in "a folder; left out: one of the run's own",
         /// Proofs checked at the same time; 0 for one a core.
         pub slots: usize = 0, in 0..=100_000,
-        /// Theorems in one file, where files are checked; 0 for 16, or 128 with wasm, whose start takes half a minute and
-        /// a theorem a hundredth of a second.
+        /// Theorems in one file, where files are checked; 0 for 16, or 128 with wasm, whose start takes a minute and a
+        /// theorem a hundredth of a second.
         pub theorems_per_file: usize = 0, in 0..=100_000,
         /// Bounds of a check.
         pub limits: Limits,
@@ -62,8 +64,8 @@ sgs_keys::table! {
         pub form: SolverForm = SolverForm::NonCot,
         /// Bounds on model text.
         pub bounds: Bounds,
-        /// Replays accepted proofs in a second process.
-        pub judge: bool = false,
+        /// Replays accepted proofs in a process that runs none; not with wasm, where a start takes a minute.
+        pub judge: bool = true,
         /// Runs Lean in the sandbox.
         pub sandbox: bool = true,
         /// Refuses to run where the sandbox has a hole.
@@ -204,12 +206,18 @@ impl LeanSettings {
             .map_err(|error| SettingsError::Folder { path: scratch.clone(), error })?;
         let scratch = absolute(&scratch)?;
         let programs = Programs::find(self, &root)?;
+        // Processes write to a folder of theirs: what they are started with must be out of their reach.
+        let (work, sources) = (scratch.join("work"), scratch.join("judge"));
+        for folder in [&work, &sources] {
+            std::fs::create_dir_all(folder)
+                .map_err(|error| SettingsError::Folder { path: folder.clone(), error })?;
+        }
         let cgroup = cgroup_base().ok();
         let mut read = Sandbox::system_files();
-        read.push(root);
+        read.extend([root, sources.clone()]);
         let sandbox = Sandbox {
             read,
-            write: vec![scratch.clone()],
+            write: vec![work.clone()],
             memory: self.limits.memory,
             cgroup,
             require: self.require_sandbox,
@@ -222,44 +230,50 @@ impl LeanSettings {
             program: program.to_owned(),
             args: args.iter().map(OsString::from).collect(),
             env: programs.env.clone(),
-            folder: scratch.clone(),
+            folder: work.clone(),
             cgroup: None,
         };
-        let checker = match self.backing {
-            Backing::Repl => Checker::Repl(ReplChecker {
-                launch: enclosed(&launch(&programs.checker, &[])),
-                options: self.options.clone(),
-                probe: Probe::Axioms,
-                layers: Layers::ALL,
-                limits: self.limits,
-                recycling: self.recycling,
-            }),
-            Backing::File | Backing::Wasm => Checker::File(FileChecker {
-                launch: enclosed(&launch(&programs.checker, &["--json"])),
-                scratch: scratch.clone(),
-                options: self.options.clone(),
-                probe: if self.backing == Backing::Wasm { Probe::Presence } else { Probe::Axioms },
-                layers: Layers::ALL,
-                limits: self.limits,
-                batch: self.theorems_per_file(),
-                // A start of the WebAssembly build takes half a minute: a full file is worth a wait.
-                linger_ms: if self.backing == Backing::Wasm { 1000 } else { 50 },
-            }),
-        };
-        let judge = programs.judge.as_ref().map(|program| Judge {
-            elaborate: enclosed(&launch(program, &[])),
-            // It runs no proof, but it elaborates statements that a model wrote.
-            replay: enclosed(&launch(program, &[])),
-            scratch: scratch.clone(),
+        let file = |judge: JudgeProgram, replay: bool| FileChecker {
+            judge,
+            replay,
+            scratch: work.clone(),
             options: self.options.clone(),
+            layers: Layers::ALL,
             limits: self.limits,
-        });
+            batch: self.theorems_per_file(),
+            // A start takes seconds, a minute with WebAssembly: a full file is worth a wait.
+            linger_ms: if self.backing == Backing::Repl { 200 } else { 1000 },
+        };
+        // The replay runs no proof, but it elaborates statements that a model wrote: both are enclosed.
+        let native =
+            |program: &PathBuf| file(JudgeProgram::Built(enclosed(&launch(program, &[]))), self.judge);
+        let (checker, second) = match self.backing {
+            Backing::Repl => {
+                let repl = ReplChecker {
+                    launch: enclosed(&launch(&programs.checker, &[])),
+                    options: self.options.clone(),
+                    probe: Probe::Axioms,
+                    layers: Layers::ALL,
+                    limits: self.limits,
+                    recycling: self.recycling,
+                };
+                (Checker::Repl(repl), programs.judge.as_ref().map(native))
+            }
+            Backing::File => (Checker::File(native(&programs.checker)), None),
+            Backing::Wasm => {
+                let lean = enclosed(&launch(&programs.checker, &[]));
+                let checker = file(JudgeProgram::Interpreted { lean, sources }, false);
+                // It elaborates the judge's own text first: a minute of CPU time, which can be many on a busy machine.
+                let limits = Limits { start_ms: self.limits.start_ms.max(900_000), ..self.limits };
+                (Checker::File(FileChecker { limits, ..checker }), None)
+            }
+        };
         let config = LeanConfig {
             reading: self.reading,
             form: self.form,
             bounds: self.bounds,
             checker,
-            judge,
+            second,
             slots: self.slots(),
             cache: self.cache,
             version: Version::default(),
@@ -291,6 +305,7 @@ fn absolute(path: &Path) -> Result<PathBuf, SettingsError> {
 struct Programs {
     lean: PathBuf,
     checker: PathBuf,
+    /// The second opinion on what a REPL accepts.
     judge: Option<PathBuf>,
     env: Vec<(OsString, OsString)>,
 }
@@ -308,13 +323,13 @@ impl Programs {
         }
         let toolchain = root.join(format!("elan/toolchains/leanprover--lean4---{}", settings.version()));
         let lean = program("Lean", toolchain.join("bin/lean"))?;
-        let checker = match settings.backing {
-            Backing::Repl => program("the REPL", root.join("repl/.lake/build/bin/repl"))?,
-            _ => lean.clone(),
-        };
-        let judge = match settings.judge {
-            true => Some(program("the judge", root.join("judge/.lake/build/bin/sgs-judge"))?),
-            false => None,
+        let judge = || program("the judge", root.join("judge/.lake/build/bin/sgs-judge"));
+        let (checker, judge) = match (settings.backing, settings.judge) {
+            (Backing::Repl, replayed) => {
+                let repl = program("the REPL", root.join("repl/.lake/build/bin/repl"))?;
+                (repl, if replayed { Some(judge()?) } else { None })
+            }
+            _ => (judge()?, None),
         };
         for part in ["mathlib4", "repl", "judge"] {
             let path = root.join(part).join("lean-toolchain");
@@ -418,7 +433,11 @@ mod tests {
             path.contains("mathlib4/.lake/build/lib:") && path.ends_with("batteries/.lake/build/lib/lean"),
             "{path}"
         );
-        assert!(prepared.config.judge.is_some());
+        let second = prepared.config.second.as_ref().expect("replay is on unless it is switched off");
+        assert!(second.replay);
+        assert_eq!(repl.launch.folder, root.join("scratch/work"));
+        let off = LeanSettings { judge: false, ..settings.clone() }.prepare(&[]).unwrap();
+        assert_eq!(off.config.second, None);
         assert!(prepared.sandbox.is_empty());
         let strict = LeanSettings { sandbox: true, require_sandbox: true, ..settings };
         assert!(matches!(strict.prepare(&["/nonexistent".into()]), Err(SettingsError::Launcher(_))));

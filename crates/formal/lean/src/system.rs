@@ -1,7 +1,7 @@
 //! Lean 4 behind the loop's one trait.
 
 use crate::admit::admit;
-use crate::check::{Candidate, Checker, Layers, Outcome, Pool, PoolStatus};
+use crate::check::{Candidate, Checker, FileChecker, Layers, NO_REPLAY, Outcome, Pool, PoolStatus};
 use crate::prompt::{self, SolverForm};
 use crate::read::{self, Proof, Reading};
 use crate::text::{Bounds, Statement, uses_tactic_try};
@@ -26,8 +26,8 @@ pub struct LeanConfig {
     pub bounds: Bounds,
     /// What judges; its own layers are those that the text layer is taken from, too.
     pub checker: Checker,
-    /// A second opinion on what the checker accepts, where the judge is built.
-    pub judge: Option<crate::Judge>,
+    /// A second opinion on what a REPL accepts: only what it says then counts.
+    pub second: Option<FileChecker>,
     /// Slots.
     pub slots: usize,
     /// Verdicts that are remembered by content; 0 for none.
@@ -47,7 +47,7 @@ pub struct Identity {
     pub options: Vec<(String, String)>,
     /// Layers of trust in force.
     pub layers: Layers,
-    /// Whether a second process replays every proof that is accepted.
+    /// Whether a process that runs no proof replays every proof that is accepted.
     pub judge: bool,
     /// Time limit of a proof, milliseconds.
     pub proof_ms: u64,
@@ -85,6 +85,7 @@ const MOST_CALLERS: usize = 512;
 pub struct Lean {
     config: LeanConfig,
     pool: Pool,
+    second: Option<Pool>,
     cache: Mutex<FxHashMap<[u8; 32], Outcome>>,
     /// Goes after the pool, whose processes write there.
     own_scratch: OwnFolder,
@@ -107,7 +108,10 @@ impl Lean {
     /// Starts the pool. Nothing is checked yet: [`Lean::canaries`] tells whether the checker can be believed.
     pub fn start(config: LeanConfig) -> Result<Self, StartError> {
         let pool = Pool::new(&config.checker, config.slots)?;
-        Ok(Self { config, pool, cache: Mutex::default(), own_scratch: OwnFolder::default() })
+        // Of what is sampled, few proofs are accepted, and a file takes many: some slots are enough.
+        let slots = config.slots.div_ceil(4);
+        let second = config.second.clone().map(|file| Pool::new(&Checker::File(file), slots)).transpose()?;
+        Ok(Self { config, pool, second, cache: Mutex::default(), own_scratch: OwnFolder::default() })
     }
 
     /// Removes a folder when this goes.
@@ -166,7 +170,7 @@ impl Lean {
             checker: checker.to_owned(),
             options: options.clone(),
             layers: self.layers(),
-            judge: self.config.judge.is_some(),
+            judge: self.is_replayed(),
             proof_ms: limits.proof_ms,
             memory: limits.memory,
         }
@@ -210,11 +214,19 @@ impl Lean {
     fn judge(&self, header: Arc<str>, statement: Statement, proof: Proof) -> Outcome {
         let candidate = Arc::new(Candidate { header, statement, proof });
         let outcome = self.pool.check(Arc::clone(&candidate));
-        match &self.config.judge {
-            Some(judge) if outcome.verdict == Verdict::Proved => {
-                Outcome { axioms: outcome.axioms, ..judge.judge(&candidate) }
+        match &self.second {
+            Some(second) if outcome.verdict == Verdict::Proved => second.check(candidate),
+            None if outcome.verdict == Verdict::Proved && !self.is_replayed() => {
+                Outcome { reason: NO_REPLAY.to_owned(), ..outcome }
             }
             _ => outcome,
+        }
+    }
+
+    fn is_replayed(&self) -> bool {
+        match &self.config.checker {
+            Checker::Repl(_) => self.config.second.as_ref().is_some_and(|second| second.replay),
+            Checker::File(file) => file.replay,
         }
     }
 
@@ -296,7 +308,7 @@ impl FormalSystem for Lean {
     fn identity(&self) -> String {
         let i = Lean::identity(self);
         let options: Vec<String> = i.options.iter().map(|(name, value)| format!("{name} {value}")).collect();
-        let judge = if i.judge { ", judge" } else { "" };
+        let judge = if i.judge { ", replayed" } else { ", not replayed" };
         format!(
             "{}, {}{judge}, {} ms, {} bytes, options: {}",
             i.version.text,
@@ -309,9 +321,11 @@ impl FormalSystem for Lean {
 
     /// Slots that check whole files want them full, and the next ones ready.
     fn parallel_checks(&self) -> usize {
-        let batch = match &self.config.checker {
-            Checker::Repl(_) => 1,
-            Checker::File(file) => file.batch.max(1),
+        let batch = match (&self.config.checker, &self.config.second) {
+            (Checker::Repl(_), None) => 1,
+            // Some wait for their replay meanwhile.
+            (Checker::Repl(_), Some(_)) => 2,
+            (Checker::File(file), _) => file.batch.max(1),
         };
         (2 * self.config.slots.max(1) * batch).min(MOST_CALLERS)
     }

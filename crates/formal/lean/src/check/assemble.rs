@@ -1,7 +1,6 @@
-//! The file that Lean judges: ours, with the model's text in its place.
+//! The text that the REPL judges: ours, with the model's in its place.
 //!
 //! ```text
-//! HEADER, options
 //! namespace Sgs_0_NONCE
 //! noncomputable def sgs_pin_NONCE : Prop := ∀ BINDERS, CONCLUSION      (only if the model brings helpers)
 //! HELPERS
@@ -64,8 +63,8 @@ pub struct Assembled {
     pub regions: Vec<Region>,
 }
 
-/// Puts candidates into one text. `prelude` is the header with the options for a whole file, empty for a REPL that
-/// has them in its environment. `nonce` is fresh for every text.
+/// Puts candidates into one text. `prelude` is the header with the options, empty for a REPL that has them in its
+/// environment. `nonce` is fresh for every text.
 pub fn assemble(prelude: &str, candidates: &[&Candidate], nonce: &str, probe: Probe) -> Assembled {
     let mut writer = Writer { text: String::new(), line: 1 };
     writer.put(prelude);

@@ -43,7 +43,7 @@ struct RawPosition {
 }
 
 impl Message {
-    /// Reads a message of `lean --json` or of the REPL.
+    /// Reads a message of the judge or of the REPL.
     pub fn from_json(value: &serde_json::Value) -> Result<Self, String> {
         let raw = RawMessage::deserialize(value).map_err(|e| format!("not a message: {e}"))?;
         let severity = match raw.severity.as_str() {
@@ -97,6 +97,11 @@ impl Outcome {
     pub fn new(verdict: Verdict, reason: impl Into<String>) -> Self {
         Self { verdict, reason: reason.into(), axioms: None }
     }
+
+    /// A refusal by a layer, with what was said, shortened.
+    pub(super) fn refused(layer: &str, said: &str) -> Self {
+        Self::new(Verdict::Refused, shortened(layer, said))
+    }
 }
 
 const STANDARD_AXIOMS: [&str; 3] = ["propext", "Classical.choice", "Quot.sound"];
@@ -118,7 +123,7 @@ pub fn judge_messages(
         return without_evidence(&own, sorries);
     }
     if let Some(error) = messages.iter().find(|m| m.severity == Severity::Error && !is_pin(region, m)) {
-        return of_error(error, region);
+        return of_error(error, place_of(error, region));
     }
     if messages.iter().any(|m| is_sorry(m)) || sorries > 0 {
         return Outcome::new(Verdict::Refused, "messages layer: the declaration uses `sorry`");
@@ -148,7 +153,7 @@ pub fn judge_messages(
         Probe::Presence => {
             Outcome::new(Verdict::Infra, "evidence layer: the answer is not about the theorem")
         }
-        Probe::Axioms => of_axioms(&answer.text, &region.witness, layers),
+        Probe::Axioms => of_answer(&answer.text, &region.witness, layers),
     }
 }
 
@@ -156,14 +161,19 @@ fn is_pin(region: &Region, message: &Message) -> bool {
     region.pin.as_ref().is_some_and(|pin| pin.contains(&message.line))
 }
 
-fn of_axioms(text: &str, witness: &str, layers: Layers) -> Outcome {
-    let Some(axioms) = parse_axioms(text, witness) else {
-        return Outcome::new(Verdict::Infra, shortened("evidence layer: not an answer about axioms: ", text));
-    };
+fn of_answer(text: &str, witness: &str, layers: Layers) -> Outcome {
+    match parse_axioms(text, witness) {
+        Some(axioms) => of_axioms(axioms, layers),
+        None => Outcome::new(Verdict::Infra, shortened("evidence layer: not an answer about axioms: ", text)),
+    }
+}
+
+/// The verdict on a theorem that exists and has its statement, by the axioms it rests on.
+pub(super) fn of_axioms(axioms: Vec<String>, layers: Layers) -> Outcome {
     let foreign: Vec<&str> =
         axioms.iter().map(String::as_str).filter(|a| !STANDARD_AXIOMS.contains(a)).collect();
     let outcome = if layers.axioms && !foreign.is_empty() {
-        Outcome::new(Verdict::Refused, shortened("axioms layer: ", &foreign.join(", ")))
+        Outcome::refused("axioms layer: ", &foreign.join(", "))
     } else {
         Outcome::new(Verdict::Proved, "")
     };
@@ -185,30 +195,34 @@ pub fn parse_axioms(text: &str, witness: &str) -> Option<Vec<String>> {
     Some(list.split(',').map(|a| a.trim().to_owned()).filter(|a| !a.is_empty()).collect())
 }
 
-fn of_error(error: &Message, region: &Region) -> Outcome {
+/// The verdict on a text with an error; `place` says which part of it, where that is known.
+pub(super) fn of_error(error: &Message, place: &str) -> Outcome {
     let exhausted =
         error.kind == "runtime.maxHeartbeats" || error.text.starts_with("(deterministic) timeout");
     if exhausted {
         return Outcome::new(Verdict::Resource, shortened("Lean's heartbeats ran out: ", &error.text));
     }
-    let place = if region.probe.contains(&error.line) {
+    Outcome::refused(place, &error.text)
+}
+
+fn place_of(error: &Message, region: &Region) -> &'static str {
+    if region.probe.contains(&error.line) {
         "evidence layer: "
     } else if region.statement.contains(&error.line) && error.line < *region.statement.end() {
         "statement: "
     } else {
         ""
-    };
-    Outcome::new(Verdict::Refused, shortened(place, &error.text))
+    }
 }
 
-fn is_sorry(message: &Message) -> bool {
+pub(super) fn is_sorry(message: &Message) -> bool {
     message.kind == "hasSorry"
         || (message.severity == Severity::Warning
             && message.text.starts_with("declaration uses")
             && message.text.contains("sorry"))
 }
 
-fn without_evidence(messages: &[&Message], sorries: usize) -> Outcome {
+pub(super) fn without_evidence(messages: &[&Message], sorries: usize) -> Outcome {
     let values: Vec<(Severity, &str)> = messages.iter().map(|m| (m.severity, m.text.as_str())).collect();
     let (_, complete) = reference_rule(&values, sorries);
     if complete {

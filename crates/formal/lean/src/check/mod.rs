@@ -10,11 +10,12 @@ mod file;
 mod limits;
 mod pool;
 mod process;
+mod question;
 mod repl;
 
 pub use assemble::{Assembled, Candidate, Probe, Region, assemble};
 pub use evidence::{Layers, Message, Outcome, Severity, judge_messages, parse_axioms, reference_rule};
-pub use file::{FileChecker, FileWorker};
+pub use file::{FileChecker, FileWorker, JudgeProgram, NO_REPLAY};
 pub use limits::{Limits, Recycling};
 pub use pool::{Backend, Checker, Pool, PoolStatus};
 pub use process::{Fault, Launch, Process};

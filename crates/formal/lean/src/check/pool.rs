@@ -34,7 +34,7 @@ pub trait Backend: Send {
 pub enum Checker {
     /// The community REPL.
     Repl(ReplChecker),
-    /// Plain `lean --json`.
+    /// The judge's process, a file of theorems at a time.
     File(FileChecker),
 }
 

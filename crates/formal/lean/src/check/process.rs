@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -48,8 +48,6 @@ pub enum Fault {
     Ended {
         /// Exit status or signal.
         status: String,
-        /// Whether a signal ended it.
-        by_signal: bool,
         /// The end of its standard error.
         stderr: String,
     },
@@ -275,7 +273,6 @@ impl Process {
         let stderr: Vec<u8> = self.err.iter().copied().collect();
         Fault::Ended {
             status: status.map_or_else(|| "status unknown".into(), |s| s.to_string()),
-            by_signal: status.is_some_and(|s| s.signal().is_some()),
             stderr: String::from_utf8_lossy(&stderr).into_owned(),
         }
     }

@@ -3,12 +3,16 @@
 //! A request ends with a blank line, and so does an answer. The protocol has no request id; ours is the environment
 //! number, which counts up by one, and the nonce in the witness theorem's name. After anything that is not as it
 //! should be, the process is killed: a pipe with an unread answer is never used again.
+//!
+//! The REPL says nothing when an import fails: it goes on with an empty environment. A header is therefore believed
+//! only when a theorem holds in it and every module that it imports is there.
 
 use super::assemble::{Candidate, Probe, assemble};
-use super::evidence::{Layers, Message, Outcome, Severity, judge_messages};
+use super::evidence::{Layers, Message, Outcome, Severity, judge_messages, parse_axioms};
 use super::limits::{Limits, Recycling};
 use super::pool::{Backend, fresh_nonce};
 use super::process::{Fault, Launch, Process};
+use super::question::{modules, split_header};
 use serde_json::{Value, json};
 use sgs_selfplay::Verdict;
 use std::time::{Duration, Instant};
@@ -87,25 +91,36 @@ impl ReplWorker {
         }
     }
 
-    fn attempt(&mut self, candidate: &Candidate) -> Result<Outcome, Fault> {
+    fn attempt(&mut self, candidate: &Candidate) -> Result<Outcome, Failure> {
         let (probe, layers, limits) = (self.checker.probe, self.checker.layers, self.checker.limits);
         let session = self.session(&candidate.header)?;
         let file = assemble("", &[candidate], &fresh_nonce(), probe);
         let reply = session.ask(&json!({"cmd": file.text, "env": session.base}), &limits, limits.proof())?;
         session.uses += 1;
         let Some(region) = file.regions.first() else {
-            return Err(Fault::Protocol("nothing was asked".into()));
+            return Err(Fault::Protocol("nothing was asked".into()).into());
         };
         let own: Vec<&Message> = reply.messages.iter().collect();
-        // A candidate always gets at least the answer to its probe: a reply without it was not Lean's.
-        if !own.iter().any(|m| region.probe.contains(&m.line)) {
-            return Err(Fault::Protocol("a reply without an answer about the theorem".into()));
-        }
-        let named = own.iter().any(|m| region.probe.contains(&m.line) && m.text.contains(&region.witness));
-        if !named && !own.iter().any(|m| m.severity == Severity::Error) {
-            return Err(Fault::Protocol("a reply about something else".into()));
+        // A candidate always gets at least the answer to its probe, which names the theorem or says what is wrong.
+        let answered = own.iter().filter(|m| region.probe.contains(&m.line));
+        let named = answered.clone().any(|m| m.text.contains(&region.witness));
+        if answered.count() == 0 || (!named && !own.iter().any(|m| m.severity == Severity::Error)) {
+            return Err(Failure::NoAnswer);
         }
         Ok(judge_messages(&own, reply.sorries, region, probe, layers))
+    }
+}
+
+/// Why an attempt gave no verdict.
+enum Failure {
+    Fault(Fault),
+    /// The reply is one, and says nothing about the theorem.
+    NoAnswer,
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
     }
 }
 
@@ -129,31 +144,93 @@ impl Backend for ReplWorker {
 }
 
 impl ReplWorker {
-    /// One candidate: a process that dies or answers out of order is replaced and the candidate tried once more.
+    /// One candidate: a process that dies or answers out of order is replaced and the candidate tried once more. One
+    /// that two processes with a good header did not survive has failed, and so has one that swallows the question
+    /// about its theorem twice.
     fn one(&mut self, candidate: &Candidate) -> Outcome {
         let mut last = None;
         for _ in 0..2 {
             match self.attempt(candidate) {
                 Ok(outcome) => return outcome,
-                Err(fault) => {
+                Err(failure) => {
                     self.session = None;
-                    match fault {
-                        Fault::Timeout(_) | Fault::Memory { .. } | Fault::Output(_) => {
+                    match failure {
+                        Failure::Fault(
+                            fault @ (Fault::Timeout(_) | Fault::Memory { .. } | Fault::Output(_)),
+                        ) => {
                             return Outcome::new(Verdict::Resource, fault.to_string());
                         }
-                        Fault::Start { .. } => return Outcome::new(Verdict::Infra, fault.to_string()),
-                        Fault::Ended { .. } | Fault::Protocol(_) => last = Some(fault),
+                        Failure::Fault(fault @ Fault::Start { .. }) => {
+                            return Outcome::new(Verdict::Infra, fault.to_string());
+                        }
+                        failure => last = Some(failure),
                     }
                 }
             }
         }
         match last {
-            Some(fault @ Fault::Ended { by_signal: true, .. }) => {
-                Outcome::new(Verdict::Resource, format!("Lean died twice on this proof: {fault}"))
+            Some(Failure::Fault(fault @ Fault::Ended { .. })) => {
+                Outcome::new(Verdict::Resource, format!("Lean died twice of this proof: {fault}"))
             }
-            Some(fault) => Outcome::new(Verdict::Infra, fault.to_string()),
+            Some(Failure::Fault(fault)) => Outcome::new(Verdict::Infra, fault.to_string()),
+            Some(Failure::NoAnswer) => Outcome::new(
+                Verdict::Refused,
+                "evidence layer: twice a reply without an answer about the theorem",
+            ),
             None => Outcome::new(Verdict::Infra, "undecided"),
         }
+    }
+}
+
+/// Commands that show that a header stands.
+struct Evidence {
+    text: String,
+    witness: String,
+    /// What each import's line must say.
+    imports: Vec<(String, String)>,
+}
+
+/// Lines of [`Evidence::text`] before those of the imports.
+const BEFORE_IMPORTS: usize = 3;
+
+impl Evidence {
+    fn of(header: &str) -> Self {
+        let nonce = fresh_nonce();
+        let witness = format!("sgs_header_{nonce}");
+        let imports: Vec<(String, String)> = modules(&split_header(header).0)
+            .into_iter()
+            .map(|module| {
+                let says = format!("{module} is imported {nonce}");
+                (module, says)
+            })
+            .collect();
+        let mut text = format!(
+            "theorem {witness} : True := True.intro\n#print axioms {witness}\n#check @Lean.Elab.Command.elabCommand\n"
+        );
+        for (module, says) in &imports {
+            text.push_str(&format!(
+                "#eval show Lean.Elab.Command.CommandElabM Unit from do if ((← Lean.getEnv).getModuleIdx? `{module}).isSome then Lean.logInfo \"{says}\"\n"
+            ));
+        }
+        Self { text, witness, imports }
+    }
+
+    fn shows(&self, messages: &[Message]) -> Result<(), String> {
+        let at = |line: usize| messages.iter().filter(move |m| usize::try_from(m.line) == Ok(line));
+        if !at(2).any(|m| parse_axioms(&m.text, &self.witness).is_some()) {
+            let said = messages.first().map_or("nothing", |m| m.text.as_str());
+            return Err(format!("not even `True` is a theorem after it; Lean said: {said}"));
+        }
+        // Without Lean's own library nobody can be asked for modules; that the theorem stands is what can be shown.
+        if at(BEFORE_IMPORTS).any(|m| m.severity == Severity::Error) {
+            return Ok(());
+        }
+        for (index, (module, says)) in self.imports.iter().enumerate() {
+            if !at(BEFORE_IMPORTS + 1 + index).any(|m| m.text.contains(says.as_str())) {
+                return Err(format!("`{module}` is not imported"));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -179,6 +256,11 @@ impl Session {
             return Err(broken(format!("the header does not stand: {}", error.text)));
         }
         session.base = session.next - 1;
+        let evidence = Evidence::of(header);
+        let reply = session
+            .ask(&json!({"cmd": evidence.text, "env": session.base}), &checker.limits, checker.limits.start())
+            .map_err(|fault| broken(format!("the header was not loaded: {fault}")))?;
+        evidence.shows(&reply.messages).map_err(|why| broken(format!("the header does not stand: {why}")))?;
         session.resident = session.process.resident();
         Ok(session)
     }

