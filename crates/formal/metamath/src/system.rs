@@ -1,7 +1,9 @@
 //! Metamath as a `FormalSystem`: prompts, readers, features and the judge behind one object.
 
+use crate::align::in_names_of;
 use crate::features::{Connectives, features};
 use crate::judge::Judge;
+use crate::library::Library;
 use crate::proof_text::{read_steps, write_steps};
 use crate::slice::{self, SliceError};
 use crate::statement::{Statement, StatementError, StatementLimits, StatementText, context_limit};
@@ -10,7 +12,7 @@ use crate::tokens::{self, CONJECTURE, CONJECTURER, GUIDE, PROOF, REVIEW, SOLVER}
 use crate::unify::{Goal, ProofLimits, RuleBook};
 use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
 use sgs_selfplay::{Features, Judgement, Problem, ProblemId, Review, Verdict};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 /// The embedded formal system over one database.
@@ -21,6 +23,7 @@ pub struct Metamath {
     statement_limits: StatementLimits,
     proof_limits: ProofLimits,
     judges: Mutex<Vec<Judge>>,
+    library: OnceLock<Library>,
 }
 
 /// Why the embedded system cannot start.
@@ -54,6 +57,7 @@ impl Metamath {
             statement_limits: StatementLimits { symbols: 200, hypotheses: tokens::HYPOTHESES, variables: 32 },
             proof_limits: ProofLimits::default(),
             judges: Mutex::new(Vec::new()),
+            library: OnceLock::new(),
         }
     }
 
@@ -131,6 +135,17 @@ impl Metamath {
             "relevance-{:.0} redundancy-{:.0} complexity-{:.0}",
             review.relevance, review.redundancy, review.complexity
         )
+    }
+
+    /// What the database has to say of statements; read on first use.
+    pub fn library(&self) -> &Library {
+        self.library.get_or_init(|| Library::new(&self.theory))
+    }
+
+    /// A statement's canonical text in the names of another; `None` if one of them is no statement.
+    fn in_names_of(&self, statement: &str, other: &str) -> Option<String> {
+        let read = |text: &str| Statement::parse(&self.theory, text, StatementLimits::default()).ok();
+        Some(in_names_of(&self.theory, &read(statement)?, &read(other)?).text(&self.theory))
     }
 
     /// Runs `f` with a judge of the pool.
@@ -221,7 +236,10 @@ impl FormalSystem for Metamath {
     }
 
     fn guide_prompt(&self, target: &Problem, conjecture: &Problem) -> Prompt {
-        Prompt::Raw(format!("{GUIDE} {} {CONJECTURE} {} {REVIEW}", target.statement, conjecture.statement))
+        let place = self.place_token(&target.context);
+        let shown = self.in_names_of(&conjecture.statement, &target.statement);
+        let shown = shown.as_deref().unwrap_or(&conjecture.statement);
+        Prompt::Raw(format!("{GUIDE} {place} {} {CONJECTURE} {shown} {REVIEW}", target.statement))
     }
 
     fn read_proof(&self, problem: &Problem, completion: &str) -> Result<String, Malformed> {
