@@ -120,9 +120,9 @@ fn the_library_knows_what_stands_before_a_place_and_what_follows_at_once() {
         let statement = Statement::parse(theory, text, StatementLimits::default()).expect("canonical text");
         library.fault(theory, book, &mut checker, &statement, place(label))
     };
-    assert_eq!(fault("$p |- ( ch -> ch )", "syl"), Some(Fault::Known));
+    assert_eq!(fault("$p |- ( ch -> ch )", "idd"), Some(Fault::Known));
     assert_eq!(fault("$p |- ( ch -> ch )", "id"), None, "it is not known before its own place");
-    assert_eq!(fault("$p |- ( ( ph -> ps ) -> ( ph -> ps ) )", "syl"), Some(Fault::OneStep));
+    assert_eq!(fault("$p |- ( ( ph -> ps ) -> ( ph -> ps ) )", "idd"), Some(Fault::OneStep));
     assert_eq!(fault("$e |- ch $e |- ( ch -> ( ph -> ps ) ) $p |- ( ph -> ps )", "id"), Some(Fault::OneStep));
     assert_eq!(fault("$e |- ph $p |- ph", "id"), Some(Fault::OneStep));
     assert_eq!(fault("$p |- ( ph -> ps )", "syl"), None);
