@@ -124,7 +124,7 @@ fn the_library_knows_what_stands_before_a_place_and_what_follows_at_once() {
     assert_eq!(fault("$p |- ( ch -> ch )", "id"), None, "it is not known before its own place");
     assert_eq!(fault("$p |- ( ( ph -> ps ) -> ( ph -> ps ) )", "idd"), Some(Fault::OneStep));
     assert_eq!(fault("$e |- ch $e |- ( ch -> ( ph -> ps ) ) $p |- ( ph -> ps )", "id"), Some(Fault::OneStep));
-    assert_eq!(fault("$e |- ph $p |- ph", "id"), Some(Fault::OneStep));
+    assert_eq!(fault("$e |- ph $e |- ps $p |- ( ph -> ch )", "id"), None);
     assert_eq!(fault("$p |- ( ph -> ps )", "syl"), None);
 }
 
