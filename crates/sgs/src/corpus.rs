@@ -1,10 +1,11 @@
 //! Training corpora: files of prompts and completions, tokenised and mixed in a seeded order.
 
+use crate::evaluate::in_parallel;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use sgs_lm::loss::Example;
 use sgs_lm::tokenizer::Tokenizer;
-use sgs_rundir::table::read_rows;
+use sgs_rundir::table::RowReader;
 use sgs_selfplay::seed::{Stream, shuffle_seed};
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -47,13 +48,41 @@ const MOST_PASSES: f64 = 1e6;
 
 /// The mixture in its order: which example of which corpus comes when.
 pub struct Mixture {
-    examples: Vec<Example>,
+    examples: Vec<Text>,
     order: Vec<u32>,
     /// Examples that are never trained on, for the held-out loss.
     pub held_out: Vec<Example>,
     /// Examples that were too long for the model.
     pub left_out: usize,
 }
+
+/// A tokenised training text.
+struct Text {
+    tokens: Box<[u32]>,
+    prompt_len: u32,
+    /// Weight of the prompt's tokens in the loss.
+    prompt_weight: f32,
+}
+
+impl Text {
+    fn example(&self) -> Example {
+        let prompt = self.prompt_len as usize;
+        let (prompt_len, token_weights) = if self.prompt_weight > 0.0 {
+            let mut weights = vec![self.prompt_weight; prompt - 1];
+            weights.resize(self.tokens.len() - 1, 1.0);
+            (1, weights)
+        } else {
+            (prompt, Vec::new())
+        };
+        Example { tokens: self.tokens.to_vec(), prompt_len, weight: 1.0, token_weights, ..Example::default() }
+    }
+}
+
+/// Rows that are read before they are tokenised together.
+const ROWS_AT_ONCE: usize = 65_536;
+
+/// The role of texts that measure a model and may not train it.
+pub const HELD_OUT: &str = "held-out";
 
 impl Mixture {
     /// Reads and tokenises corpora and lays out the order of all passes, spread evenly over the training. The last
@@ -82,7 +111,7 @@ impl Mixture {
             let first = mixture.examples.len();
             mixture.add(corpus, folder, tokenizer, max_tokens)?;
             let keep = mixture.examples.len().saturating_sub(held_out).max(first);
-            mixture.held_out.extend(mixture.examples.drain(keep..));
+            mixture.held_out.extend(mixture.examples.drain(keep..).map(|text| text.example()));
             let count = mixture.examples.len() - first;
             if count == 0 {
                 bail!("{}: no example of the kinds {:?}", corpus.file, corpus.kinds);
@@ -111,35 +140,28 @@ impl Mixture {
         max_tokens: usize,
     ) -> Result<()> {
         let path = folder.join(&corpus.file);
-        let rows: Vec<CorpusRow> =
-            read_rows(&path).with_context(|| format!("cannot read the corpus {}", path.display()))?;
-        for row in rows {
-            if !corpus.kinds.is_empty() && !corpus.kinds.contains(&row.kind) {
-                continue;
+        let of_file = || format!("cannot read the corpus {}", path.display());
+        let mut rows = RowReader::<CorpusRow>::open(&path).with_context(of_file)?;
+        loop {
+            let some: Vec<CorpusRow> =
+                rows.by_ref().take(ROWS_AT_ONCE).collect::<Result<_, _>>().with_context(of_file)?;
+            if some.is_empty() {
+                return Ok(());
             }
-            let mut tokens = tokenizer.encode(&row.prompt)?;
-            let prompt = tokens.len();
-            tokens.extend(tokenizer.encode(&row.completion)?);
-            if tokens.len() > max_tokens || prompt == 0 || tokens.len() == prompt {
-                self.left_out += 1;
-                continue;
+            if some.iter().any(|row| row.role == HELD_OUT) {
+                bail!("{} is for measuring a model: nothing may be trained on it", path.display());
             }
-            let (prompt_len, token_weights) = if corpus.prompt_weight > 0.0 {
-                let mut weights = vec![corpus.prompt_weight; prompt - 1];
-                weights.resize(tokens.len() - 1, 1.0);
-                (1, weights)
-            } else {
-                (prompt, Vec::new())
-            };
-            self.examples.push(Example {
-                tokens,
-                prompt_len,
-                weight: 1.0,
-                token_weights,
-                ..Example::default()
+            let texts = in_parallel(super::commands::pretrain::threads(), &some, |row| {
+                (corpus.kinds.is_empty() || corpus.kinds.contains(&row.kind))
+                    .then(|| tokenise(row, corpus.prompt_weight, tokenizer, max_tokens))
             });
+            for text in texts.into_iter().flatten() {
+                match text? {
+                    Some(text) => self.examples.push(text),
+                    None => self.left_out += 1,
+                }
+            }
         }
-        Ok(())
     }
 
     /// Names the examples and their order: a training that goes on must find the same.
@@ -147,8 +169,8 @@ impl Mixture {
         let mut hash = Sha256::new();
         for example in &self.examples {
             hash.update((example.tokens.len() as u64).to_le_bytes());
-            hash.update((example.prompt_len as u64).to_le_bytes());
-            for token in &example.tokens {
+            hash.update(u64::from(example.prompt_len).to_le_bytes());
+            for token in &*example.tokens {
                 hash.update(token.to_le_bytes());
             }
         }
@@ -164,14 +186,28 @@ impl Mixture {
     }
 
     /// The examples of a batch.
-    pub fn batch(&self, number: usize, size: usize) -> Vec<&Example> {
+    pub fn batch(&self, number: usize, size: usize) -> Vec<Example> {
         let from = (number * size).min(self.order.len());
         let to = (from + size).min(self.order.len());
-        self.order[from..to].iter().map(|&i| &self.examples[i as usize]).collect()
+        self.order[from..to].iter().map(|&i| self.examples[i as usize].example()).collect()
     }
 
     /// Number of batches of a size.
     pub fn batches(&self, size: usize) -> usize {
         self.len().div_ceil(size.max(1))
     }
+}
+
+/// The tokens of a row; `None` if it is too long, or one of its parts is empty.
+fn tokenise(
+    row: &CorpusRow,
+    prompt_weight: f32,
+    tokenizer: &Tokenizer,
+    max_tokens: usize,
+) -> Result<Option<Text>> {
+    let mut tokens = tokenizer.encode(&row.prompt)?;
+    let prompt = tokens.len();
+    tokens.extend(tokenizer.encode(&row.completion)?);
+    let fits = tokens.len() <= max_tokens && prompt > 0 && tokens.len() > prompt;
+    Ok(fits.then(|| Text { tokens: tokens.into(), prompt_len: prompt as u32, prompt_weight }))
 }

@@ -53,6 +53,11 @@ impl Connectives {
         Some((*self.conjunction.first()?, *self.disjunction.first()?))
     }
 
+    /// The production of implication.
+    pub fn implies(&self) -> Option<u32> {
+        self.implication.first().copied()
+    }
+
     /// What is claimed once the antecedents of nested implications are taken away.
     pub fn consequent<'a>(&self, theory: &Theory, tree: &'a [Head]) -> &'a [Head] {
         let mut rest = tree;

@@ -1,6 +1,7 @@
 //! Metamath as the embedded formal system.
 #![forbid(unsafe_code)]
 
+pub mod align;
 pub mod bench;
 pub mod corpus;
 pub mod database;
@@ -10,6 +11,7 @@ pub mod grammar;
 pub mod judge;
 pub mod kernel;
 pub mod lemma;
+pub mod library;
 pub mod mutate;
 pub mod proof;
 pub mod proof_text;

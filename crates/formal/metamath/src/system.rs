@@ -1,10 +1,12 @@
 //! Metamath as a `FormalSystem`: prompts, readers, features and the judge behind one object.
 
+use crate::align::in_names_of;
 use crate::corpus::splits::{Fingerprint, fingerprint};
 use crate::database::StatementId;
 use crate::features::{Connectives, features};
 use crate::judge::Judge;
 use crate::lemma;
+use crate::library::Library;
 use crate::proof_text::{read_steps, write_steps};
 use crate::rubric::rubric;
 use crate::slice::{self, SliceError};
@@ -15,7 +17,7 @@ use crate::unify::{Goal, ProofLimits, RuleBook, Step};
 use rustc_hash::FxHashMap;
 use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
 use sgs_selfplay::{Features, Judgement, Lemma, Problem, ProblemId, ReadConjecture, Review, Verdict};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 /// The embedded formal system over one database.
@@ -28,6 +30,7 @@ pub struct Metamath {
     judges: Mutex<Vec<Judge>>,
     /// The first rule that says what a fingerprint stands for.
     first_of: OnceLock<FxHashMap<Fingerprint, RuleId>>,
+    library: OnceLock<Library>,
 }
 
 /// Why the embedded system cannot start.
@@ -62,6 +65,7 @@ impl Metamath {
             proof_limits: ProofLimits::default(),
             judges: Mutex::new(Vec::new()),
             first_of: OnceLock::new(),
+            library: OnceLock::new(),
         }
     }
 
@@ -139,6 +143,17 @@ impl Metamath {
             "relevance-{:.0} redundancy-{:.0} complexity-{:.0}",
             review.relevance, review.redundancy, review.complexity
         )
+    }
+
+    /// What the database has to say of statements; read on first use.
+    pub fn library(&self) -> &Library {
+        self.library.get_or_init(|| Library::new(&self.theory))
+    }
+
+    /// A statement's canonical text in the names of another; `None` if one of them is no statement.
+    fn in_names_of(&self, statement: &str, other: &str) -> Option<String> {
+        let read = |text: &str| Statement::parse(&self.theory, text, StatementLimits::default()).ok();
+        Some(in_names_of(&self.theory, &read(statement)?, &read(other)?).text(&self.theory))
     }
 
     /// Runs `f` with a judge of the pool.
@@ -271,7 +286,10 @@ impl FormalSystem for Metamath {
     }
 
     fn guide_prompt(&self, target: &Problem, conjecture: &Problem) -> Prompt {
-        Prompt::Raw(format!("{GUIDE} {} {CONJECTURE} {} {REVIEW}", target.statement, conjecture.statement))
+        let place = self.place_token(&target.context);
+        let shown = self.in_names_of(&conjecture.statement, &target.statement);
+        let shown = shown.as_deref().unwrap_or(&conjecture.statement);
+        Prompt::Raw(format!("{GUIDE} {place} {} {CONJECTURE} {shown} {REVIEW}", target.statement))
     }
 
     fn read_proof(&self, problem: &Problem, completion: &str) -> Result<String, Malformed> {

@@ -5,9 +5,12 @@ use sgs_formal::{FormalSystem, Prompt, Seed};
 use sgs_metamath::corpus::splits::{SplitRule, fingerprint, split};
 use sgs_metamath::corpus::{conjecturer, guide, solver};
 use sgs_metamath::judge::database_proof;
+use sgs_metamath::library::Fault;
 use sgs_metamath::proof_text::write_steps;
 use sgs_metamath::statement::{Statement, StatementLimits};
 use sgs_metamath::system::Metamath;
+use sgs_metamath::theory::RuleId;
+use sgs_metamath::unify::Checker;
 use sgs_selfplay::{Problem, ProblemId, Verdict};
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -54,7 +57,7 @@ fn no_training_text_states_a_target_and_every_proof_of_the_corpus_holds() {
             &Statement::parse(theory, text, StatementLimits::default()).expect("canonical text"),
         )
     };
-    let composed = solver::Composer::new(theory, book, &split).compose(7, 2_000);
+    let composed: Vec<_> = solver::Composer::new(theory, book, &split).batches(7, 2_000).flatten().collect();
     assert_eq!(composed.len(), 2_000);
     let proofs = solver::theorems(theory, &split).into_iter().chain(solver::sub_proofs(theory, book, &split));
     for example in proofs.chain(composed) {
@@ -72,22 +75,88 @@ fn no_training_text_states_a_target_and_every_proof_of_the_corpus_holds() {
         let judgement = system.check(&problem, &example.proof);
         assert_eq!(judgement.verdict, Verdict::Proved, "{}: {}", example.statement, judgement.reason);
     }
-    for example in conjecturer::examples(theory, book, &split, 7) {
+    let library = system.library();
+    let mut checker = Checker::new();
+    let mut fault = |text: &str, source: RuleId| {
+        let statement = Statement::parse(theory, text, StatementLimits::default()).expect("canonical text");
+        library.fault(theory, book, &mut checker, &statement, theory.rule(source).statement)
+    };
+    for example in conjecturer::examples(theory, book, library, &split, 7) {
         assert!(
             !targets.contains(&print(&example.conjecture)),
             "a target as a conjecture: {}",
             example.conjecture
         );
+        if matches!(example.condition, conjecturer::Condition::Target(_)) {
+            assert_eq!(fault(&example.conjecture, example.source), None, "{}", example.conjecture);
+        }
     }
-    for example in guide::examples(theory, book, &split, 7, 3) {
+    let maker = guide::Maker::new(theory, book, library, &split);
+    for example in maker.examples(7, 3) {
         assert!(
             !targets.contains(&print(&example.conjecture)),
             "a target in a review: {}",
             example.conjecture
         );
         assert!(!targets.contains(&print(&example.target)), "a target in a review: {}", example.target);
-        assert!((0.0..=5.0).contains(&example.review.relevance));
+        assert_eq!(example.relation.helps(), example.review != guide::WORTHLESS);
+        if example.relation.helps() {
+            assert!((1.0..=5.0).contains(&example.review.relevance));
+            assert_eq!(fault(&example.conjecture, example.source), None, "{}", example.conjecture);
+        }
     }
+    for example in maker.of_targets(7, 2) {
+        assert!(targets.contains(&print(&example.target)), "not a target: {}", example.target);
+    }
+}
+
+#[test]
+fn the_library_knows_what_stands_before_a_place_and_what_follows_at_once() {
+    let system = system();
+    let (theory, book, library) = (system.theory(), system.book(), system.library());
+    let mut checker = Checker::new();
+    let place = |label: &str| theory.rule(theory.find(label).expect("a theorem")).statement;
+    let mut fault = |text: &str, label: &str| {
+        let statement = Statement::parse(theory, text, StatementLimits::default()).expect("canonical text");
+        library.fault(theory, book, &mut checker, &statement, place(label))
+    };
+    assert_eq!(fault("$p |- ( ch -> ch )", "idd"), Some(Fault::Known));
+    assert_eq!(fault("$p |- ( ch -> ch )", "id"), None, "it is not known before its own place");
+    assert_eq!(fault("$p |- ( ( ph -> ps ) -> ( ph -> ps ) )", "idd"), Some(Fault::OneStep));
+    assert_eq!(fault("$e |- ch $e |- ( ch -> ( ph -> ps ) ) $p |- ( ph -> ps )", "id"), Some(Fault::OneStep));
+    assert_eq!(fault("$e |- ph $e |- ps $p |- ( ph -> ch )", "id"), None);
+    assert_eq!(fault("$p |- ( ph -> ps )", "syl"), None);
+}
+
+#[test]
+fn a_conjecture_is_shown_in_the_names_of_its_target_and_the_place_is_told() {
+    let system = system();
+    let problem = |statement: &str| Problem {
+        id: ProblemId::new("p"),
+        statement: statement.into(),
+        context: "syl".into(),
+    };
+    let target = problem("$e |- ( ph -> ps ) $e |- ( ps -> ch ) $p |- ( ph -> ch )");
+    let shown = system.guide_prompt(&target, &problem("$p |- ( ( ph -> ps ) -> ( th -> ( ph -> ps ) ) )"));
+    let Prompt::Raw(shown) = shown else { panic!("not raw text") };
+    assert!(shown.starts_with("<guide> <at-0> $e |- ( ph -> ps ) $e"), "{shown}");
+    // Two variables take names of the target, so that both have a formula in common.
+    let conjecture = shown.split("<conjecture> ").nth(1).expect("a conjecture");
+    let formulas = ["( ph -> ps )", "( ps -> ch )", "( ph -> ch )"];
+    assert!(formulas.iter().any(|f| conjecture.matches(f).count() == 2), "{shown}");
+}
+
+#[test]
+fn composed_theorems_do_not_depend_on_the_number_of_threads() {
+    let system = system();
+    let (theory, book) = (system.theory(), system.book());
+    let split = split(theory, SplitRule::default());
+    let composer = solver::Composer::new(theory, book, &split);
+    let texts = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+        pool.install(|| composer.batches(5, 300).flatten().map(|e| e.statement).collect::<Vec<_>>())
+    };
+    assert_eq!(texts(1), texts(3));
 }
 
 #[test]
@@ -96,9 +165,9 @@ fn corpora_are_the_same_for_a_seed_and_differ_between_seeds() {
     let (theory, book) = (system.theory(), system.book());
     let split = split(theory, SplitRule::default());
     let composer = solver::Composer::new(theory, book, &split);
-    let texts = |seed| composer.compose(seed, 50).into_iter().map(|e| e.statement).collect::<Vec<_>>();
+    let texts = |seed| composer.batches(seed, 50).flatten().map(|e| e.statement).collect::<Vec<_>>();
     assert_eq!(texts(1), texts(1));
-    assert_ne!(texts(1), texts(1_000_000));
+    assert_ne!(texts(1), texts(2));
 }
 
 #[test]
@@ -106,7 +175,7 @@ fn conjectures_of_the_corpus_read_back_in_their_context() {
     let system = system();
     let (theory, book) = (system.theory(), system.book());
     let split = split(theory, SplitRule::default());
-    for example in conjecturer::examples(theory, book, &split, 3).iter().step_by(7) {
+    for example in conjecturer::examples(theory, book, system.library(), &split, 3).iter().step_by(7) {
         let target = system.problem(theory.label(example.source)).expect("a theorem");
         let read = system.read_conjecture(Seed::Target(&target), &example.conjecture);
         let read = read.unwrap_or_else(|e| panic!("{}: {e}", example.conjecture));

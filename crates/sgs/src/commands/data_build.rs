@@ -1,7 +1,9 @@
 //! `sgs data build`: the slice, the targets, the corpora and the tokenizer of the embedded formal system.
 
+use super::pretrain::threads;
 use crate::args::DataBuildArgs;
-use crate::corpus::CorpusRow;
+use crate::corpus::{CorpusRow, HELD_OUT};
+use crate::evaluate::in_parallel;
 use crate::exit::Outcome;
 use crate::output;
 use anyhow::{Context, Result, bail};
@@ -27,16 +29,14 @@ pub fn run(args: &DataBuildArgs) -> Result<Outcome> {
     write_file(&args.out.join("set-slice.mm"), &text)?;
     let system = Metamath::new(Theory::new(Database::parse(slice::SLICE_NAME, text)?)?);
     let split = split(system.theory(), SplitRule::default());
-    let rows = corpus_rows(&system, &split, args);
+    let corpora = Corpora { system: &system, split: &split, args };
     let mut files = BTreeMap::new();
-    let mut counts: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
-    for (role, rows) in rows {
-        for row in &rows {
-            *counts.entry(role.to_owned()).or_default().entry(row.kind.clone()).or_insert(0) += 1;
-        }
-        let name = format!("{role}.parquet");
-        write_rows(&args.out.join(&name), rows)?;
-        files.insert(name.clone(), hash_of(&args.out.join(&name))?);
+    let mut counts = Counts::new();
+    corpora.write_all(&mut |role, name, count| {
+        counts.entry((role, name.to_owned())).and_modify(|n| *n += count).or_insert(count);
+    })?;
+    for name in CORPUS_FILES {
+        files.insert(name.to_owned(), hash_of(&args.out.join(name))?);
     }
     write_targets(&system, &split, &args.out)?;
     let tokenizer = serde_json::to_vec(&tokens::tokenizer_json(system.theory()))?;
@@ -72,64 +72,124 @@ fn slice_text(source: Option<&Path>) -> Result<(Vec<u8>, String)> {
     Ok((cut, format!("{name} with SHA-256 {hash}; the slice is {same} the one that ships with sgs")))
 }
 
-fn corpus_rows(
-    system: &Metamath,
-    split: &Split,
-    args: &DataBuildArgs,
-) -> Vec<(&'static str, Vec<CorpusRow>)> {
-    let (theory, book) = (system.theory(), system.book());
-    let problem = |source: RuleId, statement: &str| Problem {
-        id: ProblemId::new(theory.label(source)),
-        statement: statement.into(),
-        context: theory.label(source).into(),
-    };
-    let row = |role: &str, kind: &str, source: RuleId, prompt: Prompt, completion: String| {
+/// Reviews of each target in the held-out file, at most.
+const HELD_OUT_REVIEWS: usize = 8;
+
+/// Number of examples by file and kind.
+type Counts = BTreeMap<(&'static str, String), usize>;
+
+const SOLVER: &str = "solver.parquet";
+const CONJECTURER: &str = "conjecturer.parquet";
+const GUIDE: &str = "guide.parquet";
+/// Reviews of the targets, from their own proofs: they measure a Guide, and `sgs pretrain` refuses them.
+const GUIDE_HELD_OUT: &str = "guide-held-out.parquet";
+const CORPUS_FILES: [&str; 4] = [SOLVER, CONJECTURER, GUIDE, GUIDE_HELD_OUT];
+
+/// Batches of rows that wait for the disk.
+const WAITING: usize = 2;
+
+struct Corpora<'a> {
+    system: &'a Metamath,
+    split: &'a Split,
+    args: &'a DataBuildArgs,
+}
+
+impl Corpora<'_> {
+    /// Writes every corpus, in an order that does not depend on the number of threads; tells how many examples of a
+    /// kind went into a file.
+    fn write_all(&self, count: &mut dyn FnMut(&'static str, &str, usize)) -> Result<()> {
+        let (theory, book, library) = (self.system.theory(), self.system.book(), self.system.library());
+        let seed = self.args.seed;
+        let composer = solver::Composer::new(theory, book, self.split);
+        let proofs = [solver::theorems(theory, self.split), solver::sub_proofs(theory, book, self.split)]
+            .into_iter()
+            .chain(composer.batches(seed, self.args.composed));
+        self.write(SOLVER, proofs, |e| self.solver_row(e), count)?;
+        let conjectures = conjecturer::examples(theory, book, library, self.split, seed);
+        self.write(CONJECTURER, std::iter::once(conjectures), |e| self.conjecturer_row(e), count)?;
+        let maker = guide::Maker::new(theory, book, library, self.split);
+        let reviews = maker.examples(seed, self.args.reviews);
+        self.write(GUIDE, std::iter::once(reviews), |e| self.guide_row("guide", e), count)?;
+        let held_out = maker.of_targets(seed, HELD_OUT_REVIEWS);
+        self.write(GUIDE_HELD_OUT, std::iter::once(held_out), |e| self.guide_row(HELD_OUT, e), count)
+    }
+
+    /// Writes one corpus: a thread writes a batch while the next one is made.
+    fn write<E: Sync>(
+        &self,
+        name: &'static str,
+        batches: impl Iterator<Item = Vec<E>>,
+        row: impl Fn(&E) -> CorpusRow + Sync,
+        count: &mut dyn FnMut(&'static str, &str, usize),
+    ) -> Result<()> {
+        let path = self.args.out.join(name);
+        std::thread::scope(|scope| {
+            let (full, to_write) = std::sync::mpsc::sync_channel::<Vec<CorpusRow>>(WAITING);
+            let writer = std::thread::Builder::new()
+                .name("corpus".into())
+                .spawn_scoped(scope, || write_rows(&path, to_write.into_iter().flatten()))?;
+            for batch in batches {
+                let rows = in_parallel(threads(), &batch, &row);
+                for row in &rows {
+                    count(name, &row.kind, 1);
+                }
+                // The writer is gone only if it failed; its error follows.
+                if full.send(rows).is_err() {
+                    break;
+                }
+            }
+            drop(full);
+            match writer.join() {
+                Ok(written) => Ok(written.map(|_| ())?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+
+    fn problem(&self, source: RuleId, statement: &str) -> Problem {
+        let label = self.system.theory().label(source);
+        Problem { id: ProblemId::new(label), statement: statement.into(), context: label.into() }
+    }
+
+    fn row(&self, role: &str, kind: &str, source: RuleId, prompt: Prompt, completion: &str) -> CorpusRow {
         let (Prompt::Raw(prompt) | Prompt::Chat(prompt)) = prompt;
         CorpusRow {
             role: role.to_owned(),
             kind: kind.to_owned(),
-            source: theory.label(source).to_owned(),
+            source: self.system.theory().label(source).to_owned(),
             prompt,
             completion: format!("{completion} {}", tokens::END),
         }
-    };
-    let composed = solver::Composer::new(theory, book, split).compose(args.seed, args.composed);
-    let proofs = solver::theorems(theory, split)
-        .into_iter()
-        .chain(solver::sub_proofs(theory, book, split))
-        .chain(composed)
-        .map(|e| {
-            let prompt = system.solver_prompt(&problem(e.source, &e.statement));
-            row("solver", e.kind.as_str(), e.source, prompt, system.proof_completion(&e.proof))
-        })
-        .collect();
-    let conjectures = conjecturer::examples(theory, book, split, args.seed)
-        .into_iter()
-        .map(|e| {
-            let (kind, prompt) = match &e.condition {
-                conjecturer::Condition::Target(t) => {
-                    ("target", system.conjecturer_prompt(Seed::Target(&problem(e.source, t))))
-                }
-                conjecturer::Condition::Solved { statement, proof } => {
-                    let problem = problem(e.source, statement);
-                    ("solved", system.conjecturer_prompt(Seed::Solved { problem: &problem, proof }))
-                }
-                conjecturer::Condition::Nothing => {
-                    ("nothing", system.conjecturer_prompt(Seed::Nothing(&problem(e.source, ""))))
-                }
-            };
-            row("conjecturer", kind, e.source, prompt, e.conjecture)
-        })
-        .collect();
-    let reviews = guide::examples(theory, book, split, args.seed, args.reviews)
-        .into_iter()
-        .map(|e| {
-            let prompt =
-                system.guide_prompt(&problem(e.source, &e.target), &problem(e.source, &e.conjecture));
-            row("guide", e.origin.as_str(), e.source, prompt, Metamath::review_completion(&e.review))
-        })
-        .collect();
-    vec![("solver", proofs), ("conjecturer", conjectures), ("guide", reviews)]
+    }
+
+    fn solver_row(&self, e: &solver::ProofExample) -> CorpusRow {
+        let prompt = self.system.solver_prompt(&self.problem(e.source, &e.statement));
+        self.row("solver", e.kind.as_str(), e.source, prompt, &self.system.proof_completion(&e.proof))
+    }
+
+    fn conjecturer_row(&self, e: &conjecturer::ConjectureExample) -> CorpusRow {
+        let (kind, prompt) = match &e.condition {
+            conjecturer::Condition::Target(target) => {
+                let target = self.problem(e.source, target);
+                ("target", self.system.conjecturer_prompt(Seed::Target(&target)))
+            }
+            conjecturer::Condition::Solved { statement, proof } => {
+                let problem = self.problem(e.source, statement);
+                ("solved", self.system.conjecturer_prompt(Seed::Solved { problem: &problem, proof }))
+            }
+            conjecturer::Condition::Nothing => {
+                let place = self.problem(e.source, "");
+                ("nothing", self.system.conjecturer_prompt(Seed::Nothing(&place)))
+            }
+        };
+        self.row("conjecturer", kind, e.source, prompt, &e.conjecture)
+    }
+
+    fn guide_row(&self, role: &str, e: &guide::ReviewExample) -> CorpusRow {
+        let (target, conjecture) = (self.problem(e.source, &e.target), self.problem(e.source, &e.conjecture));
+        let prompt = self.system.guide_prompt(&target, &conjecture);
+        self.row(role, e.relation.as_str(), e.source, prompt, &Metamath::review_completion(&e.review))
+    }
 }
 
 fn write_targets(system: &Metamath, split: &Split, out: &Path) -> Result<()> {
@@ -156,7 +216,7 @@ fn hash_of(path: &Path) -> Result<String> {
 fn card(
     args: &DataBuildArgs,
     split: &Split,
-    counts: &BTreeMap<String, BTreeMap<String, usize>>,
+    counts: &Counts,
     files: &BTreeMap<String, String>,
     origin: &str,
 ) -> String {
@@ -187,12 +247,11 @@ fn card(
     }
     out.push_str(
         "\nNo target, under whatever names and order of hypotheses, is stated by any training text, and no part of a \
-         target's own proof is in a corpus.\n\n## Corpora\n\n| role | kind | examples |\n|---|---|---|\n",
+         target's own proof is in a corpus. guide-held-out.parquet alone is made from the targets: it measures a Guide, \
+         and sgs pretrain refuses it.\n\n## Corpora\n\n| file | kind | examples |\n|---|---|---|\n",
     );
-    for (role, kinds) in counts {
-        for (kind, count) in kinds {
-            out.push_str(&format!("| {role} | {kind} | {count} |\n"));
-        }
+    for ((file, kind), count) in counts {
+        out.push_str(&format!("| {file} | {kind} | {count} |\n"));
     }
     out.push_str("\n## Files\n\n| file | SHA-256 |\n|---|---|\n");
     for (name, hash) in files {

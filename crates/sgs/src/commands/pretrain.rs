@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use sgs_lm::checkpoint::{self, SaveOptions};
-use sgs_lm::loss::LossConfig;
+use sgs_lm::loss::{Example, LossConfig};
 use sgs_lm::model::{Mode, Model};
 use sgs_lm::optim::{AdamConfig, Schedule};
 use sgs_lm::ranks::{Meeting, Parallel, Shard};
@@ -255,6 +255,7 @@ fn train<D: Device>(
     let companions = ["tokenizer.json", "tokenizer_config.json"].map(|name| config.data.join(name)).to_vec();
     while policy.step < steps {
         let batch = mixture.batch(policy.step as usize, config.train.batch_size);
+        let batch: Vec<&Example> = batch.iter().collect();
         let report = trainer.step(&mut policy, &batch, &options)?;
         if let Some(log) = &mut log {
             log.add(&report, policy.step)?;
@@ -314,7 +315,7 @@ impl Log {
 fn held_out_loss<D: Device>(
     trainer: &mut Trainer<D>,
     model: &Model<D>,
-    held_out: &[sgs_lm::loss::Example],
+    held_out: &[Example],
 ) -> Result<String> {
     if held_out.is_empty() {
         return Ok(String::new());

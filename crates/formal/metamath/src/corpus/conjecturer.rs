@@ -4,6 +4,7 @@ use super::draw::Draw;
 use super::solver::{renumber, sub_proof_starts};
 use super::splits::{Lesson, Split, fingerprint};
 use crate::database::{Distinct, Symbol, distinct};
+use crate::library::{Fault, Library};
 use crate::proof_text::write_steps;
 use crate::statement::Statement;
 use crate::theory::{RuleId, Theory};
@@ -49,12 +50,15 @@ pub(crate) struct Intermediate {
     pub(crate) statement: Statement,
     /// Length of its own proof in steps.
     pub(crate) steps: usize,
+    /// Why it is nothing to conjecture in the theorem's place.
+    pub(crate) fault: Option<Fault>,
 }
 
 /// What a proof goes through: each step that is neither a hypothesis nor the last one.
 pub(crate) fn intermediates(
     theory: &Theory,
     book: &RuleBook,
+    library: &Library,
     checker: &mut Checker,
     lesson: &Lesson,
 ) -> Vec<Intermediate> {
@@ -79,7 +83,8 @@ pub(crate) fn intermediates(
         if statement.text(theory).split_ascii_whitespace().count() <= MAX_SYMBOLS
             && !out.iter().any(|o| o.statement == statement)
         {
-            out.push(Intermediate { statement, steps: i + 1 - starts[i] });
+            let fault = library.fault(theory, book, checker, &statement, before);
+            out.push(Intermediate { statement, steps: i + 1 - starts[i], fault });
         }
     }
     out
@@ -102,14 +107,20 @@ fn pairs_with_dummies(part: &Statement, whole: &Statement) -> Box<[Distinct]> {
     pairs.into()
 }
 
-/// The whole corpus.
-pub fn examples(theory: &Theory, book: &RuleBook, split: &Split, seed: u64) -> Vec<ConjectureExample> {
+/// The whole corpus. Steps that stand in the database before their theorem, or follow in one step, are no conjectures.
+pub fn examples(
+    theory: &Theory,
+    book: &RuleBook,
+    library: &Library,
+    split: &Split,
+    seed: u64,
+) -> Vec<ConjectureExample> {
     let found: Vec<Vec<ConjectureExample>> = split
         .lessons
         .par_iter()
         .map_init(Checker::new, |checker, lesson| {
-            let mut draw = Draw::new(seed.wrapping_add(u64::from(lesson.rule.0)), "conjectures");
-            examples_of(theory, book, split, lesson, checker, &mut draw)
+            let mut draw = Draw::numbered(seed, "conjectures", u64::from(lesson.rule.0));
+            examples_of(theory, book, library, split, lesson, checker, &mut draw)
         })
         .collect();
     let mut out: Vec<ConjectureExample> = found.into_iter().flatten().collect();
@@ -120,6 +131,7 @@ pub fn examples(theory: &Theory, book: &RuleBook, split: &Split, seed: u64) -> V
 fn examples_of(
     theory: &Theory,
     book: &RuleBook,
+    library: &Library,
     split: &Split,
     lesson: &Lesson,
     checker: &mut Checker,
@@ -130,10 +142,10 @@ fn examples_of(
         return Vec::new();
     }
     let own = fingerprint(theory, &lesson.statement);
-    let mut found = intermediates(theory, book, checker, lesson);
+    let mut found = intermediates(theory, book, library, checker, lesson);
     found.retain(|i| {
         let print = fingerprint(theory, &i.statement);
-        print != own && !split.forbidden.contains(&print)
+        i.fault.is_none() && print != own && !split.forbidden.contains(&print)
     });
     draw.shuffle(&mut found);
     found.truncate(PER_LESSON);

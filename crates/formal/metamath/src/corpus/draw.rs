@@ -16,6 +16,13 @@ impl Draw {
         draw
     }
 
+    /// The stream of one of many things that draw independently, in whatever order they are made.
+    pub fn numbered(seed: u64, purpose: &str, number: u64) -> Self {
+        // Mixed twice: streams of neighbouring seeds and numbers would else be the same one, shifted.
+        let mut mixed = Self(Self::new(seed, purpose).bits() ^ number);
+        Self(mixed.bits())
+    }
+
     /// The next 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,22 +1,27 @@
-//! The Guide's corpus: targets with conjectures whose scores are known by how they were made.
+//! The Guide's corpus: theorems with conjectures of which it is known what they are to the theorem and its proof.
 //!
-//! Relevance, after the paper's rubric: 5 a step of the target's own proof that is at least half of the work; 4
-//! another step of it, or a lemma that it uses; 3 a theorem of the same section that uses a common lemma; 2 a
-//! theorem of the same chapter; 1 something from elsewhere; 0 the target itself renamed, or something trivial from
-//! elsewhere. Redundancy: 1 if a hypothesis was added that nothing needs. Complexity: 0 for one claim, 1 for a
-//! conjunction of two or three related claims, 2 for a disjunction of two related ones or a conjunction of four, 3
-//! for a disjunction of three claims that have little to do with each other, 4 for four or more.
+//! What does not help is worth nothing, however natural it looks: a conjecture that stands in the database before the
+//! target's place, that follows in one step, or that is the target over again ([`WORTHLESS`], a score of 0). Of the
+//! rest, relevance is 5 for a step of the target's own proof that is at least half of the work, 4 for another step of
+//! it, and 1 to 3 for what other proofs go through or other theorems say, by how much of the target's vocabulary it
+//! shares. Redundancy: 1 if a hypothesis was added that nothing needs. Complexity: 0 for one claim, 1 for a conjunction
+//! of two or three related claims, 2 for a disjunction of two related ones or a conjunction of four, 3 for a
+//! disjunction of three claims that have little to do with each other, 4 for four or more.
 
-use super::conjecturer::intermediates;
+use super::conjecturer::{Intermediate, intermediates};
 use super::draw::Draw;
-use super::splits::{Lesson, Split, fingerprint};
+use super::splits::{LESSON_STEPS, Lesson, Split, fingerprint};
+use crate::database::distinct;
 use crate::features::Connectives;
-use crate::grammar::{Head, Tree};
+use crate::grammar::{Head, Tree, TypeId};
+use crate::judge::database_proof;
+use crate::library::{Fault, Library, application};
 use crate::statement::Statement;
+use crate::system::normal_form_of_rule;
 use crate::theory::{RuleId, Theory};
-use crate::unify::{Checker, RuleBook, Step};
+use crate::unify::{Checker, Goal, RuleBook, Step};
 use rayon::prelude::*;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use sgs_selfplay::Review;
 
 /// A conjecture with its known scores.
@@ -24,8 +29,8 @@ use sgs_selfplay::Review;
 pub struct ReviewExample {
     /// The target's theorem.
     pub source: RuleId,
-    /// How the conjecture was made.
-    pub origin: Origin,
+    /// What the conjecture is to the target.
+    pub relation: Relation,
     /// Canonical text of the target.
     pub target: String,
     /// Canonical text of the conjecture, in normal form.
@@ -34,227 +39,421 @@ pub struct ReviewExample {
     pub review: Review,
 }
 
-/// How a conjecture of the corpus was made, before hypotheses or further claims were added.
+/// What a conjecture is to its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Origin {
+pub enum Relation {
     /// A step that is at least half of the target's proof.
     MainStep,
     /// Another step of the target's proof.
     Step,
-    /// A theorem that the target's proof uses.
-    Lemma,
-    /// A theorem close by that uses a common lemma.
-    Section,
-    /// A theorem of the same chapter.
-    Chapter,
-    /// A theorem from elsewhere.
-    Elsewhere,
-    /// A theorem from elsewhere with a proof of one step.
-    Trivial,
-    /// The target with other names.
-    Renamed,
+    /// Something else that is new in the target's place and takes more than one step.
+    Other,
+    /// It stands before the target.
+    Known,
+    /// It follows in one step from what stands before the target.
+    OneStep,
+    /// The target under other names, an instance of it, or the target with an idle antecedent.
+    Duplicate,
 }
 
-impl Origin {
-    const ALL: [Origin; 8] = [
-        Origin::MainStep,
-        Origin::Step,
-        Origin::Lemma,
-        Origin::Section,
-        Origin::Chapter,
-        Origin::Elsewhere,
-        Origin::Trivial,
-        Origin::Renamed,
-    ];
+/// The review of what does not help: its score is 0.
+pub const WORTHLESS: Review = Review { relevance: 0.0, redundancy: 1.0, complexity: 4.0 };
 
+impl Relation {
     /// Its name in files.
     pub fn as_str(self) -> &'static str {
         match self {
-            Origin::MainStep => "main-step",
-            Origin::Step => "step",
-            Origin::Lemma => "lemma",
-            Origin::Section => "section",
-            Origin::Chapter => "chapter",
-            Origin::Elsewhere => "elsewhere",
-            Origin::Trivial => "trivial",
-            Origin::Renamed => "renamed",
+            Relation::MainStep => "main-step",
+            Relation::Step => "step",
+            Relation::Other => "other",
+            Relation::Known => "known",
+            Relation::OneStep => "one-step",
+            Relation::Duplicate => "duplicate",
         }
     }
 
-    fn relevance(self) -> f64 {
-        match self {
-            Origin::MainStep => 5.0,
-            Origin::Step | Origin::Lemma => 4.0,
-            Origin::Section => 3.0,
-            Origin::Chapter => 2.0,
-            Origin::Elsewhere => 1.0,
-            Origin::Trivial | Origin::Renamed => 0.0,
-        }
+    /// Whether it can help at all.
+    pub fn helps(self) -> bool {
+        matches!(self, Relation::MainStep | Relation::Step | Relation::Other)
     }
 }
+
+/// Where a conjecture is drawn from; what it then is to the target is found out, not taken for granted.
+#[derive(Clone, Copy)]
+enum Source {
+    MainStep,
+    Step,
+    Section,
+    Chapter,
+    Elsewhere,
+    Earlier,
+    Instance,
+    Target,
+}
+
+/// How often each source is drawn, as its number of places.
+const SOURCES: [Source; 16] = [
+    Source::MainStep,
+    Source::MainStep,
+    Source::MainStep,
+    Source::Step,
+    Source::Step,
+    Source::Step,
+    Source::Section,
+    Source::Section,
+    Source::Chapter,
+    Source::Elsewhere,
+    Source::Earlier,
+    Source::Earlier,
+    Source::Instance,
+    Source::Instance,
+    Source::Instance,
+    Source::Target,
+];
 
 const MAX_SYMBOLS: usize = 100;
 const SECTION: usize = 40;
 const CHAPTER: usize = 400;
 const ELSEWHERE: usize = 2_000;
 
-struct Maker<'a> {
+/// Makes reviews for the lessons of a split, and for its targets.
+pub struct Maker<'a> {
     theory: &'a Theory,
     book: &'a RuleBook,
+    library: &'a Library,
     split: &'a Split,
     connectives: Connectives,
-    /// For each lesson the rules that it uses.
-    uses: Vec<FxHashSet<RuleId>>,
+    /// What each lesson's proof goes through.
+    steps: Vec<Vec<Intermediate>>,
 }
 
-/// The corpus: up to `per_target` examples for each lesson.
-pub fn examples(
-    theory: &Theory,
-    book: &RuleBook,
-    split: &Split,
-    seed: u64,
-    per_target: usize,
-) -> Vec<ReviewExample> {
-    let uses = split
-        .lessons
-        .iter()
-        .map(|l| {
-            l.steps.iter().filter_map(|s| if let Step::Rule(id) = s { Some(*id) } else { None }).collect()
-        })
-        .collect();
-    let maker = Maker { theory, book, split, connectives: Connectives::of(theory), uses };
-    let found: Vec<Vec<ReviewExample>> = (0..split.lessons.len())
-        .into_par_iter()
-        .map_init(Checker::new, |checker, index| {
-            let mut draw = Draw::new(seed.wrapping_add(index as u64), "reviews");
-            maker.examples_of(index, per_target, checker, &mut draw)
-        })
-        .collect();
-    found.into_iter().flatten().collect()
+/// A theorem that plays the target.
+struct Subject<'a> {
+    lesson: &'a Lesson,
+    /// How many lessons stand before it.
+    position: usize,
+    steps: &'a [Intermediate],
+    /// The rules that its proof uses, in order.
+    uses: Vec<RuleId>,
+    /// Its formulas and terms, by type.
+    terms: FxHashMap<TypeId, Vec<&'a [Head]>>,
 }
 
-impl Maker<'_> {
+impl<'a> Maker<'a> {
+    /// Reads the proofs of all lessons.
+    pub fn new(theory: &'a Theory, book: &'a RuleBook, library: &'a Library, split: &'a Split) -> Self {
+        let steps = split
+            .lessons
+            .par_iter()
+            .map_init(Checker::new, |checker, lesson| intermediates(theory, book, library, checker, lesson))
+            .collect();
+        Self { theory, book, library, split, connectives: Connectives::of(theory), steps }
+    }
+
+    /// The corpus: up to `per_target` examples for each lesson. No text of it states a target of the split.
+    pub fn examples(&self, seed: u64, per_target: usize) -> Vec<ReviewExample> {
+        let found: Vec<Vec<ReviewExample>> = (0..self.split.lessons.len())
+            .into_par_iter()
+            .map_init(Checker::new, |checker, index| {
+                let lesson = &self.split.lessons[index];
+                let subject = self.subject(lesson, index, &self.steps[index]);
+                let mut draw = Draw::numbered(seed, "reviews", u64::from(lesson.rule.0));
+                self.examples_of(&subject, per_target, true, checker, &mut draw)
+            })
+            .collect();
+        found.into_iter().flatten().collect()
+    }
+
+    /// The same for the targets of the split, from their own proofs: to measure a Guide with, never to train on.
+    pub fn of_targets(&self, seed: u64, per_target: usize) -> Vec<ReviewExample> {
+        let found: Vec<Vec<ReviewExample>> = self
+            .split
+            .targets
+            .par_iter()
+            .map_init(Checker::new, |checker, &rule| {
+                let Ok(Some(steps)) = database_proof(self.theory, rule, LESSON_STEPS) else {
+                    return Vec::new();
+                };
+                let Some(statement) = normal_form_of_rule(self.theory, rule) else { return Vec::new() };
+                let lesson = Lesson { rule, statement, steps };
+                let steps = intermediates(self.theory, self.book, self.library, checker, &lesson);
+                let position = self.split.lessons.partition_point(|l| l.rule < rule);
+                let mut draw = Draw::numbered(seed, "reviews of targets", u64::from(rule.0));
+                self.examples_of(
+                    &self.subject(&lesson, position, &steps),
+                    per_target,
+                    false,
+                    checker,
+                    &mut draw,
+                )
+            })
+            .collect();
+        found.into_iter().flatten().collect()
+    }
+
+    fn subject<'s>(&self, lesson: &'s Lesson, position: usize, steps: &'s [Intermediate]) -> Subject<'s> {
+        let mut uses: Vec<RuleId> = lesson
+            .steps
+            .iter()
+            .filter_map(|s| if let Step::Rule(id) = s { Some(*id) } else { None })
+            .collect();
+        uses.sort_unstable();
+        uses.dedup();
+        let grammar = self.theory.grammar();
+        let mut terms: FxHashMap<TypeId, Vec<&[Head]>> = FxHashMap::default();
+        for tree in lesson.statement.trees() {
+            for (at, &head) in tree.iter().enumerate() {
+                let t = match head.as_production() {
+                    Some(p) => Some(grammar.productions()[p as usize].result),
+                    None => head.as_variable().and_then(|v| self.theory.type_of_variable(v)),
+                };
+                if let Some(t) = t {
+                    terms.entry(t).or_default().push(&tree[at..grammar.subtree_end(tree, at)]);
+                }
+            }
+        }
+        Subject { lesson, position, steps, uses, terms }
+    }
+
     fn examples_of(
         &self,
-        index: usize,
+        subject: &Subject<'_>,
         per_target: usize,
+        for_training: bool,
         checker: &mut Checker,
         draw: &mut Draw,
     ) -> Vec<ReviewExample> {
-        let lesson = &self.split.lessons[index];
+        let lesson = subject.lesson;
         let target = lesson.statement.text(self.theory);
         if target.split_ascii_whitespace().count() > MAX_SYMBOLS || lesson.steps.len() < 2 {
             return Vec::new();
         }
-        let own = fingerprint(self.theory, &lesson.statement);
-        let steps = intermediates(self.theory, self.book, checker, lesson);
-        let mut out = Vec::new();
+        let mut out: Vec<ReviewExample> = Vec::new();
+        let mut seen = FxHashSet::default();
         for _ in 0..per_target * 3 {
             if out.len() == per_target {
                 break;
             }
-            let Some(&origin) = draw.pick(&Origin::ALL) else { break };
-            let Some(base) = self.base(index, origin, &steps, draw) else { continue };
-            if origin != Origin::Renamed && fingerprint(self.theory, &base) == own {
-                continue;
-            }
-            let Some((statement, complexity)) = self.complicate(index, base, &steps, draw) else { continue };
-            let (statement, redundancy) = self.add_hypothesis(index, statement, draw);
-            let Some(normal) = statement.normal_form(self.theory, |_| None) else { continue };
-            let print = fingerprint(self.theory, &normal);
-            let conjecture = normal.text(self.theory);
-            if self.split.forbidden.contains(&print)
-                || conjecture.split_ascii_whitespace().count() > MAX_SYMBOLS
+            let Some((conjecture, relation, review)) = self.example(subject, checker, draw) else { continue };
+            let print = fingerprint(self.theory, &conjecture);
+            let text = conjecture.text(self.theory);
+            if for_training && self.split.forbidden.contains(&print)
+                || text.split_ascii_whitespace().count() > MAX_SYMBOLS
+                || !seen.insert(print)
             {
                 continue;
             }
-            let relevance = origin.relevance();
-            let review = Review { relevance, redundancy, complexity };
             out.push(ReviewExample {
                 source: lesson.rule,
-                origin,
+                relation,
                 target: target.clone(),
-                conjecture,
+                conjecture: text,
                 review,
             });
         }
         out
     }
 
-    /// A conjecture of an origin, before anything is added.
-    fn base(
+    /// A conjecture in normal form, what it is to the target, and its scores.
+    fn example(
         &self,
-        index: usize,
-        origin: Origin,
-        steps: &[super::conjecturer::Intermediate],
+        subject: &Subject<'_>,
+        checker: &mut Checker,
         draw: &mut Draw,
-    ) -> Option<Statement> {
-        let lesson = &self.split.lessons[index];
-        let half = lesson.steps.len().div_ceil(2);
-        match origin {
-            Origin::MainStep => {
-                let main: Vec<_> = steps.iter().filter(|s| s.steps >= half && s.steps >= 3).collect();
-                draw.pick(&main).map(|s| s.statement.clone())
+    ) -> Option<(Statement, Relation, Review)> {
+        let source = *draw.pick(&SOURCES)?;
+        let plain = self.draw_from(subject, source, draw)?;
+        let drawn_as = match source {
+            Source::MainStep => Relation::MainStep,
+            Source::Step => Relation::Step,
+            Source::Target => Relation::Duplicate,
+            _ => Relation::Other,
+        };
+        // What is worthless stays as it is; the rest is dressed up at times.
+        let (statement, complexity, redundancy) = match drawn_as {
+            Relation::Duplicate => (plain, 0.0, 0.0),
+            _ => {
+                let (statement, complexity) = self.complicate(subject, plain, draw)?;
+                let (statement, redundancy) = self.add_hypothesis(subject, statement, draw);
+                (statement, complexity, redundancy)
             }
-            Origin::Step => {
-                let rest: Vec<_> = steps.iter().filter(|s| s.steps < half && s.steps >= 2).collect();
-                draw.pick(&rest).map(|s| s.statement.clone())
+        };
+        let normal = statement.normal_form(self.theory, |_| None)?;
+        let relation = self.relation(subject, drawn_as, &normal, checker)?;
+        let relevance = match relation {
+            Relation::MainStep => 5.0,
+            Relation::Step => 4.0,
+            Relation::Other => 1.0 + self.closeness(&subject.lesson.statement, &normal),
+            Relation::Known | Relation::OneStep | Relation::Duplicate => {
+                return Some((normal, relation, WORTHLESS));
             }
-            Origin::Lemma => {
-                let used: Vec<&Lesson> = self.used_lessons(index).collect();
-                draw.pick(&used).map(|l| l.statement.clone())
-            }
-            Origin::Section => self.near(index, 1, SECTION, draw, |other| {
-                !self.uses[index].is_disjoint(&self.uses[other])
-                    && !self.uses[index].contains(&self.split.lessons[other].rule)
-            }),
-            Origin::Chapter => self.near(index, SECTION + 1, CHAPTER, draw, |other| {
-                !self.uses[index].contains(&self.split.lessons[other].rule)
-                    && self.split.lessons[other].steps.len() > 1
-            }),
-            Origin::Elsewhere => self.elsewhere(index, draw, |l| l.steps.len() >= 3),
-            Origin::Trivial => self.elsewhere(index, draw, |l| l.steps.len() <= 1),
-            Origin::Renamed => Some(lesson.statement.clone()),
-        }
+        };
+        Some((normal, relation, Review { relevance, redundancy, complexity }))
     }
 
-    /// Lessons that a lesson uses and that take some work themselves.
-    fn used_lessons(&self, index: usize) -> impl Iterator<Item = &Lesson> {
-        let mut used: Vec<RuleId> = self.uses[index].iter().copied().collect();
-        used.sort_unstable();
-        used.into_iter().filter_map(|id| {
-            let at = self.split.lessons.binary_search_by_key(&id, |l| l.rule).ok()?;
-            Some(&self.split.lessons[at]).filter(|l| l.steps.len() >= 2)
+    /// What a conjecture is to the target: worthless if that can be shown, else what it was drawn as. `None` if it
+    /// cannot be said in the target's place.
+    fn relation(
+        &self,
+        subject: &Subject<'_>,
+        drawn_as: Relation,
+        conjecture: &Statement,
+        checker: &mut Checker,
+    ) -> Option<Relation> {
+        let place = self.theory.rule(subject.lesson.rule).statement;
+        Goal::new(self.theory, conjecture, place).ok()?;
+        Some(match self.library.fault(self.theory, self.book, checker, conjecture, place) {
+            Some(Fault::Known) => Relation::Known,
+            Some(Fault::OneStep) => Relation::OneStep,
+            None if application(self.theory, subject.lesson.rule, conjecture).is_some() => {
+                Relation::Duplicate
+            }
+            None => drawn_as,
         })
     }
 
-    fn near(
-        &self,
-        index: usize,
-        from: usize,
-        to: usize,
-        draw: &mut Draw,
-        fits: impl Fn(usize) -> bool,
-    ) -> Option<Statement> {
-        for _ in 0..16 {
-            let distance = from + draw.below(to + 1 - from);
-            let other = if draw.chance(0.5) { index.checked_sub(distance)? } else { index + distance };
-            if other < self.split.lessons.len() && fits(other) {
-                return Some(self.split.lessons[other].statement.clone());
+    /// A conjecture from a source, before anything is added.
+    fn draw_from(&self, subject: &Subject<'_>, source: Source, draw: &mut Draw) -> Option<Statement> {
+        let half = subject.lesson.steps.len().div_ceil(2);
+        match source {
+            Source::MainStep => {
+                let main: Vec<_> = subject.steps.iter().filter(|s| s.steps >= half && s.steps >= 3).collect();
+                draw.pick(&main).map(|s| s.statement.clone())
             }
+            Source::Step => {
+                let rest: Vec<_> = subject.steps.iter().filter(|s| s.steps < half).collect();
+                draw.pick(&rest).map(|s| s.statement.clone())
+            }
+            Source::Section => self.near(subject, 1, SECTION, draw),
+            Source::Chapter => self.near(subject, SECTION + 1, CHAPTER, draw),
+            Source::Elsewhere => {
+                let other = (0..64)
+                    .map(|_| draw.below(self.split.lessons.len()))
+                    .find(|&other| other.abs_diff(subject.position) > ELSEWHERE)?;
+                self.from_lesson(other, draw)
+            }
+            Source::Earlier => {
+                let rule = match draw.chance(0.5) {
+                    true => *draw.pick(&subject.uses)?,
+                    false => RuleId(draw.below(subject.lesson.rule.0 as usize) as u32),
+                };
+                normal_form_of_rule(self.theory, rule)
+            }
+            Source::Instance => self.instance(subject, self.rule_at_hand(subject, draw)?, draw),
+            Source::Target => self.target_again(subject, draw),
         }
-        None
     }
 
-    fn elsewhere(&self, index: usize, draw: &mut Draw, fits: impl Fn(&Lesson) -> bool) -> Option<Statement> {
-        for _ in 0..64 {
-            let other = draw.below(self.split.lessons.len());
-            let lesson = &self.split.lessons[other];
-            if other.abs_diff(index) > ELSEWHERE && fits(lesson) && !self.uses[index].contains(&lesson.rule) {
-                return Some(lesson.statement.clone());
+    fn near(&self, subject: &Subject<'_>, from: usize, to: usize, draw: &mut Draw) -> Option<Statement> {
+        let distance = from + draw.below(to + 1 - from);
+        let other = match draw.chance(0.5) {
+            true => subject.position.checked_sub(distance)?,
+            false => subject.position + distance,
+        };
+        (other < self.split.lessons.len()).then(|| self.from_lesson(other, draw))?
+    }
+
+    /// What another theorem says or its proof goes through.
+    fn from_lesson(&self, other: usize, draw: &mut Draw) -> Option<Statement> {
+        let steps: Vec<_> = self.steps[other].iter().filter(|s| s.fault.is_none()).collect();
+        match draw.chance(0.25) {
+            true => Some(self.split.lessons[other].statement.clone()),
+            false => draw.pick(&steps).map(|s| s.statement.clone()),
+        }
+    }
+
+    /// A rule before the target: one that its proof uses, or one that others near it use.
+    fn rule_at_hand(&self, subject: &Subject<'_>, draw: &mut Draw) -> Option<RuleId> {
+        if draw.chance(0.5) {
+            return draw.pick(&subject.uses).copied();
+        }
+        let near = subject.position.saturating_sub(draw.below(CHAPTER) + 1);
+        let rules: Vec<RuleId> = self
+            .split
+            .lessons
+            .get(near)?
+            .steps
+            .iter()
+            .filter_map(|s| match s {
+                Step::Rule(id) => Some(*id),
+                Step::Hypothesis(_) => None,
+            })
+            .collect();
+        draw.pick(&rules).copied()
+    }
+
+    /// A rule with formulas and terms of the target for its variables.
+    fn instance(&self, subject: &Subject<'_>, rule: RuleId, draw: &mut Draw) -> Option<Statement> {
+        let r = self.theory.rule(rule);
+        let mut values: FxHashMap<crate::database::Symbol, Vec<Head>> = FxHashMap::default();
+        for &(variable, t) in &r.variables {
+            let own = subject.terms.get(&t).and_then(|terms| draw.pick(terms)).map(|term| term.to_vec());
+            let fresh =
+                || self.theory.variables().iter().find(|v| v.1 == t).map(|v| vec![Head::variable(v.0)]);
+            values.insert(variable, own.or_else(fresh)?);
+        }
+        let put = |tree: &Tree| -> Tree {
+            let value = |h: &Head| h.as_variable().and_then(|v| values.get(&v)).cloned();
+            tree.iter().flat_map(|h| value(h).unwrap_or_else(|| vec![*h])).collect()
+        };
+        let mut pairs = Vec::new();
+        for (a, b) in &r.distinct {
+            let variables = |v| values.get(v).into_iter().flatten().filter_map(|h: &Head| h.as_variable());
+            for x in variables(a) {
+                for y in variables(b) {
+                    if x == y {
+                        return None;
+                    }
+                    pairs.push(distinct(x, y));
+                }
             }
         }
-        None
+        let hypotheses = r.hypotheses.iter().map(put).collect();
+        let mut statement =
+            Statement { distinct: Box::default(), hypotheses, conclusion: put(&r.conclusion) };
+        let used = statement.variables();
+        pairs.retain(|(a, b)| used.contains(a) && used.contains(b));
+        pairs.sort_unstable();
+        pairs.dedup();
+        statement.distinct = pairs.into();
+        Some(statement)
+    }
+
+    /// The target as it is, with its hypotheses in another order, as an instance, or under an idle antecedent.
+    fn target_again(&self, subject: &Subject<'_>, draw: &mut Draw) -> Option<Statement> {
+        let own = &subject.lesson.statement;
+        Some(match draw.below(4) {
+            0 => own.clone(),
+            1 => {
+                let mut hypotheses = own.hypotheses.to_vec();
+                draw.shuffle(&mut hypotheses);
+                Statement { hypotheses: hypotheses.into(), ..own.clone() }
+            }
+            2 => self.instance(subject, subject.lesson.rule, draw)?,
+            _ => {
+                let formulas = subject.terms.get(&self.theory.formula_type())?;
+                let mut conclusion = vec![Head::production(self.connectives.implies()?)];
+                conclusion.extend_from_slice(draw.pick(formulas)?);
+                conclusion.extend_from_slice(&own.conclusion);
+                Statement { conclusion: conclusion.into(), ..own.clone() }
+            }
+        })
+    }
+
+    /// How much of the target's vocabulary another statement shares: 0 for little, 1, 2 for most of it.
+    fn closeness(&self, target: &Statement, other: &Statement) -> f64 {
+        let words = |s: &Statement| -> FxHashMap<u32, i64> {
+            let mut out = FxHashMap::default();
+            for p in s.trees().flat_map(|t| t.iter().filter_map(|h| h.as_production())) {
+                *out.entry(p).or_insert(0) += 1;
+            }
+            out
+        };
+        let (a, b) = (words(target), words(other));
+        let common: i64 = a.iter().map(|(p, n)| *n.min(b.get(p).unwrap_or(&0))).sum();
+        let all = a.values().sum::<i64>() + b.values().sum::<i64>() - common;
+        let share = common as f64 / all.max(1) as f64;
+        f64::from(u8::from(share >= 0.3)) + f64::from(u8::from(share >= 0.55))
     }
 
     /// How complex a statement is as it stands.
@@ -273,48 +472,27 @@ impl Maker<'_> {
         }
     }
 
-    /// Leaves a statement as it is, or joins further claims to its conclusion; says the complexity.
+    /// Leaves a statement as it is, or joins further claims to its conclusion (one in five); says the complexity.
     fn complicate(
         &self,
-        index: usize,
+        subject: &Subject<'_>,
         statement: Statement,
-        steps: &[super::conjecturer::Intermediate],
         draw: &mut Draw,
     ) -> Option<(Statement, f64)> {
         let natural = self.natural_complexity(&statement);
         let (and, or) = self.connectives.binary()?;
-        let wanted = if draw.chance(0.5) { 0 } else { 1 + draw.below(4) };
-        // Related claims: the statement's own hypotheses and conclusion, and other steps of the target's proof.
-        let related = |draw: &mut Draw, n: usize| -> Option<Vec<Tree>> {
-            let mut pool: Vec<Tree> = steps.iter().map(|s| s.statement.conclusion.clone()).collect();
-            pool.extend(self.split.lessons[index].statement.hypotheses.iter().cloned());
-            pool.retain(|t| *t != statement.conclusion && t.len() <= 24);
-            draw.shuffle(&mut pool);
-            pool.truncate(n);
-            (pool.len() == n).then_some(pool)
-        };
-        let unrelated = |draw: &mut Draw, n: usize| -> Option<Vec<Tree>> {
-            let mut pool = Vec::new();
-            for _ in 0..n * 8 {
-                let far = self.elsewhere(index, draw, |l| l.statement.conclusion.len() <= 16)?;
-                pool.push(far.conclusion);
-                if pool.len() == n {
-                    return Some(pool);
-                }
-            }
-            None
-        };
+        let wanted = if draw.chance(0.8) { 0 } else { 1 + draw.below(4) };
         let (parts, connective, complexity) = match wanted {
             1 if natural == 0.0 => {
                 let n = 1 + draw.below(2);
-                (related(draw, n)?, and, 1.0)
+                (related(subject, &statement, n, draw)?, and, 1.0)
             }
-            2 if natural == 0.0 && draw.chance(0.5) => (related(draw, 1)?, or, 2.0),
-            2 if natural == 0.0 => (related(draw, 3)?, and, 2.0),
-            3 => (unrelated(draw, 2)?, or, 3.0),
+            2 if natural == 0.0 && draw.chance(0.5) => (related(subject, &statement, 1, draw)?, or, 2.0),
+            2 if natural == 0.0 => (related(subject, &statement, 3, draw)?, and, 2.0),
+            3 => (self.unrelated(subject, 2, draw)?, or, 3.0),
             4 => {
                 let n = 3 + draw.below(2);
-                (unrelated(draw, n)?, or, 4.0)
+                (self.unrelated(subject, n, draw)?, or, 4.0)
             }
             _ => return Some((statement, natural)),
         };
@@ -329,16 +507,47 @@ impl Maker<'_> {
         Some((Statement { conclusion: conclusion.into(), ..statement }, complexity))
     }
 
-    /// Adds, to one statement in four, a hypothesis that nothing needs.
-    fn add_hypothesis(&self, index: usize, statement: Statement, draw: &mut Draw) -> (Statement, f64) {
-        if !draw.chance(0.25) || statement.hypotheses.len() >= 6 {
+    /// Short claims from elsewhere.
+    fn unrelated(&self, subject: &Subject<'_>, n: usize, draw: &mut Draw) -> Option<Vec<Tree>> {
+        let mut pool = Vec::new();
+        for _ in 0..n * 16 {
+            let other = draw.below(self.split.lessons.len());
+            let conclusion = &self.split.lessons[other].statement.conclusion;
+            if other.abs_diff(subject.position) > ELSEWHERE && conclusion.len() <= 16 {
+                pool.push(conclusion.clone());
+            }
+            if pool.len() == n {
+                return Some(pool);
+            }
+        }
+        None
+    }
+
+    /// Adds, to one statement in seven, a hypothesis that nothing needs.
+    fn add_hypothesis(
+        &self,
+        subject: &Subject<'_>,
+        statement: Statement,
+        draw: &mut Draw,
+    ) -> (Statement, f64) {
+        if !draw.chance(1.0 / 7.0) || statement.hypotheses.len() >= 6 {
             return (statement, 0.0);
         }
-        let Some(other) = self.elsewhere(index, draw, |l| l.statement.conclusion.len() <= 16) else {
+        let Some(other) = self.unrelated(subject, 1, draw).and_then(|mut found| found.pop()) else {
             return (statement, 0.0);
         };
         let mut hypotheses = statement.hypotheses.to_vec();
-        hypotheses.insert(draw.below(hypotheses.len() + 1), other.conclusion);
+        hypotheses.insert(draw.below(hypotheses.len() + 1), other);
         (Statement { hypotheses: hypotheses.into(), ..statement }, 1.0)
     }
+}
+
+/// Related claims: the target's own hypotheses, and other steps of its proof.
+fn related(subject: &Subject<'_>, statement: &Statement, n: usize, draw: &mut Draw) -> Option<Vec<Tree>> {
+    let mut pool: Vec<Tree> = subject.steps.iter().map(|s| s.statement.conclusion.clone()).collect();
+    pool.extend(subject.lesson.statement.hypotheses.iter().cloned());
+    pool.retain(|t| *t != statement.conclusion && t.len() <= 24);
+    draw.shuffle(&mut pool);
+    pool.truncate(n);
+    (pool.len() == n).then_some(pool)
 }

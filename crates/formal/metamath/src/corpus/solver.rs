@@ -8,6 +8,7 @@ use crate::theory::{RuleId, Theory};
 use crate::unify::{Checker, Goal, ProofLimits, RuleBook, Step};
 use rayon::prelude::*;
 use rustc_hash::FxHashSet;
+use sha2::{Digest, Sha256};
 
 /// A statement with a proof, for training.
 #[derive(Clone, Debug)]
@@ -206,29 +207,30 @@ impl<'a> Composer<'a> {
         Self { theory, book, split, uses, uses_before }
     }
 
-    /// `count` different examples, made in parallel, always the same for a seed; fewer only if the database is so
-    /// small that new ones run out.
-    pub fn compose(&self, seed: u64, count: usize) -> Vec<ProofExample> {
-        const BATCH: usize = 4_096;
-        let mut seen: FxHashSet<Fingerprint> =
-            self.split.lessons.iter().map(|l| fingerprint(self.theory, &l.statement)).collect();
-        let mut out = Vec::with_capacity(count);
-        let batches = 1 + count * 64 / BATCH;
-        for batch in 0..batches {
-            let found: Vec<Option<(ProofExample, Fingerprint)>> = (0..BATCH)
+    /// `count` different examples in batches, each made in parallel, always the same for a seed whatever the number of
+    /// threads; fewer only if the database is so small that new ones run out. Of what was given out only the hashes
+    /// stay in memory, 16 bytes each.
+    pub fn batches(&self, seed: u64, count: usize) -> impl Iterator<Item = Vec<ProofExample>> {
+        const ATTEMPTS: usize = 16_384;
+        let mut seen: FxHashSet<u128> =
+            self.split.lessons.iter().map(|l| digest(&fingerprint(self.theory, &l.statement))).collect();
+        let mut left = count;
+        let mut tried = 0..1 + count * 64 / ATTEMPTS;
+        std::iter::from_fn(move || {
+            let first = (tried.next().filter(|_| left > 0)? * ATTEMPTS) as u64;
+            let found: Vec<Option<(ProofExample, u128)>> = (first..first + ATTEMPTS as u64)
                 .into_par_iter()
-                .map_init(Checker::new, |checker, i| {
-                    let mut draw = Draw::new(seed.wrapping_add((batch * BATCH + i) as u64), "compose");
-                    self.attempt(&mut draw, checker)
+                .map_init(Checker::new, |checker, number| {
+                    let mut draw = Draw::numbered(seed, "compose", number);
+                    self.attempt(&mut draw, checker).map(|(example, print)| (example, digest(&print)))
                 })
                 .collect();
-            out.extend(found.into_iter().flatten().filter(|(_, f)| seen.insert(f.clone())).map(|(e, _)| e));
-            if out.len() >= count {
-                break;
-            }
-        }
-        out.truncate(count);
-        out
+            // One after the other, in order of their numbers: of equal ones the first stays on every machine.
+            let new = found.into_iter().flatten().filter(|(_, print)| seen.insert(*print));
+            let batch: Vec<ProofExample> = new.map(|(example, _)| example).take(left).collect();
+            left -= batch.len();
+            Some(batch)
+        })
     }
 
     fn attempt(&self, draw: &mut Draw, checker: &mut Checker) -> Option<(ProofExample, Fingerprint)> {
@@ -301,4 +303,10 @@ impl<'a> Composer<'a> {
         let goal = Goal::open(hypotheses, self.theory.rule(context).statement);
         checker.unifies(self.theory, self.book, &goal, steps, ProofLimits::default())
     }
+}
+
+/// The first half of a fingerprint's SHA-256: equal for no two statements that anybody will ever see.
+fn digest(print: &Fingerprint) -> u128 {
+    let hash: [u8; 32] = Sha256::digest(print.as_bytes()).into();
+    u128::from_le_bytes(std::array::from_fn(|i| hash[i]))
 }

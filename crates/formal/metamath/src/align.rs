@@ -1,0 +1,136 @@
+//! A statement in the names of another: its variables are called what they seem to mean there.
+//!
+//! Statements are kept in a normal form that forgets how their variables were called. Beside its target a conjecture
+//! is easier to judge if what they share looks the same, so the Guide sees it under the names that make the most
+//! formulas and terms of the two equal. The choice is a function of the two statements alone.
+
+use crate::database::Symbol;
+use crate::grammar::{Grammar, Head};
+use crate::statement::Statement;
+use crate::theory::Theory;
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
+use std::hash::{Hash, Hasher};
+
+/// Rounds of improving the names; each costs a look at every pair of names.
+const ROUNDS: usize = 3;
+/// Statements with more variables keep their names: the search would take too long, and finds little.
+const MOST_VARIABLES: usize = 16;
+
+/// `statement` with its variables renamed to those of `other` wherever that makes more of the two equal. Different
+/// variables stay different, and types stay the same.
+pub fn in_names_of(theory: &Theory, statement: &Statement, other: &Statement) -> Statement {
+    let own = statement.variables();
+    let theirs = other.variables();
+    if own.is_empty() || own.len().max(theirs.len()) > MOST_VARIABLES {
+        return statement.clone();
+    }
+    let there = counted(parts(theory.grammar(), other, |v| Some(v)));
+    let mut names: Vec<Symbol> = vec![Symbol(u32::MAX >> 1); own.len()];
+    let shared = |names: &[Symbol]| {
+        let name = |v: Symbol| own.iter().position(|o| *o == v).and_then(|i| names.get(i)).copied();
+        overlap(&there, parts(theory.grammar(), statement, name))
+    };
+    // Names that nobody has, so that nothing is shared by accident before a name is chosen.
+    for (i, name) in names.iter_mut().enumerate() {
+        name.0 -= i as u32;
+    }
+    let same_type = |v: Symbol, w: Symbol| theory.type_of_variable(v) == theory.type_of_variable(w);
+    for _ in 0..ROUNDS {
+        let before = names.clone();
+        for i in 0..own.len() {
+            improve(&mut names, i, theirs.iter().copied().filter(|w| same_type(own[i], *w)), &shared);
+        }
+        if names == before {
+            break;
+        }
+    }
+    let Some(names) = name_the_rest(theory, &own, names, &theirs) else { return statement.clone() };
+    let renaming: FxHashMap<Symbol, Symbol> = own.into_iter().zip(names).collect();
+    statement.rename(&renaming).unwrap_or_else(|| statement.clone())
+}
+
+/// Gives variable `i` the name under which the most is shared; who had that name gets its old one.
+fn improve(
+    names: &mut Vec<Symbol>,
+    i: usize,
+    candidates: impl Iterator<Item = Symbol>,
+    shared: &impl Fn(&[Symbol]) -> usize,
+) {
+    let mut best = (shared(names), names.clone());
+    for candidate in candidates {
+        let mut trial = names.clone();
+        if let Some(holder) = trial.iter().position(|n| *n == candidate) {
+            trial[holder] = trial[i];
+        }
+        trial[i] = candidate;
+        let score = shared(&trial);
+        if score > best.0 {
+            best = (score, trial);
+        }
+    }
+    *names = best.1;
+}
+
+/// Names that the other statement does not use, for the variables that share nothing with it.
+fn name_the_rest(
+    theory: &Theory,
+    own: &[Symbol],
+    mut names: Vec<Symbol>,
+    theirs: &[Symbol],
+) -> Option<Vec<Symbol>> {
+    let mut taken: FxHashSet<Symbol> = theirs.iter().copied().collect();
+    for (name, &variable) in names.iter_mut().zip(own) {
+        if theirs.contains(name) {
+            continue;
+        }
+        let t = theory.type_of_variable(variable)?;
+        *name = theory.variables().iter().find(|(v, vt, _)| *vt == t && !taken.contains(v))?.0;
+        taken.insert(*name);
+    }
+    Some(names)
+}
+
+/// What two statements can share: every formula and term with more than one node, and every variable together with
+/// what it stands under.
+fn parts(grammar: &Grammar, statement: &Statement, name: impl Fn(Symbol) -> Option<Symbol>) -> Vec<u64> {
+    let mut out = Vec::new();
+    for tree in statement.trees() {
+        let renamed: Vec<Head> = tree
+            .iter()
+            .map(|&head| head.as_variable().and_then(&name).map_or(head, Head::variable))
+            .collect();
+        for (at, &head) in renamed.iter().enumerate() {
+            if head.as_variable().is_some() {
+                continue;
+            }
+            out.push(hash(&renamed[at..grammar.subtree_end(&renamed, at)]));
+            let mut child = at + 1;
+            for place in 0..grammar.arity(head) {
+                if renamed[child].as_variable().is_some() {
+                    out.push(hash(&(head, place, renamed[child])));
+                }
+                child = grammar.subtree_end(&renamed, child);
+            }
+        }
+    }
+    out
+}
+
+fn hash(value: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = FxHasher::default();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn counted(parts: Vec<u64>) -> FxHashMap<u64, usize> {
+    let mut out = FxHashMap::default();
+    for part in parts {
+        *out.entry(part).or_insert(0) += 1;
+    }
+    out
+}
+
+fn overlap(there: &FxHashMap<u64, usize>, mut parts: Vec<u64>) -> usize {
+    parts.sort_unstable();
+    parts.chunk_by(|a, b| a == b).map(|same| same.len().min(there.get(&same[0]).copied().unwrap_or(0))).sum()
+}
