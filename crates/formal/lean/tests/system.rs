@@ -149,7 +149,10 @@ fn the_version_is_asked_for_and_recorded_and_another_one_refused() {
     let lean = installation(folder.path(), "4.15.0").prepare(&[]).unwrap().start().unwrap();
     assert_eq!(Lean::identity(&lean).version.text, "Lean (version 4.15.0, scripted, commit 0, Release)");
     let identity = FormalSystem::identity(&lean);
-    assert!(identity.contains("4.15.0, scripted") && identity.contains("maxSynthPendingDepth 3"), "{identity}");
+    assert!(
+        identity.contains("4.15.0, scripted") && identity.contains("maxSynthPendingDepth 3"),
+        "{identity}"
+    );
     assert_eq!(lean.check(&problem(), "\n  rfl").verdict, Verdict::Proved);
 
     drop(lean);
