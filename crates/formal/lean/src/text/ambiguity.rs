@@ -43,7 +43,7 @@ fn alone(source: &str, token: &Token) -> Option<&'static str> {
         TokenKind::QuotedWord if text.contains(is_odd_in_name) => Some("a name in «» with a symbol in it"),
         TokenKind::Number if text.ends_with('_') => Some("a number that ends in `_`"),
         // `∑'` of Mathlib, or a symbol and a character?
-        TokenKind::Symbol if text.len() > 1 && text.ends_with('\'') => {
+        TokenKind::Symbol if text.ends_with('\'') => {
             let quote = source.get(token.end - 1..).unwrap_or_default();
             (char_literal(quote) > 0).then_some("a character right after a symbol")
         }
@@ -90,7 +90,10 @@ fn pair(source: &str, before: &Token, token: &Token) -> Option<&'static str> {
             Some("a string right after a symbol")
         }
         TokenKind::Char | TokenKind::Str { interpolated: false }
-            if matches!(before.kind, TokenKind::Word | TokenKind::QuotedWord | TokenKind::Number) =>
+            if matches!(
+                before.kind,
+                TokenKind::Word | TokenKind::HashWord | TokenKind::QuotedWord | TokenKind::Number
+            ) =>
         {
             Some("a string or a character right after a word or a number")
         }
@@ -161,6 +164,8 @@ mod tests {
             "\"{ /- }\"",
             "\"{\"",
             "x'a'\"\"",
+            "xs[0]'\"' y",
+            "#r\"a\"",
         ] {
             assert!(doubtful(source), "{source}");
         }
@@ -174,6 +179,7 @@ mod tests {
             "a /\\ b",
             "x - -1 -- comment",
             "f '' s",
+            "xs[i]'h + xs[0]'(by omega)",
             "∑' n, b n",
             "\"{}\" ++ \"{x}\" ++ \"a\\n\\\"\\u03b1\"",
             "['a','b', '\\n'] = (c:=\"\")",

@@ -279,6 +279,7 @@ fn word(source: &str, meaning: &[&Token], index: usize, place: Place) -> Result<
     match text {
         "open" => return open(source, meaning, index),
         "set_option" => return option(source, meaning, index),
+        "config" => return configuration(source, meaning, index),
         "theorem" | "lemma" if place == Place::Helpers => return Ok(()),
         "theorem" | "lemma" if place == Place::Statement && index == 0 => return Ok(()),
         "private" | "protected" if place == Place::Helpers => return Ok(()),
@@ -334,6 +335,35 @@ fn open(source: &str, meaning: &[&Token], index: usize) -> Result<(), Refusal> {
     Err(refusal(source, Rule::Open, "open", at))
 }
 
+/// `(config := { decide := true })` names what it sets, and the names are looked at; by position (`⟨false, true⟩`,
+/// `.mk false true`) it could ask for compiled code without saying so.
+fn configuration(source: &str, meaning: &[&Token], index: usize) -> Result<(), Refusal> {
+    let rest = meaning.get(index + 1..).unwrap_or_default();
+    let text = |at: usize| rest.get(at).map_or("", |t| t.text(source));
+    if rest.first().is_none_or(|t| t.kind != TokenKind::Assign) {
+        return Ok(());
+    }
+    let named = text(1) == "." && text(2) != "mk" && text(3) == ")";
+    let mut depth = 0_usize;
+    let mut inside = rest.iter().skip(1).take_while(|t| {
+        match t.kind {
+            TokenKind::Open => depth += 1,
+            TokenKind::Close => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth > 0
+    });
+    let positional = |t: &Token| {
+        let text = t.text(source);
+        text == "⟨" || text == "with" || text.rsplit('.').next() == Some("mk")
+    };
+    if named || text(1) == "{" && !inside.any(|t| positional(t)) {
+        return Ok(());
+    }
+    let at = meaning.get(index).map_or(0, |t| t.start);
+    Err(refusal(source, Rule::Compiler, "a configuration by position", at))
+}
+
 /// `set_option maxRecDepth 2000 in …` is harmless; every option that is not on the lists is refused.
 fn option(source: &str, meaning: &[&Token], index: usize) -> Result<(), Refusal> {
     let text = |offset: usize| meaning.get(index + offset).map_or("", |t| t.text(source));
@@ -384,6 +414,8 @@ mod tests {
             "\n  intro IO System Environment extern h\n  exact h IO System Environment extern",
             "\n  exact f n\nwhere\n  f (n : ℕ) : P n := g n",
             "\n  set_option linter.unusedVariables false in\n  simp",
+            "\n  simp (config := { decide := true, zeta := false }) at h",
+            "\n  simp (config := .arith)",
         ] {
             assert_eq!(rule(body), None, "{body}");
         }
@@ -437,6 +469,9 @@ mod tests {
         assert_eq!(rule("\n  exact `foo"), Some(Rule::Quotation));
         assert_eq!(rule("\n  exact foo s!\"{x}\""), Some(Rule::InterpolatedString));
         assert_eq!(rule("\n  open Lean in\n  exact x"), Some(Rule::Open));
+        assert_eq!(rule("\n  decide (config := ⟨false, true, false, false⟩)"), Some(Rule::Compiler));
+        assert_eq!(rule("\n  decide (config := .mk false true false false)"), Some(Rule::Compiler));
+        assert_eq!(rule("\n  decide (config := { (⟨false, true, false⟩) with })"), Some(Rule::Compiler));
         assert_eq!(rule("\n  set_option maxRecDepth 0 in\n  decide"), Some(Rule::Option));
         assert_eq!(rule("\n  set_option maxRecDepth 10000000 in\n  decide"), Some(Rule::Option));
         assert_eq!(rule("\n  have h : 'a' ≠'\"' := by decide\n  exact h -- \""), Some(Rule::Ambiguous));

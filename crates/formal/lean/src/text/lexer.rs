@@ -119,6 +119,8 @@ impl Lexer<'_> {
             }
             ('/', Some('-')) => self.block_comment(),
             ('"', _) => self.string(self.follows_bang()),
+            // `xs[i]'h`: `]'` is one symbol of Lean.
+            ('\'', _) if self.follows_bracket() => self.push(TokenKind::Symbol, 1),
             ('\'', Some('\'')) => self.push(TokenKind::Symbol, 2),
             ('\'', _) => {
                 let length = char_literal(rest);
@@ -165,6 +167,11 @@ impl Lexer<'_> {
         self.tokens.last().is_some_and(|last| {
             last.end == self.at && last.kind == TokenKind::Word && last.text(self.source).ends_with('!')
         })
+    }
+
+    /// Whether the token that ends right here is `]`.
+    fn follows_bracket(&self) -> bool {
+        self.tokens.last().is_some_and(|last| last.end == self.at && last.text(self.source) == "]")
     }
 
     fn block_comment(&mut self) -> bool {
