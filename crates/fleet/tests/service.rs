@@ -206,7 +206,7 @@ fn resident() -> f64 {
 
 #[test]
 fn bodies_that_unpack_to_much_take_turns() {
-    const SIZE: usize = 24 << 20;
+    const SIZE: usize = 64 << 20;
     let fleet = Fleet::in_memory(BoardConfig::default());
     let service = Service::start(fleet, ServiceConfig { largest_body: SIZE, ..config() }).unwrap();
     let at = service.address();
@@ -228,8 +228,9 @@ fn bodies_that_unpack_to_much_take_turns() {
             thread::sleep(Duration::from_millis(1));
         }
     });
-    // One of them, and what its buffer outgrew.
-    assert!(most < 3.5 * SIZE as f64, "{:.0} MiB for eight bodies of 24 MiB", most / f64::from(1 << 20));
+    // One of them, and what its buffer outgrew. Buffers of this size go back to the system when they are freed; smaller
+    // ones the allocator may keep, one for each thread.
+    assert!(most < 3.5 * SIZE as f64, "{:.0} MiB for eight bodies of 64 MiB", most / f64::from(1 << 20));
     // A size that is a lie is found out, and one that is not told counts as the largest.
     let liar = [&zstd::bulk::compress(b"{}", 1).unwrap()[..], &swollen(1 << 20)[..]].concat();
     assert_eq!(post(at, "/v1/lease", &packed, &liar).0, 413);
