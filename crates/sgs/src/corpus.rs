@@ -1,10 +1,10 @@
 //! Training corpora: files of prompts and completions, tokenised and mixed in a seeded order.
 
-use crate::evaluate::in_parallel;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use sgs_lm::loss::Example;
 use sgs_lm::tokenizer::Tokenizer;
+use sgs_run::evaluate::in_parallel;
 use sgs_rundir::table::RowReader;
 use sgs_selfplay::seed::{Stream, shuffle_seed};
 use sha2::{Digest, Sha256};
@@ -151,7 +151,7 @@ impl Mixture {
             if some.iter().any(|row| row.role == HELD_OUT) {
                 bail!("{} is for measuring a model: nothing may be trained on it", path.display());
             }
-            let texts = in_parallel(super::commands::pretrain::threads(), &some, |row| {
+            let texts = in_parallel(sgs_run::device::threads(), &some, |row| {
                 (corpus.kinds.is_empty() || corpus.kinds.contains(&row.kind))
                     .then(|| tokenise(row, corpus.prompt_weight, tokenizer, max_tokens))
             });

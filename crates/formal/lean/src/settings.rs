@@ -390,7 +390,8 @@ mod tests {
 
     #[test]
     fn any_key_may_be_left_out_of_a_table() {
-        let parts: [(&str, fn(&LeanSettings) -> bool); 3] = [
+        type Holds = fn(&LeanSettings) -> bool;
+        let parts: [(&str, Holds); 3] = [
             (r#"{"limits": {"proof_ms": 7}}"#, |s| s.limits == Limits { proof_ms: 7, ..Limits::default() }),
             (r#"{"recycling": {"uses": 7}}"#, |s| {
                 s.recycling == Recycling { uses: 7, ..Recycling::default() }

@@ -24,7 +24,7 @@ pub fn in_names_of(theory: &Theory, statement: &Statement, other: &Statement) ->
     if own.is_empty() || own.len().max(theirs.len()) > MOST_VARIABLES {
         return statement.clone();
     }
-    let there = counted(parts(theory.grammar(), other, |v| Some(v)));
+    let there = counted(parts(theory.grammar(), other, Some));
     let mut names: Vec<Symbol> = vec![Symbol(u32::MAX >> 1); own.len()];
     let shared = |names: &[Symbol]| {
         let name = |v: Symbol| own.iter().position(|o| *o == v).and_then(|i| names.get(i)).copied();
@@ -37,8 +37,8 @@ pub fn in_names_of(theory: &Theory, statement: &Statement, other: &Statement) ->
     let same_type = |v: Symbol, w: Symbol| theory.type_of_variable(v) == theory.type_of_variable(w);
     for _ in 0..ROUNDS {
         let before = names.clone();
-        for i in 0..own.len() {
-            improve(&mut names, i, theirs.iter().copied().filter(|w| same_type(own[i], *w)), &shared);
+        for (i, variable) in own.iter().enumerate() {
+            improve(&mut names, i, theirs.iter().copied().filter(|w| same_type(*variable, *w)), &shared);
         }
         if names == before {
             break;

@@ -17,7 +17,7 @@ use crate::unify::{Goal, ProofLimits, RuleBook, Step};
 use rustc_hash::FxHashMap;
 use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
 use sgs_selfplay::{Features, Judgement, Lemma, Problem, ProblemId, ReadConjecture, Review, Verdict};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 /// The embedded formal system over one database.

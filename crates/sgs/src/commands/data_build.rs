@@ -1,9 +1,7 @@
 //! `sgs data build`: the slice, the targets, the corpora and the tokenizer of the embedded formal system.
 
-use super::pretrain::threads;
 use crate::args::DataBuildArgs;
 use crate::corpus::{CorpusRow, HELD_OUT};
-use crate::evaluate::in_parallel;
 use crate::exit::Outcome;
 use crate::output;
 use anyhow::{Context, Result, bail};
@@ -15,6 +13,8 @@ use sgs_metamath::database::Database;
 use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::{RuleId, Theory};
 use sgs_metamath::{slice, tokens};
+use sgs_run::device::threads;
+use sgs_run::evaluate::in_parallel;
 use sgs_rundir::files::write_file;
 use sgs_rundir::table::write_rows;
 use sgs_selfplay::{Problem, ProblemId};

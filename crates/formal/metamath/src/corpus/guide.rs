@@ -330,7 +330,7 @@ impl<'a> Maker<'a> {
                 let other = (0..64)
                     .map(|_| draw.below(self.split.lessons.len()))
                     .find(|&other| other.abs_diff(subject.position) > ELSEWHERE)?;
-                self.from_lesson(other, draw)
+                self.statement_of_lesson(other, draw)
             }
             Source::Earlier => {
                 let rule = match draw.chance(0.5) {
@@ -350,11 +350,11 @@ impl<'a> Maker<'a> {
             true => subject.position.checked_sub(distance)?,
             false => subject.position + distance,
         };
-        (other < self.split.lessons.len()).then(|| self.from_lesson(other, draw))?
+        (other < self.split.lessons.len()).then(|| self.statement_of_lesson(other, draw))?
     }
 
     /// What another theorem says or its proof goes through.
-    fn from_lesson(&self, other: usize, draw: &mut Draw) -> Option<Statement> {
+    fn statement_of_lesson(&self, other: usize, draw: &mut Draw) -> Option<Statement> {
         let steps: Vec<_> = self.steps[other].iter().filter(|s| s.fault.is_none()).collect();
         match draw.chance(0.25) {
             true => Some(self.split.lessons[other].statement.clone()),
