@@ -8,7 +8,8 @@ use sgs_rundir::rows::{ConjectureStatus, ProblemKind};
 use sgs_rundir::{FrozenConfig, OutcomeSources, RecordKey, Result, RunDir, RunOptions, table, write_outcome};
 use sgs_selfplay::{
     Command, Completion, Event, Features, FinishReason, Judgement, Method, Problem, ProblemId,
-    ReadConjecture, ReadProof, Review, Round, RoundMetrics, RoundOutcome, RunState, SampleFacts, TaskKey, TaskKind, Verdict,
+    ReadConjecture, ReadProof, Review, Round, RoundMetrics, RoundOutcome, RunState, SampleFacts, TaskKey,
+    TaskKind, Verdict,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

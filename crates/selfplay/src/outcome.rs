@@ -274,7 +274,10 @@ impl Round {
             }
             let proof = work.rollouts.iter().find_map(proof_of)?.text.clone();
             let statement = read.lemma.clone()?;
-            Some((target.clone(), Arc::new(Lemma { conjecture: slot.id.clone(), round: self.number, statement, proof })))
+            Some((
+                target.clone(),
+                Arc::new(Lemma { conjecture: slot.id.clone(), round: self.number, statement, proof }),
+            ))
         };
         self.slots.iter().filter_map(lemma).collect()
     }

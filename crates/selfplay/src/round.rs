@@ -645,9 +645,8 @@ impl Round {
             return;
         }
         let threshold = self.conjecture_threshold();
-        let of_conjecture = |work: &Work| {
-            matches!(work.origin, Origin::Conjecture { .. }) && !self.is_trivial(work)
-        };
+        let of_conjecture =
+            |work: &Work| matches!(work.origin, Origin::Conjecture { .. }) && !self.is_trivial(work);
         let suits = |work: &Work| work.tally().rate().is_some_and(|rate| passes_threshold(rate, threshold));
         let selected: Vec<usize> = (0..self.works.len())
             .filter(|&i| of_conjecture(&self.works[i]) && suits(&self.works[i]))

@@ -17,7 +17,8 @@ use sgs_selfplay::reward::{conjecture_threshold, guide_score, normalise, passes_
 use sgs_selfplay::state::SolvedTarget;
 use sgs_selfplay::store::{StoredProof, in_window};
 use sgs_selfplay::{
-    Command, Event, Method, Problem, ProblemId, ReadConjecture, ReadProof, Review, RoundMetrics, RunState, Verdict,
+    Command, Event, Method, Problem, ProblemId, ReadConjecture, ReadProof, Review, RoundMetrics, RunState,
+    Verdict,
 };
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -379,7 +380,8 @@ fn play_scene(
                 Event::Conjecture { key, read, sample }
             }
             Command::SampleRollout { .. } => {
-                let read = Ok(ReadProof { text: Arc::from(format!("p{}", key.index)), penalised: false, steps: 1 });
+                let read =
+                    Ok(ReadProof { text: Arc::from(format!("p{}", key.index)), penalised: false, steps: 1 });
                 Event::Rollout { key, read, sample }
             }
             Command::Judge { problem, .. } => {

@@ -10,8 +10,8 @@ use sgs_selfplay::config::{
 use sgs_selfplay::outcome::{ConjectureStatus, ProblemKind, RoundOutcome};
 use sgs_selfplay::seed::Stream;
 use sgs_selfplay::{
-    Command, ConjectureSeed, Event, Method, Problem, ProblemId, ReadConjecture, ReadProof, Review, Round, RoundError,
-    RoundMetrics, RunState, TaskKey, TaskKind, Verdict,
+    Command, ConjectureSeed, Event, Method, Problem, ProblemId, ReadConjecture, ReadProof, Review, Round,
+    RoundError, RoundMetrics, RunState, TaskKey, TaskKind, Verdict,
 };
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;

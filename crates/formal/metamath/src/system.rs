@@ -12,8 +12,8 @@ use crate::statement::{Statement, StatementError, StatementLimits, StatementText
 use crate::theory::{RuleId, Theory, TheoryError};
 use crate::tokens::{self, CONJECTURE, CONJECTURER, GUIDE, PROOF, REVIEW, SOLVER};
 use crate::unify::{Goal, ProofLimits, RuleBook, Step};
-use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
 use rustc_hash::FxHashMap;
+use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
 use sgs_selfplay::{Features, Judgement, Lemma, Problem, ProblemId, ReadConjecture, Review, Verdict};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -217,7 +217,8 @@ impl Metamath {
         }
         Goal::new(&self.theory, &normal, limit)
             .map_err(|detail| StatementError { kind: "undeclared-variable", detail })?;
-        let target = Statement::parse(&self.theory, &seed.problem().statement, StatementLimits::default()).ok();
+        let target =
+            Statement::parse(&self.theory, &seed.problem().statement, StatementLimits::default()).ok();
         // Under other conditioning the Conjecturer does not write in the problem's variables.
         let of_target = target.as_ref().filter(|_| matches!(seed, Seed::Target(_)));
         let citable = of_target.is_some_and(|target| lemma::is_citable(target, &statement));

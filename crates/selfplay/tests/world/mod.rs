@@ -3,8 +3,8 @@
 
 use sgs_selfplay::seed::{Stream, task_seed};
 use sgs_selfplay::{
-    AlgorithmConfig, Command, Event, FinishReason, Judgement, Problem, ProblemId, ReadConjecture, ReadProof, Review, Role,
-    Round, RoundOutcome, RunState, SampleFacts, Verdict,
+    AlgorithmConfig, Command, Event, FinishReason, Judgement, Problem, ProblemId, ReadConjecture, ReadProof,
+    Review, Role, Round, RoundOutcome, RunState, SampleFacts, Verdict,
 };
 use std::sync::Arc;
 

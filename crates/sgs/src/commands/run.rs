@@ -254,7 +254,7 @@ fn frozen(config: &RunConfig) -> Result<FrozenConfig> {
                 )?,
         },
     );
-    if !matches!(config.problems.set.as_str(), "quick" | "all" | "d3k" | "core") {
+    if !system::is_shipped_set(&config.problems.set) {
         data.insert("problems".to_owned(), file_hash(Path::new(&config.problems.set))?);
     }
     Ok(FrozenConfig {
