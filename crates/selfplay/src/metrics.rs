@@ -321,7 +321,7 @@ impl RoundMetrics {
                 shortest.extend(steps.map(f64::from));
             }
         }
-        self.conjecture_proof_steps = mean(shortest.into_iter());
+        self.conjecture_proof_steps = mean(shortest);
         let malformed = self.target_rollouts_malformed + self.conjecture_rollouts_malformed;
         let infra = self.target_rollouts_infra + self.conjecture_rollouts_infra;
         self.proof_share_malformed = ratio(malformed, outcome.generations);
