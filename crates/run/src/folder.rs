@@ -2,6 +2,7 @@
 
 use crate::base_model;
 use crate::config::{self, RunConfig, SystemName};
+use crate::system;
 use anyhow::{Context, Result, bail};
 use sgs_rundir::{FrozenConfig, RunDir, RunOptions, RunView};
 use std::collections::BTreeMap;
@@ -86,7 +87,7 @@ fn frozen(config: &RunConfig) -> Result<FrozenConfig> {
                 )?,
         },
     );
-    if !matches!(config.problems.set.as_str(), "quick" | "all" | "d3k" | "core") {
+    if !system::is_shipped_set(&config.problems.set) {
         data.insert("problems".to_owned(), file_hash(Path::new(&config.problems.set))?);
     }
     Ok(FrozenConfig {

@@ -79,6 +79,17 @@ pub fn check_toolchain(system: &Lean, targets: &[Target], set: &str) -> Result<(
     Ok(())
 }
 
+/// Sets of Metamath problems that ship with the program.
+const METAMATH_SETS: [&str; 4] = ["quick", "all", "train", "held-out"];
+
+/// Sets of Lean problems that ship with the program.
+const LEAN_SETS: [&str; 2] = ["d3k", "core"];
+
+/// Whether a set ships with the program; otherwise its name is that of a file.
+pub fn is_shipped_set(set: &str) -> bool {
+    METAMATH_SETS.contains(&set) || LEAN_SETS.contains(&set)
+}
+
 /// Reads the targets of a Lean set: `d3k`, `core`, or a file of any layout that `sgs data import` knows.
 ///
 /// # Errors
@@ -87,7 +98,9 @@ pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
     match set {
         "d3k" => Ok(data::d3k()?),
         "core" => Ok(data::core()?),
-        "quick" | "all" => bail!("the set `{set}` is one of Metamath; for Lean: d3k, core, or a file"),
+        set if METAMATH_SETS.contains(&set) => {
+            bail!("the set `{set}` is one of Metamath; for Lean: d3k, core, or a file")
+        }
         file => {
             let import = crate::lean_set::read(Path::new(file), "")?;
             if let Some(first) = import.skipped.first() {
@@ -122,7 +135,7 @@ pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
         "all" => labels(0, rule.targets),
         "train" => labels(0, rule.targets - rule.held_out),
         "held-out" => labels(rule.targets - rule.held_out, rule.targets),
-        "d3k" | "core" => {
+        set if LEAN_SETS.contains(&set) => {
             bail!(
                 "the set `{set}` is one of Lean: set problems.system=lean, or choose quick, all, train or held-out"
             )
@@ -151,4 +164,21 @@ pub fn read_problems(path: &Path) -> Result<Vec<Problem>> {
                 .with_context(|| format!("{}: line {} is no problem", path.display(), i + 1))
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn training_and_held_out_targets_are_all_of_them() {
+        let system = Metamath::shipped().unwrap();
+        let set = |name: &str| metamath_targets(&system, name).unwrap();
+        let mut both = set("train");
+        both.extend(set("held-out"));
+        assert_eq!(both, set("all"));
+        assert_eq!(set("held-out").len(), 200);
+        assert!(METAMATH_SETS.iter().all(|set| is_shipped_set(set)) && !is_shipped_set("mine.jsonl"));
+    }
 }

@@ -266,7 +266,7 @@ fn a_share_of_the_unsolved_targets_gets_conjectures() {
 fn the_newest_lemmas_are_kept_each_statement_once() {
     let mut config = Method::SgsNoGuide.config();
     config.solver.lemma_rollouts = 1;
-    let write = |round: u32| citable(if round % 2 == 0 { "|- even" } else { "|- odd" });
+    let write = |round: u32| citable(if round.is_multiple_of(2) { "|- even" } else { "|- odd" });
     let proof = |command: &Command| (command.key().problem.as_str() != "t000").then_some(("p", 3));
     let (state, _) = scene(&config, 7, write, proof);
     let kept: Vec<&str> = state.lemmas[&ProblemId::new("t000")].iter().map(|l| &*l.statement).collect();
@@ -295,7 +295,7 @@ fn the_rubric_scores_without_reviews() {
 #[test]
 fn invariants_hold_over_a_run() {
     let config = beyond();
-    let (state, outcomes) = run(&config, &targets(12), 8);
+    let (state, outcomes) = run(&config, &targets(60), 8);
     let mut seen = HashSet::new();
     let (mut refused, mut lemmas) = (0, 0);
     for outcome in &outcomes {
