@@ -303,9 +303,13 @@ where
         kept.update =
             update::update(&self.config, self.run.view(), outcome, completions, &mut policies, team)?;
         kept.times.update = started.elapsed().as_secs_f64();
-        // Before the new weights are kept anywhere: a run that stops here is resumed with those before.
-        if let Some(warning) = update::gap_warning(&self.config, &kept.update)? {
-            tracing::warn!("round {}: {warning}", outcome.round);
+        // Before the new weights are kept anywhere: a run that stops here is resumed with those before, and samples the
+        // round again.
+        let warning = update::gap_warning(&self.config, &kept.update);
+        if warning.is_err() {
+            self.run.forget_round(outcome.round)?;
+        }
+        if let Some(warning) = warning? {
             story.tell(RunEvent::Warning(&warning));
         }
         Ok(kept.update.solver.is_some() || kept.update.conjecturer.is_some())

@@ -115,7 +115,7 @@ pub fn gap_warning(config: &RunConfig, report: &UpdateReport) -> Result<Option<S
         bail!(
             "{told}. The samples are not of the weights that are trained: most likely workers or a server sample with \
              another model or an older checkpoint (compare `model.base`, the workers' log and the checkpoint that the \
-             run loaded); `sgs resume` goes on once that is mended"
+             run loaded). Once that is mended, `sgs resume` samples the round again"
         );
     }
     Ok(Some(told))
@@ -315,5 +315,35 @@ impl RoleReport {
             self.log_prob_gap = report.first_step.logprob_gap;
             self.log_prob_gap_max = report.first_step.max_logprob_gap;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::config::{self, Layers};
+
+    #[test]
+    fn a_gap_above_rounding_warns_and_a_large_one_stops() {
+        let config = |device: &str| {
+            let set = vec![format!("model.device={device}")];
+            config::resolve(&Layers { set, ..Layers::default() }, std::iter::empty()).unwrap().config
+        };
+        let (cpu, gpu) = (config("cpu"), config("cuda"));
+        let report = |solver: f64, conjecturer: f64| {
+            let role = |log_prob_gap| Some(RoleReport { log_prob_gap, ..RoleReport::default() });
+            UpdateReport { solver: role(solver), conjecturer: role(conjecturer) }
+        };
+        assert_eq!(gap_warning(&cpu, &UpdateReport::default()).unwrap(), None, "nothing was trained");
+        assert_eq!(gap_warning(&cpu, &report(0.05, 1e-6)).unwrap(), None);
+        let warning = gap_warning(&cpu, &report(1e-6, 0.06)).unwrap().unwrap();
+        assert!(warning.contains("conjecturer") && warning.contains("0.060"), "{warning}");
+        assert_eq!(gap_warning(&gpu, &report(0.06, 0.06)).unwrap(), None, "bfloat16 rounds more");
+        assert!(gap_warning(&gpu, &report(0.11, 0.0)).unwrap().is_some());
+        let error = gap_warning(&cpu, &report(0.51, 0.0)).unwrap_err().to_string();
+        assert!(error.contains("solver") && error.contains("most likely"), "{error}");
+        assert!(gap_warning(&gpu, &report(0.51, 0.0)).unwrap().is_some());
+        assert!(gap_warning(&gpu, &report(0.0, f64::NAN)).is_err());
     }
 }

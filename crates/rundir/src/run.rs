@@ -274,6 +274,15 @@ impl RunDir {
         self.advance(round, Stage::Sampled, None, detail)
     }
 
+    /// Drops everything that the journal holds of a round, and of those after it: what was sampled cannot be used. The
+    /// round then begins anew.
+    ///
+    /// # Errors
+    /// The journal fails.
+    pub fn forget_round(&self, round: u32) -> Result<()> {
+        self.journal.forget(round)
+    }
+
     /// Publishes the weights after the round's update: `fill` writes `solver/` and `conjecturer/`.
     ///
     /// # Errors

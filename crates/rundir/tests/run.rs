@@ -445,3 +445,17 @@ fn rows() -> (ProblemRow, ConjectureRow, RolloutRow, ReviewRow, ExampleRow) {
     };
     (problem, conjecture, rollout, review, example)
 }
+
+#[test]
+fn a_round_whose_samples_cannot_be_used_begins_anew() {
+    let dir = TempDir::new().unwrap();
+    let run = create(&dir.path().join("run"));
+    run.start_round(0, "").unwrap();
+    run.journal().append(vec![record(0, 0)]).unwrap();
+    run.finish_sampling(0, "").unwrap();
+    run.forget_round(0).unwrap();
+    let plan = run.plan(0).unwrap();
+    assert_eq!((plan.round, plan.next, plan.records.len()), (0, NextStep::Start, 0));
+    whole_round(&run, 0);
+    assert_eq!(run.plan(0).unwrap().round, 1);
+}

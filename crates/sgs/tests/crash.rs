@@ -65,6 +65,45 @@ fn undisturbed(folder: &Path) -> PathBuf {
     run
 }
 
+/// Weights that the Solver uses and only the Conjecturer trains are loaded again by a resumed run and by workers: they
+/// stand in the checkpoint, not in the base model.
+#[test]
+#[ignore = "half a minute: three runs; .ci/run runs it"]
+fn crash_with_weights_that_one_role_trains_for_both() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let command = |out: &Path| {
+        let mut command = sgs();
+        command.args(settings());
+        for setting in ["rounds=3", "algorithm.tied_weights=true", "algorithm.solver.train=false"] {
+            command.args(["--set", setting]);
+        }
+        command.arg("--out").arg(out);
+        command
+    };
+    let expected = {
+        let run = folder.path().join("undisturbed");
+        finish(command(&run), "undisturbed");
+        content(&run)
+    };
+    let run = folder.path().join("killed");
+    let mut child = command(&run).stderr(Stdio::null()).spawn().expect("starts");
+    let patience = Instant::now() + Duration::from_secs(120);
+    while !run.join("rounds/0000").is_dir() && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().expect("kills");
+    child.wait().expect("waits");
+    let mut resume = sgs();
+    resume.arg("resume").arg(&run);
+    finish(resume, "resumed");
+    assert_eq!(content(&run), expected, "resumed from the checkpoint");
+    let run = folder.path().join("workers");
+    let mut with_workers = command(&run);
+    with_workers.args(["--workers", "local:generate=1"]);
+    finish(with_workers, "with a worker");
+    assert_eq!(content(&run), expected, "sampled by a worker of another process");
+}
+
 #[test]
 #[ignore = "a minute or two: kills a run fifty times; .ci/run runs it"]
 fn crash_fifty_times_and_resume() {
