@@ -90,6 +90,8 @@ pub struct Dispatcher<'a> {
     pub faults: Faults,
     /// The round's tasks on the board, by their numbers.
     open: HashMap<u64, Asked>,
+    /// How many commands they are.
+    commands_open: usize,
     unwritten: VecDeque<Unwritten>,
 }
 
@@ -114,6 +116,7 @@ impl<'a> Dispatcher<'a> {
             completions,
             faults: Faults::default(),
             open: HashMap::new(),
+            commands_open: 0,
             unwritten: VecDeque::new(),
         }
     }
@@ -210,11 +213,12 @@ impl<'a> Dispatcher<'a> {
                 tasks.push(f.task);
                 continue;
             };
+            self.commands_open -= asked.commands.len();
             match self.entries(&asked, f.ending) {
                 Ok(Some(mut found)) => {
                     tasks.push(f.task);
                     found.iter().for_each(|entry| self.faults.note(&entry.event));
-                    if self.faults.are_too_many(self.open.len()) {
+                    if self.faults.are_too_many(self.commands_open) {
                         found.retain(|entry| !matches!(entry.event, Event::Lost { .. }));
                     }
                     records.extend(record::record(&mut found)?);
@@ -230,15 +234,16 @@ impl<'a> Dispatcher<'a> {
                 Err(error) => {
                     tracing::warn!("a worker's answer is refused: {error:#}");
                     self.fleet.reject(f.task, &format!("{error:#}"))?;
+                    self.commands_open += asked.commands.len();
                     self.open.insert(f.task.0, asked);
                 }
             }
         }
         let ticket = self.journal.append(records)?;
-        if self.faults.are_too_many(self.open.len()) {
+        if self.faults.are_too_many(self.commands_open) {
             self.journal.wait(ticket)?;
             self.fleet.remove(&tasks)?;
-            bail!("{}", self.faults.report(self.round.number(), self.open.len(), &self.fleet.status()?));
+            bail!("{}", self.faults.report(self.round.number(), self.commands_open, &self.fleet.status()?));
         }
         self.unwritten.push_back(Unwritten { ticket, tasks, entries });
         Ok(())
@@ -346,6 +351,7 @@ impl<'a> Dispatcher<'a> {
             }
             let (kind, priority, payload) = self.payload(&commands, &prompt)?;
             tasks.push(Task { id: TaskId(id), kind, priority, payload });
+            self.commands_open += commands.len();
             self.open.insert(id, Asked { commands, prompt });
         }
         self.fleet.submit(tasks)?;
