@@ -63,8 +63,9 @@ private def checkOne (state : Command.State) (base : Base) (candidate : Candidat
     | .ok _ => return (json, .error "the text has errors")
   let judged : Except String (List Name × List Read) := do
     let (_, found) ← (collect base.env final.env candidate.target).run {}
-    -- The kernel would accept them where they are added; they are refused as what they are.
-    if let _ :: _ := found.axioms then return (found.axioms, [])
+    -- The kernel would accept them where they are added; they are refused as what they are, whatever names they have:
+    -- one in quotation marks prints like the standard one that it is not.
+    if let _ :: _ := found.axioms then return (`axiom_of_its_own :: found.axioms, [])
     let declarations := found.declarations.toList
     return (← judge base (← pinned) candidate.target candidate.pinnedName declarations, declarations)
   match judged with

@@ -336,7 +336,6 @@ impl<'a> Dispatcher<'a> {
         let mut previous: Option<(Arc<Problem>, Arc<[u32]>)> = None;
         for commands in groups {
             let Some(first) = commands.first() else { continue };
-            let id = task_number(commands.iter().map(Command::key));
             let prompt = match (first, &previous) {
                 // The tasks of a problem come one after the other.
                 (Command::SampleRollout { problem, lemma: None, .. }, Some((p, prompt)))
@@ -350,6 +349,7 @@ impl<'a> Dispatcher<'a> {
                 previous = Some((Arc::clone(problem), Arc::clone(&prompt)));
             }
             let (kind, priority, payload) = self.payload(&commands, &prompt)?;
+            let id = task_number(commands.iter().map(Command::key), payload.as_bytes());
             tasks.push(Task { id: TaskId(id), kind, priority, payload });
             self.commands_open += commands.len();
             self.open.insert(id, Asked { commands, prompt });

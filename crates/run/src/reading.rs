@@ -6,7 +6,9 @@ use crate::tasks::{self, GenerateResult, Sample, VerifyResult};
 use anyhow::{Context, Result, ensure};
 use sgs_formal::{FormalSystem, Malformed, Seed};
 use sgs_lm::tokenizer::Tokenizer;
-use sgs_selfplay::{Command, Completion, ConjectureSeed, Event, FinishReason, ReadProof, Role, SampleFacts};
+use sgs_selfplay::{
+    Command, Completion, ConjectureSeed, Event, FinishReason, ReadProof, Role, SampleFacts, Verdict,
+};
 use std::sync::Arc;
 
 /// What answers are read with.
@@ -19,6 +21,8 @@ pub struct Reader<'a> {
     pub tokenizer: &'a Tokenizer,
     /// Number of rounds whose updates the round's weights have seen.
     pub policy_version: u32,
+    /// Tokens that a prompt and its completion may have together.
+    pub context: usize,
     /// Fingerprint of the round's weights, if workers elsewhere sample with copies of them.
     pub fingerprint: Option<&'a str>,
 }
@@ -41,28 +45,32 @@ impl Reader<'_> {
         ensure!(found == asked, "{found} completions for {asked} seeds");
         // Everything is checked before anything is used.
         for (command, sample) in commands.iter().zip(&samples) {
-            self.check(command, sample).with_context(|| format!("task {}", command.key()))?;
+            self.check(command, prompt.len(), sample).with_context(|| format!("task {}", command.key()))?;
         }
         commands.iter().zip(samples).map(|(command, sample)| self.entry(command, prompt, sample)).collect()
     }
 
     /// Refuses what the sampler of this program cannot have made.
-    fn check(&self, command: &Command, sample: &Sample) -> Result<()> {
+    fn check(&self, command: &Command, prompt: usize, sample: &Sample) -> Result<()> {
         let Sample { tokens, log_probs, entropy, finish, .. } = sample;
         let (n, limit) = (tokens.len(), limit(self.config, command));
         ensure!(n <= limit, "{n} tokens where at most {limit} were asked for");
+        let context = self.context;
+        ensure!(n == 0 || prompt + n <= context, "{prompt} and {n} tokens in a context of {context}");
         let vocabulary = self.tokenizer.vocab_size();
         if let Some(token) = tokens.iter().find(|t| **t as usize >= vocabulary) {
             anyhow::bail!("token {token} of a vocabulary of {vocabulary}");
         }
-        // A server that tells no log-probs leaves all of them out.
+        // Another server may tell none; no role that it plays is trained.
+        let served = role(command).is_some_and(|role| self.config.sampling.endpoint.plays(role));
         let m = log_probs.len();
-        ensure!(m == n || m == 0, "{n} tokens with {m} log-probs");
+        ensure!(m == n || (m == 0 && served), "{n} tokens with {m} log-probs");
         // Rounding may lift a certain token's a little above zero.
         let odd = log_probs.iter().find(|p| !p.is_finite() || **p > 1e-3);
         ensure!(odd.is_none(), "a log-prob is {}", odd.copied().unwrap_or_default());
         ensure!(entropy.is_none_or(|e| e.is_finite() && e > -1e-3), "an entropy is {entropy:?}");
         ensure!(*finish != FinishReason::Stop || n > 0, "it ended without a token");
+        ensure!(*finish != FinishReason::Cancelled, "it was cancelled, and nobody asked for that");
         Ok(())
     }
 
@@ -108,6 +116,9 @@ fn judgements(commands: &[Command], bytes: &[u8]) -> Result<Vec<Entry>> {
     let judgements: VerifyResult = tasks::unpack(bytes).context("verdicts from a worker")?;
     let (found, asked) = (judgements.len(), commands.len());
     ensure!(found == asked, "{found} verdicts for {asked} proofs");
+    // A checker that broke has judged nothing, and its worker says so as a failure.
+    let broken = judgements.iter().find(|j| j.verdict == Verdict::Infra);
+    ensure!(broken.is_none(), "a verdict that is none: {}", broken.map_or("", |j| j.reason.as_str()));
     let entry = |(command, judgement): (&Command, _)| Entry {
         event: Event::Judgement { key: command.key().clone(), judgement },
         completion: None,

@@ -167,7 +167,8 @@ where
             }
             if self.interrupt.is_set() {
                 finish(&mut publisher, story)?;
-                return Ok(Outcome::Interrupted);
+                // A worker of this process that failed between two rounds has interrupted the run, not the user.
+                return workers.watch(|| Ok(Outcome::Interrupted));
             }
             let round_started = Instant::now();
             let round = Round::new(
@@ -185,7 +186,8 @@ where
                 let notes = workers.begin_round(self, round.number(), &tokenizer)?;
                 notes.iter().for_each(|note| story.tell(RunEvent::Note(note)));
             }
-            let sampled = self.sample(round, &state, next, &tokenizer, &workers, &mut kept, story)?;
+            let sampled =
+                self.sample(round, &state, next, context, &tokenizer, &workers, &mut kept, story)?;
             let Some(SampledRound { outcome, completions }) = sampled else {
                 finish(&mut publisher, story)?;
                 return Ok(Outcome::Interrupted);
@@ -240,6 +242,7 @@ where
         mut round: Round,
         state: &RunState,
         next: NextStep,
+        context: u32,
         tokenizer: &Tokenizer,
         workers: &Workers,
         kept: &mut Kept,
@@ -253,6 +256,7 @@ where
             system: &*self.system,
             tokenizer,
             policy_version: number,
+            context: context as usize,
             fingerprint: workers.weights(),
         };
         let watch = |silent, open: &dyn Fn() -> String| workers.check(silent, open);
@@ -355,7 +359,7 @@ fn measured(metrics: &mut MetricValues, outcome: &RoundOutcome, kept: &Kept) {
     metrics.set(names::TIME_PUBLISH_CHECKPOINT, t.publishing.checkpoint);
     metrics.set(names::TIME_PUBLISH_TABLES, t.publishing.tables);
     metrics.set(names::TIME_PUBLISH_WAIT, t.publish_wait);
-    let micros: u64 = outcome.rollouts.iter().map(|r| r.micros).sum();
+    let micros = outcome.rollouts.iter().fold(0u64, |sum, r| sum.saturating_add(r.micros));
     metrics.set(names::TIME_CHECKS, micros as f64 / 1e6);
     if t.sampling > 0.0 {
         metrics.set(names::SAMPLED_TOKENS_PER_S, t.sampled_tokens as f64 / t.sampling);

@@ -111,15 +111,17 @@ pub fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     }
 }
 
-/// The number under which a task stands on the board: the same for the same keys in every process, so that a restarted
-/// run and workers that outlived it speak of the same task.
-pub fn task_number<'a>(keys: impl Iterator<Item = &'a TaskKey>) -> u64 {
+/// The number under which a task stands on the board: the same for the same work in every process, so that a restarted
+/// run and workers that outlived it speak of the same task. The payload belongs to it: a round that is sampled again has
+/// the same keys and may have other texts, whose verdicts are not those that a worker still holds.
+pub fn task_number<'a>(keys: impl Iterator<Item = &'a TaskKey>, payload: &[u8]) -> u64 {
     let mut hash = Sha256::new();
     for key in keys {
         hash.update(key.to_string().as_bytes());
         // No two lists of keys are one text.
         hash.update([0]);
     }
+    hash.update(payload);
     let mut word = [0u8; 8];
     word.copy_from_slice(&hash.finalize()[..8]);
     u64::from_le_bytes(word)
@@ -164,10 +166,11 @@ mod tests {
             index,
         };
         let (a, b, c) = (key("p", 0), key("p", 1), key("q", 0));
-        let number = |keys: &[&TaskKey]| task_number(keys.iter().copied());
+        let number = |keys: &[&TaskKey]| task_number(keys.iter().copied(), b"work");
         assert_eq!(number(&[&a, &b]), number(&[&a, &b]));
         let all = [number(&[&a]), number(&[&b]), number(&[&c]), number(&[&a, &b]), number(&[&b, &a])];
         assert_eq!(all.iter().collect::<std::collections::HashSet<_>>().len(), all.len());
+        assert_ne!(number(&[&a]), task_number([&a].into_iter(), b"other work"));
     }
 
     proptest! {

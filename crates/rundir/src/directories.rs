@@ -345,7 +345,9 @@ mod tests {
             fs::write(d.join("half"), b"x")?;
             Err("no gradient".into())
         });
-        assert!(error.unwrap_err().to_string().contains("no gradient"));
+        let error = error.unwrap_err();
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        assert_eq!(cause.as_deref(), Some("no gradient"));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 

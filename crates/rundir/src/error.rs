@@ -186,10 +186,12 @@ fn is_full(error: &io::Error) -> bool {
 fn explain(error: &io::Error) -> String {
     use io::ErrorKind as K;
     match error.kind() {
-        K::StorageFull => "the disk is full: free some space, then resume".into(),
-        K::QuotaExceeded => "the disk quota is used up: free some space, then resume".into(),
-        K::ReadOnlyFilesystem => "the file system is mounted read-only: choose another directory".into(),
-        K::PermissionDenied => "permission denied: make the directory writable or choose another one".into(),
+        K::StorageFull => format!("the disk is full: free some space, then resume ({error})"),
+        K::QuotaExceeded => format!("the disk quota is used up: free some space, then resume ({error})"),
+        K::ReadOnlyFilesystem => {
+            format!("the file system is mounted read-only: choose another directory ({error})")
+        }
+        K::PermissionDenied => format!("make the directory writable or choose another one ({error})"),
         _ => error.to_string(),
     }
 }

@@ -202,7 +202,9 @@ fn a_failing_caller_leaves_nothing_and_may_try_again() {
         fs::write(staging.join("half"), b"x")?;
         Err("the loss is not a number".into())
     });
-    assert!(failed.unwrap_err().to_string().contains("the loss is not a number"));
+    let failed = failed.unwrap_err();
+    let cause = std::error::Error::source(&failed).map(ToString::to_string);
+    assert_eq!(cause.as_deref(), Some("the loss is not a number"));
     assert_eq!(fs::read_dir(path.join("checkpoints")).unwrap().count(), 0);
     run.publish_checkpoint(0, "", weights("a")).unwrap();
     assert!(run.publish_round(&metrics(0), |_| Err("no tables".into())).is_err());

@@ -4,7 +4,9 @@
 mod program;
 
 use program::{path, sgs};
-use sgs_rundir::{FrozenConfig, MetricValues, Record, RecordKey, RunDir, RunOptions};
+use sgs_run::record::{Entry, record};
+use sgs_rundir::{FrozenConfig, MetricValues, RunDir, RunOptions};
+use sgs_selfplay::{Event, ProblemId, TaskKey, TaskKind};
 use std::path::Path;
 
 /// A run with a value of the cumulative solve rate for each round.
@@ -61,8 +63,9 @@ fn empty_and_interrupted_runs() {
     let folder = path(dir.path(), "interrupted");
     let open = run(Path::new(&folder), &[0.1, 0.2]);
     open.start_round(2, "").unwrap();
-    let key = RecordKey { round: 2, kind: "rollout".into(), problem: "p".into(), index: 0 };
-    open.journal().append_durably(vec![Record { key, payload: vec![1] }]).unwrap();
+    let key = TaskKey { round: 2, kind: TaskKind::Rollout, problem: ProblemId::new("p"), index: 0 };
+    let mut entries = [Entry { event: Event::Lost { key, reason: "gone".into() }, completion: None }];
+    open.journal().append_durably(vec![record(&mut entries).unwrap().unwrap()]).unwrap();
     drop(open);
     let (page, fit, status) = told(&folder, false);
     has(&page, &["<dd>2</dd><dt>rounds</dt>", "too few points for a fit"]);

@@ -22,6 +22,8 @@ fn run(rounds: u32, out: &str, more: &[&str]) -> Command {
     for setting in [
         &rounds,
         "minutes=0",
+        // Both roles are trained in both rounds.
+        "seed=4",
         "algorithm.batch.size=16",
         "algorithm.rollouts_per_problem=4",
         "sampling.batch=16",

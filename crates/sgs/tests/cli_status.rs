@@ -4,7 +4,9 @@
 mod program;
 
 use program::{command, path, sgs};
-use sgs_rundir::{FrozenConfig, MetricValues, Record, RecordKey, RunDir, RunOptions};
+use sgs_run::record::{Entry, record};
+use sgs_rundir::{FrozenConfig, MetricValues, RunDir, RunOptions};
+use sgs_selfplay::{Event, ProblemId, TaskKey, TaskKind};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -50,8 +52,9 @@ fn a_run_is_followed_from_its_beginning_to_its_end() {
 
     round(&run, 0);
     run.start_round(1, "").unwrap();
-    let key = RecordKey { round: 1, kind: "rollout".into(), problem: "p".into(), index: 0 };
-    run.journal().append_durably(vec![Record { key, payload: vec![1] }]).unwrap();
+    let key = TaskKey { round: 1, kind: TaskKind::Rollout, problem: ProblemId::new("p"), index: 0 };
+    let mut entries = [Entry { event: Event::Lost { key, reason: "gone".into() }, completion: None }];
+    run.journal().append_durably(vec![record(&mut entries).unwrap().unwrap()]).unwrap();
     let json = sgs(&["status", "--json", &name]).expect(0).json();
     assert_eq!(json["published"], 1);
     assert_eq!((&json["progress"]["round"], &json["progress"]["stage"]), (&1.into(), &"started".into()));

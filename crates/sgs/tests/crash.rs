@@ -267,7 +267,7 @@ fn wrong_keys_and_values_are_named_with_the_nearest_match() {
     let message = fails(&["--set", "algorithm.solver.objective=reinforc"]);
     assert!(message.contains("reinforce-half"), "{message}");
     let message = fails(&["--set", "rounds=many"]);
-    assert!(message.contains("rounds") && message.contains("from 1"), "{message}");
+    assert!(message.contains("rounds") && message.contains("expected 1 to"), "{message}");
     let message = fails(&["sgs-no-gide"]);
     assert!(message.contains("sgs-no-guide"), "{message}");
     let message = fails(&["--size", "metamath-quik"]);

@@ -117,11 +117,13 @@ fn workers_outlive_their_coordinator_and_nothing_finished_is_done_again() {
         let words = text(&log);
         assert!(worker.0.wait().unwrap().success(), "{name}: {words}");
         let count = words.split("leases: ").nth(1).and_then(|w| w.split(" done").next()?.parse::<u64>().ok());
-        done += count.unwrap_or_else(|| panic!("{name} does not say what it did: {words}"));
+        let count = count.unwrap_or_else(|| panic!("{name} does not say what it did: {words}"));
+        // How proofs are put together into tasks depends on when they come in.
+        done += if name.starts_with("generate") { count } else { 0 };
     }
     // Every task's outcome was accepted from one worker once, before the death or after it; a receipt that the death cut
     // off is counted by nobody.
-    let tasks: u64 = fleet_run::tasks(&run);
+    let tasks: u64 = fleet_run::sampling_tasks(&run);
     assert!(done <= tasks, "{done} outcomes were accepted for {tasks} tasks");
     assert!(done + 64 >= tasks, "{done} outcomes were accepted for {tasks} tasks");
 }

@@ -289,8 +289,8 @@ fn exploits_are_tried_for_real_with_and_without_the_layers() {
         ("D1", "kernel layer"),
         ("E2", "kernel layer"),
         ("E5", "kernel layer"),
-        ("K1", "kernel layer"),
-        ("K3", "kernel layer"),
+        ("H1", "kernel layer"),
+        ("H3", "kernel layer"),
     ] {
         assert!(stopped_by(id).starts_with(layer), "{id}: {}", stopped_by(id));
     }

@@ -203,7 +203,10 @@ fn configurations_of_old_runs_load_and_are_written_the_same() {
         assert_eq!(toml::to_string_pretty(&config).unwrap(), text);
     }
     let lean: RunConfig = toml::from_str(include_str!("frozen-lean.toml")).unwrap();
-    assert_eq!(lean.lean, Some(LeanSettings::default()));
+    // These were the defaults then.
+    let options = [("autoImplicit", "false"), ("maxSynthPendingDepth", "3")];
+    let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    assert_eq!(lean.lean, Some(LeanSettings { judge: false, options, ..LeanSettings::default() }));
     assert_eq!(lean.algorithm, {
         let mut algorithm = Method::Cispo.config();
         algorithm.batch.size = "64".parse::<toml::Value>().unwrap().try_into().unwrap();

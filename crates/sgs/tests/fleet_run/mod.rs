@@ -3,7 +3,7 @@
 
 use crate::program::sgs;
 use sgs_rundir::RunView;
-use sgs_selfplay::Verdict;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -44,15 +44,14 @@ pub fn records(run: &Path) -> u64 {
     count().unwrap_or(0)
 }
 
-/// The tasks that a whole run consisted of: samples of three roles, and checks of the proofs that could be read.
-pub fn tasks(run: &Path) -> u64 {
+/// The sampling tasks that a whole run consisted of: each conjecture, each review, and the rollouts of a problem.
+pub fn sampling_tasks(run: &Path) -> u64 {
     let mut count = 0;
     for round in RunView::open(run).expect("a run").rounds().expect("rounds") {
         count +=
             round.conjectures().expect("conjectures").count() + round.reviews().expect("reviews").count();
-        for row in round.rollouts().expect("rollouts") {
-            count += 1 + usize::from(row.expect("a row").verdict != Verdict::Malformed);
-        }
+        let problems = round.rollouts().expect("rollouts").map(|row| row.expect("a row").problem);
+        count += problems.collect::<BTreeSet<_>>().len();
     }
     count as u64
 }

@@ -163,8 +163,8 @@ fn safetensors(tensors: &[Tensor]) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes()[..], text.as_bytes(), &data].concat()
 }
 
-/// A folder that looks like the WebAssembly build's and holds a script that plays Lean: what mentions `omega` is
-/// proved unless it is false, everything else is an error. `version` is what it says of itself.
+/// A folder that looks like the WebAssembly build's and holds a script that plays Lean: it answers the
+/// judge's requests. What mentions `omega` is proved unless it is false, everything else is an error. `version` is what it says of itself.
 pub fn write_scripted_lean(root: &Path, version: &str) {
     fs::create_dir_all(root.join("build")).unwrap();
     fs::write(root.join("build/lean.js"), "").unwrap();
@@ -180,13 +180,22 @@ if [ "$file" = --version ]; then
     exit 0
 fi
 exec awk '
-function say(line, severity, text) {
-    printf "{\"severity\":\"%s\",\"pos\":{\"line\":%d,\"column\":0},\"endPos\":null,", severity, line
-    printf "\"data\":\"%s\",\"kind\":\"\",\"caption\":\"\",\"fileName\":\"x\"}\n", text
+function say(fields) { printf "{\"nonce\":\"%s\",%s}\n", nonce, fields }
+{
+    match($0, /"nonce":"[^"]*"/)
+    nonce = substr($0, RSTART + 9, RLENGTH - 10)
+    say("\"read\":true")
+    say("\"header\":true")
+    # Each candidate begins with its key of the first letter.
+    n = split($0, candidate, /"declarations":/)
+    for (i = 2; i <= n; i++) {
+        text = candidate[i]
+        sub(/"context":.*/, "", text)
+        proved = text ~ /omega|exact ⟨hp, hq⟩/ && text !~ /\(1 : Nat\) = 2|n = n \+ 1/
+        say("\"begin\":" i - 2)
+        if (proved) say("\"end\":" i - 2 ",\"messages\":[],\"stands\":true,\"reason\":\"\",\"axioms\":[]")
+        else say("\"end\":" i - 2 ",\"messages\":[{\"severity\":\"error\",\"kind\":\"\",\"pos\":{\"line\":2},\"data\":\"unsolved goals\"}],\"stands\":false,\"reason\":\"\",\"axioms\":[]")
+    }
 }
-/omega|exact ⟨hp, hq⟩/ { proved = 1 }
-/\(1 : Nat\) = 2|n = n \+ 1/ { wrong = 1 }
-/^theorem sgs_agree_/ { if (wrong || !proved) say(NR - 1, "error", "unsolved goals") }
-/^#check @/ { say(NR, "information", substr($0, 9)); proved = 0; wrong = 0 }
-' "$file"
+' "$(dirname "$file")/request.json"
 "##;

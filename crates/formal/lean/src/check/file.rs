@@ -112,7 +112,7 @@ impl FileWorker {
             // This build takes every text for a module's, whose names are found by nobody unless they are public.
             JudgeProgram::Interpreted { .. } => "public section\n",
         };
-        let input = request(questions, opening, &self.checker.options, &nonce);
+        let input = request(questions, opening, &self.checker.options, &nonce, &fresh_nonce());
         let failed = |fault| Run { fault: Some(fault), ..Run::default() };
         let (launch, handed) = match self.hand_over(task, &input) {
             Ok(ready) => ready,

@@ -20,13 +20,15 @@ pub(super) struct Question<'c> {
     pub declarations: Option<PathBuf>,
 }
 
-/// The request for some candidates of one header. `nonce` is fresh for every request; `opening` are commands before
-/// those of the header.
+/// The request for some candidates of one header. `nonce` and `names` are fresh for every request, and differ: a model's
+/// text can see the namespace that it stands in, and must not know from it what an answer looks like. `opening` are
+/// commands before those of the header.
 pub(super) fn request(
     questions: &[&Question<'_>],
     opening: &str,
     options: &[(String, String)],
     nonce: &str,
+    names: &str,
 ) -> String {
     let header = questions.first().map(|q| &*q.candidate.header).unwrap_or_default();
     let (imports, rest) = split_header(header);
@@ -35,7 +37,7 @@ pub(super) fn request(
         context.push_str(&format!("\nset_option {name} {value}"));
     }
     let candidates: Vec<Value> =
-        questions.iter().enumerate().map(|(index, q)| one(q, &format!("{index}_{nonce}"))).collect();
+        questions.iter().enumerate().map(|(index, q)| one(q, &format!("{index}_{names}"))).collect();
     let request = json!({
         "nonce": nonce,
         "header": imports,
@@ -202,7 +204,7 @@ mod tests {
         };
         let question = Question { candidate: &candidate, declarations: None };
         let options = [("autoImplicit".to_owned(), "false".to_owned())];
-        serde_json::from_str(&request(&[&question], "", &options, "n")).unwrap()
+        serde_json::from_str(&request(&[&question], "", &options, "secret", "n")).unwrap()
     }
 
     #[test]
