@@ -21,6 +21,8 @@ pub struct Reader<'a> {
     pub tokenizer: &'a Tokenizer,
     /// Number of rounds whose updates the round's weights have seen.
     pub policy_version: u32,
+    /// Tokens that there are. Counted once: the tokenizer makes a copy of its vocabulary for it.
+    pub vocabulary: usize,
     /// Tokens that a prompt and its completion may have together.
     pub context: usize,
     /// Fingerprint of the round's weights, if workers elsewhere sample with copies of them.
@@ -57,7 +59,7 @@ impl Reader<'_> {
         ensure!(n <= limit, "{n} tokens where at most {limit} were asked for");
         let context = self.context;
         ensure!(n == 0 || prompt + n <= context, "{prompt} and {n} tokens in a context of {context}");
-        let vocabulary = self.tokenizer.vocab_size();
+        let vocabulary = self.vocabulary;
         if let Some(token) = tokens.iter().find(|t| **t as usize >= vocabulary) {
             anyhow::bail!("token {token} of a vocabulary of {vocabulary}");
         }

@@ -256,6 +256,7 @@ where
             system: &*self.system,
             tokenizer,
             policy_version: number,
+            vocabulary: tokenizer.vocab_size(),
             context: context as usize,
             fingerprint: workers.weights(),
         };
