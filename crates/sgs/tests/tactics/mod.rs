@@ -197,5 +197,5 @@ function say(fields) { printf "{\"nonce\":\"%s\",%s}\n", nonce, fields }
         else say("\"end\":" i - 2 ",\"messages\":[{\"severity\":\"error\",\"kind\":\"\",\"pos\":{\"line\":2},\"data\":\"unsolved goals\"}],\"stands\":false,\"reason\":\"\",\"axioms\":[]")
     }
 }
-' "$(dirname "$file")/request.json"
+' "${file%/*}/request.json"
 "##;
