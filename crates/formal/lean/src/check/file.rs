@@ -8,7 +8,7 @@ use super::evidence::{Layers, Outcome};
 use super::limits::Limits;
 use super::pool::{Backend, fresh_nonce};
 use super::process::{Fault, Launch, Process};
-use super::question::{Line, Question, Said, request};
+use super::question::{Line, Question, Said, names_of, request};
 use crate::judge::judge_in_one_file;
 use sgs_selfplay::Verdict;
 use std::cell::Cell;
@@ -112,7 +112,7 @@ impl FileWorker {
             // This build takes every text for a module's, whose names are found by nobody unless they are public.
             JudgeProgram::Interpreted { .. } => "public section\n",
         };
-        let input = request(questions, opening, &self.checker.options, &nonce, &fresh_nonce());
+        let input = request(questions, opening, &self.checker.options, &nonce, &names_of(&nonce));
         let failed = |fault| Run { fault: Some(fault), ..Run::default() };
         let (launch, handed) = match self.hand_over(task, &input) {
             Ok(ready) => ready,

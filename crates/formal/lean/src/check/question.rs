@@ -10,6 +10,7 @@ use crate::text::{commands, lex};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sgs_selfplay::Verdict;
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
 /// One candidate as it is asked about.
@@ -46,6 +47,12 @@ pub(super) fn request(
         "candidates": candidates,
     });
     format!("{request}\n")
+}
+
+/// The names of a request: the same for the process that checks and the one that replays, and no way back to the nonce.
+pub(super) fn names_of(nonce: &str) -> String {
+    let hash = Sha256::digest(nonce.as_bytes());
+    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A namespace of its own keeps a theorem or a helper from names that the library has. A dotted name opens its own
