@@ -94,7 +94,7 @@ fn the_small_set_is_read_and_passes_the_textual_layer() {
 
 /// One file for all of it: the small set, proofs that would use a neighbour, and names that the library has.
 #[test]
-#[ignore = "runs Lean: two minutes of CPU time; .ci/run runs it"]
+#[ignore = "runs Lean: two minutes of CPU time; by hand at present"]
 fn every_true_proof_is_proved_and_every_false_one_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let mut worker = worker(scratch.path(), true);
@@ -170,7 +170,7 @@ const NEIGHBOURS: &[(&str, &str, &str, Verdict)] = &[
 
 /// What ends the process, or would, in the middle of a file: it alone pays.
 #[test]
-#[ignore = "runs Lean: some minutes of CPU time; .ci/run runs it"]
+#[ignore = "runs Lean: some minutes of CPU time; by hand at present"]
 fn a_hostile_candidate_costs_its_neighbours_nothing() {
     let scratch = tempfile::tempdir().unwrap();
     let mut worker = worker(scratch.path(), false);
