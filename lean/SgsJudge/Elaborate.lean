@@ -33,16 +33,18 @@ structure Request where
   imports : List Name
   /-- Commands after the imports that belong to the problem: `open`, `set_option`. -/
   context : String
-  candidates : List Candidate
+  candidates : Array Candidate
 
 private def field (json : Json) (key : String) : Except String String :=
   json.getObjValAs? String key
 
-private def list {α : Type} (read : Json → Except String α) : List Json → Except String (List α)
-  | [] => return []
-  | j :: rest => do
-    let x ← read j
-    return x :: (← list read rest)
+/-- Reads hundreds of things. An interpreter uses stack for every call that is not over: this one calls itself last. -/
+private def list {α : Type} (read : Json → Except String α) (found : Array α) : List Json → Except String (Array α)
+  | [] => .ok found
+  | j :: rest =>
+    match read j with
+    | .ok x => list read (found.push x) rest
+    | .error reason => .error reason
 
 private def readCandidate (json : Json) : Except String Candidate := do
   let pinnedName ← field json "pinned_name"
@@ -60,8 +62,8 @@ def Request.read (out : String → IO Unit) (line : String) : Except String Requ
   let json ← Json.parse line
   let imports ← (← json.getObjVal? "imports").getArr?
   let candidates ← (← json.getObjVal? "candidates").getArr?
-  return { out, nonce := ← field json "nonce", header := ← field json "header", imports := ← list readName imports.toList
-           context := ← field json "context", candidates := ← list readCandidate candidates.toList }
+  return { out, nonce := ← field json "nonce", header := ← field json "header", imports := (← list readName #[] imports.toList).toList
+           context := ← field json "context", candidates := ← list readCandidate #[] candidates.toList }
 
 /-- Options that do not depend on the model: no parallel elaboration (a declaration is there when it is checked). -/
 def baseOptions : Options :=

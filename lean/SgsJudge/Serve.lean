@@ -76,8 +76,11 @@ private def checkOne (state : Command.State) (base : Base) (candidate : Candidat
 
 private def readAll (reader : Reader) : List String → Except String Reader
   | [] => .ok reader
-  | line :: rest => do
-    if line.isEmpty then readAll reader rest else readAll (← reader.line line) rest
+  | line :: rest =>
+    if line.isEmpty then readAll reader rest
+    else match reader.line line with
+      | .ok reader => readAll reader rest
+      | .error reason => .error reason
 
 private def replayOne (base : Base) (candidate : Candidate) (pinned : Pin) : IO (Except String (List Name)) := do
   let text ← IO.FS.readFile candidate.declarations
@@ -123,7 +126,7 @@ def serve (replaying : Bool) (request : Request) : IO Unit := do
   | .ok state =>
     say request [("header", jsonNames request.imports)]
     let base : Base := { env := state.env, proofs := hasProofs state.env }
-    let candidates := ofList request.candidates #[]
+    let candidates := request.candidates
     let count := candidates.size
     -- All statements first: no proof can have changed what they mean.
     let pinOne (index : Nat) (candidate : Candidate) (found : Array Pin) : IO (Array Pin) := do
