@@ -168,6 +168,58 @@ fn a_run_goes_round_and_is_resumed_after_a_kill() {
     assert!(other.err.contains("4.28.0-pre") && other.err.contains("4.29.0"), "{}", other.err);
 }
 
+/// A process that ends with the test, however that ends.
+struct Process(std::process::Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_worker_whose_lean_lacks_what_the_run_imports_takes_no_proof_and_names_itself() {
+    let dir = surroundings();
+    let bare = dir.path().join("bare");
+    tactics::write_scripted_lean(&bare, "4.28.0-pre");
+    std::fs::write(bare.join("lacks"), "Mathlib\n").unwrap();
+    let set = file(
+        dir.path(),
+        "set.jsonl",
+        "{\"id\":\"p1\",\"header\":\"import Mathlib\\n\",\"statement\":\"theorem p1 (a b : Nat) (h : a < b) : a + 1 ≤ b := by\"}\n",
+    );
+    let set = format!("problems.set={set}");
+    let lean = path(dir.path(), "lean");
+    let mut args = run_arguments(dir.path(), &lean, &["rounds=1", "algorithm.rollouts_per_problem=32", &set]);
+    args[0] = "serve".to_owned();
+    args.retain(|a| a != "--json");
+    args.extend(["--listen".to_owned(), "127.0.0.1:0".to_owned()]);
+    let log = dir.path().join("log");
+    let stderr = std::fs::File::create(&log).unwrap();
+    let mut coordinator = Process(command(&args).stdout(Stdio::null()).stderr(stderr).spawn().unwrap());
+    let begun = Instant::now();
+    let url = loop {
+        let table = std::fs::read_to_string(dir.path().join("run/fleet.toml")).unwrap_or_default();
+        if let Some(url) =
+            table.parse::<toml::Table>().ok().and_then(|t| Some(t.get("url")?.as_str()?.to_owned()))
+        {
+            break url;
+        }
+        let said = || std::fs::read_to_string(&log).unwrap();
+        assert!(coordinator.0.try_wait().unwrap().is_none(), "{}", said());
+        assert!(begun.elapsed() < Duration::from_secs(240), "{}", said());
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let token = path(dir.path(), "run/fleet.token");
+    let bare = bare.display().to_string();
+    let worker = ["worker", "verify", "--connect", &url, "--token-file", &token, "--lean-root", &bare];
+    let done = sgs(&[&worker[..], &["--name", "far"]].concat()).expect(1);
+    for part in ["verify-far cannot check proofs of this run", "got infra", "unknown module prefix Mathlib"] {
+        assert!(done.err.contains(part), "{part}: {}", done.err);
+    }
+}
+
 /// Lean's texts are shown as they stand: lines, indentation and signs that Metamath would read otherwise.
 #[test]
 fn a_report_shows_lean_as_lean() {

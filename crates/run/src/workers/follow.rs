@@ -251,7 +251,7 @@ mod tests {
         let policy = PolicySheet { version, solver, conjecturer: others.clone(), guide: others };
         let config =
             crate::config::resolve(&Default::default(), std::iter::empty()).expect("the default").config;
-        let sheet = Sheet::new(&config, &[0], policy.clone());
+        let sheet = Sheet::new(&config, "", &[0], policy.clone());
         shelf.put(sheet::NAME, serde_json::to_vec(&sheet).expect("JSON"));
         policy
     }

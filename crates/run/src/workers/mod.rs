@@ -197,7 +197,8 @@ impl Workers {
         let Some(outside) = &mut self.outside else { return Ok(Vec::new()) };
         let at = runner.run.weights()?.map(|checkpoint| checkpoint.directory);
         let folders = policies::folders(&runner.config, &self.base, at.as_deref());
-        let sheet = |policy| Sheet::new(&runner.config, tokenizer.eos(), policy);
+        let header = runner.targets.first().map(|target| Arc::clone(&target.context)).unwrap_or_default();
+        let sheet = |policy| Sheet::new(&runner.config, &header, tokenizer.eos(), policy);
         self.weights = Some(outside.lay_out(version, &folders, sheet)?);
         if self.started {
             return Ok(Vec::new());

@@ -22,6 +22,9 @@ pub struct Sheet {
     /// Lean, where it is the formal system.
     #[serde(default)]
     pub lean: Option<LeanSettings>,
+    /// Imports and options that the run's first target stands under: a worker's checker is tried under them.
+    #[serde(default)]
+    pub header: String,
     /// SHA-256 of the mathematics that ships with the coordinator.
     pub slice: String,
     /// `cpu` or `cuda`.
@@ -155,11 +158,12 @@ fn listed_sums(folder: &Path) -> BTreeMap<String, String> {
 
 impl Sheet {
     /// The sheet of a run with these weights.
-    pub fn new(config: &RunConfig, stop: &[u32], policy: PolicySheet) -> Self {
+    pub fn new(config: &RunConfig, header: &str, stop: &[u32], policy: PolicySheet) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             system: config.problems.system,
             lean: config.lean.clone(),
+            header: header.to_owned(),
             slice: sgs_metamath::slice::SLICE_SHA256.to_owned(),
             device: config.model.device.clone(),
             batch: config.sampling.batch,

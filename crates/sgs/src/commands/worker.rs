@@ -164,7 +164,8 @@ fn verify(args: &WorkerVerifyArgs) -> Result<Outcome> {
             }
             let system = lean::start(&settings)?;
             if !args.lean.skip_canaries {
-                system.canaries("")?;
+                let refused = || format!("{} cannot check proofs of this run", post.config.name);
+                system.canaries(&sheet.header).with_context(refused)?;
             }
             Arc::new(system)
         }

@@ -164,7 +164,8 @@ fn safetensors(tensors: &[Tensor]) -> Vec<u8> {
 }
 
 /// A folder that looks like the WebAssembly build's and holds a script that plays Lean: it answers the
-/// judge's requests. What mentions `omega` is proved unless it is false, everything else is an error. `version` is what it says of itself.
+/// judge's requests. What mentions `omega` is proved unless it is false, everything else is an error. A header that
+/// imports what the file `lacks` beside it names does not stand. `version` is what it says of itself.
 pub fn write_scripted_lean(root: &Path, version: &str) {
     fs::create_dir_all(root.join("build")).unwrap();
     fs::write(root.join("build/lean.js"), "").unwrap();
@@ -179,12 +180,19 @@ if [ "$file" = --version ]; then
     echo "Lean (version VERSION, scripted, commit 0, Release)"
     exit 0
 fi
-exec awk '
+here=${0%/*}
+lacks=none
+[ -f "$here/lacks" ] && read -r lacks < "$here/lacks"
+exec awk -v lacks="$lacks" '
 function say(fields) { printf "{\"nonce\":\"%s\",%s}\n", nonce, fields }
 {
     match($0, /"nonce":"[^"]*"/)
     nonce = substr($0, RSTART + 9, RLENGTH - 10)
     say("\"read\":true")
+    if (index($0, "import " lacks)) {
+        say("\"broken\":\"unknown module prefix " lacks "\"")
+        exit
+    }
     say("\"header\":true")
     # Each candidate begins with its key of the first letter.
     n = split($0, candidate, /"declarations":/)
