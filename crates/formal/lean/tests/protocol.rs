@@ -326,6 +326,15 @@ fn the_theorem_that_breaks_a_file_is_found_and_the_others_are_judged() {
 }
 
 #[test]
+fn nothing_counts_that_a_process_said_before_it_broke_the_protocol() {
+    let folder = tempfile::tempdir().unwrap();
+    let outcomes = all(&file_pool(folder.path(), 16), &["rfl", "exact scripted_taint", "rfl", "rfl"]);
+    let verdicts: Vec<Verdict> = outcomes.iter().map(|o| o.verdict).collect();
+    let p = Verdict::Proved;
+    assert_eq!(verdicts, [p, Verdict::Refused, p, p], "{outcomes:?}");
+}
+
+#[test]
 fn a_replay_has_the_last_word() {
     let folder = tempfile::tempdir().unwrap();
     let checker = FileChecker { replay: true, ..files(folder.path()) };

@@ -194,10 +194,15 @@ fn judge(replaying: bool) -> io::Result<()> {
         say(serde_json::json!({"begin": index}))?;
     }
     let mut ballast = Vec::new();
+    let mut tainted = false;
     for (index, candidate) in candidates.iter().enumerate() {
         say(serde_json::json!({"begin": index}))?;
+        if tainted {
+            println!("what an earlier proof left behind");
+        }
         let declarations = candidate["declarations"].as_str().unwrap_or_default();
         let text = candidate["text"].as_str().unwrap_or_default().to_owned();
+        let target = candidate["target"].as_str().unwrap_or_default();
         if replaying {
             let text = std::fs::read_to_string(declarations)?;
             act(
@@ -206,8 +211,13 @@ fn judge(replaying: bool) -> io::Result<()> {
                 &mut ballast,
             )?;
             let axioms = if text.contains("replay_axiom") { vec!["cheat"] } else { vec![] };
-            let stands = !text.contains("replay_denied");
-            let reason = if stands { "" } else { "the kernel refuses `t`" };
+            let reason = match text {
+                _ if text.contains("replay_denied") => "the kernel refuses `t`",
+                // The names must be those that it was declared with.
+                _ if text.lines().last() != Some(target) => "the theorem is missing",
+                _ => "",
+            };
+            let stands = reason.is_empty();
             say(
                 serde_json::json!({"end": index, "messages": [], "stands": stands, "reason": reason, "axioms": axioms}),
             )?;
@@ -226,9 +236,11 @@ fn judge(replaying: bool) -> io::Result<()> {
             );
         }
         if !declarations.is_empty() {
-            std::fs::write(declarations, &text)?;
+            std::fs::write(declarations, format!("{text}\n{target}\n"))?;
         }
-        let wrong = text.contains("scripted_wrong");
+        // Lies as long as another comes after it, and is found out there.
+        tainted = text.contains("scripted_taint");
+        let wrong = text.contains("scripted_wrong") || tainted && index + 1 == candidates.len();
         let messages = if wrong {
             vec![
                 serde_json::json!({"severity": "error", "kind": "", "pos": {"line": 2}, "data": "unsolved goals"}),

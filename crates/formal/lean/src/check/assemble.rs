@@ -2,19 +2,21 @@
 //!
 //! ```text
 //! namespace Sgs_0_NONCE
-//! noncomputable def sgs_pin_NONCE : Prop := ∀ BINDERS, CONCLUSION      (only if the model brings helpers)
+//! axiom _sgs_pin_NONCE BINDERS : CONCLUSION                (only if the model brings helpers)
 //! HELPERS
 //! theorem NAME BINDERS : CONCLUSION := by PROOF
-//! theorem sgs_agree_NONCE : type_of% @NAME := @NAME                    (or : sgs_pin_NONCE := @NAME)
-//! #print axioms sgs_agree_NONCE                                        (or #check, where Lean has no axioms to tell)
+//! theorem sgs_agree_NONCE : type_of% @NAME := @NAME        (or : type_of% @_sgs_pin_NONCE := @NAME)
+//! #print axioms sgs_agree_NONCE                            (or #check, where Lean has no axioms to tell)
 //! end Sgs_0_NONCE
 //! ```
 //!
 //! The statement is elaborated before the proof is looked at, and from our text. Helpers stand before it, so that
-//! they could change what its words mean: the pin is elaborated before them and must agree.
+//! they could change what its words mean: the pin is elaborated before them and must agree. It is an axiom, so that names
+//! which Lean binds by itself are bound in it as in the theorem. Nobody knows its name; one that begins with `_` is found
+//! by no search; and a proof that rests on it says so.
 
 use crate::read::Proof;
-use crate::text::{BinderKind, Statement};
+use crate::text::Statement;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -97,20 +99,22 @@ impl Writer {
         let first = self.line;
         let name = candidate.statement.name();
         // A dotted name opens its own namespace for the proof, which the wrapper would hide: it is made and opened.
-        let own = name.rsplit_once('.').map(|(own, _)| own.trim_start_matches("_root_.").to_owned());
-        if let Some(own) = &own {
+        let own = candidate.statement.declared();
+        let own = Some(own.namespace).filter(|space| !space.is_empty() && !own.rooted);
+        if let Some(own) = own {
             self.put(&format!("namespace {own}\nend {own}\n"));
         }
         self.put(&format!("namespace Sgs_{id}\n"));
-        if let Some(own) = &own {
+        if let Some(own) = own {
             self.put(&format!("open {own}\n"));
         }
         let witness = format!("sgs_agree_{id}");
-        let pin = (!candidate.proof.helpers.trim().is_empty()).then(|| format!("sgs_pin_{id}"));
+        let pin = (!candidate.proof.helpers.trim().is_empty()).then(|| format!("_sgs_pin_{id}"));
         let pin_line = pin.as_ref().map(|pin| {
             let line = self.line;
-            let proposition = without_comments(&as_proposition(&candidate.statement));
-            self.put(&format!("noncomputable def {pin} : Prop := {proposition}\n"));
+            let signature = candidate.statement.signature();
+            let glue = if signature.starts_with('.') { "" } else { " " };
+            self.put(&format!("axiom {pin}{glue}{signature}\n"));
             line..=self.line - 1
         });
         if pin.is_some() {
@@ -123,8 +127,8 @@ impl Writer {
         self.put(&candidate.proof.body);
         self.fresh_line();
         let probe_line = self.line;
-        let ty = pin.unwrap_or_else(|| format!("type_of% @{name}"));
-        self.put(&format!("theorem {witness} : {ty} := @{name}\n"));
+        let pinned = pin.as_deref().unwrap_or(name);
+        self.put(&format!("theorem {witness} : type_of% @{pinned} := @{name}\n"));
         self.put(match probe {
             Probe::Axioms => "#print axioms ",
             Probe::Presence => "#check @",
@@ -134,55 +138,6 @@ impl Writer {
         self.put(&format!("end Sgs_{id}\n"));
         Region { all: first..=self.line - 1, pin: pin_line, statement, probe, witness }
     }
-}
-
-/// A statement as a closed proposition: its binders under `∀`. Default values are left out: they say how a theorem
-/// is applied, not what it says.
-fn as_proposition(statement: &Statement) -> String {
-    let text = &statement.text;
-    let slice =
-        |range: &std::ops::Range<usize>| text.get(range.clone()).unwrap_or_default().trim().to_owned();
-    let binders: Vec<String> = statement
-        .declaration
-        .binders
-        .iter()
-        .map(|binder| {
-            let (open, close) = match binder.kind {
-                BinderKind::Explicit => ("(", ")"),
-                BinderKind::Implicit => ("{", "}"),
-                BinderKind::StrictImplicit => ("⦃", "⦄"),
-                BinderKind::Instance => ("[", "]"),
-            };
-            let (names, ty) = (binder.names.join(" "), slice(&binder.ty));
-            match (names.is_empty(), ty.is_empty()) {
-                (true, _) => format!("{open}{ty}{close}"),
-                (false, true) => format!("{open}{names}{close}"),
-                (false, false) => format!("{open}{names} : {ty}{close}"),
-            }
-        })
-        .collect();
-    let conclusion = slice(&statement.declaration.conclusion);
-    if binders.is_empty() { conclusion } else { format!("∀ {}, {conclusion}", binders.join(" ")) }
-}
-
-/// The same text without comments. Line breaks stay: they can carry meaning; indentation is kept to the right of
-/// the margin, where a command would begin.
-fn without_comments(text: &str) -> String {
-    let mut out = String::new();
-    let mut end = 0;
-    for token in crate::text::lex(text).iter().filter(|t| !t.is_trivia()) {
-        let gap = text.get(end..token.start).unwrap_or_default();
-        if gap.contains('\n') {
-            let line = text.get(..token.start).and_then(|s| s.rsplit('\n').next()).unwrap_or_default();
-            out.push('\n');
-            out.extend(std::iter::repeat_n(' ', line.chars().count().max(2)));
-        } else if !gap.is_empty() {
-            out.push(' ');
-        }
-        out.push_str(token.text(text));
-        end = token.end;
-    }
-    out
 }
 
 #[cfg(test)]
@@ -213,26 +168,14 @@ mod tests {
             lines(&file.text, &r[0].probe),
             "theorem sgs_agree_0_n0 : type_of% @a := @a\n#print axioms sgs_agree_0_n0"
         );
-        assert_eq!(
-            lines(&file.text, r[1].pin.as_ref().unwrap()),
-            "noncomputable def sgs_pin_1_n0 : Prop := 1 = 1"
-        );
-        assert!(lines(&file.text, &r[1].probe).starts_with("theorem sgs_agree_1_n0 : sgs_pin_1_n0 := @b"));
+        assert_eq!(lines(&file.text, r[1].pin.as_ref().unwrap()), "axiom _sgs_pin_1_n0 : 1 = 1");
+        let probe = lines(&file.text, &r[1].probe);
+        assert!(probe.starts_with("theorem sgs_agree_1_n0 : type_of% @_sgs_pin_1_n0 := @b\n"), "{probe}");
         assert_eq!(*r[0].all.end() + 1, *r[1].all.start());
         assert!(lines(&file.text, &r[1].all).ends_with("end Sgs_1_n0"));
         assert!(lines(&file.text, &r[2].all).starts_with(
             "namespace Foo\nend Foo\nnamespace Sgs_2_n0\nopen Foo\ntheorem Foo.c : 1 = 1 := by"
         ));
         assert_eq!(file.text.lines().count() as u32, *r[2].all.end());
-    }
-
-    #[test]
-    fn a_statement_becomes_a_closed_proposition() {
-        let s = Statement::read(
-            "theorem a {α : Type} [Inhabited α] (x y : ℝ) (n : ℕ := 3) (h : x > 0) : -- c\n  x = y := by",
-        )
-        .unwrap();
-        let text = without_comments(&as_proposition(&s));
-        assert_eq!(text, "∀ {α : Type} [Inhabited α] (x y : ℝ) (n : ℕ) (h : x > 0),\n  x = y");
     }
 }

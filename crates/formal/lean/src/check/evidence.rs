@@ -131,10 +131,7 @@ pub fn judge_messages(
     if let Some(error) = messages.iter().find(|m| m.severity == Severity::Error) {
         return Outcome::new(
             Verdict::Refused,
-            shortened(
-                "evidence layer: with helpers, the statement must stand as a closed proposition: ",
-                &error.text,
-            ),
+            shortened("evidence layer: the statement does not stand before the helpers: ", &error.text),
         );
     }
     let last = *region.probe.end();
@@ -322,7 +319,7 @@ mod tests {
         );
         assert_eq!(judge(&[tired, fine.clone()], 0).verdict, Verdict::Resource);
         let pin = judge(&[message(Severity::Error, 2, "unknown identifier"), fine], 0);
-        assert!(pin.verdict == Verdict::Refused && pin.reason.contains("closed proposition"));
+        assert!(pin.verdict == Verdict::Refused && pin.reason.contains("before the helpers"));
     }
 
     #[test]

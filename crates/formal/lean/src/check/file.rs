@@ -8,7 +8,7 @@ use super::evidence::{Layers, Outcome};
 use super::limits::Limits;
 use super::pool::{Backend, fresh_nonce};
 use super::process::{Fault, Launch, Process};
-use super::question::{Line, Question, Said, names_of, request};
+use super::question::{Line, Question, Said, request};
 use crate::judge::judge_in_one_file;
 use sgs_selfplay::Verdict;
 use std::cell::Cell;
@@ -112,7 +112,7 @@ impl FileWorker {
             // This build takes every text for a module's, whose names are found by nobody unless they are public.
             JudgeProgram::Interpreted { .. } => "public section\n",
         };
-        let input = request(questions, opening, &self.checker.options, &nonce, &names_of(&nonce));
+        let input = request(questions, opening, &self.checker.options, &nonce);
         let failed = |fault| Run { fault: Some(fault), ..Run::default() };
         let (launch, handed) = match self.hand_over(task, &input) {
             Ok(ready) => ready,
@@ -152,10 +152,10 @@ impl FileWorker {
         });
         let mut run = lines.run;
         run.fault = match (result, lines.torn) {
+            (_, Some(torn)) => Some(Fault::Protocol(torn)),
             // Everything is said: how the process ends is of no interest.
             _ if run.broken.is_some() || (run.header && run.said.iter().all(Option::is_some)) => None,
-            (Err(fault), _) => Some(fault),
-            (Ok(_), Some(torn)) => Some(Fault::Protocol(torn)),
+            (Err(fault), None) => Some(fault),
             (Ok(_), None) => Some(process.fault_of_end()),
         };
         run
@@ -201,6 +201,10 @@ impl FileWorker {
                 continue;
             }
             let mut run = self.run(task, &asked);
+            if matches!(run.fault, Some(Fault::Protocol(_))) {
+                // What else such a process said is worth nothing.
+                run.said.fill_with(|| None);
+            }
             let mut rest = Vec::new();
             let mut culprit = None;
             for (place, index) in group.iter().enumerate() {
@@ -253,12 +257,13 @@ impl FileWorker {
     /// same for all. For every candidate one outcome a set.
     pub fn check_under(&self, candidates: &[&Candidate], layers: &[Layers]) -> Vec<Vec<Outcome>> {
         let place = |index: usize| self.folder.join(format!("declarations-{index}"));
+        let names = fresh_nonce();
         let questions: Vec<Question<'_>> = candidates
             .iter()
             .enumerate()
             .map(|(index, candidate)| {
                 let declarations = self.checker.replay.then(|| place(index));
-                Question { candidate, declarations }
+                Question { candidate, id: format!("{index}_{names}"), declarations }
             })
             .collect();
         for path in questions.iter().filter_map(|q| q.declarations.as_ref()) {

@@ -10,26 +10,27 @@ use crate::text::{commands, lex};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sgs_selfplay::Verdict;
-use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
 /// One candidate as it is asked about.
 #[derive(Clone, Debug)]
 pub(super) struct Question<'c> {
     pub candidate: &'c Candidate,
+    /// Its names are made of this, in whatever company and process it is asked about: what one process has declared,
+    /// the other looks for.
+    pub id: String,
     /// File of the declarations that its theorem rests on: written by the first process, read by the second.
     pub declarations: Option<PathBuf>,
 }
 
-/// The request for some candidates of one header. `nonce` and `names` are fresh for every request, and differ: a model's
-/// text can see the namespace that it stands in, and must not know from it what an answer looks like. `opening` are
-/// commands before those of the header.
+/// The request for some candidates of one header. `nonce` is fresh for every request and in no name: a model's text can
+/// see the namespace that it stands in, and must not know from it what an answer looks like. `opening` are commands before
+/// those of the header.
 pub(super) fn request(
     questions: &[&Question<'_>],
     opening: &str,
     options: &[(String, String)],
     nonce: &str,
-    names: &str,
 ) -> String {
     let header = questions.first().map(|q| &*q.candidate.header).unwrap_or_default();
     let (imports, rest) = split_header(header);
@@ -37,8 +38,7 @@ pub(super) fn request(
     for (name, value) in options {
         context.push_str(&format!("\nset_option {name} {value}"));
     }
-    let candidates: Vec<Value> =
-        questions.iter().enumerate().map(|(index, q)| one(q, &format!("{index}_{names}"))).collect();
+    let candidates: Vec<Value> = questions.iter().map(|question| one(question)).collect();
     let request = json!({
         "nonce": nonce,
         "header": imports,
@@ -49,31 +49,30 @@ pub(super) fn request(
     format!("{request}\n")
 }
 
-/// The names of a request: the same for the process that checks and the one that replays, and no way back to the nonce.
-pub(super) fn names_of(nonce: &str) -> String {
-    let hash = Sha256::digest(nonce.as_bytes());
-    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// A namespace of its own keeps a theorem or a helper from names that the library has. A dotted name opens its own
-/// namespace for statement and proof, which a wrapper would hide; the pinned statement stands in the same.
-fn one(question: &Question<'_>, id: &str) -> Value {
+/// namespace for statement and proof, which a wrapper would hide; the pinned statement stands in the same. One that
+/// begins with `_root_` is declared at the root, whatever stands around it.
+fn one(question: &Question<'_>) -> Value {
+    let id = &question.id;
     let (statement, proof) = (&question.candidate.statement, &question.candidate.proof);
-    let (name, signature) = (statement.name(), statement.signature());
+    let (name, signature) = (statement.declared(), statement.signature());
     let glue = if signature.starts_with('.') { "" } else { " " };
-    let (space, qualified, pinned) = match name.rsplit_once('.') {
-        None => {
-            let space = format!("Sgs_{id}");
-            (format!("namespace {space}\n"), format!("{space}.{name}"), format!("{space}.sgs_pinned"))
-        }
-        Some((prefix, _)) => (String::new(), name.to_owned(), format!("{prefix}.sgs_pinned_{id}")),
+    let root = if name.rooted { "_root_." } else { "" };
+    let within = |namespace: &str, last: &str| match namespace {
+        "" => last.to_owned(),
+        namespace => format!("{namespace}.{last}"),
     };
-    let declared = if space.is_empty() { pinned.as_str() } else { "sgs_pinned" };
+    let (space, namespace, pinned) = match (name.rooted, name.namespace) {
+        (false, "") => (format!("namespace Sgs_{id}\n"), format!("Sgs_{id}"), "sgs_pinned".to_owned()),
+        (_, namespace) => (String::new(), namespace.to_owned(), format!("sgs_pinned_{id}")),
+    };
+    let pinned_name = within(&namespace, &pinned);
+    let declared = if space.is_empty() { format!("{root}{pinned_name}") } else { pinned };
     json!({
         "pinned": format!("{space}axiom {declared}{glue}{signature}\n"),
-        "pinned_name": pinned,
+        "pinned_name": pinned_name,
         "text": format!("{space}{}\n{}{}\n", proof.helpers.trim(), statement.text, proof.body),
-        "target": qualified,
+        "target": within(&namespace, name.last),
         "declarations": question.declarations.as_deref().map(Path::to_string_lossy).unwrap_or_default(),
     })
 }
@@ -209,9 +208,9 @@ mod tests {
             statement: Statement::read(statement).unwrap(),
             proof: Proof { helpers: helpers.into(), body: "\n  rfl".into() },
         };
-        let question = Question { candidate: &candidate, declarations: None };
+        let question = Question { candidate: &candidate, id: "0_n".into(), declarations: None };
         let options = [("autoImplicit".to_owned(), "false".to_owned())];
-        serde_json::from_str(&request(&[&question], "", &options, "secret", "n")).unwrap()
+        serde_json::from_str(&request(&[&question], "", &options, "secret")).unwrap()
     }
 
     #[test]
@@ -243,6 +242,40 @@ mod tests {
         assert_eq!(
             (one["pinned_name"].as_str(), one["target"].as_str()),
             (Some("Nat.sgs_pinned_0_n"), Some("Nat.t"))
+        );
+    }
+
+    #[test]
+    fn quoted_and_rooted_names_are_cut_where_lean_cuts_them() {
+        let names = |statement: &str| {
+            let request = asked("", statement, "");
+            let one = &request["candidates"][0];
+            let text = |key: &str| one[key].as_str().unwrap().to_owned();
+            (text("pinned"), text("pinned_name"), text("target"))
+        };
+        assert_eq!(
+            names("theorem «a.b» : 1 = 1 := by"),
+            (
+                "namespace Sgs_0_n\naxiom sgs_pinned : 1 = 1\n".into(),
+                "Sgs_0_n.sgs_pinned".into(),
+                "Sgs_0_n.«a.b»".into()
+            )
+        );
+        assert_eq!(
+            names("theorem «x y».«a.b» : 1 = 1 := by"),
+            (
+                "axiom «x y».sgs_pinned_0_n : 1 = 1\n".into(),
+                "«x y».sgs_pinned_0_n".into(),
+                "«x y».«a.b»".into()
+            )
+        );
+        assert_eq!(
+            names("theorem _root_.Nat.t : 1 = 1 := by"),
+            ("axiom _root_.Nat.sgs_pinned_0_n : 1 = 1\n".into(), "Nat.sgs_pinned_0_n".into(), "Nat.t".into())
+        );
+        assert_eq!(
+            names("theorem _root_.t : 1 = 1 := by"),
+            ("axiom _root_.sgs_pinned_0_n : 1 = 1\n".into(), "sgs_pinned_0_n".into(), "t".into())
         );
     }
 

@@ -31,9 +31,13 @@ pub fn blank_comments(source: &str) -> String {
 pub fn enclosed_proof(proof: &str) -> String {
     let proof = blank_comments(proof);
     let (own, rest) = proof.split_at(suffix(&proof));
-    let inner = own.strip_prefix(' ').unwrap_or(own);
-    // The opening bracket takes a blank's place, so that the block keeps its columns.
-    format!("({}\n){}{rest}", inner.trim_end(), if rest.is_empty() { "" } else { "\n" })
+    let inner = own.strip_prefix(' ').unwrap_or(own).trim_end();
+    if rest.is_empty() {
+        return format!("({inner}\n)");
+    }
+    // The opening bracket takes a blank's place, and what follows keeps its column too.
+    let column = " ".repeat(line_before(own, own.len()).chars().count());
+    format!("({inner}\n)\n{column}{rest}")
 }
 
 /// A statement with its conclusion in brackets. Comments are gone.
@@ -68,35 +72,42 @@ fn enclosed_theorem(source: &str) -> String {
     }
 }
 
-/// Where the words that may follow a proof begin: at the start of a line that is not indented deeper than the proof.
+/// Where the words that may follow a proof begin, wherever they stand: outside of brackets they end every term and every
+/// tactic. Only a `let rec` may have them for itself: then they must not be indented deeper than the proof.
 fn suffix(proof: &str) -> usize {
     let tokens = lex(proof);
-    let column = |at: usize| {
-        let line = proof.get(..at).and_then(|s| s.rsplit('\n').next()).unwrap_or_default();
+    let begins_line = |at: usize| {
+        let line = line_before(proof, at);
         line.trim().is_empty().then(|| line.chars().count())
     };
     let first = tokens.first().filter(|t| proof.get(..t.start).is_some_and(|b| b.contains('\n')));
     // A proof that begins behind its `by` has the column of its other lines.
     let margin = match first {
-        Some(first) => column(first.start).unwrap_or(0),
-        None => tokens.iter().skip(1).filter_map(|t| column(t.start)).min().unwrap_or(0),
+        Some(first) => begins_line(first.start).unwrap_or(0),
+        None => tokens.iter().skip(1).filter_map(|t| begins_line(t.start)).min().unwrap_or(0),
     };
-    let mut depth = 0_usize;
+    let (mut depth, mut recursive) = (0_usize, false);
     for token in &tokens {
+        let word = token.text(proof);
         match token.kind {
             TokenKind::Open => depth += 1,
             TokenKind::Close => depth = depth.saturating_sub(1),
-            TokenKind::Word
-                if depth == 0
-                    && SUFFIXES.contains(&token.text(proof))
-                    && column(token.start).is_some_and(|c| c <= margin) =>
-            {
-                return token.start;
+            TokenKind::Word if depth == 0 && word == "rec" => recursive = true,
+            TokenKind::Word if depth == 0 && SUFFIXES.contains(&word) => {
+                let at_margin = begins_line(token.start).is_some_and(|column| column <= margin);
+                if word == "where" || !recursive || at_margin {
+                    return token.start;
+                }
             }
             _ => {}
         }
     }
     proof.len()
+}
+
+/// The line that `at` stands in, up to there.
+fn line_before(text: &str, at: usize) -> &str {
+    text.get(..at).and_then(|before| before.rsplit('\n').next()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -120,7 +131,10 @@ mod tests {
             enclosed_proof("\n  exact f n\nwhere\n  f : Nat → P := g"),
             "(\n  exact f n\n)\nwhere\n  f : Nat → P := g"
         );
-        assert_eq!(enclosed_proof("\n  a\n  termination_by n"), "(\n  a\n)\ntermination_by n");
+        assert_eq!(enclosed_proof("\n  a\n  termination_by n"), "(\n  a\n)\n  termination_by n");
+        assert_eq!(enclosed_proof("\n  f n\n    termination_by n"), "(\n  f n\n)\n    termination_by n");
+        assert_eq!(enclosed_proof(" go n where\n  go : P := g"), "(go n\n)\n      where\n  go : P := g");
+        assert_eq!(enclosed_proof(" f n\n    where f : P := g"), "(f n\n)\n    where f : P := g");
         let inner = "\n  let rec f := 1\n    termination_by n\n  exact f";
         assert_eq!(enclosed_proof(inner), format!("({inner}\n)"));
     }

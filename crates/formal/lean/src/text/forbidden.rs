@@ -307,7 +307,8 @@ fn reserved(source: &str, token: &Token, text: &str) -> Result<(), Refusal> {
         name.split('.')
             .any(|part| RESERVED_PARTS.contains(&part) || SORRY.contains(&part) || COMPILER.contains(&part))
     };
-    let own = name.split('.').any(|part| part.starts_with("sgs_") || part.starts_with("Sgs_"));
+    let mut parts_of_name = name.split('.').map(|part| part.trim_start_matches('_'));
+    let own = parts_of_name.any(|part| part.starts_with("sgs_") || part.starts_with("Sgs_"));
     if RESERVED_ROOTS.iter().any(|list| root(list)) || parts() || own {
         return Err(refusal(source, Rule::ReservedName, text, token.start));
     }
@@ -483,7 +484,7 @@ mod tests {
             "_root_.Lean.x",
             "«Lean».x",
             "Foo.MetaM",
-            "sgs_pin_1",
+            "_sgs_pin_1",
             "«sorryAx»",
             "Lean.ofReduceBool",
         ] {

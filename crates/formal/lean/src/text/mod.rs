@@ -21,7 +21,9 @@ pub use declaration::{Binder, BinderKind, Declaration, ProofStart, parse_declara
 pub use enclose::{blank_comments, enclosed_proof, enclosed_statement, enclosed_theorems};
 pub use forbidden::{Refusal, Rule, inspect_helpers, inspect_proof, inspect_statement, uses_tactic_try};
 pub use lexer::{Defect, Token, TokenKind, closing, lex};
-pub use statement::{Repair, Statement, StatementError, canonical_conjecture, canonical_statement};
+pub use statement::{
+    DeclaredName, Repair, Statement, StatementError, canonical_conjecture, canonical_statement,
+};
 
 /// Line of a byte offset, counted from 1.
 pub fn line_of(source: &str, offset: usize) -> u32 {

@@ -20,6 +20,11 @@ impl Statement {
         self.slice(&self.declaration.name)
     }
 
+    /// The declared name's parts.
+    pub fn declared(&self) -> DeclaredName<'_> {
+        DeclaredName::of(self.name())
+    }
+
     /// Everything from the name's end up to the proof, trimmed: binders, colon, conclusion.
     pub fn signature(&self) -> &str {
         let end = self.declaration.proof.statement_end(&self.text);
@@ -51,6 +56,40 @@ impl Statement {
             return Err(StatementError::Proof);
         }
         Ok(Self { text: text.to_owned(), declaration })
+    }
+}
+
+/// A declared name: where it is declared, and its last part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeclaredName<'s> {
+    /// Written with `_root_.` before it: as it stands, whatever namespace is open, and without opening its own.
+    pub rooted: bool,
+    /// Everything before the last part; empty for a name of one part.
+    pub namespace: &'s str,
+    /// The last part.
+    pub last: &'s str,
+}
+
+impl<'s> DeclaredName<'s> {
+    /// Cuts a name at its last dot that is not inside of `«»`.
+    pub fn of(name: &'s str) -> Self {
+        let (rooted, name) = match name.strip_prefix("_root_.") {
+            Some(rest) => (true, rest),
+            None => (false, name),
+        };
+        let mut quoted = false;
+        let mut dot = None;
+        for (at, c) in name.char_indices() {
+            match c {
+                '«' => quoted = true,
+                '»' => quoted = false,
+                '.' if !quoted => dot = Some(at),
+                _ => {}
+            }
+        }
+        let cut = dot.and_then(|at| Some((name.get(..at)?, name.get(at + 1..)?)));
+        let (namespace, last) = cut.unwrap_or(("", name));
+        Self { rooted, namespace, last }
     }
 }
 
