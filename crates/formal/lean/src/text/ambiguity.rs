@@ -37,7 +37,9 @@ fn alone(source: &str, token: &Token) -> Option<&'static str> {
         TokenKind::DocComment if doc_text(text).starts_with("--") || doc_text(text).starts_with("/-") => {
             Some("a comment that begins with another one")
         }
-        TokenKind::Str { .. } if text.starts_with('r') => Some("a raw string"),
+        TokenKind::Str { .. } if text.starts_with('r') || ends_like_raw(source, token.start) => {
+            Some("a raw string")
+        }
         TokenKind::Str { interpolated: false } => string(text),
         TokenKind::Char if text.contains(['\n', '\r']) => Some("a line break as a character"),
         TokenKind::QuotedWord if text.contains(is_odd_in_name) => Some("a name in «» with a symbol in it"),
@@ -49,6 +51,13 @@ fn alone(source: &str, token: &Token) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+/// Whether `r#` stands before a quote, whatever token we took the `r` for the end of.
+fn ends_like_raw(source: &str, quote: usize) -> bool {
+    let before = source.get(..quote).unwrap_or_default();
+    let word = before.trim_end_matches('#');
+    word.len() < before.len() && word.ends_with('r')
 }
 
 /// What stands in a documentation comment.
@@ -166,6 +175,7 @@ mod tests {
             "x'a'\"\"",
             "xs[0]'\"' y",
             "#r\"a\"",
+            "#r#\"a r#\"#",
         ] {
             assert!(doubtful(source), "{source}");
         }
