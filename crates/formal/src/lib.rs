@@ -57,6 +57,11 @@ impl Malformed {
     }
 }
 
+/// Lines of a proof that are not blank.
+pub fn lines_of(proof: &str) -> u32 {
+    u32::try_from(proof.lines().filter(|line| !line.trim().is_empty()).count()).unwrap_or(u32::MAX)
+}
+
 /// A formal system, whole: everything the loop needs to know of it.
 ///
 /// All methods may be called from many threads at once. `check` blocks until the verdict is known; everything
@@ -95,7 +100,7 @@ pub trait FormalSystem: Send + Sync {
 
     /// Inferences that a proof in canonical text makes: its lines, where a system counts nothing better.
     fn proof_steps(&self, proof: &str) -> u32 {
-        u32::try_from(proof.lines().filter(|line| !line.trim().is_empty()).count()).unwrap_or(u32::MAX)
+        lines_of(proof)
     }
 
     /// Reads a statement out of the Conjecturer's completion, well-formed in the seed's context and normalised so

@@ -140,28 +140,33 @@ pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
                 "the set `{set}` is one of Lean: set problems.system=lean, or choose quick, all, train or held-out"
             )
         }
-        file => read_problems(Path::new(file)),
+        file => read_problems(system, Path::new(file)),
     }
 }
 
 #[derive(Deserialize)]
 struct ProblemLine {
-    #[serde(flatten)]
-    problem: Problem,
+    id: String,
+    statement: String,
+    #[serde(default)]
+    context: String,
 }
 
-/// Reads problems, one JSON object a line with `id`, `statement`, `context`.
+/// Reads problems, one JSON object a line with `id`, `statement` and, if it is not all of the database, `context`. A
+/// statement is canonical text or as it is printed.
 ///
 /// # Errors
 /// The file cannot be read, or a line is no problem: the error names it.
-pub fn read_problems(path: &Path) -> Result<Vec<Problem>> {
+pub fn read_problems(system: &Metamath, path: &Path) -> Result<Vec<Problem>> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    // Editors of another system begin a file so.
+    let text = text.trim_start_matches('\u{feff}');
     let lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
     lines
         .map(|(i, line)| {
-            serde_json::from_str::<ProblemLine>(line)
-                .map(|l| l.problem)
-                .with_context(|| format!("{}: line {} is no problem", path.display(), i + 1))
+            let place = || format!("{}: line {} is no problem", path.display(), i + 1);
+            let line: ProblemLine = serde_json::from_str(line).with_context(place)?;
+            system.problem_from_text(&line.id, &line.statement, &line.context).with_context(place)
         })
         .collect()
 }

@@ -78,7 +78,7 @@ impl FreshLabels {
 }
 
 /// A theorem and its proof as a block of database text. `label` is fresh, and so is every label that begins with it
-/// and a dot. `ops` proves `goal` as the kernel checked it.
+/// and a dot. `ops` proves `goal` as the kernel checked it. `about`, if there is any, is the theorem's comment.
 ///
 /// # Errors
 /// A variable that cannot be declared at the end of the database.
@@ -87,6 +87,7 @@ pub fn theorem_block(
     goal: &Goal,
     ops: &[ProofOp],
     label: &str,
+    about: &str,
 ) -> Result<String, ExportError> {
     let database = theory.database();
     let floats = Floats::of(theory, goal, ops, label)?;
@@ -116,6 +117,11 @@ pub fn theorem_block(
         },
     };
     let proof = write_compressed(&ops, &mandatory, label_of);
+    if !about.is_empty() {
+        // A comment is printable ASCII, and ends at the first `$)`.
+        let plain = |c: char| if (c.is_ascii_graphic() && c != '$') || c == ' ' { c } else { '_' };
+        let _ = writeln!(out, "    $( {} $)", about.chars().map(plain).collect::<String>());
+    }
     let _ = writeln!(out, "    {label} $p {} $=", database.expression_text(&conclusion));
     let _ = writeln!(out, "      {proof} $.\n  $}}");
     Ok(out)
@@ -243,14 +249,20 @@ impl<'a> Exporter<'a> {
         Ok(Self { theory, labels: FreshLabels::new(theory), path: path.to_owned(), file, theorems: 0 })
     }
 
-    /// Appends a theorem that the kernel accepted. Returns its label, which is made of `id`.
+    /// Appends a theorem that the kernel accepted, with a comment. Returns its label, which is made of `id`.
     ///
     /// # Errors
     /// The file cannot be written, or the theorem cannot be stated at the end of the database (then nothing of it
     /// is written, and others can follow).
-    pub fn add(&mut self, id: &str, goal: &Goal, ops: &[ProofOp]) -> Result<String, ExportError> {
+    pub fn add(
+        &mut self,
+        id: &str,
+        about: &str,
+        goal: &Goal,
+        ops: &[ProofOp],
+    ) -> Result<String, ExportError> {
         let label = self.labels.next(id);
-        let block = theorem_block(self.theory, goal, ops, &label)?;
+        let block = theorem_block(self.theory, goal, ops, &label, about)?;
         let io = |error| ExportError::Io { path: self.path.clone(), error };
         self.file.write_all(block.as_bytes()).map_err(io)?;
         self.theorems += 1;

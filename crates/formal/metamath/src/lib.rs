@@ -13,6 +13,7 @@ pub mod kernel;
 pub mod lemma;
 pub mod library;
 pub mod mutate;
+pub mod printed;
 pub mod proof;
 pub mod proof_text;
 pub mod rubric;

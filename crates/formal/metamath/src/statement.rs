@@ -48,7 +48,7 @@ pub struct StatementError {
     pub detail: String,
 }
 
-fn error(kind: &'static str, detail: impl Into<String>) -> StatementError {
+pub(crate) fn error(kind: &'static str, detail: impl Into<String>) -> StatementError {
     StatementError { kind, detail: detail.into() }
 }
 

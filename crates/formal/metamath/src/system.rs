@@ -7,6 +7,8 @@ use crate::features::{Connectives, features};
 use crate::judge::Judge;
 use crate::lemma;
 use crate::library::Library;
+use crate::printed;
+use crate::proof::ProofOp;
 use crate::proof_text::{read_steps, write_steps};
 use crate::rubric::rubric;
 use crate::slice::{self, SliceError};
@@ -95,15 +97,13 @@ impl Metamath {
         })
     }
 
-    /// A statement from a person as a problem: canonical text, or just a formula `|- …`.
+    /// A statement from a person as a problem: canonical text, as it is printed, or just a formula.
     ///
     /// # Errors
     /// What is wrong with the text.
     pub fn problem_from_text(&self, id: &str, text: &str, context: &str) -> Result<Problem, StatementError> {
         context_limit(&self.theory, context)?;
-        let text = text.trim();
-        let text = if text.starts_with("|-") { format!("$p {text}") } else { text.to_owned() };
-        let statement = Statement::parse(&self.theory, &text, StatementLimits::default())?;
+        let statement = Statement::read(&self.theory, text, StatementLimits::default())?;
         let normal = statement.normal_form(&self.theory, |_| None).unwrap_or(statement);
         Ok(Problem {
             id: ProblemId::new(id),
@@ -376,16 +376,7 @@ impl FormalSystem for Metamath {
     }
 
     fn display_statement(&self, statement: &str) -> String {
-        let Ok(text) = StatementText::split(statement) else { return statement.to_owned() };
-        let mut out = text.hypotheses.iter().map(|h| h.join(" ")).collect::<Vec<_>>().join("  &  ");
-        if !out.is_empty() {
-            out.push_str("  =>  ");
-        }
-        out.push_str(&text.conclusion.join(" "));
-        for group in text.distinct {
-            out.push_str(&format!("  ($d {})", group.join(" ")));
-        }
-        out
+        StatementText::split(statement).map_or_else(|_| statement.to_owned(), |text| printed::print(&text))
     }
 
     fn display_proof(&self, problem: &Problem, proof: &str) -> String {
@@ -394,6 +385,20 @@ impl FormalSystem for Metamath {
 }
 
 impl Metamath {
+    /// A proof in canonical text as the kernel's operations, judged again.
+    ///
+    /// # Errors
+    /// Why it does not hold.
+    pub fn proof_operations(&self, problem: &Problem, proof: &str) -> Result<(Goal, Vec<ProofOp>), String> {
+        let goal = self.goal(problem)?;
+        let tokens = proof.split_ascii_whitespace();
+        let steps = read_steps(&self.theory, goal.hypothesis_count(), tokens).map_err(|e| e.to_string())?;
+        let prove =
+            |judge: &mut Judge| judge.prove(&self.theory, &self.book, &goal, &steps, self.proof_limits);
+        let ops = self.with_judge(prove).map_err(|decision| decision.reason)?;
+        Ok((goal, ops))
+    }
+
     /// The steps that a completion of the Solver names.
     fn completed_steps(&self, hypotheses: usize, completion: &str) -> Result<Vec<Step>, Malformed> {
         let mut labels = Vec::new();

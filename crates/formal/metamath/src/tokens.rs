@@ -100,6 +100,6 @@ pub fn tokenizer_config_json() -> Value {
         "pad_token": PAD,
         "unk_token": UNKNOWN,
         "clean_up_tokenization_spaces": false,
-        "model_max_length": 1024
+        "model_max_length": 512
     })
 }

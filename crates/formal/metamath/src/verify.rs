@@ -2,21 +2,26 @@
 //!
 //! A line of input is
 //! `{"id": "…", "context": "label", "distinct": [["x", "y"], …], "hypotheses": ["|- …", …], "conclusion": "|- …",
-//! "proof": ["h1", "syl", …]}`; `context`, `distinct` and `hypotheses` may be left out. A line of output is
+//! "proof": ["h1", "syl", …]}`; `context`, `distinct` and `hypotheses` may be left out. `conclusion`, which may be
+//! called `statement`, takes a whole statement, canonical or as it is printed; `proof` may be one text. Fields that are
+//! none of these are reported. A line of output is
 //! `{"id", "verdict", "reason", "step", "micros"}`. Lines that are no problem at all (no JSON, a statement that does
 //! not parse, an unknown context) are *bad*: they get the verdict `malformed` with their number in the reason, and
 //! are counted apart from proofs that are malformed.
 
 use crate::export::{ExportError, Exporter};
 use crate::judge::Judge;
+use crate::printed;
 use crate::proof::ProofOp;
 use crate::proof_text::read_steps;
-use crate::statement::{Statement, StatementLimits, StatementText, context_limit};
+use crate::statement::{Statement, StatementLimits, context_limit};
 use crate::theory::Theory;
 use crate::unify::{Goal, ProofLimits, RuleBook};
 use rayon::prelude::*;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use sgs_selfplay::Verdict;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::time::Instant;
@@ -136,8 +141,36 @@ struct InputLine {
     distinct: Vec<Vec<String>>,
     #[serde(default)]
     hypotheses: Vec<String>,
-    conclusion: String,
-    proof: Vec<String>,
+    #[serde(default)]
+    conclusion: Option<String>,
+    #[serde(default)]
+    statement: Option<String>,
+    proof: ProofText,
+    /// What was found with a proof, for people: nothing of it is checked.
+    #[serde(default, rename = "found")]
+    _found: Option<IgnoredAny>,
+    #[serde(flatten)]
+    unknown: BTreeMap<String, IgnoredAny>,
+}
+
+/// The fields of a line of input, for those who write another.
+const FIELDS: &str = "id, context, statement, distinct, hypotheses, conclusion, proof, found";
+
+/// A proof as a list of steps, or as they are printed.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "the proof is neither a list of steps nor a text of them")]
+enum ProofText {
+    Steps(Vec<String>),
+    Line(String),
+}
+
+impl ProofText {
+    fn steps(&self) -> Vec<&str> {
+        match self {
+            Self::Steps(steps) => steps.iter().map(String::as_str).collect(),
+            Self::Line(line) => line.split_ascii_whitespace().collect(),
+        }
+    }
 }
 
 /// Only the id of a line of which the rest does not fit.
@@ -162,6 +195,8 @@ struct Checked {
     output: OutputLine,
     /// Goal and full proof, where they are wanted and the proof holds.
     proof: Option<Box<(Goal, Vec<ProofOp>)>>,
+    /// Fields that mean nothing here.
+    unknown: Vec<String>,
 }
 
 /// Checks every line of `input` and writes a verdict for each to `output`, in the same order. Accepted proofs go to
@@ -185,6 +220,7 @@ pub fn verify(
     let mut summary = VerifySummary::default();
     let mut lines = Lines { input: BufReader::with_capacity(BUFFER_BYTES, input), number: 0 };
     let keep = export.is_some();
+    let mut unknown = BTreeSet::new();
     loop {
         let batch = lines.batch()?;
         if batch.is_empty() {
@@ -201,9 +237,17 @@ pub fn verify(
             if line.bad {
                 report(&line.output.reason);
             }
+            for field in &line.unknown {
+                if unknown.insert(field.clone()) {
+                    report(&format!(
+                        "line {}: no field is called `{field}`, it is ignored; there are {FIELDS}",
+                        line.number
+                    ));
+                }
+            }
             if let (Some(export), Some(proof)) = (export.as_deref_mut(), &line.proof) {
                 let id = line.output.id.as_deref().unwrap_or_default();
-                match export.add(id, &proof.0, &proof.1) {
+                match export.add(id, "", &proof.0, &proof.1) {
                     Err(error @ ExportError::Io { .. }) => return Err(error.into()),
                     Err(error) => {
                         summary.not_exported += 1;
@@ -296,10 +340,11 @@ fn check_line(
         Err((id, reason)) => {
             let reason = format!("line {}: {reason}", line.number);
             let output = OutputLine { id, verdict: Verdict::Malformed, reason, step: None, micros: micros() };
-            return Checked { number: line.number, bad: true, output, proof: None };
+            return Checked { number: line.number, bad: true, output, proof: None, unknown: Vec::new() };
         }
     };
-    let (verdict, reason, step, ops) = match read_steps(theory, goal.hypothesis_count(), &input.proof) {
+    let (verdict, reason, step, ops) = match read_steps(theory, goal.hypothesis_count(), input.proof.steps())
+    {
         Err(e) => (Verdict::Malformed, e.to_string(), e.step, None),
         Ok(steps) => match judge.prove(theory, book, &goal, &steps, options.proofs) {
             Ok(ops) => (Verdict::Proved, String::new(), None, Some(ops)),
@@ -308,7 +353,8 @@ fn check_line(
     };
     let output = OutputLine { id: Some(input.id), verdict, reason, step, micros: micros() };
     let proof = ops.filter(|_| keep).map(|ops| Box::new((goal, ops)));
-    Checked { number: line.number, bad: false, output, proof }
+    let unknown = input.unknown.into_keys().collect();
+    Checked { number: line.number, bad: false, output, proof, unknown }
 }
 
 /// Reads a line as a problem with a proof; on failure gives the line's id, if that can be read, and the reason.
@@ -321,6 +367,8 @@ fn read_line(
         Ok(text) => text,
         Err(n) => return Err((None, format!("{n} bytes, more than {MAX_LINE_BYTES}"))),
     };
+    // Editors of another system begin a file so.
+    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
     let input: InputLine = serde_json::from_slice(text).map_err(|e| {
         let id = serde_json::from_slice::<InputId>(text).ok().map(|i| i.id);
         (id, json_message(&e))
@@ -340,11 +388,15 @@ fn json_message(e: &serde_json::Error) -> String {
 
 fn goal_of(theory: &Theory, input: &InputLine, limits: StatementLimits) -> Result<Goal, String> {
     let before = context_limit(theory, input.context.as_deref().unwrap_or("")).map_err(|e| e.to_string())?;
-    let text = StatementText {
-        distinct: input.distinct.iter().map(|g| g.iter().map(String::as_str).collect()).collect(),
-        hypotheses: input.hypotheses.iter().map(|h| h.split_ascii_whitespace().collect()).collect(),
-        conclusion: input.conclusion.split_ascii_whitespace().collect(),
+    let stated = match (&input.statement, &input.conclusion) {
+        (Some(_), Some(_)) => return Err("it has both `statement` and `conclusion`: give one".to_owned()),
+        (None, None) => return Err("it has neither `statement` nor `conclusion`".to_owned()),
+        (Some(text), None) | (None, Some(text)) => text,
     };
-    let statement = Statement::from_text(theory, &text, limits).map_err(|e| e.to_string())?;
+    let mut text = printed::split(theory, stated).map_err(|e| e.to_string())?;
+    let listed = input.hypotheses.iter().map(|h| printed::formula(h));
+    text.hypotheses.splice(0..0, listed);
+    text.distinct.extend(input.distinct.iter().map(|g| g.iter().map(String::as_str).collect()));
+    let statement = Statement::from_person(theory, &text, limits).map_err(|e| e.to_string())?;
     Goal::new(theory, &statement, before)
 }

@@ -31,7 +31,7 @@ fn export_one(theory: &Theory, context: StatementId, statement: &str, proof: &st
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.mm");
     let mut exporter = Exporter::create(theory, &path).unwrap();
-    exporter.add("one", &goal, &ops).unwrap();
+    exporter.add("one", "", &goal, &ops).unwrap();
     assert_eq!(exporter.finish().unwrap(), 1);
     if let Some(verdict) = verifiers::metamath_c(&path) {
         verdict.unwrap();
@@ -56,7 +56,7 @@ fn every_proof_of_a_database_exports() {
     for proof in &proofs {
         let goal = Goal::of_rule(&theory, proof.rule).unwrap();
         let ops = judge.prove(&theory, &book, &goal, &proof.steps, ProofLimits::default()).unwrap();
-        let label = exporter.add(theory.label(proof.rule), &goal, &ops).unwrap();
+        let label = exporter.add(theory.label(proof.rule), "", &goal, &ops).unwrap();
         assert!(theory.database().find(&label).is_none());
     }
     assert!(!path.exists(), "the file appears only when it is finished");
@@ -105,7 +105,7 @@ fn variables_of_inner_scopes_are_declared_again() {
     let proofs = true_proofs(&theory, 60);
     let goal = Goal::of_rule(&theory, proofs[0].rule).unwrap();
     let ops = Judge::new().prove(&theory, &book, &goal, &proofs[0].steps, ProofLimits::default()).unwrap();
-    let block = theorem_block(&theory, &goal, &ops, "sgs-t").unwrap();
+    let block = theorem_block(&theory, &goal, &ops, "sgs-t", "").unwrap();
     assert!(block.contains("$v ph $.") && block.contains("sgs-t.f1 $f wff ph $."), "{block}");
     assert!(!block.contains("$v ps $."), "{block}");
     let mut text = theory.database().text();

@@ -26,7 +26,7 @@ fn extended(theory: &Theory, theorems: &[Accepted]) -> (Vec<u8>, Vec<String>) {
     let (mut text, mut names) = (theory.database().text(), Vec::new());
     for t in theorems {
         let label = labels.next("m");
-        text.extend_from_slice(theorem_block(theory, &t.goal, &t.ops, &label).unwrap().as_bytes());
+        text.extend_from_slice(theorem_block(theory, &t.goal, &t.ops, &label, "").unwrap().as_bytes());
         names.push(label);
     }
     (text, names)

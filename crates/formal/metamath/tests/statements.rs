@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use proptest::prelude::*;
+use sgs_formal::FormalSystem;
 use sgs_metamath::database::Symbol;
 use sgs_metamath::statement::{Statement, StatementLimits, context_limit};
-use sgs_metamath::theory::Theory;
+use sgs_metamath::system::Metamath;
+use sgs_metamath::theory::{RuleId, Theory};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -132,4 +134,50 @@ fn each_way_to_be_malformed_has_its_reason() {
     assert_eq!(error.kind, "too-many-variables");
     assert_eq!(context_limit(&MINI, "nix").unwrap_err().kind, "unknown-context");
     assert_eq!(context_limit(&MINI, "").unwrap().0 as usize, MINI.database().statements().len());
+}
+
+#[test]
+fn what_is_printed_of_any_theorem_reads_back() {
+    let system = Metamath::shipped().unwrap();
+    let (mut hypotheses, mut distinct) = (0, 0);
+    for rule in (0..system.theory().rules().len()).map(|i| RuleId(i as u32)) {
+        let problem = system.problem(system.theory().label(rule)).unwrap();
+        let printed = system.display_statement(&problem.statement);
+        let again = system.problem_from_text("again", &printed, "");
+        let again = again.unwrap_or_else(|e| panic!("{printed}: {e}"));
+        assert_eq!(again.statement, problem.statement, "{printed}");
+        // Also without the turnstiles, as people write.
+        let bare = printed.split(' ').filter(|token| *token != "|-").collect::<Vec<_>>().join(" ");
+        assert_eq!(
+            system.problem_from_text("bare", &bare, "").unwrap().statement,
+            problem.statement,
+            "{bare}"
+        );
+        hypotheses += usize::from(printed.contains("  =>  "));
+        distinct += usize::from(printed.contains("($d "));
+    }
+    assert!(hypotheses > 1_000 && distinct > 1_000, "{hypotheses} with hypotheses, {distinct} with $d");
+}
+
+#[test]
+fn what_people_mistake_in_a_statement_is_told() {
+    let read = |text: &str| Statement::read(&MINI, text, StatementLimits::default());
+    let cases = [
+        ("ph & ps", "no-conclusion"),
+        ("ph => ps => ph", "order"),
+        ("ph => ps & ph", "order"),
+        ("ph  ($d x", "distinct"),
+        ("ph  ($d x y)  ps", "after-conclusion"),
+        ("=> ph", "empty-formula"),
+        ("ph =>", "empty-formula"),
+        ("", "empty-formula"),
+    ];
+    for (text, kind) in cases {
+        assert_eq!(read(text).unwrap_err().kind, kind, "{text}");
+    }
+    let meant = read("ph => ph -> ps").unwrap_err();
+    assert!(meant.detail.contains("did you mean `|- ( ph -> ps )`?"), "{meant}");
+    assert!(!read("( ph -> ) => ph").unwrap_err().detail.contains("did you mean"));
+    let same = read("$d x ph $e |- ph $p |- A. x ph").unwrap();
+    assert_eq!(read("\u{feff}ph  =>  A. x ph ($d x ph )").unwrap(), same);
 }

@@ -1,0 +1,147 @@
+//! Statements as people see them: `|- ph  &  |- ( ph -> ps )  =>  |- ps  ($d x ph)`. What is printed reads back.
+
+use crate::grammar::Part;
+use crate::statement::{Statement, StatementError, StatementLimits, StatementText, error};
+use crate::theory::Theory;
+
+const AND: &str = "&";
+const HENCE: &str = "=>";
+const TURNSTILE: &str = "|-";
+const DISTINCT: &str = "($d";
+
+/// The statement on one line: hypotheses, conclusion, groups of distinct variables.
+pub fn print(text: &StatementText<'_>) -> String {
+    let mut out = text.hypotheses.iter().map(|h| h.join(" ")).collect::<Vec<_>>().join("  &  ");
+    if !out.is_empty() {
+        out.push_str("  =>  ");
+    }
+    out.push_str(&text.conclusion.join(" "));
+    for group in &text.distinct {
+        out.push_str(&format!("  {DISTINCT} {})", group.join(" ")));
+    }
+    out
+}
+
+/// The parts of a statement from a person: canonical text, a printed statement, or a formula; `|-` may be left out.
+///
+/// # Errors
+/// Text that is none of these.
+pub fn split<'a>(theory: &Theory, text: &'a str) -> Result<StatementText<'a>, StatementError> {
+    let text = text.trim_start_matches('\u{feff}');
+    let is_canonical = text.split_ascii_whitespace().any(|token| matches!(token, "$d" | "$e" | "$p"));
+    let mut parts = match is_canonical {
+        true => StatementText::split(text)?,
+        false => split_printed(theory, text)?,
+    };
+    parts.hypotheses.iter_mut().chain([&mut parts.conclusion]).for_each(begin_with_turnstile);
+    Ok(parts)
+}
+
+/// The symbols of a formula from a person; `|-` may be left out.
+pub fn formula(text: &str) -> Vec<&str> {
+    let mut formula = text.split_ascii_whitespace().collect();
+    begin_with_turnstile(&mut formula);
+    formula
+}
+
+fn begin_with_turnstile(formula: &mut Vec<&str>) {
+    if formula.first().is_some_and(|first| *first != TURNSTILE) {
+        formula.insert(0, TURNSTILE);
+    }
+}
+
+fn split_printed<'a>(theory: &Theory, text: &'a str) -> Result<StatementText<'a>, StatementError> {
+    let signs = [AND, HENCE].map(|sign| (sign, !is_in_formulas(theory, sign)));
+    let joins = |token: &str, sign: &str| token == sign && signs.contains(&(sign, true));
+    let mut out = StatementText::default();
+    let mut formula = Vec::new();
+    let mut hence = false;
+    let mut tokens = text.split_ascii_whitespace();
+    while let Some(token) = tokens.next() {
+        if token == DISTINCT {
+            out.distinct.push(group(&mut tokens)?);
+        } else if !out.distinct.is_empty() {
+            return Err(error("after-conclusion", format!("`{token}` after the distinct variables")));
+        } else if joins(token, AND) || joins(token, HENCE) {
+            if hence {
+                return Err(error("order", format!("`{token}` after `{HENCE}`: one conclusion follows it")));
+            }
+            hence = joins(token, HENCE);
+            out.hypotheses.push(std::mem::take(&mut formula));
+        } else {
+            formula.push(token);
+        }
+    }
+    if !hence && !out.hypotheses.is_empty() {
+        return Err(error(
+            "no-conclusion",
+            format!("`{AND}` joins hypotheses; `{HENCE}` and the conclusion lack"),
+        ));
+    }
+    out.conclusion = formula;
+    Ok(out)
+}
+
+/// Whether formulas of the database are made with a symbol; set.mm declares `&` and `=>` for its comments alone.
+fn is_in_formulas(theory: &Theory, symbol: &str) -> bool {
+    let productions = theory.grammar().productions().iter();
+    theory.database().symbol(symbol).is_some_and(|symbol| {
+        productions.flat_map(|p| p.parts.iter()).any(|part| *part == Part::Constant(symbol))
+    })
+}
+
+/// What stands in `($d …)`, behind its beginning.
+fn group<'a>(tokens: &mut impl Iterator<Item = &'a str>) -> Result<Vec<&'a str>, StatementError> {
+    let mut group = Vec::new();
+    for token in tokens {
+        let last = token.strip_suffix(')');
+        group.extend(Some(last.unwrap_or(token)).filter(|variable| !variable.is_empty()));
+        if last.is_some() {
+            return Ok(group);
+        }
+    }
+    Err(error("distinct", format!("`{DISTINCT}` without its closing parenthesis")))
+}
+
+impl Statement {
+    /// Reads a statement from a person (see [`split`]).
+    ///
+    /// # Errors
+    /// What is wrong with it, and what may have been meant.
+    pub fn read(theory: &Theory, text: &str, limits: StatementLimits) -> Result<Self, StatementError> {
+        Self::from_person(theory, &split(theory, text)?, limits)
+    }
+
+    /// Reads a statement from the parts that a person gave.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what may have been meant.
+    pub fn from_person(
+        theory: &Theory,
+        parts: &StatementText<'_>,
+        limits: StatementLimits,
+    ) -> Result<Self, StatementError> {
+        Self::from_text(theory, parts, limits).map_err(|mut e| {
+            let all = parts.hypotheses.iter().chain([&parts.conclusion]);
+            let meant = all.filter(|_| e.kind == "no-formula").find_map(|f| in_parentheses(theory, f));
+            if let Some(meant) = meant {
+                e.detail.push_str(&format!("; did you mean `{meant}`? (outer parentheses are written)"));
+            }
+            e
+        })
+    }
+}
+
+/// A text that is a formula only with parentheses around it, with these.
+fn in_parentheses(theory: &Theory, formula: &[&str]) -> Option<String> {
+    let symbols: Vec<&str> = formula.strip_prefix(&[TURNSTILE])?.to_vec();
+    let parses = |tokens: &[&str]| {
+        let symbols: Option<Vec<_>> = tokens.iter().map(|t| theory.database().symbol(t)).collect();
+        symbols.is_some_and(|symbols| {
+            let types = |s| theory.type_of_variable(s);
+            theory.grammar().parse(theory.formula_type(), &symbols, types).is_ok()
+        })
+    };
+    let wrapped = [&["("][..], &symbols, &[")"][..]].concat();
+    (!parses(&symbols) && parses(&wrapped)).then(|| format!("{TURNSTILE} {}", wrapped.join(" ")))
+}
