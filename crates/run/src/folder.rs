@@ -1,11 +1,14 @@
 //! A run's folder: begun with its configuration, and opened again with the same.
 
+use crate::Usage;
 use crate::base_model;
 use crate::config::{self, RunConfig, SystemName};
 use crate::system;
 use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use sgs_keys::Table as _;
 use sgs_rundir::{FrozenConfig, RunDir, RunOptions, RunView};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Begins a run in a folder that must not exist or be empty: its configuration, with what the run depends on besides, is
@@ -29,6 +32,128 @@ pub fn reopen(folder: &Path) -> Result<(RunDir, RunConfig)> {
     // has its default, and is no difference.
     run.check_config(&FrozenConfig { text: own_text(run.view())?, ..frozen(&config)? })?;
     Ok((run, config))
+}
+
+/// Gives a run that was opened more rounds, or other minutes; what was changed is recorded in its configuration.
+///
+/// # Errors
+/// It has so many rounds already, a value is not allowed, or the file system refuses.
+pub fn extend(run: &RunDir, rounds: Option<u32>, minutes: Option<f64>) -> Result<RunConfig> {
+    let before = config_of(run.view())?;
+    let published = run.view().rounds()?.len();
+    if let Some(rounds) = rounds.filter(|rounds| (*rounds as usize) < published) {
+        return Err(Usage(format!("--rounds {rounds}: the run has {published} rounds already")).into());
+    }
+    let wanted = RunConfig {
+        rounds: rounds.unwrap_or(before.rounds),
+        minutes: minutes.unwrap_or(before.minutes),
+        ..before.clone()
+    };
+    wanted.check("").map_err(|e| Usage(e.to_string()))?;
+    let mut changes = Vec::new();
+    if wanted.rounds != before.rounds {
+        changes.push(("rounds", toml::Value::from(i64::from(wanted.rounds))));
+    }
+    if wanted.minutes != before.minutes {
+        changes.push(("minutes", toml::Value::from(wanted.minutes)));
+    }
+    if !changes.is_empty() {
+        forget_end(run.view().path())?;
+        run.change_config(&changes)?;
+    }
+    Ok(wanted)
+}
+
+/// What stands in `ended.json` once the run has come to its end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ended {
+    /// What ended it.
+    pub by: EndedBy,
+    /// Its rounds.
+    pub rounds: u32,
+    /// When, seconds since 1970.
+    pub unix_time: f64,
+}
+
+/// What ends a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndedBy {
+    /// All rounds are done.
+    Rounds,
+    /// No round is begun after so many minutes.
+    Minutes,
+}
+
+const ENDED: &str = "ended.json";
+
+/// Notes that a run has come to its end.
+///
+/// # Errors
+/// The file system refuses.
+pub fn mark_ended(run: &Path, by: EndedBy, rounds: u32) -> Result<()> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let ended = Ended { by, rounds, unix_time: now.as_secs_f64() };
+    Ok(sgs_rundir::files::write_file(&run.join(ENDED), serde_json::to_string(&ended)?.as_bytes())?)
+}
+
+/// A run that had ended goes on.
+///
+/// # Errors
+/// The file system refuses.
+pub fn forget_end(run: &Path) -> Result<()> {
+    match std::fs::remove_file(run.join(ENDED)) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(e).with_context(|| format!("cannot remove {}", run.join(ENDED).display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How a run came to its end, if it did.
+pub fn ended(run: &Path) -> Option<Ended> {
+    serde_json::from_slice(&std::fs::read(run.join(ENDED)).ok()?).ok()
+}
+
+/// Whether a run has nothing left to do: all its rounds, or its minutes, are over.
+///
+/// # Errors
+/// Its configuration or its rounds cannot be read.
+pub fn is_finished(run: &RunView) -> Result<bool> {
+    Ok(run.rounds()?.len() >= config_of(run)?.rounds as usize || ended(run.path()).is_some())
+}
+
+/// Keys of a run's configuration that are others than in `config`, with both values. How long it is to go on is none:
+/// that changes nothing of what it does until then.
+///
+/// # Errors
+/// The run's configuration cannot be read.
+pub fn differences(run: &RunView, config: &RunConfig) -> Result<Vec<String>> {
+    let own = config_of(run)?;
+    let mut wanted = RunConfig { rounds: own.rounds, minutes: own.minutes, ..config.clone() };
+    wanted.training.ranks = own.training.ranks;
+    let flat = |config: &RunConfig| -> Result<BTreeMap<String, String>> {
+        let mut keys = BTreeMap::new();
+        flatten("", &toml::Table::try_from(config)?, &mut keys);
+        Ok(keys)
+    };
+    let (own, wanted) = (flat(&own)?, flat(&wanted)?);
+    let keys: BTreeSet<&String> = own.keys().chain(wanted.keys()).collect();
+    let show = |value: Option<&String>| value.map_or_else(|| "nothing".to_owned(), String::clone);
+    let differs = |key: &&String| own.get(*key) != wanted.get(*key);
+    let told = |key: &String| format!("{key} is {} there, not {}", show(own.get(key)), show(wanted.get(key)));
+    Ok(keys.into_iter().filter(differs).map(told).collect())
+}
+
+/// The values of a table by key, dots between the names of tables.
+pub fn flatten(prefix: &str, table: &toml::Table, out: &mut BTreeMap<String, String>) {
+    for (name, value) in table {
+        let key = sgs_keys::dotted(prefix, name);
+        match value {
+            toml::Value::Table(inner) => flatten(&key, inner, out),
+            value => drop(out.insert(key, value.to_string())),
+        }
+    }
 }
 
 /// The configuration of a run as it stands in its file, without what the run records itself.

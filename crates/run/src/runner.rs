@@ -3,6 +3,7 @@
 use crate::config::RunConfig;
 use crate::dispatcher::{Completions, Dispatcher, SamplingEnd};
 use crate::event::{Listener, RoundStage, RunEvent, Story};
+use crate::folder::{self, EndedBy};
 use crate::policies::Policies;
 use crate::publish::{Publication, PublishTimes, Publisher};
 use crate::ranks::{Order, Team};
@@ -158,13 +159,16 @@ where
             .get(&sgs_rundir::Stage::Updated)
             .and_then(|m| serde_json::from_str(&m.detail).ok())
             .unwrap_or_default();
+        let mut by = EndedBy::Rounds;
         while state.next_round < self.config.rounds {
             // A resumed run may find two rounds under way: one to be published, and the next half sampled.
             let next = self.run.next_step(state.next_round)?;
             let limit = self.config.minutes * 60.0;
             if limit > 0.0 && started.elapsed().as_secs_f64() > limit && next == NextStep::Start {
+                by = EndedBy::Minutes;
                 break;
             }
+            folder::forget_end(self.run.view().path())?;
             if self.interrupt.is_set() {
                 finish(&mut publisher, story)?;
                 // A worker of this process that failed between two rounds has interrupted the run, not the user.
@@ -232,6 +236,7 @@ where
         }
         finish(&mut publisher, story)?;
         workers.stop()?;
+        folder::mark_ended(self.run.view().path(), by, state.next_round)?;
         Ok(Outcome::Done)
     }
 

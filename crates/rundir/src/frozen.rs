@@ -9,6 +9,8 @@ use toml::{Table, Value};
 
 /// The table at the end of `config.toml` that records what the configuration alone does not say.
 const FROZEN: &str = "frozen";
+/// The part of it that says which keys were changed since the run began: no difference when a run is resumed.
+const HISTORY: &str = "history";
 /// Differences that a message names.
 const NAMED_DIFFERENCES: usize = 8;
 
@@ -57,7 +59,10 @@ impl FrozenConfig {
     /// # Errors
     /// [`Error::ConfigDiffers`] names the keys.
     pub fn check(&self, path: &Path) -> Result<()> {
-        let (frozen, given) = (read(path)?, parse(path, &self.render(path)?)?);
+        let (mut frozen, given) = (read(path)?, parse(path, &self.render(path)?)?);
+        if let Some(Value::Table(recorded)) = frozen.get_mut(FROZEN) {
+            recorded.remove(HISTORY);
+        }
         let mut differences = Vec::new();
         compare("", &frozen, &given, &mut differences);
         if differences.is_empty() {
@@ -70,6 +75,37 @@ impl FrozenConfig {
         }
         Err(Error::ConfigDiffers { path: path.to_path_buf(), differences })
     }
+}
+
+/// Gives keys of the outermost table other values, and records that after the given number of rounds: `config.toml` keeps
+/// its order and its comments.
+pub(crate) fn change(path: &Path, changes: &[(&str, Value)], rounds: u32, unix_time: f64) -> Result<()> {
+    let (table, mut text) = (read(path)?, fs::read_to_string(path).map_err(Error::io("read", path))?);
+    for (key, to) in changes {
+        let refused =
+            |what: &str| Error::Config { path: path.to_path_buf(), what: format!("'{key}' {what}") };
+        let from = table.get(*key).ok_or_else(|| refused("is no key of it"))?;
+        text = with_value(&text, key, to).ok_or_else(|| refused("has no line of its own to be changed"))?;
+        text.push_str(&format!(
+            "\n[[{FROZEN}.{HISTORY}]]\nkey = {}\nfrom = {from}\nto = {to}\nrounds = {rounds}\nunix_time = {unix_time:?}\n",
+            Value::from(*key)
+        ));
+        if parse(path, &text)?.get(*key) != Some(to) {
+            return Err(refused("cannot be changed"));
+        }
+    }
+    files::write_file(path, text.as_bytes())
+}
+
+/// The text with another value in the line of a key of the outermost table.
+fn with_value(text: &str, key: &str, to: &Value) -> Option<String> {
+    let tables = text.find("\n[").unwrap_or(text.len());
+    let mut lines = text[..tables].split_inclusive('\n');
+    let is_key = |line: &&str| line.split_once('=').is_some_and(|(name, _)| name.trim() == key);
+    let line = lines.find(is_key)?;
+    let at = text.find(line)?;
+    let end = if line.ends_with('\n') { "\n" } else { "" };
+    Some(format!("{}{key} = {to}{end}{}", &text[..at], &text[at + line.len()..]))
 }
 
 /// Reads `config.toml`.
@@ -138,6 +174,25 @@ mod tests {
             assert!(message.contains(part), "{part} in {message}");
         }
         assert!(!message.contains("lm"), "{message}");
+    }
+
+    #[test]
+    fn a_change_is_recorded_and_is_no_difference() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.toml");
+        config("# mine\nk = 8\nrounds = 40\n[lm]\nrounds = 1\n").write(&path).unwrap();
+        change(&path, &[("rounds", Value::from(80))], 40, 1.5).unwrap();
+        change(&path, &[("rounds", Value::from(90)), ("k", Value::from(9))], 80, 2.0).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("# mine\nk = 9\nrounds = 90\n[lm]\nrounds = 1\n"), "{text}");
+        let history = read(&path).unwrap()[FROZEN][HISTORY].as_array().unwrap().clone();
+        let told: Vec<String> =
+            history.iter().map(|h| format!("{} {} {}", h["key"], h["from"], h["to"])).collect();
+        assert_eq!(told, ["\"rounds\" 40 80", "\"rounds\" 80 90", "\"k\" 8 9"]);
+        config("k = 9\nrounds = 90\n[lm]\nrounds = 1\n").check(&path).unwrap();
+        let before = fs::read(&path).unwrap();
+        assert!(change(&path, &[("nix", Value::from(1))], 90, 3.0).is_err());
+        assert_eq!(fs::read(&path).unwrap(), before);
     }
 
     #[test]

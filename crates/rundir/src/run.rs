@@ -225,6 +225,15 @@ impl RunDir {
         config.check(&self.view.path.join(CONFIG))
     }
 
+    /// Gives keys of the configuration's outermost table other values, and records that beside them.
+    ///
+    /// # Errors
+    /// There is no such key, or the file system refuses; then nothing is changed.
+    pub fn change_config(&self, changes: &[(&str, toml::Value)]) -> Result<()> {
+        let rounds = u32::try_from(self.view.rounds()?.len()).unwrap_or(u32::MAX);
+        frozen::change(&self.view.path.join(CONFIG), changes, rounds, unix_time())
+    }
+
     /// The run for reading.
     pub fn view(&self) -> &RunView {
         &self.view
