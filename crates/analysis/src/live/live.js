@@ -85,6 +85,9 @@ function update(version){
 var source=new EventSource("events"+location.search);
 source.addEventListener("open",function(){state("connected",true)});
 source.addEventListener("version",function(e){update(Number(e.data))});
-source.addEventListener("status",function(e){var s=JSON.parse(e.data);if(Object.keys(s).length)status(s)});
-source.addEventListener("error",function(){state("the run does not answer; what stands here is what it last said",false)});
+var over=false;
+source.addEventListener("status",function(e){var s=JSON.parse(e.data);if(Object.keys(s).length){over=s.message==="finished";status(s)}});
+source.addEventListener("error",function(){
+  if(over){source.close();return}
+  state("the run does not answer; what stands here is what it last said",false)});
 })();

@@ -19,6 +19,9 @@ pub use watch::follow;
 
 use serde::Serialize;
 
+/// The message of a run that has come to its end: an open page keeps it when nobody answers any more.
+pub const FINISHED: &str = "finished";
+
 /// What happens right now, as far as the run tells.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Status {

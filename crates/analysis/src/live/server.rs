@@ -28,11 +28,29 @@ impl Default for LiveOptions {
     }
 }
 
+impl LiveOptions {
+    /// Whether the page may be served like this.
+    ///
+    /// # Errors
+    /// The address is open to others without a token, or the token cannot stand in an address.
+    pub fn check(&self) -> Result<(), LiveError> {
+        if !self.address.ip().is_loopback() && self.token.is_none() {
+            return Err(LiveError::Open(self.address));
+        }
+        match &self.token {
+            Some(token) if !is_token(token) => Err(LiveError::Token),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Why the page cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// An address that others can reach, and no token.
-    #[error("{0} can be reached from other machines: give a token, or use 127.0.0.1")]
+    #[error(
+        "{0} can be reached from other machines: give --token (or SGS_PAGE_TOKEN), or serve at 127.0.0.1"
+    )]
     Open(SocketAddr),
     /// A token that cannot stand in an address.
     #[error("the token must be 8 to 128 letters, digits, '-' or '_'")]
@@ -95,13 +113,8 @@ impl LiveServer {
     /// # Errors
     /// The address is open to others without a token, or cannot be bound.
     pub fn start(options: &LiveOptions) -> Result<Self, LiveError> {
+        options.check()?;
         let is_loopback = options.address.ip().is_loopback();
-        if !is_loopback && options.token.is_none() {
-            return Err(LiveError::Open(options.address));
-        }
-        if options.token.as_deref().is_some_and(|t| !is_token(t)) {
-            return Err(LiveError::Token);
-        }
         let bind = |error| LiveError::Bind { address: options.address, error };
         let listener = TcpListener::bind(options.address).map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;

@@ -18,7 +18,7 @@ pub struct Crossing {
 }
 
 /// The value of a curve (ascending in x) at `x` by linear interpolation; `None` outside of its points.
-pub(crate) fn interpolate(curve: &[(f64, f64)], x: f64) -> Option<f64> {
+pub fn interpolate(curve: &[(f64, f64)], x: f64) -> Option<f64> {
     let after = curve.partition_point(|p| p.0 < x);
     let b = curve.get(after)?;
     if b.0 == x {

@@ -5,7 +5,7 @@ mod compare;
 pub mod student;
 
 pub use bootstrap::{Interval, bootstrap_mean, pass_at_k_interval};
-pub(crate) use compare::interpolate;
 pub use compare::{
-    AsymptoteDifference, Basis, Crossing, asymptote_difference, crossings, hard_curve, never_solved, reach,
+    AsymptoteDifference, Basis, Crossing, asymptote_difference, crossings, hard_curve, interpolate,
+    never_solved, reach,
 };
