@@ -32,7 +32,7 @@ while read -r name method seed keys; do
     # A run that trains nothing has no checkpoint: its Solver is the base.
     solver=$(find "$out/$name/checkpoints" -name solver -type d 2>/dev/null | sort | tail -n 1)
     [ -n "$solver" ] || { [ "$base" = shipped ] || solver=$base; }
-    "$sgs" eval --problems held-out -k 64 --max-new-tokens 48 --device cuda --batch 2048 --memory-mib 8192 \
+    "$sgs" eval --json --problems held-out -k 64 --max-new-tokens 48 --device cuda --batch 2048 --memory-mib 8192 \
         ${solver:+--model "$solver"} > "$out/$name.held-out.json" 2> "$out/$name.held-out.log" < /dev/null &
 done < "$list"
 wait

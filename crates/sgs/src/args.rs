@@ -3,6 +3,7 @@
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sgs_analysis::figures::Yardstick;
+use sgs_analysis::live::LiveOptions;
 use sgs_run::config::SystemName;
 use sgs_run::device::DeviceKind;
 use sgs_run::seats::Asked;
@@ -41,6 +42,12 @@ pub enum Command {
     Worker(WorkerCommand),
     /// Draw a report of a run, or a comparison of several.
     Report(ReportArgs),
+    /// Run methods, seeds and keys against each other, so many at once, and draw one report.
+    Sweep(SweepArgs),
+    /// Compare runs: what differs in their configurations, and how far each came over the same generations.
+    Compare(CompareArgs),
+    /// Write the theorems that a run has proved: as a Metamath database, or as JSON Lines.
+    Export(ExportArgs),
     /// Build data sets and look at them.
     #[command(subcommand)]
     Data(DataCommand),
@@ -52,8 +59,12 @@ pub enum Command {
     Train(TrainArgs),
     /// Measure a model: unbiased pass@k on problems, and how well it plays the other two roles.
     Eval(EvalArgs),
-    /// Sample proofs of one statement, and print the first that holds.
+    /// Sample proofs of a statement, or of each that is typed, and print the first that holds.
     Prove(ProveArgs),
+    /// Let the Conjecturer invent problems for a statement.
+    Conjecture(ConjectureArgs),
+    /// Let the Guide review a conjecture.
+    Review(ReviewArgs),
     /// Check proofs: one JSON object a line in, one verdict a line out.
     Verify(VerifyArgs),
     /// Show where a run stands.
@@ -83,7 +94,7 @@ pub enum Command {
 pub enum DataCommand {
     /// Build the slice, the targets and the training corpora of the embedded formal system.
     Build(DataBuildArgs),
-    /// Describe a data set of Lean problems.
+    /// Describe a data set of Lean problems, or a training corpus.
     Stats(DataStatsArgs),
     /// Read a data set of Lean problems of any known layout, and write it as JSON Lines.
     Import(DataImportArgs),
@@ -257,6 +268,13 @@ pub struct PageArgs {
 }
 
 impl PageArgs {
+    /// Refuses a page that may not be served, before anything is begun.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let options = self.serve.map(|address| LiveOptions { address, token: self.token() });
+        let checked = options.map_or(Ok(()), |options| options.check());
+        checked.map_err(|e| crate::exit::Usage(format!("--serve: {e}")).into())
+    }
+
     /// The token of the argument, else of the environment: which may hold it for commands that serve no page.
     pub fn token(&self) -> Option<String> {
         self.token.clone().or_else(|| std::env::var("SGS_PAGE_TOKEN").ok())
@@ -277,6 +295,12 @@ fn page_address(text: &str) -> Result<SocketAddr, String> {
 pub struct ResumeArgs {
     /// The run's folder.
     pub dir: PathBuf,
+    /// Go on until it has so many rounds in all; the change is recorded in its configuration.
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<u32>,
+    /// Begin no new round after so many minutes from now, 0 for no limit; recorded as well [default: as before].
+    #[arg(long, value_name = "M")]
+    pub minutes: Option<f64>,
     /// Who does the work [default: as before].
     #[command(flatten)]
     pub fleet: FleetArgs,
@@ -301,7 +325,7 @@ pub struct ReportArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Draw a horizontal line at another model's rate: `DSPv2 671B, pass@4=0.42`, `=42%`, or `=FILE` with what
-    /// `sgs eval` printed (its largest k); may be given again.
+    /// `sgs eval --json` printed (its largest k); may be given again.
     #[arg(long = "yardstick", value_name = "LABEL=RATE", value_parser = crate::commands::report::yardstick)]
     pub yardsticks: Vec<Yardstick>,
     /// Which of the runs is the baseline whose unsolved targets make D_hard [default: REINFORCE-1/2 with all its
@@ -312,6 +336,75 @@ pub struct ReportArgs {
     /// runs.
     #[arg(long, value_name = "GENERATIONS")]
     pub cut: Option<f64>,
+}
+
+/// Arguments of `sgs sweep`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The file (TOML); every part may be left out:
+  methods = [\"sgs\", \"reinforce-half\"]     # or files, as `sgs run` takes them
+  seeds = [1, 2, 3]
+  size = \"metamath-quick\"
+  jobs = 2                                 # runs at once
+  [set]                                    # keys that all runs have
+  rounds = 20
+  [vary]                                   # every combination of these is a run
+  \"algorithm.solver.learning_rate\" = [5e-5, 1e-4]
+The same command goes on with what was stopped or failed. On CUDA each run has a GPU, otherwise its share of the cores.
+Exit code: 0 if all runs came to their end, 1 if one failed, 130 if it was stopped.")]
+pub struct SweepArgs {
+    /// The file.
+    pub file: PathBuf,
+    /// Folder of the runs and the report [default: runs/FILE without its ending].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Runs at once [default: the file's, else one for each GPU or every two cores].
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// Print the commands, and do nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Arguments of `sgs compare`.
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// Folders of runs, two or more.
+    #[arg(required = true, value_name = "RUN")]
+    pub runs: Vec<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `sgs export`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The proof of each theorem is the shortest that was found. A line of JSON has id, context, statement and proof, as
+`sgs verify` reads them, and found: kind, target, round, steps, and the statement as it is printed.
+  sgs export runs/a --mm a.mm && metamath \"read 'a.mm'\" \"verify proof *\" exit
+  sgs export runs/a | sgs verify -")]
+pub struct ExportArgs {
+    /// The run's folder.
+    pub dir: PathBuf,
+    /// Write a Metamath database: the slice of set.mm with the theorems behind it, each judged again.
+    #[arg(long, value_name = "FILE", conflicts_with = "jsonl")]
+    pub mm: Option<PathBuf>,
+    /// Write one JSON object a line; - for standard output [default: this, to standard output].
+    #[arg(long, value_name = "FILE")]
+    pub jsonl: Option<PathBuf>,
+    /// Only the targets, or only what the Conjecturer invented.
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub only: Option<Exported>,
+}
+
+/// Kinds of theorems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Exported {
+    /// Targets.
+    Targets,
+    /// What the Conjecturer invented.
+    Conjectures,
 }
 
 /// Arguments of `sgs data build`.
@@ -417,37 +510,54 @@ pub struct TrainArgs {
     pub ranks: RankArgs,
 }
 
-/// Arguments of `sgs eval`.
+/// Which models play, and where.
 #[derive(Debug, Args)]
-pub struct EvalArgs {
-    /// Folder of the model (Hugging Face layout) [default: the model that ships with sgs].
+pub struct PlayArgs {
+    /// The models that this run has trained so far.
+    #[arg(long, value_name = "DIR", conflicts_with = "model")]
+    pub run: Option<PathBuf>,
+    /// Folder of the model (Hugging Face layout) [default: the base model that ships].
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
-    /// Metamath: `quick`, `all`, `train` or `held-out` (targets in set.mm); Lean: `d3k` or `core`; or a file, one JSON object a line
-    /// with id, statement and context [default: all, for Lean d3k].
-    #[arg(long, value_name = "SET")]
-    pub problems: Option<String>,
-    /// Their formal system.
-    #[arg(long, value_parser = systems(), default_value = "metamath")]
-    pub system: SystemName,
-    /// Attempts per problem.
-    #[arg(short, long, default_value_t = 8)]
-    pub k: u32,
-    /// Sampling seed.
+    /// The formal system [default: the run's, else metamath].
+    #[arg(long, value_parser = systems())]
+    pub system: Option<SystemName>,
+    /// Sampling seed: the same seed gives the same samples.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Longest proof in tokens.
-    #[arg(long, default_value_t = 64)]
-    pub max_new_tokens: usize,
-    /// Sequences sampled at once.
-    #[arg(long, default_value_t = 256)]
-    pub batch: usize,
     /// Memory for buffers and key/value cache, MiB.
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub memory_mib: u64,
     /// Device to sample on.
     #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,
+    /// Lean.
+    #[command(flatten)]
+    pub lean: LeanArgs,
+}
+
+/// Arguments of `sgs eval`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The intervals are at 95 %, from resampling the problems: how far the rate would move with other problems of the kind.
+  sgs eval --run runs/a --problems held-out -k 16")]
+pub struct EvalArgs {
+    /// Which models, and where.
+    #[command(flatten)]
+    pub play: PlayArgs,
+    /// Metamath: quick, all, train or held-out (targets in set.mm); Lean: d3k or core; or a file, one JSON object a line
+    /// with id, statement (as it is printed, or canonical) and context [default: the run's, else all, for Lean d3k].
+    #[arg(long, value_name = "SET")]
+    pub problems: Option<String>,
+    /// Attempts per problem.
+    #[arg(short, long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    pub k: u32,
+    /// Longest proof in tokens.
+    #[arg(long, default_value_t = 64)]
+    pub max_new_tokens: usize,
+    /// Sequences sampled at once.
+    #[arg(long, default_value_t = 256)]
+    pub batch: usize,
     /// Only the first so many problems.
     #[arg(long)]
     pub limit: Option<usize>,
@@ -457,62 +567,118 @@ pub struct EvalArgs {
     /// Also review the examples of this corpus and compare with their known scores.
     #[arg(long, value_name = "FILE")]
     pub reviews: Option<PathBuf>,
-    /// Lean.
-    #[command(flatten)]
-    pub lean: LeanArgs,
+    /// Print JSON, with a proof of each problem that was solved.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `sgs prove`.
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["statement", "problem"]))]
-#[command(after_help = "Example: sgs prove \"|- ( ph -> ph )\"\n\
-    Exit code: 0 if a proof was found, 1 if none was, 2 if the statement makes no sense.")]
+#[command(after_help = "\
+Examples:
+  sgs prove \"|- ( ph -> ph )\"
+  sgs prove --run runs/sgs-metamath-quick \"|- ph  &  |- ( ph -> ps )  =>  |- ps\"
+  sgs prove \"( ph -> A. x ph )  ($d x ph)\"    x does not occur in ph
+  sgs prove --run runs/sgs-metamath-quick < statements.txt
+Exit code: 0 if a proof was found, of several statements if of all; 1 if not; 2 if the statement makes no sense.")]
 pub struct ProveArgs {
-    /// The statement, symbols separated by spaces: "|- ( ph -> ph )"; with hypotheses: "$e |- ph $e |- ( ph -> ps ) $p |- ps";
-    /// for Lean: "theorem a (p : Prop) (h : p) : p".
+    /// The statement, as it is printed or as \"$d x ph $e |- ph $p |- A. x ph\", symbols separated by spaces; for Lean:
+    /// \"theorem a (p : Prop) (h : p) : p\" [default: those that are typed, one a line].
+    #[arg(conflicts_with = "problem")]
     pub statement: Option<String>,
-    /// Its formal system.
-    #[arg(long, value_parser = systems(), default_value = "metamath")]
-    pub system: SystemName,
     /// Prove this theorem of the slice again, from what stands before it; for Lean: the target of d3k or core with this id.
     #[arg(long, value_name = "LABEL")]
     pub problem: Option<String>,
-    /// Folder of the model (Hugging Face layout) [default: the base model that ships].
-    #[arg(long, value_name = "DIR")]
-    pub model: Option<PathBuf>,
+    /// Which models, and where.
+    #[command(flatten)]
+    pub play: PlayArgs,
     /// Proofs to sample, at most.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 64)]
     pub samples: u32,
     /// Use only what stands before this label of the slice; for Lean: the header, as "import Mathlib".
     #[arg(long, value_name = "LABEL", conflicts_with = "problem")]
     pub context: Option<String>,
-    /// Sampling seed: the same seed gives the same samples.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// Sampling temperature; 0 always takes the most probable token.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     pub temperature: f32,
     /// Longest proof in tokens.
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub max_new_tokens: usize,
-    /// Memory for buffers and key/value cache, MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 1024)]
-    pub memory_mib: u64,
-    /// Device to sample on.
-    #[arg(long, value_parser = devices(), default_value = "cpu")]
-    pub device: DeviceKind,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Lean.
+}
+
+impl ProveArgs {
+    /// Whether statements are typed, one after the other.
+    pub fn is_interactive(&self) -> bool {
+        self.statement.is_none() && self.problem.is_none()
+    }
+}
+
+/// Arguments of `sgs conjecture`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sgs conjecture --run runs/sgs-metamath-quick \"|- ( ( ph -> ps ) -> ( -. ps -> -. ph ) )\"
+  sgs conjecture --problem syl -n 32
+Exit code: 0 if a statement was invented, 1 if none was, 2 if the target makes no sense.")]
+pub struct ConjectureArgs {
+    /// The target: a statement as it is printed, or canonical.
+    #[arg(conflicts_with = "problem")]
+    pub statement: Option<String>,
+    /// The target is this theorem of the slice; for Lean: this target of d3k or core.
+    #[arg(long, value_name = "LABEL")]
+    pub problem: Option<String>,
+    /// What proofs may use: what stands before this label of the slice; for Lean: the header.
+    #[arg(long, value_name = "LABEL", conflicts_with = "problem")]
+    pub context: Option<String>,
+    /// Which models, and where.
     #[command(flatten)]
-    pub lean: LeanArgs,
+    pub play: PlayArgs,
+    /// Conjectures to sample.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 16)]
+    pub samples: u32,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `sgs review`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  sgs review --target \"|- ( ( ph -> ps ) -> ( -. ps -> -. ph ) )\" \"|- ( ph -> -. -. ph )\"
+Exit code: 0 if a review could be read, 1 if none could, 2 if a statement makes no sense.")]
+pub struct ReviewArgs {
+    /// The conjecture: a statement as it is printed, or canonical.
+    pub conjecture: String,
+    /// The target that it was invented for, also a statement.
+    #[arg(long, value_name = "STATEMENT", conflicts_with = "problem")]
+    pub target: Option<String>,
+    /// The target is this theorem of the slice; for Lean: this target of d3k or core.
+    #[arg(long, value_name = "LABEL")]
+    pub problem: Option<String>,
+    /// What proofs may use: what stands before this label of the slice; for Lean: the header.
+    #[arg(long, value_name = "LABEL", conflicts_with = "problem")]
+    pub context: Option<String>,
+    /// Which models, and where.
+    #[command(flatten)]
+    pub play: PlayArgs,
+    /// Reviews to sample.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 4)]
+    pub samples: u32,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `sgs verify`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A line of input: {\"id\": \"a\", \"context\": \"syl\", \"hypotheses\": [\"|- ph\"], \"conclusion\": \"|- ph\", \"proof\": [\"h1\"]}
+A line of input: {\"id\": \"a\", \"context\": \"syl\", \"statement\": \"|- ph  =>  |- ( ps -> ph )\", \"proof\": \"h1 a1i\"}
+  statement: as it is printed, or \"$d x ph $e |- ph $p |- A. x ph\"; or apart: \"distinct\": [[\"x\", \"ph\"]],
+  \"hypotheses\": [\"|- ph\"], \"conclusion\": \"|- A. x ph\".
   context: only what stands before this label may be used; without it, the whole database.
 A line for Lean: {\"id\": \"a\", \"header\": \"import Mathlib\", \"statement\": \"theorem a : 1 = 1 := by\", \"proof\": \"\\n  rfl\"}
   expect: the verdict that it should get; other layouts are read as by `sgs data import`.
@@ -821,7 +987,7 @@ pub struct DoctorArgs {
 /// Arguments of `sgs data stats`.
 #[derive(Debug, Args)]
 pub struct DataStatsArgs {
-    /// The data set: JSON Lines, a JSON array, Parquet, D_3k or Lean source; .zst too.
+    /// The data set: JSON Lines, a JSON array, Parquet, D_3k or Lean source; .zst too; or a corpus of `sgs data build`.
     pub file: PathBuf,
     /// Lean header for problems that bring none.
     #[arg(long, value_name = "FILE")]

@@ -1,5 +1,6 @@
 //! Training corpora: files of prompts and completions, tokenised and mixed in a seeded order.
 
+use crate::output;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use sgs_lm::loss::Example;
@@ -8,6 +9,7 @@ use sgs_run::evaluate::in_parallel;
 use sgs_rundir::table::RowReader;
 use sgs_selfplay::seed::{Stream, shuffle_seed};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 sgs_rundir::table_row! {
@@ -210,4 +212,63 @@ fn tokenise(
     tokens.extend(tokenizer.encode(&row.completion)?);
     let fits = tokens.len() <= max_tokens && prompt > 0 && tokens.len() > prompt;
     Ok(fits.then(|| Text { tokens: tokens.into(), prompt_len: prompt as u32, prompt_weight }))
+}
+
+/// What a corpus of `sgs data build` holds.
+#[derive(Debug, Default, Serialize)]
+pub struct CorpusStats {
+    /// Examples.
+    examples: u64,
+    /// Examples and words of prompts and completions, by role and kind.
+    kinds: BTreeMap<String, [u64; 3]>,
+}
+
+impl CorpusStats {
+    /// Counts; `None` if the file is no corpus.
+    ///
+    /// # Errors
+    /// It is one, and is damaged.
+    pub fn read(path: &Path) -> Result<Option<Self>> {
+        // A file of another kind lacks a column.
+        let Ok(mut rows) = RowReader::<CorpusRow>::open(path) else { return Ok(None) };
+        let mut stats = Self::default();
+        let is_lines = path.extension().is_some_and(|e| e == "jsonl");
+        match rows.next() {
+            None => return Ok(None),
+            Some(Err(_)) if is_lines => return Ok(None),
+            Some(first) => stats.add(&first?),
+        }
+        for row in rows {
+            stats.add(&row.with_context(|| format!("in {}", path.display()))?);
+        }
+        Ok(Some(stats))
+    }
+
+    fn add(&mut self, row: &CorpusRow) {
+        let words = |text: &str| text.split_whitespace().count() as u64;
+        let counts = self.kinds.entry(format!("{} {}", row.role, row.kind)).or_default();
+        for (count, more) in counts.iter_mut().zip([1, words(&row.prompt), words(&row.completion)]) {
+            *count += more;
+        }
+        self.examples += 1;
+    }
+
+    /// For people.
+    pub fn text(&self, path: &Path) -> String {
+        let rows: Vec<Vec<String>> = self
+            .kinds
+            .iter()
+            .map(|(kind, [examples, prompts, completions])| {
+                let mean = |words: &u64| format!("{:.1}", *words as f64 / *examples as f64);
+                vec![kind.clone(), examples.to_string(), mean(prompts), mean(completions)]
+            })
+            .collect();
+        let header = ["role and kind", "examples", "words of a prompt", "of a completion"];
+        format!(
+            "{} (corpus)\n  {} examples\n\n{}",
+            path.display(),
+            self.examples,
+            output::table(&header, &rows)
+        )
+    }
 }

@@ -29,7 +29,7 @@ pub fn code_of(result: anyhow::Result<Outcome>) -> ExitCode {
 }
 
 /// An error with its causes, one a line. An error's message never repeats its source, so nothing is told twice.
-fn told(error: &anyhow::Error) -> String {
+pub fn told(error: &anyhow::Error) -> String {
     let mut text = format!("error: {error}");
     for cause in error.chain().skip(1) {
         let _ = write!(text, "\n  because: {cause}");

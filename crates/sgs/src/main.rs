@@ -3,23 +3,33 @@
 
 use std::process::ExitCode;
 
-/// As `std`'s, but a reader of standard error that has gone away is no panic: a run goes on without it.
+/// As `std`'s, but a reader of standard error that has gone away is no panic, and the line stays above what changes in
+/// place.
 macro_rules! eprintln {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($text)*);
-    }};
+    () => {
+        crate::terminal::say(format_args!(""))
+    };
+    ($($text:tt)*) => {
+        crate::terminal::say(format_args!($($text)*))
+    };
 }
 
 mod args;
 mod commands;
 mod corpus;
+mod desk;
+mod earlier;
 mod exit;
 mod lean;
 mod output;
+mod pace;
 mod page;
+mod players;
 mod requirements;
 mod shown;
+mod summary;
+mod terminal;
+mod theorems;
 mod view;
 
 fn main() -> ExitCode {

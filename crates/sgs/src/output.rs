@@ -11,6 +11,12 @@ pub fn line(text: impl Display) -> Result<()> {
     write_line(&mut io::stdout().lock(), text).context("cannot write to standard output")
 }
 
+/// Writes a text as it stands.
+pub fn text(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
+}
+
 /// Writes a value as indented JSON.
 pub fn json(value: &impl Serialize) -> Result<()> {
     line(serde_json::to_string_pretty(value)?)

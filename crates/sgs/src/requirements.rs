@@ -4,6 +4,8 @@ use crate::commands::doctor;
 use sgs_lean::Backing;
 use sgs_lean::setup::{LeanPaths, State, examine};
 use sgs_run::config::{RunConfig, SystemName, model_folder};
+use sgs_run::workers::config::{By, FleetConfig};
+use std::path::PathBuf;
 
 /// One thing that lacks.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -28,6 +30,17 @@ pub fn lacks(config: &RunConfig) -> Vec<Lack> {
         }
     }
     lacks
+}
+
+/// What workers that Slurm starts cannot begin without.
+pub fn slurm_lack(workers: &FleetConfig) -> Option<Lack> {
+    let by_slurm = [&workers.generate, &workers.verify].into_iter().filter(|crew| crew.by == By::Slurm);
+    let mut missing = by_slurm.filter_map(|crew| match &crew.bin {
+        Some(folder) => Some(folder.join("sbatch")).filter(|sbatch| !sbatch.is_file()),
+        None => doctor::lacks_program("sbatch").then(|| PathBuf::from("sbatch on the PATH")),
+    });
+    let found = format!("there is no {}", missing.next()?.display());
+    Some(Lack { what: "Slurm", found, remedy: None })
 }
 
 fn lean_lack(config: &RunConfig) -> Option<Lack> {

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use sgs_analysis::run::Display;
-use sgs_formal::FormalSystem;
+use sgs_formal::{FormalSystem, Seed};
 use sgs_metamath::system::Metamath;
 use sgs_run::config::SystemName;
 use sgs_rundir::RunView;
@@ -38,6 +38,19 @@ impl Shown {
             SystemName::Metamath => Some(Arc::new(Metamath::shipped()?)),
             SystemName::Lean => None,
         }))
+    }
+}
+
+impl Shown {
+    /// Whether a theorem that stands before the problem says the same.
+    pub fn is_known(&self, problem: &Problem) -> bool {
+        let read = self.0.as_ref().map(|s| s.read_conjecture(Seed::Nothing(problem), &problem.statement));
+        read.and_then(Result::ok).is_some_and(|read| read.known.is_some())
+    }
+
+    /// Inferences of a proof.
+    pub fn steps(&self, proof: &str) -> u32 {
+        self.0.as_ref().map_or_else(|| sgs_formal::lines_of(proof), |system| system.proof_steps(proof))
     }
 }
 

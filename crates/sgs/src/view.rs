@@ -1,7 +1,9 @@
 //! What a person sees while a run goes: a live view on a terminal, one line a round elsewhere, JSON for machines.
 
 use crate::output;
+use crate::pace::Pace;
 use crate::page::Page;
+use crate::terminal::{self, Live, Tone, paint};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use sgs_formal::FormalSystem;
 use sgs_run::RunEvent;
@@ -39,43 +41,74 @@ const STAGES: [(TaskKind, &str); 4] = [
     (TaskKind::Review, "reviews"),
 ];
 
+/// Terminals with fewer columns get the short line of a round.
+const WIDE: usize = 140;
+
 /// The view of a run.
 pub struct View {
     show: Show,
     system: Arc<dyn FormalSystem>,
+    pace: Pace,
     bars: Vec<ProgressBar>,
     head: ProgressBar,
-    solved: ProgressBar,
-    conjecture: ProgressBar,
+    standing: ProgressBar,
+    solved: [ProgressBar; 2],
+    conjecture: [ProgressBar; 2],
     rates: Vec<f64>,
+    /// pass@1 of the last round.
+    last_rate: Option<f64>,
     page: Option<Page>,
+    // Lines that are written meanwhile go above the bars.
+    _live: Option<Live>,
     // Keeps the bars together.
-    _all: MultiProgress,
+    all: MultiProgress,
 }
 
 impl View {
     /// A view; `rates` are the cumulative solve rates of the rounds that are over, `page` shows the run to browsers.
-    pub fn new(show: Show, system: Arc<dyn FormalSystem>, rates: Vec<f64>, page: Option<Page>) -> Self {
+    pub fn new(
+        show: Show,
+        system: Arc<dyn FormalSystem>,
+        rates: Vec<f64>,
+        pace: Pace,
+        page: Option<Page>,
+    ) -> Self {
         let target =
             if show == Show::Live { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let all = MultiProgress::with_draw_target(target);
         let text = || {
             let bar = all.add(ProgressBar::new(0));
-            bar.set_style(style("{msg}"));
+            // Cut where the terminal ends, whatever its size is now.
+            bar.set_style(style("{wide_msg}"));
             bar
         };
-        let head = text();
+        let (head, standing) = (text(), text());
         let bars = STAGES
             .iter()
             .map(|(_, name)| {
                 let bar = all.add(ProgressBar::new(0));
-                bar.set_style(style("{prefix:>12} {bar:32} {pos:>6}/{len:<6} {rate:<8} {eta}"));
+                bar.set_style(style("{prefix:>12} {bar:24.cyan/dim} {pos:>6}/{len:<6} {rate:<8} {eta}"));
                 bar.set_prefix(*name);
                 bar
             })
             .collect();
-        let (solved, conjecture) = (text(), text());
-        Self { show, system, bars, head, solved, conjecture, rates, page, _all: all }
+        let (solved, conjecture) = ([text(), text()], [text(), text()]);
+        let live = (show == Show::Live).then(|| terminal::live(&all));
+        Self {
+            show,
+            system,
+            pace,
+            bars,
+            head,
+            standing,
+            solved,
+            conjecture,
+            rates,
+            last_rate: None,
+            page,
+            _live: live,
+            all,
+        }
     }
 
     /// Takes one event of the run.
@@ -88,20 +121,20 @@ impl View {
             RunEvent::Progress(progress) => self.progress(progress),
             RunEvent::Conjecture { statement, .. } if self.show == Show::Live => {
                 let text = self.system.display_statement(statement);
-                self.conjecture.set_message(format!("  conjecture  {}", cut(&text, 100)));
+                self.conjecture[0].set_message(format!("  conjecture  {text}"));
             }
             RunEvent::RoundFinished { outcome, metrics } => self.end_round(outcome, metrics),
-            RunEvent::Note(text) => self.say(text),
-            RunEvent::Warning(text) => self.say(&format!("warning: {text}")),
+            RunEvent::Note(text) => eprintln!("{text}"),
+            RunEvent::Warning(text) => eprintln!("{} {text}", paint(Tone::Bad, "warning:")),
             _ => {}
         }
     }
 
-    /// A line that stays, above what changes in place.
-    fn say(&self, text: &str) {
-        match self.show {
-            Show::Live => drop(self._all.println(text)),
-            Show::Lines | Show::Json => eprintln!("{text}"),
+    /// The last look of the page, and the end of what changes in place.
+    pub fn end(self) {
+        if self.show == Show::Live {
+            // What was last seen of the rounds is above; what they were doing is over.
+            let _ = self.all.clear();
         }
     }
 
@@ -110,12 +143,18 @@ impl View {
         for bar in &self.bars {
             bar.reset();
         }
-        let rate = self.rates.last().copied().unwrap_or(0.0);
+        let left = self.pace.left(round, rounds);
+        let left = left.map_or_else(String::new, |left| format!("   {left} left at most"));
         self.head.set_message(format!(
-            "round {round} of {rounds}  {what}   solved {:.1} %  {}",
-            100.0 * rate,
-            sparkline(&self.rates)
+            "{} of {rounds}  {what}{left}",
+            paint(Tone::Strong, &format!("round {round}"))
         ));
+        let ever = self.rates.last().copied().unwrap_or(0.0);
+        let last = self
+            .last_rate
+            .map_or_else(String::new, |rate| format!("   last round {:.1} % of attempts", 100.0 * rate));
+        let ever = paint(Tone::Good, &format!("ever solved {:.1} %", 100.0 * ever));
+        self.standing.set_message(format!("{ever}{last}   {}", sparkline(&self.rates)));
     }
 
     /// The counts of the round so far.
@@ -130,8 +169,9 @@ impl View {
     /// A round is over.
     fn end_round(&mut self, outcome: &RoundOutcome, metrics: &MetricValues) {
         let get = |name: &str| metrics.scalars.get(name).copied();
-        let rate = get("cumulative_solve_rate").unwrap_or(0.0);
-        self.rates.push(rate);
+        self.rates.push(get("cumulative_solve_rate").unwrap_or(0.0));
+        self.last_rate = get("target_solve_rate");
+        self.pace.took(get("time_round_s").unwrap_or(0.0));
         match self.show {
             Show::Json => {
                 if let Ok(line) = serde_json::to_string(metrics) {
@@ -143,7 +183,10 @@ impl View {
                 let _ = output::line(line(outcome, metrics));
             }
             Show::Live => {
-                let _ = self._all.println(line(outcome, metrics));
+                let is_wide = terminal::columns() >= WIDE;
+                let line = if is_wide { line(outcome, metrics) } else { short_line(outcome, metrics) };
+                let tone = if outcome.newly_solved.is_empty() { Tone::Quiet } else { Tone::Good };
+                eprintln!("{}", paint(tone, &line));
                 if let Some((id, solved)) = outcome.newly_solved.last()
                     && let Some(p) = outcome.problems.iter().find(|p| p.problem.id == *id)
                 {
@@ -156,12 +199,9 @@ impl View {
 
     fn show_solved(&self, problem: &Problem, proof: &str) {
         let statement = self.system.display_statement(&problem.statement);
-        self.solved.set_message(format!(
-            "  solved      {}: {}\n              {}",
-            problem.id,
-            cut(&statement, 90),
-            cut(proof, 100)
-        ));
+        let [first, second] = &self.solved;
+        first.set_message(format!("  {}      {}: {statement}", paint(Tone::Good, "solved"), problem.id));
+        second.set_message(paint(Tone::Quiet, &format!("              {}", proof.replace('\n', " "))));
     }
 
     fn show_review(&self, outcome: &RoundOutcome) {
@@ -173,10 +213,13 @@ impl View {
         });
         if let Some((statement, review)) = reviewed {
             let Review { relevance, redundancy, complexity } = review;
-            let text = self.system.display_statement(statement);
-            self.conjecture.set_message(format!(
-                "  conjecture  {}\n              relevance {relevance}, redundancy {redundancy}, complexity {complexity}",
-                cut(&text, 100)
+            let [first, second] = &self.conjecture;
+            first.set_message(format!("  conjecture  {}", self.system.display_statement(statement)));
+            second.set_message(paint(
+                Tone::Quiet,
+                &format!(
+                    "              relevance {relevance}, redundancy {redundancy}, complexity {complexity}"
+                ),
             ));
         }
     }
@@ -191,13 +234,30 @@ fn style(template: &str) -> ProgressStyle {
     )
 }
 
+/// A round that is over, in 80 columns.
+fn short_line(outcome: &RoundOutcome, metrics: &MetricValues) -> String {
+    let get = |name: &str| metrics.scalars.get(name).copied().unwrap_or(0.0);
+    let mut out = format!(
+        "round {:>4}  ever solved {:4.1} % ({:+})  this round {:4.1} %",
+        outcome.round,
+        100.0 * get("cumulative_solve_rate"),
+        outcome.newly_solved.len(),
+        100.0 * get("target_solve_rate"),
+    );
+    if !outcome.conjectures.is_empty() {
+        out.push_str(&format!("  conj. {}/{}", get("conjectures_accepted"), outcome.conjectures.len()));
+    }
+    out.push_str(&format!("  {:.1} s", get("time_round_s")));
+    out
+}
+
 /// One line for a round that is over.
 fn line(outcome: &RoundOutcome, metrics: &MetricValues) -> String {
     let get = |name: &str| metrics.scalars.get(name).copied();
     let percent = |name: &str| get(name).map_or_else(|| "    -".to_owned(), |x| format!("{:5.1}", 100.0 * x));
     let plain = |name: &str| get(name).map_or_else(|| "-".to_owned(), |x| format!("{x:.2}"));
     let mut out = format!(
-        "round {:>4}  generations {:>8}  solved {} % (+{})  pass@1 {} %",
+        "round {:>4}  generations {:>8}  ever solved {} % (+{})  this round pass@1 {} %",
         outcome.round,
         get("generations").unwrap_or(0.0),
         percent("cumulative_solve_rate"),
@@ -228,11 +288,4 @@ fn sparkline(rates: &[f64]) -> String {
     let (low, high) = tail.iter().fold((f64::MAX, f64::MIN), |(l, h), &r| (l.min(r), h.max(r)));
     let level = |r: f64| if high > low { ((r - low) / (high - low) * 7.0).round() as usize } else { 0 };
     tail.iter().map(|&r| BARS[level(r).min(7)]).collect()
-}
-
-fn cut(text: &str, characters: usize) -> String {
-    match text.char_indices().nth(characters) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }

@@ -103,6 +103,8 @@ fn a_real_run_is_followed_and_reported() {
     look(&browser, "real-live");
     browser.keeps_to_itself(&address);
     assert!(run.0.wait().unwrap().success());
+    // The page is still open, and nobody answers it any more.
+    browser.wait("document.getElementById('live-state').textContent.includes('finished')");
 
     // The report that the run has left behind.
     let page = format!("file://{}/report/index.html", folder);

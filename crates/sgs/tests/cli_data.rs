@@ -61,3 +61,19 @@ fn files_that_hold_no_problem_are_refused() {
         sgs(&["data", "stats", &file(dir.path(), "p.json", PROBLEMS), "--header", "/no/header"]).expect(1);
     assert!(done.err.contains("/no/header"), "{}", done.err);
 }
+
+#[test]
+fn a_corpus_is_described() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = |kind: &str| {
+        format!(
+            "{{\"role\":\"solver\",\"kind\":\"{kind}\",\"source\":\"a\",\"prompt\":\"p q\",\"completion\":\"c\"}}\n"
+        )
+    };
+    let corpus =
+        file(dir.path(), "corpus.jsonl", &[row("theorem"), row("theorem"), row("composed")].concat());
+    let text = sgs(&["data", "stats", &corpus]).expect(0).out;
+    assert!(text.contains("3 examples") && text.contains("solver theorem"), "{text}");
+    let json = sgs(&["data", "stats", "--json", &corpus]).expect(0).json();
+    assert_eq!(json["stats"]["kinds"]["solver theorem"], serde_json::json!([2, 4, 2]));
+}

@@ -26,3 +26,28 @@ fn without_a_gpu_commands_that_ask_for_one_say_what_is_missing() {
         }
     }
 }
+
+#[test]
+fn a_run_that_lacks_something_is_told_with_the_words_it_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let asked =
+        ["run", "cispo", "--set", "model.device=cuda", "--set", "seed=3", "--out", out.to_str().unwrap()];
+    let mut with_cuda = command(&asked);
+    with_cuda.env("CUDA_VISIBLE_DEVICES", "");
+    let done = finish(with_cuda).expect(1);
+    let said = "`sgs run cispo --size metamath-quick --set model.device=cuda --set seed=3 --dry-run`";
+    assert!(done.err.contains(said), "{}", done.err);
+    // Slurm that is not there stops the run as well, and so does a page that anybody could open.
+    let slurm = ["run", "--workers", "slurm:generate=1,verify=1", "--out", out.to_str().unwrap()];
+    let mut without_slurm = command(&slurm);
+    without_slurm.env("PATH", dir.path());
+    let done = finish(without_slurm).expect(1);
+    assert!(done.err.contains("Slurm (there is no sbatch on the PATH)"), "{}", done.err);
+    let page = ["run", "--serve", "0.0.0.0:0", "--out", out.to_str().unwrap()];
+    let mut open = command(&page);
+    open.env_remove("SGS_PAGE_TOKEN");
+    let done = finish(open).expect(2);
+    assert!(done.err.contains("give --token"), "{}", done.err);
+    assert!(!out.exists(), "nothing is begun");
+}

@@ -4,9 +4,12 @@
 mod program;
 
 use program::{Done, command, file, finish, path, sgs};
+use rustix::process::{Pid, Signal, kill_process};
 use sgs_metamath::system::Metamath;
 use sgs_metamath::tokens;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 /// Tokenizer and a corpus of a few prompts with their answers.
@@ -75,6 +78,41 @@ fn a_training_that_is_killed_goes_on_and_ends_with_the_same_weights() {
     assert!(!resumed.err.contains("from step 0"), "{}", resumed.err);
     assert!(weights(&killed) == weights(&whole), "the same to the bit");
     assert_eq!(losses(&killed).last(), curve.last());
+}
+
+#[test]
+fn a_training_that_is_interrupted_keeps_what_it_has_and_a_finished_one_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    data(dir.path());
+    let (config, out) = (config(dir.path(), 6000, SHAPE), path(dir.path(), "out"));
+    let mut child = command(&["pretrain", &config, "--out", &out])
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    while !Path::new(&out).join("checkpoint/trainer.json").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "over before its first checkpoint was seen");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    let step = said.split_once("stopped after step ").unwrap().1.split(' ').next().unwrap().to_owned();
+    // The last step before the signal is the first after it.
+    let resumed =
+        command(&["pretrain", &config, "--out", &out]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let mut resumed = resumed.unwrap();
+    let mut lines = BufReader::new(resumed.stderr.take().unwrap()).lines();
+    let told = lines.by_ref().map(Result::unwrap).find(|line| line.contains("from step")).unwrap();
+    resumed.kill().unwrap();
+    resumed.wait().unwrap();
+    assert!(told.contains(&format!("from step {step}")), "{told}, stopped after {step}");
+
+    let (short, whole) = (self::config(dir.path(), 5, SHAPE), path(dir.path(), "whole"));
+    pretrain(&short, &whole).expect(0);
+    let again = pretrain(&short, &whole).expect(0);
+    assert!(again.out.starts_with("already done: "), "{}", again.out);
 }
 
 #[test]

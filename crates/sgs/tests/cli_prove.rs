@@ -3,7 +3,7 @@
 
 mod program;
 
-use program::{path, sgs};
+use program::{path, sgs, sgs_with_input};
 use sgs_formal::{FormalSystem, Prompt};
 use sgs_lm::loss::{Example, LossConfig};
 use sgs_lm::model::{Mode, Model};
@@ -111,4 +111,44 @@ fn a_statement_that_does_not_fit_the_model_is_refused() {
     let long = format!("|- {}ph{}", "( ph -> ".repeat(30), " )".repeat(30));
     let done = sgs(&["prove", "--model", &folder, &long]).expect(1);
     assert!(done.err.contains("the model's context holds 64"), "{}", done.err);
+}
+
+#[test]
+fn statements_are_proved_as_they_are_typed() {
+    let dir = tempfile::tempdir().unwrap();
+    model(dir.path(), 60);
+    let folder = path(dir.path(), "");
+    let prove = ["prove", "--model", &folder, "--temperature", "0", "-n", "1"];
+    // The label of a theorem is one too, and what makes no sense ends nothing.
+    let input =
+        "\u{feff}( ph -> ( ps -> ph ) )\n\nph -> ph\nax-1\n|- ( ch -> ( th -> ch ) )\nquit\nnever read\n";
+    let done = sgs_with_input(&prove, input).expect(1);
+    assert_eq!(done.out.matches("proved by sample 1").count(), 2, "{}", done.out);
+    assert!(done.err.contains("did you mean `|- ( ph -> ph )`?"), "{}", done.err);
+    assert!(!done.err.contains("never"), "{}", done.err);
+    // What was printed goes in again.
+    let printed = done.out.lines().next().unwrap();
+    let again =
+        sgs_with_input(&[&prove[..], &["--json"]].concat(), &format!("{printed}\nnonsense\n")).expect(1);
+    let lines = again.lines();
+    assert_eq!((&lines[0]["proof"], lines.len()), (&"ax-1".into(), 2), "{}", again.out);
+    assert!(lines[1]["error"].as_str().unwrap().contains("`nonsense` is not declared"), "{}", again.out);
+    sgs_with_input(&prove, "( ph -> ( ps -> ph ) )\n").expect(0);
+}
+
+#[test]
+fn a_statement_is_taken_as_it_is_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    model(dir.path(), 0);
+    let folder = path(dir.path(), "");
+    let stated = |text: &str| {
+        let done = sgs(&["prove", "--model", &folder, "-n", "1", "--max-new-tokens", "2", "--json", text]);
+        done.json()["problem"]["statement"].as_str().unwrap().to_owned()
+    };
+    let canonical = "$d ph x $e |- ( ps -> ph ) $p |- ( ps -> A. x ph )";
+    let read = stated(canonical);
+    assert_eq!(stated("( ps -> ph )  =>  ( ps -> A. x ph )  ($d x ph)"), read);
+    assert_eq!(stated("|- ( ps -> ph )  =>  |- ( ps -> A. x ph )  ($d x ph)"), read);
+    let wrong = sgs(&["prove", "ph -> ( ps -> ph )"]).expect(2);
+    assert!(wrong.err.contains("did you mean `|- ( ph -> ( ps -> ph ) )`?"), "{}", wrong.err);
 }

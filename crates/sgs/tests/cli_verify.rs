@@ -126,3 +126,32 @@ fn the_checker_is_measured() {
     let done = sgs(&["bench", "verify", "--database", &none]).expect(1);
     assert!(done.err.contains("no proof of at most 60 steps"), "{}", done.err);
 }
+
+#[test]
+fn statements_are_read_as_they_are_printed_and_unknown_fields_are_named() {
+    let input = "\u{feff}{\"id\":\"a\",\"statement\":\"ph  &  ( ph -> ps )  =>  ps\",\"proof\":\"h1 h2 ax-mp\"}\n\
+        {\"id\":\"b\",\"conclusion\":\"( ph -> A. x ph )  ($d x ph)\",\"proof\":[\"ax-5\"],\"hypothesis\":[]}\n\
+        {\"id\":\"c\",\"statement\":\"$d x ph $p |- ( ph -> A. x ph )\",\"proof\":[\"ax-5\"],\"hypothesis\":[]}\n\
+        {\"id\":\"d\",\"conclusion\":\"ph -> ph\",\"proof\":[\"id\"]}\n\
+        {\"id\":\"e\",\"proof\":[\"id\"]}\n\
+        {\"id\":\"f\",\"conclusion\":\"( ph -> ph )\",\"proof\":7}\n";
+    let done = sgs_with_input(&["verify", "-"], input).expect(1);
+    let verdicts: Vec<String> =
+        done.lines().iter().map(|l| l["verdict"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(
+        verdicts,
+        ["proved", "proved", "proved", "malformed", "malformed", "malformed"],
+        "{}",
+        done.out
+    );
+    // Once, where it came first.
+    assert_eq!(done.err.matches("no field is called `hypothesis`").count(), 1, "{}", done.err);
+    for told in [
+        "line 2: no field is called `hypothesis`",
+        "did you mean `|- ( ph -> ph )`?",
+        "line 5: it has neither `statement` nor `conclusion`",
+        "the proof is neither a list of steps nor a text of them",
+    ] {
+        assert!(done.err.contains(told), "{told}\n{}", done.err);
+    }
+}

@@ -1,6 +1,7 @@
 //! `sgs data import` and `sgs data stats`: data sets of Lean problems.
 
 use crate::args::{DataImportArgs, DataStatsArgs};
+use crate::corpus::CorpusStats;
 use crate::exit::Outcome;
 use crate::output;
 use anyhow::{Context, Result, bail};
@@ -30,6 +31,13 @@ pub fn import(args: &DataImportArgs) -> Result<Outcome> {
 
 /// Describes a data set.
 pub fn describe(args: &DataStatsArgs) -> Result<Outcome> {
+    if let Some(corpus) = CorpusStats::read(&args.file)? {
+        match args.json {
+            true => output::json(&json!({ "file": args.file, "format": "corpus", "stats": corpus }))?,
+            false => output::line(corpus.text(&args.file))?,
+        }
+        return Ok(Outcome::Done);
+    }
     let import = read(&args.file, args.header.as_deref())?;
     let found = stats(&import.targets);
     if args.json {

@@ -4,29 +4,36 @@ use crate::args::EvalArgs;
 use crate::corpus::CorpusRow;
 use crate::exit::Outcome;
 use crate::output;
+use crate::players::Players;
 use anyhow::Result;
-use serde_json::json;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use sgs_analysis::stats::{Interval, pass_at_k_interval};
 use sgs_formal::{FormalSystem, Prompt};
 use sgs_lm::Device;
 use sgs_lm::model::Model;
 use sgs_lm::sampler::{Decode, SamplerOptions};
 use sgs_lm::tokenizer::Tokenizer;
-use sgs_lm::weights::HostWeights;
 use sgs_run::config::SystemName;
-use sgs_run::evaluate;
+use sgs_run::evaluate::{self, ConjecturerResult, GuideResult, SolverResult};
 use sgs_run::system::{self, Opened};
 use sgs_run::with_device;
 use sgs_rundir::table::read_rows;
-use sgs_selfplay::{Problem, Review};
+use sgs_selfplay::{Problem, Review, Role};
 use std::path::Path;
+use std::sync::Arc;
+
+/// Confidence level of the intervals.
+const LEVEL: f64 = 0.95;
 
 /// The formal system and the problems that the arguments name.
-fn open(args: &EvalArgs) -> Result<Opened> {
-    match args.system {
-        SystemName::Metamath => system::metamath(args.problems.as_deref().unwrap_or("all")),
+fn open(args: &EvalArgs, players: &Players) -> Result<Opened> {
+    let set = args.problems.as_deref().or(players.problems());
+    match players.system() {
+        SystemName::Metamath => system::metamath(set.unwrap_or("all")),
         SystemName::Lean => {
-            let set = args.problems.as_deref().unwrap_or("d3k");
-            let settings = crate::lean::settings(&args.lean)?;
+            let set = set.unwrap_or("d3k");
+            let settings = crate::lean::settings_over(players.lean(), &args.play.lean)?;
             system::lean(&settings, system::lean_targets(set)?, set)
         }
     }
@@ -34,72 +41,171 @@ fn open(args: &EvalArgs) -> Result<Opened> {
 
 /// Evaluates a model.
 pub fn run(args: &EvalArgs) -> Result<Outcome> {
-    let Opened { system, targets: mut problems, notes } = open(args)?;
+    let players = Players::choose(&args.play)?;
+    let folder = players.solver()?;
+    let Opened { system, targets: mut problems, notes, .. } = open(args, &players)?;
     crate::lean::say(&notes);
-    let folder = sgs_run::base_model::folder_for(args.system, args.model.as_deref())?;
-    let tokenizer = Tokenizer::load(&folder)?;
-    let weights = HostWeights::load(&folder)?;
-    tokenizer.check_model(&weights.config)?;
     problems.truncate(args.limit.unwrap_or(usize::MAX));
-    with_device!(args.device, sgs_run::device::threads(), device => {
-        evaluate_on(args, &*system, &problems, &tokenizer, Model::new(device, weights, usize::MAX)?)
-    })
+    let done = with_device!(args.play.device, sgs_run::device::threads(), device => {
+        Examiner { args, players: &players, system: &*system, problems: &problems }.examine(&device)?
+    });
+    match args.json {
+        true => output::json(&as_json(args, &done))?,
+        false => output::line(as_text(args, &folder, &done))?,
+    }
+    Ok(Outcome::Done)
 }
 
-fn evaluate_on<D: Device + Decode>(
-    args: &EvalArgs,
-    system: &dyn FormalSystem,
-    problems: &[Problem],
-    tokenizer: &Tokenizer,
-    model: Model<D>,
-) -> Result<Outcome> {
-    let options = SamplerOptions {
-        max_batch: args.batch,
-        memory_budget_bytes: args.memory_mib.saturating_mul(1 << 20),
-        ..SamplerOptions::default()
-    };
-    let solved = evaluate::solve(
-        system,
-        &model,
-        tokenizer,
-        problems,
-        args.k,
-        args.seed,
-        args.max_new_tokens,
-        &options,
-        || (),
-    )?;
-    let mut out = json!({
-        "problems": problems.len(), "k": args.k,
-        "solved": solved.problems.iter().filter(|p| p.proved > 0).count(),
-        "outcomes": solved.outcomes,
-        "proofs": solved.problems.iter().filter_map(|p| {
-            Some(json!({ "id": p.problem.id, "rate": p.proved as f64 / p.judged as f64, "proof": p.proof.as_ref()? }))
-        }).collect::<Vec<_>>(),
-    });
-    let mut k = 1;
-    while k <= u64::from(args.k) {
-        out[format!("pass@{k}")] = json!(solved.pass_at(k));
-        k *= 2;
+/// What is asked of a model.
+struct Examiner<'a> {
+    args: &'a EvalArgs,
+    players: &'a Players,
+    system: &'a dyn FormalSystem,
+    problems: &'a [Problem],
+}
+
+/// What came of it.
+struct Examined {
+    solver: SolverResult,
+    conjecturer: Option<ConjecturerResult>,
+    guide: Option<GuideResult>,
+}
+
+impl Examiner<'_> {
+    fn examine<D: Device + Decode>(&self, device: &Arc<D>) -> Result<Examined> {
+        let args = self.args;
+        let options = SamplerOptions {
+            max_batch: args.batch,
+            memory_budget_bytes: args.play.memory_mib.saturating_mul(1 << 20),
+            ..SamplerOptions::default()
+        };
+        let (tokenizer, model) = self.load(Role::Solver, device)?;
+        let bar = bar(self.problems.len() as u64 * u64::from(args.k));
+        let solver = evaluate::solve(
+            self.system,
+            &model,
+            &tokenizer,
+            self.problems,
+            args.k,
+            args.play.seed,
+            args.max_new_tokens,
+            &options,
+            || bar.inc(1),
+        )?;
+        bar.finish_and_clear();
+        drop(model);
+        let conjecturer = args.roles.then(|| -> Result<_> {
+            let (tokenizer, model) = self.load(Role::Conjecturer, device)?;
+            evaluate::conjecture(
+                self.system,
+                &model,
+                &tokenizer,
+                self.problems,
+                args.play.seed,
+                200,
+                &options,
+            )
+        });
+        let guide = args.reviews.as_deref().map(|reviews| -> Result<_> {
+            let cases = known_reviews(self.system, reviews, args.limit.unwrap_or(2_000))?;
+            let (tokenizer, model) = self.load(Role::Guide, device)?;
+            evaluate::review(self.system, &model, &tokenizer, &cases, args.play.seed, &options)
+        });
+        Ok(Examined { solver, conjecturer: conjecturer.transpose()?, guide: guide.transpose()? })
     }
-    if args.roles {
-        let c = evaluate::conjecture(system, &model, tokenizer, problems, args.seed, 200, &options)?;
+
+    fn load<D: Device>(&self, role: Role, device: &Arc<D>) -> Result<(Tokenizer, Model<D>)> {
+        let (tokenizer, weights) = self.players.load(role)?;
+        Ok((tokenizer, Model::new(Arc::clone(device), weights, usize::MAX)?))
+    }
+}
+
+/// Attempts on a terminal, nothing elsewhere.
+fn bar(attempts: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:32} {pos}/{len} samples  {per_sec}  {eta} left");
+    ProgressBar::new(attempts).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// 1, 2, 4, … up to the attempts.
+fn powers(k: u32) -> impl Iterator<Item = u32> {
+    std::iter::successors(Some(1u32), |k| k.checked_mul(2)).take_while(move |power| *power <= k)
+}
+
+fn interval(solver: &SolverResult, k: u32, seed: u64) -> Option<Interval> {
+    let count = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    let tallies: Vec<_> = solver.problems.iter().map(|p| (count(p.judged), count(p.proved))).collect();
+    pass_at_k_interval(&tallies, k, LEVEL, seed)
+}
+
+fn as_text(args: &EvalArgs, folder: &Path, done: &Examined) -> String {
+    let solver = &done.solver;
+    let (all, solved) = (solver.problems.len(), solver.problems.iter().filter(|p| p.proved > 0).count());
+    let mut text = format!("{all} problems, {} samples each, {}\n", args.k, folder.display());
+    text.push_str(&format!("solved {solved} of {all}\n\n"));
+    let percent = |x: f64| format!("{:.1} %", 100.0 * x);
+    let rows: Vec<Vec<String>> = powers(args.k)
+        .map(|k| {
+            let name = format!("pass@{k}");
+            match interval(solver, k, args.play.seed) {
+                Some(i) => vec![name, percent(i.value), percent(i.low), percent(i.high)],
+                None => vec![name, "-".to_owned(), "-".to_owned(), "-".to_owned()],
+            }
+        })
+        .collect();
+    text.push_str(&output::table(&["", "rate", "from", "to (95 %)"], &rows));
+    let mut outcomes: Vec<_> = solver.outcomes.iter().collect();
+    outcomes.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
+    let outcomes: Vec<Vec<String>> =
+        outcomes.into_iter().map(|(name, n)| vec![name.clone(), n.to_string()]).collect();
+    text.push_str(&format!("\n\n{}", output::table(&["verdict", "samples"], &outcomes)));
+    if let Some(c) = &done.conjecturer {
+        text.push_str(&format!(
+            "\n\nConjecturer: {} of {} conjectures well-formed, {} of them new and distinct",
+            c.well_formed, c.sampled, c.distinct
+        ));
+    }
+    if let Some(g) = &done.guide {
+        let share = |n: u64| percent(n as f64 / g.well_formed.max(1) as f64);
+        let [relevance, redundancy, complexity] = g.agree.map(share);
+        text.push_str(&format!(
+            "\n\nGuide: {} of {} reviews well-formed; as known: relevance {relevance}, redundancy {redundancy}, \
+             complexity {complexity}",
+            g.well_formed, g.sampled
+        ));
+    }
+    text
+}
+
+fn as_json(args: &EvalArgs, done: &Examined) -> Value {
+    let solver = &done.solver;
+    let proofs = solver.problems.iter().filter_map(|p| {
+        let rate = p.proved as f64 / p.judged as f64;
+        Some(json!({ "id": p.problem.id, "rate": rate, "proof": p.proof.as_ref()? }))
+    });
+    let mut out = json!({
+        "problems": solver.problems.len(), "k": args.k,
+        "solved": solver.problems.iter().filter(|p| p.proved > 0).count(),
+        "outcomes": solver.outcomes, "proofs": proofs.collect::<Vec<_>>(), "intervals": {},
+    });
+    for k in powers(args.k) {
+        let name = format!("pass@{k}");
+        out["intervals"][&name] = json!(interval(solver, k, args.play.seed).map(|i| [i.low, i.high]));
+        out[name] = json!(solver.pass_at(u64::from(k)));
+    }
+    if let Some(c) = &done.conjecturer {
         out["conjecturer"] = json!({
             "sampled": c.sampled, "well_formed": c.well_formed, "distinct": c.distinct, "defects": c.defects,
             "examples": c.examples,
         });
     }
-    if let Some(reviews) = &args.reviews {
-        let cases = known_reviews(system, reviews, args.limit.unwrap_or(2_000))?;
-        let g = evaluate::review(system, &model, tokenizer, &cases, args.seed, &options)?;
+    if let Some(g) = &done.guide {
         out["guide"] = json!({
             "sampled": g.sampled, "well_formed": g.well_formed, "relevance_agrees": g.agree[0],
             "redundancy_agrees": g.agree[1], "complexity_agrees": g.agree[2],
             "mean_relevance_error": g.relevance_error / g.well_formed.max(1) as f64,
         });
     }
-    output::json(&out)?;
-    Ok(Outcome::Done)
+    out
 }
 
 /// Every so many-th row of a Guide corpus, as a prompt with its known scores.

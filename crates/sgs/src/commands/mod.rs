@@ -2,21 +2,26 @@
 
 mod bench;
 mod bench_dispatch;
+mod compare;
+mod conjecture;
 mod data_build;
 mod data_import;
 pub mod doctor;
 mod dry_run;
 pub mod eval;
 mod explain;
+mod export;
 mod fit;
 mod lean_setup;
 mod lm_check;
 pub mod pretrain;
 mod prove;
 pub mod report;
+mod review;
 pub mod run;
 mod serve;
 pub mod status;
+mod sweep;
 mod train;
 mod verify;
 mod verify_lean;
@@ -36,6 +41,9 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::Serve(args) => serve::run(&args),
         Command::Worker(command) => worker::run(&command),
         Command::Report(args) => report::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Data(DataCommand::Build(args)) => data_build::run(&args),
         Command::Pretrain(args) => pretrain::run(&args, None),
         Command::Sft(args) => pretrain::run(&args.train, Some(&args.model)),
@@ -44,6 +52,8 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::Data(DataCommand::Stats(args)) => data_import::describe(&args),
         Command::Data(DataCommand::Import(args)) => data_import::import(&args),
         Command::Prove(args) => prove::run(&args),
+        Command::Conjecture(args) => conjecture::run(&args),
+        Command::Review(args) => review::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Fit(args) => fit::run(&args),
@@ -63,5 +73,10 @@ fn start_logging(verbose: u8) {
     let level = ["warn", "info", "debug", "trace"][usize::from(verbose.min(3))];
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| crate::terminal::Log)
+        .with_target(false)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .init();
 }

@@ -17,9 +17,9 @@ use sgs_lm::trainer::{Policy, StepReport, TrainOptions, Trainer};
 use sgs_lm::weights::{FileType, HostWeights};
 use sgs_lm::{Device, ModelConfig};
 use sgs_run::device::{gpu_of, threads};
-use sgs_run::machine;
 use sgs_run::seats::{self, Role, Seat};
 use sgs_run::with_device;
+use sgs_run::{Interrupt, machine};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -251,6 +251,15 @@ fn train<D: Device>(
             if ranks > 1 { format!(", on {ranks} ranks") } else { String::new() }
         );
     }
+    if policy.step >= steps && ranks == 1 && out.join("model/config.json").is_file() {
+        output::line(format!("already done: {steps} steps, {}", out.join("model").display()))?;
+        return Ok(Outcome::Done);
+    }
+    // Ranks would have to stop at the same step: they are simply ended, and go on from the last checkpoint.
+    let interrupt = Interrupt::default();
+    if ranks == 1 {
+        super::run::stop_on_signals(&interrupt)?;
+    }
     let options = options(&config.train, steps);
     let companions = ["tokenizer.json", "tokenizer_config.json"].map(|name| config.data.join(name)).to_vec();
     while policy.step < steps {
@@ -260,11 +269,19 @@ fn train<D: Device>(
         if let Some(log) = &mut log {
             log.add(&report, policy.step)?;
         }
-        if policy.step.is_multiple_of(config.train.checkpoint_every) && policy.step < steps {
+        let stop = interrupt.is_set() && policy.step < steps;
+        if stop || policy.step.is_multiple_of(config.train.checkpoint_every) && policy.step < steps {
             if let Some(log) = &mut log {
                 log.curve.flush()?;
             }
             save(&dir, &policy, &extra, &companions, trainer.meeting())?;
+            if stop {
+                eprintln!(
+                    "stopped after step {} of {steps}; the same command goes on from there",
+                    policy.step
+                );
+                return Ok(Outcome::Interrupted);
+            }
             if let Some(log) = &log {
                 let held_out = held_out_loss(trainer, &policy.model, &mixture.held_out)?;
                 eprintln!("step {} of {steps}, loss {:.4}{held_out}", policy.step, log.curve.mean());

@@ -45,7 +45,7 @@ fn position(given: &Path, runs: &[PathBuf]) -> Result<usize> {
 
 /// Reads a yardstick as the command line takes it.
 pub fn yardstick(given: &str) -> Result<Yardstick> {
-    const FORM: &str = "give LABEL=RATE, such as `DSPv2 671B, pass@4=0.42` or `=42%`, or LABEL=FILE with what `sgs eval` printed";
+    const FORM: &str = "give LABEL=RATE, such as `DSPv2 671B, pass@4=0.42` or `=42%`, or LABEL=FILE with what `sgs eval --json` printed";
     // `pass@4=0.42`: the rate stands after the last sign.
     let (label, rate) = given.rsplit_once('=').context(FORM)?;
     let (label, rate) = (label.trim(), rate.trim());
@@ -79,7 +79,7 @@ fn evaluated(file: &Path) -> Result<(u32, f64)> {
     let rates = entries.filter_map(|(key, v)| Some((key.strip_prefix("pass@")?.parse().ok()?, v.as_f64()?)));
     rates
         .max_by_key(|(k, _)| *k)
-        .with_context(|| format!("{} holds no pass@k as `sgs eval` prints it", file.display()))
+        .with_context(|| format!("{} holds no pass@k as `sgs eval --json` prints it", file.display()))
 }
 
 /// Writes the report of some runs into a folder; gives its page.

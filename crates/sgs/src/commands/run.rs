@@ -2,11 +2,14 @@
 
 use crate::args::{FleetArgs, PageArgs, RankArgs, ResumeArgs, RunArgs};
 use crate::exit::{Code, Outcome};
+use crate::pace::Pace;
 use crate::page::Page;
-use crate::requirements;
+use crate::shown::Shown;
 use crate::view::{Show, View};
+use crate::{earlier, requirements, summary};
 use anyhow::{Result, bail};
-use sgs_analysis::report::ReportOptions;
+use sgs_analysis::report::{self, ReportOptions};
+use sgs_analysis::run::{ReadOptions, metric, read_run};
 use sgs_lm::ranks::{Meeting, Parallel};
 use sgs_lm::sampler::Decode;
 use sgs_run::config::{self, Layers, RunConfig};
@@ -18,7 +21,8 @@ use sgs_run::workers::config::FleetConfig;
 use sgs_run::workers::outside::Remembered;
 use sgs_run::{Interrupt, RunEvent, Runner, folder, policies};
 use sgs_run::{device, with_device};
-use sgs_rundir::{RunDir, RunView};
+use sgs_rundir::metrics::names;
+use sgs_rundir::{NextStep, RunDir, RunView};
 use sgs_selfplay::Problem;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -31,6 +35,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome> {
 
 /// Begins a run with these workers unless the arguments name others.
 pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
+    args.page.check()?;
     let layers = Layers { method: args.method.clone(), size: args.size.clone(), set: args.set.clone() };
     let resolve = || config::resolve(&layers, std::env::vars());
     if args.explain || args.dry_run {
@@ -50,9 +55,10 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     };
     let mut config = resolve()?.config;
     let workers = fleet(&args.fleet, workers)?;
-    begin_with(&config)?;
+    begin_with(&config, workers.as_ref(), &layers)?;
     config.training.ranks = crew.settle(&config, args.ranks.ranks.is_some())?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
+    earlier::tell(&config, &out);
     let run = folder::begin(&config, &out)?;
     eprintln!(
         "{} at {} into {} (stop with Ctrl-C, go on with `sgs resume {}`)",
@@ -66,15 +72,29 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
 
 /// Goes on with a run.
 pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
+    args.page.check()?;
     let mut crew = match join(&args.ranks, &args.fleet)? {
         ControlFlow::Continue(crew) => crew,
         ControlFlow::Break(outcome) => return Ok(outcome),
     };
-    begin_with(&folder::config_of(&RunView::open(&args.dir)?)?)?;
-    let (run, config) = folder::reopen(&args.dir)?;
-    crew.settle(&config, args.ranks.ranks.is_some())?;
     let before = Remembered::read(&args.dir)?.map(|remembered| remembered.fleet).unwrap_or_default();
     let workers = fleet(&args.fleet, before)?;
+    begin_with(&folder::config_of(&RunView::open(&args.dir)?)?, workers.as_ref(), &Layers::default())?;
+    let (run, config) = folder::reopen(&args.dir)?;
+    let config = if args.rounds.is_some() || args.minutes.is_some() {
+        folder::extend(&run, args.rounds, args.minutes)?
+    } else {
+        config
+    };
+    if run.view().rounds()?.len() >= config.rounds as usize && run.plan(0)?.next == NextStep::Start {
+        let more = config.rounds.saturating_mul(2);
+        eprintln!(
+            "all {} rounds are done; `sgs resume {} --rounds {more}` goes on",
+            config.rounds,
+            args.dir.display()
+        );
+    }
+    crew.settle(&config, args.ranks.ranks.is_some())?;
     work(config, run, workers, crew, args.json, &args.page)
 }
 
@@ -119,7 +139,7 @@ fn work(
     let outcome = crew.end(done, &path)?;
     match outcome {
         Outcome::Interrupted => eprintln!("stopped; go on with `sgs resume {}`", path.display()),
-        _ => write_report(&path),
+        _ => conclude(&path, json),
     }
     Ok(outcome)
 }
@@ -152,15 +172,12 @@ fn work_on<D: Parallel + Decode>(
     let targets: Vec<Arc<Problem>> = targets.into_iter().map(Arc::new).collect();
     folder::same_checker(&path, &system.identity())?;
     let base = policies::base_folder(&config, &path.join("base"))?;
-    let rates = rates_so_far(&run)?;
+    let (rates, seconds) = so_far(&run)?;
+    let pace = Pace::new(config.minutes, seconds);
     let interrupt = Interrupt::default();
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The second signal ends the process at once.
-        signal_hook::flag::register_conditional_shutdown(signal, Code::Interrupted.into(), interrupt.flag())?;
-        signal_hook::flag::register(signal, interrupt.flag())?;
-    }
+    stop_on_signals(&interrupt)?;
     let page = Page::start(page, &path, &system)?;
-    let mut view = View::new(Show::choose(json), Arc::clone(&system), rates, page);
+    let mut view = View::new(Show::choose(json), Arc::clone(&system), rates, pace, page);
     notes.iter().for_each(|note| view.on(&RunEvent::Note(note)));
     let runner = Runner {
         config: Arc::new(config),
@@ -173,16 +190,33 @@ fn work_on<D: Parallel + Decode>(
         fleet,
         meeting,
     };
-    runner.work(&mut |event| view.on(&event))
+    let done = runner.work(&mut |event| view.on(&event));
+    view.end();
+    done
+}
+
+/// Sets the flag when the user wants to stop; the second signal ends the process at once.
+///
+/// # Errors
+/// The system refuses.
+pub fn stop_on_signals(interrupt: &Interrupt) -> Result<()> {
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, Code::Interrupted.into(), interrupt.flag())?;
+        signal_hook::flag::register(signal, interrupt.flag())?;
+    }
+    Ok(())
 }
 
 /// Refuses to begin what would fail later.
-fn begin_with(config: &RunConfig) -> Result<()> {
-    let lacks = requirements::lacks(config);
+fn begin_with(config: &RunConfig, workers: Option<&FleetConfig>, asked: &Layers) -> Result<()> {
+    let mut lacks = requirements::lacks(config);
+    lacks.extend(workers.and_then(requirements::slurm_lack));
     if !lacks.is_empty() {
         let all: Vec<String> = lacks.iter().map(|l| format!("{} ({})", l.what, l.found)).collect();
+        let set = asked.set.iter().map(|set| format!(" --set {set}")).collect::<String>();
+        let method = asked.method.as_ref().unwrap_or(&config.method);
         bail!(
-            "{} at {} cannot run here: this machine lacks {}; `sgs run --size {} --dry-run` says how to get it",
+            "{} at {} cannot run here: this machine lacks {}; `sgs run {method} --size {}{set} --dry-run` says how to get it",
             config.method,
             config.size,
             all.join(", "),
@@ -192,20 +226,34 @@ fn begin_with(config: &RunConfig) -> Result<()> {
     device::kind(&config.model.device).map(|_| ())
 }
 
-/// The report is a picture of the run's files: failing to draw it does not fail the run.
-fn write_report(path: &Path) {
-    match super::report::write_for(&[path.to_owned()], &path.join("report"), &ReportOptions::default()) {
-        Ok(index) => eprintln!("report: {}", index.display()),
-        Err(error) => eprintln!("the report could not be written: {error:#}"),
+/// The report and the last lines. Both are pictures of the run's files: failing to draw them does not fail the run.
+fn conclude(path: &Path, json: bool) {
+    let draw = || -> Result<()> {
+        let shown = Shown::of_run(path)?;
+        let run = read_run(path, &ReadOptions { display: Some(&shown), ..ReadOptions::default() })?;
+        if !json {
+            for line in summary::lines(&run, &RunView::open(path)?, &shown)? {
+                crate::output::line(line)?;
+            }
+        }
+        let written = report::write(&[run], &path.join("report"), &ReportOptions::default())?;
+        eprintln!("report: {}", written.index.display());
+        Ok(())
+    };
+    if let Err(error) = draw() {
+        eprintln!("the report could not be written: {error:#}");
     }
 }
 
-fn rates_so_far(run: &RunDir) -> Result<Vec<f64>> {
-    let mut rates = Vec::new();
+/// Cumulative solve rate and seconds of each round that is over.
+fn so_far(run: &RunDir) -> Result<(Vec<f64>, Vec<f64>)> {
+    let (mut rates, mut seconds) = (Vec::new(), Vec::new());
     for round in run.view().rounds()? {
-        rates.push(round.metrics()?.scalars.get("cumulative_solve_rate").copied().unwrap_or(0.0));
+        let scalars = round.metrics()?.scalars;
+        rates.push(scalars.get(metric::CUMULATIVE).copied().unwrap_or(0.0));
+        seconds.extend(scalars.get(names::TIME_ROUND).copied());
     }
-    Ok(rates)
+    Ok((rates, seconds))
 }
 
 /// `runs/METHOD-SIZE`, with a number behind it if that is taken.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use sgs_analysis::run::{RunData, metric};
 use sgs_fleet::{BoardStatus, Client};
 use sgs_run::workers::outside::Remembered;
-use sgs_run::{machine, record};
+use sgs_run::{folder, machine, record};
 use sgs_rundir::journal::Stage;
 use sgs_rundir::{MetricValues, RunView};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub enum Activity {
     },
     /// Nobody does; the run can be resumed.
     Stopped,
-    /// All rounds are published.
+    /// All rounds, or the run's minutes, are over.
     Finished,
 }
 
@@ -149,7 +149,10 @@ fn status(view: &RunView, shown: usize) -> Result<Status> {
 pub fn activity_of(run: &Path, rounds: Option<u64>, published: usize, in_progress: bool) -> Activity {
     match holder(run) {
         Some(holder) => Activity::Running { holder },
-        None if rounds.is_some_and(|all| published as u64 >= all) && !in_progress => Activity::Finished,
+        None if in_progress => Activity::Stopped,
+        None if rounds.is_some_and(|all| published as u64 >= all) => Activity::Finished,
+        // Its minutes were over first.
+        None if folder::ended(run).is_some() => Activity::Finished,
         None => Activity::Stopped,
     }
 }

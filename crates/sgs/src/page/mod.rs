@@ -19,8 +19,8 @@ use sgs_analysis::run::ReadOptions;
 use sgs_fleet::board::KindStatus;
 use sgs_fleet::{BoardStatus, Fleet};
 use sgs_formal::FormalSystem;
-use sgs_run::{Interrupt, RunEvent};
-use std::path::Path;
+use sgs_run::{Interrupt, RunEvent, folder};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -30,6 +30,9 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a run that is over waits for open pages to take its last figures.
 const LAST_LOOK: Duration = Duration::from_secs(5);
+/// What the page of a run says that has come to its end, and of one that can go on.
+const FINISHED: &str = live::FINISHED;
+const STOPPED: &str = "stopped; go on with sgs resume";
 /// How often what happens right now is told.
 const TELL: Duration = Duration::from_millis(500);
 
@@ -42,6 +45,7 @@ pub struct Page {
     told: Option<Instant>,
     stop: Interrupt,
     figures: Option<JoinHandle<()>>,
+    run: PathBuf,
 }
 
 impl Page {
@@ -74,6 +78,7 @@ impl Page {
             told: None,
             stop,
             figures: Some(figures.context("cannot start the live page's thread")?),
+            run: run.to_owned(),
         }))
     }
 
@@ -123,7 +128,8 @@ fn show_board(board: &BoardStatus, status: &mut Status) {
 impl Drop for Page {
     fn drop(&mut self) {
         // What stands on open pages when the run is over.
-        self.server.set_status(&Status { message: "the run is over".into(), ..self.feed.status() });
+        let message = if folder::ended(&self.run).is_some() { FINISHED } else { STOPPED };
+        self.server.set_status(&Status { message: message.into(), ..self.feed.status() });
         self.stop.flag().store(true, Ordering::SeqCst);
         if let Some(figures) = self.figures.take() {
             // A panic there has nothing left to harm.

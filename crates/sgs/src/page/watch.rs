@@ -1,7 +1,7 @@
 //! The live page of a run that another process works on, or nobody: from the run's folder alone.
 
 use super::feed::Feed;
-use super::{LOOK, show_board};
+use super::{FINISHED, LOOK, STOPPED, show_board};
 use crate::args::PageArgs;
 use crate::commands::status::{Activity, activity_of, fleet};
 use crate::shown::Shown;
@@ -105,8 +105,8 @@ impl Look {
                     status.message = doing.into();
                 }
             }
-            Activity::Stopped => status.message = "stopped; go on with sgs resume".into(),
-            Activity::Finished => status.message = "finished".into(),
+            Activity::Stopped => status.message = STOPPED.into(),
+            Activity::Finished => status.message = FINISHED.into(),
         }
         status
     }

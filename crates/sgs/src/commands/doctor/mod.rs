@@ -102,6 +102,11 @@ pub fn gpu_lacks() -> Vec<(String, String)> {
     lacks.map(|c| (c.name, c.found)).collect()
 }
 
+/// Whether a program is not on the PATH.
+pub fn lacks_program(name: &str) -> bool {
+    lookup::program(name, &[]).is_none()
+}
+
 fn text(areas: &[Area]) -> String {
     let mut out = format!("sgs {}\n", env!("CARGO_PKG_VERSION"));
     for area in areas {

@@ -1,0 +1,161 @@
+//! `sgs prove`: samples proofs of statements and prints the first that holds.
+
+mod search;
+
+use crate::args::ProveArgs;
+use crate::desk::{Desk, Session};
+use crate::exit::{Outcome, Usage};
+use crate::output;
+use crate::players::Players;
+use anyhow::Result;
+use search::{Search, search};
+use serde_json::{Value, json};
+use sgs_formal::FormalSystem;
+use sgs_lean::data::Target;
+use sgs_lm::Device;
+use sgs_lm::model::Model;
+use sgs_lm::sampler::Decode;
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_run::with_device;
+use sgs_selfplay::{Problem, Role};
+use std::io::{BufRead, IsTerminal, Write};
+use std::time::Instant;
+
+/// Samples until a proof holds or the samples are used up; without a statement, for each that is typed.
+pub fn run(args: &ProveArgs) -> Result<Outcome> {
+    if args.samples == 0 {
+        return Err(Usage("--samples is 0: give at least 1".to_owned()).into());
+    }
+    if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
+        return Err(
+            Usage(format!("--temperature is {}: give a number of at least 0", args.temperature)).into()
+        );
+    }
+    let players = Players::choose(&args.play)?;
+    let mut desk = Desk::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;
+    // Before anything is started: a wrong statement is told at once.
+    let asked = || desk.asked(args.problem.as_deref(), args.statement.as_deref());
+    let first = if args.is_interactive() { None } else { Some(asked()?) };
+    let folder = players.solver()?;
+    let mut session = desk.start(first.as_ref())?;
+    let (tokenizer, weights) = players.load(Role::Solver)?;
+    if let Some(round) = players.round() {
+        eprintln!("the Solver as round {round} left it: {}", folder.display());
+    }
+    with_device!(args.play.device, 0, device => {
+        let prover = Prover { args, tokenizer: &tokenizer, model: Model::new(device, weights, usize::MAX)? };
+        match first {
+            Some(target) => prover.prove(&*session.system, &target.problem),
+            None => prover.converse(&mut desk, &mut session),
+        }
+    })
+}
+
+/// A model that proves.
+struct Prover<'a, D: Device + Decode> {
+    args: &'a ProveArgs,
+    tokenizer: &'a Tokenizer,
+    model: Model<D>,
+}
+
+impl<D: Device + Decode> Prover<'_, D> {
+    /// One problem.
+    fn prove(&self, system: &dyn FormalSystem, problem: &Problem) -> Result<Outcome> {
+        let started = Instant::now();
+        let search = search(system, problem, self.tokenizer, &self.model, self.args)?;
+        let seconds = started.elapsed().as_secs_f64();
+        match (self.args.json, self.args.is_interactive()) {
+            (true, false) => output::json(&as_json(problem, &search, seconds))?,
+            (true, true) => output::line(as_json(problem, &search, seconds))?,
+            (false, _) => print(system, problem, &search, seconds)?,
+        }
+        Ok(if search.proof.is_some() { Outcome::Done } else { Outcome::Failed })
+    }
+
+    /// One problem after the other, as they are typed or come through a pipe.
+    fn converse(&self, desk: &mut Desk<'_>, session: &mut Session) -> Result<Outcome> {
+        let typed = std::io::stdin().is_terminal();
+        if typed {
+            eprintln!("{}", desk.greeting());
+        }
+        let mut outcome = Outcome::Done;
+        let mut lines = std::io::stdin().lock().lines();
+        loop {
+            if typed {
+                let _ = write!(std::io::stderr(), "> ");
+            }
+            let Some(line) = lines.next().transpose()? else { break };
+            let line = line.trim_start_matches('\u{feff}').trim();
+            if line == "quit" || line == "exit" {
+                break;
+            }
+            if !line.is_empty() && self.answer(line, desk, session)? != Outcome::Done {
+                outcome = Outcome::Failed;
+            }
+        }
+        // The shell's prompt begins a line.
+        if typed {
+            eprintln!();
+        }
+        // A person has seen what failed; a script wants to be told.
+        Ok(if typed { Outcome::Done } else { outcome })
+    }
+
+    /// What is said to one line; a line that makes no sense ends nothing.
+    fn answer(&self, line: &str, desk: &mut Desk<'_>, session: &mut Session) -> Result<Outcome> {
+        let read = |desk: &mut Desk<'_>, session: &mut Session| -> Result<Target> {
+            let target = desk.typed(line)?;
+            session.prepare(&target)?;
+            Ok(target)
+        };
+        let done = read(desk, session).and_then(|target| self.prove(&*session.system, &target.problem));
+        if let Err(error) = &done
+            && error.chain().all(|cause| !cause.is::<std::io::Error>())
+        {
+            if self.args.json {
+                output::line(json!({ "statement": line, "error": format!("{error:#}") }))?;
+            }
+            eprintln!("{}", crate::exit::told(error));
+            return Ok(Outcome::Failed);
+        }
+        done
+    }
+}
+
+fn print(system: &dyn FormalSystem, problem: &Problem, search: &Search, seconds: f64) -> Result<()> {
+    let statement = system.display_statement(&problem.statement);
+    if let Some(proof) = &search.proof {
+        output::line(format!("{statement}\n"))?;
+        output::line(system.display_proof(problem, proof).trim_end())?;
+        return output::line(format!(
+            "\nproved by sample {} in {seconds:.1} s; checked by {}\n{proof}",
+            search.sampled,
+            system.identity()
+        ));
+    }
+    output::line(format!("no proof of {statement} in {} samples ({seconds:.1} s):", search.sampled))?;
+    let mut rows: Vec<_> = search.failures.iter().collect();
+    rows.sort_by_key(|(_, (n, _))| std::cmp::Reverse(*n));
+    for ((verdict, kind), (n, reason)) in rows {
+        let reason: String = reason.chars().take(160).collect();
+        output::line(format!(
+            "{n:>6}  {:<9}  {kind}\n                   such as: {reason}",
+            verdict.as_str()
+        ))?;
+    }
+    output::line("more --samples, another --seed, or a model trained longer may find one")
+}
+
+fn as_json(problem: &Problem, search: &Search, seconds: f64) -> Value {
+    let failures: Vec<_> = search
+        .failures
+        .iter()
+        .map(|((verdict, kind), (n, reason))| {
+            json!({ "verdict": verdict, "kind": kind, "count": n, "example": reason })
+        })
+        .collect();
+    json!({
+        "problem": problem, "proof": search.proof, "samples": search.sampled, "seconds": seconds,
+        "failures": failures,
+    })
+}

@@ -1,0 +1,114 @@
+//! `sgs review`: what the Guide says of a conjecture.
+
+use crate::args::ReviewArgs;
+use crate::desk::Desk;
+use crate::exit::{Outcome, Usage};
+use crate::output;
+use crate::players::Players;
+use anyhow::Result;
+use serde_json::json;
+use sgs_formal::{FormalSystem, Malformed};
+use sgs_lm::Device;
+use sgs_lm::model::Model;
+use sgs_lm::sampler::{Decode, SamplerOptions};
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_run::evaluate::{self, Ask};
+use sgs_run::with_device;
+use sgs_selfplay::reward::guide_score;
+use sgs_selfplay::seed::task_seed;
+use sgs_selfplay::{Problem, Review, Role};
+use std::sync::Arc;
+
+/// Samples reviews of a conjecture and prints their scores.
+pub fn run(args: &ReviewArgs) -> Result<Outcome> {
+    if args.samples == 0 {
+        return Err(Usage("--samples is 0: give at least 1".to_owned()).into());
+    }
+    let players = Players::choose(&args.play)?;
+    let desk = Desk::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;
+    let target = desk.asked(args.problem.as_deref(), args.target.as_deref())?;
+    let conjecture = desk.statement_in(&target.problem.context, "conjecture", &args.conjecture)?;
+    let session = desk.start(Some(&target))?;
+    if players.guide_is_rubric() {
+        eprintln!(
+            "note: the reviews of this run come from the formal system's rubric; this is its model's opinion"
+        );
+    }
+    let (tokenizer, weights) = players.load(Role::Guide)?;
+    let (system, target, conjecture) = (&*session.system, &target.problem, &conjecture.problem);
+    let reviews = with_device!(args.play.device, 0, device => {
+        let model = Model::new(device, weights, usize::MAX)?;
+        review(system, target, conjecture, &tokenizer, &model, players.tokens(Role::Guide), args)?
+    });
+    match args.json {
+        true => output::json(&as_json(target, conjecture, &reviews))?,
+        false => output::line(as_text(system, target, conjecture, &reviews))?,
+    }
+    Ok(if reviews.iter().any(|(_, read)| read.is_ok()) { Outcome::Done } else { Outcome::Failed })
+}
+
+/// What the Guide wrote, and how it was read.
+type Read = (String, Result<Review, Malformed>);
+
+fn review<D: Device + Decode>(
+    system: &dyn FormalSystem,
+    target: &Problem,
+    conjecture: &Problem,
+    tokenizer: &Tokenizer,
+    model: &Model<D>,
+    tokens: usize,
+    args: &ReviewArgs,
+) -> Result<Vec<Read>> {
+    let prompt = evaluate::encode(tokenizer, &system.guide_prompt(target, conjecture))?;
+    let seed = |i| task_seed(args.play.seed, 0, Role::Guide, &conjecture.id, i);
+    let ask = |i| Ask { prompt: Arc::clone(&prompt), seed: seed(i) };
+    let asks: Vec<Ask> = (0..args.samples).map(ask).collect();
+    let options = SamplerOptions {
+        max_batch: args.samples.min(256) as usize,
+        memory_budget_bytes: args.play.memory_mib.saturating_mul(1 << 20),
+        ..SamplerOptions::default()
+    };
+    let completions = evaluate::sample(model, tokenizer, &asks, tokens, &options, |_, _| ())?;
+    completions
+        .iter()
+        .map(|completion| {
+            let text = evaluate::decode(tokenizer, completion)?;
+            let read = system.read_review(&text);
+            Ok((text, read))
+        })
+        .collect()
+}
+
+fn as_text(system: &dyn FormalSystem, target: &Problem, conjecture: &Problem, reviews: &[Read]) -> String {
+    let mut text = format!(
+        "target      {}\nconjecture  {}\n\n",
+        system.display_statement(&target.statement),
+        system.display_statement(&conjecture.statement)
+    );
+    let mut rows: Vec<(String, [f64; 4])> = Vec::new();
+    for (i, (_, read)) in reviews.iter().enumerate() {
+        let name = (i + 1).to_string();
+        match read {
+            Ok(r) => rows.push((name, [r.relevance, r.redundancy, r.complexity, guide_score(r)])),
+            Err(e) => text.push_str(&format!("review {name} is malformed: {e}\n")),
+        }
+    }
+    if rows.len() > 1 {
+        let mean = |i: usize| rows.iter().map(|(_, scores)| scores[i]).sum::<f64>() / rows.len() as f64;
+        rows.push(("mean".to_owned(), [0, 1, 2, 3].map(mean)));
+    }
+    let cells = |(name, scores): &(String, [f64; 4])| {
+        [name.clone()].into_iter().chain(scores.iter().map(|score| format!("{score:.2}"))).collect()
+    };
+    let header = ["review", "relevance (0-5)", "redundancy (0-1)", "complexity (0-4)", "R_guide (0-8)"];
+    text.push_str(&output::table(&header, &rows.iter().map(cells).collect::<Vec<_>>()));
+    text
+}
+
+fn as_json(target: &Problem, conjecture: &Problem, reviews: &[Read]) -> serde_json::Value {
+    let one = |(text, read): &Read| match read {
+        Ok(review) => json!({ "review": review, "r_guide": guide_score(review), "text": text }),
+        Err(e) => json!({ "malformed": e, "text": text }),
+    };
+    json!({ "target": target, "conjecture": conjecture, "reviews": reviews.iter().map(one).collect::<Vec<_>>() })
+}

@@ -1,0 +1,74 @@
+//! How long a run will take.
+
+use std::time::{Duration, Instant};
+
+/// The last rounds that count: a run grows faster or slower as it learns.
+const ROUNDS: usize = 10;
+
+/// The pace of a run.
+pub struct Pace {
+    started: Instant,
+    /// No round begins later.
+    limit: Option<Duration>,
+    /// What each round took, seconds.
+    seconds: Vec<f64>,
+}
+
+impl Pace {
+    /// Of a run that no round of begins after so many minutes (0 is no limit), and whose rounds so far took so long.
+    pub fn new(minutes: f64, seconds: Vec<f64>) -> Self {
+        let limit = (minutes > 0.0).then(|| Duration::from_secs_f64(60.0 * minutes));
+        Self { started: Instant::now(), limit, seconds }
+    }
+
+    /// A round is over.
+    pub fn took(&mut self, seconds: f64) {
+        self.seconds.push(seconds);
+    }
+
+    /// What is left of `rounds` when `done` of them are over, for people; `None` if nothing is known yet.
+    pub fn left(&self, done: u32, rounds: u32) -> Option<String> {
+        let limit = self.limit.map(|limit| limit.saturating_sub(self.started.elapsed()).as_secs_f64());
+        Some(told(left(&self.seconds, limit, rounds.saturating_sub(done))?))
+    }
+}
+
+/// Seconds that so many rounds take, at most until the limit and to the end of the round that is under way then.
+fn left(seconds: &[f64], limit: Option<f64>, rounds: u32) -> Option<f64> {
+    let last = &seconds[seconds.len().saturating_sub(ROUNDS)..];
+    let mean = (!last.is_empty()).then(|| last.iter().sum::<f64>() / last.len() as f64);
+    let all = mean.map(|mean| mean * f64::from(rounds));
+    match (all, limit.map(|limit| limit + mean.unwrap_or(0.0))) {
+        (Some(all), Some(limit)) => Some(all.min(limit)),
+        (all, limit) => all.or(limit),
+    }
+}
+
+/// `40 s`, `12 min`, `3.5 h`, `2.1 days`.
+pub fn told(seconds: f64) -> String {
+    match seconds {
+        s if s < 90.0 => format!("{s:.0} s"),
+        s if s < 5400.0 => format!("{:.0} min", s / 60.0),
+        s if s < 129_600.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.1} days", s / 86_400.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_rounds_and_the_limit_say_what_is_left() {
+        assert_eq!(left(&[], None, 5), None);
+        assert_eq!(left(&[], Some(60.0), 5), Some(60.0));
+        assert_eq!(left(&[2.0, 4.0], None, 5), Some(15.0));
+        assert_eq!(left(&[2.0, 4.0], Some(4.0), 5), Some(7.0));
+        let long = [&[100.0; 5][..], &[1.0; ROUNDS]].concat();
+        assert_eq!(left(&long, None, 10), Some(10.0));
+        assert_eq!(
+            ["40 s", "12 min", "3.5 h", "2.1 days"],
+            [40.0, 720.0, 12_600.0, 181_440.0].map(told).each_ref().map(String::as_str)
+        );
+    }
+}

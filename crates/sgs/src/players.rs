@@ -1,0 +1,122 @@
+//! Which models play: those that a run has trained, a folder, or the one that ships.
+
+use crate::args::PlayArgs;
+use crate::exit::Usage;
+use anyhow::{Result, bail};
+use sgs_lean::LeanSettings;
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_lm::weights::HostWeights;
+use sgs_run::config::{RunConfig, SystemName};
+use sgs_run::{base_model, folder, policies};
+use sgs_rundir::RunView;
+use sgs_selfplay::Role;
+use sgs_selfplay::config::GuideKind;
+use std::path::PathBuf;
+
+/// The models of the three roles, and the formal system that they speak.
+pub struct Players {
+    system: SystemName,
+    /// Solver, Conjecturer and Guide; `None` if nothing is named.
+    folders: Option<[PathBuf; 3]>,
+    run: Option<Trained>,
+}
+
+/// A run and the round whose weights are taken.
+struct Trained {
+    config: RunConfig,
+    round: Option<u32>,
+}
+
+impl Players {
+    /// Those of a run, else of a folder, else the model that ships.
+    ///
+    /// # Errors
+    /// The run cannot be read, or it is one of another formal system.
+    pub fn choose(args: &PlayArgs) -> Result<Self> {
+        let Some(path) = &args.run else {
+            let folders = args.model.as_ref().map(|model| [(); 3].map(|()| model.clone()));
+            return Ok(Self { system: args.system.unwrap_or(SystemName::Metamath), folders, run: None });
+        };
+        let view = RunView::open(path)?;
+        let config = folder::config_of(&view)?;
+        let own = config.problems.system;
+        if args.system.is_some_and(|asked| asked != own) {
+            return Err(Usage(format!("--system: {} is a run of {own:?}", path.display())).into());
+        }
+        let checkpoint = view.checkpoints().newest_valid(u32::MAX)?;
+        let base = policies::base_folder(&config, &base_model::cache_folder())?;
+        let at = checkpoint.as_ref().map(|checkpoint| checkpoint.directory.as_path());
+        let folders = Some(policies::folders(&config, &base, at));
+        let round = checkpoint.map(|checkpoint| checkpoint.round);
+        Ok(Self { system: own, folders, run: Some(Trained { config, round }) })
+    }
+
+    /// The formal system.
+    pub fn system(&self) -> SystemName {
+        self.system
+    }
+
+    /// Lean as the run has it.
+    pub fn lean(&self) -> LeanSettings {
+        self.run.as_ref().and_then(|run| run.config.lean.clone()).unwrap_or_default()
+    }
+
+    /// The run's problems.
+    pub fn problems(&self) -> Option<&str> {
+        self.run.as_ref().map(|run| run.config.problems.set.as_str())
+    }
+
+    /// The longest completion of a role, in tokens: as in the run, else as by default.
+    pub fn tokens(&self, role: Role) -> usize {
+        let default = RunConfig::default();
+        self.run.as_ref().map_or(&default, |run| &run.config).sampling.tokens(role)
+    }
+
+    /// Whether no model reviews in the run, but the formal system.
+    pub fn guide_is_rubric(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.config.algorithm.guide.kind == GuideKind::Rubric)
+    }
+
+    /// The round whose update produced the weights, if a run has trained them.
+    pub fn round(&self) -> Option<u32> {
+        self.run.as_ref().and_then(|run| run.round)
+    }
+
+    /// The folder of the Solver's model.
+    ///
+    /// # Errors
+    /// The shipped model is meant, and it is none of this formal system or cannot be unpacked.
+    pub fn solver(&self) -> Result<PathBuf> {
+        self.of(Role::Solver)
+    }
+
+    /// The folder of a role's model.
+    ///
+    /// # Errors
+    /// As [`Players::solver`].
+    pub fn of(&self, role: Role) -> Result<PathBuf> {
+        if let Some(run) = &self.run
+            && run.config.sampling.endpoint.plays(role)
+        {
+            let (role, url) = (role.as_str(), &run.config.sampling.endpoint.url);
+            bail!("the {role} of this run is played by the server at {url}: its weights are not here");
+        }
+        let named = self.folders.as_ref().map(|[solver, conjecturer, guide]| match role {
+            Role::Solver => solver,
+            Role::Conjecturer => conjecturer,
+            Role::Guide => guide,
+        });
+        base_model::folder_for(self.system, named.map(PathBuf::as_path))
+    }
+
+    /// A role's model and its tokenizer, read.
+    ///
+    /// # Errors
+    /// As [`Players::solver`], or something of it is missing or damaged.
+    pub fn load(&self, role: Role) -> Result<(Tokenizer, HostWeights)> {
+        let folder = self.of(role)?;
+        let (tokenizer, weights) = (Tokenizer::load(&folder)?, HostWeights::load(&folder)?);
+        tokenizer.check_model(&weights.config)?;
+        Ok((tokenizer, weights))
+    }
+}

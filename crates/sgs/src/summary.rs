@@ -1,0 +1,101 @@
+//! The end of a run in a few lines: what was solved, the best of what was invented, where the time went, and what next.
+
+use crate::pace;
+use crate::shown::Shown;
+use crate::theorems::{self, Theorem};
+use anyhow::Result;
+use sgs_analysis::run::{Display as _, RunData, metric};
+use sgs_run::folder::{self, EndedBy};
+use sgs_rundir::RunView;
+use sgs_rundir::metrics::names;
+use sgs_rundir::rows::ProblemKind;
+use std::sync::Arc;
+
+/// Columns of the names at the left.
+const NAME: usize = 12;
+
+/// The lines for a run that has come to its end.
+///
+/// # Errors
+/// A table of the run cannot be read.
+pub fn lines(run: &RunData, view: &RunView, shown: &Shown) -> Result<Vec<String>> {
+    let theorems = theorems::proved(view, &|proof| shown.steps(proof))?;
+    let mut lines = Vec::new();
+    let mut line = |name: &str, text: String| lines.push(format!("{name:<NAME$}{text}"));
+    line("solved", solved(run));
+    if let Some(best) = best(&theorems, shown) {
+        line("best new", told(best, shown));
+    }
+    line("time", time(run));
+    line("next", next(view)?);
+    Ok(lines)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+fn solved(run: &RunData) -> String {
+    let last = |name: &str| run.last(name).unwrap_or(0.0);
+    let first = run.rounds.first().and_then(|round| RunData::value(round, metric::CUMULATIVE));
+    let first = first.map_or_else(String::new, |share| format!(", {} after the first round", percent(share)));
+    format!(
+        "{} of {:.0} targets ever{first}; {} of the attempts in the last round",
+        percent(last(metric::CUMULATIVE)),
+        last(metric::TARGETS),
+        percent(last(metric::TARGET_RATE))
+    )
+}
+
+/// What the Conjecturer invented and no database states, with the longest of the shortest proofs; of those of one length
+/// the shortest statement.
+fn best<'a>(theorems: &'a [Theorem], shown: &Shown) -> Option<&'a Theorem> {
+    let targets: Vec<&Arc<str>> =
+        theorems.iter().filter(|t| t.kind == ProblemKind::Target).map(|t| &t.problem.statement).collect();
+    let is_new = |theorem: &&Theorem| {
+        !shown.is_known(&theorem.problem) && !targets.contains(&&theorem.problem.statement)
+    };
+    let invented = theorems.iter().filter(|theorem| theorem.kind == ProblemKind::Conjecture).filter(is_new);
+    invented.max_by_key(|theorem| {
+        (theorem.steps, std::cmp::Reverse(theorem.problem.statement.split_whitespace().count()))
+    })
+}
+
+fn told(theorem: &Theorem, shown: &Shown) -> String {
+    let target = theorem.target.as_ref().map_or_else(String::new, |target| format!(" for {target}"));
+    format!(
+        "{}   invented{target}, proved in {} steps (round {})",
+        shown.statement(&theorem.problem.statement),
+        theorem.steps,
+        theorem.round
+    )
+}
+
+fn time(run: &RunData) -> String {
+    let sum = |name: &str| run.by_round(name).iter().map(|point| point.1).sum::<f64>();
+    let all = sum(names::TIME_ROUND);
+    let stages = [
+        ("rollouts", sum(names::TIME_ROLLOUTS)),
+        ("conjectures", sum(names::TIME_CONJECTURES)),
+        ("reviews", sum(names::TIME_REVIEWS)),
+        ("updates", sum(names::TIME_UPDATE_SOLVER) + sum(names::TIME_UPDATE_CONJECTURER)),
+    ];
+    let mut text = format!("{} in {} rounds", pace::told(all), run.rounds.len());
+    let known: f64 = stages.iter().map(|(_, seconds)| seconds).sum();
+    if all > 0.0 && known > 0.0 {
+        let shares = stages.iter().filter(|(_, seconds)| *seconds > 0.0);
+        let shares = shares.map(|(name, seconds)| format!("{name} {:.0} %", 100.0 * seconds / all));
+        let rest = format!("the rest {:.0} %", 100.0 * (all - known).max(0.0) / all);
+        text.push_str(&format!(": {}", shares.chain([rest]).collect::<Vec<_>>().join(", ")));
+    }
+    text
+}
+
+fn next(view: &RunView) -> Result<String> {
+    let (path, rounds) = (view.path().display(), folder::config_of(view)?.rounds);
+    let further = match folder::ended(view.path()).map(|ended| ended.by) {
+        Some(EndedBy::Minutes) => format!("sgs resume {path}"),
+        _ => format!("sgs resume {path} --rounds {}", rounds.saturating_mul(2)),
+    };
+    Ok(format!("sgs prove --run {path}   (type a statement; further: {further})"))
+}

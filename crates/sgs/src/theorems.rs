@@ -1,0 +1,86 @@
+//! What a run has proved: targets and conjectures, each with its shortest proof.
+
+use anyhow::{Context, Result};
+use sgs_rundir::RunView;
+use sgs_rundir::rows::{ProblemKind, ProblemRow};
+use sgs_selfplay::{Problem, ProblemId, Verdict};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A statement that a run has proved.
+#[derive(Clone, Debug)]
+pub struct Theorem {
+    /// What is proved.
+    pub problem: Problem,
+    /// A target, or a conjecture.
+    pub kind: ProblemKind,
+    /// The target that a conjecture was invented for.
+    pub target: Option<ProblemId>,
+    /// The round that found the proof.
+    pub round: u32,
+    /// The proof in canonical text.
+    pub proof: Arc<str>,
+    /// Its inferences.
+    pub steps: u32,
+}
+
+/// All theorems of the published rounds in the order in which they were found first: the shortest proof of each target,
+/// and of each statement that was conjectured. `steps` counts the inferences of a proof.
+///
+/// # Errors
+/// A table is missing or damaged.
+pub fn proved(view: &RunView, steps: &dyn Fn(&str) -> u32) -> Result<Vec<Theorem>> {
+    let mut theorems: Vec<Theorem> = Vec::new();
+    let mut place: HashMap<(ProblemKind, Arc<str>), usize> = HashMap::new();
+    for round in view.rounds()? {
+        let number = round.round();
+        let context = || format!("round {number}");
+        let mut problems = HashMap::new();
+        for row in round.problems().with_context(context)? {
+            let row = row.with_context(context)?;
+            if row.proved > 0 {
+                problems.insert(row.id.clone(), row);
+            }
+        }
+        for row in round.rollouts().with_context(context)? {
+            let row = row.with_context(context)?;
+            let (Verdict::Proved, Some(proof), Some(problem)) =
+                (row.verdict, row.proof, problems.get(&row.problem))
+            else {
+                continue;
+            };
+            let theorem = theorem(problem, number, steps(&proof), proof);
+            let known = *place.entry(key(problem)).or_insert(theorems.len());
+            match theorems.get_mut(known) {
+                None => theorems.push(theorem),
+                Some(other) if theorem.steps < other.steps => *other = theorem,
+                Some(_) => {}
+            }
+        }
+    }
+    Ok(theorems)
+}
+
+/// Targets are known by name, conjectures by what they state.
+fn key(problem: &ProblemRow) -> (ProblemKind, Arc<str>) {
+    let name = match problem.kind {
+        ProblemKind::Target => &problem.id.0,
+        ProblemKind::Conjecture => &problem.statement,
+    };
+    (problem.kind, Arc::clone(name))
+}
+
+fn theorem(row: &ProblemRow, round: u32, steps: u32, proof: Arc<str>) -> Theorem {
+    Theorem {
+        problem: Problem {
+            id: row.id.clone(),
+            statement: Arc::clone(&row.statement),
+            context: Arc::clone(&row.context),
+        },
+        kind: row.kind,
+        target: row.target.clone(),
+        round,
+        proof,
+        steps,
+    }
+}

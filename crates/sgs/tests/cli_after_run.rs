@@ -1,0 +1,124 @@
+//! What one does with a run: prove and evaluate with what it has trained, look at its roles, export, compare.
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // tests say so by panicking
+
+mod fleet_run;
+mod program;
+
+use fleet_run::{embedded, settings};
+use program::{file, path, sgs, sgs_with_input};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn what_a_run_has_trained_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = embedded(folder.path());
+    let run = text(&run);
+
+    let done = sgs(&["prove", "--run", run, "-n", "1", "--json", "|- ( ph -> ph )"]);
+    assert!(done.err.contains("the Solver as round 1 left it"), "{}", done.err);
+    assert_eq!(done.json()["samples"], 1);
+
+    // The same sample of other weights is another one.
+    let problems = file(
+        folder.path(),
+        "problems.jsonl",
+        "\u{feff}{\"id\":\"a\",\"statement\":\"ph  &  ( ph -> ps )  =>  ps\"}\n\
+         {\"id\":\"b\",\"statement\":\"$p |- ( ph -> ph )\",\"context\":\"syl\"}\n",
+    );
+    let eval = ["eval", "--problems", &problems, "-k", "4", "--run", run];
+    let table = sgs(&eval).expect(0).out;
+    for part in ["2 problems, 4 samples each", "solved ", "pass@1", "pass@4", "to (95 %)", "verdict"] {
+        assert!(table.contains(part), "{part}\n{table}");
+    }
+    let json = sgs(&[&eval[..], &["--json"]].concat()).expect(0).json();
+    let (rate, ends) = (json["pass@4"].as_f64().unwrap(), &json["intervals"]["pass@4"]);
+    assert!(ends[0].as_f64().unwrap() <= rate && rate <= ends[1].as_f64().unwrap(), "{json}");
+    assert_eq!(sgs(&["eval", "-k", "0"]).code, 2);
+    let other = sgs(&["eval", "--run", run, "--system", "lean"]).expect(2);
+    assert!(other.err.contains("is a run of Metamath"), "{}", other.err);
+    let wrong = file(folder.path(), "wrong.jsonl", "{\"id\":\"a\",\"statement\":\"ph -> ph\"}\n");
+    let done = sgs(&["eval", "--problems", &wrong]).expect(1);
+    assert!(done.err.contains("line 1") && done.err.contains("did you mean"), "{}", done.err);
+
+    let target = "( ( ph -> ps ) -> ( -. ps -> -. ph ) )";
+    let invented = sgs(&["conjecture", "--run", run, "-n", "12", target]).expect(0).out;
+    assert!(
+        invented.starts_with(&format!("for |- {target}")) && invented.contains(" of 12 samples"),
+        "{invented}"
+    );
+    let json = sgs(&["conjecture", "--run", run, "-n", "12", "--json", target]).expect(0).json();
+    let conjecture = json["conjectures"][0]["statement"].as_str().unwrap();
+    let reviewed = sgs(&["review", "--run", run, "--target", target, conjecture]).expect(0).out;
+    assert!(reviewed.contains("R_guide (0-8)") && reviewed.contains("mean"), "{reviewed}");
+    let json = sgs(&["review", "--run", run, "--target", target, "-n", "1", "--json", conjecture]).json();
+    assert!(json["reviews"][0]["r_guide"].as_f64().unwrap() <= 8.0, "{json}");
+    assert_eq!(sgs(&["review", conjecture]).code, 2);
+}
+
+#[test]
+fn what_a_run_has_proved_goes_out_and_is_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = embedded(folder.path());
+    let (mm, jsonl) = (path(folder.path(), "run.mm"), path(folder.path(), "run.jsonl"));
+    let done = sgs(&["export", text(&run), "--mm", &mm]).expect(0);
+    let theorems: usize = done.err.split_whitespace().next().unwrap().parse().unwrap();
+    assert!(theorems > 0, "{}", done.err);
+    sgs(&["export", text(&run), "--jsonl", &jsonl]).expect(0);
+    let lines = std::fs::read_to_string(&jsonl).unwrap();
+    assert_eq!(lines.lines().count(), theorems);
+    let verified = sgs(&["verify", &jsonl]).expect(0);
+    assert!(verified.lines().iter().all(|line| line["verdict"] == "proved"), "{}", verified.out);
+    assert!(!verified.err.contains("no field"), "{}", verified.err);
+    // As they are printed, too.
+    let printed: String = lines
+        .lines()
+        .map(|line| {
+            let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+            line["statement"] = line["found"]["printed"].clone();
+            format!("{line}\n")
+        })
+        .collect();
+    let verified = sgs_with_input(&["verify", "-"], &printed).expect(0);
+    assert!(verified.lines().iter().all(|line| line["verdict"] == "proved"), "{}", verified.out);
+    let kinds: usize = ["targets", "conjectures"]
+        .iter()
+        .map(|kind| sgs(&["export", text(&run), "--only", kind]).expect(0).lines().len())
+        .sum();
+    assert_eq!(kinds, theorems);
+
+    let command = [format!("read '{mm}'"), "verify proof *".to_owned(), "exit".to_owned()];
+    match Command::new("metamath").args(command).stdin(Stdio::null()).output() {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            let fine = said.contains("All proofs in the database were verified");
+            assert!(fine && !said.contains("?Error") && !said.contains("?Warning"), "{said}");
+        }
+        Err(_) => println!("skipped: the program `metamath` is not installed (Debian package `metamath`)"),
+    }
+}
+
+#[test]
+fn runs_are_compared_over_what_they_have_in_common() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = embedded(folder.path());
+    let other = path(folder.path(), "other");
+    let set = ["--set", "rounds=1", "--set", "seed=2", "--out", &other].map(str::to_owned);
+    sgs(&[&settings()[..], &set].concat()).expect(0);
+    let said = sgs(&["compare", text(&first), &other]).expect(0).out;
+    for part in
+        ["The runs differ in their seed alone.", "seed", "rounds", "Targets solved, up to", "solved ever"]
+    {
+        assert!(said.contains(part), "{part}\n{said}");
+    }
+    let json = sgs(&["compare", text(&first), &other, "--json"]).expect(0).json();
+    let ends = json["runs"].as_array().unwrap().iter().map(|run| run["generations"].as_f64().unwrap());
+    assert_eq!(json["common"].as_f64().unwrap(), ends.fold(f64::INFINITY, f64::min), "{json}");
+    let same = sgs(&["compare", text(&first), text(&first)]).expect(0).out;
+    assert!(same.contains("one run, made several times"), "{same}");
+    assert_eq!(sgs(&["compare", text(&first)]).code, 2);
+}

@@ -1,0 +1,124 @@
+//! Ends and beginnings of runs: the last lines, runs that lie there already, more rounds, many runs at once.
+#![allow(clippy::unwrap_used)] // tests say so by panicking
+
+mod content;
+mod fleet_run;
+mod program;
+
+use content::content;
+use fleet_run::{embedded, records, settings, wait_for};
+use program::{Done, command, file, path, sgs};
+use rustix::process::{Pid, Signal, kill_process};
+use sgs_rundir::RunView;
+use std::path::Path;
+use std::process::Stdio;
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// The small run with other settings into a folder.
+fn run(out: &str, more: &[&str]) -> Done {
+    let more: Vec<String> = more.iter().flat_map(|set| ["--set".to_owned(), (*set).to_owned()]).collect();
+    sgs(&[&settings()[..], &more, &["--out".to_owned(), out.to_owned()]].concat())
+}
+
+#[test]
+fn a_run_ends_with_what_came_of_it_and_what_to_do_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(folder.path(), "first");
+    let done = run(&out, &[]).expect(0);
+    assert!(!done.out.contains('\x1b') && !done.err.contains('\x1b'), "no escapes where nobody looks");
+    for name in ["solved      ", "best new    ", "time        ", "next        sgs prove --run "] {
+        assert!(done.out.lines().any(|line| line.starts_with(name)), "{name}\n{}", done.out);
+    }
+    assert!(done.out.contains("ever solved") && done.out.contains("this round pass@1"), "{}", done.out);
+    assert!(done.out.contains(&format!("sgs resume {out} --rounds 4")), "{}", done.out);
+    assert!(sgs(&["status", &out]).expect(0).out.contains("finished"));
+
+    // The same again is said, another seed is not.
+    let again = run(&path(folder.path(), "again"), &["rounds=1"]).expect(0);
+    assert!(again.err.contains("first is a run of the same configuration and seed"), "{}", again.err);
+    let other = run(&path(folder.path(), "other"), &["rounds=1", "seed=5"]).expect(0);
+    assert!(!other.err.contains("same configuration"), "{}", other.err);
+}
+
+#[test]
+fn an_unfinished_run_is_offered_to_whoever_begins_it_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = folder.path().join("first");
+    let arguments = [&settings()[..], &["--out".to_owned(), text(&first).to_owned()]].concat();
+    let mut child = command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_for("a result", || records(&first) > 0 || child.try_wait().unwrap().is_some());
+    let _ = kill_process(Pid::from_child(&child), Signal::KILL);
+    child.wait().unwrap();
+    let done = run(&path(folder.path(), "second"), &["rounds=1"]).expect(0);
+    let offer = format!("`sgs resume {}` goes on with it", text(&first));
+    assert!(done.err.contains("is an unfinished run") && done.err.contains(&offer), "{}", done.err);
+}
+
+#[test]
+fn more_rounds_are_as_if_they_had_been_asked_for_at_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = embedded(folder.path());
+    let out = path(folder.path(), "short");
+    run(&out, &["rounds=1"]).expect(0);
+    let refused = sgs(&["resume", &out, "--rounds", "0"]).expect(2);
+    assert!(refused.err.contains("the run has 1 rounds already"), "{}", refused.err);
+    let over = sgs(&["resume", &out]).expect(0);
+    assert!(over.err.contains("all 1 rounds are done") && over.err.contains("--rounds 2"), "{}", over.err);
+    sgs(&["resume", &out, "--rounds", "2"]).expect(0);
+    assert_eq!(content(Path::new(&out)), content(&long));
+    let config = RunView::open(Path::new(&out)).unwrap().config().unwrap();
+    assert_eq!(config["rounds"].as_integer(), Some(2));
+    let history = &config["frozen"]["history"][0];
+    let told = (history["key"].as_str(), history["from"].as_integer(), history["to"].as_integer());
+    assert_eq!(told, (Some("rounds"), Some(1), Some(2)));
+    // It is still the run that it was.
+    sgs(&["resume", &out]).expect(0);
+    let same = sgs(&["compare", text(&long), &out]).expect(0).out;
+    assert!(same.contains("one run, made several times"), "{same}");
+}
+
+#[test]
+fn a_sweep_works_its_runs_off_and_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = |more: &str| {
+        format!(
+            "methods = [\"sgs\", \"reinforce-half\"]\nseeds = [1, 2]\njobs = 2\n[set]\nrounds = 1\nminutes = 0\n{more}\
+             [set.algorithm]\nrollouts_per_problem = 2\n[set.algorithm.batch]\nsize = 4\n"
+        )
+    };
+    let (sweep, out) = (file(folder.path(), "plan.toml", &plan("")), path(folder.path(), "runs"));
+    let dry = sgs(&["sweep", &sweep, "--out", &out, "--dry-run"]).expect(0).out;
+    assert!(dry.contains("run reinforce-half --out") && dry.contains("4 runs, 2 at once on"), "{dry}");
+    assert!(!Path::new(&out).exists());
+    let done = sgs(&["sweep", &sweep, "--out", &out]).expect(0);
+    for name in ["sgs-seed1", "sgs-seed2", "reinforce-half-seed1", "reinforce-half-seed2"] {
+        assert!(done.out.lines().any(|line| line.starts_with(name)), "{name}\n{}", done.out);
+        assert_eq!(RunView::open(&Path::new(&out).join(name)).unwrap().rounds().unwrap().len(), 1);
+    }
+    assert!(Path::new(&out).join("report/index.html").is_file(), "{}", done.err);
+    // Nothing is done twice; more rounds are done where there were fewer.
+    let again = sgs(&["sweep", &sweep, "--out", &out]).expect(0);
+    assert!(again.err.contains("4 are finished already"), "{}", again.err);
+    let longer = file(
+        folder.path(),
+        "longer.toml",
+        &plan("").replace("rounds = 1", "rounds = 2").replace(", \"reinforce-half\"", ""),
+    );
+    sgs(&["sweep", &longer, "--out", &out]).expect(0);
+    assert_eq!(RunView::open(&Path::new(&out).join("sgs-seed2")).unwrap().rounds().unwrap().len(), 2);
+    // A folder with runs of another configuration is left alone; mistakes are told before anything begins.
+    let other = file(folder.path(), "other.toml", &plan("sampling.batch = 8\n"));
+    let refused = sgs(&["sweep", &other, "--out", &out]).expect(1);
+    assert!(refused.err.contains("sampling.batch is"), "{}", refused.err);
+    for (wrong, told) in [
+        ("method = \"sgs\"\n", "method"),
+        ("methods = [\"nix\"]\n", "no method `nix`"),
+        ("seeds = []\n", "nothing to run"),
+    ] {
+        let done = sgs(&["sweep", &file(folder.path(), "wrong.toml", wrong), "--out", "none"]).expect(2);
+        assert!(done.err.contains(told), "{}", done.err);
+    }
+}
