@@ -15,6 +15,16 @@ const mounts = [...wanted].filter((d) => d !== "/" && ![...wanted].some((o) => o
 process.env.SGS_LEAN_MOUNTS = JSON.stringify(mounts);
 process.env.LEAN_PATH = [library, process.env.LEAN_PATH].filter(Boolean).join(":");
 
+// Standard input: as a stream it would not wait for what is still to come, and whoever reads wants his buffer full. After
+// each piece he hears that there is no more for now.
+Object.defineProperty(process, "stdin", { value: { fd: 0 } });
+const read = fs.readSync;
+let full = true;
+fs.readSync = (fd, ...where) => {
+  if (fd !== 0) return read(fd, ...where);
+  full = !full;
+  return full ? 0 : read(fd, ...where);
+};
 globalThis.sgsErr = (line) => {
   if (!/^(\[DEBUG:|  - .*\.olean$|  mainModule\? = )/.test(line)) fs.writeSync(2, line + "\n");
 };

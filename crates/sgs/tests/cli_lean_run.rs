@@ -296,7 +296,7 @@ fn a_set_pinned_to_another_toolchain_is_refused() {
 
 /// The whole path with the real Lean: rounds, resume, verdicts.
 #[test]
-#[ignore = "runs Lean as WebAssembly (lean/wasm, or SGS_LEAN_WASM): minutes of CPU time; by hand at present"]
+#[ignore = "runs Lean as WebAssembly (lean/wasm, or SGS_LEAN_WASM): minutes of CPU time; .ci/run runs it"]
 fn a_run_with_the_real_lean_goes_round() {
     let dir = tempfile::tempdir().unwrap();
     tactics::write_model(&dir.path().join("model"));

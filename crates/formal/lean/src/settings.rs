@@ -49,8 +49,8 @@ sgs_keys::table! {
         pub scratch: Option<PathBuf> = None, in "a folder; left out: one of the run's own",
         /// Proofs checked at the same time; 0 for one a core.
         pub slots: usize = 0, in 0..=100_000,
-        /// Theorems in one file, where files are checked; 0 for 16, or 128 with wasm, whose start takes a minute and a
-        /// theorem a hundredth of a second.
+        /// Theorems in one file, where files are checked; 0 for 16, or 128 with wasm, whose start takes half a minute of
+        /// CPU time and a theorem a tenth of a second.
         pub theorems_per_file: usize = 0, in 0..=100_000,
         /// Bounds of a check.
         pub limits: Limits,
@@ -64,7 +64,7 @@ sgs_keys::table! {
         pub form: SolverForm = SolverForm::NonCot,
         /// Bounds on model text.
         pub bounds: Bounds,
-        /// Replays accepted proofs in a process that runs none; not with wasm, where a start takes a minute.
+        /// Replays accepted proofs in a process that runs none; not with wasm, where a start takes half a minute.
         pub judge: bool = true,
         /// Runs Lean in the sandbox.
         pub sandbox: bool = true,
@@ -241,7 +241,7 @@ impl LeanSettings {
             layers: Layers::ALL,
             limits: self.limits,
             batch: self.theorems_per_file(),
-            // A start takes seconds, a minute with WebAssembly: a full file is worth a wait.
+            // A start takes seconds, half a minute with WebAssembly: a full file is worth a wait.
             linger_ms: if self.backing == Backing::Repl { 200 } else { 1000 },
         };
         // The replay runs no proof, but it elaborates statements that a model wrote: both are enclosed.
@@ -263,7 +263,7 @@ impl LeanSettings {
             Backing::Wasm => {
                 let lean = enclosed(&launch(&programs.checker, &[]));
                 let checker = file(JudgeProgram::Interpreted { lean, sources }, false);
-                // It elaborates the judge's own text first: a minute of CPU time, which can be many on a busy machine.
+                // It elaborates the judge's own text first: half a minute of CPU time, which can be many on a busy machine.
                 let limits = Limits { start_ms: self.limits.start_ms.max(900_000), ..self.limits };
                 (Checker::File(FileChecker { limits, ..checker }), None)
             }

@@ -80,7 +80,7 @@ fn every_exploit_is_refused_by_the_rule_that_is_meant() {
 }
 
 #[test]
-#[ignore = "runs Lean: a minute of CPU time; by hand at present"]
+#[ignore = "runs Lean: a minute and a half of CPU time; .ci/run runs it"]
 fn every_correct_proof_is_proved_by_the_real_lean() {
     let root =
         std::env::var_os("SGS_LEAN_WASM").map_or_else(|| repository().join("lean/wasm"), PathBuf::from);

@@ -268,7 +268,7 @@ fn the_same_seed_gives_the_same_texts() {
 }
 
 #[test]
-#[ignore = "runs Lean: half a minute of CPU time and half a millisecond a text; by hand at present"]
+#[ignore = "runs Lean: half a minute of CPU time and a quarter of a millisecond a text; .ci/run runs it"]
 fn our_lexer_and_leans_agree_on_what_is_code() {
     let folder = tempfile::tempdir().unwrap();
     let (wanted, seed) = (setting("SGS_FUZZ_TEXTS", 20_000), setting("SGS_FUZZ_SEED", 1));

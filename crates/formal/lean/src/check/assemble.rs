@@ -41,6 +41,16 @@ pub enum Probe {
     Presence,
 }
 
+impl Probe {
+    /// What stands before the name that is asked about.
+    pub(super) fn command(self) -> &'static str {
+        match self {
+            Self::Axioms => "#print axioms ",
+            Self::Presence => "#check @",
+        }
+    }
+}
+
 /// Where the parts of a candidate stand, in lines of the text counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
@@ -129,11 +139,7 @@ impl Writer {
         let probe_line = self.line;
         let pinned = pin.as_deref().unwrap_or(name);
         self.put(&format!("theorem {witness} : type_of% @{pinned} := @{name}\n"));
-        self.put(match probe {
-            Probe::Axioms => "#print axioms ",
-            Probe::Presence => "#check @",
-        });
-        self.put(&format!("{witness}\n"));
+        self.put(&format!("{}{witness}\n", probe.command()));
         let probe = probe_line..=self.line - 1;
         self.put(&format!("end Sgs_{id}\n"));
         Region { all: first..=self.line - 1, pin: pin_line, statement, probe, witness }

@@ -185,6 +185,7 @@ impl ReplWorker {
 /// Commands that show that a header stands.
 struct Evidence {
     text: String,
+    probe: Probe,
     witness: String,
     /// What each import's line must say.
     imports: Vec<(String, String)>,
@@ -194,7 +195,7 @@ struct Evidence {
 const BEFORE_IMPORTS: usize = 3;
 
 impl Evidence {
-    fn of(header: &str) -> Self {
+    fn of(header: &str, probe: Probe) -> Self {
         let nonce = fresh_nonce();
         let witness = format!("sgs_header_{nonce}");
         let imports: Vec<(String, String)> = modules(&split_header(header).0)
@@ -204,20 +205,25 @@ impl Evidence {
                 (module, says)
             })
             .collect();
+        let ask = probe.command();
         let mut text = format!(
-            "theorem {witness} : True := True.intro\n#print axioms {witness}\n#check @Lean.Elab.Command.elabCommand\n"
+            "theorem {witness} : True := True.intro\n{ask}{witness}\n#check @Lean.Elab.Command.elabCommand\n"
         );
         for (module, says) in &imports {
             text.push_str(&format!(
                 "#eval show Lean.Elab.Command.CommandElabM Unit from do if ((← Lean.getEnv).getModuleIdx? `{module}).isSome then Lean.logInfo \"{says}\"\n"
             ));
         }
-        Self { text, witness, imports }
+        Self { text, probe, witness, imports }
     }
 
     fn shows(&self, messages: &[Message]) -> Result<(), String> {
         let at = |line: usize| messages.iter().filter(move |m| usize::try_from(m.line) == Ok(line));
-        if !at(2).any(|m| parse_axioms(&m.text, &self.witness).is_some()) {
+        let is_there = |m: &Message| match self.probe {
+            Probe::Axioms => parse_axioms(&m.text, &self.witness).is_some(),
+            Probe::Presence => m.severity == Severity::Info && m.text.contains(&self.witness),
+        };
+        if !at(2).any(is_there) {
             let said = messages.first().map_or("nothing", |m| m.text.as_str());
             return Err(format!("not even `True` is a theorem after it; Lean said: {said}"));
         }
@@ -256,7 +262,7 @@ impl Session {
             return Err(broken(format!("the header does not stand: {}", error.text)));
         }
         session.base = session.next - 1;
-        let evidence = Evidence::of(header);
+        let evidence = Evidence::of(header, checker.probe);
         let reply = session
             .ask(&json!({"cmd": evidence.text, "env": session.base}), &checker.limits, checker.limits.start())
             .map_err(|fault| broken(format!("the header was not loaded: {fault}")))?;
