@@ -2,6 +2,7 @@
 
 use super::endpoint::EndpointConfig;
 use crate::Usage;
+use crate::held_out::EvaluationConfig;
 use anyhow::{Context, Result};
 use sgs_keys::{Allowed, Key, Refused, Table as _, at_least, dotted};
 use sgs_lean::LeanSettings;
@@ -36,6 +37,8 @@ sgs_keys::table! {
         pub training: TrainingConfig,
         /// Which checkpoints stay.
         pub checkpoints: CheckpointsConfig,
+        /// What the Solver is tried on besides its targets.
+        pub evaluation: EvaluationConfig,
         /// The algorithm.
         pub algorithm: AlgorithmConfig,
         /// Lean, where it is the formal system.

@@ -5,14 +5,13 @@
 //! can be lost, and a crash loses only what nobody has acted on.
 
 use crate::Interrupt;
-use crate::evaluate::encode;
 use crate::event::{RunEvent, Story};
 use crate::infra::Faults;
-use crate::reading::{Reader, formal_seed, limit, role};
+use crate::reading::Reader;
 use crate::record::{self, Entry};
-use crate::tasks::{self, GENERATE, GenerateTask, SERVED, VERIFY, VerifyTask, task_number};
+use crate::tasks::task_number;
 use anyhow::{Result, bail};
-use sgs_fleet::{Ending, Finished, Fleet, Payload, Task, TaskId, TaskKind as BoardKind};
+use sgs_fleet::{Ending, Finished, Fleet, Task, TaskId};
 use sgs_rundir::{Journal, Ticket};
 use sgs_selfplay::{Command, Completion, Event, Problem, Round, TaskKey, TaskKind};
 use std::collections::{HashMap, VecDeque};
@@ -48,14 +47,6 @@ const COMMIT_POLL: Duration = Duration::from_millis(1);
 
 /// Results taken off the board at once.
 const TAKEN_AT_ONCE: usize = 512;
-
-/// Tokens that a task of several completions may ask for. The completions of one task are reported together, so a task
-/// must not take long: with short completions all k of a problem are one task, with long ones each is its own, and what
-/// a killed worker loses stays small.
-const TOKENS_A_TASK: usize = 1024;
-
-/// Proofs that are one task where the checker takes microseconds and checks one after the other.
-const PROOFS_A_TASK: usize = 32;
 
 /// A task on the board: its commands, and the prompt that they share, in tokens.
 struct Asked {
@@ -293,41 +284,8 @@ impl<'a> Dispatcher<'a> {
     fn submit(&mut self, commands: Vec<Command>) -> Result<()> {
         let rollouts = commands.iter().filter(|c| matches!(c, Command::SampleRollout { .. })).count();
         (0..rollouts).for_each(|_| self.faults.note_rollout());
-        let groups = self.groups(commands);
+        let groups = self.reader.groups(commands);
         self.put(groups)
-    }
-
-    /// Commands that are one task together: completions of one prompt, and proofs for a checker that is faster than
-    /// the way to it.
-    fn groups(&self, commands: Vec<Command>) -> Vec<Vec<Command>> {
-        let proofs = if self.reader.system.parallel_checks() > 1 { 1 } else { PROOFS_A_TASK };
-        let mut groups: Vec<Vec<Command>> = Vec::new();
-        let mut checks: Vec<Command> = Vec::new();
-        for command in commands {
-            if let Command::Judge { .. } = command {
-                checks.push(command);
-                continue;
-            }
-            let most = self.completions_a_task(&command);
-            match groups.last_mut() {
-                Some(group) if group.len() < most && have_one_prompt(&group[0], &command) => {
-                    group.push(command)
-                }
-                _ => groups.push(vec![command]),
-            }
-        }
-        while !checks.is_empty() {
-            let rest = checks.split_off(checks.len().min(proofs));
-            groups.push(std::mem::replace(&mut checks, rest));
-        }
-        groups
-    }
-
-    /// So many completions of one prompt are one task.
-    fn completions_a_task(&self, command: &Command) -> usize {
-        let config = self.reader.config;
-        let served = role(command).is_some_and(|role| config.sampling.endpoint.plays(role));
-        if served { 1 } else { (TOKENS_A_TASK / limit(config, command).max(1)).max(1) }
     }
 
     /// Puts tasks on the board.
@@ -343,12 +301,12 @@ impl<'a> Dispatcher<'a> {
                 {
                     Arc::clone(prompt)
                 }
-                _ => self.prompt(first)?,
+                _ => self.reader.prompt(first)?,
             };
             if let Command::SampleRollout { problem, lemma: None, .. } = first {
                 previous = Some((Arc::clone(problem), Arc::clone(&prompt)));
             }
-            let (kind, priority, payload) = self.payload(&commands, &prompt)?;
+            let (kind, priority, payload) = self.reader.payload(&commands, &prompt)?;
             let id = task_number(commands.iter().map(Command::key), payload.as_bytes());
             tasks.push(Task { id: TaskId(id), kind, priority, payload });
             self.commands_open += commands.len();
@@ -356,69 +314,5 @@ impl<'a> Dispatcher<'a> {
         }
         self.fleet.submit(tasks)?;
         Ok(())
-    }
-
-    /// The prompt of a command in tokens; empty for a check.
-    fn prompt(&self, command: &Command) -> Result<Arc<[u32]>> {
-        let system = self.reader.system;
-        let prompt = match command {
-            Command::Judge { .. } => return Ok(Arc::default()),
-            Command::SampleConjecture { conditioning, .. } => {
-                system.conjecturer_prompt(formal_seed(conditioning))
-            }
-            Command::SampleReview { target, conjecture, .. } => system.guide_prompt(target, conjecture),
-            Command::SampleRollout { problem, lemma: None, .. } => system.solver_prompt(problem),
-            Command::SampleRollout { problem, lemma: Some(lemma), .. } => {
-                system.solver_prompt_citing(problem, lemma)
-            }
-        };
-        encode(self.reader.tokenizer, &prompt)
-    }
-
-    /// What a worker gets. The Conjecturer goes first, because the rest of the round waits for it.
-    fn payload(&self, commands: &[Command], prompt: &[u32]) -> Result<(BoardKind, i32, Payload)> {
-        let config = self.reader.config;
-        let Some(role) = commands.first().and_then(role) else {
-            return Ok((VERIFY, 0, tasks::pack(&self.verify_task(commands))?));
-        };
-        let priority = match role {
-            sgs_selfplay::Role::Conjecturer => 2,
-            sgs_selfplay::Role::Guide => 1,
-            sgs_selfplay::Role::Solver => 0,
-        };
-        let task = GenerateTask {
-            role,
-            policy_version: self.reader.policy_version,
-            prompt: prompt.to_vec(),
-            seeds: commands.iter().filter_map(Command::seed).collect(),
-            max_new_tokens: config.sampling.tokens(role),
-            temperature: config.algorithm.temperature as f32,
-        };
-        let kind = if config.sampling.endpoint.plays(role) { SERVED } else { GENERATE };
-        Ok((kind, priority, tasks::pack(&task)?))
-    }
-
-    fn verify_task(&self, commands: &[Command]) -> VerifyTask {
-        let mut problems: Vec<Problem> = Vec::new();
-        let mut proofs = Vec::with_capacity(commands.len());
-        for command in commands {
-            let Command::Judge { problem, proof, .. } = command else { continue };
-            if problems.last().is_none_or(|last| last.id != problem.id) {
-                problems.push((**problem).clone());
-            }
-            proofs.push((problems.len() as u32 - 1, proof.to_string()));
-        }
-        VerifyTask { checker: self.reader.system.identity(), problems, proofs }
-    }
-}
-
-/// Whether two commands ask for completions of the same prompt.
-fn have_one_prompt(a: &Command, b: &Command) -> bool {
-    match (a, b) {
-        (
-            Command::SampleRollout { problem: p, lemma: l, .. },
-            Command::SampleRollout { problem: q, lemma: m, .. },
-        ) => Arc::ptr_eq(p, q) && l == m,
-        _ => false,
     }
 }

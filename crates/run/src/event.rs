@@ -54,6 +54,11 @@ pub enum RunEvent<'a> {
         /// Its numbers.
         metrics: &'a MetricValues,
     },
+    /// An evaluation stands on the disk.
+    Evaluated {
+        /// Its numbers; their `round` is the number of rounds before it.
+        metrics: &'a MetricValues,
+    },
     /// A round's checkpoint, tables and metrics stand on the disk.
     RoundPublished {
         /// The round.
@@ -70,6 +75,8 @@ pub enum RunEvent<'a> {
 /// What a round does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundStage {
+    /// Held-out problems are tried, before the round or after the last one.
+    Evaluating,
     /// Conjectures, rollouts, verdicts and reviews.
     Sampling,
     /// Solver and Conjecturer are trained.
@@ -80,6 +87,7 @@ impl RoundStage {
     /// For people.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Evaluating => "evaluating",
             Self::Sampling => "sampling",
             Self::Updating => "updating",
         }

@@ -215,6 +215,9 @@ fn frozen(config: &RunConfig) -> Result<FrozenConfig> {
     if !system::is_shipped_set(&config.problems.set) {
         data.insert("problems".to_owned(), file_hash(Path::new(&config.problems.set))?);
     }
+    if let Some(source) = config.evaluation.source().filter(|source| !system::is_shipped_set(source)) {
+        data.insert("held-out".to_owned(), file_hash(Path::new(source))?);
+    }
     Ok(FrozenConfig {
         text: toml::to_string_pretty(config)?,
         version: env!("CARGO_PKG_VERSION").to_owned(),

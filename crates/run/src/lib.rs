@@ -4,6 +4,8 @@
 //! [`RunEvent`]s; this crate draws nothing and knows no terminal.
 #![forbid(unsafe_code)]
 
+mod asking;
+pub mod attempts;
 pub mod base_model;
 pub mod config;
 pub mod device;
@@ -11,10 +13,12 @@ pub mod dispatcher;
 mod ending;
 pub mod endpoint;
 pub mod evaluate;
+pub mod evaluation;
 pub mod event;
 pub mod folder;
 pub mod forecast;
 pub mod generate;
+pub mod held_out;
 pub mod infra;
 pub mod lean;
 pub mod lean_set;

@@ -126,17 +126,28 @@ pub struct Publisher {
     pruning: Option<JoinHandle<Result<()>>>,
     spare: Option<Snapshots>,
     sinks: MetricSinks,
+    /// Numbers of an evaluation of weights that are not on the disk yet.
+    evaluated: Option<MetricValues>,
 }
 
 impl Publisher {
     /// Nothing to publish yet.
     pub fn new(sinks: MetricSinks) -> Self {
-        Self { thread: None, pruning: None, spare: None, sinks }
+        Self { thread: None, pruning: None, spare: None, sinks, evaluated: None }
     }
 
     /// Memory of a copy of the weights that is on the disk, to be used again.
     pub fn take_spare(&mut self) -> Option<Snapshots> {
         self.spare.take()
+    }
+
+    /// Hands the numbers of an evaluation to the sinks, once the weights that it is of are on the disk: if they are lost
+    /// in a crash, so is the evaluation.
+    pub fn evaluated(&mut self, metrics: MetricValues) {
+        match self.thread {
+            Some(_) => self.evaluated = Some(metrics),
+            None => self.sinks.record(&metrics),
+        }
     }
 
     /// Starts a publication. The one before it has been waited for.
@@ -169,6 +180,9 @@ impl Publisher {
         self.pruning = Some(published.pruning);
         self.spare = published.weights;
         self.sinks.record(&published.metrics);
+        if let Some(metrics) = self.evaluated.take() {
+            self.sinks.record(&metrics);
+        }
         Ok(Some((published.metrics.round, published.times)))
     }
 

@@ -1,7 +1,9 @@
 //! The rounds of a run, one after the other: sampled, trained on, published.
 
+use crate::attempts::Attempts;
 use crate::config::RunConfig;
 use crate::dispatcher::{Completions, Dispatcher, SamplingEnd};
+use crate::evaluation::{Schedule, When};
 use crate::event::{Listener, RoundStage, RunEvent, Story};
 use crate::folder::{self, EndedBy};
 use crate::policies::Policies;
@@ -35,6 +37,8 @@ pub struct Runner<D: Decode> {
     pub system: Arc<dyn FormalSystem>,
     /// The targets, in their order.
     pub targets: Vec<Arc<Problem>>,
+    /// Problems that the run is evaluated on and never trained on; there may be none.
+    pub held_out: Vec<Arc<Problem>>,
     /// The run on disk.
     pub run: Arc<RunDir>,
     /// Where the model computes.
@@ -174,7 +178,7 @@ where
                 // A worker of this process that failed between two rounds has interrupted the run, not the user.
                 return workers.watch(|| Ok(Outcome::Interrupted));
             }
-            let round_started = Instant::now();
+            let mut round_started = Instant::now();
             let round = Round::new(
                 Arc::new(self.config.algorithm.clone()),
                 self.config.seed,
@@ -189,6 +193,15 @@ where
                 }
                 let notes = workers.begin_round(self, round.number(), &tokenizer)?;
                 notes.iter().for_each(|note| story.tell(RunEvent::Note(note)));
+            }
+            if next == NextStep::Start {
+                let began = Instant::now();
+                let stands = (round.number(), When::Before);
+                if !self.evaluate(stands, context, &tokenizer, &workers, &mut publisher, story)? {
+                    finish(&mut publisher, story)?;
+                    return Ok(Outcome::Interrupted);
+                }
+                round_started += began.elapsed();
             }
             let sampled =
                 self.sample(round, &state, next, context, &tokenizer, &workers, &mut kept, story)?;
@@ -235,9 +248,67 @@ where
             })?;
         }
         finish(&mut publisher, story)?;
+        let after = state.next_round;
+        if self.schedule().is_due(after, When::AtTheEnd, self.run.view())? {
+            let notes = workers.begin_round(self, after, &tokenizer)?;
+            notes.iter().for_each(|note| story.tell(RunEvent::Note(note)));
+            let stands = (after, When::AtTheEnd);
+            if !self.evaluate(stands, context, &tokenizer, &workers, &mut publisher, story)? {
+                return Ok(Outcome::Interrupted);
+            }
+        }
         workers.stop()?;
         folder::mark_ended(self.run.view().path(), by, state.next_round)?;
         Ok(Outcome::Done)
+    }
+
+    fn schedule(&self) -> Schedule<'_> {
+        Schedule { config: &self.config, held_out: &self.held_out, targets: &self.targets }
+    }
+
+    /// Evaluates the weights after so many rounds, if it is their turn. `false` if the user interrupted it.
+    fn evaluate(
+        &self,
+        (after, when): (u32, When),
+        context: u32,
+        tokenizer: &Tokenizer,
+        workers: &Workers,
+        publisher: &mut Publisher,
+        story: &mut Story<'_>,
+    ) -> Result<bool> {
+        let schedule = self.schedule();
+        if !schedule.is_due(after, when, self.run.view())? {
+            return Ok(true);
+        }
+        let watch = |silent, open: &dyn Fn() -> String| workers.check(silent, open);
+        let attempts = Attempts {
+            reader: self.reader(after, context, tokenizer, workers),
+            fleet: workers.fleet(),
+            interrupt: &self.interrupt,
+            watch: &watch,
+            seed: self.config.seed,
+        };
+        let metrics = workers.watch(|| schedule.evaluate(&attempts, &self.run, story))?;
+        Ok(metrics.map(|metrics| publisher.evaluated(metrics)).is_some())
+    }
+
+    /// Asks the workers of a round, whose weights have seen so many rounds, and reads what they answer.
+    fn reader<'a>(
+        &'a self,
+        policy_version: u32,
+        context: u32,
+        tokenizer: &'a Tokenizer,
+        workers: &'a Workers,
+    ) -> Reader<'a> {
+        Reader {
+            config: &self.config,
+            system: &*self.system,
+            tokenizer,
+            policy_version,
+            vocabulary: tokenizer.vocab_size(),
+            context: context as usize,
+            fingerprint: workers.weights(),
+        }
     }
 
     /// A round up to its outcome. `None` if the user interrupted it.
@@ -256,15 +327,7 @@ where
         let number = round.number();
         self.run.start_round(number, "")?;
         let mut completions = Completions::new();
-        let reader = Reader {
-            config: &self.config,
-            system: &*self.system,
-            tokenizer,
-            policy_version: number,
-            vocabulary: tokenizer.vocab_size(),
-            context: context as usize,
-            fingerprint: workers.weights(),
-        };
+        let reader = self.reader(number, context, tokenizer, workers);
         let watch = |silent, open: &dyn Fn() -> String| workers.check(silent, open);
         let (fleet, journal) = (workers.fleet(), self.run.journal());
         let mut dispatcher =

@@ -1,6 +1,7 @@
 //! The formal system that a configuration names, and its targets.
 
 use super::config::{RunConfig, SystemName};
+use crate::held_out::{self, HeldOut};
 use crate::lean;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -20,6 +21,8 @@ pub struct Opened {
     pub system: Arc<dyn FormalSystem>,
     /// The problems, in their order.
     pub targets: Vec<Problem>,
+    /// Problems that a run is evaluated on and never trained on.
+    pub held_out: Vec<Problem>,
     /// What a person should know of what guards the checker, a line each.
     pub notes: Vec<String>,
 }
@@ -30,15 +33,40 @@ pub struct Opened {
 /// The set is unknown or broken, Lean is not there or of another version than the set is pinned to, or its checker
 /// cannot tell a theorem from a falsehood.
 pub fn open(config: &RunConfig, scratch: &Path) -> Result<Opened> {
+    let (set, others) = (&config.problems.set, config.evaluation.source());
     match config.problems.system {
-        SystemName::Metamath => metamath(&config.problems.set),
+        SystemName::Metamath => {
+            let system = Metamath::shipped()?;
+            let targets = metamath_targets(&system, set)?;
+            let others = others.map(|set| metamath_targets(&system, set).context("evaluation.held_out"));
+            with_held_out(config, Arc::new(system), targets, others.transpose()?, Vec::new())
+        }
         SystemName::Lean => {
             let mut settings = config.lean.clone().unwrap_or_default();
             settings.scratch.get_or_insert_with(|| scratch.to_owned());
-            let targets = lean_targets(&config.problems.set)?;
-            lean(&settings, targets, &config.problems.set)
+            let targets = lean_targets(set)?;
+            let others = others.map(|set| lean_targets(set).context("evaluation.held_out")).transpose()?;
+            let count = targets.len();
+            let all = targets.into_iter().chain(others.iter().flatten().cloned()).collect();
+            let Opened { system, mut targets, notes, .. } = lean(&settings, all, set)?;
+            let others = others.map(|_| targets.split_off(count));
+            with_held_out(config, system, targets, others, notes)
         }
     }
+}
+
+/// Chooses the held-out problems, of `others` if there are any, and says which.
+fn with_held_out(
+    config: &RunConfig,
+    system: Arc<dyn FormalSystem>,
+    mut targets: Vec<Problem>,
+    others: Option<Vec<Problem>>,
+    mut notes: Vec<String>,
+) -> Result<Opened> {
+    let HeldOut { problems, note } =
+        held_out::choose(&config.evaluation, &mut targets, others.unwrap_or_default())?;
+    notes.extend(note);
+    Ok(Opened { system, targets, held_out: problems, notes })
 }
 
 /// The embedded system with problems of the slice.
@@ -48,7 +76,7 @@ pub fn open(config: &RunConfig, scratch: &Path) -> Result<Opened> {
 pub fn metamath(set: &str) -> Result<Opened> {
     let system = Metamath::shipped()?;
     let targets = metamath_targets(&system, set)?;
-    Ok(Opened { system: Arc::new(system), targets, notes: Vec::new() })
+    Ok(Opened { system: Arc::new(system), targets, held_out: Vec::new(), notes: Vec::new() })
 }
 
 /// Lean with the targets of a set, believed only after its canaries. `set` names it in errors.
@@ -62,7 +90,7 @@ pub fn lean(settings: &LeanSettings, targets: Vec<Target>, set: &str) -> Result<
         system.canaries(&first.problem.context)?;
     }
     let targets = targets.into_iter().map(|t| t.problem).collect();
-    Ok(Opened { system: Arc::new(system), targets, notes })
+    Ok(Opened { system: Arc::new(system), targets, held_out: Vec::new(), notes })
 }
 
 /// Refuses a checker of another version than the data set is pinned to.

@@ -5,9 +5,12 @@
 mod system;
 
 use sgs_run::config::{self, Layers};
+use sgs_run::held_out::EvaluationConfig;
 use sgs_run::lm::Cpu;
-use sgs_run::{Interrupt, Outcome, RunEvent, Runner, folder, policies};
-use sgs_rundir::RunView;
+use sgs_run::{Interrupt, Outcome, RoundStage, RunEvent, Runner, folder, policies};
+use sgs_rundir::rows::EvaluatedSet;
+use sgs_rundir::{PublishedRound, RunView};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,6 +26,7 @@ fn runner(folder: &Path, rounds: u32) -> Runner<Cpu> {
         base: policies::base_folder(&config, &folder.join("base")).unwrap(),
         system: Arc::new(system::Echo),
         targets: system::targets(),
+        held_out: Vec::new(),
         device: Arc::new(Cpu::new(2).unwrap()),
         config: Arc::new(config),
         interrupt: Interrupt::default(),
@@ -58,6 +62,62 @@ fn a_run_tells_what_happens_and_leaves_it_on_the_disk() {
     assert_eq!(view.state().unwrap().next_round, 2);
 }
 
+/// Numbers of the rounds that no clock and no machine enters.
+fn numbers(folder: &Path) -> Vec<BTreeMap<String, f64>> {
+    let measured = ["time_", "memory", "_per_s"];
+    let rounds = RunView::open(folder).unwrap().rounds().unwrap();
+    let of = |round: &PublishedRound| {
+        let mut scalars = round.metrics().unwrap().scalars;
+        scalars.retain(|name, value| value.is_finite() && !measured.iter().any(|m| name.contains(m)));
+        scalars
+    };
+    rounds.iter().map(of).collect()
+}
+
+#[test]
+fn held_out_problems_are_tried_and_change_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let evaluated = dir.path().join("evaluated");
+    let mut with = runner(&evaluated, 3);
+    let held_out = with.targets.split_off(6);
+    let mut without = runner(&dir.path().join("without"), 3);
+    without.targets.truncate(6);
+    without.work(&mut |_| ()).unwrap();
+    let config = Arc::make_mut(&mut with.config);
+    config.evaluation =
+        EvaluationConfig { samples: 4, every: 2, target_samples: 2, ..config.evaluation.clone() };
+    with.held_out = held_out;
+    let (mut told, mut stages) = (Vec::new(), Vec::new());
+    with.work(&mut |event| match event {
+        RunEvent::Evaluated { metrics } => told.push(metrics.clone()),
+        RunEvent::Stage { round, stage: RoundStage::Evaluating, .. } => stages.push(round),
+        _ => {}
+    })
+    .unwrap();
+    assert_eq!(stages, [0, 2, 3], "before the first round, every second one, and at the end");
+    assert_eq!(numbers(&evaluated), numbers(&dir.path().join("without")), "the rounds are what they were");
+    let view = RunView::open(&evaluated).unwrap();
+    let on_disk = view.evaluations().unwrap();
+    assert_eq!(on_disk.iter().map(|e| e.metrics().unwrap()).collect::<Vec<_>>(), told);
+    let rows = |i: usize| on_disk[i].problems().unwrap().map(Result::unwrap).collect::<Vec<_>>();
+    let tried = rows(0).iter().map(|r| (r.set, r.judged)).collect::<Vec<_>>();
+    let expected = [vec![(EvaluatedSet::HeldOut, 4); 2], vec![(EvaluatedSet::Targets, 2); 6]].concat();
+    assert_eq!(tried, expected, "the base model is tried on the targets too");
+    assert_eq!(rows(2).len(), 2);
+    let proved: f64 = rows(2).iter().map(|r| f64::from(r.proved) / f64::from(r.judged)).sum::<f64>() / 2.0;
+    assert_eq!(told[2].scalars["held_out/pass@1"], proved);
+    let seconds = told.iter().map(|m| m.scalars["held_out/seconds"]).sum::<f64>();
+    assert!(seconds > 0.0);
+    // Every evaluation has its line, and every round.
+    let lines = std::fs::read_to_string(evaluated.join("metrics.jsonl")).unwrap();
+    assert_eq!(lines.lines().filter(|l| l.contains("held_out/pass@4")).count(), 3);
+    assert_eq!(lines.lines().count(), 6);
+    // A run that is over and evaluated has nothing left to do.
+    let (run, config) = folder::reopen(&evaluated).unwrap();
+    assert_eq!(config.evaluation.held_out, "held-out");
+    assert_eq!(run.view().evaluations().unwrap().len(), 3);
+}
+
 #[test]
 fn an_interrupt_ends_a_run_that_can_be_resumed() {
     let dir = tempfile::tempdir().unwrap();
@@ -79,6 +139,7 @@ fn an_interrupt_ends_a_run_that_can_be_resumed() {
         base,
         system: Arc::new(system::Echo),
         targets: system::targets(),
+        held_out: Vec::new(),
         device: Arc::new(Cpu::new(2).unwrap()),
         config: Arc::new(config),
         interrupt: Interrupt::default(),

@@ -7,6 +7,7 @@
 pub mod checkpoints;
 pub mod directories;
 pub mod error;
+pub mod evaluations;
 pub mod files;
 pub mod frozen;
 pub mod journal;
@@ -23,6 +24,7 @@ pub mod write_point;
 
 pub use checkpoints::{Checkpoint, Checkpoints, KeepPolicy, PreparedCheckpoint};
 pub use error::{CallerError, Error, Result};
+pub use evaluations::Evaluation;
 pub use frozen::FrozenConfig;
 pub use journal::{Journal, JournalLimits, Record, RecordKey, Stage, Ticket};
 pub use metrics::{Histogram, MetricSink, MetricSinks, MetricValues};

@@ -38,6 +38,15 @@ pub enum SampleKind {
     Conjecture,
 }
 
+/// Which problems an evaluation is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EvaluatedSet {
+    /// Those that the run is not trained on.
+    HeldOut,
+    /// The run's targets.
+    Targets,
+}
+
 macro_rules! named_cell {
     ($type:ident { $($variant:ident = $name:literal),* $(,)? }, $what:literal) => {
         impl $type {
@@ -69,6 +78,7 @@ macro_rules! named_cell {
 }
 
 named_cell!(ProblemKind { Target = "target", Conjecture = "conjecture" }, "kind of problem");
+named_cell!(EvaluatedSet { HeldOut = "held-out", Targets = "targets" }, "set of an evaluation");
 named_cell!(SampleKind { Rollout = "rollout", Conjecture = "conjecture" }, "kind of completion");
 named_cell!(
     ConjectureStatus {
@@ -280,6 +290,27 @@ table_row! {
         pub group: Option<u32>,
         /// Sampled tokens of the whole group, under CISPO: the loss's denominator.
         pub group_tokens: Option<u64>,
+    }
+}
+
+table_row! {
+    /// A problem of an evaluation.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct EvaluationRow {
+        /// `held-out`, or `targets` for the run's own.
+        pub set: EvaluatedSet,
+        /// Unique name within the set.
+        pub id: ProblemId,
+        /// The statement in the formal system's canonical text.
+        pub statement: Arc<str>,
+        /// What a proof may use, in the formal system's terms.
+        pub context: Arc<str>,
+        /// Attempts with a verdict other than `infra`.
+        pub judged: u32,
+        /// Attempts that proved it.
+        pub proved: u32,
+        /// The first proof, in the order of the attempts.
+        pub proof: Option<Arc<str>>,
     }
 }
 

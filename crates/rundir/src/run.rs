@@ -2,6 +2,7 @@
 
 use crate::checkpoints::{Checkpoint, Checkpoints, KeepPolicy, PreparedCheckpoint};
 use crate::error::{CallerError, Error, Result};
+use crate::evaluations::{self, Evaluation};
 use crate::files::{self, TEMPORARY_PREFIX, ensure_directory};
 use crate::frozen::{self, FrozenConfig};
 use crate::journal::{Journal, JournalLimits, JournalReader, Marker, OnDurable, Stage};
@@ -10,6 +11,7 @@ use crate::metrics::{JsonLinesSink, MetricSinks, MetricValues, TensorBoardSink, 
 use crate::outcome::state_after;
 use crate::resume::{self, NextStep, ResumePlan, weights_of};
 use crate::rounds::{self, PreparedRound, PublishedRound, RoundTables, directory_name};
+use crate::rows::EvaluationRow;
 use crate::write_point::reached;
 use sgs_selfplay::RunState;
 use std::fs;
@@ -20,12 +22,17 @@ const LOCK: &str = "lock";
 const JOURNAL: &str = "journal.sqlite";
 const ROUNDS: &str = "rounds";
 const CHECKPOINTS: &str = "checkpoints";
+const EVALUATIONS: &str = "evaluations";
 const METRICS: &str = "metrics.jsonl";
 const TENSORBOARD: &str = "tensorboard";
 const REPORT: &str = "report";
 
 /// What an interrupted creation may have left.
-const OWN_NAMES: [&str; 6] = [LOCK, JOURNAL, "journal.sqlite-wal", "journal.sqlite-shm", ROUNDS, CHECKPOINTS];
+const OWN_NAMES: [&str; 7] =
+    [LOCK, JOURNAL, "journal.sqlite-wal", "journal.sqlite-shm", ROUNDS, CHECKPOINTS, EVALUATIONS];
+
+/// The directories whose entries appear whole.
+const PARTS: [&str; 3] = [ROUNDS, CHECKPOINTS, EVALUATIONS];
 
 /// A run for reading, whether or not a process is working on it.
 #[derive(Clone, Debug)]
@@ -106,6 +113,14 @@ impl RunView {
         Checkpoints::new(self.path.join(CHECKPOINTS))
     }
 
+    /// The run's evaluations, ascending.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn evaluations(&self) -> Result<Vec<Evaluation>> {
+        evaluations::list(&self.path.join(EVALUATIONS))
+    }
+
     /// The journal, for reading.
     ///
     /// # Errors
@@ -178,7 +193,7 @@ impl RunDir {
         let lock = RunLock::take(&path.join(LOCK), path)?;
         refuse_taken(path)?;
         let mut removed = files::remove_unfinished(path)?;
-        for part in [ROUNDS, CHECKPOINTS] {
+        for part in PARTS {
             ensure_directory(&path.join(part))?;
             removed.extend(files::remove_unfinished(&path.join(part))?);
         }
@@ -198,7 +213,7 @@ impl RunDir {
         let lock = RunLock::take(&path.join(LOCK), path)?;
         view.config()?;
         let mut removed = files::remove_unfinished(path)?;
-        for part in [ROUNDS, CHECKPOINTS] {
+        for part in PARTS {
             ensure_directory(&path.join(part))?;
             removed.extend(files::remove_unfinished(&path.join(part))?);
         }
@@ -214,6 +229,10 @@ impl RunDir {
         }
         let journal = Journal::open(&journal_path, options.journal, options.on_durable)?;
         resume::recover(&view, &journal)?;
+        let markers = journal.reader().markers()?;
+        evaluations::drop_orphans(&path.join(EVALUATIONS), |round| {
+            markers.iter().any(|m| m.round == round && m.stage >= Stage::Updated)
+        })?;
         Ok(Self { view, journal, removed, _lock: lock })
     }
 
@@ -410,7 +429,16 @@ impl RunDir {
         self.view.checkpoints().prune(policy, in_use.as_slice())
     }
 
-    /// The sinks of the run, `metrics.jsonl` and TensorBoard, brought up to the last published round.
+    /// Publishes an evaluation of the weights that were trained in `metrics.round` rounds. If their update is lost in a
+    /// crash, opening the run drops it.
+    ///
+    /// # Errors
+    /// There is one already, or the file system refuses; no part of it remains then.
+    pub fn publish_evaluation(&self, metrics: &MetricValues, rows: Vec<EvaluationRow>) -> Result<Evaluation> {
+        evaluations::publish(&self.view.path.join(EVALUATIONS), metrics, rows)
+    }
+
+    /// The sinks of the run, `metrics.jsonl` and TensorBoard, brought up to the last published round and evaluation.
     ///
     /// # Errors
     /// The metrics of a published round cannot be read. A failing sink is no error: see [`MetricSinks`].
@@ -421,6 +449,9 @@ impl RunDir {
         let behind = sinks.behind();
         for round in self.view.rounds()?.iter().filter(|r| behind.is_none_or(|last| r.round() > last)) {
             sinks.record(&round.metrics()?);
+        }
+        for evaluation in self.view.evaluations()? {
+            sinks.record(&evaluation.metrics()?);
         }
         Ok(sinks)
     }

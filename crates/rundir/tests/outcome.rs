@@ -188,7 +188,11 @@ fn every_column_and_every_number_is_documented() {
         ("reviews", ReviewRow::fields()),
         ("examples", ExampleRow::fields()),
     ];
-    for (name, fields) in columns {
+    let evaluation = text.split("\n## `evaluations/").nth(1).unwrap_or_default();
+    let of_rounds = columns.map(|(name, fields)| (&*text, name, fields));
+    for (text, name, fields) in
+        of_rounds.into_iter().chain([(evaluation, "problems", EvaluationRow::fields())])
+    {
         let section = text.split(&format!("\n### `{name}.parquet`")).nth(1).unwrap_or_default();
         let section = section.split("\n### ").next().unwrap();
         for field in fields {

@@ -1,7 +1,7 @@
 //! How a run behaves towards its caller: order of steps, refusals, repair, resume.
 #![allow(clippy::unwrap_used)] // tests say so by panicking
 
-use sgs_rundir::metrics::MetricValues;
+use sgs_rundir::metrics::{MetricKind, MetricValues, read_events};
 use sgs_rundir::rows::*;
 use sgs_rundir::*;
 use sgs_selfplay::{FinishReason, ProblemId, Role, Verdict};
@@ -318,6 +318,55 @@ fn sinks_catch_up_and_a_broken_one_stops_nothing() {
     let sinks = run.sinks().unwrap();
     assert_eq!((sinks.active(), sinks.failures().len(), lines()), (1, 1, 4));
     assert!(sinks.failures()[0].contains("TensorBoard"), "{:?}", sinks.failures());
+}
+
+#[test]
+fn evaluations_stand_beside_the_rounds_and_go_with_lost_weights() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    let row = EvaluationRow {
+        set: EvaluatedSet::HeldOut,
+        id: ProblemId::new("p"),
+        statement: "s".into(),
+        context: "c".into(),
+        judged: 8,
+        proved: 1,
+        proof: Some("proof".into()),
+    };
+    let evaluate = |run: &RunDir, after| {
+        let mut metrics = MetricValues::of_evaluation(after);
+        metrics.set("held_out/pass@1", 0.125);
+        run.publish_evaluation(&metrics, vec![row.clone()]).unwrap()
+    };
+    let read: Vec<_> = evaluate(&run, 0).problems().unwrap().map(Result::unwrap).collect();
+    assert_eq!(read, [row.clone()]);
+    whole_round(&run, 0);
+    evaluate(&run, 1);
+    run.sinks().unwrap();
+    // Evaluated while the round before is being published, whose update is then lost.
+    run.start_round(1, "").unwrap();
+    run.finish_sampling(1, "").unwrap();
+    evaluate(&run, 2);
+    drop(run);
+    let run = open(&path).unwrap();
+    let after = |run: &RunDir| run.view().evaluations().unwrap().iter().map(|e| e.after).collect::<Vec<_>>();
+    assert_eq!(after(&run), [0, 1]);
+    // Each stands once in the sinks, however often they are opened, and rounds of the same number do too.
+    run.skip_update(1, "").unwrap();
+    run.publish_round(&metrics(1), |_| Ok(())).unwrap();
+    for _ in 0..2 {
+        assert_eq!(run.sinks().unwrap().active(), 2);
+    }
+    let text = fs::read_to_string(path.join("metrics.jsonl")).unwrap();
+    let lines: Vec<MetricValues> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |kind| lines.iter().filter(|m| m.kind == kind).map(|m| m.round).collect::<Vec<_>>();
+    assert_eq!((of(MetricKind::Round), of(MetricKind::Evaluation)), (vec![0, 1], vec![0, 1]));
+    let mut steps = Vec::new();
+    for entry in fs::read_dir(path.join("tensorboard")).unwrap() {
+        steps.extend(read_events(&entry.unwrap().path()).unwrap().iter().map(|e| e.step));
+    }
+    assert_eq!(steps.len(), 4 + fs::read_dir(path.join("tensorboard")).unwrap().count(), "and a head a file");
 }
 
 #[test]

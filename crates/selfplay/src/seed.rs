@@ -34,6 +34,20 @@ pub fn task_seed(run_seed: u64, round: u32, role: Role, problem: &ProblemId, ind
     first_word(hash)
 }
 
+/// The sampling seed of an attempt in an evaluation: SHA-256 over `"sgs-evaluation-v1" 0x00 | run seed u64 LE | length of
+/// the problem's id u32 LE | id | index u32 LE`. No round enters: all evaluations of a run draw the same lots, so that
+/// what differs between two of them is the policy.
+pub fn evaluation_seed(run_seed: u64, problem: &ProblemId, index: u32) -> u64 {
+    let id = problem.as_str().as_bytes();
+    let mut hash = Sha256::new();
+    hash.update(b"sgs-evaluation-v1\0");
+    hash.update(run_seed.to_le_bytes());
+    hash.update(u32::try_from(id.len()).unwrap_or(u32::MAX).to_le_bytes());
+    hash.update(id);
+    hash.update(index.to_le_bytes());
+    first_word(hash)
+}
+
 /// The seed of a shuffle: SHA-256 over `"sgs-shuffle-v1" 0x00 | run seed u64 LE | counter u64 LE | purpose`.
 pub fn shuffle_seed(run_seed: u64, purpose: &str, counter: u64) -> u64 {
     let mut hash = Sha256::new();
@@ -125,6 +139,16 @@ mod tests {
             task_seed(1, 2, Role::Solver, &a, 4),
         ];
         assert!(others.iter().all(|&seed| seed != base));
+    }
+
+    #[test]
+    fn evaluations_have_seeds_of_their_own() {
+        let (a, b) = (ProblemId::new("a"), ProblemId::new("b"));
+        let seed = evaluation_seed(1, &a, 3);
+        assert_eq!(seed, evaluation_seed(1, &a, 3));
+        let others = [evaluation_seed(2, &a, 3), evaluation_seed(1, &b, 3), evaluation_seed(1, &a, 4)];
+        assert!(others.iter().all(|&other| other != seed));
+        assert!((0..100).all(|round| task_seed(1, round, Role::Solver, &a, 3) != seed));
     }
 
     #[test]

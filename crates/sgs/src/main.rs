@@ -19,6 +19,7 @@ mod commands;
 mod corpus;
 mod desk;
 mod earlier;
+mod evaluated;
 mod exit;
 mod lean;
 mod output;

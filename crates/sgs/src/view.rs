@@ -1,5 +1,6 @@
 //! What a person sees while a run goes: a live view on a terminal, one line a round elsewhere, JSON for machines.
 
+use crate::evaluated;
 use crate::output;
 use crate::pace::Pace;
 use crate::page::Page;
@@ -57,6 +58,8 @@ pub struct View {
     rates: Vec<f64>,
     /// pass@1 of the last round.
     last_rate: Option<f64>,
+    /// What the base model proves of held-out problems.
+    base: Option<MetricValues>,
     page: Option<Page>,
     // Lines that are written meanwhile go above the bars.
     _live: Option<Live>,
@@ -65,11 +68,13 @@ pub struct View {
 }
 
 impl View {
-    /// A view; `rates` are the cumulative solve rates of the rounds that are over, `page` shows the run to browsers.
+    /// A view; `rates` are the cumulative solve rates of the rounds that are over, `base` is the evaluation of the base
+    /// model, `page` shows the run to browsers.
     pub fn new(
         show: Show,
         system: Arc<dyn FormalSystem>,
         rates: Vec<f64>,
+        base: Option<MetricValues>,
         pace: Pace,
         page: Option<Page>,
     ) -> Self {
@@ -104,6 +109,7 @@ impl View {
             solved,
             conjecture,
             rates,
+            base,
             last_rate: None,
             page,
             _live: live,
@@ -124,6 +130,7 @@ impl View {
                 self.conjecture[0].set_message(format!("  conjecture  {text}"));
             }
             RunEvent::RoundFinished { outcome, metrics } => self.end_round(outcome, metrics),
+            RunEvent::Evaluated { metrics } => self.evaluated(metrics),
             RunEvent::Note(text) => eprintln!("{text}"),
             RunEvent::Warning(text) => eprintln!("{} {text}", paint(Tone::Bad, "warning:")),
             _ => {}
@@ -163,6 +170,26 @@ impl View {
             let stage = progress.of(kind);
             bar.set_length(stage.asked);
             bar.set_position(stage.done);
+        }
+    }
+
+    /// What the Solver proves of problems that it is not trained on.
+    fn evaluated(&mut self, metrics: &MetricValues) {
+        match self.show {
+            Show::Json => {
+                if let Ok(line) = serde_json::to_string(metrics) {
+                    let _ = output::line(line);
+                }
+            }
+            Show::Lines => drop(evaluated::line(metrics, self.base.as_ref()).map(output::line)),
+            Show::Live => {
+                if let Some(line) = evaluated::line(metrics, self.base.as_ref()) {
+                    eprintln!("{}", paint(Tone::Strong, &line));
+                }
+            }
+        }
+        if metrics.round == 0 {
+            self.base = Some(metrics.clone());
         }
     }
 

@@ -40,6 +40,8 @@ fn every_method_runs_and_sampler_and_trainer_agree() {
             "algorithm.batch.size=10",
             "algorithm.rollouts_per_problem=4",
             "algorithm.optimizer.batch_size=8",
+            "evaluation.problems=5",
+            "evaluation.samples=2",
         ] {
             arguments.extend(["--set", setting]);
         }
@@ -57,6 +59,13 @@ fn every_method_runs_and_sampler_and_trainer_agree() {
         }
         let trained = view.checkpoints().newest_valid(u32::MAX).unwrap().is_some();
         assert!(trained || method == "sampling-only", "{method} has trained nothing");
+        let evaluated: Vec<u32> = view.evaluations().unwrap().iter().map(|e| e.after).collect();
+        let once = method == "sampling-only";
+        assert_eq!(
+            evaluated,
+            if once { vec![0] } else { vec![0, 2] },
+            "{method}: before the first round and at the end"
+        );
     }
 }
 

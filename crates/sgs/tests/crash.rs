@@ -32,6 +32,9 @@ fn settings() -> Vec<String> {
         "algorithm.batch.size=24".to_owned(),
         "algorithm.rollouts_per_problem=4".to_owned(),
         "sampling.batch=64".to_owned(),
+        "evaluation.problems=5".to_owned(),
+        "evaluation.samples=2".to_owned(),
+        "evaluation.every=2".to_owned(),
         "algorithm.optimizer.batch_size=8".to_owned(),
     ] {
         out.extend(["--set".to_owned(), setting]);

@@ -20,6 +20,7 @@ fn main() -> anyhow::Result<()> {
         base: policies::base_folder(&config, &out.join("base"))?,
         system: Arc::new(system::Echo),
         targets: system::targets(),
+        held_out: Vec::new(),
         device: Arc::new(Cpu::new(device::threads())?),
         config: Arc::new(config),
         interrupt: Interrupt::default(),

@@ -1,6 +1,7 @@
-//! All rounds' metrics in one file, one line a round.
+//! The metrics of all rounds and evaluations in one file, a line each.
 
-use super::{MetricSink, MetricValues};
+use super::sink::Lasts;
+use super::{MetricKind, MetricSink, MetricValues};
 use crate::error::{Error, Result};
 use crate::write_point::reached;
 use std::fs::File;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub struct JsonLinesSink {
     path: PathBuf,
     file: File,
-    last_round: Option<u32>,
+    lasts: Lasts,
 }
 
 impl JsonLinesSink {
@@ -31,18 +32,18 @@ impl JsonLinesSink {
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(Error::io("read", path))?;
         let whole = text.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
-        let mut last_round = None;
+        let mut lasts = Lasts::default();
         for (number, line) in text[..whole].split(|&b| b == b'\n').enumerate().filter(|(_, l)| !l.is_empty())
         {
             let metrics: MetricValues = serde_json::from_slice(line).map_err(|error| {
                 let what = format!("line {} is not the metrics of a round: {error}", number + 1);
                 Error::damaged(path, what, "move it away: it is written anew from the rounds")
             })?;
-            last_round = last_round.max(Some(metrics.round));
+            lasts.note(metrics.kind, metrics.round);
         }
         file.set_len(whole as u64).map_err(Error::io("cut the torn end of", path))?;
         file.seek(SeekFrom::End(0)).map_err(Error::io("read", path))?;
-        Ok(Self { path: path.to_path_buf(), file, last_round })
+        Ok(Self { path: path.to_path_buf(), file, lasts })
     }
 }
 
@@ -51,8 +52,8 @@ impl MetricSink for JsonLinesSink {
         "metrics.jsonl"
     }
 
-    fn last_round(&self) -> Option<u32> {
-        self.last_round
+    fn last(&self, kind: MetricKind) -> Option<u32> {
+        self.lasts.of(kind)
     }
 
     fn record(&mut self, metrics: &MetricValues) -> Result<()> {
@@ -63,7 +64,7 @@ impl MetricSink for JsonLinesSink {
         self.file.write_all(&line).map_err(Error::io("write", &self.path))?;
         reached("metrics.flush", &self.path)?;
         self.file.sync_data().map_err(Error::io("flush", &self.path))?;
-        self.last_round = Some(metrics.round);
+        self.lasts.note(metrics.kind, metrics.round);
         Ok(())
     }
 }
@@ -84,7 +85,7 @@ mod tests {
         let text = std::fs::read(&path).unwrap();
         std::fs::write(&path, &text[..text.len() - 5]).unwrap();
         let mut sink = JsonLinesSink::open(&path).unwrap();
-        assert_eq!(sink.last_round(), Some(2));
+        assert_eq!(sink.last(MetricKind::Round), Some(2));
         sink.record(&MetricValues::new(3)).unwrap();
         drop(sink);
         let rounds: Vec<u32> = std::fs::read_to_string(&path)

@@ -52,11 +52,34 @@ impl Histogram {
     }
 }
 
-/// All numbers of one round. Names are those of `docs/formats.md`, with `/` between their parts.
+/// What numbers are of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MetricKind {
+    /// A round.
+    #[default]
+    Round,
+    /// An evaluation; its `round` is the number of rounds before it.
+    Evaluation,
+}
+
+impl MetricKind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Round, Self::Evaluation];
+
+    fn is_round(&self) -> bool {
+        *self == Self::Round
+    }
+}
+
+/// All numbers of one round, or of an evaluation. Names are those of `docs/formats.md`, with `/` between their parts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MetricValues {
     /// The round.
     pub round: u32,
+    /// What the numbers are of; a round's do not say so.
+    #[serde(default, skip_serializing_if = "MetricKind::is_round")]
+    pub kind: MetricKind,
     /// When the round was published, seconds since 1970.
     pub unix_time: f64,
     /// Numbers by name; one that could not be computed is not a number, and `null` in the file.
@@ -70,6 +93,11 @@ impl MetricValues {
     /// No numbers yet, as of now.
     pub fn new(round: u32) -> Self {
         Self { round, unix_time: unix_time(), ..Self::default() }
+    }
+
+    /// No numbers yet of an evaluation after so many rounds.
+    pub fn of_evaluation(after: u32) -> Self {
+        Self { kind: MetricKind::Evaluation, ..Self::new(after) }
     }
 
     /// Sets a number.

@@ -1,6 +1,7 @@
 //! Names of a round's numbers.
 
 use super::{Histogram, MetricValues};
+use crate::rows::EvaluatedSet;
 use sgs_selfplay::RoundMetrics;
 use std::collections::BTreeMap;
 
@@ -51,6 +52,23 @@ names! {
     CONJECTURER_LOG_PROB_GAP = "conjecturer_log_prob_gap": "As solver_log_prob_gap, of the Conjecturer.";
     CONJECTURER_LOG_PROB_GAP_MAX = "conjecturer_log_prob_gap_max": "Largest such difference, nats.";
     CONJECTURER_KL = "conjecturer_kl": "As solver_kl, of the Conjecturer.";
+}
+
+/// How the names of an evaluation's numbers begin; a round's never do.
+pub const EVALUATION_GROUPS: [&str; 2] = [HELD_OUT, BASE_TARGETS];
+
+/// How the names of numbers begin that are of held-out problems.
+pub const HELD_OUT: &str = "held_out/";
+
+/// How the names of numbers begin that are of what the base model can do on the run's targets.
+pub const BASE_TARGETS: &str = "base_targets/";
+
+/// How the names of an evaluation's numbers of a set begin.
+pub fn evaluation_group(set: EvaluatedSet) -> &'static str {
+    match set {
+        EvaluatedSet::HeldOut => HELD_OUT,
+        EvaluatedSet::Targets => BASE_TARGETS,
+    }
 }
 
 impl MetricValues {

@@ -1,15 +1,39 @@
 //! Followers of a run's metrics.
 
-use super::MetricValues;
+use super::{MetricKind, MetricValues};
 use crate::error::Result;
+
+/// The last round and the last evaluation that a sink holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lasts {
+    round: Option<u32>,
+    evaluation: Option<u32>,
+}
+
+impl Lasts {
+    pub(super) fn of(self, kind: MetricKind) -> Option<u32> {
+        match kind {
+            MetricKind::Round => self.round,
+            MetricKind::Evaluation => self.evaluation,
+        }
+    }
+
+    pub(super) fn note(&mut self, kind: MetricKind, number: u32) {
+        let last = match kind {
+            MetricKind::Round => &mut self.round,
+            MetricKind::Evaluation => &mut self.evaluation,
+        };
+        *last = (*last).max(Some(number));
+    }
+}
 
 /// Somewhere that metrics go besides the round's own directory.
 pub trait MetricSink: Send {
     /// Its name in messages.
     fn name(&self) -> &str;
 
-    /// The last round that it holds whole.
-    fn last_round(&self) -> Option<u32>;
+    /// The last round, or evaluation, that it holds whole.
+    fn last(&self, kind: MetricKind) -> Option<u32>;
 
     /// Writes a round. A sink that talks to something that may hang brings its own deadline.
     ///
@@ -39,10 +63,10 @@ impl MetricSinks {
         }
     }
 
-    /// Hands a round to every sink that does not hold it yet.
+    /// Hands a round or an evaluation to every sink that does not hold it yet.
     pub fn record(&mut self, metrics: &MetricValues) {
         for mut sink in std::mem::take(&mut self.sinks) {
-            let new = sink.last_round().is_none_or(|last| metrics.round > last);
+            let new = sink.last(metrics.kind).is_none_or(|last| metrics.round > last);
             let outcome = if new { sink.record(metrics) } else { Ok(()) };
             match outcome {
                 Ok(()) => self.sinks.push(sink),
@@ -63,7 +87,7 @@ impl MetricSinks {
 
     /// The smallest last round of the sinks that work: later rounds are to be recorded (again) on opening.
     pub fn behind(&self) -> Option<u32> {
-        self.sinks.iter().map(|s| s.last_round()).min().flatten()
+        self.sinks.iter().map(|s| s.last(MetricKind::Round)).min().flatten()
     }
 
     fn report(&mut self, name: &str, error: &crate::error::Error) {
@@ -89,7 +113,7 @@ mod tests {
             "recorder"
         }
 
-        fn last_round(&self) -> Option<u32> {
+        fn last(&self, _: MetricKind) -> Option<u32> {
             self.rounds.lock().unwrap().last().copied()
         }
 

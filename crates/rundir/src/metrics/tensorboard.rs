@@ -5,7 +5,8 @@
 //! small, so that they are written and read here field by field. One event holds all numbers of a round: a round is
 //! in the file whole or not at all.
 
-use super::{Histogram, MetricSink, MetricValues, unix_time};
+use super::sink::Lasts;
+use super::{Histogram, MetricKind, MetricSink, MetricValues, names, unix_time};
 use crate::error::{Error, Result};
 use crate::files::ensure_directory;
 use crate::lock::host_name;
@@ -24,7 +25,7 @@ pub struct TensorBoardSink {
     directory: PathBuf,
     /// Made with the first round, so that opening a finished run leaves no empty file.
     file: Option<(PathBuf, File)>,
-    last_round: Option<u32>,
+    lasts: Lasts,
 }
 
 impl TensorBoardSink {
@@ -34,15 +35,15 @@ impl TensorBoardSink {
     /// The file system refuses.
     pub fn open(directory: &Path) -> Result<Self> {
         ensure_directory(directory)?;
-        let mut last_round = None;
+        let mut lasts = Lasts::default();
         for path in event_files(directory)? {
             for event in read_events(&path)? {
-                if !event.values.is_empty() {
-                    last_round = last_round.max(u32::try_from(event.step).ok());
+                if let (Some(kind), Ok(step)) = (kind_of(&event), u32::try_from(event.step)) {
+                    lasts.note(kind, step);
                 }
             }
         }
-        Ok(Self { directory: directory.to_path_buf(), file: None, last_round })
+        Ok(Self { directory: directory.to_path_buf(), file: None, lasts })
     }
 
     /// The open file; a new one gets a name that sorts after all earlier ones.
@@ -71,8 +72,8 @@ impl MetricSink for TensorBoardSink {
         "TensorBoard"
     }
 
-    fn last_round(&self) -> Option<u32> {
-        self.last_round
+    fn last(&self, kind: MetricKind) -> Option<u32> {
+        self.lasts.of(kind)
     }
 
     fn record(&mut self, metrics: &MetricValues) -> Result<()> {
@@ -82,9 +83,16 @@ impl MetricSink for TensorBoardSink {
         file.write_all(&record).map_err(Error::io("write", path))?;
         reached("tensorboard.flush", path)?;
         file.sync_data().map_err(Error::io("flush", path))?;
-        self.last_round = Some(metrics.round);
+        self.lasts.note(metrics.kind, metrics.round);
         Ok(())
     }
+}
+
+/// What an event is of; `None` for a file's head.
+fn kind_of(event: &TensorBoardEvent) -> Option<MetricKind> {
+    let (first, _) = event.values.first()?;
+    let evaluation = names::EVALUATION_GROUPS.iter().any(|group| first.starts_with(group));
+    Some(if evaluation { MetricKind::Evaluation } else { MetricKind::Round })
 }
 
 fn event_files(directory: &Path) -> Result<Vec<PathBuf>> {
@@ -386,7 +394,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for rounds in [1..=2u32, 3..=3] {
             let mut sink = TensorBoardSink::open(dir.path()).unwrap();
-            assert_eq!(sink.last_round(), rounds.start().checked_sub(1).filter(|&r| r > 0));
+            assert_eq!(sink.last(MetricKind::Round), rounds.start().checked_sub(1).filter(|&r| r > 0));
             for round in rounds {
                 sink.record(&metrics(round)).unwrap();
             }

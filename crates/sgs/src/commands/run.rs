@@ -168,21 +168,27 @@ fn work_on<D: Parallel + Decode>(
     device: Arc<D>,
 ) -> Result<Outcome> {
     let path = run.view().path().to_owned();
-    let Opened { system, targets, notes } = system::open(&config, &path.join("lean-scratch"))?;
-    let targets: Vec<Arc<Problem>> = targets.into_iter().map(Arc::new).collect();
+    let Opened { system, targets, held_out, notes } = system::open(&config, &path.join("lean-scratch"))?;
+    let shared = |problems: Vec<Problem>| problems.into_iter().map(Arc::new).collect();
+    let (targets, held_out): (Vec<Arc<Problem>>, _) = (shared(targets), shared(held_out));
     folder::same_checker(&path, &system.identity())?;
     let base = policies::base_folder(&config, &path.join("base"))?;
     let (rates, seconds) = so_far(&run)?;
     let pace = Pace::new(config.minutes, seconds);
+    let base_evaluation = match run.view().evaluations()?.first() {
+        Some(first) if first.after == 0 => Some(first.metrics()?),
+        _ => None,
+    };
     let interrupt = Interrupt::default();
     stop_on_signals(&interrupt)?;
     let page = Page::start(page, &path, &system)?;
-    let mut view = View::new(Show::choose(json), Arc::clone(&system), rates, pace, page);
+    let mut view = View::new(Show::choose(json), Arc::clone(&system), rates, base_evaluation, pace, page);
     notes.iter().for_each(|note| view.on(&RunEvent::Note(note)));
     let runner = Runner {
         config: Arc::new(config),
         system,
         targets,
+        held_out,
         run: Arc::new(run),
         device,
         base,

@@ -3,7 +3,7 @@
 use crate::shown::Shown;
 use sgs_analysis::live::{Recent, StageProgress, Status};
 use sgs_analysis::run::Display;
-use sgs_run::RunEvent;
+use sgs_run::{RoundStage, RunEvent};
 use sgs_selfplay::reward::guide_score;
 use sgs_selfplay::{Problem, ProblemId, Progress, Review, TaskKind};
 use std::collections::VecDeque;
@@ -46,7 +46,13 @@ impl Feed {
 
     pub(super) fn on(&mut self, event: &RunEvent<'_>) {
         match event {
-            RunEvent::Stage { round, .. } => self.begin_round(*round),
+            RunEvent::Stage { round, stage, .. } => {
+                self.begin_round(*round);
+                if *stage == RoundStage::Evaluating {
+                    // Its attempts are none of the round's.
+                    self.round = None;
+                }
+            }
             RunEvent::Progress(progress) => self.progress(*progress),
             RunEvent::Conjecture { id, statement } => self.invented(id, statement),
             RunEvent::Reviewed { id, review, .. } => self.reviewed(id, review),

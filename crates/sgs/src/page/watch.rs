@@ -12,6 +12,7 @@ use sgs_analysis::run::ReadOptions;
 use sgs_run::config::{RunConfig, SystemName};
 use sgs_run::event::Teller;
 use sgs_run::folder::config_of;
+use sgs_run::held_out;
 use sgs_run::system::{self, Opened};
 use sgs_run::{Interrupt, record};
 use sgs_rundir::journal::{JournalReader, Stage};
@@ -117,16 +118,17 @@ impl Replica {
         let config = config_of(view)?;
         let set = &config.problems.set;
         // Nothing is checked here, so no Lean is started: its texts are shown as they are.
-        let (shown, targets) = match config.problems.system {
+        let (shown, mut targets) = match config.problems.system {
             SystemName::Metamath => {
                 let Opened { system, targets, .. } = system::metamath(set)?;
                 (Shown::by(&system), targets)
             }
             SystemName::Lean => {
                 let targets = system::lean_targets(set)?;
-                (Shown::of(SystemName::Lean)?, targets.into_iter().map(|t| t.problem).collect())
+                (Shown::of(SystemName::Lean)?, targets.into_iter().map(|t| t.problem).collect::<Vec<_>>())
             }
         };
+        held_out::leave_out(&config.evaluation, &mut targets)?;
         let targets: Vec<Arc<Problem>> = targets.into_iter().map(Arc::new).collect();
         let (feed, teller) = (Feed::new(shown), Teller::new(&targets));
         Ok(Self { config, targets, state: RunState::default(), feed, teller, round: None, last: 0 })

@@ -37,6 +37,14 @@ pub fn content(run: &Path) -> BTreeMap<String, String> {
             }
         }
     }
+    for evaluation in view.evaluations().expect("evaluations") {
+        for row in evaluation.problems().expect("a table") {
+            let row = row.expect("a row");
+            let key = format!("{} evaluation {} {}", evaluation.after, row.set.name(), row.id);
+            let value = format!("{} {} {:?}", row.judged, row.proved, row.proof);
+            assert!(out.insert(key.clone(), value).is_none(), "{key} stands twice");
+        }
+    }
     // The last update leaves no other trace.
     if let Some(last) = view.checkpoints().newest_valid(u32::MAX).expect("checkpoints") {
         for role in ["solver", "conjecturer"] {

@@ -20,6 +20,9 @@ pub fn settings() -> Vec<String> {
         "algorithm.rollouts_per_problem=4",
         "sampling.batch=8",
         "sampling.memory_mib=64",
+        "evaluation.problems=5",
+        "evaluation.samples=2",
+        "evaluation.every=1",
         "algorithm.optimizer.batch_size=8",
     ] {
         out.extend(["--set".to_owned(), setting.to_owned()]);

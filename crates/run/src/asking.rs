@@ -1,0 +1,120 @@
+//! From commands to what workers are asked: which of them are one task, and what a task says.
+
+use crate::evaluate::encode;
+use crate::reading::{Reader, formal_seed, limit, role};
+use crate::tasks::{self, GENERATE, GenerateTask, SERVED, VERIFY, VerifyTask};
+use anyhow::Result;
+use sgs_fleet::{Payload, TaskKind as BoardKind};
+use sgs_selfplay::{Command, Problem, Role};
+use std::sync::Arc;
+
+/// Tokens that a task of several completions may ask for. The completions of one task are reported together, so a task
+/// must not take long: with short completions all k of a problem are one task, with long ones each is its own, and what
+/// a killed worker loses stays small.
+const TOKENS_A_TASK: usize = 1024;
+
+/// Proofs that are one task where the checker takes microseconds and checks one after the other.
+const PROOFS_A_TASK: usize = 32;
+
+impl Reader<'_> {
+    /// Commands that are one task together: completions of one prompt, and proofs for a checker that is faster than
+    /// the way to it.
+    pub fn groups(&self, commands: Vec<Command>) -> Vec<Vec<Command>> {
+        let proofs = if self.system.parallel_checks() > 1 { 1 } else { PROOFS_A_TASK };
+        let mut groups: Vec<Vec<Command>> = Vec::new();
+        let mut checks: Vec<Command> = Vec::new();
+        for command in commands {
+            if let Command::Judge { .. } = command {
+                checks.push(command);
+                continue;
+            }
+            let most = self.completions_a_task(&command);
+            match groups.last_mut() {
+                Some(group) if group.len() < most && have_one_prompt(&group[0], &command) => {
+                    group.push(command)
+                }
+                _ => groups.push(vec![command]),
+            }
+        }
+        while !checks.is_empty() {
+            let rest = checks.split_off(checks.len().min(proofs));
+            groups.push(std::mem::replace(&mut checks, rest));
+        }
+        groups
+    }
+
+    /// So many completions of one prompt are one task.
+    fn completions_a_task(&self, command: &Command) -> usize {
+        let served = role(command).is_some_and(|role| self.config.sampling.endpoint.plays(role));
+        if served { 1 } else { (TOKENS_A_TASK / limit(self.config, command).max(1)).max(1) }
+    }
+
+    /// The prompt of a command in tokens; empty for a check.
+    ///
+    /// # Errors
+    /// The tokenizer refuses the text.
+    pub fn prompt(&self, command: &Command) -> Result<Arc<[u32]>> {
+        let system = self.system;
+        let prompt = match command {
+            Command::Judge { .. } => return Ok(Arc::default()),
+            Command::SampleConjecture { conditioning, .. } => {
+                system.conjecturer_prompt(formal_seed(conditioning))
+            }
+            Command::SampleReview { target, conjecture, .. } => system.guide_prompt(target, conjecture),
+            Command::SampleRollout { problem, lemma: None, .. } => system.solver_prompt(problem),
+            Command::SampleRollout { problem, lemma: Some(lemma), .. } => {
+                system.solver_prompt_citing(problem, lemma)
+            }
+        };
+        encode(self.tokenizer, &prompt)
+    }
+
+    /// What a worker gets. The Conjecturer goes first, because the rest of the round waits for it.
+    ///
+    /// # Errors
+    /// The task has no binary form: a mistake of this program.
+    pub fn payload(&self, commands: &[Command], prompt: &[u32]) -> Result<(BoardKind, i32, Payload)> {
+        let Some(role) = commands.first().and_then(role) else {
+            return Ok((VERIFY, 0, tasks::pack(&self.verify_task(commands))?));
+        };
+        let priority = match role {
+            Role::Conjecturer => 2,
+            Role::Guide => 1,
+            Role::Solver => 0,
+        };
+        let task = GenerateTask {
+            role,
+            policy_version: self.policy_version,
+            prompt: prompt.to_vec(),
+            seeds: commands.iter().filter_map(Command::seed).collect(),
+            max_new_tokens: self.config.sampling.tokens(role),
+            temperature: self.config.algorithm.temperature as f32,
+        };
+        let kind = if self.config.sampling.endpoint.plays(role) { SERVED } else { GENERATE };
+        Ok((kind, priority, tasks::pack(&task)?))
+    }
+
+    fn verify_task(&self, commands: &[Command]) -> VerifyTask {
+        let mut problems: Vec<Problem> = Vec::new();
+        let mut proofs = Vec::with_capacity(commands.len());
+        for command in commands {
+            let Command::Judge { problem, proof, .. } = command else { continue };
+            if problems.last().is_none_or(|last| last.id != problem.id) {
+                problems.push((**problem).clone());
+            }
+            proofs.push((problems.len() as u32 - 1, proof.to_string()));
+        }
+        VerifyTask { checker: self.system.identity(), problems, proofs }
+    }
+}
+
+/// Whether two commands ask for completions of the same prompt.
+fn have_one_prompt(a: &Command, b: &Command) -> bool {
+    match (a, b) {
+        (
+            Command::SampleRollout { problem: p, lemma: l, .. },
+            Command::SampleRollout { problem: q, lemma: m, .. },
+        ) => Arc::ptr_eq(p, q) && l == m,
+        _ => false,
+    }
+}

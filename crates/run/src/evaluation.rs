@@ -1,0 +1,140 @@
+//! Evaluations of a run: what the Solver proves, at some rounds, of problems that it is not trained on.
+
+use crate::attempts::{Attempts, Tried};
+use crate::config::RunConfig;
+use crate::event::{RoundStage, RunEvent, Story};
+use anyhow::Result;
+use sgs_rundir::metrics::{MetricValues, names};
+use sgs_rundir::rows::{EvaluatedSet, EvaluationRow};
+use sgs_rundir::{RunDir, RunView};
+use sgs_selfplay::rate::pass_at_k;
+use sgs_selfplay::{Problem, Role};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What a run evaluates, and when.
+pub struct Schedule<'a> {
+    /// The configuration.
+    pub config: &'a RunConfig,
+    /// Problems that the run is not trained on.
+    pub held_out: &'a [Arc<Problem>],
+    /// The run's targets.
+    pub targets: &'a [Arc<Problem>],
+}
+
+/// When an evaluation is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Before a round.
+    Before,
+    /// After the last round.
+    AtTheEnd,
+}
+
+impl Schedule<'_> {
+    /// Whether the weights after so many rounds are to be evaluated, and are not yet.
+    ///
+    /// # Errors
+    /// The run's folder cannot be read.
+    pub fn is_due(&self, after: u32, when: When, run: &RunView) -> Result<bool> {
+        let plan = &self.config.evaluation;
+        let trained = self.config.weights_of(Role::Solver).is_trained();
+        let in_turn = when == When::AtTheEnd || after.checked_rem(plan.every) == Some(0);
+        let due = match after {
+            0 => !self.held_out.is_empty() || plan.target_samples > 0,
+            // What is not trained stays as it was before the first round.
+            _ => !self.held_out.is_empty() && trained && in_turn,
+        };
+        Ok(due && !run.evaluations()?.iter().any(|evaluation| evaluation.after == after))
+    }
+
+    /// Evaluates, writes it down and tells it. `None` if the user interrupted it.
+    ///
+    /// # Errors
+    /// The attempts fail, or the file system refuses.
+    pub fn evaluate(
+        &self,
+        attempts: &Attempts<'_>,
+        run: &RunDir,
+        story: &mut Story<'_>,
+    ) -> Result<Option<MetricValues>> {
+        let after = attempts.reader.policy_version;
+        let (plan, rounds) = (&self.config.evaluation, self.config.rounds);
+        story.tell(RunEvent::Stage { round: after, rounds, stage: RoundStage::Evaluating });
+        let mut parts = vec![(EvaluatedSet::HeldOut, self.held_out, plan.samples)];
+        if after == 0 && plan.target_samples > 0 {
+            parts.push((EvaluatedSet::Targets, self.targets, plan.target_samples));
+        }
+        let mut metrics = MetricValues::of_evaluation(after);
+        let mut rows = Vec::new();
+        for (set, problems, samples) in parts.into_iter().filter(|(_, problems, _)| !problems.is_empty()) {
+            let started = Instant::now();
+            let told = |progress| story.tell(RunEvent::Progress(progress));
+            let Some(tried) = attempts.run(problems, samples, told)? else { return Ok(None) };
+            describe(&mut metrics, set, &tried, samples, started.elapsed().as_secs_f64());
+            rows.extend(tried.into_iter().map(|tried| row(set, tried)));
+        }
+        run.publish_evaluation(&metrics, rows)?;
+        story.tell(RunEvent::Evaluated { metrics: &metrics });
+        Ok(Some(metrics))
+    }
+}
+
+fn describe(metrics: &mut MetricValues, set: EvaluatedSet, tried: &[Tried], samples: u32, seconds: f64) {
+    let group = names::evaluation_group(set);
+    let mut set = |name: &str, value: f64| metrics.set(format!("{group}{name}"), value);
+    set("problems", tried.len() as f64);
+    set("samples", f64::from(samples));
+    set("solved", tried.iter().filter(|t| t.proved > 0).count() as f64);
+    set("seconds", seconds);
+    let mut ks: Vec<u64> =
+        std::iter::successors(Some(1_u64), |k| Some(2 * k)).take_while(|k| *k < u64::from(samples)).collect();
+    ks.push(samples.into());
+    for k in ks {
+        let rates = tried.iter().filter_map(|t| pass_at_k(t.judged.into(), t.proved.into(), k));
+        let (count, sum) = rates.fold((0_u32, 0.0), |(count, sum), rate| (count + 1, sum + rate));
+        if count > 0 {
+            set(&format!("pass@{k}"), sum / f64::from(count));
+        }
+    }
+}
+
+fn row(set: EvaluatedSet, tried: Tried) -> EvaluationRow {
+    let Tried { problem, judged, proved, proof } = tried;
+    EvaluationRow {
+        set,
+        id: problem.id.clone(),
+        statement: Arc::clone(&problem.statement),
+        context: Arc::clone(&problem.context),
+        judged,
+        proved,
+        proof,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use sgs_selfplay::ProblemId;
+
+    fn tried(judged: u32, proved: u32) -> Tried {
+        let problem = Problem { id: ProblemId::new("p"), statement: "s".into(), context: "".into() };
+        Tried { problem: Arc::new(problem), judged, proved, proof: None }
+    }
+
+    #[test]
+    fn the_numbers_of_an_evaluation_are_means_over_problems() {
+        let mut metrics = MetricValues::of_evaluation(3);
+        // One problem lost an attempt: pass@4 knows nothing of it.
+        let all = [tried(4, 1), tried(4, 0), tried(3, 3)];
+        describe(&mut metrics, EvaluatedSet::HeldOut, &all, 4, 1.5);
+        let of = |name: &str| metrics.scalars.get(name).copied();
+        assert_eq!(of("held_out/problems"), Some(3.0));
+        assert_eq!(of("held_out/solved"), Some(2.0));
+        assert!((of("held_out/pass@1").unwrap() - (0.25 + 0.0 + 1.0) / 3.0).abs() < 1e-12);
+        assert!((of("held_out/pass@2").unwrap() - (0.5 + 0.0 + 1.0) / 3.0).abs() < 1e-12);
+        assert_eq!(of("held_out/pass@4"), Some(0.5));
+        assert_eq!(of("held_out/pass@8"), None);
+    }
+}

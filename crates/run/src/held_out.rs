@@ -1,0 +1,169 @@
+//! The problems that a run keeps for evaluation: it is never trained on them.
+
+use anyhow::{Result, ensure};
+use sgs_keys::above;
+use sgs_selfplay::{Problem, ProblemId};
+use sha2::{Digest, Sha256};
+use std::collections::HashSet;
+
+sgs_keys::table! {
+    /// What the Solver is tried on besides its targets. None of it counts as generations, and none of it is trained on.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct EvaluationConfig {
+        /// Problems that the run is not trained on; what is among its targets is left out.
+        pub held_out: String = NONE.to_owned(),
+            in "none; a set as in problems.set, such as held-out (200 theorems that quick and train lack); split (a share of problems.set, which then lacks it); a file",
+        /// With held_out = \"split\": the share of problems.set that is held out.
+        pub share: f64 = 0.1, in above(0.0).below(1.0),
+        /// Most held-out problems that are tried: the first ones.
+        pub problems: usize = 200, in 1..=1_000_000,
+        /// Proofs sampled of each held-out problem.
+        pub samples: u32 = 8, in 1..=1024,
+        /// Rounds between two evaluations; 0 for none but the first, of the base model, and the last.
+        pub every: u32 = 10, in 0..=1_000_000,
+        /// Proofs of each target that the base model samples before the first round: what sampling alone would come to
+        /// is estimated from these and from those of the first round.
+        pub target_samples: u32 = 0, in 0..=1024,
+    }
+}
+
+/// No problems are held out.
+pub const NONE: &str = "none";
+
+/// A share of the run's own problems is held out.
+pub const SPLIT: &str = "split";
+
+impl EvaluationConfig {
+    /// The set or file that the held-out problems are read from; `None` if there are none, or they are the run's own.
+    pub fn source(&self) -> Option<&str> {
+        (self.held_out != NONE && self.held_out != SPLIT).then_some(self.held_out.as_str())
+    }
+}
+
+/// Held-out problems, and what a person should know of them.
+#[derive(Clone, Debug, Default)]
+pub struct HeldOut {
+    /// The problems, in their order.
+    pub problems: Vec<Problem>,
+    /// One line; `None` if nobody asked for any.
+    pub note: Option<String>,
+}
+
+/// Chooses the held-out problems: of `others`, which `source` names, those that are not among the targets, or a part of
+/// the targets, which then lack it.
+///
+/// # Errors
+/// A split would leave no targets.
+pub fn choose(
+    config: &EvaluationConfig,
+    targets: &mut Vec<Problem>,
+    others: Vec<Problem>,
+) -> Result<HeldOut> {
+    if config.held_out == NONE {
+        return Ok(HeldOut::default());
+    }
+    let from_others = config.source().is_some();
+    let all = others.len();
+    let mut problems = if from_others { unlike(targets, others) } else { split(config, targets)? };
+    problems.truncate(config.problems);
+    let name = &config.held_out;
+    let note = match problems.len() {
+        0 => format!(
+            "no held-out evaluation: all {all} problems of `{name}` are among the targets; choose a smaller problems.set, \
+             or other problems with evaluation.held_out"
+        ),
+        n if from_others => format!("held out: {n} problems of `{name}` that are not trained on"),
+        n => format!("held out: {n} problems of problems.set, which leaves {} targets", targets.len()),
+    };
+    Ok(HeldOut { problems, note: Some(note) })
+}
+
+/// Takes out of a run's problems what it holds out of them, as [`choose`] does.
+///
+/// # Errors
+/// See [`choose`].
+pub fn leave_out(config: &EvaluationConfig, targets: &mut Vec<Problem>) -> Result<()> {
+    if config.held_out == SPLIT {
+        split(config, targets)?;
+    }
+    Ok(())
+}
+
+/// Those of `others` that are no targets, neither by name nor by what they state.
+fn unlike(targets: &[Problem], others: Vec<Problem>) -> Vec<Problem> {
+    let ids: HashSet<&ProblemId> = targets.iter().map(|t| &t.id).collect();
+    let statements: HashSet<&str> = targets.iter().map(|t| &*t.statement).collect();
+    others.into_iter().filter(|p| !ids.contains(&p.id) && !statements.contains(&*p.statement)).collect()
+}
+
+/// Takes a share of the targets out. Which ones depends on their names alone: the same for every seed and method.
+fn split(config: &EvaluationConfig, targets: &mut Vec<Problem>) -> Result<Vec<Problem>> {
+    let count = (config.share * targets.len() as f64).ceil() as usize;
+    let count = count.min(config.problems);
+    ensure!(
+        count < targets.len(),
+        "evaluation.held_out=split with evaluation.share={} leaves none of {} targets",
+        config.share,
+        targets.len()
+    );
+    let mut order: Vec<([u8; 32], usize)> =
+        targets.iter().enumerate().map(|(at, target)| (lot(&target.id), at)).collect();
+    order.sort_unstable();
+    let chosen: HashSet<usize> = order.into_iter().take(count).map(|(_, at)| at).collect();
+    let mut at = 0..;
+    Ok(targets.extract_if(.., |_| at.next().is_some_and(|at| chosen.contains(&at))).collect())
+}
+
+fn lot(id: &ProblemId) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(b"sgs-split-v1\0");
+    hash.update(id.as_str().as_bytes());
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn problems(ids: std::ops::Range<usize>) -> Vec<Problem> {
+        let problem = |i| Problem {
+            id: ProblemId::new(format!("p{i}")),
+            statement: format!("s{i}").into(),
+            context: "".into(),
+        };
+        ids.map(problem).collect()
+    }
+
+    fn config(held_out: &str) -> EvaluationConfig {
+        EvaluationConfig { held_out: held_out.to_owned(), problems: 5, ..EvaluationConfig::default() }
+    }
+
+    #[test]
+    fn what_is_trained_on_is_not_held_out() {
+        let mut targets = problems(0..10);
+        let chosen = choose(&config("held-out"), &mut targets, problems(8..40)).unwrap();
+        assert_eq!(chosen.problems, problems(10..15), "the first that are no targets");
+        let renamed = Problem { id: ProblemId::new("other"), ..problems(3..4).remove(0) };
+        assert!(choose(&config("x.jsonl"), &mut targets, vec![renamed]).unwrap().problems.is_empty());
+        let chosen = choose(&config("held-out"), &mut targets, problems(2..6)).unwrap();
+        assert!(chosen.note.unwrap().starts_with("no held-out evaluation: all 4 problems"));
+        assert_eq!(targets, problems(0..10));
+        assert!(choose(&config(NONE), &mut targets, Vec::new()).unwrap().note.is_none());
+    }
+
+    #[test]
+    fn a_split_is_the_same_in_any_order_and_leaves_the_rest() {
+        let mut targets = problems(0..20);
+        let config = EvaluationConfig { share: 0.15, ..config(SPLIT) };
+        let held = choose(&config, &mut targets, Vec::new()).unwrap();
+        assert_eq!((held.problems.len(), targets.len()), (3, 17));
+        assert!(held.problems.iter().all(|p| !targets.contains(p)));
+        let mut reversed: Vec<Problem> = problems(0..20).into_iter().rev().collect();
+        let mut again = choose(&config, &mut reversed, Vec::new()).unwrap().problems;
+        again.reverse();
+        assert_eq!(again, held.problems);
+        let error = choose(&config, &mut problems(0..1), Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("leaves none of 1 targets"), "{error}");
+    }
+}
