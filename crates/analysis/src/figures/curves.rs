@@ -5,10 +5,10 @@ use super::seeds::Curve;
 use super::{Drawn, FigureOptions, Group, groups, is_baseline};
 use crate::fit::{Fit, Parameter};
 use crate::plot::{
-    Axis, Content, Figure, Panel, ReferenceLine, Series, Shape, Style, Unit, Xy, format_value,
+    Axis, Content, Figure, Ink, Panel, ReferenceLine, Series, Shape, Style, Unit, Xy, format_value,
 };
 use crate::run::{RunData, metric};
-use crate::stats::{hard_curve, never_solved};
+use crate::stats::{Alone, hard_curve, never_solved};
 use sgs_selfplay::Method;
 
 /// A rate of another model to measure curves against.
@@ -74,7 +74,7 @@ fn shape(curves: usize) -> Shape {
 }
 
 /// The fitted law from its origin to `until`, with its band at 95 %.
-pub(super) fn fitted(fit: &Fit, name: String, ink: crate::plot::Ink, until: f64) -> Series {
+pub(super) fn fitted(fit: &Fit, name: String, ink: Ink, until: f64) -> Series {
     let (from, to) = (fit.law.origin, until.max(fit.range.1));
     let at = |i: usize| from + (to - from) * i as f64 / FIT_POINTS as f64;
     let points: Vec<(f64, f64)> = (0..=FIT_POINTS).map(|i| (at(i), fit.law.rate(at(i)))).collect();
@@ -122,11 +122,13 @@ pub(super) fn cumulative(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option
         }
     }
     let mut plot = xy(generations_axis(), rate_axis("Cumulative solve rate"), series);
+    let alone = sampling_alone(drawn, until);
+    plot.series.extend(alone.iter().map(|alone| alone.series.clone()));
     for (i, yardstick) in options.yardsticks.iter().enumerate() {
         plot.lines.push(ReferenceLine {
             value: yardstick.rate,
             label: yardstick.label.clone(),
-            ink: if i == 0 { crate::plot::Ink::Text } else { crate::plot::Ink::Muted },
+            ink: if i == 0 { Ink::Text } else { Ink::Muted },
         });
     }
     let laws = match laws.len() {
@@ -147,10 +149,47 @@ pub(super) fn cumulative(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option
         id: "cumulative-solve-rate".into(),
         title: "Cumulative solve rate".into(),
         caption: format!(
-            "Share of the targets that were proved at least once, over all rollouts of the Solver so far.{seeds}{laws}"
+            "Share of the targets that were proved at least once, over all rollouts of the Solver so far.{seeds}{}{laws}",
+            alone.map_or_else(String::new, |alone| alone.caption)
         ),
         panels: vec![panel("", Shape::Wide, plot)],
     })
+}
+
+/// What sampling alone would come to.
+struct SamplingAlone {
+    series: Series,
+    caption: String,
+}
+
+/// An estimate for the main run, where no run has measured it.
+fn sampling_alone(drawn: &[Drawn<'_>], until: f64) -> Option<SamplingAlone> {
+    if drawn.iter().any(|d| d.run.method == Some(Method::SamplingOnly)) {
+        return None;
+    }
+    let (tallies, alone) = alone_of(super::main_run(drawn)?.run)?;
+    let (targets, samples) = (tallies as f64, alone.samples);
+    let at = |i: usize| until * i as f64 / FIT_POINTS as f64;
+    let estimates: Vec<_> = (0..=FIT_POINTS).map(|i| (at(i), alone.solved(at(i) / targets))).collect();
+    let points = estimates.iter().map(|(x, e)| (*x, e.value)).collect();
+    let band = estimates.iter().map(|(_, e)| (e.low, e.high)).collect();
+    let (name, ink, style) = ("sampling alone (estimate)".to_owned(), Ink::Muted, Style::Fit);
+    let beyond = (until / targets / f64::from(samples)).max(1.0);
+    Some(SamplingAlone {
+        series: Series { name, ink, style, points, band },
+        caption: format!(
+            " Sampling alone is an estimate, not a measurement: what the base model would prove with as many generations, \
+             spread evenly over the targets, from {samples} samples of each (beta-binomial law; the curve ends at \
+             {beyond:.0} times as many; band: 95 % for the case that the law holds). A run of `sgs run sampling-only` \
+             measures it."
+        ),
+    })
+}
+
+/// How many targets the base model was tried on, and what it would prove of them.
+pub(crate) fn alone_of(run: &RunData) -> Option<(usize, Alone)> {
+    let tallies = run.base_on_targets();
+    Some((tallies.len(), Alone::of(&tallies)?))
 }
 
 fn subset<'a, 'b>(drawn: &'b [Drawn<'a>], wanted: impl Fn(Method) -> bool) -> Vec<&'b Drawn<'a>> {

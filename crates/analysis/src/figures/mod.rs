@@ -6,6 +6,7 @@ mod curves;
 mod dataset;
 mod dynamics;
 mod fits;
+mod held_out;
 mod proximity;
 mod seeds;
 
@@ -99,7 +100,7 @@ const MOST_POINTS: usize = 800;
 
 /// Every figure that these runs can fill, in the order of the report.
 pub fn all(drawn: &[Drawn<'_>], options: &FigureOptions) -> Vec<Figure> {
-    let mut out: Vec<Option<Figure>> = vec![curves::cumulative(drawn, options)];
+    let mut out: Vec<Option<Figure>> = vec![curves::cumulative(drawn, options), held_out::held_out(drawn)];
     if drawn.len() > 1 {
         out.push(curves::baselines(drawn));
         out.push(curves::ablations(drawn));

@@ -116,6 +116,7 @@ const GROUPS: [Group; 4] = [
     Group {
         figures: &[
             "cumulative-solve-rate",
+            "held-out",
             "fit-sensitivity",
             "baselines",
             "ablations",
@@ -181,6 +182,11 @@ fn after_figure(id: &str, out: &mut Fragment, drawn: &[Drawn<'_>], options: &Rep
                 let main = tables::main_group(&groups, drawn).map_or("", |g| g.label.as_str());
                 let _ = write!(html, "<h3>{} against the others</h3>", escape(main));
                 html.push_str(&out.table("against", table));
+            }
+        }
+        "held-out" => {
+            if let Some(table) = tables::learnt(drawn) {
+                html.push_str(&out.table("held-out-and-targets", table));
             }
         }
         "fit-sensitivity" => {

@@ -4,7 +4,7 @@ use super::html::Table;
 use crate::figures::{self, Drawn, FigureOptions, Group, groups};
 use crate::fit::{CurvePoint, Fit, FitError, Parameter, prepare, random_halves, tail_cuts};
 use crate::plot::{Unit, escape, format_value};
-use crate::run::{RunData, STAGES, metric, stage_seconds};
+use crate::run::{EvaluationData, RunData, STAGES, TargetHistory, metric, stage_seconds};
 use crate::stats::{Basis, asymptote_difference, crossings, pass_at_k_interval, reach};
 use sgs_rundir::metrics::names;
 
@@ -332,16 +332,62 @@ pub(super) fn pass_at(drawn: &[Drawn<'_>]) -> Option<Table> {
                 .map(|r| (r.judged, r.proved))
                 .collect();
             let mut row = vec![d.label.clone(), round.to_string()];
-            row.extend(ks.iter().map(|&k| {
-                pass_at_k_interval(&tallies, k, 0.95, u64::from(k)).map_or_else(
-                    || NONE.to_owned(),
-                    |i| format!("{:.1} % ({:.1} to {:.1})", 100.0 * i.value, 100.0 * i.low, 100.0 * i.high),
-                )
-            }));
+            row.extend(ks.iter().map(|&k| rate_with_interval(&tallies, k)));
             table.rows.push(row);
         }
     }
     (!table.rows.is_empty()).then_some(table)
+}
+
+/// What training changed, on held-out problems and on the targets: pass@k of the base model and of the last weights.
+pub(super) fn learnt(drawn: &[Drawn<'_>]) -> Option<Table> {
+    let k = drawn.iter().flat_map(|d| d.run.held_out()).map(EvaluationData::samples).max()?;
+    let mut ks = vec![1, k];
+    ks.dedup();
+    let mut table =
+        Table { columns: ["Run", "Problems", "Solver"].map(str::to_owned).to_vec(), rows: Vec::new() };
+    table.columns.extend(ks.iter().map(|k| format!("pass@{k}")));
+    table.columns.push("Proved at least once".into());
+    let mut row = |d: &Drawn<'_>, what: &str, who: String, tallies: &[(u32, u32)]| {
+        let proved = tallies.iter().filter(|t| t.1 > 0).count();
+        let mut row = vec![d.label.clone(), what.to_owned(), who];
+        row.extend(ks.iter().map(|&k| rate_with_interval(tallies, k)));
+        row.push(format!("{proved} of {}", tallies.len()));
+        table.rows.push(row);
+    };
+    for d in drawn {
+        let mut ends: Vec<&EvaluationData> = d.run.held_out().next().into_iter().collect();
+        ends.extend(d.run.held_out().next_back().filter(|last| last.after > 0));
+        for evaluation in ends {
+            row(d, "held out", after(evaluation.after), &evaluation.held_out);
+        }
+        let rounds: Vec<u32> = d.run.rounds.iter().map(|r| r.round).collect();
+        let mut ends: Vec<u32> = rounds.first().into_iter().chain(rounds.last()).copied().collect();
+        ends.dedup();
+        for round in ends {
+            let of =
+                |t: &TargetHistory| t.rounds.iter().find(|r| r.round == round).map(|r| (r.judged, r.proved));
+            let tallies: Vec<(u32, u32)> = d.run.targets.iter().filter_map(of).collect();
+            row(d, "targets", after(round), &tallies);
+        }
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
+
+/// The Solver after so many rounds.
+fn after(rounds: u32) -> String {
+    match rounds {
+        0 => "base model".to_owned(),
+        1 => "after 1 round".to_owned(),
+        n => format!("after {n} rounds"),
+    }
+}
+
+fn rate_with_interval(tallies: &[(u32, u32)], k: u32) -> String {
+    pass_at_k_interval(tallies, k, 0.95, u64::from(k)).map_or_else(
+        || NONE.to_owned(),
+        |i| format!("{:.1} % ({:.1} to {:.1})", 100.0 * i.value, 100.0 * i.low, 100.0 * i.high),
+    )
 }
 
 /// Wall time by stage.
@@ -364,6 +410,14 @@ pub(super) fn timings(run: &RunData) -> Option<Table> {
         }
     }
     row("all", all);
+    let evaluations: f64 = run.evaluations.iter().map(EvaluationData::seconds).sum();
+    if evaluations > 0.0 {
+        let of_run =
+            format!("{} of rounds and evaluations", percent(Some(evaluations / (all + evaluations))));
+        let each = duration(Some(evaluations / run.evaluations.len() as f64));
+        let name = "evaluations, besides the rounds".to_owned();
+        table.rows.push(vec![name, duration(Some(evaluations)), format!("{each} each"), of_run]);
+    }
     let checks: f64 = run.rounds.iter().filter_map(|r| RunData::value(r, names::TIME_CHECKS)).sum();
     if checks > 0.0 {
         let name = "in the checker, added up over its threads".to_owned();

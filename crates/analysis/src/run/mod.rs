@@ -2,8 +2,10 @@
 
 mod columns;
 mod config_search;
+mod evaluations;
 mod reader;
 
+pub use evaluations::EvaluationData;
 pub use reader::{Display, ReadError, ReadOptions, RunReader, read_run};
 
 use crate::fit::CurvePoint;
@@ -28,6 +30,8 @@ pub struct RunData {
     pub config: String,
     /// Published rounds, ascending.
     pub rounds: Vec<MetricValues>,
+    /// Evaluations, ascending.
+    pub evaluations: Vec<EvaluationData>,
     /// The targets' histories.
     pub targets: Vec<TargetHistory>,
     /// Conjectures of some rounds, in order of rounds.

@@ -4,7 +4,9 @@
 //! texts only of a few rounds, so that a long run is read in seconds. What is damaged is left out and noted.
 
 use super::columns::{Asked, ConjectureText, ProblemTally, ProblemText, ProofText, ReviewText};
-use super::{ConjectureExample, RunData, SolvedExample, TargetHistory, TargetRound, config_search};
+use super::{
+    ConjectureExample, EvaluationData, RunData, SolvedExample, TargetHistory, TargetRound, config_search,
+};
 use sgs_rundir::rows::{ConjectureStatus, ProblemKind};
 use sgs_rundir::table::{RowReader, TableRow};
 use sgs_rundir::{PublishedRound, RunView};
@@ -134,7 +136,8 @@ impl<'a> RunReader<'a> {
         let published = self.view.rounds()?;
         let new: Vec<&PublishedRound> =
             published.iter().filter(|r| !self.seen.contains(&r.round())).collect();
-        if new.is_empty() {
+        let evaluated = self.read_evaluations()?;
+        if new.is_empty() && !evaluated {
             return Ok(false);
         }
         for round in new {
@@ -156,6 +159,29 @@ impl<'a> RunReader<'a> {
             self.run.notes.push(format!("proofs are shown for the last {shown} of {all} solved targets"));
         }
         Ok(true)
+    }
+}
+
+impl RunReader<'_> {
+    /// Reads the evaluations that were published since the last call; says whether there were any.
+    fn read_evaluations(&mut self) -> Result<bool, ReadError> {
+        let known = self.run.evaluations.iter().map(|e| e.after).collect::<BTreeSet<_>>();
+        let mut is_new = false;
+        for evaluation in self.view.evaluations()?.iter().filter(|e| !known.contains(&e.after)) {
+            match EvaluationData::read(evaluation) {
+                Ok(data) => {
+                    self.run.evaluations.push(data);
+                    is_new = true;
+                }
+                Err(error) => {
+                    let note =
+                        format!("the evaluation after {} rounds is left out: {error}", evaluation.after);
+                    self.note_once(vec![note]);
+                }
+            }
+        }
+        self.run.evaluations.sort_by_key(|e| e.after);
+        Ok(is_new)
     }
 }
 

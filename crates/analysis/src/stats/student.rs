@@ -80,7 +80,7 @@ fn beta_fraction(x: f64, a: f64, b: f64) -> f64 {
 }
 
 /// ln Γ(x) for x > 0: recurrence up to 15, then Stirling's series (DLMF 5.11.1).
-fn log_gamma(mut x: f64) -> f64 {
+pub(super) fn log_gamma(mut x: f64) -> f64 {
     let mut shift = 0.0;
     while x < 15.0 {
         shift += x.ln();

@@ -1,0 +1,66 @@
+//! What the Solver proves of problems that it is not trained on, beside those that it is trained on.
+
+use super::curves::{generations_axis, panel};
+use super::{Drawn, groups};
+use crate::plot::{Axis, Figure, Ink, Panel, ReferenceLine, Series, Shape, Unit, Xy};
+use crate::run::{RunData, metric};
+use crate::stats::pass_at_k_interval;
+
+/// pass@1 and pass@k over generations, of held-out problems and of the targets.
+pub(super) fn held_out(drawn: &[Drawn<'_>]) -> Option<Figure> {
+    let most = drawn.iter().flat_map(|d| d.run.held_out()).map(|e| e.samples()).max()?;
+    let mut panels = vec![rates(drawn, 1)?];
+    panels.extend((most > 1).then(|| rates(drawn, most)).flatten());
+    let problems = drawn.iter().flat_map(|d| d.run.held_out()).map(|e| e.held_out.len()).max()?;
+    let k = if most > 1 { format!(" and pass@{most}") } else { String::new() };
+    let targets = if drawn.len() == 1 { " Beside them the same of the targets, round by round." } else { "" };
+    Some(Figure {
+        id: "held-out".into(),
+        title: "Problems that are not trained on".into(),
+        caption: format!(
+            "pass@1{k} of the Solver on {problems} held-out problems, {most} samples each, with 95 % bootstrap \
+             intervals over the problems; dotted, the base model. Their samples do not count as generations.{targets}"
+        ),
+        panels,
+    })
+}
+
+fn rates(drawn: &[Drawn<'_>], k: u32) -> Option<Panel> {
+    let mut series: Vec<Series> = Vec::new();
+    let mut lines = Vec::new();
+    if let [d] = drawn {
+        let name = if k == 1 { metric::TARGET_RATE.to_owned() } else { format!("target_pass_at_{k}") };
+        let points = d.run.series(&name);
+        if !points.is_empty() {
+            series.push(Series::line("targets", Ink::Series(1), points));
+        }
+    }
+    for group in groups(drawn) {
+        for (i, d) in group.runs.iter().enumerate() {
+            let name = if drawn.len() == 1 { "held out" } else { &group.label };
+            let curve = of_run(d.run, k, name, if drawn.len() == 1 { Ink::Series(0) } else { d.ink });
+            if i == 0
+                && drawn.len() == 1
+                && let Some(base) = curve.points.first().filter(|p| p.0 == 0.0)
+            {
+                lines.push(ReferenceLine { value: base.1, label: "base model".into(), ink: Ink::Muted });
+            }
+            series.push(curve);
+        }
+    }
+    series.retain(|s| !s.points.is_empty());
+    let y = Axis::new(format!("pass@{k}"), Unit::Percent).from(0.0);
+    let xy = Xy { x: generations_axis(), y, series, lines };
+    (!xy.series.is_empty()).then(|| panel(&format!("pass@{k}"), Shape::Half, xy))
+}
+
+fn of_run(run: &RunData, k: u32, name: &str, ink: Ink) -> Series {
+    let mut series = Series::line(name, ink, Vec::new());
+    for evaluation in run.held_out() {
+        let Some(generations) = run.generations_before(evaluation) else { continue };
+        let Some(rate) = pass_at_k_interval(&evaluation.held_out, k, 0.95, k.into()) else { continue };
+        series.points.push((generations, rate.value));
+        series.band.push((rate.low, rate.high));
+    }
+    series
+}

@@ -1,0 +1,202 @@
+//! What sampling alone would solve, from what the base model proved in a few samples of each target.
+//!
+//! Solve rates are taken to follow a beta distribution over the targets (its two parameters by maximum likelihood of the
+//! counts). Up to the samples that there are nothing but the counts speaks, as in pass@k. Beyond, a target that was
+//! proved stays proved, and one that was not is proved with the chance that the distribution and its failures leave.
+
+use super::student::log_gamma;
+use super::{Interval, bootstrap::quantile_of_sorted};
+use sgs_selfplay::rate::pass_at_k;
+use std::collections::BTreeMap;
+
+/// Resamples of the targets for the interval.
+const RESAMPLES: usize = 200;
+
+/// Any fixed seed: the report of a run does not change when it is made again.
+const SEED: u64 = 2027;
+
+/// Targets with the same counts, (samples, successes), and how many there are of them.
+type Counts = Vec<((u32, u32), f64)>;
+
+/// An estimate of what the base model proves in any number of samples.
+#[derive(Clone, Debug)]
+pub struct Alone {
+    /// The counts, and the law that they come to.
+    own: (Counts, Law),
+    /// The same of resampled targets.
+    resampled: Vec<(Counts, Law)>,
+    /// Most samples of a target that were counted.
+    pub samples: u32,
+}
+
+/// The beta distribution of solve rates.
+#[derive(Clone, Copy, Debug)]
+struct Law {
+    a: f64,
+    b: f64,
+}
+
+impl Alone {
+    /// From samples and successes of each target. `None` if nothing, or everything, was proved: then nothing can be said.
+    pub fn of(tallies: &[(u32, u32)]) -> Option<Self> {
+        let tallies: Vec<(u32, u32)> = tallies.iter().copied().filter(|(n, c)| *n > 0 && c <= n).collect();
+        let own = counted(tallies.iter().copied());
+        let law = Law::of(&own)?;
+        let mut rng = fastrand::Rng::with_seed(SEED);
+        let resampled = (0..RESAMPLES)
+            .filter_map(|_| {
+                let drawn = (0..tallies.len()).filter_map(|_| tallies.get(rng.usize(..tallies.len())));
+                let counts = counted(drawn.copied());
+                Some((counts.clone(), Law::of(&counts)?))
+            })
+            .collect();
+        let samples = tallies.iter().map(|t| t.0).max()?;
+        Some(Self { own: (own, law), resampled, samples })
+    }
+
+    /// The share of the targets that `samples` of each prove at least once, with a 95 % bootstrap interval over the
+    /// targets. The interval is for the case that the law holds.
+    pub fn solved(&self, samples: f64) -> Interval {
+        let (counts, law) = &self.own;
+        let mut all: Vec<f64> =
+            self.resampled.iter().map(|(counts, law)| share(counts, law, samples)).collect();
+        all.sort_by(f64::total_cmp);
+        let value = share(counts, law, samples);
+        if all.is_empty() {
+            return Interval { value, low: f64::NAN, high: f64::NAN };
+        }
+        Interval { value, low: quantile_of_sorted(&all, 0.025), high: quantile_of_sorted(&all, 0.975) }
+    }
+}
+
+fn counted(tallies: impl Iterator<Item = (u32, u32)>) -> Counts {
+    let mut counts: BTreeMap<(u32, u32), f64> = BTreeMap::new();
+    tallies.for_each(|tally| *counts.entry(tally).or_default() += 1.0);
+    counts.into_iter().collect()
+}
+
+fn share(counts: &Counts, law: &Law, samples: f64) -> f64 {
+    let all: f64 = counts.iter().map(|(_, count)| count).sum();
+    let solved = |&((n, c), count): &((u32, u32), f64)| count * law.chance(n, c, samples);
+    counts.iter().map(solved).sum::<f64>() / all
+}
+
+impl Law {
+    /// The parameters of the highest likelihood: a search over the mean and the spread, finer and finer.
+    fn of(counts: &Counts) -> Option<Self> {
+        let proved: f64 = counts.iter().map(|((_, c), count)| f64::from(*c) * count).sum();
+        let all: f64 = counts.iter().map(|((n, _), count)| f64::from(*n) * count).sum();
+        if proved <= 0.0 || proved >= all {
+            return None;
+        }
+        // The logit of the mean, and the logarithm of a + b.
+        let mut best = ((proved / (all - proved)).ln(), 0.0);
+        let mut step = (1.0, 2.0);
+        let mut likelihood = Self::at(best).log_likelihood(counts);
+        for _ in 0..200 {
+            let near = [(1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0), (1.0, -1.0), (-1.0, 1.0)];
+            let found = near
+                .map(|(i, j)| (best.0 + i * step.0, (best.1 + j * step.1).clamp(-12.0, 12.0)))
+                .map(|at| (at, Self::at(at).log_likelihood(counts)))
+                .into_iter()
+                .filter(|(_, l)| l.is_finite())
+                .max_by(|x, y| x.1.total_cmp(&y.1))?;
+            if found.1 > likelihood {
+                (best, likelihood) = found;
+            } else {
+                step = (step.0 / 2.0, step.1 / 2.0);
+                if step.0 < 1e-4 {
+                    break;
+                }
+            }
+        }
+        Some(Self::at(best))
+    }
+
+    fn at((logit, log_size): (f64, f64)) -> Self {
+        let (mean, size) = (1.0 / (1.0 + (-logit).exp()), log_size.exp());
+        Self { a: mean * size, b: (1.0 - mean) * size }
+    }
+
+    fn log_likelihood(&self, counts: &Counts) -> f64 {
+        let none = log_beta(self.a, self.b);
+        let one = |&((n, c), count): &((u32, u32), f64)| {
+            count * (log_beta(self.a + f64::from(c), self.b + f64::from(n - c)) - none)
+        };
+        counts.iter().map(one).sum()
+    }
+
+    /// The chance that a target with `c` successes in `n` samples is proved at least once in `samples`.
+    fn chance(&self, n: u32, c: u32, samples: f64) -> f64 {
+        if samples <= f64::from(n) {
+            let at = |k: f64| pass_at_k(n.into(), c.into(), k as u64).unwrap_or_default();
+            let (below, rest) = (samples.floor(), samples.fract());
+            return at(below) + if rest > 0.0 { rest * (at(below + 1.0) - at(below)) } else { 0.0 };
+        }
+        if c > 0 {
+            return 1.0;
+        }
+        let failed = self.b + f64::from(n);
+        1.0 - (log_beta(self.a, self.b + samples) - log_beta(self.a, failed)).exp()
+    }
+}
+
+fn log_beta(a: f64, b: f64) -> f64 {
+    log_gamma(a) + log_gamma(b) - log_gamma(a + b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Solve rates drawn from a beta distribution with a = 0.1 and b = 1.4, by its own definition: gamma variates.
+    fn rates(count: usize) -> Vec<f64> {
+        let mut rng = fastrand::Rng::with_seed(5);
+        // Jöhnk's rule: exact for any a, b; slow and short.
+        let mut draw = || loop {
+            let (x, y) = (rng.f64().powf(1.0 / 0.1), rng.f64().powf(1.0 / 1.4));
+            if x + y <= 1.0 && x + y > 0.0 {
+                return x / (x + y);
+            }
+        };
+        (0..count).map(|_| draw()).collect()
+    }
+
+    #[test]
+    fn many_samples_are_foretold_from_few() {
+        let rates = rates(2000);
+        let mut rng = fastrand::Rng::with_seed(9);
+        let tallies: Vec<(u32, u32)> =
+            rates.iter().map(|p| (16, (0..16).map(|_| u32::from(rng.f64() < *p)).sum())).collect();
+        let alone = Alone::of(&tallies).unwrap();
+        for samples in [64.0, 1000.0] {
+            let truth = rates.iter().map(|p| 1.0 - (1.0 - p).powf(samples)).sum::<f64>() / rates.len() as f64;
+            let found = alone.solved(samples);
+            assert!(found.low < truth && truth < found.high, "{samples}: {found:?}, in truth {truth}");
+            assert!((found.value - truth).abs() < 0.02, "{samples}: {found:?}, in truth {truth}");
+            assert!(found.high - found.low < 0.1);
+        }
+    }
+
+    #[test]
+    fn what_was_counted_is_told_as_it_is_and_the_rest_goes_on_from_there() {
+        let tallies = [(8, 0), (8, 1), (8, 8), (8, 0)];
+        let alone = Alone::of(&tallies).unwrap();
+        let exact = |k: u64| tallies.iter().map(|t| pass_at_k(8, t.1.into(), k).unwrap()).sum::<f64>() / 4.0;
+        for k in 1..=8 {
+            assert!((alone.solved(k as f64).value - exact(k)).abs() < 1e-12);
+        }
+        assert_eq!(alone.solved(0.0).value, 0.0);
+        let beyond = alone.solved(8.01).value;
+        assert!((beyond - 0.5).abs() < 1e-2 && beyond >= 0.5, "{beyond}");
+        let far: Vec<f64> = [16.0, 64.0, 1e4].map(|k| alone.solved(k).value).to_vec();
+        assert!(far.windows(2).all(|w| w[0] < w[1]) && far.iter().all(|x| *x <= 1.0), "{far:?}");
+    }
+
+    #[test]
+    fn from_nothing_nothing_is_foretold() {
+        assert!(Alone::of(&[]).is_none());
+        assert!(Alone::of(&[(8, 0), (8, 0)]).is_none());
+        assert!(Alone::of(&[(8, 8)]).is_none());
+    }
+}
