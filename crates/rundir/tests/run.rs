@@ -340,7 +340,7 @@ fn evaluations_stand_beside_the_rounds_and_go_with_lost_weights() {
         run.publish_evaluation(&metrics, vec![row.clone()]).unwrap()
     };
     let read: Vec<_> = evaluate(&run, 0).problems().unwrap().map(Result::unwrap).collect();
-    assert_eq!(read, [row.clone()]);
+    assert_eq!(read, std::slice::from_ref(&row));
     whole_round(&run, 0);
     evaluate(&run, 1);
     run.sinks().unwrap();

@@ -6,6 +6,7 @@
 mod json_lines;
 pub mod names;
 mod sink;
+mod tags;
 mod tensorboard;
 
 pub use json_lines::JsonLinesSink;

@@ -6,6 +6,7 @@
 //! in the file whole or not at all.
 
 use super::sink::Lasts;
+use super::tags::tag;
 use super::{Histogram, MetricKind, MetricSink, MetricValues, names, unix_time};
 use crate::error::{Error, Result};
 use crate::files::ensure_directory;
@@ -166,12 +167,12 @@ fn event_message(metrics: &MetricValues) -> Vec<u8> {
     let mut summary = Message::default();
     for (name, &value) in &metrics.scalars {
         let mut message = Message::default();
-        message.text(1, name).float(2, value as f32);
+        message.text(1, &tag(name)).float(2, value as f32);
         summary.bytes(1, &message.0);
     }
     for (name, histogram) in metrics.histograms.iter().filter(|(_, h)| h.is_valid()) {
         let mut message = Message::default();
-        message.text(1, name).bytes(5, &histogram_message(histogram));
+        message.text(1, &tag(name)).bytes(5, &histogram_message(histogram));
         summary.bytes(1, &message.0);
     }
     let mut event = Message::default();
@@ -407,7 +408,7 @@ mod tests {
         let last = &events[events.len() - 1].values;
         let value = |name: &str| last.iter().find(|(n, _)| n == name).map(|(_, v)| v).unwrap();
         assert_eq!(value("targets/solve_rate"), &TensorBoardValue::Scalar(0.75));
-        assert!(matches!(value("loss"), TensorBoardValue::Scalar(x) if x.is_nan()));
+        assert!(matches!(value("run/loss"), TensorBoardValue::Scalar(x) if x.is_nan()));
         let expected = metrics(3).histograms["targets/solve_rates"].clone();
         assert_eq!(value("targets/solve_rates"), &TensorBoardValue::Histogram(expected));
     }
