@@ -795,7 +795,8 @@ pub struct StatusArgs {
 A CSV file has the columns generations and rate (0 to 1), named in a header or as its first two.
 Exit code: 0 if every curve was fitted, 1 if one could not be; a fit that the points do not determine has warnings.")]
 pub struct FitArgs {
-    /// Directories of runs, or CSV files.
+    /// Directories of runs, or CSV files: generations and rate by name or as the first two columns; a column `run`,
+    /// `method` or `seed` tells several curves apart.
     #[arg(required = true, value_name = "RUN|CSV")]
     pub inputs: Vec<PathBuf>,
     /// Leave out what lies before so many generations; by default 100,000, scaled down for short curves.

@@ -17,8 +17,10 @@ macro_rules! eprintln {
 mod args;
 mod commands;
 mod corpus;
+mod curve_file;
 mod desk;
 mod earlier;
+mod evaluated;
 mod evaluated;
 mod exit;
 mod lean;

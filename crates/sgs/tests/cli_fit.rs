@@ -47,6 +47,64 @@ fn curves_in_csv_are_fitted_with_and_without_header() {
 }
 
 #[test]
+fn a_header_of_any_names_stands_for_the_first_two_columns() {
+    let dir = tempfile::tempdir().unwrap();
+    let given = file(dir.path(), "c.csv", &csv("samples,solved\n", 1.0));
+    let json = sgs(&["fit", "--json", &given]).expect(0).json();
+    assert!((asymptote(&json[0]) - 0.7).abs() < 1e-3, "{json}");
+}
+
+#[test]
+fn several_runs_in_a_file_are_fitted_each_or_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = |run: &str, seed: u32, lift: f64| -> String {
+        let row = |c: f64| format!("{run},{seed},{c},{}\n", rate(c) + lift);
+        (1..=100).map(|i| row(5e4 * f64::from(i))).collect()
+    };
+    let text = format!(
+        "run,seed,generations,rate\n{}{}{}",
+        rows("a", 1, 0.0),
+        rows("a", 2, 0.05),
+        rows("b", 1, 0.1)
+    );
+    let given = file(dir.path(), "runs.csv", &text);
+    let json = sgs(&["fit", "--json", &given]).expect(0).json();
+    let found: Vec<(String, f64)> = json
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|fit| (fit["curve"].as_str().unwrap().replace(&given, ""), asymptote(fit)))
+        .collect();
+    for ((name, a), (expected_name, expected)) in
+        found.iter().zip([(": a, seed 1", 0.7), (": a, seed 2", 0.75), (": b, seed 1", 0.8)])
+    {
+        assert!(
+            name == expected_name && (a - expected).abs() < 1e-3,
+            "{name} {a}, not {expected_name} {expected}"
+        );
+    }
+    assert_eq!(found.len(), 3);
+    let two = format!("{}{}", csv("", 1.0), csv("", 1.0));
+    let given = file(dir.path(), "two.csv", &two);
+    let done = sgs(&["fit", &given]).expect(1);
+    assert!(done.err.contains("line 101: generations go back from 5000000 to 50000"), "{}", done.err);
+    assert!(done.err.contains("a column that tells them apart"), "{}", done.err);
+}
+
+/// The figure of a run that "had" an asymptote of 23 % and passed it four rounds later, in miniature.
+#[test]
+fn a_curve_that_does_not_settle_has_no_asymptote_yet() {
+    let dir = tempfile::tempdir().unwrap();
+    let rate = |c: f64| 0.3 + 0.1 * (1.0 - (-c / 8e5).exp()) + 0.09 / (1.0 + (-(c - 6.3e6) / 3e5).exp());
+    let rows: String = (1..=200).map(|i| 4e4 * f64::from(i)).map(|c| format!("{c},{}\n", rate(c))).collect();
+    let given = file(dir.path(), "c.csv", &rows);
+    let json = sgs(&["fit", "--json", &given]).expect(0).json();
+    assert_eq!(json[0]["identified"], false, "{json}");
+    let text = sgs(&["fit", &given]).expect(0).out;
+    assert!(text.contains("A is not determined yet"), "{text}");
+}
+
+#[test]
 fn columns_may_come_in_any_order() {
     let dir = tempfile::tempdir().unwrap();
     let rows: String =
@@ -63,8 +121,8 @@ fn a_bad_curve_is_named_with_its_line_and_the_others_are_fitted() {
     for (name, text, message) in [
         ("word.csv", "1,0.1\n2,abc\n", "line 2: the rate `abc` is no number"),
         ("big.csv", "1,0.1\n2,23\n", "for percentages give --percent"),
-        ("one.csv", "1\n", "line 1 has no column 2"),
-        ("names.csv", "a,b\n1,2\n", "names no columns"),
+        ("one.csv", "1\n", "line 1: there is no column 2"),
+        ("text.csv", "a,b\n1,0.1\nx,0.2\n", "line 3: the generations `x` is no number"),
         ("empty.csv", "", "holds no points"),
         ("few.csv", "1,0.1\n2,0.2\n", "too few points"),
     ] {

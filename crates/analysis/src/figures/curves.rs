@@ -3,7 +3,7 @@
 use super::dynamics::{about_means, smoothed_series};
 use super::seeds::Curve;
 use super::{Drawn, FigureOptions, Group, groups, is_baseline};
-use crate::fit::{Fit, Parameter};
+use crate::fit::Fit;
 use crate::plot::{
     Axis, Content, Figure, Ink, Panel, ReferenceLine, Series, Shape, Style, Unit, Xy, format_value,
 };
@@ -60,12 +60,23 @@ fn rates(run: &RunData) -> Curve {
 }
 
 /// What a caption says of groups with several seeds.
-pub(super) fn about_seeds(groups: &[Group<'_, '_>]) -> &'static str {
-    if groups.iter().any(Group::has_seeds) {
-        " Several seeds: their mean, a band from the lowest to the highest, and faint, the single runs."
-    } else {
-        ""
+pub(super) fn about_seeds(groups: &[Group<'_, '_>]) -> String {
+    if !groups.iter().any(Group::has_seeds) {
+        return String::new();
     }
+    let mut out =
+        " Several seeds: their mean, a band from the lowest to the highest, and faint, the single runs."
+            .to_owned();
+    for group in groups {
+        if let Some((shortest, longest)) = group.ends_early() {
+            let [shortest, longest] = [shortest, longest].map(|g| format_value(g, Unit::Count, 3));
+            let label = &group.label;
+            out.push_str(&format!(
+                " The mean of {label} ends at {shortest} generations with the shortest of its runs; the longest has {longest}."
+            ));
+        }
+    }
+    out
 }
 
 /// Room for a legend of so many curves.
@@ -82,12 +93,17 @@ pub(super) fn fitted(fit: &Fit, name: String, ink: Ink, until: f64) -> Series {
     Series { name, ink, style: Style::Fit, points, band }
 }
 
-/// How a fit is said in a few words.
+/// What stands in the place of an asymptote that the data do not determine.
+pub(crate) const NOT_YET: &str = "not yet";
+
+/// How a fit is said in a few words: its asymptote, with its interval or the spread of the fits that confirm it, whichever
+/// is wider.
 pub(crate) fn describe(fit: &Fit) -> String {
-    let a = format_value(fit.law.asymptote, Unit::Percent, 3);
-    match fit.interval(Parameter::Asymptote, 0.95) {
-        Some((low, high)) if fit.is_identified() => format!("{a} ± {:.1}", 50.0 * (high - low)),
-        _ => format!("{a}, not identified"),
+    match fit.uncertainty(0.95).filter(|_| fit.is_identified()) {
+        Some(half) => {
+            format!("{} ± {:.1}", format_value(fit.law.asymptote, Unit::Percent, 3), 100.0 * half)
+        }
+        None => NOT_YET.to_owned(),
     }
 }
 
@@ -132,9 +148,9 @@ pub(super) fn cumulative(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option
         });
     }
     let laws = match laws.len() {
-        0 => " No run is long enough for a scaling law that its data determine.".to_owned(),
+        0 => " No scaling law yet: none that the data determine, and that the same curve without its end and random halves of it confirm.".to_owned(),
         _ => format!(
-            " Dashed{}: R = R₀ + (A − R₀) / (1 + (C_mid / C)^B){}. Asymptotes with 95 % intervals, for independent residuals: {}.",
+            " Dashed{}: R = R₀ + (A − R₀) / (1 + (C_mid / C)^B){}. Asymptotes with 95 % intervals, or as far as the fits without the last points and on random halves lie apart where that is more: {}.",
             if groups.len() > 3 { ", for the main run and the baseline" } else { "" },
             if groups.iter().any(Group::has_seeds) {
                 ", of the mean of the seeds"

@@ -56,12 +56,13 @@ pub(super) fn window(rounds: usize) -> usize {
     if rounds < 10 { 1 } else { ((rounds / 12) | 1).clamp(3, 11) }
 }
 
-/// The mean of each point's y with its neighbours': `window` points in all, fewer at the ends, as many on both sides.
-fn running_mean(points: &[(f64, f64)], window: usize) -> Vec<(f64, f64)> {
+/// The mean of each point's y with its neighbours': `window` points in all; at the ends those that there are, so that a
+/// curve never ends on the value of a single round.
+pub(super) fn running_mean(points: &[(f64, f64)], window: usize) -> Vec<(f64, f64)> {
     let last = points.len().saturating_sub(1);
     let mean = |(i, p): (usize, &(f64, f64))| {
-        let reach = (window / 2).min(i).min(last - i);
-        let near = points.get(i - reach..=i + reach).unwrap_or_default();
+        let reach = window / 2;
+        let near = points.get(i.saturating_sub(reach)..=(i + reach).min(last)).unwrap_or_default();
         (p.0, near.iter().map(|q| q.1).sum::<f64>() / near.len() as f64)
     };
     points.iter().enumerate().map(mean).collect()
@@ -81,7 +82,7 @@ pub(super) fn about_means<'a: 'b, 'b>(drawn: impl IntoIterator<Item = &'b Drawn<
             " Curves are means over neighbouring rounds (at most {widest}); faint, the single rounds."
         ),
     };
-    means + about_seeds(&groups)
+    means + &about_seeds(&groups)
 }
 
 fn share(label: &str) -> Axis {

@@ -2,28 +2,22 @@
 
 use super::Drawn;
 use super::curves::{describe, fitted, generations_axis, panel};
-use crate::fit::{Fit, FitOptions, Parameter, prepare, random_halves, tail_cuts};
+use crate::fit::{FitOptions, Parameter, TailFit, prepare};
 use crate::plot::{Axis, BarSeries, Bars, Content, Figure, Ink, Panel, Series, Shape, Style, Unit, Xy};
 use crate::run::metric;
 
-const TAILS: [f64; 4] = [0.0, 0.1, 0.2, 0.3];
-/// Fits on random halves, as in the paper.
-pub(crate) const HALVES: usize = 100;
-/// Any fixed seed: the report of a run does not change when it is made again.
-pub(crate) const HALVES_SEED: u64 = 2026;
-
 /// Fits without the end of the data and on random halves.
 pub(super) fn sensitivity(d: &Drawn<'_>, options: &FitOptions) -> Option<Figure> {
-    if !d.fit.as_ref().is_ok_and(Fit::is_identified) {
-        return None;
-    }
+    let fit = d.fit.as_ref().ok().filter(|fit| fit.is_identified())?;
+    let (tails, halves) = d.against.as_ref()?;
     let prepared = prepare(&d.run.curve(), options.cut).ok()?;
     let until = d.run.last(metric::GENERATIONS)?;
     let all: Vec<(f64, f64)> = prepared.points.iter().map(|p| (p.generations, p.rate)).collect();
     let mut panels = Vec::new();
     let (mut names, mut values, mut errors) = (Vec::new(), Vec::new(), Vec::new());
-    for tail in tail_cuts(&prepared, &TAILS, options) {
-        let Ok(fit) = tail.fit else { continue };
+    let whole = TailFit { removed: 0.0, fit: Ok(fit.clone()) };
+    for tail in std::iter::once(&whole).chain(tails) {
+        let Ok(fit) = &tail.fit else { continue };
         names.push(match tail.removed {
             0.0 => "all data".to_owned(),
             share => format!("−{:.0} %", 100.0 * share),
@@ -34,17 +28,16 @@ pub(super) fn sensitivity(d: &Drawn<'_>, options: &FitOptions) -> Option<Figure>
         );
         let (used, left): (Vec<_>, Vec<_>) = all.iter().copied().partition(|p| p.0 <= fit.range.1);
         let title = match tail.removed {
-            0.0 => format!("All data: A = {}", describe(&fit)),
-            share => format!("Last {:.0} % left out: A = {}", 100.0 * share, describe(&fit)),
+            0.0 => format!("All data: A = {}", describe(fit)),
+            share => format!("Last {:.0} % left out: A = {}", 100.0 * share, describe(fit)),
         };
         let series = vec![
             points("left out", Ink::Axis, left),
             points("observed", Ink::Series(0), used),
-            fitted(&fit, "scaling law".into(), Ink::Series(1), until),
+            fitted(fit, "scaling law".into(), Ink::Series(1), until),
         ];
         panels.push(sub_panel(&title, series));
     }
-    let halves = random_halves(&prepared, HALVES, HALVES_SEED, options)?;
     let extreme = |i: usize, name: &str, ink: Ink| {
         halves.fits.get(i).map(|f| Series { band: Vec::new(), ..fitted(f, name.into(), ink, until) })
     };

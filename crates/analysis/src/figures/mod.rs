@@ -11,12 +11,11 @@ mod proximity;
 mod seeds;
 
 pub use curves::Yardstick;
-pub(crate) use curves::{describe, rate_by_time};
-pub(crate) use fits::{HALVES, HALVES_SEED};
+pub(crate) use curves::{NOT_YET, describe, rate_by_time};
 pub use proximity::{Proximity, proximity};
-pub(crate) use seeds::{Group, groups};
+pub(crate) use seeds::{Group, groups, repeats};
 
-use crate::fit::{Fit, FitError, FitOptions, fit};
+use crate::fit::{Examined, Fit, FitError, FitOptions, HALVES, HALVES_SEED, HalvesFit, TailFit, examine};
 use crate::plot::{Figure, Ink};
 use crate::run::{RunData, method_label};
 use sgs_selfplay::Method;
@@ -34,6 +33,8 @@ pub struct Drawn<'a> {
     pub ink: Ink,
     /// Its scaling law, or why there is none.
     pub fit: Result<Fit, FitError>,
+    /// The fits that the law was held against: without the last points, and on random halves.
+    pub against: Option<(Vec<TailFit>, HalvesFit)>,
 }
 
 /// What figures need besides runs.
@@ -55,12 +56,12 @@ pub fn draw<'a>(runs: &'a [RunData], options: &FigureOptions) -> Vec<Drawn<'a>> 
     runs.iter()
         .zip(labels)
         .zip(groups.into_iter().zip(inks))
-        .map(|((run, label), (group, ink))| Drawn {
-            run,
-            label,
-            group,
-            ink,
-            fit: fit(&run.curve(), &options.fit),
+        .map(|((run, label), (group, ink))| {
+            let (fit, against) = match examine(&run.curve(), &options.fit, HALVES, HALVES_SEED) {
+                Ok(Examined { fit, tails, halves }) => (Ok(fit), halves.map(|halves| (tails, halves))),
+                Err(error) => (Err(error), None),
+            };
+            Drawn { run, label, group, ink, fit, against }
         })
         .collect()
 }

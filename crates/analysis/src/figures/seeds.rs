@@ -1,7 +1,7 @@
 //! Runs that differ in their seeds alone are drawn as one: their mean, with a band from the lowest to the highest.
 
 use super::{Drawn, MOST_POINTS, thinned};
-use crate::fit::{CurvePoint, Fit, FitError, FitOptions, fit};
+use crate::fit::{CurvePoint, Fit, FitError, FitOptions, HALVES, HALVES_SEED, examine};
 use crate::plot::theme::SERIES_COLOURS;
 use crate::plot::{Ink, Series, Style};
 use crate::run::{RunData, method_label, metric};
@@ -30,6 +30,7 @@ pub(crate) fn groups<'a: 'b, 'b>(drawn: impl IntoIterator<Item = &'b Drawn<'a>>)
             None => out.push(Group { label: d.label.clone(), ink: d.ink, runs: vec![d] }),
         }
     }
+    out.iter_mut().for_each(|group| leave_repeats_out(&mut group.runs));
     let methods: Vec<Option<Method>> =
         out.iter().map(|g| g.runs.first().and_then(|d| d.run.method)).collect();
     for (i, group) in out.iter_mut().enumerate().filter(|(_, g)| g.runs.len() > 1) {
@@ -42,7 +43,53 @@ pub(crate) fn groups<'a: 'b, 'b>(drawn: impl IntoIterator<Item = &'b Drawn<'a>>)
     out
 }
 
+/// Runs of one group with one seed are the same run: of these the longest stays.
+fn leave_repeats_out(runs: &mut Vec<&Drawn<'_>>) {
+    let mut kept: Vec<&Drawn<'_>> = Vec::with_capacity(runs.len());
+    for d in runs.drain(..) {
+        let same = |other: &&mut &Drawn<'_>| d.run.seed.is_some() && other.run.seed == d.run.seed;
+        match kept.iter_mut().find(same) {
+            Some(other) if length(d.run) > length(other.run) => *other = d,
+            Some(_) => {}
+            None => kept.push(d),
+        }
+    }
+    *runs = kept;
+}
+
+/// Generations of a run.
+fn length(run: &RunData) -> f64 {
+    run.last(metric::GENERATIONS).unwrap_or(0.0)
+}
+
+/// Says which runs are the same run twice: of one method, configuration and seed.
+pub(crate) fn repeats(drawn: &[Drawn<'_>]) -> Vec<String> {
+    let mut out = Vec::new();
+    for group in groups(drawn) {
+        for d in drawn.iter().filter(|d| group.runs.first().is_some_and(|first| first.group == d.group)) {
+            let kept = group.runs.iter().find(|k| k.run.seed == d.run.seed);
+            if let (Some(kept), Some(seed)) = (kept.filter(|kept| !std::ptr::eq(**kept, d)), d.run.seed) {
+                out.push(format!(
+                    "{} and {} have one configuration and one seed ({seed}): they are the same run twice, not two \
+                     seeds; where runs are averaged, only {} counts",
+                    kept.label, d.label, kept.label
+                ));
+            }
+        }
+    }
+    out
+}
+
 impl Group<'_, '_> {
+    /// Where the mean of its runs ends before the longest of them does: generations of both.
+    pub(super) fn ends_early(&self) -> Option<(f64, f64)> {
+        let lengths = self.runs.iter().map(|d| length(d.run)).filter(|l| *l > 0.0);
+        let (shortest, longest) =
+            lengths.fold((f64::INFINITY, 0.0_f64), |(low, high), l| (low.min(l), high.max(l)));
+        // A round more or less is no difference.
+        (self.has_seeds() && longest > 1.02 * shortest).then_some((shortest, longest))
+    }
+
     /// Its method, where it has one.
     pub fn method(&self) -> Option<Method> {
         self.runs.first().and_then(|d| d.run.method)
@@ -89,7 +136,7 @@ impl Group<'_, '_> {
     pub fn fit(&self, options: &FitOptions) -> Result<Fit, FitError> {
         match self.runs.as_slice() {
             [one] => one.fit.clone(),
-            _ => fit(&self.curve(), options),
+            _ => examine(&self.curve(), options, HALVES, HALVES_SEED).map(|examined| examined.fit),
         }
     }
 
@@ -209,6 +256,35 @@ mod tests {
             run(None, 4, 0.1),
         ];
         assert_eq!(numbers(&runs), [0, 1, 0, 3, 4, 5]);
+    }
+
+    #[test]
+    fn one_seed_twice_is_one_run_and_is_said() {
+        let of = |seed, generations: f64| {
+            let mut run = run(Some(Method::Sgs), seed, 0.1);
+            run.name = format!("run-{generations}");
+            run.config = "method = \"x\"\n".into();
+            for part in [0.5, 1.0] {
+                let mut round = sgs_rundir::MetricValues::new(0);
+                round.set(metric::GENERATIONS, part * generations);
+                round.set(metric::CUMULATIVE, part * 0.1 * seed as f64);
+                run.rounds.push(round);
+            }
+            run
+        };
+        let runs = [of(1, 100.0), of(2, 300.0), of(1, 200.0)];
+        let drawn = super::super::draw(&runs, &super::super::FigureOptions::default());
+        let [group] = &groups(&drawn)[..] else { panic!("one group") };
+        let lengths: Vec<f64> = group.runs.iter().map(|d| length(d.run)).collect();
+        assert_eq!((lengths, group.label.as_str()), (vec![200.0, 300.0], "SGS, 2 seeds"));
+        assert_eq!(group.ends_early(), Some((200.0, 300.0)));
+        let [said] = &repeats(&drawn)[..] else { panic!("said once") };
+        assert!(said.contains("one seed (1)") && said.contains("the same run twice"), "{said}");
+        let alone = super::super::draw(&runs[..2], &super::super::FigureOptions::default());
+        assert!(repeats(&alone).is_empty());
+        let same = [of(1, 100.0), of(1, 200.0)];
+        let drawn = super::super::draw(&same, &super::super::FigureOptions::default());
+        assert!(!groups(&drawn)[0].has_seeds() && groups(&drawn)[0].ends_early().is_none());
     }
 
     #[test]

@@ -4,10 +4,12 @@
 //! long run, are left out up to a *cut*; the rest is re-centred on the first point that stays, so that the law
 //! describes the gains after it. A, C_mid and B minimise the sum of squared residuals within bounds.
 
+mod agreement;
 mod law;
 mod least_squares;
 mod robustness;
 
+pub use agreement::{Examined, HALVES, HALVES_SEED, TAILS, examine, examine_prepared};
 pub use law::{Parameter, ScalingLaw};
 pub use robustness::{HalvesFit, TailFit, random_halves, tail_cuts};
 
@@ -107,6 +109,20 @@ pub enum Warning {
         /// Half-width of the interval of C_mid, generations.
         half_width: f64,
     },
+    /// Without its last points the curve says another asymptote.
+    CutsDisagree {
+        /// Share of the points that were left out.
+        removed: f64,
+        /// The asymptote then; `None` where nothing can be fitted.
+        asymptote: Option<f64>,
+    },
+    /// Random halves of the points say different asymptotes.
+    HalvesDisagree {
+        /// Lower end of nine tenths of them.
+        low: f64,
+        /// Upper end.
+        high: f64,
+    },
     /// Residuals follow each other: intervals that assume independent residuals are too narrow.
     CorrelatedResiduals {
         /// Lag-1 autocorrelation of the residuals.
@@ -137,6 +153,8 @@ impl Warning {
                 | Warning::AtBound(_)
                 | Warning::WideAsymptote { .. }
                 | Warning::WideMidpoint { .. }
+                | Warning::CutsDisagree { .. }
+                | Warning::HalvesDisagree { .. }
         )
     }
 }
@@ -163,6 +181,23 @@ impl fmt::Display for Warning {
             Warning::WideMidpoint { half_width } => write!(
                 f,
                 "C_mid is uncertain by ± {half_width:.3e} generations, more than its value: the points do not determine the law"
+            ),
+            Warning::CutsDisagree { removed, asymptote: Some(a) } => write!(
+                f,
+                "without the last {:.0} % of the points A is {:.1} %: the curve has not settled on an asymptote",
+                100.0 * removed,
+                100.0 * a
+            ),
+            Warning::CutsDisagree { removed, asymptote: None } => write!(
+                f,
+                "without the last {:.0} % of the points nothing can be fitted: the run is too short",
+                100.0 * removed
+            ),
+            Warning::HalvesDisagree { low, high } => write!(
+                f,
+                "random halves of the points say an A between {:.1} and {:.1} %: the points do not determine it",
+                100.0 * low,
+                100.0 * high
             ),
             Warning::CorrelatedResiduals { autocorrelation, factor } => write!(
                 f,
@@ -196,6 +231,9 @@ pub struct Fit {
     pub cut_is_scaled: bool,
     /// First and last fitted point, generations since the run's start.
     pub range: (f64, f64),
+    /// How far A lies from those of the fits that it was held against, at most: without the last points, and on nine
+    /// tenths of the random halves. `None` where it was not.
+    pub spread: Option<f64>,
     /// What to know before believing it.
     pub warnings: Vec<Warning>,
 }
@@ -232,6 +270,13 @@ impl Fit {
         let half = student::two_sided(level, self.degrees()) * self.standard_error(parameter)?;
         let value = self.value(parameter);
         half.is_finite().then_some((value - half, value + half))
+    }
+
+    /// How uncertain A is: half of its confidence interval, or the spread of the fits that it was held against, whichever
+    /// is more.
+    pub fn uncertainty(&self, level: f64) -> Option<f64> {
+        let (low, high) = self.interval(Parameter::Asymptote, level)?;
+        Some((0.5 * (high - low)).max(self.spread.unwrap_or(0.0)))
     }
 
     /// Confidence band of the fitted rate after `generations` (delta method): where the true curve runs, not where
@@ -368,6 +413,7 @@ pub fn fit_prepared(prepared: &Prepared, options: &FitOptions) -> Result<Fit, Fi
         cut: prepared.cut,
         cut_is_scaled: prepared.cut_is_scaled,
         range: (first, last),
+        spread: None,
         warnings: Vec::new(),
     };
     fit.warnings = warnings(&fit, prepared, &at_bound, options.level);

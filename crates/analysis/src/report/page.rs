@@ -190,7 +190,7 @@ fn after_figure(id: &str, out: &mut Fragment, drawn: &[Drawn<'_>], options: &Rep
             }
         }
         "fit-sensitivity" => {
-            let table = figures::main_run(drawn).and_then(|d| tables::robustness(d, &options.figures));
+            let table = figures::main_run(drawn).and_then(tables::robustness);
             if let Some(table) = table {
                 html.push_str(&out.table("fit-sensitivity-parameters", table));
             }
@@ -260,13 +260,11 @@ fn tiles(d: &Drawn<'_>) -> String {
             "wall time".to_owned(),
         ));
     }
-    if let Ok(fit) = &d.fit
-        && fit.is_identified()
-    {
-        let text = figures::describe(fit);
-        let (value, error) = text.split_once(" ± ").unwrap_or((&text, "?"));
-        tiles.push((value.to_owned(), format!("fitted asymptote A, ± {error}")));
-    }
+    let text = d.fit.as_ref().map_or_else(|_| figures::NOT_YET.to_owned(), figures::describe);
+    tiles.push(match text.split_once(" ± ") {
+        Some((value, error)) => (value.to_owned(), format!("fitted asymptote A, ± {error}")),
+        None => (text, "fitted asymptote".to_owned()),
+    });
     let each: String = tiles
         .iter()
         .map(|(value, name)| format!("<div><dd>{}</dd><dt>{name}</dt></div>", escape(value)))
@@ -281,6 +279,7 @@ fn notes(drawn: &[Drawn<'_>]) -> String {
         let prefix = if drawn.len() > 1 { format!("{}: ", d.label) } else { String::new() };
         items.extend(d.run.notes.iter().map(|n| format!("{prefix}{n}")));
     }
+    items.extend(figures::repeats(drawn));
     if items.is_empty() {
         return String::new();
     }

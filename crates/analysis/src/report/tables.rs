@@ -2,10 +2,10 @@
 
 use super::html::Table;
 use crate::figures::{self, Drawn, FigureOptions, Group, groups};
-use crate::fit::{CurvePoint, Fit, FitError, Parameter, prepare, random_halves, tail_cuts};
+use crate::fit::{CurvePoint, Fit, FitError, Parameter};
 use crate::plot::{Unit, escape, format_value};
 use crate::run::{EvaluationData, RunData, STAGES, TargetHistory, metric, stage_seconds};
-use crate::stats::{Basis, asymptote_difference, crossings, pass_at_k_interval, reach};
+use crate::stats::{Basis, asymptote_difference, crossings, interpolate, pass_at_k_interval, reach};
 use sgs_rundir::metrics::names;
 
 const NONE: &str = "–";
@@ -27,8 +27,17 @@ pub(super) fn wall_time(run: &RunData) -> Option<f64> {
     run.clock().last().map(|c| c.1).filter(|s| s.is_finite() && *s > 0.0)
 }
 
+/// Where the shortest of several runs ends, if they differ in length: only up to there can all be compared.
+fn common_end(drawn: &[Drawn<'_>]) -> Option<f64> {
+    let lengths = drawn.iter().filter_map(|d| d.run.last(metric::GENERATIONS));
+    let (low, high) = lengths.fold((f64::INFINITY, 0.0_f64), |(low, high), l| (low.min(l), high.max(l)));
+    // A round more or less is no difference.
+    (low.is_finite() && high > 1.02 * low).then_some(low)
+}
+
 /// One line per run.
 pub(super) fn summary(drawn: &[Drawn<'_>]) -> Table {
+    let common = common_end(drawn);
     let mut table = Table::new([
         "Run",
         "Method",
@@ -57,8 +66,15 @@ pub(super) fn summary(drawn: &[Drawn<'_>]) -> Table {
             percent(run.last(metric::CUMULATIVE)),
             percent(run.last(metric::TARGET_SHARE)),
             duration(wall_time(run)),
-            d.fit.as_ref().map_or_else(|_| NONE.to_owned(), figures::describe),
+            d.fit.as_ref().map_or_else(|_| figures::NOT_YET.to_owned(), figures::describe),
         ]);
+        if let (Some(end), Some(row)) = (common, table.rows.last_mut()) {
+            let curve: Vec<(f64, f64)> = run.series(metric::CUMULATIVE);
+            row.insert(7, percent(interpolate(&curve, end)));
+        }
+    }
+    if let Some(end) = common {
+        table.columns.insert(7, format!("At {} generations", count(Some(end))));
     }
     table
 }
@@ -79,11 +95,11 @@ fn laws(drawn: &[Drawn<'_>], options: &FigureOptions) -> Vec<(String, Result<Fit
 pub(super) fn fits(drawn: &[Drawn<'_>], options: &FigureOptions) -> Table {
     let mut table = Table::new(["Run", "R₀", "A", "C_mid", "B", "Residual s.d.", "Points", "Cut"]);
     for (label, fit) in laws(drawn, options) {
-        match &fit {
-            Ok(fit) => table.rows.push(fit_row(&label, fit)),
-            Err(_) => {
-                let mut row = vec![label];
-                row.extend(std::iter::repeat_n(NONE.to_owned(), 7));
+        match fit.as_ref().ok().filter(|fit| fit.is_identified()) {
+            Some(fit) => table.rows.push(fit_row(&label, fit)),
+            None => {
+                let mut row = vec![label, NONE.to_owned(), figures::NOT_YET.to_owned()];
+                row.extend(std::iter::repeat_n(NONE.to_owned(), 5));
                 table.rows.push(row);
             }
         }
@@ -103,11 +119,11 @@ fn with_error(fit: &Fit, parameter: Parameter, unit: Unit) -> String {
 
 fn fit_row(name: &str, fit: &Fit) -> Vec<String> {
     let cut = format!("{}{}", count(Some(fit.cut)), if fit.cut_is_scaled { ", scaled" } else { "" });
-    let asymptote = with_error(fit, Parameter::Asymptote, Unit::Percent);
+    let asymptote = figures::describe(fit);
     vec![
         name.to_owned(),
         percent(Some(fit.law.initial)),
-        if fit.is_identified() { asymptote } else { format!("{asymptote}, not identified") },
+        asymptote,
         with_error(fit, Parameter::Midpoint, Unit::Count),
         with_error(fit, Parameter::Steepness, Unit::Plain),
         fit.residual_sd().map_or_else(|| NONE.to_owned(), |s| format!("{:.2} %", 100.0 * s)),
@@ -117,23 +133,22 @@ fn fit_row(name: &str, fit: &Fit) -> Vec<String> {
 }
 
 /// Fits of one run without the end of its data and on random halves.
-pub(super) fn robustness(d: &Drawn<'_>, options: &FigureOptions) -> Option<Table> {
+pub(super) fn robustness(d: &Drawn<'_>) -> Option<Table> {
     let fit = d.fit.as_ref().ok().filter(|f| f.is_identified())?;
-    let prepared = prepare(&d.run.curve(), options.fit.cut).ok()?;
+    let (tails, halves) = d.against.as_ref()?;
     let mut table = Table::new(["Data", "A", "C_mid", "B"]);
     let row = |name: String, p: [f64; 3]| {
         let [a, m, b] = p;
         vec![name, percent(Some(a)), count(Some(m)), format_value(b, Unit::Plain, 3)]
     };
     table.rows.push(row("all".into(), fit.law.parameters()));
-    for tail in tail_cuts(&prepared, &[0.1, 0.2, 0.3], &options.fit) {
-        if let Ok(fit) = tail.fit {
+    for tail in tails {
+        if let Ok(fit) = &tail.fit {
             table
                 .rows
                 .push(row(format!("last {:.0} % left out", 100.0 * tail.removed), fit.law.parameters()));
         }
     }
-    let halves = random_halves(&prepared, figures::HALVES, figures::HALVES_SEED, &options.fit)?;
     table.rows.push(row(format!("{} random halves, mean", halves.fits.len()), halves.mean));
     table.rows.push(row("random halves, standard deviation".into(), halves.deviation));
     for (name, i) in [("lowest A", halves.extremes.0), ("highest A", halves.extremes.1)] {

@@ -1,30 +1,23 @@
 //! `sgs fit`: the scaling law of runs, or of any curve as CSV.
 
 use crate::args::FitArgs;
+use crate::curve_file;
 use crate::exit::{Outcome, Usage};
 use crate::output;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use sgs_analysis::fit::{
-    CurvePoint, Cut, Fit, FitOptions, HalvesFit, PAPER_CUT, Parameter, TailFit, fit_prepared, prepare,
-    random_halves, tail_cuts,
-};
+use sgs_analysis::fit::{CurvePoint, Cut, Examined, FitOptions, PAPER_CUT, Parameter, examine};
 use sgs_analysis::run::RunData;
 use sgs_rundir::RunView;
 use std::path::Path;
-
-/// Shares of the final points that are left out to see how much they decide (paper, Appendix A).
-const TAILS: [f64; 3] = [0.1, 0.2, 0.3];
 
 /// Fits every curve; one that cannot be fitted does not keep the others from it.
 pub fn run(args: &FitArgs) -> Result<Outcome> {
     let options = options(args)?;
     let mut results = Vec::new();
     let mut outcome = Outcome::Done;
-    for path in &args.inputs {
-        let name = path.display().to_string();
-        let result =
-            read(path, args).and_then(|curve| analyse(&curve, args, &options).with_context(|| name.clone()));
+    for (name, curve) in args.inputs.iter().flat_map(|path| curves(path, args)) {
+        let result = curve.and_then(|curve| analyse(&curve, args, &options).with_context(|| name.clone()));
         if let Err(error) = &result {
             outcome = Outcome::Failed;
             if !args.json {
@@ -46,6 +39,20 @@ pub fn run(args: &FitArgs) -> Result<Outcome> {
     Ok(outcome)
 }
 
+/// The curves of a run's directory or of a CSV file by name, or why there are none.
+fn curves(path: &Path, args: &FitArgs) -> Vec<(String, Result<Vec<CurvePoint>>)> {
+    let shown = path.display().to_string();
+    let found = match path.is_dir() {
+        true => read_run(path).with_context(|| shown.clone()).map(|curve| vec![(String::new(), curve)]),
+        false => curve_file::read(path, args.percent),
+    };
+    let named = |name: String| if name.is_empty() { shown.clone() } else { format!("{shown}: {name}") };
+    match found {
+        Ok(curves) => curves.into_iter().map(|(name, curve)| (named(name), Ok(curve))).collect(),
+        Err(error) => vec![(shown.clone(), Err(error))],
+    }
+}
+
 fn options(args: &FitArgs) -> Result<FitOptions> {
     if !(args.level > 0.0 && args.level < 1.0) {
         return Err(
@@ -63,11 +70,6 @@ fn options(args: &FitArgs) -> Result<FitOptions> {
     Ok(FitOptions { cut, max_rate: args.max_rate, level: args.level })
 }
 
-/// The curve of a run's directory or of a CSV file.
-fn read(path: &Path, args: &FitArgs) -> Result<Vec<CurvePoint>> {
-    if path.is_dir() { read_run(path) } else { read_csv(path, args.percent) }
-}
-
 fn read_run(path: &Path) -> Result<Vec<CurvePoint>> {
     let mut run = RunData::default();
     for round in RunView::open(path)?.rounds()? {
@@ -82,59 +84,9 @@ fn read_run(path: &Path) -> Result<Vec<CurvePoint>> {
     Ok(run.curve())
 }
 
-/// Two columns, generations and rate, by name if there is a header, else the first two.
-fn read_csv(path: &Path, percent: bool) -> Result<Vec<CurvePoint>> {
-    let shown = path.display();
-    let mut reader = csv::ReaderBuilder::new()
-        .has_headers(false)
-        .comment(Some(b'#'))
-        .trim(csv::Trim::All)
-        .from_path(path)
-        .with_context(|| format!("cannot read {shown}"))?;
-    let mut columns = (0, 1);
-    let mut curve = Vec::new();
-    for (i, record) in reader.records().enumerate() {
-        let record = record.with_context(|| format!("{shown}: not CSV"))?;
-        let line = record.position().map_or(i as u64 + 1, csv::Position::line);
-        let number = |column: usize, what: &str| -> Result<f64> {
-            let cell = record.get(column).with_context(|| {
-                format!("{shown}: line {line} has no column {} with the {what}", column + 1)
-            })?;
-            cell.parse().with_context(|| format!("{shown}: line {line}: the {what} `{cell}` is no number"))
-        };
-        if i == 0 && record.get(0).is_some_and(|cell| cell.parse::<f64>().is_err()) {
-            columns = header_columns(&record).with_context(|| {
-                format!("{shown}: line {line} names no columns `generations` and `rate` (or `cumulative_solve_rate`)")
-            })?;
-            continue;
-        }
-        let (generations, mut rate) = (number(columns.0, "generations")?, number(columns.1, "rate")?);
-        if percent {
-            rate /= 100.0;
-        }
-        if !rate.is_nan() && !(0.0..=1.0).contains(&rate) {
-            bail!(
-                "{shown}: line {line}: the rate {rate} is outside of 0 to 1; for percentages give --percent"
-            );
-        }
-        curve.push(CurvePoint { generations, rate });
-    }
-    if curve.is_empty() {
-        bail!("{shown} holds no points: one line each with generations and rate is expected");
-    }
-    Ok(curve)
-}
-
-fn header_columns(record: &csv::StringRecord) -> Option<(usize, usize)> {
-    let at = |names: &[&str]| record.iter().position(|cell| names.contains(&cell.to_lowercase().as_str()));
-    Some((at(&["generations", "c"])?, at(&["rate", "cumulative_solve_rate", "solve_rate", "r"])?))
-}
-
 struct Analysis {
     points: usize,
-    fit: Fit,
-    tails: Vec<TailFit>,
-    halves: Option<HalvesFit>,
+    examined: Examined,
 }
 
 fn analyse(
@@ -142,13 +94,7 @@ fn analyse(
     args: &FitArgs,
     options: &FitOptions,
 ) -> Result<Analysis, sgs_analysis::fit::FitError> {
-    let prepared = prepare(curve, options.cut)?;
-    Ok(Analysis {
-        points: curve.len(),
-        fit: fit_prepared(&prepared, options)?,
-        tails: tail_cuts(&prepared, &TAILS, options),
-        halves: random_halves(&prepared, args.halves, args.seed, options),
-    })
+    Ok(Analysis { points: curve.len(), examined: examine(curve, options, args.halves, args.seed)? })
 }
 
 fn number(parameter: Parameter, value: f64) -> String {
@@ -160,7 +106,7 @@ fn number(parameter: Parameter, value: f64) -> String {
 }
 
 fn text(name: &str, analysis: &Analysis, level: f64) -> String {
-    let fit = &analysis.fit;
+    let Examined { fit, tails, halves } = &analysis.examined;
     let cut = if fit.cut_is_scaled {
         format!("{:.0} generations (the paper's {PAPER_CUT:.0}, scaled down to this curve)", fit.cut)
     } else {
@@ -187,7 +133,7 @@ fn text(name: &str, analysis: &Analysis, level: f64) -> String {
     if let Some(sd) = fit.residual_sd() {
         out.push_str(&format!("  residuals: standard deviation {sd:.5}\n"));
     }
-    for tail in &analysis.tails {
+    for tail in tails {
         let found = match &tail.fit {
             Ok(fit) => {
                 Parameter::ALL.map(|p| format!("{} {}", p.symbol(), number(p, fit.value(p)))).join(", ")
@@ -196,7 +142,7 @@ fn text(name: &str, analysis: &Analysis, level: f64) -> String {
         };
         out.push_str(&format!("  without the last {:.0} %: {found}\n", 100.0 * tail.removed));
     }
-    if let Some(halves) = &analysis.halves {
+    if let Some(halves) = halves {
         let of = |i: usize| halves.fits.get(i).map_or(f64::NAN, |f| f.law.asymptote);
         out.push_str(&format!(
             "  {} random halves: A {:.4} ± {:.4}, from {:.4} to {:.4}\n",
@@ -207,6 +153,9 @@ fn text(name: &str, analysis: &Analysis, level: f64) -> String {
             of(halves.extremes.1)
         ));
     }
+    if !fit.is_identified() {
+        out.push_str("  A is not determined yet: do not cite it\n");
+    }
     for warning in &fit.warnings {
         out.push_str(&format!("  warning: {warning}\n"));
     }
@@ -215,7 +164,7 @@ fn text(name: &str, analysis: &Analysis, level: f64) -> String {
 }
 
 fn as_json(name: &str, analysis: &Analysis, level: f64) -> Value {
-    let fit = &analysis.fit;
+    let Examined { fit, tails, halves } = &analysis.examined;
     let parameters: serde_json::Map<String, Value> = Parameter::ALL
         .iter()
         .map(|&p| {
@@ -225,15 +174,14 @@ fn as_json(name: &str, analysis: &Analysis, level: f64) -> Value {
             (p.symbol().to_owned(), value)
         })
         .collect();
-    let tails: Vec<Value> = analysis
-        .tails
+    let tails: Vec<Value> = tails
         .iter()
         .map(|t| match &t.fit {
             Ok(fit) => json!({ "removed": t.removed, "parameters": fit.law.parameters() }),
             Err(error) => json!({ "removed": t.removed, "error": error.to_string() }),
         })
         .collect();
-    let halves = analysis.halves.as_ref().map(|h| {
+    let halves = halves.as_ref().map(|h| {
         json!({
             "fits": h.fits.len(), "mean": h.mean, "deviation": h.deviation,
             "lowest": h.fits.get(h.extremes.0).map(|f| f.law.parameters()),
@@ -244,7 +192,7 @@ fn as_json(name: &str, analysis: &Analysis, level: f64) -> Value {
         "curve": name, "points": analysis.points, "fitted": fit.points, "cut": fit.cut,
         "cut_is_scaled": fit.cut_is_scaled, "R_0": fit.law.initial, "origin": fit.law.origin,
         "parameters": parameters, "level": level, "covariance": fit.covariance, "squares": fit.squares,
-        "identified": fit.is_identified(),
+        "identified": fit.is_identified(), "spread": fit.spread,
         "warnings": fit.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "tails": tails, "halves": halves,
     })
