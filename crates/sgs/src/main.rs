@@ -21,7 +21,6 @@ mod curve_file;
 mod desk;
 mod earlier;
 mod evaluated;
-mod evaluated;
 mod exit;
 mod lean;
 mod output;

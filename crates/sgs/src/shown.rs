@@ -1,7 +1,7 @@
 //! Statements and proofs as people read them.
 
 use anyhow::Result;
-use sgs_analysis::run::Display;
+use sgs_analysis::run::{Display, Identity};
 use sgs_formal::{FormalSystem, Seed};
 use sgs_metamath::system::Metamath;
 use sgs_run::config::SystemName;
@@ -44,8 +44,7 @@ impl Shown {
 impl Shown {
     /// Whether a theorem that stands before the problem says the same.
     pub fn is_known(&self, problem: &Problem) -> bool {
-        let read = self.0.as_ref().map(|s| s.read_conjecture(Seed::Nothing(problem), &problem.statement));
-        read.and_then(Result::ok).is_some_and(|read| read.known.is_some())
+        self.identity(&problem.statement, &problem.context).theorem.is_some()
     }
 
     /// Inferences of a proof.
@@ -63,5 +62,23 @@ impl Display for Shown {
         let problem =
             Problem { id: ProblemId::new("shown"), statement: statement.into(), context: context.into() };
         self.0.as_ref().map_or_else(|| proof.to_owned(), |system| system.display_proof(&problem, proof))
+    }
+
+    fn identity(&self, statement: &str, context: &str) -> Identity {
+        let problem =
+            Problem { id: ProblemId::new("shown"), statement: statement.into(), context: context.into() };
+        let read = |system: &Arc<dyn FormalSystem>| {
+            let read = system.read_conjecture(Seed::Nothing(&problem), statement).ok()?;
+            Some(Identity {
+                normal: read.statement.to_string(),
+                theorem: read.known.map(|label| label.to_string()),
+            })
+        };
+        let plain = || Identity { normal: statement.to_owned(), theorem: None };
+        self.0.as_ref().and_then(read).unwrap_or_else(plain)
+    }
+
+    fn steps(&self, proof: &str) -> u32 {
+        Shown::steps(self, proof)
     }
 }

@@ -7,6 +7,7 @@ mod dataset;
 mod dynamics;
 mod fits;
 mod held_out;
+mod inventions;
 mod proximity;
 mod seeds;
 
@@ -111,6 +112,8 @@ pub fn all(drawn: &[Drawn<'_>], options: &FigureOptions) -> Vec<Figure> {
     out.push(dynamics::training(drawn));
     out.push(dynamics::conjecture_quality(drawn));
     let main = main_run(drawn);
+    out.push(main.and_then(inventions::novelty));
+    out.push(main.and_then(inventions::guide));
     out.push(main.and_then(|d| proximity::figure(d.run)));
     out.push(dynamics::entropy(drawn, options));
     if drawn.len() > 1 {

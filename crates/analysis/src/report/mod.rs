@@ -2,6 +2,7 @@
 
 mod examples;
 mod html;
+mod inventions;
 mod page;
 mod tables;
 

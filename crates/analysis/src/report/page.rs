@@ -1,7 +1,7 @@
 //! The page: head, sections in order, script.
 
 use super::html::{Table, formulas};
-use super::{ReportOptions, examples, tables};
+use super::{ReportOptions, examples, inventions, tables};
 use crate::figures::{self, Drawn};
 use crate::plot::{Content, Figure, Panel, Shape, entries, escape, hover_json, panel_svg, swatch_svg, theme};
 use crate::run::{RunData, metric};
@@ -126,7 +126,7 @@ const GROUPS: [Group; 4] = [
         ],
         then: pass_at_section,
     },
-    Group { figures: &["conjecture-quality"], then: conjecture_sections },
+    Group { figures: &["novelty", "guide", "conjecture-quality"], then: conjecture_sections },
     Group { figures: &["solve-proximity"], then: solved_sections },
     Group {
         figures: &["entropy", "baseline-entropy", "verdicts", "health", "timings", "data-set"],
@@ -187,6 +187,25 @@ fn after_figure(id: &str, out: &mut Fragment, drawn: &[Drawn<'_>], options: &Rep
         "held-out" => {
             if let Some(table) = tables::learnt(drawn) {
                 html.push_str(&out.table("held-out-and-targets", table));
+            }
+        }
+        "novelty" => {
+            let Some(d) = figures::main_run(drawn) else { return html };
+            if let Some(table) = inventions::origins(d.run) {
+                html.push_str(&out.table("conjecture-origins", table));
+            }
+            if let Some(table) = inventions::frequent(d.run) {
+                html.push_str("<h3>Invented most often</h3>");
+                html.push_str(&out.table("conjectures-most-often", table));
+            }
+        }
+        "guide" => {
+            let Some(d) = figures::main_run(drawn) else { return html };
+            html.push_str("<h3>Is the Guide helping?</h3>");
+            html.extend(inventions::verdict(d));
+            if let Some(table) = inventions::rejected(d.run) {
+                html.push_str("<h3>Scored 0 by the Guide, and rewarded without it</h3>");
+                html.push_str(&out.table("conjectures-rejected", table));
             }
         }
         "fit-sensitivity" => {

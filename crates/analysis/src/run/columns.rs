@@ -60,6 +60,46 @@ table_row! {
 }
 
 table_row! {
+    /// A conjecture with what is counted of it.
+    pub(super) struct Invented {
+        /// Its name.
+        pub id: ProblemId,
+        /// Its target.
+        pub target: ProblemId,
+        /// Whether it became a problem.
+        pub status: ConjectureStatus,
+        /// Why not.
+        pub reason: String,
+        /// Its statement.
+        pub statement: Option<Arc<str>>,
+        /// Its solve rate.
+        pub solve_rate: Option<f64>,
+        /// `R_solve`.
+        pub r_solve: Option<f64>,
+        /// `R_guide`.
+        pub r_guide: Option<f64>,
+        /// Whether no review of it could be read.
+        pub review_failed: bool,
+        /// `R_synth`.
+        pub r_synth: Option<f64>,
+    }
+}
+
+table_row! {
+    /// The scores of a review.
+    pub(super) struct ReviewScores {
+        /// The conjecture.
+        pub conjecture: ProblemId,
+        /// Relevance.
+        pub relevance: Option<f64>,
+        /// Redundancy.
+        pub redundancy: Option<f64>,
+        /// Complexity.
+        pub complexity: Option<f64>,
+    }
+}
+
+table_row! {
     /// A conjecture with what a reader wants to see.
     pub(super) struct ConjectureText {
         /// Its name.

@@ -3,10 +3,12 @@
 mod columns;
 mod config_search;
 mod evaluations;
+mod inventions;
 mod reader;
 
 pub use evaluations::EvaluationData;
-pub use reader::{Display, ReadError, ReadOptions, RunReader, read_run};
+pub use inventions::{InventedRound, Inventions, Kind, Origin, Statement};
+pub use reader::{Display, Identity, ReadError, ReadOptions, RunReader, read_run};
 
 use crate::fit::CurvePoint;
 use sgs_rundir::metrics::names;
@@ -34,12 +36,37 @@ pub struct RunData {
     pub evaluations: Vec<EvaluationData>,
     /// The targets' histories.
     pub targets: Vec<TargetHistory>,
+    /// What was invented, and what the Guide made of it.
+    pub inventions: Inventions,
     /// Conjectures of some rounds, in order of rounds.
     pub conjectures: Vec<ConjectureExample>,
     /// Targets with a proof, in the order in which they were solved.
     pub solved: Vec<SolvedExample>,
     /// What a reader must know: files that are missing or damaged, what was left out.
     pub notes: Vec<String>,
+}
+
+/// Numbers that are averaged.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Their sum.
+    pub sum: f64,
+    /// How many there are.
+    pub count: u64,
+}
+
+impl Tally {
+    /// Adds a number, if there is one.
+    pub fn add(&mut self, number: Option<f64>) {
+        if let Some(number) = number.filter(|n| n.is_finite()) {
+            (self.sum, self.count) = (self.sum + number, self.count + 1);
+        }
+    }
+
+    /// Their mean.
+    pub fn mean(self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / self.count as f64)
+    }
 }
 
 /// One target over the rounds.

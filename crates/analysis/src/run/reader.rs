@@ -4,6 +4,7 @@
 //! texts only of a few rounds, so that a long run is read in seconds. What is damaged is left out and noted.
 
 use super::columns::{Asked, ConjectureText, ProblemTally, ProblemText, ProofText, ReviewText};
+use super::inventions::Inventor;
 use super::{
     ConjectureExample, EvaluationData, RunData, SolvedExample, TargetHistory, TargetRound, config_search,
 };
@@ -29,6 +30,23 @@ pub trait Display {
     fn statement(&self, statement: &str) -> String;
     /// A proof in canonical text, given the problem's canonical statement and context.
     fn proof(&self, statement: &str, context: &str, proof: &str) -> String;
+    /// What a statement is, whatever its variables are called; by default its text is all that is known of it.
+    fn identity(&self, statement: &str, _context: &str) -> Identity {
+        Identity { normal: statement.to_owned(), theorem: None }
+    }
+    /// Inferences of a proof in canonical text; by default its words.
+    fn steps(&self, proof: &str) -> u32 {
+        u32::try_from(proof.split_whitespace().count()).unwrap_or(u32::MAX)
+    }
+}
+
+/// What a statement is, whatever its variables are called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Equal for statements that differ in names alone.
+    pub normal: String,
+    /// The theorem before the statement's context that says the same.
+    pub theorem: Option<String>,
 }
 
 /// What to read.
@@ -88,6 +106,8 @@ pub struct RunReader<'a> {
     seen: BTreeSet<u32>,
     index: HashMap<ProblemId, usize>,
     problems: Problems,
+    /// What was invented so far.
+    inventor: Inventor,
     /// Solved targets whose proofs were found, by name.
     proofs: HashMap<String, SolvedExample>,
     /// What is damaged.
@@ -118,6 +138,7 @@ impl<'a> RunReader<'a> {
             seen: BTreeSet::new(),
             index: HashMap::new(),
             problems: Problems::default(),
+            inventor: Inventor::default(),
             proofs: HashMap::new(),
             damage: Vec::new(),
         })
@@ -146,8 +167,10 @@ impl<'a> RunReader<'a> {
                 Err(error) => self.damage.push(format!("round {} is left out: {error}", round.round())),
             }
             self.read_targets(round);
+            self.read_inventions(round);
             self.seen.insert(round.round());
         }
+        self.run.inventions = self.inventor.inventions();
         self.run.conjectures = self.read_conjectures(&published);
         self.run.solved = self.read_solved(&published);
         self.run.notes.clone_from(&self.damage);
@@ -229,7 +252,7 @@ fn rows<R: TableRow>(round: &PublishedRound, table: &str, notes: &mut Vec<String
 }
 
 /// Visits the rows of a table until `visit` returns false or the table is damaged, which is noted.
-fn each_row<R: TableRow>(
+pub(super) fn each_row<R: TableRow>(
     round: &PublishedRound,
     table: &str,
     notes: &mut Vec<String>,
@@ -299,9 +322,18 @@ impl RunReader<'_> {
         }
     }
 
+    fn read_inventions(&mut self, round: &PublishedRound) {
+        let problems = &self.problems;
+        let context =
+            |target: &str| problems.of.get(target).map_or_else(|| "".into(), |(_, c)| Arc::clone(c));
+        let (display, rollouts) = (self.options.display, self.options.rollouts_searched);
+        self.inventor.read(round, display, rollouts, context, &mut self.damage);
+    }
+
     /// Statements and features of the targets that a round brought in.
     fn read_target_texts(&mut self, round: &PublishedRound) {
         let (targets, index, problems) = (&mut self.run.targets, &self.index, &mut self.problems);
+        let inventor = &mut self.inventor;
         let options = &self.options;
         each_row(round, PROBLEMS, &mut self.damage, |row: ProblemText| {
             let at = (row.kind == ProblemKind::Target).then(|| index.get(&row.id)).flatten();
@@ -318,6 +350,7 @@ impl RunReader<'_> {
                     depth: row.depth,
                     hypotheses: row.hypotheses,
                 };
+                inventor.target(&row.statement, &row.context, options.display);
                 problems.of.insert(target.id.clone(), (row.statement, row.context));
             }
             true

@@ -3,6 +3,7 @@
 mod alone;
 mod bootstrap;
 mod compare;
+mod rank;
 pub mod student;
 
 pub use alone::Alone;
@@ -11,3 +12,4 @@ pub use compare::{
     AsymptoteDifference, Basis, Crossing, asymptote_difference, crossings, hard_curve, interpolate,
     never_solved, reach,
 };
+pub use rank::rank_correlation;
