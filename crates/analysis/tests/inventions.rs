@@ -193,14 +193,22 @@ fn every_conjecture_is_what_it_is() {
     let found = run(&dir.path().join("run")).inventions;
     let [first, second] = &found.rounds[..] else { panic!("two rounds") };
     let of = |origins: [u64; 5]| Origin::ALL.map(|origin| origins[origin as usize]);
-    assert_eq!((first.asked, first.unread, of(first.origins)), (6, 1, [2, 0, 1, 1, 1]), "new, seen, twice, theorem, target");
+    assert_eq!(
+        (first.asked, first.unread, of(first.origins)),
+        (6, 1, [2, 0, 1, 1, 1]),
+        "new, seen, twice, theorem, target"
+    );
     assert_eq!((second.asked, second.unread, of(second.origins)), (3, 0, [1, 1, 0, 1, 0]));
     assert_eq!((first.distinct, second.distinct), (4, 6));
     assert_eq!((first.accepted, second.accepted), (4, 6));
     assert_eq!(first.reviewed, [4, 1, 0], "one has a score of 0");
     assert_eq!(first.scores, Some([1.5, 0.0, 1.0]));
     // R_guide 6, 0, 2, 4 against proved, proved, proved, not.
-    assert!((first.correlations[0].unwrap() + 1.0 / 15.0_f64.sqrt()).abs() < 1e-9, "{:?}", first.correlations);
+    assert!(
+        (first.correlations[0].unwrap() + 1.0 / 15.0_f64.sqrt()).abs() < 1e-9,
+        "{:?}",
+        first.correlations
+    );
 }
 
 #[test]
@@ -209,7 +217,8 @@ fn the_report_says_what_is_invented_and_whether_the_guide_helps() {
     let run = run(&dir.path().join("run"));
     let shares = run.inventions.rewards_by_kind().unwrap();
     // R_synth: 4.5 + 0 + 1.5, then 4.5 for a statement that an earlier round had; R_solve: 0.75 each.
-    let expected = [(Kind::Trivial, (0.0, 0.25)), (Kind::Known, (6.0 / 10.5, 0.5)), (Kind::New, (4.5 / 10.5, 0.25))];
+    let expected =
+        [(Kind::Trivial, (0.0, 0.25)), (Kind::Known, (6.0 / 10.5, 0.5)), (Kind::New, (4.5 / 10.5, 0.25))];
     for (kind, (with, without)) in expected {
         let found = shares[&kind];
         assert!((found.0 - with).abs() < 1e-12 && (found.1 - without).abs() < 1e-12, "{kind:?}: {found:?}");

@@ -4,11 +4,13 @@ use crate::pace;
 use crate::shown::Shown;
 use crate::theorems::{self, Theorem};
 use anyhow::Result;
-use sgs_analysis::run::{Display as _, RunData, metric};
+use sgs_analysis::run::{Display as _, EvaluationData, RunData, metric};
+use sgs_analysis::stats::{Alone, pass_at_k_interval};
 use sgs_run::folder::{self, EndedBy};
 use sgs_rundir::RunView;
 use sgs_rundir::metrics::names;
 use sgs_rundir::rows::ProblemKind;
+use sgs_selfplay::Method;
 use std::sync::Arc;
 
 /// Columns of the names at the left.
@@ -23,6 +25,10 @@ pub fn lines(run: &RunData, view: &RunView, shown: &Shown) -> Result<Vec<String>
     let mut lines = Vec::new();
     let mut line = |name: &str, text: String| lines.push(format!("{name:<NAME$}{text}"));
     line("solved", solved(run));
+    line("held out", held_out(run));
+    if let Some(text) = alone(run) {
+        line("against", text);
+    }
     if let Some(best) = best(&theorems, shown) {
         line("best new", told(best, shown));
     }
@@ -45,6 +51,38 @@ fn solved(run: &RunData) -> String {
         last(metric::TARGETS),
         percent(last(metric::TARGET_RATE))
     )
+}
+
+/// What the Solver proves of problems that it is not trained on, beside the base model.
+fn held_out(run: &RunData) -> String {
+    let (Some(base), Some(last)) = (run.held_out().next(), run.held_out().next_back()) else {
+        return "none; every problem was trained on (evaluation.held_out names others)".to_owned();
+    };
+    let rate = |evaluation: &EvaluationData, k| {
+        let rate = pass_at_k_interval(&evaluation.held_out, k, 0.95, k.into());
+        rate.map_or_else(|| "-".to_owned(), |rate| percent(rate.value))
+    };
+    let k = last.samples();
+    let mut text = format!("pass@1 {}, pass@{k} {}", rate(last, 1), rate(last, k));
+    if last.after > 0 {
+        text.push_str(&format!("; the base model {} and {}", rate(base, 1), rate(base, k)));
+    }
+    text + &format!(" ({} problems)", last.held_out.len())
+}
+
+/// What sampling alone would have solved with as many generations, where that can be estimated.
+fn alone(run: &RunData) -> Option<String> {
+    if run.method == Some(Method::SamplingOnly) {
+        return None;
+    }
+    let tallies = run.base_on_targets();
+    let estimate = Alone::of(&tallies)?.solved(run.last(metric::GENERATIONS)? / tallies.len() as f64);
+    Some(format!(
+        "sampling alone would have solved about {} with as many generations (an estimate: {} to {})",
+        percent(estimate.value),
+        percent(estimate.low),
+        percent(estimate.high)
+    ))
 }
 
 /// What the Conjecturer invented and no database states, with the longest of the shortest proofs; of those of one length
@@ -74,6 +112,7 @@ fn told(theorem: &Theorem, shown: &Shown) -> String {
 fn time(run: &RunData) -> String {
     let sum = |name: &str| run.by_round(name).iter().map(|point| point.1).sum::<f64>();
     let all = sum(names::TIME_ROUND);
+    let evaluations: f64 = run.evaluations.iter().map(EvaluationData::seconds).sum();
     let stages = [
         ("rollouts", sum(names::TIME_ROLLOUTS)),
         ("conjectures", sum(names::TIME_CONJECTURES)),
@@ -81,6 +120,9 @@ fn time(run: &RunData) -> String {
         ("updates", sum(names::TIME_UPDATE_SOLVER) + sum(names::TIME_UPDATE_CONJECTURER)),
     ];
     let mut text = format!("{} in {} rounds", pace::told(all), run.rounds.len());
+    if evaluations > 0.0 {
+        text.push_str(&format!(" and {} in evaluations", pace::told(evaluations)));
+    }
     let known: f64 = stages.iter().map(|(_, seconds)| seconds).sum();
     if all > 0.0 && known > 0.0 {
         let shares = stages.iter().filter(|(_, seconds)| *seconds > 0.0);

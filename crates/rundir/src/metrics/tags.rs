@@ -50,7 +50,8 @@ mod tests {
 
     #[test]
     fn every_number_has_a_tag_of_its_own_in_a_group() {
-        let histograms = ["target_solve_rates", "conjecture_solve_rates", "guide_scores", "normalised_rewards"];
+        let histograms =
+            ["target_solve_rates", "conjecture_solve_rates", "guide_scores", "normalised_rewards"];
         let names: Vec<&str> = RoundMetrics::DESCRIPTIONS
             .iter()
             .chain(MEASURED)
