@@ -1,6 +1,5 @@
 //! The problems that a run keeps for evaluation: it is never trained on them.
 
-use anyhow::{Result, ensure};
 use sgs_keys::above;
 use sgs_selfplay::{Problem, ProblemId};
 use sha2::{Digest, Sha256};
@@ -51,23 +50,21 @@ pub struct HeldOut {
 
 /// Chooses the held-out problems: of `others`, which `source` names, those that are not among the targets, or a part of
 /// the targets, which then lack it.
-///
-/// # Errors
-/// A split would leave no targets.
-pub fn choose(
-    config: &EvaluationConfig,
-    targets: &mut Vec<Problem>,
-    others: Vec<Problem>,
-) -> Result<HeldOut> {
+pub fn choose(config: &EvaluationConfig, targets: &mut Vec<Problem>, others: Vec<Problem>) -> HeldOut {
     if config.held_out == NONE {
-        return Ok(HeldOut::default());
+        return HeldOut::default();
     }
     let from_others = config.source().is_some();
     let all = others.len();
-    let mut problems = if from_others { unlike(targets, others) } else { split(config, targets)? };
+    let mut problems = if from_others { unlike(targets, others) } else { split(config, targets) };
     problems.truncate(config.problems);
     let name = &config.held_out;
     let note = match problems.len() {
+        0 if !from_others => format!(
+            "no held-out evaluation: {} problems are too few to hold {} of them out (evaluation.share)",
+            targets.len(),
+            config.share
+        ),
         0 => format!(
             "no held-out evaluation: all {all} problems of `{name}` are among the targets; choose a smaller problems.set, \
              or other problems with evaluation.held_out"
@@ -75,18 +72,14 @@ pub fn choose(
         n if from_others => format!("held out: {n} problems of `{name}` that are not trained on"),
         n => format!("held out: {n} problems of problems.set, which leaves {} targets", targets.len()),
     };
-    Ok(HeldOut { problems, note: Some(note) })
+    HeldOut { problems, note: Some(note) }
 }
 
 /// Takes out of a run's problems what it holds out of them, as [`choose`] does.
-///
-/// # Errors
-/// See [`choose`].
-pub fn leave_out(config: &EvaluationConfig, targets: &mut Vec<Problem>) -> Result<()> {
+pub fn leave_out(config: &EvaluationConfig, targets: &mut Vec<Problem>) {
     if config.held_out == SPLIT {
-        split(config, targets)?;
+        split(config, targets);
     }
-    Ok(())
 }
 
 /// Those of `others` that are no targets, neither by name nor by what they state.
@@ -97,21 +90,15 @@ fn unlike(targets: &[Problem], others: Vec<Problem>) -> Vec<Problem> {
 }
 
 /// Takes a share of the targets out. Which ones depends on their names alone: the same for every seed and method.
-fn split(config: &EvaluationConfig, targets: &mut Vec<Problem>) -> Result<Vec<Problem>> {
-    let count = (config.share * targets.len() as f64).ceil() as usize;
+fn split(config: &EvaluationConfig, targets: &mut Vec<Problem>) -> Vec<Problem> {
+    let count = (config.share * targets.len() as f64).floor() as usize;
     let count = count.min(config.problems);
-    ensure!(
-        count < targets.len(),
-        "evaluation.held_out=split with evaluation.share={} leaves none of {} targets",
-        config.share,
-        targets.len()
-    );
     let mut order: Vec<([u8; 32], usize)> =
         targets.iter().enumerate().map(|(at, target)| (lot(&target.id), at)).collect();
     order.sort_unstable();
     let chosen: HashSet<usize> = order.into_iter().take(count).map(|(_, at)| at).collect();
     let mut at = 0..;
-    Ok(targets.extract_if(.., |_| at.next().is_some_and(|at| chosen.contains(&at))).collect())
+    targets.extract_if(.., |_| at.next().is_some_and(|at| chosen.contains(&at))).collect()
 }
 
 fn lot(id: &ProblemId) -> [u8; 32] {
@@ -142,28 +129,28 @@ mod tests {
     #[test]
     fn what_is_trained_on_is_not_held_out() {
         let mut targets = problems(0..10);
-        let chosen = choose(&config("held-out"), &mut targets, problems(8..40)).unwrap();
+        let chosen = choose(&config("held-out"), &mut targets, problems(8..40));
         assert_eq!(chosen.problems, problems(10..15), "the first that are no targets");
         let renamed = Problem { id: ProblemId::new("other"), ..problems(3..4).remove(0) };
-        assert!(choose(&config("x.jsonl"), &mut targets, vec![renamed]).unwrap().problems.is_empty());
-        let chosen = choose(&config("held-out"), &mut targets, problems(2..6)).unwrap();
+        assert!(choose(&config("x.jsonl"), &mut targets, vec![renamed]).problems.is_empty());
+        let chosen = choose(&config("held-out"), &mut targets, problems(2..6));
         assert!(chosen.note.unwrap().starts_with("no held-out evaluation: all 4 problems"));
         assert_eq!(targets, problems(0..10));
-        assert!(choose(&config(NONE), &mut targets, Vec::new()).unwrap().note.is_none());
+        assert!(choose(&config(NONE), &mut targets, Vec::new()).note.is_none());
     }
 
     #[test]
     fn a_split_is_the_same_in_any_order_and_leaves_the_rest() {
         let mut targets = problems(0..20);
         let config = EvaluationConfig { share: 0.15, ..config(SPLIT) };
-        let held = choose(&config, &mut targets, Vec::new()).unwrap();
+        let held = choose(&config, &mut targets, Vec::new());
         assert_eq!((held.problems.len(), targets.len()), (3, 17));
         assert!(held.problems.iter().all(|p| !targets.contains(p)));
         let mut reversed: Vec<Problem> = problems(0..20).into_iter().rev().collect();
-        let mut again = choose(&config, &mut reversed, Vec::new()).unwrap().problems;
+        let mut again = choose(&config, &mut reversed, Vec::new()).problems;
         again.reverse();
         assert_eq!(again, held.problems);
-        let error = choose(&config, &mut problems(0..1), Vec::new()).unwrap_err().to_string();
-        assert!(error.contains("leaves none of 1 targets"), "{error}");
+        let few = choose(&config, &mut problems(0..6), Vec::new());
+        assert!(few.problems.is_empty() && few.note.unwrap().contains("6 problems are too few"));
     }
 }

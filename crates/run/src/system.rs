@@ -39,7 +39,7 @@ pub fn open(config: &RunConfig, scratch: &Path) -> Result<Opened> {
             let system = Metamath::shipped()?;
             let targets = metamath_targets(&system, set)?;
             let others = others.map(|set| metamath_targets(&system, set).context("evaluation.held_out"));
-            with_held_out(config, Arc::new(system), targets, others.transpose()?, Vec::new())
+            Ok(with_held_out(config, Arc::new(system), targets, others.transpose()?, Vec::new()))
         }
         SystemName::Lean => {
             let mut settings = config.lean.clone().unwrap_or_default();
@@ -50,7 +50,7 @@ pub fn open(config: &RunConfig, scratch: &Path) -> Result<Opened> {
             let all = targets.into_iter().chain(others.iter().flatten().cloned()).collect();
             let Opened { system, mut targets, notes, .. } = lean(&settings, all, set)?;
             let others = others.map(|_| targets.split_off(count));
-            with_held_out(config, system, targets, others, notes)
+            Ok(with_held_out(config, system, targets, others, notes))
         }
     }
 }
@@ -62,11 +62,11 @@ fn with_held_out(
     mut targets: Vec<Problem>,
     others: Option<Vec<Problem>>,
     mut notes: Vec<String>,
-) -> Result<Opened> {
+) -> Opened {
     let HeldOut { problems, note } =
-        held_out::choose(&config.evaluation, &mut targets, others.unwrap_or_default())?;
+        held_out::choose(&config.evaluation, &mut targets, others.unwrap_or_default());
     notes.extend(note);
-    Ok(Opened { system, targets, held_out: problems, notes })
+    Opened { system, targets, held_out: problems, notes }
 }
 
 /// The embedded system with problems of the slice.

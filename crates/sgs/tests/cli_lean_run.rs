@@ -44,6 +44,10 @@ fn metrics(dir: &Path) -> Vec<Value> {
     text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
 }
 
+fn is_evaluation(row: &Value) -> bool {
+    row["kind"] == "evaluation"
+}
+
 #[test]
 fn what_the_paper_s_size_takes_is_told_on_one_screen() {
     let dir = tempfile::tempdir().unwrap();
@@ -147,8 +151,16 @@ fn a_run_goes_round_and_is_resumed_after_a_kill() {
     let run = path(dir.path(), "run");
     let done = sgs(&["resume", &run, "--json"]).expect(0);
     assert!(done.err.contains("Lean (version 4.28.0-pre, scripted"), "{}", done.err);
-    let rows = metrics(dir.path());
+    let (evaluations, rows): (Vec<Value>, Vec<Value>) =
+        metrics(dir.path()).into_iter().partition(is_evaluation);
     assert_eq!(rows.len(), 4, "{rows:?}");
+    let after: Vec<u64> = evaluations.iter().map(|e| e["round"].as_u64().unwrap()).collect();
+    assert_eq!(
+        after,
+        [0, 1, 2, 3, 4],
+        "a tenth of the set is held out, and tried before each round and at the end"
+    );
+    assert!(evaluations.iter().all(|e| e["scalars"]["held_out/pass@1"].is_number()), "{evaluations:?}");
     let scalar = |row: &Value, name: &str| row["scalars"][name].as_f64().unwrap_or_default();
     for row in &rows {
         assert_eq!(scalar(row, "infra_share"), 0.0, "{row}");
