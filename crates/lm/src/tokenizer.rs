@@ -12,6 +12,27 @@ use crate::chat::{ChatTemplate, Message, SpecialTokens};
 use crate::config::ModelConfig;
 use crate::error::{LmError, Result};
 
+/// How a token is spelled.
+#[derive(Debug)]
+struct Word {
+    text: Box<str>,
+    special: bool,
+}
+
+/// The vocabulary by id, if the tokenizer has no decoder and so puts spaces between words.
+fn words(inner: &tokenizers::Tokenizer) -> Option<Vec<Option<Word>>> {
+    if inner.get_decoder().is_some() {
+        return None;
+    }
+    let last = inner.get_vocab(true).into_values().max()?;
+    let word = |id| {
+        let text = inner.id_to_token(id)?.into_boxed_str();
+        let special = inner.get_added_vocabulary().is_special_token(&text);
+        Some(Word { text, special })
+    };
+    Some((0..=last).map(word).collect())
+}
+
 /// A model's tokenizer with its special ids and its chat template, if it has one.
 #[derive(Debug)]
 pub struct Tokenizer {
@@ -19,6 +40,8 @@ pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     /// The same tokenizer with special tokens read as plain text; made on first use.
     plain: OnceLock<tokenizers::Tokenizer>,
+    /// How each id is spelled, if texts are words with spaces between; made on first use.
+    words: OnceLock<Option<Vec<Option<Word>>>>,
     special: SpecialTokens,
     bos: Option<u32>,
     eos: Vec<u32>,
@@ -77,7 +100,17 @@ impl Tokenizer {
         special.eos = special.eos.or_else(|| text_of(eos.first().copied()));
         special.pad = special.pad.or_else(|| text_of(pad));
         let chat = ChatTemplate::load(dir)?;
-        Ok(Self { origin: path, inner, plain: OnceLock::new(), special, bos, eos, pad, chat })
+        Ok(Self {
+            origin: path,
+            inner,
+            plain: OnceLock::new(),
+            words: OnceLock::new(),
+            special,
+            bos,
+            eos,
+            pad,
+            chat,
+        })
     }
 
     /// Token ids of `text`; spellings of special tokens in it (`</s>`, `<|im_end|>`) become those tokens.
@@ -141,6 +174,9 @@ impl Tokenizer {
     }
 
     fn decode_with(&self, ids: &[u32], skip_special: bool) -> Result<String> {
+        if let Some(text) = self.spelled(ids, skip_special) {
+            return Ok(text);
+        }
         // The library drops ids that it does not know without a word.
         if let Some((place, id)) =
             ids.iter().enumerate().find(|(_, id)| self.inner.id_to_token(**id).is_none())
@@ -155,6 +191,20 @@ impl Tokenizer {
         self.inner.decode(ids, skip_special).map_err(|e| {
             LmError::Input(format!("{}: cannot decode {} tokens: {e}", self.origin.display(), ids.len()))
         })
+    }
+
+    /// Text of token ids by a table, if the tokenizer just puts spaces between words: the library copies each word twice.
+    /// `None` for another tokenizer and for an id that is not in the vocabulary.
+    fn spelled(&self, ids: &[u32], skip_special: bool) -> Option<String> {
+        let words = self.words.get_or_init(|| words(&self.inner)).as_ref()?;
+        let mut shown = Vec::with_capacity(ids.len());
+        for id in ids {
+            let word = words.get(*id as usize)?.as_ref()?;
+            if !(skip_special && word.special) {
+                shown.push(&*word.text);
+            }
+        }
+        Some(shown.join(" "))
     }
 
     /// Number of token ids, added tokens included. A model's vocabulary may be larger (padded).
@@ -252,5 +302,43 @@ fn special_text(path: &Path, config: &Value, key: &str) -> Result<Option<String>
             "{}: {key} is {other}; expected a string or an object with \"content\"",
             path.display()
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of_words() -> (tempfile::TempDir, Tokenizer) {
+        let folder = tempfile::tempdir().unwrap();
+        let added = |content: &str, id: u32, special: bool| {
+            serde_json::json!({"content": content, "id": id, "lstrip": false, "normalized": false, "rstrip": false,
+                "single_word": false, "special": special})
+        };
+        let tokenizer = serde_json::json!({
+            "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null,
+            "decoder": null, "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "added_tokens": [added("<end>", 0, true), added("<kept>", 1, false), added("late", 9, true)],
+            "model": {"type": "WordLevel", "unk_token": "<end>",
+                "vocab": {"<end>": 0, "<kept>": 1, "ph": 2, "->": 3, "": 4, "∀": 6}},
+        });
+        std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+        let tokenizer = Tokenizer::load(folder.path()).unwrap();
+        (folder, tokenizer)
+    }
+
+    proptest! {
+        #[test]
+        fn the_table_spells_as_the_library_does(ids in prop::collection::vec(0u32..11, 0..12), skip: bool) {
+            let (_folder, tokenizer) = of_words();
+            let known = ids.iter().all(|id| tokenizer.inner.id_to_token(*id).is_some());
+            match tokenizer.spelled(&ids, skip) {
+                Some(text) => prop_assert_eq!(text, tokenizer.inner.decode(&ids, skip).unwrap()),
+                None => prop_assert!(!known, "an id without a spelling"),
+            }
+            prop_assert_eq!(tokenizer.decode_with(&ids, skip).is_ok(), known);
+        }
     }
 }
