@@ -4,6 +4,7 @@ use crate::evaluate::encode;
 use crate::reading::{Reader, formal_seed, limit, role};
 use crate::tasks::{self, GENERATE, GenerateTask, SERVED, VERIFY, VerifyTask};
 use anyhow::Result;
+use rayon::prelude::*;
 use sgs_fleet::{Payload, TaskKind as BoardKind};
 use sgs_selfplay::{Command, Problem, Role};
 use std::sync::Arc;
@@ -15,6 +16,9 @@ const TOKENS_A_TASK: usize = 1024;
 
 /// Proofs that are one task where the checker takes microseconds and checks one after the other.
 const PROOFS_A_TASK: usize = 32;
+
+/// Answers and prompts that one thread reads before a second is worth waking.
+pub(crate) const READ_BY_ONE: usize = 16;
 
 impl Reader<'_> {
     /// Commands that are one task together: completions of one prompt, and proofs for a checker that is faster than
@@ -47,6 +51,24 @@ impl Reader<'_> {
     fn completions_a_task(&self, command: &Command) -> usize {
         let served = role(command).is_some_and(|role| self.config.sampling.endpoint.plays(role));
         if served { 1 } else { (TOKENS_A_TASK / limit(self.config, command).max(1)).max(1) }
+    }
+
+    /// The prompt of each group in tokens. Groups of one problem come one after the other and share theirs.
+    ///
+    /// # Errors
+    /// As [`Reader::prompt`].
+    pub fn prompts(&self, groups: &[Vec<Command>]) -> Result<Vec<Arc<[u32]>>> {
+        let is_next = |i: usize| match (groups[i].first(), groups[i - 1].first()) {
+            (Some(command), Some(before)) => have_one_prompt(before, command),
+            _ => false,
+        };
+        let own: Vec<usize> = (0..groups.len()).filter(|&i| i == 0 || !is_next(i)).collect();
+        let encode = |&i: &usize| groups[i].first().map_or(Ok(Arc::default()), |first| self.prompt(first));
+        let encoded: Vec<Arc<[u32]>> =
+            own.par_iter().with_min_len(READ_BY_ONE).map(encode).collect::<Result<_>>()?;
+        let ends = own.iter().skip(1).copied().chain([groups.len()]);
+        let shared = own.iter().zip(ends).zip(encoded);
+        Ok(shared.flat_map(|((&start, end), prompt)| vec![prompt; end - start]).collect())
     }
 
     /// The prompt of a command in tokens; empty for a check.

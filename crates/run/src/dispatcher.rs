@@ -4,16 +4,17 @@
 //! acknowledged to its worker, fed to the round, whose next commands are then submitted. So nothing that is acted on
 //! can be lost, and a crash loses only what nobody has acted on.
 
-use crate::Interrupt;
 use crate::event::{RunEvent, Story};
 use crate::infra::Faults;
 use crate::reading::Reader;
 use crate::record::{self, Entry};
 use crate::tasks::task_number;
+use crate::{Interrupt, asking};
 use anyhow::{Result, bail};
+use rayon::prelude::*;
 use sgs_fleet::{Ending, Finished, Fleet, Task, TaskId};
-use sgs_rundir::{Journal, Ticket};
-use sgs_selfplay::{Command, Completion, Event, Problem, Round, TaskKey, TaskKind};
+use sgs_rundir::{Journal, Record, Ticket};
+use sgs_selfplay::{Command, Completion, Event, Round, TaskKey, TaskKind};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,6 +54,9 @@ struct Asked {
     commands: Vec<Command>,
     prompt: Arc<[u32]>,
 }
+
+/// What a task came to, with its record.
+type Read = (Vec<Entry>, Option<Record>);
 
 /// Results on their way to the disk.
 struct Unwritten {
@@ -196,37 +200,52 @@ impl<'a> Dispatcher<'a> {
     /// Reads results and hands them to the journal. Those that make no sense go back to the board, against their worker.
     /// If too much was lost, what was not is written and the stage ends: a resumed run then tries the rest again.
     fn take(&mut self, finished: Vec<Finished>) -> Result<()> {
-        let (mut tasks, mut entries, mut records) =
-            (Vec::with_capacity(finished.len()), Vec::new(), Vec::new());
+        let (mut tasks, mut answered) = (Vec::with_capacity(finished.len()), Vec::new());
         for f in finished {
-            // Nobody asks for it any more.
-            let Some(asked) = self.open.remove(&f.task.0) else {
-                tasks.push(f.task);
-                continue;
+            match self.open.remove(&f.task.0) {
+                Some(asked) => {
+                    self.commands_open -= asked.commands.len();
+                    answered.push((f.task, asked, f.ending));
+                }
+                // Nobody asks for it any more.
+                None => tasks.push(f.task),
+            }
+        }
+        let read: Vec<Result<Option<Read>>> = {
+            let reader = &self.reader;
+            let read = |(_, asked, ending): &(TaskId, Asked, Ending)| {
+                let Some(mut found) = entries(reader, asked, ending)? else { return Ok(None) };
+                let record = record::record(&mut found)?;
+                Ok(Some((found, record)))
             };
-            self.commands_open -= asked.commands.len();
-            match self.entries(&asked, f.ending) {
-                Ok(Some(mut found)) => {
-                    tasks.push(f.task);
+            // A GPU answers in hundreds at a time.
+            answered.par_iter().with_min_len(asking::READ_BY_ONE).map(read).collect()
+        };
+        let (mut entries, mut records) = (Vec::new(), Vec::new());
+        for ((task, asked, _), read) in answered.into_iter().zip(read) {
+            match read {
+                Ok(Some((mut found, mut record))) => {
+                    tasks.push(task);
                     found.iter().for_each(|entry| self.faults.note(&entry.event));
                     if self.faults.are_too_many(self.commands_open) {
                         found.retain(|entry| !matches!(entry.event, Event::Lost { .. }));
+                        record = record::record(&mut found)?;
                     }
-                    records.extend(record::record(&mut found)?);
+                    records.extend(record);
                     entries.extend(found);
                 }
                 // Several commands failed as one task: whose fault it was shows when each stands alone.
                 Ok(None) => {
-                    self.fleet.remove(&[f.task])?;
+                    self.fleet.remove(&[task])?;
                     for command in asked.commands {
                         self.put(vec![vec![command]])?;
                     }
                 }
                 Err(error) => {
                     tracing::warn!("a worker's answer is refused: {error:#}");
-                    self.fleet.reject(f.task, &format!("{error:#}"))?;
+                    self.fleet.reject(task, &format!("{error:#}"))?;
                     self.commands_open += asked.commands.len();
-                    self.open.insert(f.task.0, asked);
+                    self.open.insert(task.0, asked);
                 }
             }
         }
@@ -238,26 +257,6 @@ impl<'a> Dispatcher<'a> {
         }
         self.unwritten.push_back(Unwritten { ticket, tasks, entries });
         Ok(())
-    }
-
-    /// What a task came to: an entry for each of its commands, or `None` if they must be tried one by one.
-    fn entries(&self, asked: &Asked, ending: Ending) -> Result<Option<Vec<Entry>>> {
-        match ending {
-            Ending::Done { outcome, .. } => {
-                self.reader.read(&asked.commands, &asked.prompt, outcome.as_bytes()).map(Some)
-            }
-            Ending::Quarantined { .. } if asked.commands.len() > 1 => Ok(None),
-            Ending::Quarantined { failures } => {
-                let reasons: Vec<&str> = failures.iter().map(|f| f.message.as_str()).collect();
-                let reason = format!("given up after {} failures: {}", failures.len(), reasons.join("; "));
-                let lost = |command: &Command| {
-                    tracing::warn!("task {} is lost: {reason}", command.key());
-                    let event = Event::Lost { key: command.key().clone(), reason: reason.clone() };
-                    Entry { event, completion: None }
-                };
-                Ok(Some(asked.commands.iter().map(lost).collect()))
-            }
-        }
     }
 
     /// Acknowledges and applies what has reached the disk, in the order in which it came.
@@ -291,21 +290,8 @@ impl<'a> Dispatcher<'a> {
     /// Puts tasks on the board.
     fn put(&mut self, groups: Vec<Vec<Command>>) -> Result<()> {
         let mut tasks = Vec::with_capacity(groups.len());
-        let mut previous: Option<(Arc<Problem>, Arc<[u32]>)> = None;
-        for commands in groups {
-            let Some(first) = commands.first() else { continue };
-            let prompt = match (first, &previous) {
-                // The tasks of a problem come one after the other.
-                (Command::SampleRollout { problem, lemma: None, .. }, Some((p, prompt)))
-                    if Arc::ptr_eq(problem, p) =>
-                {
-                    Arc::clone(prompt)
-                }
-                _ => self.reader.prompt(first)?,
-            };
-            if let Command::SampleRollout { problem, lemma: None, .. } = first {
-                previous = Some((Arc::clone(problem), Arc::clone(&prompt)));
-            }
+        let prompts = self.reader.prompts(&groups)?;
+        for (commands, prompt) in groups.into_iter().zip(prompts) {
             let (kind, priority, payload) = self.reader.payload(&commands, &prompt)?;
             let id = task_number(commands.iter().map(Command::key), payload.as_bytes());
             tasks.push(Task { id: TaskId(id), kind, priority, payload });
@@ -314,5 +300,25 @@ impl<'a> Dispatcher<'a> {
         }
         self.fleet.submit(tasks)?;
         Ok(())
+    }
+}
+
+/// What a task came to: an entry for each of its commands, or `None` if they must be tried one by one.
+fn entries(reader: &Reader<'_>, asked: &Asked, ending: &Ending) -> Result<Option<Vec<Entry>>> {
+    match ending {
+        Ending::Done { outcome, .. } => {
+            reader.read(&asked.commands, &asked.prompt, outcome.as_bytes()).map(Some)
+        }
+        Ending::Quarantined { .. } if asked.commands.len() > 1 => Ok(None),
+        Ending::Quarantined { failures } => {
+            let reasons: Vec<&str> = failures.iter().map(|f| f.message.as_str()).collect();
+            let reason = format!("given up after {} failures: {}", failures.len(), reasons.join("; "));
+            let lost = |command: &Command| {
+                tracing::warn!("task {} is lost: {reason}", command.key());
+                let event = Event::Lost { key: command.key().clone(), reason: reason.clone() };
+                Entry { event, completion: None }
+            };
+            Ok(Some(asked.commands.iter().map(lost).collect()))
+        }
     }
 }
