@@ -56,9 +56,14 @@ pub fn folder_for(system: SystemName, named: Option<&Path>) -> Result<PathBuf> {
 
 /// Where the model is unpacked for commands that work on no run: the user's cache, else the temporary folder.
 pub fn cache_folder() -> PathBuf {
+    cache().join(format!("base-{}", &hash()[..16]))
+}
+
+/// The program's folder in the user's cache, else in the temporary folder.
+pub fn cache() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache")))
         .unwrap_or_else(std::env::temp_dir);
-    cache.join("sgs").join(format!("base-{}", &hash()[..16]))
+    cache.join("sgs")
 }

@@ -3,6 +3,7 @@
 use super::endpoint::EndpointConfig;
 use crate::Usage;
 use crate::held_out::EvaluationConfig;
+use crate::recipe::Recipe;
 use anyhow::{Context, Result};
 use sgs_keys::{Allowed, Key, Refused, Table as _, at_least, dotted};
 use sgs_lean::LeanSettings;
@@ -74,7 +75,7 @@ sgs_keys::table! {
     #[derive(Clone, Debug, PartialEq)]
     pub struct ModelChoice {
         /// What Solver and Conjecturer start from.
-        pub base: String = "shipped".to_owned(), in "shipped, or a folder in Hugging Face layout",
+        pub base: String = "shipped".to_owned(), in "shipped, made:13m or made:30m (made by the run if absent), or a folder in Hugging Face layout",
         /// The Guide's model.
         pub guide: String = "base".to_owned(), in "base, or a folder",
         /// Where the model runs.
@@ -164,9 +165,11 @@ impl TrainingConfig {
 }
 
 /// The sizes, with their presets.
-pub const SIZES: [(&str, &str); 4] = [
+pub const SIZES: [(&str, &str); 6] = [
     ("metamath-quick", include_str!("../../../presets/size/metamath-quick.toml")),
     ("metamath", include_str!("../../../presets/size/metamath.toml")),
+    ("metamath-13m", include_str!("../../../presets/size/metamath-13m.toml")),
+    ("metamath-30m", include_str!("../../../presets/size/metamath-30m.toml")),
     ("lean-d3k", include_str!("../../../presets/size/lean-d3k.toml")),
     ("lean-core", include_str!("../../../presets/size/lean-core.toml")),
 ];
@@ -189,7 +192,7 @@ pub const METHODS: [(&str, &str); 11] = [
 /// Where the layers come from.
 #[derive(Clone, Debug, Default)]
 pub struct Layers {
-    /// A method's name or a TOML file; `sgs` if absent.
+    /// A method's name or a TOML file; the size's own method if absent.
     pub method: Option<String>,
     /// A size's name.
     pub size: Option<String>,
@@ -271,31 +274,33 @@ pub fn value_of<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
 /// # Errors
 /// An unknown method, size or key (with the nearest one), a value of the wrong type or out of its range.
 pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, String)>) -> Result<Resolved> {
-    let named = layers.method.as_deref().unwrap_or("sgs");
-    let (mut file, method, chosen) = match METHODS.iter().find(|m| m.0 == named) {
-        Some(_) => {
-            let by = if layers.method.is_some() { Layer::Argument("command line") } else { Layer::Default };
-            (Table::new(), named.to_owned(), by)
-        }
-        None if named.ends_with(".toml") => {
-            let file = read_file(Path::new(named))?;
-            match text_of(&file, "method")? {
-                Some(method) => (file, method, Layer::File(named.to_owned())),
-                None => (file, "sgs".to_owned(), Layer::Default),
-            }
-        }
-        None => {
-            return Err(unknown("method", named, METHODS.iter().map(|m| m.0)).into());
-        }
+    let named = layers.method.as_deref();
+    let mut file = match named {
+        Some(name) if METHODS.iter().all(|m| m.0 != name) => match name.ends_with(".toml") {
+            true => read_file(Path::new(name))?,
+            false => return Err(unknown("method", name, METHODS.iter().map(|m| m.0)).into()),
+        },
+        _ => Table::new(),
     };
+    let from_file = || Layer::File(named.unwrap_or_default().to_owned());
     let (size, sized) = match (&layers.size, text_of(&file, "size")?) {
         (Some(size), _) => (size.clone(), Layer::Argument("--size")),
-        (None, Some(size)) => (size, Layer::File(named.to_owned())),
+        (None, Some(size)) => (size, from_file()),
         (None, None) => ("metamath-quick".to_owned(), Layer::Default),
     };
-    let size_text = SIZES.iter().find(|s| s.0 == size).map(|s| s.1);
-    let Some(size_text) = size_text else {
+    let Some((_, size_text)) = SIZES.iter().find(|s| s.0 == size) else {
         return Err(unknown("size", &size, SIZES.iter().map(|s| s.0)).into());
+    };
+    let mut size_table: Table = size_text.parse().context("the size's preset")?;
+    let own_method = text_of(&size_table, "method")?;
+    size_table.remove("method");
+    let (method, chosen) = match (named, text_of(&file, "method")?, own_method) {
+        (Some(name), _, _) if METHODS.iter().any(|m| m.0 == name) => {
+            (name.to_owned(), Layer::Argument("command line"))
+        }
+        (_, Some(method), _) => (method, from_file()),
+        (_, None, Some(method)) => (method, Layer::Size(size.clone())),
+        (_, None, None) => ("sgs".to_owned(), Layer::Default),
     };
     let Some((_, method_text)) = METHODS.iter().find(|m| m.0 == method) else {
         return Err(unknown("method", &method, METHODS.iter().map(|m| m.0)).into());
@@ -309,14 +314,14 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
     let mut stack = Stack::of_defaults()?;
     stack.set("method", Value::String(method.clone()), chosen)?;
     stack.set("size", Value::String(size.clone()), sized)?;
-    stack.lay(size_text.parse().context("the size's preset")?, &Layer::Size(size.clone()))?;
+    stack.lay(size_table, &Layer::Size(size.clone()))?;
     stack.lay(method_table, &Layer::Method(method.clone()))?;
     if let Some(Value::Table(mut at_sizes)) = at_sizes
         && let Some(Value::Table(at_size)) = at_sizes.remove(&size)
     {
         stack.lay(at_size, &Layer::MethodAtSize(method.clone(), size.clone()))?;
     }
-    stack.lay(file, &Layer::File(named.to_owned()))?;
+    stack.lay(file, &from_file())?;
     for (name, value) in environment.filter(|(k, _)| k.starts_with("SGS_SET_")) {
         let key = name["SGS_SET_".len()..].to_lowercase().replace("__", ".");
         stack.assign(&key, &value, Layer::Variable(name))?;
@@ -503,7 +508,10 @@ fn check(config: &RunConfig) -> Result<()> {
 
 /// The folder that a model's name in the configuration stands for; `None` is the shipped one.
 pub fn model_folder(name: &str) -> Option<PathBuf> {
-    (name != "shipped").then(|| PathBuf::from(name))
+    match Recipe::of(name) {
+        Some(recipe) => Some(recipe.model()),
+        None => (name != "shipped").then(|| PathBuf::from(name)),
+    }
 }
 
 #[cfg(test)]

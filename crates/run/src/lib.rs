@@ -27,6 +27,7 @@ pub mod policies;
 pub mod publish;
 pub mod ranks;
 pub mod reading;
+pub mod recipe;
 pub mod record;
 mod runner;
 pub mod seats;

@@ -4,6 +4,7 @@ use crate::commands::doctor;
 use sgs_lean::Backing;
 use sgs_lean::setup::{LeanPaths, State, examine};
 use sgs_run::config::{RunConfig, SystemName, model_folder};
+use sgs_run::recipe::Recipe;
 use sgs_run::workers::config::{By, FleetConfig};
 use std::path::PathBuf;
 
@@ -76,7 +77,8 @@ fn model_lack(config: &RunConfig) -> Option<Lack> {
             remedy: None,
         });
     };
-    if folder.join("config.json").is_file() {
+    // What a run can make, it makes.
+    if folder.join("config.json").is_file() || Recipe::of(&config.model.base).is_some() {
         return None;
     }
     let name = config.model.base.as_str();

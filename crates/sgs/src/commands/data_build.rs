@@ -24,6 +24,15 @@ use std::path::Path;
 
 /// Builds everything into a folder.
 pub fn run(args: &DataBuildArgs) -> Result<Outcome> {
+    output::line(build(args)?)?;
+    Ok(Outcome::Done)
+}
+
+/// Writes everything, the card that comes back last.
+///
+/// # Errors
+/// The source cannot be read, or the file system refuses.
+pub fn build(args: &DataBuildArgs) -> Result<String> {
     fs::create_dir_all(&args.out).with_context(|| format!("cannot make {}", args.out.display()))?;
     let (text, origin) = slice_text(args.source.as_deref())?;
     write_file(&args.out.join("set-slice.mm"), &text)?;
@@ -48,8 +57,7 @@ pub fn run(args: &DataBuildArgs) -> Result<Outcome> {
     }
     let card = card(args, &split, &counts, &files, &origin);
     write_file(&args.out.join("README.md"), card.as_bytes())?;
-    output::line(card)?;
-    Ok(Outcome::Done)
+    Ok(card)
 }
 
 /// The slice's text and where it comes from.

@@ -12,7 +12,7 @@ use sgs_run::config::{Resolved, RunConfig, SystemName, model_folder};
 use sgs_run::device::DeviceKind;
 use sgs_run::forecast::{ASSUMED, EIGHT_H200, Forecast, Work, forecast};
 use sgs_run::machine;
-use sgs_run::policies;
+use sgs_run::recipe::Recipe;
 use sgs_run::system::lean_targets;
 use sgs_run::{device, with_device};
 use std::path::Path;
@@ -78,8 +78,7 @@ fn on_this_machine(resolved: &Resolved, kind: DeviceKind, lacks: &[Lack], as_jso
 
 /// The memory that training takes on the configuration's device.
 fn memory_plan(config: &RunConfig, kind: DeviceKind) -> Result<Plan> {
-    let base = policies::base_folder(config, &sgs_run::base_model::cache_folder())?;
-    let model = ModelConfig::load(&base)?;
+    let (model, _) = shape(&config.model.base)?;
     let tokens = config.training.micro_batch_tokens.max(model.max_positions);
     let (mode, ranks) = (config.training.mode(), config.training.ranks);
     // The last rank keeps what does not divide.
@@ -98,6 +97,9 @@ fn shape(name: &str) -> Result<(ModelConfig, bool)> {
     };
     if folder.join("config.json").is_file() {
         return Ok((ModelConfig::load(&folder)?, true));
+    }
+    if let Some(recipe) = Recipe::of(name) {
+        return Ok((super::made::shape(recipe)?, true));
     }
     // DeepSeek-Prover-V2-7B: 30 layers of 4,096 with 32 heads.
     let paper = json!({

@@ -14,6 +14,7 @@ mod export;
 mod fit;
 mod lean_setup;
 mod lm_check;
+mod made;
 pub mod pretrain;
 mod prove;
 pub mod report;

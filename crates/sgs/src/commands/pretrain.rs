@@ -16,7 +16,7 @@ use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::{Policy, StepReport, TrainOptions, Trainer};
 use sgs_lm::weights::{FileType, HostWeights};
 use sgs_lm::{Device, ModelConfig};
-use sgs_run::device::{gpu_of, threads};
+use sgs_run::device::{DeviceKind, gpu_of, threads};
 use sgs_run::seats::{self, Role, Seat};
 use sgs_run::with_device;
 use sgs_run::{Interrupt, machine};
@@ -113,9 +113,24 @@ pub fn run(args: &PretrainArgs, base: Option<&Path>) -> Result<Outcome> {
     let job = format!("{text}\n{}\n{base:?}\n{:?}", args.out.display(), args.device);
     let threads = seat.as_ref().map_or(threads(), |seat| seat.threads(threads()));
     let gpu = gpu_of(args.device, seat.as_ref())?;
-    with_device!(args.device, threads, gpu, device => {
+    let summary = with_device!(args.device, threads, gpu, device => {
         start(&config, &args.out, base, device, seat.as_ref(), &job)
-    })
+    })?;
+    summary.map_or(Ok(()), output::line)?;
+    Ok(Outcome::Done)
+}
+
+/// Trains in this process alone; says what came of it.
+///
+/// # Errors
+/// As `sgs pretrain`.
+pub fn train_here(
+    config: &PretrainConfig,
+    out: &Path,
+    base: Option<&Path>,
+    device: DeviceKind,
+) -> Result<Option<String>> {
+    with_device!(device, threads(), gpu_of(device, None)?, device => start(config, out, base, device, None, ""))
 }
 
 /// Meets the other ranks, if there are any, and trains; tells them if this one fails.
@@ -126,7 +141,7 @@ fn start<D: Parallel>(
     device: Arc<D>,
     seat: Option<&Seat>,
     job: &str,
-) -> Result<Outcome> {
+) -> Result<Option<String>> {
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     let mut meeting = seat.map(|seat| seat.meet(job, seats::UNWIND)).transpose()?;
     let work = match Work::prepare(config, out, base, &device, meeting.as_mut()) {
@@ -197,7 +212,9 @@ impl<D: Device> Work<D> {
             let model = match base {
                 Some(base) => Model::load(Arc::clone(device), base, usize::MAX)?,
                 None => {
-                    let weights = HostWeights::random(&shape(config, &tokenizer)?, config.seed);
+                    let (eos, pad) = (tokenizer.eos().first().copied(), tokenizer.pad());
+                    let shape = shape(config, tokenizer.vocab_size(), eos, pad)?;
+                    let weights = HostWeights::random(&shape, config.seed);
                     Model::new(Arc::clone(device), weights, usize::MAX)?
                 }
             };
@@ -226,12 +243,13 @@ impl<D: Device> Work<D> {
     }
 }
 
+/// Takes the steps that are left and writes the model; rank 0 says what came of it.
 fn train<D: Device>(
     config: &PretrainConfig,
     out: &Path,
     work: Work<D>,
     trainer: &mut Trainer<D>,
-) -> Result<Outcome> {
+) -> Result<Option<String>> {
     let Work { mut policy, mixture, extra } = work;
     let (rank, ranks) = trainer.place();
     let dir = out.join("checkpoint");
@@ -292,6 +310,7 @@ fn train<D: Device>(
         log.curve.flush()?;
     }
     save(&dir, &policy, &extra, &companions, trainer.meeting())?;
+    let mut summary = None;
     if let Some(log) = &mut log {
         let options = SaveOptions { file_type: FileType::Bf16, companions, ..SaveOptions::default() };
         checkpoint::export(&out.join("model"), &policy.model, &options)?;
@@ -300,13 +319,13 @@ fn train<D: Device>(
             eprintln!("peak memory of {}: {}", policy.model.device.name(), machine::bytes(bytes as u64));
         }
         let (mean, model) = (log.curve.mean(), out.join("model"));
-        output::line(format!("trained {} steps, last loss {mean:.4}: {}", policy.step, model.display()))?;
+        summary = Some(format!("trained {} steps, last loss {mean:.4}: {}", policy.step, model.display()));
     }
     // Nobody leaves before the model is written.
     if let Some(meeting) = trainer.meeting() {
         meeting.barrier()?;
     }
-    Ok(Outcome::Done)
+    Ok(summary)
 }
 
 /// What rank 0 tells of the steps.
@@ -364,17 +383,25 @@ fn save<D: Device>(
     Ok(())
 }
 
-fn shape(config: &PretrainConfig, tokenizer: &Tokenizer) -> Result<ModelConfig> {
+/// The shape of the model that a training from scratch makes, for so many tokens, of which `eos` ends a text.
+///
+/// # Errors
+/// The configuration has no shape, or one that is none.
+pub fn shape(
+    config: &PretrainConfig,
+    vocabulary: usize,
+    eos: Option<u32>,
+    pad: Option<u32>,
+) -> Result<ModelConfig> {
     let Some(shape) = &config.model else {
         bail!("the configuration has no [model]: a training from scratch needs the shape of the new model")
     };
     let json = serde_json::json!({
-        "model_type": "llama", "vocab_size": tokenizer.vocab_size(), "hidden_size": shape.hidden_size,
+        "model_type": "llama", "vocab_size": vocabulary, "hidden_size": shape.hidden_size,
         "intermediate_size": shape.intermediate_size, "num_hidden_layers": shape.layers,
         "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads,
         "max_position_embeddings": shape.max_positions, "rms_norm_eps": 1e-5, "hidden_act": "silu",
-        "rope_theta": shape.rope_theta, "tie_word_embeddings": true,
-        "eos_token_id": tokenizer.eos().first(), "pad_token_id": tokenizer.pad(),
+        "rope_theta": shape.rope_theta, "tie_word_embeddings": true, "eos_token_id": eos, "pad_token_id": pad,
     });
     Ok(ModelConfig::from_json(json, "the configuration")?)
 }

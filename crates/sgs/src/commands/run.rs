@@ -56,6 +56,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     let mut config = resolve()?.config;
     let workers = fleet(&args.fleet, workers)?;
     begin_with(&config, workers.as_ref(), &layers)?;
+    super::made::ensure(&config)?;
     config.training.ranks = crew.settle(&config, args.ranks.ranks.is_some())?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
     earlier::tell(&config, &out);
@@ -79,7 +80,9 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     };
     let before = Remembered::read(&args.dir)?.map(|remembered| remembered.fleet).unwrap_or_default();
     let workers = fleet(&args.fleet, before)?;
-    begin_with(&folder::config_of(&RunView::open(&args.dir)?)?, workers.as_ref(), &Layers::default())?;
+    let frozen = folder::config_of(&RunView::open(&args.dir)?)?;
+    begin_with(&frozen, workers.as_ref(), &Layers::default())?;
+    super::made::ensure(&frozen)?;
     let (run, config) = folder::reopen(&args.dir)?;
     let config = if args.rounds.is_some() || args.minutes.is_some() {
         folder::extend(&run, args.rounds, args.minutes)?
