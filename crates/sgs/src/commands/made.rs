@@ -5,9 +5,9 @@
 //! model's folder appears whole, under a name that follows from the recipe.
 
 use super::data_build;
-use super::pretrain::{self, PretrainConfig};
+use super::pretrain::{self, Ended, PretrainConfig};
 use crate::args::DataBuildArgs;
-use crate::exit::Usage;
+use crate::exit::{Outcome, Usage};
 use anyhow::{Context, Result, bail};
 use sgs_lm::ModelConfig;
 use sgs_metamath::system::Metamath;
@@ -24,11 +24,11 @@ use std::time::{Duration, Instant};
 /// Sums of the model's files, written before the model is given its name.
 const SUMS: &str = "SHA256SUMS";
 
-/// Sees to it that the configuration's base model is there, if it is one that runs make.
+/// Sees to it that the configuration's base model is there, if it is one that runs make; the user may stop that.
 ///
 /// # Errors
 /// No such recipe, the model is damaged, or making it fails.
-pub fn ensure(config: &RunConfig) -> Result<()> {
+pub fn ensure(config: &RunConfig) -> Result<Outcome> {
     let base = &config.model.base;
     let Some(recipe) = Recipe::of(base) else {
         if base.starts_with("made:") {
@@ -39,11 +39,11 @@ pub fn ensure(config: &RunConfig) -> Result<()> {
             ))
             .into());
         }
-        return Ok(());
+        return Ok(Outcome::Done);
     };
     let _lock = wait_for_turn(recipe)?;
     if recipe.model().exists() {
-        return check(&recipe.model());
+        return check(&recipe.model()).map(|()| Outcome::Done);
     }
     make(recipe, device::kind(&config.model.device)?)
         .with_context(|| format!("making the base model {base} in {}", recipe.home().display()))
@@ -68,7 +68,7 @@ fn wait_for_turn(recipe: &Recipe) -> Result<RunLock> {
     }
 }
 
-fn make(recipe: &Recipe, device: DeviceKind) -> Result<()> {
+fn make(recipe: &Recipe, device: DeviceKind) -> Result<Outcome> {
     let (home, started) = (recipe.home(), Instant::now());
     eprintln!("the base model made:{} is not here: it is made once, in {}", recipe.name, home.display());
     let data = home.join("data");
@@ -95,8 +95,10 @@ fn make(recipe: &Recipe, device: DeviceKind) -> Result<()> {
                 started.elapsed().as_secs_f64()
             );
             let config = PretrainConfig { data: data.clone(), ..config_of(stage)? };
-            let summary = pretrain::train_here(&config, &out, base.as_deref(), device)?;
-            summary.iter().for_each(|summary| eprintln!("  {summary}"));
+            match pretrain::train_here(&config, &out, base.as_deref(), device)? {
+                Ended::Whole(summary) => summary.iter().for_each(|summary| eprintln!("  {summary}")),
+                Ended::Interrupted => return Ok(Outcome::Interrupted),
+            }
             write_file(&done, b"")?;
         }
         base = Some(out.join("model"));
@@ -112,7 +114,7 @@ fn make(recipe: &Recipe, device: DeviceKind) -> Result<()> {
         started.elapsed().as_secs_f64(),
         recipe.model().display()
     );
-    Ok(())
+    Ok(Outcome::Done)
 }
 
 fn config_of(stage: &str) -> Result<PretrainConfig> {

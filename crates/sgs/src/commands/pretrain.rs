@@ -90,6 +90,14 @@ pub struct TrainConfig {
     pub held_out: usize,
 }
 
+/// How a training ended.
+pub enum Ended {
+    /// All steps are taken and the model is written; rank 0 says what came of it.
+    Whole(Option<String>),
+    /// The user stopped it; the same training goes on from its checkpoint.
+    Interrupted,
+}
+
 /// Trains after a configuration file; goes on from the last checkpoint in the output folder if there is one.
 pub fn run(args: &PretrainArgs, base: Option<&Path>) -> Result<Outcome> {
     let text = fs::read_to_string(&args.config)
@@ -113,14 +121,16 @@ pub fn run(args: &PretrainArgs, base: Option<&Path>) -> Result<Outcome> {
     let job = format!("{text}\n{}\n{base:?}\n{:?}", args.out.display(), args.device);
     let threads = seat.as_ref().map_or(threads(), |seat| seat.threads(threads()));
     let gpu = gpu_of(args.device, seat.as_ref())?;
-    let summary = with_device!(args.device, threads, gpu, device => {
+    let ended = with_device!(args.device, threads, gpu, device => {
         start(&config, &args.out, base, device, seat.as_ref(), &job)
     })?;
-    summary.map_or(Ok(()), output::line)?;
-    Ok(Outcome::Done)
+    match ended {
+        Ended::Whole(summary) => summary.map_or(Ok(()), output::line).map(|()| Outcome::Done),
+        Ended::Interrupted => Ok(Outcome::Interrupted),
+    }
 }
 
-/// Trains in this process alone; says what came of it.
+/// Trains in this process alone.
 ///
 /// # Errors
 /// As `sgs pretrain`.
@@ -129,7 +139,7 @@ pub fn train_here(
     out: &Path,
     base: Option<&Path>,
     device: DeviceKind,
-) -> Result<Option<String>> {
+) -> Result<Ended> {
     with_device!(device, threads(), gpu_of(device, None)?, device => start(config, out, base, device, None, ""))
 }
 
@@ -141,7 +151,7 @@ fn start<D: Parallel>(
     device: Arc<D>,
     seat: Option<&Seat>,
     job: &str,
-) -> Result<Option<String>> {
+) -> Result<Ended> {
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     let mut meeting = seat.map(|seat| seat.meet(job, seats::UNWIND)).transpose()?;
     let work = match Work::prepare(config, out, base, &device, meeting.as_mut()) {
@@ -243,13 +253,13 @@ impl<D: Device> Work<D> {
     }
 }
 
-/// Takes the steps that are left and writes the model; rank 0 says what came of it.
+/// Takes the steps that are left and writes the model.
 fn train<D: Device>(
     config: &PretrainConfig,
     out: &Path,
     work: Work<D>,
     trainer: &mut Trainer<D>,
-) -> Result<Option<String>> {
+) -> Result<Ended> {
     let Work { mut policy, mixture, extra } = work;
     let (rank, ranks) = trainer.place();
     let dir = out.join("checkpoint");
@@ -270,8 +280,8 @@ fn train<D: Device>(
         );
     }
     if policy.step >= steps && ranks == 1 && out.join("model/config.json").is_file() {
-        output::line(format!("already done: {steps} steps, {}", out.join("model").display()))?;
-        return Ok(Outcome::Done);
+        let model = out.join("model");
+        return Ok(Ended::Whole(Some(format!("already done: {steps} steps, {}", model.display()))));
     }
     // Ranks would have to stop at the same step: they are simply ended, and go on from the last checkpoint.
     let interrupt = Interrupt::default();
@@ -298,7 +308,7 @@ fn train<D: Device>(
                     "stopped after step {} of {steps}; the same command goes on from there",
                     policy.step
                 );
-                return Ok(Outcome::Interrupted);
+                return Ok(Ended::Interrupted);
             }
             if let Some(log) = &log {
                 let held_out = held_out_loss(trainer, &policy.model, &mixture.held_out)?;
@@ -325,7 +335,7 @@ fn train<D: Device>(
     if let Some(meeting) = trainer.meeting() {
         meeting.barrier()?;
     }
-    Ok(summary)
+    Ok(Ended::Whole(summary))
 }
 
 /// What rank 0 tells of the steps.

@@ -56,7 +56,9 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     let mut config = resolve()?.config;
     let workers = fleet(&args.fleet, workers)?;
     begin_with(&config, workers.as_ref(), &layers)?;
-    super::made::ensure(&config)?;
+    if let Outcome::Interrupted = super::made::ensure(&config)? {
+        return Ok(Outcome::Interrupted);
+    }
     config.training.ranks = crew.settle(&config, args.ranks.ranks.is_some())?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
     earlier::tell(&config, &out);
@@ -82,7 +84,9 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     let workers = fleet(&args.fleet, before)?;
     let frozen = folder::config_of(&RunView::open(&args.dir)?)?;
     begin_with(&frozen, workers.as_ref(), &Layers::default())?;
-    super::made::ensure(&frozen)?;
+    if let Outcome::Interrupted = super::made::ensure(&frozen)? {
+        return Ok(Outcome::Interrupted);
+    }
     let (run, config) = folder::reopen(&args.dir)?;
     let config = if args.rounds.is_some() || args.minutes.is_some() {
         folder::extend(&run, args.rounds, args.minutes)?
