@@ -107,9 +107,9 @@ const A_YEAR: u64 = 31_536_000;
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-frozen-conjecturer,
-    /// sgs-no-conditioning, sgs-cispo, stp, sampling-only, or a TOML file [default: sgs].
+    /// sgs-no-conditioning, sgs-cispo, stp, sampling-only, or a TOML file [default: the size's own: sgs for Lean, sgs-cispo for Metamath].
     pub method: Option<String>,
-    /// metamath-quick, metamath, lean-core or lean-d3k [default: metamath-quick].
+    /// metamath-quick, metamath, metamath-13m, metamath-30m (one GPU each), lean-core or lean-d3k [default: metamath-quick].
     #[arg(long)]
     pub size: Option<String>,
     /// Set one key of the configuration (not the method, not the size); may be given several times.
@@ -577,9 +577,9 @@ pub struct EvalArgs {
 #[command(after_help = "\
 Examples:
   sgs prove \"|- ( ph -> ph )\"
-  sgs prove --run runs/sgs-metamath-quick \"|- ph  &  |- ( ph -> ps )  =>  |- ps\"
+  sgs prove --run runs/sgs-cispo-metamath-quick \"|- ph  &  |- ( ph -> ps )  =>  |- ps\"
   sgs prove \"( ph -> A. x ph )  ($d x ph)\"    x does not occur in ph
-  sgs prove --run runs/sgs-metamath-quick < statements.txt
+  sgs prove --run runs/sgs-cispo-metamath-quick < statements.txt
 Exit code: 0 if a proof was found, of several statements if of all; 1 if not; 2 if the statement makes no sense.")]
 pub struct ProveArgs {
     /// The statement, as it is printed or as \"$d x ph $e |- ph $p |- A. x ph\", symbols separated by spaces; for Lean:
@@ -620,7 +620,7 @@ impl ProveArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  sgs conjecture --run runs/sgs-metamath-quick \"|- ( ( ph -> ps ) -> ( -. ps -> -. ph ) )\"
+  sgs conjecture --run runs/sgs-cispo-metamath-quick \"|- ( ( ph -> ps ) -> ( -. ps -> -. ph ) )\"
   sgs conjecture --problem syl -n 32
 Exit code: 0 if a statement was invented, 1 if none was, 2 if the target makes no sense.")]
 pub struct ConjectureArgs {
