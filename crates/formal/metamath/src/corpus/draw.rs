@@ -1,8 +1,10 @@
 //! Seeded random draws that stay the same on every machine and in every version.
 
-/// SplitMix64 (Steele, Lea, Flood 2014): a small generator whose stream is fixed by its definition.
+use sgs_selfplay::seed::Stream;
+
+/// Draws from a [`Stream`], which is fixed by its definition.
 #[derive(Clone, Debug)]
-pub struct Draw(u64);
+pub struct Draw(Stream);
 
 impl Draw {
     /// A stream for a seed and a purpose, so that different purposes draw independently.
@@ -11,7 +13,7 @@ impl Draw {
         let hash = purpose
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
-        let mut draw = Self(seed ^ hash);
+        let mut draw = Self(Stream::new(seed ^ hash));
         draw.bits();
         draw
     }
@@ -19,16 +21,13 @@ impl Draw {
     /// The stream of one of many things that draw independently, in whatever order they are made.
     pub fn numbered(seed: u64, purpose: &str, number: u64) -> Self {
         // Mixed twice: streams of neighbouring seeds and numbers would else be the same one, shifted.
-        let mut mixed = Self(Self::new(seed, purpose).bits() ^ number);
-        Self(mixed.bits())
+        let mixed = Stream::new(Self::new(seed, purpose).bits() ^ number).next_u64();
+        Self(Stream::new(mixed))
     }
 
     /// The next 64 random bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// A number below `n` (0 if `n` is 0); the bias of the multiplication is below 2^-32.
@@ -51,5 +50,18 @@ impl Draw {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i + 1));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Targets and corpora follow from these: they must never change.
+    #[test]
+    fn draws_stay_what_they_are() {
+        let mut draw = Draw::new(7, "targets");
+        assert_eq!([draw.bits(), draw.bits()], [12969132363083205881, 11981703603545698059]);
+        assert_eq!(Draw::numbered(7, "compose", 3).bits(), 13750212248346012532);
     }
 }
