@@ -158,7 +158,7 @@ fn the_layer_behind_each_value_is_shown() {
 fn a_run_is_not_renamed() {
     for (setting, right) in [
         ("method=cispo", "`sgs run cispo --size metamath-quick`"),
-        ("size=metamath", "`sgs run sgs --size metamath`"),
+        ("size=metamath", "`sgs run sgs-cispo --size metamath`"),
     ] {
         let done = sgs(&["run", "--dry-run", "--set", setting]).expect(2);
         assert!(done.err.contains(right), "{}", done.err);
