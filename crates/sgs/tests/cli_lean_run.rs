@@ -269,7 +269,7 @@ fn a_model_is_evaluated_and_a_statement_proved() {
     let (lean, model) = (path(dir.path(), "lean"), path(dir.path(), "model"));
     let common = ["--system", "lean", "--lean-checker", "wasm", "--lean-root", &lean, "--lean-slots", "1"];
     let eval = ["eval", "--problems", "core", "--limit", "6", "-k", "8", "--batch", "16", "--model", &model];
-    let json = sgs(&[&eval[..], &common].concat()).expect(0).json();
+    let json = sgs(&[&eval[..], &common, &["--json"]].concat()).expect(0).json();
     assert_eq!(json["problems"], 6);
     let count = |name: &str| json["outcomes"][name].as_u64().unwrap_or(0);
     assert!(count("proved") > 0 && count("refused") > 0, "{json}");
