@@ -113,10 +113,13 @@ fn time(run: &RunData) -> String {
     let sum = |name: &str| run.by_round(name).iter().map(|point| point.1).sum::<f64>();
     let all = sum(names::TIME_ROUND);
     let evaluations: f64 = run.evaluations.iter().map(EvaluationData::seconds).sum();
+    // Roles are sampled beside each other: their times share out what the sampling took.
+    let roles = [names::TIME_ROLLOUTS, names::TIME_CONJECTURES, names::TIME_REVIEWS].map(sum);
+    let share = sum(names::TIME_SAMPLING) / roles.iter().sum::<f64>().max(f64::MIN_POSITIVE);
     let stages = [
-        ("rollouts", sum(names::TIME_ROLLOUTS)),
-        ("conjectures", sum(names::TIME_CONJECTURES)),
-        ("reviews", sum(names::TIME_REVIEWS)),
+        ("rollouts", share * roles[0]),
+        ("conjectures", share * roles[1]),
+        ("reviews", share * roles[2]),
         ("updates", sum(names::TIME_UPDATE_SOLVER) + sum(names::TIME_UPDATE_CONJECTURER)),
     ];
     let mut text = format!("{} in {} rounds", pace::told(all), run.rounds.len());

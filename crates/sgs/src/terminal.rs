@@ -3,7 +3,7 @@
 use indicatif::MultiProgress;
 use std::fmt::Arguments;
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What changes in place now; whatever else is written to standard error goes above it.
 static LIVE: Mutex<Option<MultiProgress>> = Mutex::new(None);
@@ -57,6 +57,38 @@ pub fn columns() -> usize {
     size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(COLUMNS)
 }
 
+/// A text of one tone.
+pub type Part = (Option<Tone>, String);
+
+/// A line of text of the live view, cut where the terminal ends, whatever its size is then.
+#[derive(Clone, Default)]
+pub struct Line(Arc<Mutex<Vec<Part>>>);
+
+impl Line {
+    /// Shows another text, in parts of one tone each.
+    pub fn set(&self, parts: Vec<Part>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = parts;
+    }
+
+    /// The text for so many columns.
+    pub fn shown(&self, columns: usize) -> String {
+        let mut left = columns.saturating_sub(1);
+        let mut out = String::new();
+        for (tone, text) in &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            let all = text.chars().count();
+            let part: String = match all > left {
+                true => {
+                    text.chars().take(left.saturating_sub(1)).chain(Some('…').filter(|_| left > 0)).collect()
+                }
+                false => text.clone(),
+            };
+            left = left.saturating_sub(all);
+            out.push_str(&tone.map_or_else(|| part.clone(), |tone| paint(tone, &part)));
+        }
+        out
+    }
+}
+
 /// What a colour means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
@@ -85,4 +117,19 @@ fn is_coloured() -> bool {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     io::stderr().is_terminal() && !is_set("NO_COLOR") && !is_dumb
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_ends_where_the_terminal_does() {
+        let line = Line::default();
+        line.set(vec![(None, "solved ".into()), (None, "α → β → γ".into()), (None, "  more".into())]);
+        assert_eq!(line.shown(80), "solved α → β → γ  more");
+        assert_eq!(line.shown(12), "solved α →…");
+        assert_eq!(line.shown(12).chars().count(), 11);
+        assert_eq!(line.shown(0), "");
+    }
 }

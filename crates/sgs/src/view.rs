@@ -4,7 +4,7 @@ use crate::evaluated;
 use crate::output;
 use crate::pace::Pace;
 use crate::page::Page;
-use crate::terminal::{self, Live, Tone, paint};
+use crate::terminal::{self, Line, Live, Part, Tone, paint};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use sgs_formal::FormalSystem;
 use sgs_run::RunEvent;
@@ -45,16 +45,39 @@ const STAGES: [(TaskKind, &str); 4] = [
 /// Terminals with fewer columns get the short line of a round.
 const WIDE: usize = 140;
 
+/// A line of text among the bars.
+struct Text {
+    bar: ProgressBar,
+    line: Line,
+}
+
+impl Text {
+    fn below(all: &MultiProgress) -> Self {
+        let (bar, line) = (all.add(ProgressBar::new(0)), Line::default());
+        let shown = line.clone();
+        let text = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
+            let _ = out.write_str(&shown.shown(terminal::columns()));
+        };
+        bar.set_style(style("{line}").with_key("line", text));
+        Self { bar, line }
+    }
+
+    fn set(&self, parts: Vec<Part>) {
+        self.line.set(parts);
+        self.bar.tick();
+    }
+}
+
 /// The view of a run.
 pub struct View {
     show: Show,
     system: Arc<dyn FormalSystem>,
     pace: Pace,
     bars: Vec<ProgressBar>,
-    head: ProgressBar,
-    standing: ProgressBar,
-    solved: [ProgressBar; 2],
-    conjecture: [ProgressBar; 2],
+    head: Text,
+    standing: Text,
+    solved: [Text; 2],
+    conjecture: [Text; 2],
     rates: Vec<f64>,
     /// pass@1 of the last round.
     last_rate: Option<f64>,
@@ -81,12 +104,7 @@ impl View {
         let target =
             if show == Show::Live { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let all = MultiProgress::with_draw_target(target);
-        let text = || {
-            let bar = all.add(ProgressBar::new(0));
-            // Cut where the terminal ends, whatever its size is now.
-            bar.set_style(style("{wide_msg}"));
-            bar
-        };
+        let text = || Text::below(&all);
         let (head, standing) = (text(), text());
         let bars = STAGES
             .iter()
@@ -127,7 +145,7 @@ impl View {
             RunEvent::Progress(progress) => self.progress(progress),
             RunEvent::Conjecture { statement, .. } if self.show == Show::Live => {
                 let text = self.system.display_statement(statement);
-                self.conjecture[0].set_message(format!("  conjecture  {text}"));
+                self.conjecture[0].set(vec![(None, format!("  conjecture  {text}"))]);
             }
             RunEvent::RoundFinished { outcome, metrics } => self.end_round(outcome, metrics),
             RunEvent::Evaluated { metrics } => self.evaluated(metrics),
@@ -152,16 +170,13 @@ impl View {
         }
         let left = self.pace.left(round, rounds);
         let left = left.map_or_else(String::new, |left| format!("   {left} left at most"));
-        self.head.set_message(format!(
-            "{} of {rounds}  {what}{left}",
-            paint(Tone::Strong, &format!("round {round}"))
-        ));
+        let round = (Some(Tone::Strong), format!("round {round}"));
+        self.head.set(vec![round, (None, format!(" of {rounds}  {what}{left}"))]);
         let ever = self.rates.last().copied().unwrap_or(0.0);
-        let last = self
-            .last_rate
-            .map_or_else(String::new, |rate| format!("   last round {:.1} % of attempts", 100.0 * rate));
-        let ever = paint(Tone::Good, &format!("ever solved {:.1} %", 100.0 * ever));
-        self.standing.set_message(format!("{ever}{last}   {}", sparkline(&self.rates)));
+        let last = self.last_rate.map(|rate| format!("   last round {:.1} % of attempts", 100.0 * rate));
+        let ever = (Some(Tone::Good), format!("ever solved {:.1} %", 100.0 * ever));
+        self.standing
+            .set(vec![ever, (None, format!("{}   {}", last.unwrap_or_default(), sparkline(&self.rates)))]);
     }
 
     /// The counts of the round so far.
@@ -227,8 +242,9 @@ impl View {
     fn show_solved(&self, problem: &Problem, proof: &str) {
         let statement = self.system.display_statement(&problem.statement);
         let [first, second] = &self.solved;
-        first.set_message(format!("  {}      {}: {statement}", paint(Tone::Good, "solved"), problem.id));
-        second.set_message(paint(Tone::Quiet, &format!("              {}", proof.replace('\n', " "))));
+        let name = (Some(Tone::Good), "  solved      ".to_owned());
+        first.set(vec![name, (None, format!("{}: {statement}", problem.id))]);
+        second.set(vec![(Some(Tone::Quiet), format!("              {}", proof.replace('\n', " ")))]);
     }
 
     fn show_review(&self, outcome: &RoundOutcome) {
@@ -241,13 +257,9 @@ impl View {
         if let Some((statement, review)) = reviewed {
             let Review { relevance, redundancy, complexity } = review;
             let [first, second] = &self.conjecture;
-            first.set_message(format!("  conjecture  {}", self.system.display_statement(statement)));
-            second.set_message(paint(
-                Tone::Quiet,
-                &format!(
-                    "              relevance {relevance}, redundancy {redundancy}, complexity {complexity}"
-                ),
-            ));
+            first.set(vec![(None, format!("  conjecture  {}", self.system.display_statement(statement)))]);
+            let scores = format!("relevance {relevance}, redundancy {redundancy}, complexity {complexity}");
+            second.set(vec![(Some(Tone::Quiet), format!("              {scores}"))]);
         }
     }
 }

@@ -76,4 +76,9 @@ fn a_corpus_is_described() {
     assert!(text.contains("3 examples") && text.contains("solver theorem"), "{text}");
     let json = sgs(&["data", "stats", "--json", &corpus]).expect(0).json();
     assert_eq!(json["stats"]["kinds"]["solver theorem"], serde_json::json!([2, 4, 2]));
+    let line = r#"{"id":"a","statement":"$e |- ph $p |- ( ps -> ph )","context":"","quick":true}"#;
+    let targets = file(dir.path(), "targets.jsonl", &format!("{line}\n"));
+    let json = sgs(&["data", "stats", "--json", &targets]).expect(0).json();
+    assert_eq!((&json["format"], &json["stats"]["with_hypotheses"]), (&"metamath".into(), &1.into()));
+    assert!(sgs(&["data", "stats", &targets]).expect(0).out.contains("with hypotheses              1"));
 }

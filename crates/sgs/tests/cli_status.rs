@@ -130,8 +130,8 @@ fn an_address_that_others_reach_needs_a_token() {
     let dir = tempfile::tempdir().unwrap();
     let name = path(dir.path(), "run");
     drop(create(Path::new(&name)));
-    let done = sgs(&["status", &name, "--serve", "0.0.0.0:0"]).expect(1);
-    assert!(done.err.contains("give a token"), "{}", done.err);
+    let done = sgs(&["status", &name, "--serve", "0.0.0.0:0"]).expect(2);
+    assert!(done.err.contains("give --token"), "{}", done.err);
 }
 
 #[test]

@@ -55,6 +55,11 @@ impl Terminal {
         self.tmux(&["capture-pane", "-p", "-S", "-200"]).unwrap()
     }
 
+    /// The same, with lines that the terminal has broken in one piece.
+    fn text(&self) -> String {
+        self.tmux(&["capture-pane", "-p", "-J", "-S", "-200"]).unwrap()
+    }
+
     /// Waits until the screen is as it should be.
     fn wait(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         let started = Instant::now();
@@ -147,12 +152,13 @@ fn a_warning_stays_above_the_view_and_a_resized_terminal_is_filled() {
     let fleet = file(dir.path(), "fleet.toml", &format!("listen = \"127.0.0.1:0\"\n[generate]\n{crew}"));
     terminal.types(&run(&folder, 3, &format!("--workers {fleet}")));
     let told = "no jobs are taken today";
-    terminal.wait("the warning below the view", |screen| {
-        screen.contains(told) && screen.contains(" of 3  sampling")
+    terminal.wait("the view with a warning above it", |screen| {
+        let warned = screen.find("sbatch does not take");
+        warned.is_some() && warned < screen.rfind(" of 3  sampling")
     });
     terminal.tmux(&["resize-window", "-x", "80", "-y", "24"]).unwrap();
     std::thread::sleep(Duration::from_secs(2));
-    let screen = terminal.screen();
+    let screen = terminal.text();
     terminal.keep("resized");
     assert!(screen.contains(told), "the warning has vanished:\n{screen}");
     terminal.tmux(&["send-keys", "C-c"]).unwrap();
@@ -166,7 +172,7 @@ fn statements_are_typed_and_answered() {
     let cache = env!("CARGO_TARGET_TMPDIR");
     let program = env!("CARGO_BIN_EXE_sgs");
     terminal.types(&format!("XDG_CACHE_HOME={cache} {program} prove -n 64; echo code $?"));
-    terminal.wait("the greeting", |screen| screen.contains("Type a statement") && screen.contains("\n> "));
+    terminal.wait("the greeting", |screen| screen.contains("Type a statement") && screen.contains("\n>"));
     terminal.types("ph -> ph");
     terminal.wait("the suggestion", |screen| screen.contains("did you mean `|- ( ph -> ph )`"));
     terminal.types("( ph -> ph )");

@@ -22,7 +22,7 @@ pub use hover::hover_json;
 pub use legend::{Entry, entries};
 #[cfg(feature = "png")]
 pub use png::{PngError, write_png};
-pub use scale::{Scale, Unit, format_value};
+pub use scale::{Scale, Unit, format_value, parse_value};
 pub(crate) use svg::with_subscripts;
 pub use svg::{Svg, escape, text_width};
 pub use theme::Ink;

@@ -160,6 +160,27 @@ pub fn format_value(value: f64, unit: Unit, digits: usize) -> String {
     }
 }
 
+/// The number that [`format_value`] has written, in its base unit: a share, a count, seconds. `None` of any other text.
+pub fn parse_value(text: &str) -> Option<f64> {
+    const UNITS: [(&str, f64); 9] = [
+        (" %", 1e-2),
+        (" ms", 1e-3),
+        (" s", 1.0),
+        (" min", 60.0),
+        (" h", 3600.0),
+        (" d", 86400.0),
+        ("k", 1e3),
+        ("M", 1e6),
+        ("G", 1e9),
+    ];
+    let text = text.replace('−', "-");
+    let with_unit = UNITS.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, *size)));
+    let (number, size) = with_unit.unwrap_or((&text, 1.0));
+    let value = number.parse::<f64>().ok().filter(|value| value.is_finite())? * size;
+    // No digits that were never written.
+    format!("{value:.11e}").parse().ok()
+}
+
 /// The unit in which a count is written: its size and its sign.
 fn count_unit(value: f64) -> (f64, &'static str) {
     match value.abs() {

@@ -1,6 +1,6 @@
 //! Small pieces of HTML.
 
-use crate::plot::{escape, with_subscripts};
+use crate::plot::{escape, parse_value, with_subscripts};
 use std::fmt::Write;
 
 /// A table of texts; numbers are set to the right.
@@ -42,14 +42,75 @@ impl Table {
         out
     }
 
-    /// The table as CSV.
+    /// The table as CSV. Numbers are numbers, shares from 0 to 1 and times in seconds; a column of numbers with their
+    /// intervals becomes three.
     pub(super) fn csv(&self) -> String {
-        let line = |cells: &[String]| {
+        let columns: Vec<Column> = (0..self.columns.len()).map(|i| Column::of(self, i)).collect();
+        let line = |cells: Vec<String>| {
             let quoted: Vec<String> = cells.iter().map(|c| quote(c)).collect();
             format!("{}\n", quoted.join(","))
         };
-        std::iter::once(&self.columns).chain(&self.rows).map(|cells| line(cells)).collect()
+        let names = self.columns.iter().zip(&columns).flat_map(|(name, column)| match column {
+            Column::Interval => vec![name.clone(), format!("{name} low"), format!("{name} high")],
+            Column::Text | Column::Number => vec![name.clone()],
+        });
+        let mut out = line(names.collect());
+        for row in &self.rows {
+            out.push_str(&line(
+                row.iter().zip(&columns).flat_map(|(cell, column)| column.cells(cell)).collect(),
+            ));
+        }
+        out
     }
+}
+
+/// What stands in a column.
+enum Column {
+    Text,
+    Number,
+    Interval,
+}
+
+/// Written where there is no number.
+const NONE: &str = "–";
+
+impl Column {
+    fn of(table: &Table, column: usize) -> Self {
+        let cells = || table.rows.iter().filter_map(|row| row.get(column)).filter(|cell| *cell != NONE);
+        if cells().next().is_none() || !cells().all(|cell| numbers(cell).is_some()) {
+            return Self::Text;
+        }
+        let has_interval = cells().filter_map(|cell| numbers(cell)).any(|(_, ends)| ends.is_some());
+        if has_interval { Self::Interval } else { Self::Number }
+    }
+
+    fn cells(&self, cell: &str) -> Vec<String> {
+        let show = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+        let read = numbers(cell);
+        let ends = read.and_then(|(_, ends)| ends);
+        match self {
+            Self::Text => vec![cell.to_owned()],
+            Self::Number => vec![show(read.map(|(value, _)| value))],
+            Self::Interval => {
+                let (low, high) = (ends.map(|e| e.0), ends.map(|e| e.1));
+                vec![show(read.map(|(value, _)| value)), show(low), show(high)]
+            }
+        }
+    }
+}
+
+/// `0.5 %`, or `0.5 % (0.1 to 0.9)`, of which the ends have the value's unit.
+fn numbers(cell: &str) -> Option<(f64, Option<(f64, f64)>)> {
+    let Some((value, ends)) = cell.strip_suffix(')').and_then(|cell| cell.split_once(" (")) else {
+        return Some((parse_value(cell)?, None));
+    };
+    let unit = value.split_once(' ').map_or("", |(_, unit)| unit);
+    let end = |text: &str| match text.ends_with(|c: char| c.is_ascii_digit()) && !unit.is_empty() {
+        true => parse_value(&format!("{text} {unit}")),
+        false => parse_value(text),
+    };
+    let (low, high) = ends.split_once(" to ")?;
+    Some((parse_value(value)?, Some((end(low)?, end(high)?))))
 }
 
 fn quote(cell: &str) -> String {
@@ -86,7 +147,18 @@ mod tests {
         let mut table = Table::new(["run", "A"]);
         table.rows.push(vec!["<b>, \"x\"".into(), "67.1 %".into()]);
         assert!(table.html().contains("&lt;b&gt;") && table.html().contains(r#"<td class="n">67.1 %"#));
-        assert_eq!(table.csv(), "run,A\n\"<b>, \"\"x\"\"\",67.1 %\n");
+        assert_eq!(table.csv(), "run,A\n\"<b>, \"\"x\"\"\",0.671\n");
+    }
+
+    #[test]
+    fn numbers_in_csv_are_numbers() {
+        let mut table = Table::new(["share", "time", "rate", "text"]);
+        table.rows.push(["16.0 %", "2.28 min", "7.8 % (4.0 to 12.2)", "4 of 5"].map(str::to_owned).to_vec());
+        table.rows.push(["–", "−3e-9 s", "1 %", "–"].map(str::to_owned).to_vec());
+        assert_eq!(
+            table.csv(),
+            "share,time,rate,rate low,rate high,text\n0.16,136.8,0.078,0.04,0.122,4 of 5\n,-0.000000003,0.01,,,–\n"
+        );
     }
 
     #[test]

@@ -7,7 +7,11 @@ use crate::output;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use sgs_lean::data::{Distribution, Import, Stats, stats, write_jsonl};
+use sgs_metamath::system::Metamath;
+use sgs_run::system;
+use sgs_selfplay::Problem;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 /// Records not taken that are named one by one.
@@ -38,6 +42,9 @@ pub fn describe(args: &DataStatsArgs) -> Result<Outcome> {
         }
         return Ok(Outcome::Done);
     }
+    if let Some(problems) = metamath_problems(&args.file)? {
+        return describe_metamath(args, &problems);
+    }
     let import = read(&args.file, args.header.as_deref())?;
     let found = stats(&import.targets);
     if args.json {
@@ -49,6 +56,52 @@ pub fn describe(args: &DataStatsArgs) -> Result<Outcome> {
         output::line(text(&args.file, &import, &found))?;
     }
     Ok(outcome(&import))
+}
+
+/// The problems of a file of Metamath targets, as `sgs data build` writes one; `None` of any other.
+fn metamath_problems(file: &Path) -> Result<Option<Vec<Problem>>> {
+    if file.extension().is_none_or(|e| e != "jsonl") {
+        return Ok(None);
+    }
+    let mut first = String::new();
+    let open = fs::File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+    if BufReader::new(open).read_line(&mut first).is_err() {
+        return Ok(None);
+    }
+    let line: serde_json::Value = serde_json::from_str(&first).unwrap_or_default();
+    let is_metamath =
+        line["statement"].as_str().is_some_and(|text| text.contains("$p ") || text.contains("|- "));
+    is_metamath.then(|| system::read_problems(&Metamath::shipped()?, file)).transpose()
+}
+
+fn describe_metamath(args: &DataStatsArgs, problems: &[Problem]) -> Result<Outcome> {
+    let count = |sign: &str| problems.iter().filter(|p| p.statement.contains(sign)).count();
+    let mut symbols: Vec<usize> = problems.iter().map(|p| p.statement.split_whitespace().count()).collect();
+    symbols.sort_unstable();
+    let at = |share: f64| {
+        symbols.get((share * symbols.len().saturating_sub(1) as f64) as usize).copied().unwrap_or(0)
+    };
+    let found = json!({
+        "problems": problems.len(), "with_hypotheses": count("$e "), "with_distinct_variables": count("$d "),
+        "symbols": { "min": at(0.0), "median": at(0.5), "p95": at(0.95), "max": at(1.0) },
+    });
+    if args.json {
+        output::json(&json!({ "file": args.file, "format": "metamath", "stats": found }))?;
+    } else {
+        output::line(format!(
+            "{} (metamath)\n  problems                     {}\n  with hypotheses              {}\n  \
+             with distinct variables      {}\n  symbols of a statement       {} to {}, median {}, 95 % below {}",
+            args.file.display(),
+            problems.len(),
+            count("$e "),
+            count("$d "),
+            at(0.0),
+            at(1.0),
+            at(0.5),
+            at(0.95)
+        ))?;
+    }
+    Ok(Outcome::Done)
 }
 
 fn read(file: &Path, header: Option<&Path>) -> Result<Import> {
