@@ -7,6 +7,7 @@ use sgs_lm::model::Model;
 use sgs_lm::sampler::{Choice, Completion, Decode, Finish, Request, RequestId, Sampler, SamplerOptions};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_selfplay::rate::pass_at_k;
+use sgs_selfplay::reward::guide_score;
 use sgs_selfplay::seed::task_seed;
 use sgs_selfplay::{Problem, ReadConjecture, Review, Role, Verdict};
 use std::collections::BTreeMap;
@@ -255,6 +256,16 @@ pub fn conjecture<D: Device + Decode>(
     Ok(result)
 }
 
+/// A conjecture to be reviewed, of which the scores are known.
+pub struct KnownReview {
+    /// The Guide's prompt.
+    pub prompt: Prompt,
+    /// The scores.
+    pub review: Review,
+    /// What the conjecture is to its target (`main-step`, `known`, `one-step`, …).
+    pub kind: String,
+}
+
 /// How well a model reviews, against known scores.
 #[derive(Clone, Debug, Default)]
 pub struct GuideResult {
@@ -266,24 +277,26 @@ pub struct GuideResult {
     pub agree: [u64; 3],
     /// Sum of the absolute differences of relevance.
     pub relevance_error: f64,
+    /// For each well-formed review: what the conjecture is to its target, the known R_guide and the one found.
+    pub scores: Vec<(String, f64, f64)>,
 }
 
-/// Samples one review for every (prompt, known review).
+/// Samples one review for every case.
 pub fn review<D: Device + Decode>(
     system: &dyn FormalSystem,
     model: &Model<D>,
     tokenizer: &Tokenizer,
-    cases: &[(Prompt, Review)],
+    cases: &[KnownReview],
     seed: u64,
     options: &SamplerOptions,
 ) -> Result<GuideResult> {
     let mut asks = Vec::new();
-    for (i, (prompt, _)) in cases.iter().enumerate() {
-        asks.push(Ask { prompt: encode(tokenizer, prompt)?, seed: seed.wrapping_add(i as u64) });
+    for (i, case) in cases.iter().enumerate() {
+        asks.push(Ask { prompt: encode(tokenizer, &case.prompt)?, seed: seed.wrapping_add(i as u64) });
     }
     let completions = sample(model, tokenizer, &asks, 8, options, |_, _| ())?;
     let mut result = GuideResult::default();
-    for ((_, known), completion) in cases.iter().zip(&completions) {
+    for (KnownReview { review: known, kind, .. }, completion) in cases.iter().zip(&completions) {
         result.sampled += 1;
         if let Ok(review) = system.read_review(&decode(tokenizer, completion)?) {
             result.well_formed += 1;
@@ -291,6 +304,7 @@ pub fn review<D: Device + Decode>(
             result.agree[1] += u64::from(review.redundancy == known.redundancy);
             result.agree[2] += u64::from(review.complexity == known.complexity);
             result.relevance_error += (review.relevance - known.relevance).abs();
+            result.scores.push((kind.clone(), guide_score(known), guide_score(&review)));
         }
     }
     Ok(result)

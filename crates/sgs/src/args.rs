@@ -564,7 +564,8 @@ pub struct EvalArgs {
     /// Also sample one conjecture per problem.
     #[arg(long)]
     pub roles: bool,
-    /// Also review the examples of this corpus and compare with their known scores.
+    /// Also review the examples of this corpus (`guide-held-out.parquet` of `sgs data build`) and compare with their known
+    /// scores: agreement, rank correlation, and how well what can help is told from what is worthless.
     #[arg(long, value_name = "FILE")]
     pub reviews: Option<PathBuf>,
     /// Print JSON, with a proof of each problem that was solved.

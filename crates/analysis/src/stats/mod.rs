@@ -12,4 +12,4 @@ pub use compare::{
     AsymptoteDifference, Basis, Crossing, asymptote_difference, crossings, hard_curve, interpolate,
     never_solved, reach,
 };
-pub use rank::rank_correlation;
+pub use rank::{area_under_curve, rank_correlation};

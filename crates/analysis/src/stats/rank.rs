@@ -14,6 +14,17 @@ pub fn rank_correlation(pairs: &[(f64, f64)]) -> Option<f64> {
     (size > 0.0).then(|| product(&x, &y) / size)
 }
 
+/// Area under the ROC curve: how often one of `better` is above one of `worse`, ties counted as half. `None` if either is
+/// empty.
+pub fn area_under_curve(better: &[f64], worse: &[f64]) -> Option<f64> {
+    if better.is_empty() || worse.is_empty() {
+        return None;
+    }
+    let (n, m) = (better.len() as f64, worse.len() as f64);
+    let sum: f64 = ranks(better.iter().chain(worse).copied()).iter().take(better.len()).sum();
+    Some((sum - n * (n + 1.0) / 2.0) / (n * m))
+}
+
 /// Ranks from 1; equal values share the mean of theirs.
 fn ranks(values: impl Iterator<Item = f64>) -> Vec<f64> {
     let values: Vec<f64> = values.collect();
@@ -35,6 +46,15 @@ fn ranks(values: impl Iterator<Item = f64>) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_area_is_the_share_of_pairs_in_order() {
+        let (better, worse) = ([3.0, 2.0, 8.0], [1.0, 2.0, 2.0, 9.0]);
+        let wins = |b: f64| worse.iter().map(|w| f64::from(b > *w) + 0.5 * f64::from(b == *w)).sum::<f64>();
+        let share = better.iter().map(|b| wins(*b)).sum::<f64>() / 12.0;
+        assert!((area_under_curve(&better, &worse).unwrap() - share).abs() < 1e-12, "{share}");
+        assert_eq!(area_under_curve(&[], &worse), None);
+    }
 
     #[test]
     fn ranks_are_correlated_as_in_textbooks() {

@@ -8,18 +8,20 @@ use crate::players::Players;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use sgs_analysis::stats::{Interval, pass_at_k_interval};
+use sgs_analysis::stats::{Interval, area_under_curve, pass_at_k_interval, rank_correlation};
 use sgs_formal::{FormalSystem, Prompt};
 use sgs_lm::Device;
 use sgs_lm::model::Model;
 use sgs_lm::sampler::{Decode, SamplerOptions};
 use sgs_lm::tokenizer::Tokenizer;
+use sgs_metamath::corpus::guide::Relation;
 use sgs_run::config::SystemName;
-use sgs_run::evaluate::{self, ConjecturerResult, GuideResult, SolverResult};
+use sgs_run::evaluate::{self, ConjecturerResult, GuideResult, KnownReview, SolverResult};
 use sgs_run::system::{self, Opened};
 use sgs_run::with_device;
 use sgs_rundir::table::read_rows;
-use sgs_selfplay::{Problem, Review, Role};
+use sgs_selfplay::{Problem, Role};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -172,6 +174,13 @@ fn as_text(args: &EvalArgs, folder: &Path, done: &Examined) -> String {
              complexity {complexity}",
             g.well_formed, g.sampled
         ));
+        let (correlation, areas) = order(g);
+        if let Some(correlation) = correlation {
+            text.push_str(&format!("\nrank correlation of R_guide with the known one: {correlation:.2}"));
+        }
+        for (kind, area) in areas {
+            text.push_str(&format!("\nhow often what can help is above what is {kind}: {}", percent(area)));
+        }
     }
     text
 }
@@ -203,20 +212,39 @@ fn as_json(args: &EvalArgs, done: &Examined) -> Value {
             "sampled": g.sampled, "well_formed": g.well_formed, "relevance_agrees": g.agree[0],
             "redundancy_agrees": g.agree[1], "complexity_agrees": g.agree[2],
             "mean_relevance_error": g.relevance_error / g.well_formed.max(1) as f64,
+            "rank_correlation": order(g).0, "area_over": order(g).1,
         });
     }
     out
 }
 
+/// How well the scores found order the conjectures: their rank correlation with the known ones, and the area under the
+/// curve of those that can help over each kind that cannot, by the kind's name.
+fn order(guide: &GuideResult) -> (Option<f64>, BTreeMap<&str, f64>) {
+    let pairs: Vec<(f64, f64)> = guide.scores.iter().map(|(_, known, found)| (*known, *found)).collect();
+    let helps = |kind: &str| WORTHLESS_KINDS.iter().all(|worthless| worthless.as_str() != kind);
+    let of = |wanted: &dyn Fn(&str) -> bool| -> Vec<f64> {
+        guide.scores.iter().filter(|(kind, ..)| wanted(kind)).map(|(.., found)| *found).collect()
+    };
+    let helpful = of(&helps);
+    let area = |kind: &Relation| {
+        Some((kind.as_str(), area_under_curve(&helpful, &of(&|k: &str| k == kind.as_str()))?))
+    };
+    (rank_correlation(&pairs), WORTHLESS_KINDS.iter().filter_map(area).collect())
+}
+
+/// What a conjecture can be to its target without helping it.
+const WORTHLESS_KINDS: [Relation; 3] = [Relation::Known, Relation::OneStep, Relation::Duplicate];
+
 /// Every so many-th row of a Guide corpus, as a prompt with its known scores.
-fn known_reviews(system: &dyn FormalSystem, path: &Path, count: usize) -> Result<Vec<(Prompt, Review)>> {
+fn known_reviews(system: &dyn FormalSystem, path: &Path, count: usize) -> Result<Vec<KnownReview>> {
     let rows: Vec<CorpusRow> = read_rows(path)?;
     let every = (rows.len() / count.max(1)).max(1);
     let mut cases = Vec::new();
     for row in rows.into_iter().step_by(every) {
         let text = row.completion.trim_end_matches(sgs_metamath::tokens::END).trim();
         let review = system.read_review(text).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?;
-        cases.push((Prompt::Raw(row.prompt), review));
+        cases.push(KnownReview { prompt: Prompt::Raw(row.prompt), review, kind: row.kind });
     }
     Ok(cases)
 }
