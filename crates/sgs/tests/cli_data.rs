@@ -82,3 +82,21 @@ fn a_corpus_is_described() {
     assert_eq!((&json["format"], &json["stats"]["with_hypotheses"]), (&"metamath".into(), &1.into()));
     assert!(sgs(&["data", "stats", &targets]).expect(0).out.contains("with hypotheses              1"));
 }
+
+/// Corpora are made, and a Guide is measured with the reviews of targets that no corpus has.
+#[test]
+fn a_guide_is_measured_on_conjectures_of_known_worth() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = path(dir.path(), "data");
+    sgs(&["data", "build", "--out", &data, "--composed", "100", "--reviews", "1"]).expect(0);
+    let reviews = format!("{data}/guide-held-out.parquet");
+    let json = sgs(&["eval", "-k", "1", "--limit", "60", "--reviews", &reviews, "--json"]).expect(0).json();
+    let guide = &json["guide"];
+    assert!(guide["well_formed"].as_u64().unwrap() > 50, "{guide}");
+    // The model that ships orders them better than chance; by how much stands in its card.
+    assert!(guide["rank_correlation"].as_f64().unwrap() > 0.0, "{guide}");
+    for kind in ["known", "one-step", "duplicate"] {
+        let area = guide["area_over"][kind].as_f64().unwrap();
+        assert!((0.0..=1.0).contains(&area), "{kind}: {area}");
+    }
+}
