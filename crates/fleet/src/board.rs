@@ -13,6 +13,7 @@
 //!   and gets nothing else meanwhile, and is never copied. Only what ends a worker alone, again and again, is given up.
 //! - **Others first.** A worker does not get again what it has failed while another is there to try. One that only fails
 //!   pauses, each time for longer.
+//! - **Second opinions.** A task may be submitted for everybody but one worker, whose name never holds it, however alone it is.
 //! - **Lost is not dead.** If a lease expires although its worker was heard of since (it asks for work, or its
 //!   heartbeats name other tasks), the reply that granted it got lost on the way. That is not held against the task.
 //! - **Adoption.** Workers outlive their coordinator. A board that [continues](Board::continuing) another's work does not
@@ -169,6 +170,19 @@ impl Board {
     /// # Errors
     /// [`SubmitError`] if the id is taken by other work or the board is full.
     pub fn submit(&mut self, now: Time, task: Task) -> Result<bool, SubmitError> {
+        self.submit_barring(now, task, None)
+    }
+
+    /// [`Board::submit`], for everybody but `barred`: what one worker has answered, and another shall be asked.
+    ///
+    /// # Errors
+    /// As [`Board::submit`].
+    pub fn submit_barring(
+        &mut self,
+        now: Time,
+        task: Task,
+        barred: Option<WorkerName>,
+    ) -> Result<bool, SubmitError> {
         if let Some((_, entry)) = self.tables.find(task.id) {
             let same =
                 self.tables.kinds[usize::from(entry.kind)].kind == task.kind && entry.payload == task.payload;
@@ -178,7 +192,7 @@ impl Board {
             return Err(SubmitError::Full { task: task.id, limit: self.config.max_tasks });
         }
         let Task { id, kind, priority, payload } = task;
-        sure(self.tables.submit(id, &kind, priority, payload));
+        sure(self.tables.submit(id, &kind, priority, payload, barred));
         if let Some((worker, attempt)) = self.claims.as_mut().and_then(|claims| claims.remove(&id)) {
             let worker = self.tables.see_worker(&worker, now);
             self.tables.adopt(now, id, attempt, worker);

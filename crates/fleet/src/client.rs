@@ -1,4 +1,5 @@
-//! The coordinator from afar: the worker's calls over HTTP.
+//! The coordinator from afar: the worker's calls over HTTP. Without TLS requests and answers are signed with the token (see
+//! `proof`): an answer by somebody who has it not is none.
 
 use std::io::Read;
 use std::path::Path;
@@ -6,11 +7,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use ureq::http::Response;
-use ureq::{Agent, Body};
+use ureq::http::{HeaderMap, Response};
+use ureq::{Agent, Body, RequestBuilder};
 
 use crate::board::BoardStatus;
 use crate::coordinator::{Beat, CallError, Coordinator, Grant};
+use crate::proof::{self, Signed};
 use crate::shelf::Part;
 use crate::task::{LeaseId, Receipt, Report, TaskKind, WorkerName};
 use crate::token::Token;
@@ -31,7 +33,8 @@ pub struct Client {
 const CONNECT: Duration = Duration::from_secs(10);
 /// Time for an answer, beyond the wait that the call itself asks for.
 const ANSWER: Duration = Duration::from_secs(60);
-/// The same for requests for work and heartbeats: who is asked to leave within 20 s cannot wait longer for them.
+/// The same for requests for work, heartbeats and small documents: who is asked to leave within 20 s cannot wait longer
+/// for them.
 const SOON: Duration = Duration::from_secs(12);
 /// Bodies from this size on are compressed.
 const COMPRESS_FROM: usize = 16 << 10;
@@ -90,9 +93,10 @@ impl Client {
     /// # Errors
     /// [`CallError`] if no answer came in that time.
     pub fn status_within(&self, patience: Duration) -> Result<BoardStatus, CallError> {
-        let request = self.get("/v1/status").header("accept-encoding", "zstd");
+        let (request, signed) = self.get("/v1/status", None)?;
+        let request = request.header("accept-encoding", "zstd");
         let answer = request.config().timeout_global(Some(patience)).build().call();
-        read(answer.map_err(|e| self.away(&e))?)
+        read(self.receive(answer, signed.as_ref())?)
     }
 
     /// Up to `most` bytes, from `from` on, of an item that the coordinator has laid out (see [`crate::Shelf`]); the
@@ -101,22 +105,31 @@ impl Client {
     /// # Errors
     /// [`CallError`] if no answer came, or one that makes no sense.
     pub fn read_file(&self, name: &str, from: u64, most: usize) -> Result<Option<Part>, CallError> {
+        self.read_part(name, from, most, 2 * ANSWER)
+    }
+
+    fn read_part(
+        &self,
+        name: &str,
+        from: u64,
+        most: usize,
+        patience: Duration,
+    ) -> Result<Option<Part>, CallError> {
         let last = from.saturating_add(most.max(1) as u64 - 1);
-        let request = self.get(&format!("/v1/files/{name}")).header("range", format!("bytes={from}-{last}"));
-        let mut answer =
-            request.config().timeout_global(Some(2 * ANSWER)).build().call().map_err(|e| self.away(&e))?;
+        let range = format!("bytes={from}-{last}");
+        let (request, signed) = self.get(&format!("/v1/files/{name}"), Some(&range))?;
+        let answer = request.config().timeout_global(Some(patience)).build().call();
+        let answer = self.receive(answer, signed.as_ref())?;
         if answer.status().as_u16() == 404 {
             return Ok(None);
         }
         if !answer.status().is_success() {
             return read::<()>(answer).map(|()| None);
         }
-        let total = answer.headers().get("content-range").and_then(|v| v.to_str().ok());
-        let total = total.and_then(|v| v.rsplit('/').next()?.parse().ok());
+        let total = text_of(answer.headers(), "content-range").rsplit('/').next().unwrap_or_default().parse();
         let garbled = |problem: &str| CallError::Away(format!("a garbled answer: {name}: {problem}"));
-        let total = total.ok_or_else(|| garbled("it has no content-range"))?;
-        let bytes = answer.body_mut().with_config().limit(LARGEST_ANSWER).read_to_vec();
-        Ok(Some(Part { bytes: bytes.map_err(|e| garbled(&e.to_string()))?, total }))
+        let total = total.map_err(|_| garbled("it has no content-range"))?;
+        Ok(Some(Part { bytes: answer.into_body(), total }))
     }
 
     /// A small item that the coordinator has laid out, whole. `None` if there is no such item.
@@ -124,10 +137,10 @@ impl Client {
     /// # Errors
     /// [`CallError`] if no answer came.
     pub fn read_document(&self, name: &str) -> Result<Option<Vec<u8>>, CallError> {
-        let Some(mut part) = self.read_file(name, 0, 4 << 20)? else { return Ok(None) };
+        let Some(mut part) = self.read_part(name, 0, 4 << 20, SOON)? else { return Ok(None) };
         let mut bytes = std::mem::take(&mut part.bytes);
         while (bytes.len() as u64) < part.total {
-            match self.read_file(name, bytes.len() as u64, 4 << 20)? {
+            match self.read_part(name, bytes.len() as u64, 4 << 20, SOON)? {
                 Some(next) if !next.bytes.is_empty() && next.total == part.total => bytes.extend(next.bytes),
                 _ => return Err(CallError::Away(format!("{name} changed while it was read"))),
             }
@@ -135,16 +148,67 @@ impl Client {
         Ok(Some(bytes))
     }
 
-    fn get(&self, path: &str) -> ureq::RequestBuilder<ureq::typestate::WithoutBody> {
+    fn get(
+        &self,
+        path: &str,
+        range: Option<&str>,
+    ) -> Result<(RequestBuilder<ureq::typestate::WithoutBody>, Option<Signed>), CallError> {
         let request = self.agent.get(format!("{}{path}", self.url));
-        match &self.token {
-            Some(token) => request.header("authorization", token.header()),
+        let request = match range {
+            Some(range) => request.header("range", range),
             None => request,
-        }
+        };
+        let range = range.unwrap_or_default();
+        let call = proof::Call { method: "GET", path, range, content_type: "", content_encoding: "" };
+        self.authorise(request, call, b"")
     }
 
-    fn away(&self, error: &ureq::Error) -> CallError {
-        CallError::Away(format!("{}: {error}", self.url))
+    /// Shows the token over TLS, to whom the certificate names; signs with it otherwise.
+    fn authorise<B>(
+        &self,
+        request: RequestBuilder<B>,
+        call: proof::Call<'_>,
+        body: &[u8],
+    ) -> Result<(RequestBuilder<B>, Option<Signed>), CallError> {
+        let Some(token) = &self.token else { return Ok((request, None)) };
+        if self.url.starts_with("https://") {
+            return Ok((request.header("authorization", token.header()), None));
+        }
+        let signed = Signed::sign(token, call, body);
+        let (signed, header) = signed.map_err(|e| CallError::Refused(e.to_string()))?;
+        Ok((request.header("authorization", header), Some(signed)))
+    }
+
+    /// An answer with its whole body as it was sent. One that is not proved is nobody's: it may have been made to mislead.
+    fn receive(
+        &self,
+        answer: Result<Response<Body>, ureq::Error>,
+        signed: Option<&Signed>,
+    ) -> Result<Response<Vec<u8>>, CallError> {
+        let mut answer = answer.map_err(|e| CallError::Away(format!("{}: {e}", self.url)))?;
+        let body = answer.body_mut().with_config().limit(LARGEST_ANSWER).read_to_vec();
+        let body = body.map_err(|e| CallError::Away(format!("a garbled answer: {e}")))?;
+        let answer = answer.map(|_| body);
+        let (Some(signed), Some(token)) = (signed, &self.token) else { return Ok(answer) };
+        let headers = answer.headers();
+        let reply = proof::Reply {
+            status: answer.status().as_u16(),
+            content_type: text_of(headers, "content-type"),
+            content_encoding: text_of(headers, "content-encoding"),
+            content_range: text_of(headers, "content-range"),
+            body: answer.body(),
+        };
+        let shown = headers.get(proof::ANSWER).map(|value| value.as_bytes()).unwrap_or_default();
+        if signed.is_answered_by(token, reply, shown) {
+            return Ok(answer);
+        }
+        let (url, status) = (&self.url, answer.status());
+        let reason = format!(
+            "{url} answers HTTP {status} and does not prove that it knows the token: is it this run's coordinator, and \
+             is the token its own?"
+        );
+        // Who refuses the token and has another will not come to know it; anything else may be a gateway's error.
+        Err(if status.as_u16() == 401 { CallError::Refused(reason) } else { CallError::Away(reason) })
     }
 
     fn post<Q: Serialize, A: DeserializeOwned>(
@@ -155,20 +219,20 @@ impl Client {
     ) -> Result<A, CallError> {
         let body = Form::Binary.write(body);
         let body = body.map_err(|e| CallError::Refused(format!("cannot write the request: {e}")))?;
-        let request = self.agent.post(format!("{}{path}", self.url));
-        let request =
-            request.header("content-type", Form::Binary.content_type()).header("accept-encoding", "zstd");
-        let request = match &self.token {
-            Some(token) => request.header("authorization", token.header()),
-            None => request,
-        };
-        let request = request.config().timeout_global(Some(patience)).build();
         let packed = if body.len() < COMPRESS_FROM { None } else { zstd::bulk::compress(&body, 1).ok() };
-        let answer = match packed {
-            Some(packed) => request.header("content-encoding", "zstd").send(&packed[..]),
-            None => request.send(&body[..]),
+        let content_encoding = if packed.is_some() { "zstd" } else { "" };
+        let body = packed.unwrap_or(body);
+        let content_type = Form::Binary.content_type();
+        let request = self.agent.post(format!("{}{path}", self.url));
+        let request = request.header("content-type", content_type).header("accept-encoding", "zstd");
+        let request = match content_encoding {
+            "" => request,
+            packed => request.header("content-encoding", packed),
         };
-        read(answer.map_err(|e| self.away(&e))?)
+        let call = proof::Call { method: "POST", path, range: "", content_type, content_encoding };
+        let (request, signed) = self.authorise(request, call, &body)?;
+        let answer = request.config().timeout_global(Some(patience)).build().send(&body[..]);
+        read(self.receive(answer, signed.as_ref())?)
     }
 }
 
@@ -190,14 +254,13 @@ fn trust(path: &Path) -> Result<ureq::tls::TlsConfig, CallError> {
 }
 
 /// Unpacks and parses an answer. What is garbled may come out whole the next time; what is refused stays refused.
-fn read<A: DeserializeOwned>(mut answer: Response<Body>) -> Result<A, CallError> {
+fn read<A: DeserializeOwned>(answer: Response<Vec<u8>>) -> Result<A, CallError> {
     let garbled = |problem: String| CallError::Away(format!("a garbled answer: {problem}"));
     let status = answer.status();
-    let kind = answer.headers().get("content-type").and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let kind = text_of(answer.headers(), "content-type");
     let form = Form::of(kind).ok_or_else(|| garbled(format!("content type {kind:?}")));
-    let packed = answer.headers().get("content-encoding").is_some_and(|v| v.as_bytes() == b"zstd");
-    let bytes = answer.body_mut().with_config().limit(LARGEST_ANSWER).read_to_vec();
-    let bytes = bytes.map_err(|e| garbled(e.to_string()))?;
+    let packed = text_of(answer.headers(), "content-encoding") == "zstd";
+    let bytes = answer.into_body();
     let bytes = if packed { unpack(&bytes).map_err(|e| garbled(e.to_string()))? } else { bytes };
     if status.is_success() {
         return form?.read(&bytes).map_err(garbled);
@@ -210,6 +273,11 @@ fn read<A: DeserializeOwned>(mut answer: Response<Body>) -> Result<A, CallError>
         408 | 429 | 500.. => Err(CallError::Away(reason)),
         _ => Err(CallError::Refused(reason)),
     }
+}
+
+/// A header's text; empty if there is none, or none that is text.
+fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 fn unpack(bytes: &[u8]) -> std::io::Result<Vec<u8>> {

@@ -117,6 +117,16 @@ impl Fleet {
         Ok(new)
     }
 
+    /// Puts a task on the board that `barred` never gets: a second opinion on what it has answered.
+    ///
+    /// # Errors
+    /// [`FleetError::Submit`] if the task is not taken.
+    pub fn submit_barring(&self, task: Task, barred: &WorkerName) -> Result<(), FleetError> {
+        let barred = Some(barred.clone());
+        self.inner().change(|board, now| board.submit_barring(now, task, barred))??;
+        Ok(())
+    }
+
     /// Up to `most` ended tasks, of one kind or of any, in order of ending; waits up to `wait` for the first, and a
     /// millisecond more for others.
     /// They stay on the board until [`Fleet::remove`].

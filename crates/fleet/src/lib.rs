@@ -18,6 +18,9 @@ pub mod coordinator;
 pub mod descriptors;
 pub mod fleet;
 pub mod launch;
+pub mod name;
+#[cfg(feature = "http")]
+mod proof;
 #[cfg(feature = "http")]
 pub mod service;
 pub mod shelf;

@@ -1,8 +1,9 @@
 //! The coordinator behind HTTP: the calls of [`crate::wire`], a status for people, metrics for monitors.
 //!
 //! Everything that changes state is a POST with the bearer token, of JSON or of the workers' own form; a page in
-//! somebody's browser can send none of them. The token is checked before a body is read, a body's size while it is read and
-//! while it is unpacked; all that is unpacked at a time has a bound of its own.
+//! somebody's browser can send none of them. The token, or a signature made with it (see `proof`), is checked before a body
+//! is read, a body's size while it is read and while it is unpacked; all that is unpacked at a time has a bound of its
+//! own. What answers a signed request is signed.
 
 use std::convert::Infallible;
 use std::fs;
@@ -16,8 +17,8 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
-    ACCEPT_ENCODING, ALLOW, AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, HeaderValue, RANGE,
-    WWW_AUTHENTICATE,
+    ACCEPT_ENCODING, ALLOW, AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, HeaderMap,
+    HeaderName, HeaderValue, RANGE, WWW_AUTHENTICATE,
 };
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -34,6 +35,7 @@ use tokio::time::timeout;
 use crate::board::BoardStatus;
 use crate::descriptors::{most_connections, raise_limit};
 use crate::fleet::{Fleet, FleetError};
+use crate::proof::{self, Signed};
 use crate::shelf::Shelf;
 use crate::token::Token;
 use crate::wire::{
@@ -375,12 +377,18 @@ impl Desk {
             .get(ACCEPT_ENCODING)
             .and_then(|v| v.to_str().ok())
             .is_some_and(|v| v.split(',').any(|coding| coding.trim().starts_with("zstd")));
-        match self.route(request).await {
+        let admitted = self.admit(&request);
+        let signed = admitted.as_ref().ok().cloned().flatten();
+        let routed = match admitted {
+            Ok(_) => self.route(request, signed.as_ref()).await,
+            Err(rejection) => Err(rejection),
+        };
+        let mut reply = match routed {
             Ok(mut reply) => {
                 if packs {
                     compress(&mut reply);
                 }
-                reply.into_full()
+                reply
             }
             Err(Rejection(status, error)) => {
                 let mut reply = written(Form::Json, &ErrorReply { error });
@@ -394,29 +402,50 @@ impl Desk {
                     }
                     _ => {}
                 }
-                reply.into_full()
+                reply
+            }
+        };
+        if let (Some(signed), Some(token)) = (&signed, &self.config.token) {
+            sign(&mut reply, signed, token);
+        }
+        reply.into_full()
+    }
+
+    /// Whether the caller has the token: it says it, or has signed the request.
+    fn admit(&self, request: &Request<Incoming>) -> Result<Option<Signed>, Rejection> {
+        let Some(token) = &self.config.token else { return Ok(None) };
+        let shown = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        if token.admits(shown) {
+            return Ok(None);
+        }
+        let call = proof::Call {
+            method: request.method().as_str(),
+            path: request.uri().path(),
+            range: text_of(request.headers(), &RANGE),
+            content_type: text_of(request.headers(), &CONTENT_TYPE),
+            content_encoding: text_of(request.headers(), &CONTENT_ENCODING),
+        };
+        match shown.and_then(|shown| Signed::admit(token, shown, call)) {
+            Some(signed) => Ok(Some(signed)),
+            None => {
+                let error = "missing or wrong token: send `Authorization: Bearer TOKEN`".to_owned();
+                Err(Rejection(StatusCode::UNAUTHORIZED, error))
             }
         }
     }
 
-    async fn route(&self, request: Request<Incoming>) -> Result<Answer, Rejection> {
-        if let Some(token) = &self.config.token
-            && !token.admits(request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes))
-        {
-            let error = "missing or wrong token: send `Authorization: Bearer TOKEN`".to_owned();
-            return Err(Rejection(StatusCode::UNAUTHORIZED, error));
-        }
+    async fn route(&self, request: Request<Incoming>, signed: Option<&Signed>) -> Result<Answer, Rejection> {
         match (request.method(), request.uri().path()) {
             (&Method::POST, "/v1/lease") => {
-                let (form, call) = self.body(request).await?;
+                let (form, call) = self.body(request, signed).await?;
                 Ok(written(form, &self.lease(call).await?))
             }
             (&Method::POST, "/v1/heartbeat") => {
-                let (form, call) = self.body(request).await?;
+                let (form, call) = self.body(request, signed).await?;
                 Ok(written(form, &self.heartbeat(&call)?))
             }
             (&Method::POST, "/v1/results") => {
-                let (form, call) = self.body(request).await?;
+                let (form, call) = self.body(request, signed).await?;
                 Ok(written(form, &self.results(call).await?))
             }
             (&Method::GET, "/v1/status") => Ok(written(Form::Json, &self.fleet.status()?)),
@@ -508,16 +537,15 @@ impl Desk {
     async fn body<T: DeserializeOwned + Send + 'static>(
         &self,
         request: Request<Incoming>,
+        signed: Option<&Signed>,
     ) -> Result<(Form, T), Rejection> {
-        let header =
-            |name| request.headers().get(name).and_then(|v: &HeaderValue| v.to_str().ok()).unwrap_or("");
-        let kind = header(CONTENT_TYPE);
+        let kind = text_of(request.headers(), &CONTENT_TYPE);
         let Some(form) = Form::of(kind) else {
             let known = [Form::Json, Form::Binary].map(Form::content_type).join(" or ");
             let error = format!("content-type {kind:?}: send {known} (is the worker of another version?)");
             return Err(Rejection(StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
         };
-        let packed = match header(CONTENT_ENCODING) {
+        let packed = match text_of(request.headers(), &CONTENT_ENCODING) {
             "" | "identity" => false,
             "zstd" => true,
             other => {
@@ -535,6 +563,10 @@ impl Desk {
             }
             Err(_) => return Err(Rejection(StatusCode::REQUEST_TIMEOUT, "the body took too long".into())),
         };
+        if signed.is_some_and(|signed| !signed.has_body(&bytes)) {
+            let error = "this is not the body that was signed".to_owned();
+            return Err(Rejection(StatusCode::UNAUTHORIZED, error));
+        }
         let size = if packed { unpacked_size(&bytes, limit)? } else { bytes.len() };
         // Held until the body is read, so that many bodies that unpack to much take their turns.
         let _room = if packed { Some(self.room_for(size).await?) } else { None };
@@ -557,6 +589,26 @@ impl Desk {
                 Err(Rejection(StatusCode::SERVICE_UNAVAILABLE, error))
             }
         }
+    }
+}
+
+/// A header's text; empty if there is none, or none that is text.
+fn text_of<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// Proves to who signed a request that its answer is ours.
+fn sign(reply: &mut Answer, signed: &Signed, token: &Token) {
+    let headers = reply.headers();
+    let answer = proof::Reply {
+        status: reply.status().as_u16(),
+        content_type: text_of(headers, &CONTENT_TYPE),
+        content_encoding: text_of(headers, &CONTENT_ENCODING),
+        content_range: text_of(headers, &CONTENT_RANGE),
+        body: reply.body(),
+    };
+    if let Ok(value) = HeaderValue::from_str(&signed.sign_answer(token, answer)) {
+        reply.headers_mut().insert(proof::ANSWER, value);
     }
 }
 

@@ -3,12 +3,13 @@
 //! Payloads are opaque bytes. The fleet never looks inside, so it serves generation, verification and
 //! anything else that can be written down as "these bytes in, those bytes out".
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+pub use crate::name::{Digest, FileName, NameError, TaskKind, WorkerName};
 
 /// Names a task. The submitter chooses it, so that submitting the same work again after a crash is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -74,132 +75,6 @@ impl Time {
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
-}
-
-/// What sort of worker a task needs: a name that means something to the consumer and to the workers, not to the fleet.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TaskKind(Cow<'static, str>);
-
-/// Longest name of a task kind, in bytes.
-const LONGEST_KIND: usize = 64;
-/// Longest name of a worker, in bytes.
-const LONGEST_WORKER: usize = 128;
-
-/// A name that the fleet does not take.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NameError {
-    /// Not a name for a task kind.
-    #[error("task kind {0:?}: a kind is 1 to 64 characters of a-z, 0-9, '-' and '_'")]
-    Kind(String),
-    /// Not a name for a worker.
-    #[error("worker name {0:?}: a name is 1 to 128 printable ASCII characters without spaces")]
-    Worker(String),
-}
-
-impl TaskKind {
-    /// The kind of a name that stands in the program.
-    ///
-    /// # Panics
-    /// Unless the name is one that [`TaskKind::new`] takes; for a constant that is when the program is compiled.
-    #[must_use]
-    pub const fn of(name: &'static str) -> Self {
-        assert!(is_kind(name), "a task kind is 1 to 64 characters of a-z, 0-9, '-' and '_'");
-        Self(Cow::Borrowed(name))
-    }
-
-    /// The kind of that name.
-    ///
-    /// # Errors
-    /// [`NameError::Kind`] unless the name is 1 to 64 characters of `a-z`, `0-9`, `-` and `_`.
-    pub fn new(name: &str) -> Result<Self, NameError> {
-        if is_kind(name) {
-            Ok(Self(Cow::Owned(name.to_owned())))
-        } else {
-            Err(NameError::Kind(shorten(name)))
-        }
-    }
-
-    /// The kind's name, as it stands on the wire.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-const fn is_kind(name: &str) -> bool {
-    let bytes = name.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        if !matches!(bytes[at], b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_') {
-            return false;
-        }
-        at += 1;
-    }
-    !bytes.is_empty() && bytes.len() <= LONGEST_KIND
-}
-
-impl fmt::Display for TaskKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl Serialize for TaskKind {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(self.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for TaskKind {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Self::new(&String::deserialize(from)?).map_err(serde::de::Error::custom)
-    }
-}
-
-/// Names a worker process; unique among the workers of one coordinator. By convention `kind-host-pid-nonce`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct WorkerName(Arc<str>);
-
-impl WorkerName {
-    /// Checks and wraps a name.
-    ///
-    /// # Errors
-    /// [`NameError::Worker`] unless it is 1 to 128 printable ASCII characters without spaces.
-    pub fn new(name: &str) -> Result<Self, NameError> {
-        if (1..=LONGEST_WORKER).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic()) {
-            Ok(Self(name.into()))
-        } else {
-            Err(NameError::Worker(shorten(name)))
-        }
-    }
-
-    /// The name.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for WorkerName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Serialize for WorkerName {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for WorkerName {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Self::new(&String::deserialize(from)?).map_err(serde::de::Error::custom)
-    }
-}
-
-fn shorten(text: &str) -> String {
-    text.chars().take(2 * LONGEST_WORKER).collect()
 }
 
 /// Opaque bytes, shared and immutable.
@@ -522,20 +397,6 @@ mod tests {
         assert!(serde_json::from_str::<Payload>("{\"base32\":\"aa\"}").is_err());
         assert!(serde_json::from_str::<Payload>("{\"base64\":\"?\"}").is_err());
         assert!(serde_json::from_str::<Payload>("17").is_err());
-    }
-
-    #[test]
-    fn names_are_checked() {
-        const VERIFY: TaskKind = TaskKind::of("verify");
-        assert_eq!(TaskKind::new("verify"), Ok(VERIFY));
-        assert_eq!(TaskKind::new("guide-2").map(|k| k.to_string()), Ok("guide-2".into()));
-        for bad in ["", "Verify", "a b", "ü", &"x".repeat(65)] {
-            assert!(TaskKind::new(bad).is_err(), "{bad}");
-        }
-        assert!(WorkerName::new("gen-host.example-12:3").is_ok());
-        for bad in ["", "a b", "a\nb", "ü", &"x".repeat(129)] {
-            assert!(WorkerName::new(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

@@ -88,7 +88,12 @@ impl Token {
         shown.ct_eq(self.0.as_bytes()).into()
     }
 
-    /// The value of the `Authorization` header.
+    /// What signatures are made with.
+    pub(crate) fn secret(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
+    /// The value of the `Authorization` header, which says the token.
     pub(crate) fn header(&self) -> String {
         format!("Bearer {}", self.0)
     }

@@ -271,3 +271,27 @@ fn only_what_waits_is_sent_again() {
     // In this process nobody waits for the journal.
     assert_eq!(session.close().unwrap().accepted, 20);
 }
+
+#[test]
+fn a_second_opinion_never_comes_from_whom_the_first_did() {
+    let mut board = Board::new(BoardConfig::default());
+    let task = Task { id: TaskId(1), kind: VERIFY, priority: 0, payload: "x".into() };
+    board.submit_barring(Time(0), task, Some(name("first"))).unwrap();
+    // Not even where nobody else is there, or after somebody else has failed it.
+    assert!(lease(&mut board, 1, "first", 9).is_empty());
+    assert!(!board.has_work_for(Time(1), &name("first"), &VERIFY));
+    let second = lease(&mut board, 2, "second", 9);
+    assert_eq!(second.len(), 1);
+    end(&mut board, 3, "second", &second[0], broken());
+    assert!(lease(&mut board, 4, "first", 9).is_empty());
+    // The other is the only one who can try again. No copy goes to the first, no lease of a coordinator before is his.
+    let second = lease(&mut board, 5, "second", 9);
+    assert!(lease(&mut board, 5 + 40 * SECOND, "first", 9).is_empty());
+    let old = sgs_fleet::Epoch::new(77).attempt(1);
+    let claimed = LeaseId { task: TaskId(1), attempt: old };
+    assert_eq!(board.heartbeat(Time(41 * SECOND), &name("first"), &[claimed]).abandon, [claimed]);
+    let forged = Report { task: TaskId(1), attempt: old, outcome: Outcome::Done("forged".into()) };
+    assert_eq!(board.report(Time(42 * SECOND), &name("first"), forged), Receipt::Refused);
+    let answer = Outcome::Done("y".into());
+    assert_eq!(end(&mut board, 43 * SECOND, "second", &second[0], answer), Receipt::Accepted);
+}

@@ -152,6 +152,95 @@ fn without_the_token_nothing_is_read_or_changed() {
     assert!(matches!(&error, CallError::Refused(why) if why.contains("token")), "{error}");
 }
 
+/// Answers every request on an address of its own; gives what was asked to `seen`.
+fn impostor(
+    answer: impl Fn(&str) -> Vec<u8> + Send + 'static,
+) -> (String, std::sync::mpsc::Receiver<Vec<u8>>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (seen, asked) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = vec![0; 65_536];
+            let n = stream.read(&mut request).unwrap();
+            request.truncate(n);
+            let body = answer(&String::from_utf8_lossy(&request));
+            if seen.send(request).is_err() {
+                return;
+            }
+            let _ = stream.write_all(&body);
+        }
+    });
+    (url, asked)
+}
+
+fn http(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    let head =
+        format!("HTTP/1.1 {status}\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n", body.len());
+    [head.as_bytes(), body].concat()
+}
+
+#[test]
+fn a_worker_tells_a_stranger_nothing_and_does_nothing_that_it_says() {
+    let lease =
+        br#"{"tasks":[{"task":7,"attempt":1,"kind":"verify","payload":"evil"}],"lease_s":60.0,"drain":true}"#;
+    let proof = format!("sgs-proof: {}\r\n", "00".repeat(32));
+    for headers in [JSON.to_owned(), format!("{JSON}{proof}")] {
+        let (url, asked) = impostor(move |request| match request.starts_with("GET /v1/files") {
+            true => http("206 Partial Content", &format!("{headers}content-range: bytes 0-3/4\r\n"), b"evil"),
+            false => http("200 OK", &headers, lease),
+        });
+        let client = Client::new(&url, Some(token()), None).unwrap();
+        let error = client.lease(&worker("w"), &VERIFY, 1, SECOND).unwrap_err();
+        assert!(matches!(&error, CallError::Away(why) if why.contains("does not prove")), "{error}");
+        assert!(client.read_file("run.json", 0, 9).is_err());
+        assert!(client.heartbeat(&worker("w"), &[]).is_err());
+        for request in asked.try_iter() {
+            let text = String::from_utf8_lossy(&request).into_owned();
+            assert!(!text.contains("0123456789abcdef-test"), "the token is not said: {text}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_was_changed_or_is_of_another_call_is_none() {
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    let shelf = Shelf::default();
+    shelf.put("run.json", &b"good"[..]);
+    let service = Service::start(fleet, ServiceConfig { shelf, ..config() }).unwrap();
+    let at = service.address();
+    let forward = move |request: &[u8]| {
+        let mut stream = TcpStream::connect(at).unwrap();
+        let request = String::from_utf8_lossy(request).replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        answer
+    };
+    let read = |change: fn(String) -> String| {
+        let (url, _asked) = impostor(move |request| {
+            change(String::from_utf8_lossy(&forward(request.as_bytes())).into_owned()).into_bytes()
+        });
+        Client::new(&url, Some(token()), None).unwrap().read_document("run.json")
+    };
+    assert_eq!(
+        read(|answer| answer).unwrap().as_deref(),
+        Some(&b"good"[..]),
+        "an honest way is no hindrance"
+    );
+    assert!(read(|answer| answer.replace("good", "evil")).is_err());
+    assert!(read(|answer| answer.replace("/4", "/2")).is_err());
+    // What was true of another request.
+    let kept = std::sync::Arc::new(std::sync::Mutex::new(None::<Vec<u8>>));
+    let (url, _asked) = impostor(move |request| {
+        kept.lock().unwrap().get_or_insert_with(|| forward(request.as_bytes())).clone()
+    });
+    let client = Client::new(&url, Some(token()), None).unwrap();
+    assert!(client.read_file("run.json", 0, 9).unwrap().is_some());
+    assert!(client.read_file("run.json", 0, 9).is_err(), "a nonce is good for one answer");
+}
+
 #[test]
 fn malformed_requests_are_refused_in_words_and_change_nothing() {
     let fleet = Fleet::in_memory(BoardConfig::default());

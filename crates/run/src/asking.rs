@@ -1,7 +1,7 @@
 //! From commands to what workers are asked: which of them are one task, and what a task says.
 
 use crate::evaluate::encode;
-use crate::reading::{Reader, formal_seed, limit, role};
+use crate::reading::{Reader, formal_seed, is_quick, limit, role};
 use crate::tasks::{self, GENERATE, GenerateTask, SERVED, VERIFY, VerifyTask};
 use anyhow::Result;
 use rayon::prelude::*;
@@ -24,7 +24,7 @@ impl Reader<'_> {
     /// Commands that are one task together: completions of one prompt, and proofs for a checker that is faster than
     /// the way to it.
     pub fn groups(&self, commands: Vec<Command>) -> Vec<Vec<Command>> {
-        let proofs = if self.system.parallel_checks() > 1 { 1 } else { PROOFS_A_TASK };
+        let proofs = if is_quick(self.system) { PROOFS_A_TASK } else { 1 };
         let mut groups: Vec<Vec<Command>> = Vec::new();
         let mut checks: Vec<Command> = Vec::new();
         for command in commands {

@@ -8,13 +8,14 @@ use crate::event::{RunEvent, Story};
 use crate::infra::Faults;
 use crate::reading::Reader;
 use crate::record::{self, Entry};
+use crate::second::{Disagreement, First, Second, Weighed};
 use crate::tasks::task_number;
 use crate::{Interrupt, asking};
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, anyhow, bail};
 use rayon::prelude::*;
 use sgs_fleet::{Ending, Finished, Fleet, Task, TaskId};
-use sgs_rundir::{Journal, Record, Ticket};
-use sgs_selfplay::{Command, Completion, Event, Round, TaskKey, TaskKind};
+use sgs_rundir::{Journal, Record, RecordKey, Ticket};
+use sgs_selfplay::{Command, Completion, Event, Round, TaskKey};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,6 +54,8 @@ const TAKEN_AT_ONCE: usize = 512;
 struct Asked {
     commands: Vec<Command>,
     prompt: Arc<[u32]>,
+    /// What a worker said already, if this asks another.
+    first: Option<First>,
 }
 
 /// What a task came to, with its record.
@@ -83,10 +86,10 @@ pub struct Dispatcher<'a> {
     pub completions: &'a mut Completions,
     /// What of it was lost.
     pub faults: Faults,
+    /// Which verdicts are asked again; none at first.
+    pub second: Second,
     /// The round's tasks on the board, by their numbers.
     open: HashMap<u64, Asked>,
-    /// How many commands they are.
-    commands_open: usize,
     unwritten: VecDeque<Unwritten>,
 }
 
@@ -110,27 +113,31 @@ impl<'a> Dispatcher<'a> {
             round,
             completions,
             faults: Faults::default(),
+            second: Second::Nothing,
             open: HashMap::new(),
-            commands_open: 0,
             unwritten: VecDeque::new(),
         }
     }
 
-    /// Feeds the journal's records of the round back into it; gives how many results there were.
+    /// Feeds the journal's records of the round back into it; gives how many results there were. What was lost is
+    /// forgotten if the round `is_open`: it is tried again.
     ///
     /// # Errors
     /// The journal is damaged.
-    pub fn replay(&mut self) -> Result<u64> {
+    pub fn replay(&mut self, is_open: bool) -> Result<u64> {
         let mut count = 0;
-        let mut damaged = Vec::new();
+        let (mut damaged, mut lost): (Vec<String>, Vec<RecordKey>) = (Vec::new(), Vec::new());
         let Self { round, completions, faults, .. } = self;
         self.journal.reader().for_each_record(round.number(), None, |record| {
             match record::entries(&record.payload) {
                 Ok(entries) => {
                     for entry in entries {
-                        if entry.event.key().kind == TaskKind::Rollout {
-                            faults.note_rollout();
+                        // It is all of its record: what several commands lose together is tried one by one.
+                        if is_open && matches!(entry.event, Event::Lost { .. }) {
+                            lost.push(record.key.clone());
+                            continue;
                         }
+                        faults.note_submitted(entry.event.key().kind);
                         faults.note(&entry.event);
                         if let Some(completion) = entry.completion {
                             completions.insert(entry.event.key().clone(), completion);
@@ -150,6 +157,10 @@ impl<'a> Dispatcher<'a> {
                 damaged.len(),
                 self.round.number()
             );
+        }
+        if !lost.is_empty() {
+            tracing::info!("round {}: {} lost tasks are tried again", self.round.number(), lost.len());
+            self.journal.remove(lost)?;
         }
         Ok(count)
     }
@@ -198,23 +209,21 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// Reads results and hands them to the journal. Those that make no sense go back to the board, against their worker.
-    /// If too much was lost, what was not is written and the stage ends: a resumed run then tries the rest again.
+    /// If too much was lost, or two workers differ, the rest is written and the stage ends: a resumed run then tries what
+    /// was not again.
     fn take(&mut self, finished: Vec<Finished>) -> Result<()> {
         let (mut tasks, mut answered) = (Vec::with_capacity(finished.len()), Vec::new());
         for f in finished {
             match self.open.remove(&f.task.0) {
-                Some(asked) => {
-                    self.commands_open -= asked.commands.len();
-                    answered.push((f.task, asked, f.ending));
-                }
+                Some(asked) => answered.push((f.task, asked, f.ending)),
                 // Nobody asks for it any more.
                 None => tasks.push(f.task),
             }
         }
         let read: Vec<Result<Option<Read>>> = {
-            let reader = &self.reader;
+            let (reader, second) = (&self.reader, &self.second);
             let read = |(_, asked, ending): &(TaskId, Asked, Ending)| {
-                let Some(mut found) = entries(reader, asked, ending)? else { return Ok(None) };
+                let Some(mut found) = entries(reader, second, asked, ending)? else { return Ok(None) };
                 let record = record::record(&mut found)?;
                 Ok(Some((found, record)))
             };
@@ -222,13 +231,25 @@ impl<'a> Dispatcher<'a> {
             answered.par_iter().with_min_len(asking::READ_BY_ONE).map(read).collect()
         };
         let (mut entries, mut records) = (Vec::new(), Vec::new());
-        for ((task, asked, _), read) in answered.into_iter().zip(read) {
-            match read {
-                Ok(Some((mut found, mut record))) => {
-                    tasks.push(task);
+        let mut stop: Option<Error> = None;
+        for ((task, mut asked, ending), read) in answered.into_iter().zip(read) {
+            let weighed = match read {
+                Ok(Some((found, record))) => {
+                    let weighed = self.second.weigh(task, asked.first.take(), &ending, found);
+                    weighed.map(|weighed| Some((weighed, record))).map_err(Error::from)
+                }
+                Ok(None) => Ok(None),
+                Err(error) => Err(error),
+            };
+            match weighed {
+                Ok(Some((Weighed::Waits(first), _))) => self.ask_another(first, asked.commands)?,
+                Ok(Some((Weighed::Counts(mut found, first), mut record))) => {
+                    tasks.extend([Some(task), first].into_iter().flatten());
                     found.iter().for_each(|entry| self.faults.note(&entry.event));
-                    if self.faults.are_too_many(self.commands_open) {
+                    if self.faults.are_too_many() {
                         found.retain(|entry| !matches!(entry.event, Event::Lost { .. }));
+                    }
+                    if first.is_some() || self.faults.are_too_many() {
                         record = record::record(&mut found)?;
                     }
                     records.extend(record);
@@ -237,25 +258,41 @@ impl<'a> Dispatcher<'a> {
                 // Several commands failed as one task: whose fault it was shows when each stands alone.
                 Ok(None) => {
                     self.fleet.remove(&[task])?;
-                    for command in asked.commands {
-                        self.put(vec![vec![command]])?;
-                    }
+                    self.put(asked.commands.into_iter().map(|command| vec![command]).collect())?;
                 }
                 Err(error) => {
-                    tracing::warn!("a worker's answer is refused: {error:#}");
-                    self.fleet.reject(task, &format!("{error:#}"))?;
-                    self.commands_open += asked.commands.len();
+                    if error.is::<Disagreement>() {
+                        stop.get_or_insert(error);
+                    } else {
+                        tracing::warn!("a worker's answer is refused: {error:#}");
+                        self.fleet.reject(task, &format!("{error:#}"))?;
+                    }
                     self.open.insert(task.0, asked);
                 }
             }
         }
         let ticket = self.journal.append(records)?;
-        if self.faults.are_too_many(self.commands_open) {
+        if stop.is_none() && self.faults.are_too_many() {
+            stop = Some(anyhow!("{}", self.faults.report(self.round.number(), &self.fleet.status()?)));
+        }
+        if let Some(error) = stop {
             self.journal.wait(ticket)?;
             self.fleet.remove(&tasks)?;
-            bail!("{}", self.faults.report(self.round.number(), self.commands_open, &self.fleet.status()?));
+            return Err(error);
         }
         self.unwritten.push_back(Unwritten { ticket, tasks, entries });
+        Ok(())
+    }
+
+    /// Asks another worker about what the first says is proved. What the first said is kept here, and by its worker; after
+    /// everything else, so that nobody waits behind tasks that are not for everybody.
+    fn ask_another(&mut self, first: First, commands: Vec<Command>) -> Result<()> {
+        let (kind, _, payload) = self.reader.payload(&commands, &[])?;
+        // Not the first task, whatever it is about.
+        let id = task_number(commands.iter().map(Command::key), &[payload.as_bytes(), b"again"].concat());
+        let task = Task { id: TaskId(id), kind, priority: -1, payload };
+        self.fleet.submit_barring(task, &first.worker)?;
+        self.open.insert(id, Asked { commands, prompt: Arc::default(), first: Some(first) });
         Ok(())
     }
 
@@ -281,8 +318,7 @@ impl<'a> Dispatcher<'a> {
     }
 
     fn submit(&mut self, commands: Vec<Command>) -> Result<()> {
-        let rollouts = commands.iter().filter(|c| matches!(c, Command::SampleRollout { .. })).count();
-        (0..rollouts).for_each(|_| self.faults.note_rollout());
+        commands.iter().for_each(|command| self.faults.note_submitted(command.key().kind));
         let groups = self.reader.groups(commands);
         self.put(groups)
     }
@@ -295,8 +331,7 @@ impl<'a> Dispatcher<'a> {
             let (kind, priority, payload) = self.reader.payload(&commands, &prompt)?;
             let id = task_number(commands.iter().map(Command::key), payload.as_bytes());
             tasks.push(Task { id: TaskId(id), kind, priority, payload });
-            self.commands_open += commands.len();
-            self.open.insert(id, Asked { commands, prompt });
+            self.open.insert(id, Asked { commands, prompt, first: None });
         }
         self.fleet.submit(tasks)?;
         Ok(())
@@ -304,10 +339,17 @@ impl<'a> Dispatcher<'a> {
 }
 
 /// What a task came to: an entry for each of its commands, or `None` if they must be tried one by one.
-fn entries(reader: &Reader<'_>, asked: &Asked, ending: &Ending) -> Result<Option<Vec<Entry>>> {
+fn entries(
+    reader: &Reader<'_>,
+    second: &Second,
+    asked: &Asked,
+    ending: &Ending,
+) -> Result<Option<Vec<Entry>>> {
     match ending {
-        Ending::Done { outcome, .. } => {
-            reader.read(&asked.commands, &asked.prompt, outcome.as_bytes()).map(Some)
+        Ending::Done { outcome, worker, .. } => {
+            let entries = reader.read(&asked.commands, &asked.prompt, outcome.as_bytes())?;
+            second.confirm_here(reader.system, &asked.commands, &entries, worker)?;
+            Ok(Some(entries))
         }
         Ending::Quarantined { .. } if asked.commands.len() > 1 => Ok(None),
         Ending::Quarantined { failures } => {

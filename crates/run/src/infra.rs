@@ -3,19 +3,18 @@
 
 use anyhow::{Result, bail};
 use sgs_fleet::BoardStatus;
+use sgs_selfplay::outcome::ConjectureStatus;
 use sgs_selfplay::{Event, RoundOutcome, TaskKind, Verdict};
 use std::collections::BTreeMap;
 
 /// Workers and reasons that an error names.
 const NAMED: usize = 8;
 
-/// How much of a round's work was answered, and how much of it was lost to faults.
+/// How much of a round's work was asked for, and how much of it was lost to faults, by kind of task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// All tasks: answered, lost.
-    tasks: Share,
-    /// Rollouts, sampled or judged: submitted, lost.
-    rollouts: Share,
+    submitted: BTreeMap<TaskKind, usize>,
+    lost: BTreeMap<TaskKind, usize>,
     reasons: BTreeMap<String, usize>,
 }
 
@@ -33,14 +32,13 @@ impl Share {
 }
 
 impl Faults {
-    /// A rollout was submitted.
-    pub fn note_rollout(&mut self) {
-        self.rollouts.all += 1;
+    /// A task of this kind was submitted.
+    pub fn note_submitted(&mut self, kind: TaskKind) {
+        *self.submitted.entry(kind).or_insert(0) += 1;
     }
 
     /// A task was answered or lost.
     pub fn note(&mut self, event: &Event) {
-        self.tasks.all += 1;
         let (reason, about) = match event {
             Event::Lost { key, reason } => (reason, key.kind),
             Event::Judgement { key, judgement } if judgement.verdict == Verdict::Infra => {
@@ -48,25 +46,43 @@ impl Faults {
             }
             _ => return,
         };
-        self.tasks.lost += 1;
-        self.rollouts.lost += usize::from(matches!(about, TaskKind::Rollout | TaskKind::Judgement));
+        *self.lost.entry(about).or_insert(0) += 1;
         *self.reasons.entry(reason.chars().take(300).collect()).or_insert(0) += 1;
     }
 
-    /// Whether the round has to stop, of which `open` tasks are still out.
-    pub fn are_too_many(&self, open: usize) -> bool {
-        let tasks = Share { all: self.tasks.all + open, ..self.tasks };
-        tasks.is_too_large() || self.rollouts.is_too_large()
+    /// What was lost of a kind, of how many. Judgements and reviews are asked for one by one, long after what they are
+    /// about: the first of them is not all of them.
+    fn share(&self, kind: TaskKind) -> Share {
+        let number = |numbers: &BTreeMap<TaskKind, usize>, kind| numbers.get(&kind).copied().unwrap_or(0);
+        let about = match kind {
+            TaskKind::Conjecture | TaskKind::Rollout => kind,
+            TaskKind::Judgement => TaskKind::Rollout,
+            TaskKind::Review => TaskKind::Conjecture,
+        };
+        let all = number(&self.submitted, kind).max(number(&self.submitted, about));
+        Share { all, lost: number(&self.lost, kind) }
     }
 
-    /// Who failed, and with what.
-    pub fn report(&self, round: u32, open: usize, board: &BoardStatus) -> String {
-        let all = self.tasks.all + open;
-        let share = 100.0 * self.tasks.lost as f64 / all.max(1) as f64;
+    /// The kinds of which too much was lost.
+    fn broken(&self) -> impl Iterator<Item = (TaskKind, Share)> {
+        self.lost.keys().map(|kind| (*kind, self.share(*kind))).filter(|(_, share)| share.is_too_large())
+    }
+
+    /// Whether the round has to stop.
+    pub fn are_too_many(&self) -> bool {
+        self.broken().next().is_some()
+    }
+
+    /// What failed, who, and with what.
+    pub fn report(&self, round: u32, board: &BoardStatus) -> String {
+        let broken = self.broken().map(|(kind, Share { all, lost })| {
+            let share = 100.0 * lost as f64 / all.max(1) as f64;
+            format!("{lost} of the {all} {}s ({share:.1} %)", kind.as_str())
+        });
         let mut text = format!(
-            "{} of the {all} tasks of round {round} ({share:.1} %) failed by faults of the infrastructure; with more \
-             than 1 % a run stops. They are no verdicts and no rewards, and `sgs resume` tries them again.\n",
-            self.tasks.lost
+            "of round {round}, {} failed by faults of the infrastructure; with more than 1 % of a kind a run stops. They \
+             are no verdicts and no rewards, and `sgs resume` tries them again.\n",
+            broken.collect::<Vec<_>>().join(" and "),
         );
         let mut reasons: Vec<_> = self.reasons.iter().collect();
         reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
@@ -82,8 +98,8 @@ impl Faults {
     }
 }
 
-/// Refuses a finished round with too many rollouts that could not be judged. What is counted while the round is
-/// sampled makes this rare: it can happen where a round was resumed again and again.
+/// Refuses a finished round with too many rollouts that could not be judged, or conjectures that were lost. What is
+/// counted while the round is sampled makes this rare: it can happen to a round that an older program has sampled.
 ///
 /// # Errors
 /// More than one in a hundred.
@@ -98,6 +114,12 @@ pub fn refuse_broken_round(outcome: &RoundOutcome) -> Result<()> {
             share.all,
             outcome.round,
         );
+    }
+    let lost =
+        outcome.conjectures.iter().filter(|c| matches!(c.status, ConjectureStatus::Lost { .. })).count();
+    let share = Share { all: outcome.conjectures.len(), lost };
+    if share.is_too_large() {
+        bail!("{lost} of {} conjectures of round {} were lost (more than 1 %)", share.all, outcome.round);
     }
     Ok(())
 }
@@ -115,20 +137,32 @@ mod tests {
         Event::Lost { key, reason: "given up after 3 failures: Lean ended by signal 9".into() }
     }
 
-    #[test]
-    fn one_in_a_hundred_is_borne_and_more_is_not() {
+    fn submitted(counts: &[(TaskKind, usize)]) -> Faults {
         let mut faults = Faults::default();
-        (0..1000).for_each(|_| faults.note_rollout());
-        for index in 0..10 {
-            faults.note(&lost(TaskKind::Judgement, index));
-            assert!(!faults.are_too_many(2000), "{index}");
+        for (kind, count) in counts {
+            (0..*count).for_each(|_| faults.note_submitted(*kind));
         }
-        faults.note(&lost(TaskKind::Judgement, 10));
-        assert!(faults.are_too_many(2000), "11 of 1,000 rollouts, however many tasks there are");
-        let mut faults = Faults::default();
-        (0..1000).for_each(|_| faults.note_rollout());
-        (0..11).for_each(|index| faults.note(&lost(TaskKind::Review, index)));
-        assert!(!faults.are_too_many(1100) && faults.are_too_many(1000), "reviews count among all tasks");
+        faults
+    }
+
+    #[test]
+    fn one_in_a_hundred_of_a_kind_is_borne_and_more_is_not() {
+        let all = [(TaskKind::Conjecture, 100), (TaskKind::Rollout, 1000), (TaskKind::Review, 40)];
+        for (kind, borne) in [
+            (TaskKind::Conjecture, 1),
+            (TaskKind::Rollout, 10),
+            // They come in one by one: of as many as there may be.
+            (TaskKind::Judgement, 10),
+            (TaskKind::Review, 1),
+        ] {
+            let mut faults = submitted(&all);
+            for index in 0..borne {
+                faults.note(&lost(kind, index));
+                assert!(!faults.are_too_many(), "{kind:?} {index}");
+            }
+            faults.note(&lost(kind, borne));
+            assert!(faults.are_too_many(), "{kind:?}, however many tasks of other kinds there are");
+        }
     }
 
     /// A worker whose checker breaks says so to the board; the error says who, where and why.
@@ -150,11 +184,10 @@ mod tests {
                 board.report(Time(1), &worker, Report { task: lease.task, attempt: lease.attempt, outcome });
             }
         }
-        let mut faults = Faults::default();
-        (0..20).for_each(|_| faults.note_rollout());
+        let mut faults = submitted(&[(TaskKind::Rollout, 20)]);
         (0..3).for_each(|index| faults.note(&lost(TaskKind::Judgement, index)));
-        let text = faults.report(3, 37, &board.status(Time(2)));
-        assert!(text.contains("3 of the 40 tasks of round 3 (7.5 %)"), "{text}");
+        let text = faults.report(3, &board.status(Time(2)));
+        assert!(text.contains("of round 3, 3 of the 20 judgements (15.0 %)"), "{text}");
         assert!(text.contains("3 times: given up after 3 failures: Lean ended by signal 9"), "{text}");
         assert!(text.contains("verify-node9-200: 10 failed, 0 done; last: Lean ended by signal 9"), "{text}");
         assert!(!text.contains("node7"), "{text}");

@@ -31,6 +31,7 @@ pub mod recipe;
 pub mod record;
 mod runner;
 pub mod seats;
+pub mod second;
 pub mod system;
 pub mod tasks;
 pub mod update;

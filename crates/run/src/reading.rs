@@ -128,6 +128,11 @@ fn judgements(commands: &[Command], bytes: &[u8]) -> Result<Vec<Entry>> {
     Ok(commands.iter().zip(judgements).map(entry).collect())
 }
 
+/// Whether a check takes microseconds: such a system checks one proof after the other.
+pub fn is_quick(system: &dyn FormalSystem) -> bool {
+    system.parallel_checks() <= 1
+}
+
 /// The role that a command samples with; `None` for a check.
 pub fn role(command: &Command) -> Option<Role> {
     command.key().kind.role()

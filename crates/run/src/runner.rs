@@ -328,11 +328,13 @@ where
         self.run.start_round(number, "")?;
         let mut completions = Completions::new();
         let reader = self.reader(number, context, tokenizer, workers);
+        let second = workers.second_opinions(&*self.system, &self.targets, state);
         let watch = |silent, open: &dyn Fn() -> String| workers.check(silent, open);
         let (fleet, journal) = (workers.fleet(), self.run.journal());
         let mut dispatcher =
             Dispatcher::new(reader, fleet, journal, &self.interrupt, &watch, &mut round, &mut completions);
-        let replayed = dispatcher.replay()?;
+        dispatcher.second = second;
+        let replayed = dispatcher.replay(next.is_sampling())?;
         if replayed > 0 {
             tracing::info!("round {number}: {replayed} results were in the journal");
         }

@@ -7,9 +7,11 @@ mod system;
 use sgs_run::config::{self, Layers};
 use sgs_run::held_out::EvaluationConfig;
 use sgs_run::lm::Cpu;
+use sgs_run::record::{self, Entry};
 use sgs_run::{Interrupt, Outcome, RoundStage, RunEvent, Runner, folder, policies};
-use sgs_rundir::rows::EvaluatedSet;
+use sgs_rundir::rows::{ConjectureStatus, EvaluatedSet};
 use sgs_rundir::{PublishedRound, RunView};
+use sgs_selfplay::{Event, ProblemId, TaskKey, TaskKind};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -148,4 +150,24 @@ fn an_interrupt_ends_a_run_that_can_be_resumed() {
     };
     assert_eq!(again.work(&mut |_| ()).unwrap(), Outcome::Done);
     assert_eq!(RunView::open(&folder).unwrap().rounds().unwrap().len(), 3);
+}
+
+#[test]
+fn what_was_lost_of_a_round_in_progress_is_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("run");
+    let runner = runner(&folder, 1);
+    let key = |kind| TaskKey { round: 0, kind, problem: ProblemId::new("ph"), index: 0 };
+    let lost = |kind| {
+        let event = Event::Lost { key: key(kind), reason: "given up after 3 failures".into() };
+        record::record(&mut [Entry { event, completion: None }]).unwrap().unwrap()
+    };
+    runner.run.start_round(0, "").unwrap();
+    runner.run.journal().append_durably(vec![lost(TaskKind::Conjecture), lost(TaskKind::Rollout)]).unwrap();
+    assert_eq!(runner.work(&mut |_| ()).unwrap(), Outcome::Done);
+    let round = RunView::open(&folder).unwrap().round(0).unwrap();
+    let conjectures: Vec<_> = round.conjectures().unwrap().map(Result::unwrap).collect();
+    assert!(conjectures.iter().any(|row| &*row.target.0 == "ph" && row.index == 0));
+    assert!(conjectures.iter().all(|row| row.status != ConjectureStatus::Lost));
+    assert!(round.rollouts().unwrap().all(|row| !row.unwrap().tokens.is_empty()));
 }

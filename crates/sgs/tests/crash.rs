@@ -1,5 +1,5 @@
 //! A run that is killed at random moments and resumed comes to the same tables as one that was left alone.
-#![allow(clippy::expect_used)]
+#![allow(clippy::expect_used, clippy::print_stdout)]
 
 mod content;
 
@@ -157,6 +157,88 @@ fn crash_fifty_times_and_resume() {
         finish(command, "the last resume");
     }
     assert_eq!(content(&run), expected);
+}
+
+/// Worker processes that this coordinator has started.
+fn workers_of(coordinator: u32) -> Vec<i32> {
+    let threads = std::fs::read_dir(format!("/proc/{coordinator}/task")).into_iter().flatten().flatten();
+    let children = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    children
+        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
+/// Workers and coordinator, a hundred of them in any mix, over runs of six rounds.
+#[test]
+#[ignore = "some minutes: kills workers and coordinator a hundred times; .ci/run runs it"]
+fn crash_of_workers_and_coordinator_a_hundred_times() {
+    const KILLS: u32 = 100;
+    let folder = tempfile::tempdir().expect("a folder");
+    let expected = content(&undisturbed(folder.path()));
+    let run = folder.path().join("killed");
+    let begin = |run: &Path| {
+        let mut command = sgs();
+        if run.join("config.toml").exists() {
+            command.arg("resume").arg(run);
+        } else {
+            command
+                .args(settings())
+                .args(["--workers", "local:generate=2,verify=1,threads=1", "--out"])
+                .arg(run);
+        }
+        command.stderr(Stdio::null()).spawn().expect("starts")
+    };
+    let mut random = 0x2545_f491_4f6c_dd1du64;
+    let mut draw = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    let (mut workers, mut coordinators, mut whole) = (0, 0, 0);
+    let mut child = begin(&run);
+    let deadline = Instant::now() + Duration::from_secs(1800);
+    while workers + coordinators < KILLS {
+        assert!(
+            Instant::now() < deadline,
+            "{workers} workers and {coordinators} coordinators in half an hour"
+        );
+        std::thread::sleep(Duration::from_millis(50 + draw(1_200)));
+        if let Some(status) = child.try_wait().expect("waits") {
+            if status.success() {
+                // Over before all kills were spent: the rest hits a run of its own.
+                assert_eq!(
+                    content(&run),
+                    expected,
+                    "{workers} workers, {coordinators} coordinators were killed"
+                );
+                std::fs::remove_dir_all(&run).expect("removes");
+                whole += 1;
+            }
+            child = begin(&run);
+            continue;
+        }
+        let hands = workers_of(child.id());
+        if draw(4) == 0 {
+            child.kill().expect("kills");
+            child.wait().expect("waits");
+            coordinators += 1;
+            no_torn_files(&run);
+            child = begin(&run);
+        } else if !hands.is_empty() {
+            let pid =
+                rustix::process::Pid::from_raw(hands[draw(hands.len() as u64) as usize]).expect("a process");
+            // It may have gone home meanwhile.
+            workers += u32::from(rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok());
+        }
+    }
+    assert!(child.wait().expect("waits").success() || run.join("config.toml").exists());
+    let mut resume = sgs();
+    resume.arg("resume").arg(&run);
+    finish(resume, "the last resume");
+    assert_eq!(content(&run), expected);
+    println!(
+        "{workers} workers and {coordinators} coordinators killed, {} runs came to their end",
+        whole + 1
+    );
 }
 
 #[test]

@@ -239,3 +239,23 @@ fn a_worker_says_what_keeps_it_from_working() {
     let page = sgs(&["run", "--workers", "slum:2"]).expect(2);
     assert!(page.err.contains("expected embedded, none, local:N"), "{}", page.err);
 }
+
+/// A coordinator that takes connections and never answers.
+#[test]
+fn a_worker_whose_coordinator_hangs_says_so_and_leaves_when_it_is_asked_to() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    for kind in ["generate", "verify"] {
+        let log = folder.path().join(kind);
+        let mut worker = start(command(&["worker", kind, "--connect", &url, "--grace", "1"]), &log);
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        kill_process(Pid::from_child(&worker.0), Signal::TERM).unwrap();
+        let asked = std::time::Instant::now();
+        wait_for("the worker to leave", || worker.0.try_wait().unwrap().is_some());
+        let took = asked.elapsed();
+        // Its grace, two seconds and a busy machine's.
+        assert!(took < std::time::Duration::from_secs(10), "{took:?}: {}", text(&log));
+        assert!(text(&log).contains("asked to leave"), "{}", text(&log));
+    }
+}

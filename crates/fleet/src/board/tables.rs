@@ -52,6 +52,8 @@ pub(super) struct Entry {
     pub state: State,
     pub priority: i32,
     pub payload: Payload,
+    /// Who never gets it.
+    pub barred: Option<WorkerName>,
     /// Changes whenever the task leaves a queue, so that its old place there is void.
     pub ticket: u64,
     /// Failed attempts.
@@ -299,9 +301,15 @@ impl Tables {
         suspect.or_else(|| k.pending.first(valid, fits, PASSED_OVER)).map(|place| place.slot)
     }
 
-    /// Whether this worker may have this task: it has not failed it, or nobody else is there to try.
+    /// Whether this worker may have this task: it is not barred from it, and has not failed it or nobody else is there to
+    /// try.
     pub fn may_have(&self, now: Time, slot: u32, worker: u32) -> bool {
         self.entry(slot).is_some_and(|entry| may_have(&self.workers, self.lease, now, entry, worker))
+    }
+
+    fn is_barred(&self, slot: u32, worker: u32) -> bool {
+        let barred = self.entry(slot).and_then(|entry| entry.barred.as_ref());
+        barred.is_some() && barred == self.workers.get(&worker).map(|w| &w.name)
     }
 
     /// Takes the next ended task off the queue of those to be delivered.
@@ -470,6 +478,7 @@ impl Tables {
         kind: &TaskKind,
         priority: i32,
         payload: Payload,
+        barred: Option<WorkerName>,
     ) -> Result<(), &'static str> {
         if self.by_id.contains_key(&id) {
             return Err("the task is on the board already");
@@ -481,6 +490,7 @@ impl Tables {
             state: State::Pending,
             priority,
             payload,
+            barred,
             ticket: 0,
             faults: 0,
             deaths: 0,
@@ -621,8 +631,9 @@ impl Tables {
     /// worker's by chance.
     pub fn adopt(&mut self, now: Time, id: TaskId, attempt: Attempt, worker: u32) -> bool {
         let Some(slot) = self.by_id.get(&id).copied() else { return false };
+        let is_barred = self.is_barred(slot, worker);
         let Some(entry) = self.entry_mut(slot) else { return false };
-        if !entry.state.is_open() || entry.held.iter().any(|h| h.attempt == attempt) {
+        if is_barred || !entry.state.is_open() || entry.held.iter().any(|h| h.attempt == attempt) {
             return false;
         }
         let has_room =
@@ -874,8 +885,10 @@ fn may_have(
             && other.benched.0 <= now
             && now.since(other.last_seen) < lease
             && !entry.was_failed_by(&other.name)
+            && entry.barred.as_ref() != Some(&other.name)
     };
-    !entry.was_failed_by(&w.name) || !workers.iter().any(could_try)
+    entry.barred.as_ref() != Some(&w.name)
+        && (!entry.was_failed_by(&w.name) || !workers.iter().any(could_try))
 }
 
 fn entry_live(entry: Option<&Entry>) -> usize {

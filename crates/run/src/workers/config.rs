@@ -35,6 +35,10 @@ pub struct FleetConfig {
     /// Certificates that workers trust, PEM, if the coordinator's is not publicly signed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authority: Option<PathBuf>,
+    /// Share of the proofs, beside those of targets that nobody has solved yet, that another worker checks again before
+    /// they count, where a check takes seconds [default: none, of no target either].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recheck: Option<f64>,
     /// Who samples.
     pub generate: CrewConfig,
     /// Who checks proofs.
@@ -183,6 +187,17 @@ impl FleetConfig {
                 .into());
             }
         }
+        if let Some(share) = self.recheck {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(Usage(format!("{origin}: recheck is {share}: give a share from 0 to 1")).into());
+            }
+            if self.verify.by == By::Embedded || (self.verify.is_launched() && self.verify.count < 2) {
+                return Err(Usage(format!(
+                    "{origin}: with recheck another worker checks again: give at least verify=2"
+                ))
+                .into());
+            }
+        }
         if self.certificate.is_some() != self.key.is_some() {
             return Err(Usage(format!("{origin}: certificate and key go together")).into());
         }
@@ -194,7 +209,7 @@ impl FleetConfig {
 const A_DAY: f64 = 86_400.0;
 
 /// Own keys of the short form, beside `generate` and `verify`.
-const KEYS: [&str; 5] = ["slots", "threads", "program", "bin", "poll-s"];
+const KEYS: [&str; 6] = ["slots", "threads", "program", "bin", "poll-s", "recheck"];
 
 /// `N`, or `KEY=VALUE,…`: `generate` and `verify` are numbers of workers, the rest is for both kinds, or for one of them
 /// as `generate.KEY`; what is no key of ours is an option of `sbatch`.
@@ -231,6 +246,11 @@ fn crews(by: By, text: &str, spec: &str) -> Result<FleetConfig> {
         let (crews, key) = match key.split_once('.') {
             Some(("generate", key)) => (vec![&mut config.generate], key),
             Some(("verify", key)) => (vec![&mut config.verify], key),
+            None if key == "recheck" => {
+                let share = value.parse().map_err(|_| wrong(format!("recheck is {value:?}")))?;
+                config.recheck = Some(share);
+                continue;
+            }
             Some((kind, _)) => {
                 return Err(wrong(format!("there is no kind {kind:?}: generate or verify")).into());
             }
@@ -291,6 +311,7 @@ mod tests {
         let only = parse("local:generate=3,threads=2");
         assert_eq!((only.generate.count, only.generate.threads), (3, Some(2)));
         assert_eq!(only.verify.by, By::Embedded, "what is not named stays in the coordinator");
+        assert_eq!(parse("local:verify=2,recheck=0.05").recheck, Some(0.05));
         let slurm =
             parse("slurm:generate=64,verify=128,slots=33,partition=main,generate.gres=gpu:1,exclusive");
         assert_eq!((slurm.generate.count, slurm.verify.count, slurm.verify.slots), (64, 128, Some(33)));
@@ -311,6 +332,10 @@ mod tests {
             ("slurm:generat=2,verify=1", "did you mean \"generate\"?"),
             ("slurm:verify=1,slots=0", "slots is 0"),
             ("slurm:generate=1,guide.mem=1", "no kind \"guide\""),
+            ("local:verify=1,recheck=0.1", "give at least verify=2"),
+            ("local:generate=2,recheck=0", "give at least verify=2"),
+            ("local:verify=2,recheck=2", "recheck is 2"),
+            ("local:verify=2,recheck=all", "recheck is \"all\""),
         ] {
             let message = refusal(spec);
             assert!(message.contains(words), "{spec}: {message}");

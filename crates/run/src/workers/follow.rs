@@ -86,9 +86,7 @@ impl Source {
     fn fetch(&self, model: &ModelSheet, folder: &Path) -> Result<()> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         for file in &model.files {
-            let path = folder.join(&file.name);
-            // The name comes over the network: nothing but a name is taken.
-            ensure!(path.file_name() == Some(file.name.as_ref()), "{:?} is no file name", file.name);
+            let path = folder.join(file.name.as_str());
             let mut out = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
             let name = model.shelf_name(file);
             let mut at = 0;
@@ -114,9 +112,14 @@ impl Source {
 /// Whether the files are there as the sheet says.
 fn verify(model: &ModelSheet, folder: &Path) -> Result<()> {
     for file in &model.files {
-        let path = folder.join(&file.name);
+        let path = folder.join(file.name.as_str());
         let found = checksum(&path)?;
-        ensure!(found == file.sha256, "{} has SHA-256 {found}, the run says {}", path.display(), file.sha256);
+        ensure!(
+            found == file.sha256.as_str(),
+            "{} has SHA-256 {found}, the run says {}",
+            path.display(),
+            file.sha256
+        );
     }
     Ok(())
 }
@@ -191,7 +194,7 @@ impl<D: Device> Followed<D> {
                 Err(error) => tracing::warn!("{} is not used: {error:#}", model.folder.display()),
             }
         }
-        let folder = self.scratch.join(&model.id);
+        let folder = self.scratch.join(model.id.as_str());
         let fetched = self.source.fetch(model, &folder).and_then(|()| verify(model, &folder));
         let weights = fetched.and_then(|()| Ok(HostWeights::load(&folder)?));
         // In memory now, or of no use.
@@ -213,7 +216,7 @@ impl<D: Device> RoleModels<D> for Followed<D> {
     }
 
     fn model(&self, role: Role) -> Option<&Model<D>> {
-        self.models.get(&self.policy.model(role).id)
+        self.models.get(self.policy.model(role).id.as_str())
     }
 
     fn fingerprint(&self) -> Option<String> {
@@ -243,7 +246,7 @@ mod tests {
     fn lay_out(shelf: &Shelf, version: u32, solver: &ModelSheet, others: &ModelSheet) -> PolicySheet {
         let hidden = |model: &ModelSheet| {
             for file in &model.files {
-                shelf.put_file(&model.shelf_name(file), &model.folder.join(&file.name));
+                shelf.put_file(&model.shelf_name(file), &model.folder.join(file.name.as_str()));
             }
             ModelSheet { folder: "/no/such/folder".into(), ..model.clone() }
         };
@@ -283,7 +286,7 @@ mod tests {
         assert!(
             holds(&followed, Role::Solver, &at("new")) && holds(&followed, Role::Conjecturer, &at("base"))
         );
-        assert!(!at("scratch").join(&new.id).exists(), "what is in memory is not kept on the disk");
+        assert!(!at("scratch").join(new.id.as_str()).exists(), "what is in memory is not kept on the disk");
 
         // A file that changed on its way, or on the coordinator's disk, is not sampled with.
         let path = at("old").join("model.safetensors");
@@ -293,5 +296,52 @@ mod tests {
         lay_out(&shelf, 3, &old, &base);
         let error = format!("{:#}", followed.follow(3).expect_err("damaged"));
         assert!(error.contains("model.safetensors") && error.contains("SHA-256"), "{error}");
+    }
+
+    #[test]
+    fn a_name_from_the_network_leads_to_no_other_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let base = model(&at("base"), 3);
+        let victim = at("victim");
+        std::fs::create_dir(&victim).expect("makes");
+        std::fs::write(victim.join("config.json"), "precious").expect("writes");
+        let shelf = Shelf::default();
+        let service = ServiceConfig { shelf: shelf.clone(), ..ServiceConfig::default() };
+        let service = Service::start(Fleet::in_memory(BoardConfig::default()), service).expect("listens");
+        let client = Client::new(&service.url("127.0.0.1"), None, None).expect("a client");
+        let source =
+            Source { client: Arc::new(client), patience: Duration::from_secs(5), drain: Drain::default() };
+        lay_out(&shelf, 1, &base, &base);
+        let honest = shelf.read(sheet::NAME, 0, 1 << 20).expect("reads").expect("is there").bytes;
+        let honest = String::from_utf8(honest).expect("text");
+        let device = Arc::new(Cpu::new(1).expect("a device"));
+        let sheet = Sheet::read(honest.as_bytes()).expect("a sheet");
+        for id in ["../victim", &victim.display().to_string(), &format!("../{}", "a".repeat(61))] {
+            let text = honest.replace(base.id.as_str(), id);
+            assert_ne!(text, honest);
+            shelf.put(sheet::NAME, text.into_bytes());
+            let device = Arc::clone(&device);
+            let mut followed = Followed {
+                source: source.clone(),
+                device,
+                scratch: at("scratch"),
+                policy: sheet.policy.clone(),
+                models: BTreeMap::new(),
+            };
+            // The files are there under any name.
+            for file in &base.files {
+                let path = base.folder.join(file.name.as_str());
+                shelf.put_file(&format!("models/{id}/{}", file.name), &path);
+            }
+            let error = format!("{:#}", followed.follow(1).expect_err("no name of a model"));
+            assert!(error.contains("64 hexadecimal digits"), "{error}");
+        }
+        let kept = std::fs::read_to_string(victim.join("config.json")).expect("is there still");
+        assert_eq!(kept, "precious");
+        for name in ["../config.json", "/etc/hostname", ".config.json"] {
+            let text = honest.replace("\"config.json\"", &format!("{name:?}"));
+            assert!(text != honest && Sheet::read(text.as_bytes()).is_err(), "{name}");
+        }
     }
 }

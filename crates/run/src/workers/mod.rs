@@ -9,15 +9,19 @@ use super::config::RunConfig;
 use super::endpoint::ServedRoles;
 use super::generate::{self, GenerateCounters, GenerateSettings};
 use super::policies::{self, Policies};
+use super::reading::is_quick;
+use super::second::Second;
 use super::tasks::{GENERATE, VERIFY};
 use super::{Interrupt, Runner, verify};
 use anyhow::{Context, Result, anyhow, bail};
 use config::By;
 use outside::Outside;
 use sgs_fleet::{BoardConfig, Drain, Fleet, Session, TaskKind, WorkerConfig, WorkerName};
+use sgs_formal::FormalSystem;
 use sgs_lm::sampler::{Decode, SamplerOptions};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::{Device, ModelConfig};
+use sgs_selfplay::{Problem, RunState};
 use sheet::Sheet;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -176,6 +180,25 @@ impl Workers {
     /// Fingerprint of the weights that those outside sample with.
     pub fn weights(&self) -> Option<&str> {
         self.weights.as_deref()
+    }
+
+    /// Which verdicts of the round are asked again. Whoever has the token may be a worker of any name, so that none is
+    /// exempt once others may connect.
+    pub fn second_opinions(
+        &self,
+        system: &dyn FormalSystem,
+        targets: &[Arc<Problem>],
+        state: &RunState,
+    ) -> Second {
+        let Some(outside) = &self.outside else { return Second::Nothing };
+        match outside.recheck() {
+            _ if is_quick(system) => Second::Here,
+            None => Second::Nothing,
+            Some(share) => {
+                let unsolved = targets.iter().map(|target| &target.id).filter(|id| !state.is_solved(id));
+                Second::elsewhere(share, unsolved.cloned().collect())
+            }
+        }
     }
 
     /// What the samplers of this process have counted since the start.

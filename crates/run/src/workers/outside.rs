@@ -221,6 +221,11 @@ impl Outside {
         }
     }
 
+    /// The share of proofs that another worker checks again, if that is wanted.
+    pub fn recheck(&self) -> Option<f64> {
+        self.config.recheck
+    }
+
     /// Lays out a policy version: models by role, Solver, Conjecturer, Guide. Gives their fingerprint.
     ///
     /// # Errors
@@ -245,7 +250,7 @@ impl Outside {
             .flat_map(|model| {
                 model.files.iter().map(|file| {
                     let name = model.shelf_name(file);
-                    self.shelf.put_file(&name, &model.folder.join(&file.name));
+                    self.shelf.put_file(&name, &model.folder.join(file.name.as_str()));
                     name
                 })
             })
@@ -400,20 +405,27 @@ impl Outside {
 
     /// The kinds of task that wait while nobody who does them has been heard of lately, in words.
     fn missing(&self, status: &BoardStatus) -> Vec<String> {
-        let heard = |kind: &TaskKind| {
-            status.workers.iter().any(|w| w.silent_s < HEARD && w.worker.as_str().starts_with(kind.as_str()))
-        };
         let waits =
             status.kinds.iter().filter(|k| k.pending + k.leased > 0 && self.by(&k.kind) != By::Embedded);
-        let nobody = waits.filter(|k| !heard(&k.kind));
-        nobody
-            .map(|k| {
-                let crew = self.crews.iter().find(|crew| crew.kind == k.kind).map(|c| c.supervisor.status());
-                let jobs =
-                    crew.map_or_else(|| format!("none has connected to {}", self.url), |s| in_words(&s));
-                format!("{} {} tasks wait, {jobs}", k.pending + k.leased, k.kind)
-            })
-            .collect()
+        let alone = self.config.recheck.is_some()
+            && status.kinds.iter().any(|k| {
+                k.kind == VERIFY && k.pending > 0 && k.leased == 0 && self.heard(status, &VERIFY) == 1
+            });
+        let second =
+            alone.then(|| "proofs wait for a second worker to check them again (`recheck`)".to_owned());
+        let nobody = waits.filter(|k| self.heard(status, &k.kind) == 0);
+        let nobody = nobody.map(|k| {
+            let crew = self.crews.iter().find(|crew| crew.kind == k.kind).map(|c| c.supervisor.status());
+            let jobs = crew.map_or_else(|| format!("none has connected to {}", self.url), |s| in_words(&s));
+            format!("{} {} tasks wait, {jobs}", k.pending + k.leased, k.kind)
+        });
+        nobody.chain(second).collect()
+    }
+
+    /// How many workers of a kind have been heard of lately.
+    fn heard(&self, status: &BoardStatus, kind: &TaskKind) -> usize {
+        let workers = status.workers.iter().filter(|w| w.silent_s < HEARD);
+        workers.filter(|w| w.worker.as_str().starts_with(kind.as_str())).count()
     }
 
     /// The run is over: everybody is sent home.

@@ -3,6 +3,7 @@
 use crate::config::{RunConfig, SystemName};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
+use sgs_fleet::{Digest, FileName};
 use sgs_lean::LeanSettings;
 use sgs_rundir::directories::{CHECKSUMS, checksum, checksum_of, listed_checksums};
 use sgs_selfplay::Role;
@@ -56,7 +57,7 @@ pub struct PolicySheet {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelSheet {
     /// SHA-256 over names and contents: equal ids are equal models.
-    pub id: String,
+    pub id: Digest,
     /// Where the files are on the coordinator's file system, for workers that share it.
     pub folder: PathBuf,
     /// The files that make up the model.
@@ -67,11 +68,11 @@ pub struct ModelSheet {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSheet {
     /// Its name.
-    pub name: String,
+    pub name: FileName,
     /// Its size.
     pub bytes: u64,
     /// Its SHA-256.
-    pub sha256: String,
+    pub sha256: Digest,
 }
 
 impl PolicySheet {
@@ -118,16 +119,19 @@ impl ModelSheet {
                 Some(sum) => sum.clone(),
                 None => checksum(&entry.path())?,
             };
+            let about = || format!("{}, a file of the model", entry.path().display());
+            let name = FileName::new(&name).with_context(about)?;
+            let sha256 = Digest::new(&sha256).with_context(about)?;
             files.push(FileSheet { bytes: entry.metadata()?.len(), name, sha256 });
         }
-        files.sort_by(|a, b| a.name.cmp(&b.name));
+        files.sort_by(|a: &FileSheet, b| a.name.cmp(&b.name));
         ensure!(
-            files.iter().any(|f| f.name.ends_with(".safetensors")),
+            files.iter().any(|f| f.name.as_str().ends_with(".safetensors")),
             "{} holds no model.safetensors",
             folder.display()
         );
         let text: String = files.iter().map(|f| format!("{}  {}\n", f.sha256, f.name)).collect();
-        Ok(Self { id: checksum_of(text.as_bytes()), folder, files })
+        Ok(Self { id: Digest::new(&checksum_of(text.as_bytes()))?, folder, files })
     }
 
     /// Under this name the coordinator lays out a file of the model.

@@ -162,6 +162,14 @@ impl Journal {
         })
     }
 
+    /// Refuses a file without anything in it: every journal has its tables from its first moment on.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it is one, or no database at all.
+    pub fn refuse_empty(path: &Path) -> Result<()> {
+        store::refuse_empty(path)
+    }
+
     /// Hands records over and returns at once with a ticket that covers them all. Waits only while more than
     /// [`JournalLimits::queue_bytes`] are queued.
     ///
@@ -257,6 +265,16 @@ impl Journal {
     /// As [`Journal::append_durably`].
     pub fn forget(&self, round: u32) -> Result<()> {
         let ticket = self.submit(Work::Forget(round), 64)?;
+        self.wait(ticket)
+    }
+
+    /// Removes these records, if they are there, and waits until that is done: their keys are free again.
+    ///
+    /// # Errors
+    /// As [`Journal::append_durably`].
+    pub fn remove(&self, keys: Vec<RecordKey>) -> Result<()> {
+        let bytes = keys.iter().map(|key| key.problem.len() + 64).sum();
+        let ticket = self.submit(Work::Remove(keys), bytes)?;
         self.wait(ticket)
     }
 

@@ -1,6 +1,6 @@
 //! The bounded queue between the callers and the writer thread.
 
-use super::{Marker, Record};
+use super::{Marker, Record, RecordKey};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ pub(super) enum Work {
     Marker(Marker),
     Retire(u32),
     Forget(u32),
+    Remove(Vec<RecordKey>),
 }
 
 /// What the writer thread does next.

@@ -1,7 +1,7 @@
 //! The journal's SQLite database.
 
 use super::queue::Work;
-use super::{JOURNAL_VERSION, Marker, Record};
+use super::{JOURNAL_VERSION, Marker, Record, RecordKey};
 use crate::error::{Error, Result};
 use crate::write_point::reached;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, params};
@@ -82,6 +82,7 @@ impl Store {
                 }
                 Work::Marker(marker) => insert_marker(&self.path, &transaction, &marker)?,
                 Work::Forget(round) => forget(&self.path, &transaction, round)?,
+                Work::Remove(keys) => remove(&self.path, &transaction, &keys)?,
                 Work::Retire(round) => retire = retire.max(Some(round)),
             }
         }
@@ -122,10 +123,31 @@ impl Store {
     }
 }
 
+pub(super) fn refuse_empty(path: &Path) -> Result<()> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(failed("open", path))?;
+    connection.busy_timeout(Duration::from_secs(10)).map_err(failed("open", path))?;
+    let tables = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0));
+    match tables.map_err(failed("read", path))? {
+        0 => Err(damaged(path, "it is empty, and the run has begun")),
+        _ => Ok(()),
+    }
+}
+
 /// Removes everything of the rounds from `round` on: all of it or nothing.
 fn forget(path: &Path, transaction: &Transaction<'_>, round: u32) -> Result<()> {
     for sql in ["DELETE FROM record WHERE round >= ?1", "DELETE FROM marker WHERE round >= ?1"] {
         transaction.execute(sql, params![round]).map_err(failed("shrink", path))?;
+    }
+    Ok(())
+}
+
+fn remove(path: &Path, transaction: &Transaction<'_>, keys: &[RecordKey]) -> Result<()> {
+    let sql = "DELETE FROM record WHERE round = ?1 AND kind = ?2 AND problem = ?3 AND idx = ?4";
+    let mut statement = transaction.prepare(sql).map_err(failed("shrink", path))?;
+    for key in keys {
+        let name = params![key.round, &*key.kind, &*key.problem, key.index];
+        statement.execute(name).map_err(failed("shrink", path))?;
     }
     Ok(())
 }
@@ -206,7 +228,7 @@ fn insert_marker(path: &Path, transaction: &Transaction<'_>, marker: &Marker) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::{Journal, JournalLimits, RecordKey};
+    use crate::journal::{Journal, JournalLimits};
     use proptest::collection::vec;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -270,6 +292,20 @@ mod tests {
         let absent = RecordKey { index: 9, ..found[0].key.clone() };
         assert_eq!(journal.reader().get(&absent).unwrap(), None);
         assert_eq!(journal.reader().counts(1).unwrap()["v"], 2);
+    }
+
+    #[test]
+    fn a_record_that_was_removed_may_be_written_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("j");
+        let journal = open(&path);
+        let (lost, kept) = (record(1, "r", "p", 0, b"lost"), record(1, "r", "p", 1, b"kept"));
+        journal.append_durably(vec![lost.clone(), kept.clone()]).unwrap();
+        journal.remove(vec![lost.key, record(7, "r", "p", 0, b"").key]).unwrap();
+        assert_eq!(open(&path).reader().records(1, None).unwrap(), std::slice::from_ref(&kept));
+        let found = record(1, "r", "p", 0, b"found");
+        journal.append_durably(vec![found.clone()]).unwrap();
+        assert_eq!(journal.reader().records(1, None).unwrap(), [found, kept]);
     }
 
     #[test]

@@ -60,6 +60,7 @@ impl Post {
         let name = if name.starts_with(kind.as_str()) { name } else { format!("{kind}-{name}") };
         let name = WorkerName::new(&name).map_err(|e| Usage(format!("--name: {e}")))?;
         let patience = Duration::from_secs(args.patience);
+        leave_in_time(drain.clone(), Duration::from_secs(args.grace))?;
         let mut config = WorkerConfig::new(name, kind);
         (config.patience, config.grace) = (patience, Duration::from_secs(args.grace));
         let source = Source { client: Arc::new(client), patience, drain: drain.clone() };
@@ -101,6 +102,24 @@ fn end_with(parent: u32) -> Result<()> {
             std::process::exit(Code::Failed.into());
         })
         .context("cannot start a thread")?;
+    Ok(())
+}
+
+/// How long after its grace a worker that was asked to leave may still be there.
+const LAST_SECONDS: Duration = Duration::from_secs(2);
+
+/// Ends this process when it was asked to leave and its grace is over, whatever it waits for: a coordinator that takes a
+/// connection and never answers must not keep it.
+fn leave_in_time(drain: Drain, grace: Duration) -> Result<()> {
+    let leave = move || {
+        while !drain.has_begun() {
+            std::thread::sleep(PARENT_POLL);
+        }
+        std::thread::sleep(grace + LAST_SECONDS);
+        eprintln!("asked to leave {} s ago, and something still waits: ending", grace.as_secs());
+        std::process::exit(Code::Failed.into());
+    };
+    std::thread::Builder::new().name("leave".into()).spawn(leave).context("cannot start a thread")?;
     Ok(())
 }
 

@@ -1,0 +1,218 @@
+//! Verdicts of workers that are not to be trusted.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../examples/echo/system.rs"]
+mod system;
+
+use sgs_fleet::{Cancel, Client, Drain, Lease, Payload, WorkerConfig, WorkerName, serve};
+use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
+use sgs_run::config::{self, Layers};
+use sgs_run::lm::Cpu;
+use sgs_run::tasks::{self, VERIFY, VerifyTask};
+use sgs_run::workers::config::{By, CrewConfig, FleetConfig};
+use sgs_run::workers::outside::Remembered;
+use sgs_run::{Interrupt, Outcome, Runner, folder, policies, verify};
+use sgs_rundir::RunView;
+use sgs_selfplay::{Features, Judgement, Problem, ReadConjecture, Review, Verdict};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use system::Echo;
+
+/// The example's system, as if a check took long, and with proofs that are easily found.
+struct Slow;
+
+impl FormalSystem for Slow {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+    fn solver_prompt(&self, problem: &Problem) -> Prompt {
+        Echo.solver_prompt(problem)
+    }
+    fn conjecturer_prompt(&self, seed: Seed<'_>) -> Prompt {
+        Echo.conjecturer_prompt(seed)
+    }
+    fn guide_prompt(&self, target: &Problem, conjecture: &Problem) -> Prompt {
+        Echo.guide_prompt(target, conjecture)
+    }
+    fn read_proof(&self, problem: &Problem, completion: &str) -> Result<String, Malformed> {
+        Echo.read_proof(problem, completion)
+    }
+    fn read_conjecture(&self, seed: Seed<'_>, completion: &str) -> Result<ReadConjecture, Malformed> {
+        Echo.read_conjecture(seed, completion)
+    }
+    fn read_review(&self, completion: &str) -> Result<Review, Malformed> {
+        Echo.read_review(completion)
+    }
+    fn features(&self, statement: &str) -> Features {
+        Echo.features(statement)
+    }
+    fn is_penalised(&self, proof: &str) -> bool {
+        Echo.is_penalised(proof)
+    }
+    fn parallel_checks(&self) -> usize {
+        2
+    }
+    fn check(&self, problem: &Problem, proof: &str) -> Judgement {
+        match proof.len() % 3 {
+            0 => Judgement { verdict: Verdict::Proved, reason: String::new(), step: None, micros: 0 },
+            _ => Echo.check(problem, proof),
+        }
+    }
+}
+
+fn runner(folder: &Path, system: Arc<dyn FormalSystem>, fleet: Option<FleetConfig>) -> Runner<Cpu> {
+    let set = ["rounds=2", "sampling.solver_tokens=4", "sampling.batch=64"].map(str::to_owned).to_vec();
+    let config = config::resolve(&Layers { set, ..Layers::default() }, std::iter::empty()).unwrap().config;
+    Runner {
+        run: Arc::new(folder::begin(&config, folder).unwrap()),
+        base: policies::base_folder(&config, &folder.join("base")).unwrap(),
+        system,
+        targets: system::targets(),
+        held_out: Vec::new(),
+        device: Arc::new(Cpu::new(2).unwrap()),
+        config: Arc::new(config),
+        interrupt: Interrupt::default(),
+        fleet,
+        meeting: None,
+    }
+}
+
+/// Checks are done by whoever connects.
+fn by_others(recheck: Option<f64>) -> Option<FleetConfig> {
+    Some(FleetConfig {
+        verify: CrewConfig { by: By::None, ..CrewConfig::default() },
+        recheck,
+        ..FleetConfig::default()
+    })
+}
+
+/// A verification worker of that name for the run, until it is sent home.
+fn worker(
+    run: &Path,
+    name: &'static str,
+    drain: &Drain,
+    check: impl Fn(&Lease) -> Result<Payload, String> + Send + Sync + 'static,
+) -> std::thread::JoinHandle<()> {
+    let (run, drain) = (run.to_owned(), drain.clone());
+    std::thread::spawn(move || {
+        let remembered = loop {
+            match Remembered::read(&run) {
+                Ok(Some(remembered)) => break remembered,
+                _ => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let client = Client::new(&remembered.url, Some(remembered.token(&run).unwrap()), None).unwrap();
+        let config = WorkerConfig {
+            patience: Duration::from_secs(2),
+            grace: Duration::from_secs(1),
+            ..WorkerConfig::new(WorkerName::new(name).unwrap(), VERIFY)
+        };
+        // A run that ends with an error leaves its workers in the lurch.
+        let _ = serve(Arc::new(client), config, drain, 2, move |lease: &Lease, _: &Cancel| check(lease));
+    })
+}
+
+fn honest(system: impl FormalSystem) -> impl Fn(&Lease) -> Result<Payload, String> {
+    move |lease| verify::check(&system, lease)
+}
+
+/// Says the same of every proof.
+fn says(verdict: Verdict) -> impl Fn(&Lease) -> Result<Payload, String> {
+    move |lease| {
+        let task: VerifyTask = tasks::unpack(lease.payload.as_bytes()).map_err(|e| e.to_string())?;
+        let reason = if verdict == Verdict::Proved { "" } else { "so it is" }.to_owned();
+        let judgement = Judgement { verdict, reason, step: None, micros: 1 };
+        tasks::pack(&vec![judgement; task.proofs.len()]).map_err(|e| e.to_string())
+    }
+}
+
+fn proved(run: &Path) -> usize {
+    let rounds = RunView::open(run).unwrap().rounds().unwrap();
+    let rows = rounds.iter().flat_map(|round| round.rollouts().unwrap());
+    rows.filter(|row| row.as_ref().unwrap().verdict == Verdict::Proved).count()
+}
+
+#[test]
+fn a_forged_verdict_is_found_by_the_coordinator_where_a_check_takes_no_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run");
+    let drain = Drain::default();
+    let runner = runner(&run, Arc::new(Echo), by_others(None));
+    let forger = worker(&run, "verify-forger", &drain, says(Verdict::Proved));
+    let error = format!("{:#}", runner.work(&mut |_| ()).unwrap_err());
+    for part in ["verify-forger says", "the coordinator says `refused`", "judgement/", "is not in it"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    assert_eq!(proved(&run), 0, "nothing was counted");
+    drain.begin();
+    forger.join().unwrap();
+}
+
+#[test]
+fn honest_workers_are_confirmed_and_change_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (alone, run) = (dir.path().join("alone"), dir.path().join("run"));
+    assert_eq!(runner(&alone, Arc::new(Slow), None).work(&mut |_| ()).unwrap(), Outcome::Done);
+    let drain = Drain::default();
+    let runner = runner(&run, Arc::new(Slow), by_others(Some(1.0)));
+    let checked = Arc::new(AtomicUsize::new(0));
+    let count = |checked: &Arc<AtomicUsize>| {
+        let (checked, check) = (Arc::clone(checked), honest(Slow));
+        move |lease: &Lease| {
+            checked.fetch_add(1, Ordering::Relaxed);
+            check(lease)
+        }
+    };
+    let workers = ["verify-a", "verify-b"].map(|name| worker(&run, name, &drain, count(&checked)));
+    assert_eq!(runner.work(&mut |_| ()).unwrap(), Outcome::Done);
+    drain.begin();
+    workers.into_iter().for_each(|worker| worker.join().unwrap());
+    let verdicts = |run: &Path| {
+        let rounds = RunView::open(run).unwrap().rounds().unwrap();
+        let rows = rounds.iter().flat_map(|round| round.rollouts().unwrap());
+        rows.map(|row| row.map(|row| (row.problem, row.index, row.verdict)).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(verdicts(&run), verdicts(&alone));
+    let (all, proved) = (verdicts(&run).len(), proved(&run));
+    assert!(proved > 0, "or there was nothing to confirm");
+    let checked = checked.load(Ordering::Relaxed);
+    assert!(checked > proved && checked <= all + proved + 64, "{checked} checks, {proved} of {all} proved");
+}
+
+#[test]
+fn workers_that_differ_stop_the_run_and_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run");
+    let drain = Drain::default();
+    // No share: what would newly solve a target is asked again all the same.
+    let runner = runner(&run, Arc::new(Slow), by_others(Some(0.0)));
+    let workers = [
+        worker(&run, "verify-forger", &drain, says(Verdict::Proved)),
+        worker(&run, "verify-honest", &drain, honest(Slow)),
+    ];
+    let error = format!("{:#}", runner.work(&mut |_| ()).unwrap_err());
+    for part in ["verify-forger says", "verify-honest says `refused`"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    assert_eq!(proved(&run), 0, "nothing was counted");
+    drain.begin();
+    workers.into_iter().for_each(|worker| worker.join().unwrap());
+}
+
+#[test]
+fn what_nobody_can_confirm_does_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run");
+    let drain = Drain::default();
+    let runner = runner(&run, Arc::new(Slow), by_others(Some(1.0)));
+    let workers = [
+        worker(&run, "verify-forger", &drain, says(Verdict::Proved)),
+        worker(&run, "verify-short-of-memory", &drain, says(Verdict::Resource)),
+    ];
+    assert_eq!(runner.work(&mut |_| ()).unwrap(), Outcome::Done);
+    drain.begin();
+    workers.into_iter().for_each(|worker| worker.join().unwrap());
+    assert_eq!(proved(&run), 0);
+}
