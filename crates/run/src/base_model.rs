@@ -2,9 +2,10 @@
 
 use crate::Usage;
 use crate::config::SystemName;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The model's files, each with its content.
@@ -25,16 +26,25 @@ pub fn hash() -> String {
     hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Writes the model into a folder, unless it is there already; gives the folder.
+/// Writes the model into a folder, unless it is there already; gives the folder. A file that stands there under its name
+/// is whole, so that one with other content was altered: whoever has read it has worked with another model.
 ///
 /// # Errors
-/// The file system refuses.
+/// A file is another, or the file system refuses.
 pub fn unpack(folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     for (name, bytes) in FILES {
         let path = folder.join(name);
-        if fs::metadata(&path).map(|m| m.len()).ok() != Some(bytes.len() as u64) {
-            sgs_rundir::files::write_file(&path, bytes)?;
+        match fs::read(&path) {
+            Ok(found) if found == bytes => {}
+            Ok(_) => bail!(
+                "{} is not the file of the base model that ships: it was altered; remove it, and it is written anew",
+                path.display()
+            ),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                sgs_rundir::files::write_file(&path, bytes)?;
+            }
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         }
     }
     Ok(folder.to_owned())

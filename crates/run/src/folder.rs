@@ -3,11 +3,13 @@
 use crate::Usage;
 use crate::base_model;
 use crate::config::{self, RunConfig, SystemName};
+use crate::record;
 use crate::system;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use sgs_keys::Table as _;
-use sgs_rundir::{FrozenConfig, RunDir, RunOptions, RunView};
+use sgs_rundir::directories::Examined;
+use sgs_rundir::{Error, FrozenConfig, RunDir, RunOptions, RunView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -154,6 +156,40 @@ pub fn flatten(prefix: &str, table: &toml::Table, out: &mut BTreeMap<String, Str
             value => drop(out.insert(key, value.to_string())),
         }
     }
+}
+
+/// Reads everything of a run that can be checked, to its end: what [`RunView::examine`] reads, the base model, and what
+/// the journal's records say.
+///
+/// # Errors
+/// A directory cannot be listed. What is damaged is no error but what was asked for.
+pub fn examine(run: &RunView) -> Result<Examined> {
+    let mut examined = run.examine()?;
+    let base = run.path().join("base");
+    let files = base_model::FILES.iter().filter(|_| base.is_dir());
+    for (path, bytes) in files.map(|(name, bytes)| (base.join(name), *bytes)) {
+        let same = std::fs::read(&path).is_ok_and(|found| found == bytes);
+        let what = "it is not the file of the base model that ships";
+        examined.file(&path, if same { Ok(()) } else { Err(damaged(&path, what, "remove it")) });
+    }
+    // What cannot be read at all is noted already.
+    let Ok(journal) = run.journal() else { return Ok(examined) };
+    for round in journal.rounds_with_records().unwrap_or_default() {
+        let read = journal.for_each_record(round, None, |record| match record::entries(&record.payload) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let what = format!("the record {:?} cannot be read: {error:#}", record.key);
+                let advice = "move the journal away: the run goes on after its last published round";
+                Err(damaged(&run.path().join("journal.sqlite"), &what, advice))
+            }
+        });
+        examined.damages.extend(read.err());
+    }
+    Ok(examined)
+}
+
+fn damaged(path: &Path, what: &str, advice: &str) -> Error {
+    Error::Damaged { path: path.to_owned(), what: what.to_owned(), advice: advice.to_owned() }
 }
 
 /// The configuration of a run as it stands in its file, without what the run records itself.

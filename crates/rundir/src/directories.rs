@@ -7,7 +7,7 @@ use crate::error::{CallerError, Error, Result};
 use crate::files::{self, TEMPORARY_PREFIX, doomed_beside, parent_of, sync_directory, temporary_beside};
 use crate::write_point::reached;
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Read;
@@ -78,30 +78,97 @@ fn prepare(target: &Path, fill: impl FnOnce(&Path) -> Result<(), CallerError>) -
     Ok(StagedDirectory { staging, target: target.to_path_buf() })
 }
 
-/// Checks every file of a published directory against its checksum. Files that the list does not name are ignored.
+/// Checks every file of a published directory against its checksum, and that there are no others: a list that has lost
+/// lines would let anything pass. Names that begin with a dot are passed over.
 ///
 /// # Errors
-/// [`Error::Damaged`] names the first file that is missing or altered; [`Error::Io`] if one cannot be read.
+/// [`Error::Damaged`] names the first file that is missing, altered or not in the list; [`Error::Io`] if one cannot be
+/// read.
 pub fn verify_directory(directory: &Path) -> Result<()> {
-    let list = directory.join(CHECKSUMS);
-    if !list.is_file() {
-        let what = format!("{CHECKSUMS} is missing");
-        return Err(Error::damaged(directory, what, "restore it from a copy or remove the directory"));
+    let listed = listed_checksums(directory)?;
+    for (name, expected) in &listed {
+        checked(directory, name, expected, checksum)?;
     }
-    let text = fs::read_to_string(&list).map_err(Error::io("read", &list))?;
-    for (name, expected) in parse(&list, &text)? {
-        let path = directory.join(&name);
-        if !path.is_file() {
-            let what = format!("{name} is missing");
-            return Err(Error::damaged(directory, what, "restore it from a copy or remove the directory"));
-        }
-        let found = checksum(&path)?;
-        if found != expected {
-            let what = format!("{name} has SHA-256 {found}, not {expected} as {CHECKSUMS} says");
-            return Err(Error::damaged(directory, what, "restore it from a copy or remove the directory"));
-        }
+    unlisted(directory, &listed).map_or(Ok(()), Err)
+}
+
+/// What a file of a published directory comes to if its checksum, as `sum` finds it, is the expected one.
+fn checked(
+    directory: &Path,
+    name: &str,
+    expected: &str,
+    sum: impl FnOnce(&Path) -> Result<String>,
+) -> Result<()> {
+    let path = directory.join(name);
+    if !path.is_file() {
+        return Err(Error::damaged(directory, format!("{name} is missing"), RESTORE));
+    }
+    let found = sum(&path)?;
+    if found != expected {
+        let what = format!("{name} has SHA-256 {found}, not {expected} as {CHECKSUMS} says");
+        return Err(Error::damaged(directory, what, RESTORE));
     }
     Ok(())
+}
+
+const RESTORE: &str = "restore it from a copy or remove the directory";
+
+/// The error about the first file, in the order of names, that is there and not in the list.
+fn unlisted(directory: &Path, listed: &[(String, String)]) -> Option<Error> {
+    let listed: BTreeSet<&str> = listed.iter().map(|(name, _)| name.as_str()).collect();
+    let found = match names_below(directory) {
+        Ok(found) => found,
+        Err(error) => return Some(error),
+    };
+    let stranger = found.into_iter().find(|name| name != CHECKSUMS && !listed.contains(name.as_str()))?;
+    let what = format!(
+        "{stranger} is not in {CHECKSUMS}: the list has lost a line, or the file was put there by somebody else"
+    );
+    Some(Error::damaged(
+        directory,
+        what,
+        "restore the list from a copy, or remove what does not belong there",
+    ))
+}
+
+/// The names below a directory of all that is no directory and does not begin with a dot.
+fn names_below(root: &Path) -> Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    let mut open = vec![root.to_path_buf()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).map_err(Error::io("list", &directory))? {
+            let entry = entry.map_err(Error::io("list", &directory))?;
+            let path = entry.path();
+            if entry.file_name().to_string_lossy().starts_with('.') {
+                continue;
+            }
+            // A link to a directory is not followed: it is a stranger here.
+            if entry.file_type().map_err(Error::io("inspect", &path))?.is_dir() {
+                open.push(path);
+            } else if let Ok(name) = path.strip_prefix(root) {
+                names.insert(name.to_string_lossy().into_owned());
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// A small file of a published directory, if it is the one of its list.
+///
+/// # Errors
+/// The list is missing, damaged or does not name the file; or the file is missing or altered.
+pub fn read_listed(directory: &Path, name: &str) -> Result<Vec<u8>> {
+    let listed = listed_checksums(directory)?;
+    let Some((_, expected)) = listed.iter().find(|(listed, _)| listed == name) else {
+        let what = format!("{CHECKSUMS} does not name {name}: the list has lost a line");
+        return Err(Error::damaged(directory, what, "restore the list from a copy"));
+    };
+    let mut bytes = Vec::new();
+    checked(directory, name, expected, |path| {
+        bytes = fs::read(path).map_err(Error::io("read", path))?;
+        Ok(checksum_of(&bytes))
+    })?;
+    Ok(bytes)
 }
 
 /// The SHA-256 of every file of a published directory, by its name below it, as its list says.
@@ -110,8 +177,43 @@ pub fn verify_directory(directory: &Path) -> Result<()> {
 /// The list is missing or damaged.
 pub fn listed_checksums(directory: &Path) -> Result<Vec<(String, String)>> {
     let list = directory.join(CHECKSUMS);
+    if !list.is_file() {
+        return Err(Error::damaged(directory, format!("{CHECKSUMS} is missing"), RESTORE));
+    }
     let text = fs::read_to_string(&list).map_err(Error::io("read", &list))?;
     parse(&list, &text)
+}
+
+/// What was read of published directories, and what of it is damaged.
+#[derive(Debug, Default)]
+pub struct Examined {
+    /// How many files were read to their end.
+    pub files: u64,
+    /// How many bytes they had.
+    pub bytes: u64,
+    /// Everything that is wrong.
+    pub damages: Vec<Error>,
+}
+
+impl Examined {
+    /// Reads a published directory as [`verify_directory`] does, to its end.
+    pub fn directory(&mut self, directory: &Path) {
+        let listed = match listed_checksums(directory) {
+            Ok(listed) => listed,
+            Err(error) => return self.damages.push(error),
+        };
+        for (name, expected) in &listed {
+            self.file(&directory.join(name), checked(directory, name, expected, checksum));
+        }
+        self.damages.extend(unlisted(directory, &listed));
+    }
+
+    /// Counts a file that was read, and notes what was wrong with it.
+    pub fn file(&mut self, path: &Path, found: Result<()>) {
+        self.files += 1;
+        self.bytes += fs::metadata(path).map_or(0, |about| about.len());
+        self.damages.extend(found.err());
+    }
 }
 
 /// Removes a published directory so that a crash leaves all or nothing of it under its name.
@@ -329,6 +431,18 @@ mod tests {
         fs::remove_file(target.join("inner/weights")).unwrap();
         let error = verify_directory(&target).unwrap_err().to_string();
         assert!(error.contains("inner/weights is missing"), "{error}");
+        fs::write(target.join("inner/weights"), b"abc").unwrap();
+        let list = fs::read_to_string(target.join(CHECKSUMS)).unwrap();
+        let shorter: String = list.lines().take(1).map(|line| format!("{line}\n")).collect();
+        fs::write(target.join(CHECKSUMS), shorter).unwrap();
+        let error = verify_directory(&target).unwrap_err().to_string();
+        assert!(error.contains("inner/weights is not in SHA256SUMS"), "{error}");
+        let error = read_listed(&target, "inner/weights").unwrap_err().to_string();
+        assert!(error.contains("the list has lost a line"), "{error}");
+        fs::write(target.join(CHECKSUMS), list).unwrap();
+        assert_eq!(read_listed(&target, "inner/weights").unwrap(), b"abc");
+        fs::write(target.join(".DS_Store"), b"x").unwrap();
+        verify_directory(&target).unwrap();
         fs::write(target.join(CHECKSUMS), "no checksum\n").unwrap();
         assert!(verify_directory(&target).is_err());
         fs::write(target.join(CHECKSUMS), format!("{}  ../outside\n", "0".repeat(64))).unwrap();

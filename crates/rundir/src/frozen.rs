@@ -1,7 +1,8 @@
 //! The configuration that a run keeps from its first moment on.
 
+use crate::directories::{CHECKSUMS, checksum_of, listed_checksums};
 use crate::error::{Error, Result};
-use crate::files;
+use crate::files::{self, parent_of};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -49,9 +50,11 @@ impl FrozenConfig {
         Ok(text)
     }
 
-    /// Writes `config.toml`.
+    /// Writes `config.toml`, and before it the list with its checksum: a file that was edited later is known by it.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
-        files::write_file(path, self.render(path)?.as_bytes())
+        let text = self.render(path)?;
+        write_sums(path, &[text.as_bytes()])?;
+        files::write_file(path, text.as_bytes())
     }
 
     /// Compares with what stands in `config.toml`: keys and values count, comments and order do not.
@@ -94,7 +97,11 @@ pub(crate) fn change(path: &Path, changes: &[(&str, Value)], rounds: u32, unix_t
             return Err(refused("cannot be changed"));
         }
     }
-    files::write_file(path, text.as_bytes())
+    // At every moment the list has the checksum of what stands there.
+    let before = fs::read(path).map_err(Error::io("read", path))?;
+    write_sums(path, &[&before, text.as_bytes()])?;
+    files::write_file(path, text.as_bytes())?;
+    write_sums(path, &[text.as_bytes()])
 }
 
 /// The text with another value in the line of a key of the outermost table.
@@ -106,6 +113,47 @@ fn with_value(text: &str, key: &str, to: &Value) -> Option<String> {
     let at = text.find(line)?;
     let end = if line.ends_with('\n') { "\n" } else { "" };
     Some(format!("{}{key} = {to}{end}{}", &text[..at], &text[at + line.len()..]))
+}
+
+/// Writes the list with the checksum of `config.toml`: of each text that may stand there.
+fn write_sums(path: &Path, texts: &[&[u8]]) -> Result<()> {
+    let line = |text: &&[u8]| format!("{}  {}\n", checksum_of(text), name_of(path));
+    let list: String = texts.iter().map(line).collect();
+    files::write_file(&path.with_file_name(CHECKSUMS), list.as_bytes())
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Gives a run of a program that kept no checksum of `config.toml` one.
+pub(crate) fn note_sum(path: &Path) -> Result<()> {
+    let list = path.with_file_name(CHECKSUMS);
+    if list.exists() {
+        return Ok(());
+    }
+    tracing::warn!("{} is missing: whether config.toml was edited is not known", list.display());
+    write_sums(path, &[&fs::read(path).map_err(Error::io("read", path))?])
+}
+
+/// Refuses a `config.toml` that is not the one that was frozen.
+pub(crate) fn verify(path: &Path) -> Result<()> {
+    let name = name_of(path);
+    let mut listed = listed_checksums(parent_of(path))?;
+    listed.retain(|(listed, _)| *listed == name);
+    let found = checksum_of(&fs::read(path).map_err(Error::io("read", path))?);
+    if listed.iter().any(|(_, expected)| *expected == found) {
+        return Ok(());
+    }
+    let what = match listed.first() {
+        Some((_, expected)) => {
+            format!("it has SHA-256 {found}, not {expected} as {CHECKSUMS} beside it says")
+        }
+        None => format!("{CHECKSUMS} beside it does not name it: the list has lost a line"),
+    };
+    let advice = "a run goes on as it was begun: undo the change or restore the file from a copy; how long it goes on \
+                  is changed by `sgs resume --rounds` and `--minutes`, for anything else begin another run";
+    Err(Error::damaged(path, what, advice))
 }
 
 /// Reads `config.toml`.

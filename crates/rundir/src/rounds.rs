@@ -1,6 +1,6 @@
 //! The published rounds of a run.
 
-use crate::directories::{StagedDirectory, verify_directory};
+use crate::directories::{CHECKSUMS, StagedDirectory, listed_checksums, read_listed, verify_directory};
 use crate::error::{CallerError, Error, Result};
 use crate::files;
 use crate::metrics::MetricValues;
@@ -126,6 +126,23 @@ impl PublishedRound {
         verify_directory(&self.directory)
     }
 
+    /// Checks what later rounds build on and what is small: the list of checksums, and the JSON files against it.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] names the first that is missing or altered.
+    pub fn verify_small(&self) -> Result<()> {
+        let listed = listed_checksums(&self.directory)?;
+        let is_listed = |name: &&str| listed.iter().any(|(listed, _)| listed == name);
+        if let Some(lost) =
+            [PROBLEMS, CONJECTURES, ROLLOUTS, REVIEWS, EXAMPLES, METRICS].iter().find(|n| !is_listed(n))
+        {
+            let what = format!("{CHECKSUMS} does not name {lost}: the list has lost a line");
+            return Err(Error::damaged(&self.directory, what, "restore the list from a copy"));
+        }
+        let mut json = listed.iter().filter(|(name, _)| name.ends_with(".json"));
+        json.try_for_each(|(name, _)| read_listed(&self.directory, name).map(drop))
+    }
+
     /// The metrics of the round.
     ///
     /// # Errors
@@ -134,12 +151,12 @@ impl PublishedRound {
         self.read_json(METRICS)
     }
 
-    /// A JSON file of the round's directory.
+    /// A JSON file of the round's directory, as it was published.
     ///
     /// # Errors
-    /// The file is missing or does not hold the type.
+    /// The file is missing, altered or does not hold the type.
     pub fn read_json<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
-        read_json(&self.directory.join(name))
+        parse_json(&self.directory.join(name), &read_listed(&self.directory, name)?)
     }
 
     /// Targets that were sampled and conjectures that were accepted.
@@ -233,7 +250,10 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
 }
 
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = fs::read(path).map_err(Error::io("read", path))?;
-    serde_json::from_slice(&text)
+    parse_json(path, &fs::read(path).map_err(Error::io("read", path))?)
+}
+
+fn parse_json<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T> {
+    serde_json::from_slice(text)
         .map_err(|error| Error::damaged(path, error.to_string(), "restore it from a copy"))
 }

@@ -510,3 +510,83 @@ fn a_round_whose_samples_cannot_be_used_begins_anew() {
     whole_round(&run, 0);
     assert_eq!(run.plan(0).unwrap().round, 1);
 }
+
+#[test]
+fn what_a_run_builds_on_is_checked_when_it_is_opened() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    for round in 0..2 {
+        run.start_round(round, "").unwrap();
+        run.finish_sampling(round, "").unwrap();
+        run.publish_checkpoint(round, "", weights(&round.to_string())).unwrap();
+        run.publish_round(&metrics(round), |tables| Ok(tables.write_json("outcome.json", &[round, 17])?))
+            .unwrap();
+    }
+    drop(run);
+    // What was changed, by whom it is named, and what is said of it.
+    type Change = fn(String) -> String;
+    let changes: [(&str, Change, [&str; 2]); 6] = [
+        (
+            "rounds/0000/outcome.json",
+            |text| text.replace("17", "18"),
+            ["rounds/0000", "outcome.json has SHA-256"],
+        ),
+        (
+            "rounds/0001/metrics.json",
+            |text| text.replace('8', "9"),
+            ["rounds/0001", "metrics.json has SHA-256"],
+        ),
+        (
+            "rounds/0000/SHA256SUMS",
+            |text| {
+                text.lines().filter(|l| !l.ends_with("rollouts.parquet")).map(|l| format!("{l}\n")).collect()
+            },
+            ["rounds/0000", "does not name rollouts.parquet: the list has lost a line"],
+        ),
+        ("rounds/0000/SHA256SUMS", |_| String::new(), ["rounds/0000", "the list has lost a line"]),
+        (
+            "config.toml",
+            |text| text.replace("k = 8", "k = 9"),
+            ["config.toml is damaged: it has SHA-256", "undo the change"],
+        ),
+        ("SHA256SUMS", |_| String::new(), ["the list has lost a line", "a run goes on as it was begun"]),
+    ];
+    for (name, change, words) in changes {
+        let file = path.join(name);
+        let text = fs::read_to_string(&file).unwrap();
+        let changed = change(text.clone());
+        assert_ne!(changed, text, "{name}");
+        fs::write(&file, changed).unwrap();
+        let error = open(&path).unwrap_err().to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{name}: {error}");
+        fs::write(&file, text).unwrap();
+    }
+    let journal = fs::read(path.join("journal.sqlite")).unwrap();
+    fs::write(path.join("journal.sqlite"), b"").unwrap();
+    let error = open(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("journal.sqlite is damaged: it is empty") && error.contains("move it away"),
+        "{error}"
+    );
+    fs::write(path.join("journal.sqlite"), journal).unwrap();
+    drop(open(&path).unwrap());
+    // Large files are read only by who asks for it; then every damage is named.
+    let view = RunView::open(&path).unwrap();
+    let examined = view.examine().unwrap();
+    // Configuration, journal; in each round five tables and two documents, in each checkpoint two files.
+    assert_eq!((examined.files, examined.damages.len()), (2 + 2 * 7 + 2 * 2, 0));
+    fs::write(path.join("rounds/0000/rollouts.parquet"), b"altered").unwrap();
+    fs::write(path.join("checkpoints/0000/weights"), b"altered").unwrap();
+    fs::write(path.join("checkpoints/0001/stranger"), b"added").unwrap();
+    drop(open(&path).unwrap());
+    let damages: Vec<String> = view.examine().unwrap().damages.iter().map(ToString::to_string).collect();
+    assert_eq!(damages.len(), 3, "{damages:?}");
+    for (damage, words) in damages.iter().zip(["rollouts.parquet has", "weights has", "stranger is not in"]) {
+        assert!(damage.contains(words), "{damages:?}");
+    }
+    // A run of a program that kept no checksum of its configuration gets one.
+    fs::remove_file(path.join("SHA256SUMS")).unwrap();
+    drop(open(&path).unwrap());
+    assert!(fs::read_to_string(path.join("SHA256SUMS")).unwrap().ends_with("  config.toml\n"));
+}

@@ -307,6 +307,9 @@ pub struct ResumeArgs {
     /// Who trains [default: as many ranks as the run was begun with].
     #[command(flatten)]
     pub ranks: RankArgs,
+    /// Read all files of the run to their end before, and refuse if one is damaged: about a second for each gigabyte.
+    #[arg(long)]
+    pub verify: bool,
     /// Print one JSON object a round.
     #[arg(long)]
     pub json: bool,
@@ -695,6 +698,9 @@ pub struct VerifyArgs {
     /// A Metamath database in place of the slice of set.mm that ships.
     #[arg(long, value_name = "FILE.mm")]
     pub database: Option<PathBuf>,
+    /// Refuse a database of which a theorem has no proof, or one that does not hold, in place of a warning.
+    #[arg(long, requires = "database")]
+    pub strict: bool,
     /// Write the database with the proved theorems appended, for other verifiers.
     #[arg(long, value_name = "OUT.mm")]
     pub export: Option<PathBuf>,
@@ -969,6 +975,8 @@ pub struct BenchTrainArgs {
 #[command(after_help = "\
 Exit code: 0 if the embedded default works here, 1 if not. GPU, Lean and Slurm may be absent.")]
 pub struct DoctorArgs {
+    /// Read this run's files to their end and check them against their checksums, in place of looking at the machine.
+    pub run: Option<PathBuf>,
     /// Check this model folder in place of the base model that ships.
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,

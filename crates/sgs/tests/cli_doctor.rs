@@ -1,6 +1,7 @@
 //! `sgs doctor`.
 #![allow(clippy::unwrap_used)] // tests say so by panicking
 
+mod fleet_run;
 mod program;
 
 use program::{command, finish, sgs};
@@ -54,4 +55,45 @@ fn slurm_is_found_on_the_path() {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
     assert!(slurm(true).to_string().contains("slurm 23.11.4"));
+}
+
+#[test]
+fn a_run_is_read_to_its_end_and_what_is_altered_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run");
+    let name = run.to_str().unwrap();
+    let settings =
+        [&fleet_run::settings()[..], &["--set".into(), "rounds=1".into(), "--out".into(), name.into()]];
+    sgs(&settings.concat()).expect(0);
+    let done = sgs(&["doctor", name]).expect(0);
+    assert!(
+        done.out.contains("sound") && done.out.contains("configuration, base model, rounds"),
+        "{}",
+        done.out
+    );
+    let done = sgs(&["resume", "--verify", name]).expect(0);
+    assert!(done.err.contains("read: ") && done.err.contains(" files, "), "{}", done.err);
+    let flip = |file: &str| {
+        let mut bytes = std::fs::read(run.join(file)).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(run.join(file), bytes).unwrap();
+    };
+    // What every round is sampled with is looked at each time.
+    flip("base/model.safetensors");
+    let done = sgs(&["resume", name]).expect(1);
+    assert!(done.err.contains("base/model.safetensors") && done.err.contains("altered"), "{}", done.err);
+    flip("base/model.safetensors");
+    sgs(&["resume", name]).expect(0);
+    // What only the report shows is looked at when it is asked for.
+    flip("rounds/0000/rollouts.parquet");
+    sgs(&["resume", name]).expect(0);
+    let done = sgs(&["resume", "--verify", name]).expect(1);
+    assert!(
+        done.err.contains("is not resumed") && done.err.contains("rollouts.parquet has SHA-256"),
+        "{}",
+        done.err
+    );
+    let json = sgs(&["doctor", "--json", name]).expect(1).json();
+    assert_eq!(area(&json, "run")["usable"], false);
 }

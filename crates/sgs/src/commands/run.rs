@@ -80,6 +80,9 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
         ControlFlow::Continue(crew) => crew,
         ControlFlow::Break(outcome) => return Ok(outcome),
     };
+    if args.verify {
+        super::doctor::verify(&args.dir)?;
+    }
     let before = Remembered::read(&args.dir)?.map(|remembered| remembered.fleet).unwrap_or_default();
     let workers = fleet(&args.fleet, before)?;
     let frozen = folder::config_of(&RunView::open(&args.dir)?)?;

@@ -4,7 +4,10 @@ mod gpu;
 mod home;
 mod lean;
 mod lookup;
+mod run;
 mod slurm;
+
+pub use run::verify;
 
 use crate::args::DoctorArgs;
 use crate::exit::Outcome;
@@ -69,7 +72,7 @@ impl Check {
 /// A part of sgs with what it needs.
 #[derive(Clone, Debug, Serialize)]
 struct Area {
-    /// `metamath`, `gpu`, `lean` or `slurm`.
+    /// `metamath`, `gpu`, `lean` or `slurm`; or `run`.
     name: &'static str,
     /// What it is for.
     purpose: &'static str,
@@ -79,15 +82,18 @@ struct Area {
     checks: Vec<Check>,
 }
 
-/// Looks at everything; fails only if what every run needs does not work.
+/// Looks at everything, or at one run; fails only if what every run needs does not work, or something of the run is damaged.
 pub fn run(args: &DoctorArgs) -> Result<Outcome> {
-    let areas = vec![home::area(args), gpu::area(), lean::area(args), slurm::area()];
+    let areas = match &args.run {
+        Some(folder) => vec![run::area(folder)?],
+        None => vec![home::area(args), gpu::area(), lean::area(args), slurm::area()],
+    };
     if args.json {
         output::json(&json!({ "version": env!("CARGO_PKG_VERSION"), "areas": areas }))?;
     } else {
         output::line(text(&areas))?;
     }
-    let works = areas.first().is_some_and(|home| home.usable);
+    let works = areas.first().is_some_and(|first| first.usable);
     Ok(if works { Outcome::Done } else { Outcome::Failed })
 }
 
@@ -110,8 +116,13 @@ pub fn lacks_program(name: &str) -> bool {
 fn text(areas: &[Area]) -> String {
     let mut out = format!("sgs {}\n", env!("CARGO_PKG_VERSION"));
     for area in areas {
-        let usable = if area.usable { "usable" } else { "not usable here" };
-        out.push_str(&format!("\n{} ({}): {usable}\n", area.name, area.purpose));
+        let state = match (area.name, area.usable) {
+            (run::NAME, true) => "sound",
+            (run::NAME, false) => "damaged",
+            (_, true) => "usable",
+            (_, false) => "not usable here",
+        };
+        out.push_str(&format!("\n{} ({}): {state}\n", area.name, area.purpose));
         let width = area.checks.iter().map(|c| c.name.chars().count()).max().unwrap_or(0);
         for check in &area.checks {
             out.push_str(&format!("  {:<4}  {:<width$}  {}\n", check.state.mark(), check.name, check.found));
