@@ -90,6 +90,29 @@ fn other_databases_are_read_and_broken_ones_are_refused_with_the_place() {
 }
 
 #[test]
+fn a_database_with_theorems_that_do_not_hold_is_warned_of_or_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = "$c ( ) -> wff |- $. $v ph ps $. wph $f wff ph $. wps $f wff ps $.
+        wi $a wff ( ph -> ps ) $. ax-1 $a |- ( ph -> ( ps -> ph ) ) $.
+        good $p |- ( ps -> ( ph -> ps ) ) $= wps wph ax-1 $.\n";
+    let line = r#"{"id":"a","conclusion":"|- ph","proof":["cheat"]}"#;
+    for proof in ["?", "wph wps ax-1"] {
+        let database = file(dir.path(), "f.mm", &format!("{base} cheat $p |- ph $= {proof} $.\n"));
+        let done = sgs_with_input(&["verify", "--database", &database, "-"], line).expect(0);
+        assert!(
+            done.err.contains("1 of 2 theorems do not hold") && done.err.contains("`cheat`"),
+            "{}",
+            done.err
+        );
+        let strict = sgs_with_input(&["verify", "--database", &database, "--strict", "-"], line).expect(1);
+        assert!(strict.err.contains("`cheat`") && strict.out.is_empty(), "{}", strict.err);
+    }
+    let sound = file(dir.path(), "g.mm", base);
+    let done = sgs_with_input(&["verify", "--database", &sound, "--strict", "-"], line).expect(0);
+    assert!(!done.err.contains("warning"), "{}", done.err);
+}
+
+#[test]
 fn the_checker_is_measured() {
     let dir = tempfile::tempdir().unwrap();
     let database = file(

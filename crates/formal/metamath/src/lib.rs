@@ -6,6 +6,7 @@ pub mod bench;
 pub mod corpus;
 pub mod database;
 pub mod export;
+pub mod facts;
 pub mod features;
 pub mod grammar;
 pub mod judge;

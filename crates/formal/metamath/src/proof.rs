@@ -137,6 +137,10 @@ fn compressed_step(n: u32, usable: &[StatementId], saved: u32) -> Result<ProofOp
 
 /// Writes a proof in compressed form, for a theorem whose mandatory hypotheses are `mandatory`.
 /// `label_of` names every statement that the proof uses.
+///
+/// Only terms that are recalled are saved, so that every number behind those of the mandatory hypotheses is used: the
+/// `metamath` program takes a proof that uses some of the numbers 140 to 159 and none of 120 to 139 for one of an
+/// obsolete format.
 pub fn write_compressed(
     ops: &[ProofOp],
     mandatory: &[StatementId],
@@ -154,13 +158,40 @@ pub fn write_compressed(
             });
         }
     }
+    let saves = ops.iter().filter(|op| **op == ProofOp::Save).count();
+    let mut recalled = vec![false; saves];
+    for op in ops {
+        if let ProofOp::Recall(n) = *op
+            && let Some(recalled) = recalled.get_mut(n as usize)
+        {
+            *recalled = true;
+        }
+    }
+    // The number of each saved term among those that are written.
     let total = number.len() as u32;
+    let place: Vec<u32> = recalled
+        .iter()
+        .scan(total, |next, recalled| {
+            let place = *next;
+            *next += u32::from(*recalled);
+            Some(place)
+        })
+        .collect();
+    let mut saved = 0;
     let mut letters = String::new();
     for op in ops {
         match *op {
             ProofOp::Use(id) => push_number(&mut letters, number[&id]),
-            ProofOp::Recall(n) => push_number(&mut letters, total + n),
-            ProofOp::Save => letters.push('Z'),
+            // What was never saved cannot be recalled: a reader refuses it.
+            ProofOp::Recall(n) => {
+                push_number(&mut letters, place.get(n as usize).copied().unwrap_or(total + n))
+            }
+            ProofOp::Save => {
+                if recalled[saved] {
+                    letters.push('Z');
+                }
+                saved += 1;
+            }
         }
     }
     let mut out = String::from("(");

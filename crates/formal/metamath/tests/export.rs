@@ -7,6 +7,7 @@ use sgs_metamath::database::{Database, StatementId};
 use sgs_metamath::export::{ExportError, Exporter, FreshLabels, theorem_block};
 use sgs_metamath::judge::Judge;
 use sgs_metamath::mutate::true_proofs;
+use sgs_metamath::proof::ProofOp;
 use sgs_metamath::proof_text::read_steps;
 use sgs_metamath::statement::{Statement, StatementLimits};
 use sgs_metamath::theory::Theory;
@@ -157,4 +158,70 @@ fn an_unfinished_export_leaves_nothing() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     let missing = folder.path().join("no such folder/out.mm");
     assert!(Exporter::create(&theory, &missing).err().unwrap().to_string().contains("cannot write"));
+}
+
+/// A hundred and forty terms that are remembered, of which only the last is recalled: with all of them saved its number is
+/// 145, and the `metamath` program takes the proof for one of an obsolete format.
+#[test]
+fn a_proof_with_many_remembered_terms_passes_the_metamath_program() {
+    let theory = mini();
+    let book = RuleBook::new(&theory);
+    let mut judge = Judge::new();
+    let mut proofs = true_proofs(&theory, 60).into_iter().filter_map(|proof| {
+        let goal = Goal::of_rule(&theory, proof.rule).unwrap();
+        let ops = judge.prove(&theory, &book, &goal, &proof.steps, ProofLimits::default()).unwrap();
+        let is_plain = !ops.contains(&ProofOp::Save) && ops.iter().filter(|op| **op == ops[0]).count() > 1;
+        is_plain.then_some((goal, ops))
+    });
+    // The first term, remembered again and again, and its last memory in place of each of its other uses.
+    let (goal, ops) = proofs.next().unwrap();
+    let first = ops[0];
+    let mut many = vec![first];
+    many.extend(std::iter::repeat_n(ProofOp::Save, 140));
+    many.extend(ops[1..].iter().map(|op| if *op == first { ProofOp::Recall(139) } else { *op }));
+    assert!(many.contains(&ProofOp::Recall(139)));
+    let block = theorem_block(&theory, &goal, &many, "sgs-many", "").unwrap();
+    let mut text = theory.database().text();
+    text.extend_from_slice(block.as_bytes());
+    assert_eq!(verifiers::metamath_rs(text.clone()), Default::default(), "{block}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("many.mm");
+    std::fs::write(&path, text).unwrap();
+    if let Some(verdict) = verifiers::metamath_c(&path) {
+        verdict.unwrap();
+    }
+}
+
+/// Every proof of `set.mm` three times, with none, one and two further hypotheses: other numbers in the compressed proofs.
+#[test]
+#[ignore = "two minutes: a hundred thousand proofs of set.mm through the `metamath` program; .ci/run runs it"]
+fn a_hundred_thousand_exported_proofs_pass_the_metamath_program() {
+    let Some(path) = verifiers::debian("set.mm") else { return };
+    let theory = Theory::read(&path).unwrap();
+    let book = RuleBook::new(&theory);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.mm");
+    let mut exporter = Exporter::create(&theory, &path).unwrap();
+    let mut judge = Judge::new();
+    for proof in true_proofs(&theory, 400) {
+        for more in 0..3 {
+            let mut statement = proof.statement.clone();
+            let mut hypotheses = statement.hypotheses.into_vec();
+            hypotheses.extend(std::iter::repeat_n(statement.conclusion.clone(), more));
+            statement.hypotheses = hypotheses.into();
+            let goal = Goal::in_place_of(&theory, proof.rule, &statement).unwrap();
+            let Ok(ops) = judge.prove(&theory, &book, &goal, &proof.steps, ProofLimits::default()) else {
+                continue;
+            };
+            exporter.add(theory.label(proof.rule), "", &goal, &ops).unwrap();
+        }
+    }
+    let exported = exporter.finish().unwrap();
+    let Some(verdict) = verifiers::metamath_c(&path) else { return };
+    verdict.unwrap_or_else(|text| {
+        let errors: Vec<&str> = text.lines().filter(|line| line.starts_with('?')).take(20).collect();
+        panic!("of {exported}: {}", errors.join("\n"))
+    });
+    println!("{exported} exported proofs pass the `metamath` program");
+    assert!(exported >= 100_000, "{exported}");
 }

@@ -3,8 +3,9 @@
 use super::verify_lean;
 use crate::args::VerifyArgs;
 use crate::exit::Outcome;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use sgs_metamath::export::Exporter;
+use sgs_metamath::facts::Facts;
 use sgs_metamath::slice;
 use sgs_metamath::theory::Theory;
 use sgs_metamath::unify::RuleBook;
@@ -26,6 +27,9 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
     // Before the database is read, so that a wrong name is told at once.
     let mut input = open(&args.file)?;
     let theory = theory(args.database.as_deref())?;
+    if let Some(path) = &args.database {
+        check_facts(&theory, path, args.strict)?;
+    }
     let book = RuleBook::new(&theory);
     let mut export = args.export.as_deref().map(|path| Exporter::create(&theory, path)).transpose()?;
     let mut output = BufWriter::new(io::stdout().lock());
@@ -60,6 +64,22 @@ fn open(path: &Path) -> Result<Box<dyn BufRead>> {
     }
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(Box::new(BufReader::with_capacity(1 << 16, file)))
+}
+
+/// Says which theorems of a database are no facts: what is proved from them is as doubtful as they are.
+fn check_facts(theory: &Theory, path: &Path, strict: bool) -> Result<()> {
+    let facts = Facts::of(theory.database());
+    if facts.unproved.is_empty() {
+        return Ok(());
+    }
+    if strict {
+        bail!("{}: {facts}; nothing is verified with it", path.display());
+    }
+    eprintln!(
+        "warning: {}: {facts}; what cites them is taken for proved all the same (`--strict` refuses such a database)",
+        path.display()
+    );
+    Ok(())
 }
 
 /// A database of the user, or the slice that ships.
