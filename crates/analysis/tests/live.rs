@@ -127,3 +127,37 @@ fn a_server_that_ends_waits_for_open_pages_to_take_the_last_figures() {
     });
     assert!(begun.elapsed() < Duration::from_secs(300));
 }
+
+/// Requests that never end, a byte now and then: they lose their places after a while, and the server's end waits for none.
+#[test]
+fn half_requests_hold_nothing_up() {
+    let server = LiveServer::start(&LiveOptions::default()).unwrap();
+    let at = server.address();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    // As many as there are places, as many as are turned away, and more.
+    let mut streams: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(at).unwrap()).collect();
+    let dribbling = std::thread::spawn(move || {
+        while stopped.recv_timeout(Duration::from_millis(50)).is_err() {
+            streams.iter_mut().for_each(|stream| drop(stream.write(b"G")));
+        }
+    });
+    let start = Instant::now();
+    std::thread::sleep(Duration::from_millis(500));
+    let mut answer = String::new();
+    while !answer.starts_with("HTTP/1.1 200") {
+        assert!(start.elapsed() < Duration::from_secs(30), "no place came free: {answer}");
+        std::thread::sleep(Duration::from_millis(100));
+        let Ok(mut stream) = TcpStream::connect(at) else { continue };
+        let _ = stream.write_all(format!("GET /status HTTP/1.1\r\nHost: {at}\r\n\r\n").as_bytes());
+        answer.clear();
+        let _ = stream.read_to_string(&mut answer);
+    }
+    let mut others: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(at).unwrap()).collect();
+    others.iter_mut().for_each(|stream| drop(stream.write(b"GET / HTTP/1.1\r\n")));
+    std::thread::sleep(Duration::from_millis(200));
+    let start = Instant::now();
+    drop(server);
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    stop.send(()).unwrap();
+    dribbling.join().unwrap();
+}

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A request without its body: nothing here reads one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,10 +16,33 @@ pub(super) struct Request {
 /// Longest request head, bytes.
 const LONGEST_HEAD: u64 = 16 * 1024;
 
+/// A whole request head has to come within this time, however often a byte of it does.
+const HEAD_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long is read away what is not served.
+const AWAY_PATIENCE: Duration = Duration::from_millis(500);
+
+/// What comes over a connection before one moment.
+struct Until<'a> {
+    stream: &'a TcpStream,
+    deadline: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        (&mut &*self.stream).read(buffer)
+    }
+}
+
 /// Reads the head of a request; `None` if it is not HTTP, too long or too slow.
 pub(super) fn read_request(stream: &TcpStream) -> Option<Request> {
-    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-    parse(BufReader::new(stream.take(LONGEST_HEAD)))
+    let until = Until { stream, deadline: Instant::now() + HEAD_PATIENCE };
+    parse(BufReader::new(until.take(LONGEST_HEAD)))
 }
 
 fn parse(mut reader: impl BufRead) -> Option<Request> {
@@ -64,13 +87,11 @@ pub(super) fn respond(mut stream: &TcpStream, status: &str, kind: &str, body: &[
 
 /// Says that there is no room. What the browser has sent is read away, for a little while: a connection that is closed
 /// with unread bytes is reset, and the answer with it.
-pub(super) fn turn_away(mut stream: &TcpStream) -> std::io::Result<()> {
+pub(super) fn turn_away(stream: &TcpStream) -> std::io::Result<()> {
     respond(stream, "503 Service Unavailable", "text/plain", b"too many open pages\n")?;
     stream.shutdown(std::net::Shutdown::Write)?;
-    stream.set_read_timeout(Some(Duration::from_millis(100)))?;
-    let mut rest = [0; 4096];
-    while stream.read(&mut rest)? > 0 {}
-    Ok(())
+    let mut rest = Until { stream, deadline: Instant::now() + AWAY_PATIENCE };
+    std::io::copy(&mut rest, &mut std::io::sink()).map(drop)
 }
 
 /// Begins a stream of server-sent events.

@@ -99,6 +99,9 @@ impl Shared {
 /// Connections served at once; further ones are turned away.
 const MOST_CONNECTIONS: usize = 64;
 
+/// Connections that are being turned away at once; further ones are closed without a word.
+const MOST_TURNED_AWAY: usize = 16;
+
 /// A page that is being served until this value is dropped.
 pub struct LiveServer {
     shared: Arc<Shared>,
@@ -106,6 +109,9 @@ pub struct LiveServer {
     versions: AtomicU64,
     acceptor: Option<JoinHandle<()>>,
 }
+
+/// How long the end waits for the accepting thread.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 
 impl LiveServer {
     /// Begins to serve; the page says that it waits until [`LiveServer::publish`] is called.
@@ -204,10 +210,13 @@ impl Drop for LiveServer {
         if wake.ip().is_unspecified() {
             wake.set_ip(IpAddr::from([127, 0, 0, 1]));
         }
-        let woken = TcpStream::connect_timeout(&wake, Duration::from_secs(1)).is_ok();
-        if let (true, Some(acceptor)) = (woken, self.acceptor.take()) {
-            // A panic of the acceptor has nothing left to harm.
-            let _ = acceptor.join();
+        let _ = TcpStream::connect_timeout(&wake, Duration::from_secs(1));
+        // It does nothing but accept. One that hangs all the same ends with the process: nobody waits for a client.
+        let start = Instant::now();
+        while self.acceptor.as_ref().is_some_and(|acceptor| !acceptor.is_finished())
+            && start.elapsed() < LAST_WAIT
+        {
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
@@ -227,16 +236,18 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             std::thread::sleep(Duration::from_millis(50));
             continue;
         };
-        if shared.connections.fetch_add(1, Ordering::SeqCst) >= MOST_CONNECTIONS {
+        let place = shared.connections.fetch_add(1, Ordering::SeqCst);
+        if place >= MOST_CONNECTIONS + MOST_TURNED_AWAY {
             shared.connections.fetch_sub(1, Ordering::SeqCst);
-            // Whoever does not read the answer misses it: that is no error.
-            let _ = http::turn_away(&stream);
             continue;
         }
         let for_thread = Arc::clone(shared);
         let spawned = std::thread::Builder::new().name("live-connection".into()).spawn(move || {
-            // A browser that went away is no error.
-            let _ = serve(&stream, &for_thread);
+            // A browser that went away, or does not read the answer, is no error.
+            let _ = match place < MOST_CONNECTIONS {
+                true => serve(&stream, &for_thread),
+                false => http::turn_away(&stream),
+            };
             for_thread.connections.fetch_sub(1, Ordering::SeqCst);
         });
         if spawned.is_err() {

@@ -1,6 +1,7 @@
 //! The numbers behind a figure, one row per drawn value.
 
 use super::{Content, Figure};
+use std::borrow::Cow;
 use std::io::Write;
 
 /// Writes `figure,panel,series,x,y,low,high`: `x` is a number, a category or a round; `low` and `high` are the band's
@@ -15,7 +16,8 @@ pub fn write_csv(figure: &Figure, out: impl Write) -> std::io::Result<()> {
         let title = if panel.title.is_empty() { format!("{}", i + 1) } else { panel.title.clone() };
         let mut row = |series: &str, x: &str, y: f64, band: Option<(f64, f64)>| {
             let (low, high) = band.map_or((String::new(), String::new()), |b| (cell(b.0), cell(b.1)));
-            csv.write_record([&figure.id, &title, series, x, &cell(y), &low, &high])
+            let [id, title, series, x] = [&figure.id, &title, series, x].map(inert);
+            csv.write_record([&*id, &title, &series, &x, &cell(y), &low, &high])
         };
         match &panel.content {
             Content::Xy(xy) => {
@@ -49,6 +51,50 @@ pub fn write_csv(figure: &Figure, out: impl Write) -> std::io::Result<()> {
     csv.flush()
 }
 
+/// A text that no spreadsheet takes for a formula: names may come from models and from others' files.
+fn inert(text: &str) -> Cow<'_, str> {
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err();
+    if is_formula { format!("'{text}").into() } else { text.into() }
+}
+
 fn cell(value: f64) -> String {
     if value.is_finite() { value.to_string() } else { String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plot::{Axis, BarSeries, Bars, Ink, Panel, Shape, Unit};
+
+    #[test]
+    fn no_cell_is_a_formula() {
+        for (text, inert) in [
+            ("=HYPERLINK(\"http://x\")", "'=HYPERLINK(\"http://x\")"),
+            ("+1+1", "'+1+1"),
+            ("-2+3", "'-2+3"),
+            ("-|- ph", "'-|- ph"),
+            ("@SUM(A1)", "'@SUM(A1)"),
+            ("\t=1", "'\t=1"),
+            ("-2.5", "-2.5"),
+            ("-1e-3", "-1e-3"),
+            ("|- ( ph -> ps )", "|- ( ph -> ps )"),
+            ("", ""),
+        ] {
+            assert_eq!(super::inert(text), inert);
+        }
+    }
+
+    #[test]
+    fn names_of_series_and_categories_are_written_so() {
+        let series = vec![BarSeries::new("@cmd", Ink::Series(0), vec![-0.5])];
+        let (x_label, y, categories) = (String::new(), Axis::new("y", Unit::Plain), vec!["=1+1".to_owned()]);
+        let content = Content::Bars(Bars { x_label, categories, y, series, stacked: false });
+        let panel = Panel { title: "+t".into(), shape: Shape::Half, content };
+        let [id, title, caption] = ["f", "t", "c"].map(str::to_owned);
+        let figure = Figure { id, title, caption, panels: vec![panel] };
+        let mut out = Vec::new();
+        write_csv(&figure, &mut out).expect("writes");
+        let text = String::from_utf8(out).expect("text");
+        assert_eq!(text.lines().nth(1), Some("f,'+t,'@cmd,'=1+1,-0.5,,"));
+    }
 }
