@@ -136,6 +136,12 @@ enum OneOrMany {
 /// More layers than any model has.
 const MOST_LAYERS: usize = 4096;
 
+/// More parameters than any model has.
+const MOST_PARAMETERS: u128 = 1 << 42;
+
+/// More elements than any model's tables of rotary positions have.
+const MOST_ROTATIONS: usize = 1 << 28;
+
 impl ModelConfig {
     /// Reads `config.json` of a model folder.
     ///
@@ -236,6 +242,13 @@ impl ModelConfig {
             Some(format!("{name} is {v}, which no model has"))
         } else if self.layers > MOST_LAYERS {
             Some(format!("num_hidden_layers is {}, which no model has", self.layers))
+        } else if self.size() > MOST_PARAMETERS {
+            Some(format!("these sizes make {} parameters, which no model has", self.size()))
+        } else if self.max_positions.saturating_mul(self.head_dim) > MOST_ROTATIONS {
+            let (positions, head_dim) = (self.max_positions, self.head_dim);
+            Some(format!(
+                "max_position_embeddings {positions} with head_dim {head_dim} makes tables that no model has"
+            ))
         } else if !self.heads.is_multiple_of(self.kv_heads) {
             Some(format!(
                 "num_attention_heads {} is not a multiple of num_key_value_heads {}",
@@ -329,11 +342,20 @@ impl ModelConfig {
 
     /// Number of parameters, a tied head counted once.
     pub fn parameters(&self) -> usize {
-        let d = self.hidden_size;
-        let bias = if self.qkv_bias { self.qkv_dim() } else { 0 };
-        let layer = 2 * d + self.qkv_dim() * d + bias + self.q_dim() * d + 3 * self.intermediate_size * d;
+        // What is larger is refused: see `validate`.
+        usize::try_from(self.size()).unwrap_or(usize::MAX)
+    }
+
+    /// The same, however large the fields are.
+    fn size(&self) -> u128 {
+        let [d, head, f, v, layers] =
+            [self.hidden_size, self.head_dim, self.intermediate_size, self.vocab_size, self.layers]
+                .map(|n| n as u128);
+        let (q, qkv) = (self.heads as u128 * head, (self.heads as u128 + 2 * self.kv_heads as u128) * head);
+        let bias = if self.qkv_bias { qkv } else { 0 };
+        let layer = 2 * d + qkv * d + bias + q * d + 3 * f * d;
         let tables = if self.tied_head { 1 } else { 2 };
-        tables * self.vocab_size * d + self.layers * layer + d
+        tables * v * d + layers * layer + d
     }
 }
 

@@ -92,7 +92,8 @@ impl HostWeights {
     pub fn load(dir: &Path) -> Result<Self> {
         let config = ModelConfig::load(dir)?;
         let layout = Layout::new(&config);
-        let mut data = Floats::zeros(layout.len);
+        check_shapes(dir, &config, &layout)?;
+        let mut data = Floats::try_zeros(layout.len)?;
         visit_model(dir, &config, &layout, |spec, dtype, bytes| {
             let target = &mut data[spec.span.range()];
             decode(dtype, bytes, target).map_err(Refused::Tensor)?;
@@ -191,6 +192,12 @@ pub(crate) fn read_prefixed(
             Ok(())
         },
     )
+}
+
+/// Compares the shapes that the configuration asks for with those of the files, of which only the heads are read: before
+/// any buffer of those sizes is made.
+pub(crate) fn check_shapes(dir: &Path, config: &ModelConfig, layout: &Layout) -> Result<()> {
+    visit_model(dir, config, layout, |_, _, _| Ok(()))
 }
 
 /// Why a tensor was not taken.

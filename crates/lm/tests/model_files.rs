@@ -124,3 +124,38 @@ fn a_model_passes_through_little_memory() {
     assert!(done.status.success() && text.contains("1 passed"), "{text}");
     print!("{text}");
 }
+
+/// Sizes that a configuration claims and the file does not have: an error before any buffer of that size is made.
+#[test]
+fn claims_of_a_configuration_are_compared_with_the_file_first() {
+    let dir = tempfile::tempdir().unwrap();
+    export(dir.path(), &model(&small_shape()), &SaveOptions::default()).unwrap();
+    let path = dir.path().join("config.json");
+    let config: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let device = Arc::new(Cpu::new(1).unwrap());
+    for (field, value, words) in [
+        ("head_dim", 1_000_000u64, "has shape"),
+        ("intermediate_size", 1_000_000, "has shape"),
+        ("vocab_size", 200_000_000, "has shape"),
+        ("num_hidden_layers", 4000, "is missing"),
+        ("intermediate_size", 1 << 28, "has shape"),
+        ("max_position_embeddings", 1 << 28, "makes tables that no model has"),
+    ] {
+        let mut changed = config.clone();
+        changed[field] = value.into();
+        std::fs::write(&path, changed.to_string()).unwrap();
+        for error in [
+            HostWeights::load(dir.path()).unwrap_err().to_string(),
+            Model::load(Arc::clone(&device), dir.path(), usize::MAX).unwrap_err().to_string(),
+        ] {
+            assert!(error.contains(words), "{field} {value}: {error}");
+        }
+    }
+    let mut vast = config;
+    for field in ["hidden_size", "intermediate_size", "head_dim", "vocab_size"] {
+        vast[field] = (1u64 << 28).into();
+    }
+    std::fs::write(&path, vast.to_string()).unwrap();
+    let error = HostWeights::load(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("parameters, which no model has"), "{error}");
+}

@@ -6,6 +6,8 @@ use std::ops::{Deref, DerefMut};
 
 use memmap2::MmapMut;
 
+use crate::error::{LmError, Result};
+
 /// Sixteen numbers on one cache line.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
@@ -43,6 +45,29 @@ impl Floats {
         let storage =
             if len * 4 >= LARGE { pages(len * 4).map_or_else(heap, Storage::Pages) } else { heap() };
         Self { storage, len }
+    }
+
+    /// `len` zeros, or an error if the system has no room for them: for a length that a file decides.
+    ///
+    /// # Errors
+    /// [`LmError::Device`] says how much was asked for.
+    pub fn try_zeros(len: usize) -> Result<Self> {
+        let refused = || LmError::Device {
+            device: "cpu".to_owned(),
+            message: format!(
+                "there is no memory for a buffer of {}: take a smaller model, or a machine with more",
+                crate::error::bytes(len.saturating_mul(4))
+            ),
+        };
+        // No allocation is larger than this.
+        if len > isize::MAX as usize / 8 {
+            return Err(refused());
+        }
+        if len * 4 >= LARGE {
+            let pages = pages(len * 4).ok_or_else(refused)?;
+            return Ok(Self { storage: Storage::Pages(pages), len });
+        }
+        Ok(Self::zeros(len))
     }
 
     /// A buffer in memory that a driver provides, as it is.
@@ -113,6 +138,15 @@ impl DerefMut for Floats {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_no_machine_has_room_for_is_an_error() {
+        for len in [usize::MAX, usize::MAX / 4, 1 << 46] {
+            let error = Floats::try_zeros(len).expect_err("no room").to_string();
+            assert!(error.contains("no memory for a buffer"), "{error}");
+        }
+        assert_eq!(Floats::try_zeros(LARGE).expect("room").len(), LARGE);
+    }
 
     #[test]
     fn small_and_large_buffers_are_zeroed_aligned_and_cloned() {

@@ -84,15 +84,15 @@ impl Device for Cpu {
     }
 
     fn buf(&self, len: usize) -> Result<Floats> {
-        Ok(Floats::zeros(len))
+        Floats::try_zeros(len)
     }
 
     fn grad(&self, len: usize) -> Result<Floats> {
-        Ok(Floats::zeros(len))
+        Floats::try_zeros(len)
     }
 
     fn stat(&self, len: usize) -> Result<Floats> {
-        Ok(Floats::zeros(len))
+        Floats::try_zeros(len)
     }
 
     fn ints(&self, len: usize) -> Result<Vec<u32>> {
@@ -108,7 +108,7 @@ impl Device for Cpu {
     }
 
     fn adam(&self, shard: &Shard) -> Result<CpuAdam> {
-        Ok(CpuAdam { m: Floats::zeros(shard.len), v: Floats::zeros(shard.len) })
+        Ok(CpuAdam { m: Floats::try_zeros(shard.len)?, v: Floats::try_zeros(shard.len)? })
     }
 
     fn forget_moments(&self, adam: &mut CpuAdam) -> Result<()> {

@@ -21,7 +21,7 @@ use crate::device::{Device, Part, PartMut, first};
 use crate::error::{LmError, Result};
 use crate::layout::Layout;
 use crate::rope::RopeTables;
-use crate::weights::{HostWeights, PIECE, Refused, in_pieces, visit_model};
+use crate::weights::{HostWeights, PIECE, Refused, check_shapes, in_pieces, visit_model};
 
 pub use gradients::{Gradients, Peers};
 pub use plan::{Mode, Plan};
@@ -73,6 +73,7 @@ impl<D: Device> Model<D> {
     pub fn load(device: Arc<D>, dir: &Path, max_positions: usize) -> Result<Self> {
         let config = ModelConfig::load(dir)?;
         let layout = Layout::new(&config);
+        check_shapes(dir, &config, &layout)?;
         let (needed, free) = (layout.len * device.bytes_per_parameter().0, device.free_bytes());
         if let Some(free) = free.filter(|free| *free < needed) {
             return Err(LmError::Memory {
