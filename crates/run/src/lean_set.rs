@@ -1,28 +1,51 @@
 //! Data sets of Lean problems as files: what `sgs-lean` reads itself, and Parquet tables.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 use serde_json::{Map, Value};
-use sgs_lean::data::{Format, Import, from_records, read_file};
+use sgs_lean::data::{Format, Import, Records, Take, collect, stream_file};
 use std::fs::File;
 use std::path::Path;
 
-/// Reads a data set of any known layout; `header` is the context of problems that bring none of their own.
+/// Reads a data set of any known layout whole; `header` is the context of problems that bring none of their own.
 ///
 /// # Errors
-/// The file cannot be read, or is not what its name or its first bytes say.
+/// The file cannot be read, is too large, or is not what its name or its first bytes say.
 pub fn read(path: &Path, header: &str) -> Result<Import> {
-    if path.extension().is_some_and(|e| e == "parquet") {
-        return parquet_records(path, header).with_context(|| format!("{}: as Parquet", path.display()));
-    }
-    Ok(read_file(path, header)?)
+    collect(|take| each(path, header, take))
 }
 
-fn parquet_records(path: &Path, header: &str) -> Result<Import> {
+/// Hands over a data set of any known layout record by record.
+///
+/// # Errors
+/// As [`read`], or the taker's.
+pub fn each<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> Result<Format> {
+    if path.extension().is_some_and(|e| e == "parquet") {
+        return parquet_records(path, header, take)
+            .with_context(|| format!("{}: as Parquet", path.display()));
+    }
+    Ok(stream_file(path, header, take)?)
+}
+
+/// Largest row group, decompressed, in bytes: so much of a table is in memory at a time.
+const LARGEST_GROUP: i64 = 1 << 30;
+
+fn parquet_records<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> Result<Format> {
     let reader = SerializedFileReader::new(File::open(path)?)?;
-    let rows = reader.get_row_iter(None)?.map(|row| Ok(record(&row?))).collect::<Result<Vec<_>>>()?;
-    Ok(from_records(Format::Parquet, rows, header))
+    for (number, group) in reader.metadata().row_groups().iter().enumerate() {
+        let columns = group.columns().iter().map(|column| column.uncompressed_size());
+        let bytes = columns.fold(0i64, |sum, size| sum.saturating_add(size.max(0)));
+        ensure!(
+            bytes <= LARGEST_GROUP,
+            "row group {number} unpacks to {bytes} bytes, more than {LARGEST_GROUP}: write smaller ones"
+        );
+    }
+    let mut records = Records::new(header, take);
+    for (index, row) in reader.get_row_iter(None)?.enumerate() {
+        records.record(index + 1, &record(&row?))?;
+    }
+    Ok(Format::Parquet)
 }
 
 /// The texts and numbers of a row; nothing else is asked of a problem.

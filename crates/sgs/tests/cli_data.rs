@@ -4,6 +4,7 @@
 mod program;
 
 use program::{file, path, sgs};
+use std::io::Write;
 
 const PROBLEMS: &str = r#"[{"name":"a","formal_statement":"theorem a (x : Nat) : x = x := by sorry"},
 {"name":"b","formal_statement":"theorem b (p q : Prop) (h : p) : p ∨ q := by\n  exact Or.inl h"},
@@ -99,4 +100,36 @@ fn a_guide_is_measured_on_conjectures_of_known_worth() {
         let area = guide["area_over"][kind].as_f64().unwrap();
         assert!((0.0..=1.0).contains(&area), "{kind}: {area}");
     }
+}
+
+/// A small file that unpacks to much, read in little memory: what is in memory is a record, not the file.
+#[test]
+fn a_file_that_unpacks_to_much_is_read_in_little_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let packed = path(dir.path(), "much.jsonl.zst");
+    let mut writer = zstd::stream::Encoder::new(std::fs::File::create(&packed).unwrap(), 1).unwrap();
+    let put = |writer: &mut zstd::stream::Encoder<'_, std::fs::File>, bytes: usize| {
+        writeln!(writer, "{{\"id\":\"x\",\"informal\":\"{}\"}}", "a".repeat(bytes)).unwrap();
+    };
+    (0..160).for_each(|_| put(&mut writer, 10_000_000));
+    writeln!(writer, "{{\"id\":\"good\",\"statement\":\"theorem t : 1 = 1 := by\"}}").unwrap();
+    writer.finish().unwrap();
+    assert!(std::fs::metadata(&packed).unwrap().len() < 1_000_000, "or it is no test");
+    let limited = |words: &[&str]| {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "ulimit -v 1000000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_sgs")]).args(words);
+        program::finish(command)
+    };
+    let json = limited(&["data", "stats", "--json", &packed]).expect(1).json();
+    assert_eq!((&json["stats"]["problems"], &json["skipped_total"]), (&1.into(), &160.into()));
+    let out = path(dir.path(), "out.jsonl");
+    let done = limited(&["data", "import", &packed, "--out", &out]).expect(1);
+    assert!(done.err.contains("1 problems written, 160 records not taken"), "{}", done.err);
+    // A record that would have to be in memory whole.
+    let packed = path(dir.path(), "long.jsonl.zst");
+    let mut writer = zstd::stream::Encoder::new(std::fs::File::create(&packed).unwrap(), 1).unwrap();
+    put(&mut writer, 70 << 20);
+    writer.finish().unwrap();
+    let done = limited(&["data", "stats", &packed]).expect(1);
+    assert!(done.err.contains("line 1: larger than 67108864 bytes"), "{}", done.err);
 }

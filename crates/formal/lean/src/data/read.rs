@@ -1,18 +1,13 @@
 //! One entry for every format: what a file holds is told by its name and its first bytes.
 
-use super::record::{RecordError, target_from_record};
-use super::shipped::D3K_TOOLCHAIN;
-use super::source_file::targets_from_source;
+use super::stream::{Records, Take, stream, stream_file};
 use crate::text::Repair;
-use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use sgs_selfplay::{Problem, Verdict};
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Largest file that is read, decompressed: a data set of statements has no reason to be larger.
-const LIMIT: u64 = 8 << 30;
+/// Most text of problems that is held in memory at a time, in bytes: a set that a run is made of has no reason to be larger.
+const MOST_HELD: usize = 1 << 30;
 
 /// A problem of a data set with what else is known of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,7 +43,7 @@ pub enum Format {
     JsonArray,
     /// Lean source in which `sorry` stands where a proof is wanted.
     LeanSource,
-    /// A table with one record a row; read by whoever has a reader for it, see [`from_records`].
+    /// A table with one record a row; read by whoever has a reader for it, see [`Records`].
     Parquet,
 }
 
@@ -85,12 +80,23 @@ pub enum ReadError {
         /// What the system said.
         error: std::io::Error,
     },
-    /// The file is larger than what is read.
-    #[error("{path}: larger than {LIMIT} bytes when decompressed; split it")]
+    /// A file, or a record of it, is larger than what is read.
+    #[error("{path}: larger than {most} bytes when decompressed; split it")]
     TooLarge {
-        /// The file.
+        /// The file, or its line.
         path: PathBuf,
+        /// What is read.
+        most: u64,
     },
+    /// A file has more records than are read.
+    #[error("more than {most} records; split the file")]
+    TooMany {
+        /// So many are read.
+        most: usize,
+    },
+    /// All that was read does not fit into what is held at a time.
+    #[error("the problems of the set are more than {MOST_HELD} bytes of text; split it")]
+    TooMuch,
     /// The text is no JSON.
     #[error("{name}: not the JSON that its first bytes announce: {error}")]
     Json {
@@ -101,188 +107,74 @@ pub enum ReadError {
     },
 }
 
-/// Reads a file of any format; `.zst` is decompressed on the way.
+/// Reads a file of any format but Parquet whole; `.zst` is decompressed on the way. Where one record after the other will
+/// do, there is [`stream_file`].
 ///
 /// `header` is the context of problems that bring none of their own.
+///
+/// # Errors
+/// The file cannot be read, is too large or is not what its first bytes announce.
 pub fn read_file(path: &Path, header: &str) -> Result<Import, ReadError> {
-    let io = |error| ReadError::Io { path: path.to_owned(), error };
-    let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
-    let file = File::open(path).map_err(io)?;
-    let mut text = String::new();
-    let read = if extension == "zst" {
-        let decoder = zstd::stream::read::Decoder::new(file).map_err(io)?;
-        decoder.take(LIMIT).read_to_string(&mut text)
-    } else {
-        file.take(LIMIT).read_to_string(&mut text)
-    };
-    if read.map_err(io)? as u64 == LIMIT {
-        return Err(ReadError::TooLarge { path: path.to_owned() });
-    }
-    let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-    read_text(name, &text, header)
+    collect(|take| stream_file(path, header, take))
 }
 
 /// Reads the text of a file of any format but Parquet; `name` is the file's name.
+///
+/// # Errors
+/// As [`read_file`].
 pub fn read_text(name: &str, text: &str, header: &str) -> Result<Import, ReadError> {
-    let format = detect(name, text);
-    let json = |error| ReadError::Json { name: name.to_owned(), error };
-    let mut import = Import { format, targets: Vec::new(), skipped: Vec::new() };
-    match format {
-        Format::D3k => {
-            let set: D3k = serde_json::from_str(text).map_err(json)?;
-            for (_, record) in set.target_statements {
-                let target = target_from_record(&record, header).map(|mut target| {
-                    // The layout is the paper's, and so is Lean's version, unless the record names one.
-                    target.toolchain.get_or_insert_with(|| D3K_TOOLCHAIN.to_owned());
-                    target
-                });
-                import.take(0, target);
-            }
-        }
-        Format::JsonArray => {
-            let records: Vec<serde_json::Map<String, serde_json::Value>> =
-                serde_json::from_str(text).map_err(json)?;
-            for record in records {
-                import.take(0, target_from_record(&record, header));
-            }
-        }
-        Format::JsonLines => {
-            for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-                let record = serde_json::from_str(line).map_err(|e| RecordError {
-                    id: String::new(),
-                    reason: format!("not a JSON object: {e}"),
-                });
-                import.take(index + 1, record.and_then(|record| target_from_record(&record, header)));
-            }
-        }
-        // Its bytes are no text: `detect` never says so.
-        Format::Parquet => {}
-        Format::LeanSource => {
-            for target in targets_from_source(name, text, header) {
-                import.take(0, target);
-            }
-        }
-    }
-    import.refuse_duplicates();
-    Ok(import)
+    collect(|take| stream(name, text.as_bytes(), Records::new(header, take)))
 }
 
-/// Reads records that came out of a file of another kind, counted from 1. `header` is the context of problems that
-/// bring none of their own.
-pub fn from_records(
-    format: Format,
-    records: impl IntoIterator<Item = serde_json::Map<String, serde_json::Value>>,
-    header: &str,
-) -> Import {
-    let mut import = Import { format, targets: Vec::new(), skipped: Vec::new() };
-    for (index, record) in records.into_iter().enumerate() {
-        import.take(index + 1, target_from_record(&record, header));
-    }
-    import.refuse_duplicates();
-    import
-}
-
-/// Writes targets as JSON Lines in our own form, which [`read_text`] reads back unchanged.
-pub fn write_jsonl(targets: &[Target]) -> String {
-    let mut text = String::new();
-    for target in targets {
-        let mut record = serde_json::Map::new();
-        let mut put = |key: &str, value: Option<&str>| {
-            if let Some(value) = value {
-                record.insert(key.to_owned(), value.into());
-            }
-        };
-        put("id", Some(target.problem.id.as_str()));
-        put("header", Some(&target.problem.context));
-        put("statement", Some(&target.problem.statement));
-        put("proof", target.proof.as_deref());
-        put("expect", target.expect.map(Verdict::as_str));
-        put("informal", target.informal.as_deref());
-        put("split", target.split.as_deref());
-        put("source", target.source.as_deref());
-        put("toolchain", target.toolchain.as_deref());
-        text.push_str(&serde_json::Value::Object(record).to_string());
-        text.push('\n');
-    }
-    text
-}
-
-fn detect(name: &str, text: &str) -> Format {
-    let start = text.trim_start();
-    let name = name.strip_suffix(".zst").unwrap_or(name);
-    if name.ends_with(".lean") {
-        Format::LeanSource
-    } else if start.starts_with('[') {
-        Format::JsonArray
-    } else if text.lines().next().is_some_and(|line| serde_json::from_str::<serde_json::Value>(line).is_ok())
-        && !start.starts_with("{\"target_statements\"")
-        && !is_d3k(start)
-    {
-        Format::JsonLines
-    } else if start.starts_with('{') && !name.ends_with(".jsonl") {
-        Format::D3k
-    } else if start.starts_with('{') || name.ends_with(".jsonl") {
-        Format::JsonLines
-    } else {
-        Format::LeanSource
-    }
-}
-
-/// A whole D_3k file on one line is one JSON object with the key `target_statements`.
-fn is_d3k(start: &str) -> bool {
-    #[derive(Deserialize)]
-    struct Probe {
-        target_statements: Option<serde::de::IgnoredAny>,
-    }
-    start.lines().nth(1).is_none_or(|line| line.trim().is_empty())
-        && serde_json::from_str::<Probe>(start).is_ok_and(|probe| probe.target_statements.is_some())
-}
-
-#[derive(Deserialize)]
-struct D3k {
-    #[serde(deserialize_with = "in_order")]
-    target_statements: Vec<(String, serde_json::Map<String, serde_json::Value>)>,
-}
-
-/// Reads an object's entries in the file's order, which is the order of the paper's batches.
-fn in_order<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
-    from: D,
-) -> Result<Vec<(String, T)>, D::Error> {
-    struct Entries<T>(std::marker::PhantomData<T>);
-    impl<'de, T: Deserialize<'de>> serde::de::Visitor<'de> for Entries<T> {
-        type Value = Vec<(String, T)>;
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("an object from id to statement")
-        }
-        fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut entries = Vec::new();
-            while let Some(entry) = map.next_entry()? {
-                entries.push(entry);
-            }
-            Ok(entries)
-        }
-    }
-    from.deserialize_map(Entries(std::marker::PhantomData))
-}
-
-impl Import {
-    fn take(&mut self, line: usize, target: Result<Target, RecordError>) {
+/// All records that `read` hands over.
+///
+/// # Errors
+/// Those of `read`, or they are more than is held.
+pub fn collect<E: From<ReadError>>(
+    read: impl FnOnce(&mut Take<'_>) -> Result<Format, E>,
+) -> Result<Import, E> {
+    let (mut targets, mut skipped) = (Vec::new(), Vec::new());
+    let mut held = 0usize;
+    let format = read(&mut |line, target| {
         match target {
-            Ok(target) => self.targets.push(target),
-            Err(error) => self.skipped.push(Skipped { line, id: error.id, reason: error.reason }),
-        }
-    }
-
-    fn refuse_duplicates(&mut self) {
-        let mut seen = FxHashSet::default();
-        let skipped = &mut self.skipped;
-        self.targets.retain(|target| {
-            let id = target.problem.id.as_str().to_owned();
-            let new = seen.insert(id.clone());
-            if !new {
-                skipped.push(Skipped { line: 0, id, reason: "the id occurs a second time".into() });
+            Ok(target) => {
+                let proof = target.proof.as_deref().unwrap_or_default();
+                held += target.problem.statement.len() + target.problem.context.len() + proof.len();
+                targets.push(target);
             }
-            new
-        });
-    }
+            Err(error) => {
+                held += error.id.len() + error.reason.len();
+                skipped.push(Skipped { line, id: error.id, reason: error.reason });
+            }
+        }
+        if held > MOST_HELD { Err(ReadError::TooMuch) } else { Ok(()) }
+    })?;
+    Ok(Import { format, targets, skipped })
+}
+
+/// A target as a line of JSON in our own form, which [`read_text`] reads back unchanged.
+pub fn write_line(target: &Target) -> String {
+    let mut record = serde_json::Map::new();
+    let mut put = |key: &str, value: Option<&str>| {
+        if let Some(value) = value {
+            record.insert(key.to_owned(), value.into());
+        }
+    };
+    put("id", Some(target.problem.id.as_str()));
+    put("header", Some(&target.problem.context));
+    put("statement", Some(&target.problem.statement));
+    put("proof", target.proof.as_deref());
+    put("expect", target.expect.map(Verdict::as_str));
+    put("informal", target.informal.as_deref());
+    put("split", target.split.as_deref());
+    put("source", target.source.as_deref());
+    put("toolchain", target.toolchain.as_deref());
+    let mut line = serde_json::Value::Object(record).to_string();
+    line.push('\n');
+    line
+}
+
+/// Writes targets as JSON Lines.
+pub fn write_jsonl(targets: &[Target]) -> String {
+    targets.iter().map(write_line).collect()
 }

@@ -3,9 +3,11 @@
 use super::read::Target;
 use crate::features::features;
 use crate::text::Repair;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use serde::Serialize;
+use sgs_selfplay::Problem;
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 
 /// Quantiles of a number over the data set (nearest rank).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -29,7 +31,7 @@ pub struct Distribution {
 }
 
 /// A data set, described.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Stats {
     /// Number of problems.
     pub problems: usize,
@@ -59,34 +61,57 @@ pub struct Stats {
 
 /// Describes a data set.
 pub fn stats(targets: &[Target]) -> Stats {
-    let mut headers: FxHashMap<&str, usize> = FxHashMap::default();
-    let mut statements: FxHashMap<&str, usize> = FxHashMap::default();
-    let mut repairs = BTreeMap::new();
-    for target in targets {
-        *headers.entry(&target.problem.context).or_default() += 1;
-        *statements.entry(&target.problem.statement).or_default() += 1;
+    let mut stats = StatsBuilder::default();
+    targets.iter().for_each(|target| stats.add(target));
+    stats.finish()
+}
+
+/// A data set that is described one problem after the other: of each some numbers are kept, not the text.
+#[derive(Debug, Default)]
+pub struct StatsBuilder {
+    hasher: RandomState,
+    /// How often each header and each statement came.
+    headers: FxHashMap<u64, usize>,
+    statements: FxHashMap<u64, usize>,
+    found: Stats,
+    characters: Vec<u32>,
+    lines: Vec<u32>,
+    conclusion: Vec<u32>,
+    hypotheses: Vec<u32>,
+}
+
+impl StatsBuilder {
+    /// The next problem.
+    pub fn add(&mut self, target: &Target) {
+        let Problem { statement, context, .. } = &target.problem;
+        *self.headers.entry(self.hasher.hash_one(context)).or_default() += 1;
+        *self.statements.entry(self.hasher.hash_one(statement)).or_default() += 1;
+        let features = features(statement);
+        self.found.problems += 1;
+        self.found.with_proof += usize::from(target.proof.is_some());
         if let Some(repair) = target.repair {
-            *repairs.entry(repair).or_default() += 1;
+            *self.found.repairs.entry(repair).or_default() += 1;
         }
+        self.found.with_disjunction += usize::from(features.disjunctions > 0);
+        self.found.with_conjunction += usize::from(features.conjunctions > 0);
+        self.characters.push(count(statement.chars().count()));
+        self.lines.push(count(statement.lines().count()));
+        self.conclusion.push(features.conclusion_length);
+        self.hypotheses.push(features.hypotheses);
     }
-    let all: Vec<_> = targets.iter().map(|t| features(&t.problem.statement)).collect();
-    let over = |value: &dyn Fn(usize) -> u32| distribution((0..targets.len()).map(value).collect());
-    let text = |i: usize| targets.get(i).map_or("", |t| &*t.problem.statement);
-    let feature = |i: usize| all.get(i).copied().unwrap_or_default();
-    let repeated: FxHashSet<&str> = statements.iter().filter(|(_, n)| **n > 1).map(|(s, _)| *s).collect();
-    Stats {
-        problems: targets.len(),
-        headers: headers.len(),
-        most_frequent_header: headers.values().copied().max().unwrap_or(0),
-        repeated_statements: targets.iter().filter(|t| repeated.contains(&*t.problem.statement)).count(),
-        with_proof: targets.iter().filter(|t| t.proof.is_some()).count(),
-        repairs,
-        characters: over(&|i| count(text(i).chars().count())),
-        lines: over(&|i| count(text(i).lines().count())),
-        conclusion: over(&|i| feature(i).conclusion_length),
-        hypotheses: over(&|i| feature(i).hypotheses),
-        with_disjunction: all.iter().filter(|f| f.disjunctions > 0).count(),
-        with_conjunction: all.iter().filter(|f| f.conjunctions > 0).count(),
+
+    /// What there was.
+    pub fn finish(self) -> Stats {
+        Stats {
+            headers: self.headers.len(),
+            most_frequent_header: self.headers.values().copied().max().unwrap_or(0),
+            repeated_statements: self.statements.values().filter(|n| **n > 1).sum(),
+            characters: distribution(self.characters),
+            lines: distribution(self.lines),
+            conclusion: distribution(self.conclusion),
+            hypotheses: distribution(self.hypotheses),
+            ..self.found
+        }
     }
 }
 
