@@ -194,7 +194,7 @@ fn a_proof_with_many_remembered_terms_passes_the_metamath_program() {
 
 /// Every proof of `set.mm` three times, with none, one and two further hypotheses: other numbers in the compressed proofs.
 #[test]
-#[ignore = "two minutes: a hundred thousand proofs of set.mm through the `metamath` program; .ci/run runs it"]
+#[ignore = "two minutes: a hundred thousand proofs of set.mm through the `metamath` program"]
 fn a_hundred_thousand_exported_proofs_pass_the_metamath_program() {
     let Some(path) = verifiers::debian("set.mm") else { return };
     let theory = Theory::read(&path).unwrap();
