@@ -8,7 +8,7 @@ use sgs_fleet::{Cancel, Client, Drain, Lease, Payload, WorkerConfig, WorkerName,
 use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
 use sgs_run::config::{self, Layers};
 use sgs_run::lm::Cpu;
-use sgs_run::tasks::{self, VERIFY, VerifyTask};
+use sgs_run::tasks::{self, VERIFY, VerifyResult, VerifyTask};
 use sgs_run::workers::config::{By, CrewConfig, FleetConfig};
 use sgs_run::workers::outside::Remembered;
 use sgs_run::{Interrupt, Outcome, Runner, folder, policies, verify};
@@ -16,7 +16,7 @@ use sgs_rundir::RunView;
 use sgs_selfplay::{Features, Judgement, Problem, ReadConjecture, Review, Verdict};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use system::Echo;
 
@@ -105,7 +105,7 @@ fn worker(
         };
         let client = Client::new(&remembered.url, Some(remembered.token(&run).unwrap()), None).unwrap();
         let config = WorkerConfig {
-            patience: Duration::from_secs(2),
+            patience: Duration::from_secs(5),
             grace: Duration::from_secs(1),
             ..WorkerConfig::new(WorkerName::new(name).unwrap(), VERIFY)
         };
@@ -188,17 +188,40 @@ fn workers_that_differ_stop_the_run_and_are_named() {
     let drain = Drain::default();
     // No share: what would newly solve a target is asked again all the same.
     let runner = runner(&run, Arc::new(Slow), by_others(Some(0.0)));
-    let workers = [
-        worker(&run, "verify-forger", &drain, says(Verdict::Proved)),
-        worker(&run, "verify-honest", &drain, honest(Slow)),
-    ];
+    // The other comes when the forger has lied once: how many proofs there are, and who gets them, is chance.
+    let lied = Arc::new(AtomicBool::new(false));
+    let forge = {
+        let (lied, forge, check) = (Arc::clone(&lied), says(Verdict::Proved), honest(Slow));
+        move |lease: &Lease| {
+            let answer = forge(lease)?;
+            let verdict = |payload: &Payload| {
+                let verdicts: VerifyResult = tasks::unpack(payload.as_bytes()).unwrap();
+                verdicts[0].verdict
+            };
+            if verdict(&check(lease)?) != verdict(&answer) {
+                lied.store(true, Ordering::SeqCst);
+            }
+            Ok(answer)
+        }
+    };
+    let forger = worker(&run, "verify-forger", &drain, forge);
+    let other = {
+        let (run, drain) = (run.clone(), drain.clone());
+        std::thread::spawn(move || {
+            while !lied.load(Ordering::SeqCst) && !drain.has_begun() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            worker(&run, "verify-honest", &drain, honest(Slow)).join().unwrap();
+        })
+    };
     let error = format!("{:#}", runner.work(&mut |_| ()).unwrap_err());
     for part in ["verify-forger says", "verify-honest says `refused`"] {
         assert!(error.contains(part), "{part}: {error}");
     }
     assert_eq!(proved(&run), 0, "nothing was counted");
     drain.begin();
-    workers.into_iter().for_each(|worker| worker.join().unwrap());
+    forger.join().unwrap();
+    other.join().unwrap();
 }
 
 #[test]
