@@ -5,7 +5,7 @@ use crate::shown::Shown;
 use crate::theorems::{self, Theorem};
 use anyhow::Result;
 use sgs_analysis::run::{Display as _, EvaluationData, RunData, metric};
-use sgs_analysis::stats::{Alone, pass_at_k_interval};
+use sgs_analysis::stats::pass_at_k_interval;
 use sgs_run::folder::{self, EndedBy};
 use sgs_rundir::RunView;
 use sgs_rundir::metrics::names;
@@ -75,8 +75,8 @@ fn alone(run: &RunData) -> Option<String> {
     if run.method == Some(Method::SamplingOnly) {
         return None;
     }
-    let tallies = run.base_on_targets();
-    let estimate = Alone::of(&tallies)?.solved(run.last(metric::GENERATIONS)? / tallies.len() as f64);
+    let (targets, alone) = run.sampling_alone()?;
+    let estimate = alone.solved(run.last(metric::GENERATIONS)? / targets);
     Some(format!(
         "sampling alone would have solved about {} with as many generations (an estimate: {} to {})",
         percent(estimate.value),

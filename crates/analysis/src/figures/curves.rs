@@ -8,7 +8,7 @@ use crate::plot::{
     Axis, Content, Figure, Ink, Panel, ReferenceLine, Series, Shape, Style, Unit, Xy, format_value,
 };
 use crate::run::{RunData, metric};
-use crate::stats::{Alone, hard_curve, never_solved};
+use crate::stats::{hard_curve, never_solved};
 use sgs_selfplay::Method;
 
 /// A rate of another model to measure curves against.
@@ -183,8 +183,8 @@ fn sampling_alone(drawn: &[Drawn<'_>], until: f64) -> Option<SamplingAlone> {
     if drawn.iter().any(|d| d.run.method == Some(Method::SamplingOnly)) {
         return None;
     }
-    let (tallies, alone) = alone_of(super::main_run(drawn)?.run)?;
-    let (targets, samples) = (tallies as f64, alone.samples);
+    let (targets, alone) = super::main_run(drawn)?.run.sampling_alone()?;
+    let samples = alone.samples;
     let at = |i: usize| until * i as f64 / FIT_POINTS as f64;
     let estimates: Vec<_> = (0..=FIT_POINTS).map(|i| (at(i), alone.solved(at(i) / targets))).collect();
     let points = estimates.iter().map(|(x, e)| (*x, e.value)).collect();
@@ -196,16 +196,10 @@ fn sampling_alone(drawn: &[Drawn<'_>], until: f64) -> Option<SamplingAlone> {
         caption: format!(
             " Sampling alone is an estimate, not a measurement: what the base model would prove with as many generations, \
              spread evenly over the targets, from {samples} samples of each (beta-binomial law; the curve ends at \
-             {beyond:.0} times as many; band: 95 % for the case that the law holds). A run of `sgs run sampling-only` \
-             measures it."
+             {beyond:.0} times as many; band: 95 % for the case that the law holds). A run of sampling-only measures \
+             it."
         ),
     })
-}
-
-/// How many targets the base model was tried on, and what it would prove of them.
-pub(crate) fn alone_of(run: &RunData) -> Option<(usize, Alone)> {
-    let tallies = run.base_on_targets();
-    Some((tallies.len(), Alone::of(&tallies)?))
 }
 
 fn subset<'a, 'b>(drawn: &'b [Drawn<'a>], wanted: impl Fn(Method) -> bool) -> Vec<&'b Drawn<'a>> {

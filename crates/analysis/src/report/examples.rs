@@ -29,7 +29,19 @@ pub(super) fn conjectures(run: &RunData, index: usize) -> Option<String> {
         return None;
     }
     let list = format!("conjectures-{index}");
-    let mut out = search(&list, "conjectures", run.conjectures.len());
+    let rounds: std::collections::BTreeSet<u32> = run.conjectures.iter().map(|c| c.round).collect();
+    let mut out = format!(
+        concat!(
+            r#"<p class="caption">{} conjectures of {} rounds, spread evenly over the run: of each round those for the "#,
+            "targets that stay unsolved longest, then the best and the worst by R<sub>synth</sub> in turn. ",
+            "<b>s</b> is the solve rate, the share of the Solver's attempts that prove it; <b>R<sub>solve</sub></b> (0 to 1) ",
+            "the reward for a solve rate that is neither 0 nor high; <b>R<sub>guide</sub></b> (0 to 8) the Guide's score; ",
+            "<b>R<sub>synth</sub></b> their product, which trains the Conjecturer.</p>"
+        ),
+        run.conjectures.len(),
+        rounds.len()
+    );
+    out += &search(&list, "conjectures", run.conjectures.len());
     let _ = write!(out, r#"<div class="cards list" id="{list}">"#);
     for c in &run.conjectures {
         out.push_str(&conjecture(c));

@@ -3,6 +3,9 @@
 use crate::plot::{escape, parse_value, with_subscripts};
 use std::fmt::Write;
 
+/// A row's name with more characters is set as text over several lines.
+const LONG: usize = 40;
+
 /// A table of texts; numbers are set to the right.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
@@ -29,6 +32,9 @@ impl Table {
             out.push_str("<tr>");
             for (i, cell) in row.iter().enumerate() {
                 match i {
+                    0 if cell.chars().count() > LONG => {
+                        _ = write!(out, r#"<th class="long">{}</th>"#, escape(cell))
+                    }
                     0 => _ = write!(out, "<th>{}</th>", escape(cell)),
                     _ if is_number(cell) || cell.len() <= 28 => {
                         _ = write!(out, r#"<td class="n">{}</td>"#, escape(cell))

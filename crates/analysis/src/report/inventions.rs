@@ -60,19 +60,18 @@ fn statements(all: &[Statement]) -> Option<Table> {
         "Rounds",
         "Origin",
         "Solve rate",
-        "Shortest proof",
+        "Inferences",
         "R_guide",
-        "Relevance, redundancy, complexity",
+        "Relevance · redundancy · complexity",
     ]);
     for s in all {
         let origin = match &s.theorem {
-            Some(label) => format!("{}: {label}", s.origin.as_str()),
+            Some(label) => format!("theorem {label}"),
             None => s.origin.as_str().to_owned(),
         };
         let (first, last) = s.rounds;
         let steps = match s.steps {
-            Some(1) => "1 inference".to_owned(),
-            Some(n) => format!("{n} inferences"),
+            Some(n) => n.to_string(),
             None => NONE.to_owned(),
         };
         table.rows.push(vec![

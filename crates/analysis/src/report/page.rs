@@ -5,6 +5,7 @@ use super::{ReportOptions, examples, inventions, tables};
 use crate::figures::{self, Drawn};
 use crate::plot::{Content, Figure, Panel, Shape, entries, escape, hover_json, panel_svg, swatch_svg, theme};
 use crate::run::{RunData, metric};
+use crate::stats::pass_at_k_interval;
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};
 
@@ -259,6 +260,11 @@ fn tiles(d: &Drawn<'_>) -> String {
     if let (Some(solved), Some(all)) = (run.last(metric::SOLVED_EVER), run.last(metric::TARGETS)) {
         tiles.push((format!("{solved:.0} of {all:.0}"), "targets solved".to_owned()));
     }
+    if let Some(last) = run.held_out().next_back()
+        && let Some(rate) = pass_at_k_interval(&last.held_out, last.samples(), 0.95, 1)
+    {
+        tiles.push((format!("{:.1} %", 100.0 * rate.value), format!("held out, pass@{}", last.samples())));
+    }
     let first = run.curve().first().map(|p| p.rate);
     if let (Some(first), Some(last), true) = (first, run.last(metric::CUMULATIVE), run.rounds.len() > 1) {
         tiles.push((
@@ -365,8 +371,7 @@ fn configurations(drawn: &[Drawn<'_>], reproduce: &str) -> String {
     for d in drawn {
         let _ = write!(
             out,
-            r#"<details{}><summary>config.toml{}</summary><pre>{}</pre></details>"#,
-            if drawn.len() == 1 { " open" } else { "" },
+            r#"<details><summary>config.toml{}</summary><pre>{}</pre></details>"#,
             if drawn.len() > 1 { format!(" of {}", escape(&d.label)) } else { String::new() },
             escape(&d.run.config)
         );
@@ -377,7 +382,39 @@ fn configurations(drawn: &[Drawn<'_>], reproduce: &str) -> String {
 /// The navigation of a page.
 pub(crate) fn navigation(fragment: &Fragment) -> String {
     let named = fragment.parts.iter().filter(|p| !p.name.is_empty());
-    named.map(|p| format!("<a href=\"#{}\">{}</a>", p.id, escape(&p.name))).collect()
+    let link =
+        |p: &Part| format!("<a href=\"#{}\" title=\"{}\">{}</a>", p.id, escape(&p.name), escape(short(p)));
+    named.map(link).collect()
+}
+
+/// A part's name where there is little room.
+fn short(part: &Part) -> &str {
+    const SHORT: [(&str, &str); 21] = [
+        ("cumulative-solve-rate", "Solve rate"),
+        ("held-out", "Held out"),
+        ("fit-sensitivity", "Law"),
+        ("hard-targets", "Hard targets"),
+        ("wall-time", "Wall time"),
+        ("training-dynamics", "Training"),
+        ("pass-at-k", "pass@k"),
+        ("novelty", "Novelty"),
+        ("guide", "Guide"),
+        ("conjecture-quality", "Conjectures"),
+        ("conjecture-examples", "Examples"),
+        ("solve-proximity", "Proximity"),
+        ("solved-examples", "Solved"),
+        ("entropy", "Entropy"),
+        ("baseline-entropy", "Baselines' entropy"),
+        ("verdicts", "Verdicts"),
+        ("health", "Health"),
+        ("timings", "Time"),
+        ("data-set", "Data"),
+        ("configuration", "Configuration"),
+        ("ablations", "Ablations"),
+    ];
+    // Parts of single runs have its number behind their names.
+    let id = part.id.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('-');
+    SHORT.iter().find(|(name, _)| *name == id).map_or(&part.name, |(_, short)| short)
 }
 
 /// A whole page. `live` is markup and script that a live page adds, as (markup before the content, script).

@@ -15,7 +15,8 @@ fn percent(value: Option<f64>) -> String {
 }
 
 fn count(value: Option<f64>) -> String {
-    value.map_or_else(|| NONE.to_owned(), |v| format_value(v, Unit::Count, 4))
+    // What is counted is whole, also where it was interpolated.
+    value.map_or_else(|| NONE.to_owned(), |v| format_value(v.round(), Unit::Count, 4))
 }
 
 fn duration(value: Option<f64>) -> String {

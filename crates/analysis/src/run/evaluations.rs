@@ -1,6 +1,7 @@
 //! A run's evaluations: what its Solver proves of problems that it is not trained on.
 
 use super::{RunData, metric};
+use crate::stats::Alone;
 use sgs_rundir::rows::{EvaluatedSet, EvaluationRow};
 use sgs_rundir::{Evaluation, MetricValues};
 use std::collections::HashMap;
@@ -60,6 +61,12 @@ impl RunData {
         self.evaluations.iter().filter(|e| !e.held_out.is_empty())
     }
 
+    /// How many targets the run has, and what the base model would prove of them; `None` if its samples say nothing.
+    pub fn sampling_alone(&self) -> Option<(f64, Alone)> {
+        let targets = self.last(metric::TARGETS).unwrap_or(self.targets.len() as f64);
+        Some((targets, Alone::of(&self.base_on_targets())?))
+    }
+
     /// What the base model proved of each target: attempts that were judged, and those that proved, in its evaluation and
     /// in the first round, which it samples too.
     pub fn base_on_targets(&self) -> Vec<(u32, u32)> {
@@ -74,7 +81,7 @@ impl RunData {
             let tally = tallies.entry(id).or_default();
             *tally = (tally.0 + judged, tally.1 + proved);
         }
-        // In the targets' order, so that what is made of it is the same every time.
+        // In the targets' order, those that the base model has tried, so that what is made of it is the same every time.
         self.targets.iter().filter_map(|t| tallies.get(t.id.as_str()).copied()).collect()
     }
 }

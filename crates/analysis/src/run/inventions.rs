@@ -86,7 +86,7 @@ pub struct InventedRound {
     pub unread: u64,
     /// Statements, by [`Origin`].
     pub origins: [u64; 5],
-    /// Different statements in all rounds so far.
+    /// Different statements among the accepted conjectures of all rounds so far.
     pub distinct: u64,
     /// Accepted conjectures in all rounds so far.
     pub accepted: u64,
@@ -107,6 +107,8 @@ pub struct Statement {
     pub text: String,
     /// How often it was invented.
     pub times: u64,
+    /// How often it was accepted.
+    pub accepted: u64,
     /// Its first and its last round.
     pub rounds: (u32, u32),
     /// Where it comes from, as of its first time.
@@ -149,6 +151,7 @@ pub(super) struct Inventor {
     targets: HashSet<String>,
     rounds: Vec<InventedRound>,
     accepted: u64,
+    distinct: u64,
     looked_up: usize,
     searched: usize,
     proofs_read: usize,
@@ -209,7 +212,7 @@ impl Inventor {
             guide_new.push((score, f64::from(u8::from(origin == Origin::New))));
             guide_rate.extend(row.solve_rate.map(|rate| (score, rate)));
         }
-        out.distinct = self.statements.len() as u64;
+        out.distinct = self.distinct;
         out.accepted = self.accepted;
         out.correlations = [rank_correlation(&guide_rate), rank_correlation(&guide_new)];
         out.scores = mean_scores(beside.scores.values());
@@ -274,6 +277,8 @@ impl Inventor {
         let is_first = statement.times == 0;
         let before = statement.rounds.1;
         statement.note(round, row, beside);
+        let accepted = row.status == ConjectureStatus::Accepted;
+        self.distinct += u64::from(accepted && statement.accepted == 1);
         match statement.origin {
             known @ (Origin::Theorem | Origin::Target) => known,
             origin if is_first => origin,
@@ -309,6 +314,7 @@ impl Inventor {
         Statement {
             text: display.map_or_else(|| text.to_string(), |d| d.statement(text)),
             times: 0,
+            accepted: 0,
             rounds: (round, round),
             origin,
             theorem,
@@ -345,6 +351,7 @@ impl Statement {
         if row.status != ConjectureStatus::Accepted {
             return;
         }
+        self.accepted += 1;
         self.solve_rate.add(row.solve_rate);
         self.r_guide.add(row.r_guide.filter(|_| !row.review_failed));
         self.r_solve.add(row.r_solve);
