@@ -374,11 +374,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn means_are_over_as_many_rounds_on_both_sides_and_end_where_the_run_does() {
+    fn means_end_where_the_run_does_and_never_on_a_single_round() {
         let points: Vec<(f64, f64)> =
             [0.0, 3.0, 0.0, 3.0, 6.0].into_iter().enumerate().map(|(i, y)| (i as f64, y)).collect();
         let means: Vec<f64> = running_mean(&points, 3).into_iter().map(|p| p.1).collect();
-        assert_eq!(means, [0.0, 1.0, 2.0, 3.0, 6.0]);
+        assert_eq!(means, [1.5, 1.0, 2.0, 3.0, 4.5]);
         assert_eq!(running_mean(&points, 1), points);
         assert!(running_mean(&[], 5).is_empty());
         assert_eq!([0, 9, 10, 24, 60, 200, 5000].map(window), [1, 1, 3, 3, 5, 11, 11]);
