@@ -161,11 +161,15 @@ fn crash_fifty_times_and_resume() {
 
 /// Worker processes that this coordinator has started.
 fn workers_of(coordinator: u32) -> Vec<i32> {
-    let threads = std::fs::read_dir(format!("/proc/{coordinator}/task")).into_iter().flatten().flatten();
-    let children = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    children
-        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
-        .collect()
+    // `PID (NAME) STATE PARENT …`; a name may hold anything.
+    let parent = |stat: &str| stat.rsplit(") ").next()?.split(' ').nth(1)?.parse::<u32>().ok();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|process| process.file_name().to_str()?.parse::<i32>().ok());
+    let is_child = |pid: &i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        parent(&stat) == Some(coordinator)
+    };
+    pids.filter(is_child).collect()
 }
 
 /// Workers and coordinator, a hundred of them in any mix, over runs of six rounds.
@@ -235,6 +239,7 @@ fn kill_workers_and_coordinator_a_hundred_times() {
     resume.arg("resume").arg(&run);
     finish(resume, "the last resume");
     assert_eq!(content(&run), expected);
+    assert!(workers > 0 && coordinators > 0, "{workers} workers and {coordinators} coordinators were killed");
     println!(
         "{workers} workers and {coordinators} coordinators killed, {} runs came to their end",
         whole + 1
