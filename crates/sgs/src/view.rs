@@ -64,7 +64,8 @@ impl Text {
 
     fn set(&self, parts: Vec<Part>) {
         self.line.set(parts);
-        self.bar.tick();
+        // Drawn at once: a line that changes once a round has no later chance.
+        self.bar.force_draw();
     }
 }
 

@@ -154,7 +154,7 @@ fn a_warning_stays_above_the_view_and_a_resized_terminal_is_filled() {
     let told = "no jobs are taken today";
     terminal.wait("the view with a warning above it", |screen| {
         let warned = screen.find("sbatch does not take");
-        warned.is_some() && warned < screen.rfind(" of 3  sampling")
+        warned.is_some() && warned < screen.rfind(" of 3  evaluating")
     });
     terminal.tmux(&["resize-window", "-x", "80", "-y", "24"]).unwrap();
     std::thread::sleep(Duration::from_secs(2));
