@@ -3,7 +3,7 @@
 use super::endpoint::EndpointConfig;
 use crate::Usage;
 use crate::held_out::EvaluationConfig;
-use crate::recipe::Recipe;
+use crate::recipe::{self, Recipe};
 use anyhow::{Context, Result};
 use sgs_keys::{Allowed, Key, Refused, Table as _, at_least, dotted};
 use sgs_lean::LeanSettings;
@@ -501,6 +501,7 @@ fn nearest<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> String {
 /// Every key by itself, then those that depend on each other.
 fn check(config: &RunConfig) -> Result<()> {
     config.check("").map_err(|e| Usage(e.to_string()))?;
+    recipe::check(&config.model.base)?;
     let algorithm = config.algorithm.validate();
     algorithm.map_err(|e| Usage(Refused { key: dotted("algorithm", &e.key), ..e }.to_string()))?;
     config.sampling.endpoint.check(&config.algorithm)

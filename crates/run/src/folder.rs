@@ -3,6 +3,7 @@
 use crate::Usage;
 use crate::base_model;
 use crate::config::{self, RunConfig, SystemName};
+use crate::recipe::{self, Recipe};
 use crate::record;
 use crate::system;
 use anyhow::{Context, Result, bail};
@@ -19,7 +20,7 @@ use std::path::Path;
 /// # Errors
 /// The place is taken, the model or a file of problems cannot be read, or the file system refuses.
 pub fn begin(config: &RunConfig, folder: &Path) -> Result<RunDir> {
-    Ok(RunDir::create(folder, &frozen(config)?, RunOptions::default())?)
+    Ok(RunDir::create(folder, &frozen(config, None)?, RunOptions::default())?)
 }
 
 /// Opens a run to go on with it, and gives the configuration that it was begun with.
@@ -32,7 +33,10 @@ pub fn reopen(folder: &Path) -> Result<(RunDir, RunConfig)> {
     let config = config_of(run.view())?;
     // The configuration is the run's own: what may differ is the program and the data. A key that came into being since
     // has its default, and is no difference.
-    run.check_config(&FrozenConfig { text: own_text(run.view())?, ..frozen(&config)? })?;
+    run.check_config(&FrozenConfig {
+        text: own_text(run.view())?,
+        ..frozen(&config, Some(&folder.join("base")))?
+    })?;
     Ok((run, config))
 }
 
@@ -166,7 +170,8 @@ pub fn flatten(prefix: &str, table: &toml::Table, out: &mut BTreeMap<String, Str
 pub fn examine(run: &RunView) -> Result<Examined> {
     let mut examined = run.examine()?;
     let base = run.path().join("base");
-    let files = base_model::FILES.iter().filter(|_| base.is_dir());
+    let ships = config_of(run).is_ok_and(|config| config.model.base == "shipped");
+    let files = base_model::FILES.iter().filter(|_| ships && base.is_dir());
     for (path, bytes) in files.map(|(name, bytes)| (base.join(name), *bytes)) {
         let same = std::fs::read(&path).is_ok_and(|found| found == bytes);
         let what = "it is not the file of the base model that ships";
@@ -228,14 +233,16 @@ pub fn same_checker(run: &Path, identity: &str) -> Result<()> {
     }
 }
 
-fn frozen(config: &RunConfig) -> Result<FrozenConfig> {
+/// What a run is begun with; `own` is where it may have a copy of a base model that was made.
+fn frozen(config: &RunConfig, own: Option<&Path>) -> Result<FrozenConfig> {
+    let own = own.filter(|own| Recipe::of(&config.model.base).is_some() && recipe::is_model(own));
     let mut data = BTreeMap::new();
     if config.problems.system == SystemName::Metamath {
         data.insert("slice".to_owned(), sgs_metamath::slice::SLICE_SHA256.to_owned());
     }
     data.insert(
         "base-model".to_owned(),
-        match config::model_folder(&config.model.base) {
+        match own.map(Path::to_owned).or_else(|| config::model_folder(&config.model.base)) {
             None => base_model::hash(),
             // A model in several files is known by their index.
             Some(folder) => ["model.safetensors", "model.safetensors.index.json"]

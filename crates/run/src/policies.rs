@@ -2,6 +2,7 @@
 
 use super::config::{RunConfig, model_folder};
 use super::ranks::Order;
+use crate::recipe::Recipe;
 use anyhow::{Context, Result, anyhow};
 use sgs_lm::checkpoint::{self, SaveOptions, Snapshot};
 use sgs_lm::model::Model;
@@ -272,14 +273,17 @@ pub fn folders(config: &RunConfig, base: &Path, at: Option<&Path>) -> [PathBuf; 
     })
 }
 
-/// The folder of the base model: the one of the configuration, or the shipped one, unpacked.
+/// The folder of the base model: the one of the configuration, or `own` with a copy of one that was made or that ships.
 ///
 /// # Errors
-/// The shipped model cannot be unpacked.
-pub fn base_folder(config: &RunConfig, unpack_to: &Path) -> Result<PathBuf> {
+/// The copy cannot be made.
+pub fn base_folder(config: &RunConfig, own: &Path) -> Result<PathBuf> {
+    if let Some(recipe) = Recipe::of(&config.model.base) {
+        return recipe.copied_to(own);
+    }
     match model_folder(&config.model.base) {
         Some(folder) => Ok(folder),
-        None => crate::base_model::unpack(unpack_to),
+        None => crate::base_model::unpack(own),
     }
 }
 

@@ -1,8 +1,12 @@
 //! Base models that a run makes for itself: how they are made, and where they stand.
 
+use crate::Usage;
 use crate::base_model::cache;
+use anyhow::{Context, Result};
 use sgs_metamath::slice::{SLICE_SHA256, sha256};
-use std::path::PathBuf;
+use sgs_rundir::files::write_file;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// How a base model of the embedded system is made.
 pub struct Recipe {
@@ -15,6 +19,14 @@ pub struct Recipe {
     /// Two trainings, as `sgs pretrain` and `sgs sft` read them: everything from scratch, then theorems as people write
     /// them. Theorems that were composed are most of the first; ending on them would leave their style.
     pub stages: [&'static str; 2],
+}
+
+/// The file of a model that is copied last.
+const CONFIG: &str = "config.json";
+
+/// Whether a folder holds a whole copy.
+pub fn is_model(folder: &Path) -> bool {
+    folder.join(CONFIG).is_file()
 }
 
 /// All of them.
@@ -39,6 +51,18 @@ pub const RECIPES: [Recipe; 2] = [
     },
 ];
 
+/// Refuses a value of `model.base` that names a recipe which there is not.
+///
+/// # Errors
+/// It does.
+pub fn check(base: &str) -> Result<(), Usage> {
+    if !base.starts_with("made:") || Recipe::of(base).is_some() {
+        return Ok(());
+    }
+    let names: Vec<String> = RECIPES.iter().map(|recipe| format!("made:{}", recipe.name)).collect();
+    Err(Usage(format!("model.base={base}: there is no such recipe, only {}", names.join(", "))))
+}
+
 impl Recipe {
     /// The recipe that a value of `model.base` names.
     pub fn of(base: &str) -> Option<&'static Recipe> {
@@ -57,10 +81,42 @@ impl Recipe {
     pub fn model(&self) -> PathBuf {
         self.home().join("model")
     }
+
+    /// A run's own copy of the model in `folder`, made now if it is not there: a cache may be cleared, and ranks on other
+    /// machines see the run's folder.
+    ///
+    /// # Errors
+    /// The model is neither there nor in the cache, or the file system refuses.
+    pub fn copied_to(&self, folder: &Path) -> Result<PathBuf> {
+        if is_model(folder) {
+            return Ok(folder.to_owned());
+        }
+        let from = self.model();
+        let missing = || {
+            format!(
+                "{} is not there: `sgs resume` of a run with model.base=made:{} makes it",
+                from.display(),
+                self.name
+            )
+        };
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let mut files: Vec<PathBuf> = Vec::new();
+        for entry in fs::read_dir(&from).with_context(missing)? {
+            files.push(entry?.path());
+        }
+        // The last file says that all are there.
+        files.sort_by_key(|path| path.ends_with(CONFIG));
+        for path in files {
+            let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            write_file(&folder.join(path.file_name().unwrap_or_default()), &bytes)?;
+        }
+        Ok(folder.to_owned())
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -72,5 +128,18 @@ mod tests {
         for other in ["13m", "made:", "made:13", "made:13m/..", "shipped"] {
             assert!(Recipe::of(other).is_none(), "{other}");
         }
+        assert!(check("made:13m").is_ok() && check("shipped").is_ok() && check("made-by-me").is_ok());
+        assert!(check("made:20m").unwrap_err().to_string().contains("made:30m"));
+    }
+
+    #[test]
+    fn a_run_keeps_a_copy_once_it_has_one() {
+        let run = tempfile::tempdir().unwrap();
+        let own = run.path().join("base");
+        let missing = RECIPES[0].copied_to(&own);
+        // Only where nobody has made the model, as on a machine of CI, can nothing be copied.
+        assert!(missing.is_err() || is_model(&own));
+        fs::write(own.join(CONFIG), b"{}").unwrap();
+        assert_eq!(RECIPES[0].copied_to(&own).unwrap(), own);
     }
 }

@@ -11,6 +11,7 @@ use sgs_lean::{Lean, LeanSettings};
 use sgs_metamath::corpus::splits::{SplitRule, split};
 use sgs_metamath::system::Metamath;
 use sgs_selfplay::Problem;
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -190,10 +191,15 @@ pub fn read_problems(system: &Metamath, path: &Path) -> Result<Vec<Problem>> {
     // Editors of another system begin a file so.
     let text = text.trim_start_matches('\u{feff}');
     let lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
+    let mut ids = HashSet::new();
     lines
         .map(|(i, line)| {
             let place = || format!("{}: line {} is no problem", path.display(), i + 1);
             let line: ProblemLine = serde_json::from_str(line).with_context(place)?;
+            // Proofs find their problem by its id.
+            if !ids.insert(line.id.clone()) {
+                bail!("{}: line {}: the id `{}` stands above already", path.display(), i + 1, line.id);
+            }
             system.problem_from_text(&line.id, &line.statement, &line.context).with_context(place)
         })
         .collect()
@@ -203,6 +209,16 @@ pub fn read_problems(system: &Metamath, path: &Path) -> Result<Vec<Problem>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_repeated_id_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.jsonl");
+        let line = r#"{"id":"a","statement":"|- ( ph -> ph )","context":""}"#;
+        std::fs::write(&path, format!("{line}\n\n{line}\n")).unwrap();
+        let error = read_problems(&Metamath::shipped().unwrap(), &path).unwrap_err().to_string();
+        assert!(error.contains("line 3") && error.contains("`a`"), "{error}");
+    }
 
     #[test]
     fn training_and_held_out_targets_are_all_of_them() {

@@ -7,6 +7,7 @@ use sgs_lean::LeanSettings;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
 use sgs_run::config::{RunConfig, SystemName};
+use sgs_run::recipe::Recipe;
 use sgs_run::{base_model, folder, policies};
 use sgs_rundir::RunView;
 use sgs_selfplay::Role;
@@ -44,7 +45,12 @@ impl Players {
             return Err(Usage(format!("--system: {} is a run of {own:?}", path.display())).into());
         }
         let checkpoint = view.checkpoints().newest_valid(u32::MAX)?;
-        let base = policies::base_folder(&config, &base_model::cache_folder())?;
+        // A model that was made for the run stands in it; the one that ships need not be unpacked there.
+        let place = match Recipe::of(&config.model.base) {
+            Some(_) => path.join("base"),
+            None => base_model::cache_folder(),
+        };
+        let base = policies::base_folder(&config, &place)?;
         let at = checkpoint.as_ref().map(|checkpoint| checkpoint.directory.as_path());
         let folders = Some(policies::folders(&config, &base, at));
         let round = checkpoint.map(|checkpoint| checkpoint.round);

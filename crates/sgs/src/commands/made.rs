@@ -7,14 +7,14 @@
 use super::data_build;
 use super::pretrain::{self, Ended, PretrainConfig};
 use crate::args::DataBuildArgs;
-use crate::exit::{Outcome, Usage};
+use crate::exit::Outcome;
 use anyhow::{Context, Result, bail};
 use sgs_lm::ModelConfig;
 use sgs_metamath::system::Metamath;
 use sgs_metamath::{slice, tokens};
 use sgs_run::config::RunConfig;
 use sgs_run::device::{self, DeviceKind};
-use sgs_run::recipe::{RECIPES, Recipe};
+use sgs_run::recipe::{self, Recipe};
 use sgs_rundir::files::write_file;
 use sgs_rundir::lock::RunLock;
 use std::fs;
@@ -27,20 +27,14 @@ const SUMS: &str = "SHA256SUMS";
 /// Sees to it that the configuration's base model is there, if it is one that runs make; the user may stop that.
 ///
 /// # Errors
-/// No such recipe, the model is damaged, or making it fails.
+/// The model is damaged, or making it fails.
 pub fn ensure(config: &RunConfig) -> Result<Outcome> {
     let base = &config.model.base;
-    let Some(recipe) = Recipe::of(base) else {
-        if base.starts_with("made:") {
-            let names: Vec<String> = RECIPES.iter().map(|r| format!("made:{}", r.name)).collect();
-            return Err(Usage(format!(
-                "model.base={base}: there is no such recipe, only {}",
-                names.join(", ")
-            ))
-            .into());
-        }
-        return Ok(Outcome::Done);
-    };
+    let Some(recipe) = Recipe::of(base) else { return Ok(Outcome::Done) };
+    // A whole model may stand where nothing can be written.
+    if recipe.model().exists() {
+        return check(&recipe.model()).map(|()| Outcome::Done);
+    }
     let _lock = wait_for_turn(recipe)?;
     if recipe.model().exists() {
         return check(&recipe.model()).map(|()| Outcome::Done);
@@ -72,7 +66,8 @@ fn make(recipe: &Recipe, device: DeviceKind) -> Result<Outcome> {
     let (home, started) = (recipe.home(), Instant::now());
     eprintln!("the base model made:{} is not here: it is made once, in {}", recipe.name, home.display());
     let data = home.join("data");
-    if !data.join("README.md").exists() {
+    let whole = home.join("data.whole");
+    if !whole.exists() {
         eprintln!("  corpora: {} composed theorems", recipe.composed);
         let args = DataBuildArgs {
             source: None,
@@ -81,13 +76,17 @@ fn make(recipe: &Recipe, device: DeviceKind) -> Result<Outcome> {
             composed: recipe.composed,
             reviews: recipe.reviews,
         };
-        // The card is the last file that is written.
         data_build::build(&args)?;
+        write_file(&whole, b"")?;
     }
     let mut base: Option<PathBuf> = None;
     for (number, stage) in (1..).zip(recipe.stages) {
         let out = home.join(format!("stage-{number}"));
         let done = out.join("done");
+        // Its model may have been given its name already, and removed since.
+        if done.exists() && !recipe::is_model(&out.join("model")) {
+            fs::remove_dir_all(&out).with_context(|| format!("cannot remove {}", out.display()))?;
+        }
         if !done.exists() {
             eprintln!(
                 "  training {number} of {} ({:.0} s so far)",
@@ -106,8 +105,12 @@ fn make(recipe: &Recipe, device: DeviceKind) -> Result<Outcome> {
     let Some(made) = base else { bail!("the recipe has no training") };
     write_sums(&made)?;
     fs::rename(&made, recipe.model()).context("cannot give the model its name")?;
-    for folder in ["data", "stage-1", "stage-2"] {
-        fs::remove_dir_all(home.join(folder)).with_context(|| format!("cannot remove {folder}"))?;
+    // What says that the corpora are whole goes before them.
+    let removed = fs::remove_file(&whole).and_then(|()| {
+        ["data", "stage-1", "stage-2"].iter().try_for_each(|folder| fs::remove_dir_all(home.join(folder)))
+    });
+    if let Err(error) = removed {
+        tracing::warn!("what the model was made of cannot be removed from {}: {error}", home.display());
     }
     eprintln!(
         "the base model is made, in {:.0} s: {}",
@@ -176,6 +179,7 @@ pub fn shape(recipe: &Recipe) -> Result<ModelConfig> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use sgs_run::recipe::RECIPES;
 
     #[test]
     fn recipes_are_trainings_and_the_second_goes_on_from_the_first() {

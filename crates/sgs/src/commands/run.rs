@@ -15,6 +15,7 @@ use sgs_lm::sampler::Decode;
 use sgs_run::config::{self, Layers, RunConfig};
 use sgs_run::ranks::crew::Crew;
 use sgs_run::ranks::follow;
+use sgs_run::recipe;
 use sgs_run::seats::{self, Standing};
 use sgs_run::system::{self, Opened};
 use sgs_run::workers::config::FleetConfig;
@@ -87,7 +88,10 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     let workers = fleet(&args.fleet, before)?;
     let frozen = folder::config_of(&RunView::open(&args.dir)?)?;
     begin_with(&frozen, workers.as_ref(), &Layers::default())?;
-    if let Outcome::Interrupted = super::made::ensure(&frozen)? {
+    // The run has its own copy of a model that was made for it.
+    if !recipe::is_model(&args.dir.join("base"))
+        && let Outcome::Interrupted = super::made::ensure(&frozen)?
+    {
         return Ok(Outcome::Interrupted);
     }
     let (run, config) = folder::reopen(&args.dir)?;

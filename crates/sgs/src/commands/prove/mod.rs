@@ -18,7 +18,7 @@ use sgs_lm::sampler::Decode;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_run::with_device;
 use sgs_selfplay::{Problem, Role};
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal, Read, Write};
 use std::time::Instant;
 
 /// Samples until a proof holds or the samples are used up; without a statement, for each that is typed.
@@ -79,12 +79,20 @@ impl<D: Device + Decode> Prover<'_, D> {
             eprintln!("{}", desk.greeting());
         }
         let mut outcome = Outcome::Done;
-        let mut lines = std::io::stdin().lock().lines();
+        let mut input = std::io::stdin().lock();
         loop {
             if typed {
                 let _ = write!(std::io::stderr(), "> ");
             }
-            let Some(line) = lines.next().transpose()? else { break };
+            let line = match read_line(&mut input)? {
+                None => break,
+                Some(Ok(line)) => line,
+                Some(Err(why)) => {
+                    eprintln!("error: {why}");
+                    outcome = Outcome::Failed;
+                    continue;
+                }
+            };
             let line = line.trim_start_matches('\u{feff}').trim();
             if line == "quit" || line == "exit" {
                 break;
@@ -158,4 +166,44 @@ fn as_json(problem: &Problem, search: &Search, seconds: f64) -> Value {
         "problem": problem, "proof": search.proof, "samples": search.sampled, "seconds": seconds,
         "failures": failures,
     })
+}
+/// Bytes of the longest line that is read.
+const LONGEST_LINE: u64 = 64 * 1024;
+
+/// The next line, or why it is none to be answered; `None` at the end.
+fn read_line(input: &mut impl BufRead) -> Result<Option<Result<String, String>>> {
+    let mut bytes = Vec::new();
+    let read = input.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut bytes)?;
+    if read == 0 {
+        return Ok(None);
+    }
+    if read as u64 == LONGEST_LINE && bytes.last() != Some(&b'\n') {
+        // What is left of the line is no line of its own.
+        while input.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut bytes)? > 0
+            && bytes.last() != Some(&b'\n')
+        {
+            bytes.clear();
+        }
+        return Ok(Some(Err(format!("a line of more than {LONGEST_LINE} bytes is no statement"))));
+    }
+    Ok(Some(String::from_utf8(bytes).map_err(|e| format!("the line is not UTF-8: {e}"))))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_none_ends_nothing() {
+        let long = [vec![b'x'; 3 * LONGEST_LINE as usize], b"\nlast".to_vec()].concat();
+        let mut input = &[b"one\n\xff\xfe\ntwo\n".to_vec(), long].concat()[..];
+        let mut next = || read_line(&mut input).unwrap();
+        assert_eq!(next().unwrap().unwrap().trim(), "one");
+        assert!(next().unwrap().unwrap_err().contains("UTF-8"));
+        assert_eq!(next().unwrap().unwrap().trim(), "two");
+        assert!(next().unwrap().unwrap_err().contains("bytes"));
+        assert_eq!(next().unwrap().unwrap(), "last");
+        assert!(next().is_none());
+    }
 }
