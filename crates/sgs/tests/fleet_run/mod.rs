@@ -32,8 +32,13 @@ pub fn settings() -> Vec<String> {
 
 /// The run, done by the coordinator alone.
 pub fn embedded(folder: &Path) -> PathBuf {
+    embedded_as(folder, &settings())
+}
+
+/// A run with these settings, done by the coordinator alone.
+pub fn embedded_as(folder: &Path, settings: &[String]) -> PathBuf {
     let run = folder.join("embedded");
-    sgs(&[&settings()[..], &["--out".to_owned(), run.display().to_string()]].concat()).expect(0);
+    sgs(&[settings, &["--out".to_owned(), run.display().to_string()]].concat()).expect(0);
     run
 }
 
