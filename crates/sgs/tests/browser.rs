@@ -105,6 +105,9 @@ fn a_real_run_is_followed_and_reported() {
     assert!(run.0.wait().unwrap().success());
     // The page is still open, and nobody answers it any more.
     browser.wait("document.getElementById('live-state').textContent.includes('finished')");
+    // The last evaluation comes after the last round, and the page has asked for its figures.
+    let late = browser.requests();
+    assert!(late.iter().all(|url| url.starts_with(&address)), "{late:?}");
 
     // The report that the run has left behind.
     let page = format!("file://{}/report/index.html", folder);

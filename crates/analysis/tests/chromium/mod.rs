@@ -264,7 +264,9 @@ impl Browser {
         }
         let mut complaints = self.complaints();
         // The address of a run that is over answers no longer, which the page says.
-        let is_over = |c: &String| c.contains("events") && c.contains("ERR_CONNECTION_REFUSED");
+        let is_over = |c: &String| {
+            (c.contains("events") || c.contains("fragment")) && c.contains("ERR_CONNECTION_REFUSED")
+        };
         complaints.retain(|c| !is_over(c));
         assert!(complaints.is_empty(), "{complaints:?}");
     }
