@@ -185,6 +185,8 @@ fn a_worker_that_is_asked_to_leave_gives_back_what_it_holds() {
     let run = folder.path().join("run");
     let mut serve = settings();
     serve[0] = "serve".to_owned();
+    // Nobody checks here, and the round would wait for an evaluation.
+    serve.extend(["--set", "evaluation.held_out=none"].map(str::to_owned));
     let rest = ["--out", run.to_str().unwrap(), "--listen", "127.0.0.1:0"].map(str::to_owned);
     let _coordinator = start(command(&[&serve[..], &rest].concat()), &folder.path().join("log"));
     let url = url(&run);
