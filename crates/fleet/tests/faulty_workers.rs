@@ -2,8 +2,8 @@
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -270,6 +270,56 @@ fn only_what_waits_is_sent_again() {
     }
     // In this process nobody waits for the journal.
     assert_eq!(session.close().unwrap().accepted, 20);
+}
+
+/// Lets every outcome wait until all of them have come.
+struct AllOrNone {
+    fleet: Fleet,
+    heard: Mutex<BTreeSet<TaskId>>,
+    all: usize,
+}
+
+impl Coordinator for AllOrNone {
+    fn lease(
+        &self,
+        w: &WorkerName,
+        kind: &TaskKind,
+        most: usize,
+        wait: Duration,
+    ) -> Result<Grant, CallError> {
+        self.fleet.lease(w, kind, most, wait)
+    }
+
+    fn heartbeat(&self, worker: &WorkerName, held: &[LeaseId]) -> Result<Beat, CallError> {
+        self.fleet.heartbeat(worker, held)
+    }
+
+    fn report(&self, _: &WorkerName, reports: Vec<Report>) -> Result<Vec<Receipt>, CallError> {
+        let mut heard = self.heard.lock().unwrap();
+        heard.extend(reports.iter().map(|report| report.task));
+        let receipt = if heard.len() == self.all { Receipt::Accepted } else { Receipt::Waiting };
+        Ok(vec![receipt; reports.len()])
+    }
+}
+
+#[test]
+fn what_waits_does_not_hold_up_what_was_not_sent() {
+    let fleet = Fleet::journalled(BoardConfig::default());
+    let task = |id| Task { id: TaskId(id), kind: VERIFY, priority: 0, payload: "x".into() };
+    fleet.submit((0..150).map(task)).unwrap();
+    let coordinator = Arc::new(AllOrNone { fleet, heard: Mutex::default(), all: 150 });
+    let config = WorkerConfig::new(name("w"), VERIFY);
+    assert!(config.batch < 150 / 2, "or there is nothing behind what waits");
+    let session = Session::start(coordinator, config, Drain::default()).unwrap();
+    for (leased, _) in session.lease(150, Duration::from_secs(1)).unwrap() {
+        session.finish(leased.id(), Outcome::Done("y".into()));
+    }
+    let begun = Instant::now();
+    while session.summary().accepted < 150 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", session.summary());
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(session.close().unwrap().unsettled, 0);
 }
 
 #[test]

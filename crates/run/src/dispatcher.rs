@@ -235,21 +235,27 @@ impl<'a> Dispatcher<'a> {
         for ((task, mut asked, ending), read) in answered.into_iter().zip(read) {
             let weighed = match read {
                 Ok(Some((found, record))) => {
-                    let weighed = self.second.weigh(task, asked.first.take(), &ending, found);
-                    weighed.map(|weighed| Some((weighed, record))).map_err(Error::from)
+                    let is_second = asked.first.is_some();
+                    let weighed = self.second.weigh(asked.first.take(), &ending, found);
+                    weighed.map(|weighed| Some((weighed, record, is_second))).map_err(Error::from)
                 }
                 Ok(None) => Ok(None),
                 Err(error) => Err(error),
             };
             match weighed {
-                Ok(Some((Weighed::Waits(first), _))) => self.ask_another(first, asked.commands)?,
-                Ok(Some((Weighed::Counts(mut found, first), mut record))) => {
-                    tasks.extend([Some(task), first].into_iter().flatten());
+                Ok(Some((Weighed::Waits(first), ..))) => {
+                    // Its worker need not keep it: nobody has acted on it, and after a crash both are asked again. Were
+                    // it to wait for the second opinion, two workers could wait for each other's.
+                    self.fleet.remove(&[task])?;
+                    self.ask_another(first, asked.commands)?;
+                }
+                Ok(Some((Weighed::Counts(mut found), mut record, is_second))) => {
+                    tasks.push(task);
                     found.iter().for_each(|entry| self.faults.note(&entry.event));
                     if self.faults.are_too_many() {
                         found.retain(|entry| !matches!(entry.event, Event::Lost { .. }));
                     }
-                    if first.is_some() || self.faults.are_too_many() {
+                    if is_second || self.faults.are_too_many() {
                         record = record::record(&mut found)?;
                     }
                     records.extend(record);
@@ -284,8 +290,8 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    /// Asks another worker about what the first says is proved. What the first said is kept here, and by its worker; after
-    /// everything else, so that nobody waits behind tasks that are not for everybody.
+    /// Asks another worker about what the first says is proved; after everything else, so that nobody waits behind tasks
+    /// that are not for everybody.
     fn ask_another(&mut self, first: First, commands: Vec<Command>) -> Result<()> {
         let (kind, _, payload) = self.reader.payload(&commands, &[])?;
         // Not the first task, whatever it is about.

@@ -5,7 +5,7 @@
 //! Who differs cannot both be right: the run stops and names both.
 
 use crate::record::Entry;
-use sgs_fleet::{Ending, TaskId, WorkerName};
+use sgs_fleet::{Ending, WorkerName};
 use sgs_formal::FormalSystem;
 use sgs_selfplay::{Command, Event, Judgement, ProblemId, TaskKey, Verdict};
 use std::collections::HashSet;
@@ -33,11 +33,10 @@ pub struct Sample {
     draw: RandomState,
 }
 
-/// A worker's verdict that waits for another's.
+/// A worker's verdict that waits for another's. It is kept in memory alone, since nobody has acted on it: after a crash
+/// both are asked again.
 #[derive(Debug)]
 pub struct First {
-    /// Its task, whose worker keeps the outcome until it is safe.
-    pub task: TaskId,
     /// Who said so.
     pub worker: WorkerName,
     /// What it came to.
@@ -47,8 +46,8 @@ pub struct First {
 /// What verdicts come to for now.
 #[derive(Debug)]
 pub enum Weighed {
-    /// They count; with the task that they were the second opinion on.
-    Counts(Vec<Entry>, Option<TaskId>),
+    /// They count.
+    Counts(Vec<Entry>),
     /// Another worker has to say the same.
     Waits(First),
 }
@@ -104,7 +103,6 @@ impl Second {
     /// The two differ.
     pub fn weigh(
         &self,
-        task: TaskId,
         first: Option<First>,
         ending: &Ending,
         entries: Vec<Entry>,
@@ -112,17 +110,14 @@ impl Second {
         let worker = match ending {
             Ending::Done { worker, .. } => worker,
             // Nobody could say anything.
-            Ending::Quarantined { .. } => return Ok(Weighed::Counts(entries, first.map(|first| first.task))),
+            Ending::Quarantined { .. } => return Ok(Weighed::Counts(entries)),
         };
         match first {
             None if self.wants_another(&entries) => {
-                Ok(Weighed::Waits(First { task, worker: worker.clone(), entries }))
+                Ok(Weighed::Waits(First { worker: worker.clone(), entries }))
             }
-            None => Ok(Weighed::Counts(entries, None)),
-            Some(first) => {
-                let earlier = first.task;
-                Ok(Weighed::Counts(first.joined(worker, entries)?, Some(earlier)))
-            }
+            None => Ok(Weighed::Counts(entries)),
+            Some(first) => Ok(Weighed::Counts(first.joined(worker, entries)?)),
         }
     }
 
