@@ -2,9 +2,11 @@
 //!
 //! Where a check takes microseconds, this process makes every such check again. Where it takes seconds, another worker
 //! does, for a share of the proofs and for every one of a target that no round before has solved, if the run is told to.
-//! Who differs cannot both be right: the run stops and names both.
+//! This process decides against a worker: its answer is refused. Two workers that differ cannot both be right: the run
+//! stops and names both.
 
 use crate::record::Entry;
+use anyhow::ensure;
 use sgs_fleet::{Ending, WorkerName};
 use sgs_formal::FormalSystem;
 use sgs_selfplay::{Command, Event, Judgement, ProblemId, TaskKey, Verdict};
@@ -52,7 +54,7 @@ pub enum Weighed {
     Waits(First),
 }
 
-/// Two checkers that differ about a proof.
+/// Two workers that differ about a proof.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{first} says that the proof of {key} holds, {second} says `{}` ({reason}): one of them is broken or lies. Nothing \
@@ -61,8 +63,8 @@ pub enum Weighed {
 )]
 pub struct Disagreement {
     key: TaskKey,
-    first: String,
-    second: String,
+    first: WorkerName,
+    second: WorkerName,
     verdict: Verdict,
     reason: String,
 }
@@ -76,23 +78,27 @@ impl Second {
     /// Checks again here what a worker says is proved, if that is what is done.
     ///
     /// # Errors
-    /// It is not.
+    /// It is not: the answer cannot be used.
     pub fn confirm_here(
         &self,
         system: &dyn FormalSystem,
         commands: &[Command],
         entries: &[Entry],
         worker: &WorkerName,
-    ) -> Result<(), Disagreement> {
+    ) -> anyhow::Result<()> {
         if !matches!(self, Self::Here) {
             return Ok(());
         }
         for (command, entry) in commands.iter().zip(entries) {
             let (Command::Judge { problem, proof, .. }, true) = (command, is_proved(entry)) else { continue };
             let own = system.check(problem, proof);
-            if own.verdict != Verdict::Proved {
-                return Err(differ(entry.event.key(), worker.to_string(), "the coordinator", own));
-            }
+            ensure!(
+                own.verdict == Verdict::Proved,
+                "{worker} says that the proof of {} holds, checked again here it comes to `{}` ({})",
+                entry.event.key(),
+                own.verdict.as_str(),
+                own.reason
+            );
         }
         Ok(())
     }
@@ -144,7 +150,7 @@ impl First {
         let join = |(first, other): (Entry, Entry)| match judgement(&other) {
             Some(judged) if is_proved(&first) && judged.verdict != Verdict::Proved => match judged.verdict {
                 Verdict::Refused | Verdict::Malformed => {
-                    Err(differ(first.event.key(), self.worker.to_string(), second.as_str(), judged.clone()))
+                    Err(differ(first.event.key(), &self.worker, second, judged.clone()))
                 }
                 _ => Ok(other),
             },
@@ -165,7 +171,7 @@ fn is_proved(entry: &Entry) -> bool {
     judgement(entry).is_some_and(|judged| judged.verdict == Verdict::Proved)
 }
 
-fn differ(key: &TaskKey, first: String, second: &str, judged: Judgement) -> Disagreement {
+fn differ(key: &TaskKey, first: &WorkerName, second: &WorkerName, judged: Judgement) -> Disagreement {
     let Judgement { verdict, reason, .. } = judged;
-    Disagreement { key: key.clone(), first, second: second.to_owned(), verdict, reason }
+    Disagreement { key: key.clone(), first: first.clone(), second: second.clone(), verdict, reason }
 }

@@ -13,7 +13,7 @@ use sgs_run::workers::config::{By, CrewConfig, FleetConfig};
 use sgs_run::workers::outside::Remembered;
 use sgs_run::{Interrupt, Outcome, Runner, folder, policies, verify};
 use sgs_rundir::RunView;
-use sgs_selfplay::{Features, Judgement, Problem, ReadConjecture, Review, Verdict};
+use sgs_selfplay::{Features, Judgement, Problem, ProblemId, ReadConjecture, Review, Verdict};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -128,6 +128,12 @@ fn says(verdict: Verdict) -> impl Fn(&Lease) -> Result<Payload, String> {
     }
 }
 
+fn verdicts(run: &Path) -> Vec<(ProblemId, u32, Verdict)> {
+    let rounds = RunView::open(run).unwrap().rounds().unwrap();
+    let rows = rounds.iter().flat_map(|round| round.rollouts().unwrap());
+    rows.map(|row| row.map(|row| (row.problem, row.index, row.verdict)).unwrap()).collect()
+}
+
 fn proved(run: &Path) -> usize {
     let rounds = RunView::open(run).unwrap().rounds().unwrap();
     let rows = rounds.iter().flat_map(|round| round.rollouts().unwrap());
@@ -135,19 +141,33 @@ fn proved(run: &Path) -> usize {
 }
 
 #[test]
-fn a_forged_verdict_is_found_by_the_coordinator_where_a_check_takes_no_time() {
+fn a_forged_verdict_is_refused_by_the_coordinator_where_a_check_takes_no_time() {
     let dir = tempfile::tempdir().unwrap();
-    let run = dir.path().join("run");
+    let (alone, run) = (dir.path().join("alone"), dir.path().join("run"));
+    assert_eq!(runner(&alone, Arc::new(Echo), None).work(&mut |_| ()).unwrap(), Outcome::Done);
     let drain = Drain::default();
     let runner = runner(&run, Arc::new(Echo), by_others(None));
-    let forger = worker(&run, "verify-forger", &drain, says(Verdict::Proved));
-    let error = format!("{:#}", runner.work(&mut |_| ()).unwrap_err());
-    for part in ["verify-forger says", "the coordinator says `refused`", "judgement/", "is not in it"] {
-        assert!(error.contains(part), "{part}: {error}");
-    }
-    assert_eq!(proved(&run), 0, "nothing was counted");
+    let lies = Arc::new(AtomicUsize::new(0));
+    let forger = {
+        let (lies, forge, check) = (Arc::clone(&lies), says(Verdict::Proved), honest(Echo));
+        worker(&run, "verify-forger", &drain, move |lease| {
+            // Not before the other is there: who is alone with a task spoils it.
+            std::thread::sleep(Duration::from_millis(500));
+            let (forged, right) = (forge(lease)?, check(lease)?);
+            let verdicts = |payload: &Payload| -> Vec<Verdict> {
+                let judged: VerifyResult = tasks::unpack(payload.as_bytes()).unwrap();
+                judged.iter().map(|judged| judged.verdict).collect()
+            };
+            lies.fetch_add(usize::from(verdicts(&forged) != verdicts(&right)), Ordering::SeqCst);
+            Ok(forged)
+        })
+    };
+    let other = worker(&run, "verify-honest", &drain, honest(Echo));
+    assert_eq!(runner.work(&mut |_| ()).unwrap(), Outcome::Done, "the run goes on");
     drain.begin();
-    forger.join().unwrap();
+    [forger, other].into_iter().for_each(|worker| worker.join().unwrap());
+    assert!(lies.load(Ordering::SeqCst) > 0, "or there was nothing to refuse");
+    assert_eq!(verdicts(&run), verdicts(&alone), "no lie counts");
 }
 
 #[test]
@@ -169,11 +189,6 @@ fn honest_workers_are_confirmed_and_change_nothing() {
     assert_eq!(runner.work(&mut |_| ()).unwrap(), Outcome::Done);
     drain.begin();
     workers.into_iter().for_each(|worker| worker.join().unwrap());
-    let verdicts = |run: &Path| {
-        let rounds = RunView::open(run).unwrap().rounds().unwrap();
-        let rows = rounds.iter().flat_map(|round| round.rollouts().unwrap());
-        rows.map(|row| row.map(|row| (row.problem, row.index, row.verdict)).unwrap()).collect::<Vec<_>>()
-    };
     assert_eq!(verdicts(&run), verdicts(&alone));
     let (all, proved) = (verdicts(&run).len(), proved(&run));
     assert!(proved > 0, "or there was nothing to confirm");
