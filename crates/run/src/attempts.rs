@@ -6,6 +6,8 @@
 use crate::Interrupt;
 use crate::dispatcher::Watch;
 use crate::reading::Reader;
+use crate::record::Entry;
+use crate::second::Second;
 use crate::tasks::task_number;
 use anyhow::{Result, bail};
 use sgs_fleet::{Ending, Finished, Fleet, Task, TaskId};
@@ -57,6 +59,8 @@ pub struct Attempts<'a> {
     pub watch: &'a Watch<'a>,
     /// The run's seed.
     pub seed: u64,
+    /// Which verdicts are checked again: those that this process checks; other workers are not asked.
+    pub second: Second,
 }
 
 impl Attempts<'_> {
@@ -155,8 +159,12 @@ impl Desk {
                 continue;
             };
             match ending {
-                Ending::Done { outcome, .. } => {
-                    match on.reader.read(&asked.commands, &asked.prompt, outcome.as_bytes()) {
+                Ending::Done { outcome, worker, .. } => {
+                    let read = on.reader.read(&asked.commands, &asked.prompt, outcome.as_bytes());
+                    let confirm = |entries: &Vec<Entry>| {
+                        on.second.confirm_here(on.reader.system, &asked.commands, entries, &worker)
+                    };
+                    match read.and_then(|entries| confirm(&entries).map(|()| entries)) {
                         Ok(entries) => {
                             on.fleet.remove(&[task])?;
                             next.extend(entries.into_iter().filter_map(|entry| self.note(entry.event)));

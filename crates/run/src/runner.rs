@@ -287,6 +287,7 @@ where
             interrupt: &self.interrupt,
             watch: &watch,
             seed: self.config.seed,
+            second: workers.checks_here(&*self.system),
         };
         let metrics = workers.watch(|| schedule.evaluate(&attempts, &self.run, story))?;
         Ok(metrics.map(|metrics| publisher.evaluated(metrics)).is_some())

@@ -7,6 +7,7 @@ mod system;
 use sgs_fleet::{Cancel, Client, Drain, Lease, Payload, WorkerConfig, WorkerName, serve};
 use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
 use sgs_run::config::{self, Layers};
+use sgs_run::held_out::EvaluationConfig;
 use sgs_run::lm::Cpu;
 use sgs_run::tasks::{self, VERIFY, VerifyResult, VerifyTask};
 use sgs_run::workers::config::{By, CrewConfig, FleetConfig};
@@ -134,6 +135,12 @@ fn verdicts(run: &Path) -> Vec<(ProblemId, u32, Verdict)> {
     rows.map(|row| row.map(|row| (row.problem, row.index, row.verdict)).unwrap()).collect()
 }
 
+fn evaluated(run: &Path) -> Vec<(ProblemId, u32, u32)> {
+    let evaluations = RunView::open(run).unwrap().evaluations().unwrap();
+    let rows = evaluations.iter().flat_map(|evaluation| evaluation.problems().unwrap());
+    rows.map(|row| row.map(|row| (row.id, row.judged, row.proved)).unwrap()).collect()
+}
+
 fn proved(run: &Path) -> usize {
     let rounds = RunView::open(run).unwrap().rounds().unwrap();
     let rows = rounds.iter().flat_map(|round| round.rollouts().unwrap());
@@ -144,9 +151,17 @@ fn proved(run: &Path) -> usize {
 fn a_forged_verdict_is_refused_by_the_coordinator_where_a_check_takes_no_time() {
     let dir = tempfile::tempdir().unwrap();
     let (alone, run) = (dir.path().join("alone"), dir.path().join("run"));
-    assert_eq!(runner(&alone, Arc::new(Echo), None).work(&mut |_| ()).unwrap(), Outcome::Done);
+    let with_held_out = |run: &Path, fleet| {
+        let mut runner = runner(run, Arc::new(Echo), fleet);
+        runner.held_out = runner.targets.split_off(6);
+        let config = Arc::make_mut(&mut runner.config);
+        config.evaluation =
+            EvaluationConfig { samples: 4, every: 1, target_samples: 2, ..config.evaluation.clone() };
+        runner
+    };
+    assert_eq!(with_held_out(&alone, None).work(&mut |_| ()).unwrap(), Outcome::Done);
     let drain = Drain::default();
-    let runner = runner(&run, Arc::new(Echo), by_others(None));
+    let runner = with_held_out(&run, by_others(None));
     let lies = Arc::new(AtomicUsize::new(0));
     let forger = {
         let (lies, forge, check) = (Arc::clone(&lies), says(Verdict::Proved), honest(Echo));
@@ -168,6 +183,8 @@ fn a_forged_verdict_is_refused_by_the_coordinator_where_a_check_takes_no_time() 
     [forger, other].into_iter().for_each(|worker| worker.join().unwrap());
     assert!(lies.load(Ordering::SeqCst) > 0, "or there was nothing to refuse");
     assert_eq!(verdicts(&run), verdicts(&alone), "no lie counts");
+    assert_eq!(evaluated(&run), evaluated(&alone), "in no evaluation either");
+    assert_eq!(evaluated(&run).len(), 3 * 2 + 6, "held-out problems each time, the targets at first");
 }
 
 #[test]

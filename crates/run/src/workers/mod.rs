@@ -190,15 +190,18 @@ impl Workers {
         targets: &[Arc<Problem>],
         state: &RunState,
     ) -> Second {
-        let Some(outside) = &self.outside else { return Second::Nothing };
-        match outside.recheck() {
-            _ if is_quick(system) => Second::Here,
-            None => Second::Nothing,
-            Some(share) => {
+        match self.outside.as_ref().map(Outside::recheck) {
+            Some(Some(share)) if !is_quick(system) => {
                 let unsolved = targets.iter().map(|target| &target.id).filter(|id| !state.is_solved(id));
                 Second::elsewhere(share, unsolved.cloned().collect())
             }
+            _ => self.checks_here(system),
         }
+    }
+
+    /// Which verdicts this process checks again itself: all, where others may connect and a check takes no time.
+    pub fn checks_here(&self, system: &dyn FormalSystem) -> Second {
+        if self.outside.is_some() && is_quick(system) { Second::Here } else { Second::Nothing }
     }
 
     /// What the samplers of this process have counted since the start.
