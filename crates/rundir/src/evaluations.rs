@@ -1,9 +1,9 @@
 //! The evaluations of a run: what the Solver could prove, after so many rounds, of problems that it is not trained on.
 
-use crate::directories::{publish_directory, remove_directory};
+use crate::directories::{publish_directory, read_listed, remove_directory};
 use crate::error::Result;
 use crate::metrics::MetricValues;
-use crate::rounds::{directory_name, numbered_directories, read_json, write_json};
+use crate::rounds::{directory_name, numbered_directories, parse_json, write_json};
 use crate::rows::EvaluationRow;
 use crate::table::{RowReader, RowWriter};
 use std::path::{Path, PathBuf};
@@ -28,9 +28,9 @@ impl Evaluation {
     /// Its numbers; their `round` is the number of rounds before it.
     ///
     /// # Errors
-    /// The file is missing or damaged.
+    /// The file is missing, altered or damaged.
     pub fn metrics(&self) -> Result<MetricValues> {
-        read_json(&self.directory.join(METRICS))
+        parse_json(&self.directory.join(METRICS), &read_listed(&self.directory, METRICS)?)
     }
 
     /// The problems with what was proved of them.

@@ -253,7 +253,7 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     parse_json(path, &fs::read(path).map_err(Error::io("read", path))?)
 }
 
-fn parse_json<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T> {
+pub(crate) fn parse_json<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T> {
     serde_json::from_slice(text)
         .map_err(|error| Error::damaged(path, error.to_string(), "restore it from a copy"))
 }

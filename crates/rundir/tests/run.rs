@@ -352,6 +352,15 @@ fn evaluations_stand_beside_the_rounds_and_go_with_lost_weights() {
     let run = open(&path).unwrap();
     let after = |run: &RunDir| run.view().evaluations().unwrap().iter().map(|e| e.after).collect::<Vec<_>>();
     assert_eq!(after(&run), [0, 1]);
+    // Its numbers are those that were published.
+    let evaluation = run.view().evaluations().unwrap().remove(0);
+    let file = evaluation.directory().join("metrics.json");
+    let published = fs::read_to_string(&file).unwrap();
+    assert_eq!(evaluation.metrics().unwrap().scalars["held_out/pass@1"], 0.125);
+    fs::write(&file, published.replace("0.125", "0.875")).unwrap();
+    let error = evaluation.metrics().unwrap_err().to_string();
+    assert!(error.contains("metrics.json has SHA-256"), "{error}");
+    fs::write(&file, published).unwrap();
     // Each stands once in the sinks, however often they are opened, and rounds of the same number do too.
     run.skip_update(1, "").unwrap();
     run.publish_round(&metrics(1), |_| Ok(())).unwrap();
