@@ -3,6 +3,8 @@
 
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -27,6 +29,8 @@ pub struct Client {
     agent: Agent,
     url: String,
     token: Option<Token>,
+    /// Whether whoever answers at the address has proved once that it knows the token.
+    is_known: Arc<AtomicBool>,
 }
 
 /// Time for a connection to be made.
@@ -77,7 +81,7 @@ impl Client {
                 "{path}: this build has no TLS; build it with the feature `tls`"
             )));
         }
-        Ok(Self { agent: config.build().into(), url, token })
+        Ok(Self { agent: config.build().into(), url, token, is_known: Arc::default() })
     }
 
     /// The board in numbers.
@@ -200,6 +204,7 @@ impl Client {
         };
         let shown = headers.get(proof::ANSWER).map(|value| value.as_bytes()).unwrap_or_default();
         if signed.is_answered_by(token, reply, shown) {
+            self.is_known.store(true, Ordering::Relaxed);
             return Ok(answer);
         }
         let (url, status) = (&self.url, answer.status());
@@ -207,8 +212,10 @@ impl Client {
             "{url} answers HTTP {status} and does not prove that it knows the token: is it this run's coordinator, and \
              is the token its own?"
         );
-        // Who refuses the token and has another will not come to know it; anything else may be a gateway's error.
-        Err(if status.as_u16() == 401 { CallError::Refused(reason) } else { CallError::Away(reason) })
+        // Who refuses the token from the beginning has another and will not come to know it. Anything else may be a
+        // gateway's error, or somebody at the address of a coordinator that is away: nobody ends a worker without proof.
+        let refused = status.as_u16() == 401 && !self.is_known.load(Ordering::Relaxed);
+        Err(if refused { CallError::Refused(reason) } else { CallError::Away(reason) })
     }
 
     fn post<Q: Serialize, A: DeserializeOwned>(

@@ -542,9 +542,6 @@ impl Game {
                 for held in task.held.iter_mut().filter(|h| h.hold == Hold::Live) {
                     held.hold = Hold::Over;
                 }
-                if let Some(w) = self.model.workers.get_mut(&worker) {
-                    (w.failed_in_a_row, w.benched_until, w.pause) = (0, 0, 0);
-                }
                 let call = self.model.calls;
                 self.model.undelivered.push((call, id));
                 *self.model.accepted.entry(id).or_default() += 1;
@@ -665,6 +662,12 @@ impl Game {
         let open = self.model.task(id).expect("picked").open();
         assert_eq!(self.board.remove(TaskId(id)), !open);
         if !open {
+            // Only an outcome that is kept speaks for its worker.
+            let task = self.model.task(id).expect("picked");
+            let done = task.held.iter().find(|h| Some(h.attempt) == task.done_by).map(|h| h.worker);
+            if let Some(w) = done.and_then(|worker| self.model.workers.get_mut(&worker)) {
+                (w.failed_in_a_row, w.benched_until, w.pause) = (0, 0, 0);
+            }
             self.model.tasks.retain(|t| t.id != id);
             self.model.undelivered.retain(|(_, e)| *e != id);
         }

@@ -141,10 +141,26 @@ fn a_worker_that_only_fails_pauses_for_longer_and_longer_and_the_status_says_so(
     assert_eq!(pauses.last(), Some(&300.0));
     let leased = lease(&mut board, now, "broken", 1).remove(0);
     end(&mut board, now, "broken", &leased, Outcome::Done("y".into()));
+    assert!(board.remove(leased.task));
     for leased in lease(&mut board, now, "broken", 4) {
         end(&mut board, now, "broken", &leased, broken());
     }
-    assert_eq!(board.status(Time(now)).workers[0].benched_s, 0.0, "an outcome makes up for it");
+    assert_eq!(board.status(Time(now)).workers[0].benched_s, 0.0, "an outcome that was kept makes up for it");
+}
+
+#[test]
+fn a_worker_whose_outcomes_are_all_rejected_pauses_although_each_was_taken_first() {
+    let mut board = board(20);
+    for now in 0..5 {
+        let leased = lease(&mut board, now, "forger", 1).remove(0);
+        assert_eq!(
+            end(&mut board, now, "forger", &leased, Outcome::Done("forged".into())),
+            Receipt::Accepted
+        );
+        assert!(board.reject(Time(now), leased.task, "it does not hold"));
+    }
+    assert!(board.status(Time(5)).workers[0].benched_s > 0.0);
+    assert!(lease(&mut board, 5, "forger", 1).is_empty());
 }
 
 #[test]

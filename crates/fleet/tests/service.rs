@@ -203,6 +203,36 @@ fn a_worker_tells_a_stranger_nothing_and_does_nothing_that_it_says() {
     }
 }
 
+/// A coordinator dies, and somebody without the token takes its address.
+#[test]
+fn nobody_without_the_token_ends_a_worker_that_has_met_its_coordinator() {
+    let shelf = Shelf::default();
+    shelf.put("run.json", &b"good"[..]);
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    let service = Service::start(fleet, ServiceConfig { shelf, ..config() }).unwrap();
+    let at = service.address();
+    let is_there = std::sync::atomic::AtomicBool::new(true);
+    let (url, _asked) = impostor(move |request| {
+        if !is_there.swap(false, std::sync::atomic::Ordering::Relaxed) {
+            return http("401 Unauthorized", JSON, b"{}");
+        }
+        let mut stream = TcpStream::connect(at).unwrap();
+        let request =
+            String::from_utf8_lossy(request.as_bytes()).replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        answer
+    });
+    let client = Client::new(&url, Some(token()), None).unwrap();
+    assert_eq!(client.read_document("run.json").unwrap().as_deref(), Some(&b"good"[..]));
+    let error = client.heartbeat(&worker("w"), &[]).unwrap_err();
+    assert!(matches!(&error, CallError::Away(_)), "{error}");
+    // Who has never met it is told at once that the token is of no use here.
+    let error = Client::new(&url, Some(token()), None).unwrap().heartbeat(&worker("w"), &[]).unwrap_err();
+    assert!(matches!(&error, CallError::Refused(_)), "{error}");
+}
+
 #[test]
 fn an_answer_that_was_changed_or_is_of_another_call_is_none() {
     let fleet = Fleet::in_memory(BoardConfig::default());

@@ -118,7 +118,7 @@ pub(super) struct Worker {
     pub asks_for: Option<usize>,
     /// Whether what it holds is a suspect, which is left alone with it.
     pub is_occupied: bool,
-    /// Failures since its last outcome.
+    /// Failures since its last outcome that was kept.
     pub failed_in_a_row: u32,
     /// Until when it gets no work, because all that it did of late failed; and how long that pause is.
     pub benched: (Time, Duration),
@@ -780,8 +780,6 @@ impl Tables {
         let holder = held.worker;
         let worker = self.workers.get_mut(&holder).ok_or("the lease's worker is unknown")?;
         worker.done += 1;
-        worker.failed_in_a_row = 0;
-        worker.benched = (Time::default(), Duration::ZERO);
         let worker = worker.name.clone();
         self.close(slot);
         self.finish(slot, State::Done, Ending::Done { outcome, worker, attempt });
@@ -853,6 +851,14 @@ impl Tables {
     pub fn remove(&mut self, id: TaskId) -> Result<(), &'static str> {
         let (slot, entry) = self.find(id).ok_or("no such task")?;
         let open = entry.state.is_open();
+        // Only what its consumer has kept speaks for a worker: an outcome may still be rejected.
+        if let Some(Ending::Done { worker, .. }) = entry.ending.as_deref() {
+            let id = self.worker_id(worker);
+            if let Some(worker) = id.and_then(|id| self.workers.get_mut(&id)) {
+                worker.failed_in_a_row = 0;
+                worker.benched = (Time::default(), Duration::ZERO);
+            }
+        }
         self.close(slot);
         self.undeliver(slot);
         self.by_id.remove(&id);
