@@ -126,7 +126,12 @@ pub fn ended(run: &Path) -> Option<Ended> {
 /// # Errors
 /// Its configuration or its rounds cannot be read.
 pub fn is_finished(run: &RunView) -> Result<bool> {
-    Ok(run.rounds()?.len() >= config_of(run)?.rounds as usize || ended(run.path()).is_some())
+    if ended(run.path()).is_some() {
+        return Ok(true);
+    }
+    // The last evaluation comes after the last round, and the end is noted after it. A run of an older program notes none.
+    let is_older = run.evaluations()?.is_empty();
+    Ok(is_older && run.rounds()?.len() >= config_of(run)?.rounds as usize)
 }
 
 /// Keys of a run's configuration that are others than in `config`, with both values. How long it is to go on is none:
