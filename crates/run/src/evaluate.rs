@@ -38,6 +38,29 @@ pub fn decode(tokenizer: &Tokenizer, completion: &Completion) -> Result<String> 
     Ok(tokenizer.decode(&completion.tokens)?)
 }
 
+/// Samples one prompt as often as there are seeds, with a cache of so many MiB.
+///
+/// # Errors
+/// As [`sample`].
+pub fn sample_one<D: Device + Decode>(
+    model: &Model<D>,
+    tokenizer: &Tokenizer,
+    prompt: &Prompt,
+    seeds: impl Iterator<Item = u64>,
+    max_new_tokens: usize,
+    memory_mib: u64,
+) -> Result<Vec<String>> {
+    let prompt = encode(tokenizer, prompt)?;
+    let asks: Vec<Ask> = seeds.map(|seed| Ask { prompt: Arc::clone(&prompt), seed }).collect();
+    let options = SamplerOptions {
+        max_batch: asks.len().min(256),
+        memory_budget_bytes: memory_mib.saturating_mul(1 << 20),
+        ..SamplerOptions::default()
+    };
+    let completions = sample(model, tokenizer, &asks, max_new_tokens, &options, |_, _| ())?;
+    completions.iter().map(|completion| decode(tokenizer, completion)).collect()
+}
+
 /// Samples every prompt once at temperature 1; completions come back in the order of the prompts.
 pub fn sample<D: Device + Decode>(
     model: &Model<D>,

@@ -10,14 +10,13 @@ use serde_json::json;
 use sgs_formal::{FormalSystem, Seed};
 use sgs_lm::Device;
 use sgs_lm::model::Model;
-use sgs_lm::sampler::{Decode, SamplerOptions};
+use sgs_lm::sampler::Decode;
 use sgs_lm::tokenizer::Tokenizer;
-use sgs_run::evaluate::{self, Ask};
+use sgs_run::evaluate;
 use sgs_run::with_device;
 use sgs_selfplay::seed::task_seed;
 use sgs_selfplay::{Problem, ReadConjecture, Role};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Samples conjectures for a statement and prints those that are statements, the most frequent first.
 pub fn run(args: &ConjectureArgs) -> Result<Outcome> {
@@ -59,19 +58,12 @@ fn invent<D: Device + Decode>(
     tokens: usize,
     args: &ConjectureArgs,
 ) -> Result<Invented> {
-    let prompt = evaluate::encode(tokenizer, &system.conjecturer_prompt(Seed::Target(target)))?;
-    let seed = |i| task_seed(args.play.seed, 0, Role::Conjecturer, &target.id, i);
-    let ask = |i| Ask { prompt: Arc::clone(&prompt), seed: seed(i) };
-    let asks: Vec<Ask> = (0..args.samples).map(ask).collect();
-    let options = SamplerOptions {
-        max_batch: args.samples.min(256) as usize,
-        memory_budget_bytes: args.play.memory_mib.saturating_mul(1 << 20),
-        ..SamplerOptions::default()
-    };
-    let completions = evaluate::sample(model, tokenizer, &asks, tokens, &options, |_, _| ())?;
+    let prompt = system.conjecturer_prompt(Seed::Target(target));
+    let seeds = (0..args.samples).map(|i| task_seed(args.play.seed, 0, Role::Conjecturer, &target.id, i));
+    let texts = evaluate::sample_one(model, tokenizer, &prompt, seeds, tokens, args.play.memory_mib)?;
     let mut invented = Invented { samples: args.samples, ..Invented::default() };
-    for completion in completions {
-        match system.read_conjecture(Seed::Target(target), &evaluate::decode(tokenizer, &completion)?) {
+    for text in texts {
+        match system.read_conjecture(Seed::Target(target), &text) {
             Ok(read) => {
                 match invented.conjectures.iter_mut().find(|(known, _)| known.statement == read.statement) {
                     Some((_, count)) => *count += 1,

@@ -10,14 +10,13 @@ use serde_json::json;
 use sgs_formal::{FormalSystem, Malformed};
 use sgs_lm::Device;
 use sgs_lm::model::Model;
-use sgs_lm::sampler::{Decode, SamplerOptions};
+use sgs_lm::sampler::Decode;
 use sgs_lm::tokenizer::Tokenizer;
-use sgs_run::evaluate::{self, Ask};
+use sgs_run::evaluate;
 use sgs_run::with_device;
 use sgs_selfplay::reward::guide_score;
 use sgs_selfplay::seed::task_seed;
 use sgs_selfplay::{Problem, Review, Role};
-use std::sync::Arc;
 
 /// Samples reviews of a conjecture and prints their scores.
 pub fn run(args: &ReviewArgs) -> Result<Outcome> {
@@ -59,24 +58,14 @@ fn review<D: Device + Decode>(
     tokens: usize,
     args: &ReviewArgs,
 ) -> Result<Vec<Read>> {
-    let prompt = evaluate::encode(tokenizer, &system.guide_prompt(target, conjecture))?;
-    let seed = |i| task_seed(args.play.seed, 0, Role::Guide, &conjecture.id, i);
-    let ask = |i| Ask { prompt: Arc::clone(&prompt), seed: seed(i) };
-    let asks: Vec<Ask> = (0..args.samples).map(ask).collect();
-    let options = SamplerOptions {
-        max_batch: args.samples.min(256) as usize,
-        memory_budget_bytes: args.play.memory_mib.saturating_mul(1 << 20),
-        ..SamplerOptions::default()
+    let prompt = system.guide_prompt(target, conjecture);
+    let seeds = (0..args.samples).map(|i| task_seed(args.play.seed, 0, Role::Guide, &conjecture.id, i));
+    let texts = evaluate::sample_one(model, tokenizer, &prompt, seeds, tokens, args.play.memory_mib)?;
+    let read = |text: String| {
+        let read = system.read_review(&text);
+        (text, read)
     };
-    let completions = evaluate::sample(model, tokenizer, &asks, tokens, &options, |_, _| ())?;
-    completions
-        .iter()
-        .map(|completion| {
-            let text = evaluate::decode(tokenizer, completion)?;
-            let read = system.read_review(&text);
-            Ok((text, read))
-        })
-        .collect()
+    Ok(texts.into_iter().map(read).collect())
 }
 
 fn as_text(system: &dyn FormalSystem, target: &Problem, conjecture: &Problem, reviews: &[Read]) -> String {
