@@ -4,13 +4,13 @@
 //! it; attempts that are lost in a crash are made again, with the same seeds.
 
 use crate::Interrupt;
-use crate::dispatcher::Watch;
+use crate::dispatcher::{Watch, entries};
+use crate::infra::Faults;
 use crate::reading::Reader;
-use crate::record::Entry;
 use crate::second::Second;
 use crate::tasks::task_number;
 use anyhow::{Result, bail};
-use sgs_fleet::{Ending, Finished, Fleet, Task, TaskId};
+use sgs_fleet::{Finished, Fleet, Task, TaskId};
 use sgs_selfplay::seed::evaluation_seed;
 use sgs_selfplay::{Command, Event, Problem, ProblemId, Progress, TaskKey, TaskKind, Verdict};
 use std::collections::HashMap;
@@ -67,7 +67,7 @@ impl Attempts<'_> {
     /// Tries every problem so many times. `None` if the user interrupted it; what was sampled is then forgotten.
     ///
     /// # Errors
-    /// The board fails, more than one attempt in a hundred is lost, or nothing has come in for too long.
+    /// The board fails, more than one in a hundred of the attempts is lost, or nothing has come in for too long.
     pub fn run(
         &self,
         problems: &[Arc<Problem>],
@@ -79,8 +79,7 @@ impl Attempts<'_> {
         desk.put(self, self.reader.groups(self.commands(problems, samples)))?;
         while !desk.open.is_empty() {
             if self.interrupt.is_set() {
-                let open: Vec<TaskId> = desk.open.keys().copied().map(TaskId).collect();
-                self.fleet.cancel(&open)?;
+                self.fleet.cancel(&desk.open())?;
                 return Ok(None);
             }
             let finished = self.fleet.take_finished(None, TAKEN_AT_ONCE, Duration::from_millis(200))?;
@@ -94,7 +93,7 @@ impl Attempts<'_> {
             }
             tell(desk.progress);
         }
-        desk.tried(problems).map(Some)
+        Ok(Some(desk.tried(problems)))
     }
 
     fn commands(&self, problems: &[Arc<Problem>], samples: u32) -> Vec<Command> {
@@ -119,6 +118,7 @@ struct Desk {
     attempts: HashMap<ProblemId, Vec<Attempt>>,
     problems: HashMap<ProblemId, Arc<Problem>>,
     progress: Progress,
+    faults: Faults,
 }
 
 impl Desk {
@@ -129,6 +129,7 @@ impl Desk {
             attempts: problems.iter().map(|p| (p.id.clone(), none())).collect(),
             problems: problems.iter().map(|p| (p.id.clone(), Arc::clone(p))).collect(),
             progress: Progress::default(),
+            faults: Faults::default(),
         }
     }
 
@@ -141,6 +142,7 @@ impl Desk {
                 _ => &mut self.progress.rollouts,
             };
             stage.asked += commands.len() as u64;
+            commands.iter().for_each(|command| self.faults.note_submitted(command.key().kind));
             let prompt = on.reader.prompt(first)?;
             let (kind, priority, payload) = on.reader.payload(&commands, &prompt)?;
             let id = task_number(commands.iter().map(Command::key), payload.as_bytes());
@@ -158,52 +160,53 @@ impl Desk {
                 on.fleet.remove(&[task])?;
                 continue;
             };
-            match ending {
-                Ending::Done { outcome, worker, .. } => {
-                    let read = on.reader.read(&asked.commands, &asked.prompt, outcome.as_bytes());
-                    let confirm = |entries: &Vec<Entry>| {
-                        on.second.confirm_here(on.reader.system, &asked.commands, entries, &worker)
-                    };
-                    match read.and_then(|entries| confirm(&entries).map(|()| entries)) {
-                        Ok(entries) => {
-                            on.fleet.remove(&[task])?;
-                            next.extend(entries.into_iter().filter_map(|entry| self.note(entry.event)));
-                        }
-                        Err(error) => {
-                            tracing::warn!("a worker's answer is refused: {error:#}");
-                            on.fleet.reject(task, &format!("{error:#}"))?;
-                            self.open.insert(task.0, asked);
-                        }
-                    }
+            match entries(&on.reader, &on.second, &asked.commands, &asked.prompt, &ending) {
+                Ok(Some(entries)) => {
+                    on.fleet.remove(&[task])?;
+                    next.extend(entries.into_iter().filter_map(|entry| self.note(entry.event)));
                 }
                 // Whose fault it was shows when each stands alone.
-                Ending::Quarantined { .. } if asked.commands.len() > 1 => {
+                Ok(None) => {
                     on.fleet.remove(&[task])?;
                     self.put_again(on, asked.commands)?;
                 }
-                Ending::Quarantined { failures } => {
-                    on.fleet.remove(&[task])?;
-                    let reasons: Vec<&str> = failures.iter().map(|f| f.message.as_str()).collect();
-                    for command in &asked.commands {
-                        tracing::warn!("attempt {} is lost: {}", command.key(), reasons.join("; "));
-                        self.end(command.key(), Verdict::Infra, None);
-                    }
+                Err(error) => {
+                    tracing::warn!("a worker's answer is refused: {error:#}");
+                    on.fleet.reject(task, &format!("{error:#}"))?;
+                    self.open.insert(task.0, asked);
                 }
             }
         }
-        self.put(on, on.reader.groups(next))
+        self.put(on, on.reader.groups(next))?;
+        self.refuse_broken(on)
+    }
+
+    /// Ends the evaluation when too much of it is lost. What is left need not fail first: a broken worker pauses after its
+    /// failures, each time for longer.
+    fn refuse_broken(&self, on: &Attempts<'_>) -> Result<()> {
+        if !self.faults.are_too_many() {
+            return Ok(());
+        }
+        on.fleet.cancel(&self.open())?;
+        let of = format!("the evaluation after {} rounds", on.reader.policy_version);
+        bail!("{}", self.faults.report(&of, &on.fleet.status()?))
+    }
+
+    fn open(&self) -> Vec<TaskId> {
+        self.open.keys().copied().map(TaskId).collect()
     }
 
     /// Puts commands of a task that failed on the board one by one.
     fn put_again(&mut self, on: &Attempts<'_>, commands: Vec<Command>) -> Result<()> {
-        let before = self.progress;
+        let (progress, faults) = (self.progress, self.faults.clone());
         self.put(on, commands.into_iter().map(|command| vec![command]).collect())?;
-        self.progress = before;
+        (self.progress, self.faults) = (progress, faults);
         Ok(())
     }
 
     /// Notes a result; a proof that was read is to be judged.
     fn note(&mut self, event: Event) -> Option<Command> {
+        self.faults.note(&event);
         match event {
             Event::Rollout { key, read: Ok(read), .. } => {
                 self.progress.rollouts.done += 1;
@@ -226,6 +229,10 @@ impl Desk {
                 self.end(&key, judgement.verdict, proof);
                 None
             }
+            Event::Lost { key, .. } => {
+                self.end(&key, Verdict::Infra, None);
+                None
+            }
             _ => None,
         }
     }
@@ -240,33 +247,21 @@ impl Desk {
         }
     }
 
-    /// The attempts by problem.
-    fn tried(mut self, problems: &[Arc<Problem>]) -> Result<Vec<Tried>> {
-        let (mut all, mut lost) = (0_usize, 0_usize);
+    /// The attempts by problem, without those that were lost.
+    fn tried(mut self, problems: &[Arc<Problem>]) -> Vec<Tried> {
         let mut out = Vec::with_capacity(problems.len());
         for problem in problems {
             let mut tried = Tried { problem: Arc::clone(problem), judged: 0, proved: 0, proof: None };
             for attempt in self.attempts.remove(&problem.id).unwrap_or_default() {
-                all += 1;
-                match attempt {
-                    Attempt::Judged(verdict, proof) if verdict.is_judged() => {
-                        tried.judged += 1;
-                        if verdict == Verdict::Proved {
-                            tried.proved += 1;
-                            tried.proof = tried.proof.or(proof);
-                        }
-                    }
-                    _ => lost += 1,
+                let Attempt::Judged(verdict, proof) = attempt else { continue };
+                tried.judged += u32::from(verdict.is_judged());
+                if verdict == Verdict::Proved {
+                    tried.proved += 1;
+                    tried.proof = tried.proof.or(proof);
                 }
             }
             out.push(tried);
         }
-        if lost * 100 > all {
-            bail!(
-                "{lost} of {all} attempts of an evaluation failed by faults of the infrastructure (more than 1 %); \
-                 `sgs resume` makes them again"
-            );
-        }
-        Ok(out)
+        out
     }
 }

@@ -223,7 +223,8 @@ impl<'a> Dispatcher<'a> {
         let read: Vec<Result<Option<Read>>> = {
             let (reader, second) = (&self.reader, &self.second);
             let read = |(_, asked, ending): &(TaskId, Asked, Ending)| {
-                let Some(mut found) = entries(reader, second, asked, ending)? else { return Ok(None) };
+                let found = entries(reader, second, &asked.commands, &asked.prompt, ending)?;
+                let Some(mut found) = found else { return Ok(None) };
                 let record = record::record(&mut found)?;
                 Ok(Some((found, record)))
             };
@@ -279,7 +280,8 @@ impl<'a> Dispatcher<'a> {
         }
         let ticket = self.journal.append(records)?;
         if stop.is_none() && self.faults.are_too_many() {
-            stop = Some(anyhow!("{}", self.faults.report(self.round.number(), &self.fleet.status()?)));
+            let of = format!("round {}", self.round.number());
+            stop = Some(anyhow!("{}", self.faults.report(&of, &self.fleet.status()?)));
         }
         if let Some(error) = stop {
             self.journal.wait(ticket)?;
@@ -345,19 +347,23 @@ impl<'a> Dispatcher<'a> {
 }
 
 /// What a task came to: an entry for each of its commands, or `None` if they must be tried one by one.
-fn entries(
+///
+/// # Errors
+/// The answer is none, or holds a proof that does not hold when it is checked again here.
+pub fn entries(
     reader: &Reader<'_>,
     second: &Second,
-    asked: &Asked,
+    commands: &[Command],
+    prompt: &Arc<[u32]>,
     ending: &Ending,
 ) -> Result<Option<Vec<Entry>>> {
     match ending {
         Ending::Done { outcome, worker, .. } => {
-            let entries = reader.read(&asked.commands, &asked.prompt, outcome.as_bytes())?;
-            second.confirm_here(reader.system, &asked.commands, &entries, worker)?;
+            let entries = reader.read(commands, prompt, outcome.as_bytes())?;
+            second.confirm_here(reader.system, commands, &entries, worker)?;
             Ok(Some(entries))
         }
-        Ending::Quarantined { .. } if asked.commands.len() > 1 => Ok(None),
+        Ending::Quarantined { .. } if commands.len() > 1 => Ok(None),
         Ending::Quarantined { failures } => {
             let reasons: Vec<&str> = failures.iter().map(|f| f.message.as_str()).collect();
             let reason = format!("given up after {} failures: {}", failures.len(), reasons.join("; "));
@@ -366,7 +372,7 @@ fn entries(
                 let event = Event::Lost { key: command.key().clone(), reason: reason.clone() };
                 Entry { event, completion: None }
             };
-            Ok(Some(asked.commands.iter().map(lost).collect()))
+            Ok(Some(commands.iter().map(lost).collect()))
         }
     }
 }

@@ -73,14 +73,14 @@ impl Faults {
         self.broken().next().is_some()
     }
 
-    /// What failed, who, and with what.
-    pub fn report(&self, round: u32, board: &BoardStatus) -> String {
+    /// What failed, who, and with what. `of` says whose work it was: a round or an evaluation.
+    pub fn report(&self, of: &str, board: &BoardStatus) -> String {
         let broken = self.broken().map(|(kind, Share { all, lost })| {
             let share = 100.0 * lost as f64 / all.max(1) as f64;
             format!("{lost} of the {all} {}s ({share:.1} %)", kind.as_str())
         });
         let mut text = format!(
-            "of round {round}, {} failed by faults of the infrastructure; with more than 1 % of a kind a run stops. They \
+            "of {of}, {} failed by faults of the infrastructure; with more than 1 % of a kind a run stops. They \
              are no verdicts and no rewards, and `sgs resume` tries them again.\n",
             broken.collect::<Vec<_>>().join(" and "),
         );
@@ -186,7 +186,7 @@ mod tests {
         }
         let mut faults = submitted(&[(TaskKind::Rollout, 20)]);
         (0..3).for_each(|index| faults.note(&lost(TaskKind::Judgement, index)));
-        let text = faults.report(3, &board.status(Time(2)));
+        let text = faults.report("round 3", &board.status(Time(2)));
         assert!(text.contains("of round 3, 3 of the 20 judgements (15.0 %)"), "{text}");
         assert!(text.contains("3 times: given up after 3 failures: Lean ended by signal 9"), "{text}");
         assert!(text.contains("verify-node9-200: 10 failed, 0 done; last: Lean ended by signal 9"), "{text}");
