@@ -1,6 +1,6 @@
 //! From commands to what workers are asked: which of them are one task, and what a task says.
 
-use crate::evaluate::encode;
+use crate::evaluate::{encode, room};
 use crate::reading::{Reader, formal_seed, is_quick, limit, role};
 use crate::tasks::{self, GENERATE, GenerateTask, SERVED, VERIFY, VerifyTask};
 use anyhow::Result;
@@ -109,7 +109,7 @@ impl Reader<'_> {
             policy_version: self.policy_version,
             prompt: prompt.to_vec(),
             seeds: commands.iter().filter_map(Command::seed).collect(),
-            max_new_tokens: self.config.sampling.tokens(role),
+            max_new_tokens: room(self.config.sampling.tokens(role), prompt.len(), self.context),
             temperature: self.config.algorithm.temperature as f32,
         };
         let kind = if self.config.sampling.endpoint.plays(role) { SERVED } else { GENERATE };

@@ -4,9 +4,10 @@ use super::endpoint::EndpointConfig;
 use crate::Usage;
 use crate::held_out::EvaluationConfig;
 use crate::recipe::{self, Recipe};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use sgs_keys::{Allowed, Key, Refused, Table as _, at_least, dotted};
 use sgs_lean::LeanSettings;
+use sgs_lm::ModelConfig;
 use sgs_lm::model::Mode;
 use sgs_selfplay::{AlgorithmConfig, Role, Weights};
 use std::collections::BTreeMap;
@@ -78,6 +79,8 @@ sgs_keys::table! {
         pub base: String = "shipped".to_owned(), in "shipped, made:13m or made:30m (made by the run if absent), or a folder in Hugging Face layout",
         /// The Guide's model.
         pub guide: String = "base".to_owned(), in "base, or a folder",
+        /// Context window of all roles, tokens: a prompt and its completion together; 0 is the model's own.
+        pub context: usize = 0, in 0..=10_000_000,
         /// Where the model runs.
         pub device: String = "cpu".to_owned(), in &["cpu", "cuda"],
     }
@@ -144,6 +147,36 @@ impl RunConfig {
     pub fn weights_of(&self, role: Role) -> Weights {
         self.algorithm.weights_of(role, self.sampling.endpoint.plays(role))
     }
+
+    /// The context window of a model in this run, tokens: a prompt and its completion together.
+    pub fn window(&self, model: &ModelConfig) -> usize {
+        self.model.positions().min(model.max_positions)
+    }
+
+    /// Tokens that a workspace of training holds: a micro-batch, or one sequence that fills the window.
+    pub fn training_tokens(&self, model: &ModelConfig) -> usize {
+        self.training.micro_batch_tokens.max(self.window(model))
+    }
+}
+
+impl ModelChoice {
+    /// Positions that a model is loaded with, where its own are not fewer.
+    pub fn positions(&self) -> usize {
+        if self.context == 0 { usize::MAX } else { self.context }
+    }
+
+    /// Refuses a model whose own window is smaller than the configured one.
+    ///
+    /// # Errors
+    /// It is.
+    pub fn check_window(&self, model: &ModelConfig, what: &str) -> Result<()> {
+        let (asked, own) = (self.context, model.max_positions);
+        ensure!(
+            asked <= own,
+            "model.context is {asked} tokens, and {what} has {own} positions: set model.context to {own} or less, or to 0"
+        );
+        Ok(())
+    }
 }
 
 impl SamplingConfig {
@@ -196,6 +229,8 @@ pub struct Layers {
     pub method: Option<String>,
     /// A size's name.
     pub size: Option<String>,
+    /// Whether the paper's code decides where its text does not, or says something else.
+    pub as_published: bool,
     /// `key=value`, last.
     pub set: Vec<String>,
 }
@@ -321,6 +356,9 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
     {
         stack.lay(at_size, &Layer::MethodAtSize(method.clone(), size.clone()))?;
     }
+    if layers.as_published {
+        stack.lay_code_choices()?;
+    }
     stack.lay(file, &from_file())?;
     for (name, value) in environment.filter(|(k, _)| k.starts_with("SGS_SET_")) {
         let key = name["SGS_SET_".len()..].to_lowercase().replace("__", ".");
@@ -378,6 +416,15 @@ impl Stack {
             }
         }
         Ok(())
+    }
+
+    /// Lays what the paper's code chooses over the algorithm, as far as it is something else.
+    fn lay_code_choices(&mut self) -> Result<()> {
+        let Some(Value::Table(ours)) = self.table.get("algorithm").cloned() else { return Ok(()) };
+        let algorithm: AlgorithmConfig = ours.clone().try_into().context("the algorithm of the presets")?;
+        let mut published = Table::try_from(algorithm.with_code_choices())?;
+        drop_equal(&mut published, &ours);
+        self.lay_at("algorithm", published, &Layer::Argument("--as-published"))
     }
 
     fn is_table(&self, key: &str) -> bool {
@@ -443,6 +490,17 @@ impl Stack {
         }
         Ok(Resolved { config, table: self.table, layers: self.layers })
     }
+}
+
+/// Leaves only those keys whose values are others than in `other`.
+fn drop_equal(table: &mut Table, other: &Table) {
+    table.retain(|name, value| match (value, other.get(name)) {
+        (Value::Table(inner), Some(Value::Table(other))) => {
+            drop_equal(inner, other);
+            !inner.is_empty()
+        }
+        (value, other) => other != Some(value),
+    });
 }
 
 /// The value in the key's type, if it is one of those allowed.

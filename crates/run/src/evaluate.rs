@@ -38,6 +38,12 @@ pub fn decode(tokenizer: &Tokenizer, completion: &Completion) -> Result<String> 
     Ok(tokenizer.decode(&completion.tokens)?)
 }
 
+/// The longest completion of a prompt, tokens: `limit`, or what the context window leaves. At least one, so that whoever
+/// samples refuses a prompt that leaves nothing, and says so.
+pub fn room(limit: usize, prompt: usize, window: usize) -> usize {
+    limit.min(window.saturating_sub(prompt)).max(1)
+}
+
 /// Samples one prompt as often as there are seeds, with a cache of so many MiB.
 ///
 /// # Errors
@@ -79,7 +85,7 @@ pub fn sample<D: Device + Decode>(
             id: RequestId(i as u64),
             prompt: Arc::clone(&ask.prompt),
             seed: ask.seed,
-            max_new_tokens,
+            max_new_tokens: room(max_new_tokens, ask.prompt.len(), model.max_positions),
             choice: Choice::default(),
             stop: Arc::clone(&stop),
         })

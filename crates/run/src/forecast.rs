@@ -179,14 +179,16 @@ pub fn forecast(
     };
     let reviews = if a.guide.on { conjectures } else { 0.0 };
     let generations = k * (targets + conjectures);
-    let length = |limit: usize| assumed.completion.min(limit as f64);
-    let solver = length(config.sampling.solver_tokens);
-    let sampled_tokens = generations * solver
-        + conjectures * length(config.sampling.conjecturer_tokens)
-        + reviews * length(config.sampling.guide_tokens);
     // A prompt is the statement in its frame; rollouts of one problem share it. The Guide reads two statements and
     // its rubric, about three times as much.
     let prompt = work.characters / assumed.characters;
+    let window = config.window(model) as f64;
+    let length =
+        |limit: usize, prompt: f64| assumed.completion.min(limit as f64).min((window - prompt).max(1.0));
+    let solver = length(config.sampling.solver_tokens, prompt);
+    let sampled_tokens = generations * solver
+        + conjectures * length(config.sampling.conjecturer_tokens, 2.0 * prompt)
+        + reviews * length(config.sampling.guide_tokens, 3.0 * prompt);
     let prompt_tokens = prompt * (targets + 2.0 * conjectures + 3.0 * reviews);
 
     let parameters = model.parameters() as f64;

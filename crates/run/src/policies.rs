@@ -54,12 +54,13 @@ impl<D: Device> Trained<D> {
                 checkpoint::exists(&folder.join(name))?;
             }
         }
+        let positions = config.model.positions();
         let load = |name: &str| -> Result<Policy<D>> {
             if let Some(folder) = at {
                 let folder = folder.join(name);
-                return Ok(checkpoint::load_for_rank(&folder, Arc::clone(device), usize::MAX, place)?.0);
+                return Ok(checkpoint::load_for_rank(&folder, Arc::clone(device), positions, place)?.0);
             }
-            let model = Model::load(Arc::clone(device), base, usize::MAX)?;
+            let model = Model::load(Arc::clone(device), base, positions)?;
             let shard = Shard::of(&model.layout, place.0, place.1);
             Ok(Policy::of_shard(model, shard)?)
         };
@@ -153,13 +154,17 @@ impl<D: Device> Policies<D> {
         version: u32,
         place: (usize, usize),
     ) -> Result<Self> {
-        let model = |folder: &Path| Model::load(Arc::clone(device), folder, usize::MAX);
+        let model = |folder: &Path, what| -> Result<Model<D>> {
+            let model = Model::load(Arc::clone(device), folder, config.model.positions())?;
+            config.model.check_window(&model.config, what)?;
+            Ok(model)
+        };
         let guide = match config.model.guide.as_str() {
             "base" => None,
-            folder => Some(model(Path::new(folder)).context("the Guide's model")?),
+            folder => Some(model(Path::new(folder), "the Guide's model").context("the Guide's model")?),
         };
         let trained = Trained::load(config, device, base, at, place)?;
-        Ok(Self { version, trained, base: Arc::new(model(base)?), guide })
+        Ok(Self { version, trained, base: Arc::new(model(base, "the base model")?), guide })
     }
 
     /// The model that plays a role.

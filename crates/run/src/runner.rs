@@ -136,10 +136,9 @@ where
         }
         let policies = loaded?;
         let peers = meeting.map(|meeting| D::connect(&self.device, meeting)).transpose()?;
-        let training = &self.config.training;
-        let tokens = training.micro_batch_tokens.max(policies.config().max_positions);
+        let (mode, tokens) = (self.config.training.mode(), self.config.training_tokens(policies.config()));
         let device = Arc::clone(&self.device);
-        let trainer = Trainer::with_peers(device, policies.config(), tokens, training.mode(), peers)?;
+        let trainer = Trainer::with_peers(device, policies.config(), tokens, mode, peers)?;
         Ok((policies, Team::lead(trainer)))
     }
 
@@ -153,7 +152,7 @@ where
         let started = Instant::now();
         let mut state = self.run.view().state()?;
         let tokenizer = policies::tokenizer(&self.base, policies.config())?;
-        let context = policies.config().max_positions as u32;
+        let context = self.config.window(policies.config()) as u32;
         let policies = Arc::new(RwLock::new(policies));
         let mut workers = Workers::start(self, &tokenizer, &policies)?;
         story.tell(RunEvent::Board(workers.fleet()));

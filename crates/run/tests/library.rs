@@ -17,11 +17,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 fn runner(folder: &Path, rounds: u32) -> Runner<Cpu> {
-    let set = vec![
+    runner_with(folder, rounds, &[])
+}
+
+fn runner_with(folder: &Path, rounds: u32, settings: &[&str]) -> Runner<Cpu> {
+    let mut set = vec![
         format!("rounds={rounds}"),
         "sampling.solver_tokens=4".to_owned(),
         "sampling.batch=64".to_owned(),
     ];
+    set.extend(settings.iter().map(|s| (*s).to_owned()));
     let config = config::resolve(&Layers { set, ..Layers::default() }, std::iter::empty()).unwrap().config;
     Runner {
         run: Arc::new(folder::begin(&config, folder).unwrap()),
@@ -170,4 +175,38 @@ fn what_was_lost_of_a_round_in_progress_is_tried_again() {
     assert!(conjectures.iter().any(|row| &*row.target.0 == "ph" && row.index == 0));
     assert!(conjectures.iter().all(|row| row.status != ConjectureStatus::Lost));
     assert!(round.rollouts().unwrap().all(|row| !row.unwrap().tokens.is_empty()));
+}
+
+/// Prompt and completion share the window: a completion may be as long as the prompt leaves room for, a prompt that
+/// leaves none is refused, and no model can be asked for more than it has.
+#[test]
+fn the_context_window_is_a_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let rollouts = |name: &str, settings: &[&str]| {
+        let folder = dir.path().join(name);
+        runner_with(&folder, 1, settings).work(&mut |_| ()).unwrap();
+        let round = RunView::open(&folder).unwrap().round(0).unwrap();
+        let lengths = |row: Result<sgs_rundir::rows::RolloutRow, _>| {
+            let row = row.unwrap();
+            (row.prompt_tokens.len(), row.tokens.len())
+        };
+        round.rollouts().unwrap().map(lengths).collect::<Vec<_>>()
+    };
+    let wide = rollouts("wide", &[]);
+    assert!(wide.iter().any(|(_, new)| *new == 4), "{wide:?}");
+    let longest = wide.iter().map(|(prompt, _)| *prompt).max().unwrap();
+    let window = longest + 1;
+    let narrow = rollouts("narrow", &[&format!("model.context={window}")]);
+    assert_eq!(narrow.len(), wide.len());
+    assert!(narrow.iter().all(|(prompt, new)| prompt + new <= window), "{narrow:?}");
+    assert!(narrow.iter().any(|(prompt, new)| *prompt == longest && *new == 1), "{narrow:?}");
+    let short = rollouts("short", &[&format!("model.context={}", longest - 1)]);
+    assert!(
+        short.iter().any(|(_, new)| *new == 0),
+        "a prompt that does not fit is no attempt of the model: {short:?}"
+    );
+
+    let refused = runner_with(&dir.path().join("refused"), 1, &["model.context=100000"]).work(&mut |_| ());
+    let told = format!("{:#}", refused.unwrap_err());
+    assert!(told.contains("model.context is 100000 tokens") && told.contains("or to 0"), "{told}");
 }

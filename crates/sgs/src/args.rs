@@ -112,6 +112,10 @@ pub struct RunArgs {
     /// metamath-quick, metamath, metamath-13m, metamath-30m (one GPU each), lean-core or lean-d3k [default: metamath-quick].
     #[arg(long)]
     pub size: Option<String>,
+    /// Decide as the paper's code does where it differs from the paper's text (docs/fidelity.md); keys that are set go
+    /// before that.
+    #[arg(long)]
+    pub as_published: bool,
     /// Set one key of the configuration (not the method, not the size); may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -396,7 +400,8 @@ pub struct ExportArgs {
     /// Write one JSON object a line; - for standard output [default: this, to standard output].
     #[arg(long, value_name = "FILE")]
     pub jsonl: Option<PathBuf>,
-    /// Only the targets, or only what the Conjecturer invented.
+    /// Only the targets, only what the Conjecturer invented, or the targets that no round has proved (a data set of its
+    /// own: `problems.set=FILE`).
     #[arg(long, value_enum, value_name = "KIND")]
     pub only: Option<Exported>,
 }
@@ -408,6 +413,8 @@ pub enum Exported {
     Targets,
     /// What the Conjecturer invented.
     Conjectures,
+    /// Targets that were tried and never proved.
+    Unsolved,
 }
 
 /// Arguments of `sgs data build`.

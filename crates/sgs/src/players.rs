@@ -78,6 +78,11 @@ impl Players {
         self.run.as_ref().map_or(&default, |run| &run.config).sampling.tokens(role)
     }
 
+    /// Positions that a model is loaded with, where its own are not fewer: as in the run.
+    pub fn positions(&self) -> usize {
+        self.run.as_ref().map_or(usize::MAX, |run| run.config.model.positions())
+    }
+
     /// Whether no model reviews in the run, but the formal system.
     pub fn guide_is_rubric(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.config.algorithm.guide.kind == GuideKind::Rubric)

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use sgs_rundir::RunView;
 use sgs_rundir::rows::{ProblemKind, ProblemRow};
 use sgs_selfplay::{Problem, ProblemId, Verdict};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// A statement that a run has proved.
@@ -61,6 +61,41 @@ pub fn proved(view: &RunView, steps: &dyn Fn(&str) -> u32) -> Result<Vec<Theorem
     Ok(theorems)
 }
 
+/// A target that a run has tried in vain.
+#[derive(Clone, Debug)]
+pub struct Open {
+    /// The target.
+    pub problem: Problem,
+    /// Attempts that were judged, over all rounds.
+    pub judged: u64,
+}
+
+/// The targets that were tried and that no published round has proved, by name.
+///
+/// # Errors
+/// A table is missing or damaged.
+pub fn unsolved(view: &RunView) -> Result<Vec<Open>> {
+    let mut tried: BTreeMap<ProblemId, (Open, bool)> = BTreeMap::new();
+    for round in view.rounds()? {
+        let context = || format!("round {}", round.round());
+        for row in round.problems().with_context(context)? {
+            let row = row.with_context(context)?;
+            if row.kind != ProblemKind::Target {
+                continue;
+            }
+            let new = || (Open { problem: problem(&row), judged: 0 }, false);
+            let (open, is_solved) = tried.entry(row.id.clone()).or_insert_with(new);
+            open.judged += u64::from(row.judged);
+            *is_solved |= row.proved > 0 || row.solved_before;
+        }
+    }
+    Ok(tried
+        .into_values()
+        .filter(|(open, is_solved)| !is_solved && open.judged > 0)
+        .map(|(open, _)| open)
+        .collect())
+}
+
 /// Targets are known by name, conjectures by what they state.
 fn key(problem: &ProblemRow) -> (ProblemKind, Arc<str>) {
     let name = match problem.kind {
@@ -70,17 +105,10 @@ fn key(problem: &ProblemRow) -> (ProblemKind, Arc<str>) {
     (problem.kind, Arc::clone(name))
 }
 
+fn problem(row: &ProblemRow) -> Problem {
+    Problem { id: row.id.clone(), statement: Arc::clone(&row.statement), context: Arc::clone(&row.context) }
+}
+
 fn theorem(row: &ProblemRow, round: u32, steps: u32, proof: Arc<str>) -> Theorem {
-    Theorem {
-        problem: Problem {
-            id: row.id.clone(),
-            statement: Arc::clone(&row.statement),
-            context: Arc::clone(&row.context),
-        },
-        kind: row.kind,
-        target: row.target.clone(),
-        round,
-        proof,
-        steps,
-    }
+    Theorem { problem: problem(row), kind: row.kind, target: row.target.clone(), round, proof, steps }
 }

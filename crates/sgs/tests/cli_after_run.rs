@@ -90,6 +90,30 @@ fn what_a_run_has_proved_goes_out_and_is_accepted() {
         .map(|kind| sgs(&["export", text(&run), "--only", kind]).expect(0).lines().len())
         .sum();
     assert_eq!(kinds, theorems);
+    // What is left is a data set: the targets that are in none of the proofs.
+    let left = path(folder.path(), "left.jsonl");
+    sgs(&["export", text(&run), "--only", "unsolved", "--jsonl", &left]).expect(0);
+    let ids = |lines: &[serde_json::Value]| -> std::collections::BTreeSet<String> {
+        lines.iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let solved = ids(&sgs(&["export", text(&run), "--only", "targets"]).expect(0).lines());
+    let left_lines: Vec<serde_json::Value> =
+        std::fs::read_to_string(&left).unwrap().lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let open = ids(&left_lines);
+    assert!(!open.is_empty() && open.is_disjoint(&solved));
+    assert!(left_lines.iter().all(|line| line["tried"]["judged"].as_u64() > Some(0)));
+    let out = path(folder.path(), "on-what-is-left");
+    let set = format!("problems.set={left}");
+    let small = [
+        "--set",
+        "rounds=1",
+        "--set",
+        "evaluation.held_out=none",
+        "--set",
+        "algorithm.rollouts_per_problem=1",
+    ];
+    sgs(&[&["run", "sampling-only", "--out", &out, "--set", &set][..], &small].concat()).expect(0);
+    assert_eq!(sgs(&["export", text(&run), "--only", "unsolved", "--mm", &mm]).code, 2);
 
     let command = [format!("read '{mm}'"), "verify proof *".to_owned(), "exit".to_owned()];
     match Command::new("metamath").args(command).stdin(Stdio::null()).output() {

@@ -19,6 +19,8 @@ fn the_files_are_taken() {
     assert_eq!((&dry["config"]["seed"], &dry["config"]["rounds"]), (&7.into(), &10.into()));
     let sweep = sgs(&["sweep", &example("sweep.toml"), "--dry-run"]).expect(0).out;
     assert_eq!(sweep.lines().filter(|line| line.starts_with("run ")).count(), 8, "{sweep}");
+    let rates = sgs(&["sweep", &example("learning-rates.toml"), "--dry-run"]).expect(0).out;
+    assert_eq!(rates.lines().filter(|line| line.starts_with("run ")).count(), 12, "{rates}");
     let fit = sgs(&["fit", &example("curve.csv"), "--json"]).expect(0);
     assert!(fit.out.contains("\"points\": 89"), "{}", fit.out);
     let statements = std::fs::read_to_string(example("statements.txt")).unwrap();

@@ -135,6 +135,7 @@ fn each_value_names_the_layer_that_gave_it() {
     let layers = |size: Option<&str>| Layers {
         method: Some(file.clone()),
         size: size.map(str::to_owned),
+        as_published: false,
         set: vec!["seed=4".to_owned(), "lean.scratch=there".to_owned()],
     };
     let variables =
@@ -175,7 +176,7 @@ fn each_value_names_the_layer_that_gave_it() {
 fn presets_are_the_librarys_methods() {
     for (method, _) in METHODS {
         for (size, size_text) in SIZES {
-            let layers = Layers { method: Some(method.into()), size: Some(size.into()), set: Vec::new() };
+            let layers = Layers { method: Some(method.into()), size: Some(size.into()), ..Layers::default() };
             let config = resolve(&layers, std::iter::empty()).unwrap().config.algorithm;
             let mut stack = Stack::of_defaults().unwrap();
             let library = method.parse::<Method>().unwrap().config();
@@ -191,6 +192,29 @@ fn presets_are_the_librarys_methods() {
             }
             assert_eq!(config, expected.algorithm, "{method} at {size}");
         }
+    }
+}
+
+/// `--as-published` is the library's reading of the paper's code, over the presets and below what is set by hand.
+#[test]
+fn what_the_papers_code_chooses_is_one_switch() {
+    for (method, _) in METHODS {
+        let layers = |as_published, set: &[&str]| Layers {
+            method: Some(method.into()),
+            as_published,
+            set: set.iter().map(|s| (*s).to_owned()).collect(),
+            ..Layers::default()
+        };
+        let of = |layers: &Layers| resolve(layers, std::iter::empty()).unwrap();
+        let text = of(&layers(false, &[])).config.algorithm;
+        let code = of(&layers(true, &[]));
+        assert_eq!(code.config.algorithm, text.clone().with_code_choices(), "{method}");
+        assert_ne!(code.config.algorithm, text, "{method}");
+        let said = "--as-published";
+        assert_eq!(code.layer("algorithm.optimizer.clip_norm").to_string(), said);
+        assert_ne!(code.layer("algorithm.rollouts_per_problem").to_string(), said, "it is the same in both");
+        let set = of(&layers(true, &["algorithm.optimizer.clip_norm=0.5"]));
+        assert_eq!(set.config.algorithm.optimizer.clip_norm, 0.5);
     }
 }
 

@@ -78,9 +78,8 @@ impl Job {
         let mut trained = loaded.map_err(|error| tell(&meeting, error))?;
         let peers = D::connect(&device, meeting)?;
         let shape = &ModelConfig::load(&self.base)?;
-        let training = &self.config.training;
-        let tokens = training.micro_batch_tokens.max(shape.max_positions);
-        let mut team = Team::new(Trainer::with_peers(device, shape, tokens, training.mode(), Some(peers))?);
+        let (mode, tokens) = (self.config.training.mode(), self.config.training_tokens(shape));
+        let mut team = Team::new(Trainer::with_peers(device, shape, tokens, mode, Some(peers))?);
         let done = self.obey(&mut trained, team.trainer());
         team.end(done).map(|()| Outcome::Done)
     }

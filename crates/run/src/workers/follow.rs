@@ -173,7 +173,7 @@ impl<D: Device> Followed<D> {
         for (id, model) in wanted {
             if !self.models.contains_key(id) {
                 let weights = self.read(model)?;
-                let loaded = Model::new(Arc::clone(&self.device), weights, usize::MAX)?;
+                let loaded = Model::new(Arc::clone(&self.device), weights, sheet.positions)?;
                 self.models.insert(id.to_owned(), loaded);
             }
         }

@@ -34,6 +34,8 @@ pub struct Sheet {
     pub batch: usize,
     /// Memory for buffers and key/value cache, for each role, MiB.
     pub memory_mib: u64,
+    /// Positions that models are loaded with, where their own are not fewer.
+    pub positions: usize,
     /// Tokens that end a completion.
     pub stop: Vec<u32>,
     /// The weights to sample with.
@@ -172,6 +174,7 @@ impl Sheet {
             device: config.model.device.clone(),
             batch: config.sampling.batch,
             memory_mib: config.sampling.memory_mib,
+            positions: config.model.positions(),
             stop: stop.to_vec(),
             policy,
         }

@@ -29,7 +29,7 @@ pub fn run(args: &ConjectureArgs) -> Result<Outcome> {
     let session = desk.start(Some(&target))?;
     let (tokenizer, weights) = players.load(Role::Conjecturer)?;
     let invented = with_device!(args.play.device, 0, device => {
-        let model = Model::new(device, weights, usize::MAX)?;
+        let model = Model::new(device, weights, players.positions())?;
         let tokens = players.tokens(Role::Conjecturer);
         invent(&*session.system, &target.problem, &tokenizer, &model, tokens, args)?
     });

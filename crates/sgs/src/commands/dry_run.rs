@@ -79,7 +79,7 @@ fn on_this_machine(resolved: &Resolved, kind: DeviceKind, lacks: &[Lack], as_jso
 /// The memory that training takes on the configuration's device.
 fn memory_plan(config: &RunConfig, kind: DeviceKind) -> Result<Plan> {
     let (model, _) = shape(&config.model.base)?;
-    let tokens = config.training.micro_batch_tokens.max(model.max_positions);
+    let tokens = config.training_tokens(&model);
     let (mode, ranks) = (config.training.mode(), config.training.ranks);
     // The last rank keeps what does not divide.
     let place = (ranks - 1, ranks);

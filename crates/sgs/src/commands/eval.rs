@@ -118,7 +118,7 @@ impl Examiner<'_> {
 
     fn load<D: Device>(&self, role: Role, device: &Arc<D>) -> Result<(Tokenizer, Model<D>)> {
         let (tokenizer, weights) = self.players.load(role)?;
-        Ok((tokenizer, Model::new(Arc::clone(device), weights, usize::MAX)?))
+        Ok((tokenizer, Model::new(Arc::clone(device), weights, self.players.positions())?))
     }
 }
 

@@ -4,7 +4,7 @@ use crate::args::{ExportArgs, Exported};
 use crate::exit::{Outcome, Usage};
 use crate::output;
 use crate::shown::Shown;
-use crate::theorems::{self, Theorem};
+use crate::theorems::{self, Open, Theorem};
 use anyhow::{Context, Result};
 use serde_json::json;
 use sgs_analysis::run::Display as _;
@@ -21,8 +21,9 @@ use std::path::Path;
 pub fn run(args: &ExportArgs) -> Result<Outcome> {
     let view = RunView::open(&args.dir)?;
     let name = folder::config_of(&view)?.problems.system;
+    let lines = args.jsonl.as_deref().unwrap_or(Path::new("-"));
     let wanted = |theorem: &Theorem| match args.only {
-        None => true,
+        None | Some(Exported::Unsolved) => true,
         Some(Exported::Targets) => theorem.kind == ProblemKind::Target,
         Some(Exported::Conjectures) => theorem.kind == ProblemKind::Conjecture,
     };
@@ -31,6 +32,12 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
         all.retain(wanted);
         Ok(all)
     };
+    if args.only == Some(Exported::Unsolved) {
+        if args.mm.is_some() {
+            return Err(Usage("--only unsolved has no proofs for --mm: give --jsonl".to_owned()).into());
+        }
+        return open_as_lines(&theorems::unsolved(&view)?, name, lines);
+    }
     match (&args.mm, name) {
         (Some(_), SystemName::Lean) => {
             Err(Usage("--mm is for Metamath, and this is a run of Lean: give --jsonl".to_owned()).into())
@@ -40,10 +47,9 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
             as_database(&system, &select(&|proof| system.proof_steps(proof))?, file)
         }
         (None, _) => {
-            let file = args.jsonl.as_deref().unwrap_or(Path::new("-"));
             let shown = Shown::of(name)?;
             let theorems = select(&|proof| shown.steps(proof))?;
-            as_lines(&theorems, name, &shown, file)
+            as_lines(&theorems, name, &shown, lines)
         }
     }
 }
@@ -83,10 +89,7 @@ fn about(theorem: &Theorem) -> String {
 
 /// One JSON object a line, as `sgs verify` reads them.
 fn as_lines(theorems: &[Theorem], system: SystemName, shown: &Shown, file: &Path) -> Result<Outcome> {
-    let context = match system {
-        SystemName::Metamath => "context",
-        SystemName::Lean => "header",
-    };
+    let context = context_of(system);
     let mut text = String::new();
     for theorem in theorems {
         let problem = &theorem.problem;
@@ -99,11 +102,37 @@ fn as_lines(theorems: &[Theorem], system: SystemName, shown: &Shown, file: &Path
         });
         text.push_str(&format!("{line}\n"));
     }
+    write(&text, file, &format!("{} theorems", theorems.len()))
+}
+
+/// One JSON object a line, as `problems.set` reads them.
+fn open_as_lines(targets: &[Open], system: SystemName, file: &Path) -> Result<Outcome> {
+    let context = context_of(system);
+    let mut text = String::new();
+    for Open { problem, judged } in targets {
+        let line = json!({
+            "id": problem.id, context: problem.context, "statement": problem.statement,
+            "tried": { "judged": judged },
+        });
+        text.push_str(&format!("{line}\n"));
+    }
+    write(&text, file, &format!("{} targets that were tried and not proved", targets.len()))
+}
+
+/// What a data set calls the text that a problem stands under.
+fn context_of(system: SystemName) -> &'static str {
+    match system {
+        SystemName::Metamath => "context",
+        SystemName::Lean => "header",
+    }
+}
+
+fn write(text: &str, file: &Path, what: &str) -> Result<Outcome> {
     if file == Path::new("-") {
-        output::text(&text)?;
+        output::text(text)?;
     } else {
         files::write_file(file, text.as_bytes())?;
-        eprintln!("{} theorems: {}", theorems.len(), file.display());
+        eprintln!("{what}: {}", file.display());
     }
     Ok(Outcome::Done)
 }

@@ -36,7 +36,7 @@ pub fn run(args: &ReviewArgs) -> Result<Outcome> {
     let (tokenizer, weights) = players.load(Role::Guide)?;
     let (system, target, conjecture) = (&*session.system, &target.problem, &conjecture.problem);
     let reviews = with_device!(args.play.device, 0, device => {
-        let model = Model::new(device, weights, usize::MAX)?;
+        let model = Model::new(device, weights, players.positions())?;
         review(system, target, conjecture, &tokenizer, &model, players.tokens(Role::Guide), args)?
     });
     match args.json {

@@ -37,7 +37,12 @@ pub fn run(args: &RunArgs) -> Result<Outcome> {
 /// Begins a run with these workers unless the arguments name others.
 pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     args.page.check()?;
-    let layers = Layers { method: args.method.clone(), size: args.size.clone(), set: args.set.clone() };
+    let layers = Layers {
+        method: args.method.clone(),
+        size: args.size.clone(),
+        as_published: args.as_published,
+        set: args.set.clone(),
+    };
     let resolve = || config::resolve(&layers, std::env::vars());
     if args.explain || args.dry_run {
         let mut resolved = resolve()?;

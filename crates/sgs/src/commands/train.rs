@@ -73,7 +73,7 @@ impl Job<'_> {
             (loaded, _) => loaded?,
         };
         let peers = meeting.map(|meeting| D::connect(&device, meeting)).transpose()?;
-        let tokens = self.config.training.micro_batch_tokens.max(policies.config().max_positions);
+        let tokens = self.config.training_tokens(policies.config());
         let trainer =
             Trainer::with_peers(device, policies.config(), tokens, self.config.training.mode(), peers)?;
         // Every rank reads the round and knows what to do.

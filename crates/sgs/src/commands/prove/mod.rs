@@ -43,7 +43,7 @@ pub fn run(args: &ProveArgs) -> Result<Outcome> {
         eprintln!("the Solver as round {round} left it: {}", folder.display());
     }
     with_device!(args.play.device, 0, device => {
-        let prover = Prover { args, tokenizer: &tokenizer, model: Model::new(device, weights, usize::MAX)? };
+        let prover = Prover { args, tokenizer: &tokenizer, model: Model::new(device, weights, players.positions())? };
         match first {
             Some(target) => prover.prove(&*session.system, &target.problem),
             None => prover.converse(&mut desk, &mut session),

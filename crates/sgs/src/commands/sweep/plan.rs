@@ -94,7 +94,8 @@ impl Plan {
                     let mut set = common.clone();
                     set.extend(varied.iter().map(|(key, value)| format!("{key}={value}")));
                     set.push(format!("seed={seed}"));
-                    let layers = Layers { method: Some(method.clone()), size: self.size.clone(), set };
+                    let (method, size) = (Some(method.clone()), self.size.clone());
+                    let layers = Layers { method, size, set, ..Layers::default() };
                     let config = config::resolve(&layers, std::env::vars())?.config;
                     let (number, folder) = (members.len(), out.join(&name));
                     members.push(Member { number, name, folder, config, layers });
