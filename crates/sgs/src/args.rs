@@ -7,6 +7,7 @@ use sgs_analysis::live::LiveOptions;
 use sgs_run::config::SystemName;
 use sgs_run::device::DeviceKind;
 use sgs_run::seats::Asked;
+use sgs_selfplay::Role;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -59,6 +60,8 @@ pub enum Command {
     Train(TrainArgs),
     /// Measure a model: unbiased pass@k on problems, and how well it plays the other two roles.
     Eval(EvalArgs),
+    /// Serve a model to clients of OpenAI's completions, with log-probs, token ids and streaming.
+    ServeModel(ServeModelArgs),
     /// Sample proofs of a statement, or of each that is typed, and print the first that holds.
     Prove(ProveArgs),
     /// Let the Conjecturer invent problems for a statement.
@@ -544,6 +547,62 @@ pub struct PlayArgs {
     /// Lean.
     #[command(flatten)]
     pub lean: LeanArgs,
+}
+
+/// Arguments of `sgs serve-model`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Prints its address once it serves. POST /v1/completions takes prompts as text or tokens; beyond the protocol it knows
+vLLM's stop_token_ids, return_token_ids and ignore_eos, and SGLang's update_weights_from_disk, pause_generation and
+continue_generation. Log-probs are those of the sampled tokens at temperature 1.
+  sgs serve-model --listen 127.0.0.1:8000
+  sgs run sampling-only --set sampling.endpoint.url=http://127.0.0.1:8000/v1 --set 'sampling.endpoint.roles=[\"solver\"]'")]
+pub struct ServeModelArgs {
+    /// Which model, and where.
+    #[command(flatten)]
+    pub play: PlayArgs,
+    /// Whose model, where a run has trained several.
+    #[arg(long, value_enum, default_value_t = PlayedRole::Solver)]
+    pub role: PlayedRole,
+    /// Where to listen; port 0 picks a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// File with the key that callers show; needed for an address that others can reach.
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// What the model is called.
+    #[arg(long, default_value = "sgs")]
+    pub name: String,
+    /// Sequences sampled at once.
+    #[arg(long, default_value_t = 256)]
+    pub batch: usize,
+    /// Longest sequence, tokens [default: the run's, else the model's own].
+    #[arg(long, value_name = "TOKENS")]
+    pub context: Option<usize>,
+    /// Lets callers load weights that lie below this folder (POST /update_weights_from_disk).
+    #[arg(long, value_name = "DIR")]
+    pub updates: Option<PathBuf>,
+}
+
+/// A role whose model is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PlayedRole {
+    /// Attempts problems.
+    Solver,
+    /// Invents problems.
+    Conjecturer,
+    /// Reviews them.
+    Guide,
+}
+
+impl From<PlayedRole> for Role {
+    fn from(role: PlayedRole) -> Self {
+        match role {
+            PlayedRole::Solver => Role::Solver,
+            PlayedRole::Conjecturer => Role::Conjecturer,
+            PlayedRole::Guide => Role::Guide,
+        }
+    }
 }
 
 /// Arguments of `sgs eval`.

@@ -315,6 +315,11 @@ impl<D: Decode> Sampler<D> {
         Ok(())
     }
 
+    /// What a running request has drawn so far; `None` if it waits still or is over. Its `finish` says nothing yet.
+    pub fn so_far(&self, id: RequestId) -> Option<&Completion> {
+        self.scheduler.so_far(id)
+    }
+
     /// Whether every request has been handed out.
     pub fn is_idle(&self) -> bool {
         self.scheduler.is_idle()

@@ -194,6 +194,12 @@ impl Scheduler {
         self.places.is_empty() && self.done.is_empty()
     }
 
+    /// What a running request has drawn so far.
+    pub fn so_far(&self, id: RequestId) -> Option<&Completion> {
+        let slot = (*self.places.get(&id)?)?;
+        Some(&self.slots.get(slot)?.as_ref()?.out)
+    }
+
     /// Whether a request of this id is not finished.
     pub fn knows(&self, id: RequestId) -> bool {
         self.places.contains_key(&id)

@@ -21,6 +21,7 @@ pub mod report;
 mod review;
 pub mod run;
 mod serve;
+mod serve_model;
 pub mod status;
 mod sweep;
 mod train;
@@ -40,6 +41,7 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::Run(args) => run::run(&args),
         Command::Resume(args) => run::resume(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::ServeModel(args) => serve_model::run(&args),
         Command::Worker(command) => worker::run(&command),
         Command::Report(args) => report::run(&args),
         Command::Sweep(args) => sweep::run(&args),

@@ -1,0 +1,211 @@
+//! The bodies: OpenAI's completions, with the names that vLLM gave to what goes beyond them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// Completions of one request.
+pub(crate) const MOST_COMPLETIONS: usize = 1024;
+/// Texts that may end a completion.
+const MOST_STOPS: usize = 16;
+
+/// The body of `POST /v1/completions`. Fields that are not named here are ignored, as clients send many; those that would
+/// change what is sampled and are not supported are refused.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Call {
+    #[serde(default)]
+    pub model: Option<String>,
+    pub prompt: Prompts,
+    #[serde(default)]
+    pub max_tokens: Option<usize>,
+    #[serde(default)]
+    pub temperature: Option<f32>,
+    #[serde(default)]
+    pub top_p: Option<f32>,
+    /// -1 and 0 keep all tokens.
+    #[serde(default)]
+    pub top_k: Option<i64>,
+    #[serde(default)]
+    pub n: Option<usize>,
+    #[serde(default)]
+    pub seed: Option<i64>,
+    #[serde(default)]
+    pub stream: Option<bool>,
+    #[serde(default)]
+    pub stream_options: Option<StreamOptions>,
+    #[serde(default)]
+    pub logprobs: Option<u32>,
+    #[serde(default)]
+    pub stop: Option<Stops>,
+    #[serde(default)]
+    pub stop_token_ids: Vec<u32>,
+    #[serde(default)]
+    pub return_token_ids: bool,
+    #[serde(default)]
+    pub ignore_eos: bool,
+    #[serde(default)]
+    pub echo: Option<bool>,
+    #[serde(default)]
+    pub best_of: Option<usize>,
+    #[serde(default)]
+    pub suffix: Option<String>,
+    #[serde(default)]
+    pub logit_bias: Option<Value>,
+    #[serde(default)]
+    pub min_p: Option<f32>,
+    #[serde(default)]
+    pub presence_penalty: Option<f32>,
+    #[serde(default)]
+    pub frequency_penalty: Option<f32>,
+    #[serde(default)]
+    pub repetition_penalty: Option<f32>,
+    #[serde(default)]
+    pub repeat_penalty: Option<f32>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct StreamOptions {
+    #[serde(default)]
+    pub include_usage: bool,
+}
+
+/// One prompt or several, as text or tokens.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a text, a list of texts, a list of token ids or a list of such lists")]
+pub(crate) enum Prompts {
+    Text(String),
+    Tokens(Vec<u32>),
+    Texts(Vec<String>),
+    Lists(Vec<Vec<u32>>),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a text or a list of texts")]
+pub(crate) enum Stops {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl Call {
+    /// What it asks for that is not to be had here.
+    ///
+    /// # Errors
+    /// The field, and what may be in it.
+    pub fn check(&self, model: &str) -> Result<(), String> {
+        let is = |value: Option<f32>, neutral: f32| value.is_none_or(|value| value == neutral);
+        let unsupported = [
+            (self.echo == Some(true), "echo", "false"),
+            (self.suffix.as_ref().is_some_and(|s| !s.is_empty()), "suffix", "null"),
+            (self.best_of.is_some_and(|best| best != self.n()), "best_of", "the same as n"),
+            (
+                self.logit_bias
+                    .as_ref()
+                    .is_some_and(|bias| !bias.is_null() && bias.as_object().is_none_or(|b| !b.is_empty())),
+                "logit_bias",
+                "null",
+            ),
+            (!is(self.min_p, 0.0), "min_p", "0"),
+            (!is(self.presence_penalty, 0.0), "presence_penalty", "0"),
+            (!is(self.frequency_penalty, 0.0), "frequency_penalty", "0"),
+            (!is(self.repetition_penalty, 1.0), "repetition_penalty", "1"),
+            (!is(self.repeat_penalty, 1.0), "repeat_penalty", "1"),
+            (self.logprobs.is_some_and(|n| n > 1), "logprobs", "0 or 1: those of the sampled tokens"),
+            (self.top_k.is_some_and(|k| !(-1..=i64::from(u32::MAX)).contains(&k)), "top_k", "-1 or more"),
+            (self.n() == 0, "n", "1 or more"),
+            (self.max_tokens == Some(0), "max_tokens", "1 or more"),
+        ];
+        if let Some((_, field, may_be)) = unsupported.into_iter().find(|(is_asked, ..)| *is_asked) {
+            return Err(format!("`{field}` is not supported here but as {may_be}"));
+        }
+        let stops = self.stops();
+        if stops.len() > MOST_STOPS || stops.iter().any(String::is_empty) {
+            return Err(format!("`stop` takes up to {MOST_STOPS} texts, none of them empty"));
+        }
+        match &self.model {
+            Some(name) if name != model => Err(format!("there is no model `{name}` here, but `{model}`")),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn n(&self) -> usize {
+        self.n.unwrap_or(1)
+    }
+
+    pub fn stops(&self) -> Vec<String> {
+        match &self.stop {
+            None => Vec::new(),
+            Some(Stops::One(stop)) => vec![stop.clone()],
+            Some(Stops::Many(stops)) => stops.clone(),
+        }
+    }
+}
+
+/// What all answers to a call have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Heading {
+    pub id: String,
+    pub created: u64,
+    pub model: String,
+    /// The weights' name.
+    pub weights: String,
+}
+
+/// One completion, or a part of one.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Choice {
+    pub text: String,
+    pub index: usize,
+    pub logprobs: Option<LogProbs>,
+    pub finish_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_ids: Option<Vec<u32>>,
+}
+
+/// Log-probs of the sampled tokens, natural logarithm, at temperature 1 and of the whole distribution.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct LogProbs {
+    pub tokens: Vec<String>,
+    pub token_logprobs: Vec<f32>,
+    pub text_offset: Vec<usize>,
+    pub top_logprobs: Option<Vec<Value>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Usage {
+    pub prompt_tokens: usize,
+    pub completion_tokens: usize,
+    pub total_tokens: usize,
+}
+
+impl Usage {
+    pub fn of(prompt_tokens: usize, completion_tokens: usize) -> Self {
+        Self { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens }
+    }
+}
+
+/// The body of an answer, or of one event of a stream.
+pub(crate) fn answer(heading: &Heading, choices: &[Choice], usage: Option<Usage>) -> Value {
+    json!({
+        "id": heading.id, "object": "text_completion", "created": heading.created, "model": heading.model,
+        "system_fingerprint": heading.weights, "choices": choices, "usage": usage,
+    })
+}
+
+/// The body of an error, as OpenAI's clients read it.
+pub(crate) fn error(status: u16, message: &str) -> Value {
+    let kind = match status {
+        401 => "authentication_error",
+        400..=499 => "invalid_request_error",
+        _ => "server_error",
+    };
+    json!({ "error": { "message": message, "type": kind, "param": null, "code": status } })
+}
+
+/// The body of `POST /update_weights_from_disk`, as SGLang takes it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Update {
+    /// A folder in Hugging Face layout.
+    pub model_path: String,
+    /// What these weights are called from now on.
+    #[serde(default)]
+    pub weight_version: Option<String>,
+}

@@ -1,0 +1,643 @@
+//! HTTP: who may ask, what for, and how the answers are sent.
+
+use crate::engine::{Ask, Engine, Load, Said, reason};
+use crate::protocol::{
+    Call, Choice, Heading, LogProbs, MOST_COMPLETIONS, Prompts, Update, Usage, answer, error,
+};
+use crate::transcript::Transcript;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+use sgs_lm::sampler::Completion;
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_lm::weights::HostWeights;
+use std::convert::Infallible;
+use std::fmt;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use subtle::ConstantTimeEq;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Semaphore, oneshot};
+
+/// Largest body of a request, bytes.
+const LARGEST_BODY: usize = 16 << 20;
+/// A request's head, and its body, have to arrive within this time each.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Most connections at a time; more wait.
+const MOST_CONNECTIONS: usize = 512;
+/// Completions that are asked for and not done; with more, one is told to come again.
+const MOST_OPEN: usize = 16_384;
+/// Where the seeds of requests that name none begin to differ.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What callers have to know. It is never printed.
+#[derive(Clone)]
+pub struct Key(String);
+
+impl Key {
+    /// A key: one line of printable ASCII characters without spaces.
+    ///
+    /// # Errors
+    /// [`ServiceError::Key`].
+    pub fn new(text: &str) -> Result<Self, ServiceError> {
+        let text = text.trim();
+        match !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic()) {
+            true => Ok(Self(text.to_owned())),
+            false => Err(ServiceError::Key),
+        }
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(…)")
+    }
+}
+
+/// How to listen, and what may be asked for.
+#[derive(Clone, Debug)]
+pub struct ServiceConfig {
+    /// Where. Port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// What callers have to know. Without one only this machine is listened to.
+    pub key: Option<Key>,
+    /// The model's name.
+    pub name: String,
+    /// The folder in which weights may lie that are to be loaded; `None` if none may.
+    pub updates: Option<PathBuf>,
+}
+
+/// Why the service does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// It would be open to the network without a key.
+    #[error("refusing to listen on {0} without a key: give one in a file, or listen on 127.0.0.1")]
+    Unprotected(SocketAddr),
+    /// The address cannot be had.
+    #[error("cannot listen on {0}: {1}")]
+    Listen(SocketAddr, std::io::Error),
+    /// The folder of updates cannot be had.
+    #[error("{0}: {1}")]
+    Updates(PathBuf, std::io::Error),
+    /// The key is none.
+    #[error("a key is one line of printable ASCII characters without spaces")]
+    Key,
+}
+
+/// A running service; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Service {
+    address: SocketAddr,
+    /// Dropped to end it.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+type Answer = Response<BoxBody<Bytes, Infallible>>;
+
+/// What is refused: the status and why.
+type Refusal = (StatusCode, String);
+
+struct Desk {
+    engine: Engine,
+    tokenizer: Tokenizer,
+    config: ServiceConfig,
+    started: u64,
+    asked: AtomicU64,
+}
+
+impl Service {
+    /// Binds the address and serves from a thread of its own.
+    ///
+    /// # Errors
+    /// [`ServiceError`].
+    pub fn start(
+        engine: Engine,
+        tokenizer: Tokenizer,
+        mut config: ServiceConfig,
+    ) -> Result<Self, ServiceError> {
+        let listen = config.listen;
+        if config.key.is_none() && !listen.ip().is_loopback() {
+            return Err(ServiceError::Unprotected(listen));
+        }
+        if let Some(folder) = &mut config.updates {
+            // Compared with whole paths later, links followed.
+            *folder = folder.canonicalize().map_err(|e| ServiceError::Updates(folder.clone(), e))?;
+        }
+        let failed = |error| ServiceError::Listen(listen, error);
+        let listener = TcpListener::bind(listen).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let listener = {
+            let _inside = runtime.enter();
+            tokio::net::TcpListener::from_std(listener).map_err(failed)?
+        };
+        let desk = Desk { engine, tokenizer, config, started: now(), asked: AtomicU64::new(0) };
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("completions".into()).spawn(move || {
+            runtime.spawn(accept(listener, Arc::new(desk)));
+            // Nothing is ever sent; it ends when the other end goes.
+            let _ = runtime.block_on(stopped);
+            runtime.shutdown_timeout(Duration::from_secs(2));
+        });
+        Ok(Self { address, stop: Some(stop), thread: Some(thread.map_err(failed)?) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has nothing more to serve.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn accept(listener: tokio::net::TcpListener, desk: Arc<Desk>) {
+    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    loop {
+        let Ok(seat) = Arc::clone(&room).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of file descriptors, most likely; those in use will come free.
+                tracing::warn!("cannot accept a connection: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        // Each token of a stream is to leave at once.
+        let _ = stream.set_nodelay(true);
+        let desk = Arc::clone(&desk);
+        tokio::spawn(async move {
+            let _seat = seat;
+            let service = service_fn(|request| {
+                let desk = Arc::clone(&desk);
+                async move { Ok::<_, Infallible>(desk.answer(request).await) }
+            });
+            let mut server = http1::Builder::new();
+            server.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+            if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
+                tracing::debug!("a connection broke: {error}");
+            }
+        });
+    }
+}
+
+impl Desk {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Answer {
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let answered = match (method, path.as_str()) {
+            (Method::GET, "/health" | "/ping") => return plain(StatusCode::OK, &json!({ "status": "ok" })),
+            _ if !self.is_known(&request) => {
+                Err((StatusCode::UNAUTHORIZED, "this server wants its key".into()))
+            }
+            (Method::GET, "/v1/models") => Ok(plain(StatusCode::OK, &self.models())),
+            (Method::GET, "/get_model_info" | "/model_info") => Ok(plain(StatusCode::OK, &self.info())),
+            (Method::POST, "/v1/completions") => self.complete(request).await,
+            (Method::POST, "/update_weights_from_disk") => self.update(request).await,
+            (Method::POST, "/pause_generation") => Ok(self.pause(true)),
+            (Method::POST, "/continue_generation") => Ok(self.pause(false)),
+            // Nothing outlives the completions of a prompt here.
+            (Method::POST, "/flush_cache") => Ok(plain(StatusCode::OK, &json!({ "success": true }))),
+            (method, path) => Err((StatusCode::NOT_FOUND, format!("there is no {method} {path} here"))),
+        };
+        answered.unwrap_or_else(|(status, message)| {
+            let mut answer = plain(status, &error(status.as_u16(), &message));
+            if status == StatusCode::SERVICE_UNAVAILABLE {
+                answer.headers_mut().insert(RETRY_AFTER, hyper::header::HeaderValue::from_static("1"));
+            }
+            answer
+        })
+    }
+
+    fn is_known(&self, request: &Request<Incoming>) -> bool {
+        let Some(Key(key)) = &self.config.key else { return true };
+        let shown = request.headers().get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes);
+        let shown = shown.and_then(|shown| shown.strip_prefix(b"Bearer ")).unwrap_or_default();
+        // In constant time, so that nobody learns it byte by byte.
+        shown.ct_eq(key.as_bytes()).into()
+    }
+
+    fn models(&self) -> Value {
+        let served = self.engine.served();
+        json!({ "object": "list", "data": [{
+            "id": self.config.name, "object": "model", "created": self.started, "owned_by": "sgs",
+            "max_model_len": served.window, "meta": { "n_vocab": served.vocabulary },
+        }] })
+    }
+
+    fn info(&self) -> Value {
+        let served = self.engine.served();
+        json!({
+            "model_path": served.folder, "tokenizer_path": served.folder, "is_generation": true,
+            "weight_version": served.weights,
+        })
+    }
+
+    fn pause(&self, is_paused: bool) -> Answer {
+        self.engine.pause(is_paused);
+        plain(StatusCode::OK, &json!({ "success": true }))
+    }
+
+    /// Loads weights, as SGLang does at this call: completions under way end with the old ones, later ones wait.
+    async fn update(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        let Some(allowed) = &self.config.updates else {
+            return Err((
+                StatusCode::FORBIDDEN,
+                "weights are not updated here (`--updates DIR` allows it)".into(),
+            ));
+        };
+        let Update { model_path, weight_version } = read(request).await?;
+        let bad = |why: String| (StatusCode::BAD_REQUEST, why);
+        let folder = Path::new(&model_path).canonicalize().map_err(|e| bad(format!("{model_path}: {e}")))?;
+        if !folder.starts_with(allowed) {
+            return Err(bad(format!("{model_path} is not below {}", allowed.display())));
+        }
+        let path = folder.clone();
+        let read = tokio::task::spawn_blocking(move || read_weights(&path)).await;
+        let (weights, fingerprint) = read.map_err(|e| bad(e.to_string()))?.map_err(bad)?;
+        let (done, told) = oneshot::channel();
+        let name = weight_version.unwrap_or(fingerprint);
+        self.engine.load(Load { weights, folder: folder.display().to_string(), name, done });
+        let held = told.await.map_err(|_| gone())?.map_err(bad)?;
+        Ok(plain(
+            StatusCode::OK,
+            &json!({ "success": true, "message": "the weights are loaded", "num_paused_requests": held }),
+        ))
+    }
+
+    async fn complete(self: &Arc<Self>, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        let call: Call = read(request).await?;
+        let bad = |why: String| (StatusCode::BAD_REQUEST, why);
+        call.check(&self.config.name).map_err(bad)?;
+        let prompts = self.prompts(&call).map_err(bad)?;
+        let asks = self.asks(&call, &prompts).map_err(bad)?;
+        if self.engine.open() + asks.len() > MOST_OPEN {
+            return Err((
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many completions are waiting: come again".into(),
+            ));
+        }
+        let number = self.asked.fetch_add(1, Ordering::Relaxed);
+        let heading = Heading {
+            id: format!("cmpl-{:x}-{number}", self.started),
+            created: now(),
+            model: self.config.name.clone(),
+            weights: self.engine.served().weights,
+        };
+        let prompt_tokens: usize = prompts.iter().map(|p| p.len()).sum();
+        let sampled: Vec<_> = asks.into_iter().map(|ask| self.engine.sample(ask)).collect();
+        let wanted = Wanted::of(&call);
+        if call.stream == Some(true) {
+            return Ok(self.stream(heading, sampled, wanted, prompt_tokens));
+        }
+        let (mut choices, mut completion_tokens) = (Vec::with_capacity(sampled.len()), 0);
+        for (index, mut said) in sampled.into_iter().enumerate() {
+            let (choice, tokens) = self.collect(index, &mut said, &wanted).await?;
+            completion_tokens += tokens;
+            choices.push(choice);
+        }
+        let usage = Usage::of(prompt_tokens, completion_tokens);
+        Ok(plain(StatusCode::OK, &answer(&heading, &choices, Some(usage))))
+    }
+
+    /// The prompts in tokens.
+    fn prompts(&self, call: &Call) -> Result<Vec<Arc<[u32]>>, String> {
+        let encode = |text: &String| {
+            let tokens = self.tokenizer.encode(text).map_err(|e| format!("`prompt`: {e}"))?;
+            Ok::<Arc<[u32]>, String>(tokens.into())
+        };
+        let prompts: Vec<Arc<[u32]>> = match &call.prompt {
+            Prompts::Text(text) => vec![encode(text)?],
+            Prompts::Texts(texts) => texts.iter().map(encode).collect::<Result<_, _>>()?,
+            Prompts::Tokens(tokens) => vec![tokens.as_slice().into()],
+            Prompts::Lists(lists) => lists.iter().map(|tokens| tokens.as_slice().into()).collect(),
+        };
+        let served = self.engine.served();
+        for prompt in &prompts {
+            if prompt.is_empty() {
+                return Err("`prompt` is empty".to_owned());
+            }
+            if let Some(token) = prompt.iter().find(|token| **token as usize >= served.vocabulary) {
+                return Err(format!("`prompt` has token {token} of a vocabulary of {}", served.vocabulary));
+            }
+        }
+        match prompts.len().saturating_mul(call.n()) {
+            0 => Err("`prompt` is an empty list".to_owned()),
+            1..=MOST_COMPLETIONS => Ok(prompts),
+            more => Err(format!("{more} completions at once; at most {MOST_COMPLETIONS} are sampled")),
+        }
+    }
+
+    /// One for each completion: those of the first prompt, then those of the second.
+    fn asks(&self, call: &Call, prompts: &[Arc<[u32]>]) -> Result<Vec<Ask>, String> {
+        let window = self.engine.served().window;
+        let new = call.max_tokens.unwrap_or(16);
+        let longest = prompts.iter().map(|prompt| prompt.len()).max().unwrap_or(0);
+        if longest.saturating_add(new) > window {
+            return Err(format!(
+                "a prompt of {longest} tokens and up to {new} new ones (`max_tokens`) exceed the context of {window} tokens"
+            ));
+        }
+        let choice = sgs_lm::sampler::Choice {
+            temperature: call.temperature.unwrap_or(1.0),
+            top_p: call.top_p.unwrap_or(1.0),
+            top_k: u32::try_from(call.top_k.unwrap_or(0)).unwrap_or(0),
+        };
+        if !(choice.temperature >= 0.0 && choice.temperature.is_finite()) {
+            return Err(format!("`temperature` is {}; expected a number from 0", choice.temperature));
+        }
+        if !(choice.top_p > 0.0 && choice.top_p <= 1.0) {
+            return Err(format!("`top_p` is {}; expected a number above 0 and up to 1", choice.top_p));
+        }
+        let own: &[u32] = if call.ignore_eos { &[] } else { self.tokenizer.eos() };
+        let stop: Arc<[u32]> = own.iter().chain(&call.stop_token_ids).copied().collect();
+        let follow = call.stream == Some(true) || !call.stops().is_empty();
+        let first = call.seed.map_or_else(|| self.own_seed(), i64::cast_unsigned);
+        let ask = |prompt: &Arc<[u32]>, i: usize| Ask {
+            prompt: Arc::clone(prompt),
+            // The first is the seed itself, so that one completion is what the library samples with it.
+            seed: first.wrapping_add((i as u64).wrapping_mul(GOLDEN)),
+            max_new_tokens: new,
+            choice,
+            stop: Arc::clone(&stop),
+            follow,
+        };
+        Ok(prompts
+            .iter()
+            .flat_map(|prompt| (0..call.n()).map(move |i| (prompt, i)))
+            .map(|(p, i)| ask(p, i))
+            .collect())
+    }
+
+    /// A seed for those who name none: no two are alike, and none is that of another start of the server.
+    fn own_seed(&self) -> u64 {
+        let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+        nanoseconds ^ self.asked.load(Ordering::Relaxed).wrapping_mul(GOLDEN)
+    }
+
+    /// A whole completion, and how many tokens it has.
+    async fn collect(
+        &self,
+        index: usize,
+        said: &mut UnboundedReceiver<Said>,
+        wanted: &Wanted,
+    ) -> Result<(Choice, usize), Refusal> {
+        let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why);
+        let mut transcript = Transcript::new(&self.tokenizer, &wanted.stops);
+        let (mut tokens, mut log_probs) = (Vec::new(), Vec::new());
+        loop {
+            match said.recv().await.ok_or_else(gone)? {
+                Said::Token(token, log_prob) => {
+                    tokens.push(token);
+                    log_probs.push(log_prob);
+                    if transcript.push(token).map_err(|e| failed(e.to_string()))? {
+                        // What is left of it nobody hears: it is cancelled.
+                        break;
+                    }
+                }
+                Said::Done(completion) => {
+                    let reason = reason(&completion.finish).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
+                    let text = self.whole(&completion, &mut transcript, wanted).map_err(failed)?;
+                    let (tokens, log_probs) = (completion.tokens, completion.logprobs);
+                    let n = tokens.len();
+                    return Ok((self.choice(index, text, &tokens, &log_probs, Some(reason), wanted), n));
+                }
+                Said::Failed(why) => return Err(failed(why)),
+            }
+        }
+        let text = transcript.fresh().to_owned();
+        Ok((self.choice(index, text, &tokens, &log_probs, Some("stop"), wanted), tokens.len()))
+    }
+
+    fn whole(
+        &self,
+        completion: &Completion,
+        transcript: &mut Transcript<'_>,
+        wanted: &Wanted,
+    ) -> Result<String, String> {
+        match wanted.stops.is_empty() {
+            true => self.tokenizer.decode(&completion.tokens),
+            false => transcript.rest().map(str::to_owned),
+        }
+        .map_err(|e| e.to_string())
+    }
+
+    fn choice(
+        &self,
+        index: usize,
+        text: String,
+        tokens: &[u32],
+        log_probs: &[f32],
+        finish_reason: Option<&'static str>,
+        wanted: &Wanted,
+    ) -> Choice {
+        let logprobs = wanted.log_probs.then(|| self.log_probs(tokens, log_probs));
+        let token_ids = wanted.token_ids.then(|| tokens.to_vec());
+        Choice { text, index, logprobs, finish_reason, token_ids }
+    }
+
+    fn log_probs(&self, tokens: &[u32], log_probs: &[f32]) -> LogProbs {
+        let spell = |token: &u32| self.tokenizer.decode_with_special(&[*token]).unwrap_or_default();
+        let spelled: Vec<String> = tokens.iter().map(spell).collect();
+        let text_offset = spelled.iter().scan(0, |end, piece| {
+            let start = *end;
+            *end += piece.chars().count();
+            Some(start)
+        });
+        let top = spelled.iter().zip(log_probs).map(|(piece, log_prob)| json!({ piece: log_prob }));
+        LogProbs {
+            text_offset: text_offset.collect(),
+            top_logprobs: Some(top.collect()),
+            token_logprobs: log_probs.to_vec(),
+            tokens: spelled,
+        }
+    }
+
+    /// Events as the tokens come, each completion's in order.
+    fn stream(
+        self: &Arc<Self>,
+        heading: Heading,
+        sampled: Vec<UnboundedReceiver<Said>>,
+        wanted: Wanted,
+        prompt_tokens: usize,
+    ) -> Answer {
+        let (to, from) = unbounded_channel::<Bytes>();
+        let (desk, wanted) = (Arc::clone(self), Arc::new(wanted));
+        tokio::spawn(async move {
+            let followed = sampled.into_iter().enumerate().map(|(index, said)| {
+                let (desk, heading, wanted) = (Arc::clone(&desk), heading.clone(), Arc::clone(&wanted));
+                let to = to.clone();
+                tokio::spawn(async move { desk.follow(index, said, &heading, &wanted, &to).await })
+            });
+            let mut completion_tokens = 0;
+            for task in followed.collect::<Vec<_>>() {
+                completion_tokens += task.await.unwrap_or(0);
+            }
+            if wanted.usage {
+                let usage = Usage::of(prompt_tokens, completion_tokens);
+                let _ = to.send(event(&answer(&heading, &[], Some(usage))));
+            }
+            let _ = to.send(Bytes::from_static(b"data: [DONE]\n\n"));
+        });
+        let body = BoxBody::new(Events(from));
+        let mut answer = Response::new(body);
+        let kind = hyper::header::HeaderValue::from_static("text/event-stream; charset=utf-8");
+        answer.headers_mut().insert(CONTENT_TYPE, kind);
+        answer
+    }
+
+    /// Sends the events of one completion; gives the number of its tokens. Ends when nobody reads them any more, and with
+    /// it the sampling.
+    async fn follow(
+        &self,
+        index: usize,
+        mut said: UnboundedReceiver<Said>,
+        heading: &Heading,
+        wanted: &Wanted,
+        to: &UnboundedSender<Bytes>,
+    ) -> usize {
+        let mut transcript = Transcript::new(&self.tokenizer, &wanted.stops);
+        let mut unsent: (Vec<u32>, Vec<f32>) = (Vec::new(), Vec::new());
+        let mut tokens = 0;
+        loop {
+            let heard = said.recv().await;
+            if to.is_closed() {
+                return tokens;
+            }
+            let (text, reason) = match heard {
+                Some(Said::Token(token, log_prob)) => {
+                    tokens += 1;
+                    unsent.0.push(token);
+                    unsent.1.push(log_prob);
+                    if let Err(why) = transcript.push(token) {
+                        return broken(to, &why.to_string(), tokens);
+                    }
+                    let is_over = transcript.is_over();
+                    (transcript.fresh().to_owned(), is_over.then_some("stop"))
+                }
+                Some(Said::Done(completion)) => match (reason(&completion.finish), transcript.rest()) {
+                    (Ok(reason), Ok(rest)) => (rest.to_owned(), Some(reason)),
+                    (Err(why), _) => return broken(to, &why, tokens),
+                    (_, Err(why)) => return broken(to, &why.to_string(), tokens),
+                },
+                Some(Said::Failed(why)) => return broken(to, &why, tokens),
+                None => return broken(to, &gone().1, tokens),
+            };
+            // Tokens wait for the text that they are part of.
+            if !text.is_empty() || reason.is_some() {
+                let (ids, log_probs) = std::mem::take(&mut unsent);
+                let choice = self.choice(index, text, &ids, &log_probs, reason, wanted);
+                if to.send(event(&answer(heading, &[choice], None))).is_err() {
+                    return tokens;
+                }
+            }
+            if reason.is_some() {
+                return tokens;
+            }
+        }
+    }
+}
+
+/// What is wanted of each completion.
+struct Wanted {
+    stops: Vec<String>,
+    log_probs: bool,
+    token_ids: bool,
+    usage: bool,
+}
+
+impl Wanted {
+    fn of(call: &Call) -> Self {
+        Self {
+            stops: call.stops(),
+            log_probs: call.logprobs.is_some(),
+            token_ids: call.return_token_ids,
+            usage: call.stream_options.as_ref().is_some_and(|options| options.include_usage),
+        }
+    }
+}
+
+/// A body of what comes in from elsewhere.
+struct Events(UnboundedReceiver<Bytes>);
+
+impl Body for Events {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+fn event(value: &Value) -> Bytes {
+    Bytes::from(format!("data: {value}\n\n"))
+}
+
+/// Tells a stream's reader of an error, which can no longer be a status.
+fn broken(to: &UnboundedSender<Bytes>, why: &str, tokens: usize) -> usize {
+    tracing::warn!("a stream ends early: {why}");
+    let _ = to.send(event(&error(500, why)));
+    tokens
+}
+
+fn gone() -> Refusal {
+    (StatusCode::INTERNAL_SERVER_ERROR, "the sampler has stopped".to_owned())
+}
+
+fn plain(status: StatusCode, value: &Value) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(value.to_string())).boxed());
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static("application/json"));
+    answer
+}
+
+/// The body of a request, which comes in time and is not too large.
+async fn read<T: serde::de::DeserializeOwned>(request: Request<Incoming>) -> Result<T, Refusal> {
+    let body = Limited::new(request.into_body(), LARGEST_BODY).collect();
+    let body = match tokio::time::timeout(PATIENCE, body).await {
+        Err(_) => return Err((StatusCode::REQUEST_TIMEOUT, "the body did not arrive".to_owned())),
+        Ok(Err(e)) if e.is::<LengthLimitError>() => {
+            let why = format!("the body is larger than {LARGEST_BODY} bytes");
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, why));
+        }
+        Ok(Err(e)) => return Err((StatusCode::BAD_REQUEST, e.to_string())),
+        Ok(Ok(body)) => body.to_bytes(),
+    };
+    serde_json::from_slice(&body).map_err(|e| (StatusCode::BAD_REQUEST, format!("the body: {e}")))
+}
+
+/// The weights in a folder, and what they are called if nobody names them.
+fn read_weights(folder: &Path) -> Result<(HostWeights, String), String> {
+    let weights = HostWeights::load(folder).map_err(|e| e.to_string())?;
+    Ok((weights, format!("loaded-{}", now())))
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
