@@ -84,10 +84,30 @@ partial def showName : Name → String
   | .str p s => showName p ++ "." ++ s
   | .num p k => showName p ++ "." ++ toString k
 
-/-- Elaborates commands from a state; the new state, with the messages of these commands alone. -/
-def runCommands (text : String) (state : Command.State) : IO Command.State := do
+/-- Elaborates commands from a state; the new state, with the messages of these commands alone, and the commands. -/
+def runText (text : String) (state : Command.State) : IO (Command.State × Array Syntax) := do
   let final ← IO.processCommands (inputContext text) {} { state with messages := {} }
-  return final.commandState
+  return (final.commandState, final.commands)
+
+def runCommands (text : String) (state : Command.State) : IO Command.State := do
+  return (← runText text state).1
+
+/-- What a candidate's text may hold by Lean's own grammar: the namespace that it stands in, and theorems. -/
+def isOwn (command : Syntax) : Bool :=
+  match command.getKind with
+  | .str (.str (.str (.str .anonymous "Lean") "Parser") "Command") kind =>
+    match kind with
+    | "namespace" | "eoi" => true
+    | "declaration" => (command.getArg 1).getKind == ``Parser.Command.theorem
+    | _ => false
+  -- Mathlib's.
+  | .str .anonymous "lemma" => true
+  | _ => false
+
+/-- The first command that a candidate's text may not hold. -/
+def foreign : List Syntax → String
+  | [] => ""
+  | command :: rest => if isOwn command then foreign rest else showName command.getKind
 
 /-- The first error among messages. -/
 def firstError : List Message → IO (Option String)

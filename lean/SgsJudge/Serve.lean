@@ -51,16 +51,24 @@ private def write (path : String) (declarations : List Read) : IO Unit := do
   | .error reason => throw (IO.userError reason)
   | .ok (_, writer) => IO.FS.writeFile path ("\n".intercalate writer.lines.toList ++ "\n")
 
-/-- Elaborates one candidate over the header; its messages, and what the kernel says. -/
-private def checkOne (state : Command.State) (base : Base) (candidate : Candidate) (pinned : Pin) :
-    IO (List Json × Except String (List Name)) := do
-  let final ← runCommands candidate.text state
+/-- What is found out about a candidate. -/
+structure Found where
+  messages : List Json := []
+  /-- A command that is no theorem; none if empty. -/
+  foreign : String := ""
+  /-- What the kernel says: the axioms, or why not. -/
+  judged : Except String (List Name)
+
+/-- Elaborates one candidate over the header. -/
+private def checkOne (state : Command.State) (base : Base) (candidate : Candidate) (pinned : Pin) : IO Found := do
+  let (final, commands) ← runText candidate.text state
+  let foreign := foreign commands.toList
   let messages := final.messages.toList
   let json ← jsonMessages messages
   if (← firstError messages).isSome then
     match pinned with
-    | .error reason => return (json, .error reason)
-    | .ok _ => return (json, .error "the text has errors")
+    | .error reason => return { messages := json, foreign, judged := .error reason }
+    | .ok _ => return { messages := json, foreign, judged := .error "the text has errors" }
   let judged : Except String (List Name × List Read) := do
     let (_, found) ← (collect base.env final.env candidate.target).run {}
     -- The kernel would accept them where they are added; they are refused as what they are, whatever names they have:
@@ -69,10 +77,10 @@ private def checkOne (state : Command.State) (base : Base) (candidate : Candidat
     let declarations := found.declarations.toList
     return (← judge base (← pinned) candidate.target candidate.pinnedName declarations, declarations)
   match judged with
-  | .error reason => return (json, .error reason)
+  | .error reason => return { messages := json, foreign, judged := .error reason }
   | .ok (axioms, declarations) =>
     unless candidate.declarations.isEmpty do write candidate.declarations declarations
-    return (json, .ok axioms)
+    return { messages := json, foreign, judged := .ok axioms }
 
 private def readAll (reader : Reader) : List String → Except String Reader
   | [] => .ok reader
@@ -107,17 +115,17 @@ private partial def fold {α β : Type} (things : Array α) (act : Nat → α �
 private def judgeOne (request : Request) (replaying : Bool) (state : Command.State) (base : Base)
     (index : Nat) (candidate : Candidate) (pinned : Pin) : IO Unit := do
   say request [("begin", toJson index)]
-  let (messages, judged) ←
+  let found : Found ←
     if replaying then
-      pure ([], ← guarded (replayOne base candidate pinned))
+      pure { judged := ← guarded (replayOne base candidate pinned) }
     else
       try checkOne state base candidate pinned
-      catch e => pure ([], .error s!"an exception: {e}")
-  let (stands, reason, axioms) := match judged with
+      catch e => pure { judged := .error s!"an exception: {e}" }
+  let (stands, reason, axioms) := match found.judged with
     | .ok axioms => (true, "", axioms)
     | .error reason => (false, reason, [])
-  say request [("end", toJson index), ("messages", jsonList messages),
-    ("stands", Json.bool stands), ("reason", Json.str reason), ("axioms", jsonNames axioms)]
+  say request [("end", toJson index), ("messages", jsonList found.messages),
+    ("foreign", Json.str found.foreign), ("stands", Json.bool stands), ("reason", Json.str reason), ("axioms", jsonNames axioms)]
 
 /-- Serves one request. `replaying` says that declarations are read and no proof is elaborated. -/
 def serve (replaying : Bool) (request : Request) : IO Unit := do

@@ -13,6 +13,7 @@ for (const extra of (process.env.LEAN_PATH ?? "").split(":")) if (extra) wanted.
 // A folder inside another mounted one needs no mount of its own.
 const mounts = [...wanted].filter((d) => d !== "/" && ![...wanted].some((o) => o !== d && d.startsWith(o + "/")));
 process.env.SGS_LEAN_MOUNTS = JSON.stringify(mounts);
+process.env.LEAN_SYSROOT ??= build;
 process.env.LEAN_PATH = [library, process.env.LEAN_PATH].filter(Boolean).join(":");
 
 // Standard input: as a stream it would not wait for what is still to come, and whoever reads wants his buffer full. After

@@ -3,7 +3,8 @@
 //
 // The patches, each of which must apply (a package that has changed is refused, not half patched):
 //   1. symbol look-up through a cached map: the original searches 200,000 names linearly at every look-up
-//   2. host folders: mounts what the wrapper names instead of /home and /tmp
+//   2. host folders: mounts what the wrapper names instead of /home and /tmp; and a program in Lean that asks for its
+//      installation is told, where a native one would ask `lean --print-prefix`
 //   3. stack size of the threads
 //   4. exports: names for 192,629 functions that its JavaScript does not call
 //   5. silence: the package's own debugging lines, on standard output (one of them echoes the input file) and, by
@@ -54,7 +55,8 @@ patch(
 patch(
   "host folders",
   'FS.mount(NODEFS,{root:"/home"},"/home");FS.mount(NODEFS,{root:"/tmp"},"/tmp");',
-  'for(const d of JSON.parse(process.env["SGS_LEAN_MOUNTS"])){FS.mkdirTree(d);FS.mount(NODEFS,{root:d},d)}',
+  'for(const d of JSON.parse(process.env["SGS_LEAN_MOUNTS"])){FS.mkdirTree(d);FS.mount(NODEFS,{root:d},d)}' +
+    'ENV["LEAN_SYSROOT"]=process.env["LEAN_SYSROOT"];',
 );
 patch(
   "thread stacks",

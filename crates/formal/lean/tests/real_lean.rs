@@ -9,6 +9,7 @@
     reason = "a test may stop at what it did not expect"
 )]
 
+use sgs_lean::admit;
 use sgs_lean::check::{
     Backend, Candidate, FileChecker, FileWorker, JudgeProgram, Launch, Layers, Limits, NO_REPLAY, Outcome,
     Probe, Recycling, ReplChecker, ReplWorker,
@@ -63,13 +64,17 @@ fn limits() -> Limits {
 }
 
 fn worker(scratch: &Path, replay: bool) -> FileWorker {
+    worker_under(scratch, replay, Layers::ALL)
+}
+
+fn worker_under(scratch: &Path, replay: bool, layers: Layers) -> FileWorker {
     let lean = lean(scratch);
     let checker = FileChecker {
         judge: JudgeProgram::Interpreted { lean, sources: scratch.join("judge") },
         replay,
         scratch: scratch.join("work"),
         options: options(),
-        layers: Layers::ALL,
+        layers,
         limits: limits(),
         batch: 200,
         linger_ms: 50,
@@ -77,17 +82,84 @@ fn worker(scratch: &Path, replay: bool) -> FileWorker {
     checker.worker(0).unwrap()
 }
 
-/// The checker for a REPL, over a small one that speaks the community's protocol.
-fn repl(scratch: &Path) -> ReplWorker {
+/// Folder of the community REPL's source, which belongs to nobody here: `.ci/run` fetches it.
+fn repl_source() -> PathBuf {
+    let folder = std::env::var_os("SGS_LEAN_REPL")
+        .map_or_else(|| repository().join("target/lean-repl/itp_interface/tools/repl"), PathBuf::from);
+    assert!(
+        folder.join("REPL/Main.lean").exists(),
+        "no REPL at {}: set SGS_LEAN_REPL to its repository, or fetch it as .ci/run does",
+        folder.display()
+    );
+    folder
+}
+
+/// The community REPL as one file, which can be interpreted: its modules in the order of their imports, each in a section
+/// of its own. Before them stands what makes this build of Lean interpret them; in them, what Lean has got since.
+fn one_file_of(folder: &Path) -> String {
+    let mut modules = Vec::new();
+    visit(folder, "REPL.Main", &mut modules);
+    let mut text = String::from("import Lean\nset_option linter.deprecated false\npublic section\n");
+    text.push_str(include_str!("data/Index.lean"));
+    text.push_str("\nend\n");
+    for (name, module) in &modules {
+        let own: Vec<&str> = module.lines().filter(|l| !l.starts_with("import ")).collect();
+        text.push_str(&format!("-- {name}\npublic section\n{}\n", own.join("\n")));
+        for open in left_open(&own).iter().rev() {
+            text.push_str(&format!("end {open}\n"));
+        }
+        text.push_str("end\n");
+    }
+    // Nodes of an information tree that are younger than v4.21.0; nobody asks for them here.
+    if !text.contains(".ofErrorNameInfo") {
+        for (last, other) in [("_ => \"DelabTermInfo\"", "\"other\""), ("info => info.stx", "none")] {
+            let arm = format!("  | .ofDelabTermInfo      {last}\n");
+            assert_eq!(text.matches(&arm).count(), 1, "a REPL that this test does not know");
+            text = text.replace(&arm, &format!("{arm}  | _ => {other}\n"));
+        }
+    }
+    text
+}
+
+/// Puts a module behind those that it imports; what is not of the REPL is Lean's. `REPL.Util.Path` is used by nobody, and
+/// not for one file.
+fn visit(folder: &Path, name: &str, found: &mut Vec<(String, String)>) {
+    let path = folder.join(name.replace('.', "/")).with_extension("lean");
+    if name == "REPL.Util.Path" || !path.exists() || found.iter().any(|(known, _)| known == name) {
+        return;
+    }
+    let text = std::fs::read_to_string(path).unwrap();
+    for import in text.lines().filter_map(|line| line.strip_prefix("import ")) {
+        visit(folder, import.trim(), found);
+    }
+    found.push((name.to_owned(), text));
+}
+
+/// Namespaces that a module's end closes.
+fn left_open<'t>(lines: &[&'t str]) -> Vec<&'t str> {
+    let mut open = Vec::new();
+    for line in lines {
+        match line.split_once(' ').unwrap_or((line, "")) {
+            ("namespace" | "section" | "mutual", name) => open.push(name),
+            ("end", _) => {
+                open.pop();
+            }
+            _ => {}
+        }
+    }
+    open
+}
+
+/// The checker for a REPL, over the community's.
+fn repl(scratch: &Path, options: Vec<(String, String)>) -> ReplWorker {
     let mut launch = lean(scratch);
     let program = scratch.join("judge/Repl.lean");
-    std::fs::write(&program, include_str!("data/Repl.lean")).unwrap();
+    std::fs::write(&program, one_file_of(&repl_source())).unwrap();
     launch.args.extend(["--run".into(), program.into()]);
     let checker = ReplChecker {
         launch,
-        // Lean's own default of `autoImplicit`, as in D_3k.
-        options: options().into_iter().skip(1).collect(),
-        // This build lists no axioms.
+        options,
+        // This build refuses `#print axioms`.
         probe: Probe::Presence,
         layers: Layers::ALL,
         limits: limits(),
@@ -95,6 +167,13 @@ fn repl(scratch: &Path) -> ReplWorker {
         recycling: Recycling { uses: 10_000, age_ms: u64::MAX, growth: u64::MAX },
     };
     checker.worker()
+}
+
+/// An exploit as it is written, after a header with which its code is run: it imports Lean's own library, and has this
+/// build interpret all of it.
+fn hostile(exploit: &Exploit) -> Candidate {
+    let header = concat!("import Lean\n", include_str!("data/Index.lean"));
+    Candidate { header: header.into(), ..candidate(&exploit.statement, &exploit.helpers, &exploit.proof) }
 }
 
 fn candidate(statement: &str, helpers: &str, body: &str) -> Candidate {
@@ -166,12 +245,13 @@ fn every_true_proof_is_proved_and_every_false_one_refused() {
     }
 }
 
-/// The same through the REPL's protocol, in one process: the verdicts are those of the other backing.
+/// The same through the community REPL, in one process: the verdicts are those of the other backing.
 #[test]
 #[ignore = "runs Lean: a minute of CPU time; .ci/run runs it"]
-fn a_repl_comes_to_the_same_verdicts() {
+fn the_community_repl_comes_to_the_same_verdicts() {
     let scratch = tempfile::tempdir().unwrap();
-    let mut worker = repl(scratch.path());
+    // Lean's own default of `autoImplicit`, as in D_3k.
+    let mut worker = repl(scratch.path(), options().into_iter().skip(1).collect());
     let mut asked = asked();
     // Names that Lean binds by itself, in a statement with a helper.
     let bound = candidate(
@@ -189,6 +269,9 @@ fn a_repl_comes_to_the_same_verdicts() {
 }
 
 use Verdict::{Proved, Refused};
+
+/// The layers behind the textual one.
+const NO_TEXT: Layers = Layers { text: false, ..Layers::ALL };
 
 /// Statements that stand beside each other in a file, with helpers and proof. No proof sees another candidate, by
 /// whatever name, nor what a search could find; and names of the library are free.
@@ -232,6 +315,64 @@ const NEIGHBOURS: &[(&str, &str, &str, Verdict)] = &[
         Proved,
     ),
 ];
+
+/// A true theorem with commands behind a helper's or the theorem's end, where no bracket can stand.
+const COMMANDS: &[(&str, &str)] = &[
+    ("theorem h : True := trivial\n  termination_by 0 seal Nat.add", "\n  exact h"),
+    ("theorem h : ∀ n : Nat, n = n\n  | _ => rfl seal Nat.add", "\n  trivial"),
+    ("", "\n  exact f\nwhere\n  f : True := trivial seal Nat.add"),
+];
+
+/// Whatever commands Lean has: what is more than theorems is refused by Lean's own reading of it.
+#[test]
+#[ignore = "runs Lean: a minute of CPU time; .ci/run runs it"]
+fn commands_that_no_list_knows_are_seen_by_leans_own_grammar() {
+    let scratch = tempfile::tempdir().unwrap();
+    let asked = COMMANDS.iter().flat_map(|(helpers, body)| {
+        [("", ""), (" seal Nat.add", "")].map(|(from, to)| {
+            let asked =
+                candidate("theorem t : True := by", &helpers.replace(from, to), &body.replace(from, to));
+            let (statement, proof) = admit(&asked.statement, &asked.proof, &Bounds::default()).unwrap();
+            Candidate { statement, proof, ..asked }
+        })
+    });
+    let outcomes = check(&mut worker(scratch.path(), false), &asked.collect::<Vec<_>>());
+    for pair in outcomes.chunks(2) {
+        assert!(pair[0].reason.starts_with("text layer: a command that is no theorem: "), "{pair:?}");
+        assert_eq!((pair[0].verdict, pair[1].verdict), (Refused, Proved), "{pair:?}");
+    }
+}
+
+/// Code that writes into the memory of the process that checks it: a theorem of the library now says `False`.
+const POISON: &str = "open Lean Elab Command in
+run_cmd unsafe do
+  let some (.axiomInfo known) := (← getEnv).find? ``Nat.add_right_cancel_iff | return
+  let place : IO.Ref ConstantVal := unsafeCast known
+  place.set { name := ``Nat.add_right_cancel_iff, levelParams := [], type := mkConst ``False }";
+
+/// No layer of one process stands against code that changes that process; the text layer lets none run. What the second
+/// process says is what the header says.
+#[test]
+#[ignore = "runs Lean: some minutes of CPU time; .ci/run runs it"]
+fn what_changes_the_memory_of_one_process_is_refused_by_the_other() {
+    let poisoned = hostile(&Exploit {
+        id: "memory".into(),
+        title: String::new(),
+        statement: "theorem t : (1 : Nat) = 2 := by".into(),
+        helpers: POISON.into(),
+        proof: "\n  exact Nat.add_right_cancel_iff.elim".into(),
+        rule: String::new(),
+    });
+    assert!(admit(&poisoned.statement, &poisoned.proof, &Bounds::default()).is_err());
+    let outcome = |replay| {
+        let scratch = tempfile::tempdir().unwrap();
+        check(&mut worker_under(scratch.path(), replay, NO_TEXT), std::slice::from_ref(&poisoned)).remove(0)
+    };
+    let (one, two) = (outcome(false), outcome(true));
+    println!("one process: {one:?}; with a second: {two:?}");
+    assert_eq!(one.verdict, Proved, "the exploit does nothing, so that this test shows nothing");
+    assert_eq!(two.verdict, Refused);
+}
 
 /// What ends the process, or would, in the middle of a file: it alone pays.
 #[test]
@@ -330,7 +471,8 @@ fn row(exploit: &Exploit, without: &Outcome, with: &Outcome) -> Row {
 
 /// What stops an exploit, in a word; what Lean says exactly differs from version to version.
 fn stopped_by(outcome: &Outcome) -> String {
-    let layer = ["messages", "kernel", "axioms"].into_iter().find(|layer| outcome.reason.starts_with(layer));
+    let layers = ["messages", "evidence", "kernel", "axioms", "replay"];
+    let layer = layers.into_iter().find(|layer| outcome.reason.starts_with(layer));
     match (outcome.verdict, layer) {
         (Verdict::Proved, _) => "**accepted**".to_owned(),
         (Verdict::Refused, Some(layer)) => format!("{layer} layer"),
@@ -395,11 +537,10 @@ fn the_table_holds_every_exploit() {
 #[ignore = "runs Lean: a minute or two of CPU time; .ci/run runs it"]
 fn exploits_are_tried_for_real_with_and_without_the_layers() {
     let tried = all_exploits();
-    let candidates: Vec<Candidate> =
-        tried.iter().map(|e| candidate(&e.statement, &e.helpers, &e.proof)).collect();
+    let candidates: Vec<Candidate> = tried.iter().map(hostile).collect();
     let scratch = tempfile::tempdir().unwrap();
     let worker = worker(scratch.path(), false);
-    let layers = [Layers::NONE, Layers { text: false, ..Layers::ALL }];
+    let layers = [Layers::NONE, NO_TEXT];
     let asked: Vec<&Candidate> = candidates.iter().collect();
     let mut rows = Vec::new();
     for (exploit, outcomes) in tried.iter().zip(worker.check_under(&asked, &layers)) {

@@ -128,6 +128,9 @@ pub(super) struct Said {
     /// Lean's messages for the candidate's text.
     #[serde(skip)]
     pub messages: Vec<Message>,
+    /// A command of the candidate's text that is no theorem, by Lean's own grammar; none if empty.
+    #[serde(default)]
+    pub foreign: String,
     /// Whether the kernel, asked again, accepts every declaration and the agreement with the pinned statement.
     pub stands: bool,
     /// Why not.
@@ -182,6 +185,9 @@ impl Said {
         }
         if messages.iter().any(|m| is_sorry(m)) {
             return Outcome::new(Verdict::Refused, "messages layer: the declaration uses `sorry`");
+        }
+        if layers.text && !self.foreign.is_empty() {
+            return Outcome::refused("text layer: a command that is no theorem: ", &self.foreign);
         }
         self.kernel(layers)
     }
@@ -292,6 +298,9 @@ mod tests {
         };
         let cheat = r#"{"nonce":"n","end":0,"messages":[],"stands":true,"reason":"","axioms":["cheat"]}"#;
         assert_eq!(judge(cheat).reason, "axioms layer: cheat");
+        let more =
+            r#"{"nonce":"n","end":0,"messages":[],"foreign":"alias","stands":true,"reason":"","axioms":[]}"#;
+        assert_eq!(judge(more).reason, "text layer: a command that is no theorem: alias");
         let kernel = r#"{"nonce":"n","end":0,"messages":[],"stands":false,"reason":"the kernel refuses `t`","axioms":[]}"#;
         assert_eq!(judge(kernel), Outcome::new(Verdict::Refused, "kernel layer: the kernel refuses `t`"));
     }
