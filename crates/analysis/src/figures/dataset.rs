@@ -45,8 +45,8 @@ fn bars(
             categories,
             y,
             series: vec![
-                BarSeries::new("solved", Ink::Series(0), solved),
-                BarSeries::new("not solved", Ink::Series(4), unsolved),
+                BarSeries::new("solved", Ink::Yes, solved),
+                BarSeries::new("not solved", Ink::No, unsolved),
             ],
             stacked,
         }),
@@ -100,7 +100,7 @@ fn solved_by_length(targets: &[&TargetHistory]) -> Panel {
             errors.push((share * (1.0 - share) / n).sqrt());
         }
     }
-    let series = BarSeries { errors, ..BarSeries::new("solved", Ink::Series(0), shares) };
+    let series = BarSeries { errors, ..BarSeries::new("solved", Ink::Yes, shares) };
     Panel {
         title: "Solved, by length".into(),
         shape: Shape::Half,

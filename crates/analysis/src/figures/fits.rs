@@ -87,6 +87,6 @@ fn points(name: &str, ink: Ink, points: Vec<(f64, f64)>) -> Series {
 }
 
 fn sub_panel(title: &str, series: Vec<Series>) -> Panel {
-    let y = Axis::new("Cumulative solve rate", Unit::Percent);
+    let y = Axis::new("Cumulative solve rate", Unit::Percent).from(0.0);
     panel(title, Shape::Half, Xy { x: generations_axis(), y, series, lines: Vec::new() })
 }

@@ -13,10 +13,15 @@ pub use agreement::{Examined, HALVES, HALVES_SEED, TAILS, examine, examine_prepa
 pub use law::{Parameter, ScalingLaw};
 pub use robustness::{HalvesFit, TailFit, random_halves, tail_cuts};
 
+use crate::plot::{Unit, format_value};
 use crate::stats::student;
 use least_squares::{Bounds, Points, inverse_normal, minimise};
 use serde::Serialize;
 use std::fmt;
+
+/// Fewest points that a law is believed from: four points of a run once agreed among themselves on an asymptote that it
+/// went beyond.
+const ENOUGH_POINTS: usize = 10;
 
 /// One observation: the cumulative solve rate after a number of generations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, serde::Deserialize)]
@@ -155,8 +160,14 @@ impl Warning {
                 | Warning::WideMidpoint { .. }
                 | Warning::CutsDisagree { .. }
                 | Warning::HalvesDisagree { .. }
+                | Warning::FewPoints { .. }
         )
     }
+}
+
+/// A number of generations as tables have it.
+fn shown(generations: f64) -> String {
+    format_value(generations, Unit::Count, 3)
 }
 
 impl fmt::Display for Warning {
@@ -168,10 +179,15 @@ impl fmt::Display for Warning {
             Warning::Degenerate => f.write_str("the points do not determine A, C_mid and B"),
             Warning::BendNotSeen { midpoint, span } => write!(
                 f,
-                "the run is too short to see its bend: C_mid = {midpoint:.3e} lies beyond the {span:.3e} generations fitted, so A is a guess"
+                "the run is too short to see its bend: C_mid = {} lies beyond the {} generations fitted, so A is a guess",
+                shown(*midpoint),
+                shown(*span)
             ),
             Warning::AtBound(p) => {
                 write!(f, "{} rests on its bound: the points do not determine it", p.symbol())
+            }
+            Warning::WideAsymptote { half_width } if *half_width > 1.0 => {
+                f.write_str("the asymptote is uncertain by more than 100 points")
             }
             Warning::WideAsymptote { half_width } => write!(
                 f,
@@ -180,7 +196,8 @@ impl fmt::Display for Warning {
             ),
             Warning::WideMidpoint { half_width } => write!(
                 f,
-                "C_mid is uncertain by ± {half_width:.3e} generations, more than its value: the points do not determine the law"
+                "C_mid is uncertain by ± {} generations, more than its value: the points do not determine the law",
+                shown(*half_width)
             ),
             Warning::CutsDisagree { removed, asymptote: Some(a) } => write!(
                 f,
@@ -204,7 +221,7 @@ impl fmt::Display for Warning {
                 "residuals are correlated (lag 1: {autocorrelation:.2}): bands assume that they are not and are about {factor:.1} times too narrow"
             ),
             Warning::FewPoints { points } => {
-                write!(f, "only {points} points for three parameters: intervals are rough")
+                write!(f, "only {points} points: {ENOUGH_POINTS} are needed for three parameters")
             }
             Warning::Dropped { points } => {
                 write!(f, "{points} points without a finite rate and generations were left out")
@@ -434,7 +451,7 @@ fn warnings(fit: &Fit, prepared: &Prepared, at_bound: &[Parameter], level: f64) 
         out.push(Warning::BendNotSeen { midpoint: fit.law.midpoint, span });
     }
     out.extend(at_bound.iter().map(|&p| Warning::AtBound(p)));
-    if fit.points < 10 {
+    if fit.points < ENOUGH_POINTS {
         out.push(Warning::FewPoints { points: fit.points });
     }
     match fit.interval(Parameter::Asymptote, level) {
@@ -452,7 +469,7 @@ fn warnings(fit: &Fit, prepared: &Prepared, at_bound: &[Parameter], level: f64) 
         out.push(Warning::WideMidpoint { half_width: 0.5 * (high - low) });
     }
     let autocorrelation = residual_autocorrelation(fit, prepared);
-    if fit.points >= 10 && autocorrelation > 2.0 / (fit.points as f64).sqrt() {
+    if fit.points >= ENOUGH_POINTS && autocorrelation > 2.0 / (fit.points as f64).sqrt() {
         let rho = autocorrelation.min(0.99);
         out.push(Warning::CorrelatedResiduals {
             autocorrelation,

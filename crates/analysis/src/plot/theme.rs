@@ -54,7 +54,7 @@ const OTHERS: [Shade; 7] = [
     shade("grid", "#e4e6ea", "#33373d"),
     shade("axis", "#9aa0a8", "#6b7179"),
     shade("paper", "#ffffff", "#16181c"),
-    shade("yes", "#0072b2", "#4aa8e0"),
+    shade("yes", "#009e73", "#2fc99b"),
     shade("no", "#f3c9a5", "#5a3a24"),
 ];
 

@@ -54,7 +54,7 @@ pub(super) fn axes(xy: &Xy, width: f64, height: f64, has_title: bool) -> Axes {
     let on_log = |v: f64, axis: &Axis| !axis.log || v > 0.0;
     let xs = xy.series.iter().flat_map(|s| s.points.iter().filter(finite)).map(|p| p.0);
     let (x_low, x_high) = extent(xs.filter(|x| on_log(*x, &xy.x)));
-    let bands = xy.series.iter().filter(|s| s.style != Style::Fit).flat_map(|s| &s.band);
+    let bands = xy.series.iter().flat_map(|s| &s.band);
     let ys = xy.series.iter().flat_map(|s| s.points.iter().filter(finite)).map(|p| p.1);
     let ys = ys.chain(bands.flat_map(|b| [b.0, b.1])).chain(xy.lines.iter().map(|l| l.value));
     let (y_low, y_high) = extent(ys.filter(|y| y.is_finite() && on_log(*y, &xy.y)));

@@ -3,8 +3,8 @@
 use crate::plot::{escape, parse_value, with_subscripts};
 use std::fmt::Write;
 
-/// A row's name with more characters is set as text over several lines.
-const LONG: usize = 40;
+/// The name of a first column of statements, which are set as code.
+pub(super) const STATEMENT: &str = "Statement";
 
 /// A table of texts; numbers are set to the right.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +21,11 @@ impl Table {
         Self { columns: columns.map(str::to_owned).to_vec(), rows: Vec::new() }
     }
 
+    /// Whether the rows are named by what they state.
+    fn names_statements(&self) -> bool {
+        self.columns.first().is_some_and(|name| name == STATEMENT)
+    }
+
     /// The table as HTML; the first column is the rows' name.
     pub(super) fn html(&self) -> String {
         let mut out = String::from(r#"<div class="scroll"><table><thead><tr>"#);
@@ -32,8 +37,8 @@ impl Table {
             out.push_str("<tr>");
             for (i, cell) in row.iter().enumerate() {
                 match i {
-                    0 if cell.chars().count() > LONG => {
-                        _ = write!(out, r#"<th class="long">{}</th>"#, escape(cell))
+                    0 if self.names_statements() => {
+                        _ = write!(out, r#"<th class="said"><code>{}</code></th>"#, escape(cell))
                     }
                     0 => _ = write!(out, "<th>{}</th>", escape(cell)),
                     _ if is_number(cell) || cell.len() <= 28 => {
@@ -56,10 +61,7 @@ impl Table {
             let quoted: Vec<String> = cells.iter().map(|c| quote(c)).collect();
             format!("{}\n", quoted.join(","))
         };
-        let names = self.columns.iter().zip(&columns).flat_map(|(name, column)| match column {
-            Column::Interval => vec![name.clone(), format!("{name} low"), format!("{name} high")],
-            Column::Text | Column::Number => vec![name.clone()],
-        });
+        let names = self.columns.iter().zip(&columns).flat_map(|(name, column)| column.names(name));
         let mut out = line(names.collect());
         for row in &self.rows {
             out.push_str(&line(
@@ -75,34 +77,88 @@ enum Column {
     Text,
     Number,
     Interval,
+    /// `4 of 5`
+    Share,
+    /// `2 to 7`, or `2` alone.
+    Range,
+    /// `5 · 0 · 1`, so many under names that are written in the same way.
+    Parts(usize),
+    /// `376 · 10.2 s`: a number and when it was reached.
+    Reached,
 }
 
 /// Written where there is no number.
 const NONE: &str = "–";
 
+/// Between the parts of a cell.
+const PARTS: &str = " · ";
+
 impl Column {
     fn of(table: &Table, column: usize) -> Self {
         let cells = || table.rows.iter().filter_map(|row| row.get(column)).filter(|cell| *cell != NONE);
-        if cells().next().is_none() || !cells().all(|cell| numbers(cell).is_some()) {
-            return Self::Text;
+        let parts = table.columns.get(column).map_or(1, |name| name.split(PARTS).count());
+        let are_all = |are: &dyn Fn(&str) -> bool| cells().all(|cell| are(cell));
+        if cells().next().is_none() {
+            Self::Text
+        } else if parts > 1 && are_all(&|cell| cell.split(PARTS).count() == parts) {
+            Self::Parts(parts)
+        } else if are_all(&|cell| counts(cell, PARTS).is_some()) {
+            Self::Reached
+        } else if are_all(&|cell| counts(cell, " of ").is_some()) {
+            Self::Share
+        } else if are_all(&|cell| numbers(cell).is_some()) {
+            let has_interval = cells().filter_map(|cell| numbers(cell)).any(|(_, ends)| ends.is_some());
+            if has_interval { Self::Interval } else { Self::Number }
+        } else if are_all(&|cell| range(cell).is_some()) {
+            Self::Range
+        } else {
+            Self::Text
         }
-        let has_interval = cells().filter_map(|cell| numbers(cell)).any(|(_, ends)| ends.is_some());
-        if has_interval { Self::Interval } else { Self::Number }
+    }
+
+    fn names(&self, name: &str) -> Vec<String> {
+        let with = |more: &[&str]| more.iter().map(|more| format!("{name}{more}")).collect();
+        match self {
+            Self::Text | Self::Number => with(&[""]),
+            Self::Interval => with(&["", " low", " high"]),
+            Self::Share => with(&["", " of"]),
+            Self::Range => with(&[" from", " to"]),
+            Self::Reached => with(&["", " seconds"]),
+            Self::Parts(_) => name.split(PARTS).map(str::to_owned).collect(),
+        }
     }
 
     fn cells(&self, cell: &str) -> Vec<String> {
         let show = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-        let read = numbers(cell);
-        let ends = read.and_then(|(_, ends)| ends);
+        let pair = |pair: Option<(f64, f64)>| vec![show(pair.map(|p| p.0)), show(pair.map(|p| p.1))];
         match self {
             Self::Text => vec![cell.to_owned()],
-            Self::Number => vec![show(read.map(|(value, _)| value))],
+            Self::Number => vec![show(parse_value(cell))],
             Self::Interval => {
-                let (low, high) = (ends.map(|e| e.0), ends.map(|e| e.1));
-                vec![show(read.map(|(value, _)| value)), show(low), show(high)]
+                let read = numbers(cell);
+                let ends = pair(read.and_then(|(_, ends)| ends));
+                [vec![show(read.map(|(value, _)| value))], ends].concat()
+            }
+            Self::Share => pair(counts(cell, " of ")),
+            Self::Range => pair(range(cell)),
+            Self::Reached => pair(counts(cell, PARTS)),
+            Self::Parts(parts) => {
+                let mut values: Vec<String> = cell.split(PARTS).map(|part| show(parse_value(part))).collect();
+                values.resize(*parts, String::new());
+                values
             }
         }
     }
+}
+
+/// Two numbers with a word between them.
+fn counts(cell: &str, word: &str) -> Option<(f64, f64)> {
+    let (first, second) = cell.split_once(word)?;
+    Some((parse_value(first)?, parse_value(second)?))
+}
+
+fn range(cell: &str) -> Option<(f64, f64)> {
+    counts(cell, " to ").or_else(|| parse_value(cell).map(|value| (value, value)))
 }
 
 /// `0.5 %`, or `0.5 % (0.1 to 0.9)`, of which the ends have the value's unit.
@@ -159,11 +215,20 @@ mod tests {
     #[test]
     fn numbers_in_csv_are_numbers() {
         let mut table = Table::new(["share", "time", "rate", "text"]);
-        table.rows.push(["16.0 %", "2.28 min", "7.8 % (4.0 to 12.2)", "4 of 5"].map(str::to_owned).to_vec());
+        table.rows.push(["16.0 %", "2.28 min", "7.8 % (4.0 to 12.2)", "of 5"].map(str::to_owned).to_vec());
         table.rows.push(["–", "−3e-9 s", "1 %", "–"].map(str::to_owned).to_vec());
         assert_eq!(
             table.csv(),
-            "share,time,rate,rate low,rate high,text\n0.16,136.8,0.078,0.04,0.122,4 of 5\n,-0.000000003,0.01,,,–\n"
+            "share,time,rate,rate low,rate high,text\n0.16,136.8,0.078,0.04,0.122,of 5\n,-0.000000003,0.01,,,–\n"
+        );
+        let mut table = Table::new(["solved", "rounds", "a · b", "c · d", "run"]);
+        table.rows.push(["4 of 5", "2 to 7", "5 · 0", "5", "376 · 2 min"].map(str::to_owned).to_vec());
+        table.rows.push(["–", "3", "– · –", "x · y", "–"].map(str::to_owned).to_vec());
+        table.rows.push(["1 of 12.5k", "–", "–", "–", "10k · 3 s"].map(str::to_owned).to_vec());
+        assert_eq!(
+            table.csv(),
+            "solved,solved of,rounds from,rounds to,a,b,c · d,run,run seconds\n4,5,2,7,5,0,5,376,120\n,,3,3,,,x · y,,\n\
+             1,12500,,,,,–,10000,3\n"
         );
     }
 

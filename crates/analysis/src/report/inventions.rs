@@ -1,6 +1,6 @@
 //! The section on Conjecturer and Guide: what is invented, how often, and what the Guide does to it.
 
-use super::html::{Table, shortened};
+use super::html::{STATEMENT, Table, shortened};
 use crate::figures::Drawn;
 use crate::plot::{Unit, escape, format_value};
 use crate::run::{Kind, Origin, RunData, Statement};
@@ -55,7 +55,7 @@ pub(super) fn rejected(run: &RunData) -> Option<Table> {
 
 fn statements(all: &[Statement]) -> Option<Table> {
     let mut table = Table::new([
-        "Statement",
+        STATEMENT,
         "Times",
         "Rounds",
         "Origin",

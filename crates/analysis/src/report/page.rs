@@ -324,7 +324,7 @@ fn figure_html(figure: &Figure) -> String {
     let legend = entries(figure);
     if !legend.is_empty() {
         let items: String =
-            legend.iter().map(|e| format!("<li>{}{}</li>", swatch_svg(e), escape(&e.name))).collect();
+            legend.iter().map(|e| format!("<li>{}{}</li>", swatch_svg(e), formulas(&e.name))).collect();
         let _ = write!(out, r#"<ul class="legend">{items}</ul>"#);
     }
     out.push_str(r#"<div class="panels">"#);
@@ -381,10 +381,16 @@ fn configurations(drawn: &[Drawn<'_>], reproduce: &str) -> String {
 
 /// The navigation of a page.
 pub(crate) fn navigation(fragment: &Fragment) -> String {
-    let named = fragment.parts.iter().filter(|p| !p.name.is_empty());
-    let link =
-        |p: &Part| format!("<a href=\"#{}\" title=\"{}\">{}</a>", p.id, escape(&p.name), escape(short(p)));
-    named.map(link).collect()
+    let mut before = "";
+    let mut links = String::new();
+    for part in fragment.parts.iter().filter(|part| !part.name.is_empty()) {
+        // The same of several runs stands together: one way leads there.
+        if std::mem::replace(&mut before, short(part)) != short(part) {
+            let (id, name) = (&part.id, escape(&part.name));
+            let _ = write!(links, "<a href=\"#{id}\" title=\"{name}\">{}</a>", escape(short(part)));
+        }
+    }
+    links
 }
 
 /// A part's name where there is little room.
@@ -409,7 +415,7 @@ fn short(part: &Part) -> &str {
         ("health", "Health"),
         ("timings", "Time"),
         ("data-set", "Data"),
-        ("configuration", "Configuration"),
+        ("configuration", "Config"),
         ("ablations", "Ablations"),
     ];
     // Parts of single runs have its number behind their names.

@@ -428,11 +428,9 @@ pub(super) fn timings(run: &RunData) -> Option<Table> {
     row("all", all);
     let evaluations: f64 = run.evaluations.iter().map(EvaluationData::seconds).sum();
     if evaluations > 0.0 {
-        let of_run =
-            format!("{} of rounds and evaluations", percent(Some(evaluations / (all + evaluations))));
-        let each = duration(Some(evaluations / run.evaluations.len() as f64));
-        let name = "evaluations, besides the rounds".to_owned();
-        table.rows.push(vec![name, duration(Some(evaluations)), format!("{each} each"), of_run]);
+        let share = percent(Some(evaluations / (all + evaluations)));
+        let name = "evaluations, besides the rounds; their share of both".to_owned();
+        table.rows.push(vec![name, duration(Some(evaluations)), NONE.to_owned(), share]);
     }
     let checks: f64 = run.rounds.iter().filter_map(|r| RunData::value(r, names::TIME_CHECKS)).sum();
     if checks > 0.0 {
