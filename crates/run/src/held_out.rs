@@ -48,15 +48,23 @@ pub struct HeldOut {
     pub note: Option<String>,
 }
 
+/// What a statement says, whatever it is called: equal texts say the same.
+pub type Says<'s> = &'s dyn Fn(&str) -> String;
+
 /// Chooses the held-out problems: of `others`, which `source` names, those that are not among the targets, or a part of
 /// the targets, which then lack it.
-pub fn choose(config: &EvaluationConfig, targets: &mut Vec<Problem>, others: Vec<Problem>) -> HeldOut {
+pub fn choose(
+    config: &EvaluationConfig,
+    targets: &mut Vec<Problem>,
+    others: Vec<Problem>,
+    says: Says<'_>,
+) -> HeldOut {
     if config.held_out == NONE {
         return HeldOut::default();
     }
     let from_others = config.source().is_some();
-    let all = others.len();
-    let mut problems = if from_others { unlike(targets, others) } else { split(config, targets) };
+    let (all, before) = (others.len(), targets.len());
+    let mut problems = if from_others { unlike(targets, others, says) } else { split(config, targets, says) };
     problems.truncate(config.problems);
     let name = &config.held_out;
     let note = match problems.len() {
@@ -70,35 +78,49 @@ pub fn choose(config: &EvaluationConfig, targets: &mut Vec<Problem>, others: Vec
              or other problems with evaluation.held_out"
         ),
         n if from_others => format!("held out: {n} problems of `{name}` that are not trained on"),
-        n => format!("held out: {n} problems of problems.set, which leaves {} targets", targets.len()),
+        n => {
+            let twins = before - n - targets.len();
+            let twins = match twins {
+                0 => String::new(),
+                twins => format!("; {twins} say the same as one of them and are left out"),
+            };
+            format!("held out: {n} problems of problems.set, which leaves {} targets{twins}", targets.len())
+        }
     };
     HeldOut { problems, note: Some(note) }
 }
 
 /// Takes out of a run's problems what it holds out of them, as [`choose`] does.
-pub fn leave_out(config: &EvaluationConfig, targets: &mut Vec<Problem>) {
+pub fn leave_out(config: &EvaluationConfig, targets: &mut Vec<Problem>, says: Says<'_>) {
     if config.held_out == SPLIT {
-        split(config, targets);
+        split(config, targets, says);
     }
 }
 
 /// Those of `others` that are no targets, neither by name nor by what they state.
-fn unlike(targets: &[Problem], others: Vec<Problem>) -> Vec<Problem> {
+fn unlike(targets: &[Problem], others: Vec<Problem>, says: Says<'_>) -> Vec<Problem> {
     let ids: HashSet<&ProblemId> = targets.iter().map(|t| &t.id).collect();
-    let statements: HashSet<&str> = targets.iter().map(|t| &*t.statement).collect();
-    others.into_iter().filter(|p| !ids.contains(&p.id) && !statements.contains(&*p.statement)).collect()
+    let said: HashSet<String> = targets.iter().map(|t| says(&t.statement)).collect();
+    others.into_iter().filter(|p| !ids.contains(&p.id) && !said.contains(&says(&p.statement))).collect()
 }
 
-/// Takes a share of the targets out. Which ones depends on their names alone: the same for every seed and method.
-fn split(config: &EvaluationConfig, targets: &mut Vec<Problem>) -> Vec<Problem> {
+/// Takes a share of the targets out. Which ones depends on their names alone: the same for every seed and method. What
+/// says the same under another name goes with them, and is in neither: the run would be trained on what it is tried on.
+fn split(config: &EvaluationConfig, targets: &mut Vec<Problem>, says: Says<'_>) -> Vec<Problem> {
     let count = (config.share * targets.len() as f64).floor() as usize;
     let count = count.min(config.problems);
     let mut order: Vec<([u8; 32], usize)> =
         targets.iter().enumerate().map(|(at, target)| (lot(&target.id), at)).collect();
     order.sort_unstable();
-    let chosen: HashSet<usize> = order.into_iter().take(count).map(|(_, at)| at).collect();
+    let mut said = HashSet::new();
+    let drawn = order.into_iter().filter(|(_, at)| said.insert(says(&targets[*at].statement)));
+    let chosen: HashSet<usize> = drawn.map(|(_, at)| at).take(count).collect();
     let mut at = 0..;
-    targets.extract_if(.., |_| at.next().is_some_and(|at| chosen.contains(&at))).collect()
+    let held: Vec<Problem> =
+        targets.extract_if(.., |_| at.next().is_some_and(|at| chosen.contains(&at))).collect();
+    let said: HashSet<String> = held.iter().map(|problem| says(&problem.statement)).collect();
+    targets.retain(|target| !said.contains(&says(&target.statement)));
+    held
 }
 
 fn lot(id: &ProblemId) -> [u8; 32] {
@@ -122,6 +144,10 @@ mod tests {
         ids.map(problem).collect()
     }
 
+    fn plainly(statement: &str) -> String {
+        statement.to_owned()
+    }
+
     fn config(held_out: &str) -> EvaluationConfig {
         EvaluationConfig { held_out: held_out.to_owned(), problems: 5, ..EvaluationConfig::default() }
     }
@@ -129,28 +155,47 @@ mod tests {
     #[test]
     fn what_is_trained_on_is_not_held_out() {
         let mut targets = problems(0..10);
-        let chosen = choose(&config("held-out"), &mut targets, problems(8..40));
+        let chosen = choose(&config("held-out"), &mut targets, problems(8..40), &plainly);
         assert_eq!(chosen.problems, problems(10..15), "the first that are no targets");
         let renamed = Problem { id: ProblemId::new("other"), ..problems(3..4).remove(0) };
-        assert!(choose(&config("x.jsonl"), &mut targets, vec![renamed]).problems.is_empty());
-        let chosen = choose(&config("held-out"), &mut targets, problems(2..6));
+        assert!(choose(&config("x.jsonl"), &mut targets, vec![renamed], &plainly).problems.is_empty());
+        let chosen = choose(&config("held-out"), &mut targets, problems(2..6), &plainly);
         assert!(chosen.note.unwrap().starts_with("no held-out evaluation: all 4 problems"));
         assert_eq!(targets, problems(0..10));
-        assert!(choose(&config(NONE), &mut targets, Vec::new()).note.is_none());
+        assert!(choose(&config(NONE), &mut targets, Vec::new(), &plainly).note.is_none());
     }
 
     #[test]
     fn a_split_is_the_same_in_any_order_and_leaves_the_rest() {
         let mut targets = problems(0..20);
         let config = EvaluationConfig { share: 0.15, ..config(SPLIT) };
-        let held = choose(&config, &mut targets, Vec::new());
+        let held = choose(&config, &mut targets, Vec::new(), &plainly);
         assert_eq!((held.problems.len(), targets.len()), (3, 17));
         assert!(held.problems.iter().all(|p| !targets.contains(p)));
         let mut reversed: Vec<Problem> = problems(0..20).into_iter().rev().collect();
-        let mut again = choose(&config, &mut reversed, Vec::new()).problems;
+        let mut again = choose(&config, &mut reversed, Vec::new(), &plainly).problems;
         again.reverse();
         assert_eq!(again, held.problems);
-        let few = choose(&config, &mut problems(0..6), Vec::new());
+        let few = choose(&config, &mut problems(0..6), Vec::new(), &plainly);
         assert!(few.problems.is_empty() && few.note.unwrap().contains("6 problems are too few"));
+    }
+
+    #[test]
+    fn what_says_the_same_under_another_name_is_not_trained_on() {
+        let says = |statement: &str| {
+            statement.trim_start_matches('s').parse::<usize>().map_or(0, |n| n / 2).to_string()
+        };
+        let mut targets = problems(0..20);
+        let config = EvaluationConfig { share: 0.2, ..config(SPLIT) };
+        let chosen = choose(&config, &mut targets, Vec::new(), &says);
+        assert!(chosen.note.unwrap().ends_with("12 targets; 4 say the same as one of them and are left out"));
+        let held = chosen.problems;
+        assert_eq!((held.len(), targets.len()), (4, 12), "four, and the four that say the same");
+        let said: HashSet<String> = held.iter().map(|p| says(&p.statement)).collect();
+        assert_eq!(said.len(), 4, "none twice");
+        assert!(targets.iter().all(|target| !said.contains(&says(&target.statement))));
+        let others =
+            choose(&EvaluationConfig { held_out: "x.jsonl".into(), ..config }, &mut targets, held, &says);
+        assert_eq!(others.problems.len(), 4, "they say what no target says");
     }
 }

@@ -64,10 +64,24 @@ fn with_held_out(
     others: Option<Vec<Problem>>,
     mut notes: Vec<String>,
 ) -> Opened {
+    let says = says(config.problems.system);
     let HeldOut { problems, note } =
-        held_out::choose(&config.evaluation, &mut targets, others.unwrap_or_default());
+        held_out::choose(&config.evaluation, &mut targets, others.unwrap_or_default(), &says);
     notes.extend(note);
     Opened { system, targets, held_out: problems, notes }
+}
+
+/// What a statement of a system says, whatever it is called. Metamath's canonical text is that already, with variables in
+/// order of appearance; a Lean theorem says what stands behind its name, up to white space.
+pub fn says(system: SystemName) -> fn(&str) -> String {
+    match system {
+        SystemName::Metamath => str::to_owned,
+        SystemName::Lean => |text| {
+            let statement = sgs_lean::text::Statement::read(text);
+            let said = statement.as_ref().map_or(text, |statement| statement.signature());
+            said.split_whitespace().collect::<Vec<_>>().join(" ")
+        },
+    }
 }
 
 /// The embedded system with problems of the slice.
@@ -218,6 +232,21 @@ mod tests {
         std::fs::write(&path, format!("{line}\n\n{line}\n")).unwrap();
         let error = read_problems(&Metamath::shipped().unwrap(), &path).unwrap_err().to_string();
         assert!(error.contains("line 3") && error.contains("`a`"), "{error}");
+    }
+
+    #[test]
+    fn a_name_is_no_part_of_what_is_said() {
+        let lean = says(SystemName::Lean);
+        let [one, other] = ["a (p : Prop)", "lemma_of.mine  (p :\n Prop)"]
+            .map(|begin| lean(&format!("theorem {begin} : p → p := by")));
+        assert_eq!(one, other);
+        assert_ne!(one, lean("theorem a (p : Prop) : p → p ∧ p := by"));
+        // Targets of set.mm that say the same, in variables of their own.
+        let system = Metamath::shipped().unwrap();
+        let said = ["( ph -> ph )", "( ch -> ch )"].map(|text| {
+            says(SystemName::Metamath)(&system.problem_from_text("x", text, "").unwrap().statement)
+        });
+        assert_eq!(said[0], said[1]);
     }
 
     #[test]

@@ -128,7 +128,7 @@ impl Replica {
                 (Shown::of(SystemName::Lean)?, targets.into_iter().map(|t| t.problem).collect::<Vec<_>>())
             }
         };
-        held_out::leave_out(&config.evaluation, &mut targets);
+        held_out::leave_out(&config.evaluation, &mut targets, &system::says(config.problems.system));
         let targets: Vec<Arc<Problem>> = targets.into_iter().map(Arc::new).collect();
         let (feed, teller) = (Feed::new(shown), Teller::new(&targets));
         Ok(Self { config, targets, state: RunState::default(), feed, teller, round: None, last: 0 })
