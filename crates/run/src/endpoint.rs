@@ -1,18 +1,21 @@
-//! Roles that another server plays: their tasks go to a completions endpoint instead of the built-in sampler.
+//! Roles that another server plays: their tasks, or the prompts of `sgs eval`, go to a completions endpoint instead of
+//! the built-in sampler.
 //!
 //! What is served elsewhere does not follow the weights that a run trains, so only roles that the method leaves as
 //! they are may be served: the Guide, a frozen Conjecturer, every role of `sampling-only`.
 
 use super::config::RunConfig;
 use crate::Usage;
+use crate::evaluate::{Answer, Ask, in_parallel};
 use crate::tasks::{self, GenerateResult, GenerateTask, SERVED, Sample};
 use anyhow::{Context, Result, bail};
-use sgs_endpoint::{Ask, End, Endpoint, EndpointError, Key, Prompt, Sample as Served, Settings};
+use sgs_endpoint::{Ask as Wanted, End, Endpoint, EndpointError, Key, Prompt, Sample as Served, Settings};
 use sgs_fleet::{Cancel, Coordinator, Drain, Lease, WorkerConfig, WorkerName};
 use sgs_keys::above;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_selfplay::{AlgorithmConfig, FinishReason, Role};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -143,12 +146,12 @@ pub struct ServedRoles {
 }
 
 impl ServedRoles {
-    /// Finds out whether the configured endpoint fits; `probe` is a prompt of the run, `context` the longest sequence
-    /// of its model in tokens. `None` if no role is served.
+    /// Finds out whether the endpoint that a run is configured with fits; `probe` is a prompt of the run, `context` the
+    /// longest sequence of its model in tokens. `None` if no role is served.
     ///
     /// # Errors
-    /// It does not: the model, its context, its tokenizer, the key.
-    pub fn connect(
+    /// As [`ServedRoles::connect`].
+    pub fn of_run(
         config: &RunConfig,
         tokenizer: Tokenizer,
         probe: &[u32],
@@ -159,9 +162,24 @@ impl ServedRoles {
             return Ok(None);
         }
         let longest = e.roles.iter().map(|role| config.sampling.tokens(*role)).max().unwrap_or(1);
+        let served = Self::connect(e, longest, tokenizer, probe, context);
+        served.context("the endpoint of `sampling.endpoint`").map(Some)
+    }
+
+    /// Finds out whether an endpoint fits; `probe` is a prompt, `longest` the longest completion and `context` the longest
+    /// sequence that will be asked for, in tokens.
+    ///
+    /// # Errors
+    /// It does not: the model, its context, its tokenizer, the key.
+    pub fn connect(
+        e: &EndpointConfig,
+        longest: usize,
+        tokenizer: Tokenizer,
+        probe: &[u32],
+        context: usize,
+    ) -> Result<Self> {
         let probe = ask(&tokenizer, probe, 0, longest.min(16), 1.0)?;
-        let (endpoint, sample) = Endpoint::connect(e.settings()?, &probe, context, tokenizer.vocab_size())
-            .context("the endpoint of `sampling.endpoint`")?;
+        let (endpoint, sample) = Endpoint::connect(e.settings()?, &probe, context, tokenizer.vocab_size())?;
         let abilities = endpoint.abilities();
         if let Some(problem) = sample.tokens.as_deref().and_then(|t| differs(&tokenizer, t, &sample.text)) {
             let (url, model) = (endpoint.url().to_owned(), endpoint.model().to_owned());
@@ -183,7 +201,7 @@ impl ServedRoles {
         }
         tracing::info!("{} serves {}: {abilities:?}", endpoint.url(), endpoint.model());
         let context = abilities.context.unwrap_or(usize::MAX).min(context);
-        Ok(Some(Self { endpoint, tokenizer, context, concurrency: e.concurrency }))
+        Ok(Self { endpoint, tokenizer, context, concurrency: e.concurrency })
     }
 
     /// Asks for completions until the drain begins.
@@ -199,8 +217,11 @@ impl ServedRoles {
         let end: Mutex<Option<EndpointError>> = Mutex::new(None);
         let handler = |lease: &Lease, cancel: &Cancel| {
             let task: GenerateTask = tasks::unpack(lease.payload.as_bytes()).map_err(|e| format!("{e:#}"))?;
-            let samples =
-                task.seeds.iter().map(|&seed| self.sample(&task, seed, cancel)).collect::<Result<_>>();
+            let one = |&seed: &u64| {
+                let is_cancelled = || cancel.is_cancelled();
+                self.sample(&task.prompt, seed, task.max_new_tokens, task.temperature, is_cancelled)
+            };
+            let samples = task.seeds.iter().map(one).collect::<Result<_>>();
             match samples {
                 Ok(samples) => {
                     tasks::pack(&GenerateResult { samples, fingerprint: None }).map_err(|e| format!("{e:#}"))
@@ -223,27 +244,97 @@ impl ServedRoles {
         Ok(())
     }
 
-    fn sample(&self, task: &GenerateTask, seed: u64, cancel: &Cancel) -> Result<Sample> {
-        let (prompt, new) = (task.prompt.len(), task.max_new_tokens);
-        if prompt + new > self.context {
-            let limit = self.context;
+    /// What is served, and where.
+    pub fn name(&self) -> String {
+        format!("{} at {}", self.endpoint.model(), self.endpoint.url())
+    }
+
+    /// Samples every prompt once, so many at once as is configured. A sample that the server fails to give is lost, with
+    /// a warning for the first.
+    ///
+    /// # Errors
+    /// The endpoint is no longer usable.
+    pub fn answers(
+        &self,
+        asks: &[Ask],
+        max_new_tokens: usize,
+        on_answer: impl Fn() + Sync,
+    ) -> Result<Vec<Answer>> {
+        let end: Mutex<Option<EndpointError>> = Mutex::new(None);
+        let (over, told) = (AtomicBool::new(false), AtomicBool::new(false));
+        let one = |ask: &Ask| {
+            let is_over = || over.load(Ordering::Acquire);
+            if is_over() {
+                return Answer::Lost;
+            }
+            let answer = self
+                .sample(&ask.prompt, ask.seed, max_new_tokens, 1.0, is_over)
+                .and_then(|sample| self.answer(sample));
+            on_answer();
+            answer.unwrap_or_else(|error| {
+                match error.downcast_ref::<EndpointError>().filter(|e| e.is_final()) {
+                    Some(error) => {
+                        end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error.clone());
+                        over.store(true, Ordering::Release);
+                    }
+                    None if !told.swap(true, Ordering::AcqRel) => {
+                        tracing::warn!("{}: a sample is lost: {error:#}", self.endpoint.url());
+                    }
+                    None => {}
+                }
+                Answer::Lost
+            })
+        };
+        let answers = in_parallel(self.concurrency, asks, one);
+        match end.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error.into()),
+            None => Ok(answers),
+        }
+    }
+
+    fn answer(&self, sample: Sample) -> Result<Answer> {
+        if let Some(reason) = sample.refusal {
+            bail!(reason);
+        }
+        Ok(match sample.finish {
+            FinishReason::Stop => Answer::Whole(self.tokenizer.decode(&sample.tokens)?),
+            _ => Answer::Cut,
+        })
+    }
+
+    fn sample(
+        &self,
+        prompt: &[u32],
+        seed: u64,
+        new: usize,
+        temperature: f32,
+        cancelled: impl Fn() -> bool,
+    ) -> Result<Sample> {
+        if prompt.len() + new > self.context {
+            let (prompt, limit) = (prompt.len(), self.context);
             return Ok(Sample::refused(format!(
                 "a prompt of {prompt} tokens and up to {new} new ones exceed the context of {limit} tokens"
             )));
         }
-        let ask = ask(&self.tokenizer, &task.prompt, seed, new, task.temperature)?;
-        let sample = self.endpoint.sample(&ask, || cancel.is_cancelled())?;
+        let ask = ask(&self.tokenizer, prompt, seed, new, temperature)?;
+        let sample = self.endpoint.sample(&ask, cancelled)?;
         completion(&self.tokenizer, sample, new)
     }
 }
 
-fn ask(tokenizer: &Tokenizer, prompt: &[u32], seed: u64, max_tokens: usize, temperature: f32) -> Result<Ask> {
+fn ask(
+    tokenizer: &Tokenizer,
+    prompt: &[u32],
+    seed: u64,
+    max_tokens: usize,
+    temperature: f32,
+) -> Result<Wanted> {
     // A server that is sent text puts the token that begins a sequence before it.
     let spelled = match prompt {
         [first, rest @ ..] if Some(*first) == tokenizer.bos() => rest,
         all => all,
     };
-    Ok(Ask {
+    Ok(Wanted {
         tokens: prompt.to_vec(),
         text: tokenizer.decode_with_special(spelled)?,
         seed,

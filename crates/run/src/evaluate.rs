@@ -135,19 +135,17 @@ impl SolverResult {
     }
 }
 
-/// Samples `k` proofs of every problem and checks them.
-#[allow(clippy::too_many_arguments)]
-pub fn solve<D: Device + Decode>(
+/// Prompts for `k` proofs of every problem, one problem after the other.
+///
+/// # Errors
+/// A prompt has no tokens.
+pub fn proof_asks(
     system: &dyn FormalSystem,
-    model: &Model<D>,
     tokenizer: &Tokenizer,
     problems: &[Problem],
     k: u32,
     seed: u64,
-    max_new_tokens: usize,
-    options: &SamplerOptions,
-    mut on_attempt: impl FnMut(),
-) -> Result<SolverResult> {
+) -> Result<Vec<Ask>> {
     let mut asks = Vec::new();
     for problem in problems {
         let prompt = encode(tokenizer, &system.solver_prompt(problem))?;
@@ -156,17 +154,58 @@ pub fn solve<D: Device + Decode>(
             asks.push(Ask { prompt: Arc::clone(&prompt), seed });
         }
     }
-    let completions = sample(model, tokenizer, &asks, max_new_tokens, options, |_, _| on_attempt())?;
-    let mut attempts = Vec::with_capacity(completions.len());
-    for (i, completion) in completions.into_iter().enumerate() {
-        let Some(problem) = problems.get(i / k.max(1) as usize) else {
-            bail!("more completions than were asked for")
-        };
-        let text = decode(tokenizer, &completion)?;
-        attempts.push(Attempt { problem, completion, text });
+    Ok(asks)
+}
+
+/// What came of a prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// A text that the model has ended.
+    Whole(String),
+    /// It went on beyond the limit.
+    Cut,
+    /// The sampler lost it: that says nothing of the model.
+    Lost,
+}
+
+/// Samples every prompt once, here.
+///
+/// # Errors
+/// As [`sample`].
+pub fn answers<D: Device + Decode>(
+    model: &Model<D>,
+    tokenizer: &Tokenizer,
+    asks: &[Ask],
+    max_new_tokens: usize,
+    options: &SamplerOptions,
+    on_answer: impl Fn(),
+) -> Result<Vec<Answer>> {
+    let completions = sample(model, tokenizer, asks, max_new_tokens, options, |_, _| on_answer())?;
+    let answer = |completion: &Completion| match completion.finish {
+        Finish::Stop => decode(tokenizer, completion).map(Answer::Whole),
+        _ => Ok(Answer::Cut),
+    };
+    completions.iter().map(answer).collect()
+}
+
+/// Checks the answers to [`proof_asks`] of the same problems.
+///
+/// # Errors
+/// There are more or fewer of them.
+pub fn judge_all(
+    system: &dyn FormalSystem,
+    problems: &[Problem],
+    k: u32,
+    answers: Vec<Answer>,
+) -> Result<SolverResult> {
+    if answers.len() != problems.len() * k as usize {
+        bail!("{} answers to {} prompts", answers.len(), problems.len() * k as usize);
     }
-    let mut judged = judge_all(system, &attempts).into_iter();
-    let mut result = SolverResult::default();
+    let attempts: Vec<(&Problem, Answer)> =
+        problems.iter().flat_map(|problem| (0..k).map(move |_| problem)).zip(answers).collect();
+    let judged =
+        in_parallel(system.parallel_checks(), &attempts, |(problem, answer)| judge(system, problem, answer));
+    let (mut judged, mut result) = (judged.into_iter(), SolverResult::default());
     for problem in problems {
         let mut row = ProblemResult { problem: problem.clone(), judged: 0, proved: 0, proof: None };
         for (verdict, name, proof) in judged.by_ref().take(k as usize) {
@@ -182,20 +221,8 @@ pub fn solve<D: Device + Decode>(
     Ok(result)
 }
 
-/// A completion for a problem, with its text.
-struct Attempt<'p> {
-    problem: &'p Problem,
-    completion: Completion,
-    text: String,
-}
-
 /// Verdict, its name for counting, the proof.
 type Judged = (Verdict, String, String);
-
-/// Judges attempts, as many at once as the system can use; in their order.
-fn judge_all(system: &dyn FormalSystem, attempts: &[Attempt<'_>]) -> Vec<Judged> {
-    in_parallel(system.parallel_checks(), attempts, |a| judge(system, a.problem, &a.completion, &a.text))
-}
 
 /// Applies `work` to all items on up to `threads` threads; results in the items' order.
 pub fn in_parallel<T: Sync, R: Send>(threads: usize, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
@@ -222,10 +249,12 @@ pub fn in_parallel<T: Sync, R: Send>(threads: usize, items: &[T], work: impl Fn(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-fn judge(system: &dyn FormalSystem, problem: &Problem, completion: &Completion, text: &str) -> Judged {
-    if completion.finish != Finish::Stop {
-        return (Verdict::Malformed, "malformed: no end".to_owned(), String::new());
-    }
+fn judge(system: &dyn FormalSystem, problem: &Problem, answer: &Answer) -> Judged {
+    let text = match answer {
+        Answer::Whole(text) => text,
+        Answer::Cut => return (Verdict::Malformed, "malformed: no end".to_owned(), String::new()),
+        Answer::Lost => return (Verdict::Infra, Verdict::Infra.as_str().to_owned(), String::new()),
+    };
     match system.read_proof(problem, text) {
         Ok(proof) => {
             let judgement = system.check(problem, &proof);

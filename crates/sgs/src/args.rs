@@ -302,10 +302,12 @@ fn page_address(text: &str) -> Result<SocketAddr, String> {
 pub struct ResumeArgs {
     /// The run's folder.
     pub dir: PathBuf,
-    /// Go on until it has so many rounds in all; the change is recorded in its configuration.
+    /// Go on until it has so many rounds in all, however long that takes if no minutes are given; the change is recorded
+    /// in its configuration.
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
-    /// Begin no new round after so many minutes from now, 0 for no limit; recorded as well [default: as before].
+    /// Begin no new round once it has worked for so many minutes in all, 0 for no limit; recorded as well [default: as
+    /// before].
     #[arg(long, value_name = "M")]
     pub minutes: Option<f64>,
     /// Who does the work [default: as before].
@@ -609,7 +611,10 @@ impl From<PlayedRole> for Role {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The intervals are at 95 %, from resampling the problems: how far the rate would move with other problems of the kind.
-  sgs eval --run runs/a --problems held-out -k 16")]
+  sgs eval --run runs/a --problems held-out -k 16
+  sgs eval --problems all -k 8 --foretell 100000   what so many samples in all would solve
+  sgs eval --endpoint http://127.0.0.1:8000/v1     a model that is served (vLLM, SGLang, llama.cpp)
+A served model has the tokenizer of --model; its key is in SGS_ENDPOINT_KEY.")]
 pub struct EvalArgs {
     /// Which models, and where.
     #[command(flatten)]
@@ -637,6 +642,22 @@ pub struct EvalArgs {
     /// scores: agreement, rank correlation, and how well what can help is told from what is worthless.
     #[arg(long, value_name = "FILE")]
     pub reviews: Option<PathBuf>,
+    /// Also estimate how many of the problems so many samples in all would solve, spread evenly over them; may be given
+    /// again.
+    #[arg(long, value_name = "SAMPLES", value_parser = clap::value_parser!(u64).range(1..))]
+    pub foretell: Vec<u64>,
+    /// Let this server play the Solver: an address as http://127.0.0.1:8000/v1 of an OpenAI-compatible endpoint.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["run", "roles", "reviews"])]
+    pub endpoint: Option<String>,
+    /// The served model's name [default: the only one that is served].
+    #[arg(long, value_name = "NAME", requires = "endpoint")]
+    pub endpoint_model: Option<String>,
+    /// File with the server's key [default: the variable SGS_ENDPOINT_KEY, if it is set].
+    #[arg(long, value_name = "FILE", requires = "endpoint")]
+    pub endpoint_key_file: Option<String>,
+    /// Requests at once.
+    #[arg(long, value_name = "N", requires = "endpoint", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub endpoint_requests: u16,
     /// Print JSON, with a proof of each problem that was solved.
     #[arg(long)]
     pub json: bool,
@@ -648,7 +669,7 @@ pub struct EvalArgs {
 Examples:
   sgs prove \"|- ( ph -> ph )\"
   sgs prove --run runs/sgs-cispo-metamath-quick \"|- ph  &  |- ( ph -> ps )  =>  |- ps\"
-  sgs prove \"( ph -> A. x ph )  ($d x ph)\"    x does not occur in ph
+  sgs prove '( ph -> A. x ph )  ($d x ph)'    x does not occur in ph; a shell takes $d out of \"…\"
   sgs prove --run runs/sgs-cispo-metamath-quick < statements.txt
 Exit code: 0 if a proof was found, of several statements if of all; 1 if not; 2 if the statement makes no sense.")]
 pub struct ProveArgs {

@@ -125,10 +125,15 @@ impl<'a> Desk<'a> {
         match &self.reader {
             Reader::Metamath(system) => {
                 let problem = system.problem_from_text(id, text, context).map_err(|e| {
-                    Usage(format!(
-                        "this is no statement of the slice: {e}; symbols are separated by spaces, as in \
-                         \"|- ( ph -> ph )\""
-                    ))
+                    let hint = match text.split_whitespace().last() {
+                        // What a shell leaves of `"… ($d x ph)"`.
+                        Some(last) if last.len() > 1 && last.ends_with(')') && !text.contains("$d") => {
+                            "a statement with ($d x ph) stands between single quotes, as a shell takes $d out of \
+                             double ones"
+                        }
+                        _ => "symbols are separated by spaces, as in \"|- ( ph -> ph )\"",
+                    };
+                    Usage(format!("this is no statement of the slice: {e}; {hint}"))
                 })?;
                 Ok(bare(problem))
             }

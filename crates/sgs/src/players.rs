@@ -7,6 +7,7 @@ use sgs_lean::LeanSettings;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
 use sgs_run::config::{RunConfig, SystemName};
+use sgs_run::endpoint::EndpointConfig;
 use sgs_run::recipe::Recipe;
 use sgs_run::{base_model, folder, policies};
 use sgs_rundir::RunView;
@@ -93,6 +94,21 @@ impl Players {
         self.run.as_ref().and_then(|run| run.round)
     }
 
+    /// The server that plays a role of the run, if one does.
+    pub fn served(&self, role: Role) -> Option<&EndpointConfig> {
+        let run = self.run.as_ref()?;
+        Some(&run.config.sampling.endpoint).filter(|endpoint| endpoint.plays(role))
+    }
+
+    /// The tokenizer of the Solver's model; of one that is served, that of the model it was begun with.
+    ///
+    /// # Errors
+    /// As [`Players::solver`], or it is missing or damaged.
+    pub fn solver_tokenizer(&self) -> Result<Tokenizer> {
+        let named = self.folders.as_ref().map(|[solver, ..]| solver.as_path());
+        Ok(Tokenizer::load(&base_model::folder_for(self.system, named)?)?)
+    }
+
     /// The folder of the Solver's model.
     ///
     /// # Errors
@@ -106,10 +122,8 @@ impl Players {
     /// # Errors
     /// As [`Players::solver`].
     pub fn of(&self, role: Role) -> Result<PathBuf> {
-        if let Some(run) = &self.run
-            && run.config.sampling.endpoint.plays(role)
-        {
-            let (role, url) = (role.as_str(), &run.config.sampling.endpoint.url);
+        if let Some(endpoint) = self.served(role) {
+            let (role, url) = (role.as_str(), &endpoint.url);
             bail!("the {role} of this run is played by the server at {url}: its weights are not here");
         }
         let named = self.folders.as_ref().map(|[solver, conjecturer, guide]| match role {

@@ -66,6 +66,51 @@ fn a_served_solver_is_the_solver() {
     assert!(gap < 0.01, "the server samples the model that it is thought to: {gap} nats");
     let metrics = round.metrics().unwrap().scalars;
     assert!(metrics["solver_log_prob"] < 0.0 && metrics["target_solve_rate"] >= 0.0, "{metrics:?}");
+    // Whose Solver is served, it is asked of the server again.
+    let run = out.to_str().unwrap();
+    let done = sgs(&["eval", "--run", run, "--limit", "2", "-k", "2", "--max-new-tokens", "16"]).expect(0);
+    assert!(done.out.contains(&server.url) && done.out.contains("pass@2"), "{}", done.out);
+    let refused = sgs(&["prove", "--run", run, "( ph -> ph )"]).expect(1);
+    assert!(refused.err.contains("is played by the server at"), "{}", refused.err);
+}
+
+#[test]
+fn a_served_model_is_evaluated_as_a_model_here_is() {
+    let Some(server) = Server::start(&Options { key: Some("a-secret"), ..Options::default() }) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let key = program::file(dir.path(), "key", "a-secret\n");
+    let problems =
+        ["eval", "--problems", "quick", "--limit", "40", "-k", "4", "--max-new-tokens", "32", "--json"];
+    let at_server = ["--endpoint", &server.url, "--endpoint-key-file", &key];
+    let served = sgs(&[&problems[..], &at_server].concat()).expect(0).json();
+    let here = sgs(&problems).expect(0).json();
+    for told in [&served, &here] {
+        let outcomes: u64 = told["outcomes"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
+        assert_eq!(
+            (outcomes, &told["problems"], &told["outcomes"]["infra"]),
+            (160, &40.into(), &serde_json::Value::Null)
+        );
+        assert!(told["intervals"]["pass@4"][0].as_f64() <= told["pass@4"].as_f64(), "{told}");
+    }
+    assert_eq!(served["model"].as_str().unwrap(), server.url);
+    // The same weights: with other random numbers they prove about as much.
+    let [there, here] = [&served, &here].map(|told| told["pass@1"].as_f64().unwrap());
+    assert!(here > 0.0 && (there - here).abs() < 0.1, "{there} there, {here} here");
+    // A key that is missing, a model that is not served, a server that is not there.
+    let short = ["eval", "--problems", "quick", "--limit", "1", "-k", "1", "--endpoint", &server.url];
+    let refused = sgs(&short).expect(1);
+    assert!(refused.err.contains("401") || refused.err.contains("key"), "{}", refused.err);
+    let refused =
+        sgs(&[&short[..], &["--endpoint-key-file", &key, "--endpoint-model", "goedel"]].concat()).expect(1);
+    assert!(
+        refused.err.contains("does not serve the model \"goedel\"; it serves \"sgs-base\""),
+        "{}",
+        refused.err
+    );
+    let refused = sgs(&[&short[..], &["--run", "runs/a"]].concat()).expect(2);
+    assert!(refused.err.contains("cannot be used with"), "{}", refused.err);
 }
 
 #[test]

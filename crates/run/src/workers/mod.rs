@@ -118,8 +118,8 @@ impl Workers {
         let Some(target) = runner.targets.first() else { return Ok(()) };
         let probe = crate::evaluate::encode(tokenizer, &runner.system.solver_prompt(target))?;
         let own = policies::tokenizer(&runner.base, model)?;
-        let Some(served) = ServedRoles::connect(&runner.config, own, &probe, runner.config.window(model))?
-        else {
+        let context = runner.config.window(model);
+        let Some(served) = ServedRoles::of_run(&runner.config, own, &probe, context)? else {
             return Ok(());
         };
         let worker =

@@ -8,7 +8,7 @@ use crate::players::Players;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use sgs_analysis::stats::{Interval, area_under_curve, pass_at_k_interval, rank_correlation};
+use sgs_analysis::stats::{Alone, Interval, area_under_curve, pass_at_k_interval, rank_correlation};
 use sgs_formal::{FormalSystem, Prompt};
 use sgs_lm::Device;
 use sgs_lm::model::Model;
@@ -16,7 +16,8 @@ use sgs_lm::sampler::{Decode, SamplerOptions};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_metamath::corpus::guide::Relation;
 use sgs_run::config::SystemName;
-use sgs_run::evaluate::{self, ConjecturerResult, GuideResult, KnownReview, SolverResult};
+use sgs_run::endpoint::{EndpointConfig, ServedRoles};
+use sgs_run::evaluate::{self, Ask, ConjecturerResult, GuideResult, KnownReview, SolverResult};
 use sgs_run::system::{self, Opened};
 use sgs_run::with_device;
 use sgs_rundir::table::read_rows;
@@ -44,18 +45,40 @@ fn open(args: &EvalArgs, players: &Players) -> Result<Opened> {
 /// Evaluates a model.
 pub fn run(args: &EvalArgs) -> Result<Outcome> {
     let players = Players::choose(&args.play)?;
-    let folder = players.solver()?;
+    let endpoint = endpoint(args, &players);
+    // What is not there is told before Lean is started.
+    let name = match &endpoint {
+        Some(endpoint) => endpoint.url.clone(),
+        None => players.solver()?.display().to_string(),
+    };
     let Opened { system, targets: mut problems, notes, .. } = open(args, &players)?;
     crate::lean::say(&notes);
     problems.truncate(args.limit.unwrap_or(usize::MAX));
-    let done = with_device!(args.play.device, sgs_run::device::threads(), device => {
-        Examiner { args, players: &players, system: &*system, problems: &problems }.examine(&device)?
-    });
+    let examiner = Examiner { args, players: &players, system: &*system, problems: &problems };
+    let done = match &endpoint {
+        Some(endpoint) => examiner.ask(endpoint)?,
+        None => with_device!(args.play.device, sgs_run::device::threads(), device => {
+            examiner.examine(&device)?
+        }),
+    };
     match args.json {
-        true => output::json(&as_json(args, &done))?,
-        false => output::line(as_text(args, &folder, &done))?,
+        true => output::json(&as_json(args, &name, &done))?,
+        false => output::line(as_text(args, &name, &done))?,
     }
     Ok(Outcome::Done)
+}
+
+/// The server that plays the Solver: the one that the arguments name, else the run's.
+fn endpoint(args: &EvalArgs, players: &Players) -> Option<EndpointConfig> {
+    let Some(url) = &args.endpoint else { return players.served(Role::Solver).cloned() };
+    Some(EndpointConfig {
+        url: url.clone(),
+        model: args.endpoint_model.clone().unwrap_or_default(),
+        key_file: args.endpoint_key_file.clone().unwrap_or_default(),
+        concurrency: args.endpoint_requests.into(),
+        roles: vec![Role::Solver],
+        ..EndpointConfig::default()
+    })
 }
 
 /// What is asked of a model.
@@ -82,20 +105,12 @@ impl Examiner<'_> {
             ..SamplerOptions::default()
         };
         let (tokenizer, model) = self.load(Role::Solver, device)?;
-        let bar = bar(self.problems.len() as u64 * u64::from(args.k));
-        let solver = evaluate::solve(
-            self.system,
-            &model,
-            &tokenizer,
-            self.problems,
-            args.k,
-            args.play.seed,
-            args.max_new_tokens,
-            &options,
-            || bar.inc(1),
-        )?;
+        let (asks, bar) = self.asks(&tokenizer)?;
+        let answers =
+            evaluate::answers(&model, &tokenizer, &asks, args.max_new_tokens, &options, || bar.inc(1))?;
         bar.finish_and_clear();
         drop(model);
+        let solver = evaluate::judge_all(self.system, self.problems, args.k, answers)?;
         let conjecturer = args.roles.then(|| -> Result<_> {
             let (tokenizer, model) = self.load(Role::Conjecturer, device)?;
             evaluate::conjecture(
@@ -116,6 +131,29 @@ impl Examiner<'_> {
         Ok(Examined { solver, conjecturer: conjecturer.transpose()?, guide: guide.transpose()? })
     }
 
+    /// The same of a Solver that another server plays.
+    fn ask(&self, endpoint: &EndpointConfig) -> Result<Examined> {
+        let (args, tokenizer) = (self.args, self.players.solver_tokenizer()?);
+        let (asks, bar) = self.asks(&tokenizer)?;
+        let longest = asks.iter().map(|ask| ask.prompt.len()).max().unwrap_or_default();
+        let mut answers = Vec::new();
+        if let Some(probe) = asks.first() {
+            let (new, context) = (args.max_new_tokens, longest + args.max_new_tokens);
+            let served = ServedRoles::connect(endpoint, new, tokenizer, &probe.prompt, context)?;
+            answers = served.answers(&asks, new, || bar.inc(1))?;
+        }
+        bar.finish_and_clear();
+        let solver = evaluate::judge_all(self.system, self.problems, args.k, answers)?;
+        Ok(Examined { solver, conjecturer: None, guide: None })
+    }
+
+    fn asks(&self, tokenizer: &Tokenizer) -> Result<(Vec<Ask>, ProgressBar)> {
+        let (k, seed) = (self.args.k, self.args.play.seed);
+        let asks = evaluate::proof_asks(self.system, tokenizer, self.problems, k, seed)?;
+        let bar = bar(asks.len() as u64);
+        Ok((asks, bar))
+    }
+
     fn load<D: Device>(&self, role: Role, device: &Arc<D>) -> Result<(Tokenizer, Model<D>)> {
         let (tokenizer, weights) = self.players.load(role)?;
         Ok((tokenizer, Model::new(Arc::clone(device), weights, self.players.positions())?))
@@ -133,16 +171,29 @@ fn powers(k: u32) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(1u32), |k| k.checked_mul(2)).take_while(move |power| *power <= k)
 }
 
-fn interval(solver: &SolverResult, k: u32, seed: u64) -> Option<Interval> {
+/// Attempts that were judged and those that proved it, of each problem.
+fn tallies(solver: &SolverResult) -> Vec<(u32, u32)> {
     let count = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-    let tallies: Vec<_> = solver.problems.iter().map(|p| (count(p.judged), count(p.proved))).collect();
-    pass_at_k_interval(&tallies, k, LEVEL, seed)
+    solver.problems.iter().map(|p| (count(p.judged), count(p.proved))).collect()
 }
 
-fn as_text(args: &EvalArgs, folder: &Path, done: &Examined) -> String {
+fn interval(solver: &SolverResult, k: u32, seed: u64) -> Option<Interval> {
+    pass_at_k_interval(&tallies(solver), k, LEVEL, seed)
+}
+
+/// What so many samples in all would solve; empty if nothing, or everything, was proved.
+fn foretold(args: &EvalArgs, solver: &SolverResult) -> Vec<(u64, Interval)> {
+    let all = solver.problems.len() as f64;
+    let Some(alone) = Alone::of(&tallies(solver)).filter(|_| !args.foretell.is_empty()) else {
+        return Vec::new();
+    };
+    args.foretell.iter().map(|samples| (*samples, alone.solved(*samples as f64 / all))).collect()
+}
+
+fn as_text(args: &EvalArgs, name: &str, done: &Examined) -> String {
     let solver = &done.solver;
     let (all, solved) = (solver.problems.len(), solver.problems.iter().filter(|p| p.proved > 0).count());
-    let mut text = format!("{all} problems, {} samples each, {}\n", args.k, folder.display());
+    let mut text = format!("{all} problems, {} samples each, {name}\n", args.k);
     text.push_str(&format!("solved {solved} of {all}\n\n"));
     let percent = |x: f64| format!("{:.1} %", 100.0 * x);
     let rows: Vec<Vec<String>> = powers(args.k)
@@ -155,6 +206,18 @@ fn as_text(args: &EvalArgs, folder: &Path, done: &Examined) -> String {
         })
         .collect();
     text.push_str(&output::table(&["", "rate", "from", "to (95 %)"], &rows));
+    let foretold: Vec<Vec<String>> = foretold(args, solver)
+        .into_iter()
+        .map(|(samples, i)| vec![samples.to_string(), percent(i.value), percent(i.low), percent(i.high)])
+        .collect();
+    match (foretold.is_empty(), args.foretell.is_empty()) {
+        (false, _) => {
+            let columns = ["samples in all", "solved (estimate)", "from", "to (95 %)"];
+            text.push_str(&format!("\n\n{}", output::table(&columns, &foretold)));
+        }
+        (true, false) => text.push_str("\n\nnothing can be foretold: nothing, or everything, was proved"),
+        (true, true) => {}
+    }
     let mut outcomes: Vec<_> = solver.outcomes.iter().collect();
     outcomes.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
     let outcomes: Vec<Vec<String>> =
@@ -185,14 +248,14 @@ fn as_text(args: &EvalArgs, folder: &Path, done: &Examined) -> String {
     text
 }
 
-fn as_json(args: &EvalArgs, done: &Examined) -> Value {
+fn as_json(args: &EvalArgs, name: &str, done: &Examined) -> Value {
     let solver = &done.solver;
     let proofs = solver.problems.iter().filter_map(|p| {
         let rate = p.proved as f64 / p.judged as f64;
         Some(json!({ "id": p.problem.id, "rate": rate, "proof": p.proof.as_ref()? }))
     });
     let mut out = json!({
-        "problems": solver.problems.len(), "k": args.k,
+        "model": name, "problems": solver.problems.len(), "k": args.k,
         "solved": solver.problems.iter().filter(|p| p.proved > 0).count(),
         "outcomes": solver.outcomes, "proofs": proofs.collect::<Vec<_>>(), "intervals": {},
     });
@@ -200,6 +263,11 @@ fn as_json(args: &EvalArgs, done: &Examined) -> Value {
         let name = format!("pass@{k}");
         out["intervals"][&name] = json!(interval(solver, k, args.play.seed).map(|i| [i.low, i.high]));
         out[name] = json!(solver.pass_at(u64::from(k)));
+    }
+    let foretold = foretold(args, solver);
+    if !foretold.is_empty() {
+        let one = |(samples, i): &(u64, Interval)| json!({ "samples": samples, "solved": i.value, "interval": [i.low, i.high] });
+        out["foretold"] = foretold.iter().map(one).collect();
     }
     if let Some(c) = &done.conjecturer {
         out["conjecturer"] = json!({
