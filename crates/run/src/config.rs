@@ -27,7 +27,7 @@ sgs_keys::table! {
         pub seed: u64 = 1, in 0..=i64::MAX as u64,
         /// Rounds to run.
         pub rounds: u32 = 40, in 1..=1_000_000,
-        /// No new round begins after so many minutes, counted anew at each resume; 0 is no limit.
+        /// No new round begins once the run has worked for so many minutes, in all its parts together; 0 is no limit.
         pub minutes: f64 = 0.0, in at_least(0.0).at_most(1e7),
         /// The formal system and its problems.
         pub problems: ProblemsConfig,

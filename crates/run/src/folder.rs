@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use sgs_keys::Table as _;
 use sgs_rundir::directories::Examined;
+use sgs_rundir::metrics::names;
 use sgs_rundir::{Error, FrozenConfig, RunDir, RunOptions, RunView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -40,7 +41,8 @@ pub fn reopen(folder: &Path) -> Result<(RunDir, RunConfig)> {
     Ok((run, config))
 }
 
-/// Gives a run that was opened more rounds, or other minutes; what was changed is recorded in its configuration.
+/// Gives a run that was opened more rounds, or other minutes; what was changed is recorded in its configuration. Rounds
+/// without minutes have no limit of time.
 ///
 /// # Errors
 /// It has so many rounds already, a value is not allowed, or the file system refuses.
@@ -52,7 +54,8 @@ pub fn extend(run: &RunDir, rounds: Option<u32>, minutes: Option<f64>) -> Result
     }
     let wanted = RunConfig {
         rounds: rounds.unwrap_or(before.rounds),
-        minutes: minutes.unwrap_or(before.minutes),
+        // Whoever asks for so many rounds wants them.
+        minutes: minutes.unwrap_or(if rounds.is_some() { 0.0 } else { before.minutes }),
         ..before.clone()
     };
     wanted.check("").map_err(|e| Usage(e.to_string()))?;
@@ -68,6 +71,39 @@ pub fn extend(run: &RunDir, rounds: Option<u32>, minutes: Option<f64>) -> Result
         run.change_config(&changes)?;
     }
     Ok(wanted)
+}
+
+/// Seconds that a run has worked: its rounds and its evaluations. What a round had taken when it was cut short is in no
+/// table, and is not counted.
+///
+/// # Errors
+/// A table cannot be read.
+pub fn seconds_worked(run: &RunView) -> Result<f64> {
+    let mut seconds = 0.0;
+    for round in run.rounds()? {
+        seconds += round.metrics()?.scalars.get(names::TIME_ROUND).copied().unwrap_or_default();
+    }
+    for evaluation in run.evaluations()? {
+        let metrics = evaluation.metrics()?.scalars;
+        let of = |group: &&str| metrics.get(&format!("{group}seconds")).copied();
+        seconds += names::EVALUATION_GROUPS.iter().filter_map(of).sum::<f64>();
+    }
+    Ok(seconds)
+}
+
+/// Why no round of a run is begun any more, for people; `None` if one is.
+///
+/// # Errors
+/// A table cannot be read.
+pub fn what_is_over(run: &RunView, config: &RunConfig) -> Result<Option<String>> {
+    let rounds = run.rounds()?.len();
+    if rounds >= config.rounds as usize {
+        return Ok(Some(format!("all {} rounds are done", config.rounds)));
+    }
+    let is_late = config.minutes > 0.0 && seconds_worked(run)? > 60.0 * config.minutes;
+    Ok(is_late.then(|| {
+        format!("its {} minutes are over, with {rounds} of {} rounds done", config.minutes, config.rounds)
+    }))
 }
 
 /// What stands in `ended.json` once the run has come to its end.
@@ -87,7 +123,7 @@ pub struct Ended {
 pub enum EndedBy {
     /// All rounds are done.
     Rounds,
-    /// No round is begun after so many minutes.
+    /// No round is begun after so many minutes of work.
     Minutes,
 }
 

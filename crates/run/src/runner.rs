@@ -149,7 +149,7 @@ where
         team: &mut Team<D>,
         story: &mut Story<'_>,
     ) -> Result<Outcome> {
-        let started = Instant::now();
+        let (started, before) = (Instant::now(), folder::seconds_worked(self.run.view())?);
         let mut state = self.run.view().state()?;
         let tokenizer = policies::tokenizer(&self.base, policies.config())?;
         let context = self.config.window(policies.config()) as u32;
@@ -167,7 +167,8 @@ where
             // A resumed run may find two rounds under way: one to be published, and the next half sampled.
             let next = self.run.next_step(state.next_round)?;
             let limit = self.config.minutes * 60.0;
-            if limit > 0.0 && started.elapsed().as_secs_f64() > limit && next == NextStep::Start {
+            let worked = before + started.elapsed().as_secs_f64();
+            if limit > 0.0 && worked > limit && next == NextStep::Start {
                 by = EndedBy::Minutes;
                 break;
             }

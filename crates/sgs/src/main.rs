@@ -29,6 +29,7 @@ mod page;
 mod players;
 mod requirements;
 mod shown;
+mod signals;
 mod summary;
 mod terminal;
 mod theorems;

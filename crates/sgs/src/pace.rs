@@ -15,9 +15,10 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Of a run that no round of begins after so many minutes (0 is no limit), and whose rounds so far took so long.
-    pub fn new(minutes: f64, seconds: Vec<f64>) -> Self {
-        let limit = (minutes > 0.0).then(|| Duration::from_secs_f64(60.0 * minutes));
+    /// Of a run that no round of begins once it has worked for so many minutes (0 is no limit), that has worked so many
+    /// seconds, and whose rounds so far took so long.
+    pub fn new(minutes: f64, worked: f64, seconds: Vec<f64>) -> Self {
+        let limit = (minutes > 0.0).then(|| Duration::from_secs_f64((60.0 * minutes - worked).max(0.0)));
         Self { started: Instant::now(), limit, seconds }
     }
 

@@ -6,7 +6,7 @@ use crate::theorems::{self, Theorem};
 use anyhow::Result;
 use sgs_analysis::run::{Display as _, EvaluationData, RunData, metric};
 use sgs_analysis::stats::pass_at_k_interval;
-use sgs_run::folder::{self, EndedBy};
+use sgs_run::folder;
 use sgs_rundir::RunView;
 use sgs_rundir::metrics::names;
 use sgs_rundir::rows::ProblemKind;
@@ -137,10 +137,6 @@ fn time(run: &RunData) -> String {
 }
 
 fn next(view: &RunView) -> Result<String> {
-    let (path, rounds) = (view.path().display(), folder::config_of(view)?.rounds);
-    let further = match folder::ended(view.path()).map(|ended| ended.by) {
-        Some(EndedBy::Minutes) => format!("sgs resume {path}"),
-        _ => format!("sgs resume {path} --rounds {}", rounds.saturating_mul(2)),
-    };
-    Ok(format!("sgs prove --run {path}   (type a statement; further: {further})"))
+    let (path, more) = (view.path().display(), folder::config_of(view)?.rounds.saturating_mul(2));
+    Ok(format!("sgs prove --run {path}   (type a statement; further: sgs resume {path} --rounds {more})"))
 }

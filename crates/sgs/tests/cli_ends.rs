@@ -81,6 +81,53 @@ fn more_rounds_are_as_if_they_had_been_asked_for_at_first() {
 }
 
 #[test]
+fn the_minutes_of_a_run_are_those_of_all_its_parts() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(folder.path(), "run");
+    run(&out, &["rounds=1"]).expect(0);
+    let rounds = || RunView::open(Path::new(&out)).unwrap().rounds().unwrap().len();
+    // What it has worked counts, however new the process is.
+    let over = "its 0.0001 minutes are over, with 1 of 3 rounds done";
+    let late = sgs(&["resume", &out, "--rounds", "3", "--minutes", "0.0001"]).expect(0);
+    assert!(late.err.contains(over) && rounds() == 1, "{}", late.err);
+    let ended = std::fs::read_to_string(Path::new(&out).join("ended.json")).unwrap();
+    assert!(ended.contains("\"minutes\""), "{ended}");
+    let again = sgs(&["resume", &out]).expect(0);
+    assert!(again.err.contains(over) && again.err.contains("--rounds 6` goes on"), "{}", again.err);
+    // Whoever asks for rounds gets them.
+    let lifted = sgs(&["resume", &out, "--rounds", "2"]).expect(0);
+    assert!(lifted.err.contains("no limit of time, where it was 0.0001 minutes"), "{}", lifted.err);
+    assert_eq!(rounds(), 2);
+}
+
+/// A hangup, as of a terminal that is closed, stops a sweep and what it has started; the same command goes on.
+#[test]
+fn a_sweep_that_is_hung_up_on_leaves_nothing_at_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = "seeds = [1, 2]\njobs = 2\n[set]\nrounds = 500\nminutes = 0\n[set.algorithm]\nrollouts_per_problem = 2\n\
+                [set.algorithm.batch]\nsize = 4\n[set.evaluation]\nheld_out = \"none\"\n";
+    let (sweep, out) = (file(folder.path(), "plan.toml", plan), path(folder.path(), "runs"));
+    let mut child = command(&["sweep", &sweep, "--out", &out])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let runs = ["sgs-seed1", "sgs-seed2"].map(|name| Path::new(&out).join(name));
+    wait_for("results of both", || {
+        runs.iter().all(|run| records(run) > 0) || child.try_wait().unwrap().is_some()
+    });
+    kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert!(said.contains("goes on"), "{said}");
+    for run in &runs {
+        let status = sgs(&["status", text(run)]).expect(0).out;
+        assert!(status.contains("stopped; go on with"), "{status}");
+    }
+}
+
+#[test]
 fn a_sweep_works_its_runs_off_and_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let plan = |more: &str| {
@@ -117,6 +164,8 @@ fn a_sweep_works_its_runs_off_and_goes_on_where_it_was() {
         ("method = \"sgs\"\n", "method"),
         ("methods = [\"nix\"]\n", "no method `nix`"),
         ("seeds = []\n", "nothing to run"),
+        (&format!("seeds = {:?}\n", (0..10_001).collect::<Vec<_>>()), "10001 runs, and 10000 are the most"),
+        (&"# much\n".repeat(1 << 18), "longer than 1024 KiB"),
     ] {
         let done = sgs(&["sweep", &file(folder.path(), "wrong.toml", wrong), "--out", "none"]).expect(2);
         assert!(done.err.contains(told), "{}", done.err);

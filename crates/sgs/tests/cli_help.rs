@@ -54,6 +54,7 @@ fn mistakes_in_the_call_end_with_code_2_and_say_what_to_do() {
         (&["prove", "--model", "m", "--samples", "0", "|- ph"], "--samples is 0: give at least 1"),
         (&["prove", "--model", "m", "--temperature", "-1", "|- ph"], "--temperature"),
         (&["prove", "--model", "m", "|- ( ph"], "symbols are separated by spaces"),
+        (&["prove", "( ph -> A. x ph )  ( x ph)"], "stands between single quotes"),
         (&["prove", "--model", "m", "|- ph", "--context", "nix"], "nix"),
         (&["prove", "--model", "m", "--problem", "sylx"], "near it: syl"),
         (&["fit", "x", "--level", "2"], "--level is 2"),

@@ -16,7 +16,7 @@ macro_rules! names {
 }
 
 names! {
-    TIME_ROUND = "time_round_s": "Wall time of the round, seconds; of all processes that worked on it, without the time between them.";
+    TIME_ROUND = "time_round_s": "Wall time of the round, seconds; where it was cut short, of the process that ended it.";
     TIME_SAMPLING = "time_sampling_s": "Wall time from the first task of the round to the last verdict or review, seconds. Sampling and checking overlap within it.";
     TIME_CONJECTURES = "time_conjectures_s": "Wall time in the sampler of this process that samples conjectures, seconds; absent where other processes sample.";
     TIME_ROLLOUTS = "time_rollouts_s": "Wall time in the sampler of this process that samples rollouts, seconds; absent where other processes sample.";

@@ -8,6 +8,7 @@ use super::data_build;
 use super::pretrain::{self, Ended, PretrainConfig};
 use crate::args::DataBuildArgs;
 use crate::exit::Outcome;
+use crate::signals;
 use anyhow::{Context, Result, bail};
 use sgs_lm::ModelConfig;
 use sgs_metamath::system::Metamath;
@@ -99,6 +100,9 @@ fn make(recipe: &Recipe, device: DeviceKind) -> Result<Outcome> {
                 Ended::Interrupted => return Ok(Outcome::Interrupted),
             }
             write_file(&done, b"")?;
+            if signals::is_asked_to_stop() {
+                return Ok(Outcome::Interrupted);
+            }
         }
         base = Some(out.join("model"));
     }

@@ -3,7 +3,7 @@
 use crate::args::PretrainArgs;
 use crate::corpus::{CorpusConfig, Mixture};
 use crate::exit::{Outcome, Usage};
-use crate::output;
+use crate::{output, signals};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
@@ -17,9 +17,9 @@ use sgs_lm::trainer::{Policy, StepReport, TrainOptions, Trainer};
 use sgs_lm::weights::{FileType, HostWeights};
 use sgs_lm::{Device, ModelConfig};
 use sgs_run::device::{DeviceKind, gpu_of, threads};
+use sgs_run::machine;
 use sgs_run::seats::{self, Role, Seat};
 use sgs_run::with_device;
-use sgs_run::{Interrupt, machine};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -284,10 +284,8 @@ fn train<D: Device>(
         return Ok(Ended::Whole(Some(format!("already done: {steps} steps, {}", model.display()))));
     }
     // Ranks would have to stop at the same step: they are simply ended, and go on from the last checkpoint.
-    let interrupt = Interrupt::default();
-    if ranks == 1 {
-        super::run::stop_on_signals(&interrupt)?;
-    }
+    let attending = (ranks == 1).then(signals::attend).transpose()?;
+    let is_asked_to_stop = || attending.as_ref().is_some_and(|(interrupt, _)| interrupt.is_set());
     let options = options(&config.train, steps);
     let companions = ["tokenizer.json", "tokenizer_config.json"].map(|name| config.data.join(name)).to_vec();
     while policy.step < steps {
@@ -297,7 +295,7 @@ fn train<D: Device>(
         if let Some(log) = &mut log {
             log.add(&report, policy.step)?;
         }
-        let stop = interrupt.is_set() && policy.step < steps;
+        let stop = is_asked_to_stop() && policy.step < steps;
         if stop || policy.step.is_multiple_of(config.train.checkpoint_every) && policy.step < steps {
             if let Some(log) = &mut log {
                 log.curve.flush()?;

@@ -1,12 +1,12 @@
 //! `sgs run` and `sgs resume`.
 
 use crate::args::{FleetArgs, PageArgs, RankArgs, ResumeArgs, RunArgs};
-use crate::exit::{Code, Outcome};
+use crate::exit::Outcome;
 use crate::pace::Pace;
 use crate::page::Page;
 use crate::shown::Shown;
 use crate::view::{Show, View};
-use crate::{earlier, requirements, summary};
+use crate::{earlier, requirements, signals, summary};
 use anyhow::{Result, bail};
 use sgs_analysis::report::{self, ReportOptions};
 use sgs_analysis::run::{ReadOptions, metric, read_run};
@@ -20,7 +20,7 @@ use sgs_run::seats::{self, Standing};
 use sgs_run::system::{self, Opened};
 use sgs_run::workers::config::FleetConfig;
 use sgs_run::workers::outside::Remembered;
-use sgs_run::{Interrupt, RunEvent, Runner, folder, policies};
+use sgs_run::{RunEvent, Runner, folder, policies};
 use sgs_run::{device, with_device};
 use sgs_rundir::metrics::names;
 use sgs_rundir::{NextStep, RunDir, RunView};
@@ -101,17 +101,22 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     }
     let (run, config) = folder::reopen(&args.dir)?;
     let config = if args.rounds.is_some() || args.minutes.is_some() {
-        folder::extend(&run, args.rounds, args.minutes)?
+        let wanted = folder::extend(&run, args.rounds, args.minutes)?;
+        if config.minutes > 0.0 && wanted.minutes == 0.0 && args.minutes.is_none() {
+            eprintln!(
+                "--rounds without --minutes: no limit of time, where it was {} minutes",
+                config.minutes
+            );
+        }
+        wanted
     } else {
         config
     };
-    if run.view().rounds()?.len() >= config.rounds as usize && run.plan(0)?.next == NextStep::Start {
-        let more = config.rounds.saturating_mul(2);
-        eprintln!(
-            "all {} rounds are done; `sgs resume {} --rounds {more}` goes on",
-            config.rounds,
-            args.dir.display()
-        );
+    if run.plan(0)?.next == NextStep::Start
+        && let Some(over) = folder::what_is_over(run.view(), &config)?
+    {
+        let more = config.rounds.saturating_mul(2).max(1);
+        eprintln!("{over}; `sgs resume {} --rounds {more}` goes on", args.dir.display());
     }
     crew.settle(&config, args.ranks.ranks.is_some())?;
     work(config, run, workers, crew, args.json, &args.page)
@@ -193,13 +198,12 @@ fn work_on<D: Parallel + Decode>(
     folder::same_checker(&path, &system.identity())?;
     let base = policies::base_folder(&config, &path.join("base"))?;
     let (rates, seconds) = so_far(&run)?;
-    let pace = Pace::new(config.minutes, seconds);
+    let pace = Pace::new(config.minutes, folder::seconds_worked(run.view())?, seconds);
     let base_evaluation = match run.view().evaluations()?.first() {
         Some(first) if first.after == 0 => Some(first.metrics()?),
         _ => None,
     };
-    let interrupt = Interrupt::default();
-    stop_on_signals(&interrupt)?;
+    let (interrupt, _attending) = signals::attend()?;
     let page = Page::start(page, &path, &system)?;
     let mut view = View::new(Show::choose(json), Arc::clone(&system), rates, base_evaluation, pace, page);
     notes.iter().for_each(|note| view.on(&RunEvent::Note(note)));
@@ -218,18 +222,6 @@ fn work_on<D: Parallel + Decode>(
     let done = runner.work(&mut |event| view.on(&event));
     view.end();
     done
-}
-
-/// Sets the flag when the user wants to stop; the second signal ends the process at once.
-///
-/// # Errors
-/// The system refuses.
-pub fn stop_on_signals(interrupt: &Interrupt) -> Result<()> {
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, Code::Interrupted.into(), interrupt.flag())?;
-        signal_hook::flag::register(signal, interrupt.flag())?;
-    }
-    Ok(())
 }
 
 /// Refuses to begin what would fail later.

@@ -4,9 +4,10 @@ use crate::args::ServeModelArgs;
 use crate::exit::Outcome;
 use crate::output;
 use crate::players::Players;
+use crate::signals;
 use anyhow::{Context, Result};
 use sgs_lm::sampler::SamplerOptions;
-use sgs_run::{Interrupt, device, with_device};
+use sgs_run::{device, with_device};
 use sgs_serve::{Engine, Key, Service, ServiceConfig};
 use std::time::Duration;
 
@@ -29,8 +30,7 @@ pub fn run(args: &ServeModelArgs) -> Result<Outcome> {
     };
     let positions = args.context.unwrap_or(usize::MAX).min(players.positions());
     let name = players.round().map_or_else(|| "base".to_owned(), |round| format!("round-{round}"));
-    let interrupt = Interrupt::default();
-    super::run::stop_on_signals(&interrupt)?;
+    let (interrupt, _attending) = signals::attend()?;
     let (engine, sampler) = with_device!(args.play.device, device::threads(), device => {
         Engine::start(device, weights, positions, &options, &folder, &name)?
     });

@@ -3,16 +3,15 @@
 mod machine;
 mod plan;
 
-use super::{compare, report, run};
+use super::{compare, report};
 use crate::args::SweepArgs;
 use crate::exit::Outcome;
-use crate::output;
+use crate::{output, signals};
 use anyhow::{Context, Result};
 use machine::{Place, Places};
 use plan::{Member, Plan};
 use sgs_analysis::report::ReportOptions;
 use sgs_analysis::run::{RunData, metric};
-use sgs_run::Interrupt;
 use sgs_rundir::RunView;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -79,6 +78,19 @@ struct Working {
     since: Instant,
 }
 
+/// The runs that processes work on. They are in groups of their own, so that they end only when they are told to.
+struct AtWork(Vec<Working>);
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(interrupt);
+        // Once: a second signal would end them at once.
+        for one in &mut self.0 {
+            let _ = one.child.wait();
+        }
+    }
+}
+
 impl Sweep {
     fn new(members: Vec<Member>) -> Result<Self> {
         let all = members.len();
@@ -92,31 +104,22 @@ impl Sweep {
         Ok(Self { all, waiting, done, failed: Vec::new() })
     }
 
-    /// Works until nothing waits; whether the user stopped it.
+    /// Works until nothing waits; whether the user stopped it. However it ends, nothing works on.
     fn work(&mut self, mut places: Places) -> Result<bool> {
-        let stop = Interrupt::default();
-        run::stop_on_signals(&stop)?;
-        let mut working: Vec<Working> = Vec::new();
-        while !working.is_empty() || (!self.waiting.is_empty() && !stop.is_set()) {
+        let (stop, _attending) = signals::attend()?;
+        let mut working = AtWork(Vec::new());
+        while !(stop.is_set() || working.0.is_empty() && self.waiting.is_empty()) {
             while let Some(place) = places.free().filter(|_| !stop.is_set()) {
                 let Some(member) = self.waiting.pop_front() else {
                     places.give_back(place);
                     break;
                 };
-                working.push(start(member, place)?);
-            }
-            if stop.is_set() {
-                working.iter().for_each(interrupt);
-                // Once: a second signal would end them at once.
-                for one in &mut working {
-                    let _ = one.child.wait();
-                }
-                return Ok(true);
+                working.0.push(start(member, place)?);
             }
             std::thread::sleep(LOOK);
-            for i in (0..working.len()).rev() {
-                if let Some(status) = working[i].child.try_wait().context("cannot wait for a run")? {
-                    let Working { member, place, since, .. } = working.swap_remove(i);
+            for i in (0..working.0.len()).rev() {
+                if let Some(status) = working.0[i].child.try_wait().context("cannot wait for a run")? {
+                    let Working { member, place, since, .. } = working.0.swap_remove(i);
                     places.give_back(place);
                     self.ended(member, status, since.elapsed());
                 }
@@ -161,10 +164,12 @@ fn start(member: Member, place: Place) -> Result<Working> {
     Ok(Working { member, child, place, since: Instant::now() })
 }
 
-fn interrupt(working: &Working) {
+fn interrupt(working: &mut Working) {
     use rustix::process::{Pid, Signal, kill_process};
-    // It may have ended by itself.
-    let _ = kill_process(Pid::from_child(&working.child), Signal::INT);
+    // The number of one that has ended may be another process's by now.
+    if matches!(working.child.try_wait(), Ok(None)) {
+        let _ = kill_process(Pid::from_child(&working.child), Signal::INT);
+    }
 }
 
 /// How far a run has come, in a few words.

@@ -7,9 +7,16 @@ use sgs_run::config::{self, Layers, RunConfig};
 use sgs_run::folder;
 use sgs_rundir::RunView;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// Longest file of a sweep, bytes.
+const LONGEST: u64 = 1 << 20;
+
+/// Most runs of a sweep.
+const MOST_RUNS: usize = 10_000;
 
 /// A sweep as it is written.
 #[derive(Debug, Deserialize)]
@@ -60,8 +67,7 @@ impl Plan {
     /// # Errors
     /// It cannot be read, is not TOML, or has a key that means nothing.
     pub fn read(file: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(file)
-            .with_context(|| format!("cannot read the sweep {}", file.display()))?;
+        let text = text_of(file).with_context(|| format!("cannot read the sweep {}", file.display()))?;
         let plan: Self = toml::from_str(&text).map_err(|e| Usage(format!("{}: {e}", file.display())))?;
         for (what, is_empty) in [
             ("methods", plan.methods.is_empty()),
@@ -77,11 +83,22 @@ impl Plan {
         Ok(plan)
     }
 
+    /// How many runs it stands for.
+    fn count(&self) -> usize {
+        let varied = self.vary.values().map(Vec::len);
+        [self.methods.len(), self.seeds.len()].into_iter().chain(varied).fold(1, usize::saturating_mul)
+    }
+
     /// All runs, in folders below `out`: each is resolved before any begins.
     ///
     /// # Errors
     /// A method, size, key or value that a run would refuse; or two runs of one name.
     pub fn members(&self, out: &Path) -> Result<Vec<Member>> {
+        let count = self.count();
+        if count > MOST_RUNS {
+            let told = format!("the sweep stands for {count} runs, and {MOST_RUNS} are the most: split it");
+            return Err(Usage(told).into());
+        }
         let mut common = Vec::new();
         settings("", &self.set, &mut common);
         let mut members: Vec<Member> = Vec::new();
@@ -114,6 +131,17 @@ impl Plan {
         }
         all
     }
+}
+
+/// A file of a size that somebody may have written.
+fn text_of(file: &Path) -> Result<String> {
+    let mut text = String::new();
+    let opened = File::open(file)?;
+    opened.take(LONGEST + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LONGEST {
+        return Err(Usage(format!("it is longer than {} KiB, which no sweep is", LONGEST >> 10)).into());
+    }
+    Ok(text)
 }
 
 /// `KEY=VALUE` of every key of a table, dots between the names of tables.
@@ -161,9 +189,11 @@ impl Member {
         Ok(folder::is_finished(&view)? && !self.is_longer()?)
     }
 
-    /// Whether the file wants more rounds of a run than it was begun with.
+    /// Whether the file wants more of a run than it was begun with: more rounds, or more minutes.
     fn is_longer(&self) -> Result<bool> {
-        Ok(self.config.rounds > folder::config_of(&RunView::open(&self.folder)?)?.rounds)
+        let before = folder::config_of(&RunView::open(&self.folder)?)?;
+        let (minutes, limit) = (self.config.minutes, before.minutes);
+        Ok(self.config.rounds > before.rounds || limit > 0.0 && (minutes == 0.0 || minutes > limit))
     }
 
     /// Where what it prints goes.
@@ -177,7 +207,8 @@ impl Member {
         if self.folder.join("config.toml").is_file() {
             let mut words = vec!["resume".to_owned(), folder];
             if self.is_longer().unwrap_or(false) {
-                words.extend(["--rounds".to_owned(), self.config.rounds.to_string()]);
+                let (rounds, minutes) = (self.config.rounds.to_string(), self.config.minutes.to_string());
+                words.extend(["--rounds".to_owned(), rounds, "--minutes".to_owned(), minutes]);
             }
             return words;
         }
