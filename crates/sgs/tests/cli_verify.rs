@@ -156,7 +156,7 @@ fn statements_are_read_as_they_are_printed_and_unknown_fields_are_named() {
         {\"id\":\"b\",\"conclusion\":\"( ph -> A. x ph )  ($d x ph)\",\"proof\":[\"ax-5\"],\"hypothesis\":[]}\n\
         {\"id\":\"c\",\"statement\":\"$d x ph $p |- ( ph -> A. x ph )\",\"proof\":[\"ax-5\"],\"hypothesis\":[]}\n\
         {\"id\":\"d\",\"conclusion\":\"ph -> ph\",\"proof\":[\"id\"]}\n\
-        {\"id\":\"e\",\"proof\":[\"id\"]}\n\
+        {\"id\":\"e\",\"statment\":\"( ph -> ph )\",\"proof\":[\"id\"]}\n\
         {\"id\":\"f\",\"conclusion\":\"( ph -> ph )\",\"proof\":7}\n";
     let done = sgs_with_input(&["verify", "-"], input).expect(1);
     let verdicts: Vec<String> =
@@ -172,7 +172,7 @@ fn statements_are_read_as_they_are_printed_and_unknown_fields_are_named() {
     for told in [
         "line 2: no field is called `hypothesis`",
         "did you mean `|- ( ph -> ph )`?",
-        "line 5: it has neither `statement` nor `conclusion`",
+        "line 5: it has neither `statement` nor `conclusion`, but `statment`; there are",
         "the proof is neither a list of steps nor a text of them",
     ] {
         assert!(done.err.contains(told), "{told}\n{}", done.err);

@@ -390,7 +390,14 @@ fn goal_of(theory: &Theory, input: &InputLine, limits: StatementLimits) -> Resul
     let before = context_limit(theory, input.context.as_deref().unwrap_or("")).map_err(|e| e.to_string())?;
     let stated = match (&input.statement, &input.conclusion) {
         (Some(_), Some(_)) => return Err("it has both `statement` and `conclusion`: give one".to_owned()),
-        (None, None) => return Err("it has neither `statement` nor `conclusion`".to_owned()),
+        (None, None) => {
+            let unknown: Vec<String> = input.unknown.keys().map(|field| format!("`{field}`")).collect();
+            let instead = match unknown.is_empty() {
+                true => String::new(),
+                false => format!(", but {}; there are {FIELDS}", unknown.join(", ")),
+            };
+            return Err(format!("it has neither `statement` nor `conclusion`{instead}"));
+        }
         (Some(text), None) | (None, Some(text)) => text,
     };
     let mut text = printed::split(theory, stated).map_err(|e| e.to_string())?;
