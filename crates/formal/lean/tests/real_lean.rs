@@ -668,6 +668,8 @@ fn exploits_are_tried_through_a_repl_with_and_without_the_textual_layer() {
     }
     assert!(believed.len() >= 20, "a REPL alone is taken in by many, or this test shows nothing");
 
+    // A Lean takes gigabytes.
+    drop(repl);
     let asked: Vec<&Candidate> = believed.iter().map(|(_, candidate)| candidate).collect();
     let judged = judge.check(&asked);
     let findings: Vec<(&str, String)> =
