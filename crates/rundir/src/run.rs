@@ -29,8 +29,17 @@ const TENSORBOARD: &str = "tensorboard";
 const REPORT: &str = "report";
 
 /// What an interrupted creation may have left.
-const OWN_NAMES: [&str; 8] =
-    [LOCK, JOURNAL, "journal.sqlite-wal", "journal.sqlite-shm", ROUNDS, CHECKPOINTS, EVALUATIONS, CHECKSUMS];
+const OWN_NAMES: [&str; 9] = [
+    LOCK,
+    JOURNAL,
+    "journal.sqlite-journal",
+    "journal.sqlite-wal",
+    "journal.sqlite-shm",
+    ROUNDS,
+    CHECKPOINTS,
+    EVALUATIONS,
+    CHECKSUMS,
+];
 
 /// The directories whose entries appear whole.
 const PARTS: [&str; 3] = [ROUNDS, CHECKPOINTS, EVALUATIONS];
@@ -239,6 +248,7 @@ impl RunDir {
             ensure_directory(&path.join(part))?;
             removed.extend(files::remove_unfinished(&path.join(part))?);
         }
+        refuse_begun(path)?;
         let journal = Journal::open(&path.join(JOURNAL), options.journal, options.on_durable)?;
         reached("run.config", path)?;
         // Last, because this file makes the directory a run.
@@ -271,8 +281,6 @@ impl RunDir {
                 "{} is missing: the run goes on after its last published round",
                 journal_path.display()
             );
-        } else {
-            Journal::refuse_empty(&journal_path)?;
         }
         let journal = Journal::open(&journal_path, options.journal, options.on_durable)?;
         resume::recover(&view, &journal)?;
@@ -567,4 +575,23 @@ fn refuse_taken(path: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses the remains of a run whose `config.toml` is gone: another run would take its rounds for its own. A journal that
+/// nothing was written into goes.
+fn refuse_begun(path: &Path) -> Result<()> {
+    let what = |of: &str| Error::Taken {
+        path: path.to_path_buf(),
+        what: format!(
+            "{of} of a run whose {CONFIG} is gone; to go on with it, restore that file from a copy"
+        ),
+    };
+    for part in PARTS {
+        let directory = path.join(part);
+        let mut entries = fs::read_dir(&directory).map_err(Error::io("list", &directory))?;
+        if entries.next().is_some() {
+            return Err(what(part));
+        }
+    }
+    if Journal::remove_unused(&path.join(JOURNAL))? { Ok(()) } else { Err(what("the journal")) }
 }

@@ -599,3 +599,31 @@ fn what_a_run_builds_on_is_checked_when_it_is_opened() {
     drop(open(&path).unwrap());
     assert!(fs::read_to_string(path.join("SHA256SUMS")).unwrap().ends_with("  config.toml\n"));
 }
+
+/// What a kill left of the beginning of a run is none; what is left of a run is not taken for the beginning of another.
+#[test]
+fn a_beginning_is_finished_and_the_remains_of_a_run_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    // SQLite's own file beside a database that is being made, as programs before this one left it.
+    fs::create_dir_all(path.join("rounds")).unwrap();
+    for name in ["journal.sqlite", "journal.sqlite-journal", ".tmp-7-0-journal.sqlite-wal"] {
+        fs::write(path.join(name), b"").unwrap();
+    }
+    let run = create(&path);
+    assert_eq!(run.removed().len(), 1);
+    whole_round(&run, 0);
+    drop(run);
+    fs::remove_file(path.join("config.toml")).unwrap();
+    let refused = |what: &str| {
+        let error = RunDir::create(&path, &config(), RunOptions::default()).unwrap_err().to_string();
+        assert!(error.contains(what) && error.contains("whose config.toml is gone"), "{error}");
+    };
+    refused("rounds");
+    for part in ["rounds/0000", "checkpoints/0000"] {
+        fs::remove_dir_all(path.join(part)).unwrap();
+    }
+    refused("the journal");
+    fs::remove_file(path.join("journal.sqlite")).unwrap();
+    drop(create(&path));
+}

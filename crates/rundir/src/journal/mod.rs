@@ -127,7 +127,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal at `path`, or makes an empty one, and starts its writer thread. The caller holds the run's
+    /// Opens the journal at `path`, or makes one without records, and starts its writer thread. The caller holds the run's
     /// lock: two writers are not provided for.
     ///
     /// # Errors
@@ -168,6 +168,23 @@ impl Journal {
     /// [`Error::Damaged`] if it is one, or no database at all.
     pub fn refuse_empty(path: &Path) -> Result<()> {
         store::refuse_empty(path)
+    }
+
+    /// Removes the journal of a run that never began, with what SQLite has put beside it.
+    ///
+    /// # Errors
+    /// It has markers: a run has begun with it; or it is damaged, or the file system refuses.
+    pub(crate) fn remove_unused(path: &Path) -> Result<bool> {
+        if path.exists() {
+            match JournalReader::open(path, Duration::from_secs(10)).and_then(|journal| journal.markers()) {
+                Ok(markers) if !markers.is_empty() => return Ok(false),
+                Err(damaged @ Error::Damaged { .. }) => return Err(damaged),
+                // Without its tables it never was a journal.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        store::remove_files(path).map_err(Error::io("remove", path))?;
+        Ok(true)
     }
 
     /// Hands records over and returns at once with a ticket that covers them all. Waits only while more than

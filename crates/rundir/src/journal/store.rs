@@ -3,8 +3,10 @@
 use super::queue::Work;
 use super::{JOURNAL_VERSION, Marker, Record, RecordKey};
 use crate::error::{Error, Result};
+use crate::files::{parent_of, sync_directory, temporary_beside};
 use crate::write_point::reached;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, params};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -55,14 +57,13 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Opens or creates the database and checks it.
+    /// Opens the database and checks it; makes it first if there is none.
     pub(super) fn open(path: &Path, busy: Duration) -> Result<Self> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut connection = Connection::open_with_flags(path, flags).map_err(failed("open", path))?;
-        connection.busy_timeout(busy).map_err(failed("open", path))?;
-        prepare(path, &mut connection)?;
+        if !path.exists() {
+            create(path)?;
+        }
+        let connection = connect(path, busy, OpenFlags::empty())?;
+        prepare(path, &connection)?;
         let mut compressor =
             zstd::bulk::Compressor::new(3).map_err(Error::io("prepare the compression of", path))?;
         compressor.include_checksum(true).map_err(Error::io("prepare the compression of", path))?;
@@ -123,10 +124,67 @@ impl Store {
     }
 }
 
-pub(super) fn refuse_empty(path: &Path) -> Result<()> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+fn connect(path: &Path, busy: Duration, more: OpenFlags) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | more;
     let connection = Connection::open_with_flags(path, flags).map_err(failed("open", path))?;
-    connection.busy_timeout(Duration::from_secs(10)).map_err(failed("open", path))?;
+    connection.busy_timeout(busy).map_err(failed("open", path))?;
+    Ok(connection)
+}
+
+/// Makes a journal that shows under its name with all of its tables, or not at all: one without them has lost something.
+fn create(path: &Path) -> Result<()> {
+    let unfinished = Unfinished(temporary_beside(path));
+    reached("journal.create", path)?;
+    lay_out(&unfinished.0).map_err(failed("create", path))?;
+    reached("journal.flush", path)?;
+    File::open(&unfinished.0).and_then(|file| file.sync_all()).map_err(Error::io("flush", path))?;
+    reached("journal.rename", path)?;
+    fs::rename(&unfinished.0, path).map_err(Error::io("rename into place", path))?;
+    reached("journal.sync-directory", path)?;
+    sync_directory(parent_of(path))
+}
+
+fn lay_out(path: &Path) -> rusqlite::Result<()> {
+    let mut connection = Connection::open(path)?;
+    run_pragma(&connection, "PRAGMA auto_vacuum = INCREMENTAL")?;
+    let transaction = connection.transaction()?;
+    transaction.execute_batch(TABLES)?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", JOURNAL_VERSION)?;
+    transaction.commit()?;
+    // After the tables: they stand in the file itself, not in a log beside it.
+    run_pragma(&connection, "PRAGMA journal_mode = WAL")?;
+    connection.close().map_err(|(_, error)| error)
+}
+
+/// Removes a database and what SQLite puts beside it.
+pub(super) fn remove_files(path: &Path) -> std::io::Result<()> {
+    for more in ["", "-journal", "-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(more);
+        match fs::remove_file(PathBuf::from(name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A journal in the making; what is not renamed away goes.
+struct Unfinished(PathBuf);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // Should this fail, the next opening of the run removes it.
+        let _ = remove_files(&self.0);
+    }
+}
+
+pub(super) fn refuse_empty(path: &Path) -> Result<()> {
+    refuse_without_tables(path, &connect(path, Duration::from_secs(10), OpenFlags::empty())?)
+}
+
+fn refuse_without_tables(path: &Path, connection: &Connection) -> Result<()> {
     let tables = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0));
     match tables.map_err(failed("read", path))? {
         0 => Err(damaged(path, "it is empty, and the run has begun")),
@@ -160,24 +218,12 @@ fn run_pragma(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn prepare(path: &Path, connection: &mut Connection) -> Result<()> {
+fn prepare(path: &Path, connection: &Connection) -> Result<()> {
     let fail = || failed("open", path);
     let number = |c: &Connection, name| c.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
-    let tables: i64 =
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(fail())?;
-    if tables == 0 {
-        run_pragma(connection, "PRAGMA auto_vacuum = INCREMENTAL").map_err(fail())?;
-    }
+    refuse_without_tables(path, connection)?;
     run_pragma(connection, "PRAGMA journal_mode = WAL").map_err(fail())?;
     run_pragma(connection, "PRAGMA synchronous = FULL").map_err(fail())?;
-    if tables == 0 {
-        reached("journal.create", path)?;
-        let transaction = connection.transaction().map_err(fail())?;
-        transaction.execute_batch(TABLES).map_err(fail())?;
-        transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail())?;
-        transaction.pragma_update(None, "user_version", JOURNAL_VERSION).map_err(fail())?;
-        return transaction.commit().map_err(fail());
-    }
     if number(connection, "application_id").map_err(fail())? != APPLICATION_ID {
         return Err(damaged(path, "it is a database of another program"));
     }

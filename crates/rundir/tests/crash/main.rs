@@ -234,6 +234,26 @@ fn death_at_every_write_point_loses_nothing() {
     assert!(deaths > 60, "only {deaths} children died");
 }
 
+/// A journal that was moved away is made anew; what ends that leaves none, or a whole one.
+#[test]
+fn death_while_a_journal_is_made_leaves_none_that_is_refused() {
+    let expected = undisturbed(SMALL);
+    let mut deaths = 0;
+    for at in 1..=12 {
+        let dir = scratch();
+        let run = dir.path().join("run");
+        work::run(&run, Scale { rounds: 1, ..SMALL }, |_| ()).unwrap();
+        for name in ["journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"] {
+            let _ = std::fs::remove_file(run.join(name));
+        }
+        let output = child_command(&run, "die", at, SMALL.rounds).output().unwrap();
+        deaths += u32::from(!output.status.success());
+        work::run(&run, SMALL, |_| ()).unwrap();
+        assert_eq!(outcome(&run), expected, "after death at write point {at}");
+    }
+    assert_eq!(deaths, 12);
+}
+
 #[test]
 fn a_disk_that_fills_at_any_write_point_gives_an_error_and_loses_nothing() {
     let expected = undisturbed(SMALL);
@@ -278,7 +298,9 @@ fn kill_at_fifty_random_moments_loses_nothing() {
         let output = child.wait_with_output().unwrap();
         let ended = output.status.success();
         kills += u32::from(!ended);
-        acknowledged.extend(listen(&output.stdout).acknowledged);
+        let said = listen(&output.stdout);
+        assert_eq!(said.error, None, "what an earlier life left is no reason to stop");
+        acknowledged.extend(said.acknowledged);
         if run.exists() {
             check_wreck(&run, &acknowledged);
         }
