@@ -56,6 +56,8 @@ struct MTask {
     id: u64,
     kind: TaskKind,
     priority: i32,
+    /// Who never gets it.
+    barred: Option<usize>,
     requeued: bool,
     next_attempt: u32,
     faults: u32,
@@ -100,7 +102,8 @@ impl MTask {
     }
     /// Takes over a lease of another coordinator; `false` if its number is another's.
     fn adopt(&mut self, worker: usize, idle: bool, attempt: u32, now: u64) -> bool {
-        if !self.open() || self.held.iter().any(|h| h.attempt == attempt) {
+        let is_barred = self.barred == Some(worker);
+        if is_barred || !self.open() || self.held.iter().any(|h| h.attempt == attempt) {
             return false;
         }
         let has_room = self.has_room(worker);
@@ -195,7 +198,8 @@ impl Model {
         }
     }
 
-    /// Whether this worker may have the task: it has not failed it, or nobody else is there to try.
+    /// Whether this worker may have the task: it is not barred from it, and has not failed it or nobody else is there to
+    /// try.
     fn fits(&self, now: u64, task: &MTask, worker: usize) -> bool {
         let could_try = |(other, seen): (&usize, &u64)| {
             let w = self.workers.get(other).cloned().unwrap_or_default();
@@ -204,8 +208,9 @@ impl Model {
                 && w.benched_until <= now
                 && now - seen < LEASE_MS
                 && !task.failed_by(*other)
+                && task.barred != Some(*other)
         };
-        !task.failed_by(worker) || !self.seen.iter().any(could_try)
+        task.barred != Some(worker) && (!task.failed_by(worker) || !self.seen.iter().any(could_try))
     }
 
     /// What the worker may have of the pending tasks now.
@@ -320,7 +325,7 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Submit { kind: u8, priority: i32 },
+    Submit { kind: u8, priority: i32, barred: Option<usize> },
     Resubmit(usize),
     Lease { worker: usize, kind: u8, capacity: usize },
     Heartbeat { worker: usize, mask: u64 },
@@ -338,7 +343,8 @@ enum Op {
 
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        6 => (0..2u8, 0..2i32).prop_map(|(kind, priority)| Op::Submit { kind, priority }),
+        6 => (0..2u8, 0..2i32, proptest::option::weighted(0.3, 0..4usize))
+            .prop_map(|(kind, priority, barred)| Op::Submit { kind, priority, barred }),
         1 => any::<usize>().prop_map(Op::Resubmit),
         8 => (0..4usize, 0..2u8, 0..4usize).prop_map(|(worker, kind, capacity)| Op::Lease { worker, kind, capacity }),
         5 => (0..4usize, any::<u64>()).prop_map(|(worker, mask)| Op::Heartbeat { worker, mask }),
@@ -401,7 +407,7 @@ impl Game {
     fn play(&mut self, op: &Op) {
         self.model.calls += 1;
         match *op {
-            Op::Submit { kind: k, priority } => self.submit(kind(k), priority),
+            Op::Submit { kind: k, priority, barred } => self.submit(kind(k), priority, barred),
             Op::Resubmit(number) => self.resubmit(number),
             Op::Lease { worker, kind: k, capacity } => self.lease(worker, &kind(k), capacity),
             Op::Heartbeat { worker, mask } => self.heartbeat(worker, mask),
@@ -426,16 +432,17 @@ impl Game {
         self.compare();
     }
 
-    fn submit(&mut self, kind: TaskKind, priority: i32) {
+    fn submit(&mut self, kind: TaskKind, priority: i32, barred: Option<usize>) {
         let id = self.next_id;
         self.next_id += 1;
         let task = Task { id: TaskId(id), kind: kind.clone(), priority, payload: payload(id) };
-        assert_eq!(self.board.submit(self.time(), task), Ok(true));
+        assert_eq!(self.board.submit_barring(self.time(), task, barred.map(name)), Ok(true));
         self.model.kinds.push(kind.clone());
         self.model.tasks.push(MTask {
             id,
             kind,
             priority,
+            barred,
             requeued: false,
             next_attempt: 1,
             faults: 0,
@@ -709,10 +716,11 @@ impl Game {
         for task in &mut self.model.tasks {
             let (id, kind, priority) = (TaskId(task.id), task.kind.clone(), task.priority);
             let again = Task { id, kind, priority, payload: payload(task.id) };
-            assert_eq!(self.board.submit(Time(now), again), Ok(true));
+            assert_eq!(self.board.submit_barring(Time(now), again, task.barred.map(name)), Ok(true));
             self.model.kinds.push(task.kind.clone());
             if let Some(lease) = named.iter().rfind(|lease| lease.task.0 == task.id) {
-                assert!(task.adopt(worker, false, lease.attempt.0, now), "nothing is a suspect yet");
+                let adopted = task.adopt(worker, false, lease.attempt.0, now);
+                assert_eq!(adopted, task.barred != Some(worker), "nothing is a suspect yet");
             }
         }
         self.board.open_up();
@@ -810,4 +818,38 @@ proptest! {
         }
         game.finish();
     }
+}
+
+/// Far more than is looked at stands in front of the worker, and it may have none of it.
+#[test]
+fn what_is_kept_from_a_worker_hides_nothing_from_it() {
+    let (mut board, kind) = (Board::new(BoardConfig { max_leases_per_worker: 500, ..config() }), GENERATE);
+    let (own, other) = (name(0), name(1));
+    let task = |id, priority| Task { id: TaskId(id), kind: GENERATE, priority, payload: payload(id) };
+    for id in 0..300 {
+        let barred = if id < 200 { Some(own.clone()) } else { None };
+        board.submit_barring(Time(0), task(id, 1), barred).expect("room");
+    }
+    // It fails the hundred that it may have, while another is there; now and then something of it is kept.
+    board.lease(Time(0), &other, &kind, 0);
+    for failed in 0..100 {
+        board.submit(Time(0), task(1000 + failed, 2)).expect("room");
+        for (id, outcome) in
+            [(1000 + failed, Outcome::Done("x".into())), (200 + failed, Outcome::Failed("x".into()))]
+        {
+            let [lease] = &board.lease(Time(0), &own, &kind, 1)[..] else { panic!("nothing for {id}") };
+            assert_eq!(lease.task, TaskId(id), "in order");
+            let report = Report { task: lease.task, attempt: lease.attempt, outcome };
+            board.report(Time(0), &own, report);
+        }
+        assert!(board.remove(TaskId(1000 + failed)));
+    }
+    board.submit(Time(0), task(5000, 0)).expect("room");
+    let leased = |board: &mut Board, worker, capacity| -> Vec<u64> {
+        board.lease(Time(0), worker, &kind, capacity).iter().map(|lease| lease.task.0).collect()
+    };
+    assert_eq!(leased(&mut board, &own, 2), [5000]);
+    // The other gets all of it, what came back first, in order.
+    let rest = leased(&mut board, &other, 500);
+    assert_eq!(rest, (200..300).rev().chain(0..200).collect::<Vec<u64>>());
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::queue::{Place, Queue};
+use super::queue::{End, KeptFrom, Pending, Place};
 use crate::task::{Attempt, Cause, Ending, Failure, Payload, TaskId, TaskKind, Time, WorkerName};
 
 /// Where a task stands.
@@ -90,6 +90,16 @@ impl Entry {
         self.failures.iter().any(|f| f.cause != Cause::Died && f.worker == *worker)
     }
 
+    /// Whom the task is kept from, or the first of them.
+    fn kept_from(&self) -> KeptFrom {
+        let failure = self.failures.iter().find(|f| f.cause != Cause::Died);
+        match (&self.barred, failure) {
+            (Some(barred), _) => KeptFrom::Barred(barred.clone()),
+            (None, Some(failure)) => KeptFrom::Failed(failure.worker.clone()),
+            (None, None) => KeptFrom::Nobody,
+        }
+    }
+
     pub fn held_by(&self, attempt: Attempt, worker: u32) -> Option<&Held> {
         self.held.iter().find(|h| h.attempt == attempt && h.worker == worker)
     }
@@ -144,9 +154,9 @@ impl Worker {
 pub(super) struct Kind {
     pub kind: TaskKind,
     /// Pending tasks.
-    pub pending: Queue,
+    pub pending: Pending,
     /// Pending tasks that are suspects.
-    pub suspects: Queue,
+    pub suspects: Pending,
     pub pending_count: usize,
     pub suspect_count: usize,
     pub leased_count: usize,
@@ -231,7 +241,8 @@ const SUSPICIOUS_DEATHS: u32 = 4;
 const BENCHED_AFTER: u32 = 5;
 /// The first and the longest pause of a benched worker. Each is twice the one before.
 const BENCH: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
-/// Of the pending tasks, so many that a worker has failed are passed over for it.
+/// Of a queue's tasks, so many that a worker may not have are passed over for it. Those that it is barred from, or was the
+/// first to fail, stand in queues of their own.
 const PASSED_OVER: usize = 64;
 
 impl Tables {
@@ -297,8 +308,9 @@ impl Tables {
             entry.is_some_and(|entry| may_have(workers, lease, now, entry, worker))
         };
         let k = &mut self.kinds[kind];
-        let suspect = if w.leases.is_empty() { k.suspects.first(valid, fits, PASSED_OVER) } else { None };
-        suspect.or_else(|| k.pending.first(valid, fits, PASSED_OVER)).map(|place| place.slot)
+        let suspect =
+            if w.leases.is_empty() { k.suspects.first(&w.name, valid, fits, PASSED_OVER) } else { None };
+        suspect.or_else(|| k.pending.first(&w.name, valid, fits, PASSED_OVER)).map(|place| place.slot)
     }
 
     /// Whether this worker may have this task: it is not barred from it, and has not failed it or nobody else is there to
@@ -441,8 +453,8 @@ impl Tables {
         let index = self.kind_index(kind).unwrap_or_else(|| {
             self.kinds.push(Kind {
                 kind: kind.clone(),
-                pending: Queue::default(),
-                suspects: Queue::default(),
+                pending: Pending::default(),
+                suspects: Pending::default(),
                 pending_count: 0,
                 suspect_count: 0,
                 leased_count: 0,
@@ -515,11 +527,7 @@ impl Tables {
         let kind = &mut self.kinds[usize::from(entry.kind)];
         let suspect = entry.is_suspect(max_attempts);
         let queue = if suspect { &mut kind.suspects } else { &mut kind.pending };
-        let place = Place { slot, ticket };
-        match end {
-            End::Back => queue.push_back(entry.priority, place),
-            End::Front => queue.push_front(entry.priority, place),
-        }
+        queue.push(entry.kept_from(), entry.priority, Place { slot, ticket }, end);
         kind.pending_count += 1;
         kind.suspect_count += usize::from(suspect);
     }
@@ -867,12 +875,6 @@ impl Tables {
         self.counters.cancelled += u64::from(open);
         Ok(())
     }
-}
-
-#[derive(Clone, Copy)]
-enum End {
-    Back,
-    Front,
 }
 
 /// See [`Tables::may_have`].
