@@ -3,18 +3,18 @@
 
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::{HeaderMap, Response};
-use ureq::{Agent, Body, RequestBuilder};
+use ureq::{Agent, Body};
 
 use crate::board::BoardStatus;
 use crate::coordinator::{Beat, CallError, Coordinator, Grant};
-use crate::proof::{self, Signed};
+use crate::proof::{self, Nonce, Signed};
 use crate::shelf::Part;
 use crate::task::{LeaseId, Receipt, Report, TaskKind, WorkerName};
 use crate::token::Token;
@@ -31,6 +31,8 @@ pub struct Client {
     token: Option<Token>,
     /// Whether whoever answers at the address has proved once that it knows the token.
     is_known: Arc<AtomicBool>,
+    /// What the service wants requests to be signed over. It tells who does not know yet.
+    challenge: Arc<Mutex<Nonce>>,
 }
 
 /// Time for a connection to be made.
@@ -44,6 +46,8 @@ const SOON: Duration = Duration::from_secs(12);
 const COMPRESS_FROM: usize = 16 << 10;
 /// Largest answer, unpacked.
 const LARGEST_ANSWER: u64 = 1 << 30;
+/// A request that came with an old challenge is signed again, so often: the service may give another meanwhile.
+const SIGNED_AT_MOST: usize = 3;
 
 impl Client {
     /// A client of the service at `http(s)://host:port`; nothing is sent yet. `authority` is a PEM file with the
@@ -81,7 +85,13 @@ impl Client {
                 "{path}: this build has no TLS; build it with the feature `tls`"
             )));
         }
-        Ok(Self { agent: config.build().into(), url, token, is_known: Arc::default() })
+        Ok(Self {
+            agent: config.build().into(),
+            url,
+            token,
+            is_known: Arc::default(),
+            challenge: Arc::default(),
+        })
     }
 
     /// The board in numbers.
@@ -97,10 +107,7 @@ impl Client {
     /// # Errors
     /// [`CallError`] if no answer came in that time.
     pub fn status_within(&self, patience: Duration) -> Result<BoardStatus, CallError> {
-        let (request, signed) = self.get("/v1/status", None)?;
-        let request = request.header("accept-encoding", "zstd");
-        let answer = request.config().timeout_global(Some(patience)).build().call();
-        read(self.receive(answer, signed.as_ref())?)
+        read(self.get("/v1/status", None, patience)?)
     }
 
     /// Up to `most` bytes, from `from` on, of an item that the coordinator has laid out (see [`crate::Shelf`]); the
@@ -121,9 +128,7 @@ impl Client {
     ) -> Result<Option<Part>, CallError> {
         let last = from.saturating_add(most.max(1) as u64 - 1);
         let range = format!("bytes={from}-{last}");
-        let (request, signed) = self.get(&format!("/v1/files/{name}"), Some(&range))?;
-        let answer = request.config().timeout_global(Some(patience)).build().call();
-        let answer = self.receive(answer, signed.as_ref())?;
+        let answer = self.get(&format!("/v1/files/{name}"), Some(&range), patience)?;
         if answer.status().as_u16() == 404 {
             return Ok(None);
         }
@@ -156,66 +161,95 @@ impl Client {
         &self,
         path: &str,
         range: Option<&str>,
-    ) -> Result<(RequestBuilder<ureq::typestate::WithoutBody>, Option<Signed>), CallError> {
-        let request = self.agent.get(format!("{}{path}", self.url));
-        let request = match range {
-            Some(range) => request.header("range", range),
-            None => request,
-        };
-        let range = range.unwrap_or_default();
-        let call = proof::Call { method: "GET", path, range, content_type: "", content_encoding: "" };
-        self.authorise(request, call, b"")
+        patience: Duration,
+    ) -> Result<Response<Vec<u8>>, CallError> {
+        let words = range.unwrap_or_default();
+        let call = proof::Call { method: "GET", path, range: words, content_type: "", content_encoding: "" };
+        self.ask(call, b"", |authorization| {
+            let mut request = self.agent.get(format!("{}{path}", self.url));
+            let packs = if range.is_none() { Some(("accept-encoding", "zstd")) } else { None };
+            let range = range.map(|range| ("range", range));
+            for (name, value) in [packs, range, authorization].into_iter().flatten() {
+                request = request.header(name, value);
+            }
+            request.config().timeout_global(Some(patience)).build().call()
+        })
     }
 
-    /// Shows the token over TLS, to whom the certificate names; signs with it otherwise.
-    fn authorise<B>(
+    /// Makes a call, `send` with the header that shows or proves the token. A signed one is made again if the service wants
+    /// it signed over another challenge.
+    fn ask(
         &self,
-        request: RequestBuilder<B>,
         call: proof::Call<'_>,
         body: &[u8],
-    ) -> Result<(RequestBuilder<B>, Option<Signed>), CallError> {
-        let Some(token) = &self.token else { return Ok((request, None)) };
+        send: impl Fn(Option<(&str, &str)>) -> Result<Response<Body>, ureq::Error>,
+    ) -> Result<Response<Vec<u8>>, CallError> {
+        let away = |error: ureq::Error| CallError::Away(format!("{}: {error}", self.url));
+        let Some(token) = &self.token else { return whole(send(None).map_err(away)?) };
+        // To whom the certificate names it is shown.
         if self.url.starts_with("https://") {
-            return Ok((request.header("authorization", token.header()), None));
+            return whole(send(Some(("authorization", &token.header()))).map_err(away)?);
         }
-        let signed = Signed::sign(token, call, body);
-        let (signed, header) = signed.map_err(|e| CallError::Refused(e.to_string()))?;
-        Ok((request.header("authorization", header), Some(signed)))
+        for _ in 0..SIGNED_AT_MOST {
+            let challenge = *self.challenge.lock().unwrap_or_else(PoisonError::into_inner);
+            let signed = Signed::sign(token, challenge, call, body);
+            let (signed, header) = signed.map_err(|e| CallError::Refused(e.to_string()))?;
+            let answer = send(Some(("authorization", &header))).map_err(away)?;
+            let answer = self.receive(answer, &signed, token)?;
+            // Only what is old or damaged is refused to who has proved that it knows the token.
+            if answer.status().as_u16() != 401 {
+                return Ok(answer);
+            }
+        }
+        let (url, times) = (&self.url, SIGNED_AT_MOST);
+        Err(CallError::Away(format!(
+            "{url} took a request for an old or a changed one, {times} times in a row"
+        )))
     }
 
-    /// An answer with its whole body as it was sent. One that is not proved is nobody's: it may have been made to mislead.
+    /// An answer with its whole body as it was sent. One that is not proved is nobody's: it may have been made to mislead, and
+    /// nothing is read of it but its head.
     fn receive(
         &self,
-        answer: Result<Response<Body>, ureq::Error>,
-        signed: Option<&Signed>,
+        answer: Response<Body>,
+        signed: &Signed,
+        token: &Token,
     ) -> Result<Response<Vec<u8>>, CallError> {
-        let mut answer = answer.map_err(|e| CallError::Away(format!("{}: {e}", self.url)))?;
-        let body = answer.body_mut().with_config().limit(LARGEST_ANSWER).read_to_vec();
-        let body = body.map_err(|e| CallError::Away(format!("a garbled answer: {e}")))?;
-        let answer = answer.map(|_| body);
-        let (Some(signed), Some(token)) = (signed, &self.token) else { return Ok(answer) };
         let headers = answer.headers();
-        let reply = proof::Reply {
+        let challenge = text_of(headers, proof::CHALLENGE);
+        let head = proof::Reply {
             status: answer.status().as_u16(),
+            challenge,
             content_type: text_of(headers, "content-type"),
             content_encoding: text_of(headers, "content-encoding"),
             content_range: text_of(headers, "content-range"),
-            body: answer.body(),
         };
         let shown = headers.get(proof::ANSWER).map(|value| value.as_bytes()).unwrap_or_default();
-        if signed.is_answered_by(token, reply, shown) {
-            self.is_known.store(true, Ordering::Relaxed);
-            return Ok(answer);
+        let Some(proved) = signed.answered_by(token, head, shown) else {
+            return Err(self.unproved(answer.status().as_u16()));
+        };
+        self.is_known.store(true, Ordering::Relaxed);
+        if let Some(challenge) = proof::unhex(challenge) {
+            *self.challenge.lock().unwrap_or_else(PoisonError::into_inner) = challenge;
         }
-        let (url, status) = (&self.url, answer.status());
+        let answer = read_at_most(answer, proved.length.min(LARGEST_ANSWER))?;
+        if proved.is_of(answer.body()) {
+            Ok(answer)
+        } else {
+            Err(CallError::Away(format!("{}: an answer was changed on the way", self.url)))
+        }
+    }
+
+    fn unproved(&self, status: u16) -> CallError {
+        let url = &self.url;
         let reason = format!(
             "{url} answers HTTP {status} and does not prove that it knows the token: is it this run's coordinator, and \
              is the token its own?"
         );
         // Who refuses the token from the beginning has another and will not come to know it. Anything else may be a
         // gateway's error, or somebody at the address of a coordinator that is away: nobody ends a worker without proof.
-        let refused = status.as_u16() == 401 && !self.is_known.load(Ordering::Relaxed);
-        Err(if refused { CallError::Refused(reason) } else { CallError::Away(reason) })
+        let refused = status == 401 && !self.is_known.load(Ordering::Relaxed);
+        if refused { CallError::Refused(reason) } else { CallError::Away(reason) }
     }
 
     fn post<Q: Serialize, A: DeserializeOwned>(
@@ -230,17 +264,31 @@ impl Client {
         let content_encoding = if packed.is_some() { "zstd" } else { "" };
         let body = packed.unwrap_or(body);
         let content_type = Form::Binary.content_type();
-        let request = self.agent.post(format!("{}{path}", self.url));
-        let request = request.header("content-type", content_type).header("accept-encoding", "zstd");
-        let request = match content_encoding {
-            "" => request,
-            packed => request.header("content-encoding", packed),
-        };
         let call = proof::Call { method: "POST", path, range: "", content_type, content_encoding };
-        let (request, signed) = self.authorise(request, call, &body)?;
-        let answer = request.config().timeout_global(Some(patience)).build().send(&body[..]);
-        read(self.receive(answer, signed.as_ref())?)
+        let answer = self.ask(call, &body, |authorization| {
+            let request = self.agent.post(format!("{}{path}", self.url));
+            let mut request = request.header("content-type", content_type).header("accept-encoding", "zstd");
+            let packed =
+                Some(("content-encoding", content_encoding)).filter(|(_, coding)| !coding.is_empty());
+            for (name, value) in [packed, authorization].into_iter().flatten() {
+                request = request.header(name, value);
+            }
+            request.config().timeout_global(Some(patience)).build().send(&body[..])
+        })?;
+        read(answer)
     }
+}
+
+/// An answer with its whole body as it was sent, by whoever is trusted to have sent it.
+fn whole(answer: Response<Body>) -> Result<Response<Vec<u8>>, CallError> {
+    read_at_most(answer, LARGEST_ANSWER)
+}
+
+fn read_at_most(mut answer: Response<Body>, limit: u64) -> Result<Response<Vec<u8>>, CallError> {
+    // The reader wants room for the end, too.
+    let body = answer.body_mut().with_config().limit(limit + 1).read_to_vec();
+    let body = body.map_err(|e| CallError::Away(format!("a garbled answer: {e}")))?;
+    Ok(answer.map(|_| body))
 }
 
 #[cfg(feature = "tls")]

@@ -17,6 +17,8 @@ pub mod coordinator;
 #[cfg(feature = "http")]
 pub mod descriptors;
 pub mod fleet;
+#[cfg(feature = "http")]
+mod fresh;
 pub mod launch;
 pub mod name;
 #[cfg(feature = "http")]

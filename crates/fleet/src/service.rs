@@ -3,16 +3,16 @@
 //! Everything that changes state is a POST with the bearer token, of JSON or of the workers' own form; a page in
 //! somebody's browser can send none of them. The token, or a signature made with it (see `proof`), is checked before a body
 //! is read, a body's size while it is read and while it is unpacked; all that is unpacked at a time has a bound of its
-//! own. What answers a signed request is signed.
+//! own. What answers a signed request is signed, and a request that was recorded is refused (see `fresh`).
 
 use std::convert::Infallible;
 use std::fs;
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -35,9 +35,10 @@ use tokio::time::timeout;
 use crate::board::BoardStatus;
 use crate::descriptors::{most_connections, raise_limit};
 use crate::fleet::{Fleet, FleetError};
-use crate::proof::{self, Signed};
+use crate::fresh::Freshness;
+use crate::proof::{self, Nonce, Signed};
 use crate::shelf::Shelf;
-use crate::token::Token;
+use crate::token::{Token, TokenError};
 use crate::wire::{
     ErrorReply, Form, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, ResultsReply,
     ResultsRequest,
@@ -117,6 +118,9 @@ pub enum ServiceError {
     /// No threads.
     #[error("cannot start the service's threads: {0}")]
     Threads(io::Error),
+    /// No randomness.
+    #[error(transparent)]
+    Random(#[from] TokenError),
 }
 
 /// A running service; it ends when this is dropped.
@@ -176,6 +180,8 @@ struct Desk {
     config: ServiceConfig,
     /// Room for unpacked bodies, in units of [`UNPACKING_UNIT`].
     unpacking: Arc<Semaphore>,
+    /// Tells signed requests from such as were recorded.
+    fresh: Mutex<Freshness>,
 }
 
 /// How often overdue leases are looked for.
@@ -213,6 +219,7 @@ impl Service {
         }
         config.most_connections = config.most_connections.min(most_connections(raise_limit()));
         let tls = config.tls.as_ref().map(Tls::load).transpose()?;
+        let fresh = Mutex::new(Freshness::new(Instant::now())?);
         let listening = |error| ServiceError::Listen { address: config.listen, error };
         // Bound here and kept, so the port that is told is the port that is served.
         let listener = TcpListener::bind(config.listen).map_err(listening)?;
@@ -228,7 +235,7 @@ impl Service {
             let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
             let units = config.largest_body.div_ceil(UNPACKING_UNIT).clamp(1, Semaphore::MAX_PERMITS);
             let unpacking = Arc::new(Semaphore::new(units));
-            let desk = Arc::new(Desk { fleet: fleet.clone(), config, unpacking });
+            let desk = Arc::new(Desk { fleet: fleet.clone(), config, unpacking, fresh });
             first.spawn(accept(listener, tls.map(Arc::new), desk, handles));
             first.spawn(tick(fleet));
         }
@@ -380,7 +387,12 @@ impl Desk {
         let admitted = self.admit(&request);
         let signed = admitted.as_ref().ok().cloned().flatten();
         let routed = match admitted {
-            Ok(_) => self.route(request, signed.as_ref()).await,
+            Ok(Some(signed)) if !self.is_fresh(&signed) => {
+                let error =
+                    "signed over an old challenge, or sent before: sign it over the one in this answer";
+                Err(Rejection(StatusCode::UNAUTHORIZED, error.to_owned()))
+            }
+            Ok(signed) => self.route(request, signed.as_ref()).await,
             Err(rejection) => Err(rejection),
         };
         let mut reply = match routed {
@@ -406,9 +418,18 @@ impl Desk {
             }
         };
         if let (Some(signed), Some(token)) = (&signed, &self.config.token) {
-            sign(&mut reply, signed, token);
+            sign(&mut reply, signed, token, self.fresh().challenge(Instant::now()));
         }
         reply.into_full()
+    }
+
+    fn fresh(&self) -> MutexGuard<'_, Freshness> {
+        // Consistent after every statement.
+        self.fresh.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_fresh(&self, signed: &Signed) -> bool {
+        self.fresh().admits(signed.challenge, signed.nonce, Instant::now())
     }
 
     /// Whether the caller has the token: it says it, or has signed the request.
@@ -597,18 +618,22 @@ fn text_of<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// Proves to who signed a request that its answer is ours.
-fn sign(reply: &mut Answer, signed: &Signed, token: &Token) {
+/// Proves to who signed a request that its answer is ours, and tells what the next is to be signed over.
+fn sign(reply: &mut Answer, signed: &Signed, token: &Token, challenge: Nonce) {
+    let challenge = proof::hex(&challenge);
     let headers = reply.headers();
-    let answer = proof::Reply {
+    let head = proof::Reply {
         status: reply.status().as_u16(),
+        challenge: &challenge,
         content_type: text_of(headers, &CONTENT_TYPE),
         content_encoding: text_of(headers, &CONTENT_ENCODING),
         content_range: text_of(headers, &CONTENT_RANGE),
-        body: reply.body(),
     };
-    if let Ok(value) = HeaderValue::from_str(&signed.sign_answer(token, answer)) {
-        reply.headers_mut().insert(proof::ANSWER, value);
+    let shown = signed.sign_answer(token, head, reply.body());
+    for (name, value) in [(proof::ANSWER, shown), (proof::CHALLENGE, challenge)] {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            reply.headers_mut().insert(name, value);
+        }
     }
 }
 

@@ -3,9 +3,9 @@
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -185,7 +185,7 @@ fn http(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
 fn a_worker_tells_a_stranger_nothing_and_does_nothing_that_it_says() {
     let lease =
         br#"{"tasks":[{"task":7,"attempt":1,"kind":"verify","payload":"evil"}],"lease_s":60.0,"drain":true}"#;
-    let proof = format!("sgs-proof: {}\r\n", "00".repeat(32));
+    let proof = format!("sgs-proof: {} {} {}\r\n", lease.len(), "00".repeat(32), "00".repeat(32));
     for headers in [JSON.to_owned(), format!("{JSON}{proof}")] {
         let (url, asked) = impostor(move |request| match request.starts_with("GET /v1/files") {
             true => http("206 Partial Content", &format!("{headers}content-range: bytes 0-3/4\r\n"), b"evil"),
@@ -211,9 +211,10 @@ fn nobody_without_the_token_ends_a_worker_that_has_met_its_coordinator() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     let service = Service::start(fleet, ServiceConfig { shelf, ..config() }).unwrap();
     let at = service.address();
-    let is_there = std::sync::atomic::AtomicBool::new(true);
+    // Two requests reach it: the first hears what to sign over.
+    let asked = AtomicUsize::new(0);
     let (url, _asked) = impostor(move |request| {
-        if !is_there.swap(false, std::sync::atomic::Ordering::Relaxed) {
+        if asked.fetch_add(1, Ordering::Relaxed) >= 2 {
             return http("401 Unauthorized", JSON, b"{}");
         }
         let mut stream = TcpStream::connect(at).unwrap();
@@ -262,9 +263,13 @@ fn an_answer_that_was_changed_or_is_of_another_call_is_none() {
     assert!(read(|answer| answer.replace("good", "evil")).is_err());
     assert!(read(|answer| answer.replace("/4", "/2")).is_err());
     // What was true of another request.
-    let kept = std::sync::Arc::new(std::sync::Mutex::new(None::<Vec<u8>>));
+    let kept = Mutex::new(Vec::new());
     let (url, _asked) = impostor(move |request| {
-        kept.lock().unwrap().get_or_insert_with(|| forward(request.as_bytes())).clone()
+        let mut kept = kept.lock().unwrap();
+        if kept.len() < 2 {
+            kept.push(forward(request.as_bytes()));
+        }
+        kept.last().cloned().unwrap()
     });
     let client = Client::new(&url, Some(token()), None).unwrap();
     assert!(client.read_file("run.json", 0, 9).unwrap().is_some());
@@ -553,4 +558,104 @@ fn workers_read_what_is_laid_out_and_nothing_else() {
     assert!(matches!(client.read_file("models/a/model.safetensors", 0, 1), Err(CallError::Away(_))));
     shelf.retain(|name| name == "run.json");
     assert_eq!(client.read_file("models/a/model.safetensors", 0, 1).unwrap(), None);
+}
+
+/// Passes connections on to the service, and keeps what the client sent over each.
+fn tap(service: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let heard: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+    let all = Arc::clone(&heard);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut client, mut server) = (stream.unwrap(), TcpStream::connect(service).unwrap());
+            let (mut back, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            thread::spawn(move || std::io::copy(&mut back, &mut to_client));
+            let all = Arc::clone(&all);
+            let number = {
+                let mut all = all.lock().unwrap();
+                all.push(Vec::new());
+                all.len() - 1
+            };
+            thread::spawn(move || {
+                let mut part = [0; 4096];
+                while let Ok(read @ 1..) = client.read(&mut part) {
+                    all.lock().unwrap()[number].extend(&part[..read]);
+                    if server.write_all(&part[..read]).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    (address, heard)
+}
+
+/// How many answers with each status came to these bytes.
+fn replay(service: SocketAddr, bytes: &[u8]) -> Vec<u16> {
+    let mut stream = TcpStream::connect(service).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let statuses = answer.split("HTTP/1.1 ").skip(1);
+    statuses.map(|rest| rest.get(..3).and_then(|status| status.parse().ok()).unwrap_or(0)).collect()
+}
+
+#[test]
+fn what_was_recorded_cannot_be_sent_again() {
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    let service = Service::start(fleet.clone(), config()).unwrap();
+    let (address, heard) = tap(service.address());
+    let client = Client::new(&format!("http://{address}"), Some(token()), None).unwrap();
+    fleet.submit(verifications(0..4)).unwrap();
+    let grant = client.lease(&worker("w"), &VERIFY, 1, SECOND).unwrap();
+    let held: Vec<_> = grant.leases.iter().map(|lease| lease.id()).collect();
+    assert_eq!(client.heartbeat(&worker("w"), &held).unwrap().abandon, []);
+    client.status().unwrap();
+    let before = fleet.status().unwrap();
+    assert_eq!((before.kinds[0].leased, before.counters.leases), (1, 1));
+    let heard = heard.lock().unwrap().clone();
+    let text = String::from_utf8_lossy(&heard.concat()).into_owned();
+    let calls = text.matches("SGS-HMAC-SHA256 ").count();
+    assert_eq!(calls, 4, "the first is told what to sign over, and says it again: {text}");
+    let statuses: Vec<u16> = heard.iter().flat_map(|bytes| replay(service.address(), bytes)).collect();
+    assert!(!statuses.is_empty() && statuses.iter().all(|status| *status == 401), "{statuses:?}");
+    let after = fleet.status().unwrap();
+    assert_eq!((after.kinds[0].leased, after.counters.leases), (1, 1), "nothing was leased again");
+    // Another coordinator of the same run, with the same token, takes none of it either.
+    drop(service);
+    let again = Service::start(Fleet::in_memory(BoardConfig::default()), config()).unwrap();
+    let statuses: Vec<u16> = heard.iter().flat_map(|bytes| replay(again.address(), bytes)).collect();
+    assert!(!statuses.is_empty() && statuses.iter().all(|status| *status == 401), "{statuses:?}");
+}
+
+/// Somebody at the coordinator's address who sends without end.
+#[test]
+fn of_an_answer_without_proof_nothing_is_read() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let sent = Arc::new(AtomicUsize::new(0));
+    let flood = {
+        let sent = Arc::clone(&sent);
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000000000\r\n\r\n",
+            );
+            while sent.load(Ordering::SeqCst) < 1_000_000_000 {
+                let Ok(n) = stream.write(&[b' '; 1 << 16]) else { break };
+                sent.fetch_add(n, Ordering::SeqCst);
+            }
+        })
+    };
+    let client = Client::new(&format!("http://{address}"), Some(token()), None).unwrap();
+    let error = client.status().unwrap_err().to_string();
+    assert!(error.contains("does not prove that it knows the token"), "{error}");
+    flood.join().unwrap();
+    // What the system's own buffers hold between two ends.
+    let sent = sent.load(Ordering::SeqCst);
+    assert!(sent < 32 << 20, "{sent} bytes were taken");
 }
