@@ -224,7 +224,8 @@ impl ServedRoles {
             let samples = task.seeds.iter().map(one).collect::<Result<_>>();
             match samples {
                 Ok(samples) => {
-                    tasks::pack(&GenerateResult { samples, fingerprint: None }).map_err(|e| format!("{e:#}"))
+                    let fingerprint = tasks::own_mark().to_owned();
+                    tasks::pack(&GenerateResult { samples, fingerprint }).map_err(|e| format!("{e:#}"))
                 }
                 Err(error) => {
                     let told = format!("{error:#}");

@@ -97,7 +97,7 @@ struct Bench<D: Decode> {
     samplers: Vec<(Role, Sampler<D>)>,
     /// The policy version that everything in flight is sampled with.
     version: u32,
-    fingerprint: Option<String>,
+    fingerprint: String,
     /// The task of each request, and the request's place in it.
     requests: HashMap<RequestId, (LeaseId, usize)>,
     tasks: HashMap<LeaseId, InHand>,

@@ -24,8 +24,8 @@ pub trait RoleModels<D: Device> {
     /// The model that plays a role; `None` if it could not be had.
     fn model(&self, role: Role) -> Option<&Model<D>>;
 
-    /// What tells these weights from all others; `None` for the run's own.
-    fn fingerprint(&self) -> Option<String>;
+    /// What tells these weights from all others: see [`GenerateResult`](crate::tasks::GenerateResult).
+    fn fingerprint(&self) -> String;
 }
 
 /// What a run trains: the sets of weights that `AlgorithmConfig::weights_of` calls trained, and no others.
@@ -264,8 +264,8 @@ impl<D: Device> RoleModels<D> for Policies<D> {
         Some(self.model(role))
     }
 
-    fn fingerprint(&self) -> Option<String> {
-        None
+    fn fingerprint(&self) -> String {
+        crate::tasks::own_mark().to_owned()
     }
 }
 

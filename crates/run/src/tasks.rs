@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use sgs_fleet::{Payload, TaskKind as BoardKind};
 use sgs_selfplay::{FinishReason, Judgement, Problem, Role, TaskKey};
 use sha2::{Digest, Sha256};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
 
 /// The kind of the tasks that sample.
 pub const GENERATE: BoardKind = BoardKind::of("generate");
@@ -44,8 +46,19 @@ pub struct GenerateTask {
 pub struct GenerateResult {
     /// One for each seed.
     pub samples: Vec<Sample>,
-    /// Fingerprint of the weights, if they were a copy of the run's; without it they were the run's own.
-    pub fingerprint: Option<String>,
+    /// Fingerprint of the weights; in place of it [`own_mark`], where the run's own process has sampled.
+    pub fingerprint: String,
+}
+
+/// What says that this process has sampled, with the weights that it has itself. Nobody elsewhere can know it: it is drawn
+/// by chance for each process and never told.
+pub fn own_mark() -> &'static str {
+    static MARK: LazyLock<String> = LazyLock::new(|| {
+        // The keys of the standard library's hash maps are random bits of the system's.
+        let keys = RandomState::new();
+        format!("own {:016x}{:016x}", keys.hash_one(0_u8), keys.hash_one(1_u8))
+    });
+    &MARK
 }
 
 /// One completion as its sampler gives it.

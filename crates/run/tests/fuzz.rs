@@ -95,7 +95,7 @@ fn fuzz_payloads_of_the_board() {
     };
     let result = GenerateResult {
         samples: vec![sample, Sample::refused("too long".into())],
-        fingerprint: Some("ab".into()),
+        fingerprint: "ab".into(),
     };
     let problem = Problem { id: ProblemId::new("p"), statement: "|- ph".into(), context: "".into() };
     let verify =

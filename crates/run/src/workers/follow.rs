@@ -219,8 +219,8 @@ impl<D: Device> RoleModels<D> for Followed<D> {
         self.models.get(self.policy.model(role).id.as_str())
     }
 
-    fn fingerprint(&self) -> Option<String> {
-        Some(self.policy.fingerprint())
+    fn fingerprint(&self) -> String {
+        self.policy.fingerprint()
     }
 }
 
