@@ -102,6 +102,68 @@ fn a_guide_is_measured_on_conjectures_of_known_worth() {
     }
 }
 
+/// What `ulimit` leaves of the memory for a process that reads data.
+fn limited(words: &[&str]) -> program::Done {
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -v 1000000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_sgs")]).args(words);
+    program::finish(command)
+}
+
+/// A table of so many groups, each of so many rows with a text of ten million letters. `dictionary`: a text once.
+fn parquet_of(path: &str, groups: usize, rows: usize, dictionary: bool) {
+    use parquet::basic::{Compression, ZstdLevel};
+    use parquet::data_type::{ByteArray, ByteArrayType};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    let schema = "message set { required binary problem_id (UTF8); required binary informal (UTF8); }";
+    let schema = std::sync::Arc::new(parquet::schema::parser::parse_message_type(schema).unwrap());
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).unwrap()))
+        .set_dictionary_enabled(dictionary)
+        .set_dictionary_page_size_limit(64 << 20)
+        .build();
+    let file = std::fs::File::create(path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, properties.into()).unwrap();
+    let long = ByteArray::from("a".repeat(10_000_000).as_str());
+    for _ in 0..groups {
+        let mut group = writer.next_row_group().unwrap();
+        for value in [ByteArray::from("x"), long.clone()] {
+            let mut column = group.next_column().unwrap().unwrap();
+            for _ in 0..rows {
+                let batch = std::slice::from_ref(&value);
+                column.typed::<ByteArrayType>().write_batch(batch, None, None).unwrap();
+            }
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+    }
+    writer.close().unwrap();
+}
+
+/// The same of a table, whose groups are read one after the other.
+#[test]
+fn a_table_that_unpacks_to_much_is_read_in_little_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let table = path(dir.path(), "much.parquet");
+    let small =
+        |table: &str| assert!(std::fs::metadata(table).unwrap().len() < 1_500_000, "or it is no test");
+    for (groups, rows, dictionary) in [(40, 5, false), (1, 400, true)] {
+        parquet_of(&table, groups, rows, dictionary);
+        small(&table);
+        let json = limited(&["data", "stats", "--json", &table]).expect(1).json();
+        assert_eq!(json["skipped_total"], groups * rows, "{json}");
+        let out = path(dir.path(), "out.jsonl");
+        let done = limited(&["data", "import", &table, "--out", &out]).expect(1);
+        let words = format!("0 problems written, {} records not taken", groups * rows);
+        assert!(done.err.contains(&words), "{}", done.err);
+    }
+    // A group that would have to be in memory whole.
+    parquet_of(&table, 1, 160, false);
+    small(&table);
+    let done = limited(&["data", "stats", &table]).expect(1);
+    assert!(done.err.contains("row group 0 unpacks to 16"), "{}", done.err);
+}
+
 /// A small file that unpacks to much, read in little memory: what is in memory is a record, not the file.
 #[test]
 fn a_file_that_unpacks_to_much_is_read_in_little_memory() {
@@ -115,11 +177,6 @@ fn a_file_that_unpacks_to_much_is_read_in_little_memory() {
     writeln!(writer, "{{\"id\":\"good\",\"statement\":\"theorem t : 1 = 1 := by\"}}").unwrap();
     writer.finish().unwrap();
     assert!(std::fs::metadata(&packed).unwrap().len() < 1_000_000, "or it is no test");
-    let limited = |words: &[&str]| {
-        let mut command = std::process::Command::new("sh");
-        command.args(["-c", "ulimit -v 1000000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_sgs")]).args(words);
-        program::finish(command)
-    };
     let json = limited(&["data", "stats", "--json", &packed]).expect(1).json();
     assert_eq!((&json["stats"]["problems"], &json["skipped_total"]), (&1.into(), &160.into()));
     let out = path(dir.path(), "out.jsonl");

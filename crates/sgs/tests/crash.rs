@@ -172,11 +172,20 @@ fn workers_of(coordinator: u32) -> Vec<i32> {
     pids.filter(is_child).collect()
 }
 
-/// Workers and coordinator, a hundred of them in any mix, over runs of six rounds.
 #[test]
 #[ignore = "some minutes: kills workers and coordinator a hundred times"]
 fn kill_workers_and_coordinator_a_hundred_times() {
-    const KILLS: u32 = 100;
+    kill_workers_and_coordinator(100);
+}
+
+#[test]
+#[ignore = "half a minute: kills workers and coordinator twelve times; .ci/run runs it"]
+fn crash_of_workers_and_coordinator_twelve_times() {
+    kill_workers_and_coordinator(12);
+}
+
+/// So many workers and coordinators, in any mix, over runs of six rounds.
+fn kill_workers_and_coordinator(kills: u32) {
     let folder = tempfile::tempdir().expect("a folder");
     let expected = content(&undisturbed(folder.path()));
     let run = folder.path().join("killed");
@@ -200,7 +209,7 @@ fn kill_workers_and_coordinator_a_hundred_times() {
     let (mut workers, mut coordinators, mut whole) = (0, 0, 0);
     let mut child = begin(&run);
     let deadline = Instant::now() + Duration::from_secs(1800);
-    while workers + coordinators < KILLS {
+    while workers + coordinators < kills {
         assert!(
             Instant::now() < deadline,
             "{workers} workers and {coordinators} coordinators in half an hour"
