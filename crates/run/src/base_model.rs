@@ -18,8 +18,29 @@ pub const FILES: [(&str, &[u8]); 4] = [
 
 /// SHA-256 over all files.
 pub fn hash() -> String {
+    hash_of(FILES)
+}
+
+/// The same of a copy in a folder; `None` if a file of it is not there.
+///
+/// # Errors
+/// A file cannot be read.
+pub fn hash_in(folder: &Path) -> Result<Option<String>> {
+    let mut files = Vec::new();
+    for (name, _) in FILES {
+        let path = folder.join(name);
+        match fs::read(&path) {
+            Ok(bytes) => files.push((name, bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+    }
+    Ok(Some(hash_of(files)))
+}
+
+fn hash_of<B: AsRef<[u8]>>(files: impl IntoIterator<Item = (&'static str, B)>) -> String {
     let mut hash = Sha256::new();
-    for (name, bytes) in FILES {
+    for (name, bytes) in files {
         hash.update(name.as_bytes());
         hash.update(bytes);
     }

@@ -9,10 +9,11 @@ use crate::system;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use sgs_keys::Table as _;
-use sgs_rundir::directories::Examined;
+use sgs_rundir::directories::{CHECKSUMS, Examined};
 use sgs_rundir::metrics::names;
 use sgs_rundir::{Error, FrozenConfig, RunDir, RunOptions, RunView};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// Begins a run in a folder that must not exist or be empty: its configuration, with what the run depends on besides, is
@@ -210,13 +211,8 @@ pub fn flatten(prefix: &str, table: &toml::Table, out: &mut BTreeMap<String, Str
 /// A directory cannot be listed. What is damaged is no error but what was asked for.
 pub fn examine(run: &RunView) -> Result<Examined> {
     let mut examined = run.examine()?;
-    let base = run.path().join("base");
-    let ships = config_of(run).is_ok_and(|config| config.model.base == "shipped");
-    let files = base_model::FILES.iter().filter(|_| ships && base.is_dir());
-    for (path, bytes) in files.map(|(name, bytes)| (base.join(name), *bytes)) {
-        let same = std::fs::read(&path).is_ok_and(|found| found == bytes);
-        let what = "it is not the file of the base model that ships";
-        examined.file(&path, if same { Ok(()) } else { Err(damaged(&path, what, "remove it")) });
+    if let Ok(config) = config_of(run) {
+        examine_base(run, &config, &mut examined)?;
     }
     // What cannot be read at all is noted already.
     let Ok(journal) = run.journal() else { return Ok(examined) };
@@ -232,6 +228,69 @@ pub fn examine(run: &RunView) -> Result<Examined> {
         examined.damages.extend(read.err());
     }
     Ok(examined)
+}
+
+/// Reads the run's own copy of its base model, if it has one: against what was frozen when the run began.
+fn examine_base(run: &RunView, config: &RunConfig, examined: &mut Examined) -> Result<()> {
+    let base = run.path().join("base");
+    if config.model.base == "shipped" {
+        return examine_shipped(run, &base, examined);
+    }
+    if Recipe::of(&config.model.base).is_some() && recipe::is_model(&base) {
+        match base.join(CHECKSUMS).exists() {
+            true => examined.directory(&base),
+            false => examined.notes.push(format!(
+                "{} is a copy by an older program, without a list: `sgs resume` checks its weights, nothing tells of \
+                 the other files",
+                base.display()
+            )),
+        }
+    }
+    Ok(())
+}
+
+fn examine_shipped(run: &RunView, base: &Path, examined: &mut Examined) -> Result<()> {
+    let frozen =
+        run.config()?.get("frozen").and_then(|frozen| frozen.get("data")?.get("base-model").cloned());
+    let ships = base_model::hash();
+    let other = frozen.as_ref().and_then(toml::Value::as_str).filter(|frozen| **frozen != ships);
+    if let Some(frozen) = other {
+        let what = match base_model::hash_in(base)? {
+            Some(found) if found == frozen => Ok(format!(
+                "{} is as the run began with it; this program ships another base model, so that only the program that \
+                 began the run can resume it",
+                base.display()
+            )),
+            Some(_) => Err(damaged(
+                base,
+                "its files are not those that the run began with (frozen.data.base-model), nor those of this program",
+                "restore them from a copy, or have the program that began the run write them anew",
+            )),
+            None => {
+                Ok(format!("{} is not whole: the program that began the run writes the rest", base.display()))
+            }
+        };
+        match what {
+            Ok(note) => examined.notes.push(note),
+            Err(error) => examined.damages.push(error),
+        }
+        return Ok(());
+    }
+    for (name, bytes) in base_model::FILES {
+        let path = base.join(name);
+        match std::fs::read(&path) {
+            Ok(found) if found == bytes => examined.file(&path, Ok(())),
+            Err(error) if error.kind() == ErrorKind::NotFound => examined.notes.push(format!(
+                "{} is not there: the run was ended while it was begun, or the file was removed; `sgs resume` writes it",
+                path.display()
+            )),
+            _ => {
+                let what = "it is not the file of the base model that ships";
+                examined.file(&path, Err(damaged(&path, what, "remove it: `sgs resume` writes it anew")));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn damaged(path: &Path, what: &str, advice: &str) -> Error {

@@ -4,6 +4,7 @@ use crate::Usage;
 use crate::base_model::cache;
 use anyhow::{Context, Result};
 use sgs_metamath::slice::{SLICE_SHA256, sha256};
+use sgs_rundir::directories::{CHECKSUMS, verify_directory};
 use sgs_rundir::files::write_file;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -89,6 +90,10 @@ impl Recipe {
     /// The model is neither there nor in the cache, or the file system refuses.
     pub fn copied_to(&self, folder: &Path) -> Result<PathBuf> {
         if is_model(folder) {
+            // A copy by an older program has no list; its weights are compared with what was frozen.
+            if folder.join(CHECKSUMS).exists() {
+                verify_directory(folder).context("the run's copy of its base model")?;
+            }
             return Ok(folder.to_owned());
         }
         let from = self.model();
@@ -105,10 +110,17 @@ impl Recipe {
             files.push(entry?.path());
         }
         // The last file says that all are there.
+        files.retain(|path| !path.ends_with(CHECKSUMS));
         files.sort_by_key(|path| path.ends_with(CONFIG));
+        let mut list = String::new();
         for path in files {
             let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            write_file(&folder.join(path.file_name().unwrap_or_default()), &bytes)?;
+            let name = path.file_name().unwrap_or_default();
+            list.push_str(&format!("{}  {}\n", sha256(&bytes), name.to_string_lossy()));
+            if path.ends_with(CONFIG) {
+                write_file(&folder.join(CHECKSUMS), list.as_bytes())?;
+            }
+            write_file(&folder.join(name), &bytes)?;
         }
         Ok(folder.to_owned())
     }

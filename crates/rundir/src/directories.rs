@@ -193,6 +193,8 @@ pub struct Examined {
     pub bytes: u64,
     /// Everything that is wrong.
     pub damages: Vec<Error>,
+    /// What is not wrong, but should be known: what is not there yet, and what nothing tells of.
+    pub notes: Vec<String>,
 }
 
 impl Examined {

@@ -154,8 +154,16 @@ impl RunView {
     /// A directory cannot be listed. What is damaged is no error but what was asked for.
     pub fn examine(&self) -> Result<Examined> {
         let mut examined = Examined::default();
-        let config = self.path.join(CONFIG);
-        examined.file(&config, frozen::verify(&config));
+        let (config, list) = (self.path.join(CONFIG), self.path.join(CHECKSUMS));
+        if list.exists() {
+            examined.file(&config, frozen::verify(&config));
+        } else {
+            examined.notes.push(format!(
+                "{} is missing, as it is in runs of older programs: whether {CONFIG} was edited is not known; the next \
+                 `sgs resume` notes its checksum as it is then",
+                list.display()
+            ));
+        }
         for round in self.rounds()? {
             examined.directory(round.directory());
         }

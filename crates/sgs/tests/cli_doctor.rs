@@ -96,4 +96,29 @@ fn a_run_is_read_to_its_end_and_what_is_altered_is_named() {
     );
     let json = sgs(&["doctor", "--json", name]).expect(1).json();
     assert_eq!(area(&json, "run")["usable"], false);
+    flip("rounds/0000/rollouts.parquet");
+    // What a kill left half made, and what older programs left out, is told and is no damage.
+    let noted = |what: &[&str]| {
+        let done = sgs(&["doctor", name]).expect(0);
+        assert!(what.iter().all(|what| done.out.contains(what)), "{what:?}: {}", done.out);
+    };
+    std::fs::remove_file(run.join("base/tokenizer.json")).unwrap();
+    noted(&["base/tokenizer.json is not there", "`sgs resume` writes it"]);
+    std::fs::remove_file(run.join("SHA256SUMS")).unwrap();
+    noted(&["SHA256SUMS is missing", "whether config.toml was edited is not known"]);
+    let done = sgs(&["resume", "--verify", name]).expect(0);
+    assert!(done.err.contains("note: ") && run.join("base/tokenizer.json").is_file(), "{}", done.err);
+    // A run of a program that shipped another model.
+    let config = std::fs::read_to_string(run.join("config.toml")).unwrap();
+    let (ships, other) = (sgs_run::base_model::hash(), {
+        std::fs::write(run.join("base/tokenizer.json"), b"{}").unwrap();
+        sgs_run::base_model::hash_in(&run.join("base")).unwrap().unwrap()
+    });
+    assert!(config.contains(&ships));
+    std::fs::write(run.join("config.toml"), config.replace(&ships, &other)).unwrap();
+    std::fs::remove_file(run.join("SHA256SUMS")).unwrap();
+    noted(&["this program ships another base model"]);
+    std::fs::write(run.join("base/tokenizer.json"), b"[]").unwrap();
+    let done = sgs(&["doctor", name]).expect(1);
+    assert!(done.out.contains("its files are not those that the run began with"), "{}", done.out);
 }

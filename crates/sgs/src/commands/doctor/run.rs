@@ -23,6 +23,8 @@ pub fn area(run: &Path) -> Result<Area> {
         started.elapsed().as_secs_f64()
     );
     let mut checks = vec![Check::ok("read", found)];
+    let notes = examined.notes.iter().map(|note| Check::new("note", State::Warning, note, ""));
+    checks.extend(notes);
     checks.extend(damages.map(|damage| Check::new("damage", State::Broken, damage, "")));
     Ok(Area { name: NAME, purpose: "every file against its checksum", usable, checks })
 }
@@ -35,11 +37,9 @@ pub fn verify(run: &Path) -> Result<()> {
     let area = area(run)?;
     let found = |check: &Check| format!("{}: {}", check.name, check.found);
     let lines: Vec<String> = area.checks.iter().map(found).collect();
-    match lines.as_slice() {
-        [read] => {
-            eprintln!("{read}");
-            Ok(())
-        }
-        _ => anyhow::bail!("{} is not resumed\n  {}", run.display(), lines.join("\n  ")),
+    if area.usable {
+        lines.iter().for_each(|line| eprintln!("{line}"));
+        return Ok(());
     }
+    anyhow::bail!("{} is not resumed\n  {}", run.display(), lines.join("\n  "))
 }
