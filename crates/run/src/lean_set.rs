@@ -1,11 +1,11 @@
 //! Data sets of Lean problems as files: what `sgs-lean` reads itself, and Parquet tables.
 
-use anyhow::{Context, Result, ensure};
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use anyhow::{Context, Result};
+use parquet::file::reader::FileReader;
 use parquet::record::{Field, Row};
 use serde_json::{Map, Value};
 use sgs_lean::data::{Format, Import, Records, Take, collect, stream_file};
-use std::fs::File;
+use sgs_rundir::table::{ParquetFile, guarded};
 use std::path::Path;
 
 /// Reads a data set of any known layout whole; `header` is the context of problems that bring none of their own.
@@ -22,27 +22,16 @@ pub fn read(path: &Path, header: &str) -> Result<Import> {
 /// As [`read`], or the taker's.
 pub fn each<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> Result<Format> {
     if path.extension().is_some_and(|e| e == "parquet") {
-        return parquet_records(path, header, take)
+        return guarded(path, || parquet_records(path, header, take))
             .with_context(|| format!("{}: as Parquet", path.display()));
     }
     Ok(stream_file(path, header, take)?)
 }
 
-/// Largest row group, decompressed, in bytes: so much of a table is in memory at a time.
-const LARGEST_GROUP: i64 = 1 << 30;
-
 fn parquet_records<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> Result<Format> {
-    let reader = SerializedFileReader::new(File::open(path)?)?;
-    for (number, group) in reader.metadata().row_groups().iter().enumerate() {
-        let columns = group.columns().iter().map(|column| column.uncompressed_size());
-        let bytes = columns.fold(0i64, |sum, size| sum.saturating_add(size.max(0)));
-        ensure!(
-            bytes <= LARGEST_GROUP,
-            "row group {number} unpacks to {bytes} bytes, more than {LARGEST_GROUP}: write smaller ones"
-        );
-    }
+    let ParquetFile { reader, rows_at_once } = ParquetFile::open(path)?;
     let mut records = Records::new(header, take);
-    for (index, row) in reader.get_row_iter(None)?.enumerate() {
+    for (index, row) in reader.get_row_iter(None)?.with_batch_size(rows_at_once).enumerate() {
         records.record(index + 1, &record(&row?))?;
     }
     Ok(Format::Parquet)
@@ -70,6 +59,7 @@ mod tests {
     use parquet::file::properties::WriterProperties;
     use parquet::file::writer::SerializedFileWriter;
     use parquet::schema::parser::parse_message_type;
+    use std::fs::File;
     use std::sync::Arc;
 
     #[test]

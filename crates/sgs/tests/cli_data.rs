@@ -109,8 +109,8 @@ fn limited(words: &[&str]) -> program::Done {
     program::finish(command)
 }
 
-/// A table of so many groups, each of so many rows with a text of ten million letters. `dictionary`: a text once.
-fn parquet_of(path: &str, groups: usize, rows: usize, dictionary: bool) {
+/// A table of so many groups, each of so many rows with a text of so many letters. `dictionary`: a text once.
+fn parquet_of(path: &str, groups: usize, rows: usize, letters: usize, dictionary: bool) {
     use parquet::basic::{Compression, ZstdLevel};
     use parquet::data_type::{ByteArray, ByteArrayType};
     use parquet::file::properties::WriterProperties;
@@ -124,7 +124,7 @@ fn parquet_of(path: &str, groups: usize, rows: usize, dictionary: bool) {
         .build();
     let file = std::fs::File::create(path).unwrap();
     let mut writer = SerializedFileWriter::new(file, schema, properties.into()).unwrap();
-    let long = ByteArray::from("a".repeat(10_000_000).as_str());
+    let long = ByteArray::from("a".repeat(letters).as_str());
     for _ in 0..groups {
         let mut group = writer.next_row_group().unwrap();
         for value in [ByteArray::from("x"), long.clone()] {
@@ -140,15 +140,15 @@ fn parquet_of(path: &str, groups: usize, rows: usize, dictionary: bool) {
     writer.close().unwrap();
 }
 
-/// The same of a table, whose groups are read one after the other.
+/// The same of a table, which is read page by page.
 #[test]
 fn a_table_that_unpacks_to_much_is_read_in_little_memory() {
     let dir = tempfile::tempdir().unwrap();
     let table = path(dir.path(), "much.parquet");
     let small =
         |table: &str| assert!(std::fs::metadata(table).unwrap().len() < 1_500_000, "or it is no test");
-    for (groups, rows, dictionary) in [(40, 5, false), (1, 400, true)] {
-        parquet_of(&table, groups, rows, dictionary);
+    for (groups, rows, dictionary) in [(40, 5, false), (1, 200, false), (1, 400, true)] {
+        parquet_of(&table, groups, rows, 10_000_000, dictionary);
         small(&table);
         let json = limited(&["data", "stats", "--json", &table]).expect(1).json();
         assert_eq!(json["skipped_total"], groups * rows, "{json}");
@@ -157,11 +157,11 @@ fn a_table_that_unpacks_to_much_is_read_in_little_memory() {
         let words = format!("0 problems written, {} records not taken", groups * rows);
         assert!(done.err.contains(&words), "{}", done.err);
     }
-    // A group that would have to be in memory whole.
-    parquet_of(&table, 1, 160, false);
+    // A page that would have to be in memory whole.
+    parquet_of(&table, 1, 1, 600 << 20, false);
     small(&table);
     let done = limited(&["data", "stats", &table]).expect(1);
-    assert!(done.err.contains("row group 0 unpacks to 16"), "{}", done.err);
+    assert!(done.err.contains("row group 0 has pages that unpack to 629"), "{}", done.err);
 }
 
 /// A small file that unpacks to much, read in little memory: what is in memory is a record, not the file.

@@ -7,11 +7,13 @@
 mod cell;
 mod file;
 mod json_lines;
+mod parquet_pages;
 mod parquet_read;
 mod parquet_write;
 
 pub use cell::Cell;
 pub use file::{RowReader, RowWriter, TableReader, TableWriter, parquet_schema, read_rows, write_rows};
+pub use parquet_pages::{ParquetFile, guarded};
 
 use crate::error::{Error, Result};
 use parquet::errors::ParquetError;

@@ -1,6 +1,6 @@
 //! Reads tables out of Parquet files, whoever wrote them, column by column without Arrow.
 
-use super::{ColumnType, Field, Schema, Value, parquet_failed as failed};
+use super::{ColumnType, Field, ParquetFile, Schema, Value, guarded, parquet_failed as failed};
 use crate::error::{Error, Result};
 use parquet::basic::Type as Physical;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
@@ -13,13 +13,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Rows decoded at a time.
-const READ_ROWS: usize = 1024;
-
 /// Reads the columns of a schema out of a Parquet file, in batches of rows.
 pub(super) struct ParquetReader {
     path: PathBuf,
     file: SerializedFileReader<File>,
+    rows_at_once: usize,
     /// For each column of the schema: where it is in the file.
     columns: Vec<Option<Source>>,
     schema: Schema,
@@ -48,21 +46,13 @@ struct Group {
     remaining: usize,
 }
 
-/// The library panics on some damaged files; here they are errors like any other. What was being read is dropped.
-fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T>) -> Result<T> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)).unwrap_or_else(|_| {
-        let what = "its metadata or pages contradict each other";
-        Err(Error::damaged(path, what, "restore it from a copy or write it again"))
-    })
-}
-
 impl ParquetReader {
     pub(super) fn open(path: &Path, schema: &Schema) -> Result<Self> {
         guarded(path, || Self::open_unguarded(path, schema))
     }
 
     fn open_unguarded(path: &Path, schema: &Schema) -> Result<Self> {
-        let file = open_file(path)?;
+        let ParquetFile { reader: file, rows_at_once } = ParquetFile::open(path)?;
         let found = columns_of(&file);
         let mut columns = Vec::new();
         for field in schema.fields() {
@@ -95,6 +85,7 @@ impl ParquetReader {
         Ok(Self {
             path: path.to_path_buf(),
             file,
+            rows_at_once,
             columns,
             schema: schema.clone(),
             next_group: 0,
@@ -136,7 +127,7 @@ impl ParquetReader {
                 self.group.insert(Group { readers, remaining })
             }
         };
-        let wanted = group.remaining.min(READ_ROWS);
+        let wanted = group.remaining.min(self.rows_at_once);
         group.remaining -= wanted;
         let mut rows: Vec<Vec<Value>> = vec![Vec::with_capacity(self.columns.len()); wanted];
         for ((source, reader), field) in self.columns.iter().zip(&mut group.readers).zip(self.schema.fields())
@@ -168,8 +159,8 @@ pub(super) fn schema_of(path: &Path) -> Result<Schema> {
 }
 
 fn schema_of_unguarded(path: &Path) -> Result<Schema> {
-    let file = open_file(path)?;
-    let fields = columns_of(&file)
+    let file = ParquetFile::open(path)?;
+    let fields = columns_of(&file.reader)
         .into_iter()
         .filter_map(|(name, _, found)| {
             let (column, levels) = found.ok()?;
@@ -178,11 +169,6 @@ fn schema_of_unguarded(path: &Path) -> Result<Schema> {
         })
         .collect();
     Schema::new(fields)
-}
-
-fn open_file(path: &Path) -> Result<SerializedFileReader<File>> {
-    let file = File::open(path).map_err(Error::io("open", path))?;
-    SerializedFileReader::new(file).map_err(failed(path))
 }
 
 type FoundColumn = (String, usize, Result<(ColumnType, Levels), String>);
