@@ -1,9 +1,10 @@
 //! From what workers answer to what the round learns: checked first, then read.
 
 use crate::config::RunConfig;
+use crate::evaluate::room;
 use crate::record::Entry;
 use crate::tasks::{self, GenerateResult, Sample, VerifyResult};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use sgs_formal::{FormalSystem, Malformed, Seed};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_selfplay::{
@@ -57,13 +58,13 @@ impl Reader<'_> {
     /// Refuses what the sampler of this program cannot have made.
     fn check(&self, command: &Command, prompt: usize, sample: &Sample) -> Result<()> {
         let Sample { tokens, log_probs, entropy, finish, .. } = sample;
-        let (n, limit) = (tokens.len(), limit(self.config, command));
+        let (n, limit) = (tokens.len(), room(limit(self.config, command), prompt, self.context));
         ensure!(n <= limit, "{n} tokens where at most {limit} were asked for");
         let context = self.context;
         ensure!(n == 0 || prompt + n <= context, "{prompt} and {n} tokens in a context of {context}");
         let vocabulary = self.vocabulary;
         if let Some(token) = tokens.iter().find(|t| **t as usize >= vocabulary) {
-            anyhow::bail!("token {token} of a vocabulary of {vocabulary}");
+            bail!("token {token} of a vocabulary of {vocabulary}");
         }
         // Another server may tell none; no role that it plays is trained.
         let served = role(command).is_some_and(|role| self.config.sampling.endpoint.plays(role));
@@ -73,8 +74,24 @@ impl Reader<'_> {
         let odd = log_probs.iter().find(|p| !p.is_finite() || **p > 1e-3);
         ensure!(odd.is_none(), "a log-prob is {}", odd.copied().unwrap_or_default());
         ensure!(entropy.is_none_or(|e| e.is_finite() && e > -1e-3), "an entropy is {entropy:?}");
-        ensure!(*finish != FinishReason::Stop || n > 0, "it ended without a token");
-        ensure!(*finish != FinishReason::Cancelled, "it was cancelled, and nobody asked for that");
+        self.check_end(tokens, *finish, limit, served)
+    }
+
+    /// A completion ends with the first end token, or is as long as it may be; another server may have less room.
+    fn check_end(&self, tokens: &[u32], finish: FinishReason, limit: usize, served: bool) -> Result<()> {
+        let n = tokens.len();
+        let end = tokens.iter().position(|token| self.tokenizer.eos().contains(token)).map(|at| at + 1);
+        match finish {
+            FinishReason::Stop => {
+                ensure!(n > 0 && end == Some(n), "it ended without an end token at its end")
+            }
+            FinishReason::Length => {
+                ensure!(end.is_none(), "an end token, and it goes on or is said to be cut off");
+                ensure!(served || n == limit, "cut off after {n} tokens, and {limit} were asked for");
+            }
+            FinishReason::Refused => ensure!(n == 0, "{n} tokens for a prompt that was refused"),
+            FinishReason::Cancelled => bail!("it was cancelled, and nobody asked for that"),
+        }
         Ok(())
     }
 
@@ -116,6 +133,9 @@ impl Reader<'_> {
     }
 }
 
+/// Longest words of a verdict, bytes: they go into the journal and the tables.
+const LONGEST_REASON: usize = 1 << 20;
+
 fn judgements(commands: &[Command], bytes: &[u8]) -> Result<Vec<Entry>> {
     let judgements: VerifyResult = tasks::unpack(bytes).context("verdicts from a worker")?;
     let (found, asked) = (judgements.len(), commands.len());
@@ -123,6 +143,8 @@ fn judgements(commands: &[Command], bytes: &[u8]) -> Result<Vec<Entry>> {
     // A checker that broke has judged nothing, and its worker says so as a failure.
     let broken = judgements.iter().find(|j| j.verdict == Verdict::Infra);
     ensure!(broken.is_none(), "a verdict that is none: {}", broken.map_or("", |j| j.reason.as_str()));
+    let long = judgements.iter().map(|j| j.reason.len()).find(|bytes| *bytes > LONGEST_REASON);
+    ensure!(long.is_none(), "a verdict in {} bytes of words", long.unwrap_or_default());
     let entry = |(command, judgement): (&Command, _)| Entry {
         event: Event::Judgement { key: command.key().clone(), judgement },
         completion: None,

@@ -16,8 +16,8 @@ use system::Echo;
 const LIMIT: usize = 4;
 const WEIGHTS: &str = "abcd";
 
-fn sample() -> Sample {
-    let (tokens, log_probs) = (vec![5, 6, 7], vec![-0.5, -0.25, 0.0]);
+fn sample(end: u32) -> Sample {
+    let (tokens, log_probs) = (vec![5, 6, end], vec![-0.5, -0.25, 0.0]);
     Sample { tokens, log_probs, entropy: Some(0.5), finish: FinishReason::Stop, refusal: None }
 }
 
@@ -28,6 +28,9 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
     let set = vec![format!("sampling.solver_tokens={LIMIT}")];
     let config = config::resolve(&Layers { set, ..Layers::default() }, std::iter::empty()).unwrap().config;
     let vocabulary = tokenizer.vocab_size();
+    let end = tokenizer.eos()[0];
+    assert!(![5, 6].contains(&end));
+    let sample = || sample(end);
     let mut reader = Reader {
         config: &config,
         system: &Echo,
@@ -52,7 +55,14 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
         change(&mut sample);
         sample
     };
-    let long = |n: usize| with(&|s| (s.tokens, s.log_probs) = (vec![5; n], vec![-1.0; n]));
+    let long = |n: usize| {
+        let (tokens, log_probs) = (vec![5; n], vec![-1.0; n]);
+        Sample { tokens, log_probs, finish: FinishReason::Length, ..sample() }
+    };
+    let refused = Sample::refused("too long".into());
+    for right in [long(LIMIT), refused.clone()] {
+        assert!(answer(&reader, vec![right], WEIGHTS).is_ok());
+    }
     let odd = [
         (long(LIMIT + 1), "5 tokens where at most 4 were asked for"),
         (with(&|s| s.tokens[1] = vocabulary as u32), "of a vocabulary of"),
@@ -79,7 +89,7 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
         assert!(error.contains("the round's are `abcd`"), "{other}: {error}");
     }
     reader.context = 4;
-    assert!(answer(&reader, vec![sample()], WEIGHTS).unwrap_err().contains("in a context of 4"));
+    assert!(answer(&reader, vec![sample()], WEIGHTS).unwrap_err().contains("3 tokens where at most 2"));
     // Where nobody else may sample, nobody else's answer is one.
     (reader.context, reader.fingerprint) = (8, None);
     assert!(answer(&reader, vec![sample()], WEIGHTS).is_err());

@@ -139,6 +139,8 @@ fn create(path: &Path) -> Result<()> {
     reached("journal.flush", path)?;
     File::open(&unfinished.0).and_then(|file| file.sync_all()).map_err(Error::io("flush", path))?;
     reached("journal.rename", path)?;
+    // A log of another file that stood here would be taken for this one's.
+    remove_companions(path).map_err(Error::io("remove what stood beside", path))?;
     fs::rename(&unfinished.0, path).map_err(Error::io("rename into place", path))?;
     reached("journal.sync-directory", path)?;
     sync_directory(parent_of(path))
@@ -159,15 +161,23 @@ fn lay_out(path: &Path) -> rusqlite::Result<()> {
 
 /// Removes a database and what SQLite puts beside it.
 pub(super) fn remove_files(path: &Path) -> std::io::Result<()> {
-    for more in ["", "-journal", "-wal", "-shm"] {
+    remove_companions(path)?;
+    remove_if_there(path)
+}
+
+fn remove_companions(path: &Path) -> std::io::Result<()> {
+    ["-journal", "-wal", "-shm"].iter().try_for_each(|more| {
         let mut name = path.as_os_str().to_owned();
         name.push(more);
-        match fs::remove_file(PathBuf::from(name)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        remove_if_there(Path::new(&name))
+    })
+}
+
+fn remove_if_there(path: &Path) -> std::io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// A journal in the making; what is not renamed away goes.
@@ -338,6 +348,24 @@ mod tests {
         let absent = RecordKey { index: 9, ..found[0].key.clone() };
         assert_eq!(journal.reader().get(&absent).unwrap(), None);
         assert_eq!(journal.reader().counts(1).unwrap()["v"], 2);
+    }
+
+    #[test]
+    fn a_log_without_its_file_is_not_taken_for_a_new_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, log) = (dir.path().join("j"), dir.path().join("j-wal"));
+        let journal = open(&path);
+        journal.append_durably(vec![record(1, "r", "p", 0, b"old")]).unwrap();
+        let left = std::fs::read(&log).unwrap();
+        assert!(!left.is_empty());
+        drop(journal);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&log, left).unwrap();
+        let journal = open(&path);
+        assert!(journal.reader().rounds_with_records().unwrap().is_empty());
+        journal.append_durably(vec![record(1, "r", "p", 0, b"new")]).unwrap();
+        drop(journal);
+        assert_eq!(open(&path).reader().records(1, None).unwrap()[0].payload, b"new");
     }
 
     #[test]
