@@ -59,8 +59,8 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
         let (tokens, log_probs) = (vec![5; n], vec![-1.0; n]);
         Sample { tokens, log_probs, finish: FinishReason::Length, ..sample() }
     };
-    let refused = Sample::refused("too long".into());
-    for right in [long(LIMIT), refused.clone()] {
+    let refused = || Sample::refused("too long".into());
+    for right in [long(LIMIT), refused()] {
         assert!(answer(&reader, vec![right], WEIGHTS).is_ok());
     }
     let odd = [
@@ -75,7 +75,7 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
         (with(&|s| s.entropy = Some(f32::INFINITY)), "an entropy is"),
         (with(&|s| s.entropy = Some(-1.0)), "an entropy is"),
         (with(&|s| s.finish = FinishReason::Cancelled), "nobody asked for that"),
-        (Sample { tokens: vec![], log_probs: vec![], entropy: None, ..sample() }, "it ended without a token"),
+        (Sample { tokens: vec![], log_probs: vec![], ..sample() }, "it ended without an end token"),
     ];
     for (sample, why) in odd {
         let error = answer(&reader, vec![sample.clone()], WEIGHTS).unwrap_err();
