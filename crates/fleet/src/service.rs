@@ -388,6 +388,7 @@ impl Desk {
         let signed = admitted.as_ref().ok().cloned().flatten();
         let routed = match admitted {
             Ok(Some(signed)) if !self.is_fresh(&signed) => {
+                self.pass_over(request).await;
                 let error =
                     "signed over an old challenge, or sent before: sign it over the one in this answer";
                 Err(Rejection(StatusCode::UNAUTHORIZED, error.to_owned()))
@@ -421,6 +422,15 @@ impl Desk {
             sign(&mut reply, signed, token, self.fresh().challenge(Instant::now()));
         }
         reply.into_full()
+    }
+
+    /// Reads a body to its end and forgets it. A connection whose request was not read is closed, and a caller that is still
+    /// sending may then never hear what it is to sign its requests over.
+    async fn pass_over(&self, request: Request<Incoming>) {
+        let mut body = Limited::new(request.into_body(), self.config.largest_body);
+        let end = async { while let Some(Ok(_)) = body.frame().await {} };
+        // Who is slow, or sends too much, is cut off by the answer.
+        let _ = timeout(BODY_PATIENCE, end).await;
     }
 
     fn fresh(&self) -> MutexGuard<'_, Freshness> {

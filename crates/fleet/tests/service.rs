@@ -631,6 +631,34 @@ fn what_was_recorded_cannot_be_sent_again() {
     assert!(!statuses.is_empty() && statuses.iter().all(|status| *status == 401), "{statuses:?}");
 }
 
+/// A coordinator began anew, and the first thing that it hears of a worker is a large result, signed over an old challenge:
+/// the worker learns the new one, and the result is taken.
+#[test]
+fn a_large_request_that_is_signed_over_an_old_challenge_is_taken_the_second_time() {
+    for _ in 0..20 {
+        let fleet = Fleet::in_memory(BoardConfig::default());
+        let service = Service::start(fleet.clone(), config()).unwrap();
+        fleet.submit(verifications(0..1)).unwrap();
+        let other = Client::new(&service.url("127.0.0.1"), Some(token()), None).unwrap();
+        let lease = other.lease(&worker("w"), &VERIFY, 1, SECOND).unwrap().leases.remove(0);
+        // It has met no coordinator yet. Nothing makes these bytes shorter.
+        let mut state = 1_u64;
+        let mut noise = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as u8
+        };
+        let outcome: Vec<u8> = (0..4 << 20).map(|_| noise()).collect();
+        let client = Client::new(&service.url("127.0.0.1"), Some(token()), None).unwrap();
+        let report =
+            Report { task: lease.task, attempt: lease.attempt, outcome: Outcome::Done(outcome.into()) };
+        let waits = thread::spawn(move || client.report(&worker("w"), vec![report]).map(|_| ()));
+        let finished = fleet.take_finished(None, 1, Duration::from_secs(20)).unwrap();
+        assert_eq!(finished.len(), 1);
+        fleet.remove(&[finished[0].task]).unwrap();
+        waits.join().unwrap().unwrap();
+    }
+}
+
 /// Somebody at the coordinator's address who sends without end.
 #[test]
 fn of_an_answer_without_proof_nothing_is_read() {
