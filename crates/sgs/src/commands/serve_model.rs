@@ -20,6 +20,8 @@ pub fn run(args: &ServeModelArgs) -> Result<Outcome> {
         let text = std::fs::read_to_string(path).with_context(|| format!("--key-file {}", path.display()))?;
         Key::new(&text).with_context(|| format!("--key-file {}", path.display()))
     });
+    // Told before anything is loaded.
+    let key = key.transpose()?;
     let players = Players::choose(&args.play)?;
     let folder = players.of(args.role.into())?.display().to_string();
     let (tokenizer, weights) = players.load(args.role.into())?;
@@ -34,12 +36,8 @@ pub fn run(args: &ServeModelArgs) -> Result<Outcome> {
     let (engine, sampler) = with_device!(args.play.device, device::threads(), device => {
         Engine::start(device, weights, positions, &options, &folder, &name)?
     });
-    let config = ServiceConfig {
-        listen: args.listen,
-        key: key.transpose()?,
-        name: args.name.clone(),
-        updates: args.updates.clone(),
-    };
+    let config =
+        ServiceConfig { listen: args.listen, key, name: args.name.clone(), updates: args.updates.clone() };
     let window = engine.served().window;
     let service = Service::start(engine, tokenizer, config)?;
     eprintln!("{folder} ({name}, context {window} tokens) as `{}`", args.name);
