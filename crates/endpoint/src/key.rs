@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
+use subtle::ConstantTimeEq;
+
 use crate::error::EndpointError;
 
 /// An API key. It is never printed.
@@ -36,6 +38,13 @@ impl Key {
         }
     }
 
+    /// Whether whoever sent this `authorization` header has the key. Takes as long for every wrong one, so that nobody learns
+    /// the key byte by byte.
+    #[must_use]
+    pub fn is_shown_by(&self, authorization: &[u8]) -> bool {
+        self.header().as_bytes().ct_eq(authorization).into()
+    }
+
     /// The value of the `authorization` header.
     pub(crate) fn header(&self) -> String {
         format!("Bearer {}", self.0)
@@ -57,6 +66,9 @@ mod tests {
     fn a_key_is_one_line_and_is_not_printed() {
         let key = Key::new(" sk-secret\n", "SGS_ENDPOINT_KEY").unwrap();
         assert_eq!(key.header(), "Bearer sk-secret");
+        assert!(key.is_shown_by(b"Bearer sk-secret"));
+        let wrong: [&[u8]; 4] = [b"", b"sk-secret", b"Bearer sk-secre", b"Bearer sk-secret2"];
+        assert!(wrong.iter().all(|shown| !key.is_shown_by(shown)));
         assert!(!format!("{key:?}").contains("secret"));
         for unfit in ["", "two words", "line\nline", "schlüssel"] {
             let error = Key::new(unfit, "SGS_ENDPOINT_KEY").unwrap_err().to_string();

@@ -12,4 +12,5 @@ mod service;
 mod transcript;
 
 pub use engine::{Engine, EngineError, Served};
-pub use service::{Key, Service, ServiceConfig, ServiceError};
+pub use service::{Service, ServiceConfig, ServiceError};
+pub use sgs_endpoint::Key;

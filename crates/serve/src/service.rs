@@ -14,11 +14,11 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
+use sgs_endpoint::Key;
 use sgs_lm::sampler::Completion;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
 use std::convert::Infallible;
-use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -27,7 +27,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use subtle::ConstantTimeEq;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -41,30 +40,6 @@ const MOST_CONNECTIONS: usize = 512;
 const MOST_OPEN: usize = 16_384;
 /// Where the seeds of requests that name none begin to differ.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// What callers have to know. It is never printed.
-#[derive(Clone)]
-pub struct Key(String);
-
-impl Key {
-    /// A key: one line of printable ASCII characters without spaces.
-    ///
-    /// # Errors
-    /// [`ServiceError::Key`].
-    pub fn new(text: &str) -> Result<Self, ServiceError> {
-        let text = text.trim();
-        match !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic()) {
-            true => Ok(Self(text.to_owned())),
-            false => Err(ServiceError::Key),
-        }
-    }
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key(…)")
-    }
-}
 
 /// How to listen, and what may be asked for.
 #[derive(Clone, Debug)]
@@ -91,9 +66,6 @@ pub enum ServiceError {
     /// The folder of updates cannot be had.
     #[error("{0}: {1}")]
     Updates(PathBuf, std::io::Error),
-    /// The key is none.
-    #[error("a key is one line of printable ASCII characters without spaces")]
-    Key,
 }
 
 /// A running service; it ends when this is dropped.
@@ -232,11 +204,9 @@ impl Desk {
     }
 
     fn is_known(&self, request: &Request<Incoming>) -> bool {
-        let Some(Key(key)) = &self.config.key else { return true };
+        let Some(key) = &self.config.key else { return true };
         let shown = request.headers().get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes);
-        let shown = shown.and_then(|shown| shown.strip_prefix(b"Bearer ")).unwrap_or_default();
-        // In constant time, so that nobody learns it byte by byte.
-        shown.ct_eq(key.as_bytes()).into()
+        key.is_shown_by(shown.unwrap_or_default())
     }
 
     fn models(&self) -> Value {

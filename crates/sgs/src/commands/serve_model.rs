@@ -5,7 +5,7 @@ use crate::exit::Outcome;
 use crate::output;
 use crate::players::Players;
 use crate::signals;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use sgs_lm::sampler::SamplerOptions;
 use sgs_run::{device, with_device};
 use sgs_serve::{Engine, Key, Service, ServiceConfig};
@@ -16,12 +16,8 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Serves until a signal comes.
 pub fn run(args: &ServeModelArgs) -> Result<Outcome> {
-    let key = args.key_file.as_ref().map(|path| -> Result<Key> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("--key-file {}", path.display()))?;
-        Key::new(&text).with_context(|| format!("--key-file {}", path.display()))
-    });
     // Told before anything is loaded.
-    let key = key.transpose()?;
+    let key = args.key_file.as_deref().map(Key::read).transpose()?;
     let players = Players::choose(&args.play)?;
     let folder = players.of(args.role.into())?.display().to_string();
     let (tokenizer, weights) = players.load(args.role.into())?;
