@@ -1,7 +1,7 @@
 //! An endpoint: found out about once, then asked by any number of threads.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
@@ -11,7 +11,8 @@ use crate::error::EndpointError;
 use crate::key::Key;
 use crate::patience::{Pauses, retry_after};
 use crate::wire::{
-    Ask, Beyond, Call, PromptBody, Sample, Served, error_message, narrow_seed, read_models, read_sample,
+    Ask, Beyond, Call, Generate, GenerateParameters, PromptBody, Sample, Served, error_message, narrow_seed,
+    read_generated, read_models, read_sample,
 };
 
 /// What is known of an endpoint before it is asked.
@@ -19,6 +20,8 @@ use crate::wire::{
 pub struct Settings {
     /// Its address, with or without `/v1` at the end.
     pub url: String,
+    /// What it is, as far as it is asked for more than the protocol has.
+    pub engine: Engine,
     /// The served model's name; `None` takes the only one that is served.
     pub model: Option<String>,
     /// The key, if it wants one.
@@ -33,6 +36,17 @@ pub struct Settings {
     pub patience: Duration,
     /// Connections that are kept open.
     pub connections: usize,
+}
+
+/// What an endpoint is, as far as it is asked for more than the protocol has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// Anything that speaks the protocol; nobody gives it other weights.
+    Any,
+    /// SGLang: completions by its own call, which tells token ids, and new weights by `/update_weights_from_disk`.
+    Sglang,
+    /// vLLM with sleep mode and its development calls: new weights by `reload_weights`.
+    Vllm,
 }
 
 /// How prompts are sent.
@@ -73,13 +87,15 @@ pub struct Abilities {
 /// A completions endpoint. See the crate's text.
 #[derive(Debug)]
 pub struct Endpoint {
-    settings: Settings,
+    pub(crate) settings: Settings,
     agent: Agent,
-    base: String,
-    model: String,
+    pub(crate) base: String,
+    pub(crate) model: String,
     abilities: Abilities,
     /// When it last answered anything.
     answered: Mutex<Instant>,
+    /// How often it did not answer.
+    breaks: AtomicU64,
 }
 
 /// Time for a connection to be made.
@@ -90,7 +106,7 @@ const LARGEST_ANSWER: u64 = 64 << 20;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// How one exchange ended.
-enum Exchange {
+pub(crate) enum Exchange {
     Answer(Vec<u8>),
     /// Worth another try.
     Again {
@@ -140,8 +156,10 @@ impl Endpoint {
             base,
             abilities,
             answered: Mutex::new(Instant::now()),
+            breaks: AtomicU64::new(0),
         };
         endpoint.choose_model(needed, vocabulary)?;
+        endpoint.rouse()?;
         let sample = endpoint.find_abilities(probe)?;
         Ok((endpoint, sample))
     }
@@ -156,6 +174,12 @@ impl Endpoint {
     #[must_use]
     pub fn url(&self) -> &str {
         &self.base
+    }
+
+    /// How often it has not answered, so that it may have been started anew since.
+    #[must_use]
+    pub fn breaks(&self) -> u64 {
+        self.breaks.load(Ordering::Acquire)
     }
 
     /// What it can do.
@@ -205,6 +229,7 @@ impl Endpoint {
     /// Samples the probe with everything asked for; what is refused is left out the next time.
     fn find_abilities(&mut self, probe: &Ask) -> Result<Sample, EndpointError> {
         let forms: &[PromptForm] = match self.settings.prompt {
+            _ if self.settings.engine == Engine::Sglang => &[PromptForm::Tokens],
             Prompt::Auto => &[PromptForm::Tokens, PromptForm::Text],
             Prompt::Tokens => &[PromptForm::Tokens],
             Prompt::Text => &[PromptForm::Text],
@@ -234,6 +259,9 @@ impl Endpoint {
     /// # Errors
     /// [`EndpointError`]; see [`EndpointError::is_final`].
     pub fn sample(&self, ask: &Ask, cancelled: impl Fn() -> bool) -> Result<Sample, EndpointError> {
+        if self.settings.engine == Engine::Sglang {
+            return self.generate(ask, cancelled);
+        }
         let prompt = match self.abilities.prompt {
             PromptForm::Tokens => PromptBody::Tokens(&ask.tokens),
             PromptForm::Text => PromptBody::Text(&ask.text),
@@ -247,11 +275,32 @@ impl Endpoint {
             seed: narrow_seed(ask.seed),
             logprobs: Some(1),
             stop: &ask.stop_texts,
+            prompt_logprobs: None,
             beyond: self.abilities.beyond.then(|| Beyond::new(&ask.stop_tokens)),
         };
-        let body = self.persevere(ask.seed, cancelled, || self.post("/completions", &call))?;
-        let sample = read_sample(&body).map_err(|problem| self.garbled(problem))?;
-        Ok(sample)
+        let url = format!("{}/completions", self.base);
+        let body = self.persevere(ask.seed, cancelled, || self.post(&url, &call))?;
+        read_sample(&body).map_err(|problem| self.garbled(problem))
+    }
+
+    /// [`Endpoint::sample`] by SGLang's own call.
+    fn generate(&self, ask: &Ask, cancelled: impl Fn() -> bool) -> Result<Sample, EndpointError> {
+        let mut parameters = GenerateParameters::new(ask.max_tokens, ask.temperature, &ask.stop_tokens);
+        parameters.sampling_seed = self.abilities.beyond.then(|| narrow_seed(ask.seed));
+        let call = Generate {
+            input_ids: &ask.tokens,
+            sampling_params: parameters,
+            return_logprob: true,
+            logprob_start_len: None,
+        };
+        let url = self.beside("/generate");
+        let body = self.persevere(ask.seed, cancelled, || self.post(&url, &call))?;
+        read_generated(&body).map_err(|problem| self.garbled(problem))
+    }
+
+    /// The address of a call that is no part of the protocol.
+    pub(crate) fn beside(&self, path: &str) -> String {
+        format!("{}{path}", self.base.strip_suffix("/v1").unwrap_or(&self.base))
     }
 
     fn get(&self, path: &str) -> Result<Vec<u8>, EndpointError> {
@@ -269,7 +318,7 @@ impl Endpoint {
         )
     }
 
-    fn post(&self, path: &str, call: &impl Serialize) -> Exchange {
+    pub(crate) fn post(&self, url: &str, call: &impl Serialize) -> Exchange {
         let body = match serde_json::to_vec(call) {
             Ok(body) => body,
             Err(e) => {
@@ -279,8 +328,7 @@ impl Endpoint {
                 };
             }
         };
-        let request =
-            self.agent.post(format!("{}{path}", self.base)).header("content-type", "application/json");
+        let request = self.agent.post(url).header("content-type", "application/json");
         let request = match &self.settings.key {
             Some(key) => request.header("authorization", key.header()),
             None => request,
@@ -290,7 +338,7 @@ impl Endpoint {
 
     /// Tries until there is an answer. While others are answered, one request has `tries`; while nobody is, all wait
     /// until the endpoint has been away for as long as we have patience.
-    fn persevere(
+    pub(crate) fn persevere(
         &self,
         seed: u64,
         cancelled: impl Fn() -> bool,
@@ -310,6 +358,8 @@ impl Endpoint {
                 Exchange::Again { why, asked, answered } => {
                     if answered {
                         self.note_answer();
+                    } else {
+                        self.breaks.fetch_add(1, Ordering::AcqRel);
                     }
                     (why, asked)
                 }
@@ -343,7 +393,7 @@ impl Endpoint {
         }
     }
 
-    fn garbled(&self, problem: String) -> EndpointError {
+    pub(crate) fn garbled(&self, problem: String) -> EndpointError {
         EndpointError::Garbled { url: self.base.clone(), problem }
     }
 }

@@ -97,6 +97,18 @@ pub enum EndpointError {
         /// In its words.
         message: String,
     },
+    /// It cannot be given other weights.
+    #[error("{url} does not take new weights by {call}: {problem}; {needed}")]
+    Refresh {
+        /// Its address.
+        url: String,
+        /// The call that failed.
+        call: String,
+        /// In its words.
+        problem: String,
+        /// What it has to be started with.
+        needed: &'static str,
+    },
     /// It answers something else than the protocol says.
     #[error(
         "{url} answers what is no completion: {problem}; is it an OpenAI-compatible completions endpoint?"
@@ -116,7 +128,14 @@ impl EndpointError {
     /// Whether no other request can fare better: the endpoint itself is not usable.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        !matches!(self, Self::Failing { .. } | Self::Refused { .. } | Self::Garbled { .. } | Self::Cancelled)
+        !matches!(
+            self,
+            Self::Failing { .. }
+                | Self::Refused { .. }
+                | Self::Refresh { .. }
+                | Self::Garbled { .. }
+                | Self::Cancelled
+        )
     }
 }
 

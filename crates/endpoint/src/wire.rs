@@ -8,6 +8,7 @@
 //! | vLLM | `choices[].token_ids` (asked for by `return_token_ids`) | `logprobs.token_logprobs` |
 //! | llama.cpp | `logprobs.content[].id` | `logprobs.content[].logprob` |
 //! | SGLang, llama-cpp-python, others | not told: the text is tokenised again | `logprobs.tokens`, `.token_logprobs` |
+//! | SGLang, by its own `POST /generate` ([`Engine::Sglang`](crate::Engine)) | `meta_info.output_token_logprobs[][1]` | `[][0]` |
 //!
 //! A log-prob is that of the sampled token before temperature (vLLM: `--logprobs-mode raw_logprobs`, its default).
 
@@ -57,6 +58,8 @@ pub struct Sample {
     pub log_probs: Option<Vec<f32>>,
     /// Why it ended.
     pub end: End,
+    /// What the server calls the weights that it is of, if it tells (SGLang).
+    pub weights: Option<String>,
 }
 
 /// The body of `POST /v1/completions`.
@@ -72,6 +75,9 @@ pub(crate) struct Call<'a> {
     pub logprobs: Option<u32>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     pub stop: &'a [String],
+    /// Log-probs of the prompt's tokens: so many others at each place. vLLM's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_logprobs: Option<u32>,
     #[serde(flatten)]
     pub beyond: Option<Beyond<'a>>,
 }
@@ -170,7 +176,8 @@ pub(crate) fn read_sample(body: &[u8]) -> Result<Sample, String> {
         None => return Err("there is no finish_reason in it".into()),
     };
     let LogProbs { tokens: pieces, token_logprobs, content } = choice.logprobs.unwrap_or_default();
-    let mut sample = Sample { text: choice.text, tokens: choice.token_ids, pieces, log_probs: None, end };
+    let (text, tokens) = (choice.text, choice.token_ids);
+    let mut sample = Sample { text, tokens, pieces, log_probs: None, end, weights: None };
     sample.log_probs = token_logprobs.and_then(|l| l.into_iter().collect());
     if let Some(content) = content {
         sample.log_probs = content.iter().map(|c| c.logprob).collect();
@@ -181,9 +188,134 @@ pub(crate) fn read_sample(body: &[u8]) -> Result<Sample, String> {
     }
     let number = sample.tokens.as_ref().map(Vec::len).or(sample.pieces.as_ref().map(Vec::len));
     // What cannot be said of which token it is, or is no log-prob, is not told at all.
-    let fits = |l: &Vec<f32>| Some(l.len()) == number && l.iter().all(|p| p.is_finite() && *p <= 1e-3);
-    sample.log_probs = sample.log_probs.filter(fits).map(|l| l.into_iter().map(|p| p.min(0.0)).collect());
+    sample.log_probs = sample.log_probs.filter(|l| Some(l.len()) == number).and_then(log_probs);
     Ok(sample)
+}
+
+/// Log-probs as they are meant; `None` if one is none. Rounding may lift a certain token's a little above zero.
+fn log_probs(told: Vec<f32>) -> Option<Vec<f32>> {
+    let fits = told.iter().all(|p| p.is_finite() && *p <= 1e-3);
+    fits.then(|| told.into_iter().map(|p| p.min(0.0)).collect())
+}
+
+/// The body of SGLang's `POST /generate`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Generate<'a> {
+    pub input_ids: &'a [u32],
+    pub sampling_params: GenerateParameters<'a>,
+    pub return_logprob: bool,
+    /// From which token of the prompt on log-probs are told too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logprob_start_len: Option<usize>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct GenerateParameters<'a> {
+    pub max_new_tokens: usize,
+    pub temperature: f32,
+    pub top_p: f32,
+    pub top_k: i32,
+    pub min_p: f32,
+    pub repetition_penalty: f32,
+    pub stop_token_ids: &'a [u32],
+    /// Servers from before 2025-09 do not know it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampling_seed: Option<u32>,
+}
+
+impl<'a> GenerateParameters<'a> {
+    pub fn new(max_new_tokens: usize, temperature: f32, stop_token_ids: &'a [u32]) -> Self {
+        Self {
+            max_new_tokens,
+            temperature,
+            top_p: 1.0,
+            top_k: -1,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            stop_token_ids,
+            sampling_seed: None,
+        }
+    }
+}
+
+/// What is read of the answer to [`Generate`].
+#[derive(Debug, Deserialize)]
+struct Generated {
+    text: String,
+    meta_info: About,
+}
+
+#[derive(Debug, Deserialize)]
+struct About {
+    finish_reason: Value,
+    /// Log-prob, token, and its text where it is asked for.
+    #[serde(default)]
+    output_token_logprobs: Option<Vec<TokenTriple>>,
+    #[serde(default)]
+    input_token_logprobs: Option<Vec<TokenTriple>>,
+    #[serde(default)]
+    weight_version: Option<String>,
+}
+
+type TokenTriple = (Option<f32>, u32, Value);
+
+/// Reads the answer to SGLang's `POST /generate`.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub(crate) fn read_generated(body: &[u8]) -> Result<Sample, String> {
+    let Generated { text, meta_info } = serde_json::from_slice(body).map_err(|e| e.to_string())?;
+    let reason = meta_info.finish_reason.pointer("/type").and_then(Value::as_str);
+    let end = match reason {
+        Some("stop") => End::Stop,
+        Some("length") => End::Length,
+        _ => return Err(format!("finish_reason {}", meta_info.finish_reason)),
+    };
+    let triples = meta_info.output_token_logprobs;
+    let tokens = triples.as_ref().map(|triples| triples.iter().map(|triple| triple.1).collect());
+    let told = triples.and_then(|triples| triples.iter().map(|triple| triple.0).collect());
+    let log_probs = told.and_then(log_probs);
+    Ok(Sample { text, tokens, pieces: None, log_probs, end, weights: meta_info.weight_version })
+}
+
+/// Log-probs of the tokens of a prompt from `from` on, and what the weights are called, if that is told.
+pub(crate) type Scored = (Vec<f32>, Option<String>);
+
+/// Reads the log-probs of a prompt's tokens out of the answer to SGLang's `POST /generate`.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub(crate) fn read_generated_scores(body: &[u8], tokens: &[u32], from: usize) -> Result<Scored, String> {
+    let Generated { meta_info, .. } = serde_json::from_slice(body).map_err(|e| e.to_string())?;
+    let triples = meta_info.input_token_logprobs.ok_or("there are no input_token_logprobs in it")?;
+    if triples.len() != tokens.len() {
+        return Err(format!("{} input_token_logprobs for {} tokens", triples.len(), tokens.len()));
+    }
+    let told = triples.iter().zip(tokens).skip(from);
+    let own = told.map(|((log_prob, token, _), asked)| log_prob.filter(|_| token == asked));
+    Ok((scores(own)?, meta_info.weight_version))
+}
+
+/// Reads the log-probs of a prompt's tokens out of vLLM's answer to `POST /v1/completions`.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub(crate) fn read_prompt_scores(body: &[u8], tokens: &[u32], from: usize) -> Result<Scored, String> {
+    let reply: Value = serde_json::from_slice(body).map_err(|e| e.to_string())?;
+    let told = reply.pointer("/choices/0/prompt_logprobs").and_then(Value::as_array);
+    let told = told.ok_or("there are no prompt_logprobs in it")?;
+    if told.len() != tokens.len() {
+        return Err(format!("{} prompt_logprobs for {} tokens", told.len(), tokens.len()));
+    }
+    let of = |(at, token): (&Value, &u32)| {
+        at.get(token.to_string())?.get("logprob")?.as_f64().map(|log_prob| log_prob as f32)
+    };
+    Ok((scores(told.iter().zip(tokens).skip(from).map(of))?, None))
+}
+
+fn scores(told: impl Iterator<Item = Option<f32>>) -> Result<Vec<f32>, String> {
+    let told: Option<Vec<f32>> = told.collect();
+    told.and_then(log_probs).ok_or_else(|| "a token of the prompt has no log-prob in it".to_owned())
 }
 
 /// One served model.
@@ -262,6 +394,34 @@ mod tests {
         let sample = read_sample(PIECES.as_bytes()).unwrap();
         assert_eq!((sample.tokens, sample.log_probs), (None, Some(vec![-0.5, -0.25])));
         assert_eq!(sample.pieces.unwrap(), [" two", " words"]);
+    }
+
+    const SGLANG: &str = r#"{"text":" two words","output_ids":[11,12],"meta_info":{"id":"a","finish_reason":{"type":
+        "stop","matched":12},"prompt_tokens":2,"weight_version":"7","input_token_logprobs":[[null,1,null],[-2.5,9,null]],
+        "output_token_logprobs":[[-0.5,11,null],[-0.25,12,null]],"completion_tokens":2}}"#;
+
+    #[test]
+    fn sglangs_own_answers_are_read() {
+        let sample = read_generated(SGLANG.as_bytes()).unwrap();
+        assert_eq!((sample.tokens, sample.log_probs), (Some(vec![11, 12]), Some(vec![-0.5, -0.25])));
+        assert_eq!((sample.end, sample.weights.as_deref()), (End::Stop, Some("7")));
+        let scored = read_generated_scores(SGLANG.as_bytes(), &[1, 9], 1).unwrap();
+        assert_eq!(scored, (vec![-2.5], Some("7".into())));
+        for (tokens, from) in [(&[1, 8][..], 1), (&[1, 9, 9], 1), (&[1, 9], 0)] {
+            assert!(read_generated_scores(SGLANG.as_bytes(), tokens, from).is_err(), "{tokens:?}");
+        }
+        let aborted = SGLANG.replace("\"stop\"", "\"abort\"");
+        assert!(read_generated(aborted.as_bytes()).unwrap_err().contains("abort"));
+        assert!(read_generated(VLLM.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn vllms_scores_of_a_prompt_are_read() {
+        let body = br#"{"choices":[{"text":"x","prompt_logprobs":[null,{"9":{"logprob":-2.5,"rank":3},"4":{"logprob":-1}}]}]}"#;
+        assert_eq!(read_prompt_scores(body, &[1, 9], 1).unwrap(), (vec![-2.5], None));
+        assert!(read_prompt_scores(body, &[1, 8], 1).unwrap_err().contains("no log-prob"));
+        assert!(read_prompt_scores(body, &[1], 0).unwrap_err().contains("for 1 tokens"));
+        assert!(read_prompt_scores(VLLM.as_bytes(), &[1], 0).unwrap_err().contains("no prompt_logprobs"));
     }
 
     #[test]

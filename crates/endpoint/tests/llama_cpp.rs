@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use server::{Gateway, Options, Server, free_port};
-use sgs_endpoint::{Ask, End, Endpoint, EndpointError, Key, Prompt, PromptForm, Sample, Settings};
+use sgs_endpoint::{Ask, End, Endpoint, EndpointError, Engine, Key, Prompt, PromptForm, Sample, Settings};
 
 /// `<solver> |- ( ph -> ph ) <proof>` in tokens of the model.
 const PROMPT: [u32; 8] = [3, 126, 121, 129, 123, 129, 122, 6];
@@ -17,6 +17,7 @@ const VOCABULARY: usize = 9362;
 
 fn settings(url: &str) -> Settings {
     Settings {
+        engine: Engine::Any,
         url: url.to_owned(),
         model: None,
         key: None,

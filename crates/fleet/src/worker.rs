@@ -34,6 +34,9 @@ pub struct WorkerConfig {
     /// Leases in hand beyond those at work, for [`serve`]: with them a slot need not wait for the coordinator when it
     /// comes free. For tasks that take far less time than a call. Default 0.
     pub ahead: usize,
+    /// How long [`serve`] lets the coordinator wait for work to give; a drain that begins meanwhile has to wait for that
+    /// answer. Default 2 s.
+    pub poll: Duration,
 }
 
 impl WorkerConfig {
@@ -48,6 +51,7 @@ impl WorkerConfig {
             patience: Duration::from_secs(15 * 60),
             grace: Duration::from_secs(20),
             ahead: 0,
+            poll: Duration::from_secs(2),
         }
     }
 }
@@ -678,7 +682,7 @@ pub fn serve(
     slots: usize,
     handler: impl Fn(&Lease, &Cancel) -> Result<Payload, String> + Sync,
 ) -> Result<Summary, WorkerError> {
-    let (grace, ahead) = (config.grace, config.ahead);
+    let (grace, ahead, poll) = (config.grace, config.ahead, config.poll);
     let session = Session::start(coordinator, config, drain)?;
     let bench = Mutex::new(Bench { waiting: VecDeque::new(), busy: 0, over: false });
     let bell = Condvar::new();
@@ -686,7 +690,7 @@ pub fn serve(
         for _ in 0..slots.max(1) {
             scope.spawn(|| work_off(&session, &bench, &bell, &handler));
         }
-        let result = fetch(&session, slots.max(1), ahead, &bench, &bell);
+        let result = fetch(&session, slots.max(1), ahead, poll, &bench, &bell);
         wind_up(&session, grace, &bench, &bell);
         result
     });
@@ -704,6 +708,7 @@ fn fetch(
     session: &Session,
     slots: usize,
     ahead: usize,
+    poll: Duration,
     bench: &Mutex<Bench>,
     bell: &Condvar,
 ) -> Result<(), WorkerError> {
@@ -723,7 +728,7 @@ fn fetch(
             }
             free
         };
-        let leases = session.lease(free, LONGEST_POLL)?;
+        let leases = session.lease(free, poll)?;
         if !leases.is_empty() {
             sit(bench).waiting.extend(leases);
             bell.notify_all();
@@ -731,9 +736,6 @@ fn fetch(
     }
     Ok(())
 }
-
-/// A drain that begins while the worker waits for work has to wait for that answer; keep it short.
-const LONGEST_POLL: Duration = Duration::from_secs(2);
 
 fn work_off(
     session: &Session,

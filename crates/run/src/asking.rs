@@ -2,7 +2,7 @@
 
 use crate::evaluate::{encode, room};
 use crate::reading::{Reader, formal_seed, is_quick, limit, role};
-use crate::tasks::{self, GENERATE, GenerateTask, SERVED, VERIFY, VerifyTask};
+use crate::tasks::{self, GENERATE, GenerateTask, VERIFY, VerifyTask};
 use anyhow::Result;
 use rayon::prelude::*;
 use sgs_fleet::{Payload, TaskKind as BoardKind};
@@ -112,7 +112,7 @@ impl Reader<'_> {
             max_new_tokens: room(self.config.sampling.tokens(role), prompt.len(), self.context),
             temperature: self.config.algorithm.temperature as f32,
         };
-        let kind = if self.config.sampling.endpoint.plays(role) { SERVED } else { GENERATE };
+        let kind = self.config.sampling.endpoint.kind_of(role).unwrap_or(GENERATE);
         Ok((kind, priority, tasks::pack(&task)?))
     }
 

@@ -145,7 +145,7 @@ impl std::str::FromStr for SystemName {
 impl RunConfig {
     /// The weights that a role uses.
     pub fn weights_of(&self, role: Role) -> Weights {
-        self.algorithm.weights_of(role, self.sampling.endpoint.plays(role))
+        self.algorithm.weights_of(role, self.sampling.endpoint.player(role))
     }
 
     /// The context window of a model in this run, tokens: a prompt and its completion together.

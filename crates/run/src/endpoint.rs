@@ -1,19 +1,22 @@
 //! Roles that another server plays: their tasks, or the prompts of `sgs eval`, go to a completions endpoint instead of
 //! the built-in sampler.
 //!
-//! What is served elsewhere does not follow the weights that a run trains, so only roles that the method leaves as
-//! they are may be served: the Guide, a frozen Conjecturer, every role of `sampling-only`.
+//! What is served elsewhere does not follow the weights that a run trains by itself: a role that is trained may be served
+//! only where the servers are given its weights after each update (`served`).
 
 use super::config::RunConfig;
 use crate::Usage;
 use crate::evaluate::{Answer, Ask, in_parallel};
-use crate::tasks::{self, GenerateResult, GenerateTask, SERVED, Sample};
+use crate::tasks::{self, GenerateResult, GenerateTask, SERVED, Sample, served_alone};
 use anyhow::{Context, Result, bail};
-use sgs_endpoint::{Ask as Wanted, End, Endpoint, EndpointError, Key, Prompt, Sample as Served, Settings};
-use sgs_fleet::{Cancel, Coordinator, Drain, Lease, WorkerConfig, WorkerName};
+use sgs_endpoint::{
+    Ask as Wanted, End, Endpoint, EndpointError, Engine, Key, Prompt, PromptForm, Sample as Served, Settings,
+};
+use sgs_fleet::{Cancel, Coordinator, Drain, Lease, TaskKind as BoardKind, WorkerConfig, WorkerName};
 use sgs_keys::above;
 use sgs_lm::tokenizer::Tokenizer;
-use sgs_selfplay::{AlgorithmConfig, FinishReason, Role};
+use sgs_selfplay::{AlgorithmConfig, FinishReason, Player, Role, Weights};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,9 +28,24 @@ sgs_keys::table! {
     pub struct EndpointConfig {
         /// A server that plays some roles: an OpenAI-compatible completions endpoint (vLLM, SGLang, llama.cpp).
         pub url: String = String::new(), in "empty for none, or an address as http://127.0.0.1:8000/v1",
+        /// Further servers of the same model, which share its tasks.
+        pub urls: Vec<String> = Vec::new(), in "a list of addresses",
+        /// The Solver's own servers, in place of those.
+        pub solver_urls: Vec<String> = Vec::new(), in "a list of addresses",
+        /// The Conjecturer's own servers, in place of those.
+        pub conjecturer_urls: Vec<String> = Vec::new(), in "a list of addresses",
+        /// The Guide's own servers, in place of those.
+        pub guide_urls: Vec<String> = Vec::new(), in "a list of addresses",
+        /// How servers are given the weights of a role that is trained, after each update: not at all, by SGLang's calls,
+        /// by vLLM's.
+        pub refresh: Refresh = Refresh::Never,
+        /// Folder for these weights, of this run alone, which the servers see too.
+        pub folder: String = String::new(), in "empty for none, or a folder",
+        /// The same folder as the servers name it.
+        pub folder_there: String = String::new(), in "empty for the same name, or a folder",
         /// The served model's name.
         pub model: String = String::new(), in "empty if it serves exactly one, or a name",
-        /// The roles that it plays; none of them may be trained.
+        /// The roles that servers play; without a way to refresh their weights none of them may be trained.
         pub roles: Vec<Role> = Vec::new(), in "a list of solver, conjecturer, guide",
         /// How prompts are sent: as token ids if the server takes them, else text; as token ids, only to a model with the
         /// tokenizer of model.base; as text.
@@ -48,6 +66,18 @@ sgs_keys::table! {
 }
 
 sgs_keys::choice! {
+    /// How servers are given the weights of each update.
+    pub enum Refresh {
+        /// Not at all.
+        Never = "never",
+        /// By SGLang's `/update_weights_from_disk`.
+        Sglang = "sglang",
+        /// By vLLM's `reload_weights`.
+        Vllm = "vllm",
+    }
+}
+
+sgs_keys::choice! {
     /// How prompts are sent.
     pub enum PromptChoice {
         /// As token ids if the server takes those, else as text.
@@ -59,44 +89,157 @@ sgs_keys::choice! {
     }
 }
 
+/// Servers that share tasks: those of some roles.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// The tasks.
+    pub kind: BoardKind,
+    /// The roles.
+    pub roles: Vec<Role>,
+    /// The servers.
+    pub urls: Vec<String>,
+}
+
 impl EndpointConfig {
     /// Whether another server plays the role.
     pub fn plays(&self, role: Role) -> bool {
-        !self.url.is_empty() && self.roles.contains(&role)
+        self.roles.contains(&role) && !self.urls_of(role).is_empty()
+    }
+
+    /// Who plays the role.
+    pub fn player(&self, role: Role) -> Player {
+        match (self.plays(role), self.refresh) {
+            (false, _) => Player::Own,
+            (true, Refresh::Never) => Player::Server,
+            (true, Refresh::Sglang | Refresh::Vllm) => Player::Follower,
+        }
+    }
+
+    /// The servers of a role, if it is served.
+    pub fn urls_of(&self, role: Role) -> Vec<&str> {
+        let own = self.own_urls(role);
+        let shared = [&self.url].into_iter().filter(|url| !url.is_empty()).chain(&self.urls);
+        if own.is_empty() {
+            shared.map(String::as_str).collect()
+        } else {
+            own.iter().map(String::as_str).collect()
+        }
+    }
+
+    fn own_urls(&self, role: Role) -> &[String] {
+        match role {
+            Role::Solver => &self.solver_urls,
+            Role::Conjecturer => &self.conjecturer_urls,
+            Role::Guide => &self.guide_urls,
+        }
+    }
+
+    /// The kind of the tasks of a role that another server plays; `None` if none does.
+    pub fn kind_of(&self, role: Role) -> Option<BoardKind> {
+        let kind = if self.own_urls(role).is_empty() { SERVED } else { served_alone(role) };
+        self.plays(role).then_some(kind)
+    }
+
+    /// The servers by the tasks that they share.
+    pub fn groups(&self) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        for role in &self.roles {
+            let Some(kind) = self.kind_of(*role) else { continue };
+            match groups.iter_mut().find(|group| group.kind == kind) {
+                Some(group) => group.roles.push(*role),
+                None => {
+                    let urls = self.urls_of(*role).into_iter().map(str::to_owned).collect();
+                    groups.push(Group { kind, roles: vec![*role], urls });
+                }
+            }
+        }
+        groups
+    }
+
+    /// The same for one server alone.
+    pub fn at(&self, url: &str) -> Self {
+        Self { url: url.to_owned(), ..self.clone() }
     }
 
     /// Checks the keys against each other and against the algorithm.
     ///
     /// # Errors
-    /// A role that is off, or trained: its weights would go on elsewhere.
+    /// A role that is off or has no server, or one that is trained: its weights would go on elsewhere, or its servers
+    /// would be given two sets of them.
     pub fn check(&self, algorithm: &AlgorithmConfig) -> Result<()> {
-        if self.url.is_empty() {
-            return match self.roles.first() {
-                None => Ok(()),
-                Some(_) => {
-                    bail!(Usage("`sampling.endpoint.roles` is given without `sampling.endpoint.url`".into()))
-                }
-            };
-        }
-        let Some(_) = self.roles.first() else {
-            bail!(Usage(
-                "`sampling.endpoint.roles` is empty; expected some of solver, conjecturer, guide".into()
-            ));
+        let served = |role: &Role| !self.urls_of(*role).is_empty();
+        let Some(first) = self.roles.first() else {
+            if [Role::Solver, Role::Conjecturer, Role::Guide].iter().any(served) {
+                bail!(Usage(
+                    "`sampling.endpoint.roles` is empty; expected some of solver, conjecturer, guide".into()
+                ));
+            }
+            return Ok(());
         };
+        if !self.roles.iter().all(served) {
+            let unserved = self.roles.iter().find(|role| !served(role)).unwrap_or(first).as_str();
+            bail!(Usage(format!(
+                "`sampling.endpoint.roles` names the {unserved}, and no server is given: `sampling.endpoint.url`, or \
+                 `sampling.endpoint.{unserved}_urls`"
+            )));
+        }
         for role in &self.roles {
-            if !is_on(algorithm, *role) {
+            self.check_role(*role, algorithm)?;
+        }
+        self.check_groups(algorithm)
+    }
+
+    fn check_role(&self, role: Role, algorithm: &AlgorithmConfig) -> Result<()> {
+        let name = role.as_str();
+        if !is_on(algorithm, role) {
+            bail!(Usage(format!("`sampling.endpoint.roles` names the {name}, but this method has none")));
+        }
+        if !algorithm.weights_of(role, Player::Own).is_trained() {
+            return Ok(());
+        }
+        if self.refresh == Refresh::Never {
+            bail!(Usage(format!(
+                "`sampling.endpoint.roles` names the {name}, which this method trains: a server elsewhere would go on \
+                 with the old weights. Have its servers given each update's (`sampling.endpoint.refresh` and `.folder`), let \
+                 the {name} be sampled here, or choose a method that does not train it (sampling-only; \
+                 sgs-frozen-conjecturer for the Conjecturer)"
+            )));
+        }
+        if self.folder.is_empty() {
+            bail!(Usage(format!(
+                "`sampling.endpoint.folder` is empty; the {name}'s servers need a folder to read its weights from"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Servers that are given weights have one set of them, and nobody else's tasks.
+    fn check_groups(&self, algorithm: &AlgorithmConfig) -> Result<()> {
+        let mut taken: Vec<(&str, bool)> = Vec::new();
+        let groups = self.groups();
+        for group in &groups {
+            let sets = group.roles.iter().map(|role| algorithm.weights_of(*role, self.player(*role)));
+            let sets: BTreeSet<Weights> = sets.collect();
+            let is_trained = sets.iter().any(|set| set.is_trained());
+            if is_trained && sets.len() > 1 {
+                let names: Vec<&str> = group.roles.iter().map(|role| role.as_str()).collect();
+                let last = names.last().copied().unwrap_or_default();
                 bail!(Usage(format!(
-                    "`sampling.endpoint.roles` names the {0}, but this method has none",
-                    role.as_str()
+                    "the servers at {} are to play the {}, which do not share their weights: give the {last} servers of its \
+                     own (`sampling.endpoint.{last}_urls`)",
+                    group.urls.join(", "),
+                    names.join(" and the ")
                 )));
             }
-            if algorithm.weights_of(*role, false).is_trained() {
-                bail!(Usage(format!(
-                    "`sampling.endpoint.roles` names the {0}, which this method trains: a server elsewhere would go on \
-                     with the old weights. Let the {0} be sampled here, or choose a method that does not train it \
-                     (sampling-only; sgs-frozen-conjecturer for the Conjecturer)",
-                    role.as_str()
-                )));
+            for url in &group.urls {
+                let url = url.trim_end_matches('/');
+                if taken.iter().any(|(other, trained)| *other == url && (*trained || is_trained)) {
+                    bail!(Usage(format!(
+                        "the server {url} is named twice under `sampling.endpoint`: a server that is given weights has one \
+                         set of them, and one place"
+                    )));
+                }
+                taken.push((url, is_trained));
             }
         }
         Ok(())
@@ -113,6 +256,11 @@ impl EndpointConfig {
         };
         Ok(Settings {
             url: self.url.clone(),
+            engine: match self.refresh {
+                Refresh::Never => Engine::Any,
+                Refresh::Sglang => Engine::Sglang,
+                Refresh::Vllm => Engine::Vllm,
+            },
             model: Some(self.model.clone()).filter(|m| !m.is_empty()),
             key,
             prompt: match self.prompt {
@@ -138,32 +286,65 @@ fn is_on(a: &AlgorithmConfig, role: Role) -> bool {
 
 /// An endpoint that was found fit for a run.
 pub struct ServedRoles {
-    endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     tokenizer: Tokenizer,
     /// Longest sequence, tokens.
     context: usize,
     concurrency: usize,
+    /// The prompt that it was tried with and what it made of it, and how long the prompt is.
+    pub(crate) tried: (Vec<u32>, usize),
 }
 
+/// What is asked of a server's samples where its weights follow those that are trained.
+pub struct Bound<'a> {
+    /// The policy version that it holds, and whose tasks it may take.
+    pub version: u32,
+    /// What it was told that its weights are called.
+    pub name: &'a str,
+    /// How often it had not answered when its weights were verified.
+    pub breaks: u64,
+}
+
+/// Tokens of the completion that a server is tried with; of one whose weights are verified by it.
+const TRIED: (usize, usize) = (16, 64);
+
 impl ServedRoles {
-    /// Finds out whether the endpoint that a run is configured with fits; `probe` is a prompt of the run, `context` the
-    /// longest sequence of its model in tokens. `None` if no role is served.
+    /// Finds out whether a server fits that a run is configured with, for some roles; `probe` is a prompt of the run,
+    /// `context` the longest sequence of its model in tokens.
     ///
     /// # Errors
-    /// As [`ServedRoles::connect`].
+    /// As [`ServedRoles::connect`]; or a role is trained, and the server tells too little to be trained on.
     pub fn of_run(
         config: &RunConfig,
+        url: &str,
+        roles: &[Role],
         tokenizer: Tokenizer,
         probe: &[u32],
         context: usize,
-    ) -> Result<Option<Self>> {
-        let e = &config.sampling.endpoint;
-        if e.url.is_empty() {
-            return Ok(None);
+    ) -> Result<Self> {
+        let e = config.sampling.endpoint.at(url);
+        let longest = roles.iter().map(|role| config.sampling.tokens(*role)).max().unwrap_or(1);
+        let served = Self::connect(&e, longest, tokenizer, probe, context)?;
+        if roles.iter().any(|role| config.weights_of(*role).is_trained()) {
+            served.check_trainable()?;
         }
-        let longest = e.roles.iter().map(|role| config.sampling.tokens(*role)).max().unwrap_or(1);
-        let served = Self::connect(e, longest, tokenizer, probe, context);
-        served.context("the endpoint of `sampling.endpoint`").map(Some)
+        Ok(served)
+    }
+
+    fn check_trainable(&self) -> Result<()> {
+        let abilities = self.endpoint.abilities();
+        let lacking = [
+            (abilities.prompt != PromptForm::Tokens, "it does not take prompts as token ids"),
+            (!abilities.token_ids, "it does not tell the token ids of completions"),
+            (!abilities.log_probs, "it does not tell log-probs"),
+        ];
+        match lacking.iter().find(|(lacks, _)| *lacks) {
+            None => Ok(()),
+            Some((_, what)) => bail!(
+                "{} cannot play a role that is trained: {what}, and updates need the very tokens and their log-probs",
+                self.endpoint.url()
+            ),
+        }
     }
 
     /// Finds out whether an endpoint fits; `probe` is a prompt, `longest` the longest completion and `context` the longest
@@ -178,7 +359,9 @@ impl ServedRoles {
         probe: &[u32],
         context: usize,
     ) -> Result<Self> {
-        let probe = ask(&tokenizer, probe, 0, longest.min(16), 1.0)?;
+        let most = if e.refresh == Refresh::Never { TRIED.0 } else { TRIED.1 };
+        let room = context.saturating_sub(probe.len()).max(1);
+        let probe = ask(&tokenizer, probe, 0, most.min(longest).min(room), 1.0)?;
         let (endpoint, sample) = Endpoint::connect(e.settings()?, &probe, context, tokenizer.vocab_size())?;
         let abilities = endpoint.abilities();
         if let Some(problem) = sample.tokens.as_deref().and_then(|t| differs(&tokenizer, t, &sample.text)) {
@@ -201,27 +384,65 @@ impl ServedRoles {
         }
         tracing::info!("{} serves {}: {abilities:?}", endpoint.url(), endpoint.model());
         let context = abilities.context.unwrap_or(usize::MAX).min(context);
-        Ok(Self { endpoint, tokenizer, context, concurrency: e.concurrency })
+        let prompt = probe.tokens.len();
+        let tried = ([probe.tokens, sample.tokens.unwrap_or_default()].concat(), prompt);
+        Ok(Self { endpoint, tokenizer, context, concurrency: e.concurrency, tried })
     }
 
-    /// Asks for completions until the drain begins.
+    /// Asks for completions for tasks of a kind until the drain begins; of a server that follows the weights that are
+    /// trained, as long as nothing speaks against its still having those that it is `bound` to. It begins the drain itself
+    /// when something does.
     ///
     /// # Errors
     /// The endpoint is no longer usable, or the coordinator fails.
-    pub fn work(&self, coordinator: Arc<dyn Coordinator>, worker: WorkerName, drain: &Drain) -> Result<()> {
+    pub fn work(
+        &self,
+        coordinator: Arc<dyn Coordinator>,
+        worker: WorkerName,
+        kind: BoardKind,
+        bound: Option<&Bound<'_>>,
+        drain: &Drain,
+    ) -> Result<()> {
         let config = WorkerConfig {
             linger: Duration::from_millis(5),
             grace: Duration::from_secs(2),
-            ..WorkerConfig::new(worker, SERVED)
+            poll: Duration::from_millis(100),
+            ..WorkerConfig::new(worker, kind)
         };
         let end: Mutex<Option<EndpointError>> = Mutex::new(None);
         let handler = |lease: &Lease, cancel: &Cancel| {
             let task: GenerateTask = tasks::unpack(lease.payload.as_bytes()).map_err(|e| format!("{e:#}"))?;
+            if let Some(bound) = bound.filter(|bound| bound.version != task.policy_version) {
+                let (asked, has) = (task.policy_version, bound.version);
+                return Err(format!("asked for policy {asked}, the server has {has}"));
+            }
+            let is_doubtful = || bound.is_some_and(|bound| self.endpoint.breaks() != bound.breaks);
+            let is_over = || cancel.is_cancelled() || is_doubtful();
             let one = |&seed: &u64| {
-                let is_cancelled = || cancel.is_cancelled();
-                self.sample(&task.prompt, seed, task.max_new_tokens, task.temperature, is_cancelled)
+                let (sample, weights) =
+                    self.sample(&task.prompt, seed, task.max_new_tokens, task.temperature, is_over)?;
+                match bound.zip(weights).filter(|(bound, weights)| weights != bound.name) {
+                    None => Ok(sample),
+                    Some((bound, weights)) => {
+                        drain.begin();
+                        let url = self.endpoint.url();
+                        bail!(
+                            "{url} has sampled with the weights {weights}, and {} were asked for",
+                            bound.name
+                        )
+                    }
+                }
             };
             let samples = task.seeds.iter().map(one).collect::<Result<_>>();
+            if is_doubtful() {
+                // It may have been started anew meanwhile, with whatever weights. Nobody has failed: the task waits to be
+                // given back.
+                drain.begin();
+                while !cancel.is_cancelled() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                return Err("given back: the server may have been started anew".to_owned());
+            }
             match samples {
                 Ok(samples) => {
                     let fingerprint = tasks::own_mark().to_owned();
@@ -270,7 +491,7 @@ impl ServedRoles {
             }
             let answer = self
                 .sample(&ask.prompt, ask.seed, max_new_tokens, 1.0, is_over)
-                .and_then(|sample| self.answer(sample));
+                .and_then(|(sample, _)| self.answer(sample));
             on_answer();
             answer.unwrap_or_else(|error| {
                 match error.downcast_ref::<EndpointError>().filter(|e| e.is_final()) {
@@ -303,6 +524,7 @@ impl ServedRoles {
         })
     }
 
+    /// A completion, and what the server calls the weights that it is of, if it tells.
     fn sample(
         &self,
         prompt: &[u32],
@@ -310,16 +532,18 @@ impl ServedRoles {
         new: usize,
         temperature: f32,
         cancelled: impl Fn() -> bool,
-    ) -> Result<Sample> {
+    ) -> Result<(Sample, Option<String>)> {
         if prompt.len() + new > self.context {
             let (prompt, limit) = (prompt.len(), self.context);
-            return Ok(Sample::refused(format!(
+            let refused = Sample::refused(format!(
                 "a prompt of {prompt} tokens and up to {new} new ones exceed the context of {limit} tokens"
-            )));
+            ));
+            return Ok((refused, None));
         }
         let ask = ask(&self.tokenizer, prompt, seed, new, temperature)?;
-        let sample = self.endpoint.sample(&ask, cancelled)?;
-        completion(&self.tokenizer, sample, new)
+        let mut sample = self.endpoint.sample(&ask, cancelled)?;
+        let weights = sample.weights.take();
+        Ok((completion(&self.tokenizer, sample, new)?, weights))
     }
 }
 
@@ -349,7 +573,7 @@ fn ask(
 /// A completion in the run's own tokens, ended by one of its end tokens if it has ended. Log-probs are kept only where
 /// each belongs to one of these tokens.
 fn completion(tokenizer: &Tokenizer, sample: Served, limit: usize) -> Result<Sample> {
-    let Served { text, tokens, pieces, log_probs, end } = sample;
+    let Served { text, tokens, pieces, log_probs, end, .. } = sample;
     let (mut tokens, mut log_probs) = match tokens {
         Some(tokens) => {
             let size = tokenizer.vocab_size();
@@ -451,6 +675,44 @@ mod tests {
     }
 
     #[test]
+    fn a_trained_role_may_be_served_where_its_weights_are_refreshed() {
+        let check = |e: &EndpointConfig, method: &str| e.check(&method.parse::<Method>().unwrap().config());
+        let roles = [Role::Solver, Role::Conjecturer];
+        let solver = EndpointConfig { refresh: Refresh::Sglang, ..served(&roles[..1]) };
+        let error = check(&solver, "sgs").unwrap_err().to_string();
+        assert!(error.contains("`sampling.endpoint.folder` is empty"), "{error}");
+        let solver = EndpointConfig { folder: "weights".into(), ..solver };
+        check(&solver, "sgs").unwrap();
+        assert_eq!(solver.player(Role::Solver), Player::Follower);
+        // Two sets of weights on one server; the Guide beside a role that is trained.
+        for (roles, own) in [(&roles[..], "conjecturer_urls"), (&[Role::Solver, Role::Guide], "guide_urls")] {
+            let both = EndpointConfig { roles: roles.to_vec(), ..solver.clone() };
+            let error = check(&both, "sgs").unwrap_err().to_string();
+            assert!(error.contains("do not share their weights") && error.contains(own), "{error}");
+        }
+        let apart = EndpointConfig {
+            roles: roles.to_vec(),
+            urls: vec!["http://127.0.0.1:2".into()],
+            conjecturer_urls: vec!["http://127.0.0.1:3".into()],
+            ..solver.clone()
+        };
+        check(&apart, "sgs").unwrap();
+        let groups: Vec<(String, usize)> =
+            apart.groups().iter().map(|group| (group.kind.to_string(), group.urls.len())).collect();
+        assert_eq!(groups, [("endpoint".to_owned(), 2), ("endpoint-conjecturer".to_owned(), 1)]);
+        for twice in [
+            EndpointConfig { urls: vec!["http://127.0.0.1:1/".into()], ..solver },
+            EndpointConfig { conjecturer_urls: vec!["http://127.0.0.1:1".into()], ..apart.clone() },
+        ] {
+            let error = check(&twice, "sgs").unwrap_err().to_string();
+            assert!(error.contains("named twice"), "{error}");
+        }
+        let none = EndpointConfig { url: String::new(), urls: Vec::new(), ..apart };
+        let error = check(&none, "sgs").unwrap_err().to_string();
+        assert!(error.contains("names the solver, and no server is given"), "{error}");
+    }
+
+    #[test]
     fn a_completion_is_brought_into_the_runs_tokens() {
         let tokenizer = tokenizer();
         let [a, b] = ["ph", "ps"].map(|word| tokenizer.id_of(word).unwrap());
@@ -461,6 +723,7 @@ mod tests {
             pieces: None,
             log_probs: Some(vec![-1.0, -2.0, -0.5]),
             end: End::Stop,
+            weights: None,
         };
         let told = completion(&tokenizer, sample.clone(), 8).unwrap();
         assert_eq!((told.tokens, told.log_probs), (vec![a, b, end], vec![-1.0, -2.0, -0.5]));

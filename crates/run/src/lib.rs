@@ -32,6 +32,7 @@ pub mod record;
 mod runner;
 pub mod seats;
 pub mod second;
+mod served;
 pub mod system;
 pub mod tasks;
 pub mod update;

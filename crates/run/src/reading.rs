@@ -66,10 +66,12 @@ impl Reader<'_> {
         if let Some(token) = tokens.iter().find(|t| **t as usize >= vocabulary) {
             bail!("token {token} of a vocabulary of {vocabulary}");
         }
-        // Another server may tell none; no role that it plays is trained.
-        let served = role(command).is_some_and(|role| self.config.sampling.endpoint.plays(role));
+        let role = role(command);
+        let served = role.is_some_and(|role| self.config.sampling.endpoint.plays(role));
+        // Another server may tell none where nothing is trained on them.
+        let trained = role.is_some_and(|role| self.config.weights_of(role).is_trained());
         let m = log_probs.len();
-        ensure!(m == n || (m == 0 && served), "{n} tokens with {m} log-probs");
+        ensure!(m == n || (m == 0 && served && !trained), "{n} tokens with {m} log-probs");
         // Rounding may lift a certain token's a little above zero.
         let odd = log_probs.iter().find(|p| !p.is_finite() || **p > 1e-3);
         ensure!(odd.is_none(), "a log-prob is {}", odd.copied().unwrap_or_default());

@@ -191,7 +191,8 @@ where
                     // They read the checkpoint that is being written.
                     kept.wait_for(&mut publisher, story)?;
                 }
-                let notes = workers.begin_round(self, round.number(), &tokenizer)?;
+                let notes =
+                    workers.begin_round(self, round.number(), &tokenizer, &policies, team.trainer())?;
                 notes.iter().for_each(|note| story.tell(RunEvent::Note(note)));
             }
             if next == NextStep::Start {
@@ -250,7 +251,7 @@ where
         finish(&mut publisher, story)?;
         let after = state.next_round;
         if self.schedule().is_due(after, When::AtTheEnd, self.run.view())? {
-            let notes = workers.begin_round(self, after, &tokenizer)?;
+            let notes = workers.begin_round(self, after, &tokenizer, &policies, team.trainer())?;
             notes.iter().for_each(|note| story.tell(RunEvent::Note(note)));
             let stands = (after, When::AtTheEnd);
             if !self.evaluate(stands, context, &tokenizer, &workers, &mut publisher, story)? {

@@ -18,8 +18,17 @@ pub const GENERATE: BoardKind = BoardKind::of("generate");
 /// The kind of the tasks that check.
 pub const VERIFY: BoardKind = BoardKind::of("verify");
 
-/// The kind of the tasks of roles that another server plays.
+/// The kind of the tasks of roles that another server plays; of those that have servers of their own, [`served_alone`].
 pub const SERVED: BoardKind = BoardKind::of("endpoint");
+
+/// The kind of a role's tasks if it has servers of its own.
+pub const fn served_alone(role: Role) -> BoardKind {
+    match role {
+        Role::Solver => BoardKind::of("endpoint-solver"),
+        Role::Conjecturer => BoardKind::of("endpoint-conjecturer"),
+        Role::Guide => BoardKind::of("endpoint-guide"),
+    }
+}
 
 /// First byte of every payload.
 const FORM: u8 = 1;

@@ -89,7 +89,7 @@ pub fn update<D: Device>(
 
 /// Largest mean gap between the log-probs of sampler and trainer that is rounding, nats a token: both compute with the same
 /// weights, on the GPU in bfloat16 by different kernels.
-fn largest_gap(device: &str) -> f64 {
+pub fn largest_gap(device: &str) -> f64 {
     if device == "cpu" { 0.05 } else { 0.1 }
 }
 

@@ -38,4 +38,4 @@ pub use round::{Progress, Round, RoundError};
 pub use state::RunState;
 pub use task::{Command, ConjectureSeed, Event, Lemma, ReadConjecture, ReadProof, TaskKey, TaskKind};
 pub use training::Example;
-pub use weights::Weights;
+pub use weights::{Player, Weights};

@@ -15,7 +15,7 @@ pub enum Weights {
     Conjecturer,
     /// The Guide's: the base model's or those of a model of its own, which nothing changes.
     Guide,
-    /// Those of another server, which this run neither loads nor changes.
+    /// Another server's own, which this run neither loads nor changes.
     Served,
 }
 
@@ -35,12 +35,30 @@ impl Weights {
     }
 }
 
+/// Who samples for a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Player {
+    /// The run's own samplers, or workers with copies of its weights.
+    Own,
+    /// Another server, whose weights stay as they are.
+    Server,
+    /// Another server that is given the role's weights after each update.
+    Follower,
+}
+
 impl AlgorithmConfig {
-    /// The weights that a role uses; `served` says whether another server plays it.
-    pub fn weights_of(&self, role: Role, served: bool) -> Weights {
-        if served {
-            return Weights::Served;
+    /// The weights that a role uses, whoever plays it.
+    pub fn weights_of(&self, role: Role, player: Player) -> Weights {
+        let own = self.own_weights_of(role);
+        match player {
+            Player::Own => own,
+            // What nothing trains nobody has to be given.
+            Player::Follower if own.is_trained() => own,
+            Player::Follower | Player::Server => Weights::Served,
         }
+    }
+
+    fn own_weights_of(&self, role: Role) -> Weights {
         match role {
             Role::Guide => Weights::Guide,
             Role::Solver | Role::Conjecturer if self.tied_weights => {
@@ -75,40 +93,52 @@ impl AlgorithmConfig {
 mod tests {
     use super::*;
 
-    /// All 64 combinations against the rule in words: a role's weights are trained if and only if an update can change
-    /// them, two roles use the same ones if and only if they are tied, and what is not trained is the base model's.
+    /// All combinations against the rule in words: a role's weights are trained if and only if an update can change them
+    /// and reaches its player, two roles use the same ones if and only if they are tied, and what is not trained is the
+    /// base model's.
     #[test]
     fn every_combination_follows_the_rule() {
         let all = [false, true];
+        let players = [Player::Own, Player::Server, Player::Follower];
         for (tied, train, on) in
             all.iter().flat_map(|&a| all.map(|b| (a, b))).flat_map(|(a, b)| all.map(|c| (a, b, c)))
         {
-            for (frozen, served_solver, served_conjecturer) in
-                all.iter().flat_map(|&a| all.map(|b| (a, b))).flat_map(|(a, b)| all.map(|c| (a, b, c)))
+            for (frozen, plays_solver, plays_conjecturer) in all
+                .iter()
+                .flat_map(|&a| players.map(|b| (a, b)))
+                .flat_map(|(a, b)| players.map(|c| (a, b, c)))
             {
                 let mut config = AlgorithmConfig { tied_weights: tied, ..AlgorithmConfig::default() };
                 config.solver.train = train;
                 config.conjecturer.on = on;
                 config.conjecturer.frozen = frozen;
-                let solver = config.weights_of(Role::Solver, served_solver);
-                let conjecturer = config.weights_of(Role::Conjecturer, served_conjecturer);
-                let case = format!("tied {tied}, train {train}, on {on}, frozen {frozen}");
+                let solver = config.weights_of(Role::Solver, plays_solver);
+                let conjecturer = config.weights_of(Role::Conjecturer, plays_conjecturer);
+                let case = format!(
+                    "tied {tied}, train {train}, on {on}, frozen {frozen}, {plays_solver:?}, {plays_conjecturer:?}"
+                );
                 let conjecturer_learns = on && !frozen;
                 let changes_solver = train || (tied && conjecturer_learns);
                 let changes_conjecturer = conjecturer_learns || (tied && train);
-                assert_eq!(solver.is_trained(), changes_solver && !served_solver, "{case}");
-                assert_eq!(conjecturer.is_trained(), changes_conjecturer && !served_conjecturer, "{case}");
+                let reaches = |player| player != Player::Server;
+                assert_eq!(solver.is_trained(), changes_solver && reaches(plays_solver), "{case}");
+                assert_eq!(
+                    conjecturer.is_trained(),
+                    changes_conjecturer && reaches(plays_conjecturer),
+                    "{case}"
+                );
                 assert_eq!(config.trains(), train || conjecturer_learns, "{case}");
-                if !served_solver && !served_conjecturer {
+                if plays_solver == Player::Own && plays_conjecturer == Player::Own {
                     let one = tied || !(changes_solver || changes_conjecturer);
                     assert_eq!(solver == conjecturer, one, "{case}: {solver:?} {conjecturer:?}");
                 }
-                for (role, weights, served) in [
-                    (Role::Solver, solver, served_solver),
-                    (Role::Conjecturer, conjecturer, served_conjecturer),
-                    (Role::Guide, config.weights_of(Role::Guide, false), false),
+                for (role, weights, player) in [
+                    (Role::Solver, solver, plays_solver),
+                    (Role::Conjecturer, conjecturer, plays_conjecturer),
+                    (Role::Guide, config.weights_of(Role::Guide, Player::Own), Player::Own),
                 ] {
-                    assert_eq!(weights == Weights::Served, served, "{case}");
+                    let is_served = player != Player::Own && !weights.is_trained();
+                    assert_eq!(weights == Weights::Served, is_served, "{case}");
                     assert_eq!(weights.folder().is_some(), weights.is_trained(), "{case}");
                     assert_eq!(weights == Weights::Guide, role == Role::Guide, "{case}");
                 }

@@ -1,10 +1,11 @@
 //! The thread that owns a model and its sampler.
 
 use sgs_lm::Device;
-use sgs_lm::model::Model;
+use sgs_lm::model::{Mode, Model};
 use sgs_lm::sampler::{
     Choice, Completion, Decode, Finish, Request, RequestId, Sampler, SamplerError, SamplerOptions,
 };
+use sgs_lm::trainer::Trainer;
 use sgs_lm::weights::HostWeights;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,11 +52,20 @@ pub(crate) struct Ask {
     pub stop: Arc<[u32]>,
     /// Whether each token is told when it is drawn.
     pub follow: bool,
+    /// Whether the log-probs of the prompt's tokens are told.
+    pub score: bool,
 }
 
 /// What is told of a completion.
 #[derive(Debug)]
 pub(crate) enum Said {
+    /// It begins.
+    Begun {
+        /// What the weights are called that all of it is sampled with.
+        weights: String,
+        /// Log-probs of the prompt's tokens after the first, if they are wanted.
+        scores: Vec<f32>,
+    },
     /// The next token and its log-prob, of a completion that is followed.
     Token(u32, f32),
     /// The end, with the whole completion.
@@ -233,13 +243,30 @@ impl<D: Device + Decode> Bench<D> {
     fn submit(&mut self, ask: Ask, to: UnboundedSender<Said>) {
         let id = RequestId(self.next);
         self.next += 1;
-        let Ask { prompt, seed, max_new_tokens, choice, stop, follow } = ask;
+        let Ask { prompt, seed, max_new_tokens, choice, stop, follow, score } = ask;
+        let scores = if score { self.scores(&prompt) } else { Ok(Vec::new()) };
+        match scores {
+            Ok(scores) => {
+                let weights = self.served.read().unwrap_or_else(PoisonError::into_inner).weights.clone();
+                // Nobody may be listening any more.
+                let _ = to.send(Said::Begun { weights, scores });
+            }
+            Err(error) => return self.end(&to, Said::Failed(error.to_string())),
+        }
         match self.sampler.submit(Request { id, prompt, seed, max_new_tokens, choice, stop }) {
             Ok(()) => {
                 self.jobs.insert(id, Job { to, follow, told: 0 });
             }
             Err(error) => self.end(&to, Said::Failed(error.to_string())),
         }
+    }
+
+    /// Log-probs of a prompt's tokens after the first.
+    fn scores(&self, prompt: &[u32]) -> Result<Vec<f32>, EngineError> {
+        let device = Arc::clone(&self.model.device);
+        let mut scorer = Trainer::new(device, &self.model.config, prompt.len(), Mode::Infer)?;
+        let stats = scorer.logprobs(&self.model, [(prompt, 1)])?;
+        Ok(stats.into_iter().next().map(|stats| stats.logprobs).unwrap_or_default())
     }
 
     fn end(&self, to: &UnboundedSender<Said>, said: Said) {

@@ -10,7 +10,7 @@ const MOST_STOPS: usize = 16;
 
 /// The body of `POST /v1/completions`. Fields that are not named here are ignored, as clients send many; those that would
 /// change what is sampled and are not supported are refused.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(crate) struct Call {
     #[serde(default)]
     pub model: Option<String>,
@@ -40,6 +40,9 @@ pub(crate) struct Call {
     pub stop_token_ids: Vec<u32>,
     #[serde(default)]
     pub return_token_ids: bool,
+    /// Those of the prompt's own tokens.
+    #[serde(default)]
+    pub prompt_logprobs: Option<u32>,
     #[serde(default)]
     pub ignore_eos: bool,
     #[serde(default)]
@@ -78,6 +81,12 @@ pub(crate) enum Prompts {
     Lists(Vec<Vec<u32>>),
 }
 
+impl Default for Prompts {
+    fn default() -> Self {
+        Self::Lists(Vec::new())
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "a text or a list of texts")]
 pub(crate) enum Stops {
@@ -109,6 +118,16 @@ impl Call {
             (!is(self.repetition_penalty, 1.0), "repetition_penalty", "1"),
             (!is(self.repeat_penalty, 1.0), "repeat_penalty", "1"),
             (self.logprobs.is_some_and(|n| n > 1), "logprobs", "0 or 1: those of the sampled tokens"),
+            (
+                self.prompt_logprobs.is_some_and(|n| n > 0),
+                "prompt_logprobs",
+                "0: those of the prompt's tokens",
+            ),
+            (
+                self.prompt_logprobs.is_some() && self.stream == Some(true),
+                "prompt_logprobs",
+                "null in a stream",
+            ),
             (self.top_k.is_some_and(|k| !(-1..=i64::from(u32::MAX)).contains(&k)), "top_k", "-1 or more"),
             (self.n() == 0, "n", "1 or more"),
             (self.max_tokens == Some(0), "max_tokens", "1 or more"),
@@ -158,6 +177,9 @@ pub(crate) struct Choice {
     pub finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,
+    /// As vLLM tells them: nothing for the first token, then each token with its log-prob.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_logprobs: Option<Vec<Value>>,
 }
 
 /// Log-probs of the sampled tokens, natural logarithm, at temperature 1 and of the whole distribution.
@@ -208,4 +230,80 @@ pub(crate) struct Update {
     /// What these weights are called from now on.
     #[serde(default)]
     pub weight_version: Option<String>,
+}
+
+/// The body of `POST /collective_rpc`, as vLLM takes it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Rpc {
+    pub method: String,
+}
+
+/// The body of `POST /generate`, as SGLang takes it. What would change what is sampled and is not named here is refused.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Generate {
+    #[serde(default)]
+    pub text: Option<String>,
+    #[serde(default)]
+    pub input_ids: Option<Vec<u32>>,
+    #[serde(default)]
+    pub sampling_params: GenerateParameters,
+    #[serde(default)]
+    pub return_logprob: bool,
+    /// From which token of the prompt on log-probs are told too; -1 for none.
+    #[serde(default)]
+    pub logprob_start_len: Option<i64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GenerateParameters {
+    #[serde(default)]
+    max_new_tokens: Option<usize>,
+    #[serde(default)]
+    temperature: Option<f32>,
+    #[serde(default)]
+    top_p: Option<f32>,
+    #[serde(default)]
+    top_k: Option<i64>,
+    #[serde(default)]
+    min_p: Option<f32>,
+    #[serde(default)]
+    repetition_penalty: Option<f32>,
+    #[serde(default)]
+    stop_token_ids: Vec<u32>,
+    #[serde(default)]
+    ignore_eos: bool,
+    #[serde(default)]
+    sampling_seed: Option<i64>,
+}
+
+impl Generate {
+    /// The same as a call for completions.
+    ///
+    /// # Errors
+    /// There is no prompt, or there are two.
+    pub fn into_call(self) -> Result<Call, String> {
+        let prompt = match (self.text, self.input_ids) {
+            (Some(text), None) => Prompts::Text(text),
+            (None, Some(tokens)) => Prompts::Tokens(tokens),
+            _ => return Err("expected `text` or `input_ids`".to_owned()),
+        };
+        let is_scored = self.return_logprob && self.logprob_start_len == Some(0);
+        let p = self.sampling_params;
+        Ok(Call {
+            max_tokens: p.max_new_tokens.or(Some(128)),
+            temperature: p.temperature,
+            top_p: p.top_p,
+            top_k: p.top_k,
+            min_p: p.min_p,
+            repetition_penalty: p.repetition_penalty,
+            stop_token_ids: p.stop_token_ids,
+            ignore_eos: p.ignore_eos,
+            seed: p.sampling_seed,
+            logprobs: self.return_logprob.then_some(0),
+            prompt_logprobs: is_scored.then_some(0),
+            prompt,
+            ..Call::default()
+        })
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::engine::{Ask, Engine, Load, Said, reason};
 use crate::protocol::{
-    Call, Choice, Heading, LogProbs, MOST_COMPLETIONS, Prompts, Update, Usage, answer, error,
+    Call, Choice, Generate, Heading, LogProbs, MOST_COMPLETIONS, Prompts, Rpc, Update, Usage, answer, error,
 };
 use crate::transcript::Transcript;
 use http_body_util::combinators::BoxBody;
@@ -79,6 +79,9 @@ pub struct Service {
 
 type Answer = Response<BoxBody<Bytes, Infallible>>;
 
+/// The prompts of a call, and what is heard of each of its completions.
+type Begun = (Vec<Arc<[u32]>>, Vec<UnboundedReceiver<Said>>);
+
 /// What is refused: the status and why.
 type Refusal = (StatusCode, String);
 
@@ -86,6 +89,8 @@ struct Desk {
     engine: Engine,
     tokenizer: Tokenizer,
     config: ServiceConfig,
+    /// The folder that the model was first read from: what vLLM's calls read again.
+    home: PathBuf,
     started: u64,
     asked: AtomicU64,
 }
@@ -117,7 +122,8 @@ impl Service {
             let _inside = runtime.enter();
             tokio::net::TcpListener::from_std(listener).map_err(failed)?
         };
-        let desk = Desk { engine, tokenizer, config, started: now(), asked: AtomicU64::new(0) };
+        let home = PathBuf::from(engine.served().folder);
+        let desk = Desk { engine, tokenizer, config, home, started: now(), asked: AtomicU64::new(0) };
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("completions".into()).spawn(move || {
             runtime.spawn(accept(listener, Arc::new(desk)));
@@ -187,11 +193,17 @@ impl Desk {
             (Method::GET, "/v1/models") => Ok(plain(StatusCode::OK, &self.models())),
             (Method::GET, "/get_model_info" | "/model_info") => Ok(plain(StatusCode::OK, &self.info())),
             (Method::POST, "/v1/completions") => self.complete(request).await,
+            (Method::POST, "/generate") => self.generate(request).await,
             (Method::POST, "/update_weights_from_disk") => self.update(request).await,
-            (Method::POST, "/pause_generation") => Ok(self.pause(true)),
+            (Method::POST, "/pause_generation" | "/sleep") => Ok(self.pause(true)),
             (Method::POST, "/continue_generation") => Ok(self.pause(false)),
+            // It is awake when all that it needs is there; the weights alone are not all.
+            (Method::POST, "/wake_up") => Ok(self.pause(request.uri().query() == Some("tags=weights"))),
+            (Method::POST, "/collective_rpc") => self.call_all(request).await,
             // Nothing outlives the completions of a prompt here.
-            (Method::POST, "/flush_cache") => Ok(plain(StatusCode::OK, &json!({ "success": true }))),
+            (Method::POST, "/flush_cache" | "/reset_prefix_cache") => {
+                Ok(plain(StatusCode::OK, &json!({ "success": true })))
+            }
             (method, path) => Err((StatusCode::NOT_FOUND, format!("there is no {method} {path} here"))),
         };
         answered.unwrap_or_else(|(status, message)| {
@@ -232,64 +244,130 @@ impl Desk {
 
     /// Loads weights, as SGLang does at this call: completions under way end with the old ones, later ones wait.
     async fn update(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
-        let Some(allowed) = &self.config.updates else {
-            return Err((
-                StatusCode::FORBIDDEN,
-                "weights are not updated here (`--updates DIR` allows it)".into(),
-            ));
-        };
+        self.may_update()?;
         let Update { model_path, weight_version } = read(request).await?;
-        let bad = |why: String| (StatusCode::BAD_REQUEST, why);
-        let folder = Path::new(&model_path).canonicalize().map_err(|e| bad(format!("{model_path}: {e}")))?;
-        if !folder.starts_with(allowed) {
-            return Err(bad(format!("{model_path} is not below {}", allowed.display())));
-        }
-        let path = folder.clone();
-        let read = tokio::task::spawn_blocking(move || read_weights(&path)).await;
-        let (weights, fingerprint) = read.map_err(|e| bad(e.to_string()))?.map_err(bad)?;
-        let (done, told) = oneshot::channel();
-        let name = weight_version.unwrap_or(fingerprint);
-        self.engine.load(Load { weights, folder: folder.display().to_string(), name, done });
-        let held = told.await.map_err(|_| gone())?.map_err(bad)?;
+        let held = self.load(Path::new(&model_path), weight_version).await?;
         Ok(plain(
             StatusCode::OK,
             &json!({ "success": true, "message": "the weights are loaded", "num_paused_requests": held }),
         ))
     }
 
-    async fn complete(self: &Arc<Self>, request: Request<Incoming>) -> Result<Answer, Refusal> {
-        let call: Call = read(request).await?;
-        let bad = |why: String| (StatusCode::BAD_REQUEST, why);
-        call.check(&self.config.name).map_err(bad)?;
-        let prompts = self.prompts(&call).map_err(bad)?;
-        let asks = self.asks(&call, &prompts).map_err(bad)?;
-        if self.engine.open() + asks.len() > MOST_OPEN {
+    /// Has all workers, of whom there is one, do something, as vLLM does at this call: read the weights again.
+    async fn call_all(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        self.may_update()?;
+        let Rpc { method } = read(request).await?;
+        if method != "reload_weights" {
             return Err((
-                StatusCode::SERVICE_UNAVAILABLE,
-                "too many completions are waiting: come again".into(),
+                StatusCode::BAD_REQUEST,
+                format!("there is no method `{method}` here, but `reload_weights`"),
             ));
         }
+        self.load(&self.home, None).await?;
+        Ok(plain(StatusCode::OK, &json!({ "results": [null] })))
+    }
+
+    fn may_update(&self) -> Result<(), Refusal> {
+        let refused =
+            || (StatusCode::FORBIDDEN, "weights are not updated here (`--updates DIR` allows it)".into());
+        self.config.updates.as_ref().map(|_| ()).ok_or_else(refused)
+    }
+
+    /// Loads the weights of a folder, links followed; gives how many completions were held back meanwhile.
+    async fn load(&self, folder: &Path, name: Option<String>) -> Result<usize, Refusal> {
+        let bad = |why: String| (StatusCode::BAD_REQUEST, why);
+        let asked = folder.display().to_string();
+        let folder = folder.canonicalize().map_err(|e| bad(format!("{asked}: {e}")))?;
+        let allowed = self.config.updates.as_deref().filter(|allowed| folder.starts_with(allowed));
+        if allowed.is_none() {
+            let below = self.config.updates.as_deref().unwrap_or(Path::new("")).display();
+            return Err(bad(format!("{asked} is not below {below}")));
+        }
+        let path = folder.clone();
+        let read = tokio::task::spawn_blocking(move || read_weights(&path)).await;
+        let (weights, fingerprint) = read.map_err(|e| bad(e.to_string()))?.map_err(bad)?;
+        let (done, told) = oneshot::channel();
+        let name = name.unwrap_or(fingerprint);
+        self.engine.load(Load { weights, folder: folder.display().to_string(), name, done });
+        told.await.map_err(|_| gone())?.map_err(bad)
+    }
+
+    async fn complete(self: &Arc<Self>, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        let call: Call = read(request).await?;
+        let (prompts, sampled) = self.begin(&call)?;
         let number = self.asked.fetch_add(1, Ordering::Relaxed);
-        let heading = Heading {
+        let mut heading = Heading {
             id: format!("cmpl-{:x}-{number}", self.started),
             created: now(),
             model: self.config.name.clone(),
             weights: self.engine.served().weights,
         };
         let prompt_tokens: usize = prompts.iter().map(|p| p.len()).sum();
-        let sampled: Vec<_> = asks.into_iter().map(|ask| self.engine.sample(ask)).collect();
         let wanted = Wanted::of(&call);
         if call.stream == Some(true) {
             return Ok(self.stream(heading, sampled, wanted, prompt_tokens));
         }
         let (mut choices, mut completion_tokens) = (Vec::with_capacity(sampled.len()), 0);
         for (index, mut said) in sampled.into_iter().enumerate() {
-            let (choice, tokens) = self.collect(index, &mut said, &wanted).await?;
-            completion_tokens += tokens;
+            let collected = self.collect(&mut said, &wanted).await?;
+            completion_tokens += collected.tokens.len();
+            let mut choice = self.choice(
+                index,
+                collected.text,
+                &collected.tokens,
+                &collected.log_probs,
+                Some(collected.reason),
+                &wanted,
+            );
+            let scored = prompts.get(index / call.n().max(1)).filter(|_| wanted.scores);
+            choice.prompt_logprobs = scored.map(|prompt| prompt_log_probs(prompt, &collected.scores));
+            heading.weights = collected.weights;
             choices.push(choice);
         }
         let usage = Usage::of(prompt_tokens, completion_tokens);
         Ok(plain(StatusCode::OK, &answer(&heading, &choices, Some(usage))))
+    }
+
+    /// SGLang's own call for one completion.
+    async fn generate(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        let call =
+            read::<Generate>(request).await?.into_call().map_err(|why| (StatusCode::BAD_REQUEST, why))?;
+        let (prompts, sampled) = self.begin(&call)?;
+        let wanted = Wanted::of(&call);
+        let Some((mut said, prompt)) = sampled.into_iter().next().zip(prompts.first()) else {
+            return Err(gone());
+        };
+        let Collected { text, tokens, log_probs, reason, weights, scores } =
+            self.collect(&mut said, &wanted).await?;
+        let triples = |log_probs: &[f32], tokens: &[u32]| -> Vec<Value> {
+            log_probs.iter().zip(tokens).map(|(log_prob, token)| json!([log_prob, token, null])).collect()
+        };
+        let mut about = json!({ "finish_reason": { "type": reason }, "prompt_tokens": prompt.len(),
+            "completion_tokens": tokens.len(), "weight_version": weights });
+        if wanted.log_probs {
+            about["output_token_logprobs"] = json!(triples(&log_probs, &tokens));
+        }
+        if wanted.scores {
+            let first = json!([null, prompt.first(), null]);
+            let rest = triples(&scores, prompt.get(1..).unwrap_or_default());
+            about["input_token_logprobs"] = [vec![first], rest].concat().into();
+        }
+        Ok(plain(StatusCode::OK, &json!({ "text": text, "output_ids": tokens, "meta_info": about })))
+    }
+
+    /// Checks a call and asks for its completions.
+    fn begin(&self, call: &Call) -> Result<Begun, Refusal> {
+        let bad = |why: String| (StatusCode::BAD_REQUEST, why);
+        call.check(&self.config.name).map_err(bad)?;
+        let prompts = self.prompts(call).map_err(bad)?;
+        let asks = self.asks(call, &prompts).map_err(bad)?;
+        if self.engine.open() + asks.len() > MOST_OPEN {
+            return Err((
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many completions are waiting: come again".into(),
+            ));
+        }
+        Ok((prompts, asks.into_iter().map(|ask| self.engine.sample(ask)).collect()))
     }
 
     /// The prompts in tokens.
@@ -353,6 +431,7 @@ impl Desk {
             choice,
             stop: Arc::clone(&stop),
             follow,
+            score: call.prompt_logprobs.is_some(),
         };
         Ok(prompts
             .iter()
@@ -367,38 +446,39 @@ impl Desk {
         nanoseconds ^ self.asked.load(Ordering::Relaxed).wrapping_mul(GOLDEN)
     }
 
-    /// A whole completion, and how many tokens it has.
+    /// A whole completion.
     async fn collect(
         &self,
-        index: usize,
         said: &mut UnboundedReceiver<Said>,
         wanted: &Wanted,
-    ) -> Result<(Choice, usize), Refusal> {
+    ) -> Result<Collected, Refusal> {
         let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why);
         let mut transcript = Transcript::new(&self.tokenizer, &wanted.stops);
-        let (mut tokens, mut log_probs) = (Vec::new(), Vec::new());
+        let mut collected = Collected::default();
         loop {
             match said.recv().await.ok_or_else(gone)? {
+                Said::Begun { weights, scores } => (collected.weights, collected.scores) = (weights, scores),
                 Said::Token(token, log_prob) => {
-                    tokens.push(token);
-                    log_probs.push(log_prob);
+                    collected.tokens.push(token);
+                    collected.log_probs.push(log_prob);
                     if transcript.push(token).map_err(|e| failed(e.to_string()))? {
                         // What is left of it nobody hears: it is cancelled.
-                        break;
+                        return Ok(Collected {
+                            text: transcript.fresh().to_owned(),
+                            reason: "stop",
+                            ..collected
+                        });
                     }
                 }
                 Said::Done(completion) => {
                     let reason = reason(&completion.finish).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
                     let text = self.whole(&completion, &mut transcript, wanted).map_err(failed)?;
                     let (tokens, log_probs) = (completion.tokens, completion.logprobs);
-                    let n = tokens.len();
-                    return Ok((self.choice(index, text, &tokens, &log_probs, Some(reason), wanted), n));
+                    return Ok(Collected { text, tokens, log_probs, reason, ..collected });
                 }
                 Said::Failed(why) => return Err(failed(why)),
             }
         }
-        let text = transcript.fresh().to_owned();
-        Ok((self.choice(index, text, &tokens, &log_probs, Some("stop"), wanted), tokens.len()))
     }
 
     fn whole(
@@ -425,7 +505,7 @@ impl Desk {
     ) -> Choice {
         let logprobs = wanted.log_probs.then(|| self.log_probs(tokens, log_probs));
         let token_ids = wanted.token_ids.then(|| tokens.to_vec());
-        Choice { text, index, logprobs, finish_reason, token_ids }
+        Choice { text, index, logprobs, finish_reason, token_ids, prompt_logprobs: None }
     }
 
     fn log_probs(&self, tokens: &[u32], log_probs: &[f32]) -> LogProbs {
@@ -459,7 +539,7 @@ impl Desk {
             let followed = sampled.into_iter().enumerate().map(|(index, said)| {
                 let (desk, heading, wanted) = (Arc::clone(&desk), heading.clone(), Arc::clone(&wanted));
                 let to = to.clone();
-                tokio::spawn(async move { desk.follow(index, said, &heading, &wanted, &to).await })
+                tokio::spawn(async move { desk.follow(index, said, heading, &wanted, &to).await })
             });
             let mut completion_tokens = 0;
             for task in followed.collect::<Vec<_>>() {
@@ -484,7 +564,7 @@ impl Desk {
         &self,
         index: usize,
         mut said: UnboundedReceiver<Said>,
-        heading: &Heading,
+        mut heading: Heading,
         wanted: &Wanted,
         to: &UnboundedSender<Bytes>,
     ) -> usize {
@@ -497,6 +577,10 @@ impl Desk {
                 return tokens;
             }
             let (text, reason) = match heard {
+                Some(Said::Begun { weights, .. }) => {
+                    heading.weights = weights;
+                    continue;
+                }
                 Some(Said::Token(token, log_prob)) => {
                     tokens += 1;
                     unsent.0.push(token);
@@ -519,7 +603,7 @@ impl Desk {
             if !text.is_empty() || reason.is_some() {
                 let (ids, log_probs) = std::mem::take(&mut unsent);
                 let choice = self.choice(index, text, &ids, &log_probs, reason, wanted);
-                if to.send(event(&answer(heading, &[choice], None))).is_err() {
+                if to.send(event(&answer(&heading, &[choice], None))).is_err() {
                     return tokens;
                 }
             }
@@ -536,6 +620,28 @@ struct Wanted {
     log_probs: bool,
     token_ids: bool,
     usage: bool,
+    /// Log-probs of the prompt's tokens.
+    scores: bool,
+}
+
+/// A completion with all that may be told of it.
+#[derive(Default)]
+struct Collected {
+    text: String,
+    tokens: Vec<u32>,
+    log_probs: Vec<f32>,
+    reason: &'static str,
+    /// What the weights are called that it was sampled with.
+    weights: String,
+    /// Log-probs of the prompt's tokens after the first, if they are wanted.
+    scores: Vec<f32>,
+}
+
+/// As vLLM tells them.
+fn prompt_log_probs(prompt: &[u32], scores: &[f32]) -> Vec<Value> {
+    let one = |(token, log_prob): (&u32, &f32)| json!({ token.to_string(): { "logprob": log_prob } });
+    let rest = prompt.iter().skip(1).zip(scores).map(one);
+    std::iter::once(Value::Null).chain(rest).collect()
 }
 
 impl Wanted {
@@ -545,6 +651,7 @@ impl Wanted {
             log_probs: call.logprobs.is_some(),
             token_ids: call.return_token_ids,
             usage: call.stream_options.as_ref().is_some_and(|options| options.include_usage),
+            scores: call.prompt_logprobs.is_some(),
         }
     }
 }

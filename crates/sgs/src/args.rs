@@ -581,7 +581,8 @@ pub struct ServeModelArgs {
     /// Longest sequence, tokens [default: the run's, else the model's own].
     #[arg(long, value_name = "TOKENS")]
     pub context: Option<usize>,
-    /// Lets callers load weights that lie below this folder (POST /update_weights_from_disk).
+    /// Lets callers load weights that lie below this folder (POST /update_weights_from_disk as SGLang, /collective_rpc as
+    /// vLLM).
     #[arg(long, value_name = "DIR")]
     pub updates: Option<PathBuf>,
 }

@@ -11,8 +11,8 @@ use sgs_run::endpoint::EndpointConfig;
 use sgs_run::recipe::Recipe;
 use sgs_run::{base_model, folder, policies};
 use sgs_rundir::RunView;
-use sgs_selfplay::Role;
 use sgs_selfplay::config::GuideKind;
+use sgs_selfplay::{Role, Weights};
 use std::path::PathBuf;
 
 /// The models of the three roles, and the formal system that they speak.
@@ -94,10 +94,11 @@ impl Players {
         self.run.as_ref().and_then(|run| run.round)
     }
 
-    /// The server that plays a role of the run, if one does.
-    pub fn served(&self, role: Role) -> Option<&EndpointConfig> {
-        let run = self.run.as_ref()?;
-        Some(&run.config.sampling.endpoint).filter(|endpoint| endpoint.plays(role))
+    /// The server that plays a role of the run with weights of its own, if one does.
+    pub fn served(&self, role: Role) -> Option<EndpointConfig> {
+        let run = self.run.as_ref().filter(|run| run.config.weights_of(role) == Weights::Served)?;
+        let endpoint = &run.config.sampling.endpoint;
+        endpoint.urls_of(role).first().map(|url| endpoint.at(url))
     }
 
     /// The tokenizer of the Solver's model; of one that is served, that of the model it was begun with.

@@ -1,88 +1,23 @@
 //! `sgs serve-model`: what clients of OpenAI's completions see of a model.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // tests say so by panicking
 
+mod model_server;
 mod program;
 
+use model_server::Server;
 use program::{path, project, sgs};
 use serde_json::{Value, json};
 use sgs_lm::Cpu;
-use sgs_lm::model::Model;
+use sgs_lm::model::{Mode, Model};
 use sgs_lm::sampler::{Choice, Completion, Request, RequestId, Sampler, SamplerOptions};
 use sgs_lm::tokenizer::Tokenizer;
+use sgs_lm::trainer::Trainer;
 use sgs_lm::weights::HostWeights;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// A server; it is killed when this is dropped.
-struct Server {
-    child: Child,
-    url: String,
-}
-
-impl Server {
-    fn start(args: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_sgs"))
-            .args(["serve-model"])
-            .args(args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.starts_with("http://"), "{line}");
-        Self { child, url: line.trim().to_owned() }
-    }
-
-    fn root(&self) -> &str {
-        self.url.strip_suffix("/v1").unwrap()
-    }
-
-    /// Status and body of a call.
-    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
-        self.post_with(path, body, None)
-    }
-
-    fn post_with(&self, path: &str, body: &Value, key: Option<&str>) -> (u16, Value) {
-        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
-        let mut request =
-            agent.post(format!("{}{path}", self.root())).header("content-type", "application/json");
-        if let Some(key) = key {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
-        let mut answer = request.send(body.to_string()).unwrap();
-        let text = answer.body_mut().read_to_string().unwrap();
-        (answer.status().as_u16(), serde_json::from_str(&text).unwrap_or(Value::String(text)))
-    }
-
-    fn complete(&self, body: Value) -> Value {
-        let (status, answer) = self.post("/v1/completions", &body);
-        assert_eq!(status, 200, "{answer}");
-        answer
-    }
-
-    /// The events of a stream.
-    fn stream(&self, mut body: Value) -> Vec<Value> {
-        body["stream"] = json!(true);
-        let mut answer =
-            ureq::post(format!("{}/v1/completions", self.root())).send(body.to_string()).unwrap();
-        let text = answer.body_mut().read_to_string().unwrap();
-        let events: Vec<&str> = text.split("\n\n").filter(|event| !event.is_empty()).collect();
-        assert_eq!(events.last(), Some(&"data: [DONE]"), "{text}");
-        let event = |event: &&str| serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap();
-        events[..events.len() - 1].iter().map(event).collect()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 const PROMPT: &str = "|- ( ph -> ph )";
 
@@ -318,6 +253,73 @@ fn weights_are_exchanged_between_completions() {
         assert!(!waits.is_finished());
         assert_eq!(server.post("/continue_generation", &json!({})).0, 200);
         assert_eq!(waits.join().unwrap()["choices"], sharp["choices"]);
+    });
+}
+
+/// As vLLM: asleep it answers nobody, and it reads what its own folder leads to by then.
+#[test]
+fn weights_are_read_again_where_the_model_came_from() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["one", "two"] {
+        let place = folder.path().join(name);
+        std::fs::create_dir_all(&place).unwrap();
+        for file in std::fs::read_dir(base()).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), place.join(file.file_name())).unwrap();
+        }
+    }
+    sharpen(&folder.path().join("two/model.safetensors"));
+    let link = folder.path().join("served");
+    std::os::unix::fs::symlink("one", &link).unwrap();
+    let server =
+        Server::start(&["--model", link.to_str().unwrap(), "--updates", folder.path().to_str().unwrap()]);
+    let tokens = Tokenizer::load(&base()).unwrap().encode(PROMPT).unwrap();
+    let ask = json!({ "prompt": tokens, "max_tokens": 1, "prompt_logprobs": 0 });
+    let before = server.complete(ask.clone())["choices"][0]["prompt_logprobs"].clone();
+    // What the trainer says of the prompt's tokens.
+    let model =
+        Model::new(Arc::new(Cpu::new(1).unwrap()), HostWeights::load(&base()).unwrap(), usize::MAX).unwrap();
+    let device = Arc::new(Cpu::new(1).unwrap());
+    let mut trainer = Trainer::new(device, &model.config, tokens.len(), Mode::Infer).unwrap();
+    let expected = trainer.logprobs(&model, [(&tokens[..], 1)]).unwrap().remove(0).logprobs;
+    assert_eq!(before[0], Value::Null);
+    for (i, log_prob) in expected.iter().enumerate() {
+        let told = before[i + 1][tokens[i + 1].to_string()]["logprob"].as_f64().unwrap();
+        assert!((told - f64::from(*log_prob)).abs() < 1e-5, "{told} and {log_prob}");
+    }
+    // SGLang's own call says the same, and what the weights are called.
+    let generate = json!({ "input_ids": tokens, "return_logprob": true, "logprob_start_len": 0,
+        "sampling_params": { "max_new_tokens": 3, "temperature": 1.0, "sampling_seed": 5 } });
+    let (status, told) = server.post("/generate", &generate);
+    assert_eq!(status, 200, "{told}");
+    let told = &told["meta_info"];
+    assert_eq!(told["input_token_logprobs"][1][0], before[1][tokens[1].to_string()]["logprob"]);
+    assert_eq!(
+        (told["output_token_logprobs"].as_array().unwrap().len(), &told["weight_version"]),
+        (3, &json!("base"))
+    );
+    let whole = json!({ "prompt": tokens, "max_tokens": 3, "seed": 5, "return_token_ids": true });
+    let ids: Vec<Value> =
+        told["output_token_logprobs"].as_array().unwrap().iter().map(|t| t[1].clone()).collect();
+    assert_eq!(server.complete(whole)["choices"][0]["token_ids"], json!(ids));
+    let unknown = json!({ "input_ids": [1], "sampling_params": { "min_new_tokens": 3 } });
+    assert_eq!(server.post("/generate", &unknown).0, 400);
+    // The link leads elsewhere, which nobody notices before it is told.
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("two", &link).unwrap();
+    assert_eq!(server.complete(ask.clone())["choices"][0]["prompt_logprobs"], before);
+    assert_eq!(server.post("/sleep?level=2", &json!({})).0, 200);
+    assert_eq!(server.post("/wake_up?tags=weights", &json!({})).0, 200);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| server.complete(ask.clone()));
+        assert_eq!(server.post("/collective_rpc", &json!({ "method": "abort" })).0, 400);
+        assert_eq!(server.post("/collective_rpc", &json!({ "method": "reload_weights" })).0, 200);
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!waits.is_finished(), "its caches are asleep");
+        assert_eq!(server.post("/wake_up?tags=kv_cache", &json!({})).0, 200);
+        let after = waits.join().unwrap();
+        assert_ne!(after["choices"][0]["prompt_logprobs"], before);
+        assert_ne!(after["system_fingerprint"], "base", "what was held back is of the new weights");
     });
 }
 

@@ -6,11 +6,11 @@ pub mod outside;
 pub mod sheet;
 
 use super::config::RunConfig;
-use super::endpoint::ServedRoles;
 use super::generate::{self, GenerateCounters, GenerateSettings};
 use super::policies::{self, Policies};
 use super::reading::is_quick;
 use super::second::Second;
+use super::served::Servers;
 use super::tasks::{GENERATE, VERIFY};
 use super::{Interrupt, Runner, verify};
 use anyhow::{Context, Result, anyhow, bail};
@@ -20,6 +20,7 @@ use sgs_fleet::{BoardConfig, Drain, Fleet, Session, TaskKind, WorkerConfig, Work
 use sgs_formal::FormalSystem;
 use sgs_lm::sampler::{Decode, SamplerOptions};
 use sgs_lm::tokenizer::Tokenizer;
+use sgs_lm::trainer::Trainer;
 use sgs_lm::{Device, ModelConfig};
 use sgs_selfplay::{Problem, RunState};
 use sheet::Sheet;
@@ -43,6 +44,8 @@ pub struct Workers {
     counters: Arc<Mutex<GenerateCounters>>,
     interrupt: Interrupt,
     outside: Option<Outside>,
+    /// Those that play roles.
+    servers: Option<Servers>,
     /// Whether those outside have been started.
     started: bool,
     base: PathBuf,
@@ -86,6 +89,7 @@ impl Workers {
             counters: Arc::default(),
             interrupt: runner.interrupt.clone(),
             outside,
+            servers: None,
             started: false,
             base: runner.base.clone(),
             weights: None,
@@ -117,15 +121,15 @@ impl Workers {
     ) -> Result<()> {
         let Some(target) = runner.targets.first() else { return Ok(()) };
         let probe = crate::evaluate::encode(tokenizer, &runner.system.solver_prompt(target))?;
-        let own = policies::tokenizer(&runner.base, model)?;
+        let own = || policies::tokenizer(&runner.base, model);
         let context = runner.config.window(model);
-        let Some(served) = ServedRoles::of_run(&runner.config, own, &probe, context)? else {
-            return Ok(());
-        };
-        let worker =
-            WorkerName::new(&format!("endpoint-{}-{}", crate::machine::host_name(), std::process::id()))?;
-        let (fleet, drain) = (self.fleet.clone(), self.drain.clone());
-        self.spawn_thread("endpoint", move || served.work(Arc::new(fleet), worker, &drain))
+        let (servers, works) = Servers::connect(&runner.config, own, &probe, context)?;
+        self.servers = Some(servers);
+        for (name, work) in works {
+            let (fleet, drain) = (self.fleet.clone(), self.drain.clone());
+            self.spawn_thread(&name, move || work(Arc::new(fleet), drain))?;
+        }
+        Ok(())
     }
 
     fn is_embedded(&self, kind: &TaskKind) -> bool {
@@ -210,8 +214,8 @@ impl Workers {
         *self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Before a round's first task: lays out its weights for those outside, and starts them if they are not at work yet;
-    /// gives what a person should know of that, a line each.
+    /// Before a round's first task: lays out its weights for servers and for those outside, and starts the latter if they
+    /// are not at work yet; gives what a person should know of that, a line each.
     ///
     /// # Errors
     /// The weights cannot be read, or a launcher refuses its configuration.
@@ -220,9 +224,15 @@ impl Workers {
         runner: &Runner<D>,
         version: u32,
         tokenizer: &Tokenizer,
+        policies: &RwLock<Policies<D>>,
+        trainer: &mut Trainer<D>,
     ) -> Result<Vec<String>> {
-        let Some(outside) = &mut self.outside else { return Ok(Vec::new()) };
         let at = runner.run.weights()?.map(|checkpoint| checkpoint.directory);
+        if let Some(servers) = &mut self.servers {
+            let policies = policies.read().unwrap_or_else(PoisonError::into_inner);
+            servers.refresh(&runner.config, version, &self.base, at.as_deref(), &policies, trainer)?;
+        }
+        let Some(outside) = &mut self.outside else { return Ok(Vec::new()) };
         let folders = policies::folders(&runner.config, &self.base, at.as_deref());
         let header = runner.targets.first().map(|target| Arc::clone(&target.context)).unwrap_or_default();
         let sheet = |policy| Sheet::new(&runner.config, &header, tokenizer.eos(), policy);
@@ -251,7 +261,7 @@ impl Workers {
 
     /// Whether a round may begin only when the weights before it are on the disk.
     pub fn read_weights_from_disk(&self) -> bool {
-        self.outside.is_some()
+        self.outside.is_some() || self.servers.as_ref().is_some_and(Servers::follow)
     }
 
     /// The run is over: everybody goes home.
@@ -260,6 +270,7 @@ impl Workers {
     /// A thread panicked, or the board is broken.
     pub fn stop(mut self) -> Result<()> {
         self.drain.begin();
+        self.servers = None;
         self.fleet.set_drain(true)?;
         for thread in std::mem::take(&mut self.threads) {
             thread.join().map_err(|_| anyhow!("a worker's thread panicked"))?;

@@ -144,7 +144,8 @@ impl ModelSheet {
 
 /// What of a model's folder is needed for sampling: shape and weights, not the optimiser's state.
 fn belongs(name: &str) -> bool {
-    let weights = name.ends_with(".safetensors") && name != "optimizer.safetensors";
+    // One file of the optimiser's state, or one for each rank that trained.
+    let weights = name.ends_with(".safetensors") && !name.starts_with("optimizer");
     weights || name == "config.json" || name == "model.safetensors.index.json"
 }
 

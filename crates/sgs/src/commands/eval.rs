@@ -70,7 +70,7 @@ pub fn run(args: &EvalArgs) -> Result<Outcome> {
 
 /// The server that plays the Solver: the one that the arguments name, else the run's.
 fn endpoint(args: &EvalArgs, players: &Players) -> Option<EndpointConfig> {
-    let Some(url) = &args.endpoint else { return players.served(Role::Solver).cloned() };
+    let Some(url) = &args.endpoint else { return players.served(Role::Solver) };
     Some(EndpointConfig {
         url: url.clone(),
         model: args.endpoint_model.clone().unwrap_or_default(),
