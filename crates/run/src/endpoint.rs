@@ -156,9 +156,9 @@ impl EndpointConfig {
         groups
     }
 
-    /// The same for one server alone.
+    /// One server alone, which keeps its weights.
     pub fn at(&self, url: &str) -> Self {
-        Self { url: url.to_owned(), ..self.clone() }
+        Self { url: url.to_owned(), refresh: Refresh::Never, ..self.clone() }
     }
 
     /// Checks the keys against each other and against the algorithm.
@@ -291,8 +291,6 @@ pub struct ServedRoles {
     /// Longest sequence, tokens.
     context: usize,
     concurrency: usize,
-    /// The prompt that it was tried with and what it made of it, and how long the prompt is.
-    pub(crate) tried: (Vec<u32>, usize),
 }
 
 /// What is asked of a server's samples where its weights follow those that are trained.
@@ -305,8 +303,8 @@ pub struct Bound<'a> {
     pub breaks: u64,
 }
 
-/// Tokens of the completion that a server is tried with; of one whose weights are verified by it.
-const TRIED: (usize, usize) = (16, 64);
+/// A completion after its prompt, in tokens, and how long the prompt is.
+pub type Recorded = (Vec<u32>, usize);
 
 impl ServedRoles {
     /// Finds out whether a server fits that a run is configured with, for some roles; `probe` is a prompt of the run,
@@ -322,10 +320,14 @@ impl ServedRoles {
         probe: &[u32],
         context: usize,
     ) -> Result<Self> {
-        let e = config.sampling.endpoint.at(url);
+        let mut e = config.sampling.endpoint.at(url);
+        let is_trained = roles.iter().any(|role| config.weights_of(*role).is_trained());
+        if is_trained {
+            e.refresh = config.sampling.endpoint.refresh;
+        }
         let longest = roles.iter().map(|role| config.sampling.tokens(*role)).max().unwrap_or(1);
         let served = Self::connect(&e, longest, tokenizer, probe, context)?;
-        if roles.iter().any(|role| config.weights_of(*role).is_trained()) {
+        if is_trained {
             served.check_trainable()?;
         }
         Ok(served)
@@ -359,9 +361,7 @@ impl ServedRoles {
         probe: &[u32],
         context: usize,
     ) -> Result<Self> {
-        let most = if e.refresh == Refresh::Never { TRIED.0 } else { TRIED.1 };
-        let room = context.saturating_sub(probe.len()).max(1);
-        let probe = ask(&tokenizer, probe, 0, most.min(longest).min(room), 1.0)?;
+        let probe = ask(&tokenizer, probe, 0, longest.min(16), 1.0)?;
         let (endpoint, sample) = Endpoint::connect(e.settings()?, &probe, context, tokenizer.vocab_size())?;
         let abilities = endpoint.abilities();
         if let Some(problem) = sample.tokens.as_deref().and_then(|t| differs(&tokenizer, t, &sample.text)) {
@@ -384,9 +384,21 @@ impl ServedRoles {
         }
         tracing::info!("{} serves {}: {abilities:?}", endpoint.url(), endpoint.model());
         let context = abilities.context.unwrap_or(usize::MAX).min(context);
-        let prompt = probe.tokens.len();
-        let tried = ([probe.tokens, sample.tokens.unwrap_or_default()].concat(), prompt);
-        Ok(Self { endpoint, tokenizer, context, concurrency: e.concurrency, tried })
+        Ok(Self { endpoint, tokenizer, context, concurrency: e.concurrency })
+    }
+
+    /// A completion of each prompt that fits into the context, of so many tokens at most.
+    ///
+    /// # Errors
+    /// It gives none.
+    pub fn record(&self, prompts: &[Arc<[u32]>], most: usize) -> Result<Vec<Recorded>> {
+        let fitting = prompts.iter().filter(|prompt| prompt.len() < self.context);
+        let one = |prompt: &Arc<[u32]>| {
+            let new = most.min(self.context - prompt.len());
+            let sample = self.endpoint.sample(&ask(&self.tokenizer, prompt, 0, new, 1.0)?, || false)?;
+            Ok(([prompt, &sample.tokens.unwrap_or_default()[..]].concat(), prompt.len()))
+        };
+        fitting.map(one).collect()
     }
 
     /// Asks for completions for tasks of a kind until the drain begins; of a server that follows the weights that are

@@ -293,9 +293,9 @@ fn a_server_that_ignores_an_update_is_caught() {
         pretender.is_honest.store(true, Ordering::Release);
         sgs(&["resume", out.to_str().unwrap()]).expect(0);
         assert_eq!(rounds(&out), ROUNDS);
-        pretender.is_honest.store(false, Ordering::Release);
-        // Beside one that does as it is told it is left out.
-        let honest = server(&weights, "solver", "127.0.0.1:0");
+        // Beside one that does as it is told such a one is left out.
+        let [fresh, honest] = ["base", "solver"].map(|set| server(&weights, set, "127.0.0.1:0"));
+        let pretender = Pretender::start(&fresh, call, "nothing");
         let beside = place.join("beside");
         let solvers = [&*pretender.url, &*honest.url];
         let done = sgs(&run(&beside, &weights, refresh, &solvers, &[])).expect(0);

@@ -1,14 +1,14 @@
 //! Servers that play roles of a run: each has a thread of this process that takes tasks for it, and servers of roles that
 //! are trained are given each update's weights before they are asked for anything.
 //!
-//! A server takes only tasks of the version that it holds, and it holds a version once its log-probs of a recorded
-//! completion are the trainer's. One that is being refreshed takes none; the others go on. Whenever it has not answered,
+//! A server takes only tasks of the version that it holds, and it holds a version once its log-probs of recorded
+//! completions are the trainer's. One that is being refreshed takes none; the others go on. Whenever it has not answered,
 //! it is looked at again: it may have been started anew.
 
 pub mod folder;
 
 use crate::config::RunConfig;
-use crate::endpoint::{Bound, Group, ServedRoles};
+use crate::endpoint::{Bound, Group, Recorded, ServedRoles};
 use crate::policies::{self, Policies};
 use crate::update::largest_gap;
 use anyhow::{Context, Error, Result, bail};
@@ -25,8 +25,13 @@ use std::time::Duration;
 
 /// How often a server is given the weights before it is left out of the round.
 const TRIES: u32 = 3;
-/// Between two of these tries, and between two looks at whether there is something to do.
+/// Between two of these tries.
 const PAUSE: Duration = Duration::from_secs(2);
+
+/// So many completions are recorded: of one alone other weights may say nearly the same.
+pub const RECORDED: usize = 8;
+/// Longest of them, tokens.
+const RECORDED_TOKENS: usize = 64;
 
 /// What the servers of a group are to sample with.
 #[derive(Clone, Debug)]
@@ -34,7 +39,7 @@ struct Target {
     /// Number of rounds whose updates the weights have seen.
     version: u32,
     laid_out: LaidOut,
-    /// The trainer's log-probs of the recorded completion with these weights.
+    /// The trainer's log-probs of the recorded completions with these weights, one after the other.
     expected: Vec<f32>,
     /// The same with weights that they may have had before.
     others: Vec<Vec<f32>>,
@@ -43,14 +48,11 @@ struct Target {
 /// Servers whose weights follow those of a role.
 struct Following {
     role: Role,
-    recorded: Recorded,
-    /// The trainer's log-probs of it with the weights that were wanted last.
+    recorded: Arc<[Recorded]>,
+    /// The trainer's log-probs of these with the weights that were wanted last.
     last: Option<Vec<f32>>,
     wanted: Arc<Wanted>,
 }
-
-/// A completion after its prompt, and how long the prompt is.
-type Recorded = (Vec<u32>, usize);
 
 /// The servers of a run. Those of roles that are trained end their work when this is dropped.
 pub struct Servers {
@@ -62,20 +64,21 @@ pub struct Servers {
 pub type Work = Box<dyn FnOnce(Arc<dyn Coordinator>, Drain) -> Result<()> + Send>;
 
 impl Servers {
-    /// Finds out whether the servers fit that a run is configured with; `probe` is a prompt of the run, `context` the
-    /// longest sequence of its model in tokens. Gives what each has to do, with a name.
+    /// Finds out whether the servers fit that a run is configured with; `probes` are some prompts of the run, `context` is
+    /// the longest sequence of its model in tokens. Gives what each has to do, with a name.
     ///
     /// # Errors
     /// One of them does not fit, or their folder cannot be made.
     pub fn connect(
         config: &RunConfig,
         tokenizer: impl Fn() -> Result<Tokenizer>,
-        probe: &[u32],
+        probes: &[Arc<[u32]>],
         context: usize,
     ) -> Result<(Self, Vec<(String, Work)>)> {
         let e = &config.sampling.endpoint;
         let mut servers = Self { following: Vec::new(), folder: None };
         let mut works: Vec<(String, Work)> = Vec::new();
+        let Some(probe) = probes.first() else { return Ok((servers, works)) };
         for Group { kind, roles, urls } in e.groups() {
             let connect = |url: &String| {
                 let served = ServedRoles::of_run(config, url, &roles, tokenizer()?, probe, context);
@@ -83,13 +86,16 @@ impl Servers {
             };
             let connected: Vec<ServedRoles> = urls.iter().map(connect).collect::<Result<_>>()?;
             let trained = roles.iter().copied().find(|role| config.weights_of(*role).is_trained());
-            let desk = trained.zip(connected.first()).map(|(role, first)| Desk {
-                number: 0,
-                role,
-                recorded: first.tried.clone(),
-                bound: largest_gap(&config.model.device),
-                wanted: Arc::new(Wanted::new(urls.len())),
+            let desk = trained.zip(connected.first()).map(|(role, first)| -> Result<Desk> {
+                Ok(Desk {
+                    number: 0,
+                    role,
+                    recorded: first.record(probes, RECORDED_TOKENS)?.into(),
+                    bound: largest_gap(&config.model.device),
+                    wanted: Arc::new(Wanted::new(urls.len())),
+                })
             });
+            let desk = desk.transpose()?;
             servers.following.extend(desk.as_ref().map(Desk::following));
             for (number, server) in connected.into_iter().enumerate() {
                 let suffix = if urls.len() == 1 { String::new() } else { format!("-{number}") };
@@ -133,10 +139,10 @@ impl Servers {
             let Some(set) = config.weights_of(group.role).folder() else { continue };
             let model = if group.role == Role::Conjecturer { &conjecturer } else { &solver };
             let laid_out = folder.lay_out(set, version, model, base)?;
-            let (tokens, from) = &group.recorded;
             let mut log_probs = |model| -> Result<Vec<f32>> {
-                let stats = trainer.logprobs(model, [(tokens.as_slice(), *from)])?;
-                Ok(stats.into_iter().next().map(|stats| stats.logprobs).unwrap_or_default())
+                let recorded = group.recorded.iter().map(|(tokens, from)| (tokens.as_slice(), *from));
+                let stats = trainer.logprobs(model, recorded)?;
+                Ok(stats.into_iter().flat_map(|stats| stats.logprobs).collect())
             };
             let expected = log_probs(policies.model(group.role))?;
             let mut others: Vec<Vec<f32>> = group.last.replace(expected.clone()).into_iter().collect();
@@ -230,7 +236,7 @@ struct Desk {
     /// Its place in its group.
     number: usize,
     role: Role,
-    recorded: Recorded,
+    recorded: Arc<[Recorded]>,
     /// Largest gap that is rounding, nats a token in the mean.
     bound: f64,
     wanted: Arc<Wanted>,
@@ -314,12 +320,15 @@ impl Desk {
     }
 
     fn verify(&self, server: &ServedRoles, target: &Target, is_over: &impl Fn() -> bool) -> Result<u64> {
-        let (tokens, from) = &self.recorded;
         // Counted before: whatever happens from here on is noticed.
         let breaks = server.endpoint.breaks();
-        let (told, weights) = server.endpoint.score(tokens, *from, is_over)?;
-        if let Some(weights) = weights.filter(|weights| *weights != target.laid_out.name) {
-            bail!("it says that its weights are {weights:?}");
+        let mut told = Vec::with_capacity(target.expected.len());
+        for (tokens, from) in self.recorded.iter() {
+            let (log_probs, weights) = server.endpoint.score(tokens, *from, is_over)?;
+            if let Some(weights) = weights.filter(|weights| *weights != target.laid_out.name) {
+                bail!("it says that its weights are {weights:?}");
+            }
+            told.extend(log_probs);
         }
         let gap = check(&told, &target.expected, &target.others, self.bound)?;
         tracing::info!(
@@ -343,14 +352,14 @@ fn check(told: &[f32], expected: &[f32], others: &[Vec<f32>], bound: f64) -> Res
     let own = gap(told, expected);
     if own > bound || own.is_nan() {
         bail!(
-            "its log-probs of a recorded completion differ from the trainer's by {own:.3} nats a token in the mean; \
+            "its log-probs of recorded completions differ from the trainer's by {own:.3} nats a token in the mean; \
              rounding accounts for at most {bound}. It samples with another model or an older checkpoint"
         );
     }
     // Rounding alone is as near to the one as to the other.
     if let Some(other) = others.iter().map(|other| gap(told, other)).find(|other| 2.0 * other < own) {
         bail!(
-            "its log-probs of a recorded completion are those of older weights: they differ by {own:.2e} nats a token from \
+            "its log-probs of recorded completions are those of older weights: they differ by {own:.2e} nats a token from \
              the trainer's now, and by {other:.2e} from those before. It has not taken the new ones"
         );
     }

@@ -10,7 +10,7 @@ use super::generate::{self, GenerateCounters, GenerateSettings};
 use super::policies::{self, Policies};
 use super::reading::is_quick;
 use super::second::Second;
-use super::served::Servers;
+use super::served::{RECORDED, Servers};
 use super::tasks::{GENERATE, VERIFY};
 use super::{Interrupt, Runner, verify};
 use anyhow::{Context, Result, anyhow, bail};
@@ -119,11 +119,12 @@ impl Workers {
         tokenizer: &Tokenizer,
         model: &ModelConfig,
     ) -> Result<()> {
-        let Some(target) = runner.targets.first() else { return Ok(()) };
-        let probe = crate::evaluate::encode(tokenizer, &runner.system.solver_prompt(target))?;
+        let prompt = |target| crate::evaluate::encode(tokenizer, &runner.system.solver_prompt(target));
+        let probes =
+            runner.targets.iter().take(RECORDED).map(|target| prompt(target)).collect::<Result<Vec<_>>>()?;
         let own = || policies::tokenizer(&runner.base, model);
         let context = runner.config.window(model);
-        let (servers, works) = Servers::connect(&runner.config, own, &probe, context)?;
+        let (servers, works) = Servers::connect(&runner.config, own, &probes, context)?;
         self.servers = Some(servers);
         for (name, work) in works {
             let (fleet, drain) = (self.fleet.clone(), self.drain.clone());
