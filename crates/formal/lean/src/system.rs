@@ -4,12 +4,12 @@ use crate::admit::admit;
 use crate::check::{Candidate, Checker, FileChecker, Layers, NO_REPLAY, Outcome, Pool, PoolStatus};
 use crate::prompt::{self, SolverForm};
 use crate::read::{self, Proof, Reading};
-use crate::text::{Bounds, Statement, uses_tactic_try};
+use crate::text::{Bounds, Statement, StatementError, negation, uses_tactic_try};
 use crate::version::{Version, VersionError};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
-use sgs_selfplay::{Features, Judgement, Problem, ReadConjecture, Review, Verdict};
+use sgs_selfplay::{Features, Judgement, Problem, ProblemId, ReadConjecture, Review, Verdict};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -174,6 +174,25 @@ impl Lean {
             proof_ms: limits.proof_ms,
             memory: limits.memory,
         }
+    }
+
+    /// The problem that says that this one is false: at most one of the two has a proof. Its context lets Lean bind no
+    /// names by itself, which it would do outside of the negation; a statement that counts on it has no negation that
+    /// Lean reads.
+    ///
+    /// # Errors
+    /// The problem's statement cannot be read.
+    pub fn negated(problem: &Problem) -> Result<Problem, StatementError> {
+        let statement = negation(&Statement::read(&problem.statement)?)?;
+        let context = match problem.context.trim_end() {
+            "" => String::new(),
+            context => format!("{context}\n"),
+        };
+        Ok(Problem {
+            id: ProblemId::new(format!("{}#negation", problem.id)),
+            statement: statement.text.into(),
+            context: format!("{context}set_option autoImplicit false\n\n").into(),
+        })
     }
 
     /// Counters of the pool.

@@ -17,7 +17,7 @@ use sgs_lean::check::{
 use sgs_lean::data::{Target, read_file};
 use sgs_lean::read::Proof;
 use sgs_lean::sandbox::Sandbox;
-use sgs_lean::text::{Bounds, Statement, inspect_helpers, inspect_proof};
+use sgs_lean::text::{Bounds, Statement, inspect_helpers, inspect_proof, negation};
 use sgs_selfplay::Verdict;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -341,6 +341,160 @@ fn commands_that_no_list_knows_are_seen_by_leans_own_grammar() {
         assert!(pair[0].reason.starts_with("text layer: a command that is no theorem: "), "{pair:?}");
         assert_eq!((pair[0].verdict, pair[1].verdict), (Refused, Proved), "{pair:?}");
     }
+}
+
+/// Statements with binders, layouts and instances that the sets lack.
+const SHAPES: &[&str] = &[
+    "theorem a.{u, v} {α : Type u} {β : Type v} (f : α → β) ⦃x y : α⦄ (h : x = y) : f x = f y := by",
+    "theorem a.{u} {α : Sort u} (x : α) : x = x := by",
+    "theorem a {α : Type} [DecidableEq α] (x y : α) : (if x = y then 1 else 2) > 0 := by",
+    "theorem a {α : Type} [inst : Inhabited α] (p : α → Prop) (h : ∀ x, p x) : p inst.default := by",
+    "theorem a (α : Type) [Add α] [Std.Commutative (α := α) (· + ·)] (x y : α) : x + y = y + x := by",
+    "theorem a (n : Nat) [NeZero n] : n ≠ 0 := by",
+    "theorem a (n : Nat := 3) (h : n > 0 := by decide) : n ≠ 0 := by",
+    "theorem a (f : Nat → Nat) n m (h : n = m) : f n = f m := by",
+    "theorem a (_ : 1 = 2) (_h : 2 = 3) : False := by",
+    "theorem a {n} (h : n + 1 = 2) : n = (1 : Nat) := by",
+    "theorem a (x : _) (h : x = (1 : Int)) : x + 1 = 2 := by",
+    "theorem a -- not `: p`\n  (x : Nat) /- nor : this -/ -- (y\n  : -- here\n  x = x -- := by\n  := by",
+    "theorem a (x : Nat) : let y := x\n                    y = x := by",
+    "theorem a (x : Nat)\n    (h : let y := 1\n         y = x) :\n  let z := 2\n  let w := x + 1\n  z = w := by",
+    "theorem a (x y : Nat) (hx : let f : Nat → Nat\n      | 0 => 1\n      | n + 1 => n\n    f x = y) : y = y := by",
+    "theorem a (x : Nat) : match x with\n  | 0 => True\n  | n + 1 => n < x := by",
+    "theorem a :\n∀ n : Nat,\nn = n := by",
+    "theorem a (p q : Prop) : p →\n  q →\n    (p ∧\n  q) := by",
+    "theorem a (f : Nat → Nat) (h : f = fun\n  | 0 => 0\n  | n + 1 => n) : f 1 = 0 := by",
+    "theorem a (b : Bool) (h : b) : !b = false := by",
+    "theorem a (b : Bool) : b || !b := by",
+    "theorem a : ∃ x : Nat, x * x = 4 := by",
+    "theorem a (s : String) : \") := by\".length + s.length = s.length + 7 := by",
+    "theorem a (xs : List Nat) : xs.map (fun x ↦ x + 0) = xs := by",
+    "theorem a (x : Nat) (h : x ∈ [1, 2, 3]) : x = 1 ∨ x = 2 ∨ x = 3 := by",
+    "theorem a (x : { n : Nat // n > 2 }) : (x : Nat) > 1 := by",
+    "theorem a (x : Nat) (h : (x : Int) = -1) : False := by",
+    "theorem a : (∀ x : Nat, x = x) ∧ ¬ ∃ x : Nat, x ≠ x := by",
+    "theorem a («odd name» : Nat) (h : «odd name» = 1) : «odd name» + 1 = 2 := by",
+];
+
+/// A name in the namespace of a statement's own, which opens it.
+fn beside(statement: &Statement, name: &str) -> String {
+    match statement.declared().namespace {
+        "" => name.to_owned(),
+        namespace => format!("{namespace}.{name}"),
+    }
+}
+
+/// The same statement under another name, with its binders and its conclusion on lines of their own if `spread`.
+fn renamed(statement: &Statement, name: &str, spread: bool) -> String {
+    let (text, parts) = (&statement.text, &statement.declaration);
+    let root = if statement.declared().rooted { "_root_." } else { "" };
+    let head = format!("theorem {root}{}", beside(statement, name));
+    if !spread || text.contains('\n') {
+        return format!("{head}{}", &text[parts.name.end..]);
+    }
+    let binders = parts.binders.iter().map(|b| format!("\n    {}", &text[b.range.clone()]));
+    let binders = binders.collect::<String>();
+    format!("{head}{}{binders} :\n  {} := by", universes(statement), statement.conclusion())
+}
+
+/// `.{u, v}` behind the name, if the statement has that.
+fn universes(statement: &Statement) -> &str {
+    let rest = &statement.text[statement.declaration.name.end..];
+    rest.find('}').filter(|_| rest.starts_with(".{")).map_or("", |end| &rest[..=end])
+}
+
+/// Each statement, its negation and that one is true exactly if the other is not, as three theorems of a file: the first
+/// two without proofs, for Lean to tell what they say.
+fn equivalence(number: usize, said: &Statement, negated: &Statement) -> String {
+    // `Type _` is a universe that Lean names.
+    let u = if said.text.contains("Type _") { ".{u}" } else { universes(said) };
+    let [p, n] = ["p", "n"].map(|letter| format!("{letter}{number}"));
+    format!(
+        "{}\n  sorry\n{}\n  sorry\ntheorem e{number}{u} : type_of% @{}{u} ↔ ¬ type_of% @{}{u} := Classical.not_not.symm\n",
+        renamed(said, &p, false),
+        renamed(negated, &n, false),
+        beside(said, &p),
+        beside(negated, &n),
+    )
+}
+
+/// Lean proves of each statement that it holds if and only if its negation does not, with both as Lean reads them. Of
+/// negations that are none (the conclusion's alone), it does not believe it.
+#[test]
+#[ignore = "runs Lean: a minute of CPU time; .ci/run runs it"]
+fn a_statement_is_true_exactly_if_its_negation_is_not() {
+    let mut statements: Vec<String> = core_set().iter().map(|t| t.problem.statement.to_string()).collect();
+    let corpus = read_file(&repository().join("data/lean/corpus.jsonl"), "").unwrap();
+    statements.extend(corpus.targets.iter().map(|t| t.problem.statement.to_string()));
+    statements.extend(SHAPES.iter().map(|text| (*text).to_owned()));
+    statements.extend(NEIGHBOURS.iter().map(|(text, ..)| (*text).to_owned()));
+    let mut read: Vec<Statement> = statements.iter().map(|text| Statement::read(text).unwrap()).collect();
+    read.extend(read.clone().iter().map(|s| Statement::read(&renamed(s, "spread", true)).unwrap()));
+    let mut seen = BTreeSet::new();
+    read.retain(|s| seen.insert(s.signature().to_owned()));
+
+    let mut text = String::from("set_option autoImplicit false\n");
+    let (mut starts, mut wrong) = (Vec::new(), Vec::new());
+    for (number, statement) in read.iter().enumerate() {
+        starts.push(text.lines().count());
+        let negated = negation(statement).unwrap_or_else(|e| panic!("{e}: {}", statement.text));
+        text.push_str(&equivalence(number, statement, &negated));
+    }
+    for bad in ["(p q : Prop) (h : p ∨ q) : p", "(x : Nat) : x = 1", "{α : Type} (x y : α) : x = y"] {
+        let (binders, conclusion) = bad.rsplit_once(" : ").unwrap();
+        let number = starts.len();
+        wrong.push(number);
+        starts.push(text.lines().count());
+        let read = |text: String| Statement::read(&text).unwrap();
+        let said = read(format!("theorem a {bad} := by"));
+        let negated = read(format!("theorem a {binders} : ¬ ({conclusion}) := by"));
+        text.push_str(&equivalence(number, &said, &negated));
+    }
+
+    let scratch = tempfile::tempdir().unwrap();
+    let launch = lean(scratch.path());
+    let file = scratch.path().join("judge/Negations.lean");
+    std::fs::write(&file, &text).unwrap();
+    let ran = std::process::Command::new(&launch.program)
+        .args(&launch.args)
+        .arg(&file)
+        .env_clear()
+        .envs(launch.env.iter().cloned())
+        .current_dir(&launch.folder)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
+    let mut failed: BTreeMap<usize, &str> = BTreeMap::new();
+    for line in said.lines().filter(|line| line.contains(": error")) {
+        let place = line
+            .split("Negations.lean:")
+            .nth(1)
+            .and_then(|rest| rest.split(':').next()?.parse::<usize>().ok());
+        let line_number = place.unwrap_or_else(|| panic!("{said}"));
+        failed.entry(starts.partition_point(|start| *start < line_number) - 1).or_insert(line);
+    }
+    // Lean has said something of every statement: that it is not proved.
+    let told = said.matches("declaration uses").count();
+    assert!(told >= 2 * read.len() - 10, "{told} warnings\n{said}");
+    // What Lean cannot read, or only by binding names itself, has no negation that it can read.
+    let meaningless = ["(n : Nat) : Foo n", ": (1 : Nat) = \"", "(h : p ∧ q) :", "(a : α) (xs : List α) :"];
+    let is_meaningless = |s: &Statement| {
+        let words = s.signature().split_whitespace().collect::<Vec<_>>().join(" ");
+        meaningless.iter().any(|part| words.starts_with(part))
+    };
+    for (number, statement) in read.iter().enumerate() {
+        assert_eq!(
+            failed.contains_key(&number),
+            is_meaningless(statement),
+            "{:?}\n{}",
+            failed.get(&number),
+            statement.text
+        );
+    }
+    assert!(wrong.iter().all(|number| failed.contains_key(number)), "{failed:?}");
+    let meant = read.iter().filter(|s| !is_meaningless(s)).count();
+    println!("{meant} statements, each true exactly if its negation is not");
+    assert!(meant >= 300, "{meant}");
 }
 
 /// Code that writes into the memory of the process that checks it: a theorem of the library now says `False`.

@@ -11,6 +11,7 @@ mod declaration;
 mod enclose;
 mod forbidden;
 mod lexer;
+mod negation;
 mod statement;
 mod words;
 
@@ -21,6 +22,7 @@ pub use declaration::{Binder, BinderKind, Declaration, ProofStart, parse_declara
 pub use enclose::{blank_comments, enclosed_proof, enclosed_statement, enclosed_theorems};
 pub use forbidden::{Refusal, Rule, inspect_helpers, inspect_proof, inspect_statement, uses_tactic_try};
 pub use lexer::{Defect, Token, TokenKind, closing, lex};
+pub use negation::negation;
 pub use statement::{
     DeclaredName, Repair, Statement, StatementError, canonical_conjecture, canonical_statement,
 };

@@ -1,0 +1,107 @@
+//! The negation of a statement.
+//!
+//! Binders before the colon become binders of a `∀`, so that hypotheses, instances and implicit arguments mean what they
+//! meant: Lean elaborates both lists by the same rules. What spans lines keeps its columns, since line breaks of `let`,
+//! `match` and tactics mean something only by them.
+
+use super::lexer::lex;
+use super::statement::{Statement, StatementError};
+use std::ops::Range;
+
+/// The statement that says of the same name that not all of it holds: `theorem a (x : T) : p := by` becomes
+/// `theorem a : ¬ (∀ (x : T), p) := by`.
+///
+/// Names that the statement leaves to Lean to bind (`autoImplicit`) would be bound outside of the negation, which says
+/// something else: the result is a negation only where that option is off.
+///
+/// # Errors
+/// What comes out cannot be read as a statement.
+pub fn negation(statement: &Statement) -> Result<Statement, StatementError> {
+    let source = &statement.text;
+    let parts = &statement.declaration;
+    let tokens = lex(source);
+    let meant = || tokens.iter().filter(|t| !t.is_trivia());
+    let last_before = |at: usize| meant().rfind(|t| t.end <= at).map_or(0, |t| t.end);
+    let binders = match parts.binders.as_slice() {
+        [] => None,
+        [one] => Some(one.range.clone()),
+        [first, .., last] => Some(first.range.start..last.range.end),
+    };
+    // The colon stands right before the conclusion.
+    let head = last_before(binders.as_ref().map_or(parts.conclusion.start - 1, |b| b.start));
+    let begin = meant().find(|t| t.start >= parts.conclusion.start).map_or(head, |t| t.start);
+    let conclusion = begin..last_before(parts.conclusion.end).max(begin);
+    let breaks = |range: Range<usize>| source.get(range).is_some_and(|text| text.contains('\n'));
+    let conclusion_text = placed(source, &conclusion, breaks(parts.conclusion.start..conclusion.end));
+    let head = source.get(..head).unwrap_or_default();
+    let text = match binders {
+        None => format!("{head} : ¬ ({}) := by", conclusion_text.trim_start_matches(' ')),
+        Some(all) => {
+            let spans_lines = parts.binders.iter().any(|b| breaks(b.range.clone()));
+            let binders = placed(source, &all, spans_lines);
+            format!("{head} : ¬ (∀{binders},{conclusion_text}) := by")
+        }
+    };
+    Statement::read(&text)
+}
+
+/// A part of a text behind a blank, or on a line of its own at the column that it had.
+fn placed(source: &str, part: &Range<usize>, own_line: bool) -> String {
+    let text = source.get(part.clone()).unwrap_or_default();
+    if !own_line {
+        return format!(" {text}");
+    }
+    let line = source.get(..part.start).and_then(|before| before.rsplit('\n').next()).unwrap_or_default();
+    format!("\n{}{text}", " ".repeat(line.chars().count()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn negated(text: &str) -> String {
+        negation(&Statement::read(text).unwrap()).unwrap().text
+    }
+
+    #[test]
+    fn binders_of_every_kind_are_bound_inside() {
+        let text = "theorem a.{u} {α : Type u} ⦃x : α⦄ [h : Decidable p] y (n : Nat := 3) : p ∨ ¬p := by";
+        assert_eq!(
+            negated(text),
+            "theorem a.{u} : ¬ (∀ {α : Type u} ⦃x : α⦄ [h : Decidable p] y (n : Nat := 3), p ∨ ¬p) := by"
+        );
+        assert_eq!(negated("theorem a : 1 = 2 := by"), "theorem a : ¬ (1 = 2) := by");
+        assert_eq!(negated("theorem a (p : Prop) : p := by"), "theorem a : ¬ (∀ (p : Prop), p) := by");
+    }
+
+    #[test]
+    fn what_spans_lines_keeps_its_columns() {
+        assert_eq!(
+            negated("theorem a (x : Nat)\n    (h : x > 0) :\n    x + 1 > 1 ∧\n      x > 0 := by"),
+            "theorem a : ¬ (∀ (x : Nat)\n    (h : x > 0),\n    x + 1 > 1 ∧\n      x > 0) := by"
+        );
+        assert_eq!(
+            negated("theorem a (h : let y := 1\n            y = x) : let z := 2\n  z = x := by"),
+            format!(
+                "theorem a : ¬ (∀\n{}(h : let y := 1\n            y = x),\n{}let z := 2\n  z = x) := by",
+                " ".repeat(10),
+                " ".repeat(21)
+            )
+        );
+    }
+
+    #[test]
+    fn comments_swallow_nothing() {
+        assert_eq!(
+            negated("theorem a -- one\n  (x : Nat) -- two\n  : -- three\n  x = 1 -- four\n  := by"),
+            "theorem a : ¬ (∀ (x : Nat),\n  x = 1) := by"
+        );
+    }
+
+    #[test]
+    fn twice_is_read_again() {
+        let twice = negated(&negated("theorem a (x : Nat) : x = 1 := by"));
+        assert_eq!(twice, "theorem a : ¬ (¬ (∀ (x : Nat), x = 1)) := by");
+    }
+}
