@@ -132,6 +132,24 @@ impl Endpoint {
         needed: usize,
         vocabulary: usize,
     ) -> Result<(Self, Sample), EndpointError> {
+        let mut endpoint = Self::new(settings)?;
+        endpoint.choose_model(needed, vocabulary)?;
+        endpoint.rouse()?;
+        let sample = endpoint.find_abilities(probe)?;
+        Ok((endpoint, sample))
+    }
+
+    /// One of which nothing is known but that it serves the model.
+    ///
+    /// # Errors
+    /// As [`Endpoint::connect`].
+    pub(crate) fn of_model(settings: Settings) -> Result<Self, EndpointError> {
+        let mut endpoint = Self::new(settings)?;
+        endpoint.choose_model(0, 0)?;
+        Ok(endpoint)
+    }
+
+    fn new(settings: Settings) -> Result<Self, EndpointError> {
         let base = base_of(&settings.url)?;
         let agent = Agent::config_builder()
             .http_status_as_error(false)
@@ -149,7 +167,7 @@ impl Endpoint {
             log_probs: false,
             context: None,
         };
-        let mut endpoint = Self {
+        Ok(Self {
             model: settings.model.clone().unwrap_or_default(),
             settings,
             agent,
@@ -157,11 +175,7 @@ impl Endpoint {
             abilities,
             answered: Mutex::new(Instant::now()),
             breaks: AtomicU64::new(0),
-        };
-        endpoint.choose_model(needed, vocabulary)?;
-        endpoint.rouse()?;
-        let sample = endpoint.find_abilities(probe)?;
-        Ok((endpoint, sample))
+        })
     }
 
     /// The name of the model that is sampled.

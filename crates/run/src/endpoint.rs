@@ -6,7 +6,7 @@
 
 use super::config::RunConfig;
 use crate::Usage;
-use crate::evaluate::{Answer, Ask, in_parallel};
+use crate::evaluate::{Answer, Ask, in_parallel, room};
 use crate::tasks::{self, GenerateResult, GenerateTask, SERVED, Sample, served_alone};
 use anyhow::{Context, Result, bail};
 use sgs_endpoint::{
@@ -245,7 +245,11 @@ impl EndpointConfig {
         Ok(())
     }
 
-    fn settings(&self) -> Result<Settings> {
+    /// As the client wants it, with the key.
+    ///
+    /// # Errors
+    /// The key cannot be read.
+    pub(crate) fn settings(&self) -> Result<Settings> {
         let key = if self.key_file.is_empty() {
             match std::env::var(&self.key_env) {
                 Ok(text) if !self.key_env.is_empty() => Some(Key::new(&text, &self.key_env)?),
@@ -494,36 +498,11 @@ impl ServedRoles {
         max_new_tokens: usize,
         on_answer: impl Fn() + Sync,
     ) -> Result<Vec<Answer>> {
-        let end: Mutex<Option<EndpointError>> = Mutex::new(None);
-        let (over, told) = (AtomicBool::new(false), AtomicBool::new(false));
-        let one = |ask: &Ask| {
-            let is_over = || over.load(Ordering::Acquire);
-            if is_over() {
-                return Answer::Lost;
-            }
-            let answer = self
-                .sample(&ask.prompt, ask.seed, max_new_tokens, 1.0, is_over)
-                .and_then(|(sample, _)| self.answer(sample));
-            on_answer();
-            answer.unwrap_or_else(|error| {
-                match error.downcast_ref::<EndpointError>().filter(|e| e.is_final()) {
-                    Some(error) => {
-                        end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error.clone());
-                        over.store(true, Ordering::Release);
-                    }
-                    None if !told.swap(true, Ordering::AcqRel) => {
-                        tracing::warn!("{}: a sample is lost: {error:#}", self.endpoint.url());
-                    }
-                    None => {}
-                }
-                Answer::Lost
-            })
-        };
-        let answers = in_parallel(self.concurrency, asks, one);
-        match end.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            Some(error) => Err(error.into()),
-            None => Ok(answers),
-        }
+        ask_all(self.endpoint.url(), self.concurrency, asks, on_answer, |ask, is_over| {
+            let new = room(max_new_tokens, ask.prompt.len(), self.context);
+            let (sample, _) = self.sample(&ask.prompt, ask.seed, new, 1.0, is_over)?;
+            self.answer(sample)
+        })
     }
 
     fn answer(&self, sample: Sample) -> Result<Answer> {
@@ -556,6 +535,47 @@ impl ServedRoles {
         let mut sample = self.endpoint.sample(&ask, cancelled)?;
         let weights = sample.weights.take();
         Ok((completion(&self.tokenizer, sample, new)?, weights))
+    }
+}
+
+/// Asks for all answers, so many at once. One that the server fails to give is lost, with a warning for the first.
+///
+/// # Errors
+/// The endpoint is no longer usable.
+pub(crate) fn ask_all<A: Sync>(
+    url: &str,
+    concurrency: usize,
+    asks: &[A],
+    on_answer: impl Fn() + Sync,
+    one: impl Fn(&A, &dyn Fn() -> bool) -> Result<Answer> + Sync,
+) -> Result<Vec<Answer>> {
+    let end: Mutex<Option<EndpointError>> = Mutex::new(None);
+    let (over, told) = (AtomicBool::new(false), AtomicBool::new(false));
+    let one = |ask: &A| {
+        let is_over = || over.load(Ordering::Acquire);
+        if is_over() {
+            return Answer::Lost;
+        }
+        let answer = one(ask, &is_over);
+        on_answer();
+        answer.unwrap_or_else(|error| {
+            match error.downcast_ref::<EndpointError>().filter(|e| e.is_final()) {
+                Some(error) => {
+                    end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error.clone());
+                    over.store(true, Ordering::Release);
+                }
+                None if !told.swap(true, Ordering::AcqRel) => {
+                    tracing::warn!("{url}: a sample is lost: {error:#}");
+                }
+                None => {}
+            }
+            Answer::Lost
+        })
+    };
+    let answers = in_parallel(concurrency, asks, one);
+    match end.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(error) => Err(error.into()),
+        None => Ok(answers),
     }
 }
 

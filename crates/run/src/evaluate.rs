@@ -1,7 +1,7 @@
 //! What a model can do before any self-play: pass@k on problems, and how well it plays the other two roles.
 
 use anyhow::{Result, bail};
-use sgs_formal::{FormalSystem, Prompt, Seed};
+use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
 use sgs_lm::Device;
 use sgs_lm::model::Model;
 use sgs_lm::sampler::{Choice, Completion, Decode, Finish, Request, RequestId, Sampler, SamplerOptions};
@@ -140,7 +140,7 @@ impl SolverResult {
 /// # Errors
 /// A prompt has no tokens.
 pub fn proof_asks(
-    system: &dyn FormalSystem,
+    prompt: impl Fn(&Problem) -> Prompt,
     tokenizer: &Tokenizer,
     problems: &[Problem],
     k: u32,
@@ -148,7 +148,7 @@ pub fn proof_asks(
 ) -> Result<Vec<Ask>> {
     let mut asks = Vec::new();
     for problem in problems {
-        let prompt = encode(tokenizer, &system.solver_prompt(problem))?;
+        let prompt = encode(tokenizer, &prompt(problem))?;
         for i in 0..k {
             let seed = task_seed(seed, 0, Role::Solver, &problem.id, i);
             asks.push(Ask { prompt: Arc::clone(&prompt), seed });
@@ -331,6 +331,8 @@ pub struct GuideResult {
     pub sampled: u64,
     /// Those with three scores.
     pub well_formed: u64,
+    /// Defects of the others by name.
+    pub defects: BTreeMap<String, u64>,
     /// Well-formed reviews that agree with the known relevance, redundancy and complexity.
     pub agree: [u64; 3],
     /// Sum of the absolute differences of relevance.
@@ -339,30 +341,37 @@ pub struct GuideResult {
     pub scores: Vec<(String, f64, f64)>,
 }
 
+/// Reads a review.
+pub type ReadReview<'a> = dyn Fn(&str) -> Result<Review, Malformed> + 'a;
+
 /// Samples one review for every case.
 pub fn review<D: Device + Decode>(
-    system: &dyn FormalSystem,
+    read: &ReadReview<'_>,
     model: &Model<D>,
     tokenizer: &Tokenizer,
     cases: &[KnownReview],
     seed: u64,
+    max_new_tokens: usize,
     options: &SamplerOptions,
 ) -> Result<GuideResult> {
     let mut asks = Vec::new();
     for (i, case) in cases.iter().enumerate() {
         asks.push(Ask { prompt: encode(tokenizer, &case.prompt)?, seed: seed.wrapping_add(i as u64) });
     }
-    let completions = sample(model, tokenizer, &asks, 8, options, |_, _| ())?;
+    let completions = sample(model, tokenizer, &asks, max_new_tokens, options, |_, _| ())?;
     let mut result = GuideResult::default();
     for (KnownReview { review: known, kind, .. }, completion) in cases.iter().zip(&completions) {
         result.sampled += 1;
-        if let Ok(review) = system.read_review(&decode(tokenizer, completion)?) {
-            result.well_formed += 1;
-            result.agree[0] += u64::from(review.relevance == known.relevance);
-            result.agree[1] += u64::from(review.redundancy == known.redundancy);
-            result.agree[2] += u64::from(review.complexity == known.complexity);
-            result.relevance_error += (review.relevance - known.relevance).abs();
-            result.scores.push((kind.clone(), guide_score(known), guide_score(&review)));
+        match read(&decode(tokenizer, completion)?) {
+            Ok(review) => {
+                result.well_formed += 1;
+                result.agree[0] += u64::from(review.relevance == known.relevance);
+                result.agree[1] += u64::from(review.redundancy == known.redundancy);
+                result.agree[2] += u64::from(review.complexity == known.complexity);
+                result.relevance_error += (review.relevance - known.relevance).abs();
+                result.scores.push((kind.clone(), guide_score(known), guide_score(&review)));
+            }
+            Err(e) => *result.defects.entry(e.kind).or_insert(0) += 1,
         }
     }
     Ok(result)

@@ -13,7 +13,7 @@ use crate::reading::Reader;
 use crate::update::UpdateReport;
 use crate::workers::Workers;
 use crate::workers::config::FleetConfig;
-use crate::{Interrupt, Outcome, infra, policies, update};
+use crate::{Interrupt, Outcome, guide, infra, policies, update};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use sgs_formal::FormalSystem;
@@ -234,6 +234,9 @@ where
             kept.times.snapshot = copying.elapsed().as_secs_f64();
             state.absorb(&outcome)?;
             let metrics = self.metrics(&state, &outcome, &kept, round_started);
+            if let Some(warning) = guide::warning(outcome.round, &metrics) {
+                story.tell(RunEvent::Warning(&warning));
+            }
             story.tell(RunEvent::RoundFinished { outcome: &outcome, metrics: &metrics });
             publisher.start(Publication {
                 run: Arc::clone(&self.run),

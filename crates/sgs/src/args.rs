@@ -6,6 +6,7 @@ use sgs_analysis::figures::Yardstick;
 use sgs_analysis::live::LiveOptions;
 use sgs_run::config::SystemName;
 use sgs_run::device::DeviceKind;
+use sgs_run::endpoint::EndpointConfig;
 use sgs_run::seats::Asked;
 use sgs_selfplay::Role;
 use std::net::SocketAddr;
@@ -101,6 +102,12 @@ pub enum DataCommand {
     Stats(DataStatsArgs),
     /// Read a data set of Lean problems of any known layout, and write it as JSON Lines.
     Import(DataImportArgs),
+    /// Take from a set of Lean problems what is easy and what is false, as the paper made D_3k.
+    Filter(DataFilterArgs),
+    /// Sort Lean problems by difficulty and area, as a served model sees them.
+    Classify(DataClassifyArgs),
+    /// Have a served model review a run's Lean conjectures, for a Guide to learn from.
+    Reviews(DataReviewsArgs),
 }
 
 /// Longest time that is waited for anything, in seconds.
@@ -627,7 +634,7 @@ pub struct EvalArgs {
     /// Attempts per problem.
     #[arg(short, long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     pub k: u32,
-    /// Longest proof in tokens.
+    /// Longest proof, and longest review, in tokens.
     #[arg(long, default_value_t = 64)]
     pub max_new_tokens: usize,
     /// Sequences sampled at once.
@@ -643,6 +650,9 @@ pub struct EvalArgs {
     /// scores: agreement, rank correlation, and how well what can help is told from what is worthless.
     #[arg(long, value_name = "FILE")]
     pub reviews: Option<PathBuf>,
+    /// Measure the Guide on these reviews alone: nothing is proved, no checker is started.
+    #[arg(long, requires = "reviews")]
+    pub only_reviews: bool,
     /// Also estimate how many of the problems so many samples in all would solve, spread evenly over them; may be given
     /// again.
     #[arg(long, value_name = "SAMPLES", value_parser = clap::value_parser!(u64).range(1..))]
@@ -1112,6 +1122,122 @@ pub struct DataImportArgs {
     /// Lean's version that the problems are for, as v4.15.0, where a record names none.
     #[arg(long, value_name = "VERSION")]
     pub toolchain: Option<String>,
+}
+
+/// Arguments of `sgs data filter`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The file names the problems and the stages that they go through, in their order:
+  kind = \"rollouts\"   k attempts of a model, here or served; drops what is proved too often (drop_above)
+                      and, with negation = true, what is proved false
+  kind = \"sample\"     keeps so many, drawn at random (count)
+  kind = \"label\"      drops what a served model calls unsolvable
+examples/filter.toml has the paper's stages. DIR gets kept.jsonl (a data set), fates.jsonl (what became of
+each problem, and by what), report.md, and what each stage found. The same command goes on where it was
+stopped or killed; thresholds and later stages may change meanwhile.
+  sgs data filter examples/filter.toml --out d3k --device cuda")]
+pub struct DataFilterArgs {
+    /// The filtering (TOML).
+    pub config: PathBuf,
+    /// Where to write.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Device for models that are not served.
+    #[arg(long, value_parser = devices(), default_value = "cpu")]
+    pub device: DeviceKind,
+    /// Lean.
+    #[command(flatten)]
+    pub lean: LeanArgs,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `sgs data classify`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Four difficulties and ten areas, in the words of the paper's Appendix D. What cannot be read is asked again until
+more than 99 % are classified. DIR gets classes.jsonl and classes.svg; the same command goes on where it was stopped.
+  sgs data classify d3k --endpoint http://127.0.0.1:8000/v1 --out classes
+Exit code: 0 if more than 99 % are classified, else 1.")]
+pub struct DataClassifyArgs {
+    /// The problems: d3k, core, or a file as `sgs data import` reads it.
+    pub problems: String,
+    /// Where to write.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Who is asked.
+    #[command(flatten)]
+    pub teacher: TeacherArgs,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `sgs data reviews`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The model is asked what the Guide is asked; a review without three scores in range is asked for again.
+DIR gets guide.parquet, guide-held-out.parquet and sft.toml; the same command goes on where it was stopped.
+  sgs data reviews runs/a --endpoint https://api.openai.com/v1 --endpoint-model gpt-4.1-mini --out reviews
+  sgs sft reviews/sft.toml --model BASE --out guide
+  sgs run --size lean-d3k --set model.guide=guide/model
+Exit code: 0 if all that were wanted are there, else 1.")]
+pub struct DataReviewsArgs {
+    /// The run, with any Guide or none.
+    pub run: PathBuf,
+    /// Where to write.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Reviews to train on.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 2048)]
+    pub count: usize,
+    /// Reviews of other conjectures, to measure a Guide by.
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub held_out: usize,
+    /// Who is asked.
+    #[command(flatten)]
+    pub teacher: TeacherArgs,
+}
+
+/// A served model that answers questions.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Teacher")]
+pub struct TeacherArgs {
+    /// Its address, as http://127.0.0.1:8000/v1: an OpenAI-compatible chat endpoint; its key is in SGS_ENDPOINT_KEY.
+    #[arg(long, value_name = "URL")]
+    pub endpoint: String,
+    /// The served model's name [default: the only one that is served].
+    #[arg(long, value_name = "NAME")]
+    pub endpoint_model: Option<String>,
+    /// File with the server's key [default: the variable SGS_ENDPOINT_KEY, if it is set].
+    #[arg(long, value_name = "FILE")]
+    pub endpoint_key_file: Option<String>,
+    /// Requests at once.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub endpoint_requests: u16,
+    /// Longest answer in tokens, with what the model thinks before it.
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    pub max_new_tokens: usize,
+    /// How often a question is asked, at most, until its answer can be read.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub tries: u32,
+    /// Sampling seed.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+impl TeacherArgs {
+    /// As it is asked.
+    pub fn endpoint(&self) -> EndpointConfig {
+        EndpointConfig {
+            url: self.endpoint.clone(),
+            model: self.endpoint_model.clone().unwrap_or_default(),
+            key_file: self.endpoint_key_file.clone().unwrap_or_default(),
+            concurrency: self.endpoint_requests.into(),
+            ..EndpointConfig::default()
+        }
+    }
 }
 
 /// The devices, by the names that they have on the command line.

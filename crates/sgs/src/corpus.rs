@@ -3,6 +3,7 @@
 use crate::output;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
+use sgs_lm::chat::Message;
 use sgs_lm::loss::Example;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_run::evaluate::in_parallel;
@@ -43,6 +44,10 @@ pub struct CorpusConfig {
     /// Weight of the prompt's tokens in the loss; the completion's have 1.
     #[serde(default)]
     pub prompt_weight: f32,
+    /// Whether a prompt is a user's message, to be put into the tokenizer's chat template; the model's end token is then
+    /// put behind the completion.
+    #[serde(default)]
+    pub chat: bool,
 }
 
 /// More passes than anybody trains for.
@@ -155,7 +160,7 @@ impl Mixture {
             }
             let texts = in_parallel(sgs_run::device::threads(), &some, |row| {
                 (corpus.kinds.is_empty() || corpus.kinds.contains(&row.kind))
-                    .then(|| tokenise(row, corpus.prompt_weight, tokenizer, max_tokens))
+                    .then(|| tokenise(row, corpus, tokenizer, max_tokens))
             });
             for text in texts.into_iter().flatten() {
                 match text? {
@@ -203,15 +208,25 @@ impl Mixture {
 /// The tokens of a row; `None` if it is too long, or one of its parts is empty.
 fn tokenise(
     row: &CorpusRow,
-    prompt_weight: f32,
+    corpus: &CorpusConfig,
     tokenizer: &Tokenizer,
     max_tokens: usize,
 ) -> Result<Option<Text>> {
-    let mut tokens = tokenizer.encode(&row.prompt)?;
+    let (mut tokens, completion) = if corpus.chat {
+        let message = Message::new("user", row.prompt.clone());
+        // Whoever wrote it wrote no tokens of ours.
+        let mut completion = tokenizer.encode_untrusted(&row.completion)?;
+        let end = tokenizer.eos().first().context("the tokenizer has no token that ends a text")?;
+        completion.push(*end);
+        (tokenizer.encode_chat(&[message], true)?, completion)
+    } else {
+        (tokenizer.encode(&row.prompt)?, tokenizer.encode(&row.completion)?)
+    };
     let prompt = tokens.len();
-    tokens.extend(tokenizer.encode(&row.completion)?);
+    tokens.extend(completion);
     let fits = tokens.len() <= max_tokens && prompt > 0 && tokens.len() > prompt;
-    Ok(fits.then(|| Text { tokens: tokens.into(), prompt_len: prompt as u32, prompt_weight }))
+    let (prompt_len, prompt_weight) = (prompt as u32, corpus.prompt_weight);
+    Ok(fits.then(|| Text { tokens: tokens.into(), prompt_len, prompt_weight }))
 }
 
 /// What a corpus of `sgs data build` holds.

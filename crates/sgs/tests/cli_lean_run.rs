@@ -75,6 +75,7 @@ fn what_the_paper_s_size_takes_is_told_on_one_screen() {
         "fits into 141 GB",
         "disk      ",
         "checkpoints of 166 GB",
+        "guide     model.guide is the base model: as that comes, 45 % of its reviews are malformed",
         "Run next: sgs lean setup --root lean-setup --version v4.15.0",
         "then: sgs run sgs --size lean-d3k",
     ] {

@@ -23,6 +23,10 @@ fn the_files_are_taken() {
     assert_eq!(rates.lines().filter(|line| line.starts_with("run ")).count(), 12, "{rates}");
     let fit = sgs(&["fit", &example("curve.csv"), "--json"]).expect(0);
     assert!(fit.out.contains("\"points\": 89"), "{}", fit.out);
+    let out = tempfile::tempdir().unwrap();
+    let out = out.path().join("d3k");
+    let filter = sgs(&["data", "filter", &example("filter.toml"), "--out", out.to_str().unwrap()]).expect(1);
+    assert!(filter.err.contains("goedel-pset.jsonl") && !out.exists(), "{}", filter.err);
     let statements = std::fs::read_to_string(example("statements.txt")).unwrap();
     let proved = sgs_with_input(&["prove", "-n", "2", "--max-new-tokens", "4", "--json"], &statements);
     assert_eq!(proved.out.lines().count(), statements.lines().count());

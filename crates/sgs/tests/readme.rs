@@ -89,6 +89,7 @@ const COMMANDS: &[(&str, How)] = &[
     ("sgs pretrain presets/pretrain-metamath.toml --out base", Read),
     ("sgs sft train.toml --model BASE --out OUT --device cuda --ranks 4", Read),
     ("sgs data import THEIRS.parquet --out ours.jsonl", Read),
+    ("sgs data filter examples/filter.toml --out d3k", Read),
     ("sgs lean setup --wasm", Read),
     ("sgs lm check DIR", Read),
     ("sgs bench dispatch", Read),

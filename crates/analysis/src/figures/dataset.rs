@@ -28,6 +28,31 @@ pub(super) fn composition(run: &RunData) -> Option<Figure> {
     })
 }
 
+/// Problems by area and difficulty (paper, Fig. 9): `counts` has a row for each difficulty, with a number for each area.
+pub fn problem_types(areas: &[String], difficulties: &[String], counts: &[Vec<usize>]) -> Figure {
+    let all: usize = counts.iter().flatten().sum();
+    let series = difficulties.iter().zip(counts).enumerate().map(|(number, (name, row))| {
+        BarSeries::new(name, Ink::Series(number), row.iter().map(|n| *n as f64).collect())
+    });
+    let panel = Panel {
+        title: String::new(),
+        shape: Shape::Wide,
+        content: Content::Bars(Bars {
+            x_label: String::new(),
+            categories: areas.to_vec(),
+            y: Axis::new("Problems", Unit::Count),
+            series: series.collect(),
+            stacked: true,
+        }),
+    };
+    Figure {
+        id: "problem-types".into(),
+        title: "Problems by area and difficulty".into(),
+        caption: format!("{all} problems, as a model has classified them."),
+        panels: vec![panel],
+    }
+}
+
 fn bars(
     title: &str,
     x_label: &str,

@@ -13,6 +13,7 @@ mod seeds;
 
 pub use curves::Yardstick;
 pub(crate) use curves::{NOT_YET, describe, rate_by_time};
+pub use dataset::problem_types;
 pub use proximity::{Proximity, proximity};
 pub(crate) use seeds::{Group, groups, repeats};
 

@@ -1,4 +1,4 @@
-//! llama.cpp's server as a process of its own, over the model that ships with the program.
+//! llama.cpp's server as a process of its own, over the model that ships with the program or another small one.
 #![allow(clippy::unwrap_used, clippy::print_stderr, dead_code)] // tests say so by panicking; each uses a part
 
 use std::io::{BufRead, BufReader, Write};
@@ -13,6 +13,8 @@ const START: Duration = Duration::from_secs(150);
 /// How to serve.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Folder of the model; `None` for the one that ships.
+    pub model: Option<PathBuf>,
     /// Tokens of a sequence.
     pub context: usize,
     /// Sequences at once.
@@ -27,7 +29,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { context: 512, slots: 4, name: "sgs-base", key: None, port: 0 }
+        Self { model: None, context: 512, slots: 4, name: "sgs-base", key: None, port: 0 }
     }
 }
 
@@ -44,8 +46,11 @@ impl Server {
     pub fn start(options: &Options) -> Option<Self> {
         let python = python()?;
         let mut command = Command::new(python);
-        command.arg(folder().join("serve.py")).arg("--model").arg(project("data/metamath/base"));
-        command.arg("--gguf").arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("base.gguf"));
+        let (model, gguf) = match &options.model {
+            None => (project("data/metamath/base"), Path::new(env!("CARGO_TARGET_TMPDIR")).join("base.gguf")),
+            Some(model) => (model.clone(), model.join("model.gguf")),
+        };
+        command.arg(folder().join("serve.py")).arg("--model").arg(model).arg("--gguf").arg(gguf);
         command.args(["--port", &options.port.to_string(), "--name", options.name]);
         command.args(["--context", &options.context.to_string(), "--slots", &options.slots.to_string()]);
         if let Some(key) = options.key {

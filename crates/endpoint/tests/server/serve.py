@@ -15,8 +15,8 @@ from gguf import GGUFWriter, TokenType
 from xllamacpp import CommonParams, Server
 
 
-def read_bf16(path: Path) -> dict[str, numpy.ndarray]:
-    """The tensors of a safetensors file that holds bfloat16 alone."""
+def read_tensors(path: Path) -> dict[str, numpy.ndarray]:
+    """The tensors of a safetensors file that holds bfloat16 or float32."""
     raw = path.read_bytes()
     (length,) = struct.unpack("<Q", raw[:8])
     start = 8 + length
@@ -24,11 +24,13 @@ def read_bf16(path: Path) -> dict[str, numpy.ndarray]:
     for name, about in json.loads(raw[8:start]).items():
         if name == "__metadata__":
             continue
-        if about["dtype"] != "BF16":
-            sys.exit(f"{path}: {name} is {about['dtype']}, not BF16")
         begin, end = about["data_offsets"]
-        bits = numpy.frombuffer(raw[start + begin : start + end], dtype="<u2").astype("<u4") << 16
-        tensors[name] = bits.view("<f4").reshape(about["shape"])
+        data = raw[start + begin : start + end]
+        if about["dtype"] == "BF16":
+            data = (numpy.frombuffer(data, dtype="<u2").astype("<u4") << 16).tobytes()
+        elif about["dtype"] != "F32":
+            sys.exit(f"{path}: {name} is {about['dtype']}, neither BF16 nor F32")
+        tensors[name] = numpy.frombuffer(data, dtype="<f4").reshape(about["shape"])
     return tensors
 
 
@@ -41,7 +43,7 @@ def interleaved(weight: numpy.ndarray, heads: int) -> numpy.ndarray:
 def write_gguf(folder: Path, out: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    tensors = read_bf16(folder / "model.safetensors")
+    tensors = read_tensors(folder / "model.safetensors")
     heads, shared = config["num_attention_heads"], config["num_key_value_heads"]
     part = out.with_suffix(f".{os.getpid()}.part")
     writer = GGUFWriter(str(part), "llama")
@@ -53,14 +55,23 @@ def write_gguf(folder: Path, out: Path) -> None:
     writer.add_head_count_kv(shared)
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_rope_freq_base(config["rope_theta"])
-    writer.add_rope_dimension_count(config["head_dim"])
+    writer.add_rope_dimension_count(config.get("head_dim", config["hidden_size"] // heads))
     writer.add_vocab_size(config["vocab_size"])
-    # The vocabulary is one of whole words; of llama.cpp's tokenizers only this one, which takes the longest match,
-    # reads such a vocabulary from text.
     special = {token["id"] for token in tokenizer["added_tokens"]}
     words = sorted(tokenizer["model"]["vocab"].items(), key=lambda pair: pair[1])
-    writer.add_tokenizer_model("rwkv")
-    writer.add_token_list([(word if at in special else " " + word).encode() for word, at in words])
+    if tokenizer["pre_tokenizer"]["type"] == "ByteLevel":
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("gpt-2")
+        writer.add_token_list([word for word, _ in words])
+        # There are none, but llama.cpp wants some: of bytes that no text holds.
+        writer.add_token_merges(["\u0100 \u0101"])
+        about = json.loads((folder / "tokenizer_config.json").read_text())
+        writer.add_chat_template(about["chat_template"])
+    else:
+        # The vocabulary is one of whole words; of llama.cpp's tokenizers only this one, which takes the longest match,
+        # reads such a vocabulary from text.
+        writer.add_tokenizer_model("rwkv")
+        writer.add_token_list([(word if at in special else " " + word).encode() for word, at in words])
     writer.add_token_types([TokenType.CONTROL if at in special else TokenType.NORMAL for _, at in words])
     writer.add_eos_token_id(config["eos_token_id"])
     writer.add_unk_token_id(1)
@@ -68,6 +79,8 @@ def write_gguf(folder: Path, out: Path) -> None:
     writer.add_add_bos_token(False)
     writer.add_tensor("token_embd.weight", tensors["model.embed_tokens.weight"])
     writer.add_tensor("output_norm.weight", tensors["model.norm.weight"])
+    if "lm_head.weight" in tensors:
+        writer.add_tensor("output.weight", tensors["lm_head.weight"])
     names = {
         "input_layernorm": "attn_norm",
         "self_attn.q_proj": "attn_q",

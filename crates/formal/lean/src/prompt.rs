@@ -50,6 +50,21 @@ pub fn guide(target: &Problem, conjecture: &Problem) -> String {
     fill(include_str!("prompts/guide.txt"), &values)
 }
 
+/// What a model is asked that tells problems without a proof from others (paper, Appendix D).
+pub fn solvability(problem: &Problem) -> String {
+    fill(include_str!("prompts/solvability.txt"), &[("{theorem}", &*problem.statement)])
+}
+
+/// What a model is asked that sorts problems by difficulty and area (paper, Appendix D).
+pub fn classification(problem: &Problem) -> String {
+    fill(include_str!("prompts/classification.txt"), &[("{theorem}", &*problem.statement)])
+}
+
+/// The Solver's message in the words of a model's own authors: `{code}` in the template stands for header and statement.
+pub fn solver_in_words(problem: &Problem, template: &str) -> String {
+    fill(template, &[("{code}", &format!("{}{}", problem.context, problem.statement))])
+}
+
 /// Puts values into a template in one pass: what a value holds is never read as a place for another.
 fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut text = String::with_capacity(template.len() + values.iter().map(|(_, v)| v.len()).sum::<usize>());

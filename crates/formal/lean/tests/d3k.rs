@@ -7,7 +7,9 @@
 )]
 
 use sgs_lean::data::{Import, read_file, read_text, stats, write_jsonl};
-use sgs_lean::text::{Bounds, ProofStart, Repair, Statement, canonical_statement, inspect_statement};
+use sgs_lean::text::{
+    Bounds, ProofStart, Repair, Statement, canonical_statement, inspect_statement, negation,
+};
 use std::path::Path;
 
 fn d3k() -> Import {
@@ -144,6 +146,28 @@ fn one_statement_in_twenty_counts_on_names_that_lean_binds_by_itself() {
     let affected = read.filter(|s| !unbound(s).is_empty()).count();
     println!("{affected} of {} statements", targets.len());
     assert_eq!(affected, 152);
+}
+
+#[test]
+fn every_statement_has_a_negation_of_its_own_words() {
+    let words = |text: &str| -> Vec<String> {
+        let tokens = sgs_lean::text::lex(text);
+        tokens.iter().filter(|t| !t.is_trivia()).map(|t| t.text(text).to_owned()).collect()
+    };
+    for target in d3k().targets {
+        let (id, statement) = (&target.problem.id, Statement::read(&target.problem.statement).unwrap());
+        let negated = negation(&statement).unwrap_or_else(|e| panic!("{id}: {e}"));
+        let (text, parts) = (&statement.text, &statement.declaration);
+        let colon = parts.conclusion.start - 1;
+        let begin = parts.binders.first().map_or(colon, |binder| binder.range.start);
+        let (head, binders) = (words(&text[..begin]), words(&text[begin..colon]));
+        let (quantifier, comma) =
+            if binders.is_empty() { (words(""), words("")) } else { (words("∀"), words(",")) };
+        let conclusion = words(&text[parts.conclusion.clone()]);
+        let expected =
+            [head, words(": ¬ ("), quantifier, binders, comma, conclusion, words(") := by")].concat();
+        assert_eq!(words(&negated.text), expected, "{id}");
+    }
 }
 
 #[test]

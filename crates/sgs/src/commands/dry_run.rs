@@ -14,7 +14,7 @@ use sgs_run::forecast::{ASSUMED, EIGHT_H200, Forecast, Work, forecast};
 use sgs_run::machine;
 use sgs_run::recipe::Recipe;
 use sgs_run::system::lean_targets;
-use sgs_run::{device, with_device};
+use sgs_run::{device, guide, with_device};
 use std::path::Path;
 
 /// Says what the run would be and take, and does nothing.
@@ -34,7 +34,7 @@ pub fn run(resolved: &Resolved, as_json: bool) -> Result<Outcome> {
     if as_json {
         output::json(&json!({
             "config": config, "layers": explain::layers(resolved), "lacks": lacks, "forecast": forecast,
-            "hardware": EIGHT_H200, "assumed": ASSUMED,
+            "hardware": EIGHT_H200, "assumed": ASSUMED, "guide": guide::forecast(config),
         }))?;
     } else {
         output::line(screen(config, &model, known, work, &lacks, &forecast))?;
@@ -59,6 +59,9 @@ fn on_this_machine(resolved: &Resolved, kind: DeviceKind, lacks: &[Lack], as_jso
         return Ok(Outcome::Done);
     }
     output::line(explain::annotated(resolved)?)?;
+    if let Some(told) = guide::forecast(config) {
+        output::line(format!("# {}", told.replace('\n', "\n#")))?;
+    }
     for lack in lacks {
         output::line(format!("# this machine lacks {} ({})", lack.what, lack.found))?;
     }
@@ -150,6 +153,7 @@ fn screen(
     lines.push(String::new());
     lines.push(forecast.describe(config, work, EIGHT_H200, ASSUMED));
     lines.push("  Arithmetic on the figures named here, not a measurement.".to_owned());
+    lines.extend(guide::forecast(config).map(|told| format!("  guide     {told}")));
     lines.push(String::new());
     lines.extend(next(config, lacks));
     lines.push(format!("Every key of the configuration: sgs run --size {} --dry-run --json", config.size));

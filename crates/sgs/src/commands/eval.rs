@@ -15,9 +15,10 @@ use sgs_lm::model::Model;
 use sgs_lm::sampler::{Decode, SamplerOptions};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_metamath::corpus::guide::Relation;
+use sgs_metamath::system::Metamath;
 use sgs_run::config::SystemName;
 use sgs_run::endpoint::{EndpointConfig, ServedRoles};
-use sgs_run::evaluate::{self, Ask, ConjecturerResult, GuideResult, KnownReview, SolverResult};
+use sgs_run::evaluate::{self, Ask, ConjecturerResult, GuideResult, KnownReview, ReadReview, SolverResult};
 use sgs_run::system::{self, Opened};
 use sgs_run::with_device;
 use sgs_rundir::table::read_rows;
@@ -45,6 +46,9 @@ fn open(args: &EvalArgs, players: &Players) -> Result<Opened> {
 /// Evaluates a model.
 pub fn run(args: &EvalArgs) -> Result<Outcome> {
     let players = Players::choose(&args.play)?;
+    if let (true, Some(reviews)) = (args.only_reviews, &args.reviews) {
+        return only_reviews(args, &players, reviews);
+    }
     let endpoint = endpoint(args, &players);
     // What is not there is told before Lean is started.
     let name = match &endpoint {
@@ -66,6 +70,48 @@ pub fn run(args: &EvalArgs) -> Result<Outcome> {
         false => output::line(as_text(args, &name, &done))?,
     }
     Ok(Outcome::Done)
+}
+
+/// Measures the Guide alone.
+fn only_reviews(args: &EvalArgs, players: &Players, reviews: &Path) -> Result<Outcome> {
+    let metamath = match players.system() {
+        SystemName::Metamath => Some(Metamath::shipped()?),
+        SystemName::Lean => None,
+    };
+    let read = |text: &str| match &metamath {
+        Some(system) => system.read_review(text),
+        None => sgs_lean::read::read_review(text),
+    };
+    let guide = with_device!(args.play.device, sgs_run::device::threads(), device => {
+        review(args, players, &read, reviews, &device)?
+    });
+    match args.json {
+        true => output::json(&json!({ "guide": guide_json(&guide) }))?,
+        false => output::line(guide_text(&guide))?,
+    }
+    Ok(Outcome::Done)
+}
+
+/// Has the Guide review the rows of a corpus.
+fn review<D: Device + Decode>(
+    args: &EvalArgs,
+    players: &Players,
+    read: &ReadReview<'_>,
+    reviews: &Path,
+    device: &Arc<D>,
+) -> Result<GuideResult> {
+    let cases = known_reviews(players.system(), read, reviews, args.limit.unwrap_or(2_000))?;
+    let (tokenizer, weights) = players.load(Role::Guide)?;
+    let model = Model::new(Arc::clone(device), weights, players.positions())?;
+    evaluate::review(read, &model, &tokenizer, &cases, args.play.seed, args.max_new_tokens, &sampler(args))
+}
+
+fn sampler(args: &EvalArgs) -> SamplerOptions {
+    SamplerOptions {
+        max_batch: args.batch,
+        memory_budget_bytes: args.play.memory_mib.saturating_mul(1 << 20),
+        ..SamplerOptions::default()
+    }
 }
 
 /// The server that plays the Solver: the one that the arguments name, else the run's.
@@ -99,11 +145,7 @@ struct Examined {
 impl Examiner<'_> {
     fn examine<D: Device + Decode>(&self, device: &Arc<D>) -> Result<Examined> {
         let args = self.args;
-        let options = SamplerOptions {
-            max_batch: args.batch,
-            memory_budget_bytes: args.play.memory_mib.saturating_mul(1 << 20),
-            ..SamplerOptions::default()
-        };
+        let options = sampler(args);
         let (tokenizer, model) = self.load(Role::Solver, device)?;
         let (asks, bar) = self.asks(&tokenizer)?;
         let answers =
@@ -123,11 +165,8 @@ impl Examiner<'_> {
                 &options,
             )
         });
-        let guide = args.reviews.as_deref().map(|reviews| -> Result<_> {
-            let cases = known_reviews(self.system, reviews, args.limit.unwrap_or(2_000))?;
-            let (tokenizer, model) = self.load(Role::Guide, device)?;
-            evaluate::review(self.system, &model, &tokenizer, &cases, args.play.seed, &options)
-        });
+        let read = |text: &str| self.system.read_review(text);
+        let guide = args.reviews.as_deref().map(|path| review(args, self.players, &read, path, device));
         Ok(Examined { solver, conjecturer: conjecturer.transpose()?, guide: guide.transpose()? })
     }
 
@@ -149,7 +188,8 @@ impl Examiner<'_> {
 
     fn asks(&self, tokenizer: &Tokenizer) -> Result<(Vec<Ask>, ProgressBar)> {
         let (k, seed) = (self.args.k, self.args.play.seed);
-        let asks = evaluate::proof_asks(self.system, tokenizer, self.problems, k, seed)?;
+        let prompt = |problem: &Problem| self.system.solver_prompt(problem);
+        let asks = evaluate::proof_asks(prompt, tokenizer, self.problems, k, seed)?;
         let bar = bar(asks.len() as u64);
         Ok((asks, bar))
     }
@@ -230,22 +270,42 @@ fn as_text(args: &EvalArgs, name: &str, done: &Examined) -> String {
         ));
     }
     if let Some(g) = &done.guide {
-        let share = |n: u64| percent(n as f64 / g.well_formed.max(1) as f64);
-        let [relevance, redundancy, complexity] = g.agree.map(share);
-        text.push_str(&format!(
-            "\n\nGuide: {} of {} reviews well-formed; as known: relevance {relevance}, redundancy {redundancy}, \
-             complexity {complexity}",
-            g.well_formed, g.sampled
-        ));
-        let (correlation, areas) = order(g);
-        if let Some(correlation) = correlation {
-            text.push_str(&format!("\nrank correlation of R_guide with the known one: {correlation:.2}"));
-        }
-        for (kind, area) in areas {
-            text.push_str(&format!("\nhow often what can help is above what is {kind}: {}", percent(area)));
-        }
+        text.push_str(&format!("\n\n{}", guide_text(g)));
     }
     text
+}
+
+fn guide_text(g: &GuideResult) -> String {
+    let percent = |x: f64| format!("{:.1} %", 100.0 * x);
+    let share = |n: u64| percent(n as f64 / g.well_formed.max(1) as f64);
+    let [relevance, redundancy, complexity] = g.agree.map(share);
+    let mut text = format!(
+        "Guide: {} of {} reviews well-formed ({}); as known: relevance {relevance}, redundancy {redundancy}, \
+         complexity {complexity}",
+        g.well_formed,
+        g.sampled,
+        percent(g.well_formed as f64 / g.sampled.max(1) as f64)
+    );
+    for (defect, n) in &g.defects {
+        text.push_str(&format!("\nmalformed: {n} {defect}"));
+    }
+    let (correlation, areas) = order(g);
+    if let Some(correlation) = correlation {
+        text.push_str(&format!("\nrank correlation of R_guide with the known one: {correlation:.2}"));
+    }
+    for (kind, area) in areas {
+        text.push_str(&format!("\nhow often what can help is above what is {kind}: {}", percent(area)));
+    }
+    text
+}
+
+fn guide_json(g: &GuideResult) -> Value {
+    json!({
+        "sampled": g.sampled, "well_formed": g.well_formed, "defects": g.defects, "relevance_agrees": g.agree[0],
+        "redundancy_agrees": g.agree[1], "complexity_agrees": g.agree[2],
+        "mean_relevance_error": g.relevance_error / g.well_formed.max(1) as f64,
+        "rank_correlation": order(g).0, "area_over": order(g).1,
+    })
 }
 
 fn as_json(args: &EvalArgs, name: &str, done: &Examined) -> Value {
@@ -276,12 +336,7 @@ fn as_json(args: &EvalArgs, name: &str, done: &Examined) -> Value {
         });
     }
     if let Some(g) = &done.guide {
-        out["guide"] = json!({
-            "sampled": g.sampled, "well_formed": g.well_formed, "relevance_agrees": g.agree[0],
-            "redundancy_agrees": g.agree[1], "complexity_agrees": g.agree[2],
-            "mean_relevance_error": g.relevance_error / g.well_formed.max(1) as f64,
-            "rank_correlation": order(g).0, "area_over": order(g).1,
-        });
+        out["guide"] = guide_json(g);
     }
     out
 }
@@ -305,14 +360,23 @@ fn order(guide: &GuideResult) -> (Option<f64>, BTreeMap<&str, f64>) {
 const WORTHLESS_KINDS: [Relation; 3] = [Relation::Known, Relation::OneStep, Relation::Duplicate];
 
 /// Every so many-th row of a Guide corpus, as a prompt with its known scores.
-fn known_reviews(system: &dyn FormalSystem, path: &Path, count: usize) -> Result<Vec<KnownReview>> {
+fn known_reviews(
+    system: SystemName,
+    read: &ReadReview<'_>,
+    path: &Path,
+    count: usize,
+) -> Result<Vec<KnownReview>> {
     let rows: Vec<CorpusRow> = read_rows(path)?;
     let every = (rows.len() / count.max(1)).max(1);
     let mut cases = Vec::new();
     for row in rows.into_iter().step_by(every) {
         let text = row.completion.trim_end_matches(sgs_metamath::tokens::END).trim();
-        let review = system.read_review(text).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?;
-        cases.push(KnownReview { prompt: Prompt::Raw(row.prompt), review, kind: row.kind });
+        let review = read(text).map_err(|e| anyhow::anyhow!("{}: {}: {e}", path.display(), row.source))?;
+        let prompt = match system {
+            SystemName::Metamath => Prompt::Raw(row.prompt),
+            SystemName::Lean => Prompt::Chat(row.prompt),
+        };
+        cases.push(KnownReview { prompt, review, kind: row.kind });
     }
     Ok(cases)
 }

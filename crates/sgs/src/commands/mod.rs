@@ -5,7 +5,10 @@ mod bench_dispatch;
 mod compare;
 mod conjecture;
 mod data_build;
+mod data_classify;
+mod data_filter;
 mod data_import;
+mod data_reviews;
 pub mod doctor;
 mod dry_run;
 pub mod eval;
@@ -54,6 +57,9 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::Eval(args) => eval::run(&args),
         Command::Data(DataCommand::Stats(args)) => data_import::describe(&args),
         Command::Data(DataCommand::Import(args)) => data_import::import(&args),
+        Command::Data(DataCommand::Filter(args)) => data_filter::run(&args),
+        Command::Data(DataCommand::Reviews(args)) => data_reviews::run(&args),
+        Command::Data(DataCommand::Classify(args)) => data_classify::run(&args),
         Command::Prove(args) => prove::run(&args),
         Command::Conjecture(args) => conjecture::run(&args),
         Command::Review(args) => review::run(&args),

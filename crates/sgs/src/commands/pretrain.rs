@@ -85,9 +85,24 @@ pub struct TrainConfig {
     /// layers as its memory asks for, on the processor those of all.
     #[serde(default)]
     pub recompute: bool,
+    /// Longest example in tokens, which memory is planned for; 0 for what the model can take.
+    #[serde(default)]
+    pub context: usize,
     /// Examples of each corpus that are never trained on.
     #[serde(default)]
     pub held_out: usize,
+}
+
+impl PretrainConfig {
+    /// Positions that a model is loaded with, where its own are not fewer.
+    fn positions(&self) -> usize {
+        if self.train.context == 0 { usize::MAX } else { self.train.context }
+    }
+
+    /// The folder of the tokenizer: the corpora's, or else that of the model that is trained further.
+    fn words<'a>(&'a self, base: Option<&'a Path>) -> &'a Path {
+        base.filter(|_| !self.data.join("tokenizer.json").is_file()).unwrap_or(&self.data)
+    }
 }
 
 /// How a training ended.
@@ -165,7 +180,7 @@ fn start<D: Parallel>(
     };
     let peers = meeting.map(|meeting| D::connect(&device, meeting)).transpose()?;
     let model = work.policy.model.config.clone();
-    let tokens = config.train.micro_batch_tokens.max(model.max_positions);
+    let tokens = config.train.micro_batch_tokens.max(work.policy.model.max_positions);
     let mode = match config.train.recompute {
         false => Mode::Train,
         true => {
@@ -174,7 +189,7 @@ fn start<D: Parallel>(
         }
     };
     let mut trainer = Trainer::with_peers(device, &model, tokens, mode, peers)?;
-    let done = train(config, out, work, &mut trainer);
+    let done = train(config, out, config.words(base), work, &mut trainer);
     if let Some(meeting) = trainer.meeting() {
         match &done {
             Ok(_) => meeting.finish(),
@@ -201,7 +216,7 @@ impl<D: Device> Work<D> {
         device: &Arc<D>,
         meeting: Option<&mut Meeting>,
     ) -> Result<Self> {
-        let tokenizer = Tokenizer::load(&config.data)?;
+        let tokenizer = Tokenizer::load(config.words(base))?;
         let dir = out.join("checkpoint");
         let place = meeting.as_ref().map_or((0, 1), |m| (m.rank(), m.ranks()));
         // An interrupted replacement is finished once, before anybody reads.
@@ -216,16 +231,17 @@ impl<D: Device> Work<D> {
             }
         };
         let (policy, seen) = if goes_on {
-            let (policy, extra) = checkpoint::load_for_rank(&dir, Arc::clone(device), usize::MAX, place)?;
+            let (policy, extra) =
+                checkpoint::load_for_rank(&dir, Arc::clone(device), config.positions(), place)?;
             (policy, Some(extra))
         } else {
             let model = match base {
-                Some(base) => Model::load(Arc::clone(device), base, usize::MAX)?,
+                Some(base) => Model::load(Arc::clone(device), base, config.positions())?,
                 None => {
                     let (eos, pad) = (tokenizer.eos().first().copied(), tokenizer.pad());
                     let shape = shape(config, tokenizer.vocab_size(), eos, pad)?;
                     let weights = HostWeights::random(&shape, config.seed);
-                    Model::new(Arc::clone(device), weights, usize::MAX)?
+                    Model::new(Arc::clone(device), weights, config.positions())?
                 }
             };
             let shard = Shard::of(&model.layout, place.0, place.1);
@@ -237,7 +253,7 @@ impl<D: Device> Work<D> {
             &config.corpus,
             &config.data,
             &tokenizer,
-            model_config.max_positions,
+            policy.model.max_positions,
             config.seed,
             config.train.held_out,
         )?;
@@ -257,6 +273,7 @@ impl<D: Device> Work<D> {
 fn train<D: Device>(
     config: &PretrainConfig,
     out: &Path,
+    words: &Path,
     work: Work<D>,
     trainer: &mut Trainer<D>,
 ) -> Result<Ended> {
@@ -287,7 +304,9 @@ fn train<D: Device>(
     let attending = (ranks == 1).then(signals::attend).transpose()?;
     let is_asked_to_stop = || attending.as_ref().is_some_and(|(interrupt, _)| interrupt.is_set());
     let options = options(&config.train, steps);
-    let companions = ["tokenizer.json", "tokenizer_config.json"].map(|name| config.data.join(name)).to_vec();
+    let companions =
+        ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"].map(|name| words.join(name));
+    let companions: Vec<PathBuf> = companions.into_iter().filter(|file| file.is_file()).collect();
     while policy.step < steps {
         let batch = mixture.batch(policy.step as usize, config.train.batch_size);
         let batch: Vec<&Example> = batch.iter().collect();

@@ -61,7 +61,7 @@ fn character(byte: u8) -> char {
     char::from_u32(256 + before as u32).unwrap()
 }
 
-fn tokenizer() -> Value {
+fn tokenizer(completions: &[String]) -> Value {
     let mut vocabulary = Map::new();
     let mut put = |text: String| {
         let id = vocabulary.len();
@@ -69,7 +69,7 @@ fn tokenizer() -> Value {
     };
     SPECIAL.iter().for_each(|s| put((*s).to_owned()));
     (0..=255).for_each(|b| put(character(b).to_string()));
-    completions().iter().for_each(|c| put(c.bytes().map(character).collect()));
+    completions.iter().for_each(|c| put(c.bytes().map(character).collect()));
     let added: Vec<Value> = SPECIAL
         .iter()
         .enumerate()
@@ -84,14 +84,19 @@ fn tokenizer() -> Value {
         "post_processor": null,
         "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
         "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocabulary, "merges": []},
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": true, "vocab": vocabulary, "merges": []},
     })
 }
 
 /// Writes the model's folder.
 pub fn write_model(folder: &Path) {
+    write_model_that_says(folder, &completions());
+}
+
+/// Writes the folder of a model that says nothing but these texts.
+pub fn write_model_that_says(folder: &Path, completions: &[String]) {
     fs::create_dir_all(folder).unwrap();
-    let tokenizer = tokenizer();
+    let tokenizer = tokenizer(completions);
     let tokens = tokenizer["model"]["vocab"].as_object().unwrap().len();
     assert!(tokens <= WIDTH, "{tokens}");
     let write = |name: &str, value: &Value| fs::write(folder.join(name), value.to_string()).unwrap();

@@ -5,12 +5,14 @@
 
 mod conjecture;
 mod fence;
+mod label;
 mod proof;
 mod review;
 mod snippet;
 
 pub use conjecture::{read_conjecture, read_conjecture_strict};
 pub use fence::{Block, blocks};
+pub use label::{AREAS, DIFFICULTIES, Solvability, read_classification, read_solvability};
 pub use proof::{Proof, proof_in_source, read_proof, read_proof_strict};
 pub use review::{read_review, read_review_strict};
 pub use snippet::split_snippet;

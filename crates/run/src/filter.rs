@@ -1,0 +1,287 @@
+//! From a large set of formalised problems to one that is hard and true, as the paper made D_3k (Appendix D).
+//!
+//! Each stage writes what it finds, problem by problem, to a file of its own ([`crate::ledger`]). Which problems fall follows
+//! from what was found, so that a threshold may change without anything being found anew.
+
+mod config;
+mod report;
+mod rollouts;
+
+pub use config::{FilterConfig, Label, Rollouts, Sample, Stage};
+pub use report::{Row, report};
+pub use rollouts::{Tally, Tried};
+
+use crate::device::DeviceKind;
+use crate::endpoint::EndpointConfig;
+use crate::ledger::Ledger;
+use crate::teacher::{Enough, Said, Teacher};
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sgs_formal::FormalSystem;
+use sgs_lean::Lean;
+use sgs_lean::data::{Target, write_line};
+use sgs_lean::prompt;
+use sgs_lean::read::{Solvability, read_solvability};
+use sgs_rundir::files::write_file;
+use sgs_rundir::lock::RunLock;
+use sgs_selfplay::seed::task_seed;
+use sgs_selfplay::{Problem, ProblemId, Role};
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+/// What became of a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fate {
+    /// It went through all stages.
+    Kept,
+    /// It is proved too often.
+    Easy,
+    /// Its negation is proved.
+    False,
+    /// It is proved, and its negation too: its header is inconsistent, or the checker is wrong.
+    Contradictory,
+    /// It was not drawn.
+    NotDrawn,
+    /// A model says that it has no proof.
+    Unsolvable,
+}
+
+impl Fate {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Fate::Kept => "kept",
+            Fate::Easy => "easy",
+            Fate::False => "false",
+            Fate::Contradictory => "contradictory",
+            Fate::NotDrawn => "not-drawn",
+            Fate::Unsolvable => "unsolvable",
+        }
+    }
+}
+
+/// What a stage found of a problem that came to it.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// [`Fate::Kept`] if it goes on.
+    pub fate: Fate,
+    /// Whether the stage could decide it; what it could not goes on.
+    pub decided: bool,
+    /// What it was decided by.
+    pub by: Value,
+}
+
+/// A filtering under way.
+pub struct Filter<'a> {
+    /// What to do.
+    pub config: &'a FilterConfig,
+    /// Where results are written.
+    pub out: &'a Path,
+    /// Where models that are not served are run.
+    pub device: DeviceKind,
+    /// The checker.
+    pub system: &'a Lean,
+    /// Hears of a stage that begins, with the problems that come to it, and then of problems that are done.
+    pub on_stage: &'a (dyn Fn(&str, usize) + Sync),
+    /// Hears of so many problems that are done.
+    pub on_problem: &'a (dyn Fn(usize) + Sync),
+}
+
+impl Filter<'_> {
+    /// Goes through the stages and writes `kept.jsonl`, `fates.jsonl` and `report.md` after each. Gives a row for each stage.
+    ///
+    /// # Errors
+    /// A stage cannot go on; what was found stays, and the same call goes on from there.
+    pub fn run(&self, targets: &[Target]) -> Result<Vec<Row>> {
+        std::fs::create_dir_all(self.out).with_context(|| format!("cannot make {}", self.out.display()))?;
+        let _lock = RunLock::take(&self.out.join("lock"), self.out)?;
+        let mut left: Vec<usize> = (0..targets.len()).collect();
+        let mut fates: Vec<Map> = vec![Map::new(); targets.len()];
+        let mut rows = Vec::new();
+        for stage in &self.config.stage {
+            let problems: Vec<Problem> = left.iter().map(|&at| targets[at].problem.clone()).collect();
+            (self.on_stage)(stage.name(), problems.len());
+            let findings =
+                self.findings(stage, &problems).with_context(|| format!("in the stage {}", stage.name()))?;
+            rows.push(Row::of(stage.name(), &findings));
+            for (&at, finding) in left.iter().zip(&findings) {
+                fates[at].insert(stage.name().to_owned(), finding.by.clone());
+                fates[at].insert("fate".to_owned(), json!(finding.fate));
+                fates[at].insert("stage".to_owned(), json!(stage.name()));
+            }
+            let mut verdicts = findings.iter();
+            left.retain(|_| verdicts.next().is_some_and(|finding| finding.fate == Fate::Kept));
+            self.write(targets, &left, &fates, &rows)?;
+        }
+        Ok(rows)
+    }
+
+    fn write(&self, targets: &[Target], left: &[usize], fates: &[Map], rows: &[Row]) -> Result<()> {
+        let kept: String = left.iter().map(|&at| write_line(&targets[at])).collect();
+        write_file(&self.out.join("kept.jsonl"), kept.as_bytes())?;
+        let mut lines = String::new();
+        for (target, fate) in targets.iter().zip(fates) {
+            let mut line = Map::from_iter([("id".to_owned(), json!(target.problem.id))]);
+            line.extend(fate.clone());
+            lines.push_str(&format!("{}\n", Value::Object(line)));
+        }
+        write_file(&self.out.join("fates.jsonl"), lines.as_bytes())?;
+        write_file(&self.out.join("report.md"), report(self.config, rows, targets, fates).as_bytes())?;
+        Ok(())
+    }
+
+    fn findings(&self, stage: &Stage, problems: &[Problem]) -> Result<Vec<Finding>> {
+        match stage {
+            Stage::Rollouts(stage) => self.rollouts(stage, problems),
+            Stage::Sample(stage) => Ok(self.sample(stage, problems)),
+            Stage::Label(stage) => self.label(stage, problems),
+        }
+    }
+
+    fn rollouts(&self, stage: &Rollouts, problems: &[Problem]) -> Result<Vec<Finding>> {
+        let made = json!({
+            "model": model(&stage.model, &stage.endpoint), "k": stage.k, "negation": stage.negation,
+            "prompt": stage.prompt, "context": stage.context, "seed": self.config.seed,
+            "checker": FormalSystem::identity(self.system),
+        });
+        let mut ledger = Ledger::open(&self.file(&stage.name), &made)?;
+        rollouts::attempt(
+            stage,
+            self.config.seed,
+            self.device,
+            self.system,
+            problems,
+            &mut ledger,
+            self.on_problem,
+        )?;
+        let found: HashMap<&ProblemId, &Tried> = ledger.rows().iter().map(|row| (&row.id, row)).collect();
+        let finding = |problem: &Problem| {
+            let tried = found.get(&problem.id).context("a problem was not tried")?;
+            Ok(judge(stage, tried))
+        };
+        problems.iter().map(finding).collect()
+    }
+
+    /// Those with the least hashes: which are drawn of a set does not depend on its order, and hardly on the others.
+    fn sample(&self, stage: &Sample, problems: &[Problem]) -> Vec<Finding> {
+        let lot = |problem: &Problem| task_seed(self.config.seed, 0, Role::Conjecturer, &problem.id, 0);
+        let mut lots: Vec<(u64, usize)> = problems.iter().map(lot).zip(0..).collect();
+        lots.sort_unstable();
+        let drawn: HashSet<usize> = lots.iter().take(stage.count).map(|(_, at)| *at).collect();
+        (self.on_problem)(problems.len());
+        let finding = |at: usize| match drawn.contains(&at) {
+            true => Finding { fate: Fate::Kept, decided: true, by: json!("drawn") },
+            false => Finding { fate: Fate::NotDrawn, decided: true, by: json!("not drawn") },
+        };
+        (0..problems.len()).map(finding).collect()
+    }
+
+    fn label(&self, stage: &Label, problems: &[Problem]) -> Result<Vec<Finding>> {
+        let made = json!({
+            "model": model("", &stage.endpoint), "max_tokens": stage.max_tokens, "seed": self.config.seed,
+        });
+        let mut ledger = Ledger::<Said<Solvability>>::open(&self.file(&stage.name), &made)?;
+        let questions: Vec<(ProblemId, String)> =
+            problems.iter().map(|p| (p.id.clone(), prompt::solvability(p))).collect();
+        let known: HashSet<ProblemId> = ledger.rows().iter().map(|row| row.id.clone()).collect();
+        if let Some((_, probe)) = questions.iter().find(|(id, _)| !known.contains(id)) {
+            let teacher = Teacher::connect(&stage.endpoint, stage.max_tokens, probe)?;
+            let enough = Enough { tries: stage.tries, share: 1.0 };
+            let done = std::cell::Cell::new(0);
+            teacher.ask(&mut ledger, &questions, self.config.seed, enough, read_solvability, |answered| {
+                (self.on_problem)(answered.saturating_sub(done.replace(answered)));
+            })?;
+        }
+        let found: HashMap<&ProblemId, Solvability> =
+            ledger.rows().iter().map(|row| (&row.id, row.said)).collect();
+        let finding = |problem: &Problem| {
+            let said = found.get(&problem.id);
+            let fate = if said == Some(&Solvability::Unsolvable) { Fate::Unsolvable } else { Fate::Kept };
+            Finding { fate, decided: said.is_some(), by: json!(said) }
+        };
+        Ok(problems.iter().map(finding).collect())
+    }
+
+    fn file(&self, stage: &str) -> std::path::PathBuf {
+        self.out.join(format!("{stage}.jsonl"))
+    }
+}
+
+type Map = serde_json::Map<String, Value>;
+
+/// What names a model: where it is served does not matter.
+fn model(folder: &str, endpoint: &EndpointConfig) -> Value {
+    match endpoint.url.is_empty() {
+        true => json!(folder),
+        false => json!({ "served": endpoint.model }),
+    }
+}
+
+/// What the attempts at a problem say of it.
+fn judge(stage: &Rollouts, tried: &Tried) -> Finding {
+    let k = f64::from(stage.k);
+    let Tally { proved, judged, .. } = tried.problem;
+    let is_false = tried.negation.as_ref().is_some_and(|negation| negation.proved > 0);
+    let is_easy = proved as f64 > stage.drop_above * k;
+    let fate = match (is_false, proved > 0, is_easy) {
+        (true, true, _) => Fate::Contradictory,
+        (true, false, _) => Fate::False,
+        (false, _, true) => Fate::Easy,
+        (false, ..) => Fate::Kept,
+    };
+    // Attempts that came to nothing could have made it fall.
+    let is_open = proved as f64 + (k - judged as f64) > stage.drop_above * k
+        || tried.negation.as_ref().is_some_and(|negation| negation.judged < u64::from(stage.k));
+    Finding { fate, decided: fate != Fate::Kept || !is_open, by: json!(tried) }
+}
+
+/// Reads the problems of a configuration and starts the checker.
+///
+/// # Errors
+/// As [`crate::system::lean`].
+pub fn open(
+    config: &FilterConfig,
+    lean: &sgs_lean::LeanSettings,
+) -> Result<(Lean, Vec<Target>, Vec<String>)> {
+    let targets = crate::system::lean_targets(&config.problems)?;
+    if targets.is_empty() {
+        bail!("{} holds no problem", config.problems);
+    }
+    let (system, notes) = crate::lean::start(lean)?;
+    crate::system::check_toolchain(&system, &targets, &config.problems)?;
+    system.canaries(&targets[0].problem.context)?;
+    Ok((system, targets, notes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tried(proved: u64, judged: u64, negation: Option<(u64, u64)>) -> Tried {
+        let tally = |(proved, judged)| Tally { proved, judged, proof: None };
+        Tried { id: ProblemId::new("a"), problem: tally((proved, judged)), negation: negation.map(tally) }
+    }
+
+    #[test]
+    fn a_problem_falls_by_what_is_proved() {
+        let stage = |drop_above| Rollouts { drop_above, negation: true, ..Rollouts::default() };
+        let of = |drop_above, tried: Tried| {
+            let finding = judge(&stage(drop_above), &tried);
+            (finding.fate, finding.decided)
+        };
+        // More than half; and more than two of eight.
+        assert_eq!(of(0.5, tried(4, 8, None)), (Fate::Kept, true));
+        assert_eq!(of(0.5, tried(5, 8, None)), (Fate::Easy, true));
+        assert_eq!(of(0.25, tried(2, 8, Some((0, 8)))), (Fate::Kept, true));
+        assert_eq!(of(0.25, tried(3, 8, Some((0, 8)))), (Fate::Easy, true));
+        assert_eq!(of(0.25, tried(0, 8, Some((1, 8)))), (Fate::False, true));
+        assert_eq!(of(0.25, tried(1, 8, Some((1, 8)))), (Fate::Contradictory, true));
+        // What is lost can decide.
+        assert_eq!(of(0.5, tried(4, 7, None)), (Fate::Kept, false));
+        assert_eq!(of(0.5, tried(2, 6, None)), (Fate::Kept, true));
+        assert_eq!(of(0.5, tried(5, 6, None)), (Fate::Easy, true));
+        assert_eq!(of(0.25, tried(0, 8, Some((0, 7)))), (Fate::Kept, false));
+    }
+}

@@ -1,0 +1,200 @@
+//! A stage of rollouts: attempts at every problem and, if wanted, at its negation.
+
+use super::config::Rollouts;
+use crate::endpoint::ServedRoles;
+use crate::evaluate::{self, Answer, Ask, ProblemResult};
+use crate::ledger::Ledger;
+use crate::{device::DeviceKind, with_device};
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use sgs_formal::{FormalSystem, Prompt};
+use sgs_lean::Lean;
+use sgs_lm::model::Model;
+use sgs_lm::sampler::SamplerOptions;
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_lm::weights::HostWeights;
+use sgs_selfplay::{Problem, ProblemId};
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+
+/// What came of the attempts at one statement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Attempts that were proofs.
+    pub proved: u64,
+    /// Attempts that were judged.
+    pub judged: u64,
+    /// The first proof.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<String>,
+}
+
+impl From<&ProblemResult> for Tally {
+    fn from(result: &ProblemResult) -> Self {
+        Self { proved: result.proved, judged: result.judged, proof: result.proof.clone() }
+    }
+}
+
+/// What came of the attempts at a problem and at its negation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tried {
+    /// The problem.
+    pub id: ProblemId,
+    /// It.
+    pub problem: Tally,
+    /// Its negation, if that was wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub negation: Option<Tally>,
+}
+
+/// Statements in work at once: they are sampled together, and judged while the next are.
+const STATEMENTS_AT_ONCE: usize = 1024;
+/// A stage ends when more than this share of the attempts of its last statements came to nothing: then it is not they
+/// that are at fault.
+const LOST: f64 = 0.05;
+
+/// Attempts what the ledger does not hold; `on_problem` hears of so many problems that are done.
+///
+/// # Errors
+/// The model or the server cannot be used, the checker decides nothing, or the ledger cannot be written.
+pub fn attempt(
+    stage: &Rollouts,
+    seed: u64,
+    device: DeviceKind,
+    system: &Lean,
+    problems: &[Problem],
+    ledger: &mut Ledger<Tried>,
+    on_problem: &(dyn Fn(usize) + Sync),
+) -> Result<()> {
+    let known: HashSet<ProblemId> = ledger.rows().iter().map(|row| row.id.clone()).collect();
+    let open: Vec<&Problem> = problems.iter().filter(|p| !known.contains(&p.id)).collect();
+    on_problem(problems.len() - open.len());
+    let Some(first) = open.first() else { return Ok(()) };
+    let folder = Path::new(&stage.model);
+    let tokenizer = Tokenizer::load(folder)?;
+    let work = Work { stage, seed, system, tokenizer: &tokenizer, on_problem };
+    if !stage.endpoint.url.is_empty() {
+        let probe = evaluate::encode(&tokenizer, &work.prompt(first))?;
+        let served = ServedRoles::connect(
+            &stage.endpoint,
+            stage.context,
+            Tokenizer::load(folder)?,
+            &probe,
+            stage.context,
+        )?;
+        return work.go(&open, ledger, |asks| served.answers(asks, stage.context, || ()));
+    }
+    let weights = HostWeights::load(folder)?;
+    tokenizer.check_model(&weights.config)?;
+    let options = SamplerOptions {
+        max_batch: stage.batch,
+        memory_budget_bytes: stage.memory_mib.saturating_mul(1 << 20),
+        ..SamplerOptions::default()
+    };
+    with_device!(device, crate::device::threads(), device => {
+        let model = Model::new(Arc::clone(&device), weights, stage.context)?;
+        work.go(&open, ledger, |asks| {
+            evaluate::answers(&model, &tokenizer, asks, stage.context, &options, || ())
+        })
+    })
+}
+
+struct Work<'a> {
+    stage: &'a Rollouts,
+    seed: u64,
+    system: &'a Lean,
+    tokenizer: &'a Tokenizer,
+    on_problem: &'a (dyn Fn(usize) + Sync),
+}
+
+/// Statements with the answers to their prompts.
+type Sampled = (Vec<Problem>, Vec<Answer>);
+
+impl Work<'_> {
+    /// The next statements are sampled while the last are judged.
+    fn go(
+        &self,
+        open: &[&Problem],
+        ledger: &mut Ledger<Tried>,
+        answers: impl Fn(&[Ask]) -> Result<Vec<Answer>>,
+    ) -> Result<()> {
+        let sides = self.sides();
+        let at_once = (STATEMENTS_AT_ONCE / (self.stage.k as usize * sides)).max(1);
+        std::thread::scope(|scope| {
+            let (send, receive) = sync_channel::<Sampled>(1);
+            let judge = scope.spawn(move || self.judge(&receive, ledger));
+            let sampled = open.chunks(at_once).try_for_each(|some| {
+                let statements = self.statements(some)?;
+                let asks = evaluate::proof_asks(
+                    |problem| self.prompt(problem),
+                    self.tokenizer,
+                    &statements,
+                    self.stage.k,
+                    self.seed,
+                )?;
+                // The judge ends early only with an error, which is the one that is told.
+                send.send((statements, answers(&asks)?)).ok().context("nobody judges any more")
+            });
+            drop(send);
+            let judged = judge.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            judged.and(sampled)
+        })
+    }
+
+    fn sides(&self) -> usize {
+        1 + usize::from(self.stage.negation)
+    }
+
+    fn prompt(&self, problem: &Problem) -> Prompt {
+        match self.stage.prompt.as_str() {
+            "" => self.system.solver_prompt(problem),
+            template => Prompt::Chat(sgs_lean::prompt::solver_in_words(problem, template)),
+        }
+    }
+
+    /// Each problem, and its negation behind it if that is wanted.
+    fn statements(&self, problems: &[&Problem]) -> Result<Vec<Problem>> {
+        let mut statements = Vec::new();
+        for problem in problems {
+            statements.push((*problem).clone());
+            if self.stage.negation {
+                let negated = Lean::negated(problem);
+                statements.push(negated.with_context(|| format!("{}: its negation", problem.id))?);
+            }
+        }
+        Ok(statements)
+    }
+
+    fn judge(&self, sampled: &Receiver<Sampled>, ledger: &mut Ledger<Tried>) -> Result<()> {
+        for (statements, answers) in sampled {
+            let asked = answers.len();
+            let results = evaluate::judge_all(self.system, &statements, self.stage.k, answers)?.problems;
+            let judged: u64 = results.iter().map(|r| r.judged).sum();
+            let lost = asked.saturating_sub(usize::try_from(judged).unwrap_or(asked));
+            if lost as f64 > LOST * asked as f64 {
+                let first = results.iter().find(|r| r.judged < u64::from(self.stage.k));
+                bail!(
+                    "stage {}: {lost} of {asked} attempts came to nothing, the first at {}: the checker or the server is not \
+                     well, or a prompt is longer than the context; what was found before is kept, and the same command \
+                     goes on from there",
+                    self.stage.name,
+                    first.map_or("", |r| r.problem.id.as_str())
+                );
+            }
+            let rows: Vec<Tried> = results
+                .chunks(self.sides())
+                .filter_map(|both| {
+                    let [problem, negation @ ..] = both else { return None };
+                    let negation = negation.first().map(Tally::from);
+                    Some(Tried { id: problem.problem.id.clone(), problem: problem.into(), negation })
+                })
+                .collect();
+            let done = rows.len();
+            ledger.add(rows)?;
+            (self.on_problem)(done);
+        }
+        Ok(())
+    }
+}
