@@ -54,8 +54,11 @@ impl ServersFolder {
             publish_directory(&target, |place| {
                 for entry in std::fs::read_dir(base)? {
                     let file = entry?.path();
-                    if file.is_file() && !is_weights(&file) {
-                        std::fs::copy(&file, place.join(file.file_name().unwrap_or_default()))?;
+                    let name = file.file_name().unwrap_or_default();
+                    // What an interrupted process has left begins with a dot.
+                    let is_whole = !name.as_encoded_bytes().starts_with(b".");
+                    if is_whole && file.is_file() && !is_weights(&file) {
+                        std::fs::copy(&file, place.join(name))?;
                     }
                 }
                 for file in sheet.files.iter().map(|file| sheet.folder.join(file.name.as_str())) {
@@ -134,6 +137,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let base = model(dir.path(), "base", "w0");
         std::fs::write(base.join("tokenizer.json"), "t").unwrap();
+        for left in [".tmp-1-2-model.safetensors", ".tmp-1-3-config.json"] {
+            std::fs::write(base.join(left), "torn").unwrap();
+        }
         let place = dir.path().join("servers");
         let folder = ServersFolder::open(place.to_str().unwrap(), "/there/").unwrap();
         let laid: Vec<LaidOut> = (0..3)
@@ -149,6 +155,14 @@ mod tests {
             ["w2", "base", "t"]
         );
         assert!(!place.join("solver/optimizer.safetensors").exists());
+        let of_base = folder.lay_out("solver", 7, &base, &base).unwrap();
+        let names = std::fs::read_dir(place.join(of_base.name)).unwrap();
+        let mut names: Vec<_> =
+            names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        assert_eq!(names, ["SHA256SUMS", "config.json", "model.safetensors", "tokenizer.json"]);
+        folder.lay_out("solver", 1, &dir.path().join("checkpoint-1"), &base).unwrap();
+        folder.lay_out("solver", 2, &dir.path().join("checkpoint-2"), &base).unwrap();
         let there = |laid: &LaidOut| place.join(&laid.name).is_dir();
         assert_eq!([there(&laid[0]), there(&laid[1]), there(&laid[2])], [false, true, true]);
         // A run that is resumed a round earlier, with what an interrupted process has left.

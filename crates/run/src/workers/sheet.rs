@@ -146,7 +146,8 @@ impl ModelSheet {
 fn belongs(name: &str) -> bool {
     // One file of the optimiser's state, or one for each rank that trained.
     let weights = name.ends_with(".safetensors") && !name.starts_with("optimizer");
-    weights || name == "config.json" || name == "model.safetensors.index.json"
+    // A name that begins with a dot is that of what an interrupted process has left.
+    !name.starts_with('.') && (weights || name == "config.json" || name == "model.safetensors.index.json")
 }
 
 /// Checksums by file name, if the folder is a part of a published checkpoint.
