@@ -15,5 +15,5 @@ unsafe def main (args : List String) : IO UInt32 := do
   let write (line : String) : IO Unit := do
     out.putStr line
     out.flush
-  SgsJudge.serve replaying (← IO.ofExcept (SgsJudge.Request.read write (← (← IO.getStdin).getLine)))
+  let _ ← SgsJudge.serve replaying (← IO.ofExcept (SgsJudge.Request.read write (← (← IO.getStdin).getLine)))
   return 0

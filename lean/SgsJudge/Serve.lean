@@ -127,16 +127,29 @@ private def judgeOne (request : Request) (replaying : Bool) (state : Command.Sta
   say request [("end", toJson index), ("messages", jsonList found.messages),
     ("foreign", Json.str found.foreign), ("stands", Json.bool stands), ("reason", Json.str reason), ("axioms", jsonNames axioms)]
 
-/-- Serves one request. `replaying` says that declarations are read and no proof is elaborated. -/
-def serve (replaying : Bool) (request : Request) : IO Unit := do
-  match ← guarded (loadHeader request) with
-  | .error reason => say request [("broken", Json.str reason)]
+/-- A header that stands, and what it was made of. -/
+abbrev Loaded := Option (String × String × Command.State)
+
+private def loadOnce (known : Loaded) (request : Request) : IO (Except String Command.State) := do
+  match known with
+  | some (header, context, state) =>
+    if header == request.header && context == request.context then return .ok state
+    guarded (loadHeader request)
+  | none => guarded (loadHeader request)
+
+/-- Serves one request. `replaying` says that declarations are read and no proof is elaborated. The header of the request
+before is not loaded again. -/
+def serve (replaying : Bool) (request : Request) (known : Loaded := none) : IO Loaded := do
+  match ← loadOnce known request with
+  | .error reason =>
+    say request [("broken", Json.str reason)]
+    return none
   | .ok state =>
     say request [("header", jsonNames request.imports)]
     let base : Base := { env := state.env, proofs := hasProofs state.env }
     let candidates := request.candidates
     let count := candidates.size
-    -- All statements first: no proof can have changed what they mean.
+    -- All statements first: no proof of this request can have changed what they mean.
     let pinOne (index : Nat) (candidate : Candidate) (found : Array Pin) : IO (Array Pin) := do
       say request [("begin", toJson index)]
       let pinned ← guarded (pin state candidate)
@@ -147,24 +160,26 @@ def serve (replaying : Bool) (request : Request) : IO Unit := do
       | some pinned => judgeOne request replaying state base index candidate pinned
       | none => throw (IO.userError "a statement was not looked at")
     fold candidates judged 0 count ()
+    return some (request.header, request.context, state)
 
-/-- Serves the request in a file, for a Lean without a standard input. The parent takes the file away when it hears that
-it was read, and nothing is looked at before it is gone: the nonce is for nobody else. -/
-def serveFile (replaying : Bool) (path : System.FilePath) : IO Unit := do
+/-- Waits, for an hour at most, until a file is there, or is gone. -/
+private partial def await (path : System.FilePath) (isThere : Bool) (tries : Nat := 72000) : IO Unit := do
+  if (← path.pathExists) == isThere then return ()
+  if tries == 0 then throw (IO.userError s!"{path}: waited for an hour")
+  IO.sleep 50
+  await path isThere (tries - 1)
+
+/-- Serves one request after the other, each in the same file, for a Lean without a standard input. The parent takes the
+file away when it hears that it was read, and nothing is looked at before it is gone: the nonce is for nobody else. -/
+partial def serveFile (replaying : Bool) (path : System.FilePath) (known : Loaded := none) : IO Unit := do
   let out ← IO.getStdout
   let write (line : String) : IO Unit := do
     out.putStr line
     out.flush
+  await path true
   let request ← IO.ofExcept (Request.read write (← IO.FS.readFile path))
   say request [("read", Json.bool true)]
-  let rec await (tries : Nat) : IO Unit := do
-    if ← path.pathExists then
-      match tries with
-      | 0 => throw (IO.userError "the request is still there")
-      | tries + 1 =>
-        IO.sleep 10
-        await tries
-  await 6000
-  serve replaying request
+  await path false
+  serveFile replaying path (← serve replaying request known)
 
 end SgsJudge

@@ -281,6 +281,43 @@ impl Tokenizer {
     }
 }
 
+/// A new vocabulary of byte pairs as `tokenizer.json`, learnt from texts that `pieces` (a regular expression) cuts into
+/// what no pair crosses. Every text can be spelled; the tokens `special` come first.
+///
+/// # Errors
+/// `pieces` is no regular expression.
+pub fn byte_pairs(
+    texts: impl Iterator<Item = String> + Send,
+    pieces: &str,
+    special: &[&str],
+    size: usize,
+) -> Result<String> {
+    use tokenizers::models::bpe::{BPE, BpeTrainer};
+    use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+    use tokenizers::pre_tokenizers::{sequence::Sequence, split::Split, split::SplitPattern};
+    let failed = |error| LmError::Input(format!("a vocabulary cannot be made: {error}"));
+    let cut = Split::new(
+        SplitPattern::Regex(pieces.to_owned()),
+        tokenizers::SplitDelimiterBehavior::Isolated,
+        false,
+    )
+    .map_err(failed)?;
+    let bytes = ByteLevel::new(false, true, false);
+    let mut tokenizer = tokenizers::Tokenizer::new(BPE::default());
+    tokenizer.with_pre_tokenizer(Some(Sequence::new(vec![cut.into(), bytes.into()])));
+    tokenizer.with_decoder(Some(bytes));
+    let added = special.iter().map(|text| tokenizers::AddedToken::from(*text, true)).collect();
+    let trainer = BpeTrainer::builder()
+        .show_progress(false)
+        .vocab_size(size)
+        .special_tokens(added)
+        .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+        .build();
+    let mut trainer = tokenizers::models::TrainerWrapper::from(trainer);
+    tokenizer.train(&mut trainer, texts).map_err(failed)?;
+    tokenizer.to_string(false).map_err(failed)
+}
+
 /// A JSON file that may be absent; then `null`.
 pub(crate) fn optional_json(path: &Path) -> Result<Value> {
     match std::fs::read(path) {

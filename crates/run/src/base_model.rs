@@ -1,6 +1,5 @@
-//! The base model that ships with the program, as a folder in Hugging Face layout.
+//! The base models that ship with the program, one a formal system, as a folder in Hugging Face layout.
 
-use crate::Usage;
 use crate::config::SystemName;
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
@@ -8,17 +7,34 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The model's files, each with its content.
-pub const FILES: [(&str, &[u8]); 4] = [
+/// A model's files, each with its content.
+pub type Files = [(&'static str, &'static [u8]); 4];
+
+const METAMATH: Files = [
     ("config.json", include_bytes!("../../../data/metamath/base/config.json")),
     ("model.safetensors", include_bytes!("../../../data/metamath/base/model.safetensors")),
     ("tokenizer.json", include_bytes!("../../../data/metamath/base/tokenizer.json")),
     ("tokenizer_config.json", include_bytes!("../../../data/metamath/base/tokenizer_config.json")),
 ];
 
+const LEAN: Files = [
+    ("config.json", include_bytes!("../../../data/lean/base/config.json")),
+    ("model.safetensors", include_bytes!("../../../data/lean/base/model.safetensors")),
+    ("tokenizer.json", include_bytes!("../../../data/lean/base/tokenizer.json")),
+    ("tokenizer_config.json", include_bytes!("../../../data/lean/base/tokenizer_config.json")),
+];
+
+/// The files of the model that ships for a formal system.
+pub fn files(system: SystemName) -> Files {
+    match system {
+        SystemName::Metamath => METAMATH,
+        SystemName::Lean => LEAN,
+    }
+}
+
 /// SHA-256 over all files.
-pub fn hash() -> String {
-    hash_of(FILES)
+pub fn hash(system: SystemName) -> String {
+    hash_of(files(system))
 }
 
 /// The same of a copy in a folder; `None` if a file of it is not there.
@@ -26,16 +42,16 @@ pub fn hash() -> String {
 /// # Errors
 /// A file cannot be read.
 pub fn hash_in(folder: &Path) -> Result<Option<String>> {
-    let mut files = Vec::new();
-    for (name, _) in FILES {
+    let mut found = Vec::new();
+    for (name, _) in METAMATH {
         let path = folder.join(name);
         match fs::read(&path) {
-            Ok(bytes) => files.push((name, bytes)),
+            Ok(bytes) => found.push((name, bytes)),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         }
     }
-    Ok(Some(hash_of(files)))
+    Ok(Some(hash_of(found)))
 }
 
 fn hash_of<B: AsRef<[u8]>>(files: impl IntoIterator<Item = (&'static str, B)>) -> String {
@@ -52,9 +68,9 @@ fn hash_of<B: AsRef<[u8]>>(files: impl IntoIterator<Item = (&'static str, B)>) -
 ///
 /// # Errors
 /// A file is another, or the file system refuses.
-pub fn unpack(folder: &Path) -> Result<PathBuf> {
+pub fn unpack(system: SystemName, folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    for (name, bytes) in FILES {
+    for (name, bytes) in files(system) {
         let path = folder.join(name);
         match fs::read(&path) {
             Ok(found) if found == bytes => {}
@@ -74,20 +90,14 @@ pub fn unpack(folder: &Path) -> Result<PathBuf> {
 /// The folder of the model that a command works with: the one named, or the one that ships, unpacked.
 ///
 /// # Errors
-/// No folder is named and the shipped model is not for this formal system, or it cannot be unpacked.
+/// No folder is named, and the shipped model cannot be unpacked.
 pub fn folder_for(system: SystemName, named: Option<&Path>) -> Result<PathBuf> {
-    match (named, system) {
-        (Some(folder), _) => Ok(folder.to_owned()),
-        (None, SystemName::Metamath) => unpack(&cache_folder()),
-        (None, SystemName::Lean) => {
-            Err(Usage("give --model: the model that ships reads Metamath, not Lean".to_owned()).into())
-        }
-    }
+    named.map_or_else(|| unpack(system, &cache_folder(system)), |folder| Ok(folder.to_owned()))
 }
 
 /// Where the model is unpacked for commands that work on no run: the user's cache, else the temporary folder.
-pub fn cache_folder() -> PathBuf {
-    cache().join(format!("base-{}", &hash()[..16]))
+pub fn cache_folder(system: SystemName) -> PathBuf {
+    cache().join(format!("base-{}", &hash(system)[..16]))
 }
 
 /// The program's folder in the user's cache, else in the temporary folder.

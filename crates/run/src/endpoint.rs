@@ -673,11 +673,12 @@ fn differs(tokenizer: &Tokenizer, tokens: &[u32], text: &str) -> Option<String> 
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::config::SystemName;
     use sgs_selfplay::Method;
 
     fn tokenizer() -> Tokenizer {
         let folder = tempfile::tempdir().unwrap();
-        Tokenizer::load(&crate::base_model::unpack(folder.path()).unwrap()).unwrap()
+        Tokenizer::load(&crate::base_model::unpack(SystemName::Metamath, folder.path()).unwrap()).unwrap()
     }
 
     fn served(roles: &[Role]) -> EndpointConfig {

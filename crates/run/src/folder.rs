@@ -234,7 +234,7 @@ pub fn examine(run: &RunView) -> Result<Examined> {
 fn examine_base(run: &RunView, config: &RunConfig, examined: &mut Examined) -> Result<()> {
     let base = run.path().join("base");
     if config.model.base == "shipped" {
-        return examine_shipped(run, &base, examined);
+        return examine_shipped(run, config.problems.system, &base, examined);
     }
     if Recipe::of(&config.model.base).is_some() && recipe::is_model(&base) {
         match base.join(CHECKSUMS).exists() {
@@ -249,10 +249,10 @@ fn examine_base(run: &RunView, config: &RunConfig, examined: &mut Examined) -> R
     Ok(())
 }
 
-fn examine_shipped(run: &RunView, base: &Path, examined: &mut Examined) -> Result<()> {
+fn examine_shipped(run: &RunView, system: SystemName, base: &Path, examined: &mut Examined) -> Result<()> {
     let frozen =
         run.config()?.get("frozen").and_then(|frozen| frozen.get("data")?.get("base-model").cloned());
-    let ships = base_model::hash();
+    let ships = base_model::hash(system);
     let other = frozen.as_ref().and_then(toml::Value::as_str).filter(|frozen| **frozen != ships);
     if let Some(frozen) = other {
         let what = match base_model::hash_in(base)? {
@@ -276,7 +276,7 @@ fn examine_shipped(run: &RunView, base: &Path, examined: &mut Examined) -> Resul
         }
         return Ok(());
     }
-    for (name, bytes) in base_model::FILES {
+    for (name, bytes) in base_model::files(system) {
         let path = base.join(name);
         match std::fs::read(&path) {
             Ok(found) if found == bytes => examined.file(&path, Ok(())),
@@ -343,7 +343,7 @@ fn frozen(config: &RunConfig, own: Option<&Path>) -> Result<FrozenConfig> {
     data.insert(
         "base-model".to_owned(),
         match own.map(Path::to_owned).or_else(|| config::model_folder(&config.model.base)) {
-            None => base_model::hash(),
+            None => base_model::hash(config.problems.system),
             // A model in several files is known by their index.
             Some(folder) => ["model.safetensors", "model.safetensors.index.json"]
                 .iter()

@@ -288,7 +288,7 @@ pub fn base_folder(config: &RunConfig, own: &Path) -> Result<PathBuf> {
     }
     match model_folder(&config.model.base) {
         Some(folder) => Ok(folder),
-        None => crate::base_model::unpack(own),
+        None => crate::base_model::unpack(config.problems.system, own),
     }
 }
 

@@ -126,14 +126,14 @@ pub fn check_toolchain(system: &Lean, targets: &[Target], set: &str) -> Result<(
 const METAMATH_SETS: [&str; 4] = ["quick", "all", "train", "held-out"];
 
 /// Sets of Lean problems that ship with the program.
-const LEAN_SETS: [&str; 2] = ["d3k", "core"];
+const LEAN_SETS: [&str; 4] = ["d3k", "core", "composed", "composed-held-out"];
 
 /// Whether a set ships with the program; otherwise its name is that of a file.
 pub fn is_shipped_set(set: &str) -> bool {
     METAMATH_SETS.contains(&set) || LEAN_SETS.contains(&set)
 }
 
-/// Reads the targets of a Lean set: `d3k`, `core`, or a file of any layout that `sgs data import` knows.
+/// Reads the targets of a Lean set: `d3k`, `core`, `composed`, `composed-held-out`, or a file of any layout that `sgs data import` knows.
 ///
 /// # Errors
 /// The file cannot be read, or a record of it is no problem: the error names the first.
@@ -141,8 +141,12 @@ pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
     match set {
         "d3k" => Ok(data::d3k()?),
         "core" => Ok(data::core()?),
+        "composed" => Ok(data::composed()?),
+        "composed-held-out" => Ok(data::composed_held_out()?),
         set if METAMATH_SETS.contains(&set) => {
-            bail!("the set `{set}` is one of Metamath; for Lean: d3k, core, or a file")
+            bail!(
+                "the set `{set}` is one of Metamath; for Lean: d3k, core, composed, composed-held-out, or a file"
+            )
         }
         file => {
             let import = crate::lean_set::read(Path::new(file), "")?;

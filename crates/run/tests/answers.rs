@@ -24,7 +24,8 @@ fn sample(end: u32) -> Sample {
 #[test]
 fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
     let dir = tempfile::tempdir().unwrap();
-    let tokenizer = Tokenizer::load(&base_model::unpack(dir.path()).unwrap()).unwrap();
+    let tokenizer =
+        Tokenizer::load(&base_model::unpack(config::SystemName::Metamath, dir.path()).unwrap()).unwrap();
     let set = vec![format!("sampling.solver_tokens={LIMIT}")];
     let config = config::resolve(&Layers { set, ..Layers::default() }, std::iter::empty()).unwrap().config;
     let vocabulary = tokenizer.vocab_size();
@@ -94,4 +95,28 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
     (reader.context, reader.fingerprint) = (8, None);
     assert!(answer(&reader, vec![sample()], WEIGHTS).is_err());
     assert!(answer(&reader, vec![sample()], tasks::own_mark()).is_ok());
+}
+
+/// What ships for Lean: tokens, shape and card agree, and every target and its proof can be spelled within the window.
+#[test]
+fn the_model_that_ships_for_lean_is_the_one_of_its_card() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = base_model::unpack(config::SystemName::Lean, dir.path()).unwrap();
+    let (tokenizer, shape) = (Tokenizer::load(&folder).unwrap(), sgs_lm::ModelConfig::load(&folder).unwrap());
+    tokenizer.check_model(&shape).unwrap();
+    let of = |text: &str| tokenizer.encode(text).unwrap();
+    assert_eq!(of(sgs_lean::compact::END), tokenizer.eos());
+    assert!(sgs_lean::compact::SPECIAL.iter().all(|token| of(token).len() == 1));
+    let card = include_str!("../../../data/lean/base/README.md");
+    let parameters = shape.parameters().to_string();
+    let thousands: Vec<&str> =
+        parameters.as_bytes().rchunks(3).rev().map(|part| std::str::from_utf8(part).unwrap()).collect();
+    assert!(card.contains(&format!("{} parameters", thousands.join(","))), "{parameters}");
+    assert!(card.contains(&format!("{} tokens", tokenizer.vocab_size())), "{}", tokenizer.vocab_size());
+    for target in sgs_lean::data::composed().unwrap() {
+        let prompt = of(&sgs_lean::compact::solver(&target.problem));
+        let proof = of(target.proof.as_deref().unwrap());
+        assert_eq!(tokenizer.decode(&proof).unwrap(), target.proof.unwrap());
+        assert!(prompt.len() + proof.len() < shape.max_positions, "{}", target.problem.id);
+    }
 }

@@ -98,6 +98,8 @@ pub enum Command {
 pub enum DataCommand {
     /// Build the slice, the targets and the training corpora of the embedded formal system.
     Build(DataBuildArgs),
+    /// Compose theorems of core Lean, have Lean check each, and write them as targets and training corpora.
+    Compose(DataComposeArgs),
     /// Describe a data set of Lean problems, or a training corpus.
     Stats(DataStatsArgs),
     /// Read a data set of Lean problems of any known layout, and write it as JSON Lines.
@@ -449,6 +451,29 @@ pub struct DataBuildArgs {
     pub reviews: usize,
 }
 
+/// Arguments of `sgs data compose`.
+#[derive(Debug, Args)]
+pub struct DataComposeArgs {
+    /// Where to write; the same command goes on where it was interrupted.
+    #[arg(long, value_name = "DIR", default_value = "lean-data")]
+    pub out: PathBuf,
+    /// Seed of all theorems.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Draws for the corpus; a draw gives one theorem and what is proved on the way to it.
+    #[arg(long, default_value_t = 9_000)]
+    pub composed: u64,
+    /// Targets: harder theorems that nothing of the corpus states.
+    #[arg(long, default_value_t = 400)]
+    pub targets: usize,
+    /// Held-out problems, of the same hardness.
+    #[arg(long, default_value_t = 200)]
+    pub held_out: usize,
+    /// Lean.
+    #[command(flatten)]
+    pub lean: LeanArgs,
+}
+
 /// Arguments of `sgs pretrain` and `sgs sft`.
 #[derive(Debug, Args)]
 pub struct PretrainArgs {
@@ -688,7 +713,7 @@ pub struct ProveArgs {
     /// \"theorem a (p : Prop) (h : p) : p\" [default: those that are typed, one a line].
     #[arg(conflicts_with = "problem")]
     pub statement: Option<String>,
-    /// Prove this theorem of the slice again, from what stands before it; for Lean: the target of d3k or core with this id.
+    /// Prove this theorem of the slice again, from what stands before it; for Lean: the target of a shipped set with this id.
     #[arg(long, value_name = "LABEL")]
     pub problem: Option<String>,
     /// Which models, and where.

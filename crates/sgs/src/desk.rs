@@ -102,9 +102,13 @@ impl<'a> Desk<'a> {
                 })?))
             }
             Reader::Lean(_) => {
-                let sets = data::core()?.into_iter().chain(data::d3k()?);
-                let found = sets.into_iter().find(|t| t.problem.id.as_str() == id);
-                Ok(found.ok_or_else(|| Usage(format!("--problem: `{id}` is no target of core or d3k")))?)
+                let sets = [data::core()?, data::composed()?, data::composed_held_out()?, data::d3k()?];
+                let found = sets.into_iter().flatten().find(|t| t.problem.id.as_str() == id);
+                Ok(found.ok_or_else(|| {
+                    Usage(format!(
+                        "--problem: `{id}` is no target of core, composed, composed-held-out or d3k"
+                    ))
+                })?)
             }
         }
     }

@@ -4,6 +4,7 @@ use crate::args::PlayArgs;
 use crate::exit::Usage;
 use anyhow::{Result, bail};
 use sgs_lean::LeanSettings;
+use sgs_lean::prompt::SolverForm;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
 use sgs_run::config::{RunConfig, SystemName};
@@ -49,7 +50,7 @@ impl Players {
         // A model that was made for the run stands in it; the one that ships need not be unpacked there.
         let place = match Recipe::of(&config.model.base) {
             Some(_) => path.join("base"),
-            None => base_model::cache_folder(),
+            None => base_model::cache_folder(own),
         };
         let base = policies::base_folder(&config, &place)?;
         let at = checkpoint.as_ref().map(|checkpoint| checkpoint.directory.as_path());
@@ -63,9 +64,16 @@ impl Players {
         self.system
     }
 
-    /// Lean as the run has it.
+    /// Lean as the run has it, or as the model that ships is asked.
     pub fn lean(&self) -> LeanSettings {
-        self.run.as_ref().and_then(|run| run.config.lean.clone()).unwrap_or_default()
+        match &self.run {
+            Some(run) => run.config.lean.clone().unwrap_or_default(),
+            // The model that ships knows the short form only.
+            None if self.folders.is_none() => {
+                LeanSettings { form: SolverForm::Compact, ..LeanSettings::default() }
+            }
+            None => LeanSettings::default(),
+        }
     }
 
     /// The run's problems.
@@ -113,7 +121,7 @@ impl Players {
     /// The folder of the Solver's model.
     ///
     /// # Errors
-    /// The shipped model is meant, and it is none of this formal system or cannot be unpacked.
+    /// The shipped model is meant, and cannot be unpacked.
     pub fn solver(&self) -> Result<PathBuf> {
         self.of(Role::Solver)
     }

@@ -70,13 +70,7 @@ fn lean_lack(config: &RunConfig) -> Option<Lack> {
 }
 
 fn model_lack(config: &RunConfig) -> Option<Lack> {
-    let Some(folder) = model_folder(&config.model.base) else {
-        return (config.problems.system == SystemName::Lean).then(|| Lack {
-            what: "model",
-            found: "the one that ships reads Metamath, not Lean: --set model.base=FOLDER".to_owned(),
-            remedy: None,
-        });
-    };
+    let folder = model_folder(&config.model.base)?;
     // What a run can make, it makes.
     if folder.join("config.json").is_file() || Recipe::of(&config.model.base).is_some() {
         return None;

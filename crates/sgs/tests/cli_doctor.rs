@@ -110,7 +110,7 @@ fn a_run_is_read_to_its_end_and_what_is_altered_is_named() {
     assert!(done.err.contains("note: ") && run.join("base/tokenizer.json").is_file(), "{}", done.err);
     // A run of a program that shipped another model.
     let config = std::fs::read_to_string(run.join("config.toml")).unwrap();
-    let (ships, other) = (sgs_run::base_model::hash(), {
+    let (ships, other) = (sgs_run::base_model::hash(sgs_run::config::SystemName::Metamath), {
         std::fs::write(run.join("base/tokenizer.json"), b"{}").unwrap();
         sgs_run::base_model::hash_in(&run.join("base")).unwrap().unwrap()
     });

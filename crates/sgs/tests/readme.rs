@@ -91,6 +91,8 @@ const COMMANDS: &[(&str, How)] = &[
     ("sgs data import THEIRS.parquet --out ours.jsonl", Read),
     ("sgs data filter examples/filter.toml --out d3k", Read),
     ("sgs lean setup --wasm", Read),
+    ("sgs run --size lean-core", Read),
+    ("sgs data compose --lean-checker wasm", Read),
     ("sgs lm check DIR", Read),
     ("sgs bench dispatch", Read),
     ("sgs completions bash", WELL),

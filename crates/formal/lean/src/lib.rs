@@ -7,6 +7,8 @@
 
 mod admit;
 pub mod check;
+pub mod compact;
+pub mod compose;
 pub mod data;
 mod features;
 mod judge;

@@ -6,7 +6,7 @@ use sgs_formal::Seed;
 use sgs_selfplay::Problem;
 
 sgs_keys::choice! {
-    /// DeepSeek-Prover-V2's two ways to ask for a proof.
+    /// DeepSeek-Prover-V2's two ways to ask for a proof, and a short one.
     #[derive(Default)]
     pub enum SolverForm {
         /// The code to complete and nothing else (the paper's form).
@@ -14,6 +14,8 @@ sgs_keys::choice! {
         NonCot = "non-cot",
         /// With a request for a plan in words before the code, and `sorry` in the proof's place.
         Cot = "cot",
+        /// The short form of all roles that the small model which ships was trained on.
+        Compact = "compact",
     }
 }
 
@@ -27,6 +29,7 @@ pub fn solver(problem: &Problem, form: SolverForm) -> String {
         SolverForm::Cot => {
             fill(include_str!("prompts/solver_cot.txt"), &[("{code}", &code)]).trim().to_owned()
         }
+        SolverForm::Compact => crate::compact::solver(problem),
     }
 }
 

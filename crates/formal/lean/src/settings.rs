@@ -60,7 +60,7 @@ sgs_keys::table! {
         pub options: Vec<(String, String)> = pinned_options(), in "a list of [name, value]",
         /// How completions are read.
         pub reading: Reading = Reading::Lenient,
-        /// How the Solver is asked.
+        /// How the Solver is asked; with compact the other roles, too, and answers are read so.
         pub form: SolverForm = SolverForm::NonCot,
         /// Bounds on model text.
         pub bounds: Bounds,
@@ -243,6 +243,7 @@ impl LeanSettings {
             batch: self.theorems_per_file(),
             // A start takes seconds, half a minute with WebAssembly: a full file is worth a wait.
             linger_ms: if self.backing == Backing::Repl { 200 } else { 1000 },
+            stays: self.backing == Backing::Wasm,
         };
         // The replay runs no proof, but it elaborates statements that a model wrote: both are enclosed.
         let native =

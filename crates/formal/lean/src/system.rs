@@ -2,6 +2,7 @@
 
 use crate::admit::admit;
 use crate::check::{Candidate, Checker, FileChecker, Layers, NO_REPLAY, Outcome, Pool, PoolStatus};
+use crate::compact;
 use crate::prompt::{self, SolverForm};
 use crate::read::{self, Proof, Reading};
 use crate::text::{Bounds, Statement, StatementError, negation, uses_tactic_try};
@@ -20,7 +21,7 @@ use std::time::Instant;
 pub struct LeanConfig {
     /// How completions are read.
     pub reading: Reading,
-    /// How the Solver is asked.
+    /// How the roles are asked.
     pub form: SolverForm,
     /// Bounds on model text.
     pub bounds: Bounds,
@@ -223,6 +224,15 @@ impl Lean {
         outcome
     }
 
+    fn is_compact(&self) -> bool {
+        self.config.form == SolverForm::Compact
+    }
+
+    /// The short form's tokens are its whole template.
+    fn asked(&self, text: String) -> Prompt {
+        if self.is_compact() { Prompt::Raw(text) } else { Prompt::Chat(text) }
+    }
+
     fn layers(&self) -> Layers {
         match &self.config.checker {
             Checker::Repl(c) => c.layers,
@@ -282,19 +292,25 @@ impl FormalSystem for Lean {
     }
 
     fn solver_prompt(&self, problem: &Problem) -> Prompt {
-        Prompt::Chat(prompt::solver(problem, self.config.form))
+        self.asked(prompt::solver(problem, self.config.form))
     }
 
     fn conjecturer_prompt(&self, seed: Seed<'_>) -> Prompt {
-        Prompt::Chat(prompt::conjecturer(seed))
+        self.asked(if self.is_compact() { compact::conjecturer(seed) } else { prompt::conjecturer(seed) })
     }
 
     fn guide_prompt(&self, target: &Problem, conjecture: &Problem) -> Prompt {
-        Prompt::Chat(prompt::guide(target, conjecture))
+        let is_compact = self.is_compact();
+        self.asked(if is_compact {
+            compact::guide(target, conjecture)
+        } else {
+            prompt::guide(target, conjecture)
+        })
     }
 
     fn read_proof(&self, problem: &Problem, completion: &str) -> Result<String, Malformed> {
         let read = match self.config.reading {
+            _ if self.is_compact() => compact::read_proof(completion, &self.config.bounds),
             Reading::Lenient => read::read_proof(&problem.statement, completion, &self.config.bounds),
             Reading::Strict => read::read_proof_strict(completion),
         };
@@ -303,6 +319,7 @@ impl FormalSystem for Lean {
 
     fn read_conjecture(&self, _seed: Seed<'_>, completion: &str) -> Result<ReadConjecture, Malformed> {
         let read = match self.config.reading {
+            _ if self.is_compact() => compact::read_said(completion, &self.config.bounds),
             Reading::Lenient => read::read_conjecture(completion, &self.config.bounds),
             Reading::Strict => read::read_conjecture_strict(completion),
         };
@@ -311,6 +328,7 @@ impl FormalSystem for Lean {
 
     fn read_review(&self, completion: &str) -> Result<Review, Malformed> {
         match self.config.reading {
+            _ if self.is_compact() => compact::read_scores(completion),
             Reading::Lenient => read::read_review(completion),
             Reading::Strict => read::read_review_strict(completion),
         }

@@ -267,6 +267,7 @@ fn files(folder: &Path) -> FileChecker {
         limits: limits(),
         batch: 16,
         linger_ms: 50,
+        stays: false,
     }
 }
 

@@ -14,6 +14,7 @@ use sgs_lean::check::{
     Backend, Candidate, FileChecker, FileWorker, JudgeProgram, Launch, Layers, Limits, NO_REPLAY, Outcome,
     Probe, Recycling, ReplChecker, ReplWorker,
 };
+use sgs_lean::compose::compose;
 use sgs_lean::data::{Target, read_file};
 use sgs_lean::read::Proof;
 use sgs_lean::sandbox::Sandbox;
@@ -68,6 +69,10 @@ fn worker(scratch: &Path, replay: bool) -> FileWorker {
 }
 
 fn worker_under(scratch: &Path, replay: bool, layers: Layers) -> FileWorker {
+    worker_that(scratch, replay, layers, false)
+}
+
+fn worker_that(scratch: &Path, replay: bool, layers: Layers, stays: bool) -> FileWorker {
     let lean = lean(scratch);
     let checker = FileChecker {
         judge: JudgeProgram::Interpreted { lean, sources: scratch.join("judge") },
@@ -78,6 +83,7 @@ fn worker_under(scratch: &Path, replay: bool, layers: Layers) -> FileWorker {
         limits: limits(),
         batch: 200,
         linger_ms: 50,
+        stays,
     };
     checker.worker(0).unwrap()
 }
@@ -846,4 +852,32 @@ fn exploits_are_tried_through_a_repl_with_and_without_the_textual_layer() {
         let found = format!("| {finding} | {count} | {} |", ids.join(" "));
         assert_eq!(row, found, "try them again: {TABLE} says how");
     }
+}
+
+/// Every production of the generator, at every level: a draw in a hundred may be refused (a goal that `simp` has closed
+/// already); two files, which one process serves.
+#[test]
+#[ignore = "runs Lean: a minute of CPU time; .ci/run runs it"]
+fn composed_theorems_hold() {
+    let mut kinds: BTreeMap<&str, Vec<Candidate>> = BTreeMap::new();
+    for number in 0..4000 {
+        for theorem in compose(11, number, number % 6).into_iter().take(1) {
+            let some = kinds.entry(theorem.kind).or_default();
+            if some.len() < 6 {
+                some.push(candidate(&theorem.statement("t"), "", &theorem.proof()));
+            }
+        }
+    }
+    assert!(kinds.len() >= 15 && kinds.values().all(|some| some.len() == 6), "{:?}", kinds.keys());
+    let candidates: Vec<Candidate> = kinds.into_values().flatten().collect();
+    let dir = tempfile::tempdir().unwrap();
+    let mut worker = worker_that(dir.path(), false, Layers::ALL, true);
+    let (first, second) = candidates.split_at(candidates.len() / 2);
+    let mut outcomes = check(&mut worker, first);
+    let judge = dir.path().join("judge/slot-0/Judge.lean");
+    std::fs::remove_file(&judge).unwrap();
+    outcomes.extend(check(&mut worker, second));
+    assert!(!judge.exists(), "the second file has a process of its own");
+    let refused: Vec<&Outcome> = outcomes.iter().filter(|o| o.verdict != Verdict::Proved).collect();
+    assert!(refused.len() <= 4 && refused.iter().all(|o| o.reason.contains("No goals")), "{refused:?}");
 }

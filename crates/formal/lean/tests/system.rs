@@ -47,6 +47,7 @@ fn lean(folder: &Path, judge: bool) -> Lean {
         limits,
         batch: 8,
         linger_ms: 20,
+        stays: false,
     });
     let config = LeanConfig {
         reading: Reading::Lenient,

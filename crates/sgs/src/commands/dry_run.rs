@@ -28,7 +28,7 @@ pub fn run(resolved: &Resolved, as_json: bool) -> Result<Outcome> {
     if kind == DeviceKind::Cpu || config.problems.system == SystemName::Metamath {
         return on_this_machine(resolved, kind, &lacks, as_json);
     }
-    let (model, known) = shape(&config.model.base)?;
+    let (model, known) = shape(config)?;
     let work = work(config)?;
     let forecast = forecast(config, &model, work, EIGHT_H200, ASSUMED);
     if as_json {
@@ -81,7 +81,7 @@ fn on_this_machine(resolved: &Resolved, kind: DeviceKind, lacks: &[Lack], as_jso
 
 /// The memory that training takes on the configuration's device.
 fn memory_plan(config: &RunConfig, kind: DeviceKind) -> Result<Plan> {
-    let (model, _) = shape(&config.model.base)?;
+    let (model, _) = shape(config)?;
     let tokens = config.training_tokens(&model);
     let (mode, ranks) = (config.training.mode(), config.training.ranks);
     // The last rank keeps what does not divide.
@@ -93,10 +93,11 @@ fn memory_plan(config: &RunConfig, kind: DeviceKind) -> Result<Plan> {
 
 /// The shape of the model, and whether it is that of this very model: a folder's, or one that is known by name. One
 /// that is neither is taken to be of the paper's shape.
-fn shape(name: &str) -> Result<(ModelConfig, bool)> {
+fn shape(config: &RunConfig) -> Result<(ModelConfig, bool)> {
+    let name = config.model.base.as_str();
     let folder = match model_folder(name) {
         Some(folder) => folder,
-        None => sgs_run::base_model::unpack(&sgs_run::base_model::cache_folder())?,
+        None => sgs_run::base_model::folder_for(config.problems.system, None)?,
     };
     if folder.join("config.json").is_file() {
         return Ok((ModelConfig::load(&folder)?, true));

@@ -6,6 +6,7 @@ mod compare;
 mod conjecture;
 mod data_build;
 mod data_classify;
+mod data_compose;
 mod data_filter;
 mod data_import;
 mod data_reviews;
@@ -55,6 +56,7 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::Sft(args) => pretrain::run(&args.train, Some(&args.model)),
         Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),
+        Command::Data(DataCommand::Compose(args)) => data_compose::run(&args),
         Command::Data(DataCommand::Stats(args)) => data_import::describe(&args),
         Command::Data(DataCommand::Import(args)) => data_import::import(&args),
         Command::Data(DataCommand::Filter(args)) => data_filter::run(&args),

@@ -19,10 +19,10 @@ use std::time::Instant;
 
 /// One line of output.
 #[derive(Serialize)]
-struct Line<'a> {
+pub(super) struct Line<'a> {
     id: Option<&'a str>,
-    verdict: Verdict,
-    reason: String,
+    pub(super) verdict: Verdict,
+    pub(super) reason: String,
     step: Option<u32>,
     micros: u64,
     /// The axioms that the proof rests on, where the checker lists them.
@@ -102,7 +102,7 @@ fn write(out: &mut impl Write, line: &Line<'_>) -> Result<()> {
 }
 
 /// Checks all targets at once, as far as the pool goes, and hands out each line in the targets' order.
-fn check_all<'t>(
+pub(super) fn check_all<'t>(
     checker: &Lean,
     targets: &'t [Target],
     mut each: impl FnMut(&'t Target, Line<'t>) -> Result<()>,

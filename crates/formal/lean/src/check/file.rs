@@ -11,8 +11,8 @@ use super::process::{Fault, Launch, Process};
 use super::question::{Line, Question, Said, request};
 use crate::judge::judge_in_one_file;
 use sgs_selfplay::Verdict;
-use std::cell::Cell;
-use std::path::PathBuf;
+use std::cell::{Cell, RefCell};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// What the judge's process is.
@@ -48,15 +48,31 @@ pub struct FileChecker {
     pub batch: usize,
     /// How long a file that is not full waits for more theorems, milliseconds.
     pub linger_ms: u64,
+    /// Whether a process that interprets the judge's text serves one file after the other: its start is dear. Code that ran
+    /// in it could then reach what comes later: what is asked must have passed the text layer, which lets none run.
+    pub stays: bool,
 }
 
-/// One slot that runs a process a file.
+/// One slot that runs a process a file, or a file after the other in a process whose start is dear.
 #[derive(Debug)]
 pub struct FileWorker {
     checker: FileChecker,
     folder: PathBuf,
     slot: usize,
+    waiting: RefCell<Option<Waiting>>,
 }
+
+/// A process that interprets the judge's text, has served and waits for its next request.
+#[derive(Debug)]
+struct Waiting {
+    process: Process,
+    task: Task,
+    /// Candidates that it was asked about.
+    served: usize,
+}
+
+/// Candidates after which a process that stays is replaced.
+const MOST_SERVED: usize = 4096;
 
 /// What a process of the judge does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +100,7 @@ impl FileChecker {
     pub fn worker(&self, slot: usize) -> std::io::Result<FileWorker> {
         let folder = self.scratch.join(format!("slot-{slot}"));
         std::fs::create_dir_all(&folder)?;
-        Ok(FileWorker { checker: self.clone(), folder, slot })
+        Ok(FileWorker { checker: self.clone(), folder, slot, waiting: RefCell::default() })
     }
 }
 
@@ -114,15 +130,8 @@ impl FileWorker {
         };
         let input = request(questions, opening, &self.checker.options, &nonce);
         let failed = |fault| Run { fault: Some(fault), ..Run::default() };
-        let (launch, handed) = match self.hand_over(task, &input) {
-            Ok(ready) => ready,
-            Err((path, error)) => {
-                let (program, error) = (path.display().to_string(), error.to_string());
-                return failed(Fault::Start { program, error });
-            }
-        };
-        let mut process = match Process::start(&launch) {
-            Ok(process) => process,
+        let (mut process, served, handed) = match self.hand_over(task, &input, questions.len()) {
+            Ok(begun) => begun,
             Err(fault) => return failed(fault),
         };
         let input = match handed {
@@ -158,15 +167,24 @@ impl FileWorker {
             (Err(fault), None) => Some(fault),
             (Ok(_), None) => Some(process.fault_of_end()),
         };
+        // One that met with anything out of the ordinary is not asked again.
+        let is_sound = run.fault.is_none() && run.broken.is_none();
+        if self.checker.stays && handed.is_some() && is_sound && !run.said.iter().flatten().any(Said::is_odd)
+        {
+            let served = served + questions.len();
+            self.waiting.replace(Some(Waiting { process, task, served }));
+        }
         run
     }
 
-    /// The launch, and the file that the request is in, if it is in one.
+    /// The process that answers, how many candidates it was asked about before, and the file that the request is in, if it
+    /// is in one.
     fn hand_over(
         &self,
         task: Task,
         input: &str,
-    ) -> Result<(Launch, Option<PathBuf>), (PathBuf, std::io::Error)> {
+        questions: usize,
+    ) -> Result<(Process, usize, Option<PathBuf>), Fault> {
         let (mut launch, handed) = match &self.checker.judge {
             JudgeProgram::Built(launch) => {
                 let mut launch = launch.clone();
@@ -176,17 +194,32 @@ impl FileWorker {
             JudgeProgram::Interpreted { lean, sources } => {
                 let folder = sources.join(format!("slot-{}", self.slot));
                 let (file, handed) = (folder.join("Judge.lean"), folder.join("request.json"));
-                std::fs::create_dir_all(&folder).map_err(|e| (folder.clone(), e))?;
-                std::fs::write(&handed, input).map_err(|e| (handed.clone(), e))?;
+                let failed = |path: &Path, error: std::io::Error| {
+                    let (program, error) = (path.display().to_string(), error.to_string());
+                    Fault::Start { program, error }
+                };
+                std::fs::create_dir_all(&folder).map_err(|e| failed(&folder, e))?;
+                let mut waiting = self.waiting.take();
+                waiting.take_if(|w| {
+                    w.task != task || w.served + questions > MOST_SERVED || !w.process.is_quiet()
+                });
+                // A process may be looking: the request appears whole.
+                let whole = folder.join("request.new");
+                std::fs::write(&whole, input)
+                    .and_then(|()| std::fs::rename(&whole, &handed))
+                    .map_err(|e| failed(&handed, e))?;
+                if let Some(waiting) = waiting {
+                    return Ok((waiting.process, waiting.served, Some(handed)));
+                }
                 let text = judge_in_one_file(task == Task::Replay, &handed);
-                std::fs::write(&file, text).map_err(|e| (file.clone(), e))?;
+                std::fs::write(&file, text).map_err(|e| failed(&file, e))?;
                 let mut launch = lean.clone();
                 launch.args.extend(["--run".into(), file.into()]);
                 (launch, Some(handed))
             }
         };
         launch.folder = self.folder.clone();
-        Ok((launch, handed))
+        Ok((Process::start(&launch)?, 0, handed))
     }
 
     /// Asks about candidates of one header until each is decided: one that costs the process its life, or makes it

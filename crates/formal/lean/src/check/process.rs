@@ -143,6 +143,11 @@ impl Process {
         self.out.len()
     }
 
+    /// Whether it runs, and has said nothing that nobody asked for.
+    pub fn is_quiet(&mut self) -> bool {
+        !self.read_streams() && self.out.is_empty()
+    }
+
     /// Resident memory of the process and its descendants, bytes; 0 where the system does not say.
     pub fn resident(&self) -> u64 {
         if self.ended.is_some() { 0 } else { resident(self.child.id(), 0) }

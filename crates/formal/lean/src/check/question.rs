@@ -171,6 +171,12 @@ impl Line {
 }
 
 impl Said {
+    /// Whether a proof without an error is none all the same: nothing that a model usually writes.
+    pub(super) fn is_odd(&self) -> bool {
+        let failed = self.messages.iter().any(|m| m.severity == Severity::Error);
+        !failed && self.judge(Layers::ALL).verdict != Verdict::Proved
+    }
+
     /// The verdict under given layers.
     pub(super) fn judge(&self, layers: Layers) -> Outcome {
         let messages: Vec<&Message> = self.messages.iter().collect();
@@ -290,10 +296,17 @@ mod tests {
         let end = br#"{"nonce":"n","end":2,"messages":[],"stands":true,"reason":"","axioms":["propext"]}"#;
         let Some(Ok(Line::End(2, said))) = Line::read(end, "n") else { panic!() };
         assert_eq!(said.judge(Layers::ALL).verdict, Verdict::Proved);
+        assert!(!said.is_odd());
+        let error = br#"{"nonce":"n","end":2,"messages":[{"severity":"error","kind":"","pos":{"line":1},"data":"unsolved goals"}],"stands":false,"reason":"the text has errors","axioms":[]}"#;
+        let Some(Ok(Line::End(2, said))) = Line::read(error, "n") else { panic!() };
+        assert!(!said.is_odd() && said.judge(Layers::ALL).verdict == Verdict::Refused);
         assert!(Line::read(end, "other").is_none() && Line::read(b"warning: x", "n").is_none());
         assert!(Line::read(br#"{"nonce":"n","end":2}"#, "n").unwrap().is_err());
         let judge = |line: &str| match Line::read(line.as_bytes(), "n") {
-            Some(Ok(Line::End(_, said))) => said.judge(Layers::ALL),
+            Some(Ok(Line::End(_, said))) => {
+                assert!(said.is_odd(), "{line}");
+                said.judge(Layers::ALL)
+            }
             other => panic!("{other:?}"),
         };
         let cheat = r#"{"nonce":"n","end":0,"messages":[],"stands":true,"reason":"","axioms":["cheat"]}"#;

@@ -31,6 +31,23 @@ pub fn core() -> Result<Vec<Target>, ReadError> {
     Ok(targets)
 }
 
+/// Targets of the size `lean-core`: composed theorems that the model which ships does not prove easily, each with a proof.
+///
+/// # Errors
+/// The program is damaged.
+pub fn composed() -> Result<Vec<Target>, ReadError> {
+    Ok(read_text("composed.jsonl", include_str!("../../../../../data/lean/composed.jsonl"), "")?.targets)
+}
+
+/// Problems like them that nothing is trained on.
+///
+/// # Errors
+/// The program is damaged.
+pub fn composed_held_out() -> Result<Vec<Target>, ReadError> {
+    let text = include_str!("../../../../../data/lean/composed-held-out.jsonl");
+    Ok(read_text("composed-held-out.jsonl", text, "")?.targets)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@ use sgs_metamath::judge::database_proof;
 use sgs_metamath::proof_text::write_steps;
 use sgs_metamath::system::Metamath;
 use sgs_run::base_model;
+use sgs_run::config::SystemName;
 use sgs_run::machine;
 use sgs_selfplay::Verdict;
 use std::path::Path;
@@ -72,7 +73,7 @@ fn slice() -> Check {
 /// The base model that ships, where commands that work on no run unpack it.
 fn base() -> Check {
     const NAME: &str = "base model";
-    match base_model::unpack(&base_model::cache_folder()) {
+    match base_model::folder_for(SystemName::Metamath, None) {
         Ok(folder) => model(NAME, &folder),
         Err(error) => {
             let advice = "make the folder writable, or name another one in XDG_CACHE_HOME";

@@ -1,0 +1,127 @@
+//! The short form of all three roles, for models of a few million parameters that know nothing but this: a token that
+//! names the role, the statements without their names, and a token after which the answer follows.
+
+use crate::read::{Proof, read_conjecture, read_review};
+use crate::text::{Bounds, Statement};
+use sgs_formal::{Malformed, Seed};
+use sgs_selfplay::{Problem, Review};
+
+/// Ends every completion.
+pub const END: &str = "<end>";
+/// Tokens that are part of no text, in the order of their ids: padding, the end, the roles, what follows.
+pub const SPECIAL: [&str; 8] =
+    ["<pad>", END, "<solver>", "<conjecturer>", "<guide>", "<proof>", "<conjecture>", "<review>"];
+
+/// What a statement says, without its name and `:= by`.
+fn said(statement: &str) -> String {
+    Statement::read(statement).map_or_else(|_| statement.to_owned(), |s| s.signature().to_owned())
+}
+
+/// The Solver's prompt.
+pub fn solver(problem: &Problem) -> String {
+    format!("<solver>{}{}<proof>", problem.context, said(&problem.statement))
+}
+
+/// The Conjecturer's prompt.
+pub fn conjecturer(seed: Seed<'_>) -> String {
+    match seed {
+        Seed::Target(problem) => format!("<conjecturer>{}<conjecture>", said(&problem.statement)),
+        Seed::Solved { problem, proof } => {
+            format!("<conjecturer>{}<proof>{proof}<conjecture>", said(&problem.statement))
+        }
+        Seed::Nothing(_) => "<conjecturer><conjecture>".to_owned(),
+    }
+}
+
+/// The Guide's prompt.
+pub fn guide(target: &Problem, conjecture: &Problem) -> String {
+    format!("<guide>{}<conjecture>{}<review>", said(&target.statement), said(&conjecture.statement))
+}
+
+/// What the Guide is to answer: `relevance redundancy complexity`.
+pub fn review(review: &Review) -> String {
+    format!("{} {} {}", review.relevance, review.redundancy, review.complexity)
+}
+
+/// The completion as the proof's text.
+pub(crate) fn read_proof(completion: &str, bounds: &Bounds) -> Result<Proof, Malformed> {
+    if completion.len() > bounds.bytes {
+        return Err(Malformed::new("too-long", format!("{} bytes", completion.len())));
+    }
+    match completion.trim() {
+        "" => Err(Malformed::new("empty-proof", "nothing")),
+        _ => Ok(Proof::new(completion.trim_end())),
+    }
+}
+
+/// The completion as what a theorem says.
+pub(crate) fn read_said(completion: &str, bounds: &Bounds) -> Result<String, Malformed> {
+    read_conjecture(&format!("```lean4\ntheorem conjecture {}\n```", completion.trim()), bounds)
+}
+
+/// The completion as three numbers.
+pub(crate) fn read_scores(completion: &str) -> Result<Review, Malformed> {
+    let numbers: Vec<&str> = completion.split_whitespace().collect();
+    let [relevance, redundancy, complexity] = numbers[..] else {
+        return Err(Malformed::new("no-score", format!("{} words, not three", numbers.len())));
+    };
+    let tag = |name: &str, value: &str| format!("<begin_{name}_score>{value}<end_{name}_score>");
+    read_review(
+        &[
+            tag("relevance", relevance),
+            tag("redundancy", redundancy),
+            tag("conclusion_complexity", complexity),
+        ]
+        .concat(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sgs_selfplay::ProblemId;
+
+    fn problem(statement: &str) -> Problem {
+        Problem { id: ProblemId::new("p"), statement: statement.into(), context: "".into() }
+    }
+
+    #[test]
+    fn roles_are_told_apart_and_names_are_left_out() {
+        let (a, b) = (problem("theorem a (p : Prop) (h1 : p) : p := by"), problem("theorem b : 1 = 1 := by"));
+        assert_eq!(solver(&a), "<solver>(p : Prop) (h1 : p) : p<proof>");
+        assert_eq!(solver(&b), "<solver>: 1 = 1<proof>");
+        assert_eq!(conjecturer(Seed::Target(&b)), "<conjecturer>: 1 = 1<conjecture>");
+        let solved = Seed::Solved { problem: &b, proof: "\n  rfl" };
+        assert_eq!(conjecturer(solved), "<conjecturer>: 1 = 1<proof>\n  rfl<conjecture>");
+        assert_eq!(conjecturer(Seed::Nothing(&a)), "<conjecturer><conjecture>");
+        assert_eq!(guide(&a, &b), "<guide>(p : Prop) (h1 : p) : p<conjecture>: 1 = 1<review>");
+    }
+
+    #[test]
+    fn answers_are_read_or_refused_by_name() {
+        let bounds = Bounds::default();
+        assert_eq!(
+            read_proof("\n  intro h\n  exact h\n", &bounds).unwrap(),
+            Proof::new("\n  intro h\n  exact h")
+        );
+        assert_eq!(read_proof(" \n", &bounds).unwrap_err().kind, "empty-proof");
+        assert_eq!(
+            read_said("(p : Prop) (h1 : p) : p", &bounds).unwrap(),
+            "theorem conjecture (p : Prop) (h1 : p) : p := by"
+        );
+        for (said, kind) in [
+            (": 1 = 1 := by\n  rfl\naxiom a : False", "not-one-statement"),
+            (": 1 = 1\n```\n```lean4\naxiom a : False", "not-one-statement"),
+            ("", "not-one-statement"),
+            ("(p : Prop) : (by run_tac x)", "meta-code"),
+        ] {
+            assert_eq!(read_said(said, &bounds).unwrap_err().kind, kind, "{said}");
+        }
+        let scores = Review { relevance: 4.0, redundancy: 0.0, complexity: 2.0 };
+        assert_eq!(review(&scores), "4 0 2");
+        assert_eq!(read_scores("4 0 2").unwrap(), scores);
+        assert_eq!(read_scores("4 0").unwrap_err().kind, "no-score");
+        assert_eq!(read_scores("4 0 9").unwrap_err().kind, "out-of-range");
+        assert_eq!(read_scores("a 0 1").unwrap_err().kind, "not-a-number");
+    }
+}

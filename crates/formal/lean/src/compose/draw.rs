@@ -1,0 +1,26 @@
+//! Seeded draws that are the same on every machine.
+
+use sgs_selfplay::seed::shuffle_seed;
+
+/// A stream of numbers.
+pub type Draw = sgs_selfplay::seed::Stream;
+
+/// The stream of the theorem with a number.
+pub fn numbered(seed: u64, number: u64) -> Draw {
+    Draw::new(shuffle_seed(seed, "lean theorem", number))
+}
+
+/// One of some, of which there is at least one.
+pub fn pick<'a, T>(draw: &mut Draw, some: &'a [T]) -> &'a T {
+    &some[draw.below(some.len() as u64) as usize]
+}
+
+/// A number from `low` to `high`, both included.
+pub fn between(draw: &mut Draw, low: u64, high: u64) -> u64 {
+    low + draw.below(high - low + 1)
+}
+
+/// Whether something happens that does in `of_hundred` of a hundred cases.
+pub fn happens(draw: &mut Draw, of_hundred: u64) -> bool {
+    draw.below(100) < of_hundred
+}
