@@ -208,13 +208,14 @@ pub const SIZES: [(&str, &str); 6] = [
 ];
 
 /// The methods, with their presets.
-pub const METHODS: [(&str, &str); 11] = [
+pub const METHODS: [(&str, &str); 12] = [
     ("sgs", include_str!("../../../presets/method/sgs.toml")),
     ("reinforce-half", include_str!("../../../presets/method/reinforce-half.toml")),
     ("reinforce", include_str!("../../../presets/method/reinforce.toml")),
     ("expert-iteration", include_str!("../../../presets/method/expert-iteration.toml")),
     ("cispo", include_str!("../../../presets/method/cispo.toml")),
     ("sgs-no-guide", include_str!("../../../presets/method/sgs-no-guide.toml")),
+    ("sgs-learned-guide", include_str!("../../../presets/method/sgs-learned-guide.toml")),
     ("sgs-frozen-conjecturer", include_str!("../../../presets/method/sgs-frozen-conjecturer.toml")),
     ("sgs-no-conditioning", include_str!("../../../presets/method/sgs-no-conditioning.toml")),
     ("sgs-cispo", include_str!("../../../presets/method/sgs-cispo.toml")),

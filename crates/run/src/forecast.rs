@@ -7,7 +7,7 @@ use super::config::RunConfig;
 use crate::machine::bytes;
 use serde::Serialize;
 use sgs_lm::ModelConfig;
-use sgs_selfplay::config::{BatchSize, Selection};
+use sgs_selfplay::config::{BatchSize, GuideKind, Selection};
 
 /// A node that a run is forecast for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -173,11 +173,13 @@ pub fn forecast(
         BatchSize::Count(n) => (n.get() as usize).min(work.targets) as f64,
     };
     let conjectures = if a.conjecturer.on {
-        targets * assumed.unsolved * f64::from(a.conjecturer.conjectures_per_target)
+        let each = f64::from(a.conjecturer.conjectures_per_target);
+        targets * assumed.unsolved * a.conjecturer.target_share * each
     } else {
         0.0
     };
-    let reviews = if a.guide.on { conjectures } else { 0.0 };
+    let by_model = a.guide.on && a.guide.kind != GuideKind::Rubric;
+    let reviews = if by_model { conjectures * f64::from(a.guide.samples) } else { 0.0 };
     let generations = k * (targets + conjectures);
     // A prompt is the statement in its frame; rollouts of one problem share it. The Guide reads two statements and
     // its rubric, about three times as much.

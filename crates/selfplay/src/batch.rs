@@ -51,7 +51,11 @@ mod tests {
     use std::num::NonZeroU32;
 
     fn config(size: u32, order: EpochOrder) -> BatchConfig {
-        BatchConfig { size: NonZeroU32::new(size).map_or(BatchSize::All, BatchSize::Count), order }
+        BatchConfig {
+            size: NonZeroU32::new(size).map_or(BatchSize::All, BatchSize::Count),
+            order,
+            ..BatchConfig::default()
+        }
     }
 
     #[test]

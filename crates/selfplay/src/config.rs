@@ -34,10 +34,16 @@ sgs_keys::table! {
 
 sgs_keys::table! {
     /// Which targets a round works on.
-    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[derive(Clone, Debug, PartialEq)]
     pub struct BatchConfig {
         /// Targets per round, drawn without replacement in each epoch.
         pub size: BatchSize = BatchSize::All,
+        /// Targets with so many proofs in the store are no longer sampled; 0: all are; beyond the paper. Expert iteration
+        /// has its own number, solver.proofs_cap, which also bounds this one.
+        pub retire_after: u32 = 0, in 0..=1_000_000,
+        /// Share of a round's retired targets that are sampled all the same, drawn by the run's seed, so that the Solver
+        /// does not forget them; beyond the paper.
+        pub rehearsed_share: f64 = 0.0, in at_least(0.0).at_most(1.0),
         /// Shuffle of the epochs: by the run's seed, or as in the paper's code.
         pub order: EpochOrder = EpochOrder::Hashed,
     }
@@ -82,7 +88,7 @@ sgs_keys::table! {
         pub clip_high: f64 = 3.0, in at_least(0.0).at_most(1e6),
         /// CISPO: added to the standard deviation of a group's rewards before dividing by it.
         pub advantage_epsilon: f64 = 1e-6, in at_least(0.0).at_most(1.0),
-        /// Expert iteration: targets with this many stored proofs are no longer sampled.
+        /// So many proofs of a target are kept. Expert iteration: a target with as many is no longer sampled.
         pub proofs_cap: u32 = 16, in 1..=1_000_000,
         /// Expert iteration: proofs of so many last rounds are trained on, this one included.
         pub window: u32 = 3, in 1..=1000,
@@ -291,12 +297,20 @@ sgs_keys::table! {
     pub struct GuideConfig {
         /// Whether there is a Guide; without it R_guide is 1.
         pub on: bool = true,
-        /// Who reviews: a language model (paper), or the formal system by the symbols that conjecture and target share.
+        /// Who scores: a language model's reviews (paper), the formal system by the symbols that conjecture and target
+        /// share, or what became of the targets of reviewed conjectures.
         pub kind: GuideKind = GuideKind::Model,
         /// Which conjectures are reviewed: all (paper), or those with a positive R_solve (its code).
         pub scope: GuideScope = GuideScope::All,
-        /// How often a malformed review is sampled again.
+        /// Reviews of each conjecture, whose mean R_guide is its own: an estimate of the expectation over what the Guide
+        /// may write. The paper has one.
+        pub samples: u32 = 1, in 1..=64,
+        /// How many malformed reviews of a conjecture are sampled again.
         pub resamples: u32 = 1, in 0..=16,
+        /// The learned Guide: rounds in which a target or its neighbours must fall after a conjecture was trained on.
+        pub learned_rounds: u32 = 8, in 1..=10_000,
+        /// The learned Guide: targets nearest to a conjecture's own, by the symbols they share, that count beside it.
+        pub learned_neighbours: u32 = 8, in 0..=1000,
         /// Score of a conjecture whose reviews were all malformed: 0, or the mean of the round's others (the paper's
         /// code).
         pub malformed: MalformedReview = MalformedReview::Zero,
@@ -310,6 +324,8 @@ sgs_keys::choice! {
         Model = "model",
         /// The formal system: how much a conjecture has of its target's symbols, and how near it is in length.
         Rubric = "rubric",
+        /// A head on the language model's reviews, trained in the run on what conjectures did to their targets.
+        Learned = "learned",
     }
 }
 
@@ -452,6 +468,9 @@ impl AlgorithmConfig {
         let expected = "expert-iteration together with the selection few-proofs (or auto), and no other";
         let stored = s.objective == Objective::ExpertIteration;
         require(few_proofs == stored, "solver.objective", format!("{:?}", s.objective), expected)?;
+        let retire_after = self.batch.retire_after;
+        let expected = "at most solver.proofs_cap: no more proofs are kept";
+        require(retire_after <= s.proofs_cap, "batch.retire_after", retire_after, expected)?;
         let (cited, k) = (s.lemma_rollouts, self.rollouts_per_problem);
         require(cited <= k, "solver.lemma_rollouts", cited, "at most rollouts_per_problem")?;
         let groups = !s.objective.is_grouped() || self.rollouts_per_problem >= 2;
@@ -653,6 +672,7 @@ mod tests {
         let cases = [
             ("solver.selection", json!("few-proofs"), "solver.objective"),
             ("solver.lemma_rollouts", json!(9), "solver.lemma_rollouts"),
+            ("batch.retire_after", json!(17), "batch.retire_after"),
             ("conjecturer.on", json!(false), "guide.on"),
             ("conjecturer.rule", json!("stp"), "guide.on"),
             ("penalties.max_proof_characters", json!(1000), "penalties.length"),

@@ -12,6 +12,7 @@ pub mod config;
 pub mod data;
 pub mod duplicates;
 pub mod entropy;
+pub mod learned;
 pub mod mersenne;
 pub mod method;
 pub mod metrics;

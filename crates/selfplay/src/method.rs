@@ -1,11 +1,11 @@
-//! The methods that the paper compares, each as a configuration.
+//! The methods that the paper compares and one that it only names, each as a configuration.
 
-use crate::config::{AlgorithmConfig, Conditioning, ConjectureRule, Fate, Objective};
+use crate::config::{AlgorithmConfig, Conditioning, ConjectureRule, Fate, GuideKind, Objective};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A method of the paper.
+/// A method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
@@ -21,6 +21,8 @@ pub enum Method {
     Cispo,
     /// SGS without R_guide.
     SgsNoGuide,
+    /// SGS whose Guide learns in the run which conjectures help; beyond the paper.
+    SgsLearnedGuide,
     /// SGS with a Conjecturer that is never updated.
     SgsFrozenConjecturer,
     /// SGS with a fixed prompt for the Conjecturer, and without R_guide.
@@ -35,13 +37,14 @@ pub enum Method {
 
 impl Method {
     /// All methods, SGS first.
-    pub const ALL: [Method; 11] = [
+    pub const ALL: [Method; 12] = [
         Method::Sgs,
         Method::ReinforceHalf,
         Method::Reinforce,
         Method::ExpertIteration,
         Method::Cispo,
         Method::SgsNoGuide,
+        Method::SgsLearnedGuide,
         Method::SgsFrozenConjecturer,
         Method::SgsNoConditioning,
         Method::SgsCispo,
@@ -58,6 +61,7 @@ impl Method {
             Method::ExpertIteration => "expert-iteration",
             Method::Cispo => "cispo",
             Method::SgsNoGuide => "sgs-no-guide",
+            Method::SgsLearnedGuide => "sgs-learned-guide",
             Method::SgsFrozenConjecturer => "sgs-frozen-conjecturer",
             Method::SgsNoConditioning => "sgs-no-conditioning",
             Method::SgsCispo => "sgs-cispo",
@@ -79,6 +83,9 @@ impl Method {
             }
             Method::Cispo => "Solver only, CISPO with group advantages (Appendix G.3)",
             Method::SgsNoGuide => "SGS whose Conjecturer is rewarded by R_solve alone (§4.4, No Guide)",
+            Method::SgsLearnedGuide => {
+                "SGS whose Guide learns from what conjectures did to their targets (future work of the paper)"
+            }
             Method::SgsFrozenConjecturer => {
                 "SGS whose Conjecturer is never updated (§4.4, Frozen Conjecturer)"
             }
@@ -108,6 +115,7 @@ impl Method {
                 cispo_rate(&mut config);
             }
             Method::SgsNoGuide => config.guide.on = false,
+            Method::SgsLearnedGuide => config.guide.kind = GuideKind::Learned,
             Method::SgsFrozenConjecturer => {
                 config.conjecturer.frozen = true;
                 config.guide.on = false;
@@ -166,7 +174,7 @@ impl fmt::Display for Method {
 /// A name that is no method.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no method is called {0:?}; there are sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-frozen-conjecturer, sgs-no-conditioning, sgs-cispo, stp and sampling-only"
+    "no method is called {0:?}; there are sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-learned-guide, sgs-frozen-conjecturer, sgs-no-conditioning, sgs-cispo, stp and sampling-only"
 )]
 pub struct UnknownMethod(pub String);
 

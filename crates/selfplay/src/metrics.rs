@@ -122,6 +122,10 @@ round_metrics! {
     review_redundancy: Value = "Mean redundancy of well-formed reviews, 0 to 1.";
     review_complexity: Value = "Mean complexity of well-formed reviews, 0 to 4.";
 
+    lessons: Count = "Learned Guide: conjectures trained on earlier of which it is now known whether a target fell.";
+    lessons_fell: Count = "Those of which a target fell.";
+    lesson_loss: Value = "Learned Guide: mean logarithmic loss of the head's forecast for them, nats.";
+    lesson_loss_of_share: Value = "The same of a forecast by the share that fell before, which the head must beat.";
     reviews_sampled: Count = "Completions of the Guide.";
     reviews_malformed: Count = "Completions of the Guide without three sub-scores in range.";
     reviews_failed: Count = "Conjectures without any well-formed review.";
@@ -206,6 +210,7 @@ impl RoundMetrics {
         metrics.count_conjectures(outcome);
         metrics.average_rewards(&outcome.conjectures);
         metrics.count_reviews(outcome);
+        metrics.count_lessons(after);
         metrics.count_rollouts(outcome);
         metrics.count_examples(outcome);
         metrics.describe_statements(outcome, features);
@@ -298,6 +303,13 @@ impl RoundMetrics {
             }
         }
         self.review_share_malformed = ratio(self.reviews_malformed, self.reviews_sampled);
+    }
+
+    fn count_lessons(&mut self, after: &RunState) {
+        let graded = after.learned.latest();
+        (self.lessons, self.lessons_fell) = (graded.lessons, graded.fell);
+        let mean = |sum: f64| (graded.lessons > 0).then(|| sum / graded.lessons as f64);
+        (self.lesson_loss, self.lesson_loss_of_share) = (mean(graded.loss), mean(graded.loss_of_share));
     }
 
     fn count_rollouts(&mut self, outcome: &RoundOutcome) {

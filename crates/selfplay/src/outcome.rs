@@ -3,6 +3,7 @@
 use crate::config::{ConjectureRule, Fate, GuideKind, MalformedReview, Objective};
 use crate::data::{Problem, ProblemId, Review, Role, SampleFacts, Verdict};
 use crate::entropy::mean;
+use crate::learned::{LearnedGuide, Lesson, Signs, nearest};
 use crate::objective::{
     RolloutFacts, rollout_weights, selects_conjecture, selects_target, shaped_reward, stored_weight,
 };
@@ -51,6 +52,9 @@ pub struct RoundOutcome {
     /// Conjectures proved in this round that a proof of their target may cite, if the Solver is to cite them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lemmas: Vec<(ProblemId, Arc<Lemma>)>,
+    /// The conjectures that the Solver is trained on, for a learned Guide to see what they do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lessons: Vec<Lesson>,
     /// The highest conjecture solve rate that is not too easy.
     pub threshold: f64,
     /// What the Solver is trained on; empty if it is not trained.
@@ -222,7 +226,8 @@ impl Round {
             });
         }
         let solver = self.solver_outcome(state);
-        let (conjectures, conjecturer_examples) = self.conjecturer_outcome();
+        let (conjectures, conjecturer_examples) = self.conjecturer_outcome(&state.learned);
+        let lessons = self.lessons(&conjectures, &solver, state);
         let sampled = solver.rollouts.iter().filter(|rollout| rollout.sample.is_some());
         Ok(RoundOutcome {
             round: self.number,
@@ -240,6 +245,7 @@ impl Round {
             stored_proofs: solver.stored_proofs,
             seen: self.fingerprints(),
             lemmas: self.lemmas(state),
+            lessons,
             threshold: self.conjecture_threshold(),
             solver_examples: solver.examples,
             conjecturer_examples,
@@ -280,6 +286,46 @@ impl Round {
             ))
         };
         self.slots.iter().filter_map(lemma).collect()
+    }
+
+    /// The conjectures that the Solver is trained on, each with the unsolved targets that it may help.
+    fn lessons(
+        &self,
+        conjectures: &[ConjectureOutcome],
+        solver: &SolverOutcome,
+        state: &RunState,
+    ) -> Vec<Lesson> {
+        let guide = &self.config.guide;
+        if !guide.on || guide.kind != GuideKind::Learned {
+            return Vec::new();
+        }
+        let trained_on: HashSet<&ProblemId> = solver.examples.iter().map(|e| &e.key.problem).collect();
+        let solved_now: HashSet<&ProblemId> = solver.newly_solved.iter().map(|(target, _)| target).collect();
+        let unsolved = |id: &ProblemId| !state.is_solved(id) && !solved_now.contains(id);
+        let targets = || {
+            let works = self.works.iter().filter(|work| matches!(work.origin, Origin::Target { .. }));
+            works.map(|work| &work.problem).filter(|problem| unsolved(&problem.id))
+        };
+        let lesson = |(slot, conjecture): (&Slot, &ConjectureOutcome)| {
+            let signs = self.signs(slot, conjecture).filter(|_| trained_on.contains(&slot.id))?;
+            let own = slot.seed.problem();
+            let others = targets().filter(|problem| problem.id != own.id);
+            let near = nearest(&own.statement, others, guide.learned_neighbours as usize);
+            let watched: Vec<ProblemId> =
+                unsolved(&own.id).then_some(own).into_iter().chain(near).map(|p| p.id.clone()).collect();
+            let until = self.number.saturating_add(guide.learned_rounds);
+            (!watched.is_empty()).then_some(Lesson { round: self.number, until, watched, signs })
+        };
+        self.slots.iter().zip(conjectures).filter_map(lesson).collect()
+    }
+
+    /// What a learned Guide sees of an accepted conjecture.
+    fn signs(&self, slot: &Slot, conjecture: &ConjectureOutcome) -> Option<Signs> {
+        let SlotState::Accepted { read, .. } = &slot.state else { return None };
+        let rate = conjecture.tally.as_ref().and_then(Tally::rate).unwrap_or(0.0);
+        let lengths =
+            [&*read.statement, &slot.seed.problem().statement].map(|s| s.split_whitespace().count());
+        Some(Signs::of(conjecture.review.as_ref(), read.rubric, rate, lengths[0], lengths[1]))
     }
 
     /// Events that were kept for a task that this round never had.
@@ -614,10 +660,10 @@ fn rollout_outcome(key: TaskKey, state: &RolloutState, reward: Option<f64>) -> R
 // ----------------------------------------------------------------------------------------------------- the Conjecturer
 
 impl Round {
-    fn conjecturer_outcome(&self) -> (Vec<ConjectureOutcome>, Vec<Example>) {
+    fn conjecturer_outcome(&self, learned: &LearnedGuide) -> (Vec<ConjectureOutcome>, Vec<Example>) {
         let mut conjectures: Vec<ConjectureOutcome> =
             self.slots.iter().map(|slot| self.conjecture(slot)).collect();
-        self.score_reviews(&mut conjectures);
+        self.score_reviews(&mut conjectures, learned);
         let candidates = self.reward_conjectures(&mut conjectures);
         self.weigh_conjectures(&mut conjectures, &candidates);
         let examples: Vec<Example> = conjectures.iter().filter_map(example_of).collect();
@@ -653,7 +699,7 @@ impl Round {
             SlotState::Lost { reason } => (ConjectureStatus::Lost { reason: reason.clone() }, None, None),
         };
         let reviews = work.map(|work| &work.review);
-        let review = reviews.and_then(well_formed);
+        let review = reviews.and_then(mean_review);
         ConjectureOutcome {
             key: slot.key.clone(),
             id: slot.id.clone(),
@@ -674,24 +720,29 @@ impl Round {
     }
 
     /// R_guide of every conjecture that was reviewed, and of all without a Guide.
-    fn score_reviews(&self, conjectures: &mut [ConjectureOutcome]) {
+    fn score_reviews(&self, conjectures: &mut [ConjectureOutcome], learned: &LearnedGuide) {
+        // A score is the mean over a conjecture's reviews, each with its veto; not the score of the mean review.
+        let read: Vec<Option<f64>> = self.slots.iter().map(|slot| self.score_of_reviews(slot)).collect();
         let failed = match self.config.guide.malformed {
             MalformedReview::Zero => 0.0,
-            MalformedReview::Mean => {
-                mean(conjectures.iter().filter_map(|c| c.review.as_ref()).map(guide_score)).unwrap_or(0.0)
-            }
+            MalformedReview::Mean => mean(read.iter().flatten().copied()).unwrap_or(0.0),
         };
         let guide = &self.config.guide;
-        for (slot, conjecture) in self.slots.iter().zip(conjectures) {
+        for ((slot, conjecture), score) in self.slots.iter().zip(conjectures).zip(read) {
             let SlotState::Accepted { read, .. } = &slot.state else { continue };
             conjecture.reviewed |= guide.on && guide.kind == GuideKind::Rubric;
-            conjecture.guide_score = match (&conjecture.review, guide.on, guide.kind) {
-                (_, false, _) => Some(1.0),
-                (_, true, GuideKind::Rubric) => Some(read.rubric.clamp(0.0, 8.0)),
-                (Some(review), true, GuideKind::Model) => Some(guide_score(review)),
-                (None, true, GuideKind::Model) => conjecture.review_failed.then_some(failed),
+            conjecture.guide_score = match (guide.on, guide.kind) {
+                (false, _) => Some(1.0),
+                (true, GuideKind::Rubric) => Some(read.rubric.clamp(0.0, 8.0)),
+                (true, GuideKind::Model) => score.or(conjecture.review_failed.then_some(failed)),
+                (true, GuideKind::Learned) => self.signs(slot, conjecture).map(|signs| learned.score(&signs)),
             };
         }
+    }
+
+    fn score_of_reviews(&self, slot: &Slot) -> Option<f64> {
+        let SlotState::Accepted { work, .. } = slot.state else { return None };
+        mean(self.works[work].review.well_formed().map(guide_score))
     }
 
     /// R_solve and R_synth; gives the positions of the conjectures that may be trained on, with their reward.
@@ -765,8 +816,14 @@ impl Round {
     }
 }
 
-fn well_formed(reviews: &ReviewState) -> Option<Review> {
-    reviews.attempts.iter().find_map(|attempt| attempt.read.as_ref().ok().copied())
+/// The mean of the sub-scores over the well-formed reviews.
+fn mean_review(reviews: &ReviewState) -> Option<Review> {
+    let of = |score: fn(&Review) -> f64| mean(reviews.well_formed().map(score));
+    Some(Review {
+        relevance: of(|r| r.relevance)?,
+        redundancy: of(|r| r.redundancy)?,
+        complexity: of(|r| r.complexity)?,
+    })
 }
 
 fn example_of(conjecture: &ConjectureOutcome) -> Option<Example> {

@@ -9,7 +9,7 @@
 //! An accepted conjecture's rollouts (and its review) start right then.
 
 use crate::batch::select_batch;
-use crate::config::{AlgorithmConfig, Conditioning, GuideKind, GuideScope, Selection};
+use crate::config::{AlgorithmConfig, Conditioning, GuideConfig, GuideKind, GuideScope, Selection};
 use crate::data::{Judgement, Problem, ProblemId, Review, SampleFacts, Verdict};
 use crate::duplicates::Statements;
 use crate::rate::Tally;
@@ -107,6 +107,19 @@ pub(crate) struct ReviewState {
     pub wanted: bool,
     pub attempts: Vec<ReviewAttempt>,
     pub settled: bool,
+}
+
+impl ReviewState {
+    /// Its well-formed reviews.
+    pub fn well_formed(&self) -> impl Iterator<Item = &Review> {
+        self.attempts.iter().filter_map(|attempt| attempt.read.as_ref().ok())
+    }
+
+    fn wants_more(&self, guide: &GuideConfig) -> bool {
+        let read = self.well_formed().count();
+        let malformed = self.attempts.len() - read;
+        read < guide.samples as usize && malformed <= guide.resamples as usize
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -303,8 +316,9 @@ impl Round {
         round.slot_of = keys.map(|(i, slot)| ((slot.key.problem.clone(), slot.key.index), i)).collect();
         round.conjecture_ids = round.slots.iter().map(|slot| slot.id.clone()).collect();
         round.progress.conjectures.asked = round.slots.len() as u64;
+        let rehearsed = round.rehearsed(&chosen, state);
         for target in chosen {
-            if round.is_sampled(target, state) {
+            if !round.is_retired(target, state) || rehearsed.contains(&target.id) {
                 let solved_before = state.is_solved(&target.id);
                 let work = round.begin_work(target.clone(), Origin::Target { solved_before });
                 if !solved_before {
@@ -392,10 +406,28 @@ impl Round {
 
     /// Targets that are still solved too seldom to be dropped from sampling (expert iteration samples those with fewer
     /// than 16 stored proofs only; every other selection samples the whole batch).
-    fn is_sampled(&self, target: &Problem, state: &RunState) -> bool {
+    /// Whether a target has so many proofs that rounds leave it alone.
+    fn is_retired(&self, target: &Problem, state: &RunState) -> bool {
         let solver = &self.config.solver;
-        solver.effective_selection() != Selection::FewProofs
-            || state.proofs.of(&target.id).len() < solver.proofs_cap as usize
+        let enough = match solver.effective_selection() {
+            Selection::FewProofs => solver.proofs_cap,
+            _ => self.config.batch.retire_after,
+        };
+        enough > 0 && state.proofs.of(&target.id).len() >= enough as usize
+    }
+
+    /// The retired targets of the batch that this round samples all the same.
+    fn rehearsed(&self, batch: &[&Arc<Problem>], state: &RunState) -> HashSet<ProblemId> {
+        let share = self.config.batch.rehearsed_share;
+        let mut retired: Vec<&ProblemId> = batch
+            .iter()
+            .filter(|target| share > 0.0 && self.is_retired(target, state))
+            .map(|target| &target.id)
+            .collect();
+        let seed = shuffle_seed(self.run_seed, "rehearsed", u64::from(self.number));
+        Stream::new(seed).shuffle(&mut retired);
+        let count = (share * retired.len() as f64).ceil() as usize;
+        retired.into_iter().take(count).cloned().collect()
     }
 
     fn begin_work(&mut self, problem: Arc<Problem>, origin: Origin) -> usize {
@@ -440,7 +472,7 @@ impl Round {
         let key = event.key();
         let possible = self.work_of.contains_key(&key.problem) || self.conjecture_ids.contains(&key.problem);
         let bound = if key.kind == TaskKind::Review {
-            self.config.guide.resamples + 1
+            self.config.guide.samples + self.config.guide.resamples
         } else {
             self.config.rollouts_per_problem
         };
@@ -527,7 +559,7 @@ impl Round {
     }
 
     fn reviews_by_model(&self) -> bool {
-        self.config.guide.on && self.config.guide.kind == GuideKind::Model
+        self.config.guide.on && self.config.guide.kind != GuideKind::Rubric
     }
 
     fn take_rollout(&mut self, event: Event) -> Taken {
@@ -619,8 +651,8 @@ impl Round {
             Event::Lost { reason, .. } => (ReviewAttempt { read: Err(reason), sample: None }, true),
             _ => return Taken::Unknown,
         };
-        review.settled = lost || attempt.read.is_ok() || index >= self.config.guide.resamples as usize;
         review.attempts.push(attempt);
+        review.settled = lost || !review.wants_more(&self.config.guide);
         if review.settled {
             return Taken::Changed(Vec::new());
         }

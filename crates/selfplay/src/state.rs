@@ -1,6 +1,7 @@
 //! What persists from round to round.
 
 use crate::data::ProblemId;
+use crate::learned::LearnedGuide;
 use crate::outcome::{ProblemKind, RoundOutcome};
 use crate::store::ProofStore;
 use crate::task::Lemma;
@@ -30,6 +31,9 @@ pub struct RunState {
     /// For each target that was never proved the conjectures proved for it, oldest first, at most [`LEMMAS_KEPT`].
     #[serde(default)]
     pub lemmas: BTreeMap<ProblemId, Vec<Arc<Lemma>>>,
+    /// What the learned Guide knows, if the run has one.
+    #[serde(default)]
+    pub learned: LearnedGuide,
 }
 
 /// Lemmas that are kept for a target; older ones make room.
@@ -96,6 +100,8 @@ impl RunState {
             kept.drain(..kept.len().saturating_sub(LEMMAS_KEPT));
         }
         self.lemmas.retain(|target, _| !self.solved.contains_key(target));
+        // After the round's first proofs: a target may have fallen in the last round that counts.
+        self.learned.absorb(outcome.round, &outcome.lessons, &self.solved);
         self.generations += outcome.generations;
         self.conjecture_samples += outcome.conjecture_samples;
         self.next_round += 1;

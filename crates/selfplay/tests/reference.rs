@@ -120,7 +120,8 @@ fn epochs_of_the_reference() {
         let names: Vec<String> = (0..n).map(|i| format!("{i:04}")).collect();
         let ids: Vec<&str> = names.iter().map(String::as_str).collect();
         let size = NonZeroU32::new(case["batch_size"].as_u64().unwrap() as u32).unwrap();
-        let config = BatchConfig { size: BatchSize::Count(size), order: EpochOrder::Reference };
+        let (size, order) = (BatchSize::Count(size), EpochOrder::Reference);
+        let config = BatchConfig { size, order, ..BatchConfig::default() };
         let ours = select_batch(&ids, &config, 0, case["iteration"].as_u64().unwrap() as u32).indices;
         let theirs: Vec<usize> = batch.iter().map(|i| i.as_u64().unwrap() as usize).collect();
         assert_eq!(ours, theirs, "{case}");

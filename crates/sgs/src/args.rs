@@ -118,8 +118,8 @@ const A_YEAR: u64 = 31_536_000;
 /// Arguments of `sgs run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-frozen-conjecturer,
-    /// sgs-no-conditioning, sgs-cispo, stp, sampling-only, or a TOML file [default: the size's own: sgs for Lean, sgs-cispo for Metamath].
+    /// sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-learned-guide,
+    /// sgs-frozen-conjecturer, sgs-no-conditioning, sgs-cispo, stp, sampling-only, or a TOML file [default: the size's own: sgs for Lean, sgs-cispo for Metamath].
     pub method: Option<String>,
     /// metamath-quick, metamath, metamath-13m, metamath-30m (one GPU each), lean-core or lean-d3k [default: metamath-quick].
     #[arg(long)]

@@ -13,13 +13,14 @@ use sgs_rundir::RunView;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const METHODS: [&str; 11] = [
+const METHODS: [&str; 12] = [
     "sgs",
     "reinforce-half",
     "reinforce",
     "expert-iteration",
     "cispo",
     "sgs-no-guide",
+    "sgs-learned-guide",
     "sgs-frozen-conjecturer",
     "sgs-no-conditioning",
     "sgs-cispo",

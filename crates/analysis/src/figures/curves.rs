@@ -250,7 +250,11 @@ pub(super) fn ablations(drawn: &[Drawn<'_>]) -> Option<Figure> {
     let is_ablation = |m| {
         matches!(
             m,
-            Method::SgsNoGuide | Method::SgsFrozenConjecturer | Method::SgsNoConditioning | Method::SgsCispo
+            Method::SgsNoGuide
+                | Method::SgsLearnedGuide
+                | Method::SgsFrozenConjecturer
+                | Method::SgsNoConditioning
+                | Method::SgsCispo
         )
     };
     if subset(drawn, is_ablation).is_empty() {

@@ -203,8 +203,9 @@ const MOST_GROUPS_OF_BARS: usize = 4;
 /// The groups whose bars are drawn side by side, and whether these are all: where there are many, that of the main run,
 /// that of the baseline, and then SGS without its parts.
 fn chosen_for_bars<'a, 'b>(drawn: &'b [Drawn<'a>], options: &FigureOptions) -> (Vec<Group<'a, 'b>>, bool) {
-    const THEN: [Method; 5] = [
+    const THEN: [Method; 6] = [
         Method::SgsNoGuide,
+        Method::SgsLearnedGuide,
         Method::SgsFrozenConjecturer,
         Method::SgsNoConditioning,
         Method::SgsCispo,

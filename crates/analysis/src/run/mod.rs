@@ -309,6 +309,7 @@ pub fn method_label(method: Method) -> &'static str {
         Method::ExpertIteration => "Expert iteration",
         Method::Cispo => "CISPO",
         Method::SgsNoGuide => "No Guide",
+        Method::SgsLearnedGuide => "Learned Guide",
         Method::SgsFrozenConjecturer => "Frozen Conjecturer",
         Method::SgsNoConditioning => "No problem conditioning",
         Method::SgsCispo => "SGS with CISPO",

@@ -39,6 +39,7 @@ fn shape(method: Method) -> Shape {
     match method {
         Method::Sgs => base,
         Method::SgsNoGuide => Shape { reach: 0.60, disjunctive: 0.85, ..base },
+        Method::SgsLearnedGuide => Shape { reach: 0.62, disjunctive: 0.5, ..base },
         Method::SgsFrozenConjecturer => Shape { reach: 0.58, ..base },
         Method::SgsNoConditioning => Shape { reach: 0.55, disjunctive: 0.35, ..base },
         Method::SgsCispo => Shape { reach: 0.47, speed: 1.5, entropy_floor: 0.03, ..base },
