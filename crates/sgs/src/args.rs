@@ -659,9 +659,9 @@ pub struct EvalArgs {
     /// Attempts per problem.
     #[arg(short, long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     pub k: u32,
-    /// Longest proof, and longest review, in tokens.
-    #[arg(long, default_value_t = 64)]
-    pub max_new_tokens: usize,
+    /// Longest proof, and longest review, in tokens [default: 64; for Lean the run's, else what the prompt leaves of 8192].
+    #[arg(long, value_name = "N")]
+    pub max_new_tokens: Option<usize>,
     /// Sequences sampled at once.
     #[arg(long, default_value_t = 256)]
     pub batch: usize,

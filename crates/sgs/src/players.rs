@@ -30,6 +30,9 @@ struct Trained {
     round: Option<u32>,
 }
 
+/// The paper's context window, tokens.
+const LEAN_WINDOW: usize = 8192;
+
 impl Players {
     /// Those of a run, else of a folder, else the model that ships.
     ///
@@ -81,10 +84,14 @@ impl Players {
         self.run.as_ref().map(|run| run.config.problems.set.as_str())
     }
 
-    /// The longest completion of a role, in tokens: as in the run, else as by default.
+    /// The longest completion of a role, in tokens: as in the run, else as by default. Of a model for Lean the paper's
+    /// whole window, which prompt and completion share.
     pub fn tokens(&self, role: Role) -> usize {
-        let default = RunConfig::default();
-        self.run.as_ref().map_or(&default, |run| &run.config).sampling.tokens(role)
+        match (&self.run, self.system) {
+            (Some(run), _) => run.config.sampling.tokens(role),
+            (None, SystemName::Metamath) => RunConfig::default().sampling.tokens(role),
+            (None, SystemName::Lean) => LEAN_WINDOW,
+        }
     }
 
     /// Positions that a model is loaded with, where its own are not fewer: as in the run.
@@ -152,5 +159,21 @@ impl Players {
         let (tokenizer, weights) = (Tokenizer::load(&folder)?, HostWeights::load(&folder)?);
         tokenizer.check_model(&weights.config)?;
         Ok((tokenizer, weights))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_for_lean_is_asked_for_as_much_as_the_paper_asks_for() {
+        let players = |system| Players { system, folders: None, run: None };
+        let [solver, guide] = [Role::Solver, Role::Guide].map(|role| players(SystemName::Lean).tokens(role));
+        assert_eq!((solver, guide), (8192, 8192));
+        assert_eq!(
+            players(SystemName::Metamath).tokens(Role::Solver),
+            RunConfig::default().sampling.solver_tokens
+        );
     }
 }

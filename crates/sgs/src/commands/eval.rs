@@ -103,7 +103,16 @@ fn review<D: Device + Decode>(
     let cases = known_reviews(players.system(), read, reviews, args.limit.unwrap_or(2_000))?;
     let (tokenizer, weights) = players.load(Role::Guide)?;
     let model = Model::new(Arc::clone(device), weights, players.positions())?;
-    evaluate::review(read, &model, &tokenizer, &cases, args.play.seed, args.max_new_tokens, &sampler(args))
+    let most = longest_of(args, players, Role::Guide);
+    evaluate::review(read, &model, &tokenizer, &cases, args.play.seed, most, &sampler(args))
+}
+
+/// The longest completion of a role, tokens: what the user says, else what suits the formal system.
+fn longest_of(args: &EvalArgs, players: &Players, role: Role) -> usize {
+    args.max_new_tokens.unwrap_or_else(|| match players.system() {
+        SystemName::Metamath => 64,
+        SystemName::Lean => players.tokens(role),
+    })
 }
 
 fn sampler(args: &EvalArgs) -> SamplerOptions {
@@ -148,8 +157,8 @@ impl Examiner<'_> {
         let options = sampler(args);
         let (tokenizer, model) = self.load(Role::Solver, device)?;
         let (asks, bar) = self.asks(&tokenizer)?;
-        let answers =
-            evaluate::answers(&model, &tokenizer, &asks, args.max_new_tokens, &options, || bar.inc(1))?;
+        let most = longest_of(args, self.players, Role::Solver);
+        let answers = evaluate::answers(&model, &tokenizer, &asks, most, &options, || bar.inc(1))?;
         bar.finish_and_clear();
         drop(model);
         let solver = evaluate::judge_all(self.system, self.problems, args.k, answers)?;
@@ -177,7 +186,12 @@ impl Examiner<'_> {
         let longest = asks.iter().map(|ask| ask.prompt.len()).max().unwrap_or_default();
         let mut answers = Vec::new();
         if let Some(probe) = asks.first() {
-            let (new, context) = (args.max_new_tokens, longest + args.max_new_tokens);
+            let new = longest_of(args, self.players, Role::Solver);
+            // Without a number of the user's a server of Lean models is asked for what its prompts leave of the window.
+            let context = match (args.max_new_tokens, self.players.system()) {
+                (None, SystemName::Lean) => new.max(longest + 1),
+                _ => longest + new,
+            };
             let served = ServedRoles::connect(endpoint, new, tokenizer, &probe.prompt, context)?;
             answers = served.answers(&asks, new, || bar.inc(1))?;
         }
