@@ -170,8 +170,9 @@ private partial def await (path : System.FilePath) (isThere : Bool) (tries : Nat
   await path isThere (tries - 1)
 
 /-- Serves one request after the other, each in the same file, for a Lean without a standard input. The parent takes the
-file away when it hears that it was read, and nothing is looked at before it is gone: the nonce is for nobody else. -/
-partial def serveFile (replaying : Bool) (path : System.FilePath) (known : Loaded := none) : IO Unit := do
+file away when it hears that it was read, and nothing is looked at before it is gone: the nonce is for nobody else. One that is
+not to stay ends after the first, so that a candidate which keeps it from answering costs no time. -/
+partial def serveFile (replaying stays : Bool) (path : System.FilePath) (known : Loaded := none) : IO Unit := do
   let out ← IO.getStdout
   let write (line : String) : IO Unit := do
     out.putStr line
@@ -180,6 +181,7 @@ partial def serveFile (replaying : Bool) (path : System.FilePath) (known : Loade
   let request ← IO.ofExcept (Request.read write (← IO.FS.readFile path))
   say request [("read", Json.bool true)]
   await path false
-  serveFile replaying path (← serve replaying request known)
+  let known ← serve replaying request known
+  if stays then serveFile replaying stays path known
 
 end SgsJudge

@@ -14,10 +14,10 @@ pub const JUDGE_FILES: [(&str, &str); 7] = [
     ("Main.lean", include_str!("../../../../lean/Main.lean")),
 ];
 
-/// The modules as one file, for `lean --run`, that serves the request in the file `request`.
+/// The modules as one file, for `lean --run`, that serves the request in the file `request`, and if it `stays` those after it.
 ///
 /// Everything in it is public: the build that runs it takes every file for a module, whose names are its own.
-pub fn judge_in_one_file(replaying: bool, request: &Path) -> String {
+pub fn judge_in_one_file(replaying: bool, stays: bool, request: &Path) -> String {
     let mut text = String::from("import Lean\npublic section\n");
     for (name, source) in JUDGE_FILES {
         if name.starts_with("SgsJudge/") {
@@ -30,7 +30,7 @@ pub fn judge_in_one_file(replaying: bool, request: &Path) -> String {
     // Lean writes strings as JSON does.
     let path = serde_json::Value::from(request.to_string_lossy());
     text.push_str(&format!(
-        "def main (_ : List String) : IO UInt32 := do\n  SgsJudge.serveFile {replaying} {path}\n  return 0\n"
+        "def main (_ : List String) : IO UInt32 := do\n  SgsJudge.serveFile {replaying} {stays} {path}\n  return 0\n"
     ));
     text
 }
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn one_file_holds_every_module_and_imports_none_of_them() {
-        let text = judge_in_one_file(true, Path::new("/a b/request.json"));
+        let text = judge_in_one_file(true, false, Path::new("/a b/request.json"));
         assert_eq!(text.matches("\nimport ").count(), 0);
         for word in ["def writeDeclaration", "def collect", "def judge", "def serve"] {
             assert!(text.contains(word), "{word}");
@@ -50,6 +50,6 @@ mod tests {
         assert!(
             place("structure Reader") < place("structure Request") && place("def judge") < place("def serve")
         );
-        assert!(text.ends_with("\n  SgsJudge.serveFile true \"/a b/request.json\"\n  return 0\n"));
+        assert!(text.ends_with("\n  SgsJudge.serveFile true false \"/a b/request.json\"\n  return 0\n"));
     }
 }

@@ -211,7 +211,7 @@ impl FileWorker {
                 if let Some(waiting) = waiting {
                     return Ok((waiting.process, waiting.served, Some(handed)));
                 }
-                let text = judge_in_one_file(task == Task::Replay, &handed);
+                let text = judge_in_one_file(task == Task::Replay, self.checker.stays, &handed);
                 std::fs::write(&file, text).map_err(|e| failed(&file, e))?;
                 let mut launch = lean.clone();
                 launch.args.extend(["--run".into(), file.into()]);
