@@ -1,8 +1,10 @@
 //! What sampling alone would solve, from what the base model proved in a few samples of each target.
 //!
-//! Solve rates are taken to follow a beta distribution over the targets (its two parameters by maximum likelihood of the
-//! counts). Up to the samples that there are nothing but the counts speaks, as in pass@k. Beyond, a target that was
-//! proved stays proved, and one that was not is proved with the chance that the distribution and its failures leave.
+//! Up to the samples that there are nothing but the counts speaks, as in pass@k. Beyond, a target that was proved stays
+//! proved, and one that was not is proved with the chance that a law of solve rates and its failures leave. Two laws are
+//! fitted to the counts by maximum likelihood: a beta distribution over the targets, and the same beside a share of
+//! targets that are out of reach. Few samples do not tell them apart, and the first promises too much of many samples,
+//! the second too little: the estimate is their mean, and the interval holds both.
 
 use super::student::log_gamma;
 use super::{Interval, bootstrap::quantile_of_sorted};
@@ -12,60 +14,80 @@ use std::collections::BTreeMap;
 /// Resamples of the targets for the interval.
 const RESAMPLES: usize = 200;
 
+/// Where the search looks: the mean and the spread, alone and against each other, then with the share out of reach.
+const NEAR: [[f64; 3]; 10] = [
+    [1.0, 0.0, 0.0],
+    [-1.0, 0.0, 0.0],
+    [0.0, 1.0, 0.0],
+    [0.0, -1.0, 0.0],
+    [1.0, -1.0, 0.0],
+    [-1.0, 1.0, 0.0],
+    [0.0, 0.0, 1.0],
+    [0.0, 0.0, -1.0],
+    [1.0, 0.0, 1.0],
+    [-1.0, 0.0, -1.0],
+];
+
 /// Any fixed seed: the report of a run does not change when it is made again.
 const SEED: u64 = 2027;
 
 /// Targets with the same counts, (samples, successes), and how many there are of them.
 type Counts = Vec<((u32, u32), f64)>;
 
+/// Counts, and what they come to without and with targets that are out of reach.
+type Fitted = (Counts, [Law; 2]);
+
 /// An estimate of what the base model proves in any number of samples.
 #[derive(Clone, Debug)]
 pub struct Alone {
-    /// The counts, and the law that they come to.
-    own: (Counts, Law),
+    own: Fitted,
     /// The same of resampled targets.
-    resampled: Vec<(Counts, Law)>,
+    resampled: Vec<Fitted>,
     /// Most samples of a target that were counted.
     pub samples: u32,
 }
 
-/// The beta distribution of solve rates.
+/// A beta distribution of solve rates, beside a share of targets whose rate is 0.
 #[derive(Clone, Copy, Debug)]
 struct Law {
     a: f64,
     b: f64,
+    out_of_reach: f64,
 }
 
 impl Alone {
     /// From samples and successes of each target. `None` if nothing, or everything, was proved: then nothing can be said.
     pub fn of(tallies: &[(u32, u32)]) -> Option<Self> {
         let tallies: Vec<(u32, u32)> = tallies.iter().copied().filter(|(n, c)| *n > 0 && c <= n).collect();
-        let own = counted(tallies.iter().copied());
-        let law = Law::of(&own)?;
+        let own = fitted(counted(tallies.iter().copied()))?;
         let mut rng = fastrand::Rng::with_seed(SEED);
         let resampled = (0..RESAMPLES)
             .filter_map(|_| {
                 let drawn = (0..tallies.len()).filter_map(|_| tallies.get(rng.usize(..tallies.len())));
-                let counts = counted(drawn.copied());
-                Some((counts.clone(), Law::of(&counts)?))
+                fitted(counted(drawn.copied()))
             })
             .collect();
         let samples = tallies.iter().map(|t| t.0).max()?;
-        Some(Self { own: (own, law), resampled, samples })
+        Some(Self { own, resampled, samples })
     }
 
     /// The share of the targets that `samples` of each prove at least once, with a 95 % bootstrap interval over the
-    /// targets. The interval is for the case that the law holds.
+    /// targets: from the lower end under the law that promises less to the upper end under the other.
     pub fn solved(&self, samples: f64) -> Interval {
-        let (counts, law) = &self.own;
-        let mut all: Vec<f64> =
-            self.resampled.iter().map(|(counts, law)| share(counts, law, samples)).collect();
-        all.sort_by(f64::total_cmp);
-        let value = share(counts, law, samples);
-        if all.is_empty() {
+        let [most, least] = shares(&self.own, samples);
+        let value = f64::midpoint(most, least);
+        let (mut high, mut low): (Vec<f64>, Vec<f64>) = self
+            .resampled
+            .iter()
+            .map(|fitted| shares(fitted, samples))
+            .map(|[most, least]| (most.max(least), most.min(least)))
+            .unzip();
+        if low.is_empty() {
             return Interval { value, low: f64::NAN, high: f64::NAN };
         }
-        Interval { value, low: quantile_of_sorted(&all, 0.025), high: quantile_of_sorted(&all, 0.975) }
+        low.sort_by(f64::total_cmp);
+        high.sort_by(f64::total_cmp);
+        Interval { value, low: quantile_of_sorted(&low, 0.025), high: quantile_of_sorted(&high, 0.975) }
     }
 }
 
@@ -75,37 +97,51 @@ fn counted(tallies: impl Iterator<Item = (u32, u32)>) -> Counts {
     counts.into_iter().collect()
 }
 
-fn share(counts: &Counts, law: &Law, samples: f64) -> f64 {
+fn fitted(counts: Counts) -> Option<Fitted> {
+    let beta = Law::of(&counts, None)?;
+    let beside = Law::of(&counts, Some(beta))?;
+    Some((counts, [beta, beside]))
+}
+
+/// The share of the targets that is proved at least once, by either law.
+fn shares((counts, laws): &Fitted, samples: f64) -> [f64; 2] {
     let all: f64 = counts.iter().map(|(_, count)| count).sum();
-    let solved = |&((n, c), count): &((u32, u32), f64)| count * law.chance(n, c, samples);
-    counts.iter().map(solved).sum::<f64>() / all
+    laws.map(|law| counts.iter().map(|&((n, c), count)| count * law.chance(n, c, samples)).sum::<f64>() / all)
 }
 
 impl Law {
-    /// The parameters of the highest likelihood: a search over the mean and the spread, finer and finer.
-    fn of(counts: &Counts) -> Option<Self> {
+    /// The parameters of the highest likelihood: a search over the mean and the spread, finer and finer; from a law
+    /// without targets out of reach on, over their share as well.
+    fn of(counts: &Counts, without: Option<Self>) -> Option<Self> {
         let proved: f64 = counts.iter().map(|((_, c), count)| f64::from(*c) * count).sum();
         let all: f64 = counts.iter().map(|((n, _), count)| f64::from(*n) * count).sum();
         if proved <= 0.0 || proved >= all {
             return None;
         }
-        // The logit of the mean, and the logarithm of a + b.
-        let mut best = ((proved / (all - proved)).ln(), 0.0);
-        let mut step = (1.0, 2.0);
+        // The logits of the mean and of the share out of reach, and the logarithm of a + b.
+        let mut best = match without {
+            None => [(proved / (all - proved)).ln(), 0.0, f64::NEG_INFINITY],
+            Some(law) => [(law.a / law.b).ln(), (law.a + law.b).ln(), -1.0],
+        };
+        let near: &[[f64; 3]] = if without.is_some() { &NEAR } else { &NEAR[..6] };
+        let mut step = [1.0, 2.0, 1.0];
         let mut likelihood = Self::at(best).log_likelihood(counts);
-        for _ in 0..200 {
-            let near = [(1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0), (1.0, -1.0), (-1.0, 1.0)];
+        for _ in 0..400 {
+            let moved = |by: &[f64; 3]| {
+                let to = |i: usize| best[i] + by[i] * step[i];
+                [to(0), to(1).clamp(-12.0, 12.0), to(2).min(12.0)]
+            };
             let found = near
-                .map(|(i, j)| (best.0 + i * step.0, (best.1 + j * step.1).clamp(-12.0, 12.0)))
+                .iter()
+                .map(moved)
                 .map(|at| (at, Self::at(at).log_likelihood(counts)))
-                .into_iter()
                 .filter(|(_, l)| l.is_finite())
                 .max_by(|x, y| x.1.total_cmp(&y.1))?;
             if found.1 > likelihood {
                 (best, likelihood) = found;
             } else {
-                step = (step.0 / 2.0, step.1 / 2.0);
-                if step.0 < 1e-4 {
+                step = step.map(|s| s / 2.0);
+                if step[0] < 1e-4 {
                     break;
                 }
             }
@@ -113,15 +149,18 @@ impl Law {
         Some(Self::at(best))
     }
 
-    fn at((logit, log_size): (f64, f64)) -> Self {
-        let (mean, size) = (1.0 / (1.0 + (-logit).exp()), log_size.exp());
-        Self { a: mean * size, b: (1.0 - mean) * size }
+    fn at([logit, log_size, out_of_reach]: [f64; 3]) -> Self {
+        let logistic = |x: f64| 1.0 / (1.0 + (-x).exp());
+        let (mean, size) = (logistic(logit), log_size.exp());
+        Self { a: mean * size, b: (1.0 - mean) * size, out_of_reach: logistic(out_of_reach) }
     }
 
     fn log_likelihood(&self, counts: &Counts) -> f64 {
         let none = log_beta(self.a, self.b);
         let one = |&((n, c), count): &((u32, u32), f64)| {
-            count * (log_beta(self.a + f64::from(c), self.b + f64::from(n - c)) - none)
+            let in_reach = log_beta(self.a + f64::from(c), self.b + f64::from(n - c)) - none;
+            let chance = (1.0 - self.out_of_reach) * in_reach.exp();
+            count * if c == 0 { chance + self.out_of_reach } else { chance }.ln()
         };
         counts.iter().map(one).sum()
     }
@@ -137,7 +176,10 @@ impl Law {
             return 1.0;
         }
         let failed = self.b + f64::from(n);
-        1.0 - (log_beta(self.a, self.b + samples) - log_beta(self.a, failed)).exp()
+        let in_reach =
+            (1.0 - self.out_of_reach) * (log_beta(self.a, failed) - log_beta(self.a, self.b)).exp();
+        let proved = 1.0 - (log_beta(self.a, self.b + samples) - log_beta(self.a, failed)).exp();
+        proved * in_reach / (in_reach + self.out_of_reach)
     }
 }
 
