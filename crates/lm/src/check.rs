@@ -116,9 +116,11 @@ pub fn run_with<D: Device>(dir: &Path, device: Arc<D>, tolerances: Tolerances) -
     let max_positions = vectors.examples.iter().map(|e| e.tokens.len()).max().unwrap_or(1);
     let mut report = CheckReport::default();
 
+    let head = weights.data[weights.layout.head.range()].to_vec();
     let model = Model::new(Arc::clone(&device), weights, max_positions)?;
     check_outputs(&vectors, &model, tokens, tolerances, &mut report)?;
     let mut trainer = Trainer::new(Arc::clone(&device), &config, tokens, Mode::Train)?;
+    check_embeddings(&vectors, &head, &model, &mut trainer, tolerances, &mut report)?;
     check_losses(&vectors, &model, &mut trainer, tolerances, &mut report)?;
     check_adam(&vectors, model, &mut trainer, tolerances, &mut report)?;
     Ok(report)
@@ -308,6 +310,33 @@ fn check_outputs<D: Device>(
     }
     worst_logprob.report("log-probs", tolerances.logprobs, "absolute", report);
     worst_entropy.report("entropies", tolerances.logprobs, "absolute", report);
+    Ok(())
+}
+
+/// The head is linear: what it makes of a sequence's embedding is the mean of the sequence's logits.
+fn check_embeddings<D: Device>(
+    vectors: &Vectors,
+    head: &[f32],
+    model: &Model<D>,
+    trainer: &mut Trainer<D>,
+    tolerances: Tolerances,
+    report: &mut CheckReport,
+) -> Result<()> {
+    let (vocabulary, d) = (model.config.vocab_size, model.config.hidden_size);
+    let sequences = || vectors.examples.iter().map(|example| example.tokens.as_slice());
+    // More than one micro-batch holds.
+    let embeddings = trainer.embeddings(model, sequences().chain(sequences()))?;
+    let peak = vectors.outputs.iter().flat_map(|o| &o.logits).fold(0.0f32, |m, x| m.max(x.abs()));
+    let mut worst = Worst::new();
+    for (b, (embedding, outputs)) in embeddings.iter().zip(vectors.outputs.iter().cycle()).enumerate() {
+        for (token, row) in head.chunks_exact(d).enumerate() {
+            let logits = outputs.logits.iter().skip(token).step_by(vocabulary).map(|x| f64::from(*x));
+            let mean = logits.sum::<f64>() * vocabulary as f64 / outputs.logits.len() as f64;
+            let made: f64 = row.iter().zip(embedding).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();
+            worst.see((made - mean).abs() / f64::from(peak), || format!("sequence {b} token {token}"));
+        }
+    }
+    worst.report("embeddings", tolerances.logits, "relative to the largest logit", report);
     Ok(())
 }
 

@@ -454,6 +454,59 @@ impl<D: Device> Trainer<D> {
         Ok(())
     }
 
+    /// The mean over each sequence's tokens of the last hidden state, after the final norm: one vector a sequence, as
+    /// wide as the model.
+    ///
+    /// # Errors
+    /// A sequence is empty, does not fit or holds an unknown token, or the device fails.
+    pub fn embeddings<'a>(
+        &mut self,
+        model: &Model<D>,
+        sequences: impl IntoIterator<Item = &'a [u32]>,
+    ) -> Result<Vec<Vec<f32>>> {
+        let mut means = Vec::new();
+        self.packed.clear();
+        for (index, tokens) in sequences.into_iter().enumerate() {
+            if tokens.is_empty() {
+                return Err(LmError::Input(format!("sequence {index} has no tokens")));
+            }
+            self.fits(model, index, tokens.len())?;
+            if self.packed.tokens.len() + tokens.len() > self.workspace.plan.tokens {
+                self.flush_embeddings(model, &mut means)?;
+            }
+            self.packed.push(tokens, (0..tokens.len()).map(|index| LossRow { index, ..LossRow::default() }));
+        }
+        self.flush_embeddings(model, &mut means)?;
+        Ok(means)
+    }
+
+    fn flush_embeddings(&mut self, model: &Model<D>, means: &mut Vec<Vec<f32>>) -> Result<()> {
+        let starts = self.packed.starts.clone();
+        if self.packed.is_empty() {
+            return Ok(());
+        }
+        let device = Arc::clone(&self.device);
+        self.fill_up(model);
+        let (workspace, packed, d) = (&mut self.workspace, &self.packed, model.config.hidden_size);
+        let mut sums = vec![vec![0.0f64; d]; starts.len() - 1];
+        let mut add = |first: usize, states: &[f32]| {
+            for (row, state) in (first..).zip(states.chunks_exact(d)) {
+                // Every token has its row; those behind the last sequence fill the micro-batch up.
+                let sequence = starts.partition_point(|start| *start <= row) - 1;
+                if let Some(sum) = sums.get_mut(sequence) {
+                    sum.iter_mut().zip(state).for_each(|(sum, x)| *sum += f64::from(*x));
+                }
+            }
+        };
+        device.run(|| workspace.hidden(model, packed, &mut add))?;
+        let lengths = starts.windows(2).map(|ends| (ends[1] - ends[0]) as f64);
+        means.extend(
+            sums.iter().zip(lengths).map(|(sum, n)| sum.iter().map(|x| (x / n) as f32).collect::<Vec<_>>()),
+        );
+        self.packed.clear();
+        Ok(())
+    }
+
     /// Gradients of a batch over all ranks: sums of the loss, tokens run, and squares of the gradient.
     fn accumulate_and_measure(
         &mut self,

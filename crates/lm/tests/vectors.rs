@@ -11,7 +11,7 @@ use sgs_lm::check;
 fn holds(name: &str) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
     let report = check::run(&dir, Arc::new(Cpu::new(2).unwrap())).unwrap();
-    assert_eq!(report.quantities.len(), 11, "{report}");
+    assert_eq!(report.quantities.len(), 12, "{report}");
     assert!(report.passes(), "{name}\n{report}");
 }
 

@@ -27,6 +27,7 @@ pub mod lean;
 pub mod lean_set;
 pub mod ledger;
 pub mod machine;
+mod matching;
 pub mod policies;
 pub mod publish;
 pub mod ranks;

@@ -6,6 +6,7 @@ use crate::dispatcher::{Completions, Dispatcher, SamplingEnd};
 use crate::evaluation::{Schedule, When};
 use crate::event::{Listener, RoundStage, RunEvent, Story};
 use crate::folder::{self, EndedBy};
+use crate::matching::Embedder;
 use crate::policies::Policies;
 use crate::publish::{Publication, PublishTimes, Publisher};
 use crate::ranks::{Order, Team};
@@ -23,7 +24,8 @@ use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Trainer;
 use sgs_rundir::metrics::{MetricValues, names};
 use sgs_rundir::{NextStep, ResumePlan, RunDir};
-use sgs_selfplay::{Problem, Round, RoundMetrics, RoundOutcome, RunState};
+use sgs_selfplay::stp::{Matching, unsolved_after};
+use sgs_selfplay::{Problem, Role, Round, RoundMetrics, RoundOutcome, RunState};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -57,6 +59,9 @@ pub struct Runner<D: Decode> {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Kept {
     update: UpdateReport,
+    /// What the conjectures were re-weighted by, with the weights before the update.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    matching: Option<Matching>,
     times: Times,
 }
 
@@ -73,6 +78,8 @@ struct Times {
     /// In which the round waited for it.
     publish_wait: f64,
     update: f64,
+    /// Embedding statements and matching them.
+    matching: f64,
     /// Copying the weights to the host.
     snapshot: f64,
     sampled_tokens: u64,
@@ -206,7 +213,7 @@ where
             }
             let sampled =
                 self.sample(round, &state, next, context, &tokenizer, &workers, &mut kept, story)?;
-            let Some(SampledRound { outcome, completions }) = sampled else {
+            let Some(SampledRound { mut outcome, completions }) = sampled else {
                 finish(&mut publisher, story)?;
                 return Ok(Outcome::Interrupted);
             };
@@ -218,10 +225,13 @@ where
                 kept.wait_for(&mut publisher, story)?;
             }
             let trained = if updated {
+                // The weights that it was made with are gone.
+                kept.matching.clone().into_iter().for_each(|matching| outcome.reweigh(matching));
                 false
             } else {
                 // The weights depend on every result: all of them are on the disk first.
                 self.run.finish_sampling(outcome.round, "")?;
+                self.rematch(&mut outcome, &state, &tokenizer, &policies, team, &mut kept)?;
                 self.update(&outcome, &completions, &policies, team, &mut kept, story)?
             };
             // One round is published at a time: their checkpoints and markers stand in order.
@@ -363,6 +373,29 @@ where
         Ok(Some(SampledRound { outcome, completions }))
     }
 
+    /// Re-weights the round's conjectures, under STP.
+    fn rematch(
+        &self,
+        outcome: &mut RoundOutcome,
+        before: &RunState,
+        tokenizer: &Tokenizer,
+        policies: &Arc<RwLock<Policies<D>>>,
+        team: &mut Team<D>,
+        kept: &mut Kept,
+    ) -> Result<()> {
+        let started = Instant::now();
+        let policies = policies.read().unwrap_or_else(PoisonError::into_inner);
+        let unsolved = unsolved_after(outcome, before, &self.targets, self.config.seed);
+        let model = policies.model(Role::Conjecturer);
+        let mut embedder = Embedder { model, tokenizer, trainer: team.trainer() };
+        kept.matching = embedder.matching(&self.config, outcome, &unsolved)?;
+        if let Some(matching) = &kept.matching {
+            outcome.reweigh(matching.clone());
+            kept.times.matching = started.elapsed().as_secs_f64();
+        }
+        Ok(())
+    }
+
     /// Trains; returns whether there are new weights.
     fn update(
         &self,
@@ -430,6 +463,9 @@ fn measured(metrics: &mut MetricValues, outcome: &RoundOutcome, kept: &Kept) {
         metrics.set(names::TIME_REVIEWS, reviews);
     }
     metrics.set(names::TIME_DISPATCHER, t.dispatcher);
+    if kept.matching.is_some() {
+        metrics.set(names::TIME_MATCHING, t.matching);
+    }
     metrics.set(names::TIME_SNAPSHOT, t.snapshot);
     metrics.set(names::TIME_PUBLISH, t.publishing.all);
     metrics.set(names::TIME_PUBLISH_CHECKPOINT, t.publishing.checkpoint);

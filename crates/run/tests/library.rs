@@ -10,7 +10,7 @@ use sgs_run::lm::Cpu;
 use sgs_run::record::{self, Entry};
 use sgs_run::{Interrupt, Outcome, RoundStage, RunEvent, Runner, folder, policies};
 use sgs_rundir::rows::{ConjectureStatus, EvaluatedSet};
-use sgs_rundir::{PublishedRound, RunView};
+use sgs_rundir::{NextStep, PublishedRound, RunView};
 use sgs_selfplay::{Event, ProblemId, TaskKey, TaskKind};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -175,6 +175,66 @@ fn what_was_lost_of_a_round_in_progress_is_tried_again() {
     assert!(conjectures.iter().any(|row| &*row.target.0 == "ph" && row.index == 0));
     assert!(conjectures.iter().all(|row| row.status != ConjectureStatus::Lost));
     assert!(round.rollouts().unwrap().all(|row| !row.unwrap().tokens.is_empty()));
+}
+
+/// Weights that a matching gave stand in the update's marker: the model that made them is gone when the tables are written
+/// by a process that finds the update done.
+#[test]
+fn conjectures_of_stp_keep_their_weights_through_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| {
+        let set = [
+            "rounds=3",
+            "minutes=0",
+            "evaluation.held_out=none",
+            "algorithm.batch.size=24",
+            "algorithm.rollouts_per_problem=4",
+            "algorithm.conjecturer.stp.max_rate=1",
+        ];
+        let set = set.map(str::to_owned).to_vec();
+        let (method, size) = (Some("stp".into()), Some("metamath-quick".into()));
+        let layers = Layers { method, size, set, ..Layers::default() };
+        let config = config::resolve(&layers, std::iter::empty()).unwrap().config;
+        let opened = sgs_run::system::metamath("quick").unwrap();
+        let folder = dir.path().join(name);
+        let runner = Runner {
+            run: Arc::new(folder::begin(&config, &folder).unwrap()),
+            base: policies::base_folder(&config, &folder.join("base")).unwrap(),
+            system: opened.system,
+            targets: opened.targets.into_iter().map(Arc::new).collect(),
+            config: Arc::new(config.clone()),
+            ..runner_with(&dir.path().join(format!("echo-{name}")), 1, &[])
+        };
+        (runner, folder)
+    };
+    let weights = |folder: &Path| -> Vec<Vec<Option<f64>>> {
+        let rounds = RunView::open(folder).unwrap().rounds().unwrap();
+        let of =
+            |round: &PublishedRound| round.conjectures().unwrap().map(|row| row.unwrap().weight).collect();
+        rounds.iter().map(of).collect()
+    };
+    let (undisturbed, expected) = at("undisturbed");
+    undisturbed.work(&mut |_| ()).unwrap();
+
+    let (killed, folder) = at("killed");
+    let taken = folder.join("rounds/0002");
+    let (config, base, again) = (killed.config.clone(), killed.base.clone(), at("again").0);
+    let told = killed.work(&mut |event| match event {
+        // Its name is taken, so the round's tables cannot be published; the update is done by then.
+        RunEvent::RoundFinished { outcome, .. } if outcome.round == 2 => std::fs::create_dir(&taken).unwrap(),
+        _ => {}
+    });
+    assert!(told.is_err());
+    std::fs::remove_dir(&taken).unwrap();
+    let run = Arc::new(folder::reopen(&folder).unwrap().0);
+    assert_eq!(run.next_step(2).unwrap(), NextStep::Publish);
+    Runner { run, config, base, ..again }.work(&mut |_| ()).unwrap();
+
+    assert_eq!(weights(&folder), weights(&expected));
+    assert_eq!(numbers(&folder), numbers(&expected));
+    let matched = numbers(&expected).pop().unwrap();
+    assert!(matched["conjecture_weight_max"] > 1.0, "{matched:?}");
+    assert!(matched["conjecture_distance"] < matched["conjecture_distance_of_equals"], "{matched:?}");
 }
 
 /// Prompt and completion share the window: a completion may be as long as the prompt leaves room for, a prompt that

@@ -96,6 +96,7 @@ fn remembered(outcome: &RoundOutcome) -> RoundOutcome {
         threshold: outcome.threshold,
         solver_examples: Vec::new(),
         conjecturer_examples: Vec::new(),
+        matching: None,
         generations: outcome.generations,
         conjecture_samples: outcome.conjecture_samples,
     }

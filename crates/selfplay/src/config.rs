@@ -288,6 +288,11 @@ sgs_keys::table! {
         pub elegance_cut: f64 = 0.2, in at_least(0.0).below(1.0),
         /// STP: only solved targets whose best solve rate in any round is above this become seeds.
         pub min_seed_rate: f64 = 0.35, in at_least(0.0).below(1.0),
+        /// STP: whether the chosen conjectures are weighted so that they lie as the unsolved targets do among the
+        /// Conjecturer's embeddings of statements (on in method stp), or all weigh 1.
+        pub reweight: bool = false,
+        /// STP: a conjecture whose weight has come to this is given no further targets.
+        pub max_weight: f64 = 4.0, in at_least(1.0).at_most(1e6),
     }
 }
 

@@ -157,6 +157,7 @@ fn stp(config: &mut AlgorithmConfig) {
     config.solver.objective = Objective::ExpertIteration;
     config.conjecturer.conditioning = Conditioning::Solved;
     config.conjecturer.rule = ConjectureRule::Stp;
+    config.conjecturer.stp.reweight = true;
     config.conjecturer.unselected = Fate::Dropped;
     config.conjecturer.malformed = Fate::Dropped;
     config.guide.on = false;

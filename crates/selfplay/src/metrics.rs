@@ -10,6 +10,7 @@ use crate::reward::passes_threshold;
 use crate::round::Refusal;
 use crate::state::RunState;
 use crate::store::fingerprint;
+use crate::stp::Matching;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -118,6 +119,10 @@ round_metrics! {
     r_guide: Value = "Mean R_guide of the reviewed conjectures, 0 to 8; failed reviews count with their score.";
     r_synth: Value = "Mean R_synth of the judged conjectures, 0 to 8.";
     reward_normalised: Value = "Mean normalised reward of the conjectures that may be trained on, 0 to 1.";
+    conjectures_matched: Value = "STP: chosen conjectures to which an unsolved target fell.";
+    conjecture_weight_max: Value = "STP: largest weight of a chosen conjecture.";
+    conjecture_distance: Value = "STP: mean cosine distance of the unsolved targets to the conjectures that they fell to, 0 to 2.";
+    conjecture_distance_of_equals: Value = "The same by a matching in which no conjecture may weigh more than 1: before the re-weighting. Both are greedy, so bounds of Wasserstein distances.";
     review_relevance: Value = "Mean relevance of well-formed reviews, 0 to 5.";
     review_redundancy: Value = "Mean redundancy of well-formed reviews, 0 to 1.";
     review_complexity: Value = "Mean complexity of well-formed reviews, 0 to 4.";
@@ -209,6 +214,7 @@ impl RoundMetrics {
         metrics.count_targets(outcome, after);
         metrics.count_conjectures(outcome);
         metrics.average_rewards(&outcome.conjectures);
+        outcome.matching.iter().for_each(|matching| metrics.describe_matching(matching));
         metrics.count_reviews(outcome);
         metrics.count_lessons(after);
         metrics.count_rollouts(outcome);
@@ -292,6 +298,14 @@ impl RoundMetrics {
         self.review_redundancy = mean(reviews().map(|review| review.redundancy));
         self.review_complexity = mean(reviews().map(|review| review.complexity));
         self.reviews_failed = conjectures.iter().filter(|c| c.review_failed).count() as u64;
+    }
+
+    fn describe_matching(&mut self, matching: &Matching) {
+        let weights = || matching.weights.iter().copied();
+        self.conjectures_matched = Some(weights().filter(|weight| *weight > 0.0).count() as f64);
+        self.conjecture_weight_max = weights().reduce(f64::max);
+        self.conjecture_distance = matching.distance;
+        self.conjecture_distance_of_equals = matching.distance_of_equals;
     }
 
     fn count_reviews(&mut self, outcome: &RoundOutcome) {

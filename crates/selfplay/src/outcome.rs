@@ -14,7 +14,7 @@ use crate::round::{Origin, Refusal, ReviewState, RolloutState, Round, Slot, Slot
 use crate::seed::{Stream, shuffle_seed};
 use crate::state::{RunState, SolvedTarget};
 use crate::store::{StoredProof, admit, fingerprint, in_window};
-use crate::stp::{Provability, select_conjectures};
+use crate::stp::{Matching, Provability, select_conjectures};
 use crate::task::{Lemma, ReadProof, TaskKey, TaskKind};
 use crate::training::{Example, Group};
 use serde::{Deserialize, Serialize};
@@ -61,6 +61,9 @@ pub struct RoundOutcome {
     pub solver_examples: Vec<Example>,
     /// What the Conjecturer is trained on; empty if it is not trained or if no example has a weight other than 0.
     pub conjecturer_examples: Vec<Example>,
+    /// What the chosen conjectures were re-weighted by, under STP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matching: Option<Matching>,
     /// Rollouts sampled in this round.
     pub generations: u64,
     /// Conjectures sampled in this round.
@@ -159,7 +162,8 @@ pub struct ConjectureOutcome {
     pub synth_reward: Option<f64>,
     /// R_synth normalised to `0..=1`.
     pub normalised: Option<f64>,
-    /// Weight in the Conjecturer's loss: the normalised reward, or the negative length penalty in its place.
+    /// Weight in the Conjecturer's loss: the normalised reward, or the negative length penalty in its place; under STP
+    /// times the weight of [`RoundOutcome::matching`].
     pub weight: Option<f64>,
 }
 
@@ -249,6 +253,7 @@ impl Round {
             threshold: self.conjecture_threshold(),
             solver_examples: solver.examples,
             conjecturer_examples,
+            matching: None,
         })
     }
 
@@ -666,9 +671,8 @@ impl Round {
         self.score_reviews(&mut conjectures, learned);
         let candidates = self.reward_conjectures(&mut conjectures);
         self.weigh_conjectures(&mut conjectures, &candidates);
-        let examples: Vec<Example> = conjectures.iter().filter_map(example_of).collect();
-        let signal = examples.iter().any(|example| example.weight != 0.0);
-        (conjectures, if signal { examples } else { Vec::new() })
+        let examples = examples_of(&conjectures);
+        (conjectures, examples)
     }
 
     /// A conjecture before its rewards.
@@ -824,6 +828,13 @@ fn mean_review(reviews: &ReviewState) -> Option<Review> {
         redundancy: of(|r| r.redundancy)?,
         complexity: of(|r| r.complexity)?,
     })
+}
+
+/// What the Conjecturer is trained on: nothing, if no weight is other than 0.
+pub(crate) fn examples_of(conjectures: &[ConjectureOutcome]) -> Vec<Example> {
+    let examples: Vec<Example> = conjectures.iter().filter_map(example_of).collect();
+    let signal = examples.iter().any(|example| example.weight != 0.0);
+    if signal { examples } else { Vec::new() }
 }
 
 fn example_of(conjecture: &ConjectureOutcome) -> Option<Example> {

@@ -16,6 +16,7 @@ use sgs_selfplay::penalty::{length_penalty, length_reward, short_proof_weight};
 use sgs_selfplay::reward::{conjecture_threshold, guide_score, normalise, passes_threshold};
 use sgs_selfplay::state::SolvedTarget;
 use sgs_selfplay::store::{StoredProof, in_window};
+use sgs_selfplay::stp::{Direction, match_to_targets};
 use sgs_selfplay::{
     Command, Event, Method, Problem, ProblemId, ReadConjecture, ReadProof, Review, RoundMetrics, RunState,
     Verdict,
@@ -50,6 +51,30 @@ fn guide_scores_on_the_whole_grid() {
     for row in &grid {
         let [relevance, complexity, redundancy, score] = numbers(row)[..] else { panic!("{row}") };
         assert_eq!(guide_score(&Review { relevance, redundancy, complexity }), score, "{row}");
+    }
+}
+
+/// STP's rule in NumPy, and exact optimal transport by SciPy (`data/stp_matching.py`).
+#[test]
+fn matchings_of_conjectures_to_targets() {
+    let all: Value = serde_json::from_str(include_str!("data/stp_matching.json")).unwrap();
+    let directions = |rows: &Value| -> Vec<Direction> {
+        let row = |row| numbers(row).iter().map(|x| *x as f32).collect::<Vec<_>>();
+        rows.as_array().unwrap().iter().map(|r| Direction::of(&row(r)).unwrap()).collect()
+    };
+    for case in all.as_array().unwrap() {
+        let number = |name: &str| case[name].as_f64();
+        let [conjectures, targets] = ["conjectures", "targets"].map(|name| directions(&case[name]));
+        let matching = match_to_targets(&conjectures, &targets, number("max_weight").unwrap());
+        let expected = numbers(&case["weights"]);
+        assert_eq!(matching.weights.len(), expected.len());
+        matching.weights.iter().zip(expected).for_each(|(got, want)| close(*got, want, 1e-8));
+        let (distance, equals) = (matching.distance.unwrap(), matching.distance_of_equals.unwrap());
+        close(distance, number("distance").unwrap(), 1e-6);
+        if let (Some(least), Some(least_of_equals)) = (number("least"), number("least_of_equals")) {
+            assert!(least - 1e-6 <= distance && distance <= 1.02 * least, "{distance} is far from {least}");
+            assert!(least_of_equals - 1e-6 <= equals && equals <= 1.3 * least_of_equals, "{equals}");
+        }
     }
 }
 

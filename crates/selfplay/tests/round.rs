@@ -9,6 +9,7 @@ use sgs_selfplay::config::{
 };
 use sgs_selfplay::outcome::{ConjectureStatus, ProblemKind, RoundOutcome};
 use sgs_selfplay::seed::Stream;
+use sgs_selfplay::stp::{Matching, unsolved_after};
 use sgs_selfplay::{
     Command, ConjectureSeed, Event, Method, Problem, ProblemId, ReadConjecture, ReadProof, Review, Round,
     RoundError, RoundMetrics, RunState, TaskKey, TaskKind, Verdict,
@@ -533,6 +534,53 @@ fn seeds_of_stp_are_solved_targets_with_their_proofs() {
         assert!(solved.best_rate > 0.35);
         assert_eq!(solved.proof, proof);
     }
+}
+
+#[test]
+fn conjectures_of_stp_are_weighted_by_their_matching() {
+    let mut config = Method::Stp.config();
+    config.conjecturer.stp.max_rate = 1.0;
+    let all = targets(200);
+    let (_, outcomes) = run(&config, &all, 2);
+    let before = outcomes.iter().position(|o| o.chosen_conjectures().count() > 2).unwrap();
+    let mut state = RunState::default();
+    outcomes[..before].iter().for_each(|outcome| state.absorb(outcome).unwrap());
+    let plain = &outcomes[before];
+    let ids = |outcome: &RoundOutcome| {
+        outcome.chosen_conjectures().map(|c| (c.key.clone(), c.weight.unwrap())).collect::<Vec<_>>()
+    };
+    let chosen = ids(plain);
+    assert!(plain.matching.is_none() && chosen.iter().all(|(_, weight)| *weight == 1.0));
+
+    let mut outcome = plain.clone();
+    let weights: Vec<f64> = (0..chosen.len()).map(|i| if i == 0 { 0.0 } else { i as f64 / 2.0 }).collect();
+    let matching = Matching { weights, distance: Some(0.25), distance_of_equals: Some(0.5) };
+    outcome.reweigh(matching.clone());
+    let expected: Vec<_> = chosen
+        .iter()
+        .zip(&matching.weights)
+        .skip(1)
+        .map(|((key, _), weight)| (key.clone(), *weight))
+        .collect();
+    assert_eq!(ids(&outcome), expected, "what no target fell to is left out");
+    let examples = outcome.conjecturer_examples.iter().map(|e| (e.key.clone(), e.weight)).collect::<Vec<_>>();
+    assert_eq!(examples, expected);
+    let text = serde_json::to_string(&outcome).unwrap();
+    assert_eq!(serde_json::from_str::<RoundOutcome>(&text).unwrap(), outcome);
+    let metrics = RoundMetrics::compute(&outcome, &state, |_| Default::default());
+    assert_eq!(metrics.conjectures_matched, Some(expected.len() as f64));
+    assert_eq!((metrics.conjecture_distance, metrics.conjecture_distance_of_equals), (Some(0.25), Some(0.5)));
+    outcome.reweigh(Matching { weights: vec![0.0; expected.len()], ..Matching::default() });
+    assert!(outcome.conjecturer_examples.is_empty(), "no target is left");
+
+    let order =
+        |seed| unsolved_after(plain, &state, &all, seed).into_iter().map(|t| &t.id).collect::<Vec<_>>();
+    let (first, other) = (order(1), order(2));
+    assert_ne!(first, other, "drawn by the seed");
+    state.absorb(plain).unwrap();
+    let unsolved: HashSet<_> = all.iter().map(|t| &t.id).filter(|id| !state.is_solved(id)).collect();
+    assert_eq!(first.len(), unsolved.len());
+    assert_eq!(first.into_iter().collect::<HashSet<_>>(), unsolved);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::device::{
 };
 use crate::error::{LmError, Result};
 use crate::pack::Packed;
+use std::ops::Range;
 
 use super::Model;
 use super::gradients::Peers;
@@ -118,6 +119,33 @@ impl<D: Device> Workspace<D> {
         })
     }
 
+    /// The last hidden state of every loss row, after the final norm, `[rows, hidden]`, handed block by block to
+    /// `take(first_row, states)`.
+    ///
+    /// # Errors
+    /// As [`Workspace::forward`].
+    pub fn hidden(
+        &mut self,
+        model: &Model<D>,
+        batch: &Packed,
+        mut take: impl FnMut(usize, &[f32]),
+    ) -> Result<()> {
+        self.check(model, batch)?;
+        self.load(&model.device, batch)?;
+        self.run_layers(model, batch)?;
+        let (rows, d) = (batch.rows.len(), model.config.hidden_size);
+        let block = even_block(rows, self.plan.logit_rows);
+        let mut host = vec![0.0; block * d];
+        for start in (0..rows).step_by(block) {
+            let end = rows.min(start + block);
+            self.run_final_norm(model, start..end)?;
+            let states = &mut host[..(end - start) * d];
+            model.device.read_buf(first(&self.head_in, states.len()), states)?;
+            take(start, states);
+        }
+        Ok(())
+    }
+
     fn check(&self, model: &Model<D>, batch: &Packed) -> Result<()> {
         if model.config != self.config {
             return Err(LmError::Input("the workspace was planned for a model of another shape".to_owned()));
@@ -227,6 +255,18 @@ impl<D: Device> Workspace<D> {
         device.linear(size, first(&acts.h2, t * d), at(params, spans.gate_up), gate_up)
     }
 
+    /// The residual stream of some loss rows, gathered and brought through the final norm into `head_in`.
+    fn run_final_norm(&mut self, model: &Model<D>, rows: Range<usize>) -> Result<()> {
+        let (device, d, n) = (&*model.device, model.config.hidden_size, rows.len());
+        let (_, last) = self.stream_ends(model.config.layers - 1);
+        let ids = Part { buf: &self.rows.ids, range: rows };
+        let gathered = first_mut(&mut self.gathered, n * d);
+        device.gather(first(&self.x[last], self.plan.tokens * d), ids, d, gathered)?;
+        let (norm, rstd) = (at(&model.params, model.layout.final_norm), &mut self.head_rstd);
+        let head_in = first_mut(&mut self.head_in, n * d);
+        device.rmsnorm(first(&self.gathered, n * d), norm, model.config.norm_eps, head_in, rstd)
+    }
+
     /// The head over all loss rows, block by block; with [`RowLoss::backward`] also its gradients, those of
     /// the residual stream scattered into `dx`. `look(first_row, logits)` sees each block of logits.
     fn run_head(
@@ -238,18 +278,12 @@ impl<D: Device> Workspace<D> {
     ) -> Result<()> {
         let (device, config, params) = (&*model.device, &model.config, &model.params);
         let (d, v) = (config.hidden_size, config.vocab_size);
-        let (_, last) = self.stream_ends(config.layers - 1);
         let stream = self.plan.tokens * d;
         let block = even_block(rows, self.plan.logit_rows);
         for start in (0..rows).step_by(block) {
             let n = block.min(rows - start);
             let range = start..start + n;
-            let ids = || Part { buf: &self.rows.ids, range: range.clone() };
-            let gathered = first_mut(&mut self.gathered, n * d);
-            device.gather(first(&self.x[last], stream), ids(), d, gathered)?;
-            let (norm, rstd) = (at(params, model.layout.final_norm), &mut self.head_rstd);
-            let head_in = first_mut(&mut self.head_in, n * d);
-            device.rmsnorm(first(&self.gathered, n * d), norm, config.norm_eps, head_in, rstd)?;
+            self.run_final_norm(model, range.clone())?;
             let size = Linear { rows: n, input: d, output: v };
             let (head_in, head) = (first(&self.head_in, n * d), at(params, model.layout.head));
             device.linear(size, head_in, head, first_mut(&mut self.logits, n * v))?;

@@ -25,6 +25,7 @@ names! {
     TIME_CHECKS = "time_checks_s": "Time in the checker, seconds, added up over its threads or workers.";
     TIME_UPDATE_SOLVER = "time_update_solver_s": "Wall time of the Solver's update, seconds.";
     TIME_UPDATE_CONJECTURER = "time_update_conjecturer_s": "Wall time of the Conjecturer's update, seconds.";
+    TIME_MATCHING = "time_matching_s": "Wall time of embedding statements and matching conjectures to targets, under STP, seconds.";
     TIME_SNAPSHOT = "time_snapshot_s": "Wall time of copying the trained weights and optimiser states to the host, seconds; the copy is then written beside the next round.";
     TIME_PUBLISH = "time_publish_s": "Wall time of writing the previous round's checkpoint and tables, seconds. It runs beside the sampling and the updates.";
     TIME_PUBLISH_CHECKPOINT = "time_publish_checkpoint_s": "Of time_publish_s: writing, summing and flushing the checkpoint, seconds. It runs beside the next two.";
