@@ -32,7 +32,10 @@ fn run_arguments(folder: &str, rounds: u32) -> Vec<String> {
         "algorithm.batch.size=24",
         "algorithm.rollouts_per_problem=4",
         "sampling.batch=64",
+        "sampling.memory_mib=64",
         "algorithm.optimizer.batch_size=8",
+        "evaluation.problems=5",
+        "evaluation.samples=2",
     ] {
         arguments.extend(["--set".to_owned(), setting.to_owned()]);
     }
@@ -145,7 +148,8 @@ fn real_runs_are_compared() {
         let folder = path(dir.path(), &format!("{method}-{seed}"));
         let mut arguments = run_arguments(&folder, 2);
         arguments.insert(1, method.to_owned());
-        arguments.extend(["--set".to_owned(), format!("seed={seed}")]);
+        let smaller = "algorithm.batch.size=12".to_owned();
+        arguments.extend(["--set".to_owned(), format!("seed={seed}"), "--set".to_owned(), smaller]);
         sgs(&arguments).expect(0);
         folders.push(folder);
     }

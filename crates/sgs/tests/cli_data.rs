@@ -147,7 +147,7 @@ fn a_table_that_unpacks_to_much_is_read_in_little_memory() {
     let table = path(dir.path(), "much.parquet");
     let small =
         |table: &str| assert!(std::fs::metadata(table).unwrap().len() < 1_500_000, "or it is no test");
-    for (groups, rows, dictionary) in [(40, 5, false), (1, 200, false), (1, 400, true)] {
+    for (groups, rows, dictionary) in [(24, 5, false), (1, 120, false), (1, 120, true)] {
         parquet_of(&table, groups, rows, 10_000_000, dictionary);
         small(&table);
         let json = limited(&["data", "stats", "--json", &table]).expect(1).json();

@@ -18,8 +18,14 @@ use std::sync::Arc;
 /// Arguments of a small run.
 fn run(method: &str, out: &Path, url: &str, settings: &[&str]) -> Vec<String> {
     let url = format!("sampling.endpoint.url={url}");
-    let small =
-        ["rounds=1", "algorithm.batch.size=12", "algorithm.rollouts_per_problem=4", "sampling.batch=32"];
+    let small = [
+        "rounds=1",
+        "algorithm.batch.size=12",
+        "algorithm.rollouts_per_problem=4",
+        "sampling.batch=32",
+        "evaluation.problems=4",
+        "evaluation.samples=2",
+    ];
     let mut args: Vec<String> = ["run", method, "--out", out.to_str().unwrap()].map(str::to_owned).to_vec();
     for setting in small.iter().chain(settings).chain(&[url.as_str()]) {
         args.extend(["--set".to_owned(), (*setting).to_owned()]);
@@ -162,7 +168,8 @@ fn a_run_whose_worker_breaks_stops_and_can_go_on() {
     let Some(gateway) = Gateway::start(&server, port, Some(2)) else { return };
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
-    let settings = ["sampling.endpoint.roles=[\"solver\"]", "sampling.endpoint.tries=1"];
+    let settings =
+        ["sampling.endpoint.roles=[\"solver\"]", "sampling.endpoint.tries=1", "evaluation.held_out=none"];
     // The probe of the start is tried once too, so it takes the one place that is free.
     let done = sgs(&run("sampling-only", &out, &gateway.url, &settings)).expect(1);
     assert!(done.err.contains("failed by faults of the infrastructure"), "{}", done.err);

@@ -133,7 +133,8 @@ fn a_sweep_works_its_runs_off_and_goes_on_where_it_was() {
     let plan = |more: &str| {
         format!(
             "methods = [\"sgs\", \"reinforce-half\"]\nseeds = [1, 2]\njobs = 2\n[set]\nrounds = 1\nminutes = 0\n{more}\
-             [set.algorithm]\nrollouts_per_problem = 2\n[set.algorithm.batch]\nsize = 4\n"
+             [set.algorithm]\nrollouts_per_problem = 2\n[set.algorithm.batch]\nsize = 4\n\
+             [set.evaluation]\nheld_out = \"none\"\n"
         )
     };
     let (sweep, out) = (file(folder.path(), "plan.toml", &plan("")), path(folder.path(), "runs"));

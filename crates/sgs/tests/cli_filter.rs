@@ -50,7 +50,7 @@ fn two_stages(dir: &Path, drop_above: f64) -> String {
     let problems = project("data/lean/core.jsonl");
     let text = format!(
         "problems = {problems:?}\nseed = 5\n\
-         [[stage]]\nkind = \"rollouts\"\nname = \"easy\"\nmodel = \"{model}\"\nk = 64\ndrop_above = {drop_above}\n\
+         [[stage]]\nkind = \"rollouts\"\nname = \"easy\"\nmodel = \"{model}\"\nk = 24\ndrop_above = {drop_above}\n\
          context = 1024\nbatch = 16\nmemory_mib = 64\n\
          [[stage]]\nkind = \"sample\"\nname = \"part\"\ncount = 20\n"
     );
@@ -101,7 +101,7 @@ fn a_filtering_that_was_killed_goes_on_and_comes_to_the_same() {
     let laxer = sgs(&arguments(dir.path(), &laxer, "killed", &lean)).expect(0).json();
     assert!(laxer["stages"][0]["kept"].as_u64() > stages[0]["kept"].as_u64(), "{laxer}");
     assert_eq!(std::fs::metadata(&ledger).unwrap().modified().unwrap(), begun);
-    let text = std::fs::read_to_string(&config).unwrap().replace("k = 64", "k = 32");
+    let text = std::fs::read_to_string(&config).unwrap().replace("k = 24", "k = 16");
     let other = file(dir.path(), "other.toml", &text);
     let refused = sgs(&arguments(dir.path(), &other, "killed", &lean)).expect(1);
     assert!(refused.err.contains("easy.jsonl") && refused.err.contains("other settings"), "{}", refused.err);
@@ -157,7 +157,7 @@ fn a_served_model_labels_what_is_left_and_classifies_it() {
     let dir = surroundings();
     let Some(server) = teacher(dir.path(), &LABELS) else { return };
     let lean = path(dir.path(), "lean");
-    let mut text = std::fs::read_to_string(two_stages(dir.path(), 0.1)).unwrap().replace("k = 64", "k = 8");
+    let mut text = std::fs::read_to_string(two_stages(dir.path(), 0.1)).unwrap().replace("k = 24", "k = 8");
     text.push_str(&label(&server.url));
     let config = file(dir.path(), "labelled.toml", &text);
     let done = sgs(&arguments(dir.path(), &config, "out", &lean)).expect(0).json();

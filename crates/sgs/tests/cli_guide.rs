@@ -42,7 +42,7 @@ fn run(dir: &Path, out: &str, more: &[String]) -> program::Done {
         "sampling.solver_tokens=256",
         "sampling.conjecturer_tokens=256",
         "sampling.guide_tokens=256",
-        "algorithm.batch.size=40",
+        "algorithm.batch.size=28",
         "algorithm.rollouts_per_problem=2",
         "evaluation.held_out=none",
         "sampling.batch=32",

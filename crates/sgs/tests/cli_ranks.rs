@@ -219,6 +219,7 @@ fn a_rounds_updates_are_repeated_by_two_ranks() {
         "algorithm.batch.size=12",
         "algorithm.rollouts_per_problem=4",
         "sampling.batch=64",
+        "evaluation.held_out=none",
     ] {
         arguments.extend(["--set", setting]);
     }

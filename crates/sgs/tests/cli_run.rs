@@ -38,10 +38,11 @@ fn every_method_runs_and_sampler_and_trainer_agree() {
         for setting in [
             "rounds=2",
             "minutes=0",
-            "algorithm.batch.size=10",
+            "algorithm.batch.size=8",
             "algorithm.rollouts_per_problem=4",
             "algorithm.optimizer.batch_size=8",
-            "evaluation.problems=5",
+            "sampling.memory_mib=64",
+            "evaluation.problems=2",
             "evaluation.samples=2",
         ] {
             arguments.extend(["--set", setting]);

@@ -30,6 +30,8 @@ fn run(rounds: u32, out: &str, more: &[&str]) -> Command {
         "sampling.memory_mib=64",
         "algorithm.optimizer.batch_size=8",
         "checkpoints.every=1",
+        "evaluation.problems=4",
+        "evaluation.samples=2",
     ] {
         all.extend(["--set", setting]);
     }

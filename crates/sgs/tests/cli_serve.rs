@@ -76,6 +76,8 @@ fn a_run_is_shown_while_it_goes_by_itself_and_by_another_process() {
         "algorithm.rollouts_per_problem=4",
         "sampling.batch=64",
         "algorithm.optimizer.batch_size=8",
+        "evaluation.problems=5",
+        "evaluation.samples=2",
     ] {
         arguments.extend(["--set", setting]);
     }

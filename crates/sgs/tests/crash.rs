@@ -24,14 +24,16 @@ fn sgs() -> Command {
     command
 }
 
-fn settings() -> Vec<String> {
+/// A run of so many rounds.
+fn settings(rounds: u32) -> Vec<String> {
     let mut out = vec!["run".to_owned()];
     for setting in [
-        format!("rounds={ROUNDS}"),
+        format!("rounds={rounds}"),
         "minutes=0".to_owned(),
         "algorithm.batch.size=24".to_owned(),
         "algorithm.rollouts_per_problem=4".to_owned(),
         "sampling.batch=64".to_owned(),
+        "sampling.memory_mib=64".to_owned(),
         "evaluation.problems=5".to_owned(),
         "evaluation.samples=2".to_owned(),
         "evaluation.every=2".to_owned(),
@@ -60,10 +62,10 @@ fn finish(mut command: Command, what: &str) {
     assert!(output.status.success(), "{what}: {:?}\n{stderr}", output.status);
 }
 
-fn undisturbed(folder: &Path) -> PathBuf {
+fn undisturbed(folder: &Path, rounds: u32) -> PathBuf {
     let run = folder.join("undisturbed");
     let mut command = sgs();
-    command.args(settings()).arg("--out").arg(&run);
+    command.args(settings(rounds)).arg("--out").arg(&run);
     finish(command, "undisturbed");
     run
 }
@@ -76,8 +78,8 @@ fn crash_with_weights_that_one_role_trains_for_both() {
     let folder = tempfile::tempdir().expect("a folder");
     let command = |out: &Path| {
         let mut command = sgs();
-        command.args(settings());
-        for setting in ["rounds=3", "algorithm.tied_weights=true", "algorithm.solver.train=false"] {
+        command.args(settings(3));
+        for setting in ["algorithm.tied_weights=true", "algorithm.solver.train=false"] {
             command.args(["--set", setting]);
         }
         command.arg("--out").arg(out);
@@ -111,7 +113,7 @@ fn crash_with_weights_that_one_role_trains_for_both() {
 #[ignore = "a minute or two: kills a run fifty times; .ci/run runs it"]
 fn crash_fifty_times_and_resume() {
     let folder = tempfile::tempdir().expect("a folder");
-    let expected = content(&undisturbed(folder.path()));
+    let expected = content(&undisturbed(folder.path(), ROUNDS));
     assert!(!expected.is_empty());
     let run = folder.path().join("killed");
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
@@ -125,7 +127,7 @@ fn crash_fifty_times_and_resume() {
         if began {
             command.arg("resume").arg(&run);
         } else {
-            command.args(settings()).arg("--out").arg(&run);
+            command.args(settings(ROUNDS)).arg("--out").arg(&run);
         }
         command.stderr(Stdio::null());
         let mut child = command.spawn().expect("starts");
@@ -149,7 +151,7 @@ fn crash_fifty_times_and_resume() {
     if !run.join("config.toml").exists() {
         let _ = std::fs::remove_dir_all(&run);
         let mut command = sgs();
-        command.args(settings()).arg("--out").arg(&run);
+        command.args(settings(ROUNDS)).arg("--out").arg(&run);
         finish(command, "begun anew");
     } else {
         let mut command = sgs();
@@ -187,7 +189,7 @@ fn crash_of_workers_and_coordinator_twelve_times() {
 /// So many workers and coordinators, in any mix, over runs of six rounds.
 fn kill_workers_and_coordinator(kills: u32) {
     let folder = tempfile::tempdir().expect("a folder");
-    let expected = content(&undisturbed(folder.path()));
+    let expected = content(&undisturbed(folder.path(), ROUNDS));
     let run = folder.path().join("killed");
     let begin = |run: &Path| {
         let mut command = sgs();
@@ -195,7 +197,7 @@ fn kill_workers_and_coordinator(kills: u32) {
             command.arg("resume").arg(run);
         } else {
             command
-                .args(settings())
+                .args(settings(ROUNDS))
                 .args(["--workers", "local:generate=2,verify=1,threads=1", "--out"])
                 .arg(run);
         }
@@ -261,8 +263,7 @@ fn kill_workers_and_coordinator(kills: u32) {
 fn a_second_process_on_the_same_run_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let run = folder.path().join("run");
-    let mut first =
-        sgs().args(settings()).args(["--set", "rounds=1000", "--out"]).arg(&run).spawn().expect("starts");
+    let mut first = sgs().args(settings(1000)).arg("--out").arg(&run).spawn().expect("starts");
     let begun = Instant::now();
     while !run.join("config.toml").exists() {
         let alive = first.try_wait().expect("waits").is_none();
@@ -285,7 +286,7 @@ fn with_files_limited(kib: u32, run: &Path) -> (Option<i32>, String) {
     if run.join("config.toml").exists() {
         command.arg("resume").arg(run);
     } else {
-        command.args(settings()).arg("--out").arg(run);
+        command.args(settings(2)).arg("--out").arg(run);
     }
     let output = command.stdout(Stdio::null()).stderr(Stdio::piped()).output().expect("starts");
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -294,7 +295,7 @@ fn with_files_limited(kib: u32, run: &Path) -> (Option<i32>, String) {
 #[test]
 fn writes_that_fail_stop_the_run_with_the_files_name_and_lose_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
-    let expected = content(&undisturbed(folder.path()));
+    let expected = content(&undisturbed(folder.path(), 2));
     let run = folder.path().join("limited");
     // The base model does not fit, then the journal, then a checkpoint.
     for (kib, files) in [(64, "base"), (10_000, "checkpoints"), (20_000, "checkpoints")] {
@@ -334,7 +335,7 @@ fn a_full_or_read_only_disk_stops_the_run_and_loses_nothing() {
         return;
     }
     let mounted = Mounted(disk.clone());
-    let expected = content(&undisturbed(folder.path()));
+    let expected = content(&undisturbed(folder.path(), 2));
     let run = disk.join("run");
     let resumed = |code: Option<i32>, words: &str| {
         let output = sgs().arg("resume").arg(&run).output().expect("starts");
@@ -342,7 +343,7 @@ fn a_full_or_read_only_disk_stops_the_run_and_loses_nothing() {
         assert_eq!(output.status.code(), code, "{message}");
         assert!(message.contains(words) && !message.contains("panicked"), "{message}");
     };
-    let first = sgs().args(settings()).arg("--out").arg(&run).output().expect("starts");
+    let first = sgs().args(settings(2)).arg("--out").arg(&run).output().expect("starts");
     let message = String::from_utf8_lossy(&first.stderr).into_owned();
     assert_eq!(first.status.code(), Some(1), "{message}");
     assert!(message.contains("No space left") && !message.contains("panicked"), "{message}");

@@ -92,7 +92,7 @@ fn run(folder: &str, rounds: u32, more: &str) -> String {
     let cache = env!("CARGO_TARGET_TMPDIR");
     format!(
         "XDG_CACHE_HOME={cache} {} run --out {folder} --set rounds={rounds} --set minutes=0 --set \
-         algorithm.batch.size=12 --set algorithm.rollouts_per_problem=4 {more}; echo code $?",
+         algorithm.batch.size=12 --set algorithm.rollouts_per_problem=4 --set evaluation.problems=5 {more}; echo code $?",
         env!("CARGO_BIN_EXE_sgs")
     )
 }

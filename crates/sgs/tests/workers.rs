@@ -250,12 +250,16 @@ fn a_worker_whose_coordinator_hangs_says_so_and_leaves_when_it_is_asked_to() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let folder = tempfile::tempdir().unwrap();
-    for kind in ["generate", "verify"] {
+    let workers = ["generate", "verify"].map(|kind| {
         let log = folder.path().join(kind);
-        let mut worker = start(command(&["worker", kind, "--connect", &url, "--grace", "1"]), &log);
-        std::thread::sleep(std::time::Duration::from_secs(2));
+        (start(command(&["worker", kind, "--connect", &url, "--grace", "1"]), &log), log)
+    });
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    for (worker, _) in &workers {
         kill_process(Pid::from_child(&worker.0), Signal::TERM).unwrap();
-        let asked = std::time::Instant::now();
+    }
+    let asked = std::time::Instant::now();
+    for (mut worker, log) in workers {
         wait_for("the worker to leave", || worker.0.try_wait().unwrap().is_some());
         let took = asked.elapsed();
         // Its grace, two seconds and a busy machine's.

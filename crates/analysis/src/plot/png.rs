@@ -12,7 +12,6 @@ pub enum PngError {
     Svg {
         /// The figure's id.
         figure: String,
-        /// What was wrong.
         reason: String,
     },
     /// The picture would not fit into memory, or could not be encoded.
@@ -24,7 +23,6 @@ pub enum PngError {
         width: u32,
         /// Height in pixels.
         height: u32,
-        /// What was wrong.
         reason: String,
     },
 }
@@ -49,5 +47,18 @@ pub fn write_png(figure: &Figure, scale: f32) -> Result<Vec<u8>, PngError> {
     let mut pixels = tiny_skia::Pixmap::new(width, height)
         .ok_or_else(|| failed("no such picture fits into memory".into()))?;
     resvg::render(&tree, tiny_skia::Transform::from_scale(scale, scale), &mut pixels.as_mut());
-    pixels.encode_png().map_err(|e| failed(e.to_string()))
+    encode(width, height, &pixels.take_demultiplied()).map_err(|e| failed(e.to_string()))
+}
+
+/// Quickly rather than as small as can be: the end of a run waits for its report.
+fn encode(width: u32, height: u32, rgba: &[u8]) -> Result<Vec<u8>, ::png::EncodingError> {
+    let mut file = Vec::new();
+    let mut encoder = ::png::Encoder::new(&mut file, width, height);
+    encoder.set_color(::png::ColorType::Rgba);
+    encoder.set_depth(::png::BitDepth::Eight);
+    encoder.set_compression(::png::Compression::Fast);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(rgba)?;
+    writer.finish()?;
+    Ok(file)
 }

@@ -55,7 +55,10 @@ def write_gguf(folder: Path, out: Path) -> None:
     writer.add_head_count_kv(shared)
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_rope_freq_base(config["rope_theta"])
-    writer.add_rope_dimension_count(config.get("head_dim", config["hidden_size"] // heads))
+    head_dim = config.get("head_dim", config["hidden_size"] // heads)
+    writer.add_rope_dimension_count(head_dim)
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
     writer.add_vocab_size(config["vocab_size"])
     special = {token["id"] for token in tokenizer["added_tokens"]}
     words = sorted(tokenizer["model"]["vocab"].items(), key=lambda pair: pair[1])
