@@ -25,13 +25,11 @@ pub const KIND: TaskKind = TaskKind::of("verify");
 pub struct Load {
     /// Where the coordinator listens.
     pub address: SocketAddr,
-    /// Its token.
     pub token: Option<Token>,
     /// Number of workers, each with a connection of its own.
     pub workers: usize,
     /// Tasks per request.
     pub capacity: usize,
-    /// For how long.
     pub length: Duration,
     /// How the bodies are written: as workers do, or in JSON, as servers written by others understand it.
     pub form: Form,
@@ -50,9 +48,7 @@ pub struct Measured {
     pub lease_p99_ms: f64,
     /// Longest, ms.
     pub lease_max_ms: f64,
-    /// Tasks in all.
     pub tasks: u64,
-    /// Connections that broke.
     pub broken: u64,
 }
 

@@ -494,12 +494,6 @@ impl Board {
         if at_work { stalled + now.since(since) } else { stalled }
     }
 
-    /// The first moment at which [`Board::expire`] may have something to do.
-    #[must_use]
-    pub fn next_expiry(&self) -> Option<Time> {
-        self.tables.first_alarm()
-    }
-
     fn end(&mut self, now: Time, lease: LeaseId, cause: Cause, message: String) {
         sure(self.tables.end(now, lease.task, lease.attempt, cause, &message));
         self.quarantine_if_due(lease.task);

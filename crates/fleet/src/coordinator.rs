@@ -18,7 +18,6 @@ pub struct Grant {
 /// Answer to a heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Beat {
-    /// Leases to drop.
     pub abandon: Vec<LeaseId>,
     /// How long the others last from now.
     pub lease_time: Duration,

@@ -106,7 +106,6 @@ pub struct SupervisorStatus {
     pub wanted: usize,
     /// In a queue.
     pub waiting: usize,
-    /// At work.
     pub running: usize,
     /// Started since the beginning.
     pub launched: u64,

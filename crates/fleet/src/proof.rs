@@ -48,7 +48,6 @@ pub(crate) struct Reply<'a> {
 /// The body of a proved answer, as it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BodyProof {
-    /// Its length.
     pub(crate) length: u64,
     sum: [u8; SHA256],
 }

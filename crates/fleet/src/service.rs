@@ -87,7 +87,6 @@ impl Default for ServiceConfig {
 pub struct TlsFiles {
     /// The chain, the server's own certificate first.
     pub certificate: PathBuf,
-    /// The private key.
     pub key: PathBuf,
 }
 
@@ -101,16 +100,10 @@ pub enum ServiceError {
     Unprotected(SocketAddr),
     /// The address cannot be had.
     #[error("cannot listen on {address}: {error}")]
-    Listen {
-        /// Which one.
-        address: SocketAddr,
-        /// Why.
-        error: io::Error,
-    },
+    Listen { address: SocketAddr, error: io::Error },
     /// The certificate or key cannot be used.
     #[error("{path}: {problem}")]
     Tls {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,

@@ -233,7 +233,6 @@ pub struct Task {
 /// One task in the hands of one worker, until done, given back or expired.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// The task.
     pub task: TaskId,
     /// Which lease of the task this is.
     pub attempt: Attempt,
@@ -246,7 +245,6 @@ pub struct Lease {
 /// Names a lease without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LeaseId {
-    /// The task.
     pub task: TaskId,
     /// Which lease of the task.
     pub attempt: Attempt,
@@ -275,11 +273,9 @@ pub enum Outcome {
 /// The end of one lease, as a worker reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The task.
     pub task: TaskId,
     /// The lease of it that ends.
     pub attempt: Attempt,
-    /// How it ends.
     pub outcome: Outcome,
 }
 
@@ -342,11 +338,8 @@ pub enum End {
 /// One lease that ended badly.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Which lease.
     pub attempt: Attempt,
-    /// Who held it.
     pub worker: WorkerName,
-    /// What happened.
     pub cause: Cause,
     /// In words: the worker's error, or when it was last heard of.
     pub message: String,
@@ -355,11 +348,8 @@ pub struct Failure {
 /// A task that has ended, for the consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// The task.
     pub task: TaskId,
-    /// Its kind.
     pub kind: TaskKind,
-    /// How it ended.
     pub ending: Ending,
 }
 
@@ -367,14 +357,7 @@ pub struct Finished {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
     /// A worker did it.
-    Done {
-        /// The result.
-        outcome: Payload,
-        /// Whose.
-        worker: WorkerName,
-        /// Under which lease.
-        attempt: Attempt,
-    },
+    Done { outcome: Payload, worker: WorkerName, attempt: Attempt },
     /// It broke too many workers; nobody will get it again.
     Quarantined {
         /// Every lease of it that ended badly, in order.

@@ -23,12 +23,7 @@ pub enum TokenError {
     Unfit(String),
     /// A file could not be read or written.
     #[error("token file {path}: {error}")]
-    File {
-        /// The file.
-        path: String,
-        /// Why.
-        error: io::Error,
-    },
+    File { path: String, error: io::Error },
     /// The system gave no randomness.
     #[error("the system gives no random bytes: {0}")]
     NoRandomness(String),

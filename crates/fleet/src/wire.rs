@@ -62,9 +62,7 @@ impl Form {
 /// `POST /v1/lease`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LeaseRequest {
-    /// Who asks.
     pub worker: WorkerName,
-    /// For what kind of task.
     pub kind: TaskKind,
     /// For how many at most.
     pub capacity: usize,
@@ -88,7 +86,6 @@ pub struct LeaseReply {
 /// `POST /v1/heartbeat`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HeartbeatRequest {
-    /// Who lives.
     pub worker: WorkerName,
     /// What it has in hand.
     pub tasks: Vec<LeaseId>,
@@ -109,9 +106,7 @@ pub struct HeartbeatReply {
 /// `POST /v1/results`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResultsRequest {
-    /// Whose leases end.
     pub worker: WorkerName,
-    /// How.
     pub results: Vec<Report>,
 }
 

@@ -62,29 +62,17 @@ pub enum WorkerError {
     /// The coordinator was away for too long.
     #[error("worker {worker} gives up: for {away_s} s {last}")]
     Away {
-        /// Who gave up.
         worker: WorkerName,
         /// Seconds without an answer.
         away_s: u64,
-        /// The last error.
         last: CallError,
     },
     /// The coordinator does not want this worker.
     #[error("worker {worker}: {error}")]
-    Refused {
-        /// Who was refused.
-        worker: WorkerName,
-        /// In what words.
-        error: CallError,
-    },
+    Refused { worker: WorkerName, error: CallError },
     /// No thread could be started.
     #[error("worker {worker} cannot start a thread: {error}")]
-    Thread {
-        /// Whose thread.
-        worker: WorkerName,
-        /// Why not.
-        error: String,
-    },
+    Thread { worker: WorkerName, error: String },
 }
 
 /// What a worker did.
@@ -178,7 +166,6 @@ struct Hand {
     failed: Option<WorkerError>,
     /// When the drain was first seen.
     drained: Option<Instant>,
-    /// When closing began.
     closing: Option<Instant>,
     summary: Summary,
 }

@@ -21,12 +21,7 @@ pub enum Seed<'a> {
     /// An unsolved target (the paper's Conjecturer).
     Target(&'a Problem),
     /// A solved problem and its proof (STP).
-    Solved {
-        /// The problem.
-        problem: &'a Problem,
-        /// One of its proofs.
-        proof: &'a str,
-    },
+    Solved { problem: &'a Problem, proof: &'a str },
     /// Nothing (the ablation without problem conditioning); the target only lends its context.
     Nothing(&'a Problem),
 }

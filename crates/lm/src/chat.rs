@@ -21,7 +21,6 @@ const FUEL: u64 = 10_000_000;
 pub struct Message {
     /// Who speaks: `system`, `user` or `assistant`.
     pub role: String,
-    /// What they say.
     pub content: String,
 }
 
@@ -39,9 +38,7 @@ pub struct SpecialTokens {
     pub bos: Option<String>,
     /// End of a sequence.
     pub eos: Option<String>,
-    /// Padding.
     pub pad: Option<String>,
-    /// Unknown text.
     pub unk: Option<String>,
 }
 

@@ -59,7 +59,6 @@ pub enum RopeScaling {
 /// [`ModelConfig::validate`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
-    /// Which family.
     pub family: Family,
     /// Number of token ids.
     pub vocab_size: usize,

@@ -17,29 +17,20 @@ use crate::rope::RopeTables;
 /// A readable piece of a buffer.
 #[derive(Debug)]
 pub struct Part<'a, B> {
-    /// The whole buffer.
     pub buf: &'a B,
-    /// Which elements.
     pub range: Range<usize>,
 }
 
 /// A writable piece of a buffer.
 #[derive(Debug)]
 pub struct PartMut<'a, B> {
-    /// The whole buffer.
     pub buf: &'a mut B,
-    /// Which elements.
     pub range: Range<usize>,
 }
 
 /// The tensor of `span` in a flat buffer.
 pub fn at<B>(buf: &B, span: Span) -> Part<'_, B> {
     Part { buf, range: span.range() }
-}
-
-/// The tensor of `span` in a flat buffer, to be written.
-pub fn at_mut<B>(buf: &mut B, span: Span) -> PartMut<'_, B> {
-    PartMut { buf, range: span.range() }
 }
 
 /// The first `len` elements of a buffer.
@@ -55,7 +46,6 @@ pub fn first_mut<B>(buf: &mut B, len: usize) -> PartMut<'_, B> {
 /// Sizes of a linear layer over `rows` tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Linear {
-    /// Tokens.
     pub rows: usize,
     /// Width of the input.
     pub input: usize,
@@ -131,17 +121,12 @@ pub struct LossRows<'a, D: Device> {
 /// What tells the kernels of one training pass from those of another, but for what lies in the buffers.
 #[derive(Debug)]
 pub struct Pass<'a, D: Device> {
-    /// The weights.
     pub params: &'a D::Buf,
-    /// The rotary tables.
     pub rope: &'a D::Rope,
     /// First rows of the sequences and, last, the number of rows.
     pub starts: &'a [usize],
-    /// Rows that have a loss.
     pub loss_rows: usize,
-    /// Sizes of attention.
     pub heads: Heads,
-    /// The loss.
     pub loss: RowLoss,
     /// What products do with the gradients that are there.
     pub write: Write,

@@ -16,7 +16,6 @@ pub enum LmError {
     /// A JSON file is not what its name promises.
     #[error("{}: {error}", path.display())]
     Json {
-        /// The file.
         path: PathBuf,
         /// Where and why parsing stopped.
         error: serde_json::Error,
@@ -32,7 +31,6 @@ pub enum LmError {
     /// A file of tensors is truncated, corrupt or not safetensors.
     #[error("{}: not a readable safetensors file: {message}", path.display())]
     Safetensors {
-        /// The file.
         path: PathBuf,
         /// What the parser said.
         message: String,
@@ -61,7 +59,6 @@ pub enum LmError {
         batch: usize,
         /// The loss or the first offending tensor.
         what: String,
-        /// The value found.
         value: f64,
     },
     /// Another rank of a training is gone, did not come, or does not fit; it is named.
@@ -76,7 +73,6 @@ pub enum LmError {
         crate::error::bytes(*needed), crate::error::bytes(*free)
     )]
     Memory {
-        /// Which device.
         device: String,
         /// What was to be placed there.
         what: String,
@@ -89,12 +85,7 @@ pub enum LmError {
     },
     /// The device refused a request.
     #[error("device {device}: {message}")]
-    Device {
-        /// Which device.
-        device: String,
-        /// What it said.
-        message: String,
-    },
+    Device { device: String, message: String },
 }
 
 /// Bytes for people, with the exact number where they are rounded.

@@ -10,7 +10,6 @@ use crate::config::ModelConfig;
 pub struct Span {
     /// First element.
     pub offset: usize,
-    /// Number of elements.
     pub len: usize,
 }
 
@@ -28,7 +27,6 @@ pub struct TensorSpec {
     pub name: String,
     /// `[out, in]` of a projection, `[vocabulary, width]` of a table, `[width]` of a norm or bias.
     pub shape: Vec<usize>,
-    /// Where it lies.
     pub span: Span,
 }
 
@@ -58,7 +56,6 @@ pub struct Layout {
     pub tensors: Vec<TensorSpec>,
     /// Embedding table, `[vocabulary, hidden]`.
     pub embed: Span,
-    /// The decoder layers.
     pub layers: Vec<LayerSpans>,
     /// RMSNorm before the head, `[hidden]`.
     pub final_norm: Span,

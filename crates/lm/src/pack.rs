@@ -34,7 +34,6 @@ pub struct LossRow {
     pub target: u32,
     /// Weight of its log-prob.
     pub weight: f32,
-    /// The normaliser.
     pub norm: f32,
     /// Log-prob when sampled.
     pub old: f32,

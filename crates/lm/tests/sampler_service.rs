@@ -62,7 +62,7 @@ fn completions_are_handed_out_as_they_end() {
     let counters = *sampler.counters();
     assert_eq!((counters.decoded_tokens, counters.prefilled_tokens), (22, 6));
     assert_eq!(counters.reached_length, 6);
-    assert!(counters.mean_batch() > 1.5 && counters.tokens_per_second() > 0.0);
+    assert!(2 * counters.decoded_tokens > 3 * counters.steps && !counters.time.is_zero());
 }
 
 #[test]

@@ -23,7 +23,6 @@ const TAKEN_AT_ONCE: usize = 512;
 /// What was tried of one problem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tried {
-    /// The problem.
     pub problem: Arc<Problem>,
     /// Attempts that were judged.
     pub judged: u32,

@@ -16,9 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A prompt with the seed of its sample.
 pub struct Ask {
-    /// Prompt tokens.
     pub prompt: Arc<[u32]>,
-    /// Sampling seed.
     pub seed: u64,
 }
 
@@ -105,7 +103,6 @@ pub fn sample<D: Device + Decode>(
 /// Attempts at one problem.
 #[derive(Clone, Debug)]
 pub struct ProblemResult {
-    /// The problem.
     pub problem: Problem,
     /// Attempts that were judged.
     pub judged: u64,
@@ -267,13 +264,11 @@ fn judge(system: &dyn FormalSystem, problem: &Problem, answer: &Answer) -> Judge
 /// How well a model invents problems.
 #[derive(Clone, Debug, Default)]
 pub struct ConjecturerResult {
-    /// Completions.
     pub sampled: u64,
     /// Those that are statements.
     pub well_formed: u64,
     /// Those that are neither a target nor one of the others.
     pub distinct: u64,
-    /// Defects by name.
     pub defects: BTreeMap<String, u64>,
     /// The first few.
     pub examples: Vec<(String, String)>,
@@ -318,7 +313,6 @@ pub fn conjecture<D: Device + Decode>(
 pub struct KnownReview {
     /// The Guide's prompt.
     pub prompt: Prompt,
-    /// The scores.
     pub review: Review,
     /// What the conjecture is to its target (`main-step`, `known`, `one-step`, …).
     pub kind: String,
@@ -327,7 +321,6 @@ pub struct KnownReview {
 /// How well a model reviews, against known scores.
 #[derive(Clone, Debug, Default)]
 pub struct GuideResult {
-    /// Completions.
     pub sampled: u64,
     /// Those with three scores.
     pub well_formed: u64,

@@ -14,7 +14,6 @@ use std::time::Instant;
 
 /// What a run evaluates, and when.
 pub struct Schedule<'a> {
-    /// The configuration.
     pub config: &'a RunConfig,
     /// Problems that the run is not trained on.
     pub held_out: &'a [Arc<Problem>],

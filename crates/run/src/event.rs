@@ -13,11 +13,9 @@ pub enum RunEvent<'a> {
     Board(&'a Fleet),
     /// A round begins, goes on after an interruption, or enters its next stage.
     Stage {
-        /// The round.
         round: u32,
         /// Rounds that the run is to have.
         rounds: u32,
-        /// What it does now.
         stage: RoundStage,
     },
     /// The counts of the round so far.
@@ -26,7 +24,6 @@ pub enum RunEvent<'a> {
     Conjecture {
         /// Its name in the round.
         id: &'a ProblemId,
-        /// What it states.
         statement: &'a Arc<str>,
     },
     /// The Guide's completion was read as a review.
@@ -35,12 +32,10 @@ pub enum RunEvent<'a> {
         id: &'a ProblemId,
         /// What it states; `None` if the conjecture was told before this process began.
         statement: Option<&'a Arc<str>>,
-        /// The scores.
         review: &'a Review,
     },
     /// The first proof of a problem in this round.
     Solved {
-        /// The problem.
         problem: &'a Problem,
         /// Whether it is a target; else a conjecture.
         target: bool,
@@ -51,7 +46,6 @@ pub enum RunEvent<'a> {
     RoundFinished {
         /// What came of it.
         outcome: &'a RoundOutcome,
-        /// Its numbers.
         metrics: &'a MetricValues,
     },
     /// An evaluation stands on the disk.
@@ -61,7 +55,6 @@ pub enum RunEvent<'a> {
     },
     /// A round's checkpoint, tables and metrics stand on the disk.
     RoundPublished {
-        /// The round.
         round: u32,
         /// Seconds that it took, beside the next round.
         seconds: f64,

@@ -14,7 +14,6 @@ use sgs_selfplay::config::{BatchSize, GuideKind, Selection};
 pub struct Hardware {
     /// Name of one GPU.
     pub gpu: &'static str,
-    /// GPUs.
     pub gpus: u32,
     /// Memory of one GPU, bytes.
     pub gpu_bytes: f64,
@@ -72,7 +71,6 @@ pub const ASSUMED: Assumptions = Assumptions {
 /// What the data set asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Work {
-    /// Targets.
     pub targets: usize,
     /// Mean characters of a target with its header.
     pub characters: f64,
@@ -109,11 +107,9 @@ pub struct Forecast {
     pub round_s: f64,
     /// All rounds.
     pub run_s: f64,
-    /// Memory of one GPU.
     pub gpu: GpuMemory,
     /// Memory of the machine for Lean.
     pub host_bytes: f64,
-    /// Disk space.
     pub disk: Disk,
 }
 
@@ -141,7 +137,6 @@ impl GpuMemory {
 /// Disk space, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Disk {
-    /// The base model.
     pub base: f64,
     /// One checkpoint: f32 weights and Adam's moments of every policy that trains.
     pub checkpoint: f64,

@@ -19,7 +19,6 @@ const ROLES: [Role; 3] = [Role::Conjecturer, Role::Guide, Role::Solver];
 pub struct GenerateCounters {
     /// Prompt tokens computed.
     pub prefilled: u64,
-    /// Tokens sampled.
     pub decoded: u64,
     /// Time inside the samplers of the Solver, the Conjecturer and the Guide, seconds.
     pub seconds: [f64; 3],

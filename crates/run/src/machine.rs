@@ -7,7 +7,6 @@ use std::path::Path;
 /// The processor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Processor {
-    /// Its name.
     pub name: Option<String>,
     /// Threads that this process may use.
     pub threads: usize,

@@ -39,7 +39,6 @@ pub struct Sample {
 /// both are asked again.
 #[derive(Debug)]
 pub struct First {
-    /// Who said so.
     pub worker: WorkerName,
     /// What it came to.
     pub entries: Vec<Entry>,

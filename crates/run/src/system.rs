@@ -18,7 +18,6 @@ use std::sync::Arc;
 
 /// A formal system that is ready to check, with problems.
 pub struct Opened {
-    /// The system.
     pub system: Arc<dyn FormalSystem>,
     /// The problems, in their order.
     pub targets: Vec<Problem>,

@@ -30,9 +30,7 @@ pub struct UpdateReport {
 /// What one policy's update did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoleReport {
-    /// Optimiser steps.
     pub steps: u64,
-    /// Sequences.
     pub sequences: u64,
     /// Tokens run through the model, prompts included.
     pub tokens: u64,
@@ -50,9 +48,7 @@ pub struct RoleReport {
     pub log_prob_gap_max: f64,
     /// Divergence from the base model per token, nats, where it is in the loss.
     pub kl: Option<f64>,
-    /// Learning rate.
     pub learning_rate: f64,
-    /// Seconds.
     pub seconds: f64,
 }
 

@@ -19,7 +19,6 @@ pub enum Error {
     /// The operating system refused a file operation.
     #[error("cannot {action} {}: {}", path.display(), explain(error))]
     Io {
-        /// What was tried.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
@@ -39,20 +38,10 @@ pub enum Error {
     },
     /// The directory holds no run.
     #[error("{} is not a run: {what}", path.display())]
-    NotARun {
-        /// The directory.
-        path: PathBuf,
-        /// What is missing.
-        what: String,
-    },
+    NotARun { path: PathBuf, what: String },
     /// A new run was asked for in a place that is taken.
     #[error("{} already holds {what}: choose another directory, or resume the run in it", path.display())]
-    Taken {
-        /// The directory.
-        path: PathBuf,
-        /// What is there.
-        what: String,
-    },
+    Taken { path: PathBuf, what: String },
     /// A configuration is not TOML or uses a reserved name.
     #[error("the configuration {}: {what}", path.display())]
     Config {
@@ -68,7 +57,6 @@ pub enum Error {
         differences.join("; ")
     )]
     ConfigDiffers {
-        /// The frozen configuration.
         path: PathBuf,
         /// One sentence for each key that differs.
         differences: Vec<String>,
@@ -80,19 +68,14 @@ pub enum Error {
         path: PathBuf,
         /// What does not hold.
         what: String,
-        /// What to do.
         advice: String,
     },
     /// A directory is published once only.
     #[error("{} is already published and is never overwritten", path.display())]
-    Published {
-        /// The directory.
-        path: PathBuf,
-    },
+    Published { path: PathBuf },
     /// A step of a round was asked for out of its turn.
     #[error("round {round} cannot {what}")]
     OutOfTurn {
-        /// The round.
         round: u32,
         /// What was asked for and why it is not its turn.
         what: String,
@@ -100,7 +83,6 @@ pub enum Error {
     /// SQLite refused an operation on the journal.
     #[error("cannot {action} {}: {}", path.display(), explain_sqlite(error))]
     Journal {
-        /// What was tried.
         action: &'static str,
         /// The journal's file.
         path: PathBuf,
@@ -120,13 +102,11 @@ pub enum Error {
     Deadline {
         /// What was waited for.
         what: String,
-        /// How long.
         waited: Duration,
     },
     /// A Parquet file could not be read or written.
     #[error("Parquet file {}: {}", path.display(), error)]
     Parquet {
-        /// The file.
         path: PathBuf,
         /// The library's answer.
         error: parquet::errors::ParquetError,
@@ -134,7 +114,6 @@ pub enum Error {
     /// A table's content does not fit its schema.
     #[error("table {}{}: {what}", path.display(), row.map(|r| format!(", row {r}")).unwrap_or_default())]
     Table {
-        /// The file.
         path: PathBuf,
         /// The row (for JSON Lines: the line), counted from 1, where one is to blame.
         row: Option<u64>,

@@ -31,7 +31,6 @@ impl fmt::Display for ProblemId {
 /// A formal statement to be proved: a target of the data set or a conjecture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// Unique name.
     pub id: ProblemId,
     /// The statement in the formal system's own canonical text: equal statements are equal strings.
     pub statement: Arc<str>,
@@ -100,7 +99,6 @@ impl Verdict {
 /// A verdict with the checker's reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judgement {
-    /// The decision.
     pub verdict: Verdict,
     /// Why, for everything but `proved`; empty otherwise.
     pub reason: String,
@@ -136,7 +134,6 @@ pub struct Features {
     pub implications: u32,
     /// Nesting depth of the conclusion.
     pub depth: u32,
-    /// Number of hypotheses.
     pub hypotheses: u32,
 }
 
@@ -159,7 +156,6 @@ pub enum FinishReason {
 pub struct Completion {
     /// The decoded text, special tokens left out.
     pub text: String,
-    /// Prompt token ids.
     pub prompt_tokens: Arc<[u32]>,
     /// Sampled token ids, the end token included.
     pub tokens: Vec<u32>,
@@ -167,7 +163,6 @@ pub struct Completion {
     pub log_probs: Vec<f32>,
     /// Mean entropy per sampled token in nats, where the backend knows the whole distribution.
     pub entropy: Option<f32>,
-    /// Why sampling ended.
     pub finish: FinishReason,
     /// Number of the round whose update produced the weights.
     pub policy_version: u32,
@@ -188,11 +183,9 @@ impl Review {
 /// What the algorithm needs to know of a completion, without its text and tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SampleFacts {
-    /// Tokens of the prompt.
     pub prompt_tokens: u32,
     /// Tokens sampled, the end token included.
     pub generated_tokens: u32,
-    /// Why sampling ended.
     pub finish: FinishReason,
     /// Mean entropy per sampled token in nats, where the backend knows the whole distribution.
     pub entropy: Option<f32>,

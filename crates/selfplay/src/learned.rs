@@ -68,7 +68,6 @@ impl Lesson {
 /// How the head did on the lessons that one round brought to their end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Graded {
-    /// Lessons.
     pub lessons: u64,
     /// Those of which a target fell.
     pub fell: u64,

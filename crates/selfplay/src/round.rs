@@ -192,7 +192,6 @@ pub struct Ignored {
 /// How far one kind of task is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageProgress {
-    /// Tasks answered.
     pub done: u64,
     /// Tasks asked for so far.
     pub asked: u64,
@@ -205,7 +204,6 @@ pub struct Progress {
     pub conjectures: StageProgress,
     /// Completions of the Solver.
     pub rollouts: StageProgress,
-    /// Checks.
     pub judgements: StageProgress,
     /// Completions of the Guide.
     pub reviews: StageProgress,

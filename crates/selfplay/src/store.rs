@@ -14,7 +14,6 @@ pub struct StoredProof {
     pub index: u32,
     /// Its weight in the loss; `None` if it is not trained on (a forbidden tactic).
     pub weight: Option<f64>,
-    /// Tokens generated.
     pub generated_tokens: u32,
     /// Fingerprint of the proof's text.
     pub fingerprint: u64,

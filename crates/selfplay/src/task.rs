@@ -49,7 +49,6 @@ impl TaskKind {
 /// the attempt. Keys sort by round, kind, problem and index. As text: `7/rollout/3/problem`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskKey {
-    /// The round.
     pub round: u32,
     /// The kind of work.
     pub kind: TaskKind,
@@ -121,7 +120,6 @@ pub enum ConjectureSeed {
     Target(Arc<Problem>),
     /// A solved problem and one of its proofs.
     Solved {
-        /// The problem.
         problem: Arc<Problem>,
         /// Its first proof.
         proof: Arc<str>,
@@ -148,18 +146,14 @@ pub enum Command {
     SampleConjecture {
         /// Name of the task; the answer bears it.
         key: TaskKey,
-        /// Sampling seed.
         seed: u64,
-        /// What to condition on.
         conditioning: ConjectureSeed,
     },
     /// Sample the Solver and read a proof.
     SampleRollout {
         /// Name of the task; the answer bears it.
         key: TaskKey,
-        /// Sampling seed.
         seed: u64,
-        /// What to prove.
         problem: Arc<Problem>,
         /// What the proof may cite besides, if anything.
         lemma: Option<Arc<Lemma>>,
@@ -170,18 +164,15 @@ pub enum Command {
         key: TaskKey,
         /// What it should prove.
         problem: Arc<Problem>,
-        /// The proof.
         proof: Arc<str>,
     },
     /// Sample the Guide and read a review.
     SampleReview {
         /// Name of the task; the answer bears it.
         key: TaskKey,
-        /// Sampling seed.
         seed: u64,
         /// What the conjecture was invented for.
         target: Arc<Problem>,
-        /// The conjecture.
         conjecture: Arc<Problem>,
     },
 }
@@ -244,7 +235,6 @@ impl ReadConjecture {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lemma {
-    /// The conjecture that it was.
     pub conjecture: ProblemId,
     /// The round that proved it.
     pub round: u32,
@@ -296,7 +286,6 @@ pub enum Event {
     Lost {
         /// The command's key.
         key: TaskKey,
-        /// Why.
         reason: String,
     },
 }

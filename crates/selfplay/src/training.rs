@@ -12,7 +12,6 @@ pub struct Example {
     /// Weight of its log-likelihood: a reward in `-1..=1`, or a group advantage under CISPO. May be 0: such an example
     /// has no gradient and counts only in the loss's denominator.
     pub weight: f64,
-    /// Its generated tokens.
     pub generated_tokens: u32,
     /// The group that it must be trained with, under CISPO.
     pub group: Option<Group>,

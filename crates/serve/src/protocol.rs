@@ -164,7 +164,6 @@ pub(crate) struct Heading {
     pub id: String,
     pub created: u64,
     pub model: String,
-    /// The weights' name.
     pub weights: String,
 }
 

@@ -232,7 +232,6 @@ fn tokenise(
 /// What a corpus of `sgs data build` holds.
 #[derive(Debug, Default, Serialize)]
 pub struct CorpusStats {
-    /// Examples.
     examples: u64,
     /// Examples and words of prompts and completions, by role and kind.
     kinds: BTreeMap<String, [u64; 3]>,

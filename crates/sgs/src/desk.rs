@@ -176,7 +176,6 @@ impl<'a> Desk<'a> {
 
 /// A formal system that is ready to judge.
 pub struct Session {
-    /// The system.
     pub system: Arc<dyn FormalSystem>,
     lean: Option<Arc<Lean>>,
     /// Headers with which Lean has told a theorem from a falsehood.

@@ -10,7 +10,6 @@ use std::sync::Arc;
 /// A statement that a run has proved.
 #[derive(Clone, Debug)]
 pub struct Theorem {
-    /// What is proved.
     pub problem: Problem,
     /// A target, or a conjecture.
     pub kind: ProblemKind,
@@ -20,7 +19,6 @@ pub struct Theorem {
     pub round: u32,
     /// The proof in canonical text.
     pub proof: Arc<str>,
-    /// Its inferences.
     pub steps: u32,
 }
 
@@ -64,7 +62,6 @@ pub fn proved(view: &RunView, steps: &dyn Fn(&str) -> u32) -> Result<Vec<Theorem
 /// A target that a run has tried in vain.
 #[derive(Clone, Debug)]
 pub struct Open {
-    /// The target.
     pub problem: Problem,
     /// Attempts that were judged, over all rounds.
     pub judged: u64,

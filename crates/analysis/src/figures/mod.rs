@@ -25,13 +25,11 @@ use std::collections::BTreeSet;
 
 /// A run with its fit and the colour in which it is drawn everywhere.
 pub struct Drawn<'a> {
-    /// The run.
     pub run: &'a RunData,
     /// Its name in legends.
     pub label: String,
     /// Runs of one number differ in their seeds alone: they share a colour and are drawn as one.
     pub group: usize,
-    /// Its colour.
     pub ink: Ink,
     /// Its scaling law, or why there is none.
     pub fit: Result<Fit, FitError>,

@@ -14,7 +14,6 @@ pub struct Proximity {
     pub buckets: Vec<f64>,
     /// Standard error of each mean over targets.
     pub errors: Vec<f64>,
-    /// Targets that count.
     pub targets: usize,
 }
 

@@ -12,7 +12,6 @@ use sgs_selfplay::Method;
 pub(crate) struct Group<'a, 'b> {
     /// Its name in legends.
     pub label: String,
-    /// Its colour.
     pub ink: Ink,
     /// Its runs, at least one.
     pub runs: Vec<&'b Drawn<'a>>,

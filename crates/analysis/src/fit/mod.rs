@@ -81,9 +81,7 @@ pub enum FitError {
     Option {
         /// The option's name.
         name: &'static str,
-        /// What was given.
         value: f64,
-        /// What is allowed.
         expected: &'static str,
     },
 }
@@ -136,15 +134,9 @@ pub enum Warning {
         factor: f64,
     },
     /// Few points per parameter.
-    FewPoints {
-        /// Points used.
-        points: usize,
-    },
+    FewPoints { points: usize },
     /// Points that are no numbers, or lie at negative generations, were left out.
-    Dropped {
-        /// How many.
-        points: usize,
-    },
+    Dropped { points: usize },
 }
 
 impl Warning {

@@ -30,7 +30,6 @@ pub fn tail_cuts(prepared: &Prepared, shares: &[f64], options: &FitOptions) -> V
 /// Fits on random halves of the points.
 #[derive(Clone, Debug, Serialize)]
 pub struct HalvesFit {
-    /// Fits that succeeded.
     pub fits: Vec<Fit>,
     /// Mean of A, C_mid and B over the fits.
     pub mean: [f64; 3],

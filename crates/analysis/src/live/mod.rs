@@ -31,7 +31,6 @@ pub struct Status {
     pub stages: Vec<StageProgress>,
     /// Numbers of tasks by state, such as `pending`, `leased`, `done`, `quarantined`.
     pub queue: Vec<(String, u64)>,
-    /// Workers.
     pub workers: Vec<WorkerStatus>,
     /// The latest proofs and conjectures, newest first.
     pub recent: Vec<Recent>,
@@ -42,7 +41,6 @@ pub struct Status {
 /// Progress of one stage.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StageProgress {
-    /// Its name.
     pub name: String,
     /// Done so far.
     pub done: u64,
@@ -55,7 +53,6 @@ pub struct StageProgress {
 /// One worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct WorkerStatus {
-    /// Its name.
     pub name: String,
     /// What it does: `generate`, `verify`, …
     pub kind: String,
@@ -72,7 +69,6 @@ pub struct Recent {
     pub kind: String,
     /// The problem's name.
     pub problem: String,
-    /// Its statement.
     pub statement: String,
     /// The proof, or the review.
     pub text: String,

@@ -57,12 +57,7 @@ pub enum LiveError {
     Token,
     /// The port is taken or forbidden.
     #[error("cannot listen on {address}: {error}; choose another port, or 0 for any free one")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        error: io::Error,
-    },
+    Bind { address: SocketAddr, error: io::Error },
 }
 
 /// What the threads share.

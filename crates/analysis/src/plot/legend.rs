@@ -8,9 +8,7 @@ use super::{Content, Figure, Style};
 /// An entry of a legend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The name.
     pub name: String,
-    /// Its colour.
     pub ink: Ink,
     /// A line, points or an area.
     pub swatch: Swatch,

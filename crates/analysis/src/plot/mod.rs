@@ -32,7 +32,6 @@ pub use theme::Ink;
 pub struct Figure {
     /// File name without extension, and anchor in the report.
     pub id: String,
-    /// What it shows.
     pub title: String,
     /// How to read it.
     pub caption: String,
@@ -76,13 +75,10 @@ pub enum Content {
 /// Curves over a numeric axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Xy {
-    /// The horizontal axis.
     pub x: Axis,
-    /// The vertical axis.
     pub y: Axis,
     /// Curves, the last on top.
     pub series: Vec<Series>,
-    /// Horizontal reference lines.
     pub lines: Vec<ReferenceLine>,
 }
 
@@ -138,7 +134,6 @@ pub enum Style {
 pub struct Series {
     /// Name in the legend; series of one name share an entry.
     pub name: String,
-    /// Colour.
     pub ink: Ink,
     /// How it is drawn.
     pub style: Style,
@@ -158,11 +153,9 @@ impl Series {
 /// A horizontal line with a label.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReferenceLine {
-    /// Where.
     pub value: f64,
     /// What it stands for.
     pub label: String,
-    /// Colour.
     pub ink: Ink,
 }
 
@@ -171,9 +164,7 @@ pub struct ReferenceLine {
 pub struct Bars {
     /// The categories' meaning.
     pub x_label: String,
-    /// The categories.
     pub categories: Vec<String>,
-    /// The vertical axis.
     pub y: Axis,
     /// One value per category each.
     pub series: Vec<BarSeries>,
@@ -186,7 +177,6 @@ pub struct Bars {
 pub struct BarSeries {
     /// Name in the legend.
     pub name: String,
-    /// Colour.
     pub ink: Ink,
     /// A value per category; those that are not finite are left out.
     pub values: Vec<f64>,

@@ -61,22 +61,17 @@ pub enum Anchor {
 pub struct TextStyle {
     /// Font size, px.
     pub size: f64,
-    /// Semibold.
     pub bold: bool,
-    /// Colour.
     pub ink: Ink,
-    /// Alignment.
     pub anchor: Anchor,
 }
 
 /// How a line is drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Stroke {
-    /// Colour.
     pub ink: Ink,
     /// Width, px.
     pub width: f64,
-    /// Dash pattern.
     pub dashes: Option<&'static str>,
 }
 

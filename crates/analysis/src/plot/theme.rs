@@ -27,9 +27,7 @@ pub enum Ink {
 pub struct Shade {
     /// Name of the CSS variable, without dashes, and of the classes `f…` (fill) and `k…` (stroke).
     pub name: &'static str,
-    /// On white.
     pub light: &'static str,
-    /// On dark grey.
     pub dark: &'static str,
 }
 

@@ -10,7 +10,7 @@ pub use html::Table;
 pub(crate) use page::navigation;
 pub use page::{Fragment, Part, fragment, page};
 
-use crate::figures::{self, FigureOptions};
+use crate::figures::FigureOptions;
 use crate::plot::{Figure, standalone_svg, write_csv};
 use crate::run::RunData;
 use sgs_rundir::files::write_file;
@@ -19,7 +19,6 @@ use std::path::{Path, PathBuf};
 /// What a report shows besides the runs.
 #[derive(Clone, Debug)]
 pub struct ReportOptions {
-    /// Fits, yardsticks, baseline.
     pub figures: FigureOptions,
     /// Commands that make the runs again, one a line; made from the runs' configuration if absent.
     pub reproduce: Option<String>,
@@ -36,7 +35,6 @@ impl Default for ReportOptions {
 /// What was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// The page.
     pub index: PathBuf,
     /// All files, the page among them.
     pub files: Vec<PathBuf>,
@@ -53,7 +51,6 @@ pub enum ReportError {
     Io {
         /// What could not be written.
         path: PathBuf,
-        /// Why.
         error: std::io::Error,
     },
     /// The file system refuses to publish a file.
@@ -105,9 +102,4 @@ fn csv_of(figure: &Figure, dir: &Path) -> Result<Vec<u8>, ReportError> {
     let mut bytes = Vec::new();
     write_csv(figure, &mut bytes).map_err(|error| ReportError::Io { path: dir.join(&figure.id), error })?;
     Ok(bytes)
-}
-
-/// The figures of a report, without the report.
-pub fn figures_of(runs: &[RunData], options: &ReportOptions) -> Vec<Figure> {
-    figures::all(&figures::draw(runs, &options.figures), &options.figures)
 }

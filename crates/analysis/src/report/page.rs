@@ -19,7 +19,6 @@ pub struct Fragment {
     pub title: String,
     /// The body: everything below the page's bar, from top to bottom.
     pub parts: Vec<Part>,
-    /// The figures in it.
     pub figures: Vec<Figure>,
     /// The tables in it, by file name.
     pub tables: Vec<(String, Table)>,
@@ -28,7 +27,6 @@ pub struct Fragment {
 /// A part of the body that is replaced as a whole when it changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// Its anchor.
     pub id: String,
     /// Its name in the navigation; empty for parts that are not in it.
     pub name: String,

@@ -11,7 +11,6 @@ use std::collections::HashMap;
 pub struct EvaluationData {
     /// How many rounds the weights had been trained in; 0 is the base model.
     pub after: u32,
-    /// Its numbers.
     pub metrics: MetricValues,
     /// Attempts that were judged, and those that proved, for each held-out problem.
     pub held_out: Vec<(u32, u32)>,

@@ -78,7 +78,6 @@ impl Kind {
 /// The conjectures of a round, counted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InventedRound {
-    /// The round.
     pub round: u32,
     /// Completions that were asked for.
     pub asked: u64,
@@ -115,22 +114,18 @@ pub struct Statement {
     pub origin: Origin,
     /// The theorem of the database that says the same.
     pub theorem: Option<String>,
-    /// Solve rates.
     pub solve_rate: Tally,
-    /// R_guide.
     pub r_guide: Tally,
     /// Relevance, redundancy and complexity.
     pub scores: [Tally; 3],
     /// Inferences of the shortest proof that was found.
     pub steps: Option<u32>,
-    /// R_solve.
     pub r_solve: Tally,
 }
 
 /// What a run has invented.
 #[derive(Clone, Debug, Default)]
 pub struct Inventions {
-    /// Round by round.
     pub rounds: Vec<InventedRound>,
     /// The statements that were invented most often.
     pub frequent: Vec<Statement>,

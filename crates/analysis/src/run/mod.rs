@@ -34,7 +34,6 @@ pub struct RunData {
     pub rounds: Vec<MetricValues>,
     /// Evaluations, ascending.
     pub evaluations: Vec<EvaluationData>,
-    /// The targets' histories.
     pub targets: Vec<TargetHistory>,
     /// What was invented, and what the Guide made of it.
     pub inventions: Inventions,
@@ -49,7 +48,6 @@ pub struct RunData {
 /// Numbers that are averaged.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// Their sum.
     pub sum: f64,
     /// How many there are.
     pub count: u64,
@@ -72,7 +70,6 @@ impl Tally {
 /// One target over the rounds.
 #[derive(Clone, Debug, Default)]
 pub struct TargetHistory {
-    /// Its name.
     pub id: String,
     /// Its statement, for people.
     pub statement: String,
@@ -87,7 +84,6 @@ pub struct TargetHistory {
 /// One target in one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TargetRound {
-    /// The round.
     pub round: u32,
     /// Rollouts with a verdict.
     pub judged: u32,
@@ -129,9 +125,7 @@ pub struct ConjectureExample {
 pub struct SolvedExample {
     /// The round that solved it.
     pub round: u32,
-    /// Its name.
     pub id: String,
-    /// Its statement.
     pub statement: String,
     /// The proof, for people.
     pub proof: String,
@@ -183,8 +177,6 @@ pub mod metric {
     pub const PROOF_MALFORMED: &str = "proof_share_malformed";
     /// Share of the conjectures without a well-formed statement.
     pub const CONJECTURE_MALFORMED: &str = "conjecture_share_malformed";
-    /// Share of the conjectures that are duplicates.
-    pub const CONJECTURE_DUPLICATE: &str = "conjecture_share_duplicate";
     /// Share of the reviews without three scores.
     pub const REVIEW_MALFORMED: &str = "review_share_malformed";
     /// Share of the rollouts that the system lost.

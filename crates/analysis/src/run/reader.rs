@@ -110,7 +110,6 @@ pub struct RunReader<'a> {
     inventor: Inventor,
     /// Solved targets whose proofs were found, by name.
     proofs: HashMap<String, SolvedExample>,
-    /// What is damaged.
     damage: Vec<String>,
 }
 

@@ -6,7 +6,6 @@ use sgs_selfplay::rate::pass_at_k;
 /// An estimate with the ends of its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
-    /// The estimate.
     pub value: f64,
     /// Lower end.
     pub low: f64,

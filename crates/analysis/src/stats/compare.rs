@@ -81,7 +81,6 @@ pub enum Basis {
 pub struct AsymptoteDifference {
     /// Mean A of the first group less that of the second.
     pub difference: f64,
-    /// Its standard error.
     pub standard_error: f64,
     /// Lower and upper end of its interval at 95 %.
     pub interval: (f64, f64),

@@ -26,7 +26,6 @@ pub struct BoardStatus {
 /// One kind of task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KindStatus {
-    /// The kind.
     pub kind: TaskKind,
     /// Waiting for a worker.
     pub pending: usize,
@@ -43,7 +42,6 @@ pub struct KindStatus {
 /// One worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerStatus {
-    /// Its name.
     pub worker: WorkerName,
     /// Leases that it holds.
     pub leases: usize,

@@ -56,7 +56,6 @@ pub(super) struct Entry {
     pub barred: Option<WorkerName>,
     /// Changes whenever the task leaves a queue, so that its old place there is void.
     pub ticket: u64,
-    /// Failed attempts.
     pub faults: u32,
     /// Leases that ended because the worker was gone.
     pub deaths: u32,
@@ -153,7 +152,6 @@ impl Worker {
 #[derive(Debug)]
 pub(super) struct Kind {
     pub kind: TaskKind,
-    /// Pending tasks.
     pub pending: Pending,
     /// Pending tasks that are suspects.
     pub suspects: Pending,
@@ -180,9 +178,7 @@ pub struct Counters {
     pub submitted: u64,
     /// Tasks with an outcome.
     pub done: u64,
-    /// Tasks given up.
     pub quarantined: u64,
-    /// Tasks cancelled.
     pub cancelled: u64,
     /// Leases granted, copies included.
     pub leases: u64,
@@ -199,7 +195,6 @@ pub struct Counters {
     pub rejected: u64,
     /// Leases that the worker never heard of.
     pub lost: u64,
-    /// Leases given back.
     pub returned: u64,
     /// Expired leases that came back to life.
     pub revived: u64,
@@ -377,11 +372,6 @@ impl Tables {
         self.worker_ids.insert(name.clone(), id);
         self.alarms.push(Reverse((alarm, id)));
         id
-    }
-
-    /// The moment at which [`Tables::next_alarm`] will first give something, if ever.
-    pub fn first_alarm(&self) -> Option<Time> {
-        self.alarms.peek().map(|Reverse((time, _))| *time)
     }
 
     /// A worker that has to be looked at because a lease of it may have expired.

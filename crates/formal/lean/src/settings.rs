@@ -89,7 +89,6 @@ pub enum SettingsError {
          (`root`, --lean-root)"
     )]
     Missing {
-        /// What.
         what: &'static str,
         /// Where it was looked for.
         path: PathBuf,
@@ -101,15 +100,12 @@ pub enum SettingsError {
     Toolchain {
         /// The file that says so.
         path: PathBuf,
-        /// What it says.
         found: String,
-        /// What is wanted.
         wanted: String,
     },
     /// A folder could not be made or resolved.
     #[error("{path}: {error}")]
     Folder {
-        /// Which.
         path: PathBuf,
         /// What the system said.
         error: std::io::Error,

@@ -29,7 +29,6 @@ pub struct LeanConfig {
     pub checker: Checker,
     /// A second opinion on what a REPL accepts: only what it says then counts.
     pub second: Option<FileChecker>,
-    /// Slots.
     pub slots: usize,
     /// Verdicts that are remembered by content; 0 for none.
     pub cache: usize,
@@ -68,11 +67,9 @@ pub enum StartError {
     /// The checker decides something wrongly: nothing it says can be believed.
     #[error("canary `{name}`: expected {expected}, got {found}: {reason}; the checker is not used")]
     Canary {
-        /// Which canary.
         name: &'static str,
         /// What it must get.
         expected: &'static str,
-        /// What it got.
         found: &'static str,
         /// The checker's reason.
         reason: String,

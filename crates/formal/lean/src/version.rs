@@ -19,33 +19,20 @@ pub enum VersionError {
     /// Lean did not answer.
     #[error("`{program} --version` gave no answer: {fault}")]
     Silent {
-        /// The program.
         program: String,
         /// What became of it.
         fault: Fault,
     },
     /// The answer holds no version.
     #[error("`{program} --version` says `{said}`, which names no version of Lean")]
-    Unknown {
-        /// The program.
-        program: String,
-        /// What it said.
-        said: String,
-    },
+    Unknown { program: String, said: String },
     /// Another version than wanted.
     #[error(
         "{what} wants Lean {wanted}, and the checker runs {}: a proof for one version need not be one for another; \
          get the right one (`sgs lean setup --version v{wanted}`)",
         found.text
     )]
-    Mismatch {
-        /// Who wants it.
-        what: String,
-        /// What is wanted.
-        wanted: String,
-        /// What is there.
-        found: Version,
-    },
+    Mismatch { what: String, wanted: String, found: Version },
 }
 
 impl Version {

@@ -29,16 +29,13 @@ pub fn distinct(a: Symbol, b: Symbol) -> Distinct {
 pub struct Expression {
     /// The first constant, such as `|-` or `wff`.
     pub typecode: Symbol,
-    /// What follows.
     pub symbols: Box<[Symbol]>,
 }
 
 /// A labelled statement.
 #[derive(Clone, Debug)]
 pub struct Statement {
-    /// Its unique label.
     pub label: Arc<str>,
-    /// What it states.
     pub kind: StatementKind,
     /// Where it stands: file number and byte offset of the label.
     place: (u32, u32),
@@ -49,9 +46,7 @@ pub struct Statement {
 pub enum StatementKind {
     /// `$f`: a variable has a type.
     Floating {
-        /// The type.
         typecode: Symbol,
-        /// The variable.
         variable: Symbol,
         /// The first statement behind its scope: it is active for statements between itself and this one.
         until: StatementId,
@@ -65,7 +60,6 @@ pub enum StatementKind {
 /// An axiom or theorem with its frame.
 #[derive(Clone, Debug)]
 pub struct Assertion {
-    /// What it asserts.
     pub conclusion: Expression,
     /// Mandatory hypotheses, `$f` and `$e`, in order of appearance.
     pub hypotheses: Box<[StatementId]>,

@@ -23,24 +23,13 @@ pub enum ExportError {
     #[error(
         "`{label}` is a $e of the outermost scope: it would be a hypothesis of every theorem that is appended"
     )]
-    OuterHypothesis {
-        /// Its label.
-        label: String,
-    },
+    OuterHypothesis { label: String },
     /// A variable of an inner scope has another type in the outermost one.
     #[error("variable `{variable}` has another type, or none, at the end of the database")]
-    Variable {
-        /// The variable.
-        variable: String,
-    },
+    Variable { variable: String },
     /// The file system.
     #[error("{}: cannot write: {error}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What happened.
-        error: io::Error,
-    },
+    Io { path: PathBuf, error: io::Error },
 }
 
 /// Gives out labels that clash with no label and no math symbol of a database, and not with each other.

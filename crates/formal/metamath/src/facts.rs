@@ -8,7 +8,6 @@ use std::fmt;
 /// A theorem that does not hold as it stands in its database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unproved {
-    /// Its label.
     pub label: String,
     /// What is wrong with its proof.
     pub reason: String,

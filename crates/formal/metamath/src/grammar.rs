@@ -54,7 +54,6 @@ pub type Tree = Box<[Head]>;
 /// One syntax axiom.
 #[derive(Clone, Debug)]
 pub struct Production {
-    /// The axiom.
     pub statement: StatementId,
     /// The type that it builds.
     pub result: TypeId,
@@ -92,12 +91,7 @@ pub enum ParseError {
     Untyped(usize),
     /// Longer than the limit.
     #[error("has {length} symbols, more than {limit}")]
-    TooLong {
-        /// Its length.
-        length: usize,
-        /// The limit.
-        limit: usize,
-    },
+    TooLong { length: usize, limit: usize },
     /// Nested deeper than the limit.
     #[error("is nested deeper than {0}")]
     TooDeep(usize),
@@ -148,7 +142,6 @@ pub struct Grammar {
 pub struct GrammarError {
     /// Label of the syntax axiom.
     pub label: String,
-    /// What is wrong.
     pub message: String,
 }
 

@@ -39,7 +39,6 @@ pub enum KernelError {
     Refused {
         /// Which operation, from 1.
         op: usize,
-        /// What is wrong.
         message: String,
     },
     /// The expressions of the proof have more symbols than the limit.

@@ -18,7 +18,6 @@ pub const MAX_PROOF_TOKENS: usize = 10_000;
 pub struct ProofError {
     /// Short name of the defect.
     pub kind: &'static str,
-    /// What was found.
     pub detail: String,
     /// The token at fault, counted from 1, where there is one.
     pub step: Option<u32>,

@@ -28,12 +28,7 @@ pub enum SliceError {
     Database(#[from] DatabaseError),
     /// It is too short.
     #[error("the database has {found} provable assertions, the slice needs {wanted}")]
-    TooShort {
-        /// What it has.
-        found: usize,
-        /// What is needed.
-        wanted: usize,
-    },
+    TooShort { found: usize, wanted: usize },
     /// The shipped bytes are damaged.
     #[error("the shipped slice is damaged: {0}")]
     Damaged(String),

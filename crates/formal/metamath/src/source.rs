@@ -27,19 +27,13 @@ pub enum DatabaseError {
     /// A file cannot be opened or is not readable.
     #[error("{}: cannot read: {message}", path.display())]
     Io {
-        /// The file.
         path: PathBuf,
         /// What the operating system says.
         message: String,
     },
     /// The text breaks a rule of the Metamath language.
     #[error("{place}: {message}")]
-    Syntax {
-        /// Where.
-        place: Place,
-        /// What is wrong.
-        message: String,
-    },
+    Syntax { place: Place, message: String },
 }
 
 /// One source file.

@@ -15,7 +15,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub struct StatementLimits {
     /// Symbols of the whole text.
     pub symbols: usize,
-    /// Number of hypotheses.
     pub hypotheses: usize,
     /// Number of different variables.
     pub variables: usize,

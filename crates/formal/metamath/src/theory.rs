@@ -14,7 +14,6 @@ pub struct RuleId(pub u32);
 /// An axiom or theorem as an inference rule.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// The assertion.
     pub statement: StatementId,
     /// Mandatory variables with their types, in the order of their `$f` statements.
     pub variables: Box<[(Symbol, TypeId)]>,
@@ -43,9 +42,7 @@ pub enum TheoryError {
     Formula {
         /// Where the statement stands.
         place: String,
-        /// Its label.
         label: String,
-        /// The formula.
         formula: String,
         /// What is wrong with it.
         error: ParseError,

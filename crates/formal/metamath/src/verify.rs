@@ -31,9 +31,7 @@ use std::time::Instant;
 pub struct VerifyOptions {
     /// Threads; 0 means one for each core.
     pub threads: usize,
-    /// Bounds on proofs.
     pub proofs: ProofLimits,
-    /// Bounds on statements.
     pub statements: StatementLimits,
 }
 
@@ -54,7 +52,6 @@ pub enum VerifyError {
     Read {
         /// The line at which it failed, from 1.
         line: u64,
-        /// What happened.
         error: io::Error,
     },
     /// The output cannot be written.
@@ -73,7 +70,6 @@ pub enum VerifyError {
 pub struct VerifySummary {
     /// Lines that are not blank.
     pub lines: u64,
-    /// Proofs that hold.
     pub proved: u64,
     /// Proofs that do not.
     pub refused: u64,

@@ -39,7 +39,6 @@ pub enum Program {
     Attention {
         /// Width of a head.
         head_dim: usize,
-        /// Which kernels.
         variant: Variant,
     },
     /// Attention over the paged cache, one query a sequence.

@@ -39,7 +39,6 @@ pub struct Gpu {
     pub arch: (i32, i32),
     /// CUDA version that the driver implements: 1000 major + 10 minor.
     pub driver: i32,
-    /// Multiprocessors.
     pub processors: usize,
     /// Bytes of memory.
     pub memory: usize,
@@ -709,7 +708,6 @@ pub struct Element;
 pub struct Array<E> {
     gpu: Arc<Gpu>,
     ptr: sys::CUdeviceptr,
-    /// Number of elements.
     pub len: usize,
     width: usize,
     element: PhantomData<E>,

@@ -31,7 +31,6 @@ pub use workspace::Workspace;
 pub struct Model<D: Device> {
     /// Where the parameters live.
     pub device: Arc<D>,
-    /// The shape.
     pub config: ModelConfig,
     /// Where each tensor lies in `params`.
     pub layout: Layout,

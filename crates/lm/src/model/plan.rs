@@ -76,13 +76,11 @@ pub struct Plan {
     pub tokens: usize,
     /// Loss rows whose logits exist at the same time.
     pub logit_rows: usize,
-    /// Residual streams kept.
     pub streams: usize,
     /// Layers whose activations are kept.
     pub slots: usize,
     /// Bytes of the parameters.
     pub weight_bytes: usize,
-    /// Bytes of the gradients.
     pub gradient_bytes: usize,
     /// Bytes of one policy's optimiser state.
     pub optimiser_bytes: usize,

@@ -62,7 +62,6 @@ pub(super) struct Rows<D: Device> {
 
 /// All buffers of forward and backward passes of one shape; models of the same shape take turns in it.
 pub struct Workspace<D: Device> {
-    /// The sizes.
     pub plan: Plan,
     pub(super) config: ModelConfig,
     pub(super) tokens: D::Ints,

@@ -57,7 +57,6 @@ pub struct Place {
     pub rank: usize,
     /// How many there are.
     pub ranks: usize,
-    /// Where they meet.
     pub rendezvous: Rendezvous,
     /// Secret that all ranks share; never printed.
     pub token: String,
@@ -82,13 +81,9 @@ impl fmt::Debug for Place {
 /// What is known of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// The rank.
     pub rank: usize,
-    /// Its machine.
     pub host: String,
-    /// Its process.
     pub pid: u32,
-    /// Its log.
     pub log: Option<PathBuf>,
     /// Where it takes connections of other ranks.
     pub address: SocketAddr,

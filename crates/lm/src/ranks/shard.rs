@@ -11,7 +11,6 @@ use crate::layout::{ALIGN, Layout};
 /// The cut of a flat buffer over a number of ranks: a pure function of both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sharding {
-    /// Number of ranks.
     pub ranks: usize,
     /// The buckets, in order and without gaps: elements of the flat buffer.
     pub buckets: Vec<Range<usize>>,
@@ -24,20 +23,17 @@ pub struct Piece {
     pub from: usize,
     /// First element in the rank's packed state.
     pub at: usize,
-    /// Number of elements.
     pub len: usize,
 }
 
 /// What one rank keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
-    /// The rank.
     pub rank: usize,
     /// Of how many.
     pub ranks: usize,
     /// Its pieces, by their place in both buffers; none is empty.
     pub pieces: Vec<Piece>,
-    /// Elements in all.
     pub len: usize,
 }
 

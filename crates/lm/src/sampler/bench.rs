@@ -19,7 +19,6 @@ pub struct SampleBench {
     pub batch: usize,
     /// Different prompts; the requests are dealt out to them evenly.
     pub prompts: usize,
-    /// Tokens in a prompt.
     pub prompt_tokens: usize,
     /// New tokens of each request.
     pub new_tokens: usize,

@@ -63,24 +63,11 @@ pub struct Counters {
     pub reached_length: u64,
     /// Requests cancelled by the caller.
     pub cancelled: u64,
-    /// Requests refused.
     pub refused: u64,
     /// Time in which a step was under way.
     pub time: Duration,
     /// Most pages in use at once.
     pub peak_pages: usize,
-}
-
-impl Counters {
-    /// New tokens a second of step time.
-    pub fn tokens_per_second(&self) -> f64 {
-        self.decoded_tokens as f64 / self.time.as_secs_f64().max(1e-9)
-    }
-
-    /// Mean number of requests decoded in a step.
-    pub fn mean_batch(&self) -> f64 {
-        self.decoded_tokens as f64 / self.steps.max(1) as f64
-    }
 }
 
 /// A continuous-batching sampler of one model shape. The weights stay with the caller and are passed to

@@ -88,7 +88,6 @@ pub enum Refusal {
     UnknownToken {
         /// Place in the prompt, from 0.
         place: usize,
-        /// The id.
         token: u32,
         /// Number of tokens in the vocabulary.
         vocabulary: usize,
@@ -118,9 +117,7 @@ pub enum Refusal {
     /// A parameter of the draw that means nothing.
     #[error("{name} is {value}; expected {expected}")]
     Choice {
-        /// Which parameter.
         name: &'static str,
-        /// Its value.
         value: f32,
         /// What would be accepted.
         expected: &'static str,
@@ -139,7 +136,6 @@ pub struct Completion {
     pub logprobs: Vec<f32>,
     /// Entropy in nats of the whole distribution (temperature 1) that each token was drawn from.
     pub entropies: Vec<f32>,
-    /// Why it ended.
     pub finish: Finish,
 }
 

@@ -46,9 +46,7 @@ pub struct Column {
 /// What the draw at the end of a column needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Draw {
-    /// The request.
     pub id: RequestId,
-    /// Its seed.
     pub seed: u64,
     /// Which new token of the request this is, from 0.
     pub index: u32,
@@ -59,7 +57,6 @@ pub struct Draw {
 /// What came out of a draw.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Drawn {
-    /// The new token.
     pub token: u32,
     /// Its log-probability at temperature 1.
     pub logprob: f32,
@@ -85,7 +82,6 @@ pub struct Plan {
     pub decode: Vec<Column>,
     /// Their draws, in the same order.
     pub draws: Vec<Draw>,
-    /// Prompt tokens.
     pub prefill: Vec<Column>,
     /// Ends of the panels in `prefill`; a prompt is never in two panels of a step, because a token reads
     /// the keys of the tokens before it.

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 /// What a stage did.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Its name.
     pub stage: String,
     /// Problems that came to it.
     pub came: usize,

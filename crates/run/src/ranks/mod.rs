@@ -33,7 +33,6 @@ pub enum Order<'a> {
     },
     /// Train with the others on examples.
     Train {
-        /// Whose policy.
         role: Role,
         /// Which pass over the round's examples.
         pass: u32,

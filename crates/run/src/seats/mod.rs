@@ -36,7 +36,6 @@ pub enum Role {
 /// This process's place among ranks, before they meet.
 #[derive(Clone)]
 pub struct Seat {
-    /// This rank.
     pub rank: usize,
     /// How many there are.
     pub ranks: usize,

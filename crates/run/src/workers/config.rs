@@ -39,9 +39,7 @@ pub struct FleetConfig {
     /// they count, where a check takes seconds [default: none, of no target either].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recheck: Option<f64>,
-    /// Who samples.
     pub generate: CrewConfig,
-    /// Who checks proofs.
     pub verify: CrewConfig,
 }
 
@@ -66,7 +64,6 @@ pub enum By {
 pub struct CrewConfig {
     /// `embedded`, `none`, `local` or `slurm`.
     pub by: By,
-    /// How many.
     pub count: usize,
     /// Proofs that one verification worker checks at a time [default: its cores].
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -32,7 +32,6 @@ const TRIES: u32 = 5;
 /// The coordinator's documents and files, asked for until they come.
 #[derive(Clone)]
 pub struct Source {
-    /// The coordinator.
     pub client: Arc<Client>,
     /// For how long it may be away.
     pub patience: Duration,

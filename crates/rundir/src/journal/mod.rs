@@ -27,7 +27,6 @@ pub const JOURNAL_VERSION: i32 = 1;
 /// Name of a record: unique in the journal, and the order in which records are read back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordKey {
-    /// The round.
     pub round: u32,
     /// What it records, such as `rollout` or `verdict`: the caller's own words.
     pub kind: Arc<str>,
@@ -40,9 +39,7 @@ pub struct RecordKey {
 /// A record: its name and an opaque payload, which is compressed on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its name.
     pub key: RecordKey,
-    /// Its content.
     pub payload: Vec<u8>,
 }
 
@@ -82,7 +79,6 @@ impl Stage {
 /// That a round has reached a stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Marker {
-    /// The round.
     pub round: u32,
     /// The stage that it reached.
     pub stage: Stage,

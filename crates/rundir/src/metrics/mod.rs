@@ -76,7 +76,6 @@ impl MetricKind {
 /// All numbers of one round, or of an evaluation. Names are those of `docs/formats.md`, with `/` between their parts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MetricValues {
-    /// The round.
     pub round: u32,
     /// What the numbers are of; a round's do not say so.
     #[serde(default, skip_serializing_if = "MetricKind::is_round")]
@@ -86,7 +85,6 @@ pub struct MetricValues {
     /// Numbers by name; one that could not be computed is not a number, and `null` in the file.
     #[serde(serialize_with = "write_scalars", deserialize_with = "read_scalars")]
     pub scalars: BTreeMap<String, f64>,
-    /// Histograms by name.
     pub histograms: BTreeMap<String, Histogram>,
 }
 

@@ -59,7 +59,6 @@ impl ColumnType {
 pub struct Field {
     /// The column's name.
     pub name: String,
-    /// What it holds.
     pub column: ColumnType,
     /// Whether a row may lack a value.
     pub optional: bool,

@@ -22,7 +22,6 @@ const DEEPEST: u8 = 16;
 
 /// A Parquet file whose pages are not too large.
 pub struct ParquetFile {
-    /// The file.
     pub reader: SerializedFileReader<File>,
     /// How many rows may be read at a time.
     pub rows_at_once: usize,

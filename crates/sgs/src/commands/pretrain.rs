@@ -35,9 +35,7 @@ pub struct PretrainConfig {
     pub seed: u64,
     /// The shape of a new model; `sgs sft` starts from a model and has none.
     pub model: Option<ShapeConfig>,
-    /// The mixture.
     pub corpus: Vec<CorpusConfig>,
-    /// How to train.
     pub train: TrainConfig,
 }
 
@@ -45,7 +43,6 @@ pub struct PretrainConfig {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShapeConfig {
-    /// Decoder layers.
     pub layers: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,

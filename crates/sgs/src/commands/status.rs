@@ -21,10 +21,7 @@ use std::time::Duration;
 #[serde(rename_all = "kebab-case", tag = "state")]
 pub enum Activity {
     /// A process holds the run's lock.
-    Running {
-        /// Which.
-        holder: String,
-    },
+    Running { holder: String },
     /// Nobody does; the run can be resumed.
     Stopped,
     /// All rounds, or the run's minutes, are over.
@@ -39,7 +36,6 @@ struct Status {
     version: Option<String>,
     #[serde(flatten)]
     activity: Activity,
-    /// Published rounds.
     published: usize,
     /// Rounds in all, where the configuration tells.
     rounds: Option<u64>,
@@ -53,7 +49,6 @@ struct Status {
     fleet: Option<BoardStatus>,
     /// Where workers connect.
     url: Option<String>,
-    /// What is damaged.
     notes: Vec<String>,
 }
 

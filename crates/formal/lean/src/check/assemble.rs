@@ -25,7 +25,6 @@ use std::sync::Arc;
 pub struct Candidate {
     /// Imports, opens and options of the problem.
     pub header: Arc<str>,
-    /// The pinned statement.
     pub statement: Statement,
     /// The model's proof.
     pub proof: Proof,
@@ -69,7 +68,6 @@ pub struct Region {
 /// A text with the places of its candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assembled {
-    /// The text.
     pub text: String,
     /// One region a candidate, in order.
     pub regions: Vec<Region>,

@@ -18,7 +18,6 @@ pub enum Severity {
 /// One of Lean's messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// How grave.
     pub severity: Severity,
     /// Lean's own tag (`hasSorry`, `runtime.maxHeartbeats`, …), where the channel has one.
     pub kind: String,
@@ -84,7 +83,6 @@ impl Default for Layers {
 /// What became of a candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The decision.
     pub verdict: Verdict,
     /// Why, empty for `proved`.
     pub reason: String,

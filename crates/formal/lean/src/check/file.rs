@@ -40,9 +40,7 @@ pub struct FileChecker {
     pub scratch: PathBuf,
     /// Options set after the header, as `set_option` lines.
     pub options: Vec<(String, String)>,
-    /// Layers of trust.
     pub layers: Layers,
-    /// Bounds.
     pub limits: Limits,
     /// Theorems in one file.
     pub batch: usize,

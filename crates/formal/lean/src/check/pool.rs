@@ -41,7 +41,6 @@ pub enum Checker {
 /// Counters of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStatus {
-    /// Slots.
     pub slots: usize,
     /// Candidates that wait.
     pub waiting: usize,

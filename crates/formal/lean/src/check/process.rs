@@ -14,13 +14,9 @@ use std::time::{Duration, Instant};
 /// What to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// The program.
     pub program: PathBuf,
-    /// Its arguments.
     pub args: Vec<OsString>,
-    /// Its whole environment.
     pub env: Vec<(OsString, OsString)>,
-    /// Its working folder.
     pub folder: PathBuf,
     /// Folder of control groups in which the process makes one of its own, if it does.
     pub cgroup: Option<PathBuf>,
@@ -34,12 +30,7 @@ pub enum Fault {
     Timeout(Duration),
     /// Too much memory.
     #[error("{found} bytes resident, at most {limit} are allowed")]
-    Memory {
-        /// What was seen.
-        found: u64,
-        /// What is allowed.
-        limit: u64,
-    },
+    Memory { found: u64, limit: u64 },
     /// Too much output.
     #[error("more than {0} bytes of output")]
     Output(usize),
@@ -57,7 +48,6 @@ pub enum Fault {
     /// It could not be started.
     #[error("cannot start {program}: {error}")]
     Start {
-        /// The program.
         program: String,
         /// What the system said.
         error: String,

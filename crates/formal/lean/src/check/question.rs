@@ -133,7 +133,6 @@ pub(super) struct Said {
     pub foreign: String,
     /// Whether the kernel, asked again, accepts every declaration and the agreement with the pinned statement.
     pub stands: bool,
-    /// Why not.
     pub reason: String,
     /// All axioms that theorem and statement rest on.
     pub axioms: Vec<String>,

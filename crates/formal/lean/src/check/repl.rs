@@ -20,15 +20,12 @@ use std::time::{Duration, Instant};
 /// How the REPL is run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplChecker {
-    /// Starts the REPL.
     pub launch: Launch,
     /// Options set after the header.
     pub options: Vec<(String, String)>,
     /// How evidence is asked for.
     pub probe: Probe,
-    /// Layers of trust.
     pub layers: Layers,
-    /// Bounds.
     pub limits: Limits,
     /// When a healthy process is replaced.
     pub recycling: Recycling,

@@ -22,7 +22,6 @@ pub struct Theorem {
     pub kind: &'static str,
     /// What it is about and what it assumes: `(p q : Prop) (h1 : p ∧ q)`.
     pub binders: String,
-    /// What it says.
     pub conclusion: String,
     /// The proof's lines, without the indentation of all.
     pub lines: Vec<String>,

@@ -75,7 +75,6 @@ pub enum ReadError {
     /// The file system said no.
     #[error("{path}: {error}")]
     Io {
-        /// The file.
         path: PathBuf,
         /// What the system said.
         error: std::io::Error,
@@ -85,7 +84,6 @@ pub enum ReadError {
     TooLarge {
         /// The file, or its line.
         path: PathBuf,
-        /// What is read.
         most: u64,
     },
     /// A file has more records than are read.
@@ -100,7 +98,6 @@ pub enum ReadError {
     /// The text is no JSON.
     #[error("{name}: not the JSON that its first bytes announce: {error}")]
     Json {
-        /// The file.
         name: String,
         /// What the parser said, with line and column.
         error: serde_json::Error,

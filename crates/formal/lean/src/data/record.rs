@@ -12,7 +12,6 @@ use sgs_selfplay::{Problem, ProblemId, Verdict};
 pub struct RecordError {
     /// The record's name, empty if it has none.
     pub id: String,
-    /// What is wrong.
     pub reason: String,
 }
 

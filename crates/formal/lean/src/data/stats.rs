@@ -33,7 +33,6 @@ pub struct Distribution {
 /// A data set, described.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Stats {
-    /// Number of problems.
     pub problems: usize,
     /// Number of different headers, and how many problems the most frequent one has.
     pub headers: usize,

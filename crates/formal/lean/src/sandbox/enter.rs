@@ -15,19 +15,13 @@ use std::process::Command;
 pub enum SandboxError {
     /// A layer that is required is not in force.
     #[error("the sandbox is required and {layer:?} is not in force: {detail}")]
-    Missing {
-        /// Which.
-        layer: Layer,
-        /// Why.
-        detail: String,
-    },
+    Missing { layer: Layer, detail: String },
     /// The launcher was called with something that it does not understand.
     #[error("usage: sandbox SPECIFICATION-AS-JSON PROGRAM [ARGUMENT]...: {0}")]
     Usage(String),
     /// The program did not start.
     #[error("cannot start {program}: {error}")]
     Exec {
-        /// The program.
         program: String,
         /// What the system said.
         error: std::io::Error,

@@ -29,7 +29,6 @@ pub struct Sandbox {
     pub cpu_s: Option<u64>,
     /// Largest file it may write, bytes.
     pub file_bytes: u64,
-    /// Open files.
     pub files: u64,
     /// Largest address space, bytes. Lean maps gigabytes of libraries, so that it is left free by default.
     pub address_space: Option<u64>,
@@ -82,7 +81,6 @@ pub enum Layer {
 /// A layer and what is known of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerStatus {
-    /// Which.
     pub layer: Layer,
     /// Whether it is (or would be) in force.
     pub active: bool,

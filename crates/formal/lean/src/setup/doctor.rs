@@ -35,7 +35,6 @@ pub enum State {
 /// One thing that was looked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What.
     pub what: String,
     /// Whether it is there.
     pub state: State,

@@ -28,7 +28,6 @@ impl Default for SetupOptions {
 pub enum Action {
     /// Runs a program in a folder, with additions to the environment.
     Command {
-        /// Program and arguments.
         argv: Vec<String>,
         /// Working folder; made if it is not there.
         folder: PathBuf,
@@ -38,7 +37,6 @@ pub enum Action {
     /// Runs a program that makes a file or folder under another name, which gets its own when it is whole: a download
     /// that was interrupted is never taken for one that was not.
     Fetch {
-        /// Program and arguments.
         argv: Vec<String>,
         /// Working folder; made if it is not there.
         folder: PathBuf,
@@ -66,7 +64,6 @@ pub enum Done {
     Written,
     /// The step left a mark of its own when it succeeded, and what it made is there.
     Mark {
-        /// The mark.
         mark: PathBuf,
         /// What the step makes.
         result: PathBuf,
@@ -78,7 +75,6 @@ pub enum Done {
 pub struct Step {
     /// What it does, for people.
     pub title: String,
-    /// What is done.
     pub action: Action,
     /// How one sees that it is done.
     pub done: Done,
@@ -91,7 +87,6 @@ pub struct Step {
 /// The steps, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The steps.
     pub steps: Vec<Step>,
     /// What is there in the end: the program that checks, and where.
     pub result: String,

@@ -23,7 +23,6 @@ pub enum SetupError {
     /// A file or folder could not be written.
     #[error("{path}: {error}")]
     Io {
-        /// Which.
         path: PathBuf,
         /// What the system said.
         error: io::Error,
@@ -31,9 +30,7 @@ pub enum SetupError {
     /// A program is not there.
     #[error("step `{step}`: cannot start `{program}`: {error}; install it and start the setup again")]
     Program {
-        /// The step.
         step: String,
-        /// The program.
         program: String,
         /// What the system said.
         error: io::Error,
@@ -42,16 +39,10 @@ pub enum SetupError {
     #[error(
         "step `{step}` failed ({status}); what was done before is kept: start the setup again to go on from here"
     )]
-    Failed {
-        /// The step.
-        step: String,
-        /// How it ended.
-        status: String,
-    },
+    Failed { step: String, status: String },
     /// A command succeeded and its result is not there.
     #[error("step `{step}` ended well and {path} is not there")]
     NoResult {
-        /// The step.
         step: String,
         /// What should be there.
         path: PathBuf,

@@ -23,34 +23,16 @@ sgs_keys::table! {
 pub enum Exceeded {
     /// Too many bytes.
     #[error("{found} bytes, at most {limit} are read")]
-    Bytes {
-        /// What was found.
-        found: usize,
-        /// What is allowed.
-        limit: usize,
-    },
+    Bytes { found: usize, limit: usize },
     /// Brackets nest too deeply.
     #[error("brackets nest deeper than {limit}")]
-    Depth {
-        /// What is allowed.
-        limit: usize,
-    },
+    Depth { limit: usize },
     /// A number is too long.
     #[error("a number of {found} characters, at most {limit} are read")]
-    Numeral {
-        /// What was found.
-        found: usize,
-        /// What is allowed.
-        limit: usize,
-    },
+    Numeral { found: usize, limit: usize },
     /// A name is too long.
     #[error("a name of {found} bytes, at most {limit} are read")]
-    Name {
-        /// What was found.
-        found: usize,
-        /// What is allowed.
-        limit: usize,
-    },
+    Name { found: usize, limit: usize },
     /// A control character, or one that changes the direction of writing.
     #[error("the character U+{0:04X} does not belong in Lean source")]
     Character(u32),

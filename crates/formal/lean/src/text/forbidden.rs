@@ -73,7 +73,6 @@ impl Rule {
 /// Why the textual layer refuses a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Which rule.
     pub rule: Rule,
     /// The offending word, or what exceeds which bound.
     pub what: String,

@@ -6,7 +6,6 @@
 /// A piece of source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// What it is.
     pub kind: TokenKind,
     /// Byte offset of its first byte.
     pub start: usize,

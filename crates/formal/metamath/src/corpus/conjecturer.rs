@@ -19,7 +19,6 @@ pub enum Condition {
     Target(String),
     /// A proved theorem and its proof.
     Solved {
-        /// The theorem.
         statement: String,
         /// Its proof in canonical text.
         proof: String,

@@ -35,7 +35,6 @@ pub struct ReviewExample {
     pub target: String,
     /// Canonical text of the conjecture, in normal form.
     pub conjecture: String,
-    /// The scores.
     pub review: Review,
 }
 

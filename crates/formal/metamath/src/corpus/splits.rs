@@ -14,7 +14,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub struct SplitRule {
     /// Seed of the draw.
     pub seed: u64,
-    /// Number of targets.
     pub targets: usize,
     /// The first this many targets are the quick set.
     pub quick: usize,
@@ -51,11 +50,9 @@ impl Default for SplitRule {
 /// A theorem with its proof in essential steps, as training may use it.
 #[derive(Clone, Debug)]
 pub struct Lesson {
-    /// The theorem.
     pub rule: RuleId,
     /// Its statement in normal form.
     pub statement: Statement,
-    /// Its proof.
     pub steps: Vec<Step>,
 }
 

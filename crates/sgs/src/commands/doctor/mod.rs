@@ -44,9 +44,7 @@ impl State {
 /// One thing that was looked at.
 #[derive(Clone, Debug, Serialize)]
 struct Check {
-    /// What.
     name: String,
-    /// How it is.
     state: State,
     /// What was found, or where it was looked for.
     found: String,
@@ -74,7 +72,6 @@ impl Check {
 struct Area {
     /// `metamath`, `gpu`, `lean` or `slurm`; or `run`.
     name: &'static str,
-    /// What it is for.
     purpose: &'static str,
     /// Whether it can be used here.
     usable: bool,

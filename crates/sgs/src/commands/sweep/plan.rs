@@ -30,7 +30,6 @@ pub struct Plan {
     seeds: Vec<u64>,
     /// The size of all.
     size: Option<String>,
-    /// Runs at once.
     pub jobs: Option<usize>,
     /// Keys that all runs have.
     #[serde(default)]
@@ -54,9 +53,7 @@ pub struct Member {
     pub number: usize,
     /// Its folder's name.
     pub name: String,
-    /// Its folder.
     pub folder: PathBuf,
-    /// Its configuration.
     pub config: RunConfig,
     layers: Layers,
 }
