@@ -1,7 +1,6 @@
 //! How fast proofs are checked: the theory's own proofs, by the unifier alone and with the kernel.
 
-use crate::judge::Judge;
-use crate::mutate::{TrueProof, true_proofs};
+use crate::judge::{Judge, TrueProof, true_proofs};
 use crate::theory::Theory;
 use crate::unify::{Checker, Goal, ProofLimits, RuleBook, Step};
 use serde::Serialize;
@@ -30,7 +29,6 @@ impl Default for BenchOptions {
 /// Proofs per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rate {
-    /// On one thread.
     pub one_thread: f64,
     /// On [`BenchReport::threads`] threads together.
     pub all_threads: f64,
@@ -47,7 +45,6 @@ pub struct BenchReport {
     pub repeats: usize,
     /// Threads of the parallel measurement.
     pub threads: usize,
-    /// The unifier alone.
     pub unifier: Rate,
     /// Unifier, expansion and kernel.
     pub judge: Rate,
@@ -85,12 +82,7 @@ pub enum BenchError {
     NoProofs(usize),
     /// A proof of the database is not accepted.
     #[error("{label}: the database's own proof is not accepted: {reason}")]
-    NotAccepted {
-        /// The theorem.
-        label: String,
-        /// Why.
-        reason: String,
-    },
+    NotAccepted { label: String, reason: String },
 }
 
 /// A theorem and its proof.

@@ -4,8 +4,9 @@ use crate::database::{Expression, StatementId};
 use crate::kernel::{Dummies, Kernel, KernelError, KernelGoal};
 use crate::proof::ProofOp;
 use crate::statement::Statement;
-use crate::theory::Theory;
+use crate::theory::{RuleId, Theory};
 use crate::unify::{Checker, Goal, ProofLimits, Refusal, RuleBook, Step};
+use rayon::prelude::*;
 use sgs_selfplay::Verdict;
 
 /// What the judge says of one proof.
@@ -134,13 +135,33 @@ pub(crate) fn expression(theory: &Theory, tree: &[crate::grammar::Head]) -> Expr
     Expression { typecode, symbols: symbols.into() }
 }
 
+/// A theorem of the database with its own proof as essential steps.
+#[derive(Clone, Debug)]
+pub struct TrueProof {
+    pub rule: RuleId,
+    pub statement: Statement,
+    pub steps: Vec<Step>,
+}
+
+/// All theorems of the database whose proofs have at most `limit` steps. Proofs that cannot be read (incomplete
+/// ones, for example) are left out.
+pub fn true_proofs(theory: &Theory, limit: usize) -> Vec<TrueProof> {
+    let read = |i: usize| {
+        let rule = RuleId(i as u32);
+        let assertion = theory.database().assertion(theory.rule(rule).statement)?;
+        let steps = assertion.is_theorem().then(|| database_proof(theory, rule, limit))?.ok()??;
+        Some(TrueProof { rule, statement: Statement::of_rule(theory.rule(rule)), steps })
+    };
+    (0..theory.rules().len()).into_par_iter().filter_map(read).collect()
+}
+
 /// A proof of the database as essential steps. `None` if it has more than `limit`.
 ///
 /// # Errors
 /// If the proof's text cannot be read.
 pub fn database_proof(
     theory: &Theory,
-    rule: crate::theory::RuleId,
+    rule: RuleId,
     limit: usize,
 ) -> Result<Option<Vec<Step>>, crate::proof::ProofTextError> {
     let database = theory.database();
@@ -165,14 +186,4 @@ pub fn database_proof(
         Some(steps) => Ok(Some(steps)),
         None => Err(crate::proof::ProofTextError::Malformed("a step is no provable assertion".to_owned())),
     }
-}
-
-/// The statement of a rule as a goal with its own `$f` statements.
-///
-/// # Errors
-/// As [`Goal::of_rule`].
-pub fn rule_goal(theory: &Theory, rule: crate::theory::RuleId) -> Result<(Goal, Statement), String> {
-    let goal = Goal::of_rule(theory, rule)?;
-    let statement = goal.statement().clone();
-    Ok((goal, statement))
 }

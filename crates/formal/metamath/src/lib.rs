@@ -13,7 +13,6 @@ pub mod judge;
 pub mod kernel;
 pub mod lemma;
 pub mod library;
-pub mod mutate;
 pub mod printed;
 pub mod proof;
 pub mod proof_text;

@@ -6,7 +6,7 @@ mod verifiers;
 use sgs_metamath::database::{Database, StatementId};
 use sgs_metamath::export::{ExportError, Exporter, FreshLabels, theorem_block};
 use sgs_metamath::judge::Judge;
-use sgs_metamath::mutate::true_proofs;
+use sgs_metamath::judge::true_proofs;
 use sgs_metamath::proof::ProofOp;
 use sgs_metamath::proof_text::read_steps;
 use sgs_metamath::statement::{Statement, StatementLimits};

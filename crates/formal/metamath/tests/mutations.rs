@@ -1,14 +1,13 @@
 //! Damaged proofs: unifier and kernel agree, and verifiers that others wrote agree with the kernel.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
+mod mutants;
 mod verifiers;
 
+use mutants::{Accepted, Mutator, mutate_operations, try_mutants, without_one_distinct};
 use sgs_metamath::export::{FreshLabels, theorem_block};
-use sgs_metamath::judge::{Judge, kernel_accepts};
+use sgs_metamath::judge::{Judge, kernel_accepts, true_proofs};
 use sgs_metamath::kernel::Kernel;
-use sgs_metamath::mutate::{
-    Accepted, Mutator, mutate_operations, true_proofs, try_mutants, without_one_distinct,
-};
 use sgs_metamath::theory::Theory;
 use sgs_metamath::unify::{Goal, ProofLimits, RuleBook};
 use sgs_selfplay::Verdict;

@@ -208,7 +208,7 @@ fn many_steps_and_deep_stacks_are_given_up() {
 fn a_judge_forgets_the_last_proof() {
     let theory = Theory::read(Path::new("tests/data/mini.mm")).unwrap();
     let book = RuleBook::new(&theory);
-    let proofs = sgs_metamath::mutate::true_proofs(&theory, 60);
+    let proofs = sgs_metamath::judge::true_proofs(&theory, 60);
     let mut judge = Judge::new();
     let limits = ProofLimits::default();
     for pair in proofs.windows(2) {

@@ -159,7 +159,7 @@ fn no_input_no_output() {
 fn many_lines_come_out_in_order_and_export() {
     let theory = mini();
     let mut input = Vec::new();
-    let proofs = sgs_metamath::mutate::true_proofs(&theory, 60);
+    let proofs = sgs_metamath::judge::true_proofs(&theory, 60);
     for n in 0..5_000 {
         let proof = &proofs[n % proofs.len()];
         let theorem = theory.rule(proof.rule);

@@ -4,41 +4,18 @@
 //! mutations of the steps or of the statement; some mutants still hold, most do not. The verdict `infra` would mean
 //! that the unifier accepts what the kernel refuses, and must never occur.
 
-use crate::database::{Distinct, StatementId, StatementKind, Symbol, distinct};
-use crate::judge::{Judge, database_proof};
-use crate::proof::ProofOp;
-use crate::statement::Statement;
-use crate::theory::{RuleId, Theory};
-use crate::unify::{Goal, ProofLimits, RuleBook, Step};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
+use sgs_metamath::database::{Distinct, StatementId, StatementKind, Symbol, distinct};
+use sgs_metamath::judge::{Judge, TrueProof};
+use sgs_metamath::proof::ProofOp;
+use sgs_metamath::statement::Statement;
+use sgs_metamath::theory::{RuleId, Theory};
+use sgs_metamath::unify::{Goal, ProofLimits, RuleBook, Step};
 use sgs_selfplay::Verdict;
 use sgs_selfplay::seed::{Stream, shuffle_seed};
 use std::collections::BTreeMap;
 use std::fmt;
-
-/// A theorem of the database with its own proof as essential steps.
-#[derive(Clone, Debug)]
-pub struct TrueProof {
-    /// The theorem.
-    pub rule: RuleId,
-    /// What it states.
-    pub statement: Statement,
-    /// Its proof.
-    pub steps: Vec<Step>,
-}
-
-/// All theorems of the database whose proofs have at most `limit` steps. Proofs that cannot be read (incomplete
-/// ones, for example) are left out.
-pub fn true_proofs(theory: &Theory, limit: usize) -> Vec<TrueProof> {
-    let read = |i: usize| {
-        let rule = RuleId(i as u32);
-        let assertion = theory.database().assertion(theory.rule(rule).statement)?;
-        let steps = assertion.is_theorem().then(|| database_proof(theory, rule, limit))?.ok()??;
-        Some(TrueProof { rule, statement: Statement::of_rule(theory.rule(rule)), steps })
-    };
-    (0..theory.rules().len()).into_par_iter().filter_map(read).collect()
-}
 
 /// A kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -216,7 +193,7 @@ impl<'a> Mutator<'a> {
         };
         let type_of = |v: Symbol| {
             self.theory.type_of_variable(v).or_else(|| {
-                let of = |r: &crate::theory::Rule| r.variables.iter().find(|x| x.0 == v).map(|x| x.1);
+                let of = |r: &sgs_metamath::theory::Rule| r.variables.iter().find(|x| x.0 == v).map(|x| x.1);
                 types.iter().find_map(of)
             })
         };
