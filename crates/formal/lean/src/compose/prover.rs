@@ -81,8 +81,7 @@ impl Prover {
         let start = self.subgoals.len();
         if let Formula::Or(a, b) = goal {
             for (word, part) in [("left", a), ("right", b)] {
-                if let Some(lines) = self.search(known, part, next, depth) {
-                    self.note(known, part, &lines);
+                if let Some(lines) = self.part(known, part, next, depth) {
                     return Some([vec![word.to_owned()], lines].concat());
                 }
                 self.subgoals.truncate(start);
@@ -103,8 +102,17 @@ impl Prover {
         None
     }
 
-    fn note(&mut self, known: &[Hypothesis], goal: &Formula, lines: &[String]) {
-        self.subgoals.push(Subgoal { hypotheses: known.to_vec(), goal: goal.clone(), lines: lines.to_vec() });
+    /// Proves something on the way, which is noted.
+    fn part(
+        &mut self,
+        known: &[Hypothesis],
+        goal: &Formula,
+        next: usize,
+        depth: usize,
+    ) -> Option<Vec<String>> {
+        let lines = self.search(known, goal, next, depth)?;
+        self.subgoals.push(Subgoal { hypotheses: known.to_vec(), goal: goal.clone(), lines: lines.clone() });
+        Some(lines)
     }
 
     /// The last line of a proof, if this is where it ends.
@@ -210,8 +218,7 @@ impl Prover {
         for (word, part) in [("inl", a), ("inr", b)] {
             let mut rest = without(at);
             rest.push((fresh(0), (**part).clone()));
-            let Some(found) = self.search(&rest, goal, next + 2, depth) else { return Some(None) };
-            self.note(&rest, goal, &found);
+            let Some(found) = self.part(&rest, goal, next + 2, depth) else { return Some(None) };
             if self.style.cases {
                 lines.push(format!("| {word} {} =>", fresh(0)));
                 lines.extend(found.into_iter().map(|line| format!("  {line}")));
@@ -231,9 +238,7 @@ impl Prover {
     ) -> Option<Vec<String>> {
         let mut lines = vec!["constructor".to_owned()];
         for part in [a, b] {
-            let found = self.search(known, part, next, depth)?;
-            self.note(known, part, &found);
-            lines.extend(bullet(found));
+            lines.extend(bullet(self.part(known, part, next, depth)?));
         }
         Some(lines)
     }
@@ -260,12 +265,10 @@ impl Prover {
         lines.push(format!("apply {name}"));
         let alone = premises.len() == 1;
         for premise in premises {
-            let found = self.search(known, premise, next, depth)?;
-            self.note(known, premise, &found);
-            if alone {
-                lines.extend(found);
-            } else {
-                lines.extend(bullet(found));
+            let found = self.part(known, premise, next, depth)?;
+            match alone {
+                true => lines.extend(found),
+                false => lines.extend(bullet(found)),
             }
         }
         Some(lines)
@@ -309,8 +312,7 @@ impl Prover {
                 others.extend([(h1, one), (h2, two)]);
             }
             Formula::Imp(_, _) | Formula::Not(_) => {
-                let found = self.search(known, premise, next, depth)?;
-                self.note(known, premise, &found);
+                let found = self.part(known, premise, next, depth)?;
                 lines.push(format!("have {h1} : {premise} := by"));
                 lines.extend(found.into_iter().map(|line| format!("  {line}")));
                 lines.push(format!("have {h2} := {name} {h1}"));
