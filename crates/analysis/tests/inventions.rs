@@ -50,13 +50,15 @@ fn problem(id: &str, kind: ProblemKind, statement: &str) -> ProblemRow {
         solved_before: false,
         newly_solved: false,
         selected: false,
-        length: 1,
-        conclusion_length: 1,
-        disjunctions: 0,
-        conjunctions: 0,
-        implications: 0,
-        depth: 1,
-        hypotheses: 0,
+        features: sgs_selfplay::Features {
+            length: 1,
+            conclusion_length: 1,
+            disjunctions: 0,
+            conjunctions: 0,
+            implications: 0,
+            depth: 1,
+            hypotheses: 0,
+        },
     }
 }
 

@@ -174,7 +174,6 @@ fn write_problems(
         outcome.conjectures.iter().map(|c| (&c.id, &c.seed)).collect();
     let newly: HashSet<&ProblemId> = outcome.newly_solved.iter().map(|(id, _)| id).collect();
     for problem in &outcome.problems {
-        let features = (sources.features)(&problem.problem);
         let id = &problem.problem.id;
         let is_conjecture = problem.kind == outcome::ProblemKind::Conjecture;
         tables.problems.push(ProblemRow {
@@ -190,13 +189,7 @@ fn write_problems(
             solved_before: problem.solved_before,
             newly_solved: newly.contains(id),
             selected: problem.selected,
-            length: features.length,
-            conclusion_length: features.conclusion_length,
-            disjunctions: features.disjunctions,
-            conjunctions: features.conjunctions,
-            implications: features.implications,
-            depth: features.depth,
-            hypotheses: features.hypotheses,
+            features: (sources.features)(&problem.problem),
         })?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use crate::table::{Cell, ColumnType, Value};
 use crate::table_row;
-use sgs_selfplay::{Completion, FinishReason, ProblemId, Role, TaskKey, TaskKind, Verdict};
+use sgs_selfplay::{Completion, Features, FinishReason, ProblemId, Role, TaskKey, TaskKind, Verdict};
 use std::sync::Arc;
 
 /// Where a problem comes from.
@@ -119,21 +119,21 @@ table_row! {
         /// Whether this round is the first that solved it.
         pub newly_solved: bool,
         /// Whether the Solver's rule of selection takes it.
-        pub selected: bool,
-        /// Tokens of the whole statement.
-        pub length: u32,
-        /// Tokens of the conclusion.
-        pub conclusion_length: u32,
-        /// Disjunctions in the conclusion.
-        pub disjunctions: u32,
-        /// Conjunctions in the conclusion.
-        pub conjunctions: u32,
-        /// Implications in the conclusion.
-        pub implications: u32,
-        /// Nesting depth of the conclusion.
-        pub depth: u32,
-        /// Number of hypotheses.
-        pub hypotheses: u32,
+        pub selected: bool;
+        /// What is counted of the statement.
+        pub features: Features
+    }
+}
+
+table_row! {
+    @impl Features {
+        length: u32,
+        conclusion_length: u32,
+        disjunctions: u32,
+        conjunctions: u32,
+        implications: u32,
+        depth: u32,
+        hypotheses: u32,
     }
 }
 

@@ -423,13 +423,15 @@ fn rows() -> (ProblemRow, ConjectureRow, RolloutRow, ReviewRow, ExampleRow) {
         solved_before: false,
         newly_solved: true,
         selected: true,
-        length: 12,
-        conclusion_length: 5,
-        disjunctions: 0,
-        conjunctions: 0,
-        implications: 1,
-        depth: 1,
-        hypotheses: 2,
+        features: sgs_selfplay::Features {
+            length: 12,
+            conclusion_length: 5,
+            disjunctions: 0,
+            conjunctions: 0,
+            implications: 1,
+            depth: 1,
+            hypotheses: 2,
+        },
     };
     let conjecture = ConjectureRow {
         id: conjecture_id.clone(),

@@ -2,7 +2,7 @@
 
 use sgs_rundir::rows::{ConjectureStatus, ProblemKind};
 use sgs_rundir::table_row;
-use sgs_selfplay::{ProblemId, Verdict};
+use sgs_selfplay::{Features, ProblemId, Verdict};
 use std::sync::Arc;
 
 table_row! {
@@ -33,21 +33,9 @@ table_row! {
         /// Canonical statement.
         pub statement: Arc<str>,
         /// What a proof may use.
-        pub context: Arc<str>,
-        /// Tokens of the statement.
-        pub length: u32,
-        /// Tokens of the conclusion.
-        pub conclusion_length: u32,
-        /// Disjunctions in the conclusion.
-        pub disjunctions: u32,
-        /// Conjunctions in the conclusion.
-        pub conjunctions: u32,
-        /// Implications in the conclusion.
-        pub implications: u32,
-        /// Depth of the conclusion.
-        pub depth: u32,
-        /// Number of hypotheses.
-        pub hypotheses: u32,
+        pub context: Arc<str>;
+        /// What is counted of the statement.
+        pub features: Features
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
 use sgs_rundir::rows::{ConjectureStatus, ProblemKind};
 use sgs_rundir::table::{RowReader, TableRow};
 use sgs_rundir::{PublishedRound, RunView};
-use sgs_selfplay::{Features, ProblemId, Verdict};
+use sgs_selfplay::{ProblemId, Verdict};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -340,15 +340,7 @@ impl RunReader<'_> {
                 && target.statement.is_empty()
             {
                 target.statement = options.statement(&row.statement);
-                target.features = Features {
-                    length: row.length,
-                    conclusion_length: row.conclusion_length,
-                    disjunctions: row.disjunctions,
-                    conjunctions: row.conjunctions,
-                    implications: row.implications,
-                    depth: row.depth,
-                    hypotheses: row.hypotheses,
-                };
+                target.features = row.features;
                 inventor.target(&row.statement, &row.context, options.display);
                 problems.of.insert(target.id.clone(), (row.statement, row.context));
             }

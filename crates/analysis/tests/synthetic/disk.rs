@@ -42,13 +42,7 @@ fn fill(run: &RunData, round: u32, tokens: usize, tables: &mut RoundTables) {
             solved_before: target.solved_round.is_some_and(|s| s < round),
             newly_solved: target.solved_round == Some(round),
             selected: false,
-            length: target.features.length,
-            conclusion_length: target.features.conclusion_length,
-            disjunctions: target.features.disjunctions,
-            conjunctions: target.features.conjunctions,
-            implications: target.features.implications,
-            depth: target.features.depth,
-            hypotheses: target.features.hypotheses,
+            features: target.features,
         };
         rollouts(&id, t.judged, t.proved, tokens, tables);
         if let Some(fit) = t.conjecture {

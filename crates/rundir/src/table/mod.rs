@@ -217,7 +217,7 @@ fn is_list(column: ColumnType) -> bool {
 }
 
 /// Declares a structure whose fields are the columns of a table, with their names; every field's type implements
-/// [`Cell`](crate::table::Cell).
+/// [`Cell`](crate::table::Cell). After a semicolon stands a group of further columns, a row itself.
 ///
 /// ```
 /// sgs_rundir::table_row! {
@@ -237,35 +237,46 @@ fn is_list(column: ColumnType) -> bool {
 macro_rules! table_row {
     ($(#[$meta:meta])* $vis:vis struct $name:ident {
         $($(#[$field_meta:meta])* pub $field:ident : $type:ty),* $(,)?
+        $(; $(#[$group_meta:meta])* pub $group:ident : $columns:ty)?
     }) => {
         $(#[$meta])*
         $vis struct $name {
             $($(#[$field_meta])* pub $field: $type,)*
+            $($(#[$group_meta])* pub $group: $columns,)?
         }
 
+        $crate::table_row! { @impl $name { $($field: $type,)* } $($group: $columns)? }
+    };
+    // The columns of a structure that is declared elsewhere.
+    (@impl $name:ident { $($field:ident : $type:ty),* $(,)? } $($group:ident : $columns:ty)?) => {
         impl $crate::table::TableRow for $name {
             fn fields() -> Vec<$crate::table::Field> {
-                vec![$($crate::table::Field {
+                let own = vec![$($crate::table::Field {
                     name: stringify!($field).to_owned(),
                     column: <$type as $crate::table::Cell>::COLUMN,
                     optional: <$type as $crate::table::Cell>::OPTIONAL,
-                }),*]
+                }),*];
+                $(let own = own.into_iter().chain(<$columns as $crate::table::TableRow>::fields()).collect();)?
+                own
             }
 
             fn into_values(self) -> Result<Vec<$crate::table::Value>, String> {
-                Ok(vec![$(
+                let own = vec![$(
                     $crate::table::Cell::into_value(self.$field)
                         .map_err(|what| format!("column '{}': {what}", stringify!($field)))?
-                ),*])
+                ),*];
+                $(let own = own.into_iter().chain($crate::table::TableRow::into_values(self.$group)?).collect();)?
+                Ok(own)
             }
 
             fn from_values(values: Vec<$crate::table::Value>) -> Result<Self, String> {
                 let mut values = values.into_iter();
-                Ok(Self { $(
-                    $field: $crate::table::Cell::from_value(
+                Ok(Self {
+                    $($field: $crate::table::Cell::from_value(
                         values.next().unwrap_or($crate::table::Value::Null)
-                    ).map_err(|what| format!("column '{}': {what}", stringify!($field)))?,
-                )* })
+                    ).map_err(|what| format!("column '{}': {what}", stringify!($field)))?,)*
+                    $($group: $crate::table::TableRow::from_values(values.collect())?,)?
+                })
             }
         }
     };

@@ -175,13 +175,15 @@ fn problem_row(id: &str, rollouts: u32) -> ProblemRow {
         solved_before: false,
         newly_solved: false,
         selected: false,
-        length: 5,
-        conclusion_length: 5,
-        disjunctions: 0,
-        conjunctions: 0,
-        implications: 1,
-        depth: 1,
-        hypotheses: 0,
+        features: sgs_selfplay::Features {
+            length: 5,
+            conclusion_length: 5,
+            disjunctions: 0,
+            conjunctions: 0,
+            implications: 1,
+            depth: 1,
+            hypotheses: 0,
+        },
     }
 }
 
