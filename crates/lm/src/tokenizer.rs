@@ -42,6 +42,8 @@ pub struct Tokenizer {
     plain: OnceLock<tokenizers::Tokenizer>,
     /// How each id is spelled, if texts are words with spaces between; made on first use.
     words: OnceLock<Option<Vec<Option<Word>>>>,
+    /// Number of ids, counted on first use: the library makes a copy of its vocabulary for it.
+    size: OnceLock<usize>,
     special: SpecialTokens,
     bos: Option<u32>,
     eos: Vec<u32>,
@@ -105,6 +107,7 @@ impl Tokenizer {
             inner,
             plain: OnceLock::new(),
             words: OnceLock::new(),
+            size: OnceLock::new(),
             special,
             bos,
             eos,
@@ -209,7 +212,7 @@ impl Tokenizer {
 
     /// Number of token ids, added tokens included. A model's vocabulary may be larger (padded).
     pub fn vocab_size(&self) -> usize {
-        self.inner.get_vocab_size(true)
+        *self.size.get_or_init(|| self.inner.get_vocab_size(true))
     }
 
     /// Checks that the model has a row for every token.

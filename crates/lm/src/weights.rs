@@ -2,15 +2,15 @@
 
 #![allow(unsafe_code)]
 
-use std::borrow::Cow;
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use rayon::prelude::*;
-use safetensors::tensor::{Dtype, SafeTensors, View};
+use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
+use sha2::{Digest, Sha256};
 
 use crate::config::ModelConfig;
 use crate::cpu::Floats;
@@ -43,7 +43,7 @@ impl FileType {
 pub enum Flush {
     /// At once.
     Now,
-    /// By whoever publishes the folder that it lies in.
+    /// By whoever publishes the folder that it lies in; large files are summed on their way.
     Later,
 }
 
@@ -120,7 +120,8 @@ impl HostWeights {
             to.copy_from_slice(&self.data[from..from + to.len()]);
             Ok(())
         };
-        save_model(dir, &self.config, &self.layout, &read, (file_type, LARGEST_FILE, Flush::Now))
+        let how = (file_type, LARGEST_FILE, Flush::Now);
+        save_model(dir, &self.config, &self.layout, &read, how).map(drop)
     }
 }
 
@@ -132,7 +133,7 @@ pub(crate) fn save_model(
     layout: &Layout,
     source: Source<'_>,
     (file_type, largest_file, flush): (FileType, usize, Flush),
-) -> Result<()> {
+) -> Result<Sums> {
     let mut json = config.to_json();
     json["torch_dtype"] = match file_type {
         FileType::F32 => "float32".into(),
@@ -420,16 +421,21 @@ impl TensorFile<'_> {
         self.len() * self.file_type.width()
     }
 
-    /// The tensor as the file holds it; NaN and infinity are refused.
-    fn encode(&self, path: &Path) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.bytes()];
+    fn dtype(&self) -> Dtype {
+        match self.file_type {
+            FileType::F32 => Dtype::F32,
+            FileType::Bf16 => Dtype::BF16,
+        }
+    }
+
+    /// Hands on the bytes that the file holds, a stretch at a time; NaN and infinity are refused.
+    fn encode(&self, path: &Path, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let width = self.file_type.width();
-        // Small enough to stay in a core's cache between the three steps.
-        let step = ENCODED_AT_ONCE.min(self.len());
-        let mut values = vec![0.0; step];
-        for (i, bytes) in bytes.chunks_mut((step * width).max(1)).enumerate() {
-            let at = i * step;
-            let values = &mut values[..bytes.len() / width];
+        let mut values = vec![0.0; ENCODED_AT_ONCE.min(self.len())];
+        let mut bytes = vec![0; values.len() * width];
+        for at in (0..self.len()).step_by(ENCODED_AT_ONCE) {
+            let count = ENCODED_AT_ONCE.min(self.len() - at);
+            let (values, bytes) = (&mut values[..count], &mut bytes[..count * width]);
             (self.source)(self.from + at, values)?;
             if let Some((i, value)) = first_not_finite(values) {
                 let message = format!("element {} is {value}; a checkpoint of it would be of no use", at + i);
@@ -439,13 +445,15 @@ impl TensorFile<'_> {
                 FileType::F32 => put(values, bytes, f32::to_le_bytes),
                 FileType::Bf16 => put(values, bytes, |v| bf16::from_f32(v).to_le_bytes()),
             }
+            take(bytes)?;
         }
-        Ok(bytes)
+        Ok(())
     }
 }
 
-/// Elements of a tensor that are converted at a time on their way into a file.
-const ENCODED_AT_ONCE: usize = 1 << 16;
+/// Elements of a tensor that are converted at a time on their way into a file: few enough to stay in a core's cache while
+/// they are checked, converted, summed and written.
+const ENCODED_AT_ONCE: usize = 1 << 14;
 
 /// Numbers as the bytes of a file.
 fn put<const N: usize>(values: &[f32], bytes: &mut [u8], f: impl Fn(f32) -> [u8; N]) {
@@ -472,24 +480,47 @@ pub(crate) fn tensors_of<'a>(
     layout.tensors.iter().map(file).collect()
 }
 
-/// Writes tensors into one safetensors file; one of them is in memory at a time.
-pub(crate) fn write_tensors(path: &Path, tensors: Vec<TensorFile<'_>>, flush: Flush) -> Result<()> {
-    let failed = RefCell::new(None);
-    let views =
-        tensors.into_iter().map(|t| (t.name.clone(), TensorView { tensor: t, path, failed: &failed }));
-    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    let written = safetensors::serialize_to_file(views, Some(metadata), path);
-    if let Some(error) = failed.into_inner() {
-        return Err(error);
+/// SHA-256 of files that were written for somebody else to flush and publish.
+pub type Sums = Vec<(PathBuf, [u8; 32])>;
+
+/// Writes tensors into one safetensors file, a stretch at a time. One that is flushed later is summed on its way, so that
+/// whoever publishes it need not read it again.
+pub(crate) fn write_tensors(path: &Path, mut tensors: Vec<TensorFile<'_>>, flush: Flush) -> Result<Sums> {
+    // As the format wants them: those of wide elements first, which keeps all aligned.
+    tensors.sort_by(|a, b| (b.file_type.width(), &a.name).cmp(&(a.file_type.width(), &b.name)));
+    let mut file =
+        BufWriter::with_capacity(4 * ENCODED_AT_ONCE, File::create(path).map_err(LmError::io(path))?);
+    let mut sum = (flush == Flush::Later).then(Sha256::new);
+    let mut write = |bytes: &[u8]| {
+        if let Some(sum) = &mut sum {
+            sum.update(bytes);
+        }
+        file.write_all(bytes).map_err(LmError::io(path))
+    };
+    write(&head(path, &tensors)?)?;
+    tensors.iter().try_for_each(|tensor| tensor.encode(path, &mut write))?;
+    let file = file.into_inner().map_err(|error| LmError::io(path)(error.into_error()))?;
+    if flush == Flush::Now {
+        file.sync_all().map_err(LmError::io(path))?;
     }
-    written.map_err(|e| match e {
-        safetensors::SafeTensorError::IoError(error) => LmError::Io { path: path.to_path_buf(), error },
-        other => safetensors_error(path, &other),
-    })?;
-    match flush {
-        Flush::Now => File::open(path).and_then(|f| f.sync_all()).map_err(LmError::io(path)),
-        Flush::Later => Ok(()),
-    }
+    Ok(sum.map(|sum| (path.to_owned(), sum.finalize().into())).into_iter().collect())
+}
+
+/// What stands before the tensors of a file: names, shapes and places as JSON, and how long that is.
+fn head(path: &Path, tensors: &[TensorFile<'_>]) -> Result<Vec<u8>> {
+    let mut end = 0;
+    let infos = tensors.iter().map(|tensor| {
+        let start = end;
+        end += tensor.bytes();
+        let (dtype, shape) = (tensor.dtype(), tensor.shape.clone());
+        (tensor.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) })
+    });
+    let about = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    let metadata = Metadata::new(Some(about), infos.collect()).map_err(|e| safetensors_error(path, &e))?;
+    let mut json = serde_json::to_vec(&metadata).map_err(LmError::json(path))?;
+    // The tensors begin at a multiple of eight bytes.
+    json.resize(json.len().next_multiple_of(8), b' ');
+    Ok([&(json.len() as u64).to_le_bytes()[..], &json].concat())
 }
 
 /// Writes a model's tensors as Hugging Face does: `model.safetensors`, or where that would be larger than
@@ -499,7 +530,7 @@ pub(crate) fn write_model_files(
     tensors: Vec<TensorFile<'_>>,
     largest_file: usize,
     flush: Flush,
-) -> Result<()> {
+) -> Result<Sums> {
     let mut files: Vec<Vec<TensorFile<'_>>> = Vec::new();
     let (mut filled, mut total) = (0, 0);
     for tensor in tensors {
@@ -518,63 +549,25 @@ pub(crate) fn write_model_files(
         return write_tensors(&dir.join("model.safetensors"), files.pop().unwrap_or_default(), flush);
     }
     let count = files.len();
-    let mut map = BTreeMap::new();
+    let (mut map, mut sums) = (BTreeMap::new(), Sums::new());
     for (i, file) in files.into_iter().enumerate() {
         let name = format!("model-{:05}-of-{count:05}.safetensors", i + 1);
         map.extend(file.iter().map(|t| (t.name.clone(), name.clone())));
-        write_tensors(&dir.join(name), file, flush)?;
+        sums.extend(write_tensors(&dir.join(name), file, flush)?);
     }
     let index = serde_json::json!({ "metadata": { "total_size": total }, "weight_map": map });
     let path = dir.join("model.safetensors.index.json");
     let text = serde_json::to_vec_pretty(&index).map_err(LmError::json(&path))?;
-    write_small(&path, &text, flush)
+    write_small(&path, &text, flush)?;
+    Ok(sums)
 }
 
 /// Writes a small file.
 pub(crate) fn write_small(path: &Path, bytes: &[u8], flush: Flush) -> Result<()> {
-    use std::io::Write;
     let mut file = File::create(path).map_err(LmError::io(path))?;
     let written = file.write_all(bytes);
     let flushed = written.and_then(|()| if flush == Flush::Now { file.sync_all() } else { Ok(()) });
     flushed.map_err(LmError::io(path))
-}
-
-/// A tensor as the writer of safetensors files takes it.
-struct TensorView<'a> {
-    tensor: TensorFile<'a>,
-    path: &'a Path,
-    failed: &'a RefCell<Option<LmError>>,
-}
-
-impl View for TensorView<'_> {
-    fn dtype(&self) -> Dtype {
-        match self.tensor.file_type {
-            FileType::F32 => Dtype::F32,
-            FileType::Bf16 => Dtype::BF16,
-        }
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.tensor.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        // After a failure the file is thrown away; nothing more is read for it.
-        if self.failed.borrow().is_some() {
-            return Cow::Borrowed(&[]);
-        }
-        match self.tensor.encode(self.path) {
-            Ok(bytes) => Cow::Owned(bytes),
-            Err(error) => {
-                *self.failed.borrow_mut() = Some(error);
-                Cow::Borrowed(&[])
-            }
-        }
-    }
-
-    fn data_len(&self) -> usize {
-        self.tensor.bytes()
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use safetensors::SafeTensors;
 use sgs_lm::checkpoint::{self, SaveOptions, Snapshot};
 use sgs_lm::config::ModelConfig;
 use sgs_lm::loss::{Example, LossConfig, Normaliser, Objective};
@@ -15,6 +16,7 @@ use sgs_lm::rng::Rng;
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 use sgs_lm::weights::{FileType, Flush, HostWeights};
 use sgs_lm::{Cpu, LmError, bench};
+use sha2::{Digest, Sha256};
 
 fn shape() -> ModelConfig {
     ModelConfig {
@@ -110,12 +112,18 @@ fn a_copy_over_an_older_one_is_saved_like_the_policy_itself() {
         fs::create_dir(&copys).unwrap();
         let options = SaveOptions { flush: Flush::Later, ..options };
         let copy = Snapshot::over((i == 0).then(|| Snapshot::of(&fresh(&device)).unwrap()), &policy).unwrap();
-        copy.save_part(&copys, &options).unwrap();
+        let sums = copy.save_part(&copys, &options).unwrap();
         copy.complete(&copys, &options).unwrap();
-        for name in ["model.safetensors", "optimizer.safetensors", "config.json", "trainer.json"] {
-            let read = |dir: &Path| fs::read(dir.join(name)).unwrap();
-            assert!(read(&policys) == read(&copys), "{name}, {file_type:?}");
+        let small = ["config.json", "trainer.json"].map(|name| copys.join(name));
+        for path in sums.iter().map(|(path, _)| path).chain(&small) {
+            let other = policys.join(path.file_name().unwrap());
+            assert!(fs::read(path).unwrap() == fs::read(other).unwrap(), "{}, {file_type:?}", path.display());
         }
+        for (path, sum) in &sums {
+            assert_eq!(Sha256::digest(fs::read(path).unwrap())[..], sum[..], "{}", path.display());
+        }
+        // The weights, the two moments and, beside rounded weights, the exact ones.
+        assert_eq!(sums.len(), if file_type == FileType::F32 { 3 } else { 4 });
     }
     // Of another shape: its memory cannot be used.
     let other = ModelConfig { layers: 1, ..shape() };
@@ -140,6 +148,37 @@ fn a_model_file_of_bf16_holds_rounded_weights() {
     assert!(dir.join("tokenizer.json").exists());
     for (a, b) in read.data.iter().zip(policy.model.params.iter()) {
         assert!((a - b).abs() <= b.abs() / 256.0);
+    }
+}
+
+/// Turns a checkpoint into one of the first format, which had the optimiser's state in one file.
+fn as_the_first_format(dir: &Path) {
+    let parts = ["m", "v", "master"].map(|name| dir.join(format!("optimizer-{name}.safetensors")));
+    let bytes: Vec<Vec<u8>> = parts.iter().filter_map(|part| fs::read(part).ok()).collect();
+    let tensors = bytes.iter().flat_map(|bytes| SafeTensors::deserialize(bytes).unwrap().tensors());
+    safetensors::serialize_to_file(tensors, None, &dir.join("optimizer.safetensors")).unwrap();
+    parts.iter().filter(|part| part.exists()).for_each(|part| fs::remove_file(part).unwrap());
+    rewrite(&dir.join("trainer.json"), |b| replace(b, "\"format\": 2", "\"format\": 1"));
+}
+
+#[test]
+fn a_checkpoint_of_the_first_format_is_gone_on_with_to_the_bit() {
+    let device = Arc::new(Cpu::new(1).unwrap());
+    let mut trainer = Trainer::new(Arc::clone(&device), &shape(), 60, Mode::Train).unwrap();
+    let mut policy = fresh(&device);
+    train(&mut trainer, &mut policy, 1);
+    let folder = tempfile::tempdir().unwrap();
+    let dirs = [FileType::F32, FileType::Bf16].map(|file_type| {
+        let dir = folder.path().join(format!("{file_type:?}"));
+        checkpoint::save(&dir, &policy, &SaveOptions { file_type, ..Default::default() }).unwrap();
+        as_the_first_format(&dir);
+        assert!(!dir.join("optimizer-m.safetensors").exists());
+        dir
+    });
+    let want = train(&mut trainer, &mut policy, 2);
+    for dir in dirs {
+        let (mut read, _) = checkpoint::load(&dir, Arc::clone(&device), 64).unwrap();
+        assert_eq!(train(&mut trainer, &mut read, 2), want, "{}", dir.display());
     }
 }
 
@@ -178,7 +217,7 @@ fn damaged_checkpoints_name_file_and_tensor() {
             assert!(error.contains(word), "{error:?} does not say {word:?}");
         }
     };
-    for file in ["model.safetensors", "optimizer.safetensors"] {
+    for file in ["model.safetensors", "optimizer-m.safetensors", "optimizer-v.safetensors"] {
         let truncated = load_damaged(|dir| rewrite(&dir.join(file), |b| b.truncate(b.len() / 2)));
         says(truncated, &[file, "not a readable safetensors file"]);
         let empty = load_damaged(|dir| rewrite(&dir.join(file), Vec::clear));
@@ -216,7 +255,7 @@ fn damaged_checkpoints_name_file_and_tensor() {
     says(load_damaged(|dir| fs::write(dir.join("trainer.json"), "{").unwrap()), &["trainer.json"]);
     says(
         load_damaged(|dir| {
-            rewrite(&dir.join("trainer.json"), |b| replace(b, "\"format\": 1", "\"format\": 9"))
+            rewrite(&dir.join("trainer.json"), |b| replace(b, "\"format\": 2", "\"format\": 9"))
         }),
         &["trainer.json", "format 9"],
     );

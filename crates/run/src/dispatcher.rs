@@ -47,6 +47,9 @@ pub struct SamplingTimes {
 /// How soon the dispatcher looks again whether the journal has reached the disk, if nothing else comes in.
 const COMMIT_POLL: Duration = Duration::from_millis(1);
 
+/// How often the round's counts are told while it goes on.
+const TOLD_EVERY: Duration = Duration::from_millis(50);
+
 /// Results taken off the board at once.
 const TAKEN_AT_ONCE: usize = 512;
 
@@ -172,8 +175,10 @@ impl<'a> Dispatcher<'a> {
     pub fn run(&mut self, story: &mut Story<'_>) -> Result<(SamplingEnd, SamplingTimes)> {
         let start = Instant::now();
         let mut times = SamplingTimes::default();
-        let mut last = start;
-        self.submit(self.round.pending())?;
+        let (mut last, mut told) = (start, start);
+        let pending = self.round.pending();
+        self.completions.reserve(pending.len());
+        self.submit(pending)?;
         while !self.round.is_complete() && !self.interrupt.is_set() {
             let wait = if self.unwritten.is_empty() { Duration::from_millis(200) } else { COMMIT_POLL };
             let finished = self.fleet.take_finished(None, TAKEN_AT_ONCE, wait)?;
@@ -185,9 +190,13 @@ impl<'a> Dispatcher<'a> {
                 self.take(finished)?;
             }
             self.apply_durable(story)?;
-            story.tell(RunEvent::Progress(self.round.progress()));
+            if told.elapsed() >= TOLD_EVERY {
+                told = Instant::now();
+                story.tell(RunEvent::Progress(self.round.progress()));
+            }
             times.dispatcher += came.elapsed().as_secs_f64();
         }
+        story.tell(RunEvent::Progress(self.round.progress()));
         let complete = self.round.is_complete();
         // What was finished is kept although the stage ends early; its workers hear of it.
         for batch in std::mem::take(&mut self.unwritten) {
@@ -231,7 +240,8 @@ impl<'a> Dispatcher<'a> {
             // A GPU answers in hundreds at a time.
             answered.par_iter().with_min_len(asking::READ_BY_ONE).map(read).collect()
         };
-        let (mut entries, mut records) = (Vec::new(), Vec::new());
+        let expected = answered.iter().map(|(_, asked, _)| asked.commands.len()).sum();
+        let (mut entries, mut records) = (Vec::with_capacity(expected), Vec::with_capacity(answered.len()));
         let mut stop: Option<Error> = None;
         for ((task, mut asked, ending), read) in answered.into_iter().zip(read) {
             let weighed = match read {

@@ -9,7 +9,7 @@ use sgs_lm::model::Model;
 use sgs_lm::ranks::{Meeting, Orders, Shard};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Policy;
-use sgs_lm::weights::{FileType, Flush};
+use sgs_lm::weights::{FileType, Flush, Sums};
 use sgs_lm::{Device, ModelConfig};
 use sgs_selfplay::{Role, Weights};
 use std::collections::BTreeMap;
@@ -201,11 +201,11 @@ impl Snapshots {
     }
 
     /// Writes them into a checkpoint's folder, which the caller flushes and publishes: all files side by side. The
-    /// other ranks, if there are any, write their parts meanwhile.
+    /// other ranks, if there are any, write their parts meanwhile. Gives the sums of the large files.
     ///
     /// # Errors
     /// The file system refuses, a weight is not finite, or another rank cannot write its part or is lost.
-    pub fn write(&self, folder: &Path, companions: &[PathBuf]) -> Result<()> {
+    pub fn write(&self, folder: &Path, companions: &[PathBuf]) -> Result<Sums> {
         let options = SaveOptions { flush: Flush::Later, ..save_options(companions) };
         let folders = || self.copies.iter().map(|(name, copy)| (folder.join(name), copy));
         for (folder, _) in folders() {
@@ -222,20 +222,21 @@ impl Snapshots {
             // Nobody writes into the folder any more when this returns.
             orders.answers()?;
         }
-        written?;
-        folders().try_for_each(|(folder, copy)| Ok(copy.complete(&folder, &options)?))
+        let sums = written?;
+        folders().try_for_each(|(folder, copy)| copy.complete(&folder, &options))?;
+        Ok(sums.concat())
     }
 }
 
-/// Runs each in a thread of its own and waits for all.
+/// Runs each in a thread of its own and waits for all; gives what they come to, in their order.
 ///
 /// # Errors
 /// Those of the first that failed; or there is no thread to be had, or one panicked.
-fn all_beside(parts: impl Iterator<Item = impl FnOnce() -> Result<()> + Send>) -> Result<()> {
+fn all_beside<T: Send>(parts: impl Iterator<Item = impl FnOnce() -> Result<T> + Send>) -> Result<Vec<T>> {
     std::thread::scope(|scope| {
         let builder = || std::thread::Builder::new().name("publish".into());
         let threads: Vec<_> = parts.map(|part| builder().spawn_scoped(scope, part)).collect();
-        let joined: Vec<Result<()>> = threads
+        let joined: Vec<Result<T>> = threads
             .into_iter()
             .map(|thread| thread?.join().map_err(|_| anyhow!("a publishing thread panicked"))?)
             .collect();

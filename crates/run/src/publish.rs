@@ -4,22 +4,46 @@
 //! if this checkpoint is lost in a crash, opening the run drops them.
 //!
 //! Checkpoint and tables are brought to the disk side by side; then they get their names, in this order: a round's tables
-//! say that its update is done. Old checkpoints are removed after that, when nobody waits any more.
+//! say that its update is done. Old checkpoints are removed after that, when nobody waits any more: the next round's
+//! publication begins although they are still going.
 
 use super::Kept;
+use super::asking::READ_BY_ONE;
 use super::config::RunConfig;
 use super::dispatcher::Completions;
 use super::policies::{Snapshots, beside};
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use sgs_formal::FormalSystem;
 use sgs_rundir::metrics::{MetricSinks, MetricValues};
 use sgs_rundir::{KeepPolicy, OutcomeSources, PreparedCheckpoint, PreparedRound, RunDir, write_outcome};
-use sgs_selfplay::{Problem, RoundOutcome};
+use sgs_selfplay::outcome::ProblemOutcome;
+use sgs_selfplay::{Features, Problem, ProblemId, RoundOutcome};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
+
+/// The features of a round's statements: each is parsed once, for the metrics and for the tables.
+pub struct StatementFeatures(HashMap<ProblemId, Features>);
+
+impl StatementFeatures {
+    /// Those of all problems of a round. Its metrics wait for them: all processors parse.
+    pub fn find(system: &dyn FormalSystem, outcome: &RoundOutcome) -> Self {
+        let of = |found: &ProblemOutcome| {
+            let problem = &found.problem;
+            (problem.id.clone(), system.features(&problem.statement))
+        };
+        Self(outcome.problems.par_iter().with_min_len(READ_BY_ONE).map(of).collect())
+    }
+
+    /// Those of one of them.
+    pub fn of(&self, problem: &Problem) -> Features {
+        self.0.get(&problem.id).copied().unwrap_or_default()
+    }
+}
 
 /// A finished round on its way to the disk.
 pub struct Publication {
@@ -27,8 +51,8 @@ pub struct Publication {
     pub run: Arc<RunDir>,
     /// Its configuration.
     pub config: Arc<RunConfig>,
-    /// The formal system, for the features of statements.
-    pub system: Arc<dyn FormalSystem>,
+    /// What is known of the statements of its problems.
+    pub features: StatementFeatures,
     /// The round's result.
     pub outcome: RoundOutcome,
     /// Its completions.
@@ -93,8 +117,8 @@ impl Publication {
     }
 
     fn prepare_tables(&self) -> Result<PreparedRound> {
-        let Self { run, config, outcome, completions, metrics, .. } = self;
-        let features = |p: &Problem| self.system.features(&p.statement);
+        let Self { run, config, features, outcome, completions, metrics, .. } = self;
+        let features = |p: &Problem| features.of(p);
         Ok(run.prepare_round(metrics, |tables| {
             let mut completion = |key: &sgs_selfplay::TaskKey| Ok(completions.get(key).cloned());
             let sources =
@@ -103,11 +127,24 @@ impl Publication {
         })?)
     }
 
-    fn prune(&self) -> Result<()> {
-        let keep = &self.config.checkpoints;
-        self.run.prune_checkpoints(KeepPolicy { last: keep.last, every: keep.every })?;
+    /// Removes old checkpoints, once those that `before` removes are gone.
+    fn prune(self, before: Option<Pruning>) -> Result<()> {
+        let (run, config) = (Arc::clone(&self.run), Arc::clone(&self.config));
+        // Freeing a round's completions takes its time too, and nobody needs them while this one waits.
+        drop(self);
+        // Two at once would remove the same ones.
+        before.map_or(Ok(()), pruned)?;
+        let keep = &config.checkpoints;
+        run.prune_checkpoints(KeepPolicy { last: keep.last, every: keep.every })?;
         Ok(())
     }
+}
+
+/// The thread that removes what is not kept any more.
+type Pruning = JoinHandle<Result<()>>;
+
+fn pruned(thread: Pruning) -> Result<()> {
+    thread.join().map_err(|_| anyhow!("the thread that removes old checkpoints panicked"))?
 }
 
 /// What a publication leaves.
@@ -116,14 +153,13 @@ struct Published {
     times: PublishTimes,
     /// Its copy of the weights, for the next one.
     weights: Option<Snapshots>,
-    /// Removes what is not kept any more.
-    pruning: JoinHandle<Result<()>>,
+    pruning: Pruning,
 }
 
 /// The thread that publishes, one round at a time.
 pub struct Publisher {
     thread: Option<JoinHandle<Result<Published>>>,
-    pruning: Option<JoinHandle<Result<()>>>,
+    pruning: Option<Pruning>,
     spare: Option<Snapshots>,
     sinks: MetricSinks,
     /// Numbers of an evaluation of weights that are not on the disk yet.
@@ -156,18 +192,26 @@ impl Publisher {
     /// The one before failed, or no thread can be started.
     pub fn start(&mut self, mut publication: Publication) -> Result<()> {
         self.wait()?;
-        // An old checkpoint that cannot be removed ends the run, but this round is published before.
-        let pruned = self.pruned();
+        // An old checkpoint that cannot be removed ends the run, but this round is published before. One that is still
+        // being removed is not waited for here: that began when the round before was published, maybe just now.
+        let done = self.pruning.take_if(|thread| thread.is_finished()).map_or(Ok(()), pruned);
+        let before = self.pruning.take();
         let publish = move || {
-            let times = publication.publish()?;
+            let times = match publication.publish() {
+                Ok(times) => times,
+                Err(error) => {
+                    // Whoever hears of it finds nobody at work in the run's folder any more.
+                    before.map_or(Ok(()), pruned).context(format!("{error:#}"))?;
+                    return Err(error);
+                }
+            };
             let (metrics, weights) = (publication.metrics.clone(), publication.weights.take());
-            // Freeing a round's completions takes its time too.
-            let pruning =
-                std::thread::Builder::new().name("prune".into()).spawn(move || publication.prune())?;
+            let prune = move || publication.prune(before);
+            let pruning = std::thread::Builder::new().name("prune".into()).spawn(prune)?;
             Ok(Published { metrics, times, weights, pruning })
         };
         self.thread = Some(std::thread::Builder::new().name("publish".into()).spawn(publish)?);
-        pruned
+        done
     }
 
     /// Waits until the round is published; gives the round and what that took, `None` if there was none.
@@ -192,14 +236,8 @@ impl Publisher {
     /// The file system refuses.
     pub fn finish(&mut self) -> Result<Option<(u32, PublishTimes)>> {
         let published = self.wait()?;
-        self.pruned()?;
+        self.pruning.take().map_or(Ok(()), pruned)?;
         Ok(published)
-    }
-
-    /// Waits until old checkpoints are removed.
-    fn pruned(&mut self) -> Result<()> {
-        let Some(thread) = self.pruning.take() else { return Ok(()) };
-        thread.join().map_err(|_| anyhow!("the thread that removes old checkpoints panicked"))?
     }
 }
 

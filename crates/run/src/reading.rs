@@ -22,7 +22,7 @@ pub struct Reader<'a> {
     pub tokenizer: &'a Tokenizer,
     /// Number of rounds whose updates the round's weights have seen.
     pub policy_version: u32,
-    /// Tokens that there are. Counted once: the tokenizer makes a copy of its vocabulary for it.
+    /// Tokens that there are.
     pub vocabulary: usize,
     /// Tokens that a prompt and its completion may have together.
     pub context: usize,

@@ -27,9 +27,9 @@ pub fn record(entries: &mut [Entry]) -> Result<Option<Record>> {
     let Some(first) = entries.first() else { return Ok(None) };
     let key = RecordKey::from(first.event.key());
     let prompt = take_prompt(entries);
-    let payload = tasks::pack(&(&prompt, &*entries));
+    let payload = tasks::packed(&(&prompt, &*entries));
     put_prompt(entries, &prompt);
-    Ok(Some(Record { key, payload: payload?.as_bytes().to_vec() }))
+    Ok(Some(Record { key, payload: payload? }))
 }
 
 fn take_prompt(entries: &mut [Entry]) -> Arc<[u32]> {

@@ -8,7 +8,7 @@ use crate::event::{Listener, RoundStage, RunEvent, Story};
 use crate::folder::{self, EndedBy};
 use crate::matching::Embedder;
 use crate::policies::Policies;
-use crate::publish::{Publication, PublishTimes, Publisher};
+use crate::publish::{Publication, PublishTimes, Publisher, StatementFeatures};
 use crate::ranks::{Order, Team};
 use crate::reading::Reader;
 use crate::update::UpdateReport;
@@ -243,7 +243,8 @@ where
             drop(policies_now);
             kept.times.snapshot = copying.elapsed().as_secs_f64();
             state.absorb(&outcome)?;
-            let metrics = self.metrics(&state, &outcome, &kept, round_started);
+            let features = StatementFeatures::find(&*self.system, &outcome);
+            let metrics = self.metrics(&state, &outcome, &features, &kept, round_started);
             if let Some(warning) = guide::warning(outcome.round, &metrics) {
                 story.tell(RunEvent::Warning(&warning));
             }
@@ -251,7 +252,7 @@ where
             publisher.start(Publication {
                 run: Arc::clone(&self.run),
                 config: Arc::clone(&self.config),
-                system: Arc::clone(&self.system),
+                features,
                 outcome,
                 completions,
                 kept: std::mem::take(&mut kept),
@@ -433,11 +434,12 @@ where
         &self,
         state: &RunState,
         outcome: &RoundOutcome,
+        features: &StatementFeatures,
         kept: &Kept,
         started: Instant,
     ) -> MetricValues {
-        let features = |p: &Problem| self.system.features(&p.statement);
-        let mut metrics = MetricValues::of_round(&RoundMetrics::compute(outcome, state, features));
+        let round = RoundMetrics::compute(outcome, state, |problem| features.of(problem));
+        let mut metrics = MetricValues::of_round(&round);
         measured(&mut metrics, outcome, kept);
         metrics.set(names::RECORDS_REPEATED, self.run.journal().duplicates() as f64);
         metrics.set(names::TIME_ROUND, started.elapsed().as_secs_f64());

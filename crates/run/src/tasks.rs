@@ -112,8 +112,17 @@ pub type VerifyResult = Vec<Judgement>;
 /// # Errors
 /// The value has no such form: a mistake of this program.
 pub fn pack(value: &impl Serialize) -> Result<Payload> {
-    let bytes = postcard::to_extend(value, vec![FORM]).context("a payload for the board")?;
-    Ok(bytes.into())
+    Ok(packed(value)?.into())
+}
+
+/// The same bytes, for the journal.
+///
+/// # Errors
+/// As [`pack`].
+pub fn packed(value: &impl Serialize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(512);
+    bytes.push(FORM);
+    postcard::to_extend(value, bytes).context("a payload for the board")
 }
 
 /// From bytes of the board.

@@ -1,6 +1,6 @@
 //! The checkpoints of a run: one directory for each round whose update was kept.
 
-use crate::directories::{StagedDirectory, remove_directory, verify_directory};
+use crate::directories::{KnownSums, StagedDirectory, remove_directory, verify_directory};
 use crate::error::{CallerError, Error, Result};
 use crate::rounds::{directory_name, numbered_directories, read_json, write_json};
 use serde::{Deserialize, Serialize};
@@ -138,21 +138,21 @@ impl Checkpoints {
         self.prepare(round, detail, fill)?.publish()
     }
 
-    /// Everything of [`Checkpoints::publish`] but the final name.
+    /// Everything of [`Checkpoints::publish`] but the final name. `fill` may give sums that it knows.
     ///
     /// # Errors
     /// As [`Checkpoints::publish`].
-    pub fn prepare(
+    pub fn prepare<S: Into<KnownSums>>(
         &self,
         round: u32,
         detail: &str,
-        fill: impl FnOnce(&Path) -> Result<(), CallerError>,
+        fill: impl FnOnce(&Path) -> Result<S, CallerError>,
     ) -> Result<PreparedCheckpoint> {
         let directory = self.directory_of(round);
         let staged = StagedDirectory::prepare(&directory, |staging| {
-            fill(staging)?;
+            let known = fill(staging)?;
             write_json(&staging.join(ABOUT), &AboutCheckpoint { round, detail: detail.to_owned() })?;
-            Ok(())
+            Ok(known)
         })?;
         Ok(PreparedCheckpoint {
             checkpoint: Checkpoint { round, directory },

@@ -7,7 +7,7 @@ use crate::error::{CallerError, Error, Result};
 use crate::files::{self, TEMPORARY_PREFIX, doomed_beside, parent_of, sync_directory, temporary_beside};
 use crate::write_point::reached;
 use sha2::{Digest, Sha256};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Read;
@@ -28,6 +28,23 @@ pub fn publish_directory(target: &Path, fill: impl FnOnce(&Path) -> Result<(), C
     StagedDirectory::prepare(target, fill)?.publish()
 }
 
+/// The SHA-256 of files that was found while they were written: they are not read again for it.
+#[derive(Debug, Default)]
+pub struct KnownSums(HashMap<PathBuf, String>);
+
+impl From<()> for KnownSums {
+    fn from((): ()) -> Self {
+        Self::default()
+    }
+}
+
+impl From<Vec<(PathBuf, [u8; 32])>> for KnownSums {
+    /// Paths as the files are written, in the unfinished directory.
+    fn from(sums: Vec<(PathBuf, [u8; 32])>) -> Self {
+        Self(sums.into_iter().map(|(path, sum)| (path, hexadecimal(&sum))).collect())
+    }
+}
+
 /// A directory that is whole on the disk and lacks nothing but its final name. Dropped, it leaves nothing behind.
 #[derive(Debug)]
 pub struct StagedDirectory {
@@ -37,12 +54,15 @@ pub struct StagedDirectory {
 
 impl StagedDirectory {
     /// Everything of [`publish_directory`] but the final name: several directories can be prepared at the same time
-    /// and then published in their order.
+    /// and then published in their order. `fill` may give sums that it knows.
     ///
     /// # Errors
     /// As [`publish_directory`].
-    pub fn prepare(target: &Path, fill: impl FnOnce(&Path) -> Result<(), CallerError>) -> Result<Self> {
-        prepare(target, fill)
+    pub fn prepare<S: Into<KnownSums>>(
+        target: &Path,
+        fill: impl FnOnce(&Path) -> Result<S, CallerError>,
+    ) -> Result<Self> {
+        prepare(target, |staging| fill(staging).map(S::into))
     }
 
     /// Gives the directory its final name.
@@ -58,19 +78,22 @@ impl StagedDirectory {
     }
 }
 
-fn prepare(target: &Path, fill: impl FnOnce(&Path) -> Result<(), CallerError>) -> Result<StagedDirectory> {
+fn prepare(
+    target: &Path,
+    fill: impl FnOnce(&Path) -> Result<KnownSums, CallerError>,
+) -> Result<StagedDirectory> {
     if target.exists() {
         return Err(Error::Published { path: target.to_path_buf() });
     }
     let staging = Staging { path: temporary_beside(target) };
     reached("directory.create", target)?;
     fs::create_dir(&staging.path).map_err(Error::io("create the directory", target))?;
-    fill(&staging.path).map_err(|source| match source.downcast::<Error>() {
+    let known = fill(&staging.path).map_err(|source| match source.downcast::<Error>() {
         Ok(own) => *own,
         Err(source) => Error::Caller { path: target.to_path_buf(), source },
     })?;
     reached("directory.filled", target)?;
-    let checksums = flush_and_checksum(&staging.path)?;
+    let checksums = flush_and_checksum(&staging.path, &known)?;
     let list = staging.path.join(CHECKSUMS);
     files::write_file(&list, render(&checksums).as_bytes())?;
     flush(&list)?;
@@ -274,16 +297,20 @@ impl Drop for Staging {
     }
 }
 
-/// Flushes all files and directories below `root`; returns the checksum of each file by its relative name.
+/// Flushes all files and directories below `root`; returns the checksum of each file by its relative name. Those that are
+/// known are of what was written, whatever the disk has made of it.
 ///
 /// Flushes wait for the disk and for each other, checksums for a processor: all of them are worked off side by side,
 /// the largest file first.
-fn flush_and_checksum(root: &Path) -> Result<BTreeMap<String, String>> {
+fn flush_and_checksum(root: &Path, known: &KnownSums) -> Result<BTreeMap<String, String>> {
     let Content { mut files, directories } = content(root)?;
     files.sort_by_key(|file| file.bytes);
+    let known = |file: &PlainFile| Some((file.name.clone(), known.0.get(&file.path)?.clone()));
+    let mut checksums: BTreeMap<String, String> = files.iter().filter_map(known).collect();
     // Taken from the end: the flush of the largest file, then its checksum.
     let mut work: Vec<Work<'_>> =
         files.iter().flat_map(|file| [Work::Checksum(file), Work::Flush(&file.path)]).collect();
+    work.retain(|work| !matches!(work, Work::Checksum(file) if checksums.contains_key(&file.name)));
     let threads = thread::available_parallelism().map_or(1, usize::from).saturating_mul(2).min(work.len());
     let work = Mutex::new(&mut work);
     let next = || work.lock().ok().and_then(|mut work| work.pop());
@@ -306,7 +333,6 @@ fn flush_and_checksum(root: &Path) -> Result<BTreeMap<String, String>> {
         let others = others.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked()));
         [own].into_iter().chain(others.collect::<Vec<_>>()).collect()
     });
-    let mut checksums = BTreeMap::new();
     for part in parts {
         checksums.extend(part?);
     }
@@ -419,6 +445,25 @@ mod tests {
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  empty\n\
              ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  inner/weights\n"
         );
+        verify_directory(&target).unwrap();
+    }
+
+    #[test]
+    fn a_sum_that_is_known_is_not_asked_of_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("0001");
+        // Of other content than the file's: what the disk made of it is found out.
+        let sum: [u8; 32] = Sha256::digest(b"abc").into();
+        let fill = |dir: &Path| {
+            fs::write(dir.join("empty"), b"")?;
+            fs::write(dir.join("weights"), b"abd")?;
+            Ok(vec![(dir.join("weights"), sum)])
+        };
+        StagedDirectory::prepare(&target, fill).unwrap().publish().unwrap();
+        let listed = listed_checksums(&target).unwrap();
+        assert_eq!(listed[1], ("weights".to_owned(), hexadecimal(&sum)));
+        assert!(verify_directory(&target).unwrap_err().to_string().contains("weights has SHA-256"));
+        fs::write(target.join("weights"), b"abc").unwrap();
         verify_directory(&target).unwrap();
     }
 

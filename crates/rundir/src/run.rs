@@ -1,7 +1,7 @@
 //! A run's directory.
 
 use crate::checkpoints::{Checkpoint, Checkpoints, KeepPolicy, PreparedCheckpoint};
-use crate::directories::{CHECKSUMS, Examined};
+use crate::directories::{CHECKSUMS, Examined, KnownSums};
 use crate::error::{CallerError, Error, Result};
 use crate::evaluations::{self, Evaluation};
 use crate::files::{self, TEMPORARY_PREFIX, ensure_directory};
@@ -396,15 +396,15 @@ impl RunDir {
     }
 
     /// Everything of [`publish_checkpoint`](Self::publish_checkpoint) that takes long, at any time before it: `fill`
-    /// writes a checkpoint that does not show yet.
+    /// writes a checkpoint that does not show yet, and may give sums of its files that it knows.
     ///
     /// # Errors
     /// There is one already, `fill` failed, or the file system refused; nothing remains then.
-    pub fn prepare_checkpoint(
+    pub fn prepare_checkpoint<S: Into<KnownSums>>(
         &self,
         round: u32,
         detail: &str,
-        fill: impl FnOnce(&Path) -> Result<(), CallerError>,
+        fill: impl FnOnce(&Path) -> Result<S, CallerError>,
     ) -> Result<PreparedCheckpoint> {
         self.view.checkpoints().prepare(round, detail, fill)
     }

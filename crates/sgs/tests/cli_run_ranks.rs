@@ -108,7 +108,7 @@ fn two_processes_train_a_run_as_one_does_and_the_same_every_time() {
     }
     let trained = |key: &str| both.get(key).is_some_and(|steps| steps.parse::<f64>().unwrap() > 0.0);
     assert!(trained("0 metric solver_steps") && trained("1 metric conjecturer_steps"), "{both:?}");
-    assert_eq!(parts(&alone, 1), ["optimizer.safetensors"]);
+    assert_eq!(parts(&alone, 1), ["optimizer-m.safetensors", "optimizer-v.safetensors"]);
     assert_eq!(
         parts(&two, 1),
         ["optimizer-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors"]

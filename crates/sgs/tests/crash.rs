@@ -297,8 +297,9 @@ fn writes_that_fail_stop_the_run_with_the_files_name_and_lose_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let expected = content(&undisturbed(folder.path(), 2));
     let run = folder.path().join("limited");
-    // The base model does not fit, then the journal, then a checkpoint.
-    for (kib, files) in [(64, "base"), (10_000, "checkpoints"), (20_000, "checkpoints")] {
+    // The base model does not fit, then a checkpoint's files, which are written side by side, at their middle and near their
+    // end.
+    for (kib, files) in [(64, "base"), (10_000, "checkpoints"), (16_000, "checkpoints")] {
         let (code, message) = with_files_limited(kib, &run);
         assert_eq!(code, Some(1), "{kib} KiB: {message}");
         assert!(!message.contains("panicked"), "{message}");

@@ -1,9 +1,10 @@
 //! Checkpoints: a folder that appears whole or not at all, and from which training goes on bit for bit.
 //!
 //! `model.safetensors` (or several files and their index), `config.json` (Hugging Face layout, f32 or bf16),
-//! `optimizer.safetensors` (f32 tensors `m.NAME`, `v.NAME` and, where the model file is coarser than the weights,
-//! `master.NAME`) or, from N ranks, `optimizer-00001-of-0000N.safetensors` (each rank's shards `m`, `v` and `master`,
-//! packed), and `trainer.json` (step, ranks, and what the caller wants to find again).
+//! `optimizer-m.safetensors`, `optimizer-v.safetensors` and, where the model file is coarser than the weights,
+//! `optimizer-master.safetensors` (f32 tensors `m.NAME` and so on; all in `optimizer.safetensors` in the first format) or,
+//! from N ranks, `optimizer-00001-of-0000N.safetensors` (each rank's shards `m`, `v` and `master`, packed), and
+//! `trainer.json` (format, step, ranks, and what the caller wants to find again).
 
 mod optimiser;
 
@@ -18,10 +19,11 @@ use crate::error::{LmError, Result};
 use crate::model::Model;
 use crate::ranks::{Meeting, Shard};
 use crate::trainer::Policy;
-use crate::weights::{FileType, Flush, HostWeights, LARGEST_FILE, save_model, write_small};
+use crate::weights::{FileType, Flush, HostWeights, LARGEST_FILE, Sums, save_model, write_small};
+use optimiser::Files;
 
-/// Version of `trainer.json`.
-const FORMAT: u32 = 1;
+/// Version of `trainer.json` that is written; those from 1 on are read.
+const FORMAT: u32 = 2;
 
 /// `trainer.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -183,39 +185,32 @@ impl Snapshot {
         })
     }
 
-    /// Writes the weights and, beside them, this rank's part of the optimiser's state into a folder that exists; the
-    /// other ranks add theirs with [`save_part`], and [`Snapshot::complete`] makes a checkpoint of it.
+    /// Writes the weights and this rank's part of the optimiser's state into a folder that exists, all files side by side;
+    /// the other ranks add theirs with [`save_part`], and [`Snapshot::complete`] makes a checkpoint of it. Gives the sums
+    /// of the large files if they are flushed later.
     ///
     /// # Errors
     /// As [`save`].
-    pub fn save_part(&self, dir: &Path, options: &SaveOptions) -> Result<()> {
-        std::thread::scope(|scope| {
-            let optimiser = || self.save_optimiser(dir, options);
-            let thread = std::thread::Builder::new().name("optimiser".into()).spawn_scoped(scope, optimiser);
-            let model = self.save_model(dir, options);
-            let optimiser = match thread {
-                Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-                Err(_) => optimiser(),
-            };
-            model.and(optimiser)
-        })
-    }
-
-    fn save_model(&self, dir: &Path, options: &SaveOptions) -> Result<()> {
+    pub fn save_part(&self, dir: &Path, options: &SaveOptions) -> Result<Sums> {
         let HostWeights { config, layout, data } = &self.weights;
-        save_model(dir, config, layout, &slice(data), how(options))?;
-        copy_companions(dir, options)
-    }
-
-    fn save_optimiser(&self, dir: &Path, options: &SaveOptions) -> Result<()> {
-        let HostWeights { layout, data, .. } = &self.weights;
+        let (adam, shard, flush) = (&self.adam, &self.shard, options.flush);
+        let model = || {
+            copy_companions(dir, options)?;
+            save_model(dir, config, layout, &slice(data), how(options))
+        };
+        let mut files: Vec<Writer<'_>> = vec![Box::new(model)];
         let masters = self.has_masters(options);
-        if self.shard.ranks > 1 {
+        if shard.ranks > 1 {
             let masters = masters.then_some(&data[..]);
-            return optimiser::write_host_shard(dir, &self.shard, &self.adam, masters, options.flush);
+            files.push(Box::new(move || optimiser::write_host_shard(dir, shard, adam, masters, flush)));
+        } else {
+            let of_device = adam.master.as_ref().unwrap_or(data);
+            for (name, data) in optimiser::host_parts(adam, masters.then_some(&of_device[..])) {
+                let write = move || optimiser::write_part(dir, layout, name, &slice(data), flush);
+                files.push(Box::new(write));
+            }
         }
-        let of_device = self.adam.master.as_ref().unwrap_or(data);
-        optimiser::write_host(dir, layout, &self.adam, masters.then_some(&of_device[..]), options.flush)
+        side_by_side(&files)
     }
 
     /// Makes a checkpoint of a folder that every rank has written its part into.
@@ -240,10 +235,28 @@ pub fn save_part<D: Device>(dir: &Path, policy: &Policy<D>, options: &SaveOption
     optimiser::write_shard(dir, policy, options.file_type).map(|_| ())
 }
 
+/// Writes a file, or several that belong together.
+type Writer<'a> = Box<dyn Fn() -> Result<Sums> + Sync + 'a>;
+
+/// Writes files, each in a thread of its own where there is one to be had; waits for all, whichever fails.
+fn side_by_side(files: &[Writer<'_>]) -> Result<Sums> {
+    let written: Vec<Result<Sums>> = std::thread::scope(|scope| {
+        let builder = || std::thread::Builder::new().name("checkpoint".into());
+        let started: Vec<_> = files.iter().map(|write| builder().spawn_scoped(scope, write)).collect();
+        let waited = started.into_iter().zip(files).map(|(thread, write)| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(_) => write(),
+        });
+        waited.collect()
+    });
+    Ok(written.into_iter().collect::<Result<Vec<_>>>()?.concat())
+}
+
 /// Checks that the parts of all ranks are to be seen.
 fn all_parts(dir: &Path, ranks: usize) -> Result<()> {
-    for rank in 0..ranks {
-        let part = dir.join(optimiser::file_of(rank, ranks));
+    // A single rank has written its parts itself.
+    for rank in (0..ranks).filter(|_| ranks > 1) {
+        let part = dir.join(optimiser::file_of_shard(rank, ranks));
         if !part.exists() {
             return Err(LmError::Input(format!(
                 "{} of another rank is not to be seen here: give an output folder on a file system that all ranks \
@@ -347,21 +360,24 @@ pub fn load_for_rank<D: Device>(
     let text = fs::read_to_string(&path).map_err(LmError::io(&path))?;
     let state: TrainerState = serde_json::from_str(&text).map_err(LmError::json(&path))?;
     let fail = |message: String| LmError::Config { origin: path.display().to_string(), message };
-    if state.format != FORMAT {
-        let message = "was written by another version";
-        return Err(fail(format!("format {} {message}; this one reads {FORMAT}", state.format)));
-    }
-    if state.ranks == 0 {
-        return Err(fail("ranks is 0".to_owned()));
-    }
+    let files = match (state.format, state.ranks) {
+        (_, 0) => return Err(fail("ranks is 0".to_owned())),
+        (1, 1) => Files::One,
+        (FORMAT, 1) => Files::Parts,
+        (1 | FORMAT, ranks) => Files::Shards(ranks),
+        (other, _) => {
+            let message = "was written by another version; this one reads 1 and";
+            return Err(fail(format!("format {other} {message} {FORMAT}")));
+        }
+    };
     let mut model = Model::load(device, dir, max_positions)?;
     let masters = state.master;
     if masters && model.device.bytes_per_parameter().0 == 4 {
-        optimiser::read_masters(dir, state.ranks, &mut model)?;
+        optimiser::read_masters(dir, files, &mut model)?;
     }
     let shard = Shard::of(&model.layout, rank, ranks);
     let mut policy = Policy::of_shard(model, shard)?;
-    optimiser::read(dir, state.ranks, masters, &mut policy)?;
+    optimiser::read(dir, files, masters, &mut policy)?;
     policy.step = state.step;
     Ok((policy, state.extra))
 }

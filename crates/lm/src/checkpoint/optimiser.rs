@@ -1,4 +1,5 @@
-//! The optimiser's state in files: of a whole model under the tensors' names, or of each rank's shard, packed.
+//! The optimiser's state in files: of a whole model under the tensors' names, each part in a file of its own, so that they
+//! are written side by side; or of each rank's shard, packed.
 //!
 //! A shard follows from the layout and the number of ranks alone, so any number of ranks can read what another number
 //! wrote: each takes the stretches that are its own from whichever file holds them.
@@ -16,19 +17,35 @@ use crate::model::Model;
 use crate::ranks::Shard;
 use crate::trainer::Policy;
 use crate::weights::{
-    FileType, Flush, Refused, Sink, Source, TensorFile, in_pieces, map_file, parse, read_prefixed, release,
-    safetensors_error, tensors_of, write_tensors,
+    FileType, Flush, Refused, Sink, Source, Sums, TensorFile, in_pieces, map_file, parse, read_prefixed,
+    release, safetensors_error, tensors_of, write_tensors,
 };
 
 /// The parts, with the names of their tensors.
 const PARTS: [(AdamPart, &str); 3] =
     [(AdamPart::First, "m"), (AdamPart::Second, "v"), (AdamPart::Master, "master")];
 
-/// File of a rank's part.
-pub fn file_of(rank: usize, ranks: usize) -> String {
-    if ranks == 1 {
-        return "optimizer.safetensors".to_owned();
-    }
+/// How the state lies in files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Files {
+    /// All parts of a whole model in one, as the first format had it.
+    One,
+    /// Each part of a whole model in a file of its own.
+    Parts,
+    /// The shards of so many ranks, more than one.
+    Shards(usize),
+}
+
+/// The only file of [`Files::One`].
+const ONE: &str = "optimizer.safetensors";
+
+/// The file of a part in [`Files::Parts`].
+fn file_of_part(name: &str) -> String {
+    format!("optimizer-{name}.safetensors")
+}
+
+/// The file of a rank's shard.
+pub fn file_of_shard(rank: usize, ranks: usize) -> String {
     format!("optimizer-{:05}-of-{ranks:05}.safetensors", rank + 1)
 }
 
@@ -53,40 +70,28 @@ fn wants_masters<D: Device>(policy: &Policy<D>, file_type: FileType) -> bool {
 /// Writes the state of a whole model; returns whether masters are in it.
 pub fn write_whole_model<D: Device>(tmp: &Path, policy: &Policy<D>, file_type: FileType) -> Result<bool> {
     let masters = wants_masters(policy, file_type);
-    let reads = PARTS.map(|(part, _)| move |from: usize, to: &mut [f32]| read_part(policy, part, from, to));
-    let mut tensors = Vec::new();
-    for ((part, name), read) in PARTS.iter().zip(&reads) {
-        if *part != AdamPart::Master || masters {
-            tensors.extend(tensors_of(&policy.model.layout, &format!("{name}."), read, FileType::F32));
+    for (part, name) in PARTS {
+        if part != AdamPart::Master || masters {
+            let read = |from: usize, to: &mut [f32]| read_part(policy, part, from, to);
+            write_part(tmp, &policy.model.layout, name, &read, Flush::Now)?;
         }
     }
-    write_tensors(&tmp.join(file_of(0, 1)), tensors, Flush::Now)?;
     Ok(masters)
 }
 
-/// Writes a state that is on the host.
-pub fn write_host(
-    tmp: &Path,
-    layout: &Layout,
-    adam: &AdamHost,
-    masters: Option<&[f32]>,
-    flush: Flush,
-) -> Result<()> {
-    let copy = |data: &[f32], from: usize, to: &mut [f32]| {
-        to.copy_from_slice(&data[from..from + to.len()]);
-        Ok(())
-    };
-    let m = |from: usize, to: &mut [f32]| copy(&adam.m, from, to);
-    let v = |from: usize, to: &mut [f32]| copy(&adam.v, from, to);
-    let master = |from: usize, to: &mut [f32]| copy(masters.unwrap_or_default(), from, to);
-    let sources: [Source<'_>; 3] = [&m, &v, &master];
-    let mut tensors = Vec::new();
-    for ((part, name), source) in PARTS.iter().zip(sources) {
-        if *part != AdamPart::Master || masters.is_some() {
-            tensors.extend(tensors_of(layout, &format!("{name}."), source, FileType::F32));
-        }
-    }
-    write_tensors(&tmp.join(file_of(0, 1)), tensors, flush)
+/// Writes a part of a whole model's state.
+pub fn write_part(tmp: &Path, layout: &Layout, name: &str, source: Source<'_>, flush: Flush) -> Result<Sums> {
+    let tensors = tensors_of(layout, &format!("{name}."), source, FileType::F32);
+    write_tensors(&tmp.join(file_of_part(name)), tensors, flush)
+}
+
+/// The parts of a state that is on the host, with their names.
+pub fn host_parts<'a>(
+    adam: &'a AdamHost,
+    masters: Option<&'a [f32]>,
+) -> impl Iterator<Item = (&'static str, &'a [f32])> {
+    let data = [Some(&adam.m[..]), Some(&adam.v[..]), masters];
+    PARTS.into_iter().zip(data).filter_map(|((_, name), data)| Some((name, data?)))
 }
 
 /// Writes a rank's shard that is on the host; where it has no masters, those of `parameters` are written if given.
@@ -96,7 +101,7 @@ pub fn write_host_shard(
     adam: &AdamHost,
     parameters: Option<&[f32]>,
     flush: Flush,
-) -> Result<()> {
+) -> Result<Sums> {
     let copy = |data: &[f32], from: usize, to: &mut [f32]| {
         to.copy_from_slice(&data[from..from + to.len()]);
         Ok(())
@@ -117,7 +122,7 @@ pub fn write_host_shard(
             tensors.push(TensorFile { name, shape, source, from: 0, file_type: FileType::F32 });
         }
     }
-    write_tensors(&tmp.join(file_of(shard.rank, shard.ranks)), tensors, flush)
+    write_tensors(&tmp.join(file_of_shard(shard.rank, shard.ranks)), tensors, flush)
 }
 
 /// Writes a rank's shard; returns whether masters are in it.
@@ -131,12 +136,12 @@ pub fn write_shard<D: Device>(tmp: &Path, policy: &Policy<D>, file_type: FileTyp
             tensors.push(TensorFile { name, shape, source: read, from: 0, file_type: FileType::F32 });
         }
     }
-    write_tensors(&tmp.join(file_of(policy.shard.rank, policy.shard.ranks)), tensors, Flush::Now)?;
+    write_tensors(&tmp.join(file_of_shard(policy.shard.rank, policy.shard.ranks)), tensors, Flush::Now)?;
     Ok(masters)
 }
 
-/// Reads a policy's shard of the state that `ranks` ranks wrote.
-pub fn read<D: Device>(dir: &Path, ranks: usize, masters: bool, policy: &mut Policy<D>) -> Result<()> {
+/// Reads a policy's shard of the state.
+pub fn read<D: Device>(dir: &Path, files: Files, masters: bool, policy: &mut Policy<D>) -> Result<()> {
     let Policy { model, adam, shard, .. } = policy;
     let Some(Model { device, layout, params, .. }) = Arc::get_mut(model) else {
         return Err(LmError::Input(
@@ -157,47 +162,52 @@ pub fn read<D: Device>(dir: &Path, ranks: usize, masters: bool, policy: &mut Pol
     if masters {
         sinks.push(("master", &mut master));
     }
-    read_into(dir, ranks, layout, shard, &mut sinks)
+    read_into(dir, files, layout, shard, &mut sinks)
 }
 
-/// Reads all masters that `ranks` ranks wrote into a model whose parameters are f32.
-pub fn read_masters<D: Device>(dir: &Path, ranks: usize, model: &mut Model<D>) -> Result<()> {
+/// Reads all masters into a model whose parameters are f32.
+pub fn read_masters<D: Device>(dir: &Path, files: Files, model: &mut Model<D>) -> Result<()> {
     let Model { device, layout, params, .. } = model;
     let whole = Shard::whole(layout.len);
     let mut put = |values: &[f32], at: usize| {
         device.write_buf(values, PartMut { buf: &mut *params, range: at..at + values.len() })
     };
-    if ranks == 1 {
+    if files == Files::One {
         // The other sets of the file are read at their own time.
         let mut skip = |_: &[f32], _: usize| Ok(());
         let mut skip_too = skip;
         let sinks: &mut [(&str, Sink<'_>)] =
             &mut [("m", &mut skip), ("v", &mut skip_too), ("master", &mut put)];
-        return read_into(dir, ranks, layout, &whole, sinks);
+        return read_into(dir, files, layout, &whole, sinks);
     }
-    read_into(dir, ranks, layout, &whole, &mut [("master", &mut put)])
+    read_into(dir, files, layout, &whole, &mut [("master", &mut put)])
 }
 
 fn read_into(
     dir: &Path,
-    ranks: usize,
+    files: Files,
     layout: &Layout,
     shard: &Shard,
     sinks: &mut [(&str, Sink<'_>)],
 ) -> Result<()> {
-    if ranks == 1 {
-        let names: Vec<String> = sinks.iter().map(|(name, _)| format!("{name}.")).collect();
-        let mut sets: Vec<(&str, Sink<'_>)> = Vec::new();
-        for (name, (_, sink)) in names.iter().zip(sinks.iter_mut()) {
-            sets.push((name, &mut **sink));
+    match files {
+        Files::One => {
+            let names: Vec<String> = sinks.iter().map(|(name, _)| format!("{name}.")).collect();
+            let mut sets: Vec<(&str, Sink<'_>)> = Vec::new();
+            for (name, (_, sink)) in names.iter().zip(sinks.iter_mut()) {
+                sets.push((name, &mut **sink));
+            }
+            read_prefixed(&dir.join(ONE), layout, shard, &mut sets)
         }
-        return read_prefixed(&dir.join(file_of(0, 1)), layout, shard, &mut sets);
+        Files::Parts => sinks.iter_mut().try_for_each(|(name, sink)| {
+            let sets: &mut [(&str, Sink<'_>)] = &mut [(&format!("{name}."), &mut **sink)];
+            read_prefixed(&dir.join(file_of_part(name)), layout, shard, sets)
+        }),
+        Files::Shards(ranks) => (0..ranks).try_for_each(|rank| {
+            let path = dir.join(file_of_shard(rank, ranks));
+            read_from_shard(&path, &Shard::of(layout, rank, ranks), shard, sinks)
+        }),
     }
-    for rank in 0..ranks {
-        let path = dir.join(file_of(rank, ranks));
-        read_from_shard(&path, &Shard::of(layout, rank, ranks), shard, sinks)?;
-    }
-    Ok(())
 }
 
 /// Takes what `shard` needs from the file of another.

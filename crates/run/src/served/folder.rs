@@ -125,7 +125,7 @@ mod tests {
         let path = folder.join(name);
         std::fs::create_dir_all(&path).unwrap();
         for (file, text) in
-            [("model.safetensors", weights), ("config.json", name), ("optimizer.safetensors", "m")]
+            [("model.safetensors", weights), ("config.json", name), ("optimizer-m.safetensors", "m")]
         {
             std::fs::write(path.join(file), text).unwrap();
         }
@@ -154,7 +154,7 @@ mod tests {
             [read("model.safetensors"), read("config.json"), read("tokenizer.json")],
             ["w2", "base", "t"]
         );
-        assert!(!place.join("solver/optimizer.safetensors").exists());
+        assert!(!place.join("solver/optimizer-m.safetensors").exists());
         let of_base = folder.lay_out("solver", 7, &base, &base).unwrap();
         let names = std::fs::read_dir(place.join(of_base.name)).unwrap();
         let mut names: Vec<_> =

@@ -144,7 +144,7 @@ impl ModelSheet {
 
 /// What of a model's folder is needed for sampling: shape and weights, not the optimiser's state.
 fn belongs(name: &str) -> bool {
-    // One file of the optimiser's state, or one for each rank that trained.
+    // The optimiser's state is in files of its own.
     let weights = name.ends_with(".safetensors") && !name.starts_with("optimizer");
     // A name that begins with a dot is that of what an interrupted process has left.
     !name.starts_with('.') && (weights || name == "config.json" || name == "model.safetensors.index.json")
@@ -217,7 +217,7 @@ mod tests {
             std::fs::write(at.join("config.json"), "{}").expect("writes");
             std::fs::write(at.join("model.safetensors"), weights).expect("writes");
             // Neither of these is needed for sampling.
-            std::fs::write(at.join("optimizer.safetensors"), name).expect("writes");
+            std::fs::write(at.join("optimizer-m.safetensors"), name).expect("writes");
             std::fs::write(at.join("tokenizer.json"), name).expect("writes");
             ModelSheet::of(&at).expect("a model")
         };
