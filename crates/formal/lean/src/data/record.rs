@@ -8,7 +8,7 @@ use sgs_selfplay::{Problem, ProblemId, Verdict};
 
 /// Why a record was not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{id}: {reason}")]
+#[error("{id}{}{reason}", if .id.is_empty() { "" } else { ": " })]
 pub struct RecordError {
     /// The record's name, empty if it has none.
     pub id: String,
@@ -54,6 +54,13 @@ pub fn target_from_record(record: &Map<String, Value>, header: &str) -> Result<T
         (None, false) => split.before,
         (None, true) => header.to_owned(),
     };
+    // Header and theorem are read apart.
+    if let Some("in") = meaning(&context).last().copied() {
+        return Err(fail(
+            "what stands before the theorem ends with `in`: write `open …` or `set_option …` without it"
+                .into(),
+        ));
+    }
     let proof = field(PROOF).map(|text| proof_of(text, statement.name())).or(split.proof.map(Proof::new));
     let proof = proof.map(|proof| with_helpers(proof, field(HELPERS)).to_text());
     Ok(Target {
@@ -176,6 +183,18 @@ mod tests {
         assert_eq!(bare.problem.id.as_str(), "b");
         assert_eq!(&*bare.problem.context, "HEADER\n");
         assert_eq!(bare.expect, Some(Verdict::Proved));
+    }
+
+    #[test]
+    fn what_holds_for_the_next_command_alone_is_refused() {
+        for before in ["open Nat in", "set_option maxRecDepth 1000 in -- much\n"] {
+            let record =
+                serde_json::json!({ "id": "x", "statement": format!("{before}\ntheorem a : 1 = 1 := by") });
+            assert!(read(&record.to_string()).unwrap_err().reason.contains("ends with `in`"), "{before}");
+            let record = serde_json::json!({ "header": before, "statement": "theorem a : 1 = 1 := by" });
+            assert!(read(&record.to_string()).is_err(), "{before}");
+        }
+        assert!(read(r#"{"statement":"open Nat\ntheorem a : 1 = 1 := by"}"#).is_ok());
     }
 
     #[test]

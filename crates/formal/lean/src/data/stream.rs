@@ -26,6 +26,8 @@ const MOST_RECORDS: usize = 10_000_000;
 /// So much of a file is looked at to tell what it is.
 const HEAD: u64 = 64 << 10;
 
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// Takes what was read: the line, 0 where records have none, and the record or why it is none.
 pub type Take<'a> = dyn FnMut(usize, Result<Target, RecordError>) -> Result<(), ReadError> + 'a;
 
@@ -95,6 +97,10 @@ pub(super) fn stream(name: &str, text: impl Read, records: Records<'_>) -> Resul
     let mut head = Vec::new();
     text.by_ref().take(HEAD).read_to_end(&mut head).map_err(io)?;
     let is_all = (head.len() as u64) < HEAD;
+    // As some editors mark UTF-8.
+    if head.starts_with(BYTE_ORDER_MARK) {
+        head.drain(..BYTE_ORDER_MARK.len());
+    }
     let format = detect(name, &String::from_utf8_lossy(&head), is_all);
     let mut whole = Cursor::new(head).chain(&mut text);
     match format {

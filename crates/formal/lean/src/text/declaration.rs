@@ -181,7 +181,7 @@ impl Reader<'_> {
                     binders.push(self.binder(token, close, inner..self.at - 1));
                 }
                 // A bare name binds too (`theorem a x : …`), `_` as well.
-                TokenKind::Word => {
+                TokenKind::Word | TokenKind::QuotedWord => {
                     self.at += 1;
                     binders.push(Binder {
                         kind: BinderKind::Explicit,
