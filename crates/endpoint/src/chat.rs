@@ -136,7 +136,8 @@ fn read_reply(body: &[u8]) -> Result<Reply, String> {
     let choice = reply.choices.into_iter().next().ok_or("there is no choice in it")?;
     let end = match choice.finish_reason.as_deref() {
         Some("stop") => End::Stop,
-        Some("length") => End::Length,
+        // What a filter has cut off is no answer either, and asking again may give one.
+        Some("length" | "content_filter") => End::Length,
         other => return Err(format!("finish_reason {other:?}")),
     };
     Ok(Reply { text: choice.message.content.unwrap_or_default(), end })
@@ -157,6 +158,6 @@ mod tests {
             assert!(read_reply(body.as_bytes()).is_err(), "{body}");
         }
         let filtered = br#"{"choices":[{"message":{"content":""},"finish_reason":"content_filter"}]}"#;
-        assert!(read_reply(filtered).unwrap_err().contains("content_filter"));
+        assert_eq!(read_reply(filtered).unwrap().end, End::Length);
     }
 }

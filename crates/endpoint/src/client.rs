@@ -1,5 +1,8 @@
 //! An endpoint: found out about once, then asked by any number of threads.
 
+#[cfg(feature = "tls")]
+use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -26,6 +29,8 @@ pub struct Settings {
     pub model: Option<String>,
     /// The key, if it wants one.
     pub key: Option<Key>,
+    /// File with the certificates to trust instead of the public ones, for an `https://` address.
+    pub authority: Option<PathBuf>,
     /// How prompts are sent.
     pub prompt: Prompt,
     /// How often one request is sent while others come through.
@@ -118,6 +123,8 @@ pub(crate) enum Exchange {
         status: u16,
         message: String,
     },
+    /// Whoever is there cannot be trusted, or speaks no TLS.
+    Untrusted(String),
 }
 
 impl Endpoint {
@@ -151,15 +158,19 @@ impl Endpoint {
 
     fn new(settings: Settings) -> Result<Self, EndpointError> {
         let base = base_of(&settings.url)?;
-        let agent = Agent::config_builder()
+        let config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECT))
             .timeout_global(Some(settings.timeout))
             .max_idle_connections_per_host(settings.connections.max(1))
             .max_idle_connections(settings.connections.max(1))
-            .max_redirects(0)
-            .build()
-            .into();
+            .max_redirects(0);
+        // Without TLS no address that has a use for it gets here.
+        #[cfg(feature = "tls")]
+        let config = match &settings.authority {
+            None => config,
+            Some(path) => config.tls_config(trust(path)?),
+        };
         let abilities = Abilities {
             prompt: PromptForm::Tokens,
             beyond: true,
@@ -170,7 +181,7 @@ impl Endpoint {
         Ok(Self {
             model: settings.model.clone().unwrap_or_default(),
             settings,
-            agent,
+            agent: config.build().into(),
             base,
             abilities,
             answered: Mutex::new(Instant::now()),
@@ -327,7 +338,7 @@ impl Endpoint {
                     Some(key) => request.header("authorization", key.header()),
                     None => request,
                 };
-                exchange(request.call())
+                exchange(&self.base, request.call())
             },
         )
     }
@@ -347,7 +358,7 @@ impl Endpoint {
             Some(key) => request.header("authorization", key.header()),
             None => request,
         };
-        exchange(request.send(&body[..]))
+        exchange(url, request.send(&body[..]))
     }
 
     /// Tries until there is an answer. While others are answered, one request has `tries`; while nobody is, all wait
@@ -369,13 +380,16 @@ impl Endpoint {
                     return Ok(body);
                 }
                 Exchange::Refused { status, message } => return Err(self.refused(status, message)),
+                Exchange::Untrusted(problem) => {
+                    return Err(EndpointError::Untrusted { url: self.base.clone(), problem });
+                }
                 Exchange::Again { why, asked, answered } => {
                     if answered {
                         self.note_answer();
                     } else {
                         self.breaks.fetch_add(1, Ordering::AcqRel);
                     }
-                    (why, asked)
+                    (format!("{why}{}", self.detour()), asked)
                 }
             };
             let url = self.base.clone();
@@ -391,6 +405,19 @@ impl Endpoint {
             tracing::warn!("{url}: {why}; trying again in {:.1} s", pause.as_secs_f64());
             wait(pause, &cancelled)?;
         }
+    }
+
+    /// Who stands between, as the environment says: what has failed may have failed there.
+    fn detour(&self) -> String {
+        let to = self.base.parse::<ureq::http::Uri>();
+        let proxy = self.agent.config().proxy().filter(|proxy| to.is_ok_and(|to| !proxy.is_no_proxy(&to)));
+        proxy.map_or_else(String::new, |proxy| {
+            format!(
+                " (through the proxy {}:{} of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY; NO_PROXY names who needs none)",
+                proxy.host(),
+                proxy.port()
+            )
+        })
     }
 
     fn note_answer(&self) {
@@ -426,11 +453,35 @@ fn wait(span: Duration, cancelled: impl Fn() -> bool) -> Result<(), EndpointErro
     }
 }
 
+/// What is trusted instead of the public authorities.
+#[cfg(feature = "tls")]
+fn trust(path: &Path) -> Result<ureq::tls::TlsConfig, EndpointError> {
+    use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+    let wrong = |problem: String| EndpointError::Authority { path: path.display().to_string(), problem };
+    let pem = std::fs::read(path).map_err(|e| wrong(e.to_string()))?;
+    let mut certificates = Vec::new();
+    for item in parse_pem(&pem) {
+        if let PemItem::Certificate(certificate) = item.map_err(|e| wrong(e.to_string()))? {
+            certificates.push(certificate);
+        }
+    }
+    if certificates.is_empty() {
+        return Err(wrong("there is no certificate in it".into()));
+    }
+    Ok(TlsConfig::builder().root_certs(RootCerts::from(certificates)).build())
+}
+
 /// Reads an answer, whatever it says.
-fn exchange(answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Exchange {
+fn exchange(url: &str, answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Exchange {
     let again = |why: String| Exchange::Again { why, asked: None, answered: false };
     let mut answer = match answer {
         Ok(answer) => answer,
+        // So the TLS library says that it does not trust a certificate, or that what comes is no TLS.
+        Err(ureq::Error::Io(error))
+            if url.starts_with("https://") && error.kind() == std::io::ErrorKind::InvalidData =>
+        {
+            return Exchange::Untrusted(error.to_string());
+        }
         Err(error) => return again(error.to_string()),
     };
     let status = answer.status().as_u16();
@@ -451,6 +502,14 @@ fn exchange(answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Ex
             asked,
             answered: false,
         },
+        300..400 => {
+            let to = answer.headers().get("location").and_then(|to| to.to_str().ok());
+            let to = to.map_or_else(|| "nowhere".to_owned(), |to| error_message(to.as_bytes()));
+            Exchange::Refused {
+                status,
+                message: format!("it sends us on, to {to}; give the address that answers"),
+            }
+        }
         _ => Exchange::Refused { status, message: error_message(&body) },
     }
 }

@@ -19,6 +19,24 @@ pub enum EndpointError {
         /// What is wrong.
         problem: String,
     },
+    /// The certificates to trust cannot be used.
+    #[error("the authority {path}: {problem}")]
+    Authority {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Its certificate is not trusted, or it speaks no TLS.
+    #[error(
+        "{url}: no TLS with it: {problem}; a server whose certificate no public authority has signed needs the file with that authority's certificate (`authority`, --endpoint-authority), and one without TLS an address with http://"
+    )]
+    Untrusted {
+        /// Its address.
+        url: String,
+        /// What the TLS library says.
+        problem: String,
+    },
     /// The endpoint wants another key.
     #[error("{url} answers HTTP {status}: {message}; {}", if *.had_key { "the key is not the right one" } else { "it wants a key" })]
     Unauthorised {

@@ -355,14 +355,14 @@ fn served(model: &Value) -> Served {
     Served { names, context, vocabulary: number("/meta/n_vocab") }
 }
 
-/// The message of an error body, in whatever shape it comes; shortened.
+/// The message of an error body, in whatever shape it comes; shortened, and without what would move a terminal.
 pub(crate) fn error_message(body: &[u8]) -> String {
     let value: Option<Value> = serde_json::from_slice(body).ok();
     let said = value.as_ref().and_then(|v| {
         ["/error/message", "/message", "/detail", "/error"].iter().find_map(|path| v.pointer(path)?.as_str())
     });
     let text = said.map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned);
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ").replace(char::is_control, "");
     if line.is_empty() { "no message".into() } else { line.chars().take(400).collect() }
 }
 
@@ -477,6 +477,7 @@ mod tests {
         assert_eq!(error_message(br#"{"object":"error","message":"no such model"}"#), "no such model");
         assert_eq!(error_message(br#"{"detail":"Not Found"}"#), "Not Found");
         assert_eq!(error_message(b"<html>\n502 </html>"), "<html> 502 </html>");
+        assert_eq!(error_message(b"a\x1b[31m \x1b]0;b\x07\n c"), "a[31m ]0;b c");
         assert_eq!(error_message(b""), "no message");
         assert!(error_message(&vec![b'x'; 100_000]).len() <= 400);
     }

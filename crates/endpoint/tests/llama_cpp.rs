@@ -21,6 +21,7 @@ fn settings(url: &str) -> Settings {
         url: url.to_owned(),
         model: None,
         key: None,
+        authority: None,
         prompt: Prompt::Auto,
         tries: 50,
         timeout: Duration::from_secs(120),

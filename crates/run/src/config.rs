@@ -366,12 +366,56 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
         stack.assign(&key, &value, Layer::Variable(name))?;
     }
     for setting in &layers.set {
-        let Some((key, value)) = setting.split_once('=') else {
-            return Err(Usage(format!("--set {setting}: expected KEY=VALUE")).into());
-        };
-        stack.assign(key.trim(), value.trim(), Layer::Argument("--set"))?;
+        let (key, value) = key_and_value(setting)?;
+        stack.assign(key, value, Layer::Argument("--set"))?;
     }
     stack.resolved()
+}
+
+/// Keys that say where servers are and how they are asked, and nothing of what they sample: a run may go on with others.
+pub const OF_SERVERS: [&str; 14] = [
+    "url",
+    "urls",
+    "solver_urls",
+    "conjecturer_urls",
+    "guide_urls",
+    "folder",
+    "folder_there",
+    "concurrency",
+    "tries",
+    "timeout_s",
+    "patience_s",
+    "key_env",
+    "key_file",
+    "authority",
+];
+
+/// The configuration of a run that goes on, with other values for some of [`OF_SERVERS`]: `KEY=VALUE` each.
+///
+/// # Errors
+/// Another key, or a value that is not allowed.
+pub fn with_servers(config: &RunConfig, settings: &[String]) -> Result<RunConfig> {
+    let table = Table::try_from(config).context("the configuration")?;
+    let mut stack = Stack { keys: RunConfig::keys(""), table, layers: BTreeMap::new() };
+    for setting in settings {
+        let (key, value) = key_and_value(setting)?;
+        if !key.strip_prefix("sampling.endpoint.").is_some_and(|name| OF_SERVERS.contains(&name)) {
+            return Err(Usage(format!(
+                "--set {key}: a run goes on as it was begun; of its servers it may be told another address, folder, key or \
+                 pace: `sampling.endpoint.` and one of {}",
+                OF_SERVERS.join(", ")
+            ))
+            .into());
+        }
+        stack.assign(key, value, Layer::Argument("--set"))?;
+    }
+    Ok(stack.resolved()?.config)
+}
+
+fn key_and_value(setting: &str) -> Result<(&str, &str), Usage> {
+    let (key, value) =
+        setting.split_once('=').ok_or_else(|| Usage(format!("--set {setting}: expected KEY=VALUE")))?;
+    Ok((key.trim(), value.trim()))
 }
 
 fn read_file(path: &Path) -> Result<Table> {

@@ -17,7 +17,7 @@ use sgs_keys::above;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_selfplay::{AlgorithmConfig, FinishReason, Player, Role, Weights};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -62,6 +62,8 @@ sgs_keys::table! {
         pub key_env: String = "SGS_ENDPOINT_KEY".to_owned(), in "a name, or empty",
         /// File with the server's key.
         pub key_file: String = String::new(), in "empty for none, or a file",
+        /// File with the certificates (PEM) to trust instead of the public ones, for servers at https:// addresses.
+        pub authority: String = String::new(), in "empty for none, or a file",
     }
 }
 
@@ -245,6 +247,29 @@ impl EndpointConfig {
         Ok(())
     }
 
+    /// Checks that only one server is named, and nothing that only the servers of a run have; `table` is the table's key.
+    ///
+    /// # Errors
+    /// A key is set that nobody would look at.
+    pub fn check_alone(&self, table: &str) -> Result<()> {
+        let runs_alone = [
+            ("urls", !self.urls.is_empty()),
+            ("solver_urls", !self.solver_urls.is_empty()),
+            ("conjecturer_urls", !self.conjecturer_urls.is_empty()),
+            ("guide_urls", !self.guide_urls.is_empty()),
+            ("refresh", self.refresh != Refresh::Never),
+            ("folder", !self.folder.is_empty()),
+            ("folder_there", !self.folder_there.is_empty()),
+            ("roles", !self.roles.is_empty()),
+        ];
+        match runs_alone.iter().find(|(_, is_set)| *is_set) {
+            None => Ok(()),
+            Some((key, _)) => bail!(Usage(format!(
+                "`{table}.{key}` is a key of runs; one server is asked here, that of `{table}.url`"
+            ))),
+        }
+    }
+
     /// As the client wants it, with the key.
     ///
     /// # Errors
@@ -267,6 +292,7 @@ impl EndpointConfig {
             },
             model: Some(self.model.clone()).filter(|m| !m.is_empty()),
             key,
+            authority: Some(PathBuf::from(&self.authority)).filter(|_| !self.authority.is_empty()),
             prompt: match self.prompt {
                 PromptChoice::Auto => Prompt::Auto,
                 PromptChoice::Tokens => Prompt::Tokens,
@@ -498,7 +524,11 @@ impl ServedRoles {
         max_new_tokens: usize,
         on_answer: impl Fn() + Sync,
     ) -> Result<Vec<Answer>> {
-        ask_all(self.endpoint.url(), self.concurrency, asks, on_answer, |ask, is_over| {
+        let take = |_: &Ask, _: &Answer| {
+            on_answer();
+            Ok(())
+        };
+        ask_all(self.endpoint.url(), self.concurrency, asks, take, |ask, is_over| {
             let new = room(max_new_tokens, ask.prompt.len(), self.context);
             let (sample, _) = self.sample(&ask.prompt, ask.seed, new, 1.0, is_over)?;
             self.answer(sample)
@@ -538,43 +568,50 @@ impl ServedRoles {
     }
 }
 
-/// Asks for all answers, so many at once. One that the server fails to give is lost, with a warning for the first.
+/// Asks for all answers, so many at once; `take` gets each as it comes. One that the server fails to give is lost, with a
+/// warning for the first.
 ///
 /// # Errors
-/// The endpoint is no longer usable.
+/// The endpoint is no longer usable, or `take` fails; then no more is asked.
 pub(crate) fn ask_all<A: Sync>(
     url: &str,
     concurrency: usize,
     asks: &[A],
-    on_answer: impl Fn() + Sync,
+    take: impl Fn(&A, &Answer) -> Result<()> + Sync,
     one: impl Fn(&A, &dyn Fn() -> bool) -> Result<Answer> + Sync,
 ) -> Result<Vec<Answer>> {
-    let end: Mutex<Option<EndpointError>> = Mutex::new(None);
+    let end: Mutex<Option<anyhow::Error>> = Mutex::new(None);
     let (over, told) = (AtomicBool::new(false), AtomicBool::new(false));
+    let stop = |error: anyhow::Error| {
+        end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        over.store(true, Ordering::Release);
+    };
     let one = |ask: &A| {
         let is_over = || over.load(Ordering::Acquire);
         if is_over() {
             return Answer::Lost;
         }
-        let answer = one(ask, &is_over);
-        on_answer();
-        answer.unwrap_or_else(|error| {
-            match error.downcast_ref::<EndpointError>().filter(|e| e.is_final()) {
-                Some(error) => {
-                    end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error.clone());
-                    over.store(true, Ordering::Release);
-                }
-                None if !told.swap(true, Ordering::AcqRel) => {
-                    tracing::warn!("{url}: a sample is lost: {error:#}");
-                }
-                None => {}
+        let answer = one(ask, &is_over).unwrap_or_else(|error| {
+            let is_final = error.downcast_ref::<EndpointError>().is_some_and(EndpointError::is_final);
+            if is_final {
+                stop(error);
+            } else if !is_over() && !told.swap(true, Ordering::AcqRel) {
+                tracing::warn!("{url}: a sample is lost: {error:#}");
             }
             Answer::Lost
-        })
+        });
+        // What came while the others were stopped was paid for, too.
+        let is_lost = matches!(answer, Answer::Lost);
+        if !(is_lost && is_over())
+            && let Err(error) = take(ask, &answer)
+        {
+            stop(error);
+        }
+        answer
     };
     let answers = in_parallel(concurrency, asks, one);
     match end.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(error) => Err(error.into()),
+        Some(error) => Err(error),
         None => Ok(answers),
     }
 }

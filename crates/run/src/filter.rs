@@ -13,8 +13,8 @@ pub use rollouts::{Tally, Tried};
 
 use crate::device::DeviceKind;
 use crate::endpoint::EndpointConfig;
-use crate::ledger::Ledger;
-use crate::teacher::{Enough, Said, Teacher};
+use crate::ledger::{Ledger, Subject};
+use crate::teacher::{About, Enough, Said, Teacher};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -23,12 +23,15 @@ use sgs_lean::Lean;
 use sgs_lean::data::{Target, write_line};
 use sgs_lean::prompt;
 use sgs_lean::read::{Solvability, read_solvability};
+use sgs_lm::ModelConfig;
+use sgs_lm::tokenizer::Tokenizer;
 use sgs_rundir::files::write_file;
 use sgs_rundir::lock::RunLock;
 use sgs_selfplay::seed::task_seed;
-use sgs_selfplay::{Problem, ProblemId, Role};
-use std::collections::{HashMap, HashSet};
+use sgs_selfplay::{Problem, Role};
+use std::collections::HashSet;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 /// What became of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -97,6 +100,7 @@ impl Filter<'_> {
     pub fn run(&self, targets: &[Target]) -> Result<Vec<Row>> {
         std::fs::create_dir_all(self.out).with_context(|| format!("cannot make {}", self.out.display()))?;
         let _lock = RunLock::take(&self.out.join("lock"), self.out)?;
+        self.check_models()?;
         let mut left: Vec<usize> = (0..targets.len()).collect();
         let mut fates: Vec<Map> = vec![Map::new(); targets.len()];
         let mut rows = Vec::new();
@@ -116,6 +120,23 @@ impl Filter<'_> {
             self.write(targets, &left, &fates, &rows)?;
         }
         Ok(rows)
+    }
+
+    /// A model that is not there is told before the stages that come before it have taken their days.
+    fn check_models(&self) -> Result<()> {
+        for stage in &self.config.stage {
+            let Stage::Rollouts(stage) = stage else { continue };
+            // What is begun may be over, and its model gone.
+            if self.file(&stage.name).exists() {
+                continue;
+            }
+            let (folder, about) = (Path::new(&stage.model), || format!("in the stage {}", stage.name));
+            Tokenizer::load(folder).with_context(about)?;
+            if stage.endpoint.url.is_empty() {
+                ModelConfig::load(folder).with_context(about)?;
+            }
+        }
+        Ok(())
     }
 
     fn write(&self, targets: &[Target], left: &[usize], fates: &[Map], rows: &[Row]) -> Result<()> {
@@ -156,9 +177,8 @@ impl Filter<'_> {
             &mut ledger,
             self.on_problem,
         )?;
-        let found: HashMap<&ProblemId, &Tried> = ledger.rows().iter().map(|row| (&row.id, row)).collect();
         let finding = |problem: &Problem| {
-            let tried = found.get(&problem.id).context("a problem was not tried")?;
+            let tried = ledger.found(&Subject::problem(problem)).context("a problem was not tried")?;
             Ok(judge(stage, tried))
         };
         problems.iter().map(finding).collect()
@@ -183,25 +203,22 @@ impl Filter<'_> {
             "model": model("", &stage.endpoint), "max_tokens": stage.max_tokens, "seed": self.config.seed,
         });
         let mut ledger = Ledger::<Said<Solvability>>::open(&self.file(&stage.name), &made)?;
-        let questions: Vec<(ProblemId, String)> =
-            problems.iter().map(|p| (p.id.clone(), prompt::solvability(p))).collect();
-        let known: HashSet<ProblemId> = ledger.rows().iter().map(|row| row.id.clone()).collect();
-        if let Some((_, probe)) = questions.iter().find(|(id, _)| !known.contains(id)) {
-            let teacher = Teacher::connect(&stage.endpoint, stage.max_tokens, probe)?;
-            let enough = Enough { tries: stage.tries, share: 1.0 };
-            let done = std::cell::Cell::new(0);
-            teacher.ask(&mut ledger, &questions, self.config.seed, enough, read_solvability, |answered| {
-                (self.on_problem)(answered.saturating_sub(done.replace(answered)));
-            })?;
-        }
-        let found: HashMap<&ProblemId, Solvability> =
-            ledger.rows().iter().map(|row| (&row.id, row.said)).collect();
-        let finding = |problem: &Problem| {
-            let said = found.get(&problem.id);
-            let fate = if said == Some(&Solvability::Unsolvable) { Fate::Unsolvable } else { Fate::Kept };
+        let questions: Vec<About> =
+            problems.iter().map(|p| About::new(&p.id, prompt::solvability(p))).collect();
+        let enough = Enough { tries: stage.tries, share: 1.0 };
+        let done = Mutex::new(0);
+        let on_answer = |answered: usize| {
+            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            (self.on_problem)(answered.saturating_sub(std::mem::replace(&mut done, answered)));
+        };
+        let mut teacher = Teacher::new(stage.endpoint.clone(), stage.max_tokens);
+        teacher.ask(&mut ledger, &questions, self.config.seed, enough, read_solvability, on_answer)?;
+        let finding = |about: &About| {
+            let said = ledger.found(&about.subject).map(|found| found.said);
+            let fate = if said == Some(Solvability::Unsolvable) { Fate::Unsolvable } else { Fate::Kept };
             Finding { fate, decided: said.is_some(), by: json!(said) }
         };
-        Ok(problems.iter().map(finding).collect())
+        Ok(questions.iter().map(finding).collect())
     }
 
     fn file(&self, stage: &str) -> std::path::PathBuf {
@@ -231,9 +248,10 @@ fn judge(stage: &Rollouts, tried: &Tried) -> Finding {
         (false, _, true) => Fate::Easy,
         (false, ..) => Fate::Kept,
     };
-    // Attempts that came to nothing could have made it fall.
+    // Attempts that came to nothing could have made it fall, and so could those at a negation that there is none of.
     let is_open = proved as f64 + (k - judged as f64) > stage.drop_above * k
-        || tried.negation.as_ref().is_some_and(|negation| negation.judged < u64::from(stage.k));
+        || (stage.negation
+            && tried.negation.as_ref().is_none_or(|negation| negation.judged < u64::from(stage.k)));
     Finding { fate, decided: fate != Fate::Kept || !is_open, by: json!(tried) }
 }
 
@@ -245,6 +263,15 @@ pub fn open(
     config: &FilterConfig,
     lean: &sgs_lean::LeanSettings,
 ) -> Result<(Lean, Vec<Target>, Vec<String>)> {
+    // It stands after a problem's own header, and over it.
+    let binds = lean.options.iter().any(|(name, value)| name == "autoImplicit" && value != "false");
+    let negates = |stage: &Stage| matches!(stage, Stage::Rollouts(stage) if stage.negation);
+    if binds && config.stage.iter().any(negates) {
+        bail!(
+            "`lean.options` turns autoImplicit on, and a negation is one only where that is off: leave it out, or have no \
+             stage attempt the negation"
+        );
+    }
     let targets = crate::system::lean_targets(&config.problems)?;
     if targets.is_empty() {
         bail!("{} holds no problem", config.problems);
@@ -261,16 +288,16 @@ mod tests {
 
     fn tried(proved: u64, judged: u64, negation: Option<(u64, u64)>) -> Tried {
         let tally = |(proved, judged)| Tally { proved, judged, proof: None };
-        Tried { id: ProblemId::new("a"), problem: tally((proved, judged)), negation: negation.map(tally) }
+        Tried { problem: tally((proved, judged)), negation: negation.map(tally) }
     }
 
     #[test]
     fn a_problem_falls_by_what_is_proved() {
-        let stage = |drop_above| Rollouts { drop_above, negation: true, ..Rollouts::default() };
-        let of = |drop_above, tried: Tried| {
-            let finding = judge(&stage(drop_above), &tried);
+        let under = |drop_above, negation, tried: Tried| {
+            let finding = judge(&Rollouts { drop_above, negation, ..Rollouts::default() }, &tried);
             (finding.fate, finding.decided)
         };
+        let of = |drop_above, tried: Tried| under(drop_above, tried.negation.is_some(), tried);
         // More than half; and more than two of eight.
         assert_eq!(of(0.5, tried(4, 8, None)), (Fate::Kept, true));
         assert_eq!(of(0.5, tried(5, 8, None)), (Fate::Easy, true));
@@ -283,5 +310,7 @@ mod tests {
         assert_eq!(of(0.5, tried(2, 6, None)), (Fate::Kept, true));
         assert_eq!(of(0.5, tried(5, 6, None)), (Fate::Easy, true));
         assert_eq!(of(0.25, tried(0, 8, Some((0, 7)))), (Fate::Kept, false));
+        // So can a negation that there is none of.
+        assert_eq!(under(0.25, true, tried(0, 8, None)), (Fate::Kept, false));
     }
 }

@@ -15,6 +15,7 @@ use sgs_rundir::{Error, FrozenConfig, RunDir, RunOptions, RunView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::Path;
+use toml::{Table, Value};
 
 /// Begins a run in a folder that must not exist or be empty: its configuration, with what the run depends on besides, is
 /// frozen there.
@@ -35,19 +36,23 @@ pub fn reopen(folder: &Path) -> Result<(RunDir, RunConfig)> {
     let config = config_of(run.view())?;
     // The configuration is the run's own: what may differ is the program and the data. A key that came into being since
     // has its default, and is no difference.
-    run.check_config(&FrozenConfig {
-        text: own_text(run.view())?,
-        ..frozen(&config, Some(&folder.join("base")))?
-    })?;
+    let mut here = frozen(&config, Some(&folder.join("base")))?;
+    here.text = own_text(run.view())?;
+    // An older program did not record it.
+    let recorded = run.view().config()?;
+    if config::value_of(&recorded, "frozen.data").is_none_or(|data| data.get(GUIDE).is_none()) {
+        here.data.remove(GUIDE);
+    }
+    run.check_config(&here)?;
     Ok((run, config))
 }
 
-/// Gives a run that was opened more rounds, or other minutes; what was changed is recorded in its configuration. Rounds
-/// without minutes have no limit of time.
+/// Gives a run that was opened more rounds, other minutes, or other values of [`config::OF_SERVERS`] (`set`); what was
+/// changed is recorded in its configuration. Rounds without minutes have no limit of time.
 ///
 /// # Errors
 /// It has so many rounds already, a value is not allowed, or the file system refuses.
-pub fn extend(run: &RunDir, rounds: Option<u32>, minutes: Option<f64>) -> Result<RunConfig> {
+pub fn change(run: &RunDir, rounds: Option<u32>, minutes: Option<f64>, set: &[String]) -> Result<RunConfig> {
     let before = config_of(run.view())?;
     let published = run.view().rounds()?.len();
     if let Some(rounds) = rounds.filter(|rounds| (*rounds as usize) < published) {
@@ -57,18 +62,22 @@ pub fn extend(run: &RunDir, rounds: Option<u32>, minutes: Option<f64>) -> Result
         rounds: rounds.unwrap_or(before.rounds),
         // Whoever asks for so many rounds wants them.
         minutes: minutes.unwrap_or(if rounds.is_some() { 0.0 } else { before.minutes }),
-        ..before.clone()
+        ..config::with_servers(&before, set)?
     };
     wanted.check("").map_err(|e| Usage(e.to_string()))?;
-    let mut changes = Vec::new();
-    if wanted.rounds != before.rounds {
-        changes.push(("rounds", toml::Value::from(i64::from(wanted.rounds))));
-    }
-    if wanted.minutes != before.minutes {
-        changes.push(("minutes", toml::Value::from(wanted.minutes)));
+    let [from, to] = [&before, &wanted].map(Table::try_from);
+    let (from, to) = (from?, to?);
+    let servers = config::OF_SERVERS.map(|name| format!("sampling.endpoint.{name}"));
+    let changes: Vec<(&str, Value)> = ["rounds", "minutes"]
+        .into_iter()
+        .chain(servers.iter().map(String::as_str))
+        .filter(|key| config::value_of(&from, key) != config::value_of(&to, key))
+        .filter_map(|key| Some((key, config::value_of(&to, key)?.clone())))
+        .collect();
+    if changes.iter().any(|(key, _)| ["rounds", "minutes"].contains(key)) {
+        forget_end(run.view().path())?;
     }
     if !changes.is_empty() {
-        forget_end(run.view().path())?;
         run.change_config(&changes)?;
     }
     Ok(wanted)
@@ -129,6 +138,8 @@ pub enum EndedBy {
 }
 
 const ENDED: &str = "ended.json";
+/// Under this name the Guide's own model is recorded.
+const GUIDE: &str = "guide-model";
 
 /// Notes that a run has come to its end.
 ///
@@ -182,7 +193,7 @@ pub fn differences(run: &RunView, config: &RunConfig) -> Result<Vec<String>> {
     wanted.training.ranks = own.training.ranks;
     let flat = |config: &RunConfig| -> Result<BTreeMap<String, String>> {
         let mut keys = BTreeMap::new();
-        flatten("", &toml::Table::try_from(config)?, &mut keys);
+        flatten("", &Table::try_from(config)?, &mut keys);
         Ok(keys)
     };
     let (own, wanted) = (flat(&own)?, flat(&wanted)?);
@@ -194,11 +205,11 @@ pub fn differences(run: &RunView, config: &RunConfig) -> Result<Vec<String>> {
 }
 
 /// The values of a table by key, dots between the names of tables.
-pub fn flatten(prefix: &str, table: &toml::Table, out: &mut BTreeMap<String, String>) {
+pub fn flatten(prefix: &str, table: &Table, out: &mut BTreeMap<String, String>) {
     for (name, value) in table {
         let key = sgs_keys::dotted(prefix, name);
         match value {
-            toml::Value::Table(inner) => flatten(&key, inner, out),
+            Value::Table(inner) => flatten(&key, inner, out),
             value => drop(out.insert(key, value.to_string())),
         }
     }
@@ -253,7 +264,7 @@ fn examine_shipped(run: &RunView, system: SystemName, base: &Path, examined: &mu
     let frozen =
         run.config()?.get("frozen").and_then(|frozen| frozen.get("data")?.get("base-model").cloned());
     let ships = base_model::hash(system);
-    let other = frozen.as_ref().and_then(toml::Value::as_str).filter(|frozen| **frozen != ships);
+    let other = frozen.as_ref().and_then(Value::as_str).filter(|frozen| **frozen != ships);
     if let Some(frozen) = other {
         let what = match base_model::hash_in(base)? {
             Some(found) if found == frozen => Ok(format!(
@@ -344,17 +355,12 @@ fn frozen(config: &RunConfig, own: Option<&Path>) -> Result<FrozenConfig> {
         "base-model".to_owned(),
         match own.map(Path::to_owned).or_else(|| config::model_folder(&config.model.base)) {
             None => base_model::hash(config.problems.system),
-            // A model in several files is known by their index.
-            Some(folder) => ["model.safetensors", "model.safetensors.index.json"]
-                .iter()
-                .map(|name| folder.join(name))
-                .find(|path| path.exists())
-                .map_or_else(
-                    || bail!("{} holds no model.safetensors", folder.display()),
-                    |path| file_hash(&path),
-                )?,
+            Some(folder) => weights_hash(&folder)?,
         },
     );
+    if config.model.guide != "base" {
+        data.insert(GUIDE.to_owned(), weights_hash(Path::new(&config.model.guide))?);
+    }
     if !system::is_shipped_set(&config.problems.set) {
         data.insert("problems".to_owned(), file_hash(Path::new(&config.problems.set))?);
     }
@@ -366,6 +372,13 @@ fn frozen(config: &RunConfig, own: Option<&Path>) -> Result<FrozenConfig> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         data,
     })
+}
+
+/// What tells a model from all others. One in several files is known by their index.
+fn weights_hash(folder: &Path) -> Result<String> {
+    let names = ["model.safetensors", "model.safetensors.index.json"];
+    let found = names.iter().map(|name| folder.join(name)).find(|path| path.exists());
+    file_hash(&found.with_context(|| format!("{} holds no model.safetensors", folder.display()))?)
 }
 
 fn file_hash(path: &Path) -> Result<String> {

@@ -2,72 +2,136 @@
 //! crash does the rest.
 
 use anyhow::{Context, Result, bail};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use sgs_selfplay::{Problem, ProblemId};
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-/// A file of JSON Lines: the first says how the others were found, each other line is one result.
+/// What a result is of: a problem's name, and a hash of what was asked about it. Data sets are edited: what was found of
+/// another statement under the same name is no result of this one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Subject {
+    /// The problem.
+    pub id: ProblemId,
+    of: String,
+}
+
+impl Subject {
+    /// A problem about which this is asked.
+    pub fn new(id: &ProblemId, asked: &str) -> Self {
+        let mut of = sgs_metamath::slice::sha256(asked.as_bytes());
+        of.truncate(16);
+        Self { id: id.clone(), of }
+    }
+
+    /// A problem itself.
+    pub fn problem(problem: &Problem) -> Self {
+        Self::new(&problem.id, &format!("{}\n{}", problem.context, problem.statement))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Row<T> {
+    #[serde(flatten)]
+    subject: Subject,
+    #[serde(flatten)]
+    found: T,
+}
+
+/// A file of JSON Lines: the first says how the others were found, each other line is one result. One process at a time has
+/// it open.
 pub struct Ledger<T> {
     path: PathBuf,
     file: File,
-    rows: Vec<T>,
+    found: HashMap<Subject, T>,
 }
 
 impl<T: Serialize + DeserializeOwned> Ledger<T> {
-    /// Opens a file, or makes it. A last line that a crash cut short goes. `made` is all that the results depend on.
+    /// Opens a file, or makes it. A last line that a crash cut short goes. `made` is all that the results depend on besides
+    /// their subjects.
     ///
     /// # Errors
-    /// The file cannot be read or written, a line of it is none, or its results were found in another way.
+    /// The file cannot be read or written, another process has it open, a line of it is none, or its results were found in
+    /// another way.
     pub fn open(path: &Path, made: &Value) -> Result<Self> {
         let place = || format!("cannot open {}", path.display());
-        if !path.exists() {
-            sgs_rundir::files::write_file(path, format!("{}\n", json!({ "made": made })).as_bytes())?;
+        let mut file =
+            OpenOptions::new().read(true).append(true).create(true).open(path).with_context(place)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                bail!("{}: another process is at work on it; wait until that has ended", path.display())
+            }
+            Err(TryLockError::Error(error)) => return Err(error).with_context(place),
         }
-        let text = fs::read_to_string(path).with_context(place)?;
-        let whole = text.rfind('\n').map_or(0, |at| at + 1);
-        let mut lines = text[..whole].lines();
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).with_context(place)?;
+        let head = format!("{}\n", json!({ "made": made }));
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let is_begun = whole > 0 || !head.as_bytes().starts_with(&bytes);
+        let is_torn = whole < bytes.len();
+        bytes.truncate(whole);
+        let mut ledger = Self { path: path.to_owned(), file, found: HashMap::new() };
+        if is_begun {
+            ledger.read(std::str::from_utf8(&bytes).with_context(place)?, made)?;
+        }
+        // Only now: a file that is none of ours stays as it is.
+        if is_torn {
+            ledger.file.set_len(whole as u64).with_context(place)?;
+        }
+        if !is_begun {
+            ledger.write(&head)?;
+        }
+        Ok(ledger)
+    }
+
+    fn read(&mut self, text: &str, made: &Value) -> Result<()> {
+        let mut lines = text.lines();
         let head: Value = serde_json::from_str(lines.next().unwrap_or_default()).unwrap_or_default();
         if head["made"] != *made {
             bail!(
                 "{}: what it holds was found with other settings: {}; now: {made}. Give another --out, or take the file \
                  away to find it anew",
-                path.display(),
+                self.path.display(),
                 head["made"]
             );
         }
-        let row = |(i, line)| {
-            serde_json::from_str(line).with_context(|| format!("{}:{}: no result", path.display(), i + 2))
-        };
-        let rows = lines.enumerate().map(row).collect::<Result<_>>()?;
-        let file = OpenOptions::new().append(true).open(path).with_context(place)?;
-        if whole < text.len() {
-            file.set_len(whole as u64).with_context(place)?;
+        for (number, line) in lines.enumerate() {
+            let place = || format!("{}:{}: no result", self.path.display(), number + 2);
+            let Row { subject, found } = serde_json::from_str(line).with_context(place)?;
+            self.found.insert(subject, found);
         }
-        Ok(Self { path: path.to_owned(), file, rows })
+        Ok(())
     }
 
-    /// What was found so far.
-    pub fn rows(&self) -> &[T] {
-        &self.rows
+    /// What was found of a subject.
+    pub fn found(&self, subject: &Subject) -> Option<&T> {
+        self.found.get(subject)
     }
 
     /// Adds results; they are on the disk when this returns.
     ///
     /// # Errors
     /// They cannot be written.
-    pub fn add(&mut self, rows: Vec<T>) -> Result<()> {
+    pub fn add(&mut self, results: Vec<(Subject, T)>) -> Result<()> {
+        let rows: Vec<Row<T>> = results.into_iter().map(|(subject, found)| Row { subject, found }).collect();
         let mut text = String::new();
         for row in &rows {
             text.push_str(&serde_json::to_string(row)?);
             text.push('\n');
         }
-        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
-        written.with_context(|| format!("cannot write to {}", self.path.display()))?;
-        self.rows.extend(rows);
+        self.write(&text)?;
+        self.found.extend(rows.into_iter().map(|row| (row.subject, row.found)));
         Ok(())
+    }
+
+    fn write(&mut self, text: &str) -> Result<()> {
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
+        written.with_context(|| format!("cannot write to {}", self.path.display()))
     }
 }
 
@@ -76,24 +140,49 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+    struct Counted {
+        n: u32,
+    }
+
+    fn subject(id: &str) -> Subject {
+        Subject::new(&ProblemId::new(id), "theorem a : 1 = 1 := by")
+    }
+
     #[test]
     fn what_was_cut_short_goes_and_the_rest_stays() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.jsonl");
         let made = json!({ "k": 8 });
-        Ledger::open(&path, &made).unwrap().add(vec![1, 2]).unwrap();
-        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"torn").unwrap();
-        let mut again = Ledger::<u32>::open(&path, &made).unwrap();
-        assert_eq!(again.rows(), [1, 2]);
-        again.add(vec![3]).unwrap();
-        assert_eq!(Ledger::<u32>::open(&path, &made).unwrap().rows(), [1, 2, 3]);
-        let error = Ledger::<u32>::open(&path, &json!({ "k": 4 })).err().unwrap().to_string();
-        assert!(
-            error.contains("a.jsonl") && error.contains("{\"k\":8}") && error.contains("--out"),
-            "{error}"
-        );
-        fs::write(&path, format!("{}\n1\nx\n3\n", json!({ "made": made }))).unwrap();
-        let error = format!("{:#}", Ledger::<u32>::open(&path, &made).err().unwrap());
-        assert!(error.contains("a.jsonl:3: no result"), "{error}");
+        let open = || Ledger::<Counted>::open(&path, &made);
+        // A crash while the first line was written.
+        std::fs::write(&path, "{\"made\":{\"k").unwrap();
+        open()
+            .unwrap()
+            .add(vec![(subject("p"), Counted { n: 1 }), (subject("q"), Counted { n: 2 })])
+            .unwrap();
+        // In the midst of a letter.
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"id\":\"\xe2\x88").unwrap();
+        let mut again = open().unwrap();
+        assert_eq!(again.found(&subject("q")), Some(&Counted { n: 2 }));
+        let busy = open().err().unwrap().to_string();
+        assert!(busy.contains("another process is at work"), "{busy}");
+        again.add(vec![(subject("∀"), Counted { n: 3 })]).unwrap();
+        drop(again);
+        let last = open().unwrap();
+        assert_eq!(last.found(&subject("∀")), Some(&Counted { n: 3 }));
+        let other = Subject::new(&ProblemId::new("p"), "theorem a : 1 = 2 := by");
+        assert_eq!(last.found(&other), None, "the statement is another now");
+        drop(last);
+        let error = Ledger::<Counted>::open(&path, &json!({ "k": 4 })).err().unwrap().to_string();
+        assert!(error.contains("other settings") && error.contains("\"k\":8"), "{error}");
+        for foreign in ["somebody's notes", "their first\ntheir second"] {
+            std::fs::write(&path, foreign).unwrap();
+            assert!(open().is_err());
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), foreign);
+        }
+        std::fs::write(&path, "{\"made\":{\"k\":8}}\nx\n").unwrap();
+        let error = format!("{:#}", open().err().unwrap());
+        assert!(error.contains("a.jsonl:2: no result"), "{error}");
     }
 }

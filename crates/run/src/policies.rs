@@ -3,7 +3,7 @@
 use super::config::{RunConfig, model_folder};
 use super::ranks::Order;
 use crate::recipe::Recipe;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use sgs_lm::checkpoint::{self, SaveOptions, Snapshot};
 use sgs_lm::model::Model;
 use sgs_lm::ranks::{Meeting, Orders, Shard};
@@ -164,7 +164,18 @@ impl<D: Device> Policies<D> {
             folder => Some(model(Path::new(folder), "the Guide's model").context("the Guide's model")?),
         };
         let trained = Trained::load(config, device, base, at, place)?;
-        Ok(Self { version, trained, base: Arc::new(model(base, "the base model")?), guide })
+        let base = Arc::new(model(base, "the base model")?);
+        if let Some(guide) = guide.as_ref().filter(|guide| guide.config.vocab_size != base.config.vocab_size)
+        {
+            bail!(
+                "{}: the Guide's model has a vocabulary of {} tokens and the base model one of {}; all roles speak with the \
+                 base model's tokenizer, so the Guide has to be trained from it (`sgs sft --model`)",
+                config.model.guide,
+                guide.config.vocab_size,
+                base.config.vocab_size
+            );
+        }
+        Ok(Self { version, trained, base, guide })
     }
 
     /// The model that plays a role.

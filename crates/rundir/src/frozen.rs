@@ -80,20 +80,20 @@ impl FrozenConfig {
     }
 }
 
-/// Gives keys of the outermost table other values, and records that after the given number of rounds: `config.toml` keeps
-/// its order and its comments.
+/// Gives keys, `a.b` for `b` of the table `a`, other values, and records that after the given number of rounds:
+/// `config.toml` keeps its order and its comments.
 pub(crate) fn change(path: &Path, changes: &[(&str, Value)], rounds: u32, unix_time: f64) -> Result<()> {
     let (table, mut text) = (read(path)?, fs::read_to_string(path).map_err(Error::io("read", path))?);
     for (key, to) in changes {
         let refused =
             |what: &str| Error::Config { path: path.to_path_buf(), what: format!("'{key}' {what}") };
-        let from = table.get(*key).ok_or_else(|| refused("is no key of it"))?;
+        let from = value_of(&table, key).ok_or_else(|| refused("is no key of it"))?;
         text = with_value(&text, key, to).ok_or_else(|| refused("has no line of its own to be changed"))?;
         text.push_str(&format!(
             "\n[[{FROZEN}.{HISTORY}]]\nkey = {}\nfrom = {from}\nto = {to}\nrounds = {rounds}\nunix_time = {unix_time:?}\n",
             Value::from(*key)
         ));
-        if parse(path, &text)?.get(*key) != Some(to) {
+        if value_of(&parse(path, &text)?, key) != Some(to) {
             return Err(refused("cannot be changed"));
         }
     }
@@ -104,15 +104,34 @@ pub(crate) fn change(path: &Path, changes: &[(&str, Value)], rounds: u32, unix_t
     write_sums(path, &[text.as_bytes()])
 }
 
-/// The text with another value in the line of a key of the outermost table.
+fn value_of<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
+    match key.split_once('.') {
+        None => table.get(key),
+        Some((table_name, rest)) => value_of(table.get(table_name)?.as_table()?, rest),
+    }
+}
+
+/// The text with another value for a key that has lines of its own, one or several.
 fn with_value(text: &str, key: &str, to: &Value) -> Option<String> {
-    let tables = text.find("\n[").unwrap_or(text.len());
-    let mut lines = text[..tables].split_inclusive('\n');
-    let is_key = |line: &&str| line.split_once('=').is_some_and(|(name, _)| name.trim() == key);
-    let line = lines.find(is_key)?;
-    let at = text.find(line)?;
-    let end = if line.ends_with('\n') { "\n" } else { "" };
-    Some(format!("{}{key} = {to}{end}{}", &text[..at], &text[at + line.len()..]))
+    let (table, name) = key.rsplit_once('.').unwrap_or(("", key));
+    let head = format!("[{table}]\n");
+    let begin = if table.is_empty() { 0 } else { text.find(&format!("\n{head}"))? + 1 + head.len() };
+    // Of lists in several lines none begins with a bracket that opens.
+    let rest = &text[begin..];
+    let end =
+        begin + if rest.starts_with('[') { 0 } else { rest.find("\n[").map_or(rest.len(), |at| at + 1) };
+    let is_key = |line: &&str| line.split_once('=').is_some_and(|(found, _)| found.trim() == name);
+    let lines = text[begin..end].split_inclusive('\n');
+    let at = begin + lines.clone().take_while(|line| !is_key(line)).map(str::len).sum::<usize>();
+    // As many lines as make a value.
+    let mut ends = text[at..end].split_inclusive('\n').scan(at, |to, line| {
+        *to += line.len();
+        Some(*to)
+    });
+    let until =
+        ends.find(|until| text[at..*until].parse::<Table>().is_ok_and(|read| read.contains_key(name)))?;
+    let newline = if text[at..until].ends_with('\n') { "\n" } else { "" };
+    Some(format!("{}{name} = {to}{newline}{}", &text[..at], &text[until..]))
 }
 
 /// Writes the list with the checksum of `config.toml`: of each text that may stand there.
@@ -152,7 +171,8 @@ pub(crate) fn verify(path: &Path) -> Result<()> {
         None => format!("{CHECKSUMS} beside it does not name it: the list has lost a line"),
     };
     let advice = "a run goes on as it was begun: undo the change or restore the file from a copy; how long it goes on \
-                  is changed by `sgs resume --rounds` and `--minutes`, for anything else begin another run";
+                  is changed by `sgs resume --rounds` and `--minutes`, where its servers are by `--set`, for anything else \
+                  begin another run";
     Err(Error::damaged(path, what, advice))
 }
 
@@ -238,7 +258,17 @@ mod tests {
             history.iter().map(|h| format!("{} {} {}", h["key"], h["from"], h["to"])).collect();
         assert_eq!(told, ["\"rounds\" 40 80", "\"rounds\" 80 90", "\"k\" 8 9"]);
         config("k = 9\nrounds = 90\n[lm]\nrounds = 1\n").check(&path).unwrap();
+        // Lists, in tables, in one line or several.
+        config("k = 9\n[a]\nurls = []\n[a.b]\nurls = [\n    \"u\",\n    \"[v]\",\n]\nz = 1\n")
+            .write(&path)
+            .unwrap();
+        let list = |url: &str| Value::Array(vec![url.into()]);
+        change(&path, &[("a.b.urls", list("w")), ("a.urls", list("=")), ("a.b.z", 2.into())], 3, 1.5)
+            .unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("k = 9\n[a]\nurls = [\"=\"]\n[a.b]\nurls = [\"w\"]\nz = 2\n"), "{text}");
         let before = fs::read(&path).unwrap();
+        assert!(change(&path, &[("a.nix", Value::from(1))], 90, 3.0).is_err());
         assert!(change(&path, &[("nix", Value::from(1))], 90, 3.0).is_err());
         assert_eq!(fs::read(&path).unwrap(), before);
     }

@@ -307,7 +307,7 @@ impl RunDir {
         config.check(&self.view.path.join(CONFIG))
     }
 
-    /// Gives keys of the configuration's outermost table other values, and records that beside them.
+    /// Gives keys of the configuration (`a.b`: `b` of the table `a`) other values, and records that beside them.
     ///
     /// # Errors
     /// There is no such key, or the file system refuses; then nothing is changed.

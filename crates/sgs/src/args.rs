@@ -319,6 +319,10 @@ pub struct ResumeArgs {
     /// before].
     #[arg(long, value_name = "M")]
     pub minutes: Option<f64>,
+    /// Where the run's servers are now, as sampling.endpoint.url=ADDRESS: their addresses, folders, keys and pace, nothing
+    /// else; recorded as well, and may be given again.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
     /// Who does the work [default: as before].
     #[command(flatten)]
     pub fleet: FleetArgs,
@@ -691,6 +695,9 @@ pub struct EvalArgs {
     /// File with the server's key [default: the variable SGS_ENDPOINT_KEY, if it is set].
     #[arg(long, value_name = "FILE", requires = "endpoint")]
     pub endpoint_key_file: Option<String>,
+    /// File with the certificates to trust instead of the public ones, for a server at an https:// address.
+    #[arg(long, value_name = "FILE", requires = "endpoint")]
+    pub endpoint_authority: Option<String>,
     /// Requests at once.
     #[arg(long, value_name = "N", requires = "endpoint", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub endpoint_requests: u16,
@@ -1153,13 +1160,13 @@ pub struct DataImportArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The file names the problems and the stages that they go through, in their order:
-  kind = \"rollouts\"   k attempts of a model, here or served; drops what is proved too often (drop_above)
-                      and, with negation = true, what is proved false
+  kind = \"rollouts\"   k attempts of a model, here or served; drops what is proved too often
+                      (drop_above) and, with negation = true, what is proved false
   kind = \"sample\"     keeps so many, drawn at random (count)
   kind = \"label\"      drops what a served model calls unsolvable
-examples/filter.toml has the paper's stages. DIR gets kept.jsonl (a data set), fates.jsonl (what became of
-each problem, and by what), report.md, and what each stage found. The same command goes on where it was
-stopped or killed; thresholds and later stages may change meanwhile.
+examples/filter.toml has the paper's stages. DIR gets kept.jsonl (a data set), fates.jsonl (what
+became of each problem, and by what), report.md, and what each stage found. The same command goes on
+where it was stopped or killed; thresholds and later stages may change meanwhile.
   sgs data filter examples/filter.toml --out d3k --device cuda")]
 pub struct DataFilterArgs {
     /// The filtering (TOML).
@@ -1181,8 +1188,9 @@ pub struct DataFilterArgs {
 /// Arguments of `sgs data classify`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Four difficulties and ten areas, in the words of the paper's Appendix D. What cannot be read is asked again until
-more than 99 % are classified. DIR gets classes.jsonl and classes.svg; the same command goes on where it was stopped.
+Four difficulties and ten areas, in the words of the paper's Appendix D. What cannot be read is asked
+again until more than 99 % are classified. DIR gets classes.jsonl and classes.svg; the same command
+goes on where it was stopped, and asks nobody if nothing is open.
   sgs data classify d3k --endpoint http://127.0.0.1:8000/v1 --out classes
 Exit code: 0 if more than 99 % are classified, else 1.")]
 pub struct DataClassifyArgs {
@@ -1202,9 +1210,10 @@ pub struct DataClassifyArgs {
 /// Arguments of `sgs data reviews`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The model is asked what the Guide is asked; a review without three scores in range is asked for again.
-DIR gets guide.parquet, guide-held-out.parquet and sft.toml; the same command goes on where it was stopped.
-  sgs data reviews runs/a --endpoint https://api.openai.com/v1 --endpoint-model gpt-4.1-mini --out reviews
+The model is asked what the Guide is asked; a review without three scores in range is asked for
+again. DIR gets guide.parquet, guide-held-out.parquet and sft.toml; the same command goes on where it
+was stopped.
+  sgs data reviews runs/a --endpoint URL --endpoint-model gpt-4.1-mini --out reviews
   sgs sft reviews/sft.toml --model BASE --out guide
   sgs run --size lean-d3k --set model.guide=guide/model
 Exit code: 0 if all that were wanted are there, else 1.")]
@@ -1238,6 +1247,9 @@ pub struct TeacherArgs {
     /// File with the server's key [default: the variable SGS_ENDPOINT_KEY, if it is set].
     #[arg(long, value_name = "FILE")]
     pub endpoint_key_file: Option<String>,
+    /// File with the certificates to trust instead of the public ones, for a server at an https:// address.
+    #[arg(long, value_name = "FILE")]
+    pub endpoint_authority: Option<String>,
     /// Requests at once.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub endpoint_requests: u16,
@@ -1259,6 +1271,7 @@ impl TeacherArgs {
             url: self.endpoint.clone(),
             model: self.endpoint_model.clone().unwrap_or_default(),
             key_file: self.endpoint_key_file.clone().unwrap_or_default(),
+            authority: self.endpoint_authority.clone().unwrap_or_default(),
             concurrency: self.endpoint_requests.into(),
             ..EndpointConfig::default()
         }

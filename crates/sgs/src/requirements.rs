@@ -5,13 +5,14 @@ use sgs_lean::Backing;
 use sgs_lean::setup::{LeanPaths, State, examine};
 use sgs_run::config::{RunConfig, SystemName, model_folder};
 use sgs_run::recipe::Recipe;
+use sgs_run::system::is_shipped_set;
 use sgs_run::workers::config::{By, FleetConfig};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// One thing that lacks.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Lack {
-    /// What: `GPU`, `Lean`, `model`.
+    /// What: `GPU`, `Lean`, `model`, `Guide`, `held-out`.
     pub what: &'static str,
     /// Where it was looked for and what was found.
     pub found: String,
@@ -22,6 +23,7 @@ pub struct Lack {
 /// Everything that a run of this configuration cannot begin without, in the order in which one would get it.
 pub fn lacks(config: &RunConfig) -> Vec<Lack> {
     let mut lacks: Vec<Lack> = lean_lack(config).into_iter().chain(model_lack(config)).collect();
+    lacks.extend(guide_lack(config).into_iter().chain(held_out_lack(config)));
     if config.model.device == "cuda" {
         let gpu = doctor::gpu_lacks();
         // Without devices, the libraries do not matter.
@@ -75,12 +77,29 @@ fn model_lack(config: &RunConfig) -> Option<Lack> {
     if folder.join("config.json").is_file() || Recipe::of(&config.model.base).is_some() {
         return None;
     }
-    let name = config.model.base.as_str();
-    // A name of the hub has an owner and a name, and no other parts.
-    let from_hub = name.split('/').count() == 2 && !name.starts_with(['.', '/', '~']);
-    Some(Lack {
-        what: "model",
+    Some(no_model("model", &config.model.base))
+}
+
+/// The Guide's own model: made by `sgs sft`, never by a run.
+fn guide_lack(config: &RunConfig) -> Option<Lack> {
+    let name = config.model.guide.as_str();
+    (name != "base" && !Path::new(name).join("config.json").is_file()).then(|| no_model("Guide", name))
+}
+
+fn no_model(what: &'static str, name: &str) -> Lack {
+    // A name of the hub has an owner and a name, and no other parts. What `sgs sft` writes is called model.
+    let from_hub =
+        name.split('/').count() == 2 && !name.starts_with(['.', '/', '~']) && !name.ends_with("/model");
+    Lack {
+        what,
         found: format!("no config.json in the folder {name}"),
         remedy: from_hub.then(|| format!("hf download {name} --local-dir {name}")),
-    })
+    }
+}
+
+/// The file of held-out problems.
+fn held_out_lack(config: &RunConfig) -> Option<Lack> {
+    let file = config.evaluation.source().filter(|source| !is_shipped_set(source))?;
+    let found = format!("no file {file} (evaluation.held_out)");
+    (!Path::new(file).is_file()).then_some(Lack { what: "held-out", found, remedy: None })
 }

@@ -126,6 +126,30 @@ fn what_cannot_work_is_said_before_anything_is_sampled() {
     let twice = file(dir.path(), "twice.toml", &format!("problems = \"{twice}\"\nseed = 1\nstage = []\n"));
     let done = sgs(&arguments(dir.path(), &twice, "out", &lean)).expect(1);
     assert!(done.err.contains("line 2: p: the id occurs a second time"), "{}", done.err);
+    // A later stage's model, before the first stage has taken its time.
+    let later = std::fs::read_to_string(two_stages(dir.path(), 0.5)).unwrap()
+        + "[[stage]]\nkind = \"rollouts\"\nname = \"b\"\nmodel = \"absent\"\n";
+    let done = sgs(&arguments(dir.path(), &file(dir.path(), "later.toml", &later), "later", &lean)).expect(1);
+    assert!(done.err.contains("in the stage b") && done.err.contains("absent"), "{}", done.err);
+    assert!(!dir.path().join("later/easy.jsonl").exists());
+    // A proxy that is none: who has not answered is named.
+    let mut proxied = command(&[
+        "data",
+        "classify",
+        "core",
+        "--endpoint",
+        "http://h.invalid",
+        "--out",
+        &path(dir.path(), "c"),
+    ]);
+    proxied.env("HTTP_PROXY", "http://127.0.0.1:9").env_remove("NO_PROXY").stderr(Stdio::piped());
+    let mut proxied = proxied.spawn().unwrap();
+    let mut told = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(proxied.stderr.take().unwrap()), &mut told)
+        .unwrap();
+    assert!(told.contains("through the proxy 127.0.0.1:9"), "{told}");
+    proxied.kill().unwrap();
+    proxied.wait().unwrap();
     let away = ["data", "classify", "core", "--endpoint", "127.0.0.1:1", "--out", &path(dir.path(), "c")];
     let done = sgs(&away).expect(1);
     assert!(done.err.contains("begins with http:// or https://"), "{}", done.err);
@@ -182,7 +206,8 @@ fn a_served_model_labels_what_is_left_and_classifies_it() {
         ["high_school algebra", "Competition, number_theory.", "undergraduate", "Let me think about it."];
     let Some(server) = teacher(&dir.path().join("second"), &says) else { return };
     let classes = path(dir.path(), "classes");
-    let classify = ["data", "classify", "core", "--endpoint", &server.url, "--out", &classes];
+    let url = server.url.clone();
+    let classify = ["data", "classify", "core", "--endpoint", &url, "--out", &classes];
     let short = ["--endpoint-requests", "4", "--max-new-tokens", "32", "--tries", "1"];
     let some = sgs(&[&classify[..], &short, &["--json"]].concat()).expect(1).json();
     let some = some["classified"].as_u64().unwrap();
@@ -190,8 +215,79 @@ fn a_served_model_labels_what_is_left_and_classifies_it() {
     let all = sgs(&[&classify[..], &short[..4]].concat()).expect(0);
     assert!(all.out.contains("of 70 problems classified by teacher"), "{}", all.out);
     assert!(lines(&dir.path().join("classes/classes.jsonl")).len() > 70);
+    // What is known is asked of nobody.
+    drop(server);
+    let again = sgs(&[&classify[..], &short[..4]].concat()).expect(0);
+    assert_eq!(again.out.replace("a served model", "teacher"), all.out);
     let figure = std::fs::read_to_string(dir.path().join("classes/classes.svg")).unwrap();
     assert!(figure.contains("number theory") && figure.contains("competition"), "{figure}");
+}
+
+/// A chat server that answers so many questions, and then with what is no answer.
+fn tires(answers: usize) -> String {
+    use std::io::{BufRead, BufReader, Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let left = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(answers));
+    std::thread::spawn(move || {
+        for line in listener.incoming().flatten() {
+            let left = left.clone();
+            std::thread::spawn(move || -> Option<()> {
+                let mut reader = BufReader::new(line.try_clone().ok()?);
+                loop {
+                    let (mut head, mut length) = (String::new(), 0);
+                    while !head.ends_with("\r\n\r\n") {
+                        let start = head.len();
+                        (reader.read_line(&mut head).ok()? > 0).then_some(())?;
+                        let header = head[start..].to_ascii_lowercase();
+                        if let Some(value) = header.strip_prefix("content-length:") {
+                            length = value.trim().parse().ok()?;
+                        }
+                    }
+                    reader.read_exact(&mut vec![0; length]).ok()?;
+                    let order = std::sync::atomic::Ordering::SeqCst;
+                    let body = if head.starts_with("GET") {
+                        r#"{"data":[{"id":"m"}]}"#
+                    } else if left.fetch_update(order, order, |n| n.checked_sub(1)).is_ok() {
+                        r#"{"choices":[{"message":{"content":"competition logic"},"finish_reason":"stop"}]}"#
+                    } else {
+                        r#"{"error":{"message":"\u001b[31mquota"}}"#
+                    };
+                    write!(&line, "HTTP/1.1 200 -\r\ncontent-length: {}\r\n\r\n{body}", body.len()).ok()?;
+                }
+            });
+        }
+    });
+    url
+}
+
+#[test]
+fn a_server_that_gives_no_answers_ends_it_and_what_it_said_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let problem = |n: usize, says: usize| {
+        format!(
+            "{{\"id\":\"p{n}\",\"statement\":\"theorem p{n} (x : Nat) : x + {says} = {says} + x := by\"}}\n"
+        )
+    };
+    let problems = |says: &dyn Fn(usize) -> usize| {
+        file(dir.path(), "some.jsonl", &(0..30).map(|n| problem(n, says(n))).collect::<String>())
+    };
+    let set = problems(&|n| n);
+    let classes = path(dir.path(), "classes");
+    let classify = |url: &str| {
+        sgs(&["data", "classify", &set, "--endpoint", url, "--out", &classes, "--endpoint-requests", "3"])
+    };
+    let ledger = || lines(&dir.path().join("classes/classes.jsonl")).len() - 1;
+    // One is the probe.
+    let tired = classify(&tires(21)).expect(1);
+    assert!(tired.err.contains("gave no answer to 5 of 30 questions"), "{}", tired.err);
+    assert_eq!(ledger(), 20, "every answer that came");
+    // The rest alone is asked; and again what is another statement under the same name.
+    assert!(classify(&tires(11)).expect(0).out.contains("30 of 30 problems"));
+    assert_eq!(ledger(), 30);
+    problems(&|n| if n == 7 { 99 } else { n });
+    assert!(classify(&tires(2)).expect(0).out.contains("30 of 30 problems"));
+    assert_eq!(ledger(), 31);
 }
 
 /// The paper's stages with the real Lean: what tactics prove falls as easy, and what they prove false as false.

@@ -124,6 +124,17 @@ fn a_run_that_cannot_work_here_does_not_begin() {
         assert!(done.err.contains(part), "{part}: {}", done.err);
     }
     assert!(!Path::new(&out).exists(), "nothing is made");
+    // What is missing of its other models and files is told, too.
+    let missing = ["model.guide=guide/model", "evaluation.held_out=none.jsonl"];
+    let sets = missing.iter().flat_map(|set| ["--set", set]);
+    for size in ["lean-d3k", "lean-core"] {
+        let mut dry = command(&["run", "--size", size, "--dry-run"]);
+        dry.args(sets.clone()).current_dir(dir.path());
+        let told = finish(dry).expect(0).out;
+        for part in ["no config.json in the folder guide/model", "no file none.jsonl (evaluation.held_out)"] {
+            assert!(told.contains(part), "{size}, {part}: {told}");
+        }
+    }
     // The small size needs no GPU, and says what it needs in place of one.
     let mut dry = command(&["run", "--size", "lean-core", "--dry-run"]);
     dry.current_dir(dir.path());

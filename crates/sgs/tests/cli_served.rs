@@ -303,6 +303,8 @@ fn a_server_that_ignores_an_update_is_caught() {
         assert_eq!(rounds(&out), version, "no round after it");
         if refresh == "vllm" {
             an_update_that_is_ignored_is_survived(&place, &weights, &solver, &pretender, call);
+        } else {
+            another_server_takes_its_place(&out, &solver);
         }
     }
 }
@@ -325,6 +327,19 @@ fn an_update_that_is_ignored_is_survived(
     let done = sgs(&run(2, &beside, weights, "vllm", &[&pretender.url, &honest.url], &[])).expect(0);
     assert!(done.err.contains("the others go on without it"), "{}", done.err);
     assert_eq!(content(&beside), content(&out));
+}
+
+/// The run goes on with a server at another address, and with nothing else than it was begun with.
+fn another_server_takes_its_place(out: &Path, server: &Server) {
+    let set = |setting: &str| sgs(&["resume", out.to_str().unwrap(), "--set", setting]);
+    let refused = set("algorithm.batch.size=3").expect(2);
+    assert!(refused.err.contains("a run goes on as it was begun"), "{}", refused.err);
+    let refused = set("sampling.endpoint.solver_urls=[]").expect(2);
+    assert!(refused.err.contains("no server is given"), "{}", refused.err);
+    set(&format!("sampling.endpoint.solver_urls={:?}", [&server.url])).expect(0);
+    let recorded = std::fs::read_to_string(out.join("config.toml")).unwrap();
+    assert!(recorded.contains("key = \"sampling.endpoint.solver_urls\""), "{recorded}");
+    assert_eq!(rounds(out), 2);
 }
 
 /// What cannot be trained on is refused before anything is sampled.

@@ -197,6 +197,36 @@ fn every_command_of_the_readme_is_known_and_none_is_known_in_vain() {
     assert!(there.len() > 40);
 }
 
+/// What the other pages have pasted into a shell is understood, whatever it needs to be tried.
+#[test]
+fn every_command_of_the_other_pages_is_understood() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut read = 0;
+    for page in std::fs::read_dir(project("docs")).unwrap() {
+        let page = page.unwrap().path();
+        if page.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&page).unwrap();
+        for line in text.split("```").skip(1).step_by(2).flat_map(str::lines) {
+            // As in `gpu1$  sgs worker …`.
+            let line = line.split_once("$ ").map_or(line, |(_, command)| command.trim_start());
+            let command = line.split(" #").next().unwrap_or(line).replace('…', " ");
+            if !command.starts_with("sgs ") || command.contains(['|', '&', ';', '<', '>']) {
+                continue;
+            }
+            let output = shell(folder.path(), &format!("{command} --help")).output().unwrap();
+            assert!(
+                output.status.success(),
+                "{page:?}: {command}\n{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            read += 1;
+        }
+    }
+    assert!(read > 25, "{read}");
+}
+
 #[test]
 #[ignore = "some minutes: every command of README.md; .ci/run runs it"]
 fn the_path_of_a_newcomer_works_by_copy_and_paste() {

@@ -157,6 +157,17 @@ fn workers_that_see_nothing_of_the_run_fetch_its_weights_encrypted() {
     assert!(url.starts_with("https://localhost:"), "{url}");
     let token = file(elsewhere.path(), "token", &text(&run.join("fleet.token")));
     let hidden = folder.path().to_str().unwrap();
+    // To somebody who asks for completions it is just a server with a certificate that nobody has signed.
+    let classify = ["data", "classify", "core", "--endpoint", &url, "--out"];
+    let classes = elsewhere.path().join("classes").display().to_string();
+    let ask = |more: &[&str]| sgs(&[&classify[..], &[&classes], more].concat()).expect(1).err;
+    let begun = std::time::Instant::now();
+    let told = ask(&[]);
+    assert!(told.contains("no TLS with it") && told.contains("--endpoint-authority"), "{told}");
+    assert!(begun.elapsed().as_secs() < 60, "asking again does not help");
+    let told = ask(&["--endpoint-authority", &authority]);
+    assert!(told.contains("answers HTTP 401"), "{told}");
+    assert!(ask(&["--endpoint-authority", &token]).contains("there is no certificate in it"));
     let workers = ["generate", "verify"].map(|kind| {
         let words = ["worker", kind, "--connect", &url, "--token-file", &token, "--authority", &authority];
         let mut worker = Command::new("unshare");

@@ -5,7 +5,7 @@ use crate::check::{Candidate, Checker, FileChecker, Layers, NO_REPLAY, Outcome, 
 use crate::compact;
 use crate::prompt::{self, SolverForm};
 use crate::read::{self, Proof, Reading};
-use crate::text::{Bounds, Statement, StatementError, negation, uses_tactic_try};
+use crate::text::{Bounds, Statement, commands, lex, negation, uses_tactic_try};
 use crate::version::{Version, VersionError};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -176,17 +176,19 @@ impl Lean {
 
     /// The problem that says that this one is false: at most one of the two has a proof. Its context lets Lean bind no
     /// names by itself, which it would do outside of the negation; a statement that counts on it has no negation that
-    /// Lean reads.
-    ///
-    /// # Errors
-    /// The problem's statement cannot be read.
-    pub fn negated(problem: &Problem) -> Result<Problem, StatementError> {
-        let statement = negation(&Statement::read(&problem.statement)?)?;
-        let context = match problem.context.trim_end() {
-            "" => String::new(),
-            context => format!("{context}\n"),
-        };
-        Ok(Problem {
+    /// Lean reads. `None` where the context has a `variable`, which would be bound outside of the negation, too, or where no
+    /// statement comes of it.
+    pub fn negated(problem: &Problem) -> Option<Problem> {
+        let context = problem.context.trim_end();
+        if commands(context, &lex(context))
+            .iter()
+            .any(|c| matches!(c.keyword.as_str(), "variable" | "variables"))
+        {
+            return None;
+        }
+        let statement = negation(&Statement::read(&problem.statement).ok()?).ok()?;
+        let context = if context.is_empty() { String::new() } else { format!("{context}\n") };
+        Some(Problem {
             id: ProblemId::new(format!("{}#negation", problem.id)),
             statement: statement.text.into(),
             context: format!("{context}set_option autoImplicit false\n\n").into(),

@@ -99,6 +99,7 @@ impl Stage {
         match self {
             Stage::Rollouts(stage) => {
                 stage.check(&stage.name)?;
+                stage.endpoint.check_alone(&format!("{}.endpoint", stage.name))?;
                 if stage.model.is_empty() {
                     bail!(
                         "`{}.model` is empty; expected a folder with the model or its tokenizer",
@@ -112,6 +113,7 @@ impl Stage {
             Stage::Sample(stage) => stage.check(&stage.name)?,
             Stage::Label(stage) => {
                 stage.check(&stage.name)?;
+                stage.endpoint.check_alone(&format!("{}.endpoint", stage.name))?;
                 if stage.endpoint.url.is_empty() {
                     bail!("`{}.endpoint.url` is empty; expected the address of a chat endpoint", stage.name);
                 }
@@ -181,6 +183,12 @@ mod tests {
             (good.replace("\"a\"", "\"a/b\""), "stage 1: `name` is \"a/b\""),
             (good.repeat(2), "stage 2: the name \"a\" is taken"),
             (label.to_owned(), "`b.endpoint.url` is empty"),
+            // It would be tried here, with nobody asked.
+            (format!("{good}endpoint.urls = [\"http://h\"]"), "`a.endpoint.urls` is a key of runs"),
+            (
+                format!("{label}endpoint = {{ url = \"http://h\", roles = [\"guide\"] }}"),
+                "`b.endpoint.roles`",
+            ),
         ] {
             let error = read(&text).unwrap_err();
             assert!(error.contains(part) && error.contains("filter.toml"), "{part}: {error}");

@@ -3,7 +3,7 @@
 use super::config::Rollouts;
 use crate::endpoint::ServedRoles;
 use crate::evaluate::{self, Answer, Ask, ProblemResult};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Subject};
 use crate::{device::DeviceKind, with_device};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -13,8 +13,7 @@ use sgs_lm::model::Model;
 use sgs_lm::sampler::SamplerOptions;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
-use sgs_selfplay::{Problem, ProblemId};
-use std::collections::HashSet;
+use sgs_selfplay::Problem;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -41,8 +40,6 @@ impl From<&ProblemResult> for Tally {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
     /// The problem.
-    pub id: ProblemId,
-    /// It.
     pub problem: Tally,
     /// Its negation, if that was wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,8 +65,8 @@ pub fn attempt(
     ledger: &mut Ledger<Tried>,
     on_problem: &(dyn Fn(usize) + Sync),
 ) -> Result<()> {
-    let known: HashSet<ProblemId> = ledger.rows().iter().map(|row| row.id.clone()).collect();
-    let open: Vec<&Problem> = problems.iter().filter(|p| !known.contains(&p.id)).collect();
+    let is_open = |problem: &&Problem| ledger.found(&Subject::problem(problem)).is_none();
+    let open: Vec<&Problem> = problems.iter().filter(is_open).collect();
     on_problem(problems.len() - open.len());
     let Some(first) = open.first() else { return Ok(()) };
     let folder = Path::new(&stage.model);
@@ -109,8 +106,11 @@ struct Work<'a> {
     on_problem: &'a (dyn Fn(usize) + Sync),
 }
 
-/// Statements with the answers to their prompts.
-type Sampled = (Vec<Problem>, Vec<Answer>);
+/// A problem, and its negation if that is wanted and there is one.
+type Sides = (Problem, Option<Problem>);
+
+/// Problems with the answers to their prompts, and to those of their negations.
+type Sampled = (Vec<Sides>, Vec<Answer>);
 
 impl Work<'_> {
     /// The next statements are sampled while the last are judged.
@@ -120,22 +120,22 @@ impl Work<'_> {
         ledger: &mut Ledger<Tried>,
         answers: impl Fn(&[Ask]) -> Result<Vec<Answer>>,
     ) -> Result<()> {
-        let sides = self.sides();
+        let sides = 1 + usize::from(self.stage.negation);
         let at_once = (STATEMENTS_AT_ONCE / (self.stage.k as usize * sides)).max(1);
         std::thread::scope(|scope| {
             let (send, receive) = sync_channel::<Sampled>(1);
             let judge = scope.spawn(move || self.judge(&receive, ledger));
             let sampled = open.chunks(at_once).try_for_each(|some| {
-                let statements = self.statements(some)?;
+                let some = some.iter().map(|problem| self.sides(problem)).collect::<Vec<Sides>>();
                 let asks = evaluate::proof_asks(
                     |problem| self.prompt(problem),
                     self.tokenizer,
-                    &statements,
+                    &statements(&some),
                     self.stage.k,
                     self.seed,
                 )?;
                 // The judge ends early only with an error, which is the one that is told.
-                send.send((statements, answers(&asks)?)).ok().context("nobody judges any more")
+                send.send((some, answers(&asks)?)).ok().context("nobody judges any more")
             });
             drop(send);
             let judged = judge.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -143,8 +143,8 @@ impl Work<'_> {
         })
     }
 
-    fn sides(&self) -> usize {
-        1 + usize::from(self.stage.negation)
+    fn sides(&self, problem: &Problem) -> Sides {
+        (problem.clone(), Some(problem).filter(|_| self.stage.negation).and_then(Lean::negated))
     }
 
     fn prompt(&self, problem: &Problem) -> Prompt {
@@ -154,23 +154,11 @@ impl Work<'_> {
         }
     }
 
-    /// Each problem, and its negation behind it if that is wanted.
-    fn statements(&self, problems: &[&Problem]) -> Result<Vec<Problem>> {
-        let mut statements = Vec::new();
-        for problem in problems {
-            statements.push((*problem).clone());
-            if self.stage.negation {
-                let negated = Lean::negated(problem);
-                statements.push(negated.with_context(|| format!("{}: its negation", problem.id))?);
-            }
-        }
-        Ok(statements)
-    }
-
     fn judge(&self, sampled: &Receiver<Sampled>, ledger: &mut Ledger<Tried>) -> Result<()> {
-        for (statements, answers) in sampled {
+        for (some, answers) in sampled {
             let asked = answers.len();
-            let results = evaluate::judge_all(self.system, &statements, self.stage.k, answers)?.problems;
+            let judged_all = evaluate::judge_all(self.system, &statements(&some), self.stage.k, answers)?;
+            let results = judged_all.problems;
             let judged: u64 = results.iter().map(|r| r.judged).sum();
             let lost = asked.saturating_sub(usize::try_from(judged).unwrap_or(asked));
             if lost as f64 > LOST * asked as f64 {
@@ -183,18 +171,26 @@ impl Work<'_> {
                     first.map_or("", |r| r.problem.id.as_str())
                 );
             }
-            let rows: Vec<Tried> = results
-                .chunks(self.sides())
-                .filter_map(|both| {
-                    let [problem, negation @ ..] = both else { return None };
-                    let negation = negation.first().map(Tally::from);
-                    Some(Tried { id: problem.problem.id.clone(), problem: problem.into(), negation })
-                })
-                .collect();
-            let done = rows.len();
-            ledger.add(rows)?;
+            let mut tallies = results.iter().map(Tally::from);
+            let tried = some.iter().filter_map(|(problem, negation)| {
+                let tally = tallies.next()?;
+                let negation = negation.as_ref().and_then(|_| tallies.next());
+                Some((Subject::problem(problem), Tried { problem: tally, negation }))
+            });
+            let tried: Vec<(Subject, Tried)> = tried.collect();
+            let done = tried.len();
+            ledger.add(tried)?;
             (self.on_problem)(done);
         }
         Ok(())
     }
+}
+
+/// Each problem, and its negation behind it.
+fn statements(some: &[Sides]) -> Vec<Problem> {
+    some.iter()
+        .flat_map(|(problem, negation)| [Some(problem), negation.as_ref()])
+        .flatten()
+        .cloned()
+        .collect()
 }

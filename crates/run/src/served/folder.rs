@@ -9,6 +9,9 @@ use sgs_rundir::directories::{publish_directory, remove_directory};
 use sgs_rundir::files::remove_unfinished;
 use std::path::{Path, PathBuf};
 
+/// So much of a hash tells weights apart.
+const ID: usize = 12;
+
 /// A folder for the servers, of one run alone.
 pub struct ServersFolder {
     path: PathBuf,
@@ -47,7 +50,7 @@ impl ServersFolder {
     /// The model has no weights, or the file system refuses.
     pub fn lay_out(&self, set: &str, rounds: u32, model: &Path, base: &Path) -> Result<LaidOut> {
         let sheet = ModelSheet::of(model)?;
-        let id: String = sheet.id.as_str().chars().take(12).collect();
+        let id: String = sheet.id.as_str().chars().take(ID).collect();
         let name = format!("{set}-{rounds:04}-{id}");
         let target = self.path.join(&name);
         if !target.is_dir() {
@@ -99,13 +102,21 @@ impl ServersFolder {
         for entry in std::fs::read_dir(&self.path).with_context(about)? {
             let entry = entry.with_context(about)?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            let is_of_set = name.strip_prefix(set).is_some_and(|rest| rest.starts_with('-'));
-            if is_of_set && !keep.contains(&Some(name.as_str())) {
+            if is_laid_out(&name, set) && !keep.contains(&Some(name.as_str())) {
                 remove_directory(&entry.path()).with_context(about)?;
             }
         }
         Ok(())
     }
+}
+
+/// Whether a name is one that weights of a set are laid out under: nothing else in the folder is ours to remove.
+fn is_laid_out(name: &str, set: &str) -> bool {
+    let rest = name.strip_prefix(set).and_then(|rest| rest.strip_prefix('-')?.split_once('-'));
+    rest.is_some_and(|(round, id)| {
+        let is_round = round.len() >= 4 && round.bytes().all(|b| b.is_ascii_digit());
+        is_round && id.len() == ID && id.bytes().all(|b| b.is_ascii_hexdigit())
+    })
 }
 
 fn is_weights(file: &Path) -> bool {
@@ -165,6 +176,12 @@ mod tests {
         folder.lay_out("solver", 2, &dir.path().join("checkpoint-2"), &base).unwrap();
         let there = |laid: &LaidOut| place.join(&laid.name).is_dir();
         assert_eq!([there(&laid[0]), there(&laid[1]), there(&laid[2])], [false, true, true]);
+        // What is not ours stays.
+        for own in ["solver-7b", "solver-0001-backup"] {
+            std::fs::create_dir(place.join(own)).unwrap();
+        }
+        folder.lay_out("solver", 2, &dir.path().join("checkpoint-2"), &base).unwrap();
+        assert!(place.join("solver-7b").is_dir() && place.join("solver-0001-backup").is_dir());
         // A run that is resumed a round earlier, with what an interrupted process has left.
         std::fs::create_dir(place.join(".tmp-1-1-x")).unwrap();
         let folder = ServersFolder::open(place.to_str().unwrap(), "").unwrap();

@@ -12,10 +12,8 @@ use sgs_lean::prompt;
 use sgs_lean::read::{AREAS, DIFFICULTIES, read_classification};
 use sgs_run::ledger::Ledger;
 use sgs_run::system;
-use sgs_run::teacher::{Enough, Said, Teacher};
+use sgs_run::teacher::{About, Enough, Said, Teacher};
 use sgs_rundir::files::write_file;
-use sgs_selfplay::ProblemId;
-use std::collections::HashSet;
 
 /// No problem is asked about again when more than this share of them are classified (paper, Appendix D).
 const ENOUGH: f64 = 0.99;
@@ -26,24 +24,25 @@ type Class = (String, String);
 /// Classifies a data set; goes on where it was stopped.
 pub fn run(args: &DataClassifyArgs) -> Result<Outcome> {
     let targets = system::lean_targets(&args.problems)?;
-    let questions: Vec<(ProblemId, String)> =
-        targets.iter().map(|t| (t.problem.id.clone(), prompt::classification(&t.problem))).collect();
-    let Some((_, probe)) = questions.first() else { bail!("{} holds no problem", args.problems) };
+    let questions: Vec<About> =
+        targets.iter().map(|t| About::new(&t.problem.id, prompt::classification(&t.problem))).collect();
+    if questions.is_empty() {
+        bail!("{} holds no problem", args.problems);
+    }
     std::fs::create_dir_all(&args.out).with_context(|| format!("cannot make {}", args.out.display()))?;
     let endpoint = args.teacher.endpoint();
     let made = json!({ "model": endpoint.model, "seed": args.teacher.seed });
     let mut ledger = Ledger::<Said<Class>>::open(&args.out.join("classes.jsonl"), &made)?;
-    let teacher = Teacher::connect(&endpoint, args.teacher.max_new_tokens, probe)?;
+    let mut teacher = Teacher::new(endpoint, args.teacher.max_new_tokens);
     let bar = bar("problems");
     bar.set_length(questions.len() as u64);
     let enough = Enough { tries: args.teacher.tries, share: ENOUGH };
     let read = |text: &str| read_classification(text).map(|(d, a)| (d.to_owned(), a.to_owned()));
     teacher.ask(&mut ledger, &questions, args.teacher.seed, enough, read, |n| bar.set_position(n as u64))?;
-    bar.finish_and_clear();
+    drop(bar);
 
-    let asked: HashSet<&ProblemId> = questions.iter().map(|(id, _)| id).collect();
     let classes: Vec<&Class> =
-        ledger.rows().iter().filter(|row| asked.contains(&row.id)).map(|row| &row.said).collect();
+        questions.iter().filter_map(|about| Some(&ledger.found(&about.subject)?.said)).collect();
     let counts = count(&classes);
     let figure = problem_types(&AREAS.map(spelled), &DIFFICULTIES.map(spelled), &counts);
     write_file(&args.out.join("classes.svg"), standalone_svg(&figure).as_bytes())?;
@@ -57,7 +56,7 @@ pub fn run(args: &DataClassifyArgs) -> Result<Outcome> {
             "{} of {} problems classified by {} ({:.1} %)\n\n{}\n\n{}",
             classes.len(),
             questions.len(),
-            teacher.model(),
+            teacher.model().unwrap_or("a served model"),
             100.0 * share,
             table(&counts),
             args.out.join("classes.svg").display()

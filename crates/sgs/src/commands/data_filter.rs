@@ -2,12 +2,14 @@
 
 use crate::args::DataFilterArgs;
 use crate::exit::Outcome;
+use crate::terminal::{self, Live};
 use crate::{lean, output};
 use anyhow::Result;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::json;
 use sgs_lean::LeanSettings;
 use sgs_run::filter::{self, Filter, FilterConfig, Row};
+use std::ops::Deref;
 
 /// Filters a data set; goes on where it was stopped.
 pub fn run(args: &DataFilterArgs) -> Result<Outcome> {
@@ -28,9 +30,8 @@ pub fn run(args: &DataFilterArgs) -> Result<Outcome> {
         },
         on_problem: &|done| bar.inc(done as u64),
     };
-    let rows = filter.run(&targets);
-    bar.finish_and_clear();
-    let rows = rows?;
+    let rows = filter.run(&targets)?;
+    drop(bar);
     match args.json {
         true => output::json(&json!({ "problems": targets.len(), "stages": rows }))?,
         false => output::line(format!("{}\n\n{}", table(&rows), args.out.join("report.md").display()))?,
@@ -38,11 +39,32 @@ pub fn run(args: &DataFilterArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Problems done, on a terminal.
-pub fn bar(what: &str) -> ProgressBar {
+/// How much is done, on a terminal, below what is said meanwhile; gone when this is dropped.
+pub struct Bar {
+    bar: ProgressBar,
+    _live: Live,
+}
+
+impl Deref for Bar {
+    type Target = ProgressBar;
+
+    fn deref(&self) -> &ProgressBar {
+        &self.bar
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Counts so many of `what`.
+pub fn bar(what: &str) -> Bar {
     let template = format!("{{msg}} {{bar:32}} {{pos}}/{{len}} {what}  {{per_sec}}  {{eta}} left");
-    let style = ProgressStyle::with_template(&template);
-    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bars = MultiProgress::new();
+    Bar { bar: bars.add(ProgressBar::new(0).with_style(style)), _live: terminal::live(&bars) }
 }
 
 fn table(rows: &[Row]) -> String {

@@ -12,7 +12,7 @@ use sgs_lean::read::read_review;
 use sgs_run::config::SystemName;
 use sgs_run::folder;
 use sgs_run::ledger::Ledger;
-use sgs_run::teacher::{Enough, Said, Teacher};
+use sgs_run::teacher::{About, Enough, Said, Teacher};
 use sgs_rundir::RunView;
 use sgs_rundir::files::write_file;
 use sgs_rundir::rows::ConjectureStatus;
@@ -31,19 +31,19 @@ pub fn run(args: &DataReviewsArgs) -> Result<Outcome> {
     }
     let pairs = pairs(&view, args.teacher.seed)?;
     let wanted = args.held_out + args.count;
-    let Some((_, probe)) = pairs.first().filter(|_| pairs.len() >= wanted) else {
+    if pairs.len() < wanted {
         bail!(
             "{} has accepted {} different conjectures, and {wanted} are to be reviewed: let it go on, or ask for fewer (-n, \
              --held-out)",
             args.run.display(),
             pairs.len()
-        )
-    };
+        );
+    }
     std::fs::create_dir_all(&args.out).with_context(|| format!("cannot make {}", args.out.display()))?;
     let endpoint = args.teacher.endpoint();
     let made = json!({ "model": endpoint.model, "seed": args.teacher.seed });
     let mut ledger = Ledger::<Said<String>>::open(&args.out.join("reviews.jsonl"), &made)?;
-    let teacher = Teacher::connect(&endpoint, args.teacher.max_new_tokens, probe)?;
+    let mut teacher = Teacher::new(endpoint, args.teacher.max_new_tokens);
     let bar = bar("reviews");
     let enough = Enough { tries: args.teacher.tries, share: 1.0 };
     let read = |text: &str| read_review(text).is_ok().then(|| text.to_owned());
@@ -54,22 +54,20 @@ pub fn run(args: &DataReviewsArgs) -> Result<Outcome> {
         let questions = &pairs[..asked];
         teacher
             .ask(&mut ledger, questions, args.teacher.seed, enough, read, |n| bar.set_position(n as u64))?;
-        let reviews: HashMap<&ProblemId, &Said<String>> =
-            ledger.rows().iter().map(|row| (&row.id, row)).collect();
         let reviewed: Vec<CorpusRow> =
-            questions.iter().filter_map(|(id, question)| Some(row(id, question, reviews.get(id)?))).collect();
+            questions.iter().filter_map(|about| Some(row(about, ledger.found(&about.subject)?))).collect();
         if reviewed.len() >= wanted || asked == pairs.len() {
             break reviewed;
         }
         asked = (asked + wanted - reviewed.len()).min(pairs.len());
     };
-    bar.finish_and_clear();
+    drop(bar);
     write(args, &teacher, reviewed)
 }
 
 /// Conjectures that became problems, each different pair of target and conjecture once, with what a Guide is asked of it;
 /// in an order that a seed fixes, so that every part of them is of all rounds.
-fn pairs(view: &RunView, seed: u64) -> Result<Vec<(ProblemId, String)>> {
+fn pairs(view: &RunView, seed: u64) -> Result<Vec<About>> {
     let mut pairs = Vec::new();
     let mut seen = HashSet::new();
     for round in view.rounds()? {
@@ -91,20 +89,20 @@ fn pairs(view: &RunView, seed: u64) -> Result<Vec<(ProblemId, String)>> {
             let (target, conjecture) = (problem(&row.target, target.clone()), problem(&row.id, statement));
             let question = prompt::guide(&target, &conjecture);
             if seen.insert(question.clone()) {
-                pairs.push((row.id, question));
+                pairs.push(About::new(&row.id, question));
             }
         }
     }
-    pairs.sort_by_key(|(id, _)| task_seed(seed, 0, Role::Guide, id, 0));
+    pairs.sort_by_key(|about: &About| task_seed(seed, 0, Role::Guide, &about.subject.id, 0));
     Ok(pairs)
 }
 
-fn row(id: &ProblemId, question: &str, review: &Said<String>) -> CorpusRow {
+fn row(about: &About, review: &Said<String>) -> CorpusRow {
     CorpusRow {
         role: Role::Guide.as_str().to_owned(),
         kind: "review".to_owned(),
-        source: id.to_string(),
-        prompt: question.to_owned(),
+        source: about.subject.id.to_string(),
+        prompt: about.text.clone(),
         completion: review.said.clone(),
     }
 }
@@ -118,7 +116,7 @@ fn write(args: &DataReviewsArgs, teacher: &Teacher, mut reviewed: Vec<CorpusRow>
     write_rows(&args.out.join("guide-held-out.parquet"), reviewed)?;
     let sft = args.out.join("sft.toml");
     write_file(&sft, configuration(&args.out).as_bytes())?;
-    let (model, out) = (teacher.model(), args.out.display());
+    let (model, out) = (teacher.model().unwrap_or("a served model"), args.out.display());
     output::line(format!(
         "{found} reviews by {model} to train on, {held_out} held out: {out}\n\
          next: sgs sft {} --model BASE --out guide\n\

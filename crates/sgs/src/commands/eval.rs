@@ -130,6 +130,7 @@ fn endpoint(args: &EvalArgs, players: &Players) -> Option<EndpointConfig> {
         url: url.clone(),
         model: args.endpoint_model.clone().unwrap_or_default(),
         key_file: args.endpoint_key_file.clone().unwrap_or_default(),
+        authority: args.endpoint_authority.clone().unwrap_or_default(),
         concurrency: args.endpoint_requests.into(),
         roles: vec![Role::Solver],
         ..EndpointConfig::default()

@@ -100,8 +100,8 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
         return Ok(Outcome::Interrupted);
     }
     let (run, config) = folder::reopen(&args.dir)?;
-    let config = if args.rounds.is_some() || args.minutes.is_some() {
-        let wanted = folder::extend(&run, args.rounds, args.minutes)?;
+    let config = if args.rounds.is_some() || args.minutes.is_some() || !args.set.is_empty() {
+        let wanted = folder::change(&run, args.rounds, args.minutes, &args.set)?;
         if config.minutes > 0.0 && wanted.minutes == 0.0 && args.minutes.is_none() {
             eprintln!(
                 "--rounds without --minutes: no limit of time, where it was {} minutes",
