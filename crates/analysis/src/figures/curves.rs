@@ -195,9 +195,9 @@ fn sampling_alone(drawn: &[Drawn<'_>], until: f64) -> Option<SamplingAlone> {
         series: Series { name, ink, style, points, band },
         caption: format!(
             " Sampling alone is an estimate, not a measurement: what the base model would prove with as many generations, \
-             spread evenly over the targets, from {samples} samples of each (beta-binomial law; the curve ends at \
-             {beyond:.0} times as many; band: 95 % for the case that the law holds). A run of sampling-only measures \
-             it."
+             spread evenly over the targets, from {samples} samples of each (the mean of two laws of solve rates; the curve \
+             ends at {beyond:.0} times as many; band: 95 %, from the lower law to the higher). A run of sampling-only \
+             measures it."
         ),
     })
 }

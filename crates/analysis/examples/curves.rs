@@ -1,0 +1,75 @@
+//! Draws curves of cumulative solve rate from a table with the columns run, seed, generations and rate: the mean of each
+//! run's seeds over the stretch that all of them cover, with a band from the lowest to the highest.
+//!
+//! `cargo run --release -p sgs-analysis --example curves docs/figures/metamath-long.csv "Long runs" > FIGURE.svg`
+
+#![allow(clippy::print_stdout)]
+
+use sgs_analysis::plot::{Axis, Content, Figure, Ink, Panel, Series, Shape, Style, Unit, Xy, standalone_svg};
+use std::collections::BTreeMap;
+use std::error::Error;
+
+/// Where curves begin, as the paper's fits do.
+const CUT: f64 = 1e5;
+
+/// Points of a mean.
+const POINTS: usize = 200;
+
+/// Seeds of one run: generations and rate of each.
+type Seeds = BTreeMap<String, Vec<(f64, f64)>>;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut words = std::env::args().skip(1);
+    let (Some(file), Some(title)) = (words.next(), words.next()) else {
+        return Err("give a CSV file and a title".into());
+    };
+    let mut names = Vec::new();
+    let mut runs: BTreeMap<String, Seeds> = BTreeMap::new();
+    for row in csv::Reader::from_path(&file)?.deserialize() {
+        let row: BTreeMap<String, String> = row?;
+        let of = |column: &str| row.get(column).ok_or_else(|| format!("{file}: no column {column}"));
+        let (name, seed) = (of("run")?.clone(), of("seed")?.clone());
+        let point = (of("generations")?.parse()?, of("rate")?.parse()?);
+        if !runs.contains_key(&name) {
+            names.push(name.clone());
+        }
+        runs.entry(name).or_default().entry(seed).or_default().push(point);
+    }
+    let series: Vec<Series> =
+        names.iter().enumerate().map(|(i, name)| mean(name, Ink::Series(i), &runs[name])).collect();
+    let lowest = series.iter().flat_map(|s| &s.points).map(|p| p.1).fold(1.0, f64::min);
+    let xy = Xy {
+        x: Axis::new("Generations", Unit::Count).from(0.0),
+        y: Axis::new("Cumulative solve rate", Unit::Percent).from((lowest * 20.0).floor() / 20.0),
+        series,
+        lines: Vec::new(),
+    };
+    let panel = Panel { title: String::new(), shape: Shape::Wide, content: Content::Xy(xy) };
+    let figure = Figure { id: "curves".into(), title, caption: String::new(), panels: vec![panel] };
+    println!("{}", standalone_svg(&figure));
+    Ok(())
+}
+
+fn mean(name: &str, ink: Ink, seeds: &Seeds) -> Series {
+    let ends = |end: fn(&[(f64, f64)]) -> Option<&(f64, f64)>| {
+        seeds.values().filter_map(move |s| end(s).map(|p| p.0))
+    };
+    let (from, to) =
+        (ends(<[_]>::first).fold(CUT, f64::max), ends(<[_]>::last).fold(f64::INFINITY, f64::min));
+    let (mut points, mut band) = (Vec::new(), Vec::new());
+    for i in 0..=POINTS {
+        let x = from + (to - from) * i as f64 / POINTS as f64;
+        // What was solved by then.
+        let at = |s: &Vec<(f64, f64)>| s.iter().take_while(|p| p.0 <= x).last().map_or(f64::NAN, |p| p.1);
+        let rates: Vec<f64> = seeds.values().map(at).collect();
+        points.push((x, rates.iter().sum::<f64>() / rates.len() as f64));
+        band.push((
+            rates.iter().copied().fold(f64::INFINITY, f64::min),
+            rates.iter().copied().fold(0.0, f64::max),
+        ));
+    }
+    if seeds.len() == 1 {
+        band.clear();
+    }
+    Series { name: name.to_owned(), ink, style: Style::Line, points, band }
+}
