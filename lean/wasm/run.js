@@ -26,6 +26,22 @@ fs.readSync = (fd, ...where) => {
   full = !full;
   return full ? 0 : read(fd, ...where);
 };
+// A pipe may take a part of a long line, or nothing for now, and would lose the rest of it.
+const write = fs.writeSync;
+const pause = new Int32Array(new SharedArrayBuffer(4));
+fs.writeSync = (fd, text, ...where) => {
+  if (typeof text !== "string") return write(fd, text, ...where);
+  const bytes = Buffer.from(text);
+  for (let at = 0; at < bytes.length; ) {
+    try {
+      at += write(fd, bytes, at);
+    } catch (error) {
+      if (error.code !== "EAGAIN") throw error;
+      Atomics.wait(pause, 0, 0, 1);
+    }
+  }
+  return bytes.length;
+};
 globalThis.sgsErr = (line) => {
   if (!/^(\[DEBUG:|  - .*\.olean$|  mainModule\? = )/.test(line)) fs.writeSync(2, line + "\n");
 };

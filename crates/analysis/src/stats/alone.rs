@@ -3,8 +3,8 @@
 //! Up to the samples that there are nothing but the counts speaks, as in pass@k. Beyond, a target that was proved stays
 //! proved, and one that was not is proved with the chance that a law of solve rates and its failures leave. Two laws are
 //! fitted to the counts by maximum likelihood: a beta distribution over the targets, and the same beside a share of
-//! targets that are out of reach. Few samples do not tell them apart, and the first promises too much of many samples,
-//! the second too little: the estimate is their mean, and the interval holds both.
+//! targets that are out of reach, which counts only where the counts speak for it. The first promises too much of many
+//! samples, the second too little: the estimate is their mean, and the interval holds both.
 
 use super::student::log_gamma;
 use super::{Interval, bootstrap::quantile_of_sorted};
@@ -14,19 +14,8 @@ use std::collections::BTreeMap;
 /// Resamples of the targets for the interval.
 const RESAMPLES: usize = 200;
 
-/// Where the search looks: the mean and the spread, alone and against each other, then with the share out of reach.
-const NEAR: [[f64; 3]; 10] = [
-    [1.0, 0.0, 0.0],
-    [-1.0, 0.0, 0.0],
-    [0.0, 1.0, 0.0],
-    [0.0, -1.0, 0.0],
-    [1.0, -1.0, 0.0],
-    [-1.0, 1.0, 0.0],
-    [0.0, 0.0, 1.0],
-    [0.0, 0.0, -1.0],
-    [1.0, 0.0, 1.0],
-    [-1.0, 0.0, -1.0],
-];
+/// Steps of a search, at most.
+const STEPS: usize = 400;
 
 /// Any fixed seed: the report of a run does not change when it is made again.
 const SEED: u64 = 2027;
@@ -98,9 +87,11 @@ fn counted(tallies: impl Iterator<Item = (u32, u32)>) -> Counts {
 }
 
 fn fitted(counts: Counts) -> Option<Fitted> {
-    let beta = Law::of(&counts, None)?;
-    let beside = Law::of(&counts, Some(beta))?;
-    Some((counts, [beta, beside]))
+    let beta = Law::of(&counts)?;
+    let beside = beta.beside_others(&counts);
+    // One more parameter must be worth it (Akaike's criterion): of few targets a search sees anything.
+    let is_worth_it = beside.log_likelihood(&counts) > beta.log_likelihood(&counts) + 1.0;
+    Some((counts, [beta, if is_worth_it { beside } else { beta }]))
 }
 
 /// The share of the targets that is proved at least once, by either law.
@@ -110,48 +101,31 @@ fn shares((counts, laws): &Fitted, samples: f64) -> [f64; 2] {
 }
 
 impl Law {
-    /// The parameters of the highest likelihood: a search over the mean and the spread, finer and finer; from a law
-    /// without targets out of reach on, over their share as well.
-    fn of(counts: &Counts, without: Option<Self>) -> Option<Self> {
+    /// The parameters of the highest likelihood of all beta laws.
+    fn of(counts: &Counts) -> Option<Self> {
         let proved: f64 = counts.iter().map(|((_, c), count)| f64::from(*c) * count).sum();
         let all: f64 = counts.iter().map(|((n, _), count)| f64::from(*n) * count).sum();
         if proved <= 0.0 || proved >= all {
             return None;
         }
-        // The logits of the mean and of the share out of reach, and the logarithm of a + b.
-        let mut best = match without {
-            None => [(proved / (all - proved)).ln(), 0.0, f64::NEG_INFINITY],
-            Some(law) => [(law.a / law.b).ln(), (law.a + law.b).ln(), -1.0],
-        };
-        let near: &[[f64; 3]] = if without.is_some() { &NEAR } else { &NEAR[..6] };
-        let mut step = [1.0, 2.0, 1.0];
-        let mut likelihood = Self::at(best).log_likelihood(counts);
-        for _ in 0..400 {
-            let moved = |by: &[f64; 3]| {
-                let to = |i: usize| best[i] + by[i] * step[i];
-                [to(0), to(1).clamp(-12.0, 12.0), to(2).min(12.0)]
-            };
-            let found = near
-                .iter()
-                .map(moved)
-                .map(|at| (at, Self::at(at).log_likelihood(counts)))
-                .filter(|(_, l)| l.is_finite())
-                .max_by(|x, y| x.1.total_cmp(&y.1))?;
-            if found.1 > likelihood {
-                (best, likelihood) = found;
-            } else {
-                step = step.map(|s| s / 2.0);
-                if step[0] < 1e-4 {
-                    break;
-                }
-            }
-        }
-        Some(Self::at(best))
+        let at = |[mean, size]: [f64; 2]| Self::at([mean, size, f64::NEG_INFINITY]);
+        let start = [(proved / (all - proved)).ln(), 0.0];
+        Some(at(highest(start, |x| at(x).log_likelihood(counts))))
     }
 
+    /// The same with targets out of reach: few beside a law like this one, or many beside a law of higher rates.
+    fn beside_others(&self, counts: &Counts) -> Self {
+        let (mean, size) = ((self.a / self.b).ln(), (self.a + self.b).ln());
+        let starts = [[mean, size, -2.0], [mean + 1.0, size + 1.0, 0.5]];
+        let found = starts.map(|start| Self::at(highest(start, |x| Self::at(x).log_likelihood(counts))));
+        let [few, many] = found;
+        if few.log_likelihood(counts) >= many.log_likelihood(counts) { few } else { many }
+    }
+
+    /// From the logit of the mean, the logarithm of a + b and the logit of the share out of reach.
     fn at([logit, log_size, out_of_reach]: [f64; 3]) -> Self {
         let logistic = |x: f64| 1.0 / (1.0 + (-x).exp());
-        let (mean, size) = (logistic(logit), log_size.exp());
+        let (mean, size) = (logistic(logit), log_size.clamp(-12.0, 12.0).exp());
         Self { a: mean * size, b: (1.0 - mean) * size, out_of_reach: logistic(out_of_reach) }
     }
 
@@ -181,6 +155,48 @@ impl Law {
         let proved = 1.0 - (log_beta(self.a, self.b + samples) - log_beta(self.a, failed)).exp();
         proved * in_reach / (in_reach + self.out_of_reach)
     }
+}
+
+/// Where a function is highest, from a start on: the simplex of Nelder and Mead (1965), which asks for no derivatives.
+fn highest<const N: usize>(start: [f64; N], value: impl Fn([f64; N]) -> f64) -> [f64; N] {
+    // What is no number is lower than all.
+    let value = |x: [f64; N]| Some(value(x)).filter(|v| v.is_finite()).unwrap_or(f64::NEG_INFINITY);
+    let at = |x: [f64; N]| (x, value(x));
+    let mut simplex = vec![at(start)];
+    for i in 0..N {
+        let mut corner = start;
+        corner[i] += 1.0;
+        simplex.push(at(corner));
+    }
+    for _ in 0..STEPS {
+        simplex.sort_by(|x, y| y.1.total_cmp(&x.1));
+        let (best, next, worst) = (simplex[0], simplex[N - 1], simplex[N]);
+        if best.1 - worst.1 < 1e-7 {
+            break;
+        }
+        let middle: [f64; N] =
+            std::array::from_fn(|i| simplex[..N].iter().map(|corner| corner.0[i]).sum::<f64>() / N as f64);
+        // A point on the line from the worst corner through the middle of the others.
+        let along = |by: f64| at(std::array::from_fn(|i| middle[i] + by * (middle[i] - worst.0[i])));
+        let mirrored = along(1.0);
+        simplex[N] = if mirrored.1 > best.1 {
+            let farther = along(2.0);
+            if farther.1 > mirrored.1 { farther } else { mirrored }
+        } else if mirrored.1 > next.1 {
+            mirrored
+        } else {
+            let nearer = along(if mirrored.1 > worst.1 { 0.5 } else { -0.5 });
+            if nearer.1 <= worst.1.max(mirrored.1) {
+                for corner in &mut simplex[1..] {
+                    *corner = at(std::array::from_fn(|i| f64::midpoint(best.0[i], corner.0[i])));
+                }
+                continue;
+            }
+            nearer
+        };
+    }
+    simplex.sort_by(|x, y| y.1.total_cmp(&x.1));
+    simplex[0].0
 }
 
 fn log_beta(a: f64, b: f64) -> f64 {
@@ -218,6 +234,29 @@ mod tests {
             assert!((found.value - truth).abs() < 0.02, "{samples}: {found:?}, in truth {truth}");
             assert!(found.high - found.low < 0.1);
         }
+    }
+
+    #[test]
+    fn targets_out_of_reach_are_counted_with_where_the_counts_speak_for_them() {
+        let mut rng = fastrand::Rng::with_seed(3);
+        let mut tally = || {
+            let rate = 0.6 * rng.f64();
+            (16, (0..16).map(|_| u32::from(rng.f64() < rate)).sum())
+        };
+        let reachable: Vec<(u32, u32)> = (0..2000).map(|_| tally()).collect();
+        let never = vec![(16, 0); 3000];
+        let both = Alone::of(&[reachable.clone(), never].concat()).unwrap();
+        let [beta, beside] = both.own.1;
+        assert!(beta.out_of_reach == 0.0 && (0.4..0.65).contains(&beside.out_of_reach), "{beside:?}");
+        let [most, least] = shares(&both.own, 1e5);
+        assert!(least < 0.5 && most > least + 0.05, "{most} {least}");
+        let found = both.solved(1e5);
+        assert!(found.low <= least && found.high >= most, "{found:?}");
+        assert_eq!(
+            Alone::of(&reachable[..40]).unwrap().own.1[1].out_of_reach,
+            0.0,
+            "forty targets say nothing"
+        );
     }
 
     #[test]

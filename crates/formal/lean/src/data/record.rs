@@ -54,13 +54,7 @@ pub fn target_from_record(record: &Map<String, Value>, header: &str) -> Result<T
         (None, false) => split.before,
         (None, true) => header.to_owned(),
     };
-    // Header and theorem are read apart.
-    if let Some("in") = meaning(&context).last().copied() {
-        return Err(fail(
-            "what stands before the theorem ends with `in`: write `open …` or `set_option …` without it"
-                .into(),
-        ));
-    }
+    may_stand_before(&context, statement.name()).map_err(fail)?;
     let proof = field(PROOF).map(|text| proof_of(text, statement.name())).or(split.proof.map(Proof::new));
     let proof = proof.map(|proof| with_helpers(proof, field(HELPERS)).to_text());
     Ok(Target {
@@ -77,6 +71,39 @@ pub fn target_from_record(record: &Map<String, Value>, header: &str) -> Result<T
         toolchain: field(TOOLCHAIN).map(str::to_owned),
         expect: expectation(field(&["expect"])).map_err(fail)?,
     })
+}
+
+/// Header and theorem are read apart, and the judge looks for the theorem under its own name.
+pub(super) fn may_stand_before(context: &str, theorem: &str) -> Result<(), String> {
+    if let Some("in") = meaning(context).last().copied() {
+        return Err(
+            "what stands before the theorem ends with `in`: write `open …` or `set_option …` without it"
+                .into(),
+        );
+    }
+    let mut scopes: Vec<Option<&str>> = Vec::new();
+    for command in commands(context, &lex(context)) {
+        let text = context.get(command.range.clone()).unwrap_or_default();
+        let name = meaning(text).into_iter().skip_while(|word| *word != command.keyword).nth(1);
+        match command.keyword.as_str() {
+            "namespace" => scopes.extend(name.unwrap_or_default().split('.').map(Some)),
+            "section" | "mutual" => scopes.extend(name.unwrap_or_default().split('.').map(|_| None)),
+            "end" => {
+                let parts = name.unwrap_or_default().split('.').count();
+                scopes.truncate(scopes.len().saturating_sub(parts));
+            }
+            _ => {}
+        }
+    }
+    let open: Vec<&str> = scopes.into_iter().flatten().collect();
+    if open.is_empty() {
+        return Ok(());
+    }
+    let space = open.join(".");
+    Err(format!(
+        "{theorem} stands in `namespace {space}`, where no proof of it is found: end the namespace before it, and name it \
+         {space}.{theorem}"
+    ))
 }
 
 /// A proof as records hold them: a tactic block, our canonical text, or a file that proves the theorem, with helper
@@ -195,6 +222,33 @@ mod tests {
             assert!(read(&record.to_string()).is_err(), "{before}");
         }
         assert!(read(r#"{"statement":"open Nat\ntheorem a : 1 = 1 := by"}"#).is_ok());
+    }
+
+    #[test]
+    fn a_theorem_within_a_namespace_is_refused_and_one_behind_it_is_not() {
+        let read = |before: &str| {
+            read(&serde_json::json!({ "header": before, "statement": "theorem a : 1 = 1 := by" }).to_string())
+        };
+        for (before, space) in [
+            ("namespace A", "A"),
+            ("namespace A.B\nend B", "A"),
+            ("namespace A\nsection\nend\nnamespace B", "A.B"),
+            ("noncomputable section\nnamespace A", "A"),
+        ] {
+            let reason = read(before).unwrap_err().reason;
+            assert!(
+                reason.contains(&format!("`namespace {space}`")) && reason.contains(&format!("{space}.a")),
+                "{reason}"
+            );
+        }
+        for before in [
+            "namespace A\ndef x := 1\nend A\nopen A",
+            "namespace A.B\nend A.B",
+            "section\nvariable (n : Nat)",
+            "-- namespace A",
+        ] {
+            assert!(read(before).is_ok(), "{before}");
+        }
     }
 
     #[test]

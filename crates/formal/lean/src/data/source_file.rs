@@ -1,7 +1,7 @@
 //! Targets out of Lean source: every theorem whose proof is `sorry`.
 
 use super::read::Target;
-use super::record::RecordError;
+use super::record::{RecordError, may_stand_before};
 use crate::text::{Command, ProofStart, canonical_statement, commands, lex, parse_declaration};
 use sgs_selfplay::{Problem, ProblemId};
 
@@ -46,6 +46,7 @@ fn target(file: &str, text: &str, command: &Command, context: &str) -> Result<Ta
     let start = tokens.iter().find(|t| matches!(t.text(text), "theorem" | "lemma")).map_or(0, |t| t.start);
     let (statement, repair) =
         canonical_statement(text.get(start..).unwrap_or_default()).map_err(|e| fail(&e.to_string()))?;
+    may_stand_before(context, statement.name()).map_err(|problem| fail(&problem))?;
     let informal = text.get(..start).map(str::trim).filter(|doc| !doc.is_empty()).map(str::to_owned);
     Ok(Target {
         problem: Problem {
@@ -69,10 +70,9 @@ mod tests {
 
     #[test]
     fn theorems_with_sorry_are_targets_and_the_rest_is_context() {
-        let source = "import Mathlib\n\nnamespace A\ndef f (n : ℕ) := n\n\n/-- Words. -/\ntheorem one : f 1 = 1 := by\n  sorry\n\ntheorem two : f 2 = 2 := rfl\n#check f\nlemma three : f 3 = 3 := sorry\nend A\n";
+        let source = "import Mathlib\n\nsection A\ndef f (n : ℕ) := n\n\n/-- Words. -/\ntheorem one : f 1 = 1 := by\n  sorry\n\ntheorem two : f 2 = 2 := rfl\n#check f\nlemma three : f 3 = 3 := sorry\nend A\nnamespace B\ntheorem four : f 4 = 4 := sorry\n";
         let targets: Vec<Target> =
-            targets_from_source("x.lean", source, "").into_iter().collect::<Result<_, _>>().unwrap();
-        assert_eq!(targets.len(), 2);
+            targets_from_source("x.lean", source, "").into_iter().take(2).collect::<Result<_, _>>().unwrap();
         assert_eq!(&*targets[0].problem.statement, "theorem one : f 1 = 1 := by");
         assert_eq!(targets[0].informal.as_deref(), Some("/-- Words. -/"));
         let context = &targets[1].problem.context;
@@ -82,5 +82,7 @@ mod tests {
                 && !context.contains("#check")
         );
         assert_eq!(&*targets[1].problem.statement, "lemma three : f 3 = 3 := by");
+        let last = targets_from_source("x.lean", source, "").pop();
+        assert!(last.is_some_and(|last| last.unwrap_err().reason.contains("`namespace B`")));
     }
 }
