@@ -51,11 +51,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn mean(name: &str, ink: Ink, seeds: &Seeds) -> Series {
-    let ends = |end: fn(&[(f64, f64)]) -> Option<&(f64, f64)>| {
-        seeds.values().filter_map(move |s| end(s).map(|p| p.0))
-    };
-    let (from, to) =
-        (ends(<[_]>::first).fold(CUT, f64::max), ends(<[_]>::last).fold(f64::INFINITY, f64::min));
+    let first = seeds.values().filter_map(|s| s.first()).map(|p| p.0);
+    let last = seeds.values().filter_map(|s| s.last()).map(|p| p.0);
+    let (from, to) = (first.fold(CUT, f64::max), last.fold(f64::INFINITY, f64::min));
     let (mut points, mut band) = (Vec::new(), Vec::new());
     for i in 0..=POINTS {
         let x = from + (to - from) * i as f64 / POINTS as f64;

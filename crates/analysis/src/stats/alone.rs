@@ -89,9 +89,9 @@ fn counted(tallies: impl Iterator<Item = (u32, u32)>) -> Counts {
 fn fitted(counts: Counts) -> Option<Fitted> {
     let beta = Law::of(&counts)?;
     let beside = beta.beside_others(&counts);
-    // One more parameter must be worth it (Akaike's criterion): of few targets a search sees anything.
-    let is_worth_it = beside.log_likelihood(&counts) > beta.log_likelihood(&counts) + 1.0;
-    Some((counts, [beta, if is_worth_it { beside } else { beta }]))
+    // Of few targets a search sees anything: a likelihood ratio that chance gives once in a hundred times.
+    let is_told = beside.log_likelihood(&counts) > beta.log_likelihood(&counts) + 2.7;
+    Some((counts, [beta, if is_told { beside } else { beta }]))
 }
 
 /// The share of the targets that is proved at least once, by either law.
