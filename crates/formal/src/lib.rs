@@ -125,6 +125,11 @@ pub trait FormalSystem: Send + Sync {
     /// Decides whether `proof` proves `problem`. Blocks; the system bounds time and memory itself.
     fn check(&self, problem: &Problem, proof: &str) -> Judgement;
 
+    /// Decides it of several proofs of one problem, in their order; whoever reads the problem reads it once.
+    fn check_all(&self, problem: &Problem, proofs: &[&str]) -> Vec<Judgement> {
+        proofs.iter().map(|proof| self.check(problem, proof)).collect()
+    }
+
     /// The statement as a person reads it, for terminals and reports (defaults to the canonical text).
     fn display_statement(&self, statement: &str) -> String {
         statement.to_owned()

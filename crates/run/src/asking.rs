@@ -117,16 +117,15 @@ impl Reader<'_> {
     }
 
     fn verify_task(&self, commands: &[Command]) -> VerifyTask {
-        let mut problems: Vec<Problem> = Vec::new();
-        let mut proofs = Vec::with_capacity(commands.len());
+        let mut proofs: Vec<(Arc<Problem>, Vec<Arc<str>>)> = Vec::new();
         for command in commands {
             let Command::Judge { problem, proof, .. } = command else { continue };
-            if problems.last().is_none_or(|last| last.id != problem.id) {
-                problems.push((**problem).clone());
+            match proofs.last_mut() {
+                Some((last, of_it)) if last.id == problem.id => of_it.push(Arc::clone(proof)),
+                _ => proofs.push((Arc::clone(problem), vec![Arc::clone(proof)])),
             }
-            proofs.push((problems.len() as u32 - 1, proof.to_string()));
         }
-        VerifyTask { checker: self.system.identity(), problems, proofs }
+        VerifyTask { checker: self.system.identity(), proofs }
     }
 }
 

@@ -10,7 +10,7 @@ use sgs_fleet::{Payload, TaskKind as BoardKind};
 use sgs_selfplay::{FinishReason, Judgement, Problem, Role, TaskKey};
 use sha2::{Digest, Sha256};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 /// The kind of the tasks that sample.
 pub const GENERATE: BoardKind = BoardKind::of("generate");
@@ -93,15 +93,13 @@ impl Sample {
     }
 }
 
-/// Proofs to be checked; the result is a `Vec<Judgement>` in their order.
+/// Proofs to be checked; the result is a [`VerifyResult`] in their order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VerifyTask {
     /// Identity of the checker that must judge.
     pub checker: String,
-    /// The problems, each once.
-    pub problems: Vec<Problem>,
-    /// Number of a problem, and a proof of it in canonical text.
-    pub proofs: Vec<(u32, String)>,
+    /// Problems, and proofs of each in canonical text.
+    pub proofs: Vec<(Arc<Problem>, Vec<Arc<str>>)>,
 }
 
 /// What a verification worker answers.

@@ -96,14 +96,13 @@ pub fn check(system: &dyn FormalSystem, lease: &Lease) -> Result<Payload, String
     if task.checker != own {
         return Err(format!("the run wants the checker `{}`, this worker has `{own}`", task.checker));
     }
-    let mut judgements = VerifyResult::with_capacity(task.proofs.len());
-    for (problem, proof) in &task.proofs {
-        let problem = task.problems.get(*problem as usize);
-        let judgement = system.check(problem.ok_or("a proof of no problem of its task")?, proof);
-        if judgement.verdict == Verdict::Infra {
-            return Err(judgement.reason);
-        }
-        judgements.push(judgement);
+    let mut judgements = VerifyResult::new();
+    for (problem, proofs) in &task.proofs {
+        let proofs: Vec<&str> = proofs.iter().map(|proof| &**proof).collect();
+        judgements.extend(system.check_all(problem, &proofs));
+    }
+    if let Some(broken) = judgements.iter().position(|judgement| judgement.verdict == Verdict::Infra) {
+        return Err(judgements.swap_remove(broken).reason);
     }
     tasks::pack(&judgements).map_err(|e| format!("{e:#}"))
 }

@@ -14,6 +14,7 @@ use sgs_selfplay::{
     Completion, Event, FinishReason, Judgement, Problem, ProblemId, ReadProof, Review, Role, SampleFacts,
     TaskKey, TaskKind, Verdict,
 };
+use std::sync::Arc;
 
 fn entries() -> Vec<Vec<Entry>> {
     let key = |kind| TaskKey { round: 3, kind, problem: ProblemId::new("p∀"), index: 7 };
@@ -98,8 +99,7 @@ fn fuzz_payloads_of_the_board() {
         fingerprint: "ab".into(),
     };
     let problem = Problem { id: ProblemId::new("p"), statement: "|- ph".into(), context: "".into() };
-    let verify =
-        VerifyTask { checker: "m".into(), problems: vec![problem], proofs: vec![(0, "ax-mp".into())] };
+    let verify = VerifyTask { checker: "m".into(), proofs: vec![(Arc::new(problem), vec!["ax-mp".into()])] };
     let judgement = Judgement { verdict: Verdict::Proved, reason: String::new(), step: None, micros: 1 };
     let corpus =
         [tasks::pack(&task), tasks::pack(&result), tasks::pack(&verify), tasks::pack(&vec![judgement; 2])];

@@ -125,7 +125,8 @@ fn says(verdict: Verdict) -> impl Fn(&Lease) -> Result<Payload, String> {
         let task: VerifyTask = tasks::unpack(lease.payload.as_bytes()).map_err(|e| e.to_string())?;
         let reason = if verdict == Verdict::Proved { "" } else { "so it is" }.to_owned();
         let judgement = Judgement { verdict, reason, step: None, micros: 1 };
-        tasks::pack(&vec![judgement; task.proofs.len()]).map_err(|e| e.to_string())
+        let proofs = task.proofs.iter().map(|(_, proofs)| proofs.len()).sum();
+        tasks::pack(&vec![judgement; proofs]).map_err(|e| e.to_string())
     }
 }
 

@@ -181,4 +181,19 @@ mod tests {
         let e = read_steps(&theory(), 0, ["é".repeat(5_000)]).unwrap_err();
         assert!(e.detail.chars().count() < 120, "{}", e.detail);
     }
+
+    proptest::proptest! {
+        /// What is judged is what is recorded: the text that a proof is printed as is read as that proof.
+        #[test]
+        fn a_proof_is_what_its_text_says(drawn in proptest::collection::vec((0_u32..4, 0_u32..1_000), 1..60)) {
+            let theory = theory();
+            let step = |(hypothesis, rule): (u32, u32)| match hypothesis {
+                3 => Step::Rule(crate::theory::RuleId(rule % theory.rules().len() as u32)),
+                hypothesis => Step::Hypothesis(hypothesis),
+            };
+            let steps: Vec<Step> = drawn.into_iter().map(step).collect();
+            let text = write_steps(&theory, &steps);
+            proptest::prop_assert_eq!(read_steps(&theory, 3, text.split_ascii_whitespace()).unwrap(), steps);
+        }
+    }
 }

@@ -4,7 +4,7 @@ use crate::align::in_names_of;
 use crate::corpus::splits::{Fingerprint, fingerprint};
 use crate::database::StatementId;
 use crate::features::{Connectives, features};
-use crate::judge::Judge;
+use crate::judge::{Decision, Judge};
 use crate::lemma;
 use crate::library::Library;
 use crate::printed;
@@ -172,18 +172,28 @@ impl Metamath {
         Goal::new(&self.theory, &statement, before)
     }
 
-    fn judge(&self, problem: &Problem, proof: &str) -> (Verdict, String, Option<u32>) {
-        let goal = match self.goal(problem) {
+    fn judge(&self, goal: &Result<Goal, String>, proof: &str) -> Decision {
+        let goal = match goal {
             Ok(goal) => goal,
-            Err(reason) => return (Verdict::Refused, reason, None),
+            Err(reason) => {
+                return Decision { verdict: Verdict::Refused, reason: reason.clone(), step: None };
+            }
         };
         let tokens = proof.split_ascii_whitespace();
-        let steps = match read_steps(&self.theory, goal.hypothesis_count(), tokens) {
-            Ok(steps) => steps,
-            Err(e) => return (Verdict::Malformed, e.to_string(), e.step),
-        };
-        let d = self.with_judge(|j| j.decide(&self.theory, &self.book, &goal, &steps, self.proof_limits));
-        (d.verdict, d.reason, d.step)
+        match read_steps(&self.theory, goal.hypothesis_count(), tokens) {
+            Ok(steps) => {
+                self.with_judge(|j| j.decide(&self.theory, &self.book, goal, &steps, self.proof_limits))
+            }
+            Err(e) => Decision { verdict: Verdict::Malformed, reason: e.to_string(), step: e.step },
+        }
+    }
+
+    /// Judges what was begun at `start`, and begins the next.
+    fn judge_timed(&self, goal: &Result<Goal, String>, proof: &str, start: &mut Instant) -> Judgement {
+        let Decision { verdict, reason, step } = self.judge(goal, proof);
+        let begun = std::mem::replace(start, Instant::now());
+        let micros = u64::try_from(start.duration_since(begun).as_micros()).unwrap_or(u64::MAX);
+        Judgement { verdict, reason, step, micros }
     }
 
     /// The first theorem before `limit` that says the same, whatever its variables are called.
@@ -369,10 +379,14 @@ impl FormalSystem for Metamath {
     }
 
     fn check(&self, problem: &Problem, proof: &str) -> Judgement {
-        let start = Instant::now();
-        let (verdict, reason, step) = self.judge(problem, proof);
-        let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
-        Judgement { verdict, reason, step, micros }
+        let mut start = Instant::now();
+        self.judge_timed(&self.goal(problem), proof, &mut start)
+    }
+
+    fn check_all(&self, problem: &Problem, proofs: &[&str]) -> Vec<Judgement> {
+        let mut start = Instant::now();
+        let goal = self.goal(problem);
+        proofs.iter().map(|proof| self.judge_timed(&goal, proof, &mut start)).collect()
     }
 
     fn display_statement(&self, statement: &str) -> String {

@@ -11,7 +11,7 @@ use sgs_metamath::statement::{Statement, StatementLimits};
 use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::RuleId;
 use sgs_metamath::unify::Checker;
-use sgs_selfplay::{Problem, ProblemId, Verdict};
+use sgs_selfplay::{Judgement, Problem, ProblemId, Verdict};
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
@@ -37,6 +37,23 @@ fn every_target_in_normal_form_is_proved_by_the_databases_own_proof() {
         // Its last label stands for the target itself or later: citing the target is refused.
         let cited = system.check(&problem, label);
         assert_eq!(cited.verdict, Verdict::Refused, "{label} proves itself");
+    }
+}
+
+#[test]
+fn proofs_of_a_problem_are_judged_together_as_each_alone() {
+    let system = system();
+    let syl = system.problem("syl").expect("syl");
+    let proofs = ["h1 h2 a1i mpd", "h1 h2 a1i", "syl", "h3", "", "h1 h1 h1", "h1 h2 a1i mpd"];
+    let unreadable = Problem { statement: "$p |- (".into(), ..syl.clone() };
+    for (problem, proved) in [(&syl, 2), (&unreadable, 0)] {
+        let together = system.check_all(problem, &proofs);
+        assert_eq!(together.len(), proofs.len());
+        assert_eq!(together.iter().filter(|j| j.verdict == Verdict::Proved).count(), proved);
+        for (proof, judged) in proofs.iter().zip(together) {
+            let alone = system.check(problem, proof);
+            assert_eq!(Judgement { micros: alone.micros, ..judged }, alone, "{proof}");
+        }
     }
 }
 
