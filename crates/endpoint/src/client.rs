@@ -1,14 +1,13 @@
 //! An endpoint: found out about once, then asked by any number of threads.
 
-#[cfg(feature = "tls")]
-use std::path::Path;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 use ureq::Agent;
+#[cfg(feature = "tls")]
+use ureq::tls::{Certificate, TlsConfig};
 
 use crate::error::EndpointError;
 use crate::key::Key;
@@ -29,8 +28,8 @@ pub struct Settings {
     pub model: Option<String>,
     /// The key, if it wants one.
     pub key: Option<Key>,
-    /// File with the certificates to trust instead of the public ones, for an `https://` address.
-    pub authority: Option<PathBuf>,
+    /// The certificates (DER) to trust instead of the public ones, for an `https://` address.
+    pub trusted: Option<Vec<Vec<u8>>>,
     /// How prompts are sent.
     pub prompt: Prompt,
     /// How often one request is sent while others come through.
@@ -167,9 +166,12 @@ impl Endpoint {
             .max_redirects(0);
         // Without TLS no address that has a use for it gets here.
         #[cfg(feature = "tls")]
-        let config = match &settings.authority {
+        let config = match &settings.trusted {
             None => config,
-            Some(path) => config.tls_config(trust(path)?),
+            Some(certificates) => {
+                let roots = certificates.iter().map(|der| Certificate::from_der(der).to_owned());
+                config.tls_config(TlsConfig::builder().root_certs(roots.into()).build())
+            }
         };
         let abilities = Abilities {
             prompt: PromptForm::Tokens,
@@ -451,24 +453,6 @@ fn wait(span: Duration, cancelled: impl Fn() -> bool) -> Result<(), EndpointErro
         }
         std::thread::sleep(left.min(LOOK));
     }
-}
-
-/// What is trusted instead of the public authorities.
-#[cfg(feature = "tls")]
-fn trust(path: &Path) -> Result<ureq::tls::TlsConfig, EndpointError> {
-    use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
-    let wrong = |problem: String| EndpointError::Authority { path: path.display().to_string(), problem };
-    let pem = std::fs::read(path).map_err(|e| wrong(e.to_string()))?;
-    let mut certificates = Vec::new();
-    for item in parse_pem(&pem) {
-        if let PemItem::Certificate(certificate) = item.map_err(|e| wrong(e.to_string()))? {
-            certificates.push(certificate);
-        }
-    }
-    if certificates.is_empty() {
-        return Err(wrong("there is no certificate in it".into()));
-    }
-    Ok(TlsConfig::builder().root_certs(RootCerts::from(certificates)).build())
 }
 
 /// Reads an answer, whatever it says.

@@ -19,14 +19,6 @@ pub enum EndpointError {
         /// What is wrong.
         problem: String,
     },
-    /// The certificates to trust cannot be used.
-    #[error("the authority {path}: {problem}")]
-    Authority {
-        /// The file.
-        path: String,
-        /// What is wrong.
-        problem: String,
-    },
     /// Its certificate is not trusted, or it speaks no TLS.
     #[error(
         "{url}: no TLS with it: {problem}; a server whose certificate no public authority has signed needs the file with that authority's certificate (`authority`, --endpoint-authority), and one without TLS an address with http://"

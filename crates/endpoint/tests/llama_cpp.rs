@@ -21,7 +21,7 @@ fn settings(url: &str) -> Settings {
         url: url.to_owned(),
         model: None,
         key: None,
-        authority: None,
+        trusted: None,
         prompt: Prompt::Auto,
         tries: 50,
         timeout: Duration::from_secs(120),

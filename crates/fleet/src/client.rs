@@ -2,7 +2,6 @@
 //! `proof`): an answer by somebody who has it not is none.
 
 use std::io::Read;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,6 +9,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::{HeaderMap, Response};
+#[cfg(feature = "tls")]
+use ureq::tls::{Certificate, TlsConfig};
 use ureq::{Agent, Body};
 
 use crate::board::BoardStatus;
@@ -50,12 +51,13 @@ const LARGEST_ANSWER: u64 = 1 << 30;
 const SIGNED_AT_MOST: usize = 3;
 
 impl Client {
-    /// A client of the service at `http(s)://host:port`; nothing is sent yet. `authority` is a PEM file with the
-    /// certificates to trust instead of the public ones, for a service that signed its own.
+    /// A client of the service at `http(s)://host:port`; nothing is sent yet. `trusted` are the certificates (DER)
+    /// to trust instead of the public ones, for a service that signed its own.
     ///
     /// # Errors
-    /// [`CallError::Refused`] if the URL or the file cannot be used.
-    pub fn new(url: &str, token: Option<Token>, authority: Option<&Path>) -> Result<Self, CallError> {
+    /// [`CallError::Refused`] if the URL cannot be used.
+    #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "no address here has a use for it"))]
+    pub fn new(url: &str, token: Option<Token>, trusted: Option<&[Vec<u8>]>) -> Result<Self, CallError> {
         let url = url.trim_end_matches('/').to_owned();
         if !(url.starts_with("http://") || url.starts_with("https://")) {
             return Err(CallError::Refused(format!(
@@ -74,17 +76,13 @@ impl Client {
             .max_redirects(0)
             .proxy(None);
         #[cfg(feature = "tls")]
-        let config = match authority {
+        let config = match trusted {
             None => config,
-            Some(path) => config.tls_config(trust(path)?),
+            Some(certificates) => {
+                let roots = certificates.iter().map(|der| Certificate::from_der(der).to_owned());
+                config.tls_config(TlsConfig::builder().root_certs(roots.into()).build())
+            }
         };
-        #[cfg(not(feature = "tls"))]
-        if let Some(path) = authority {
-            let path = path.display();
-            return Err(CallError::Refused(format!(
-                "{path}: this build has no TLS; build it with the feature `tls`"
-            )));
-        }
         Ok(Self {
             agent: config.build().into(),
             url,
@@ -289,23 +287,6 @@ fn read_at_most(mut answer: Response<Body>, limit: u64) -> Result<Response<Vec<u
     let body = answer.body_mut().with_config().limit(limit + 1).read_to_vec();
     let body = body.map_err(|e| CallError::Away(format!("a garbled answer: {e}")))?;
     Ok(answer.map(|_| body))
-}
-
-#[cfg(feature = "tls")]
-fn trust(path: &Path) -> Result<ureq::tls::TlsConfig, CallError> {
-    use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
-    let wrong = |problem: String| CallError::Refused(format!("{}: {problem}", path.display()));
-    let pem = std::fs::read(path).map_err(|e| wrong(e.to_string()))?;
-    let mut certificates = Vec::new();
-    for item in parse_pem(&pem) {
-        if let PemItem::Certificate(certificate) = item.map_err(|e| wrong(e.to_string()))? {
-            certificates.push(certificate);
-        }
-    }
-    if certificates.is_empty() {
-        return Err(wrong("there is no certificate in it".into()));
-    }
-    Ok(TlsConfig::builder().root_certs(RootCerts::from(certificates)).build())
 }
 
 /// Unpacks and parses an answer. What is garbled may come out whole the next time; what is refused stays refused.

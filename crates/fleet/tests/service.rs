@@ -508,7 +508,7 @@ fn calls_are_encrypted_with_a_certificate() {
     let service = Service::start(fleet.clone(), tls).unwrap();
     let url = service.url("localhost");
     assert!(url.starts_with("https://localhost:"));
-    let trusting = Client::new(&url, Some(token()), Some(&files.certificate)).unwrap();
+    let trusting = Client::new(&url, Some(token()), Some(&[certified.cert.der().to_vec()])).unwrap();
     assert_eq!(trusting.lease(&worker("w"), &VERIFY, 1, SECOND).unwrap().leases.len(), 1);
     let doubting = Client::new(&url, Some(token()), None).unwrap();
     assert!(doubting.status().is_err(), "an unknown certificate is not trusted");

@@ -5,9 +5,9 @@
 //! only where the servers are given its weights after each update (`served`).
 
 use super::config::RunConfig;
-use crate::Usage;
 use crate::evaluate::{Answer, Ask, in_parallel, room};
 use crate::tasks::{self, GenerateResult, GenerateTask, SERVED, Sample, served_alone};
+use crate::{Usage, authority};
 use anyhow::{Context, Result, bail};
 use sgs_endpoint::{
     Ask as Wanted, End, Endpoint, EndpointError, Engine, Key, Prompt, PromptForm, Sample as Served, Settings,
@@ -17,7 +17,7 @@ use sgs_keys::above;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_selfplay::{AlgorithmConfig, FinishReason, Player, Role, Weights};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -273,7 +273,7 @@ impl EndpointConfig {
     /// As the client wants it, with the key.
     ///
     /// # Errors
-    /// The key cannot be read.
+    /// The key or the authority's certificates cannot be read.
     pub(crate) fn settings(&self) -> Result<Settings> {
         let key = if self.key_file.is_empty() {
             match std::env::var(&self.key_env) {
@@ -292,7 +292,10 @@ impl EndpointConfig {
             },
             model: Some(self.model.clone()).filter(|m| !m.is_empty()),
             key,
-            authority: Some(PathBuf::from(&self.authority)).filter(|_| !self.authority.is_empty()),
+            trusted: match self.authority.as_str() {
+                "" => None,
+                path => Some(authority::certificates(Path::new(path))?),
+            },
             prompt: match self.prompt {
                 PromptChoice::Auto => Prompt::Auto,
                 PromptChoice::Tokens => Prompt::Tokens,

@@ -6,6 +6,7 @@
 
 mod asking;
 pub mod attempts;
+pub mod authority;
 pub mod base_model;
 pub mod config;
 pub mod device;

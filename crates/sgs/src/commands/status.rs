@@ -8,7 +8,7 @@ use serde::Serialize;
 use sgs_analysis::run::{RunData, metric};
 use sgs_fleet::{BoardStatus, Client};
 use sgs_run::workers::outside::Remembered;
-use sgs_run::{folder, machine, record};
+use sgs_run::{authority, folder, machine, record};
 use sgs_rundir::journal::Stage;
 use sgs_rundir::{MetricValues, RunView};
 use std::collections::BTreeMap;
@@ -164,8 +164,8 @@ pub fn fleet(run: &Path, notes: &mut Vec<String>) -> (Option<String>, Option<Boa
         }
     };
     let ask = || -> Result<BoardStatus> {
-        let authority = remembered.fleet.authority.as_deref();
-        let client = Client::new(&remembered.url, Some(remembered.token(run)?), authority)?;
+        let trusted = remembered.fleet.authority.as_deref().map(authority::certificates).transpose()?;
+        let client = Client::new(&remembered.url, Some(remembered.token(run)?), trusted.as_deref())?;
         Ok(client.status_within(ANSWER)?)
     };
     match ask() {

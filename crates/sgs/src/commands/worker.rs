@@ -16,7 +16,7 @@ use sgs_run::verify;
 use sgs_run::workers::follow::{Followed, Source};
 use sgs_run::workers::outside::{nonce, token_of_environment};
 use sgs_run::workers::sheet::Sheet;
-use sgs_run::{device, with_device};
+use sgs_run::{authority, device, with_device};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -53,7 +53,8 @@ impl Post {
             Some(path) => Some(Token::read(path)?),
             None => token_of_environment()?,
         };
-        let client = Client::new(&args.connect, token, args.authority.as_deref())?;
+        let trusted = args.authority.as_deref().map(authority::certificates).transpose()?;
+        let client = Client::new(&args.connect, token, trusted.as_deref())?;
         let own = || format!("{}-{}-{}", sgs_run::machine::host_name(), std::process::id(), nonce());
         let name = args.name.clone().unwrap_or_else(own);
         // By its name the coordinator tells what a worker does.
