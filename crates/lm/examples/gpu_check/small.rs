@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sgs_lm::bench::{random_request, small_shape};
+use sgs_lm::cuda::ProfileLine;
 use sgs_lm::loss::{Example, LossConfig, Normaliser, Objective};
 use sgs_lm::model::{Mode, Model};
 use sgs_lm::optim::{AdamConfig, Schedule};
@@ -132,7 +133,7 @@ fn fail(error: SamplerError) -> LmError {
     LmError::Input(error.to_string())
 }
 
-/// The rollouts of a round at several batch sizes.
+/// The rollouts of a round at several batch sizes, and where the time of a step goes.
 pub fn rollouts() -> Result<bool> {
     let device = Arc::new(Cuda::new(0, Precision::Bf16)?);
     let model = device.random_model(&shape(), 512)?;
@@ -163,6 +164,10 @@ pub fn rollouts() -> Result<bool> {
                 after.prefilled_tokens - before.prefilled_tokens
             );
         }
+        let (before, requests) = (sampler.counters().steps, requests(9, 1000, 8, 10.0, 48));
+        let run = || sampler.run(&model, requests, |_, _| ()).map_err(fail).map(drop);
+        let lines = device.gpu().profile(run)?;
+        by_work(&lines, sampler.counters().steps - before);
     }
     Ok(true)
 }
@@ -218,13 +223,18 @@ pub fn updates() -> Result<bool> {
     }
     let examples = examples(256, 1);
     let lines = device.gpu().profile(|| trainer.train(&mut policy, &examples, &options, |_| ()).map(drop))?;
-    for line in &lines {
+    by_work(&lines, 8);
+    Ok(true)
+}
+
+/// What each kind of work took of so many steps.
+fn by_work(lines: &[ProfileLine], steps: u64) {
+    for line in lines {
         println!(
-            "{:<36} {:>6} a step {:>9.4} ms a step",
+            "{:<36} {:>6.1} a step {:>9.4} ms a step",
             line.name,
-            line.count / 8,
-            1e3 * line.seconds / 8.0
+            line.count as f64 / steps as f64,
+            1e3 * line.seconds / steps as f64
         );
     }
-    Ok(true)
 }

@@ -88,14 +88,14 @@ impl Work {
 }
 
 impl Gpu {
-    /// Starts work on the GPU's stream, between two events while a profile is taken.
+    /// Starts work on a stream, between two events while a profile is taken.
     pub(super) fn timed(
         &self,
         stream: sys::CUstream,
         work: Work,
         start: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        if !self.recorder.on.load(Ordering::Relaxed) || stream != self.stream {
+        if !self.recorder.is_on() {
             return start();
         }
         let mark = || {
@@ -113,6 +113,7 @@ impl Gpu {
     }
 
     /// GPU time of everything that `f` starts on this GPU, by name, longest first; the last line is the time between.
+    /// `f` is alone, and starts its work on one stream: what others start meanwhile would be counted too.
     ///
     /// # Errors
     /// `f` or the driver fails.

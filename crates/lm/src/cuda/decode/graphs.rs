@@ -33,7 +33,8 @@ impl Graphs {
         model: &Model<Cuda>,
         shape: Shape,
     ) -> Result<()> {
-        if self.off || shape.columns() > RECORDED_COLUMNS {
+        // A profile times kernels one by one.
+        if self.off || shape.columns() > RECORDED_COLUMNS || device.gpu.recorder.is_on() {
             return device.step(decoder, model, shape);
         }
         let weights = [model.params.front(0)?, model.rope.cos.front(0)?];
