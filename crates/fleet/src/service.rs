@@ -5,13 +5,11 @@
 //! is read, a body's size while it is read and while it is unpacked; all that is unpacked at a time has a bound of its
 //! own. What answers a signed request is signed, and a request that was recorded is refused (see `fresh`).
 
-use std::convert::Infallible;
 use std::fs;
 use std::io::{self, Read};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -20,15 +18,13 @@ use hyper::header::{
     ACCEPT_ENCODING, ALLOW, AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, CONTENT_TYPE, HeaderMap,
     HeaderName, HeaderValue, RANGE, WWW_AUTHENTICATE,
 };
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use sgs_http::ServiceThread;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -125,48 +121,6 @@ pub struct Service {
     _threads: Vec<ServiceThread>,
 }
 
-/// A thread that serves its own share of the connections, first come first served.
-///
-/// A runtime over several threads moves what does not fit into a thread's short queue to one that is looked at rarely:
-/// with a thousand requests in flight some were passed over for tens of rounds.
-#[derive(Debug)]
-struct ServiceThread {
-    handle: Handle,
-    /// Dropped to end it.
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// What other threads wake (reports that waited for the consumer) is looked at after so many others.
-const LOOK_AT_WOKEN: u32 = 2;
-
-impl ServiceThread {
-    fn start() -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .global_queue_interval(LOOK_AT_WOKEN)
-            .build()?;
-        let handle = runtime.handle().clone();
-        let (stop, stopped) = oneshot::channel();
-        let thread = std::thread::Builder::new().name("fleet-service".into()).spawn(move || {
-            // Nothing is ever sent; it ends when the other end goes.
-            let _ = runtime.block_on(stopped);
-            runtime.shutdown_timeout(Duration::from_secs(2));
-        })?;
-        Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for ServiceThread {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // A thread that panicked has nothing more to serve.
-            let _ = thread.join();
-        }
-    }
-}
-
 /// What every request handler needs.
 struct Desk {
     fleet: Fleet,
@@ -214,24 +168,19 @@ impl Service {
         let tls = config.tls.as_ref().map(Tls::load).transpose()?;
         let fresh = Mutex::new(Freshness::new(Instant::now())?);
         let listening = |error| ServiceError::Listen { address: config.listen, error };
-        // Bound here and kept, so the port that is told is the port that is served.
-        let listener = TcpListener::bind(config.listen).map_err(listening)?;
-        listener.set_nonblocking(true).map_err(listening)?;
-        let address = listener.local_addr().map_err(listening)?;
-        let threads =
-            (0..config.threads.max(1)).map(|_| ServiceThread::start()).collect::<io::Result<Vec<_>>>();
-        let threads = threads.map_err(ServiceError::Threads)?;
-        let handles: Vec<Handle> = threads.iter().map(|t| t.handle.clone()).collect();
+        let thread = || ServiceThread::start("fleet-service").map_err(ServiceError::Threads);
+        let first = thread()?;
+        let (listener, address) = first.listen(config.listen).map_err(listening)?;
+        let handle = first.handle().clone();
+        let rest = (1..config.threads).map(|_| thread());
+        let threads = std::iter::once(Ok(first)).chain(rest).collect::<Result<Vec<_>, _>>()?;
+        let handles = threads.iter().map(|thread| thread.handle().clone()).collect();
         let encrypted = tls.is_some();
-        if let Some(first) = handles.first().cloned() {
-            let _inside = first.enter();
-            let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
-            let units = config.largest_body.div_ceil(UNPACKING_UNIT).clamp(1, Semaphore::MAX_PERMITS);
-            let unpacking = Arc::new(Semaphore::new(units));
-            let desk = Arc::new(Desk { fleet: fleet.clone(), config, unpacking, fresh });
-            first.spawn(accept(listener, tls.map(Arc::new), desk, handles));
-            first.spawn(tick(fleet));
-        }
+        let units = config.largest_body.div_ceil(UNPACKING_UNIT).clamp(1, Semaphore::MAX_PERMITS);
+        let unpacking = Arc::new(Semaphore::new(units));
+        let desk = Arc::new(Desk { fleet: fleet.clone(), config, unpacking, fresh });
+        handle.spawn(accept(listener, tls.map(Arc::new), desk, handles));
+        handle.spawn(tick(fleet));
         Ok(Self { address, encrypted, _threads: threads })
     }
 
@@ -270,17 +219,7 @@ async fn accept(
     let room = Arc::new(Semaphore::new(desk.config.most_connections));
     for thread in threads.iter().cycle() {
         let Ok(seat) = Arc::clone(&room).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Out of file descriptors, most likely; those in use will come free.
-                tracing::warn!("cannot accept a connection: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        // Small answers are to leave at once.
-        let _ = stream.set_nodelay(true);
+        let stream = sgs_http::accept(&listener).await;
         let (tls, desk) = (tls.clone(), Arc::clone(&desk));
         // A stream belongs to the thread that serves it.
         let stream = stream.into_std();
@@ -296,15 +235,11 @@ async fn accept(
 }
 
 async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, desk: Arc<Desk>) {
-    let service = service_fn(|request| {
+    let answer = |request| {
         let desk = Arc::clone(&desk);
-        async move { Ok::<_, Infallible>(desk.answer(request).await) }
-    });
-    let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE);
-    if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!("a connection broke: {error}");
-    }
+        async move { desk.answer(request).await }
+    };
+    sgs_http::converse(stream, HEAD_PATIENCE, answer).await;
 }
 
 #[cfg(feature = "tls")]

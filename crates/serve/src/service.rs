@@ -9,23 +9,20 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
 use sgs_endpoint::Key;
+use sgs_http::ServiceThread;
 use sgs_lm::sampler::Completion;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
 use std::convert::Infallible;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Semaphore, oneshot};
@@ -72,9 +69,7 @@ pub enum ServiceError {
 #[derive(Debug)]
 pub struct Service {
     address: SocketAddr,
-    /// Dropped to end it.
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _thread: ServiceThread,
 }
 
 type Answer = Response<BoxBody<Bytes, Infallible>>;
@@ -114,24 +109,12 @@ impl Service {
             *folder = folder.canonicalize().map_err(|e| ServiceError::Updates(folder.clone(), e))?;
         }
         let failed = |error| ServiceError::Listen(listen, error);
-        let listener = TcpListener::bind(listen).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let listener = {
-            let _inside = runtime.enter();
-            tokio::net::TcpListener::from_std(listener).map_err(failed)?
-        };
+        let thread = ServiceThread::start("completions").map_err(failed)?;
+        let (listener, address) = thread.listen(listen).map_err(failed)?;
         let home = PathBuf::from(engine.served().folder);
         let desk = Desk { engine, tokenizer, config, home, started: now(), asked: AtomicU64::new(0) };
-        let (stop, stopped) = oneshot::channel();
-        let thread = std::thread::Builder::new().name("completions".into()).spawn(move || {
-            runtime.spawn(accept(listener, Arc::new(desk)));
-            // Nothing is ever sent; it ends when the other end goes.
-            let _ = runtime.block_on(stopped);
-            runtime.shutdown_timeout(Duration::from_secs(2));
-        });
-        Ok(Self { address, stop: Some(stop), thread: Some(thread.map_err(failed)?) })
+        thread.handle().spawn(accept(listener, Arc::new(desk)));
+        Ok(Self { address, _thread: thread })
     }
 
     /// Where it listens.
@@ -141,43 +124,19 @@ impl Service {
     }
 }
 
-impl Drop for Service {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // A thread that panicked has nothing more to serve.
-            let _ = thread.join();
-        }
-    }
-}
-
 async fn accept(listener: tokio::net::TcpListener, desk: Arc<Desk>) {
     let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         let Ok(seat) = Arc::clone(&room).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Out of file descriptors, most likely; those in use will come free.
-                tracing::warn!("cannot accept a connection: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        // Each token of a stream is to leave at once.
-        let _ = stream.set_nodelay(true);
+        let stream = sgs_http::accept(&listener).await;
         let desk = Arc::clone(&desk);
         tokio::spawn(async move {
             let _seat = seat;
-            let service = service_fn(|request| {
+            let answer = |request| {
                 let desk = Arc::clone(&desk);
-                async move { Ok::<_, Infallible>(desk.answer(request).await) }
-            });
-            let mut server = http1::Builder::new();
-            server.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
-            if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
-                tracing::debug!("a connection broke: {error}");
-            }
+                async move { desk.answer(request).await }
+            };
+            sgs_http::converse(stream, PATIENCE, answer).await;
         });
     }
 }

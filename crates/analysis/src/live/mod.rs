@@ -6,11 +6,7 @@
 //! GET /events    server-sent events: `version` (figures changed) and `status` (JSON of [`Status`])
 //! GET /status    the last status as JSON
 //! ```
-//!
-//! Own server on the standard library: four answers to a browser on the same machine need no framework, and the
-//! binary stays small where the fleet's is not built.
 
-mod http;
 mod server;
 mod watch;
 
