@@ -329,7 +329,7 @@ pub struct ServedRoles {
 /// What is asked of a server's samples where its weights follow those that are trained.
 pub struct Bound<'a> {
     /// The policy version that it holds, and whose tasks it may take.
-    pub version: u32,
+    pub policy_version: u32,
     /// What it was told that its weights are called.
     pub name: &'a str,
     /// How often it had not answered when its weights were verified.
@@ -457,8 +457,8 @@ impl ServedRoles {
         let end: Mutex<Option<EndpointError>> = Mutex::new(None);
         let handler = |lease: &Lease, cancel: &Cancel| {
             let task: GenerateTask = tasks::unpack(lease.payload.as_bytes()).map_err(|e| format!("{e:#}"))?;
-            if let Some(bound) = bound.filter(|bound| bound.version != task.policy_version) {
-                let (asked, has) = (task.policy_version, bound.version);
+            if let Some(bound) = bound.filter(|bound| bound.policy_version != task.policy_version) {
+                let (asked, has) = (task.policy_version, bound.policy_version);
                 return Err(format!("asked for policy {asked}, the server has {has}"));
             }
             let is_doubtful = || bound.is_some_and(|bound| self.endpoint.breaks() != bound.breaks);

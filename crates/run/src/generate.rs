@@ -62,17 +62,17 @@ pub fn work<D: Device + Decode, W: RoleModels<D>>(
                         continue;
                     }
                 };
-                if task.policy_version > bench.version {
+                if task.policy_version > bench.policy_version {
                     bench.leave(|lease| session.finish(lease, Outcome::Returned));
                     follow(task.policy_version)?;
                     bench.take_up(&*weights.read().unwrap_or_else(PoisonError::into_inner));
                 }
-                if task.policy_version == bench.version {
+                if task.policy_version == bench.policy_version {
                     if bench.submit(lease.id(), &task, &settings.stop)? {
                         bench.answer(lease.id(), session)?;
                     }
                 } else {
-                    let (asked, has) = (task.policy_version, bench.version);
+                    let (asked, has) = (task.policy_version, bench.policy_version);
                     let reason = format!("asked for policy {asked}, the worker has {has}");
                     session.finish(lease.id(), Outcome::Failed(reason));
                 }
@@ -95,7 +95,7 @@ struct Bench<D: Decode> {
     /// In the order of [`ROLES`]; the Solver, whose rollouts are most of the work, may have several.
     samplers: Vec<(Role, Sampler<D>)>,
     /// The policy version that everything in flight is sampled with.
-    version: u32,
+    policy_version: u32,
     fingerprint: String,
     /// The task of each request, and the request's place in it.
     requests: HashMap<RequestId, (LeaseId, usize)>,
@@ -132,7 +132,7 @@ impl<D: Device + Decode> Bench<D> {
         }
         Ok(Self {
             samplers,
-            version: weights.version(),
+            policy_version: weights.policy_version(),
             fingerprint: weights.fingerprint(),
             requests: HashMap::new(),
             tasks: HashMap::new(),
@@ -144,7 +144,7 @@ impl<D: Device + Decode> Bench<D> {
 
     /// From now on everything is sampled with these weights.
     fn take_up(&mut self, weights: &impl RoleModels<D>) {
-        self.version = weights.version();
+        self.policy_version = weights.policy_version();
         self.fingerprint = weights.fingerprint();
     }
 
@@ -240,12 +240,12 @@ impl<D: Device + Decode> Bench<D> {
             self.samplers[i].1.finish(&mut self.finished)?;
         }
         // A completion that began with other weights would be of none: its task fails, and is asked for again.
-        let exchanged = self.version != weights.version();
+        let exchanged = self.policy_version != weights.policy_version();
         for completion in std::mem::take(&mut self.finished) {
             let Some((lease, place)) = self.requests.remove(&completion.id) else { continue };
             if exchanged {
                 self.cancel(lease);
-                let reason = format!("sampled while policy {} was exchanged", self.version);
+                let reason = format!("sampled while policy {} was exchanged", self.policy_version);
                 session.finish(lease, Outcome::Failed(reason));
                 continue;
             }

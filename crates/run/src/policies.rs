@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// The models that a generation worker samples with: those of the run in its own process, or copies that follow them.
 pub trait RoleModels<D: Device> {
     /// Number of rounds whose updates the weights have seen.
-    fn version(&self) -> u32;
+    fn policy_version(&self) -> u32;
 
     /// The model that plays a role; `None` if it could not be had.
     fn model(&self, role: Role) -> Option<&Model<D>>;
@@ -132,7 +132,7 @@ impl<D: Device> Trained<D> {
 /// Solver, Conjecturer and Guide.
 pub struct Policies<D: Device> {
     /// Number of rounds whose updates the weights have seen.
-    pub version: u32,
+    pub policy_version: u32,
     /// Solver and Conjecturer.
     pub trained: Trained<D>,
     /// The base model: the Guide, the frozen Conjecturer, the reference of the KL penalty.
@@ -151,7 +151,7 @@ impl<D: Device> Policies<D> {
         device: &Arc<D>,
         base: &Path,
         at: Option<&Path>,
-        version: u32,
+        policy_version: u32,
         place: (usize, usize),
     ) -> Result<Self> {
         let model = |folder: &Path, what| -> Result<Model<D>> {
@@ -175,7 +175,7 @@ impl<D: Device> Policies<D> {
                 base.config.vocab_size
             );
         }
-        Ok(Self { version, trained, base, guide })
+        Ok(Self { policy_version, trained, base, guide })
     }
 
     /// The model that plays a role.
@@ -268,8 +268,8 @@ pub fn beside<A: Send, B>(other: impl FnOnce() -> A + Send, own: impl FnOnce() -
 }
 
 impl<D: Device> RoleModels<D> for Policies<D> {
-    fn version(&self) -> u32 {
-        self.version
+    fn policy_version(&self) -> u32 {
+        self.policy_version
     }
 
     fn model(&self, role: Role) -> Option<&Model<D>> {

@@ -79,7 +79,7 @@ pub fn update<D: Device>(
         let job = Job { config, round: outcome.round, role: Role::Conjecturer, reference: None };
         report.conjecturer = job.run(&outcome.conjecturer_examples, &find, trained, team)?;
     }
-    policies.version = outcome.round + 1;
+    policies.policy_version = outcome.round + 1;
     Ok(report)
 }
 

@@ -167,7 +167,7 @@ table_row! {
         pub entropy: Option<f32>,
         /// Why sampling ended; absent if it was lost.
         pub finish: Option<FinishReason>,
-        /// Round whose update produced the weights; absent if it was lost.
+        /// Number of rounds whose updates the weights had seen; absent if it was lost.
         pub policy_version: Option<u32>,
         /// Seed of the sample; seeds from 2^63 on show as the negative number of the same bits.
         pub seed: u64,
@@ -210,7 +210,7 @@ table_row! {
         pub entropy: Option<f32>,
         /// Why sampling ended; absent if it was lost.
         pub finish: Option<FinishReason>,
-        /// Round whose update produced the weights; absent if it was lost.
+        /// Number of rounds whose updates the weights had seen; absent if it was lost.
         pub policy_version: Option<u32>,
         /// Seed of the sample; seeds from 2^63 on show as the negative number of the same bits.
         pub seed: u64,
@@ -261,7 +261,7 @@ table_row! {
         pub entropy: Option<f32>,
         /// Why sampling ended; absent if it was lost.
         pub finish: Option<FinishReason>,
-        /// Round whose update produced the weights; absent if it was lost.
+        /// Number of rounds whose updates the weights had seen; absent if it was lost.
         pub policy_version: Option<u32>,
         /// Seed of the sample; seeds from 2^63 on show as the negative number of the same bits.
         pub seed: u64,

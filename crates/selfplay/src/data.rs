@@ -164,7 +164,7 @@ pub struct Completion {
     /// Mean entropy per sampled token in nats, where the backend knows the whole distribution.
     pub entropy: Option<f32>,
     pub finish: FinishReason,
-    /// Number of the round whose update produced the weights.
+    /// Number of rounds whose updates the weights had seen: the number of the round that they sampled for.
     pub policy_version: u32,
 }
 
@@ -191,7 +191,7 @@ pub struct SampleFacts {
     pub entropy: Option<f32>,
     /// Mean log-probability per sampled token at temperature 1, natural logarithm, where the backend gives it.
     pub mean_log_prob: Option<f32>,
-    /// Number of the round whose update produced the weights.
+    /// Number of rounds whose updates the weights had seen: the number of the round that they sampled for.
     pub policy_version: u32,
 }
 

@@ -1,7 +1,7 @@
 //! Servers that play roles of a run: each has a thread of this process that takes tasks for it, and servers of roles that
 //! are trained are given each update's weights before they are asked for anything.
 //!
-//! A server takes only tasks of the version that it holds, and it holds a version once its log-probs of recorded
+//! A server takes only tasks of the policy version that it holds, and it holds one once its log-probs of recorded
 //! completions are the trainer's. One that is being refreshed takes none; the others go on. Whenever it has not answered,
 //! it is looked at again: it may have been started anew.
 
@@ -37,7 +37,7 @@ const RECORDED_TOKENS: usize = 64;
 #[derive(Clone, Debug)]
 struct Target {
     /// Number of rounds whose updates the weights have seen.
-    version: u32,
+    policy_version: u32,
     laid_out: LaidOut,
     /// The trainer's log-probs of the recorded completions with these weights, one after the other.
     expected: Vec<f32>,
@@ -127,7 +127,7 @@ impl Servers {
     pub fn refresh<D: Device>(
         &mut self,
         config: &RunConfig,
-        version: u32,
+        policy_version: u32,
         base: &Path,
         at: Option<&Path>,
         policies: &Policies<D>,
@@ -138,7 +138,7 @@ impl Servers {
         for group in &mut self.following {
             let Some(set) = config.weights_of(group.role).folder() else { continue };
             let model = if group.role == Role::Conjecturer { &conjecturer } else { &solver };
-            let laid_out = folder.lay_out(set, version, model, base)?;
+            let laid_out = folder.lay_out(set, policy_version, model, base)?;
             let mut log_probs = |model| -> Result<Vec<f32>> {
                 let recorded = group.recorded.iter().map(|(tokens, from)| (tokens.as_slice(), *from));
                 let stats = trainer.logprobs(model, recorded)?;
@@ -147,7 +147,7 @@ impl Servers {
             let expected = log_probs(policies.model(group.role))?;
             let mut others: Vec<Vec<f32>> = group.last.replace(expected.clone()).into_iter().collect();
             others.push(log_probs(&policies.base)?);
-            group.wanted.set(Target { version, laid_out, expected, others });
+            group.wanted.set(Target { policy_version, laid_out, expected, others });
         }
         Ok(())
     }
@@ -263,7 +263,7 @@ impl Desk {
             match self.bring(server, &target, is_held, &is_over) {
                 Ok(breaks) => {
                     (held, tries) = (Some(Arc::clone(&target)), 0);
-                    let bound = Bound { version: target.version, name: &target.laid_out.name, breaks };
+                    let bound = Bound { policy_version: target.policy_version, name: &target.laid_out.name, breaks };
                     let (fleet, worker, kind) = (Arc::clone(fleet), worker.clone(), kind.clone());
                     let done = server.work(fleet, worker, kind, Some(&bound), &phase);
                     if let Err(error) = done {
@@ -305,11 +305,11 @@ impl Desk {
         is_held: bool,
         is_over: &impl Fn() -> bool,
     ) -> Result<u64> {
-        let Target { version, laid_out: LaidOut { name, there }, .. } = target;
+        let Target { policy_version, laid_out: LaidOut { name, there }, .. } = target;
         let (url, role) = (server.endpoint.url(), self.role.as_str());
         let about = || {
             format!(
-                "the server {url}, which is to play the {role} in round {version} with the weights {name}"
+                "the server {url}, which is to play the {role} in round {policy_version} with the weights {name}"
             )
         };
         if is_held && let Ok(breaks) = self.verify(server, target, is_over) {

@@ -40,16 +40,16 @@ pub struct Source {
 }
 
 impl Source {
-    /// The sheet, as soon as it is of policy `version` or a later one.
+    /// The sheet, as soon as it is of `policy_version` or a later one.
     ///
     /// # Errors
     /// The coordinator refuses, stays away, or never gets to that version.
-    pub fn sheet(&self, version: u32) -> Result<Sheet> {
+    pub fn sheet(&self, policy_version: u32) -> Result<Sheet> {
         let mut found = None;
-        self.until(&format!("the run's sheet with policy {version}"), || {
+        self.until(&format!("the run's sheet with policy {policy_version}"), || {
             let Some(bytes) = self.client.read_document(sheet::NAME)? else { return Ok(None) };
             let sheet = Sheet::read(&bytes);
-            let there = sheet.as_ref().map_or(true, |sheet| sheet.policy.version >= version);
+            let there = sheet.as_ref().map_or(true, |sheet| sheet.policy.policy_version >= policy_version);
             Ok(there.then(|| found = Some(sheet)))
         })?;
         found.context("the coordinator has no sheet")?
@@ -141,18 +141,18 @@ impl<D: Device> Followed<D> {
     pub fn load(source: Source, device: Arc<D>, scratch: PathBuf, sheet: &Sheet) -> Result<Self> {
         let policy = sheet.policy.clone();
         let mut followed = Self { source, device, scratch, models: BTreeMap::new(), policy };
-        followed.follow(sheet.policy.version)?;
+        followed.follow(sheet.policy.policy_version)?;
         Ok(followed)
     }
 
-    /// Goes on to policy `version`, or to whatever later one the run has reached.
+    /// Goes on to `policy_version`, or to whatever later one the run has reached.
     ///
     /// # Errors
     /// The coordinator never offers it, or the weights cannot be had. The worker is of no use then.
-    pub fn follow(&mut self, version: u32) -> Result<()> {
+    pub fn follow(&mut self, policy_version: u32) -> Result<()> {
         let mut tries = TRIES;
         loop {
-            let sheet = self.source.sheet(version)?;
+            let sheet = self.source.sheet(policy_version)?;
             match self.exchange(&sheet) {
                 Ok(()) => return Ok(()),
                 // While this one fetched weights the run may have gone on to others.
@@ -178,7 +178,7 @@ impl<D: Device> Followed<D> {
         }
         self.policy = sheet.policy.clone();
         tracing::info!(
-            version = self.policy.version,
+            policy_version = self.policy.policy_version,
             seconds = start.elapsed().as_secs_f64(),
             "weights loaded"
         );
@@ -210,8 +210,8 @@ impl<D: Device> Drop for Followed<D> {
 }
 
 impl<D: Device> RoleModels<D> for Followed<D> {
-    fn version(&self) -> u32 {
-        self.policy.version
+    fn policy_version(&self) -> u32 {
+        self.policy.policy_version
     }
 
     fn model(&self, role: Role) -> Option<&Model<D>> {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     /// Lays a policy out whose folder no worker can see.
-    fn lay_out(shelf: &Shelf, version: u32, solver: &ModelSheet, others: &ModelSheet) -> PolicySheet {
+    fn lay_out(shelf: &Shelf, policy_version: u32, solver: &ModelSheet, others: &ModelSheet) -> PolicySheet {
         let hidden = |model: &ModelSheet| {
             for file in &model.files {
                 shelf.put_file(&model.shelf_name(file), &model.folder.join(file.name.as_str()));
@@ -250,7 +250,7 @@ mod tests {
             ModelSheet { folder: "/no/such/folder".into(), ..model.clone() }
         };
         let (solver, others) = (hidden(solver), hidden(others));
-        let policy = PolicySheet { version, solver, conjecturer: others.clone(), guide: others };
+        let policy = PolicySheet { policy_version, solver, conjecturer: others.clone(), guide: others };
         let config =
             crate::config::resolve(&Default::default(), std::iter::empty()).expect("the default").config;
         let sheet = Sheet::new(&config, "", &[0], policy.clone());
@@ -281,7 +281,7 @@ mod tests {
         assert!(holds(&followed, Role::Solver, &at("old")) && holds(&followed, Role::Guide, &at("base")));
         lay_out(&shelf, 2, &new, &base);
         followed.follow(2).expect("follows");
-        assert_eq!(followed.version(), 2);
+        assert_eq!(followed.policy_version(), 2);
         assert!(
             holds(&followed, Role::Solver, &at("new")) && holds(&followed, Role::Conjecturer, &at("base"))
         );

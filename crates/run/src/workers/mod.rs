@@ -223,7 +223,7 @@ impl Workers {
     pub fn begin_round<D: Device + Decode>(
         &mut self,
         runner: &Runner<D>,
-        version: u32,
+        policy_version: u32,
         tokenizer: &Tokenizer,
         policies: &RwLock<Policies<D>>,
         trainer: &mut Trainer<D>,
@@ -231,13 +231,13 @@ impl Workers {
         let at = runner.run.weights()?.map(|checkpoint| checkpoint.directory);
         if let Some(servers) = &mut self.servers {
             let policies = policies.read().unwrap_or_else(PoisonError::into_inner);
-            servers.refresh(&runner.config, version, &self.base, at.as_deref(), &policies, trainer)?;
+            servers.refresh(&runner.config, policy_version, &self.base, at.as_deref(), &policies, trainer)?;
         }
         let Some(outside) = &mut self.outside else { return Ok(Vec::new()) };
         let folders = policies::folders(&runner.config, &self.base, at.as_deref());
         let header = runner.targets.first().map(|target| Arc::clone(&target.context)).unwrap_or_default();
         let sheet = |policy| Sheet::new(&runner.config, &header, tokenizer.eos(), policy);
-        self.weights = Some(outside.lay_out(version, &folders, sheet)?);
+        self.weights = Some(outside.lay_out(policy_version, &folders, sheet)?);
         if self.started {
             return Ok(Vec::new());
         }

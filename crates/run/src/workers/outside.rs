@@ -232,13 +232,13 @@ impl Outside {
     /// A model folder cannot be read.
     pub fn lay_out(
         &self,
-        version: u32,
+        policy_version: u32,
         folders: &[PathBuf; 3],
         sheet: impl FnOnce(PolicySheet) -> Sheet,
     ) -> Result<String> {
         let [solver, conjecturer, guide] = folders;
         let policy = PolicySheet {
-            version,
+            policy_version,
             solver: self.model(solver)?,
             conjecturer: self.model(conjecturer)?,
             guide: self.model(guide)?,

@@ -46,7 +46,7 @@ pub struct Sheet {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicySheet {
     /// Number of rounds whose updates they have seen.
-    pub version: u32,
+    pub policy_version: u32,
     /// The Solver's.
     pub solver: ModelSheet,
     /// The Conjecturer's.
@@ -229,7 +229,7 @@ mod tests {
             ["config.json", "model.safetensors"]
         );
         let policy = |solver: &ModelSheet| PolicySheet {
-            version: 1,
+            policy_version: 1,
             solver: solver.clone(),
             conjecturer: c.clone(),
             guide: c.clone(),

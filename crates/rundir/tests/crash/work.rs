@@ -198,7 +198,7 @@ fn rollout_row(record: &Record) -> RolloutRow {
         log_probs: vec![-0.5; record.payload.len()],
         entropy: None,
         finish: Some(FinishReason::Stop),
-        policy_version: Some(record.key.round - 1),
+        policy_version: Some(record.key.round),
         seed: u64::MAX,
         verdict: Verdict::Refused,
         reason: "no proof".into(),

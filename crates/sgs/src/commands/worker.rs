@@ -70,7 +70,7 @@ impl Post {
 
     fn sheet(&self) -> Result<Sheet> {
         let sheet = self.source.sheet(0)?;
-        eprintln!("{}: at work for a run at policy {}", self.config.name, sheet.policy.version);
+        eprintln!("{}: at work for a run at policy {}", self.config.name, sheet.policy.policy_version);
         Ok(sheet)
     }
 
