@@ -490,8 +490,8 @@ impl ServedRoles {
             }
             match samples {
                 Ok(samples) => {
-                    let fingerprint = tasks::own_mark().to_owned();
-                    tasks::pack(&GenerateResult { samples, fingerprint }).map_err(|e| format!("{e:#}"))
+                    let policy_id = tasks::own_mark().to_owned();
+                    tasks::pack(&GenerateResult { samples, policy_id }).map_err(|e| format!("{e:#}"))
                 }
                 Err(error) => {
                     let told = format!("{error:#}");

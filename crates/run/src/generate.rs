@@ -96,7 +96,7 @@ struct Bench<D: Decode> {
     samplers: Vec<(Role, Sampler<D>)>,
     /// The policy version that everything in flight is sampled with.
     policy_version: u32,
-    fingerprint: String,
+    policy_id: String,
     /// The task of each request, and the request's place in it.
     requests: HashMap<RequestId, (LeaseId, usize)>,
     tasks: HashMap<LeaseId, InHand>,
@@ -133,7 +133,7 @@ impl<D: Device + Decode> Bench<D> {
         Ok(Self {
             samplers,
             policy_version: weights.policy_version(),
-            fingerprint: weights.fingerprint(),
+            policy_id: weights.policy_id(),
             requests: HashMap::new(),
             tasks: HashMap::new(),
             next: 0,
@@ -145,7 +145,7 @@ impl<D: Device + Decode> Bench<D> {
     /// From now on everything is sampled with these weights.
     fn take_up(&mut self, weights: &impl RoleModels<D>) {
         self.policy_version = weights.policy_version();
-        self.fingerprint = weights.fingerprint();
+        self.policy_id = weights.policy_id();
     }
 
     /// Completions on their way.
@@ -204,7 +204,7 @@ impl<D: Device + Decode> Bench<D> {
     fn answer(&mut self, lease: LeaseId, session: &Session) -> Result<()> {
         let Some(task) = self.tasks.remove(&lease) else { return Ok(()) };
         let samples = task.samples.into_iter().flatten().collect();
-        let result = GenerateResult { samples, fingerprint: self.fingerprint.clone() };
+        let result = GenerateResult { samples, policy_id: self.policy_id.clone() };
         session.finish(lease, Outcome::Done(tasks::pack(&result)?));
         Ok(())
     }

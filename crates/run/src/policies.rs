@@ -25,7 +25,7 @@ pub trait RoleModels<D: Device> {
     fn model(&self, role: Role) -> Option<&Model<D>>;
 
     /// What tells these weights from all others: see [`GenerateResult`](crate::tasks::GenerateResult).
-    fn fingerprint(&self) -> String;
+    fn policy_id(&self) -> String;
 }
 
 /// What a run trains: the sets of weights that `AlgorithmConfig::weights_of` calls trained, and no others.
@@ -276,7 +276,7 @@ impl<D: Device> RoleModels<D> for Policies<D> {
         Some(self.model(role))
     }
 
-    fn fingerprint(&self) -> String {
+    fn policy_id(&self) -> String {
         crate::tasks::own_mark().to_owned()
     }
 }

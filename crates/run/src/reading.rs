@@ -26,8 +26,8 @@ pub struct Reader<'a> {
     pub vocabulary: usize,
     /// Tokens that a prompt and its completion may have together.
     pub context: usize,
-    /// Fingerprint of the round's weights, if workers elsewhere sample with copies of them.
-    pub fingerprint: Option<&'a str>,
+    /// Id of the round's weights, if workers elsewhere sample with copies of them.
+    pub policy_id: Option<&'a str>,
 }
 
 impl Reader<'_> {
@@ -39,12 +39,12 @@ impl Reader<'_> {
         if let Some(Command::Judge { .. }) = commands.first() {
             return judgements(commands, bytes);
         }
-        let GenerateResult { samples, fingerprint } =
+        let GenerateResult { samples, policy_id } =
             tasks::unpack(bytes).context("completions from a worker")?;
-        if fingerprint != tasks::own_mark() {
-            let expected = self.fingerprint.unwrap_or("with nobody elsewhere");
-            let found: String = fingerprint.chars().take(64).collect();
-            ensure!(fingerprint == expected, "sampled with weights `{found}`, the round's are `{expected}`");
+        if policy_id != tasks::own_mark() {
+            let expected = self.policy_id.unwrap_or("with nobody elsewhere");
+            let found: String = policy_id.chars().take(64).collect();
+            ensure!(policy_id == expected, "sampled with weights `{found}`, the round's are `{expected}`");
         }
         let (found, asked) = (samples.len(), commands.len());
         ensure!(found == asked, "{found} completions for {asked} seeds");

@@ -323,7 +323,7 @@ where
             policy_version,
             vocabulary: tokenizer.vocab_size(),
             context: context as usize,
-            fingerprint: workers.weights(),
+            policy_id: workers.policy_id(),
         }
     }
 

@@ -55,8 +55,8 @@ pub struct GenerateTask {
 pub struct GenerateResult {
     /// One for each seed.
     pub samples: Vec<Sample>,
-    /// Fingerprint of the weights; in place of it [`own_mark`], where the run's own process has sampled.
-    pub fingerprint: String,
+    /// Id of the weights; in place of it [`own_mark`], where the run's own process has sampled.
+    pub policy_id: String,
 }
 
 /// What says that this process has sampled, with the weights that it has itself. Nobody elsewhere can know it: it is drawn

@@ -39,14 +39,14 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
         policy_version: 0,
         vocabulary,
         context: 8,
-        fingerprint: Some(WEIGHTS),
+        policy_id: Some(WEIGHTS),
     };
     let problem = Arc::clone(&system::targets()[0]);
     let key = TaskKey { round: 0, kind: TaskKind::Rollout, problem: problem.id.clone(), index: 0 };
     let commands = [Command::SampleRollout { key, seed: 1, problem, lemma: None }];
     let prompt: Arc<[u32]> = vec![3, 4].into();
-    let answer = |reader: &Reader<'_>, samples: Vec<Sample>, fingerprint: &str| {
-        let packed = tasks::pack(&GenerateResult { samples, fingerprint: fingerprint.into() }).unwrap();
+    let answer = |reader: &Reader<'_>, samples: Vec<Sample>, policy_id: &str| {
+        let packed = tasks::pack(&GenerateResult { samples, policy_id: policy_id.into() }).unwrap();
         reader.read(&commands, &prompt, packed.as_bytes()).map_err(|e| format!("{e:#}"))
     };
     assert_eq!(answer(&reader, vec![sample()], WEIGHTS).unwrap().len(), 1);
@@ -92,7 +92,7 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
     reader.context = 4;
     assert!(answer(&reader, vec![sample()], WEIGHTS).unwrap_err().contains("3 tokens where at most 2"));
     // Where nobody else may sample, nobody else's answer is one.
-    (reader.context, reader.fingerprint) = (8, None);
+    (reader.context, reader.policy_id) = (8, None);
     assert!(answer(&reader, vec![sample()], WEIGHTS).is_err());
     assert!(answer(&reader, vec![sample()], tasks::own_mark()).is_ok());
 }

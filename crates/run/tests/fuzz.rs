@@ -96,7 +96,7 @@ fn fuzz_payloads_of_the_board() {
     };
     let result = GenerateResult {
         samples: vec![sample, Sample::refused("too long".into())],
-        fingerprint: "ab".into(),
+        policy_id: "ab".into(),
     };
     let problem = Problem { id: ProblemId::new("p"), statement: "|- ph".into(), context: "".into() };
     let verify = VerifyTask { checker: "m".into(), proofs: vec![(Arc::new(problem), vec!["ax-mp".into()])] };

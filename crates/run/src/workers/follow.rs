@@ -218,8 +218,8 @@ impl<D: Device> RoleModels<D> for Followed<D> {
         self.models.get(self.policy.model(role).id.as_str())
     }
 
-    fn fingerprint(&self) -> String {
-        self.policy.fingerprint()
+    fn policy_id(&self) -> String {
+        self.policy.policy_id()
     }
 }
 

@@ -49,8 +49,8 @@ pub struct Workers {
     /// Whether those outside have been started.
     started: bool,
     base: PathBuf,
-    /// Fingerprint of the weights that are laid out.
-    weights: Option<String>,
+    /// Id of the weights that are laid out.
+    policy_id: Option<String>,
 }
 
 impl Workers {
@@ -92,7 +92,7 @@ impl Workers {
             servers: None,
             started: false,
             base: runner.base.clone(),
-            weights: None,
+            policy_id: None,
         };
         if workers.is_embedded(&GENERATE) {
             let settings = settings(&runner.config, tokenizer);
@@ -183,9 +183,9 @@ impl Workers {
         &self.fleet
     }
 
-    /// Fingerprint of the weights that those outside sample with.
-    pub fn weights(&self) -> Option<&str> {
-        self.weights.as_deref()
+    /// Id of the weights that those outside sample with.
+    pub fn policy_id(&self) -> Option<&str> {
+        self.policy_id.as_deref()
     }
 
     /// Which verdicts of the round are asked again. Whoever has the token may be a worker of any name, so that none is
@@ -237,7 +237,7 @@ impl Workers {
         let folders = policies::folders(&runner.config, &self.base, at.as_deref());
         let header = runner.targets.first().map(|target| Arc::clone(&target.context)).unwrap_or_default();
         let sheet = |policy| Sheet::new(&runner.config, &header, tokenizer.eos(), policy);
-        self.weights = Some(outside.lay_out(policy_version, &folders, sheet)?);
+        self.policy_id = Some(outside.lay_out(policy_version, &folders, sheet)?);
         if self.started {
             return Ok(Vec::new());
         }

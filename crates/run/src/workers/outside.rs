@@ -226,7 +226,7 @@ impl Outside {
         self.config.recheck
     }
 
-    /// Lays out a policy version: models by role, Solver, Conjecturer, Guide. Gives their fingerprint.
+    /// Lays out a policy version: models by role, Solver, Conjecturer, Guide. Gives its id.
     ///
     /// # Errors
     /// A model folder cannot be read.
@@ -243,7 +243,7 @@ impl Outside {
             conjecturer: self.model(conjecturer)?,
             guide: self.model(guide)?,
         };
-        let fingerprint = policy.fingerprint();
+        let policy_id = policy.policy_id();
         let names: Vec<String> = policy
             .models()
             .values()
@@ -258,7 +258,7 @@ impl Outside {
         let sheet = serde_json::to_vec(&sheet(policy)).context("the run's sheet")?;
         self.shelf.put(sheet::NAME, sheet);
         self.shelf.retain(|name| name == sheet::NAME || names.iter().any(|n| n == name));
-        Ok(fingerprint)
+        Ok(policy_id)
     }
 
     /// A model folder's sheet; what a folder holds does not change while a run works.

@@ -93,7 +93,7 @@ impl PolicySheet {
     }
 
     /// One short word for the three models: what a completion names, so that one of other weights is known.
-    pub fn fingerprint(&self) -> String {
+    pub fn policy_id(&self) -> String {
         let ids = [&self.solver, &self.conjecturer, &self.guide].map(|m| m.id.as_str()).join(" ");
         checksum_of(ids.as_bytes()).chars().take(16).collect()
     }
@@ -234,8 +234,8 @@ mod tests {
             conjecturer: c.clone(),
             guide: c.clone(),
         };
-        assert_eq!(policy(&a).fingerprint(), policy(&b).fingerprint());
-        assert_ne!(policy(&a).fingerprint(), policy(&c).fingerprint());
+        assert_eq!(policy(&a).policy_id(), policy(&b).policy_id());
+        assert_ne!(policy(&a).policy_id(), policy(&c).policy_id());
         assert_eq!(policy(&a).models().len(), 2);
         std::fs::create_dir(folder.path().join("empty")).expect("makes");
         assert!(ModelSheet::of(&folder.path().join("empty")).is_err());
