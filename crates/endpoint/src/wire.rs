@@ -59,7 +59,7 @@ pub struct Sample {
     /// Why it ended.
     pub end: End,
     /// What the server calls the weights that it is of, if it tells (SGLang).
-    pub weights: Option<String>,
+    pub weights_name: Option<String>,
 }
 
 /// The body of `POST /v1/completions`.
@@ -177,7 +177,7 @@ pub(crate) fn read_sample(body: &[u8]) -> Result<Sample, String> {
     };
     let LogProbs { tokens: pieces, token_logprobs, content } = choice.logprobs.unwrap_or_default();
     let (text, tokens) = (choice.text, choice.token_ids);
-    let mut sample = Sample { text, tokens, pieces, log_probs: None, end, weights: None };
+    let mut sample = Sample { text, tokens, pieces, log_probs: None, end, weights_name: None };
     sample.log_probs = token_logprobs.and_then(|l| l.into_iter().collect());
     if let Some(content) = content {
         sample.log_probs = content.iter().map(|c| c.logprob).collect();
@@ -275,7 +275,7 @@ pub(crate) fn read_generated(body: &[u8]) -> Result<Sample, String> {
     let tokens = triples.as_ref().map(|triples| triples.iter().map(|triple| triple.1).collect());
     let told = triples.and_then(|triples| triples.iter().map(|triple| triple.0).collect());
     let log_probs = told.and_then(log_probs);
-    Ok(Sample { text, tokens, pieces: None, log_probs, end, weights: meta_info.weight_version })
+    Ok(Sample { text, tokens, pieces: None, log_probs, end, weights_name: meta_info.weight_version })
 }
 
 /// Log-probs of the tokens of a prompt from `from` on, and what the weights are called, if that is told.
@@ -404,7 +404,7 @@ mod tests {
     fn sglangs_own_answers_are_read() {
         let sample = read_generated(SGLANG.as_bytes()).unwrap();
         assert_eq!((sample.tokens, sample.log_probs), (Some(vec![11, 12]), Some(vec![-0.5, -0.25])));
-        assert_eq!((sample.end, sample.weights.as_deref()), (End::Stop, Some("7")));
+        assert_eq!((sample.end, sample.weights_name.as_deref()), (End::Stop, Some("7")));
         let scored = read_generated_scores(SGLANG.as_bytes(), &[1, 9], 1).unwrap();
         assert_eq!(scored, (vec![-2.5], Some("7".into())));
         for (tokens, from) in [(&[1, 8][..], 1), (&[1, 9, 9], 1), (&[1, 9], 0)] {

@@ -566,7 +566,7 @@ impl ServedRoles {
         }
         let ask = ask(&self.tokenizer, prompt, seed, new, temperature)?;
         let mut sample = self.endpoint.sample(&ask, cancelled)?;
-        let weights = sample.weights.take();
+        let weights = sample.weights_name.take();
         Ok((completion(&self.tokenizer, sample, new)?, weights))
     }
 }
@@ -796,7 +796,7 @@ mod tests {
             pieces: None,
             log_probs: Some(vec![-1.0, -2.0, -0.5]),
             end: End::Stop,
-            weights: None,
+            weights_name: None,
         };
         let told = completion(&tokenizer, sample.clone(), 8).unwrap();
         assert_eq!((told.tokens, told.log_probs), (vec![a, b, end], vec![-1.0, -2.0, -0.5]));

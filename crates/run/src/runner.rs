@@ -122,7 +122,7 @@ where
 
     /// Loads the weights and makes the trainer; with several ranks all of them do so at the same time.
     fn load(&mut self, plan: &ResumePlan) -> Result<(Policies<D>, Team<D>)> {
-        let at = plan.weights.as_ref().map(|c| c.directory.clone());
+        let at = plan.checkpoint.as_ref().map(|c| c.directory.clone());
         let policy_version = match plan.next {
             NextStep::Publish => plan.round + 1,
             _ => plan.round,
@@ -137,7 +137,8 @@ where
             let load = Order::Load { config, base: std::path::absolute(&self.base)?, at };
             meeting.orders().give(&load.encode()?)?;
         }
-        let loaded = Policies::load(&self.config, &self.device, &self.base, at.as_deref(), policy_version, place);
+        let loaded =
+            Policies::load(&self.config, &self.device, &self.base, at.as_deref(), policy_version, place);
         if let (Err(error), Some(meeting)) = (&loaded, &meeting) {
             meeting.fail(&format!("{error:#}"));
         }

@@ -94,10 +94,8 @@ fn fuzz_payloads_of_the_board() {
         finish: FinishReason::Length,
         refusal: None,
     };
-    let result = GenerateResult {
-        samples: vec![sample, Sample::refused("too long".into())],
-        policy_id: "ab".into(),
-    };
+    let result =
+        GenerateResult { samples: vec![sample, Sample::refused("too long".into())], policy_id: "ab".into() };
     let problem = Problem { id: ProblemId::new("p"), statement: "|- ph".into(), context: "".into() };
     let verify = VerifyTask { checker: "m".into(), proofs: vec![(Arc::new(problem), vec!["ax-mp".into()])] };
     let judgement = Judgement { verdict: Verdict::Proved, reason: String::new(), step: None, micros: 1 };

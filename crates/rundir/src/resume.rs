@@ -38,9 +38,9 @@ pub struct ResumePlan {
     pub round: u32,
     /// What is to be done next in it.
     pub next: NextStep,
-    /// The weights to load, verified: for [`NextStep::Publish`] those after this round's update, otherwise those that
+    /// The checkpoint to load, verified: for [`NextStep::Publish`] the one after this round's update, otherwise the one that
     /// this round samples with. `None` is the base model.
-    pub weights: Option<Checkpoint>,
+    pub checkpoint: Option<Checkpoint>,
     /// The markers of this round that the journal holds, with the caller's details, by stage.
     pub markers: BTreeMap<Stage, Marker>,
     /// How many records of each kind the journal holds of this round.
@@ -63,7 +63,7 @@ pub(crate) fn plan(
     let begun = markers.iter().map(|m| m.round).find(|&round| last.is_none_or(|last| round > last.round));
     let round = begun.unwrap_or_else(|| last.map_or(first_round, |last| last.round + 1));
     let next = next_step(markers.iter().filter(|m| m.round == round).map(|m| m.stage).max());
-    let weights = weights_of(&markers).map(|round| {
+    let checkpoint = checkpoint_in_use(&markers).map(|round| {
         let checkpoint = checkpoints.get(round).ok_or_else(|| missing(checkpoints, round))?;
         checkpoint.verify().map_err(|error| checkpoints.advise(&checkpoint, error))?;
         Ok(checkpoint)
@@ -71,7 +71,7 @@ pub(crate) fn plan(
     Ok(ResumePlan {
         round,
         next,
-        weights: weights.transpose()?,
+        checkpoint: checkpoint.transpose()?,
         records: journal.counts(round)?,
         markers: markers.into_iter().filter(|m| m.round == round).map(|m| (m.stage, m)).collect(),
         published,
@@ -89,7 +89,7 @@ pub(crate) fn next_step(reached: Option<Stage>) -> NextStep {
 }
 
 /// The checkpoint whose weights the run has now.
-pub(crate) fn weights_of(markers: &[Marker]) -> Option<u32> {
+pub(crate) fn checkpoint_in_use(markers: &[Marker]) -> Option<u32> {
     markers.iter().rev().find(|m| m.stage >= Stage::Updated).and_then(|m| m.checkpoint)
 }
 

@@ -10,7 +10,7 @@ use crate::journal::{Journal, JournalLimits, JournalReader, Marker, OnDurable, S
 use crate::lock::RunLock;
 use crate::metrics::{JsonLinesSink, MetricSinks, MetricValues, TensorBoardSink, unix_time};
 use crate::outcome::state_after;
-use crate::resume::{self, NextStep, ResumePlan, weights_of};
+use crate::resume::{self, NextStep, ResumePlan, checkpoint_in_use};
 use crate::rounds::{self, PreparedRound, PublishedRound, RoundTables, directory_name};
 use crate::rows::EvaluationRow;
 use crate::write_point::reached;
@@ -426,7 +426,7 @@ impl RunDir {
     /// # Errors
     /// Sampling is not finished, or the journal fails.
     pub fn skip_update(&self, round: u32, detail: &str) -> Result<()> {
-        let standing = weights_of(&self.journal.reader().markers()?);
+        let standing = checkpoint_in_use(&self.journal.reader().markers()?);
         self.advance(round, Stage::Updated, standing, detail)
     }
 
@@ -468,8 +468,8 @@ impl RunDir {
         let round = prepared.round;
         self.check_turn(round, Stage::Published)?;
         prepared.staged.publish()?;
-        let weights = weights_of(&self.journal.reader().markers()?);
-        self.mark(round, Stage::Published, weights, "")?;
+        let checkpoint = checkpoint_in_use(&self.journal.reader().markers()?);
+        self.mark(round, Stage::Published, checkpoint, "")?;
         self.journal.retire_later(round);
         self.view.round(round)
     }
@@ -478,8 +478,8 @@ impl RunDir {
     ///
     /// # Errors
     /// The journal is damaged.
-    pub fn weights(&self) -> Result<Option<Checkpoint>> {
-        let round = weights_of(&self.journal.reader().markers()?);
+    pub fn checkpoint(&self) -> Result<Option<Checkpoint>> {
+        let round = checkpoint_in_use(&self.journal.reader().markers()?);
         Ok(round.and_then(|round| self.view.checkpoints().get(round)))
     }
 
@@ -488,7 +488,7 @@ impl RunDir {
     /// # Errors
     /// The file system refuses.
     pub fn prune_checkpoints(&self, policy: KeepPolicy) -> Result<Vec<u32>> {
-        let in_use = weights_of(&self.journal.reader().markers()?);
+        let in_use = checkpoint_in_use(&self.journal.reader().markers()?);
         self.view.checkpoints().prune(policy, in_use.as_slice())
     }
 

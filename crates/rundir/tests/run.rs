@@ -51,7 +51,7 @@ fn a_round_goes_through_its_stages_and_the_plan_follows() {
     let path = dir.path().join("run");
     let step = |run: &RunDir| {
         let plan = run.plan(0).unwrap();
-        (plan.round, plan.next, plan.weights.map(|c| c.round))
+        (plan.round, plan.next, plan.checkpoint.map(|c| c.round))
     };
     let run = create(&path);
     assert_eq!(step(&run), (0, NextStep::Start, None));
@@ -281,7 +281,7 @@ fn without_its_journal_a_run_goes_on_after_the_last_published_round() {
     let run = open(&path).unwrap();
     let plan = run.plan(0).unwrap();
     assert_eq!((plan.round, plan.next, plan.published), (2, NextStep::Start, 2));
-    assert_eq!(plan.weights.unwrap().round, 1);
+    assert_eq!(plan.checkpoint.unwrap().round, 1);
     whole_round(&run, 2);
 }
 

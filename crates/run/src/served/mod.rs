@@ -263,7 +263,8 @@ impl Desk {
             match self.bring(server, &target, is_held, &is_over) {
                 Ok(breaks) => {
                     (held, tries) = (Some(Arc::clone(&target)), 0);
-                    let bound = Bound { policy_version: target.policy_version, name: &target.laid_out.name, breaks };
+                    let bound =
+                        Bound { policy_version: target.policy_version, name: &target.laid_out.name, breaks };
                     let (fleet, worker, kind) = (Arc::clone(fleet), worker.clone(), kind.clone());
                     let done = server.work(fleet, worker, kind, Some(&bound), &phase);
                     if let Err(error) = done {

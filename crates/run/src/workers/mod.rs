@@ -228,7 +228,7 @@ impl Workers {
         policies: &RwLock<Policies<D>>,
         trainer: &mut Trainer<D>,
     ) -> Result<Vec<String>> {
-        let at = runner.run.weights()?.map(|checkpoint| checkpoint.directory);
+        let at = runner.run.checkpoint()?.map(|checkpoint| checkpoint.directory);
         if let Some(servers) = &mut self.servers {
             let policies = policies.read().unwrap_or_else(PoisonError::into_inner);
             servers.refresh(&runner.config, policy_version, &self.base, at.as_deref(), &policies, trainer)?;

@@ -89,7 +89,7 @@ fn tokens_of(key: &RecordKey) -> Vec<u8> {
 /// The digest of all that the weights after a round were trained on.
 fn trained(run: &RunDir, round: u32) -> Result<String> {
     let plan = run.plan(FIRST_ROUND)?;
-    let mut weights = match &plan.weights {
+    let mut weights = match &plan.checkpoint {
         Some(checkpoint) => {
             fs::read_to_string(checkpoint.directory.join("solver/weights")).unwrap_or_default()
         }
