@@ -108,8 +108,8 @@ fn largest_gap(old: HostWeights, new: &HostWeights) -> Result<f32, Box<dyn Error
         let config = weights.config.clone();
         let model = Model::new(Arc::clone(&device), weights, 512)?;
         let mut trainer = Trainer::new(device, &config, 512, Mode::Infer)?;
-        let got = trainer.logprobs(&model, sequences.iter().map(|s| (&s[..], 1)))?;
-        all.push(got.into_iter().flat_map(|g| g.logprobs).collect::<Vec<f32>>());
+        let got = trainer.log_probs(&model, sequences.iter().map(|s| (&s[..], 1)))?;
+        all.push(got.into_iter().flat_map(|g| g.log_probs).collect::<Vec<f32>>());
     }
     Ok(all[0].iter().zip(&all[1]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max))
 }

@@ -63,7 +63,7 @@ pub struct Tolerances {
     /// Logits, relative to the largest.
     pub logits: f64,
     /// Log-probs and entropies, absolute.
-    pub logprobs: f64,
+    pub log_probs: f64,
     /// Losses, absolute.
     pub losses: f64,
     /// Gradient norm of every parameter, relative.
@@ -78,7 +78,14 @@ impl Tolerances {
     /// For a device that computes in bfloat16: its numbers have 8 bits, so logits differ in the second digit,
     /// and along steps of the check's high learning rate the differences grow.
     pub fn bf16() -> Self {
-        Self { logits: 2e-2, logprobs: 6e-2, losses: 1e-2, gradient_norms: 3e-2, adam: 6e-2, adam_norms: 0.1 }
+        Self {
+            logits: 2e-2,
+            log_probs: 6e-2,
+            losses: 1e-2,
+            gradient_norms: 3e-2,
+            adam: 6e-2,
+            adam_norms: 0.1,
+        }
     }
 }
 
@@ -86,7 +93,7 @@ impl Default for Tolerances {
     fn default() -> Self {
         Self {
             logits: 1e-4,
-            logprobs: 1e-4,
+            log_probs: 1e-4,
             losses: 1e-5,
             gradient_norms: 1e-3,
             adam: 1e-4,
@@ -147,7 +154,7 @@ struct Vectors {
 
 struct Outputs {
     logits: Vec<f32>,
-    logprobs: Vec<f32>,
+    log_probs: Vec<f32>,
     entropy: Vec<f32>,
 }
 
@@ -181,13 +188,13 @@ impl Vectors {
                 tokens,
                 prompt_len: 1,
                 weight: 1.0,
-                sampled_logprobs: row("old_logprobs", b, length - 1, len - 1)?,
+                sampled_log_probs: row("old_logprobs", b, length - 1, len - 1)?,
                 token_weights: row("loss_mask", b, length, len)?[1..].to_vec(),
                 ..Example::default()
             });
             outputs.push(Outputs {
                 logits: row("logits", b, length * vocabulary, len * vocabulary)?,
-                logprobs: row("logprobs", b, length - 1, len - 1)?,
+                log_probs: row("logprobs", b, length - 1, len - 1)?,
                 entropy: row("entropy", b, length, len)?,
             });
         }
@@ -293,14 +300,14 @@ fn check_outputs<D: Device>(
     worst.report("logits", tolerances.logits, "relative to the largest", report);
 
     let n = packed.rows.len();
-    let (mut logprob, mut entropy) = (vec![0.0; n], vec![0.0; n]);
-    workspace.read_rows(&device, &mut logprob, &mut entropy)?;
-    let (mut worst_logprob, mut worst_entropy) = (Worst::new(), Worst::new());
+    let (mut log_prob, mut entropy) = (vec![0.0; n], vec![0.0; n]);
+    workspace.read_rows(&device, &mut log_prob, &mut entropy)?;
+    let (mut worst_log_prob, mut worst_entropy) = (Worst::new(), Worst::new());
     let mut at = 0;
     for (b, outputs) in vectors.outputs.iter().enumerate() {
-        for (t, want) in outputs.logprobs.iter().enumerate() {
-            let error = f64::from((logprob[at + t] - want).abs());
-            worst_logprob.see(error, || format!("sequence {b} token {t}"));
+        for (t, want) in outputs.log_probs.iter().enumerate() {
+            let error = f64::from((log_prob[at + t] - want).abs());
+            worst_log_prob.see(error, || format!("sequence {b} token {t}"));
         }
         for (t, want) in outputs.entropy.iter().enumerate() {
             let error = f64::from((entropy[at + t] - want).abs());
@@ -308,8 +315,8 @@ fn check_outputs<D: Device>(
         }
         at += outputs.entropy.len();
     }
-    worst_logprob.report("log-probs", tolerances.logprobs, "absolute", report);
-    worst_entropy.report("entropies", tolerances.logprobs, "absolute", report);
+    worst_log_prob.report("log-probs", tolerances.log_probs, "absolute", report);
+    worst_entropy.report("entropies", tolerances.log_probs, "absolute", report);
     Ok(())
 }
 

@@ -113,7 +113,7 @@ pub struct LossRows<'a, D: Device> {
     /// Log-prob of the target under the reference model.
     pub reference: Part<'a, D::Stat>,
     /// Out: log-prob of the target now.
-    pub logprob: PartMut<'a, D::Stat>,
+    pub log_prob: PartMut<'a, D::Stat>,
     /// Out: entropy of the distribution, in nats.
     pub entropy: PartMut<'a, D::Stat>,
 }

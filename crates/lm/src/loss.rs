@@ -25,9 +25,9 @@ pub struct Example {
     /// Reward or advantage of the sequence; of either sign. Supervised training ignores it.
     pub weight: f32,
     /// Log-probs of the completion's tokens when they were sampled, or empty if unknown.
-    pub sampled_logprobs: Vec<f32>,
+    pub sampled_log_probs: Vec<f32>,
     /// Log-probs of the completion's tokens under the reference model, or empty without a KL penalty.
-    pub reference_logprobs: Vec<f32>,
+    pub reference_log_probs: Vec<f32>,
     /// Weights of the completion's tokens, or empty for all 1; a token of weight 0 is no loss token.
     pub token_weights: Vec<f32>,
     /// Examples of one group share a normaliser under [`Normaliser::Group`].
@@ -66,8 +66,8 @@ impl Example {
         let completion = self.completion_len();
         let needs_old = matches!(loss.objective, Objective::Cispo { .. });
         for (name, numbers, needed) in [
-            ("sampled log-probs", &self.sampled_logprobs, needs_old),
-            ("reference log-probs", &self.reference_logprobs, loss.kl_penalty != 0.0),
+            ("sampled log-probs", &self.sampled_log_probs, needs_old),
+            ("reference log-probs", &self.reference_log_probs, loss.kl_penalty != 0.0),
             ("token weights", &self.token_weights, false),
         ] {
             if numbers.len() != completion && (needed || !numbers.is_empty()) {
@@ -198,8 +198,8 @@ impl LossConfig {
                 target: example.tokens[example.prompt_len + i],
                 weight: weight * token_weight,
                 norm,
-                old: number(&example.sampled_logprobs, i),
-                reference: number(&example.reference_logprobs, i),
+                old: number(&example.sampled_log_probs, i),
+                reference: number(&example.reference_log_probs, i),
             })
         });
         packed.push(&example.tokens[..example.tokens.len() - 1], rows);
@@ -217,7 +217,7 @@ pub struct LossStats {
     /// Optimiser steps behind these numbers.
     pub steps: usize,
     /// Mean log-prob of the tokens.
-    pub mean_logprob: f64,
+    pub mean_log_prob: f64,
     /// Mean entropy of the full distributions, in nats.
     pub entropy: f64,
     /// Tokens whose sampling-time log-prob was given; the next five are means over these.
@@ -229,9 +229,9 @@ pub struct LossStats {
     /// Share of ratios above the upper bound.
     pub clipped_high: f64,
     /// Mean of `|lp - old|`: in the first step of a round, how far trainer and sampler disagree.
-    pub logprob_gap: f64,
+    pub log_prob_gap: f64,
     /// Largest `|lp - old|`.
-    pub max_logprob_gap: f64,
+    pub max_log_prob_gap: f64,
     /// Mean estimate of the KL divergence from the reference model (k3), if a penalty was asked for.
     pub kl: f64,
 }
@@ -245,14 +245,14 @@ impl LossStats {
         let (n, m) = (self.tokens, other.tokens);
         let (s, r) = (self.sampled_tokens, other.sampled_tokens);
         self.loss = mean(self.loss, self.steps, other.loss, other.steps);
-        self.mean_logprob = mean(self.mean_logprob, n, other.mean_logprob, m);
+        self.mean_log_prob = mean(self.mean_log_prob, n, other.mean_log_prob, m);
         self.entropy = mean(self.entropy, n, other.entropy, m);
         self.kl = mean(self.kl, n, other.kl, m);
         self.mean_ratio = mean(self.mean_ratio, s, other.mean_ratio, r);
         self.clipped_low = mean(self.clipped_low, s, other.clipped_low, r);
         self.clipped_high = mean(self.clipped_high, s, other.clipped_high, r);
-        self.logprob_gap = mean(self.logprob_gap, s, other.logprob_gap, r);
-        self.max_logprob_gap = self.max_logprob_gap.max(other.max_logprob_gap);
+        self.log_prob_gap = mean(self.log_prob_gap, s, other.log_prob_gap, r);
+        self.max_log_prob_gap = self.max_log_prob_gap.max(other.max_log_prob_gap);
         self.tokens += m;
         self.sampled_tokens += r;
         self.steps += other.steps;
@@ -264,7 +264,7 @@ impl LossStats {
 pub(crate) struct LossSums {
     loss: f64,
     tokens: usize,
-    logprob: f64,
+    log_prob: f64,
     entropy: f64,
     kl: f64,
     sampled: usize,
@@ -277,9 +277,9 @@ pub(crate) struct LossSums {
 
 impl LossSums {
     /// Adds a micro-batch's rows, given their log-probs and entropies.
-    pub(crate) fn add(&mut self, loss: &LossConfig, packed: &Packed, logprob: &[f32], entropy: &[f32]) {
+    pub(crate) fn add(&mut self, loss: &LossConfig, packed: &Packed, log_prob: &[f32], entropy: &[f32]) {
         let bounds = loss.ratio_bounds();
-        for (i, (lp, h)) in logprob.iter().zip(entropy).enumerate() {
+        for (i, (lp, h)) in log_prob.iter().zip(entropy).enumerate() {
             let (lp, h) = (f64::from(*lp), f64::from(*h));
             let (weight, norm) = (f64::from(packed.weight[i]), f64::from(packed.norm[i]));
             let old = f64::from(packed.old[i]);
@@ -306,10 +306,10 @@ impl LossSums {
                 term += norm * f64::from(loss.kl_penalty) * kl;
             }
             self.loss += term;
-            self.logprob += lp;
+            self.log_prob += lp;
             self.entropy += h;
         }
-        self.tokens += logprob.len();
+        self.tokens += log_prob.len();
     }
 
     /// The sums as plain numbers, for other ranks.
@@ -318,7 +318,7 @@ impl LossSums {
         [
             self.loss,
             count(self.tokens),
-            self.logprob,
+            self.log_prob,
             self.entropy,
             self.kl,
             count(self.sampled),
@@ -332,14 +332,14 @@ impl LossSums {
 
     /// Adds another rank's [`LossSums::numbers`].
     pub(crate) fn join(&mut self, numbers: &[f64]) {
-        let [loss, tokens, logprob, entropy, kl, sampled, ratio, low, high, gap, max_gap, ..] = *numbers
+        let [loss, tokens, log_prob, entropy, kl, sampled, ratio, low, high, gap, max_gap, ..] = *numbers
         else {
             return;
         };
         let count = |n: f64| n as usize;
         self.loss += loss;
         self.tokens += count(tokens);
-        self.logprob += logprob;
+        self.log_prob += log_prob;
         self.entropy += entropy;
         self.kl += kl;
         self.sampled += count(sampled);
@@ -356,14 +356,14 @@ impl LossSums {
             loss: self.loss,
             tokens: self.tokens,
             steps: 1,
-            mean_logprob: per(self.logprob, self.tokens),
+            mean_log_prob: per(self.log_prob, self.tokens),
             entropy: per(self.entropy, self.tokens),
             sampled_tokens: self.sampled,
             mean_ratio: per(self.ratio, self.sampled),
             clipped_low: per(self.low as f64, self.sampled),
             clipped_high: per(self.high as f64, self.sampled),
-            logprob_gap: per(self.gap, self.sampled),
-            max_logprob_gap: self.max_gap,
+            log_prob_gap: per(self.gap, self.sampled),
+            max_log_prob_gap: self.max_gap,
             kl: per(self.kl, self.tokens),
         }
     }

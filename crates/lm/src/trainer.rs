@@ -149,7 +149,7 @@ pub struct TrainReport {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TokenStats {
     /// Log-prob of each completion token at temperature 1.
-    pub logprobs: Vec<f32>,
+    pub log_probs: Vec<f32>,
     /// Entropy of the distribution each was drawn from, in nats.
     pub entropies: Vec<f32>,
 }
@@ -163,7 +163,7 @@ pub struct Trainer<D: Device> {
     /// Rows of the micro-batch that ran last whose log-probs have not been read yet.
     unread: usize,
     norms: Vec<f32>,
-    logprob: Vec<f32>,
+    log_prob: Vec<f32>,
     entropy: Vec<f32>,
 }
 
@@ -208,7 +208,7 @@ impl<D: Device> Trainer<D> {
             packed: Packed::with_capacity(tokens),
             unread: 0,
             norms: Vec::new(),
-            logprob: vec![0.0; tokens],
+            log_prob: vec![0.0; tokens],
             entropy: vec![0.0; tokens],
         })
     }
@@ -396,7 +396,7 @@ impl<D: Device> Trainer<D> {
     ///
     /// # Errors
     /// A sequence does not fit or holds an unknown token, or the device fails.
-    pub fn logprobs<'a>(
+    pub fn log_probs<'a>(
         &mut self,
         model: &Model<D>,
         sequences: impl IntoIterator<Item = (&'a [u32], usize)>,
@@ -415,7 +415,7 @@ impl<D: Device> Trainer<D> {
             let inputs = &tokens[..tokens.len() - 1];
             self.fits(model, index, inputs.len())?;
             if self.packed.tokens.len() + inputs.len() > self.workspace.plan.tokens {
-                self.flush_logprobs(model, &mut waiting, &mut results)?;
+                self.flush_log_probs(model, &mut waiting, &mut results)?;
             }
             let rows = (prompt_len..tokens.len()).map(|i| LossRow {
                 index: i - 1,
@@ -425,11 +425,11 @@ impl<D: Device> Trainer<D> {
             self.packed.push(inputs, rows);
             waiting.push((index, tokens.len() - prompt_len));
         }
-        self.flush_logprobs(model, &mut waiting, &mut results)?;
+        self.flush_log_probs(model, &mut waiting, &mut results)?;
         Ok(results)
     }
 
-    fn flush_logprobs(
+    fn flush_log_probs(
         &mut self,
         model: &Model<D>,
         waiting: &mut Vec<(usize, usize)>,
@@ -441,12 +441,12 @@ impl<D: Device> Trainer<D> {
             self.fill_up(model);
             let (workspace, packed) = (&mut self.workspace, &self.packed);
             device.run(|| workspace.forward(model, packed))?;
-            let (logprob, entropy) = (&mut self.logprob[..rows], &mut self.entropy[..rows]);
-            workspace.read_rows(&device, logprob, entropy)?;
+            let (log_prob, entropy) = (&mut self.log_prob[..rows], &mut self.entropy[..rows]);
+            workspace.read_rows(&device, log_prob, entropy)?;
         }
         let mut at = 0;
         for (index, len) in waiting.drain(..) {
-            results[index].logprobs = self.logprob[at..at + len].to_vec();
+            results[index].log_probs = self.log_prob[at..at + len].to_vec();
             results[index].entropies = self.entropy[at..at + len].to_vec();
             at += len;
         }
@@ -594,9 +594,9 @@ impl<D: Device> Trainer<D> {
     fn read_rows(&mut self, loss: &LossConfig, sums: &mut LossSums) -> Result<()> {
         let rows = std::mem::take(&mut self.unread);
         if rows > 0 {
-            let (logprob, entropy) = (&mut self.logprob[..rows], &mut self.entropy[..rows]);
-            self.workspace.read_rows(&self.device, logprob, entropy)?;
-            sums.add(loss, &self.packed, logprob, entropy);
+            let (log_prob, entropy) = (&mut self.log_prob[..rows], &mut self.entropy[..rows]);
+            self.workspace.read_rows(&self.device, log_prob, entropy)?;
+            sums.add(loss, &self.packed, log_prob, entropy);
         }
         Ok(())
     }

@@ -50,13 +50,13 @@ fn examples(vocabulary: usize) -> Vec<Example> {
     [(70usize, 3usize, 0.7f32), (9, 1, -1.3), (2, 1, 0.4)]
         .into_iter()
         .map(|(len, prompt_len, weight)| {
-            let logprob = |rng: &mut Rng| -(rng.uniform() as f32) * 4.0 - 0.5;
+            let log_prob = |rng: &mut Rng| -(rng.uniform() as f32) * 4.0 - 0.5;
             Example {
                 tokens: (0..len).map(|_| rng.below(vocabulary) as u32).collect(),
                 prompt_len,
                 weight,
-                sampled_logprobs: (prompt_len..len).map(|_| logprob(&mut rng)).collect(),
-                reference_logprobs: (prompt_len..len).map(|_| logprob(&mut rng)).collect(),
+                sampled_log_probs: (prompt_len..len).map(|_| log_prob(&mut rng)).collect(),
+                reference_log_probs: (prompt_len..len).map(|_| log_prob(&mut rng)).collect(),
                 ..Example::default()
             }
         })
@@ -93,14 +93,14 @@ fn reference_loss(
             let lp = log_p(&logits)[target];
             let ratio = match loss.objective {
                 Objective::Cispo { eps_low, eps_high } => (log_p(&fixed)[target]
-                    - f64::from(example.sampled_logprobs[i]))
+                    - f64::from(example.sampled_log_probs[i]))
                 .exp()
                 .clamp(f64::from(1.0 - eps_low), f64::from(1.0 + eps_high)),
                 _ => 1.0,
             };
             let weight =
                 if loss.objective == Objective::Supervised { 1.0 } else { f64::from(example.weight) };
-            let ahead = f64::from(example.reference_logprobs[i]) - lp;
+            let ahead = f64::from(example.reference_log_probs[i]) - lp;
             total += norm
                 * (-weight * ratio * lp
                     - f64::from(loss.entropy_bonus) * reference::entropy(&log_p(&logits))
@@ -161,7 +161,7 @@ fn cispo_with_bonus_and_penalty_and_biases_recomputed() {
 }
 
 #[test]
-fn teacher_forced_logprobs_do_not_depend_on_packing() {
+fn teacher_forced_log_probs_do_not_depend_on_packing() {
     let config = shape(false, true);
     let weights = weights(&config);
     let examples = examples(config.vocab_size);
@@ -171,12 +171,12 @@ fn teacher_forced_logprobs_do_not_depend_on_packing() {
     for micro_batch in [70, 1000] {
         let mut trainer = Trainer::new(Arc::clone(&device), &config, micro_batch, Mode::Infer).unwrap();
         let sequences = examples.iter().map(|e| (e.tokens.as_slice(), e.prompt_len));
-        let stats = trainer.logprobs(&model, sequences).unwrap();
+        let stats = trainer.log_probs(&model, sequences).unwrap();
         for (example, stats) in examples.iter().zip(stats) {
             let inputs = &example.tokens[..example.tokens.len() - 1];
             let logits = reference::logits(&config, &weights.layout, &params, inputs, &[0, inputs.len()]);
-            assert_eq!(stats.logprobs.len(), example.completion_len());
-            for (i, lp) in stats.logprobs.iter().enumerate() {
+            assert_eq!(stats.log_probs.len(), example.completion_len());
+            for (i, lp) in stats.log_probs.iter().enumerate() {
                 let row = example.prompt_len + i - 1;
                 let log_p =
                     reference::log_softmax(&logits[row * config.vocab_size..(row + 1) * config.vocab_size]);

@@ -198,18 +198,18 @@ fn loss_rows() {
                 + norm * f64::from(kl_penalty) * (ahead.exp() - ahead - 1.0)
         };
         let mut grad = to_f32(&z);
-        let (mut logprob, mut entropy) = (vec![0.0; rows], vec![0.0; rows]);
-        loss::loss_rows(spec, vocabulary, &mut grad, row_of, &mut logprob, &mut entropy);
+        let (mut log_prob, mut entropy) = (vec![0.0; rows], vec![0.0; rows]);
+        loss::loss_rows(spec, vocabulary, &mut grad, row_of, &mut log_prob, &mut entropy);
         let mut want = Vec::new();
-        let (mut want_logprob, mut want_entropy) = (Vec::new(), Vec::new());
+        let (mut want_log_prob, mut want_entropy) = (Vec::new(), Vec::new());
         for (i, z) in z.chunks(vocabulary).enumerate() {
             want.extend((0..vocabulary).map(|j| slope(z, j, |z| row_loss(i, z))));
             let log_p = reference::log_softmax(z);
-            want_logprob.push(log_p[row_of(i).target as usize]);
+            want_log_prob.push(log_p[row_of(i).target as usize]);
             want_entropy.push(reference::entropy(&log_p));
         }
         close("dlogits", &grad, &want, TOLERANCE);
-        close("log-prob", &logprob, &want_logprob, TOLERANCE);
+        close("log-prob", &log_prob, &want_log_prob, TOLERANCE);
         close("entropy", &entropy, &want_entropy, TOLERANCE);
 
         let mut kept = to_f32(&z);
@@ -217,7 +217,7 @@ fn loss_rows() {
         let (mut again, mut entropy_again) = (vec![0.0; rows], vec![0.0; rows]);
         loss::loss_rows(forward, vocabulary, &mut kept, row_of, &mut again, &mut entropy_again);
         assert_eq!(kept, to_f32(&z), "without a backward pass the logits stay");
-        close("log-prob alone", &again, &want_logprob, TOLERANCE);
+        close("log-prob alone", &again, &want_log_prob, TOLERANCE);
         close("entropy alone", &entropy_again, &want_entropy, TOLERANCE);
     }
 }

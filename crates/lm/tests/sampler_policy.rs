@@ -62,7 +62,7 @@ fn mixed_requests(vocabulary: usize) -> Vec<Request> {
 }
 
 #[test]
-fn sampled_logprobs_equal_the_trainers() {
+fn sampled_log_probs_equal_the_trainers() {
     let device = device();
     for name in MODELS {
         let model = model(&device, name);
@@ -73,12 +73,12 @@ fn sampled_logprobs_equal_the_trainers() {
         let whole: Vec<Vec<u32>> =
             requests.iter().zip(&done).map(|(r, c)| [&r.prompt[..], &c.tokens[..]].concat()).collect();
         let forced = trainer
-            .logprobs(&model, whole.iter().zip(&requests).map(|(tokens, r)| (&tokens[..], r.prompt.len())))
+            .log_probs(&model, whole.iter().zip(&requests).map(|(tokens, r)| (&tokens[..], r.prompt.len())))
             .unwrap();
         let (mut stopped, mut compared) = (0, 0);
         for ((request, done), forced) in requests.iter().zip(&done).zip(&forced) {
-            assert_eq!(done.tokens.len(), forced.logprobs.len());
-            let pairs = done.logprobs.iter().zip(&forced.logprobs);
+            assert_eq!(done.tokens.len(), forced.log_probs.len());
+            let pairs = done.log_probs.iter().zip(&forced.log_probs);
             for (a, b) in pairs.chain(done.entropies.iter().zip(&forced.entropies)) {
                 assert!((a - b).abs() < 1e-4, "{name}, request {}: {a} sampled, {b} recomputed", done.id);
                 compared += 1;
@@ -148,8 +148,8 @@ fn distribution(device: &Arc<Cpu>, model: &Model<Cpu>, prompt: &[u32]) -> Vec<f6
     let mut trainer = Trainer::new(Arc::clone(device), &model.config, 512, Mode::Infer).unwrap();
     let sequences: Vec<Vec<u32>> =
         (0..model.config.vocab_size as u32).map(|next| [prompt, &[next]].concat()).collect();
-    let stats = trainer.logprobs(model, sequences.iter().map(|s| (&s[..], prompt.len()))).unwrap();
-    stats.iter().map(|s| f64::from(s.logprobs[0]).exp()).collect()
+    let stats = trainer.log_probs(model, sequences.iter().map(|s| (&s[..], prompt.len()))).unwrap();
+    stats.iter().map(|s| f64::from(s.log_probs[0]).exp()).collect()
 }
 
 /// Pearson's statistic, standardised (Wilson & Hilferty 1931): about normal if the counts follow `p`.
@@ -203,14 +203,14 @@ fn greedy_and_truncated_choices() {
     };
     for done in finish(&mut sampler, &model, with(Choice::greedy())) {
         assert_eq!(done.tokens[0] as usize, order[0]);
-        assert!((f64::from(done.logprobs[0]) - p[order[0]].ln()).abs() < 1e-4);
+        assert!((f64::from(done.log_probs[0]) - p[order[0]].ln()).abs() < 1e-4);
     }
     let few = Choice { top_k: 3, ..Choice::default() };
     for done in finish(&mut sampler, &model, with(few)) {
         let token = done.tokens[0] as usize;
         assert!(order[..3].contains(&token));
         assert!(
-            (f64::from(done.logprobs[0]) - p[token].ln()).abs() < 1e-4,
+            (f64::from(done.log_probs[0]) - p[token].ln()).abs() < 1e-4,
             "log-probs are the whole model's"
         );
     }

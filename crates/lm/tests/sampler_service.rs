@@ -111,7 +111,7 @@ fn cancelled_requests_give_what_they_have_and_free_their_place() {
     assert_eq!((sampler.running(), sampler.waiting()), (3, 1));
     sampler.run(&model, [], |_, c| finished.push(c)).unwrap();
     let of = |id: u64| finished.iter().find(|c| c.id.0 == id).unwrap();
-    assert_eq!((of(1).finish.clone(), of(1).tokens.len(), of(1).logprobs.len()), (Finish::Cancelled, 3, 3));
+    assert_eq!((of(1).finish.clone(), of(1).tokens.len(), of(1).log_probs.len()), (Finish::Cancelled, 3, 3));
     assert_eq!((of(5).finish.clone(), of(5).tokens.len()), (Finish::Cancelled, 0));
     assert!([0, 2, 3, 4].iter().all(|id| of(*id).finish == Finish::Length));
     assert_eq!(sampler.free_pages(), 40);
@@ -246,7 +246,7 @@ proptest! {
             let want = want.unwrap();
             let n = done.tokens.len();
             prop_assert_eq!(&done.tokens[..], &want.tokens[..n]);
-            prop_assert_eq!(&done.logprobs[..], &want.logprobs[..n]);
+            prop_assert_eq!(&done.log_probs[..], &want.log_probs[..n]);
             prop_assert!(done.finish == Finish::Cancelled || n == want.tokens.len());
         }
     }

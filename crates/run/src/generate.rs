@@ -295,5 +295,5 @@ fn sample_of(completion: Completion) -> Sample {
         Finish::Cancelled => (FinishReason::Cancelled, None),
         Finish::Refused(why) => (FinishReason::Refused, Some(why.to_string())),
     };
-    Sample { tokens: completion.tokens, log_probs: completion.logprobs, entropy, finish, refusal }
+    Sample { tokens: completion.tokens, log_probs: completion.log_probs, entropy, finish, refusal }
 }

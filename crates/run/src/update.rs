@@ -251,7 +251,7 @@ impl<D: Device> Job<'_, D> {
                 if key.round != round {
                     // Sampled by an older policy: no loss that takes older rounds looks at these, and the gap between
                     // sampler and trainer is that of this round's weights.
-                    example.sampled_logprobs.clear();
+                    example.sampled_log_probs.clear();
                 }
                 batch.push(example);
             }
@@ -273,7 +273,7 @@ fn example(example: &Example, completion: &Completion) -> LmExample {
         tokens,
         prompt_len: completion.prompt_tokens.len(),
         weight: example.weight as f32,
-        sampled_logprobs: completion.log_probs.clone(),
+        sampled_log_probs: completion.log_probs.clone(),
         group: example.group.map_or(0, |g| g.number),
         ..LmExample::default()
     }
@@ -286,9 +286,9 @@ fn add_reference<D: Device>(
     trainer: &mut Trainer<D>,
 ) -> Result<()> {
     let sequences: Vec<(Vec<u32>, usize)> = batch.iter().map(|e| (e.tokens.clone(), e.prompt_len)).collect();
-    let stats = trainer.logprobs(reference, sequences.iter().map(|(t, p)| (t.as_slice(), *p)))?;
+    let stats = trainer.log_probs(reference, sequences.iter().map(|(t, p)| (t.as_slice(), *p)))?;
     for (example, stats) in batch.iter_mut().zip(stats) {
-        example.reference_logprobs = stats.logprobs;
+        example.reference_log_probs = stats.log_probs;
     }
     Ok(())
 }
@@ -308,8 +308,8 @@ impl RoleReport {
         self.tokens += report.tokens as u64;
         self.trained_tokens += report.stats.tokens as u64;
         if first {
-            self.log_prob_gap = report.first_step.logprob_gap;
-            self.log_prob_gap_max = report.first_step.max_logprob_gap;
+            self.log_prob_gap = report.first_step.log_prob_gap;
+            self.log_prob_gap_max = report.first_step.max_log_prob_gap;
         }
     }
 }

@@ -265,8 +265,8 @@ impl<D: Device + Decode> Bench<D> {
     fn scores(&self, prompt: &[u32]) -> Result<Vec<f32>, EngineError> {
         let device = Arc::clone(&self.model.device);
         let mut scorer = Trainer::new(device, &self.model.config, prompt.len(), Mode::Infer)?;
-        let stats = scorer.logprobs(&self.model, [(prompt, 1)])?;
-        Ok(stats.into_iter().next().map(|stats| stats.logprobs).unwrap_or_default())
+        let stats = scorer.log_probs(&self.model, [(prompt, 1)])?;
+        Ok(stats.into_iter().next().map(|stats| stats.log_probs).unwrap_or_default())
     }
 
     fn end(&self, to: &UnboundedSender<Said>, said: Said) {
@@ -333,7 +333,7 @@ impl<D: Device + Decode> Bench<D> {
 
 impl Job {
     fn tell(&mut self, so_far: &Completion) {
-        let new = so_far.tokens.iter().zip(&so_far.logprobs).skip(self.told);
+        let new = so_far.tokens.iter().zip(&so_far.log_probs).skip(self.told);
         for (token, log_prob) in new {
             let _ = self.to.send(Said::Token(*token, *log_prob));
         }

@@ -432,7 +432,7 @@ impl Desk {
                 Said::Done(completion) => {
                     let reason = reason(&completion.finish).map_err(|why| (StatusCode::BAD_REQUEST, why))?;
                     let text = self.whole(&completion, &mut transcript, wanted).map_err(failed)?;
-                    let (tokens, log_probs) = (completion.tokens, completion.logprobs);
+                    let (tokens, log_probs) = (completion.tokens, completion.log_probs);
                     return Ok(Collected { text, tokens, log_probs, reason, ..collected });
                 }
                 Said::Failed(why) => return Err(failed(why)),

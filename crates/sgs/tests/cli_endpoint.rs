@@ -45,10 +45,10 @@ fn gap(samples: &[Sampled]) -> f64 {
     let mut trainer = Trainer::new(device, &config, config.max_positions, Mode::Train).unwrap();
     let whole: Vec<(Vec<u32>, usize)> =
         samples.iter().map(|(prompt, tokens, _)| ([&prompt[..], tokens].concat(), prompt.len())).collect();
-    let ours = trainer.logprobs(&model, whole.iter().map(|(t, p)| (t.as_slice(), *p))).unwrap();
+    let ours = trainer.log_probs(&model, whole.iter().map(|(t, p)| (t.as_slice(), *p))).unwrap();
     let told = samples.iter().flat_map(|s| &s.2);
     let gaps: Vec<f64> =
-        ours.iter().flat_map(|s| &s.logprobs).zip(told).map(|(a, b)| f64::from((a - b).abs())).collect();
+        ours.iter().flat_map(|s| &s.log_probs).zip(told).map(|(a, b)| f64::from((a - b).abs())).collect();
     gaps.iter().sum::<f64>() / gaps.len() as f64
 }
 

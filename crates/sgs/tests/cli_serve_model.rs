@@ -62,7 +62,7 @@ fn a_completion_is_what_the_library_samples_whole_or_streamed() {
         assert_eq!(choice["token_ids"], json!(expected.tokens));
         assert_eq!(choice["text"], json!(tokenizer.decode(&expected.tokens).unwrap()));
         let told: Vec<f32> = serde_json::from_value(choice["logprobs"]["token_logprobs"].clone()).unwrap();
-        assert!(told.iter().zip(&expected.logprobs).all(|(a, b)| (a - b).abs() < 1e-6), "{told:?}");
+        assert!(told.iter().zip(&expected.log_probs).all(|(a, b)| (a - b).abs() < 1e-6), "{told:?}");
         let is_cut = expected.tokens.len() == 12 && !tokenizer.eos().contains(&expected.tokens[11]);
         assert_eq!(choice["finish_reason"], if is_cut { "length" } else { "stop" });
         *if is_cut { &mut cut } else { &mut stopped } += 1;
@@ -281,7 +281,7 @@ fn weights_are_read_again_where_the_model_came_from() {
         Model::new(Arc::new(Cpu::new(1).unwrap()), HostWeights::load(&base()).unwrap(), usize::MAX).unwrap();
     let device = Arc::new(Cpu::new(1).unwrap());
     let mut trainer = Trainer::new(device, &model.config, tokens.len(), Mode::Infer).unwrap();
-    let expected = trainer.logprobs(&model, [(&tokens[..], 1)]).unwrap().remove(0).logprobs;
+    let expected = trainer.log_probs(&model, [(&tokens[..], 1)]).unwrap().remove(0).log_probs;
     assert_eq!(before[0], Value::Null);
     for (i, log_prob) in expected.iter().enumerate() {
         let told = before[i + 1][tokens[i + 1].to_string()]["logprob"].as_f64().unwrap();

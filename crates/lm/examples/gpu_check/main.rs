@@ -296,7 +296,7 @@ fn losses<D: Device>(device: &D, rows: usize, vocabulary: usize, out: &mut Resul
     let positive = |seed| numbers(seed, rows).iter().map(|x| -x.abs() - 2.0).collect::<Vec<f32>>();
     let (weight, norm) = (on.stat(&numbers(13, rows))?, on.stat(&numbers(14, rows))?);
     let (old, reference) = (on.stat(&positive(15))?, on.stat(&positive(16))?);
-    let (mut logprob, mut entropy) = (device.stat(rows)?, device.stat(rows)?);
+    let (mut log_prob, mut entropy) = (device.stat(rows)?, device.stat(rows)?);
     let n = rows * vocabulary;
     for (name, loss) in [
         ("plain", RowLoss { ratio_bounds: None, entropy_bonus: 0.0, kl_penalty: 0.0, backward: true }),
@@ -312,12 +312,12 @@ fn losses<D: Device>(device: &D, rows: usize, vocabulary: usize, out: &mut Resul
             norm: first(&norm, rows),
             old: first(&old, rows),
             reference: first(&reference, rows),
-            logprob: first_mut(&mut logprob, rows),
+            log_prob: first_mut(&mut log_prob, rows),
             entropy: first_mut(&mut entropy, rows),
         };
         device.loss_rows(loss, vocabulary, first_mut(&mut logits, n), parts)?;
         out.push((format!("loss {name} gradient, vocabulary {vocabulary}"), on.read(&logits, n)?));
-        out.push((format!("loss {name} logprob, vocabulary {vocabulary}"), on.read_stat(&logprob, rows)?));
+        out.push((format!("loss {name} log_prob, vocabulary {vocabulary}"), on.read_stat(&log_prob, rows)?));
         out.push((format!("loss {name} entropy, vocabulary {vocabulary}"), on.read_stat(&entropy, rows)?));
     }
     Ok(())
@@ -482,8 +482,8 @@ fn examples(vocabulary: usize, count: usize, longest: usize, seed: u64) -> Vec<E
                 tokens,
                 prompt_len: 1,
                 weight: rng.normal(),
-                sampled_logprobs: (1..len).map(|_| -4.0 - rng.uniform() as f32 * 4.0).collect(),
-                reference_logprobs: (1..len).map(|_| -4.0 - rng.uniform() as f32 * 4.0).collect(),
+                sampled_log_probs: (1..len).map(|_| -4.0 - rng.uniform() as f32 * 4.0).collect(),
+                reference_log_probs: (1..len).map(|_| -4.0 - rng.uniform() as f32 * 4.0).collect(),
                 ..Example::default()
             }
         })
@@ -651,10 +651,10 @@ fn sampling() -> Result<bool> {
                 let whole: Vec<Vec<u32>> =
                     asked.iter().zip(&got).map(|(r, c)| [&r.prompt[..], &c.tokens[..]].concat()).collect();
                 let pairs = whole.iter().zip(&asked).map(|(tokens, r)| (&tokens[..], r.prompt.len()));
-                let forced = trainer.logprobs(&model, pairs)?;
+                let forced = trainer.log_probs(&model, pairs)?;
                 let (mut gap, mut entropy_gap) = (0.0f64, 0.0f64);
                 for (c, f) in got.iter().zip(&forced) {
-                    for (a, b) in c.logprobs.iter().zip(&f.logprobs) {
+                    for (a, b) in c.log_probs.iter().zip(&f.log_probs) {
                         gap = gap.max(f64::from((a - b).abs()));
                     }
                     for (a, b) in c.entropies.iter().zip(&f.entropies) {
@@ -890,7 +890,7 @@ fn operations() -> Result<bool> {
     let mut logits = noise(n)?;
     let targets = On(&device).ints(&(0..rows as u32).collect::<Vec<_>>())?;
     let stat = On(&device).stat(&vec![0.1; rows])?;
-    let (mut logprob, mut entropy) = (device.stat(rows)?, device.stat(rows)?);
+    let (mut log_prob, mut entropy) = (device.stat(rows)?, device.stat(rows)?);
     let loss = RowLoss { ratio_bounds: None, entropy_bonus: 0.0, kl_penalty: 0.0, backward: true };
     let t = timed(&device, || {
         let part = || first(&stat, rows);
@@ -900,7 +900,7 @@ fn operations() -> Result<bool> {
             norm: part(),
             old: part(),
             reference: part(),
-            logprob: first_mut(&mut logprob, rows),
+            log_prob: first_mut(&mut log_prob, rows),
             entropy: first_mut(&mut entropy, rows),
         };
         device.loss_rows(loss, v, first_mut(&mut logits, n), parts)

@@ -186,7 +186,7 @@ fn examples(count: usize, sparse: usize) -> Vec<Example> {
                     _ if i % 2 == 0 => 1.0,
                     _ => -0.5,
                 },
-                sampled_logprobs: vec![-9.0; completion],
+                sampled_log_probs: vec![-9.0; completion],
                 ..Example::default()
             }
         })

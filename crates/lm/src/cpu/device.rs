@@ -411,8 +411,8 @@ impl Device for Cpu {
             old: old[i],
             reference: reference[i],
         };
-        let (logprob, entropy) = (rows.logprob.slice(), rows.entropy.slice());
-        loss::loss_rows(row_loss, vocabulary, logits.slice(), row, logprob, entropy);
+        let (log_prob, entropy) = (rows.log_prob.slice(), rows.entropy.slice());
+        loss::loss_rows(row_loss, vocabulary, logits.slice(), row, log_prob, entropy);
         Ok(())
     }
 

@@ -21,34 +21,34 @@ pub struct Row {
     pub reference: f32,
 }
 
-/// Runs every row of `logits` (`[rows, vocabulary]`); `row(i)` gives its inputs, `logprob` and `entropy`
+/// Runs every row of `logits` (`[rows, vocabulary]`); `row(i)` gives its inputs, `log_prob` and `entropy`
 /// (`[rows]`) take its results.
 pub fn loss_rows(
     loss: RowLoss,
     vocabulary: usize,
     logits: &mut [f32],
     row: impl Fn(usize) -> Row + Sync,
-    logprob: &mut [f32],
+    log_prob: &mut [f32],
     entropy: &mut [f32],
 ) {
     let rows = rows_per_task(vocabulary);
     logits
         .par_chunks_mut(rows * vocabulary)
-        .zip(logprob.par_chunks_mut(rows))
+        .zip(log_prob.par_chunks_mut(rows))
         .zip(entropy.par_chunks_mut(rows))
         .enumerate()
-        .for_each(|(task, ((logits, logprob), entropy))| {
+        .for_each(|(task, ((logits, log_prob), entropy))| {
             simd(
                 #[inline(always)]
                 || {
-                    let outputs = logprob.iter_mut().zip(entropy);
+                    let outputs = log_prob.iter_mut().zip(entropy);
                     for (i, (z, (lp, h))) in logits.chunks_exact_mut(vocabulary).zip(outputs).enumerate() {
                         let row = row(task * rows + i);
                         if loss.backward {
                             (*lp, *h) = backward(loss, row, z);
                         } else {
                             let stats = RowStats::of(z, row.target);
-                            (*lp, *h) = (stats.logprob, stats.entropy);
+                            (*lp, *h) = (stats.log_prob, stats.entropy);
                         }
                     }
                 },
@@ -61,7 +61,7 @@ pub fn loss_rows(
 struct RowStats {
     /// Log-sum-exp of the logits.
     lse: f32,
-    logprob: f32,
+    log_prob: f32,
     entropy: f32,
 }
 
@@ -81,7 +81,7 @@ impl RowStats {
         // The entropy of one certain outcome may round below zero.
         let entropy = log_total - weighted / total;
         let entropy = if entropy < 0.0 { 0.0 } else { entropy };
-        Self { lse: peak + log_total, logprob: target_logit - peak - log_total, entropy }
+        Self { lse: peak + log_total, log_prob: target_logit - peak - log_total, entropy }
     }
 }
 
@@ -96,13 +96,13 @@ fn backward(loss: RowLoss, row: Row, z: &mut [f32]) -> (f32, f32) {
     let bonus = loss.entropy_bonus * row.norm;
     if bonus != 0.0 {
         let stats = RowStats::of(z, row.target);
-        let a = slope(loss, row, stats.logprob);
+        let a = slope(loss, row, stats.log_prob);
         for z in z.iter_mut() {
             let log_p = *z - stats.lse;
             *z = exp(log_p) * (a + bonus * (log_p + stats.entropy));
         }
         z[target] -= a;
-        return (stats.logprob, stats.entropy);
+        return (stats.log_prob, stats.entropy);
     }
     let peak = max(z);
     let weighted = {
@@ -116,13 +116,13 @@ fn backward(loss: RowLoss, row: Row, z: &mut [f32]) -> (f32, f32) {
     }
     let total = sum2(z, z, |a, _| a);
     let stats = RowStats::new(target_logit, peak, total, weighted);
-    let a = slope(loss, row, stats.logprob);
+    let a = slope(loss, row, stats.log_prob);
     let scale = a / total;
     for z in z.iter_mut() {
         *z *= scale;
     }
     z[target] -= a;
-    (stats.logprob, stats.entropy)
+    (stats.log_prob, stats.entropy)
 }
 
 /// Derivative of a row's loss by the negative log-prob, the importance ratio held constant.
@@ -130,14 +130,14 @@ fn backward(loss: RowLoss, row: Row, z: &mut [f32]) -> (f32, f32) {
 /// The KL penalty is `k (e^(ref - lp) - (ref - lp) - 1)` (Schulman's k3), whose derivative by `lp` is
 /// `k (1 - e^(ref - lp))`.
 #[inline(always)]
-fn slope(loss: RowLoss, row: Row, logprob: f32) -> f32 {
+fn slope(loss: RowLoss, row: Row, log_prob: f32) -> f32 {
     let ratio = match loss.ratio_bounds {
         None => 1.0,
-        Some((low, high)) => (logprob - row.old).exp().clamp(low, high),
+        Some((low, high)) => (log_prob - row.old).exp().clamp(low, high),
     };
     let mut a = row.weight * ratio;
     if loss.kl_penalty != 0.0 {
-        a -= loss.kl_penalty * row.norm * (1.0 - (row.reference - logprob).exp());
+        a -= loss.kl_penalty * row.norm * (1.0 - (row.reference - log_prob).exp());
     }
     a
 }

@@ -709,7 +709,7 @@ impl Device for Cuda {
             ptr(&rows.norm)?,
             ptr(&rows.old)?,
             ptr(&rows.reference)?,
-            ptr_mut(&rows.logprob)?,
+            ptr_mut(&rows.log_prob)?,
             ptr_mut(&rows.entropy)?,
         ];
         let block = threads(vocabulary, 512);

@@ -294,7 +294,7 @@ impl<D: Device> Workspace<D> {
                 norm: part(&self.rows.norm),
                 old: part(&self.rows.old),
                 reference: part(&self.rows.reference),
-                logprob: PartMut { buf: &mut self.rows.logprob, range: range.clone() },
+                log_prob: PartMut { buf: &mut self.rows.log_prob, range: range.clone() },
                 entropy: PartMut { buf: &mut self.rows.entropy, range: range.clone() },
             };
             device.loss_rows(loss, v, first_mut(&mut self.logits, n * v), loss_rows)?;

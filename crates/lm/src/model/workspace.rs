@@ -56,7 +56,7 @@ pub(super) struct Rows<D: Device> {
     pub(super) norm: D::Stat,
     pub(super) old: D::Stat,
     pub(super) reference: D::Stat,
-    pub(super) logprob: D::Stat,
+    pub(super) log_prob: D::Stat,
     pub(super) entropy: D::Stat,
 }
 
@@ -140,7 +140,7 @@ impl<D: Device> Workspace<D> {
             norm: device.stat(t)?,
             old: device.stat(t)?,
             reference: device.stat(t)?,
-            logprob: device.stat(t)?,
+            log_prob: device.stat(t)?,
             entropy: device.stat(t)?,
         };
         let back = if mode.trains() {
@@ -190,9 +190,9 @@ impl<D: Device> Workspace<D> {
     }
 
     /// Copies log-probs and entropies of the last pass's loss rows to the host.
-    pub(crate) fn read_rows(&self, device: &D, logprob: &mut [f32], entropy: &mut [f32]) -> Result<()> {
-        let n = logprob.len();
-        device.read_stat(first(&self.rows.logprob, n), logprob)?;
+    pub(crate) fn read_rows(&self, device: &D, log_prob: &mut [f32], entropy: &mut [f32]) -> Result<()> {
+        let n = log_prob.len();
+        device.read_stat(first(&self.rows.log_prob, n), log_prob)?;
         device.read_stat(first(&self.rows.entropy, n), entropy)
     }
 

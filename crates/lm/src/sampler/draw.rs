@@ -145,7 +145,7 @@ impl Panel<'_> {
         let totals = self.totals;
         let (peak, mass, moment) = (totals.peak[column], totals.mass[column], totals.moment[column]);
         if !(peak.is_finite() && mass.is_finite() && moment.is_finite()) {
-            return Drawn { token: 0, logprob: f32::NAN, entropy: f32::NAN, finite: false };
+            return Drawn { token: 0, log_prob: f32::NAN, entropy: f32::NAN, finite: false };
         }
         let uniform = philox::uniform(draw.seed, draw.index);
         let token = if draw.choice.temperature == 0.0 {
@@ -160,7 +160,7 @@ impl Panel<'_> {
         let logit = f64::from(self.logit(token as usize, column));
         Drawn {
             token,
-            logprob: (logit - f64::from(peak) - log_mass) as f32,
+            log_prob: (logit - f64::from(peak) - log_mass) as f32,
             // -Σ p ln p with p = e^(x - peak) / mass.
             entropy: (log_mass - f64::from(moment) / f64::from(mass)).max(0.0) as f32,
             finite: true,
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn logprobs_and_entropies_are_the_models_at_every_temperature() {
+    fn log_probs_and_entropies_are_the_models_at_every_temperature() {
         for (vocabulary, spread) in [(1, 1.0), (5, 1.0), (128, 3.0), (1000, 8.0), (1000, 0.0), (1000, 80.0)] {
             let columns = columns(vocabulary, spread);
             let temperatures: Vec<f32> = (0..32).map(|c| [1.0, 0.0, 0.5, 2.0][c % 4]).collect();
@@ -368,9 +368,9 @@ mod tests {
                 assert!((f64::from(drawn.entropy) - entropy).abs() < 1e-5, "{vocabulary} {spread}");
                 let want = p[drawn.token as usize].ln();
                 assert!(
-                    (f64::from(drawn.logprob) - want).abs() < 2e-5,
+                    (f64::from(drawn.log_prob) - want).abs() < 2e-5,
                     "{vocabulary} {spread} {} {want}",
-                    drawn.logprob
+                    drawn.log_prob
                 );
                 if temperatures[c] == 0.0 {
                     assert!(p.iter().all(|q| *q <= p[drawn.token as usize]));

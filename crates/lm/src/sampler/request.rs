@@ -133,7 +133,7 @@ pub struct Completion {
     pub tokens: Vec<u32>,
     /// Natural logarithm of each token's probability under the model itself (temperature 1, no
     /// truncation), given the prompt and the tokens before it.
-    pub logprobs: Vec<f32>,
+    pub log_probs: Vec<f32>,
     /// Entropy in nats of the whole distribution (temperature 1) that each token was drawn from.
     pub entropies: Vec<f32>,
     pub finish: Finish,

@@ -59,7 +59,7 @@ pub struct Draw {
 pub struct Drawn {
     pub token: u32,
     /// Its log-probability at temperature 1.
-    pub logprob: f32,
+    pub log_prob: f32,
     /// Entropy of the whole distribution at temperature 1, in nats.
     pub entropy: f32,
     /// Whether all logits were numbers.
@@ -374,7 +374,7 @@ impl Scheduler {
         let out = Completion {
             id: request.id,
             tokens: Vec::with_capacity(max_new),
-            logprobs: Vec::with_capacity(max_new),
+            log_probs: Vec::with_capacity(max_new),
             entropies: Vec::with_capacity(max_new),
             finish: Finish::Cancelled,
         };
@@ -504,7 +504,7 @@ impl Scheduler {
         for (index, result) in plan.slots.iter().zip(drawn) {
             let Some(slot) = &mut self.slots[*index] else { continue };
             slot.out.tokens.push(result.token);
-            slot.out.logprobs.push(result.logprob);
+            slot.out.log_probs.push(result.log_prob);
             slot.out.entropies.push(result.entropy);
             let finish = if slot.request.stop.contains(&result.token) {
                 Finish::Stop
@@ -542,7 +542,7 @@ impl Scheduler {
 
 /// A request that ended before it drew a token.
 fn ended(id: RequestId, finish: Finish) -> Completion {
-    Completion { id, tokens: Vec::new(), logprobs: Vec::new(), entropies: Vec::new(), finish }
+    Completion { id, tokens: Vec::new(), log_probs: Vec::new(), entropies: Vec::new(), finish }
 }
 
 #[cfg(test)]

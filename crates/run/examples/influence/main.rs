@@ -273,8 +273,8 @@ fn log_probs<D: Device>(
     ids: &[ProblemId],
 ) -> Result<Vec<f64>> {
     let sequences = ids.iter().map(|id| (known[id].tokens.as_slice(), known[id].prompt_len));
-    let stats = trainer.logprobs(model, sequences)?;
-    Ok(stats.iter().map(|s| s.logprobs.iter().map(|&x| f64::from(x)).sum()).collect())
+    let stats = trainer.log_probs(model, sequences)?;
+    Ok(stats.iter().map(|s| s.log_probs.iter().map(|&x| f64::from(x)).sum()).collect())
 }
 
 fn mean(values: &[f64]) -> f64 {

@@ -146,7 +146,7 @@ mod tests {
                 tokens: vec![3, 70_000, 1],
                 prompt_len: 1,
                 weight: -0.1,
-                sampled_logprobs: vec![f32::NEG_INFINITY, -1e-30],
+                sampled_log_probs: vec![f32::NEG_INFINITY, -1e-30],
                 group: 7,
                 ..Example::default()
             },

@@ -141,8 +141,8 @@ impl Servers {
             let laid_out = folder.lay_out(set, policy_version, model, base)?;
             let mut log_probs = |model| -> Result<Vec<f32>> {
                 let recorded = group.recorded.iter().map(|(tokens, from)| (tokens.as_slice(), *from));
-                let stats = trainer.logprobs(model, recorded)?;
-                Ok(stats.into_iter().flat_map(|stats| stats.logprobs).collect())
+                let stats = trainer.log_probs(model, recorded)?;
+                Ok(stats.into_iter().flat_map(|stats| stats.log_probs).collect())
             };
             let expected = log_probs(policies.model(group.role))?;
             let mut others: Vec<Vec<f32>> = group.last.replace(expected.clone()).into_iter().collect();

@@ -380,9 +380,9 @@ fn held_out_loss<D: Device>(
     if held_out.is_empty() {
         return Ok(String::new());
     }
-    let stats = trainer.logprobs(model, held_out.iter().map(|e| (e.tokens.as_slice(), e.prompt_len)))?;
-    let tokens: usize = stats.iter().map(|s| s.logprobs.len()).sum();
-    let sum: f64 = stats.iter().flat_map(|s| &s.logprobs).map(|&lp| f64::from(lp)).sum();
+    let stats = trainer.log_probs(model, held_out.iter().map(|e| (e.tokens.as_slice(), e.prompt_len)))?;
+    let tokens: usize = stats.iter().map(|s| s.log_probs.len()).sum();
+    let sum: f64 = stats.iter().flat_map(|s| &s.log_probs).map(|&lp| f64::from(lp)).sum();
     let loss = -sum / tokens.max(1) as f64;
     Ok(format!(", held-out loss {loss:.4}"))
 }

@@ -31,15 +31,15 @@ const CHOICE: usize = 6;
 #[repr(C)]
 struct RawDrawn {
     token: u32,
-    logprob: f32,
+    log_prob: f32,
     entropy: f32,
     finite: u32,
 }
 
 impl From<RawDrawn> for Drawn {
     fn from(raw: RawDrawn) -> Self {
-        let RawDrawn { token, logprob, entropy, finite } = raw;
-        Self { token, logprob, entropy, finite: finite != 0 }
+        let RawDrawn { token, log_prob, entropy, finite } = raw;
+        Self { token, log_prob, entropy, finite: finite != 0 }
     }
 }
 

@@ -2,7 +2,7 @@
 
 struct Drawn {
     u32 token;
-    float logprob, entropy;
+    float log_prob, entropy;
     u32 finite;
 };
 

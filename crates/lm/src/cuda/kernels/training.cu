@@ -69,7 +69,7 @@ struct RowLoss {
 // a (p_j - [j = target]) + e p_j (ln p_j + H).
 extern "C" __global__ void loss_rows(T* logits, int vocabulary, RowLoss loss, const u32* targets,
                                      const float* weight, const float* norm, const float* old,
-                                     const float* reference, float* logprob, float* entropy) {
+                                     const float* reference, float* log_prob, float* entropy) {
     int row = blockIdx.x;
     T* z = logits + (u64)row * vocabulary;
     bool wide = wide_rows(logits, vocabulary);
@@ -79,7 +79,7 @@ extern "C" __global__ void loss_rows(T* logits, int vocabulary, RowLoss loss, co
     float log_mass = logf(s.mass), lp = target_logit - s.peak - log_mass;
     float h = fmaxf(log_mass - s.moment / s.mass, 0.f);
     if (threadIdx.x == 0) {
-        logprob[row] = lp;
+        log_prob[row] = lp;
         // fmaxf drops a NaN; the row's log-prob keeps it.
         entropy[row] = h;
     }
