@@ -117,17 +117,17 @@ pub trait FormalSystem: Send + Sync {
         self.name().to_owned()
     }
 
-    /// Checks that are worth having in flight at once, each on a thread of its own.
-    fn parallel_checks(&self) -> usize {
+    /// Proofs that are worth verifying at once, each on a thread of its own.
+    fn parallel_verifications(&self) -> usize {
         1
     }
 
     /// Decides whether `proof` proves `problem`. Blocks; the system bounds time and memory itself.
-    fn check(&self, problem: &Problem, proof: &str) -> Judgement;
+    fn verify(&self, problem: &Problem, proof: &str) -> Judgement;
 
     /// Decides it of several proofs of one problem, in their order; whoever reads the problem reads it once.
-    fn check_all(&self, problem: &Problem, proofs: &[&str]) -> Vec<Judgement> {
-        proofs.iter().map(|proof| self.check(problem, proof)).collect()
+    fn verify_all(&self, problem: &Problem, proofs: &[&str]) -> Vec<Judgement> {
+        proofs.iter().map(|proof| self.verify(problem, proof)).collect()
     }
 
     /// The statement as a person reads it, for terminals and reports (defaults to the canonical text).

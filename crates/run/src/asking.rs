@@ -28,7 +28,7 @@ impl Reader<'_> {
         let mut groups: Vec<Vec<Command>> = Vec::new();
         let mut checks: Vec<Command> = Vec::new();
         for command in commands {
-            if let Command::Judge { .. } = command {
+            if let Command::Verify { .. } = command {
                 checks.push(command);
                 continue;
             }
@@ -78,7 +78,7 @@ impl Reader<'_> {
     pub fn prompt(&self, command: &Command) -> Result<Arc<[u32]>> {
         let system = self.system;
         let prompt = match command {
-            Command::Judge { .. } => return Ok(Arc::default()),
+            Command::Verify { .. } => return Ok(Arc::default()),
             Command::SampleConjecture { conditioning, .. } => {
                 system.conjecturer_prompt(formal_seed(conditioning))
             }
@@ -119,7 +119,7 @@ impl Reader<'_> {
     fn verify_task(&self, commands: &[Command]) -> VerifyTask {
         let mut proofs: Vec<(Arc<Problem>, Vec<Arc<str>>)> = Vec::new();
         for command in commands {
-            let Command::Judge { problem, proof, .. } = command else { continue };
+            let Command::Verify { problem, proof, .. } = command else { continue };
             match proofs.last_mut() {
                 Some((last, of_it)) if last.id == problem.id => of_it.push(Arc::clone(proof)),
                 _ => proofs.push((Arc::clone(problem), vec![Arc::clone(proof)])),

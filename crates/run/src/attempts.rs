@@ -137,7 +137,7 @@ impl Desk {
         for commands in groups {
             let Some(first) = commands.first() else { continue };
             let stage = match first {
-                Command::Judge { .. } => &mut self.progress.judgements,
+                Command::Verify { .. } => &mut self.progress.judgements,
                 _ => &mut self.progress.rollouts,
             };
             stage.asked += commands.len() as u64;
@@ -212,7 +212,7 @@ impl Desk {
                 *self.attempt(&key)? = Attempt::Read(Arc::clone(&read.text));
                 let problem = Arc::clone(self.problems.get(&key.problem)?);
                 let key = key.with_kind(TaskKind::Judgement);
-                Some(Command::Judge { key, problem, proof: read.text })
+                Some(Command::Verify { key, problem, proof: read.text })
             }
             Event::Rollout { key, read: Err(_), .. } => {
                 self.progress.rollouts.done += 1;

@@ -332,7 +332,7 @@ pub struct Bound<'a> {
     pub policy_version: u32,
     /// What it was told that its weights are called.
     pub name: &'a str,
-    /// How often it had not answered when its weights were verified.
+    /// How often it had not answered when its weights were checked.
     pub breaks: u64,
 }
 

@@ -189,7 +189,7 @@ pub fn answers<D: Device + Decode>(
 ///
 /// # Errors
 /// There are more or fewer of them.
-pub fn judge_all(
+pub fn verify_all(
     system: &dyn FormalSystem,
     problems: &[Problem],
     k: u32,
@@ -200,8 +200,9 @@ pub fn judge_all(
     }
     let attempts: Vec<(&Problem, Answer)> =
         problems.iter().flat_map(|problem| (0..k).map(move |_| problem)).zip(answers).collect();
-    let judged =
-        in_parallel(system.parallel_checks(), &attempts, |(problem, answer)| judge(system, problem, answer));
+    let judged = in_parallel(system.parallel_verifications(), &attempts, |(problem, answer)| {
+        verify(system, problem, answer)
+    });
     let (mut judged, mut result) = (judged.into_iter(), SolverResult::default());
     for problem in problems {
         let mut row = ProblemResult { problem: problem.clone(), judged: 0, proved: 0, proof: None };
@@ -246,7 +247,7 @@ pub fn in_parallel<T: Sync, R: Send>(threads: usize, items: &[T], work: impl Fn(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-fn judge(system: &dyn FormalSystem, problem: &Problem, answer: &Answer) -> Judged {
+fn verify(system: &dyn FormalSystem, problem: &Problem, answer: &Answer) -> Judged {
     let text = match answer {
         Answer::Whole(text) => text,
         Answer::Cut => return (Verdict::Malformed, "malformed: no end".to_owned(), String::new()),
@@ -254,7 +255,7 @@ fn judge(system: &dyn FormalSystem, problem: &Problem, answer: &Answer) -> Judge
     };
     match system.read_proof(problem, text) {
         Ok(proof) => {
-            let judgement = system.check(problem, &proof);
+            let judgement = system.verify(problem, &proof);
             (judgement.verdict, judgement.verdict.as_str().to_owned(), proof)
         }
         Err(e) => (Verdict::Malformed, format!("malformed: {}", e.kind), String::new()),

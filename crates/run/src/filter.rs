@@ -179,7 +179,7 @@ impl Filter<'_> {
         )?;
         let finding = |problem: &Problem| {
             let tried = ledger.found(&Subject::problem(problem)).context("a problem was not tried")?;
-            Ok(judge(stage, tried))
+            Ok(find(stage, tried))
         };
         problems.iter().map(finding).collect()
     }
@@ -237,7 +237,7 @@ fn model(folder: &str, endpoint: &EndpointConfig) -> Value {
 }
 
 /// What the attempts at a problem say of it.
-fn judge(stage: &Rollouts, tried: &Tried) -> Finding {
+fn find(stage: &Rollouts, tried: &Tried) -> Finding {
     let k = f64::from(stage.k);
     let Tally { proved, judged, .. } = tried.problem;
     let is_false = tried.negation.as_ref().is_some_and(|negation| negation.proved > 0);
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn a_problem_falls_by_what_is_proved() {
         let under = |drop_above, negation, tried: Tried| {
-            let finding = judge(&Rollouts { drop_above, negation, ..Rollouts::default() }, &tried);
+            let finding = find(&Rollouts { drop_above, negation, ..Rollouts::default() }, &tried);
             (finding.fate, finding.decided)
         };
         let of = |drop_above, tried: Tried| under(drop_above, tried.negation.is_some(), tried);

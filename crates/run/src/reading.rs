@@ -36,7 +36,7 @@ impl Reader<'_> {
     /// # Errors
     /// No worker with the round's weights can have answered so; nothing of the answer is used.
     pub fn read(&self, commands: &[Command], prompt: &Arc<[u32]>, bytes: &[u8]) -> Result<Vec<Entry>> {
-        if let Some(Command::Judge { .. }) = commands.first() {
+        if let Some(Command::Verify { .. }) = commands.first() {
             return judgements(commands, bytes);
         }
         let GenerateResult { samples, policy_id } =
@@ -126,7 +126,7 @@ impl Reader<'_> {
                 });
                 Event::Rollout { key, read: read.map_err(|e| e.kind), sample: facts }
             }
-            Command::SampleReview { .. } | Command::Judge { .. } => {
+            Command::SampleReview { .. } | Command::Verify { .. } => {
                 let read = ended.and_then(|()| self.system.read_review(text));
                 Event::Review { key, read: read.map_err(|e| e.kind), sample: facts }
             }
@@ -156,7 +156,7 @@ fn judgements(commands: &[Command], bytes: &[u8]) -> Result<Vec<Entry>> {
 
 /// Whether a check takes microseconds: such a system checks one proof after the other.
 pub fn is_quick(system: &dyn FormalSystem) -> bool {
-    system.parallel_checks() <= 1
+    system.parallel_verifications() <= 1
 }
 
 /// The role that a command samples with; `None` for a check.

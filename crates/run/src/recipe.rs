@@ -4,7 +4,7 @@ use crate::Usage;
 use crate::base_model::cache;
 use anyhow::{Context, Result};
 use sgs_metamath::slice::{SLICE_SHA256, sha256};
-use sgs_rundir::directories::{CHECKSUMS, verify_directory};
+use sgs_rundir::directories::{CHECKSUMS, check_directory};
 use sgs_rundir::files::write_file;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ impl Recipe {
         if is_model(folder) {
             // A copy by an older program has no list; its weights are compared with what was frozen.
             if folder.join(CHECKSUMS).exists() {
-                verify_directory(folder).context("the run's copy of its base model")?;
+                check_directory(folder).context("the run's copy of its base model")?;
             }
             return Ok(folder.to_owned());
         }

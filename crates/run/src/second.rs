@@ -89,8 +89,10 @@ impl Second {
             return Ok(());
         }
         for (command, entry) in commands.iter().zip(entries) {
-            let (Command::Judge { problem, proof, .. }, true) = (command, is_proved(entry)) else { continue };
-            let own = system.check(problem, proof);
+            let (Command::Verify { problem, proof, .. }, true) = (command, is_proved(entry)) else {
+                continue;
+            };
+            let own = system.verify(problem, proof);
             ensure!(
                 own.verdict == Verdict::Proved,
                 "{worker} says that the proof of {} holds, checked again here it comes to `{}` ({})",

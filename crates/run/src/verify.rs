@@ -1,4 +1,4 @@
-//! The verification worker: leases proofs, checks them, hands verdicts back.
+//! The verification worker: leases proofs, verifies them, hands judgements back.
 
 use crate::tasks::{self, VerifyResult, VerifyTask};
 use anyhow::Result;
@@ -14,12 +14,12 @@ use std::time::Duration;
 /// fetches several tasks.
 const LEASES: usize = 16;
 
-/// Checks until the drain begins.
+/// Verifies until the drain begins.
 ///
 /// # Errors
 /// The coordinator fails.
 pub fn work(session: &Session, system: &dyn FormalSystem, drain: &Drain) -> Result<()> {
-    match system.parallel_checks() {
+    match system.parallel_verifications() {
         0 | 1 => one_by_one(session, system, drain),
         threads => side_by_side(session, system, drain, threads),
     }
@@ -34,7 +34,7 @@ fn one_by_one(session: &Session, system: &dyn FormalSystem, drain: &Drain) -> Re
     Ok(())
 }
 
-/// As many checks at once as the system can use, and as many again leased: its slots never wait for the coordinator.
+/// As many verifications at once as the system can use, and as many again leased: its slots never wait for the coordinator.
 fn side_by_side(session: &Session, system: &dyn FormalSystem, drain: &Drain, threads: usize) -> Result<()> {
     let (send, receive) = channel::<(Lease, Cancel)>();
     let receive = Mutex::new(receive);
@@ -78,19 +78,19 @@ fn answer(session: &Session, system: &dyn FormalSystem, lease: &Lease, cancel: &
     if cancel.is_cancelled() {
         return;
     }
-    let outcome = match check(system, lease) {
+    let outcome = match verify(system, lease) {
         Ok(judgements) => Outcome::Done(judgements),
         Err(reason) => Outcome::Failed(reason),
     };
     session.finish(lease.id(), outcome);
 }
 
-/// Checks the proofs of a task; gives the judgements as they travel.
+/// Verifies the proofs of a task; gives the judgements as they travel.
 ///
 /// # Errors
 /// In words, if the task cannot be read, or the checker broke and has judged nothing: a fault of this worker, not of the
 /// proofs. The board notes whose it was, and somebody else gets them.
-pub fn check(system: &dyn FormalSystem, lease: &Lease) -> Result<Payload, String> {
+pub fn verify(system: &dyn FormalSystem, lease: &Lease) -> Result<Payload, String> {
     let task: VerifyTask = tasks::unpack(lease.payload.as_bytes()).map_err(|e| format!("{e:#}"))?;
     let own = system.identity();
     if task.checker != own {
@@ -99,7 +99,7 @@ pub fn check(system: &dyn FormalSystem, lease: &Lease) -> Result<Payload, String
     let mut judgements = VerifyResult::new();
     for (problem, proofs) in &task.proofs {
         let proofs: Vec<&str> = proofs.iter().map(|proof| &**proof).collect();
-        judgements.extend(system.check_all(problem, &proofs));
+        judgements.extend(system.verify_all(problem, &proofs));
     }
     if let Some(broken) = judgements.iter().position(|judgement| judgement.verdict == Verdict::Infra) {
         return Err(judgements.swap_remove(broken).reason);

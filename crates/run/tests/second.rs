@@ -52,13 +52,13 @@ impl FormalSystem for Slow {
     fn is_penalised(&self, proof: &str) -> bool {
         Echo.is_penalised(proof)
     }
-    fn parallel_checks(&self) -> usize {
+    fn parallel_verifications(&self) -> usize {
         2
     }
-    fn check(&self, problem: &Problem, proof: &str) -> Judgement {
+    fn verify(&self, problem: &Problem, proof: &str) -> Judgement {
         match proof.len() % 3 {
             0 => Judgement { verdict: Verdict::Proved, reason: String::new(), step: None, micros: 0 },
-            _ => Echo.check(problem, proof),
+            _ => Echo.verify(problem, proof),
         }
     }
 }
@@ -116,7 +116,7 @@ fn worker(
 }
 
 fn honest(system: impl FormalSystem) -> impl Fn(&Lease) -> Result<Payload, String> {
-    move |lease| verify::check(&system, lease)
+    move |lease| verify::verify(&system, lease)
 }
 
 /// Says the same of every proof.

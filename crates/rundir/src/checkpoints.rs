@@ -1,6 +1,6 @@
 //! The checkpoints of a run: one directory for each round whose update was kept.
 
-use crate::directories::{KnownSums, StagedDirectory, remove_directory, verify_directory};
+use crate::directories::{KnownSums, StagedDirectory, check_directory, remove_directory};
 use crate::error::{CallerError, Error, Result};
 use crate::rounds::{directory_name, numbered_directories, read_json, write_json};
 use serde::{Deserialize, Serialize};
@@ -41,8 +41,8 @@ impl Checkpoint {
     ///
     /// # Errors
     /// [`Error::Damaged`] names the first file that does not fit.
-    pub fn verify(&self) -> Result<()> {
-        verify_directory(&self.directory)
+    pub fn check(&self) -> Result<()> {
+        check_directory(&self.directory)
     }
 
     /// What it says of itself.
@@ -117,7 +117,7 @@ impl Checkpoints {
     /// The directory cannot be read.
     pub fn newest_valid(&self, up_to: u32) -> Result<Option<Checkpoint>> {
         for checkpoint in self.list()?.into_iter().rev().filter(|c| c.round <= up_to) {
-            match checkpoint.verify() {
+            match checkpoint.check() {
                 Ok(()) => return Ok(Some(checkpoint)),
                 Err(error) => tracing::warn!("checkpoint {} is passed over: {error}", checkpoint.round),
             }
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(checkpoints.newest_valid(0).unwrap(), None);
         assert_eq!(checkpoints.get(2).unwrap().about().unwrap().round, 2);
         let damaged = checkpoints.get(4).unwrap();
-        let error = checkpoints.advise(&damaged, damaged.verify().unwrap_err()).to_string();
+        let error = checkpoints.advise(&damaged, damaged.check().unwrap_err()).to_string();
         assert!(error.contains("solver/model.safetensors") && error.contains("0002"), "{error}");
     }
 

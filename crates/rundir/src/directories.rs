@@ -107,7 +107,7 @@ fn prepare(
 /// # Errors
 /// [`Error::Damaged`] names the first file that is missing, altered or not in the list; [`Error::Io`] if one cannot be
 /// read.
-pub fn verify_directory(directory: &Path) -> Result<()> {
+pub fn check_directory(directory: &Path) -> Result<()> {
     let listed = listed_checksums(directory)?;
     for (name, expected) in &listed {
         checked(directory, name, expected, checksum)?;
@@ -221,7 +221,7 @@ pub struct Examined {
 }
 
 impl Examined {
-    /// Reads a published directory as [`verify_directory`] does, to its end.
+    /// Reads a published directory as [`check_directory`] does, to its end.
     pub fn directory(&mut self, directory: &Path) {
         let listed = match listed_checksums(directory) {
             Ok(listed) => listed,
@@ -445,7 +445,7 @@ mod tests {
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  empty\n\
              ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  inner/weights\n"
         );
-        verify_directory(&target).unwrap();
+        check_directory(&target).unwrap();
     }
 
     #[test]
@@ -462,9 +462,9 @@ mod tests {
         StagedDirectory::prepare(&target, fill).unwrap().publish().unwrap();
         let listed = listed_checksums(&target).unwrap();
         assert_eq!(listed[1], ("weights".to_owned(), hexadecimal(&sum)));
-        assert!(verify_directory(&target).unwrap_err().to_string().contains("weights has SHA-256"));
+        assert!(check_directory(&target).unwrap_err().to_string().contains("weights has SHA-256"));
         fs::write(target.join("weights"), b"abc").unwrap();
-        verify_directory(&target).unwrap();
+        check_directory(&target).unwrap();
     }
 
     #[test]
@@ -473,29 +473,29 @@ mod tests {
         let target = dir.path().join("0001");
         publish(&target).unwrap();
         fs::write(target.join("inner/weights"), b"abd").unwrap();
-        let error = verify_directory(&target).unwrap_err().to_string();
+        let error = check_directory(&target).unwrap_err().to_string();
         assert!(error.contains("inner/weights has SHA-256"), "{error}");
         fs::remove_file(target.join("inner/weights")).unwrap();
-        let error = verify_directory(&target).unwrap_err().to_string();
+        let error = check_directory(&target).unwrap_err().to_string();
         assert!(error.contains("inner/weights is missing"), "{error}");
         fs::write(target.join("inner/weights"), b"abc").unwrap();
         let list = fs::read_to_string(target.join(CHECKSUMS)).unwrap();
         let shorter: String = list.lines().take(1).map(|line| format!("{line}\n")).collect();
         fs::write(target.join(CHECKSUMS), shorter).unwrap();
-        let error = verify_directory(&target).unwrap_err().to_string();
+        let error = check_directory(&target).unwrap_err().to_string();
         assert!(error.contains("inner/weights is not in SHA256SUMS"), "{error}");
         let error = read_listed(&target, "inner/weights").unwrap_err().to_string();
         assert!(error.contains("the list has lost a line"), "{error}");
         fs::write(target.join(CHECKSUMS), list).unwrap();
         assert_eq!(read_listed(&target, "inner/weights").unwrap(), b"abc");
         fs::write(target.join(".DS_Store"), b"x").unwrap();
-        verify_directory(&target).unwrap();
+        check_directory(&target).unwrap();
         fs::write(target.join(CHECKSUMS), "no checksum\n").unwrap();
-        assert!(verify_directory(&target).is_err());
+        assert!(check_directory(&target).is_err());
         fs::write(target.join(CHECKSUMS), format!("{}  ../outside\n", "0".repeat(64))).unwrap();
-        assert!(verify_directory(&target).is_err());
+        assert!(check_directory(&target).is_err());
         fs::remove_file(target.join(CHECKSUMS)).unwrap();
-        assert!(verify_directory(&target).is_err());
+        assert!(check_directory(&target).is_err());
     }
 
     #[test]

@@ -156,7 +156,7 @@ pub(crate) fn note_sum(path: &Path) -> Result<()> {
 }
 
 /// Refuses a `config.toml` that is not the one that was frozen.
-pub(crate) fn verify(path: &Path) -> Result<()> {
+pub(crate) fn check(path: &Path) -> Result<()> {
     let name = name_of(path);
     let mut listed = listed_checksums(parent_of(path))?;
     listed.retain(|(listed, _)| *listed == name);

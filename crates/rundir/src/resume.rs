@@ -38,7 +38,7 @@ pub struct ResumePlan {
     pub round: u32,
     /// What is to be done next in it.
     pub next: NextStep,
-    /// The checkpoint to load, verified: for [`NextStep::Publish`] the one after this round's update, otherwise the one that
+    /// The checkpoint to load, checked: for [`NextStep::Publish`] the one after this round's update, otherwise the one that
     /// this round samples with. `None` is the base model.
     pub checkpoint: Option<Checkpoint>,
     /// The markers of this round that the journal holds, with the caller's details, by stage.
@@ -65,7 +65,7 @@ pub(crate) fn plan(
     let next = next_step(markers.iter().filter(|m| m.round == round).map(|m| m.stage).max());
     let checkpoint = checkpoint_in_use(&markers).map(|round| {
         let checkpoint = checkpoints.get(round).ok_or_else(|| missing(checkpoints, round))?;
-        checkpoint.verify().map_err(|error| checkpoints.advise(&checkpoint, error))?;
+        checkpoint.check().map_err(|error| checkpoints.advise(&checkpoint, error))?;
         Ok(checkpoint)
     });
     Ok(ResumePlan {
@@ -142,7 +142,7 @@ fn adopt_rounds(view: &RunView, journal: &Journal) -> Result<()> {
         if reached(number, Stage::Published).is_some() {
             continue;
         }
-        round.verify()?;
+        round.check()?;
         let checkpoint = match reached(number, Stage::Updated) {
             Some(marker) => marker.checkpoint,
             None => view.checkpoints().list()?.iter().map(|c| c.round).rfind(|&c| c <= number),
@@ -182,7 +182,7 @@ fn settle_checkpoints(view: &RunView, journal: &Journal) -> Result<()> {
         if last_published.is_some_and(|last| round <= last) || reached(Stage::Updated) {
             continue;
         }
-        let sound = checkpoint.verify().and_then(|()| checkpoint.about());
+        let sound = checkpoint.check().and_then(|()| checkpoint.about());
         match sound {
             Ok(about) if reached(Stage::Sampled) => {
                 tracing::info!(round, "its update was finished before the crash");

@@ -1,6 +1,6 @@
 //! The published rounds of a run.
 
-use crate::directories::{CHECKSUMS, StagedDirectory, listed_checksums, read_listed, verify_directory};
+use crate::directories::{CHECKSUMS, StagedDirectory, check_directory, listed_checksums, read_listed};
 use crate::error::{CallerError, Error, Result};
 use crate::files;
 use crate::metrics::MetricValues;
@@ -122,15 +122,15 @@ impl PublishedRound {
     ///
     /// # Errors
     /// [`Error::Damaged`] names the first file that does not fit.
-    pub fn verify(&self) -> Result<()> {
-        verify_directory(&self.directory)
+    pub fn check(&self) -> Result<()> {
+        check_directory(&self.directory)
     }
 
     /// Checks what later rounds build on and what is small: the list of checksums, and the JSON files against it.
     ///
     /// # Errors
     /// [`Error::Damaged`] names the first that is missing or altered.
-    pub fn verify_small(&self) -> Result<()> {
+    pub fn check_small(&self) -> Result<()> {
         let listed = listed_checksums(&self.directory)?;
         let is_listed = |name: &&str| listed.iter().any(|(listed, _)| listed == name);
         if let Some(lost) =

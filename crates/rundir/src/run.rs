@@ -156,7 +156,7 @@ impl RunView {
         let mut examined = Examined::default();
         let (config, list) = (self.path.join(CONFIG), self.path.join(CHECKSUMS));
         if list.exists() {
-            examined.file(&config, frozen::verify(&config));
+            examined.file(&config, frozen::check(&config));
         } else {
             examined.notes.push(format!(
                 "{} is missing, as it is in runs of older programs: whether {CONFIG} was edited is not known; the next \
@@ -273,8 +273,8 @@ impl RunDir {
         let lock = RunLock::take(&path.join(LOCK), path)?;
         view.config()?;
         frozen::note_sum(&path.join(CONFIG))?;
-        frozen::verify(&path.join(CONFIG))?;
-        view.rounds()?.iter().try_for_each(PublishedRound::verify_small)?;
+        frozen::check(&path.join(CONFIG))?;
+        view.rounds()?.iter().try_for_each(PublishedRound::check_small)?;
         let mut removed = files::remove_unfinished(path)?;
         for part in PARTS {
             ensure_directory(&path.join(part))?;

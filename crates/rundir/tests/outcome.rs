@@ -54,7 +54,7 @@ fn answer(command: &Command) -> Event {
             let proof = ReadProof { text: format!("proof {chance}").into(), penalised: false, steps: 1 };
             Event::Rollout { key, read: if chance < 15 { Err("no-end".into()) } else { Ok(proof) }, sample }
         }
-        Command::Judge { .. } => {
+        Command::Verify { .. } => {
             // Targets are hard, so that some stay unsolved.
             let proved = chance < if key.problem.as_str().starts_with('t') { 3 } else { 30 };
             let verdict = if proved { Verdict::Proved } else { Verdict::Refused };

@@ -178,10 +178,10 @@ fn what_is_prepared_shows_only_once_it_is_its_turn() {
     assert!(error.contains("cannot be updated now"), "{error}");
     run.finish_sampling(0, "").unwrap();
     let checkpoint = run.publish_prepared_checkpoint(checkpoint).unwrap();
-    checkpoint.verify().unwrap();
+    checkpoint.check().unwrap();
     assert_eq!(checkpoint.about().unwrap().detail, "loss");
     assert_eq!(fs::read(checkpoint.directory.join("weights")).unwrap(), b"a");
-    run.publish_prepared_round(tables).unwrap().verify().unwrap();
+    run.publish_prepared_round(tables).unwrap().check().unwrap();
     assert_eq!(run.plan(0).unwrap().next, NextStep::Start);
     assert!(run.prepare_checkpoint(0, "", weights("c")).is_err(), "it is published");
     assert_eq!(fs::read_dir(path.join("checkpoints")).unwrap().count(), 1, "nothing unfinished is left");
@@ -397,7 +397,7 @@ fn every_table_of_a_round_comes_back_as_it_was() {
             Ok(())
         })
         .unwrap();
-    published.verify().unwrap();
+    published.check().unwrap();
     assert_eq!(published.problems().unwrap().collect::<Result<Vec<_>>>().unwrap(), [problem]);
     assert_eq!(published.conjectures().unwrap().collect::<Result<Vec<_>>>().unwrap(), [conjecture]);
     assert_eq!(published.rollouts().unwrap().collect::<Result<Vec<_>>>().unwrap(), [rollout]);

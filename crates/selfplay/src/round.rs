@@ -391,7 +391,7 @@ impl Round {
                 match rollout {
                     RolloutState::Waiting => commands.push(self.rollout_command(work, index)),
                     RolloutState::Sampled { proof, .. } => {
-                        commands.push(self.judge_command(work, index, proof))
+                        commands.push(self.verify_command(work, index, proof))
                     }
                     _ => {}
                 }
@@ -570,7 +570,7 @@ impl Round {
         if !matches!(rollout, RolloutState::Waiting) {
             return Taken::Repeated;
         }
-        let judge = match event {
+        let to_verify = match event {
             Event::Rollout { read: Ok(proof), sample, .. } => {
                 *rollout = RolloutState::Sampled { proof: proof.clone(), sample };
                 Some(proof)
@@ -586,10 +586,10 @@ impl Round {
             _ => return Taken::Unknown,
         };
         let mut opened = Vec::new();
-        match judge {
+        match to_verify {
             Some(proof) => {
                 self.progress.judgements.asked += 1;
-                opened.push(self.judge_command(&self.works[position], index, &proof));
+                opened.push(self.verify_command(&self.works[position], index, &proof));
             }
             None => self.close_rollout(position, &mut opened),
         }
@@ -728,9 +728,9 @@ impl Round {
         Command::SampleRollout { seed: self.seed_of(&key), key, problem, lemma }
     }
 
-    fn judge_command(&self, work: &Work, index: u32, proof: &ReadProof) -> Command {
+    fn verify_command(&self, work: &Work, index: u32, proof: &ReadProof) -> Command {
         let key = self.key(TaskKind::Judgement, &work.problem.id, index);
-        Command::Judge { key, problem: work.problem.clone(), proof: proof.text.clone() }
+        Command::Verify { key, problem: work.problem.clone(), proof: proof.text.clone() }
     }
 
     fn review_command(&self, work: &Work) -> Command {

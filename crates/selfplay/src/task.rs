@@ -158,8 +158,8 @@ pub enum Command {
         /// What the proof may cite besides, if anything.
         lemma: Option<Arc<Lemma>>,
     },
-    /// Check a proof.
-    Judge {
+    /// Verify a proof.
+    Verify {
         /// Name of the task; the answer bears it.
         key: TaskKey,
         /// What it should prove.
@@ -183,7 +183,7 @@ impl Command {
         match self {
             Command::SampleConjecture { key, .. }
             | Command::SampleRollout { key, .. }
-            | Command::Judge { key, .. }
+            | Command::Verify { key, .. }
             | Command::SampleReview { key, .. } => key,
         }
     }
@@ -194,7 +194,7 @@ impl Command {
             Command::SampleConjecture { seed, .. }
             | Command::SampleRollout { seed, .. }
             | Command::SampleReview { seed, .. } => Some(*seed),
-            Command::Judge { .. } => None,
+            Command::Verify { .. } => None,
         }
     }
 }

@@ -65,7 +65,7 @@ fn scene(
                     let read = ReadProof { text: Arc::from(text), penalised: false, steps };
                     Event::Rollout { key, read: Ok(read), sample }
                 }
-                Command::Judge { .. } => {
+                Command::Verify { .. } => {
                     let verdict = if holds.contains(&key) { Verdict::Proved } else { Verdict::Refused };
                     Event::Judgement { key, judgement: judgement(verdict) }
                 }
@@ -404,7 +404,7 @@ fn the_learned_guide_prefers_what_helped() {
                     let read = ReadProof { text: Arc::from("p"), penalised: false, steps: 3 };
                     Event::Rollout { key, read: Ok(read), sample }
                 }
-                Command::Judge { problem, .. } => {
+                Command::Verify { problem, .. } => {
                     let proved = match problem.statement.strip_prefix("|- for ") {
                         // Half of the rollouts of a conjecture whose turn it is: hard but solvable.
                         Some(rest) => {

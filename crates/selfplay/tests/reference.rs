@@ -410,7 +410,7 @@ fn play_scene(
                     Ok(ReadProof { text: Arc::from(format!("p{}", key.index)), penalised: false, steps: 1 });
                 Event::Rollout { key, read, sample }
             }
-            Command::Judge { problem, .. } => {
+            Command::Verify { problem, .. } => {
                 let proved = key.index < correct[&problem.id];
                 Event::Judgement {
                     key,

@@ -270,7 +270,7 @@ fn hand_answer(command: &Command) -> Event {
             let read = Ok(ReadProof { text: Arc::from("proof"), penalised: false, steps: 1 });
             Event::Rollout { key, read, sample }
         }
-        Command::Judge { problem, .. } => {
+        Command::Verify { problem, .. } => {
             let proved = match &*problem.statement {
                 "|- hard" => 1,
                 "|- easy" => 3,

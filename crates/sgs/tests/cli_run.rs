@@ -52,7 +52,7 @@ fn every_method_runs_and_sampler_and_trainer_agree() {
         let rounds = view.rounds().unwrap();
         assert_eq!(rounds.len(), 2, "{method}");
         for round in &rounds {
-            round.verify().unwrap();
+            round.check().unwrap();
             // Methods that train on the round's own rollouts: the trainer's log-probs are the sampler's.
             let own = !matches!(method, "expert-iteration" | "stp" | "sampling-only");
             if let Some(gap) = round.metrics().unwrap().scalars.get("solver_log_prob_gap").filter(|_| own) {

@@ -356,7 +356,7 @@ impl FormalSystem for Lean {
     }
 
     /// Slots that check whole files want them full, and the next ones ready.
-    fn parallel_checks(&self) -> usize {
+    fn parallel_verifications(&self) -> usize {
         let batch = match (&self.config.checker, &self.config.second) {
             (Checker::Repl(_), None) => 1,
             // Some wait for their replay meanwhile.
@@ -366,7 +366,7 @@ impl FormalSystem for Lean {
         (2 * self.config.slots.max(1) * batch).min(MOST_CALLERS)
     }
 
-    fn check(&self, problem: &Problem, proof: &str) -> Judgement {
+    fn verify(&self, problem: &Problem, proof: &str) -> Judgement {
         let begun = Instant::now();
         let outcome = self.outcome(problem, proof);
         let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);

@@ -78,13 +78,13 @@ fn a_completion_becomes_a_judgement() {
     let completion = "Here.\n```lean4\nimport Mathlib\n\nlemma aux : True := trivial\ntheorem t (n : ℕ) : n = n := by\n  try rfl\n```";
     let proof = lean.read_proof(&p, completion).unwrap();
     assert!(lean.is_penalised(&proof));
-    let proved = lean.check(&p, &proof);
+    let proved = lean.verify(&p, &proof);
     assert_eq!(
         (proved.verdict, proved.reason.as_str()),
         (Verdict::Proved, NO_REPLAY),
         "what is missing is said"
     );
-    let refused = lean.check(&p, "\n  native_decide");
+    let refused = lean.verify(&p, "\n  native_decide");
     assert_eq!(refused.verdict, Verdict::Refused);
     assert!(refused.reason.contains("rule compiler"), "{}", refused.reason);
     assert_eq!(lean.status().judged, 1, "what the text layer refuses never reaches Lean");
@@ -97,11 +97,11 @@ fn equal_proofs_are_judged_once_and_undecided_ones_again() {
     let folder = tempfile::tempdir().unwrap();
     let lean = lean(folder.path(), false);
     for _ in 0..3 {
-        assert_eq!(lean.check(&problem(), "\n  rfl").verdict, Verdict::Proved);
+        assert_eq!(lean.verify(&problem(), "\n  rfl").verdict, Verdict::Proved);
     }
     assert_eq!(lean.status().judged, 1);
     for _ in 0..2 {
-        assert_eq!(lean.check(&problem(), "\n  exact scripted_torn").verdict, Verdict::Infra);
+        assert_eq!(lean.verify(&problem(), "\n  exact scripted_torn").verdict, Verdict::Infra);
     }
     assert_eq!(lean.status().judged, 3);
 }
@@ -110,7 +110,7 @@ fn equal_proofs_are_judged_once_and_undecided_ones_again() {
 fn the_judge_has_the_last_word() {
     let folder = tempfile::tempdir().unwrap();
     let lean = lean(folder.path(), true);
-    let check = |body: &str| lean.check(&problem(), body);
+    let check = |body: &str| lean.verify(&problem(), body);
     assert_eq!(check("\n  rfl").verdict, Verdict::Proved);
     let axiom = check("\n  exact scripted_replay_axiom");
     assert_eq!(
@@ -169,7 +169,7 @@ fn the_version_is_asked_for_and_recorded_and_another_one_refused() {
         identity.contains("4.15.0, scripted") && identity.contains("maxSynthPendingDepth 3"),
         "{identity}"
     );
-    assert_eq!(lean.check(&problem(), "\n  rfl").verdict, Verdict::Proved);
+    assert_eq!(lean.verify(&problem(), "\n  rfl").verdict, Verdict::Proved);
 
     drop(lean);
     assert!(folder.path().join("scratch").is_dir(), "a folder of the user's stays");
@@ -178,7 +178,7 @@ fn the_version_is_asked_for_and_recorded_and_another_one_refused() {
     let made = std::env::temp_dir().join(format!("sgs-lean-{}", std::process::id()));
     let lean = own.prepare(&[]).unwrap().start().unwrap();
     assert!(made.is_dir());
-    assert_eq!(lean.check(&problem(), "\n  rfl").verdict, Verdict::Proved);
+    assert_eq!(lean.verify(&problem(), "\n  rfl").verdict, Verdict::Proved);
     drop(lean);
     assert!(!made.exists(), "one of our own goes");
 

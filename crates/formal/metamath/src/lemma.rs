@@ -99,7 +99,7 @@ mod tests {
         );
         let proof = system.read_proof_citing(&syl, &lemma, "h1 h3 ~mpd").unwrap();
         assert_eq!(proof, "h1 h2 a1i mpd");
-        assert_eq!(system.check(&syl, &proof).verdict, Verdict::Proved);
+        assert_eq!(system.verify(&syl, &proof).verdict, Verdict::Proved);
         assert_eq!(system.proof_steps(&proof), 2);
         let other = system.read_proof_citing(&syl, &lemma, "h1 h4 ~mpd").unwrap_err();
         assert_eq!(other.kind, "no-such-hypothesis");
@@ -111,7 +111,7 @@ mod tests {
         let syl = system.problem("syl").unwrap();
         for (statement, proof) in [("$p |- ( ph -> ( ps -> ch ) )", "id"), ("$p |- ( ph -> ch )", "id")] {
             let proof = system.read_proof_citing(&syl, &lemma(statement, proof), "h1 h3 ~mpd");
-            let verdict = proof.map(|proof| system.check(&syl, &proof).verdict);
+            let verdict = proof.map(|proof| system.verify(&syl, &proof).verdict);
             assert_ne!(verdict.ok(), Some(Verdict::Proved), "{statement}");
         }
     }
@@ -181,7 +181,7 @@ mod tests {
             let completion = system.proof_completion(&write_steps(theory, &rest));
             let proof = system.read_proof_citing(problem, &lemma, &completion).unwrap();
             assert_eq!(proof, write_steps(theory, steps));
-            assert_eq!(system.check(problem, &proof).verdict, Verdict::Proved);
+            assert_eq!(system.verify(problem, &proof).verdict, Verdict::Proved);
             cut += 1;
         }
         cut

@@ -378,12 +378,12 @@ impl FormalSystem for Metamath {
         "the unifier and the kernel".to_owned()
     }
 
-    fn check(&self, problem: &Problem, proof: &str) -> Judgement {
+    fn verify(&self, problem: &Problem, proof: &str) -> Judgement {
         let mut start = Instant::now();
         self.judge_timed(&self.goal(problem), proof, &mut start)
     }
 
-    fn check_all(&self, problem: &Problem, proofs: &[&str]) -> Vec<Judgement> {
+    fn verify_all(&self, problem: &Problem, proofs: &[&str]) -> Vec<Judgement> {
         let mut start = Instant::now();
         let goal = self.goal(problem);
         proofs.iter().map(|proof| self.judge_timed(&goal, proof, &mut start)).collect()

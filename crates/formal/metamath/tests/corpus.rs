@@ -32,10 +32,10 @@ fn every_target_in_normal_form_is_proved_by_the_databases_own_proof() {
         let proof = write_steps(system.theory(), &steps);
         let completion = system.proof_completion(&proof);
         assert_eq!(system.read_proof(&problem, &completion).expect("well-formed"), proof);
-        let judgement = system.check(&problem, &proof);
+        let judgement = system.verify(&problem, &proof);
         assert_eq!(judgement.verdict, Verdict::Proved, "{label}: {}", judgement.reason);
         // Its last label stands for the target itself or later: citing the target is refused.
-        let cited = system.check(&problem, label);
+        let cited = system.verify(&problem, label);
         assert_eq!(cited.verdict, Verdict::Refused, "{label} proves itself");
     }
 }
@@ -47,11 +47,11 @@ fn proofs_of_a_problem_are_judged_together_as_each_alone() {
     let proofs = ["h1 h2 a1i mpd", "h1 h2 a1i", "syl", "h3", "", "h1 h1 h1", "h1 h2 a1i mpd"];
     let unreadable = Problem { statement: "$p |- (".into(), ..syl.clone() };
     for (problem, proved) in [(&syl, 2), (&unreadable, 0)] {
-        let together = system.check_all(problem, &proofs);
+        let together = system.verify_all(problem, &proofs);
         assert_eq!(together.len(), proofs.len());
         assert_eq!(together.iter().filter(|j| j.verdict == Verdict::Proved).count(), proved);
         for (proof, judged) in proofs.iter().zip(together) {
-            let alone = system.check(problem, proof);
+            let alone = system.verify(problem, proof);
             assert_eq!(Judgement { micros: alone.micros, ..judged }, alone, "{proof}");
         }
     }
@@ -89,7 +89,7 @@ fn no_training_text_states_a_target_and_every_proof_of_the_corpus_holds() {
             statement: example.statement.as_str().into(),
             context: context.into(),
         };
-        let judgement = system.check(&problem, &example.proof);
+        let judgement = system.verify(&problem, &example.proof);
         assert_eq!(judgement.verdict, Verdict::Proved, "{}: {}", example.statement, judgement.reason);
     }
     let library = system.library();

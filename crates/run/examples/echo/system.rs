@@ -58,7 +58,7 @@ impl FormalSystem for Echo {
         false
     }
 
-    fn check(&self, problem: &Problem, proof: &str) -> Judgement {
+    fn verify(&self, problem: &Problem, proof: &str) -> Judgement {
         let proved = proof.split_whitespace().any(|word| word == &*problem.statement);
         let verdict = if proved { Verdict::Proved } else { Verdict::Refused };
         let reason = if proved { String::new() } else { format!("`{}` is not in it", problem.statement) };

@@ -124,7 +124,7 @@ impl Work<'_> {
         let at_once = (STATEMENTS_AT_ONCE / (self.stage.k as usize * sides)).max(1);
         std::thread::scope(|scope| {
             let (send, receive) = sync_channel::<Sampled>(1);
-            let judge = scope.spawn(move || self.judge(&receive, ledger));
+            let verifier = scope.spawn(move || self.verify(&receive, ledger));
             let sampled = open.chunks(at_once).try_for_each(|some| {
                 let some = some.iter().map(|problem| self.sides(problem)).collect::<Vec<Sides>>();
                 let asks = evaluate::proof_asks(
@@ -134,12 +134,12 @@ impl Work<'_> {
                     self.stage.k,
                     self.seed,
                 )?;
-                // The judge ends early only with an error, which is the one that is told.
-                send.send((some, answers(&asks)?)).ok().context("nobody judges any more")
+                // The verifier ends early only with an error, which is the one that is told.
+                send.send((some, answers(&asks)?)).ok().context("nobody verifies any more")
             });
             drop(send);
-            let judged = judge.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            judged.and(sampled)
+            let verified = verifier.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            verified.and(sampled)
         })
     }
 
@@ -154,11 +154,11 @@ impl Work<'_> {
         }
     }
 
-    fn judge(&self, sampled: &Receiver<Sampled>, ledger: &mut Ledger<Tried>) -> Result<()> {
+    fn verify(&self, sampled: &Receiver<Sampled>, ledger: &mut Ledger<Tried>) -> Result<()> {
         for (some, answers) in sampled {
             let asked = answers.len();
-            let judged_all = evaluate::judge_all(self.system, &statements(&some), self.stage.k, answers)?;
-            let results = judged_all.problems;
+            let verified = evaluate::verify_all(self.system, &statements(&some), self.stage.k, answers)?;
+            let results = verified.problems;
             let judged: u64 = results.iter().map(|r| r.judged).sum();
             let lost = asked.saturating_sub(usize::try_from(judged).unwrap_or(asked));
             if lost as f64 > LOST * asked as f64 {

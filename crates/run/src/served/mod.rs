@@ -313,14 +313,19 @@ impl Desk {
                 "the server {url}, which is to play the {role} in round {policy_version} with the weights {name}"
             )
         };
-        if is_held && let Ok(breaks) = self.verify(server, target, is_over) {
+        if is_held && let Ok(breaks) = self.check_weights(server, target, is_over) {
             return Ok(breaks);
         }
         server.endpoint.refresh(there, name, is_over).with_context(about)?;
-        self.verify(server, target, is_over).with_context(about)
+        self.check_weights(server, target, is_over).with_context(about)
     }
 
-    fn verify(&self, server: &ServedRoles, target: &Target, is_over: &impl Fn() -> bool) -> Result<u64> {
+    fn check_weights(
+        &self,
+        server: &ServedRoles,
+        target: &Target,
+        is_over: &impl Fn() -> bool,
+    ) -> Result<u64> {
         // Counted before: whatever happens from here on is noticed.
         let breaks = server.endpoint.breaks();
         let mut told = Vec::with_capacity(target.expected.len());

@@ -109,7 +109,7 @@ impl Source {
 }
 
 /// Whether the files are there as the sheet says.
-fn verify(model: &ModelSheet, folder: &Path) -> Result<()> {
+fn check_files(model: &ModelSheet, folder: &Path) -> Result<()> {
     for file in &model.files {
         let path = folder.join(file.name.as_str());
         let found = checksum(&path)?;
@@ -188,13 +188,13 @@ impl<D: Device> Followed<D> {
     /// From the coordinator's folder if this machine sees it, else over the network.
     fn read(&self, model: &ModelSheet) -> Result<HostWeights> {
         if model.folder.is_dir() {
-            match verify(model, &model.folder).and_then(|()| Ok(HostWeights::load(&model.folder)?)) {
+            match check_files(model, &model.folder).and_then(|()| Ok(HostWeights::load(&model.folder)?)) {
                 Ok(weights) => return Ok(weights),
                 Err(error) => tracing::warn!("{} is not used: {error:#}", model.folder.display()),
             }
         }
         let folder = self.scratch.join(model.id.as_str());
-        let fetched = self.source.fetch(model, &folder).and_then(|()| verify(model, &folder));
+        let fetched = self.source.fetch(model, &folder).and_then(|()| check_files(model, &folder));
         let weights = fetched.and_then(|()| Ok(HostWeights::load(&folder)?));
         // In memory now, or of no use.
         let _ = fs::remove_dir_all(&folder);

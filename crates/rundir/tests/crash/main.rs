@@ -5,7 +5,7 @@
 
 mod work;
 
-use sgs_rundir::directories::verify_directory;
+use sgs_rundir::directories::check_directory;
 use sgs_rundir::files::TEMPORARY_PREFIX;
 use sgs_rundir::metrics::{TensorBoardValue, read_events};
 use sgs_rundir::{RecordKey, RunDir, RunOptions, RunView, write_point};
@@ -125,7 +125,7 @@ fn outcome(directory: &Path) -> Outcome {
     let mut rollouts = Vec::new();
     let mut generations = BTreeMap::new();
     for round in view.rounds().unwrap() {
-        round.verify().unwrap();
+        round.check().unwrap();
         for row in round.rollouts().unwrap() {
             let row = row.unwrap();
             rollouts.push((round.round(), row.problem.to_string(), row.index, row.tokens));
@@ -185,7 +185,7 @@ fn check_wreck(run: &Path, acknowledged: &BTreeSet<RecordKey>) {
         let Ok(entries) = std::fs::read_dir(run.join(parent)) else { continue };
         for path in entries.map(|e| e.unwrap().path()) {
             if !path.file_name().unwrap().to_string_lossy().starts_with(TEMPORARY_PREFIX) {
-                verify_directory(&path).unwrap();
+                check_directory(&path).unwrap();
             }
         }
     }

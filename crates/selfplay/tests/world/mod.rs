@@ -77,7 +77,7 @@ pub fn answer(command: &Command) -> Event {
             };
             Event::Rollout { key, read, sample }
         }
-        Command::Judge { problem, .. } => {
+        Command::Verify { problem, .. } => {
             let difficulty = Stream::new(task_seed(1, 0, Role::Guide, &problem.id, 0)).below(10);
             let verdict = match draw.below(10) {
                 _ if draw.below(40) == 0 => Verdict::Infra,

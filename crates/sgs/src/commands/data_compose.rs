@@ -1,6 +1,6 @@
 //! `sgs data compose`: theorems of core Lean, each checked by Lean, as corpora of the three roles, targets and tokenizer.
 
-use super::verify_lean::check_all;
+use super::verify_lean::verify_all;
 use crate::args::DataComposeArgs;
 use crate::corpus::CorpusRow;
 use crate::exit::Outcome;
@@ -147,7 +147,7 @@ fn check(args: &DataComposeArgs, proposed: &Proposed) -> Result<HashMap<String, 
         writeln!(file)?;
     }
     let mut theorems = left.iter();
-    check_all(&checker, &targets, |_, line| {
+    verify_all(&checker, &targets, |_, line| {
         let Some(theorem) = theorems.next() else { return Ok(()) };
         if line.verdict == Verdict::Infra {
             bail!("Lean did not decide about a theorem: {}; the same command goes on from here", line.reason);

@@ -162,7 +162,7 @@ impl Examiner<'_> {
         let answers = evaluate::answers(&model, &tokenizer, &asks, most, &options, || bar.inc(1))?;
         bar.finish_and_clear();
         drop(model);
-        let solver = evaluate::judge_all(self.system, self.problems, args.k, answers)?;
+        let solver = evaluate::verify_all(self.system, self.problems, args.k, answers)?;
         let conjecturer = args.roles.then(|| -> Result<_> {
             let (tokenizer, model) = self.load(Role::Conjecturer, device)?;
             evaluate::conjecture(
@@ -197,7 +197,7 @@ impl Examiner<'_> {
             answers = served.answers(&asks, new, || bar.inc(1))?;
         }
         bar.finish_and_clear();
-        let solver = evaluate::judge_all(self.system, self.problems, args.k, answers)?;
+        let solver = evaluate::verify_all(self.system, self.problems, args.k, answers)?;
         Ok(Examined { solver, conjecturer: None, guide: None })
     }
 

@@ -87,7 +87,7 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
         ControlFlow::Break(outcome) => return Ok(outcome),
     };
     if args.verify {
-        super::doctor::verify(&args.dir)?;
+        super::doctor::read_whole(&args.dir)?;
     }
     let before = Remembered::read(&args.dir)?.map(|remembered| remembered.fleet).unwrap_or_default();
     let workers = fleet(&args.fleet, before)?;

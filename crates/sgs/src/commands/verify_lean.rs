@@ -70,7 +70,7 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
             },
         )?;
     }
-    check_all(&checker, &import.targets, |target, line| {
+    verify_all(&checker, &import.targets, |target, line| {
         counts.add(target, &line);
         write(&mut out, &line)
     })?;
@@ -102,13 +102,13 @@ fn write(out: &mut impl Write, line: &Line<'_>) -> Result<()> {
 }
 
 /// Checks all targets at once, as far as the pool goes, and hands out each line in the targets' order.
-pub(super) fn check_all<'t>(
+pub(super) fn verify_all<'t>(
     checker: &Lean,
     targets: &'t [Target],
     mut each: impl FnMut(&'t Target, Line<'t>) -> Result<()>,
 ) -> Result<()> {
     // Slots that check whole files want them full, and the next ones ready.
-    let callers = checker.parallel_checks().min(targets.len());
+    let callers = checker.parallel_verifications().min(targets.len());
     let next = AtomicUsize::new(0);
     let (send, receive) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -116,7 +116,7 @@ pub(super) fn check_all<'t>(
             let (send, next) = (send.clone(), &next);
             scope.spawn(move || {
                 while let Some((i, target)) = take(targets, next) {
-                    if send.send((i, check(checker, target))).is_err() {
+                    if send.send((i, verify(checker, target))).is_err() {
                         return;
                     }
                 }
@@ -150,7 +150,7 @@ fn take<'t>(targets: &'t [Target], next: &AtomicUsize) -> Option<(usize, &'t Tar
     targets.get(i).map(|target| (i, target))
 }
 
-fn check<'t>(checker: &Lean, target: &'t Target) -> Line<'t> {
+fn verify<'t>(checker: &Lean, target: &'t Target) -> Line<'t> {
     let id = Some(target.problem.id.as_str());
     let started = Instant::now();
     let Some(proof) = &target.proof else {

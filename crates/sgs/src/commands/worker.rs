@@ -191,11 +191,11 @@ fn verify(args: &WorkerVerifyArgs) -> Result<Outcome> {
         }
     };
     let slots = match (sheet.system, args.slots) {
-        (SystemName::Lean, _) => system.parallel_checks(),
+        (SystemName::Lean, _) => system.parallel_verifications(),
         (SystemName::Metamath, 0) => device::threads(),
         (SystemName::Metamath, n) => n,
     };
-    let check = |lease: &sgs_fleet::Lease, _: &sgs_fleet::Cancel| verify::check(&*system, lease);
+    let check = |lease: &sgs_fleet::Lease, _: &sgs_fleet::Cancel| verify::verify(&*system, lease);
     let summary =
         sgs_fleet::serve(post.coordinator(), post.config.clone(), post.drain.clone(), slots, check)?;
     Ok(farewell(&post.config.name, summary))

@@ -51,8 +51,8 @@ fn slice() -> Check {
     let Ok(Some(steps)) = database_proof(theory, rule, 60) else {
         return defect("the proof of `syl` cannot be read".to_owned());
     };
-    let good = system.check(&problem, &write_steps(theory, &steps));
-    let wrong = system.check(&problem, "h1");
+    let good = system.verify(&problem, &write_steps(theory, &steps));
+    let wrong = system.verify(&problem, "h1");
     if good.verdict != Verdict::Proved || wrong.verdict != Verdict::Refused {
         return defect(format!(
             "the checker says `{}` of a proof and `{}` of a wrong one",

@@ -7,7 +7,7 @@ mod lookup;
 mod run;
 mod slurm;
 
-pub use run::verify;
+pub use run::read_whole;
 
 use crate::args::DoctorArgs;
 use crate::exit::Outcome;

@@ -33,7 +33,7 @@ pub fn area(run: &Path) -> Result<Area> {
 ///
 /// # Errors
 /// Something is damaged; all of it is named.
-pub fn verify(run: &Path) -> Result<()> {
+pub fn read_whole(run: &Path) -> Result<()> {
     let area = area(run)?;
     let found = |check: &Check| format!("{}: {}", check.name, check.found);
     let lines: Vec<String> = area.checks.iter().map(found).collect();

@@ -65,7 +65,7 @@ pub fn search<D: Device + Decode>(
             stop: Arc::clone(&stop),
         })
         .collect();
-    if system.parallel_checks() > 1 {
+    if system.parallel_verifications() > 1 {
         return search_at_once(system, problem, tokenizer, model, &mut sampler, requests);
     }
     let mut search = Search::default();
@@ -74,7 +74,7 @@ pub fn search<D: Device + Decode>(
         if search.proof.is_some() || failure.is_some() {
             return;
         }
-        match judge(system, problem, tokenizer, &completion, &mut search) {
+        match verify(system, problem, tokenizer, &completion, &mut search) {
             Ok(false) => {}
             Ok(true) => sampler.cancel_all(),
             Err(error) => {
@@ -98,9 +98,9 @@ fn search_at_once<D: Device + Decode>(
     let mut completions = Vec::with_capacity(requests.len());
     sampler.run(model, requests, |_, completion| completions.push(completion))?;
     completions.sort_by_key(|c| c.id.0);
-    let searches = evaluate::in_parallel(system.parallel_checks(), &completions, |completion| {
+    let searches = evaluate::in_parallel(system.parallel_verifications(), &completions, |completion| {
         let mut one = Search::default();
-        judge(system, problem, tokenizer, completion, &mut one).map(|_| one)
+        verify(system, problem, tokenizer, completion, &mut one).map(|_| one)
     });
     let mut all = Search::default();
     for one in searches {
@@ -117,8 +117,8 @@ fn search_at_once<D: Device + Decode>(
     Ok(all)
 }
 
-/// Checks a completion; whether it is a proof.
-fn judge(
+/// Reads and verifies a completion; whether it is a proof.
+fn verify(
     system: &dyn FormalSystem,
     problem: &Problem,
     tokenizer: &Tokenizer,
@@ -143,7 +143,7 @@ fn judge(
     match system.read_proof(problem, &text) {
         Err(e) => fail(Verdict::Malformed, e.kind, e.detail),
         Ok(proof) => {
-            let judgement = system.check(problem, &proof);
+            let judgement = system.verify(problem, &proof);
             if judgement.verdict == Verdict::Proved {
                 search.proof = Some(proof);
                 return Ok(true);
