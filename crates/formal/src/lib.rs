@@ -17,7 +17,7 @@ pub enum Prompt {
 
 /// What a conjecture is conditioned on.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Seed<'a> {
+pub enum Condition<'a> {
     /// An unsolved target (the paper's Conjecturer).
     Target(&'a Problem),
     /// A solved problem and its proof (STP).
@@ -26,11 +26,13 @@ pub enum Seed<'a> {
     Nothing(&'a Problem),
 }
 
-impl<'a> Seed<'a> {
+impl<'a> Condition<'a> {
     /// The problem whose context the conjecture inherits.
     pub fn problem(&self) -> &'a Problem {
         match *self {
-            Seed::Target(problem) | Seed::Solved { problem, .. } | Seed::Nothing(problem) => problem,
+            Condition::Target(problem) | Condition::Solved { problem, .. } | Condition::Nothing(problem) => {
+                problem
+            }
         }
     }
 }
@@ -74,7 +76,7 @@ pub trait FormalSystem: Send + Sync {
     }
 
     /// The Conjecturer's prompt.
-    fn conjecturer_prompt(&self, seed: Seed<'_>) -> Prompt;
+    fn conjecturer_prompt(&self, condition: Condition<'_>) -> Prompt;
 
     /// The Guide's prompt for a conjecture that was invented for `target`.
     fn guide_prompt(&self, target: &Problem, conjecture: &Problem) -> Prompt;
@@ -98,9 +100,13 @@ pub trait FormalSystem: Send + Sync {
         lines_of(proof)
     }
 
-    /// Reads a statement out of the Conjecturer's completion, well-formed in the seed's context and normalised so
+    /// Reads a statement out of the Conjecturer's completion, well-formed in the context of what it is conditioned on and normalised so
     /// that equal conjectures are equal strings.
-    fn read_conjecture(&self, seed: Seed<'_>, completion: &str) -> Result<ReadConjecture, Malformed>;
+    fn read_conjecture(
+        &self,
+        condition: Condition<'_>,
+        completion: &str,
+    ) -> Result<ReadConjecture, Malformed>;
 
     /// Reads the Guide's three sub-scores.
     fn read_review(&self, completion: &str) -> Result<Review, Malformed>;

@@ -1,7 +1,7 @@
 //! From commands to what workers are asked: which of them are one task, and what a task says.
 
 use crate::evaluate::{encode, room};
-use crate::reading::{Reader, formal_seed, is_quick, limit, role};
+use crate::reading::{Reader, condition_of, is_quick, limit, role};
 use crate::tasks::{self, GENERATE, GenerateTask, VERIFY, VerifyTask};
 use anyhow::Result;
 use rayon::prelude::*;
@@ -79,9 +79,7 @@ impl Reader<'_> {
         let system = self.system;
         let prompt = match command {
             Command::Verify { .. } => return Ok(Arc::default()),
-            Command::SampleConjecture { conditioning, .. } => {
-                system.conjecturer_prompt(formal_seed(conditioning))
-            }
+            Command::SampleConjecture { condition, .. } => system.conjecturer_prompt(condition_of(condition)),
             Command::SampleReview { target, conjecture, .. } => system.guide_prompt(target, conjecture),
             Command::SampleRollout { problem, lemma: None, .. } => system.solver_prompt(problem),
             Command::SampleRollout { problem, lemma: Some(lemma), .. } => {

@@ -1,7 +1,7 @@
 //! What a model can do before any self-play: pass@k on problems, and how well it plays the other two roles.
 
 use anyhow::{Result, bail};
-use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
+use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
 use sgs_lm::Device;
 use sgs_lm::model::Model;
 use sgs_lm::sampler::{Choice, Completion, Decode, Finish, Request, RequestId, Sampler, SamplerOptions};
@@ -287,7 +287,7 @@ pub fn conjecture<D: Device + Decode>(
 ) -> Result<ConjecturerResult> {
     let mut asks = Vec::new();
     for target in targets {
-        let prompt = encode(tokenizer, &system.conjecturer_prompt(Seed::Target(target)))?;
+        let prompt = encode(tokenizer, &system.conjecturer_prompt(Condition::Target(target)))?;
         asks.push(Ask { prompt, seed: task_seed(seed, 0, Role::Conjecturer, &target.id, 0) });
     }
     let completions = sample(model, tokenizer, &asks, max_new_tokens, options, |_, _| ())?;
@@ -296,7 +296,7 @@ pub fn conjecture<D: Device + Decode>(
         targets.iter().map(|t| Arc::clone(&t.statement)).collect();
     for (target, completion) in targets.iter().zip(&completions) {
         result.sampled += 1;
-        match system.read_conjecture(Seed::Target(target), &decode(tokenizer, completion)?) {
+        match system.read_conjecture(Condition::Target(target), &decode(tokenizer, completion)?) {
             Ok(ReadConjecture { statement, .. }) => {
                 result.well_formed += 1;
                 if result.examples.len() < 10 {

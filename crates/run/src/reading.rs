@@ -5,10 +5,10 @@ use crate::evaluate::room;
 use crate::record::Entry;
 use crate::tasks::{self, GenerateResult, Sample, VerifyResult};
 use anyhow::{Context, Result, bail, ensure};
-use sgs_formal::{FormalSystem, Malformed, Seed};
+use sgs_formal::{Condition, FormalSystem, Malformed};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_selfplay::{
-    Command, Completion, ConjectureSeed, Event, FinishReason, ReadProof, Role, SampleFacts, Verdict,
+    Command, Completion, Event, FinishReason, OwnedCondition, ReadProof, Role, SampleFacts, Verdict,
 };
 use std::sync::Arc;
 
@@ -110,8 +110,8 @@ impl Reader<'_> {
         let (key, facts, ended) = (command.key().clone(), SampleFacts::of(&completion), ended(&completion));
         let text = &completion.text;
         let event = match command {
-            Command::SampleConjecture { conditioning, .. } => {
-                let read = ended.and_then(|()| self.system.read_conjecture(formal_seed(conditioning), text));
+            Command::SampleConjecture { condition, .. } => {
+                let read = ended.and_then(|()| self.system.read_conjecture(condition_of(condition), text));
                 Event::Conjecture { key, read: read.map_err(|e| e.kind), sample: facts }
             }
             Command::SampleRollout { problem, lemma, .. } => {
@@ -182,10 +182,10 @@ fn ended(completion: &Completion) -> Result<(), Malformed> {
 }
 
 /// What a conjecture is conditioned on, as the formal system takes it.
-pub fn formal_seed(conditioning: &ConjectureSeed) -> Seed<'_> {
-    match conditioning {
-        ConjectureSeed::Target(problem) => Seed::Target(problem),
-        ConjectureSeed::Solved { problem, proof } => Seed::Solved { problem, proof },
-        ConjectureSeed::Nothing(problem) => Seed::Nothing(problem),
+pub fn condition_of(condition: &OwnedCondition) -> Condition<'_> {
+    match condition {
+        OwnedCondition::Target(problem) => Condition::Target(problem),
+        OwnedCondition::Solved { problem, proof } => Condition::Solved { problem, proof },
+        OwnedCondition::Nothing(problem) => Condition::Nothing(problem),
     }
 }

@@ -5,7 +5,7 @@
 mod system;
 
 use sgs_fleet::{Cancel, Client, Drain, Lease, Payload, WorkerConfig, WorkerName, serve};
-use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
+use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
 use sgs_run::config::{self, Layers};
 use sgs_run::held_out::EvaluationConfig;
 use sgs_run::lm::Cpu;
@@ -31,7 +31,7 @@ impl FormalSystem for Slow {
     fn solver_prompt(&self, problem: &Problem) -> Prompt {
         Echo.solver_prompt(problem)
     }
-    fn conjecturer_prompt(&self, seed: Seed<'_>) -> Prompt {
+    fn conjecturer_prompt(&self, condition: Condition<'_>) -> Prompt {
         Echo.conjecturer_prompt(seed)
     }
     fn guide_prompt(&self, target: &Problem, conjecture: &Problem) -> Prompt {
@@ -40,7 +40,11 @@ impl FormalSystem for Slow {
     fn read_proof(&self, problem: &Problem, completion: &str) -> Result<String, Malformed> {
         Echo.read_proof(problem, completion)
     }
-    fn read_conjecture(&self, seed: Seed<'_>, completion: &str) -> Result<ReadConjecture, Malformed> {
+    fn read_conjecture(
+        &self,
+        condition: Condition<'_>,
+        completion: &str,
+    ) -> Result<ReadConjecture, Malformed> {
         Echo.read_conjecture(seed, completion)
     }
     fn read_review(&self, completion: &str) -> Result<Review, Malformed> {

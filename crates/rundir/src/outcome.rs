@@ -170,8 +170,8 @@ fn write_problems(
     outcome: &RoundOutcome,
     sources: &OutcomeSources<'_>,
 ) -> Result<()> {
-    let seeds: HashMap<&ProblemId, &ProblemId> =
-        outcome.conjectures.iter().map(|c| (&c.id, &c.seed)).collect();
+    let targets: HashMap<&ProblemId, &ProblemId> =
+        outcome.conjectures.iter().map(|c| (&c.id, &c.target)).collect();
     let newly: HashSet<&ProblemId> = outcome.newly_solved.iter().map(|(id, _)| id).collect();
     for problem in &outcome.problems {
         let id = &problem.problem.id;
@@ -179,7 +179,7 @@ fn write_problems(
         tables.problems.push(ProblemRow {
             id: id.clone(),
             kind: if is_conjecture { ProblemKind::Conjecture } else { ProblemKind::Target },
-            target: seeds.get(id).filter(|_| is_conjecture).map(|&seed| seed.clone()),
+            target: targets.get(id).filter(|_| is_conjecture).map(|&target| target.clone()),
             statement: Arc::clone(&problem.problem.statement),
             context: Arc::clone(&problem.problem.context),
             rollouts: outcome.rollouts_per_problem,
@@ -214,7 +214,7 @@ fn conjecture_row(conjecture: &ConjectureOutcome, sample: Sample) -> ConjectureR
     };
     ConjectureRow {
         id: conjecture.id.clone(),
-        target: conjecture.seed.clone(),
+        target: conjecture.target.clone(),
         index: conjecture.key.index,
         status,
         reason: reason.to_owned(),

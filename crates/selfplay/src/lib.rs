@@ -37,6 +37,6 @@ pub use metrics::RoundMetrics;
 pub use outcome::RoundOutcome;
 pub use round::{Progress, Round, RoundError};
 pub use state::RunState;
-pub use task::{Command, ConjectureSeed, Event, Lemma, ReadConjecture, ReadProof, TaskKey, TaskKind};
+pub use task::{Command, Event, Lemma, OwnedCondition, ReadConjecture, ReadProof, TaskKey, TaskKind};
 pub use training::Example;
 pub use weights::{Player, Weights};

@@ -139,7 +139,7 @@ pub struct ConjectureOutcome {
     /// The conjecture's id as a problem.
     pub id: ProblemId,
     /// The problem it was invented for.
-    pub seed: ProblemId,
+    pub target: ProblemId,
     /// What became of it.
     pub status: ConjectureStatus,
     /// The completion's facts.
@@ -279,7 +279,7 @@ impl Round {
             .collect();
         let lemma = |slot: &Slot| {
             let SlotState::Accepted { work, read, .. } = &slot.state else { return None };
-            let (work, target) = (&self.works[*work], &slot.seed.problem().id);
+            let (work, target) = (&self.works[*work], &slot.condition.problem().id);
             if self.is_trivial(work) || state.is_solved(target) || solved_now.contains(target) {
                 return None;
             }
@@ -313,7 +313,7 @@ impl Round {
         };
         let lesson = |(slot, conjecture): (&Slot, &ConjectureOutcome)| {
             let signs = self.signs(slot, conjecture).filter(|_| trained_on.contains(&slot.id))?;
-            let own = slot.seed.problem();
+            let own = slot.condition.problem();
             let others = targets().filter(|problem| problem.id != own.id);
             let near = nearest(&own.statement, others, guide.learned_neighbours as usize);
             let watched: Vec<ProblemId> =
@@ -329,7 +329,7 @@ impl Round {
         let SlotState::Accepted { read, .. } = &slot.state else { return None };
         let rate = conjecture.tally.as_ref().and_then(Tally::rate).unwrap_or(0.0);
         let lengths =
-            [&*read.statement, &slot.seed.problem().statement].map(|s| s.split_whitespace().count());
+            [&*read.statement, &slot.condition.problem().statement].map(|s| s.split_whitespace().count());
         Some(Signs::of(conjecture.review.as_ref(), read.rubric, rate, lengths[0], lengths[1]))
     }
 
@@ -707,7 +707,7 @@ impl Round {
         ConjectureOutcome {
             key: slot.key.clone(),
             id: slot.id.clone(),
-            seed: slot.seed.problem().id.clone(),
+            target: slot.condition.problem().id.clone(),
             status,
             sample,
             tally: work.map(Work::tally),

@@ -17,8 +17,8 @@ use crate::reward::{conjecture_threshold, passes_threshold};
 use crate::seed::{Stream, shuffle_seed, task_seed};
 use crate::state::RunState;
 use crate::store::{fingerprint, in_window};
-use crate::stp::draw_seeds;
-use crate::task::{Command, ConjectureSeed, Event, Lemma, ReadConjecture, ReadProof, TaskKey, TaskKind};
+use crate::stp::draw_solved;
+use crate::task::{Command, Event, Lemma, OwnedCondition, ReadConjecture, ReadProof, TaskKey, TaskKind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -133,7 +133,7 @@ pub(crate) struct ReviewAttempt {
 pub(crate) struct Slot {
     pub key: TaskKey,
     pub id: ProblemId,
-    pub seed: ConjectureSeed,
+    pub condition: OwnedCondition,
     pub state: SlotState,
 }
 
@@ -535,7 +535,7 @@ impl Round {
             self.slots[position].state = SlotState::Duplicate { statement, of, sample };
             return;
         }
-        let context = slot.seed.problem().context.clone();
+        let context = slot.condition.problem().context.clone();
         let problem = Arc::new(Problem { id, statement, context });
         let work = self.begin_work(problem, Origin::Conjecture { slot: position });
         self.slots[position].state = SlotState::Accepted { work, read, sample };
@@ -719,7 +719,7 @@ impl Round {
 
     fn conjecture_command(&self, slot: &Slot) -> Command {
         let seed = self.seed_of(&slot.key);
-        Command::SampleConjecture { key: slot.key.clone(), seed, conditioning: slot.seed.clone() }
+        Command::SampleConjecture { key: slot.key.clone(), seed, condition: slot.condition.clone() }
     }
 
     fn rollout_command(&self, work: &Work, index: u32) -> Command {
@@ -735,7 +735,7 @@ impl Round {
 
     fn review_command(&self, work: &Work) -> Command {
         let target = match work.origin {
-            Origin::Conjecture { slot } => self.slots[slot].seed.problem().clone(),
+            Origin::Conjecture { slot } => self.slots[slot].condition.problem().clone(),
             Origin::Target { .. } => work.problem.clone(),
         };
         let attempt = u32::try_from(work.review.attempts.len()).unwrap_or(u32::MAX);
@@ -783,26 +783,26 @@ fn conjecture_slots(
     let unsolved = batch.iter().copied().filter(|target| !state.is_solved(&target.id)).collect();
     let seeded = drawn_share(unsolved, config.conjecturer.target_share, run_seed, state.next_round);
     let wanted = seeded.iter().flat_map(|&target| (0..per_target).map(move |_| target));
-    let seeds: Vec<ConjectureSeed> = match config.conjecturer.conditioning {
-        Conditioning::Target => wanted.cloned().map(ConjectureSeed::Target).collect(),
-        Conditioning::None => wanted.cloned().map(ConjectureSeed::Nothing).collect(),
+    let conditions: Vec<OwnedCondition> = match config.conjecturer.conditioning {
+        Conditioning::Target => wanted.cloned().map(OwnedCondition::Target).collect(),
+        Conditioning::None => wanted.cloned().map(OwnedCondition::Nothing).collect(),
         Conditioning::Solved => {
             let pool = solved_pool(targets, state, config.conjecturer.stp.min_seed_rate);
             let seed = shuffle_seed(run_seed, "stp-seeds", u64::from(state.next_round));
-            draw_seeds(pool.len(), wanted.count(), seed).into_iter().map(|i| pool[i].clone()).collect()
+            draw_solved(pool.len(), wanted.count(), seed).into_iter().map(|i| pool[i].clone()).collect()
         }
     };
     let mut numbers: HashMap<ProblemId, u32> = HashMap::new();
-    let mut slot = |seed: ConjectureSeed| {
-        let problem = seed.problem().id.clone();
+    let mut slot = |condition: OwnedCondition| {
+        let problem = condition.problem().id.clone();
         let next = numbers.entry(problem.clone()).or_default();
         let index = *next;
         *next += 1;
         let id = conjecture_id(state.next_round, &problem, index);
         let key = TaskKey { round: state.next_round, kind: TaskKind::Conjecture, problem, index };
-        Slot { key, id, seed, state: SlotState::Waiting }
+        Slot { key, id, condition, state: SlotState::Waiting }
     };
-    seeds.into_iter().map(&mut slot).collect()
+    conditions.into_iter().map(&mut slot).collect()
 }
 
 /// A share of the targets, at least one of them, drawn by the run's seed, in their old order.
@@ -823,10 +823,10 @@ pub fn conjecture_id(round: u32, problem: &ProblemId, index: u32) -> ProblemId {
 }
 
 /// Solved targets of the data set that are easy enough to be built upon (Dong and Ma 2025).
-fn solved_pool(targets: &[Arc<Problem>], state: &RunState, min_rate: f64) -> Vec<ConjectureSeed> {
-    let seed = |target: &Arc<Problem>| {
+fn solved_pool(targets: &[Arc<Problem>], state: &RunState, min_rate: f64) -> Vec<OwnedCondition> {
+    let condition = |target: &Arc<Problem>| {
         let solved = state.solved.get(&target.id).filter(|solved| solved.best_rate > min_rate)?;
-        Some(ConjectureSeed::Solved { problem: target.clone(), proof: solved.proof.clone() })
+        Some(OwnedCondition::Solved { problem: target.clone(), proof: solved.proof.clone() })
     };
-    targets.iter().filter_map(seed).collect()
+    targets.iter().filter_map(condition).collect()
 }

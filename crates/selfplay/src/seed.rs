@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 /// The sampling seed of one completion.
 ///
 /// `index` counts the completions of one role for one problem in one round from 0: the rollout's number for the Solver,
-/// the conjecture's number for its seed problem, the attempt for the Guide.
+/// the conjecture's number for its target, the attempt for the Guide.
 pub fn task_seed(run_seed: u64, round: u32, role: Role, problem: &ProblemId, index: u32) -> u64 {
     let role = match role {
         Role::Solver => 0u8,

@@ -34,9 +34,9 @@ pub fn select_conjectures(conjectures: &[Provability], config: &StpConfig) -> Ve
     conjectures.iter().map(|c| barely(c) && ratio(c) >= cut).collect()
 }
 
-/// Draws `wanted` of `available` seeds: without replacement as long as there are enough, then again from the start of
+/// Draws `wanted` of `available` solved problems: without replacement as long as there are enough, then again from the start of
 /// the same shuffle. Empty if there is nothing to draw from.
-pub fn draw_seeds(available: usize, wanted: usize, seed: u64) -> Vec<usize> {
+pub fn draw_solved(available: usize, wanted: usize, seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..available).collect();
     Stream::new(seed).shuffle(&mut order);
     order.iter().copied().cycle().take(if available == 0 { 0 } else { wanted }).collect()
@@ -249,8 +249,8 @@ mod tests {
         }
 
         #[test]
-        fn seeds_are_spread_evenly(available in 0usize..20, wanted in 0usize..60, seed: u64) {
-            let drawn = draw_seeds(available, wanted, seed);
+        fn solved_problems_are_spread_evenly(available in 0usize..20, wanted in 0usize..60, seed: u64) {
+            let drawn = draw_solved(available, wanted, seed);
             prop_assert_eq!(drawn.len(), if available == 0 { 0 } else { wanted });
             for i in 0..available {
                 let times = drawn.iter().filter(|&&d| d == i).count();

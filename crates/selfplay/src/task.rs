@@ -115,7 +115,7 @@ impl<'de> Deserialize<'de> for TaskKey {
 
 /// What a conjecture is invented for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ConjectureSeed {
+pub enum OwnedCondition {
     /// An unsolved target.
     Target(Arc<Problem>),
     /// A solved problem and one of its proofs.
@@ -128,13 +128,13 @@ pub enum ConjectureSeed {
     Nothing(Arc<Problem>),
 }
 
-impl ConjectureSeed {
+impl OwnedCondition {
     /// The problem whose context the conjecture inherits, and which it is reviewed against.
     pub fn problem(&self) -> &Arc<Problem> {
         match self {
-            ConjectureSeed::Target(problem)
-            | ConjectureSeed::Solved { problem, .. }
-            | ConjectureSeed::Nothing(problem) => problem,
+            OwnedCondition::Target(problem)
+            | OwnedCondition::Solved { problem, .. }
+            | OwnedCondition::Nothing(problem) => problem,
         }
     }
 }
@@ -147,7 +147,7 @@ pub enum Command {
         /// Name of the task; the answer bears it.
         key: TaskKey,
         seed: u64,
-        conditioning: ConjectureSeed,
+        condition: OwnedCondition,
     },
     /// Sample the Solver and read a proof.
     SampleRollout {

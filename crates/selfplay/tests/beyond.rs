@@ -395,8 +395,8 @@ fn the_learned_guide_prefers_what_helped() {
             let id = key.problem.as_str().to_owned();
             let target = number(&id);
             let event = match &command {
-                Command::SampleConjecture { conditioning, .. } => {
-                    let of = number(conditioning.problem().id.as_str());
+                Command::SampleConjecture { condition, .. } => {
+                    let of = number(condition.problem().id.as_str());
                     let read = ReadConjecture::plain(format!("|- for {of} in {now}"));
                     Event::Conjecture { key, read: Ok(read), sample }
                 }
@@ -427,7 +427,7 @@ fn the_learned_guide_prefers_what_helped() {
         }
         let outcome = round.finish(&state).unwrap();
         for conjecture in outcome.conjectures.iter().filter(|_| now >= 35) {
-            let kind = number(conjecture.seed.as_str()) % 2;
+            let kind = number(conjecture.target.as_str()) % 2;
             scores[kind].extend(conjecture.guide_score);
         }
         state.absorb(&outcome).unwrap();

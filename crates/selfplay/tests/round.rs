@@ -11,7 +11,7 @@ use sgs_selfplay::outcome::{ConjectureStatus, ProblemKind, RoundOutcome};
 use sgs_selfplay::seed::Stream;
 use sgs_selfplay::stp::{Matching, unsolved_after};
 use sgs_selfplay::{
-    Command, ConjectureSeed, Event, Method, Problem, ProblemId, ReadConjecture, ReadProof, Review, Round,
+    Command, Event, Method, OwnedCondition, Problem, ProblemId, ReadConjecture, ReadProof, Review, Round,
     RoundError, RoundMetrics, RunState, TaskKey, TaskKind, Verdict,
 };
 use std::collections::{HashMap, HashSet};
@@ -525,8 +525,7 @@ fn seeds_of_stp_are_solved_targets_with_their_proofs() {
         round.pending().into_iter().filter(|c| c.key().kind == TaskKind::Conjecture).collect();
     assert_eq!(seeds.len(), 12 - state.solved.len());
     for command in seeds {
-        let Command::SampleConjecture { conditioning: ConjectureSeed::Solved { problem, proof }, .. } =
-            command
+        let Command::SampleConjecture { condition: OwnedCondition::Solved { problem, proof }, .. } = command
         else {
             panic!("{command:?}")
         };

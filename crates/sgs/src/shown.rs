@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use sgs_analysis::run::{Display, Identity};
-use sgs_formal::{FormalSystem, Seed};
+use sgs_formal::{Condition, FormalSystem};
 use sgs_metamath::system::Metamath;
 use sgs_run::config::SystemName;
 use sgs_rundir::RunView;
@@ -68,7 +68,7 @@ impl Display for Shown {
         let problem =
             Problem { id: ProblemId::new("shown"), statement: statement.into(), context: context.into() };
         let read = |system: &Arc<dyn FormalSystem>| {
-            let read = system.read_conjecture(Seed::Nothing(&problem), statement).ok()?;
+            let read = system.read_conjecture(Condition::Nothing(&problem), statement).ok()?;
             Some(Identity {
                 normal: read.statement.to_string(),
                 theorem: read.known.map(|label| label.to_string()),

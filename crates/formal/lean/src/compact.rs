@@ -3,7 +3,7 @@
 
 use crate::read::{Proof, read_conjecture, read_review};
 use crate::text::{Bounds, Statement};
-use sgs_formal::{Malformed, Seed};
+use sgs_formal::{Condition, Malformed};
 use sgs_selfplay::{Problem, Review};
 
 /// Ends every completion.
@@ -23,13 +23,13 @@ pub fn solver(problem: &Problem) -> String {
 }
 
 /// The Conjecturer's prompt.
-pub fn conjecturer(seed: Seed<'_>) -> String {
-    match seed {
-        Seed::Target(problem) => format!("<conjecturer>{}<conjecture>", said(&problem.statement)),
-        Seed::Solved { problem, proof } => {
+pub fn conjecturer(condition: Condition<'_>) -> String {
+    match condition {
+        Condition::Target(problem) => format!("<conjecturer>{}<conjecture>", said(&problem.statement)),
+        Condition::Solved { problem, proof } => {
             format!("<conjecturer>{}<proof>{proof}<conjecture>", said(&problem.statement))
         }
-        Seed::Nothing(_) => "<conjecturer><conjecture>".to_owned(),
+        Condition::Nothing(_) => "<conjecturer><conjecture>".to_owned(),
     }
 }
 
@@ -90,10 +90,10 @@ mod tests {
         let (a, b) = (problem("theorem a (p : Prop) (h1 : p) : p := by"), problem("theorem b : 1 = 1 := by"));
         assert_eq!(solver(&a), "<solver>(p : Prop) (h1 : p) : p<proof>");
         assert_eq!(solver(&b), "<solver>: 1 = 1<proof>");
-        assert_eq!(conjecturer(Seed::Target(&b)), "<conjecturer>: 1 = 1<conjecture>");
-        let solved = Seed::Solved { problem: &b, proof: "\n  rfl" };
+        assert_eq!(conjecturer(Condition::Target(&b)), "<conjecturer>: 1 = 1<conjecture>");
+        let solved = Condition::Solved { problem: &b, proof: "\n  rfl" };
         assert_eq!(conjecturer(solved), "<conjecturer>: 1 = 1<proof>\n  rfl<conjecture>");
-        assert_eq!(conjecturer(Seed::Nothing(&a)), "<conjecturer><conjecture>");
+        assert_eq!(conjecturer(Condition::Nothing(&a)), "<conjecturer><conjecture>");
         assert_eq!(guide(&a, &b), "<guide>(p : Prop) (h1 : p) : p<conjecture>: 1 = 1<review>");
     }
 

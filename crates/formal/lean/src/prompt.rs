@@ -2,7 +2,7 @@
 //!
 //! Every prompt is one user message; the tokenizer's chat template wraps it. The texts stand in `prompts/`.
 
-use sgs_formal::Seed;
+use sgs_formal::Condition;
 use sgs_selfplay::Problem;
 
 sgs_keys::choice! {
@@ -34,16 +34,16 @@ pub fn solver(problem: &Problem, form: SolverForm) -> String {
 }
 
 /// The Conjecturer's message.
-pub fn conjecturer(seed: Seed<'_>) -> String {
-    match seed {
-        Seed::Target(problem) => {
+pub fn conjecturer(condition: Condition<'_>) -> String {
+    match condition {
+        Condition::Target(problem) => {
             fill(include_str!("prompts/conjecturer.txt"), &[("{seed}", &problem.statement)])
         }
-        Seed::Solved { problem, proof } => fill(
+        Condition::Solved { problem, proof } => fill(
             include_str!("prompts/conjecturer_stp.txt"),
             &[("{seed}", &problem.statement), ("{proof}", proof.trim_end())],
         ),
-        Seed::Nothing(_) => include_str!("prompts/conjecturer_unconditioned.txt").to_owned(),
+        Condition::Nothing(_) => include_str!("prompts/conjecturer_unconditioned.txt").to_owned(),
     }
 }
 

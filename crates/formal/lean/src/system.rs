@@ -9,7 +9,7 @@ use crate::text::{Bounds, Statement, commands, lex, negation, uses_tactic_try};
 use crate::version::{Version, VersionError};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
-use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
+use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
 use sgs_selfplay::{Features, Judgement, Problem, ProblemId, ReadConjecture, Review, Verdict};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
@@ -294,7 +294,7 @@ impl FormalSystem for Lean {
         self.asked(prompt::solver(problem, self.config.form))
     }
 
-    fn conjecturer_prompt(&self, seed: Seed<'_>) -> Prompt {
+    fn conjecturer_prompt(&self, condition: Condition<'_>) -> Prompt {
         self.asked(if self.is_compact() { compact::conjecturer(seed) } else { prompt::conjecturer(seed) })
     }
 
@@ -316,7 +316,11 @@ impl FormalSystem for Lean {
         read.map(|proof| proof.to_text())
     }
 
-    fn read_conjecture(&self, _seed: Seed<'_>, completion: &str) -> Result<ReadConjecture, Malformed> {
+    fn read_conjecture(
+        &self,
+        _condition: Condition<'_>,
+        completion: &str,
+    ) -> Result<ReadConjecture, Malformed> {
         let read = match self.config.reading {
             _ if self.is_compact() => compact::read_said(completion, &self.config.bounds),
             Reading::Lenient => read::read_conjecture(completion, &self.config.bounds),

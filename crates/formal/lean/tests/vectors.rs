@@ -7,7 +7,7 @@
 )]
 
 use serde_json::{Value, json};
-use sgs_formal::Seed;
+use sgs_formal::Condition;
 use sgs_lean::check::{Layers, Message, Probe, Region, Severity, judge_messages, reference_rule};
 use sgs_lean::prompt::{self, SolverForm};
 use sgs_lean::read::{read_conjecture_strict, read_proof_strict, read_review_strict, split_snippet};
@@ -39,10 +39,10 @@ fn prompts_are_equal_to_the_byte() {
             "solver" => {
                 prompt::solver(&problem(text(input, "header"), text(input, "theorem")), SolverForm::NonCot)
             }
-            "conjecturer_conditioned" => prompt::conjecturer(Seed::Target(&seed)),
-            "conjecturer_unconditioned" => prompt::conjecturer(Seed::Nothing(&seed)),
+            "conjecturer_conditioned" => prompt::conjecturer(Condition::Target(&seed)),
+            "conjecturer_unconditioned" => prompt::conjecturer(Condition::Nothing(&seed)),
             "conjecturer_seed_statement_setup" => {
-                prompt::conjecturer(Seed::Solved { problem: &seed, proof: text(input, "seed_proof") })
+                prompt::conjecturer(Condition::Solved { problem: &seed, proof: text(input, "seed_proof") })
             }
             "guide" => prompt::guide(&seed, &problem("", text(input, "conjecture"))),
             other => panic!("a role that is not covered: {other}"),

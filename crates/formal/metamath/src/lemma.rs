@@ -74,7 +74,7 @@ mod tests {
     use crate::system::Metamath;
     use crate::theory::RuleId;
     use crate::unify::{Checker, Goal, ProofLimits};
-    use sgs_formal::{FormalSystem, Prompt, Seed};
+    use sgs_formal::{Condition, FormalSystem, Prompt};
     use sgs_selfplay::{Lemma, Problem, ProblemId, Verdict};
 
     fn lemma(statement: &str, proof: &str) -> Lemma {
@@ -86,7 +86,7 @@ mod tests {
         let system = Metamath::shipped().unwrap();
         let syl = system.problem("syl").unwrap();
         let written = "$e |- ( ps -> ch ) $p |- ( ph -> ( ps -> ch ) )";
-        let read = system.read_conjecture(Seed::Target(&syl), written).unwrap();
+        let read = system.read_conjecture(Condition::Target(&syl), written).unwrap();
         assert_eq!(read.lemma.as_deref(), Some(written));
         assert_ne!(&*read.statement, written, "the problem itself is in normal form");
         assert_eq!(read.known, None, "an instance of a1i is not a1i");
@@ -120,16 +120,17 @@ mod tests {
     fn what_a_target_cannot_cite() {
         let system = Metamath::shipped().unwrap();
         let syl = system.problem("syl").unwrap();
-        let citable = |text: &str| system.read_conjecture(Seed::Target(&syl), text).unwrap().lemma.is_some();
+        let citable =
+            |text: &str| system.read_conjecture(Condition::Target(&syl), text).unwrap().lemma.is_some();
         assert!(citable("$p |- ( ph -> ( ps -> ph ) )"));
         assert!(!citable("$p |- ( ph -> ch )"), "the target");
         assert!(!citable("$p |- ( ph -> ps )"), "what it supposes");
         assert!(!citable("$e |- ( ch -> ps ) $p |- ( ch -> ( ph -> ps ) )"), "a hypothesis of its own");
-        let free = system.read_conjecture(Seed::Nothing(&syl), "$p |- ( ph -> ( ps -> ph ) )").unwrap();
+        let free = system.read_conjecture(Condition::Nothing(&syl), "$p |- ( ph -> ( ps -> ph ) )").unwrap();
         assert_eq!(free.lemma, None, "written for no target");
         // What stands later in the database is not known yet.
         assert_eq!(free.known.as_deref(), Some("ax-1"));
-        let later = system.read_conjecture(Seed::Target(&syl), "$p |- ( ph <-> ph )");
+        let later = system.read_conjecture(Condition::Target(&syl), "$p |- ( ph <-> ph )");
         assert!(later.is_err() || later.unwrap().known.is_none());
     }
 

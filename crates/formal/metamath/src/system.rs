@@ -17,7 +17,7 @@ use crate::theory::{RuleId, Theory, TheoryError};
 use crate::tokens::{self, CONJECTURE, CONJECTURER, GUIDE, PROOF, REVIEW, SOLVER};
 use crate::unify::{Goal, ProofLimits, RuleBook, Step};
 use rustc_hash::FxHashMap;
-use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
+use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
 use sgs_selfplay::{Features, Judgement, Lemma, Problem, ProblemId, ReadConjecture, Review, Verdict};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -220,14 +220,18 @@ impl Metamath {
         lemma::is_citable(&target, &statement).then_some((target, statement, steps))
     }
 
-    fn read_statement(&self, seed: Seed<'_>, completion: &str) -> Result<ReadConjecture, StatementError> {
+    fn read_statement(
+        &self,
+        condition: Condition<'_>,
+        completion: &str,
+    ) -> Result<ReadConjecture, StatementError> {
         let text = StatementText::split(completion)?;
         let statement = Statement::from_text(&self.theory, &text, self.statement_limits)?;
         let normal = statement.normal_form(&self.theory, |_| None).ok_or(StatementError {
             kind: "too-many-variables",
             detail: "the database has too few variables to name them all".to_owned(),
         })?;
-        let limit = context_limit(&self.theory, &seed.problem().context)?;
+        let limit = context_limit(&self.theory, &condition.problem().context)?;
         let productions = self.theory.grammar().productions();
         let later = normal
             .trees()
@@ -237,15 +241,15 @@ impl Metamath {
             let label = &self.theory.database().statement(productions[p as usize].statement).label;
             return Err(StatementError {
                 kind: "later-symbol",
-                detail: format!("`{label}` is defined only after `{}`", seed.problem().context),
+                detail: format!("`{label}` is defined only after `{}`", condition.problem().context),
             });
         }
         Goal::new(&self.theory, &normal, limit)
             .map_err(|detail| StatementError { kind: "undeclared-variable", detail })?;
         let target =
-            Statement::parse(&self.theory, &seed.problem().statement, StatementLimits::default()).ok();
+            Statement::parse(&self.theory, &condition.problem().statement, StatementLimits::default()).ok();
         // Under other conditioning the Conjecturer does not write in the problem's variables.
-        let of_target = target.as_ref().filter(|_| matches!(seed, Seed::Target(_)));
+        let of_target = target.as_ref().filter(|_| matches!(condition, Condition::Target(_)));
         let citable = of_target.is_some_and(|target| lemma::is_citable(target, &statement));
         Ok(ReadConjecture {
             known: self.known(&normal, limit).map(Into::into),
@@ -283,15 +287,15 @@ impl FormalSystem for Metamath {
         Prompt::Raw(format!("{SOLVER} {} {shown} {PROOF}", self.place_token(&problem.context)))
     }
 
-    fn conjecturer_prompt(&self, seed: Seed<'_>) -> Prompt {
-        let place = self.place_token(&seed.problem().context);
-        Prompt::Raw(match seed {
-            Seed::Target(target) => format!("{CONJECTURER} {place} {} {CONJECTURE}", target.statement),
-            Seed::Solved { problem, proof } => {
+    fn conjecturer_prompt(&self, condition: Condition<'_>) -> Prompt {
+        let place = self.place_token(&condition.problem().context);
+        Prompt::Raw(match condition {
+            Condition::Target(target) => format!("{CONJECTURER} {place} {} {CONJECTURE}", target.statement),
+            Condition::Solved { problem, proof } => {
                 let proof = self.proof_completion(proof);
                 format!("{CONJECTURER} {place} {} {PROOF} {proof} {CONJECTURE}", problem.statement)
             }
-            Seed::Nothing(_) => format!("{CONJECTURER} {place} {CONJECTURE}"),
+            Condition::Nothing(_) => format!("{CONJECTURER} {place} {CONJECTURE}"),
         })
     }
 
@@ -330,7 +334,11 @@ impl FormalSystem for Metamath {
         u32::try_from(assertions.count()).unwrap_or(u32::MAX)
     }
 
-    fn read_conjecture(&self, seed: Seed<'_>, completion: &str) -> Result<ReadConjecture, Malformed> {
+    fn read_conjecture(
+        &self,
+        condition: Condition<'_>,
+        completion: &str,
+    ) -> Result<ReadConjecture, Malformed> {
         self.read_statement(seed, completion).map_err(|e| Malformed::new(e.kind, e.detail))
     }
 

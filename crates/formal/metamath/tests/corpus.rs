@@ -1,7 +1,7 @@
 //! The shipped slice, its targets and its corpora, as a whole.
 #![allow(clippy::expect_used)]
 
-use sgs_formal::{FormalSystem, Prompt, Seed};
+use sgs_formal::{Condition, FormalSystem, Prompt};
 use sgs_metamath::corpus::splits::{SplitRule, fingerprint, split};
 use sgs_metamath::corpus::{conjecturer, guide, solver};
 use sgs_metamath::judge::database_proof;
@@ -194,10 +194,10 @@ fn conjectures_of_the_corpus_read_back_in_their_context() {
     let split = split(theory, SplitRule::default());
     for example in conjecturer::examples(theory, book, system.library(), &split, 3).iter().step_by(7) {
         let target = system.problem(theory.label(example.source)).expect("a theorem");
-        let read = system.read_conjecture(Seed::Target(&target), &example.conjecture);
+        let read = system.read_conjecture(Condition::Target(&target), &example.conjecture);
         let read = read.unwrap_or_else(|e| panic!("{}: {e}", example.conjecture));
         // Normal form is a fixed point.
-        let again = system.read_conjecture(Seed::Target(&target), &read.statement).expect("normal form");
+        let again = system.read_conjecture(Condition::Target(&target), &read.statement).expect("normal form");
         assert_eq!(read.statement, again.statement);
         assert_eq!(read.known, again.known, "whatever the variables are called");
         assert!((0.0..=8.0).contains(&read.rubric));
@@ -208,7 +208,8 @@ fn conjectures_of_the_corpus_read_back_in_their_context() {
 fn malformed_completions_have_their_own_reasons() {
     let system = system();
     let target = system.problem("syl").expect("syl");
-    let kind = |text: &str| system.read_conjecture(Seed::Target(&target), text).expect_err("malformed").kind;
+    let kind =
+        |text: &str| system.read_conjecture(Condition::Target(&target), text).expect_err("malformed").kind;
     assert_eq!(kind(""), "no-conclusion");
     assert_eq!(kind("|- ph"), "no-keyword");
     assert_eq!(kind("$p ( ph -> ph )"), "no-turnstile");

@@ -1,6 +1,6 @@
 //! A formal system whose theorems are words, and whose proof of a word is a text with that word in it.
 
-use sgs_formal::{FormalSystem, Malformed, Prompt, Seed};
+use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
 use sgs_selfplay::{Features, Judgement, Problem, ProblemId, ReadConjecture, Review, Verdict};
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ impl FormalSystem for Echo {
         Prompt::Raw(format!("|- {}", problem.statement))
     }
 
-    fn conjecturer_prompt(&self, seed: Seed<'_>) -> Prompt {
-        Prompt::Raw(format!("|- {} |-", seed.problem().statement))
+    fn conjecturer_prompt(&self, condition: Condition<'_>) -> Prompt {
+        Prompt::Raw(format!("|- {} |-", condition.problem().statement))
     }
 
     fn guide_prompt(&self, target: &Problem, conjecture: &Problem) -> Prompt {
@@ -40,7 +40,7 @@ impl FormalSystem for Echo {
         Ok(completion.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 
-    fn read_conjecture(&self, _: Seed<'_>, completion: &str) -> Result<ReadConjecture, Malformed> {
+    fn read_conjecture(&self, _: Condition<'_>, completion: &str) -> Result<ReadConjecture, Malformed> {
         let word = completion.split_whitespace().find(|word| WORDS.contains(word));
         word.map(ReadConjecture::plain)
             .ok_or_else(|| Malformed::new("no-word", completion.chars().take(40).collect::<String>()))

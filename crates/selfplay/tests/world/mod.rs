@@ -53,10 +53,10 @@ pub fn answer(command: &Command) -> Event {
         return Event::Lost { key, reason: "worker gone".to_owned() };
     }
     match command {
-        Command::SampleConjecture { conditioning, .. } => {
+        Command::SampleConjecture { condition, .. } => {
             let read = match draw.below(10) {
                 0 => Err("no-turnstile".to_owned()),
-                1 => Ok(ReadConjecture::plain(conditioning.problem().statement.clone())),
+                1 => Ok(ReadConjecture::plain(condition.problem().statement.clone())),
                 2 => Ok(ReadConjecture::plain("|- popular")),
                 n => {
                     let statement: Arc<str> = Arc::from(format!("|- conjecture {}", draw.next_u64() % 5_000));

@@ -7,7 +7,7 @@ use crate::output;
 use crate::players::Players;
 use anyhow::Result;
 use serde_json::json;
-use sgs_formal::{FormalSystem, Seed};
+use sgs_formal::{Condition, FormalSystem};
 use sgs_lm::Device;
 use sgs_lm::model::Model;
 use sgs_lm::sampler::Decode;
@@ -58,12 +58,12 @@ fn invent<D: Device + Decode>(
     tokens: usize,
     args: &ConjectureArgs,
 ) -> Result<Invented> {
-    let prompt = system.conjecturer_prompt(Seed::Target(target));
+    let prompt = system.conjecturer_prompt(Condition::Target(target));
     let seeds = (0..args.samples).map(|i| task_seed(args.play.seed, 0, Role::Conjecturer, &target.id, i));
     let texts = evaluate::sample_one(model, tokenizer, &prompt, seeds, tokens, args.play.memory_mib)?;
     let mut invented = Invented { samples: args.samples, ..Invented::default() };
     for text in texts {
-        match system.read_conjecture(Seed::Target(target), &text) {
+        match system.read_conjecture(Condition::Target(target), &text) {
             Ok(read) => {
                 match invented.conjectures.iter_mut().find(|(known, _)| known.statement == read.statement) {
                     Some((_, count)) => *count += 1,

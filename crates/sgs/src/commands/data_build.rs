@@ -6,7 +6,7 @@ use crate::exit::Outcome;
 use crate::output;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use sgs_formal::{FormalSystem, Prompt, Seed};
+use sgs_formal::{Condition, FormalSystem, Prompt};
 use sgs_metamath::corpus::splits::{Split, SplitRule, split};
 use sgs_metamath::corpus::{conjecturer, guide, solver};
 use sgs_metamath::database::Database;
@@ -179,15 +179,15 @@ impl Corpora<'_> {
         let (kind, prompt) = match &e.condition {
             conjecturer::Condition::Target(target) => {
                 let target = self.problem(e.source, target);
-                ("target", self.system.conjecturer_prompt(Seed::Target(&target)))
+                ("target", self.system.conjecturer_prompt(Condition::Target(&target)))
             }
             conjecturer::Condition::Solved { statement, proof } => {
                 let problem = self.problem(e.source, statement);
-                ("solved", self.system.conjecturer_prompt(Seed::Solved { problem: &problem, proof }))
+                ("solved", self.system.conjecturer_prompt(Condition::Solved { problem: &problem, proof }))
             }
             conjecturer::Condition::Nothing => {
                 let place = self.problem(e.source, "");
-                ("nothing", self.system.conjecturer_prompt(Seed::Nothing(&place)))
+                ("nothing", self.system.conjecturer_prompt(Condition::Nothing(&place)))
             }
         };
         self.row("conjecturer", kind, e.source, prompt, &e.conjecture)

@@ -7,7 +7,7 @@ use crate::exit::Outcome;
 use crate::{lean, output};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use sgs_formal::Seed;
+use sgs_formal::Condition;
 use sgs_lean::compact;
 use sgs_lean::compose::{self, Theorem, shape};
 use sgs_lean::data::{Target, target_from_record};
@@ -256,7 +256,7 @@ impl Rows {
 
     /// A conjecture that is worth asking for a target, and its review, with and without a premise that nobody needs.
     fn pair(&mut self, target: &Theorem, conjecture: &Theorem, relevance: u8, draw: &mut Stream) {
-        let prompt = compact::conjecturer(Seed::Target(&problem(target)));
+        let prompt = compact::conjecturer(Condition::Target(&problem(target)));
         self.conjecturer.push(row("conjecturer", target, prompt, &conjecture.signature()));
         self.guide.push(reviewed(target, conjecture, relevance, 0));
         if draw.below(3) == 0 {
