@@ -1,7 +1,7 @@
 //! What the database itself has to say of a statement: whether it stands there already, and whether one of its
 //! assertions gives it at once.
 
-use crate::corpus::splits::{Fingerprint, fingerprint};
+use crate::corpus::splits::{NormalText, normal_text};
 use crate::database::{StatementId, Symbol};
 use crate::grammar::{Grammar, Head};
 use crate::statement::Statement;
@@ -23,7 +23,7 @@ pub enum Fault {
 /// The assertions of a theory, found by their statements and by the shape of their conclusions.
 pub struct Library {
     /// The first assertion with a statement.
-    first: FxHashMap<Fingerprint, RuleId>,
+    first: FxHashMap<NormalText, RuleId>,
     /// Assertions by the first two nodes of their conclusions, in order of the database.
     by_shape: FxHashMap<Shape, Vec<RuleId>>,
 }
@@ -37,9 +37,9 @@ const MOST_TRIES: usize = 2_000;
 impl Library {
     /// Reads all assertions of a theory.
     pub fn new(theory: &Theory) -> Self {
-        let prints: Vec<Option<Fingerprint>> = (0..theory.rules().len())
+        let prints: Vec<Option<NormalText>> = (0..theory.rules().len())
             .into_par_iter()
-            .map(|i| normal_form_of_rule(theory, RuleId(i as u32)).map(|s| fingerprint(theory, &s)))
+            .map(|i| normal_form_of_rule(theory, RuleId(i as u32)).map(|s| normal_text(theory, &s)))
             .collect();
         let mut first = FxHashMap::default();
         for (i, print) in prints.into_iter().enumerate() {
@@ -56,7 +56,7 @@ impl Library {
 
     /// The first assertion that states this, if it stands before the place.
     pub fn stated(&self, theory: &Theory, statement: &Statement, before: StatementId) -> Option<RuleId> {
-        let found = *self.first.get(&fingerprint(theory, statement))?;
+        let found = *self.first.get(&normal_text(theory, statement))?;
         (theory.rule(found).statement < before).then_some(found)
     }
 

@@ -1,7 +1,7 @@
 //! Metamath as a `FormalSystem`: prompts, readers, features and the judge behind one object.
 
 use crate::align::in_names_of;
-use crate::corpus::splits::{Fingerprint, fingerprint};
+use crate::corpus::splits::{NormalText, normal_text};
 use crate::database::StatementId;
 use crate::features::{Connectives, features};
 use crate::judge::{Decision, Judge};
@@ -30,8 +30,8 @@ pub struct Metamath {
     statement_limits: StatementLimits,
     proof_limits: ProofLimits,
     judges: Mutex<Vec<Judge>>,
-    /// The first rule that says what a fingerprint stands for.
-    first_of: OnceLock<FxHashMap<Fingerprint, RuleId>>,
+    /// The first rule that says what a normal text stands for.
+    first_of: OnceLock<FxHashMap<NormalText, RuleId>>,
     library: OnceLock<Library>,
 }
 
@@ -202,12 +202,12 @@ impl Metamath {
             let mut first_of = FxHashMap::default();
             for id in (0..self.theory.rules().len()).map(|i| RuleId(i as u32)) {
                 if let Some(normal) = normal_form_of_rule(&self.theory, id) {
-                    first_of.entry(fingerprint(&self.theory, &normal)).or_insert(id);
+                    first_of.entry(normal_text(&self.theory, &normal)).or_insert(id);
                 }
             }
             first_of
         });
-        let id = *first_of.get(&fingerprint(&self.theory, statement))?;
+        let id = *first_of.get(&normal_text(&self.theory, statement))?;
         (self.theory.rule(id).statement < limit).then(|| self.theory.label(id))
     }
 

@@ -2,7 +2,7 @@
 #![allow(clippy::expect_used)]
 
 use sgs_formal::{Condition, FormalSystem, Prompt};
-use sgs_metamath::corpus::splits::{SplitRule, fingerprint, split};
+use sgs_metamath::corpus::splits::{SplitRule, normal_text, split};
 use sgs_metamath::corpus::{conjecturer, guide, solver};
 use sgs_metamath::judge::database_proof;
 use sgs_metamath::library::Fault;
@@ -66,10 +66,10 @@ fn no_training_text_states_a_target_and_every_proof_of_the_corpus_holds() {
         .targets
         .iter()
         .filter_map(|&t| sgs_metamath::system::normal_form_of_rule(theory, t))
-        .map(|s| fingerprint(theory, &s))
+        .map(|s| normal_text(theory, &s))
         .collect();
     let print = |text: &str| {
-        fingerprint(
+        normal_text(
             theory,
             &Statement::parse(theory, text, StatementLimits::default()).expect("canonical text"),
         )

@@ -2,7 +2,7 @@
 
 use super::draw::Draw;
 use super::solver::{renumber, sub_proof_starts};
-use super::splits::{Lesson, Split, fingerprint};
+use super::splits::{Lesson, Split, normal_text};
 use crate::database::{Distinct, Symbol, distinct};
 use crate::library::{Fault, Library};
 use crate::proof_text::write_steps;
@@ -140,10 +140,10 @@ fn examples_of(
     if target.split_ascii_whitespace().count() > MAX_SYMBOLS {
         return Vec::new();
     }
-    let own = fingerprint(theory, &lesson.statement);
+    let own = normal_text(theory, &lesson.statement);
     let mut found = intermediates(theory, book, library, checker, lesson);
     found.retain(|i| {
-        let print = fingerprint(theory, &i.statement);
+        let print = normal_text(theory, &i.statement);
         i.fault.is_none() && print != own && !split.forbidden.contains(&print)
     });
     draw.shuffle(&mut found);

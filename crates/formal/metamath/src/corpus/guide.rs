@@ -10,7 +10,7 @@
 
 use super::conjecturer::{Intermediate, intermediates};
 use super::draw::Draw;
-use super::splits::{LESSON_STEPS, Lesson, Split, fingerprint};
+use super::splits::{LESSON_STEPS, Lesson, Split, normal_text};
 use crate::database::distinct;
 use crate::features::Connectives;
 use crate::grammar::{Head, Tree, TypeId};
@@ -234,7 +234,7 @@ impl<'a> Maker<'a> {
                 break;
             }
             let Some((conjecture, relation, review)) = self.example(subject, checker, draw) else { continue };
-            let print = fingerprint(self.theory, &conjecture);
+            let print = normal_text(self.theory, &conjecture);
             let text = conjecture.text(self.theory);
             if for_training && self.split.forbidden.contains(&print)
                 || text.split_ascii_whitespace().count() > MAX_SYMBOLS

@@ -1,7 +1,7 @@
 //! The Solver's corpus: theorems, sub-proofs as theorems of their own, and theorems composed at random forwards.
 
 use super::draw::Draw;
-use super::splits::{Fingerprint, Lesson, Split, fingerprint};
+use super::splits::{Lesson, NormalText, Split, normal_text};
 use crate::proof_text::write_steps;
 use crate::statement::Statement;
 use crate::theory::{RuleId, Theory};
@@ -105,7 +105,7 @@ pub(crate) fn renumber(steps: &[Step]) -> (Vec<Step>, Vec<u32>) {
 
 /// Every sub-proof with at least two steps, as the most general theorem that it proves.
 pub fn sub_proofs(theory: &Theory, book: &RuleBook, split: &Split) -> Vec<ProofExample> {
-    let found: Vec<Vec<(ProofExample, Fingerprint)>> = split
+    let found: Vec<Vec<(ProofExample, NormalText)>> = split
         .lessons
         .par_iter()
         .map_init(Checker::new, |checker, lesson| sub_proofs_of(theory, book, split, lesson, checker))
@@ -120,7 +120,7 @@ fn sub_proofs_of(
     split: &Split,
     lesson: &Lesson,
     checker: &mut Checker,
-) -> Vec<(ProofExample, Fingerprint)> {
+) -> Vec<(ProofExample, NormalText)> {
     let starts = sub_proof_starts(theory, &lesson.steps);
     let mut out = Vec::new();
     for (end, &start) in starts.iter().enumerate() {
@@ -153,7 +153,7 @@ fn general(
     context: RuleId,
     steps: &[Step],
     hypotheses: usize,
-) -> Option<(Statement, Fingerprint)> {
+) -> Option<(Statement, NormalText)> {
     let goal = Goal::open(hypotheses as u32, theory.rule(context).statement);
     let statement = checker.most_general(theory, book, &goal, steps, ProofLimits::default(), MAX_NODES)?;
     // A formula that is a bare variable says nothing or everything.
@@ -165,7 +165,7 @@ fn general(
     if symbols > MAX_SYMBOLS {
         return None;
     }
-    let print = fingerprint(theory, &normal);
+    let print = normal_text(theory, &normal);
     Some((normal, print))
 }
 
@@ -213,7 +213,7 @@ impl<'a> Composer<'a> {
     pub fn batches(&self, seed: u64, count: usize) -> impl Iterator<Item = Vec<ProofExample>> {
         const ATTEMPTS: usize = 16_384;
         let mut seen: FxHashSet<u128> =
-            self.split.lessons.iter().map(|l| digest(&fingerprint(self.theory, &l.statement))).collect();
+            self.split.lessons.iter().map(|l| digest(&normal_text(self.theory, &l.statement))).collect();
         let mut left = count;
         let mut tried = 0..1 + count * 64 / ATTEMPTS;
         std::iter::from_fn(move || {
@@ -233,7 +233,7 @@ impl<'a> Composer<'a> {
         })
     }
 
-    fn attempt(&self, draw: &mut Draw, checker: &mut Checker) -> Option<(ProofExample, Fingerprint)> {
+    fn attempt(&self, draw: &mut Draw, checker: &mut Checker) -> Option<(ProofExample, NormalText)> {
         let rules = self.theory.rules().len();
         let context = RuleId((20 + draw.below(rules - 20)) as u32);
         let available = self.uses_before[context.0 as usize];
@@ -305,8 +305,8 @@ impl<'a> Composer<'a> {
     }
 }
 
-/// The first half of a fingerprint's SHA-256: equal for no two statements that anybody will ever see.
-fn digest(print: &Fingerprint) -> u128 {
+/// The first half of a normal text's SHA-256: equal for no two statements that anybody will ever see.
+fn digest(print: &NormalText) -> u128 {
     let hash: [u8; 32] = Sha256::digest(print.as_bytes()).into();
     u128::from_le_bytes(std::array::from_fn(|i| hash[i]))
 }

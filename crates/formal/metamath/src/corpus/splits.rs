@@ -65,7 +65,7 @@ pub struct Split {
     pub lessons: Vec<Lesson>,
     /// Statements that no training text may hold: those of the targets, whatever their variables are called and
     /// in whatever order their hypotheses stand.
-    pub forbidden: FxHashSet<Fingerprint>,
+    pub forbidden: FxHashSet<NormalText>,
     /// Why theorems are no candidates for targets: reason and count.
     pub dropped: Vec<(&'static str, usize)>,
     /// Number of candidates that the targets were drawn from.
@@ -76,11 +76,11 @@ pub struct Split {
 pub const LESSON_STEPS: usize = 60;
 
 /// A statement up to names of variables, order of hypotheses and `$d` conditions.
-pub type Fingerprint = String;
+pub type NormalText = String;
 
-/// The fingerprint of a statement: conclusion first, so that its variables get their names there; then the
+/// The text of a statement that is the same for all that say the same: conclusion first, so that its variables get their names there; then the
 /// hypotheses, sorted by shape, with the remaining names in that order.
-pub fn fingerprint(theory: &Theory, statement: &Statement) -> Fingerprint {
+pub fn normal_text(theory: &Theory, statement: &Statement) -> NormalText {
     let mut shapes: Vec<_> = statement
         .hypotheses
         .iter()
@@ -126,11 +126,11 @@ pub fn split(theory: &Theory, rule: SplitRule) -> Split {
             Some((normal_form_of_rule(theory, id)?, steps))
         })
         .collect();
-    let prints: Vec<Option<Fingerprint>> = (0..count)
+    let prints: Vec<Option<NormalText>> = (0..count)
         .into_par_iter()
-        .map(|i| normal_form_of_rule(theory, RuleId(i as u32)).map(|s| fingerprint(theory, &s)))
+        .map(|i| normal_form_of_rule(theory, RuleId(i as u32)).map(|s| normal_text(theory, &s)))
         .collect();
-    let mut first_of: FxHashMap<&Fingerprint, usize> = FxHashMap::default();
+    let mut first_of: FxHashMap<&NormalText, usize> = FxHashMap::default();
     for (i, print) in prints.iter().enumerate() {
         if let Some(print) = print {
             first_of.entry(print).or_insert(i);
@@ -149,7 +149,7 @@ pub fn split(theory: &Theory, rule: SplitRule) -> Split {
     Draw::new(rule.seed, "targets").shuffle(&mut candidates);
     candidates.truncate(rule.targets);
     let chosen: FxHashSet<RuleId> = candidates.iter().copied().collect();
-    let forbidden: FxHashSet<Fingerprint> =
+    let forbidden: FxHashSet<NormalText> =
         candidates.iter().filter_map(|r| prints[r.0 as usize].clone()).collect();
     let lessons = proofs
         .into_iter()
