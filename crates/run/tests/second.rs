@@ -32,7 +32,7 @@ impl FormalSystem for Slow {
         Echo.solver_prompt(problem)
     }
     fn conjecturer_prompt(&self, condition: Condition<'_>) -> Prompt {
-        Echo.conjecturer_prompt(seed)
+        Echo.conjecturer_prompt(condition)
     }
     fn guide_prompt(&self, target: &Problem, conjecture: &Problem) -> Prompt {
         Echo.guide_prompt(target, conjecture)
@@ -45,7 +45,7 @@ impl FormalSystem for Slow {
         condition: Condition<'_>,
         completion: &str,
     ) -> Result<ReadConjecture, Malformed> {
-        Echo.read_conjecture(seed, completion)
+        Echo.read_conjecture(condition, completion)
     }
     fn read_review(&self, completion: &str) -> Result<Review, Malformed> {
         Echo.read_review(completion)

@@ -295,7 +295,11 @@ impl FormalSystem for Lean {
     }
 
     fn conjecturer_prompt(&self, condition: Condition<'_>) -> Prompt {
-        self.asked(if self.is_compact() { compact::conjecturer(seed) } else { prompt::conjecturer(seed) })
+        self.asked(if self.is_compact() {
+            compact::conjecturer(condition)
+        } else {
+            prompt::conjecturer(condition)
+        })
     }
 
     fn guide_prompt(&self, target: &Problem, conjecture: &Problem) -> Prompt {

@@ -339,7 +339,7 @@ impl FormalSystem for Metamath {
         condition: Condition<'_>,
         completion: &str,
     ) -> Result<ReadConjecture, Malformed> {
-        self.read_statement(seed, completion).map_err(|e| Malformed::new(e.kind, e.detail))
+        self.read_statement(condition, completion).map_err(|e| Malformed::new(e.kind, e.detail))
     }
 
     fn read_review(&self, completion: &str) -> Result<Review, Malformed> {

@@ -78,8 +78,8 @@ pub const LESSON_STEPS: usize = 60;
 /// A statement up to names of variables, order of hypotheses and `$d` conditions.
 pub type NormalText = String;
 
-/// The text of a statement that is the same for all that say the same: conclusion first, so that its variables get their names there; then the
-/// hypotheses, sorted by shape, with the remaining names in that order.
+/// The text that a statement shares with all that say the same: conclusion first, so that its variables get their names
+/// there; then the hypotheses, sorted by shape, with the remaining names in that order.
 pub fn normal_text(theory: &Theory, statement: &Statement) -> NormalText {
     let mut shapes: Vec<_> = statement
         .hypotheses
