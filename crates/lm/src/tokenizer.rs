@@ -3,10 +3,12 @@
 //! Special ids come from `tokenizer_config.json` (the spelling of the token) and, where that is
 //! silent, from `config.json` (the id).
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use serde_json::Value;
+use tokenizers::{ModelWrapper, PreTokenizerWrapper};
 
 use crate::chat::{ChatTemplate, Message, SpecialTokens};
 use crate::config::ModelConfig;
@@ -33,6 +35,25 @@ fn words(inner: &tokenizers::Tokenizer) -> Option<Vec<Option<Word>>> {
     Some((0..=last).map(word).collect())
 }
 
+/// The ids of words, if texts are cut at spaces and nothing else is done to them. Words that the library takes apart, since
+/// another token is spelled in them, are left out.
+fn ids(inner: &tokenizers::Tokenizer) -> Option<HashMap<Box<str>, u32>> {
+    let is_plain = matches!(inner.get_pre_tokenizer(), Some(PreTokenizerWrapper::WhitespaceSplit(_)))
+        && matches!(inner.get_model(), ModelWrapper::WordLevel(_))
+        && inner.get_normalizer().is_none()
+        && inner.get_truncation().is_none()
+        && inner.get_padding().is_none();
+    let mut added = inner.get_added_tokens_decoder().into_values();
+    if !is_plain || added.any(|token| token.content.contains(char::is_whitespace)) {
+        return None;
+    }
+    let is_one = |(word, id): &(String, u32)| {
+        inner.encode_fast(word.as_str(), false).is_ok_and(|read| read.get_ids() == [*id])
+    };
+    let words = inner.get_vocab(true).into_iter().filter(is_one);
+    Some(words.map(|(word, id)| (word.into_boxed_str(), id)).collect())
+}
+
 /// A model's tokenizer with its special ids and its chat template, if it has one.
 #[derive(Debug)]
 pub struct Tokenizer {
@@ -42,6 +63,8 @@ pub struct Tokenizer {
     plain: OnceLock<tokenizers::Tokenizer>,
     /// How each id is spelled, if texts are words with spaces between; made on first use.
     words: OnceLock<Option<Vec<Option<Word>>>>,
+    /// The id of each word, if texts are just cut at spaces; made on first use.
+    ids: OnceLock<Option<HashMap<Box<str>, u32>>>,
     /// Number of ids, counted on first use: the library makes a copy of its vocabulary for it.
     size: OnceLock<usize>,
     special: SpecialTokens,
@@ -107,6 +130,7 @@ impl Tokenizer {
             inner,
             plain: OnceLock::new(),
             words: OnceLock::new(),
+            ids: OnceLock::new(),
             size: OnceLock::new(),
             special,
             bos,
@@ -122,7 +146,10 @@ impl Tokenizer {
     /// # Errors
     /// The tokenizer's model cannot spell the text (it has no unknown token).
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        self.encode_with(&self.inner, text, false)
+        match self.looked_up(text) {
+            Some(ids) => Ok(ids),
+            None => self.encode_with(&self.inner, text, false),
+        }
     }
 
     /// As [`Tokenizer::encode`], with the tokens around it that `tokenizer.json`'s post-processor adds
@@ -146,6 +173,12 @@ impl Tokenizer {
             copy
         });
         self.encode_with(plain, text, false)
+    }
+
+    /// Token ids of a text by a table, if its words can be looked up: the library does much more for each.
+    fn looked_up(&self, text: &str) -> Option<Vec<u32>> {
+        let ids = self.ids.get_or_init(|| ids(&self.inner)).as_ref()?;
+        text.split_whitespace().map(|word| ids.get(word).copied()).collect()
     }
 
     fn encode_with(&self, inner: &tokenizers::Tokenizer, text: &str, special: bool) -> Result<Vec<u32>> {
@@ -362,12 +395,18 @@ mod tests {
             "decoder": null, "pre_tokenizer": {"type": "WhitespaceSplit"},
             "added_tokens": [added("<end>", 0, true), added("<kept>", 1, false), added("late", 9, true)],
             "model": {"type": "WordLevel", "unk_token": "<end>",
-                "vocab": {"<end>": 0, "<kept>": 1, "ph": 2, "->": 3, "": 4, "∀": 6}},
+                "vocab": {"<end>": 0, "<kept>": 1, "ph": 2, "->": 3, "": 4, "∀": 6, "plates": 7, "ph ph": 8}},
         });
         std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
         let tokenizer = Tokenizer::load(folder.path()).unwrap();
         (folder, tokenizer)
     }
+
+    /// What texts are made of: words, what is none, and what stands between.
+    const WRITTEN: [&str; 16] = [
+        "<end>", "<kept>", "late", "ph", "->", "∀", "plates", "ph ph", "unknown", "<", " ", " ", " ", "\t\n",
+        "\u{3000}", "\u{a0}",
+    ];
 
     proptest! {
         #[test]
@@ -379,6 +418,17 @@ mod tests {
                 None => prop_assert!(!known, "an id without a spelling"),
             }
             prop_assert_eq!(tokenizer.decode_with(&ids, skip).is_ok(), known);
+        }
+
+        #[test]
+        fn words_are_looked_up_as_the_library_reads_them(pieces in prop::collection::vec(0..WRITTEN.len(), 0..8)) {
+            let (_folder, tokenizer) = of_words();
+            let text: String = pieces.into_iter().map(|piece| WRITTEN[piece]).collect();
+            let read = tokenizer.inner.encode_fast(text.as_str(), false).unwrap();
+            prop_assert_eq!(&tokenizer.encode(&text).unwrap(), read.get_ids());
+            let known = ["<end>", "<kept>", "late", "ph", "->", "∀"];
+            let is_known = text.split_whitespace().all(|word| known.contains(&word));
+            prop_assert_eq!(tokenizer.looked_up(&text).is_some(), is_known);
         }
     }
 }
