@@ -52,7 +52,6 @@ names! {
     CONJECTURER_TRAINED_TOKENS = "conjecturer_trained_tokens": "Sampled tokens that the Conjecturer was trained on.";
     CONJECTURER_LOG_PROB_GAP = "conjecturer_log_prob_gap": "As solver_log_prob_gap, of the Conjecturer.";
     CONJECTURER_LOG_PROB_GAP_MAX = "conjecturer_log_prob_gap_max": "Largest such difference, nats.";
-    CONJECTURER_KL = "conjecturer_kl": "As solver_kl, of the Conjecturer.";
 }
 
 /// How the names of an evaluation's numbers begin; a round's never do.
