@@ -119,11 +119,8 @@ impl<'a> Beyond<'a> {
 
 /// 31 bits of a seed: llama.cpp's seeds are 32 bits of which one value means "random", others' are signed.
 pub(crate) fn narrow_seed(seed: u64) -> u32 {
-    // The finaliser of SplitMix64, so that seeds that differ anywhere differ here.
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ (z >> 31)) >> 33) as u32
+    // Mixed, so that seeds that differ anywhere differ here.
+    (sgs_random::mix(seed) >> 33) as u32
 }
 
 /// What is read of the answer.

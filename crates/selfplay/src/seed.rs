@@ -10,6 +10,7 @@
 //! spread over other workers asks for exactly the same samples.
 
 use crate::data::{ProblemId, Role};
+use sgs_random::SplitMix64;
 use sha2::{Digest, Sha256};
 
 /// The sampling seed of one completion.
@@ -65,25 +66,21 @@ fn first_word(hash: Sha256) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// A small deterministic stream of numbers (SplitMix64, Steele et al. 2014) for shuffles.
+/// A small deterministic stream of numbers for shuffles.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    state: u64,
+    numbers: SplitMix64,
 }
 
 impl Stream {
     /// The stream that a seed begins.
     pub fn new(seed: u64) -> Self {
-        Self { state: seed }
+        Self { numbers: SplitMix64::new(seed) }
     }
 
     /// The next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.numbers.next_u64()
     }
 
     /// A number in `0..bound` without bias (rejection below the largest multiple of `bound`); 0 if `bound` is 0.

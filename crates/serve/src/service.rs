@@ -35,8 +35,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MOST_CONNECTIONS: usize = 512;
 /// Completions that are asked for and not done; with more, one is told to come again.
 const MOST_OPEN: usize = 16_384;
-/// Where the seeds of requests that name none begin to differ.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// How to listen, and what may be asked for.
 #[derive(Clone, Debug)]
@@ -385,7 +383,7 @@ impl Desk {
         let ask = |prompt: &Arc<[u32]>, i: usize| Ask {
             prompt: Arc::clone(prompt),
             // The first is the seed itself, so that one completion is what the library samples with it.
-            seed: first.wrapping_add((i as u64).wrapping_mul(GOLDEN)),
+            seed: first.wrapping_add((i as u64).wrapping_mul(sgs_random::STEP)),
             max_new_tokens: new,
             choice,
             stop: Arc::clone(&stop),
@@ -402,7 +400,7 @@ impl Desk {
     /// A seed for those who name none: no two are alike, and none is that of another start of the server.
     fn own_seed(&self) -> u64 {
         let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
-        nanoseconds ^ self.asked.load(Ordering::Relaxed).wrapping_mul(GOLDEN)
+        nanoseconds ^ self.asked.load(Ordering::Relaxed).wrapping_mul(sgs_random::STEP)
     }
 
     /// A whole completion.
