@@ -52,7 +52,7 @@ pub enum Fate {
 }
 
 impl Fate {
-    /// Its name.
+    /// The word for it in the filter's files and its report.
     pub fn as_str(self) -> &'static str {
         match self {
             Fate::Kept => "kept",

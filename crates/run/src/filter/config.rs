@@ -86,7 +86,7 @@ sgs_keys::table! {
 }
 
 impl Stage {
-    /// Its name.
+    /// What its folder and its part of the report are called; no two stages of a filter share it.
     pub fn name(&self) -> &str {
         match self {
             Stage::Rollouts(Rollouts { name, .. })
