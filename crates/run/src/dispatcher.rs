@@ -75,15 +75,11 @@ struct Unwritten {
 pub struct Dispatcher<'a> {
     /// Reads what workers answer.
     pub reader: Reader<'a>,
-    /// The task board.
     pub fleet: &'a Fleet,
-    /// The journal.
     pub journal: &'a Journal,
     /// Set when the user wants to stop.
     pub interrupt: &'a Interrupt,
-    /// See [`Watch`].
     pub watch: &'a Watch<'a>,
-    /// The round.
     pub round: &'a mut Round,
     /// What was sampled in it.
     pub completions: &'a mut Completions,
@@ -163,6 +159,7 @@ impl<'a> Dispatcher<'a> {
         }
         if !lost.is_empty() {
             tracing::info!("round {}: {} lost tasks are tried again", self.round.number(), lost.len());
+            // Before they are asked for again: of two records with one key the journal keeps the first.
             self.journal.remove(lost)?;
         }
         Ok(count)
@@ -282,6 +279,7 @@ impl<'a> Dispatcher<'a> {
                         stop.get_or_insert(error);
                     } else {
                         tracing::warn!("a worker's answer is refused: {error:#}");
+                        // Nothing of it is journalled: the board gives the task to another, under its old number.
                         self.fleet.reject(task, &format!("{error:#}"))?;
                     }
                     self.open.insert(task.0, asked);
@@ -294,6 +292,7 @@ impl<'a> Dispatcher<'a> {
             stop = Some(anyhow!("{}", self.faults.report(&of, &self.fleet.status()?)));
         }
         if let Some(error) = stop {
+            // On the disk before their workers hear of it, here too. Nothing is applied: resume replays it.
             self.journal.wait(ticket)?;
             self.fleet.remove(&tasks)?;
             return Err(error);

@@ -95,6 +95,8 @@ impl Publication {
         let tables = || timed(|| this.prepare_tables());
         let ((tables, tables_s), (checkpoint, checkpoint_s)) = beside(checkpoint, tables)?;
         let round = self.outcome.round;
+        // The checkpoint before the tables: a published round is never made again, and without its update the run would go
+        // on from older weights. This way a crash loses tables alone, and they follow from the journal.
         match checkpoint? {
             Some(prepared) => drop(self.run.publish_prepared_checkpoint(prepared)?),
             None if self.updated => {}
@@ -206,6 +208,7 @@ impl Publisher {
                 }
             };
             let (metrics, weights) = (publication.metrics.clone(), publication.weights.take());
+            // After publication: until then a crash goes on from the checkpoint before, which may be one to remove.
             let prune = move || publication.prune(before);
             let pruning = std::thread::Builder::new().name("prune".into()).spawn(prune)?;
             Ok(Published { metrics, times, weights, pruning })
@@ -224,6 +227,7 @@ impl Publisher {
         self.pruning = Some(published.pruning);
         self.spare = published.weights;
         self.sinks.record(&published.metrics);
+        // After the round's own numbers: it was made of the weights that the round came to.
         if let Some(metrics) = self.evaluated.take() {
             self.sinks.record(&metrics);
         }

@@ -239,6 +239,7 @@ where
             kept.wait_for(&mut publisher, story)?;
             let copying = Instant::now();
             let policies_now = policies.read().unwrap_or_else(PoisonError::into_inner);
+            // A copy: the next round's update changes the weights while these are written.
             let copy = || policies_now.trained.snapshot(orders, publisher.take_spare());
             let weights = trained.then(copy).transpose()?;
             drop(policies_now);
@@ -274,6 +275,7 @@ where
             }
         }
         workers.stop()?;
+        // Last: a run that is marked as ended is whole, and nobody works for it.
         folder::mark_ended(self.run.view().path(), by, state.next_round)?;
         Ok(Outcome::Done)
     }
@@ -351,6 +353,7 @@ where
         let mut dispatcher =
             Dispatcher::new(reader, fleet, journal, &self.interrupt, &watch, &mut round, &mut completions);
         dispatcher.second = second;
+        // Before anything is asked for: what the journal holds is not asked for again.
         let replayed = dispatcher.replay(next.is_sampling())?;
         if replayed > 0 {
             tracing::info!("round {number}: {replayed} results were in the journal");

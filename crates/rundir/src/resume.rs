@@ -101,9 +101,12 @@ fn missing(checkpoints: &Checkpoints, round: u32) -> Error {
 
 /// Brings the journal up to what stands in the directories, after whatever end the last process came to.
 pub(crate) fn recover(view: &RunView, journal: &Journal) -> Result<()> {
+    // In this order: a checkpoint is settled by which rounds are published, and whether a round's samples count depends
+    // on whether the checkpoint before it does.
     adopt_rounds(view, journal)?;
     settle_checkpoints(view, journal)?;
     drop_orphan(journal)?;
+    // What a crash has cut short of retiring.
     let published = journal.reader().markers()?.into_iter().rev().find(|m| m.stage == Stage::Published);
     let kept = journal.reader().rounds_with_records()?;
     if let (Some(last), Some(&oldest)) = (published, kept.first())
@@ -142,12 +145,14 @@ fn adopt_rounds(view: &RunView, journal: &Journal) -> Result<()> {
         if reached(number, Stage::Published).is_some() {
             continue;
         }
+        // Before it is marked: from then on nothing else holds what is in it.
         round.check()?;
         let checkpoint = match reached(number, Stage::Updated) {
             Some(marker) => marker.checkpoint,
             None => view.checkpoints().list()?.iter().map(|c| c.round).rfind(|&c| c <= number),
         };
         tracing::info!(round = number, "its tables were published before the crash");
+        // `Published` last: cut short before it, the round is adopted again.
         for stage in Stage::ALL {
             let checkpoint = checkpoint.filter(|_| stage >= Stage::Updated);
             let detail = String::new();

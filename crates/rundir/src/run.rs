@@ -275,6 +275,7 @@ impl RunDir {
         frozen::note_sum(&path.join(CONFIG))?;
         frozen::check(&path.join(CONFIG))?;
         view.rounds()?.iter().try_for_each(PublishedRound::check_small)?;
+        // Under the lock: what another process has not finished is not left over.
         let mut removed = files::remove_unfinished(path)?;
         for part in PARTS {
             ensure_directory(&path.join(part))?;
@@ -292,6 +293,7 @@ impl RunDir {
         }
         let journal = Journal::open(&journal_path, options.journal, options.on_durable)?;
         resume::recover(&view, &journal)?;
+        // After it: an update may have its marker only now, and with it the evaluation of its weights counts.
         let markers = journal.reader().markers()?;
         evaluations::drop_orphans(&path.join(EVALUATIONS), |round| {
             markers.iter().any(|m| m.round == round && m.stage >= Stage::Updated)
@@ -416,6 +418,7 @@ impl RunDir {
     pub fn publish_prepared_checkpoint(&self, prepared: PreparedCheckpoint) -> Result<Checkpoint> {
         let (round, detail) = (prepared.round(), prepared.detail().to_owned());
         self.check_turn(round, Stage::Updated)?;
+        // The folder before its marker: one without marker counts when the run is opened, a marker without folder is damage.
         let checkpoint = prepared.publish()?;
         self.mark(round, Stage::Updated, Some(round), &detail)?;
         Ok(checkpoint)
@@ -467,6 +470,8 @@ impl RunDir {
     pub fn publish_prepared_round(&self, prepared: PreparedRound) -> Result<PublishedRound> {
         let round = prepared.round;
         self.check_turn(round, Stage::Published)?;
+        // The folder before its marker, as with a checkpoint; the records last: until the round is marked they are what it
+        // would be made of again.
         prepared.staged.publish()?;
         let checkpoint = checkpoint_in_use(&self.journal.reader().markers()?);
         self.mark(round, Stage::Published, checkpoint, "")?;
