@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 pub use keep_alive::{CrashRules, KeepAlive};
 pub use local::{LocalLauncher, visible_device};
-pub use slurm::{SLURM_TEMPLATE, SlurmConfig, SlurmLauncher};
+pub use slurm::{SLURM_TEMPLATE, SlurmConfig, SlurmLauncher, quote};
 
 use crate::fleet::Fleet;
 use crate::task::{End, Time, WorkerName};

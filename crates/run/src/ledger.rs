@@ -101,7 +101,14 @@ impl<T: Serialize + DeserializeOwned> Ledger<T> {
             );
         }
         for (number, line) in lines.enumerate() {
-            let place = || format!("{}:{}: no result", self.path.display(), number + 2);
+            let place = || {
+                format!(
+                    "{}:{}: no result that this program understands; give another --out, or take the file away to \
+                     find it anew",
+                    self.path.display(),
+                    number + 2
+                )
+            };
             let Row { subject, found } = serde_json::from_str(line).with_context(place)?;
             self.found.insert(subject, found);
         }

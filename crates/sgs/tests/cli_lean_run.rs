@@ -81,7 +81,7 @@ fn what_the_paper_s_size_takes_is_told_on_one_screen() {
         "checkpoints of 166 GB",
         "guide     model.guide is the base model: as that comes, 45 % of its reviews are malformed",
         "Run next: sgs lean setup --root lean-setup --version v4.15.0",
-        "then: sgs run sgs --size lean-d3k",
+        "then: sgs run --size lean-d3k   (on a machine with the GPUs)",
     ] {
         assert!(done.out.contains(part), "`{part}` is not in\n{}", done.out);
     }
@@ -134,6 +134,8 @@ fn a_run_that_cannot_work_here_does_not_begin() {
         for part in ["no config.json in the folder guide/model", "no file none.jsonl (evaluation.held_out)"] {
             assert!(told.contains(part), "{size}, {part}: {told}");
         }
+        let again = format!("sgs run --size {size} --set {} --set {}", missing[0], missing[1]);
+        assert!(told.contains(&again), "{again}: {told}");
     }
     // The small size needs no GPU, and says what it needs in place of one.
     let mut dry = command(&["run", "--size", "lean-core", "--dry-run"]);

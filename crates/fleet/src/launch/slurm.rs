@@ -312,7 +312,7 @@ fn fill(template: &str, values: &[(&str, String)]) -> Result<String, String> {
 }
 
 /// A word for the shell, taken literally.
-fn quote(word: &str) -> String {
+pub fn quote(word: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./:=,+@%".contains(&b);
     if !word.is_empty() && word.bytes().all(plain) {
         word.to_owned()

@@ -6,6 +6,7 @@ use crate::output;
 use crate::requirements::{Lack, lacks};
 use anyhow::Result;
 use serde_json::json;
+use sgs_fleet::launch::quote;
 use sgs_lm::ModelConfig;
 use sgs_lm::model::Plan;
 use sgs_run::config::{Resolved, RunConfig, SystemName, model_folder};
@@ -66,7 +67,7 @@ fn on_this_machine(resolved: &Resolved, kind: DeviceKind, lacks: &[Lack], as_jso
         output::line(format!("# this machine lacks {} ({})", lack.what, lack.found))?;
     }
     if !lacks.is_empty() {
-        let lines = next(config, lacks).into_iter().map(|l| format!("# {l}"));
+        let lines = next(lacks).into_iter().map(|l| format!("# {l}"));
         output::line(lines.collect::<Vec<_>>().join("\n"))?;
     }
     if let Some(plan) = plan {
@@ -156,7 +157,7 @@ fn screen(
     lines.push("  Arithmetic on the figures named here, not a measurement.".to_owned());
     lines.extend(guide::forecast(config).map(|told| format!("  guide     {told}")));
     lines.push(String::new());
-    lines.extend(next(config, lacks));
+    lines.extend(next(lacks));
     lines.push(format!("Every key of the configuration: sgs run --size {} --dry-run --json", config.size));
     lines.join("\n")
 }
@@ -183,9 +184,15 @@ fn lacking(lacks: &[Lack], forecast: &Forecast) -> Vec<String> {
     lines
 }
 
+/// This command, as it begins the run: all of its arguments are kept.
+fn command() -> String {
+    let words = std::env::args().skip(1).filter(|word| word != "--dry-run").map(|word| quote(&word));
+    std::iter::once("sgs".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
 /// The next command, and those after it.
-fn next(config: &RunConfig, lacks: &[Lack]) -> Vec<String> {
-    let run = format!("sgs run {} --size {}", config.method, config.size);
+fn next(lacks: &[Lack]) -> Vec<String> {
+    let run = command();
     let mut commands: Vec<String> = lacks.iter().filter_map(|l| l.remedy.clone()).collect();
     let lacks_gpu = lacks.iter().any(|l| l.what == "GPU");
     commands.push(if lacks_gpu { format!("{run}   (on a machine with the GPUs)") } else { run });
