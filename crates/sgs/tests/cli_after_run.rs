@@ -3,6 +3,7 @@
 
 mod fleet_run;
 mod program;
+mod shared_run;
 
 use fleet_run::{embedded, settings};
 use program::{file, path, sgs, sgs_with_input};
@@ -16,7 +17,7 @@ fn text(path: &Path) -> &str {
 #[test]
 fn what_a_run_has_trained_is_used() {
     let folder = tempfile::tempdir().unwrap();
-    let run = embedded(folder.path());
+    let run = embedded();
     let run = text(&run);
 
     let done = sgs(&["prove", "--run", run, "-n", "1", "--json", "|- ( ph -> ph )"]);
@@ -63,7 +64,7 @@ fn what_a_run_has_trained_is_used() {
 #[test]
 fn what_a_run_has_proved_goes_out_and_is_accepted() {
     let folder = tempfile::tempdir().unwrap();
-    let run = embedded(folder.path());
+    let run = embedded();
     let (mm, jsonl) = (path(folder.path(), "run.mm"), path(folder.path(), "run.jsonl"));
     let done = sgs(&["export", text(&run), "--mm", &mm]).expect(0);
     let theorems: usize = done.err.split_whitespace().next().unwrap().parse().unwrap();
@@ -129,7 +130,7 @@ fn what_a_run_has_proved_goes_out_and_is_accepted() {
 #[test]
 fn runs_are_compared_over_what_they_have_in_common() {
     let folder = tempfile::tempdir().unwrap();
-    let first = embedded(folder.path());
+    let first = embedded();
     let other = path(folder.path(), "other");
     let set = ["--set", "rounds=1", "--set", "seed=2", "--out", &other].map(str::to_owned);
     sgs(&[&settings()[..], &set].concat()).expect(0);

@@ -3,6 +3,7 @@
 
 mod fleet_run;
 mod program;
+mod shared_run;
 
 use program::{command, finish, sgs};
 use serde_json::Value;

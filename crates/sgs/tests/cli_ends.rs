@@ -4,6 +4,7 @@
 mod content;
 mod fleet_run;
 mod program;
+mod shared_run;
 
 use content::content;
 use fleet_run::{embedded, records, settings, wait_for};
@@ -60,7 +61,7 @@ fn an_unfinished_run_is_offered_to_whoever_begins_it_again() {
 #[test]
 fn more_rounds_are_as_if_they_had_been_asked_for_at_first() {
     let folder = tempfile::tempdir().unwrap();
-    let long = embedded(folder.path());
+    let long = embedded();
     let out = path(folder.path(), "short");
     run(&out, &["rounds=1"]).expect(0);
     let refused = sgs(&["resume", &out, "--rounds", "0"]).expect(2);

@@ -5,11 +5,13 @@
 mod content;
 mod model_server;
 mod program;
+mod shared_run;
 
 use content::content;
 use model_server::Server;
 use program::{Done, command, project, sgs};
 use sgs_rundir::RunView;
+use shared_run::shared_run;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -84,11 +86,14 @@ fn rounds(out: &Path) -> u32 {
     RunView::open(out).and_then(|view| Ok(view.rounds()?.len())).unwrap_or(0) as u32
 }
 
-/// The tables of an undisturbed run with one server for each of the roles.
-fn undisturbed(folder: &Path, refresh: &str) -> (PathBuf, BTreeMap<String, String>) {
-    let (out, weights) = (folder.join("undisturbed"), weights(&folder.join("one")));
-    let [solver, conjecturer] = ["solver", "conjecturer"].map(|set| server(&weights, set, "127.0.0.1:0"));
-    sgs(&run(ROUNDS, &out, &weights, refresh, &[&solver.url], &[&conjecturer.url])).expect(0);
+/// An undisturbed run with one server for each of the roles, and its tables; tests share it.
+fn undisturbed(refresh: &str) -> (PathBuf, BTreeMap<String, String>) {
+    let out = shared_run(&("served", refresh), |out| {
+        let folder = tempfile::tempdir().unwrap();
+        let weights = weights(folder.path());
+        let [solver, conjecturer] = ["solver", "conjecturer"].map(|set| server(&weights, set, "127.0.0.1:0"));
+        sgs(&run(ROUNDS, out, &weights, refresh, &[&solver.url], &[&conjecturer.url])).expect(0);
+    });
     let content = content(&out);
     (out, content)
 }
@@ -98,7 +103,7 @@ fn undisturbed(folder: &Path, refresh: &str) -> (PathBuf, BTreeMap<String, Strin
 #[test]
 fn served_roles_are_trained() {
     let folder = tempfile::tempdir().unwrap();
-    let (out, expected) = undisturbed(folder.path(), "vllm");
+    let (out, expected) = undisturbed("vllm");
     let view = RunView::open(&out).unwrap();
     assert_eq!(rounds(&out), ROUNDS);
     let mut trained = [0; 2];
@@ -154,7 +159,7 @@ fn crash_and_the_servers_are_brought_to_the_right_weights_first() {
     let folder = tempfile::tempdir().unwrap();
     for refresh in ["vllm", "sglang"] {
         let place = folder.path().join(refresh);
-        let (_, expected) = undisturbed(&place, refresh);
+        let (_, expected) = undisturbed(refresh);
         let (out, weights) = (place.join("killed"), weights(&place.join("two")));
         let [solver, conjecturer] = ["solver", "conjecturer"].map(|set| server(&weights, set, "127.0.0.1:0"));
         let begin = run(ROUNDS, &out, &weights, refresh, &[&solver.url], &[&conjecturer.url]);
@@ -198,7 +203,8 @@ fn wait_for(out: &Path, number: u32, child: &mut Child) {
 #[test]
 fn a_server_that_is_started_anew_is_looked_at_again() {
     let folder = tempfile::tempdir().unwrap();
-    let (_, expected) = undisturbed(folder.path(), "sglang");
+    // By vLLM's calls, which another test uses too: the tables are those of SGLang's.
+    let (_, expected) = undisturbed("vllm");
     let (out, weights) = (folder.path().join("run"), weights(&folder.path().join("two")));
     let solver = server(&weights, "base", "127.0.0.1:0");
     let url = solver.url.clone();

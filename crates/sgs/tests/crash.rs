@@ -2,6 +2,9 @@
 #![allow(clippy::expect_used, clippy::print_stdout)]
 
 mod content;
+mod fleet_run;
+mod program;
+mod shared_run;
 
 use content::content;
 use sgs_rundir::RunView;
@@ -62,10 +65,10 @@ fn finish(mut command: Command, what: &str) {
     assert!(output.status.success(), "{what}: {:?}\n{stderr}", output.status);
 }
 
-fn undisturbed(folder: &Path, rounds: u32) -> PathBuf {
+fn undisturbed(folder: &Path) -> PathBuf {
     let run = folder.join("undisturbed");
     let mut command = sgs();
-    command.args(settings(rounds)).arg("--out").arg(&run);
+    command.args(settings(ROUNDS)).arg("--out").arg(&run);
     finish(command, "undisturbed");
     run
 }
@@ -113,7 +116,7 @@ fn crash_with_weights_that_one_role_trains_for_both() {
 #[ignore = "a minute or two: kills a run fifty times; .ci/run runs it"]
 fn crash_fifty_times_and_resume() {
     let folder = tempfile::tempdir().expect("a folder");
-    let expected = content(&undisturbed(folder.path(), ROUNDS));
+    let expected = content(&undisturbed(folder.path()));
     assert!(!expected.is_empty());
     let run = folder.path().join("killed");
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
@@ -189,7 +192,7 @@ fn crash_of_workers_and_coordinator_twelve_times() {
 /// So many workers and coordinators, in any mix, over runs of six rounds.
 fn kill_workers_and_coordinator(kills: u32) {
     let folder = tempfile::tempdir().expect("a folder");
-    let expected = content(&undisturbed(folder.path(), ROUNDS));
+    let expected = content(&undisturbed(folder.path()));
     let run = folder.path().join("killed");
     let begin = |run: &Path| {
         let mut command = sgs();
@@ -286,7 +289,7 @@ fn with_files_limited(kib: u32, run: &Path) -> (Option<i32>, String) {
     if run.join("config.toml").exists() {
         command.arg("resume").arg(run);
     } else {
-        command.args(settings(2)).arg("--out").arg(run);
+        command.args(fleet_run::settings()).arg("--out").arg(run);
     }
     let output = command.stdout(Stdio::null()).stderr(Stdio::piped()).output().expect("starts");
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -295,7 +298,7 @@ fn with_files_limited(kib: u32, run: &Path) -> (Option<i32>, String) {
 #[test]
 fn writes_that_fail_stop_the_run_with_the_files_name_and_lose_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
-    let expected = content(&undisturbed(folder.path(), 2));
+    let expected = content(&fleet_run::embedded());
     let run = folder.path().join("limited");
     // The base model does not fit, then a checkpoint's files, which are written side by side, at their middle and near their
     // end.
@@ -336,7 +339,7 @@ fn a_full_or_read_only_disk_stops_the_run_and_loses_nothing() {
         return;
     }
     let mounted = Mounted(disk.clone());
-    let expected = content(&undisturbed(folder.path(), 2));
+    let expected = content(&fleet_run::embedded());
     let run = disk.join("run");
     let resumed = |code: Option<i32>, words: &str| {
         let output = sgs().arg("resume").arg(&run).output().expect("starts");
@@ -344,7 +347,7 @@ fn a_full_or_read_only_disk_stops_the_run_and_loses_nothing() {
         assert_eq!(output.status.code(), code, "{message}");
         assert!(message.contains(words) && !message.contains("panicked"), "{message}");
     };
-    let first = sgs().args(settings(2)).arg("--out").arg(&run).output().expect("starts");
+    let first = sgs().args(fleet_run::settings()).arg("--out").arg(&run).output().expect("starts");
     let message = String::from_utf8_lossy(&first.stderr).into_owned();
     assert_eq!(first.status.code(), Some(1), "{message}");
     assert!(message.contains("No space left") && !message.contains("panicked"), "{message}");

@@ -3,6 +3,7 @@
 
 mod fleet_run;
 mod program;
+mod shared_run;
 
 use fleet_run::embedded;
 use program::{project, sgs, sgs_with_input};
@@ -43,8 +44,7 @@ fn the_notebook_reads_the_tables_of_a_run() {
         println!("skipped: {python} has no polars (`pip install polars`; SGS_PYTHON names another Python)");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let run = embedded(folder.path());
+    let run = embedded();
     let tables = results(&python, &run);
     // Its last value of a cell is a table with columns that the text names.
     for columns in ["verdict", "pass_at_1", "status", "times", "steps"] {

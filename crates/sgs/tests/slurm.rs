@@ -7,11 +7,12 @@
 mod content;
 mod fleet_run;
 mod program;
+mod shared_run;
 #[path = "../../fleet/tests/slurm_cluster/mod.rs"]
 mod slurm_cluster;
 
 use content::content;
-use fleet_run::{embedded_as, records, settings, wait_for};
+use fleet_run::{embedded_as, records, settings, unevaluated, wait_for};
 use program::{command, file, sgs};
 use rustix::process::{Pid, Signal, kill_process};
 use sgs_rundir::RunView;
@@ -31,7 +32,7 @@ impl Drop for Coordinator {
 }
 
 /// `count` that sample and one that checks, as jobs. The one that checks begins when the file `go` is there: until then no
-/// round can end.
+/// round can end, nor an evaluation, so that these runs have none.
 fn workers(cluster: &Cluster, folder: &Path, count: usize, go: &Path) -> String {
     let bin = cluster.bin().display().to_string();
     let crew = |count: usize| {
@@ -86,17 +87,11 @@ fn job_of(cluster: &Cluster, worker: &str) -> String {
     own.next().unwrap_or_else(|| panic!("no job of {worker} in {queue}")).0.to_owned()
 }
 
-/// Settings without evaluations: the first would wait for the worker that checks, and these tests hold it back until the
-/// round has results.
-fn unevaluated() -> Vec<String> {
-    [settings(), vec!["--set".to_owned(), "evaluation.held_out=none".to_owned()]].concat()
-}
-
 #[test]
 fn workers_are_slurm_jobs_some_die_and_the_run_is_whole() {
     let Some(cluster) = cluster() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let expected = content(&embedded_as(folder.path(), &unevaluated()));
+    let expected = content(&embedded_as(&unevaluated()));
     let run = folder.path().join("slurm");
     let go = folder.path().join("go");
     let spec = workers(&cluster, folder.path(), 2, &go);
@@ -142,7 +137,7 @@ fn workers_are_slurm_jobs_some_die_and_the_run_is_whole() {
 fn a_new_coordinator_takes_over_the_jobs_of_a_dead_one() {
     let Some(cluster) = cluster() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let expected = content(&embedded_as(folder.path(), &unevaluated()));
+    let expected = content(&embedded_as(&unevaluated()));
     let run = folder.path().join("slurm");
     let go = folder.path().join("go");
     let spec = workers(&cluster, folder.path(), 1, &go);

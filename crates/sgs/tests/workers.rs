@@ -4,9 +4,10 @@
 mod content;
 mod fleet_run;
 mod program;
+mod shared_run;
 
 use content::content;
-use fleet_run::{embedded, records, settings, wait_for};
+use fleet_run::{embedded, embedded_as, records, settings, unevaluated, wait_for};
 use program::{command, file, sgs};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
@@ -53,7 +54,7 @@ fn url(run: &Path) -> String {
 #[test]
 fn processes_of_this_machine_come_to_the_tables_of_a_run_without_them() {
     let folder = tempfile::tempdir().unwrap();
-    let expected = content(&embedded(folder.path()));
+    let expected = content(&embedded());
     let run = folder.path().join("workers");
     let arguments =
         ["--workers", "local:generate=2,verify=1,threads=1,slots=2", "--out", run.to_str().unwrap()];
@@ -86,9 +87,8 @@ fn processes_of_this_machine_come_to_the_tables_of_a_run_without_them() {
 fn workers_outlive_their_coordinator_and_nothing_finished_is_done_again() {
     let folder = tempfile::tempdir().unwrap();
     // The tasks of evaluations stand in no table, and tasks are counted below.
-    let mut serve = settings();
-    serve.extend(["--set", "evaluation.held_out=none"].map(str::to_owned));
-    let expected = content(&fleet_run::embedded_as(folder.path(), &serve));
+    let mut serve = unevaluated();
+    let expected = content(&embedded_as(&serve));
     let run = folder.path().join("served");
     let out = ["--out".to_owned(), run.display().to_string()];
     serve[0] = "serve".to_owned();
@@ -139,7 +139,7 @@ fn workers_that_see_nothing_of_the_run_fetch_its_weights_encrypted() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let expected = content(&embedded(folder.path()));
+    let expected = content(&embedded());
     let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
     let authority = file(elsewhere.path(), "authority.pem", &certified.cert.pem());
@@ -196,10 +196,9 @@ fn unshares() -> bool {
 fn a_worker_that_is_asked_to_leave_gives_back_what_it_holds() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
-    let mut serve = settings();
-    serve[0] = "serve".to_owned();
     // Nobody checks here, and the round would wait for an evaluation.
-    serve.extend(["--set", "evaluation.held_out=none"].map(str::to_owned));
+    let mut serve = unevaluated();
+    serve[0] = "serve".to_owned();
     let rest = ["--out", run.to_str().unwrap(), "--listen", "127.0.0.1:0"].map(str::to_owned);
     let _coordinator = start(command(&[&serve[..], &rest].concat()), &folder.path().join("log"));
     let url = url(&run);

@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::expect_used, clippy::unwrap_used)] // tests say so by panicking; each uses a part
 
 use crate::program::sgs;
+use crate::shared_run::shared_run;
 use sgs_rundir::RunView;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -30,16 +31,21 @@ pub fn settings() -> Vec<String> {
     out
 }
 
-/// The run, done by the coordinator alone.
-pub fn embedded(folder: &Path) -> PathBuf {
-    embedded_as(folder, &settings())
+/// The settings without evaluations.
+pub fn unevaluated() -> Vec<String> {
+    [settings(), ["--set", "evaluation.held_out=none"].map(str::to_owned).into()].concat()
 }
 
-/// A run with these settings, done by the coordinator alone.
-pub fn embedded_as(folder: &Path, settings: &[String]) -> PathBuf {
-    let run = folder.join("embedded");
-    sgs(&[settings, &["--out".to_owned(), run.display().to_string()]].concat()).expect(0);
-    run
+/// The run, done by the coordinator alone; tests share it.
+pub fn embedded() -> PathBuf {
+    embedded_as(&settings())
+}
+
+/// A run with these settings, done by the coordinator alone; tests share it.
+pub fn embedded_as(settings: &[String]) -> PathBuf {
+    shared_run(&settings, |run| {
+        sgs(&[settings, &["--out".to_owned(), run.display().to_string()]].concat()).expect(0);
+    })
 }
 
 /// Results of the round in progress that are in the journal.
