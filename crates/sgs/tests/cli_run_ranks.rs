@@ -95,7 +95,8 @@ fn assert_same_round(got: &BTreeMap<String, String>, want: &BTreeMap<String, Str
 fn two_processes_train_a_run_as_one_does_and_the_same_every_time() {
     let dir = tempfile::tempdir().unwrap();
     let [alone, two, again] = ["1", "2", "again"].map(|name| path(dir.path(), name));
-    finish(run(2, &alone, &["--set", "training.ranks=1"])).expect(0);
+    // Of the one process, the first round is all that is compared.
+    finish(run(1, &alone, &["--set", "training.ranks=1"])).expect(0);
     finish(run(2, &two, &["--set", "training.ranks=2"])).expect(0);
     finish(run(2, &again, &["--ranks", "2"])).expect(0);
     let (one, both) = (content(Path::new(&alone)), content(Path::new(&two)));
@@ -108,7 +109,7 @@ fn two_processes_train_a_run_as_one_does_and_the_same_every_time() {
     }
     let trained = |key: &str| both.get(key).is_some_and(|steps| steps.parse::<f64>().unwrap() > 0.0);
     assert!(trained("0 metric solver_steps") && trained("1 metric conjecturer_steps"), "{both:?}");
-    assert_eq!(parts(&alone, 1), ["optimizer-m.safetensors", "optimizer-v.safetensors"]);
+    assert_eq!(parts(&alone, 0), ["optimizer-m.safetensors", "optimizer-v.safetensors"]);
     assert_eq!(
         parts(&two, 1),
         ["optimizer-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors"]
