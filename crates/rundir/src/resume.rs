@@ -152,6 +152,15 @@ fn adopt_rounds(view: &RunView, journal: &Journal) -> Result<()> {
             None => view.checkpoints().list()?.iter().map(|c| c.round).rfind(|&c| c <= number),
         };
         tracing::info!(round = number, "its tables were published before the crash");
+        if reached(number, Stage::Updated).is_none() && checkpoint != Some(number) {
+            // A round that trained nothing has no checkpoint either; only the journal could tell the two apart.
+            let weights =
+                checkpoint.map_or("the base model".to_owned(), |c| format!("the checkpoint of round {c}"));
+            tracing::warn!(
+                round = number,
+                "the journal that said which weights came of it is gone: the run goes on from {weights}"
+            );
+        }
         // `Published` last: cut short before it, the round is adopted again.
         for stage in Stage::ALL {
             let checkpoint = checkpoint.filter(|_| stage >= Stage::Updated);
