@@ -457,8 +457,19 @@ impl ServedRoles {
         let end: Mutex<Option<EndpointError>> = Mutex::new(None);
         let handler = |lease: &Lease, cancel: &Cancel| {
             let task: GenerateTask = tasks::unpack(lease.payload.as_bytes()).map_err(|e| format!("{e:#}"))?;
+            // Nobody has failed: the task waits to be given back.
+            let give_back = |why: &str| {
+                drain.begin();
+                while !cancel.is_cancelled() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Err(format!("given back: {why}"))
+            };
             if let Some(bound) = bound.filter(|bound| bound.policy_version != task.policy_version) {
                 let (asked, has) = (task.policy_version, bound.policy_version);
+                if asked > has {
+                    return give_back("the server is about to be given newer weights");
+                }
                 return Err(format!("asked for policy {asked}, the server has {has}"));
             }
             let is_doubtful = || bound.is_some_and(|bound| self.endpoint.breaks() != bound.breaks);
@@ -480,13 +491,8 @@ impl ServedRoles {
             };
             let samples = task.seeds.iter().map(one).collect::<Result<_>>();
             if is_doubtful() {
-                // It may have been started anew meanwhile, with whatever weights. Nobody has failed: the task waits to be
-                // given back.
-                drain.begin();
-                while !cancel.is_cancelled() {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                return Err("given back: the server may have been started anew".to_owned());
+                // Meanwhile, with whatever weights.
+                return give_back("the server may have been started anew");
             }
             match samples {
                 Ok(samples) => {

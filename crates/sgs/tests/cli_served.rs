@@ -330,8 +330,11 @@ fn an_update_that_is_ignored_is_survived(
     let fresh = server(weights, "base", "127.0.0.1:0");
     let pretender = Pretender::start(&fresh, call, "nothing");
     let beside = place.join("beside");
+    let begun = Instant::now();
     let done = sgs(&run(2, &beside, weights, "vllm", &[&pretender.url, &honest.url], &[])).expect(0);
     assert!(done.err.contains("the others go on without it"), "{}", done.err);
+    // The lease of a task would last a minute: none waits for the server that is left out.
+    assert!(begun.elapsed() < Duration::from_secs(55), "{:?}: {}", begun.elapsed(), done.err);
     assert_eq!(content(&beside), content(&out));
 }
 
