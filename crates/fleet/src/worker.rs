@@ -716,6 +716,10 @@ fn fetch(
             free
         };
         let leases = session.lease(free, poll)?;
+        // The drain may have begun meanwhile: what was leased since is given back unbegun.
+        if session.is_draining() {
+            break;
+        }
         if !leases.is_empty() {
             sit(bench).waiting.extend(leases);
             bell.notify_all();

@@ -294,7 +294,7 @@ impl EndpointConfig {
             key,
             trusted: match self.authority.as_str() {
                 "" => None,
-                path => Some(authority::certificates(Path::new(path))?),
+                path => Some(authority::certificates(Path::new(path), "the endpoint's `authority`")?),
             },
             prompt: match self.prompt {
                 PromptChoice::Auto => Prompt::Auto,

@@ -31,7 +31,7 @@ pub const fn served_alone(role: Role) -> BoardKind {
 }
 
 /// First byte of every payload.
-const FORM: u8 = 1;
+const FORM: u8 = 2;
 
 /// Completions of one prompt, to be sampled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

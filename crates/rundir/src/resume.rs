@@ -140,9 +140,11 @@ fn adopt_rounds(view: &RunView, journal: &Journal) -> Result<()> {
     let markers = journal.reader().markers()?;
     let reached = |round, stage| markers.iter().find(|m| m.round == round && m.stage == stage);
     let rounds = view.rounds()?;
+    let mut unknown = None;
     for round in &rounds {
         let number = round.round();
         if reached(number, Stage::Published).is_some() {
+            unknown = None;
             continue;
         }
         // Before it is marked: from then on nothing else holds what is in it.
@@ -152,21 +154,23 @@ fn adopt_rounds(view: &RunView, journal: &Journal) -> Result<()> {
             None => view.checkpoints().list()?.iter().map(|c| c.round).rfind(|&c| c <= number),
         };
         tracing::info!(round = number, "its tables were published before the crash");
-        if reached(number, Stage::Updated).is_none() && checkpoint != Some(number) {
-            // A round that trained nothing has no checkpoint either; only the journal could tell the two apart.
-            let weights =
-                checkpoint.map_or("the base model".to_owned(), |c| format!("the checkpoint of round {c}"));
-            tracing::warn!(
-                round = number,
-                "the journal that said which weights came of it is gone: the run goes on from {weights}"
-            );
-        }
+        unknown = reached(number, Stage::Updated).is_none().then_some((number, checkpoint));
         // `Published` last: cut short before it, the round is adopted again.
         for stage in Stage::ALL {
             let checkpoint = checkpoint.filter(|_| stage >= Stage::Updated);
             let detail = String::new();
             journal.mark(Marker { round: number, stage, checkpoint, detail, unix_time: unix_time() })?;
         }
+    }
+    // The last round says which weights the run goes on from. One that trained nothing has no checkpoint either: only the
+    // journal could tell the two apart.
+    if let Some((round, checkpoint)) = unknown.filter(|(round, checkpoint)| *checkpoint != Some(*round)) {
+        let weights =
+            checkpoint.map_or("the base model".to_owned(), |c| format!("the checkpoint of round {c}"));
+        tracing::warn!(
+            round,
+            "the journal that said which weights came of it is gone: the run goes on from {weights}"
+        );
     }
     let gone = markers
         .iter()

@@ -286,7 +286,7 @@ sgs_keys::table! {
         pub max_rate: f64 = 0.25, in above(0.0).at_most(1.0),
         /// STP: share of the barely provable conjectures with the shortest proofs for their length that is left out.
         pub elegance_cut: f64 = 0.2, in at_least(0.0).below(1.0),
-        /// STP: only solved targets whose best solve rate in any round is above this become seeds.
+        /// STP: only solved targets whose best solve rate in any round is above this get conjectures.
         pub min_seed_rate: f64 = 0.35, in at_least(0.0).below(1.0),
         /// STP: whether the chosen conjectures are weighted so that they lie as the unsolved targets do among the
         /// Conjecturer's embeddings of statements (on in method stp), or all weigh 1.

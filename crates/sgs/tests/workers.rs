@@ -167,7 +167,7 @@ fn workers_that_see_nothing_of_the_run_fetch_its_weights_encrypted() {
     assert!(begun.elapsed().as_secs() < 60, "asking again does not help");
     let told = ask(&["--endpoint-authority", &authority]);
     assert!(told.contains("answers HTTP 401"), "{told}");
-    assert!(ask(&["--endpoint-authority", &token]).contains("there is no certificate in it"));
+    assert!(ask(&["--endpoint-authority", &token]).contains("there is no certificate in PEM form in it"));
     let workers = ["generate", "verify"].map(|kind| {
         let words = ["worker", kind, "--connect", &url, "--token-file", &token, "--authority", &authority];
         let mut worker = Command::new("unshare");

@@ -114,8 +114,8 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(5);
 /// The same of a browser that is turned away.
 const AWAY_PATIENCE: Duration = Duration::from_millis(500);
 
-/// An answer has to be taken within this time.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
+/// An answer has to be taken within this time, over a slow line too; there are seats enough to wait for it.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(600);
 
 /// So has each event.
 const EVENT_PATIENCE: Duration = Duration::from_secs(10);

@@ -186,7 +186,8 @@ fn lacking(lacks: &[Lack], forecast: &Forecast) -> Vec<String> {
 
 /// This command, as it begins the run: all of its arguments are kept.
 fn command() -> String {
-    let words = std::env::args().skip(1).filter(|word| word != "--dry-run").map(|word| quote(&word));
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let words = words.filter(|word| word != "--dry-run").map(|word| quote(&word));
     std::iter::once("sgs".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 

@@ -164,7 +164,9 @@ pub fn fleet(run: &Path, notes: &mut Vec<String>) -> (Option<String>, Option<Boa
         }
     };
     let ask = || -> Result<BoardStatus> {
-        let trusted = remembered.fleet.authority.as_deref().map(authority::certificates).transpose()?;
+        let trusted = remembered.fleet.authority.as_deref();
+        let trusted =
+            trusted.map(|path| authority::certificates(path, "the workers' `authority`")).transpose()?;
         let client = Client::new(&remembered.url, Some(remembered.token(run)?), trusted.as_deref())?;
         Ok(client.status_within(ANSWER)?)
     };

@@ -53,7 +53,8 @@ impl Post {
             Some(path) => Some(Token::read(path)?),
             None => token_of_environment()?,
         };
-        let trusted = args.authority.as_deref().map(authority::certificates).transpose()?;
+        let trusted =
+            args.authority.as_deref().map(|path| authority::certificates(path, "--authority")).transpose()?;
         let client = Client::new(&args.connect, token, trusted.as_deref())?;
         let own = || format!("{}-{}-{}", sgs_run::machine::host_name(), std::process::id(), nonce());
         let name = args.name.clone().unwrap_or_else(own);

@@ -4,10 +4,15 @@
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::SystemTime;
 
 /// Which tests share: those of one call of nextest, else those of one process.
 fn sharers() -> String {
-    std::env::var("NEXTEST_RUN_ID").unwrap_or_else(|_| format!("process {}", std::process::id()))
+    static PROCESS: OnceLock<String> = OnceLock::new();
+    // Numbers of processes come again, in containers above all; with the time they do not.
+    let process = || format!("process {} of {:?}", std::process::id(), SystemTime::now());
+    std::env::var("NEXTEST_RUN_ID").unwrap_or_else(|_| PROCESS.get_or_init(process).clone())
 }
 
 /// The run of these settings, which `make` makes in the folder that it is given. It stays as it is until this process ends.

@@ -174,7 +174,7 @@ fn without_proof(text: &str, tokens: &[Token]) -> Result<(Statement, Option<Repa
 /// (if it brings one) taken away, no attributes and no modifiers; comments are left out, blanks inside a line become one, line breaks
 /// and indentation stay (they can carry meaning), so that conjectures that differ in nothing else are equal.
 ///
-/// `import`, `open` and `set_option` commands before it are dropped: a conjecture stands in its seed's context.
+/// `import`, `open` and `set_option` commands before it are dropped: a conjecture stands in its target's context.
 pub fn canonical_conjecture(text: &str) -> Result<Statement, StatementError> {
     let tokens = lex(text);
     let found = commands(text, &tokens);
