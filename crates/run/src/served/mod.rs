@@ -385,6 +385,35 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_server_takes_no_part_until_the_weights_change_and_the_last_one_is_told() {
+        let wanted = Wanted::new(2);
+        let set = |policy_version| {
+            let laid_out = LaidOut { name: format!("solver-{policy_version}"), there: String::new() };
+            wanted.set(Target { policy_version, laid_out, expected: Vec::new(), others: Vec::new() });
+        };
+        set(1);
+        let (first, phase) = wanted.next(0).unwrap();
+        assert!(wanted.leave_out(0, &first), "the other goes on");
+        assert!(!phase.has_begun());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| wanted.next(0).map(|(target, _)| target.policy_version));
+            assert_eq!(wanted.next(1).unwrap().0.policy_version, 1);
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!waits.is_finished(), "it is left out");
+            set(2);
+            assert_eq!(waits.join().unwrap(), Some(2));
+        });
+        assert!(phase.has_begun());
+        // What failed with weights that nobody wants any more leaves nobody out.
+        assert!(wanted.leave_out(0, &first) && wanted.leave_out(1, &first));
+        let (second, _) = wanted.next(0).unwrap();
+        assert!(wanted.leave_out(0, &second));
+        assert!(!wanted.leave_out(1, &second), "no other is left");
+        wanted.end();
+        assert!(wanted.next(0).is_none());
+    }
+
+    #[test]
     fn a_server_with_other_weights_is_known_by_its_log_probs() {
         let new = vec![-1.0, -0.5, -2.0];
         let old = vec![-1.01, -0.52, -2.01];
