@@ -1,7 +1,7 @@
 import SgsJudge
 open Lean
 
-/-- `sgs-judge check` and `sgs-judge replay`: a request on standard input, answers on standard output. -/
+/-- `sgs-judge check` and `sgs-judge replay`: read a request from standard input and write answers to standard output. -/
 unsafe def main (args : List String) : IO UInt32 := do
   let replaying ← match args with
     | ["check"] => pure false

@@ -1,18 +1,19 @@
 #!/bin/sh
-# Methods on Metamath side by side on one GPU, from one base model, and what each Solver does on held-out targets.
+# Compares methods on Metamath: runs them in parallel on one GPU, from one base model, and evaluates each Solver on
+# held-out targets.
 #
 #   scripts/compare-metamath.sh LIST BASE OUT MINUTES [SET]
 #
-# LIST has a run a line: its name, the method, the seed, then keys of the configuration as KEY=VALUE. BASE is a model's
-# folder or `shipped`. All runs go on at once for MINUTES on the targets of SET (default: train, the 800 that are not
-# held out). OUT gets a folder for each run, NAME.log, NAME.held-out.json (pass@64 on the 200 held-out targets) and the
-# report over all. The program is $SGS, or `sgs`. Every round writes a checkpoint: let OUT be a fast disk.
+# LIST has one line per run: name, method, seed, then configuration keys as KEY=VALUE. BASE is a model folder or
+# `shipped`. All runs take MINUTES on the targets of SET (default: train, the 800 that are not held out). OUT receives
+# a folder per run, NAME.log, NAME.held-out.json (pass@64 on the 200 held-out targets) and a report on all runs. $SGS
+# names the program (default: `sgs`). Every round writes a checkpoint, so OUT should be on a fast disk.
 set -eu
 [ $# -ge 4 ] || { sed -n '4,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 list=$1 base=$2 out=$3 minutes=$4 set=${5:-train} sgs=${SGS:-sgs}
 mkdir -p "$out"
 
-# Words of a line are split on purpose: a key and its value hold no spaces.
+# The lines are split at spaces on purpose: keys and values contain none.
 while read -r name method seed keys; do
     [ -n "$name" ] || continue
     options=
@@ -29,7 +30,7 @@ folders=
 while read -r name method seed keys; do
     [ -n "$name" ] || continue
     folders="$folders $out/$name"
-    # A run that trains nothing has no checkpoint: its Solver is the base.
+    # A run without training has no checkpoint. Evaluate the base model instead.
     solver=$(find "$out/$name/checkpoints" -name solver -type d 2>/dev/null | sort | tail -n 1)
     [ -n "$solver" ] || { [ "$base" = shipped ] || solver=$base; }
     "$sgs" eval --json --problems held-out -k 64 --max-new-tokens 48 --device cuda --batch 2048 --memory-mib 8192 \

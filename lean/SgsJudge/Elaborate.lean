@@ -1,44 +1,45 @@
 import SgsJudge.Term
 
 /-!
-Elaborating a model's text: over the header's environment, every candidate by itself, and collecting what its theorem
-rests on beyond the header. Nothing that is found here is believed: the kernel decides (`Replay`).
+Elaboration of a model's text. Every candidate is elaborated separately over the header's environment, and the
+declarations that its theorem depends on beyond the header are collected. Nothing here is trusted: the kernel decides
+(`Replay`).
 -/
 
 namespace SgsJudge
 open Lean Elab
 
-/-- One proof that is to be judged. The texts are the parent's, with the model's in their places. -/
+/-- A proof to be judged. The parent process writes the texts and embeds those of the model. -/
 structure Candidate where
-  /-- The statement as an axiom, in the namespace that the theorem stands in. -/
+  /-- The statement as an axiom, in the namespace of the theorem. -/
   pinned : String
   /-- That axiom's name. -/
   pinnedName : Name
-  /-- Helpers and the theorem with its proof; empty where they are read as declarations. -/
+  /-- Helpers and the theorem with its proof; empty if they are read as declarations. -/
   text : String
-  /-- The theorem's name as it is declared. -/
+  /-- The theorem's full name. -/
   target : Name
-  /-- File of the declarations: written by `check`, read by `replay`; none if empty. -/
+  /-- File of the declarations, written by `check` and read by `replay`; empty for none. -/
   declarations : String
 
-/-- What one process is asked. -/
+/-- A request to a process. -/
 structure Request where
-  /-- Where its answers go. -/
+  /-- Writes the answers. -/
   out : String → IO Unit
-  /-- Stands in every line of the answer; the model's text never sees it. -/
+  /-- Part of every line of the answer. The model's text cannot know it. -/
   nonce : String
   /-- Import commands. -/
   header : String
-  /-- Modules that must be there after the header. -/
+  /-- Modules that must be imported after the header. -/
   imports : List Name
-  /-- Commands after the imports that belong to the problem: `open`, `set_option`. -/
+  /-- Commands of the problem after the imports: `open`, `set_option`, definitions. -/
   context : String
   candidates : Array Candidate
 
 private def field (json : Json) (key : String) : Except String String :=
   json.getObjValAs? String key
 
-/-- Reads hundreds of things. An interpreter uses stack for every call that is not over: this one calls itself last. -/
+/-- Reads a list. Tail-recursive, because an interpreter uses stack for every active call. -/
 private def list {α : Type} (read : Json → Except String α) (found : Array α) : List Json → Except String (Array α)
   | [] => .ok found
   | j :: rest =>
@@ -65,26 +66,26 @@ def Request.read (out : String → IO Unit) (line : String) : Except String Requ
   return { out, nonce := ← field json "nonce", header := ← field json "header", imports := (← list readName #[] imports.toList).toList
            context := ← field json "context", candidates := ← list readCandidate #[] candidates.toList }
 
-/-- Options that do not depend on the model: no parallel elaboration (a declaration is there when it is checked). -/
+/-- Options of every elaboration: no parallelism, so that every declaration exists when it is checked. -/
 def baseOptions : Options :=
   ({} : Options).setBool `Elab.async false
 
-/-- A text to be parsed. In two ways, because `Parser.mkInputContext` is there in every version, and newer ones that
-bring no code of private functions can interpret only the first. -/
+/-- A text to be parsed. Two definitions, because every version has `Parser.mkInputContext`, but newer versions without the
+code of private functions can interpret only the first definition. -/
 def inputContext (text : String) : Parser.InputContext := by
   first
   | exact { inputString := text, fileName := "<text>", fileMap := FileMap.ofString text,
             endPos := text.rawEndPos, endPos_valid := by simp }
   | exact Parser.mkInputContext text "<text>"
 
-/-- A name as Lean writes it, without quotation marks. -/
+/-- A name without quotation marks. -/
 partial def showName : Name → String
   | .anonymous => ""
   | .str .anonymous s => s
   | .str p s => showName p ++ "." ++ s
   | .num p k => showName p ++ "." ++ toString k
 
-/-- Elaborates commands from a state; the new state, with the messages of these commands alone, and the commands. -/
+/-- Elaborates commands from a state. Returns the new state, with the messages of these commands only, and the commands. -/
 def runText (text : String) (state : Command.State) : IO (Command.State × Array Syntax) := do
   let final ← IO.processCommands (inputContext text) {} { state with messages := {} }
   return (final.commandState, final.commands)
@@ -92,7 +93,7 @@ def runText (text : String) (state : Command.State) : IO (Command.State × Array
 def runCommands (text : String) (state : Command.State) : IO Command.State := do
   return (← runText text state).1
 
-/-- What a candidate's text may hold by Lean's own grammar: the namespace that it stands in, and theorems. -/
+/-- Whether a candidate's text may contain a command, by Lean's own grammar: its namespace, or a theorem. -/
 def isOwn (command : Syntax) : Bool :=
   match command.getKind with
   | .str (.str (.str (.str .anonymous "Lean") "Parser") "Command") kind =>
@@ -104,7 +105,7 @@ def isOwn (command : Syntax) : Bool :=
   | .str .anonymous "lemma" => true
   | _ => false
 
-/-- The first command that a candidate's text may not hold. -/
+/-- The kind of the first command that a candidate's text must not contain; empty if there is none. -/
 def foreign : List Syntax → String
   | [] => ""
   | command :: rest => if isOwn command then foreign rest else showName command.getKind
@@ -119,8 +120,15 @@ private def notImported (env : Environment) : List Name → Option Name
   | [] => none
   | name :: rest => if (env.getModuleIdx? name).isSome then notImported env rest else some name
 
-/-- The state after imports and context, or why they do not stand. -/
-def loadHeader (request : Request) : IO (Except String Command.State) := do
+/-- A loaded header. -/
+structure Header where
+  /-- The environment after the imports alone. -/
+  imported : Environment
+  /-- The state after the imports and the context. -/
+  state : Command.State
+
+/-- Loads the imports and then the context of a request. The error is the first error of either. -/
+def loadHeader (request : Request) : IO (Except String Header) := do
   let input := inputContext request.header
   let (syntaxTree, _, messages) ← Parser.parseHeader input
   let (env, messages) ← processHeader syntaxTree baseOptions messages input
@@ -129,22 +137,22 @@ def loadHeader (request : Request) : IO (Except String Command.State) := do
   if let some name := notImported env request.imports then return .error s!"`{showName name}` is not imported"
   let state ← runCommands request.context (Command.mkState env {} baseOptions)
   if let some error ← firstError state.messages.toList then return .error error
-  return .ok state
+  return .ok { imported := env, state }
 
-/-- What a theorem rests on beyond the header: declarations in the order of dependence, and axioms. -/
+/-- The dependencies of a theorem beyond the header: declarations in the order of dependence, and axioms. -/
 structure Collected where
   seen : NameSet := {}
   declarations : Array Read := #[]
   axioms : List Name := []
 
-/-- Collects `name` and what it needs that `base` does not have.
+/-- Collects `name` and its dependencies that are not in `base`.
 
-Structures of projections are not looked for: a term of a structure has a type that names it, and a structure that
-is not the header's is refused. -/
+The structures of projections are not visited: the type of a term of a structure names the structure, and structures
+outside of the header are refused. -/
 partial def collect (base final : Environment) (name : Name) : StateT Collected (Except String) Unit := do
   if (← get).seen.contains name || base.contains name then return
   modify fun c => { c with seen := c.seen.insert name }
-  let some info := final.find? name | throw s!"`{showName name}` is not there"
+  let some info := final.find? name | throw s!"`{showName name}` does not exist"
   if info.isUnsafe || info.isPartial then throw s!"`{showName name}` is unsafe or partial"
   let push (kind : String) (value : Expr) (hints : ReducibilityHints) : StateT Collected (Except String) Unit := do
     forEach (collect base final) info.type.getUsedConstants.toList
@@ -162,23 +170,23 @@ partial def collect (base final : Environment) (name : Name) : StateT Collected 
 structure Pinned where
   levels : List Name
   type : Expr
-  /-- What the type needs beyond the header: functions that a `match` in it became, and the like. -/
+  /-- Dependencies of the type beyond the header, such as the functions that a `match` in it generates. -/
   declarations : List Read
 
 def isIn (name : Name) : List Name → Bool
   | [] => false
   | other :: rest => name == other || isIn name rest
 
-/-- Elaborates the pinned statement over the header. What its type needs gets names of its own: the theorem's own
-elaboration makes the like, and may call them the same. -/
+/-- Elaborates the pinned statement over the header. Generated dependencies of its type are renamed, because the elaboration
+of the theorem may generate declarations with the same names. -/
 def pin (state : Command.State) (candidate : Candidate) : IO (Except String Pinned) := do
   let final ← runCommands candidate.pinned state
-  if let some error ← firstError final.messages.toList then return .error s!"the statement does not stand: {error}"
-  let some info := final.env.find? candidate.pinnedName | return .error "the statement is not there"
+  if let some error ← firstError final.messages.toList then return .error s!"the statement cannot be elaborated: {error}"
+  let some info := final.env.find? candidate.pinnedName | return .error "the statement was not declared"
   match (forEach (collect state.env final.env) info.type.getUsedConstants.toList).run {} with
   | .error reason => return .error s!"the statement: {reason}"
   | .ok (_, found) =>
-    if let _ :: _ := found.axioms then return .error "the statement rests on axioms of its own"
+    if let _ :: _ := found.axioms then return .error "the statement depends on axioms of its text"
     let declarations := found.declarations.toList
     let own := mapList (·.name) declarations
     let renamed (e : Expr) : Expr := e.replace fun

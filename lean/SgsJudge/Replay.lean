@@ -1,9 +1,10 @@
 import SgsJudge.Elaborate
 
 /-!
-What counts: the kernel, asked anew. Over the header's environment, which no model's text has touched, it checks every
-declaration that the theorem rests on and that the theorem has the pinned statement's type; then the axioms of all of
-it are walked. `debug.skipKernelTC` and its like, messages, notations and instances of the model's are without effect.
+The decision on a proof. Over the header's environment, which no model's text has touched, the kernel checks every
+declaration that the theorem depends on, and that the theorem has the type of the pinned statement. Then the axioms of all
+of these are collected. Options such as `debug.skipKernelTC`, messages, and the notations and instances of the model's text
+have no effect.
 -/
 
 namespace SgsJudge
@@ -11,17 +12,17 @@ open Lean
 
 def allowed : List Name := [`propext, `Classical.choice, `Quot.sound]
 
-/-- Axioms of core Lean that are not allowed. Where the library's compiled files come without proofs, its theorems
-look like axioms; there, these are the ones that count. -/
+/-- Axioms of core Lean that are not allowed. If the library's compiled files lack proofs, its theorems look like axioms,
+and of its axioms only these count. -/
 def doubtful : List Name := [`sorryAx, `Lean.ofReduceBool, `Lean.ofReduceNat, `Lean.trustCompiler]
 
-/-- Whether the library's compiled files come with its proofs. -/
+/-- Whether the library's compiled files contain its proofs. -/
 def hasProofs (base : Environment) : Bool :=
   match base.find? `Nat.add_comm with
   | some (.thmInfo _) => true
   | _ => false
 
-/-- What a constant uses: in its type, its value, its inductive type. -/
+/-- The constants that occur in a constant's type, value and inductive type. -/
 def uses (info : ConstantInfo) : List Name :=
   let inside := match info with
     | .thmInfo i => i.value.getUsedConstants.toList
@@ -33,26 +34,28 @@ def uses (info : ConstantInfo) : List Name :=
     | .axiomInfo _ | .quotInfo _ => []
   append info.type.getUsedConstants.toList inside
 
-/-- Constants whose axioms are known, and the axioms that were found. -/
+/-- Visited constants, and the axioms that were found. -/
 structure Walk where
   seen : NameSet := {}
   axioms : List Name := []
 
-/-- Everything that the constants in `todo` rest on, down to axioms; values of opaque constants included. -/
-partial def walkFrom (env base : Environment) (proofs : Bool) (walk : Walk) (todo : List Name) : Except String Walk :=
+/-- Visits everything that the constants in `todo` depend on, including the values of opaque constants, down to axioms.
+Unless `proofs`, an axiom of the imported library may be a theorem without its proof. All other axioms count, including those
+of the header. -/
+partial def walkFrom (env imported : Environment) (proofs : Bool) (walk : Walk) (todo : List Name) : Except String Walk :=
   match todo with
   | [] => .ok walk
   | name :: todo =>
-    if walk.seen.contains name then walkFrom env base proofs walk todo
+    if walk.seen.contains name then walkFrom env imported proofs walk todo
     else match env.find? name with
-    | none => .error s!"`{showName name}` is not there"
+    | none => .error s!"`{showName name}` does not exist"
     | some info =>
       if info.isUnsafe || info.isPartial then .error s!"`{showName name}` is unsafe or partial"
       else
         let isAxiom := info matches .axiomInfo _
-        let counts := isAxiom && (proofs || !base.contains name || isIn name allowed || isIn name doubtful)
+        let counts := isAxiom && (proofs || !imported.contains name || isIn name allowed || isIn name doubtful)
         let axioms := if counts then name :: walk.axioms else walk.axioms
-        walkFrom env base proofs { seen := walk.seen.insert name, axioms } (append (uses info) todo)
+        walkFrom env imported proofs { seen := walk.seen.insert name, axioms } (append (uses info) todo)
 
 def toDeclaration (d : Read) : Declaration :=
   let value := d.value
@@ -61,36 +64,39 @@ def toDeclaration (d : Read) : Declaration :=
   | "opaque" => .opaqueDecl { name := d.name, levelParams := d.levels, type := d.type, value, isUnsafe := false, all := [d.name] }
   | _ => .defnDecl { name := d.name, levelParams := d.levels, type := d.type, value, hints := d.hints, safety := .safe, all := [d.name] }
 
-/-- Adds a declaration with the kernel's check. -/
+/-- Adds a declaration after the kernel has checked it. -/
 def addChecked (env : Environment) (declaration : Declaration) (name : Name) : Except String Environment :=
   match env.addDeclCore 0 declaration none with
   | .ok env => .ok env
   | .error _ => .error s!"the kernel refuses `{showName name}`"
 
-/-- The header's environment. -/
+/-- The environment over which proofs are judged. -/
 structure Base where
+  /-- The environment after the header. -/
   env : Environment
-  /-- Whether the library's compiled files come with its proofs. -/
+  /-- The environment after the imports alone. -/
+  imported : Environment
+  /-- Whether the library's compiled files contain its proofs. -/
   proofs : Bool
 
 private def addAll (env : Environment) : List Read → Except String Environment
   | [] => .ok env
   | d :: rest => do
-    if env.contains d.name then throw s!"`{showName d.name}` is there already"
+    if env.contains d.name then throw s!"`{showName d.name}` exists already"
     addAll (← addChecked env (toDeclaration d) d.name) rest
 
-/-- Has the kernel check the declarations, and that `target` is the pinned statement. `agreement` is a free name. All
-axioms that theorem and statement rest on. -/
+/-- Has the kernel check the declarations, and `target` as a proof of the pinned statement. `agreement` must be an unused
+name. Returns all axioms that theorem and statement depend on. -/
 def judge (base : Base) (pinned : Pinned) (target agreement : Name) (declarations : List Read) : Except String (List Name) := do
   let env ← addAll base.env (append pinned.declarations declarations)
   let some (.thmInfo theorem_) := env.find? target | throw s!"`{showName target}` is missing or not a theorem"
   unless sameLength theorem_.levelParams pinned.levels do throw "other universe parameters than pinned"
-  -- The kernel decides whether the theorem is the pinned one: up to definitional equality, which is sound.
+  -- The kernel compares the two statements up to definitional equality, which is sound.
   let value := Expr.const target (mapList Level.param pinned.levels)
   let declaration := Declaration.thmDecl { name := agreement, levelParams := pinned.levels, type := pinned.type, value }
   match addChecked env declaration agreement with
   | .error _ => throw "the theorem is not the pinned statement"
   | .ok last =>
-    return (← walkFrom last base.env base.proofs {} [agreement]).axioms
+    return (← walkFrom last base.imported base.proofs {} [agreement]).axioms
 
 end SgsJudge

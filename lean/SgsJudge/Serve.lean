@@ -1,12 +1,12 @@
 import SgsJudge.Replay
 
 /-!
-The process: one request, answers on standard output, one JSON object a line, each with the request's nonce, as soon
-as they are known. `begin` is said before anything of a candidate is looked at, so that the parent knows whose fault an
-end is.
+The process: one request, and answers on standard output as soon as they are known, one JSON object per line, each with the
+request's nonce. `begin` is written before a candidate is processed, so that the parent knows which candidate ended
+the process.
 
-Checking elaborates every candidate over the header's environment, which none changes for the next, and asks the kernel
-again. Replaying, in another process, runs no proof: it reads declarations as text.
+A checking process elaborates every candidate over the header's environment, which no candidate changes for the next one,
+and has the kernel check the result again. A replaying process runs no proof and reads declarations as text.
 -/
 
 namespace SgsJudge
@@ -20,7 +20,7 @@ private def severity : MessageSeverity → String
   | .warning => "warning"
   | .error => "error"
 
-/-- Tags of a message that say what it is. -/
+/-- The tag of a message, if it is one of those that matter. -/
 private def kind (data : MessageData) : String :=
   if data.hasTag (· == `hasSorry) then "hasSorry"
   else if data.hasTag (· == `runtime.maxHeartbeats) then "runtime.maxHeartbeats"
@@ -43,7 +43,7 @@ private def jsonMessages : List Message → IO (List Json)
       ("pos", Json.mkObj [("line", toJson message.pos.line)]), ("data", Json.str data)]
     return json :: (← jsonMessages rest)
 
-/-- A pinned statement, or why it does not stand. -/
+/-- A pinned statement, or the reason why it cannot be elaborated. -/
 abbrev Pin := Except String Pinned
 
 private def write (path : String) (declarations : List Read) : IO Unit := do
@@ -51,12 +51,12 @@ private def write (path : String) (declarations : List Read) : IO Unit := do
   | .error reason => throw (IO.userError reason)
   | .ok (_, writer) => IO.FS.writeFile path ("\n".intercalate writer.lines.toList ++ "\n")
 
-/-- What is found out about a candidate. -/
+/-- The results on a candidate. -/
 structure Found where
   messages : List Json := []
-  /-- A command that is no theorem; none if empty. -/
+  /-- The kind of a command that is not a theorem; empty if there is none. -/
   foreign : String := ""
-  /-- What the kernel says: the axioms, or why not. -/
+  /-- The axioms, or the reason why the kernel does not accept the proof. -/
   judged : Except String (List Name)
 
 /-- Elaborates one candidate over the header. -/
@@ -71,8 +71,8 @@ private def checkOne (state : Command.State) (base : Base) (candidate : Candidat
     | .ok _ => return { messages := json, foreign, judged := .error "the text has errors" }
   let judged : Except String (List Name × List Read) := do
     let (_, found) ← (collect base.env final.env candidate.target).run {}
-    -- The kernel would accept them where they are added; they are refused as what they are, whatever names they have:
-    -- one in quotation marks prints like the standard one that it is not.
+    -- The kernel accepts axioms. They are refused regardless of their names, because a name in quotation marks can print
+    -- like that of a standard axiom.
     if let _ :: _ := found.axioms then return (`axiom_of_its_own :: found.axioms, [])
     let declarations := found.declarations.toList
     return (← judge base (← pinned) candidate.target candidate.pinnedName declarations, declarations)
@@ -99,8 +99,8 @@ private def replayOne (base : Base) (candidate : Candidate) (pinned : Pin) : IO 
 private def guarded {α : Type} (act : IO (Except String α)) : IO (Except String α) := do
   try act catch e => return .error s!"an exception: {e}"
 
-/-- Folds over the things from number `first` to before number `last`. By halves: an interpreter uses stack for every
-call that is not over, and there may be hundreds of candidates. -/
+/-- Folds over the elements from `first` to before `last`. It splits the range in halves, because an interpreter uses stack
+for every active call and there may be hundreds of candidates. -/
 private partial def fold {α β : Type} (things : Array α) (act : Nat → α → β → IO β) (first last : Nat) (found : β) : IO β := do
   if last ≤ first then return found
   if last == first + 1 then
@@ -127,29 +127,30 @@ private def judgeOne (request : Request) (replaying : Bool) (state : Command.Sta
   say request [("end", toJson index), ("messages", jsonList found.messages),
     ("foreign", Json.str found.foreign), ("stands", Json.bool stands), ("reason", Json.str reason), ("axioms", jsonNames axioms)]
 
-/-- A header that stands, and what it was made of. -/
-abbrev Loaded := Option (String × String × Command.State)
+/-- A loaded header, and the texts that it was loaded from. -/
+abbrev Loaded := Option (String × String × Header)
 
-private def loadOnce (known : Loaded) (request : Request) : IO (Except String Command.State) := do
+private def loadOnce (known : Loaded) (request : Request) : IO (Except String Header) := do
   match known with
-  | some (header, context, state) =>
-    if header == request.header && context == request.context then return .ok state
+  | some (header, context, loaded) =>
+    if header == request.header && context == request.context then return .ok loaded
     guarded (loadHeader request)
   | none => guarded (loadHeader request)
 
-/-- Serves one request. `replaying` says that declarations are read and no proof is elaborated. The header of the request
-before is not loaded again. -/
+/-- Serves one request. If `replaying`, declarations are read and no proof is elaborated. The header is not loaded again if
+it is that of the previous request. -/
 def serve (replaying : Bool) (request : Request) (known : Loaded := none) : IO Loaded := do
   match ← loadOnce known request with
   | .error reason =>
     say request [("broken", Json.str reason)]
     return none
-  | .ok state =>
+  | .ok header =>
     say request [("header", jsonNames request.imports)]
-    let base : Base := { env := state.env, proofs := hasProofs state.env }
+    let state := header.state
+    let base : Base := { env := state.env, imported := header.imported, proofs := hasProofs header.imported }
     let candidates := request.candidates
     let count := candidates.size
-    -- All statements first: no proof of this request can have changed what they mean.
+    -- All statements first, so that no proof of this request can change their meaning.
     let pinOne (index : Nat) (candidate : Candidate) (found : Array Pin) : IO (Array Pin) := do
       say request [("begin", toJson index)]
       let pinned ← guarded (pin state candidate)
@@ -158,20 +159,20 @@ def serve (replaying : Bool) (request : Request) (known : Loaded := none) : IO L
     let judged (index : Nat) (candidate : Candidate) (_ : Unit) : IO Unit :=
       match pins[index]? with
       | some pinned => judgeOne request replaying state base index candidate pinned
-      | none => throw (IO.userError "a statement was not looked at")
+      | none => throw (IO.userError "a statement was not elaborated")
     fold candidates judged 0 count ()
-    return some (request.header, request.context, state)
+    return some (request.header, request.context, header)
 
-/-- Waits, for an hour at most, until a file is there, or is gone. -/
+/-- Waits for up to an hour until a file exists, or is removed. -/
 private partial def await (path : System.FilePath) (isThere : Bool) (tries : Nat := 72000) : IO Unit := do
   if (← path.pathExists) == isThere then return ()
   if tries == 0 then throw (IO.userError s!"{path}: waited for an hour")
   IO.sleep 50
   await path isThere (tries - 1)
 
-/-- Serves one request after the other, each in the same file, for a Lean without a standard input. The parent takes the
-file away when it hears that it was read, and nothing is looked at before it is gone: the nonce is for nobody else. One that is
-not to stay ends after the first, so that a candidate which keeps it from answering costs no time. -/
+/-- Serves requests in the same file one after the other, for a Lean without standard input. The parent removes the file
+when it is told that the request was read. No candidate is processed before that, so that none can read the nonce.
+Unless the process `stays`, it ends after the first request. -/
 partial def serveFile (replaying stays : Bool) (path : System.FilePath) (known : Loaded := none) : IO Unit := do
   let out ← IO.getStdout
   let write (line : String) : IO Unit := do

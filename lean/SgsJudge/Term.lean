@@ -1,11 +1,11 @@
 import Lean
 
 /-!
-Declarations as text: the only thing that crosses from the process that ran a model's code to the one that
-judges. Never an `.olean`, never memory.
+Declarations as text, the only data that passes from the process that ran a model's code to the process that judges it.
+Neither `.olean` files nor memory are shared.
 
-One JSON array a line. Names, levels and expressions are numbered in the order of their lines, from 0; number 0 of the
-names is the anonymous name, number 0 of the levels is zero.
+The format is one JSON array per line. Names, levels and expressions are numbered from 0 in the order of their lines. Name 0
+is the anonymous name, and level 0 is zero.
 
   ["ns", parent, "text"]     ["nn", parent, number]
   ["ls", level]  ["lm", a, b]  ["li", a, b]  ["lp", name]
@@ -13,21 +13,21 @@ names is the anonymous name, number 0 of the levels is zero.
   ["ez", name, type, value, body]  ["ej", structure, index, e]  ["en", "digits"]  ["et", "text"]
   ["thm"|"def"|"opaque", name, [level parameters], type, value, hint]
 
-The hint of a definition says how the kernel unfolds it: `"o"` never first, `"a"` at once, or its height.
+The hint of a definition determines when the kernel unfolds it: `"o"` last, `"a"` first, or by its height.
 -/
 
 namespace SgsJudge
 open Lean
 
-/-- Longest natural number literal that is passed on, in digits. -/
+/-- Maximum length of a natural number literal, in digits. -/
 def maxDigits : Nat := 100000
 
 /-!
-Some builds of Lean bring no code of the library's private functions, and so cannot interpret what is compiled to
-calls of them: much of `List` and `Array`, and all maps. What is needed of these stands here.
+Some builds of Lean lack the code of the library's private functions, and cannot interpret code that calls them: much of
+`List` and `Array`, and all maps. The required functions are defined here.
 -/
 
-/-- Things with numbers, found by hash. A tree of hashes, which are as good as random, needs no balance. -/
+/-- A map to numbers by hash. Hashes are practically random, so the tree needs no balancing. -/
 inductive Tree (α : Type) where
   | leaf
   | node (hash : UInt64) (found : List (α × Nat)) (left right : Tree α)
@@ -49,7 +49,7 @@ def Tree.insert {α : Type} (hash : UInt64) (x : α) (i : Nat) : Tree α → Tre
     else if hash < at' then .node at' found (left.insert hash x i) right
     else .node at' found left (right.insert hash x i)
 
-/-- Things that were written, each with its number. -/
+/-- The written objects of a kind, with their numbers. -/
 structure Numbers (α : Type) where
   tree : Tree α := .leaf
   count : Nat := 0
@@ -60,7 +60,7 @@ def Numbers.find? {α : Type} (n : Numbers α) (hash : UInt64) (same : α → Bo
 def Numbers.insert {α : Type} (n : Numbers α) (hash : UInt64) (x : α) : Numbers α :=
   { tree := n.tree.insert hash x n.count, count := n.count + 1 }
 
-/-- What is written so far. -/
+/-- The lines that were written so far. -/
 structure Writer where
   lines : Array String := #[]
   names : Numbers Name := ({} : Numbers Name).insert Name.anonymous.hash .anonymous
@@ -69,12 +69,12 @@ structure Writer where
 
 abbrev WriterM := StateT Writer (Except String)
 
-/-- As `List.map`. -/
+/-- Like `List.map`. -/
 def mapList {α β : Type} (f : α → β) : List α → List β
   | [] => []
   | x :: xs => f x :: mapList f xs
 
-/-- As `++`. -/
+/-- Like `++`. -/
 def append {α : Type} : List α → List α → List α
   | [], ys => ys
   | x :: xs, ys => x :: append xs ys
@@ -84,7 +84,7 @@ def sameLength {α : Type} : List α → List α → Bool
   | _ :: xs, _ :: ys => sameLength xs ys
   | _, _ => false
 
-/-- As `for`, over lists. -/
+/-- Like `for` over lists. -/
 def forEach {m : Type → Type} [Monad m] {α : Type} (f : α → m Unit) : List α → m Unit
   | [] => pure ()
   | x :: xs => do
@@ -183,7 +183,7 @@ partial def writeExpr (e : Expr) : WriterM Nat := do
   modify fun w => { w with exprs := w.exprs.insert e.hash e }
   return i
 
-/-- A declaration that a theorem rests on. -/
+/-- A declaration that a theorem depends on. -/
 structure Read where
   /-- `thm`, `def` or `opaque`. -/
   kind : String
@@ -215,7 +215,7 @@ private def nth {α : Type} (what : String) (xs : Array α) (j : Json) : Except 
   let i ← j.getNat?
   match xs[i]? with
   | some x => return x
-  | none => throw s!"{what} {i} is not there"
+  | none => throw s!"{what} {i} does not exist"
 
 private def readBinder (j : Json) : Except String BinderInfo := do
   match ← j.getStr? with
@@ -266,7 +266,7 @@ def Reader.line (r : Reader) (text : String) : Except String Reader := do
     if digits.length > maxDigits then throw "a literal that is too long"
     match digits.toNat? with
     | some k => return pushExpr (.lit (.natVal k))
-    | none => throw "a literal that is no number"
+    | none => throw "a literal that is not a number"
   | "et" => return pushExpr (.lit (.strVal (← (← at' 1).getStr?)))
   | "thm" | "def" | "opaque" =>
     let levels ← mapListM (nth "name" r.names) (← (← at' 2).getArr?).toList

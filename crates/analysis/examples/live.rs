@@ -1,11 +1,11 @@
-//! Serves a made-up run that grows by a round every second, for looking at:
+//! Serves a synthetic run that grows by a round every second:
 //! `cargo run --release -p sgs-analysis --example live [SECONDS]`.
 #![allow(clippy::print_stdout)]
 
-#[path = "../tests/synthetic/mod.rs"]
+#[path = "../tests/it/synthetic/mod.rs"]
 mod synthetic;
 
-use sgs_analysis::live::{LiveOptions, LiveServer, Recent, StageProgress, Status, WorkerStatus};
+use sgs_analysis::live::{LiveOptions, LiveServer, LiveStage, LiveStatus, LiveWorker, Recent};
 use sgs_analysis::report::ReportOptions;
 use sgs_selfplay::Method;
 use std::error::Error;
@@ -28,16 +28,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn status(round: u32, done: u64) -> Status {
+fn status(round: u32, done: u64) -> LiveStatus {
     let stage =
-        |name: &str, done, total, rate| StageProgress { name: name.into(), done, total, rate: Some(rate) };
-    let worker = |i: u32| WorkerStatus {
+        |name: &str, done, total, rate| LiveStage { name: name.into(), done, total, rate: Some(rate) };
+    let worker = |i: u32| LiveWorker {
         name: format!("worker-{i}"),
         kind: "generate".into(),
         tasks: 32,
         silent_s: 0.4,
     };
-    Status {
+    LiveStatus {
         round: Some(100 + round),
         stages: vec![
             stage("Conjectures", 412, 412, 80.0),

@@ -1,52 +1,52 @@
-//! One message to a model and its answer: the chat half of the protocol, for models whose tokens nobody here knows.
+//! Client of the chat protocol, for models whose tokenizer is unknown.
 //!
-//! Servers differ in what they call the longest answer: OpenAI's newer models refuse `max_tokens` and take no seed.
+//! Servers differ in the name of the length limit: OpenAI's newer models reject `max_tokens` and seeds.
 
-use crate::client::{Endpoint, Settings};
+use crate::client::{Endpoint, EndpointSettings};
 use crate::error::EndpointError;
-use crate::wire::{End, narrow_seed};
+use crate::wire::{StopReason, narrow_seed};
 use serde::{Deserialize, Serialize};
 
-/// What is asked of a model, as one message of a user.
+/// A message of a user to a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct ChatRequest {
     /// The message.
     pub text: String,
-    /// Fixes the answer, on a server that samples reproducibly.
+    /// Sampling seed.
     pub seed: u64,
-    /// Longest answer in tokens; a model that thinks before it speaks counts its thoughts.
+    /// Maximum number of tokens of the reply, including reasoning.
     pub max_tokens: usize,
 }
 
-/// What a model answers.
+/// The reply of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct ChatReply {
     /// The text.
     pub text: String,
-    /// Why it ended.
-    pub end: End,
+    /// Why the reply ended.
+    pub end: StopReason,
 }
 
-/// A chat endpoint. Any number of threads may ask at once.
+/// Client of a chat endpoint. Any number of threads may use it at the same time.
 #[derive(Debug)]
-pub struct Chat {
+pub struct ChatClient {
     endpoint: Endpoint,
-    form: Form,
+    dialect: ChatDialect,
 }
 
-/// How a server wants to be asked.
+/// The request fields that a server accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    /// `max_tokens` and `seed`, which most servers know.
+enum ChatDialect {
+    /// `max_tokens` and `seed`, for most servers.
     Usual,
-    /// `max_completion_tokens` alone.
+    /// `max_completion_tokens` without a seed.
     Newer,
 }
 
 #[derive(Serialize)]
-struct Call<'a> {
+struct ChatBody<'a> {
     model: &'a str,
-    messages: [Message<'a>; 1],
+    messages: [UserMessage<'a>; 1],
     temperature: f32,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_tokens: Option<usize>,
@@ -57,22 +57,22 @@ struct Call<'a> {
 }
 
 #[derive(Serialize)]
-struct Message<'a> {
+struct UserMessage<'a> {
     role: &'a str,
     content: &'a str,
 }
 
-impl Chat {
-    /// Finds out whether the model is served and how it wants to be asked: `probe` is asked once.
+impl ChatClient {
+    /// Checks that the server offers the model, and sends `probe` to find out which request fields it accepts.
     ///
     /// # Errors
-    /// [`EndpointError`], of which none goes away by asking again.
-    pub fn connect(settings: Settings, probe: &Question) -> Result<Self, EndpointError> {
-        let mut chat = Self { endpoint: Endpoint::of_model(settings)?, form: Form::Usual };
+    /// Returns an error if the endpoint is unusable. A retry does not help.
+    pub fn connect(settings: EndpointSettings, probe: &ChatRequest) -> Result<Self, EndpointError> {
+        let mut chat = Self { endpoint: Endpoint::for_model(settings)?, dialect: ChatDialect::Usual };
         match chat.ask(probe, || false) {
             Ok(_) => Ok(chat),
             Err(first @ EndpointError::Refused { .. }) => {
-                chat.form = Form::Newer;
+                chat.dialect = ChatDialect::Newer;
                 chat.ask(probe, || false).map_err(|_| first)?;
                 Ok(chat)
             }
@@ -80,67 +80,71 @@ impl Chat {
         }
     }
 
-    /// Its address.
+    /// Returns the base URL.
     #[must_use]
     pub fn url(&self) -> &str {
         self.endpoint.url()
     }
 
-    /// The name of the model that answers.
+    /// Returns the name of the model.
     #[must_use]
     pub fn model(&self) -> &str {
         self.endpoint.model()
     }
 
-    /// Asks at temperature 1. Failures that may pass are tried again; `cancelled` is asked now and then whether to stop.
+    /// Requests a reply at temperature 1. Retries temporary failures, and polls `cancelled` while it waits.
     ///
     /// # Errors
-    /// [`EndpointError`]; see [`EndpointError::is_final`].
-    pub fn ask(&self, question: &Question, cancelled: impl Fn() -> bool) -> Result<Reply, EndpointError> {
-        let is_usual = self.form == Form::Usual;
-        let call = Call {
+    /// Returns an error if the request fails; see [`EndpointError::is_final`].
+    pub fn ask(
+        &self,
+        request: &ChatRequest,
+        cancelled: impl Fn() -> bool,
+    ) -> Result<ChatReply, EndpointError> {
+        let is_usual = self.dialect == ChatDialect::Usual;
+        let call = ChatBody {
             model: self.endpoint.model(),
-            messages: [Message { role: "user", content: &question.text }],
+            messages: [UserMessage { role: "user", content: &request.text }],
             temperature: 1.0,
-            max_tokens: Some(question.max_tokens).filter(|_| is_usual),
-            max_completion_tokens: Some(question.max_tokens).filter(|_| !is_usual),
-            seed: Some(narrow_seed(question.seed)).filter(|_| is_usual),
+            max_tokens: Some(request.max_tokens).filter(|_| is_usual),
+            max_completion_tokens: Some(request.max_tokens).filter(|_| !is_usual),
+            seed: Some(narrow_seed(request.seed)).filter(|_| is_usual),
         };
         let url = format!("{}/chat/completions", self.endpoint.url());
-        let body = self.endpoint.persevere(question.seed, cancelled, || self.endpoint.post(&url, &call))?;
-        read_reply(&body).map_err(|problem| self.endpoint.garbled(problem))
+        let body = self.endpoint.retry(request.seed, cancelled, || self.endpoint.post(&url, &call))?;
+        read_reply(&body).map_err(|problem| self.endpoint.invalid_reply(problem))
     }
 }
 
 #[derive(Deserialize)]
-struct ReplyBody {
-    choices: Vec<Choice>,
+struct ChatReplyBody {
+    choices: Vec<ChatChoice>,
 }
 
 #[derive(Deserialize)]
-struct Choice {
-    message: Said,
+struct ChatChoice {
+    message: AssistantMessage,
     finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct AssistantMessage {
     #[serde(default)]
     content: Option<String>,
 }
 
-/// Reads the answer to `POST /v1/chat/completions`. Without a text there is an empty one: a model may have thought until
-/// it was cut off.
-fn read_reply(body: &[u8]) -> Result<Reply, String> {
-    let reply: ReplyBody = serde_json::from_slice(body).map_err(|e| e.to_string())?;
-    let choice = reply.choices.into_iter().next().ok_or("there is no choice in it")?;
+/// Parses the reply to `POST /v1/chat/completions`. A missing text means an empty reply: the model may have spent all
+/// tokens on reasoning.
+fn read_reply(body: &[u8]) -> Result<ChatReply, String> {
+    let reply: ChatReplyBody = serde_json::from_slice(body).map_err(|e| e.to_string())?;
+    let choice = reply.choices.into_iter().next().ok_or("it has no choice")?;
     let end = match choice.finish_reason.as_deref() {
-        Some("stop") => End::Stop,
-        // What a filter has cut off is no answer either, and asking again may give one.
-        Some("length" | "content_filter") => End::Length,
+        Some("stop") => StopReason::Stop,
+        // A reply that a filter has cut off is incomplete, too, and a retry may succeed.
+        Some("length" | "content_filter") => StopReason::Length,
         other => return Err(format!("finish_reason {other:?}")),
     };
-    Ok(Reply { text: choice.message.content.unwrap_or_default(), end })
+    Ok(ChatReply { text: choice.message.content.unwrap_or_default(), end })
 }
 
 #[cfg(test)]
@@ -149,15 +153,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_read_and_what_is_none_refused() {
+    fn replies_are_parsed_and_invalid_ones_rejected() {
         let body = br#"{"choices":[{"index":0,"message":{"role":"assistant","content":"Yes."},"finish_reason":"stop"}]}"#;
-        assert_eq!(read_reply(body).unwrap(), Reply { text: "Yes.".into(), end: End::Stop });
+        assert_eq!(read_reply(body).unwrap(), ChatReply { text: "Yes.".into(), end: StopReason::Stop });
         let cut = br#"{"choices":[{"message":{"content":null,"reasoning_content":"Well"},"finish_reason":"length"}]}"#;
-        assert_eq!(read_reply(cut).unwrap(), Reply { text: String::new(), end: End::Length });
+        assert_eq!(read_reply(cut).unwrap(), ChatReply { text: String::new(), end: StopReason::Length });
         for body in ["", "{}", r#"{"choices":[]}"#, r#"{"choices":[{"text":"a","finish_reason":"stop"}]}"#] {
             assert!(read_reply(body.as_bytes()).is_err(), "{body}");
         }
         let filtered = br#"{"choices":[{"message":{"content":""},"finish_reason":"content_filter"}]}"#;
-        assert_eq!(read_reply(filtered).unwrap().end, End::Length);
+        assert_eq!(read_reply(filtered).unwrap().end, StopReason::Length);
     }
 }

@@ -1,4 +1,4 @@
-//! An endpoint: found out about once, then asked by any number of threads.
+//! Client of a completions endpoint.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,113 +6,112 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 use ureq::Agent;
-#[cfg(feature = "tls")]
 use ureq::tls::{Certificate, TlsConfig};
 
+use crate::backoff::{Backoff, retry_after};
 use crate::error::EndpointError;
-use crate::key::Key;
-use crate::patience::{Pauses, retry_after};
+use crate::key::ApiKey;
 use crate::wire::{
-    Ask, Beyond, Call, Generate, GenerateParameters, PromptBody, Sample, Served, error_message, narrow_seed,
-    read_generated, read_models, read_sample,
+    CompletionBody, CompletionRequest, ExtensionFields, GenerateBody, GenerateOptions, PromptBody,
+    RemoteCompletion, ServedModel, error_message, narrow_seed, read_generated, read_models, read_sample,
 };
 
-/// What is known of an endpoint before it is asked.
+/// Settings of an endpoint.
 #[derive(Clone, Debug)]
-pub struct Settings {
-    /// Its address, with or without `/v1` at the end.
+pub struct EndpointSettings {
+    /// Base URL, with or without `/v1` at the end.
     pub url: String,
-    /// What it is, as far as it is asked for more than the protocol has.
-    pub engine: Engine,
-    /// The served model's name; `None` takes the only one that is served.
+    /// The server software, which determines the protocol extensions.
+    pub server: ServerKind,
+    /// Name of the model. `None` selects the only one offered.
     pub model: Option<String>,
-    /// The key, if it wants one.
-    pub key: Option<Key>,
-    /// The certificates (DER) to trust instead of the public ones, for an `https://` address.
+    /// API key, if the server requires one.
+    pub key: Option<ApiKey>,
+    /// Certificates (DER) to trust instead of the public ones, for `https://` URLs.
     pub trusted: Option<Vec<Vec<u8>>>,
-    /// How prompts are sent.
-    pub prompt: Prompt,
-    /// How often one request is sent while others come through.
+    /// Format of prompts.
+    pub prompt: PromptMode,
+    /// Maximum attempts of a request while other requests succeed.
     pub tries: u32,
-    /// Longest time for one answer.
+    /// Timeout of one attempt.
     pub timeout: Duration,
-    /// Longest time without any answer.
+    /// Maximum time without any reply before the endpoint counts as unavailable.
     pub patience: Duration,
-    /// Connections that are kept open.
+    /// Maximum number of idle connections.
     pub connections: usize,
 }
 
-/// What an endpoint is, as far as it is asked for more than the protocol has.
+/// Server software, as far as its protocol extensions are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Engine {
-    /// Anything that speaks the protocol; nobody gives it other weights.
+pub enum ServerKind {
+    /// Any OpenAI-compatible server. Its weights cannot be updated.
     Any,
-    /// SGLang: completions by its own call, which tells token ids, and new weights by `/update_weights_from_disk`.
+    /// SGLang. Completions use `/generate`, which returns token ids; weights are updated by `/update_weights_from_disk`.
     Sglang,
-    /// vLLM with sleep mode and its development calls: new weights by `reload_weights`.
+    /// vLLM with sleep mode and its development API. Weights are updated by `reload_weights`.
     Vllm,
 }
 
-/// How prompts are sent.
+/// Requested format of prompts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prompt {
-    /// As token ids if the server takes those, else as text.
+pub enum PromptMode {
+    /// Token ids if the server accepts them, otherwise text.
     Auto,
-    /// As token ids or not at all.
+    /// Token ids only.
     Tokens,
-    /// As text.
+    /// Text only.
     Text,
 }
 
-/// How prompts turned out to be sent.
+/// Actual format of prompts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PromptForm {
+pub enum PromptEncoding {
     /// Token ids.
     Tokens,
     /// Text.
     Text,
 }
 
-/// What an endpoint turned out to be able to do.
+/// Capabilities of an endpoint, as found by probing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Abilities {
-    /// How it takes prompts.
-    pub prompt: PromptForm,
-    /// Whether it takes fields beyond the protocol; without them nobody can tell it not to truncate the distribution.
-    pub beyond: bool,
-    /// Whether it tells the token ids of completions.
+pub struct Capabilities {
+    /// Format of prompts.
+    pub prompt: PromptEncoding,
+    /// Whether it accepts protocol extensions. Without them, it may truncate the distribution.
+    pub extensions: bool,
+    /// Whether it returns the token ids of completions.
     pub token_ids: bool,
-    /// Whether it tells log-probs.
+    /// Whether it returns log-probs.
     pub log_probs: bool,
-    /// Its context in tokens, if it tells.
+    /// Context length in tokens, if known.
     pub context: Option<usize>,
 }
 
-/// A completions endpoint. See the crate's text.
+/// Client of a completions endpoint.
 #[derive(Debug)]
 pub struct Endpoint {
-    pub(crate) settings: Settings,
+    pub(crate) settings: EndpointSettings,
     agent: Agent,
     pub(crate) base: String,
     pub(crate) model: String,
-    abilities: Abilities,
-    /// When it last answered anything.
+    capabilities: Capabilities,
+    /// Time of the last reply.
     answered: Mutex<Instant>,
-    /// How often it did not answer.
-    breaks: AtomicU64,
+    /// Number of requests without a reply.
+    outages: AtomicU64,
 }
 
-/// Time for a connection to be made.
-const CONNECT: Duration = Duration::from_secs(10);
-/// Largest answer, bytes.
-const LARGEST_ANSWER: u64 = 64 << 20;
-/// A wait looks this often whether it is still wanted.
-const LOOK: Duration = Duration::from_millis(50);
+/// Timeout of a connection attempt.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum size of a reply, in bytes.
+const MAX_REPLY: u64 = 64 << 20;
+/// Interval at which a wait polls for cancellation.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How one exchange ended.
+/// Result of one attempt.
 pub(crate) enum Exchange {
     Answer(Vec<u8>),
-    /// Worth another try.
+    /// A temporary failure.
     Again {
         why: String,
         asked: Option<Duration>,
@@ -122,50 +121,48 @@ pub(crate) enum Exchange {
         status: u16,
         message: String,
     },
-    /// Whoever is there cannot be trusted, or speaks no TLS.
+    /// The certificate is not trusted, or the server does not support TLS.
     Untrusted(String),
 }
 
 impl Endpoint {
-    /// Finds out what is served there: `probe` is sampled once, `needed` is the longest sequence in tokens that will
-    /// be asked for and `vocabulary` the number of tokens that prompts may name.
+    /// Connects to a server, and probes its capabilities by sampling `probe`. `needed` is the maximum length of prompt and
+    /// completion, in tokens, and `vocabulary` the vocabulary size of the prompts. Also returns the probe's completion.
     ///
     /// # Errors
-    /// [`EndpointError`], of which none goes away by asking again.
+    /// Returns an error if the endpoint is unusable. A retry does not help.
     pub fn connect(
-        settings: Settings,
-        probe: &Ask,
+        settings: EndpointSettings,
+        probe: &CompletionRequest,
         needed: usize,
         vocabulary: usize,
-    ) -> Result<(Self, Sample), EndpointError> {
+    ) -> Result<(Self, RemoteCompletion), EndpointError> {
         let mut endpoint = Self::new(settings)?;
         endpoint.choose_model(needed, vocabulary)?;
-        endpoint.rouse()?;
-        let sample = endpoint.find_abilities(probe)?;
+        endpoint.wake()?;
+        let sample = endpoint.probe_capabilities(probe)?;
         Ok((endpoint, sample))
     }
 
-    /// One of which nothing is known but that it serves the model.
+    /// Connects to a server and checks only that it offers the model.
     ///
     /// # Errors
-    /// As [`Endpoint::connect`].
-    pub(crate) fn of_model(settings: Settings) -> Result<Self, EndpointError> {
+    /// Returns an error if the endpoint is unusable.
+    pub(crate) fn for_model(settings: EndpointSettings) -> Result<Self, EndpointError> {
         let mut endpoint = Self::new(settings)?;
         endpoint.choose_model(0, 0)?;
         Ok(endpoint)
     }
 
-    fn new(settings: Settings) -> Result<Self, EndpointError> {
+    fn new(settings: EndpointSettings) -> Result<Self, EndpointError> {
         let base = base_of(&settings.url)?;
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            .timeout_connect(Some(CONNECT))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_global(Some(settings.timeout))
             .max_idle_connections_per_host(settings.connections.max(1))
             .max_idle_connections(settings.connections.max(1))
             .max_redirects(0);
-        // Without TLS no address that has a use for it gets here.
-        #[cfg(feature = "tls")]
         let config = match &settings.trusted {
             None => config,
             Some(certificates) => {
@@ -173,9 +170,9 @@ impl Endpoint {
                 config.tls_config(TlsConfig::builder().root_certs(roots.into()).build())
             }
         };
-        let abilities = Abilities {
-            prompt: PromptForm::Tokens,
-            beyond: true,
+        let capabilities = Capabilities {
+            prompt: PromptEncoding::Tokens,
+            extensions: true,
             token_ids: false,
             log_probs: false,
             context: None,
@@ -185,46 +182,46 @@ impl Endpoint {
             settings,
             agent: config.build().into(),
             base,
-            abilities,
+            capabilities,
             answered: Mutex::new(Instant::now()),
-            breaks: AtomicU64::new(0),
+            outages: AtomicU64::new(0),
         })
     }
 
-    /// The name of the model that is sampled.
+    /// Returns the name of the model.
     #[must_use]
     pub fn model(&self) -> &str {
         &self.model
     }
 
-    /// Its address.
+    /// Returns the base URL.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.base
     }
 
-    /// How often it has not answered, so that it may have been started anew since.
+    /// Returns the number of requests without a reply. If it has changed, the server may have been restarted.
     #[must_use]
-    pub fn breaks(&self) -> u64 {
-        self.breaks.load(Ordering::Acquire)
+    pub fn outages(&self) -> u64 {
+        self.outages.load(Ordering::Acquire)
     }
 
-    /// What it can do.
+    /// Returns the capabilities found by probing.
     #[must_use]
-    pub fn abilities(&self) -> Abilities {
-        self.abilities
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities
     }
 
     fn choose_model(&mut self, needed: usize, vocabulary: usize) -> Result<(), EndpointError> {
         let body = match self.get("/models") {
             Ok(body) => body,
-            // Some gateways have no list; then the name is taken at its word.
+            // Some gateways have no list of models; then trust the configured name.
             Err(EndpointError::Refused { status: 404 | 405 | 501, .. }) if self.settings.model.is_some() => {
                 return Ok(());
             }
             Err(error) => return Err(error),
         };
-        let models = read_models(&body).map_err(|problem| self.garbled(problem))?;
+        let models = read_models(&body).map_err(|problem| self.invalid_reply(problem))?;
         let found = match &self.settings.model {
             Some(name) => models.iter().find(|m| m.names.contains(name)),
             None => Some(&models[..])
@@ -232,7 +229,7 @@ impl Endpoint {
                 .and_then(|m| m.first())
                 .filter(|m| !m.names.is_empty()),
         };
-        let Some(Served { names, context, vocabulary: served }) = found else {
+        let Some(ServedModel { names, context, vocabulary: served }) = found else {
             let served = models.into_iter().flat_map(|m| m.names).collect();
             return Err(EndpointError::Model {
                 url: self.base.clone(),
@@ -241,36 +238,36 @@ impl Endpoint {
             });
         };
         self.model = self.settings.model.clone().unwrap_or_else(|| names[0].clone());
-        self.abilities.context = *context;
+        self.capabilities.context = *context;
         let (url, model) = (self.base.clone(), self.model.clone());
         if let Some(served) = context.filter(|c| *c < needed) {
             return Err(EndpointError::Context { url, model, served, needed });
         }
-        if let Some(served) = served.filter(|s| *s < vocabulary && self.settings.prompt != Prompt::Text) {
+        if let Some(served) = served.filter(|s| *s < vocabulary && self.settings.prompt != PromptMode::Text) {
             let problem = format!("it has {served} tokens and the run's tokenizer {vocabulary}");
             return Err(EndpointError::Vocabulary { url, model, problem });
         }
         Ok(())
     }
 
-    /// Samples the probe with everything asked for; what is refused is left out the next time.
-    fn find_abilities(&mut self, probe: &Ask) -> Result<Sample, EndpointError> {
-        let forms: &[PromptForm] = match self.settings.prompt {
-            _ if self.settings.engine == Engine::Sglang => &[PromptForm::Tokens],
-            Prompt::Auto => &[PromptForm::Tokens, PromptForm::Text],
-            Prompt::Tokens => &[PromptForm::Tokens],
-            Prompt::Text => &[PromptForm::Text],
+    /// Samples the probe with all features, and drops one after the other if the server rejects them.
+    fn probe_capabilities(&mut self, probe: &CompletionRequest) -> Result<RemoteCompletion, EndpointError> {
+        let forms: &[PromptEncoding] = match self.settings.prompt {
+            _ if self.settings.server == ServerKind::Sglang => &[PromptEncoding::Tokens],
+            PromptMode::Auto => &[PromptEncoding::Tokens, PromptEncoding::Text],
+            PromptMode::Tokens => &[PromptEncoding::Tokens],
+            PromptMode::Text => &[PromptEncoding::Text],
         };
         let mut refusal = None;
-        for (form, beyond) in forms.iter().flat_map(|f| [(*f, true), (*f, false)]) {
-            (self.abilities.prompt, self.abilities.beyond) = (form, beyond);
+        for (form, extensions) in forms.iter().flat_map(|f| [(*f, true), (*f, false)]) {
+            (self.capabilities.prompt, self.capabilities.extensions) = (form, extensions);
             match self.sample(probe, || false) {
                 Ok(sample) => {
-                    self.abilities.token_ids = sample.tokens.is_some();
-                    self.abilities.log_probs = sample.log_probs.is_some();
+                    self.capabilities.token_ids = sample.tokens.is_some();
+                    self.capabilities.log_probs = sample.log_probs.is_some();
                     return Ok(sample);
                 }
-                // The first refusal is that of what we would like best; the later ones follow from it.
+                // Report the first rejection, which is about the preferred features.
                 Err(error @ (EndpointError::Refused { .. } | EndpointError::Failing { .. })) => {
                     refusal.get_or_insert(error);
                 }
@@ -280,58 +277,66 @@ impl Endpoint {
         Err(refusal.unwrap_or(EndpointError::Cancelled))
     }
 
-    /// Samples one completion. Failures that may pass are tried again with growing pauses; `cancelled` is asked now
-    /// and then whether to stop waiting between tries.
+    /// Samples one completion. Retries temporary failures with growing delays, and polls `cancelled` during the delays.
     ///
     /// # Errors
-    /// [`EndpointError`]; see [`EndpointError::is_final`].
-    pub fn sample(&self, ask: &Ask, cancelled: impl Fn() -> bool) -> Result<Sample, EndpointError> {
-        if self.settings.engine == Engine::Sglang {
-            return self.generate(ask, cancelled);
+    /// Returns an error if sampling fails; see [`EndpointError::is_final`].
+    pub fn sample(
+        &self,
+        request: &CompletionRequest,
+        cancelled: impl Fn() -> bool,
+    ) -> Result<RemoteCompletion, EndpointError> {
+        if self.settings.server == ServerKind::Sglang {
+            return self.generate(request, cancelled);
         }
-        let prompt = match self.abilities.prompt {
-            PromptForm::Tokens => PromptBody::Tokens(&ask.tokens),
-            PromptForm::Text => PromptBody::Text(&ask.text),
+        let prompt = match self.capabilities.prompt {
+            PromptEncoding::Tokens => PromptBody::Tokens(&request.tokens),
+            PromptEncoding::Text => PromptBody::Text(&request.text),
         };
-        let call = Call {
+        let call = CompletionBody {
             model: &self.model,
             prompt,
-            max_tokens: ask.max_tokens,
-            temperature: ask.temperature,
+            max_tokens: request.max_tokens,
+            temperature: request.temperature,
             top_p: 1.0,
-            seed: narrow_seed(ask.seed),
+            seed: narrow_seed(request.seed),
             logprobs: Some(1),
-            stop: &ask.stop_texts,
+            stop: &request.stop_texts,
             prompt_logprobs: None,
-            beyond: self.abilities.beyond.then(|| Beyond::new(&ask.stop_tokens)),
+            extensions: self.capabilities.extensions.then(|| ExtensionFields::new(&request.stop_tokens)),
         };
         let url = format!("{}/completions", self.base);
-        let body = self.persevere(ask.seed, cancelled, || self.post(&url, &call))?;
-        read_sample(&body).map_err(|problem| self.garbled(problem))
+        let body = self.retry(request.seed, cancelled, || self.post(&url, &call))?;
+        read_sample(&body).map_err(|problem| self.invalid_reply(problem))
     }
 
-    /// [`Endpoint::sample`] by SGLang's own call.
-    fn generate(&self, ask: &Ask, cancelled: impl Fn() -> bool) -> Result<Sample, EndpointError> {
-        let mut parameters = GenerateParameters::new(ask.max_tokens, ask.temperature, &ask.stop_tokens);
-        parameters.sampling_seed = self.abilities.beyond.then(|| narrow_seed(ask.seed));
-        let call = Generate {
-            input_ids: &ask.tokens,
+    /// [`Endpoint::sample`] through SGLang's `/generate`.
+    fn generate(
+        &self,
+        request: &CompletionRequest,
+        cancelled: impl Fn() -> bool,
+    ) -> Result<RemoteCompletion, EndpointError> {
+        let mut parameters =
+            GenerateOptions::new(request.max_tokens, request.temperature, &request.stop_tokens);
+        parameters.sampling_seed = self.capabilities.extensions.then(|| narrow_seed(request.seed));
+        let call = GenerateBody {
+            input_ids: &request.tokens,
             sampling_params: parameters,
             return_logprob: true,
             logprob_start_len: None,
         };
-        let url = self.beside("/generate");
-        let body = self.persevere(ask.seed, cancelled, || self.post(&url, &call))?;
-        read_generated(&body).map_err(|problem| self.garbled(problem))
+        let url = self.extension_url("/generate");
+        let body = self.retry(request.seed, cancelled, || self.post(&url, &call))?;
+        read_generated(&body).map_err(|problem| self.invalid_reply(problem))
     }
 
-    /// The address of a call that is no part of the protocol.
-    pub(crate) fn beside(&self, path: &str) -> String {
+    /// Returns the URL of a call outside the protocol.
+    pub(crate) fn extension_url(&self, path: &str) -> String {
         format!("{}{path}", self.base.strip_suffix("/v1").unwrap_or(&self.base))
     }
 
     fn get(&self, path: &str) -> Result<Vec<u8>, EndpointError> {
-        self.persevere(
+        self.retry(
             0,
             || false,
             || {
@@ -351,7 +356,7 @@ impl Endpoint {
             Err(e) => {
                 return Exchange::Refused {
                     status: 0,
-                    message: format!("the request cannot be written: {e}"),
+                    message: format!("the request cannot be serialized: {e}"),
                 };
             }
         };
@@ -363,22 +368,22 @@ impl Endpoint {
         exchange(url, request.send(&body[..]))
     }
 
-    /// Tries until there is an answer. While others are answered, one request has `tries`; while nobody is, all wait
-    /// until the endpoint has been away for as long as we have patience.
-    pub(crate) fn persevere(
+    /// Repeats a request until it succeeds. While other requests succeed, it fails after `tries` attempts; while none does,
+    /// it fails when the endpoint has been unavailable for `patience`.
+    pub(crate) fn retry(
         &self,
         seed: u64,
         cancelled: impl Fn() -> bool,
         mut once: impl FnMut() -> Exchange,
     ) -> Result<Vec<u8>, EndpointError> {
         let begun = Instant::now();
-        let mut pauses = Pauses::new(seed);
+        let mut backoff = Backoff::new(seed);
         let mut tries = 0;
         loop {
             tries += 1;
             let (why, asked) = match once() {
                 Exchange::Answer(body) => {
-                    self.note_answer();
+                    self.note_reply();
                     return Ok(body);
                 }
                 Exchange::Refused { status, message } => return Err(self.refused(status, message)),
@@ -387,11 +392,11 @@ impl Endpoint {
                 }
                 Exchange::Again { why, asked, answered } => {
                     if answered {
-                        self.note_answer();
+                        self.note_reply();
                     } else {
-                        self.breaks.fetch_add(1, Ordering::AcqRel);
+                        self.outages.fetch_add(1, Ordering::AcqRel);
                     }
-                    (format!("{why}{}", self.detour()), asked)
+                    (format!("{why}{}", self.proxy_note()), asked)
                 }
             };
             let url = self.base.clone();
@@ -401,28 +406,28 @@ impl Endpoint {
             }
             let away = answered.max(begun).elapsed();
             if away >= self.settings.patience {
-                return Err(EndpointError::Away { url, seconds: away.as_secs(), last: why });
+                return Err(EndpointError::Unavailable { url, seconds: away.as_secs(), last: why });
             }
-            let pause = pauses.next(asked);
+            let pause = backoff.next(asked);
             tracing::warn!("{url}: {why}; trying again in {:.1} s", pause.as_secs_f64());
             wait(pause, &cancelled)?;
         }
     }
 
-    /// Who stands between, as the environment says: what has failed may have failed there.
-    fn detour(&self) -> String {
+    /// Names the proxy given by the environment, because the failure may be its own.
+    fn proxy_note(&self) -> String {
         let to = self.base.parse::<ureq::http::Uri>();
         let proxy = self.agent.config().proxy().filter(|proxy| to.is_ok_and(|to| !proxy.is_no_proxy(&to)));
         proxy.map_or_else(String::new, |proxy| {
             format!(
-                " (through the proxy {}:{} of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY; NO_PROXY names who needs none)",
+                " (through the proxy {}:{} of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY; NO_PROXY excludes hosts)",
                 proxy.host(),
                 proxy.port()
             )
         })
     }
 
-    fn note_answer(&self) {
+    fn note_reply(&self) {
         *self.answered.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
@@ -436,8 +441,8 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn garbled(&self, problem: String) -> EndpointError {
-        EndpointError::Garbled { url: self.base.clone(), problem }
+    pub(crate) fn invalid_reply(&self, problem: String) -> EndpointError {
+        EndpointError::InvalidReply { url: self.base.clone(), problem }
     }
 }
 
@@ -451,16 +456,16 @@ fn wait(span: Duration, cancelled: impl Fn() -> bool) -> Result<(), EndpointErro
         if left.is_zero() {
             return Ok(());
         }
-        std::thread::sleep(left.min(LOOK));
+        std::thread::sleep(left.min(POLL_INTERVAL));
     }
 }
 
-/// Reads an answer, whatever it says.
+/// Reads a reply and classifies its status.
 fn exchange(url: &str, answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Exchange {
     let again = |why: String| Exchange::Again { why, asked: None, answered: false };
     let mut answer = match answer {
         Ok(answer) => answer,
-        // So the TLS library says that it does not trust a certificate, or that what comes is no TLS.
+        // The TLS library reports an untrusted certificate, or data that is not TLS, in this way.
         Err(ureq::Error::Io(error))
             if url.starts_with("https://") && error.kind() == std::io::ErrorKind::InvalidData =>
         {
@@ -471,13 +476,13 @@ fn exchange(url: &str, answer: Result<ureq::http::Response<ureq::Body>, ureq::Er
     let status = answer.status().as_u16();
     let asked = answer.headers().get("retry-after").and_then(|v| v.to_str().ok());
     let asked = asked.and_then(|text| retry_after(text, SystemTime::now()));
-    let body = match answer.body_mut().with_config().limit(LARGEST_ANSWER).read_to_vec() {
+    let body = match answer.body_mut().with_config().limit(MAX_REPLY).read_to_vec() {
         Ok(body) => body,
-        Err(error) => return again(format!("the answer broke off: {error}")),
+        Err(error) => return again(format!("the reply was cut off: {error}")),
     };
     match status {
         200..300 => Exchange::Answer(body),
-        // Too slow, too early, too many, a fault of this request: the server lives and has others.
+        // The server is up, but cannot handle this request now.
         408 | 425 | 429 | 500 => {
             Exchange::Again { why: format!("HTTP {status}: {}", error_message(&body)), asked, answered: true }
         }
@@ -489,27 +494,21 @@ fn exchange(url: &str, answer: Result<ureq::http::Response<ureq::Body>, ureq::Er
         300..400 => {
             let to = answer.headers().get("location").and_then(|to| to.to_str().ok());
             let to = to.map_or_else(|| "nowhere".to_owned(), |to| error_message(to.as_bytes()));
-            Exchange::Refused {
-                status,
-                message: format!("it sends us on, to {to}; give the address that answers"),
-            }
+            Exchange::Refused { status, message: format!("it redirects to {to}; use that URL instead") }
         }
         _ => Exchange::Refused { status, message: error_message(&body) },
     }
 }
 
-/// The address with `/v1` at its end.
+/// Returns the URL with `/v1` at its end.
 fn base_of(url: &str) -> Result<String, EndpointError> {
     let wrong = |problem: &str| EndpointError::Url { url: url.to_owned(), problem: problem.to_owned() };
     let trimmed = url.trim().trim_end_matches('/');
     let rest = trimmed.strip_prefix("http://").or_else(|| trimmed.strip_prefix("https://"));
     if rest.is_none_or(str::is_empty) {
         return Err(wrong(
-            "an endpoint's address begins with http:// or https://, as in http://127.0.0.1:8000/v1",
+            "an endpoint's URL begins with http:// or https://, as in http://127.0.0.1:8000/v1",
         ));
-    }
-    if trimmed.starts_with("https://") && !cfg!(feature = "tls") {
-        return Err(wrong("this build has no TLS; build it with the feature `tls`"));
     }
     let trimmed = trimmed.strip_suffix("/completions").unwrap_or(trimmed);
     Ok(if trimmed.ends_with("/v1") { trimmed.to_owned() } else { format!("{trimmed}/v1") })
@@ -521,7 +520,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_may_be_given_in_several_ways() {
+    fn urls_are_normalised() {
         for url in ["http://h:8000", "http://h:8000/", "http://h:8000/v1", " http://h:8000/v1/completions"] {
             assert_eq!(base_of(url).unwrap(), "http://h:8000/v1");
         }

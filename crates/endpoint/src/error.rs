@@ -1,141 +1,139 @@
-//! What can be wrong with an endpoint.
+//! Errors of endpoints.
 
-/// An endpoint that cannot be used, or a completion that cannot be had.
+/// Why an endpoint is unusable, or a request has failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// Not an address of an endpoint.
+    /// The URL is invalid.
     #[error("{url:?}: {problem}")]
     Url {
-        /// As it was given.
+        /// The URL.
         url: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// The key cannot be used.
+    /// The API key is invalid.
     #[error("the endpoint's key from {origin}: {problem}")]
-    Key {
-        /// Where it came from.
+    ApiKey {
+        /// Source of the key.
         origin: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// Its certificate is not trusted, or it speaks no TLS.
+    /// The server's certificate is not trusted, or the server does not support TLS.
     #[error(
-        "{url}: no TLS with it: {problem}; a server whose certificate no public authority has signed needs the file with that authority's certificate (`authority`, --endpoint-authority), and one without TLS an address with http://"
+        "{url}: no TLS with it: {problem}; for a private certificate authority, give its certificate file (`authority`, --endpoint-authority); for a server without TLS, use http://"
     )]
     Untrusted {
-        /// Its address.
+        /// The base URL.
         url: String,
-        /// What the TLS library says.
+        /// Message of the TLS library.
         problem: String,
     },
-    /// The endpoint wants another key.
+    /// The server rejects the API key, or requires one.
     #[error("{url} answers HTTP {status}: {message}; {}", if *.had_key { "the key is not the right one" } else { "it wants a key" })]
     Unauthorised {
-        /// Its address.
+        /// The base URL.
         url: String,
         /// 401 or 403.
         status: u16,
-        /// In its words.
+        /// Message of the server.
         message: String,
         /// Whether a key was sent.
         had_key: bool,
     },
-    /// It does not serve the model.
-    #[error("{url} does not serve {}; it serves {}", .asked.as_deref().map_or_else(|| "exactly one model, so the model's name has to be given".to_owned(), |m| format!("the model {m:?}")), list(.served))]
+    /// The server does not offer the model.
+    #[error("{url} does not serve {}; it serves {}", .asked.as_deref().map_or_else(|| "exactly one model, so the model's name must be given".to_owned(), |m| format!("the model {m:?}")), list(.served))]
     Model {
-        /// Its address.
+        /// The base URL.
         url: String,
-        /// The model asked for, if one was named.
+        /// The requested model, if any.
         asked: Option<String>,
-        /// What it serves.
+        /// The offered models.
         served: Vec<String>,
     },
-    /// Its context is too short.
+    /// The server's context is too short.
     #[error(
         "{url} serves {model:?} with a context of {served} tokens, and the run needs {needed}: start the server with a longer one (vLLM: --max-model-len, SGLang: --context-length, llama.cpp: -c, which all slots share)"
     )]
     Context {
-        /// Its address.
+        /// The base URL.
         url: String,
         /// The model.
         model: String,
-        /// Its context, tokens.
+        /// Context length of the server, in tokens.
         served: usize,
-        /// What is needed, tokens.
+        /// Required context length, in tokens.
         needed: usize,
     },
-    /// Its vocabulary is not that of the run's tokenizer.
+    /// The server's vocabulary differs from that of the run's tokenizer.
     #[error(
         "{url} serves {model:?}, whose tokens are not those of the run's tokenizer: {problem}; serve a model with the same tokenizer, or send prompts as text"
     )]
     Vocabulary {
-        /// Its address.
+        /// The base URL.
         url: String,
         /// The model.
         model: String,
-        /// What differs.
+        /// The difference.
         problem: String,
     },
-    /// It has not answered for long.
+    /// The server has not replied for too long.
     #[error("{url} has not answered for {seconds} s; last: {last}")]
-    Away {
-        /// Its address.
+    Unavailable {
+        /// The base URL.
         url: String,
-        /// How long it has been away.
+        /// Seconds since the last reply.
         seconds: u64,
-        /// The last failure.
+        /// The last error.
         last: String,
     },
-    /// One request failed again and again while others came through.
+    /// A request failed repeatedly while others succeeded.
     #[error("{url}: a request failed {tries} times; last: {last}")]
     Failing {
-        /// Its address.
+        /// The base URL.
         url: String,
-        /// How often it was sent.
+        /// Number of attempts.
         tries: u32,
-        /// The last failure.
+        /// The last error.
         last: String,
     },
-    /// It refuses a request.
+    /// The server rejects a request.
     #[error("{url} answers HTTP {status}: {message}")]
     Refused {
-        /// Its address.
+        /// The base URL.
         url: String,
-        /// The status.
+        /// HTTP status.
         status: u16,
-        /// In its words.
+        /// Message of the server.
         message: String,
     },
-    /// It cannot be given other weights.
+    /// The server cannot load new weights.
     #[error("{url} does not take new weights by {call}: {problem}; {needed}")]
     Refresh {
-        /// Its address.
+        /// The base URL.
         url: String,
-        /// The call that failed.
+        /// Path of the failed call.
         call: String,
-        /// In its words.
+        /// Message of the server.
         problem: String,
-        /// What it has to be started with.
+        /// How the server must be started.
         needed: &'static str,
     },
-    /// It answers something else than the protocol says.
-    #[error(
-        "{url} answers what is no completion: {problem}; is it an OpenAI-compatible completions endpoint?"
-    )]
-    Garbled {
-        /// Its address.
+    /// The reply does not follow the protocol.
+    #[error("{url} returned an invalid reply: {problem}; check that it is an OpenAI-compatible endpoint")]
+    InvalidReply {
+        /// The base URL.
         url: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// The caller did not want to wait any longer.
+    /// The caller has cancelled the request.
     #[error("cancelled")]
     Cancelled,
 }
 
 impl EndpointError {
-    /// Whether no other request can fare better: the endpoint itself is not usable.
+    /// Returns true if the endpoint itself is unusable, so that other requests would fail, too.
     #[must_use]
     pub fn is_final(&self) -> bool {
         !matches!(
@@ -143,7 +141,7 @@ impl EndpointError {
             Self::Failing { .. }
                 | Self::Refused { .. }
                 | Self::Refresh { .. }
-                | Self::Garbled { .. }
+                | Self::InvalidReply { .. }
                 | Self::Cancelled
         )
     }

@@ -1,75 +1,74 @@
-//! Other weights for a server that samples, and what it makes of given tokens with the weights that it has.
+//! Weight updates of a sampling server, and scores of given tokens.
 
 use serde::Serialize;
 use serde_json::json;
 
-use crate::client::{Endpoint, Engine};
+use crate::client::{Endpoint, ServerKind};
 use crate::error::EndpointError;
 use crate::wire::{
-    Call, Generate, GenerateParameters, PromptBody, Scored, read_generated_scores, read_prompt_scores,
+    CompletionBody, GenerateBody, GenerateOptions, PromptBody, TokenScores, read_generated_scores,
+    read_prompt_scores,
 };
 
-/// What SGLang has to be started with.
-const SGLANG: &str = "start SGLang where it can read that folder, with the model's architecture unchanged";
-/// What vLLM has to be started with.
-const VLLM: &str =
-    "start vLLM with VLLM_SERVER_DEV_MODE=1 and --enable-sleep-mode, on the link that the run keeps";
+/// Requirement for weight updates of SGLang.
+const SGLANG: &str = "start SGLang where it can read that folder, with the same model architecture";
+/// Requirement for weight updates of vLLM.
+const VLLM: &str = "start vLLM with VLLM_SERVER_DEV_MODE=1 and --enable-sleep-mode, on the symbolic link that the run maintains";
 
 impl Endpoint {
-    /// Has the server take the weights of `folder`, as it names it, and call them `version`. What it is sampling for anybody
-    /// is given up. vLLM reads the path that it was started with, which must lead there.
+    /// Makes the server load the weights in `folder` (a path on the server) under the name `version`. Aborts all completions
+    /// in progress. vLLM reloads the path that it was started with, so that path must lead to the folder.
     ///
     /// # Errors
-    /// [`EndpointError::Refresh`] if it does not do so; it may then be asleep or have no weights. Doing all of it again is
-    /// safe, whatever was done before.
+    /// Returns an error if the server fails to do so. It may then be asleep or without weights. A retry is safe.
     pub fn refresh(
         &self,
         folder: &str,
         version: &str,
         cancelled: &impl Fn() -> bool,
     ) -> Result<(), EndpointError> {
-        let tell = |path: &str, body: &serde_json::Value| self.tell(path, body, cancelled);
-        let nothing = json!({});
-        match self.settings.engine {
-            Engine::Any => Ok(()),
-            Engine::Sglang => {
-                tell("/pause_generation", &json!({ "mode": "abort" }))?;
+        let control = |path: &str, body: &serde_json::Value| self.control(path, body, cancelled);
+        let empty = json!({});
+        match self.settings.server {
+            ServerKind::Any => Ok(()),
+            ServerKind::Sglang => {
+                control("/pause_generation", &json!({ "mode": "abort" }))?;
                 let update = json!({ "model_path": folder, "weight_version": version, "abort_all_requests": true,
                     "flush_cache": true });
-                let updated = tell("/update_weights_from_disk", &update);
-                // Whatever came of it, it does not stay paused.
-                tell("/continue_generation", &nothing).and(updated)
+                let updated = control("/update_weights_from_disk", &update);
+                // Resume in any case.
+                control("/continue_generation", &empty).and(updated)
             }
-            Engine::Vllm => {
-                tell("/sleep?level=2", &nothing)?;
-                tell("/wake_up?tags=weights", &nothing)?;
-                tell("/collective_rpc", &json!({ "method": "reload_weights" }))?;
-                tell("/wake_up?tags=kv_cache", &nothing)?;
-                tell("/reset_prefix_cache", &nothing)
+            ServerKind::Vllm => {
+                control("/sleep?level=2", &empty)?;
+                control("/wake_up?tags=weights", &empty)?;
+                control("/collective_rpc", &json!({ "method": "reload_weights" }))?;
+                control("/wake_up?tags=kv_cache", &empty)?;
+                control("/reset_prefix_cache", &empty)
             }
         }
     }
 
-    /// Wakes a server that a run has left asleep or paused, killed in the midst of a refresh.
-    pub(crate) fn rouse(&self) -> Result<(), EndpointError> {
-        let path = match self.settings.engine {
-            Engine::Any => return Ok(()),
-            Engine::Sglang => "/continue_generation",
-            Engine::Vllm => "/wake_up",
+    /// Wakes a server that was left asleep or paused by a run killed during a refresh.
+    pub(crate) fn wake(&self) -> Result<(), EndpointError> {
+        let path = match self.settings.server {
+            ServerKind::Any => return Ok(()),
+            ServerKind::Sglang => "/continue_generation",
+            ServerKind::Vllm => "/wake_up",
         };
-        self.tell(path, &json!({}), &|| false)
+        self.control(path, &json!({}), &|| false)
     }
 
-    fn tell(
+    fn control(
         &self,
         path: &str,
         body: &impl Serialize,
         cancelled: &impl Fn() -> bool,
     ) -> Result<(), EndpointError> {
-        let url = self.beside(path);
-        match self.persevere(0, cancelled, || self.post(&url, body)) {
+        let url = self.extension_url(path);
+        match self.retry(0, cancelled, || self.post(&url, body)) {
             Ok(_) => Ok(()),
-            // A server that wants no key says 403 where it was not started for this.
+            // A server without a key returns 403 if the call is not enabled.
             Err(
                 EndpointError::Refused { status, message, .. }
                 | EndpointError::Unauthorised { status: status @ 403, message, .. },
@@ -77,35 +76,35 @@ impl Endpoint {
                 url: self.base.clone(),
                 call: path.to_owned(),
                 problem: format!("HTTP {status}: {message}"),
-                needed: if self.settings.engine == Engine::Sglang { SGLANG } else { VLLM },
+                needed: if self.settings.server == ServerKind::Sglang { SGLANG } else { VLLM },
             }),
             Err(error) => Err(error),
         }
     }
 
-    /// Log-probs of the tokens from `from` (1 or more) on, given those before each, with the weights that it has; and
-    /// what it calls those, if it tells.
+    /// Returns the log-probs of the tokens from index `from` (at least 1) on, under the current weights, and the name of the
+    /// weights if the server returns it. Not for [`ServerKind::Any`].
     ///
     /// # Errors
-    /// [`EndpointError`]; no such thing is asked of [`Engine::Any`].
+    /// Returns an error if the reply is missing or invalid.
     pub fn score(
         &self,
         tokens: &[u32],
         from: usize,
         cancelled: impl Fn() -> bool,
-    ) -> Result<Scored, EndpointError> {
-        let scored = if self.settings.engine == Engine::Sglang {
-            let call = Generate {
+    ) -> Result<TokenScores, EndpointError> {
+        let scored = if self.settings.server == ServerKind::Sglang {
+            let call = GenerateBody {
                 input_ids: tokens,
-                sampling_params: GenerateParameters::new(1, 0.0, &[]),
+                sampling_params: GenerateOptions::new(1, 0.0, &[]),
                 return_logprob: true,
                 logprob_start_len: Some(0),
             };
-            let url = self.beside("/generate");
-            let body = self.persevere(0, cancelled, || self.post(&url, &call))?;
+            let url = self.extension_url("/generate");
+            let body = self.retry(0, cancelled, || self.post(&url, &call))?;
             read_generated_scores(&body, tokens, from)
         } else {
-            let call = Call {
+            let call = CompletionBody {
                 model: &self.model,
                 prompt: PromptBody::Tokens(tokens),
                 max_tokens: 1,
@@ -115,12 +114,12 @@ impl Endpoint {
                 logprobs: None,
                 stop: &[],
                 prompt_logprobs: Some(0),
-                beyond: None,
+                extensions: None,
             };
             let url = format!("{}/completions", self.base);
-            let body = self.persevere(0, cancelled, || self.post(&url, &call))?;
+            let body = self.retry(0, cancelled, || self.post(&url, &call))?;
             read_prompt_scores(&body, tokens, from)
         };
-        scored.map_err(|problem| self.garbled(problem))
+        scored.map_err(|problem| self.invalid_reply(problem))
     }
 }

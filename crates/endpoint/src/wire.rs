@@ -1,70 +1,68 @@
-//! The bodies of the protocol, and what the servers in use make of it.
+//! Request and reply bodies of the completions protocol, in the dialects of the supported servers.
 //!
-//! All of them take `POST /v1/completions` and tell `GET /v1/models`; they differ in how they name what goes beyond
-//! the protocol:
+//! All servers support `POST /v1/completions` and `GET /v1/models`. They differ in their extensions of the protocol:
 //!
 //! | | token ids of a completion | log-probs |
 //! |---|---|---|
-//! | vLLM | `choices[].token_ids` (asked for by `return_token_ids`) | `logprobs.token_logprobs` |
+//! | vLLM | `choices[].token_ids` (requested by `return_token_ids`) | `logprobs.token_logprobs` |
 //! | llama.cpp | `logprobs.content[].id` | `logprobs.content[].logprob` |
-//! | SGLang, llama-cpp-python, others | not told: the text is tokenised again | `logprobs.tokens`, `.token_logprobs` |
-//! | SGLang, by its own `POST /generate` ([`Engine::Sglang`](crate::Engine)) | `meta_info.output_token_logprobs[][1]` | `[][0]` |
+//! | SGLang, llama-cpp-python, others | none: the text is tokenised again | `logprobs.tokens`, `.token_logprobs` |
+//! | SGLang, through `POST /generate` ([`ServerKind::Sglang`](crate::ServerKind)) | `meta_info.output_token_logprobs[][1]` | `[][0]` |
 //!
-//! A log-prob is that of the sampled token before temperature (vLLM: `--logprobs-mode raw_logprobs`, its default).
+//! Log-probs are those of the sampled tokens before the temperature is applied (vLLM: `--logprobs-mode raw_logprobs`, its default).
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One completion to be sampled.
+/// Request for one completion.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ask {
-    /// Prompt tokens.
+pub struct CompletionRequest {
+    /// The prompt as tokens.
     pub tokens: Vec<u32>,
-    /// The same prompt as text, special tokens spelled out, without the one that begins a sequence if the server puts
-    /// that before every text.
+    /// The same prompt as text, with special tokens spelled out, but without a beginning-of-sequence token if the server
+    /// adds one.
     pub text: String,
-    /// Fixes the sample, on a server that samples reproducibly. The protocol's seeds are narrower: 31 bits of a hash
-    /// of this one are sent.
+    /// Sampling seed. The protocol's seeds are narrower, so 31 bits of a hash are sent.
     pub seed: u64,
-    /// Longest completion in tokens.
+    /// Maximum number of tokens of the completion.
     pub max_tokens: usize,
-    /// Sampling temperature; 0 takes the likeliest token.
+    /// Sampling temperature; 0 means greedy decoding.
     pub temperature: f32,
-    /// Tokens that end the completion, beside the model's own.
+    /// Tokens that end the completion, in addition to the model's own.
     pub stop_tokens: Vec<u32>,
-    /// Texts that end the completion and are no part of it.
+    /// Texts that end the completion, and are not included in it.
     pub stop_texts: Vec<String>,
 }
 
 /// Why a completion ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// At a token or text that ends it.
+pub enum StopReason {
+    /// A stop token or stop text.
     Stop,
-    /// At its longest length.
+    /// The maximum number of tokens.
     Length,
 }
 
-/// One completion, as much as the server tells of it.
+/// A completion, with the details that the server provides.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sample {
-    /// Its text; servers leave special tokens out.
+pub struct RemoteCompletion {
+    /// The text, without special tokens.
     pub text: String,
-    /// Its tokens, if the server tells them; the one that ended it may be missing.
+    /// The tokens, if the server returns them. The stop token may be missing.
     pub tokens: Option<Vec<u32>>,
-    /// The spelling of each token, where the server tells those instead of ids.
+    /// The text of each token, if the server returns it instead of token ids.
     pub pieces: Option<Vec<String>>,
-    /// Log-prob of each token, natural logarithm, at temperature 1; as many as there are tokens or pieces.
+    /// Log-probs (natural logarithm, temperature 1), one per token or piece.
     pub log_probs: Option<Vec<f32>>,
     /// Why it ended.
-    pub end: End,
-    /// What the server calls the weights that it is of, if it tells (SGLang).
+    pub end: StopReason,
+    /// The name of the weights that sampled it, if the server returns it (SGLang).
     pub weights_name: Option<String>,
 }
 
-/// The body of `POST /v1/completions`.
+/// Body of `POST /v1/completions`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Call<'a> {
+pub(crate) struct CompletionBody<'a> {
     pub model: &'a str,
     pub prompt: PromptBody<'a>,
     pub max_tokens: usize,
@@ -75,11 +73,11 @@ pub(crate) struct Call<'a> {
     pub logprobs: Option<u32>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     pub stop: &'a [String],
-    /// Log-probs of the prompt's tokens: so many others at each place. vLLM's.
+    /// Returns the log-probs of the prompt's tokens, and those of this many other tokens per position. vLLM only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_logprobs: Option<u32>,
     #[serde(flatten)]
-    pub beyond: Option<Beyond<'a>>,
+    pub extensions: Option<ExtensionFields<'a>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -89,22 +87,22 @@ pub(crate) enum PromptBody<'a> {
     Text(&'a str),
 }
 
-/// What goes beyond the protocol. Each server takes the fields that it knows. Without them some servers truncate the
-/// distribution (llama.cpp: top-k 40, top-p 0.95, min-p 0.05) or take defaults from the model's files (vLLM).
+/// Extensions of the protocol. Servers ignore the fields that they do not know. Without them, some servers truncate the
+/// distribution (llama.cpp: top-k 40, top-p 0.95, min-p 0.05) or use defaults from the model's files (vLLM).
 #[derive(Debug, Serialize)]
-pub(crate) struct Beyond<'a> {
+pub(crate) struct ExtensionFields<'a> {
     top_k: i32,
     min_p: f32,
-    /// vLLM's and SGLang's name of it, then llama.cpp's.
+    /// Name used by vLLM and SGLang. llama.cpp uses the next one.
     repetition_penalty: f32,
     repeat_penalty: f32,
     stop_token_ids: &'a [u32],
     return_token_ids: bool,
 }
 
-impl<'a> Beyond<'a> {
+impl<'a> ExtensionFields<'a> {
     pub fn new(stop_token_ids: &'a [u32]) -> Self {
-        // -1 is "all" for every server; 0 only for some.
+        // -1 means "all" for every server, 0 only for some.
         let (repetition_penalty, repeat_penalty) = (1.0, 1.0);
         Self {
             top_k: -1,
@@ -117,15 +115,15 @@ impl<'a> Beyond<'a> {
     }
 }
 
-/// 31 bits of a seed: llama.cpp's seeds are 32 bits of which one value means "random", others' are signed.
+/// Hashes a seed to 31 bits. llama.cpp has 32-bit seeds, with one value for "random"; other servers have signed ones.
 pub(crate) fn narrow_seed(seed: u64) -> u32 {
-    // Mixed, so that seeds that differ anywhere differ here.
+    // Hashed, so that seeds that differ in any bit are likely to differ here.
     (sgs_random::mix(seed) >> 33) as u32
 }
 
-/// What is read of the answer.
+/// The used parts of the reply.
 #[derive(Debug, Deserialize)]
-struct Reply {
+struct CompletionReply {
     choices: Vec<ChoiceReply>,
 }
 
@@ -137,11 +135,11 @@ struct ChoiceReply {
     #[serde(default)]
     token_ids: Option<Vec<u32>>,
     #[serde(default)]
-    logprobs: Option<LogProbs>,
+    logprobs: Option<CompletionLogProbs>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct LogProbs {
+struct CompletionLogProbs {
     #[serde(default)]
     tokens: Option<Vec<String>>,
     #[serde(default)]
@@ -159,22 +157,22 @@ struct TokenContent {
     logprob: Option<f32>,
 }
 
-/// Reads the answer to `POST /v1/completions`.
+/// Parses the reply to `POST /v1/completions`.
 ///
 /// # Errors
-/// What is wrong with it, in words.
-pub(crate) fn read_sample(body: &[u8]) -> Result<Sample, String> {
-    let reply: Reply = serde_json::from_slice(body).map_err(|e| e.to_string())?;
-    let choice = reply.choices.into_iter().next().ok_or("there is no choice in it")?;
+/// Returns a message if the reply is invalid.
+pub(crate) fn read_sample(body: &[u8]) -> Result<RemoteCompletion, String> {
+    let reply: CompletionReply = serde_json::from_slice(body).map_err(|e| e.to_string())?;
+    let choice = reply.choices.into_iter().next().ok_or("it has no choice")?;
     let end = match choice.finish_reason.as_deref() {
-        Some("stop") => End::Stop,
-        Some("length") => End::Length,
+        Some("stop") => StopReason::Stop,
+        Some("length") => StopReason::Length,
         Some(other) => return Err(format!("finish_reason {other:?}")),
-        None => return Err("there is no finish_reason in it".into()),
+        None => return Err("it has no finish_reason".into()),
     };
-    let LogProbs { tokens: pieces, token_logprobs, content } = choice.logprobs.unwrap_or_default();
+    let CompletionLogProbs { tokens: pieces, token_logprobs, content } = choice.logprobs.unwrap_or_default();
     let (text, tokens) = (choice.text, choice.token_ids);
-    let mut sample = Sample { text, tokens, pieces, log_probs: None, end, weights_name: None };
+    let mut sample = RemoteCompletion { text, tokens, pieces, log_probs: None, end, weights_name: None };
     sample.log_probs = token_logprobs.and_then(|l| l.into_iter().collect());
     if let Some(content) = content {
         sample.log_probs = content.iter().map(|c| c.logprob).collect();
@@ -184,30 +182,30 @@ pub(crate) fn read_sample(body: &[u8]) -> Result<Sample, String> {
         }
     }
     let number = sample.tokens.as_ref().map(Vec::len).or(sample.pieces.as_ref().map(Vec::len));
-    // What cannot be said of which token it is, or is no log-prob, is not told at all.
+    // Drop log-probs that are invalid or cannot be assigned to tokens.
     sample.log_probs = sample.log_probs.filter(|l| Some(l.len()) == number).and_then(log_probs);
     Ok(sample)
 }
 
-/// Log-probs as they are meant; `None` if one is none. Rounding may lift a certain token's a little above zero.
-fn log_probs(told: Vec<f32>) -> Option<Vec<f32>> {
-    let fits = told.iter().all(|p| p.is_finite() && *p <= 1e-3);
-    fits.then(|| told.into_iter().map(|p| p.min(0.0)).collect())
+/// Returns valid log-probs, or `None` if one is invalid. Tolerates values slightly above zero, which are due to rounding.
+fn log_probs(values: Vec<f32>) -> Option<Vec<f32>> {
+    let fits = values.iter().all(|p| p.is_finite() && *p <= 1e-3);
+    fits.then(|| values.into_iter().map(|p| p.min(0.0)).collect())
 }
 
-/// The body of SGLang's `POST /generate`.
+/// Body of SGLang's `POST /generate`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Generate<'a> {
+pub(crate) struct GenerateBody<'a> {
     pub input_ids: &'a [u32],
-    pub sampling_params: GenerateParameters<'a>,
+    pub sampling_params: GenerateOptions<'a>,
     pub return_logprob: bool,
-    /// From which token of the prompt on log-probs are told too.
+    /// Index of the first prompt token whose log-prob is returned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logprob_start_len: Option<usize>,
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct GenerateParameters<'a> {
+pub(crate) struct GenerateOptions<'a> {
     pub max_new_tokens: usize,
     pub temperature: f32,
     pub top_p: f32,
@@ -215,12 +213,12 @@ pub(crate) struct GenerateParameters<'a> {
     pub min_p: f32,
     pub repetition_penalty: f32,
     pub stop_token_ids: &'a [u32],
-    /// Servers from before 2025-09 do not know it.
+    /// Unknown to servers from before September 2025.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling_seed: Option<u32>,
 }
 
-impl<'a> GenerateParameters<'a> {
+impl<'a> GenerateOptions<'a> {
     pub fn new(max_new_tokens: usize, temperature: f32, stop_token_ids: &'a [u32]) -> Self {
         Self {
             max_new_tokens,
@@ -235,17 +233,17 @@ impl<'a> GenerateParameters<'a> {
     }
 }
 
-/// What is read of the answer to [`Generate`].
+/// The used parts of the reply to [`GenerateBody`].
 #[derive(Debug, Deserialize)]
-struct Generated {
+struct GenerateReply {
     text: String,
-    meta_info: About,
+    meta_info: GenerateMeta,
 }
 
 #[derive(Debug, Deserialize)]
-struct About {
+struct GenerateMeta {
     finish_reason: Value,
-    /// Log-prob, token, and its text where it is asked for.
+    /// Log-prob, token, and its text if requested.
     #[serde(default)]
     output_token_logprobs: Option<Vec<TokenTriple>>,
     #[serde(default)]
@@ -256,80 +254,88 @@ struct About {
 
 type TokenTriple = (Option<f32>, u32, Value);
 
-/// Reads the answer to SGLang's `POST /generate`.
+/// Parses the reply to SGLang's `POST /generate`.
 ///
 /// # Errors
-/// What is wrong with it, in words.
-pub(crate) fn read_generated(body: &[u8]) -> Result<Sample, String> {
-    let Generated { text, meta_info } = serde_json::from_slice(body).map_err(|e| e.to_string())?;
+/// Returns a message if the reply is invalid.
+pub(crate) fn read_generated(body: &[u8]) -> Result<RemoteCompletion, String> {
+    let GenerateReply { text, meta_info } = serde_json::from_slice(body).map_err(|e| e.to_string())?;
     let reason = meta_info.finish_reason.pointer("/type").and_then(Value::as_str);
     let end = match reason {
-        Some("stop") => End::Stop,
-        Some("length") => End::Length,
+        Some("stop") => StopReason::Stop,
+        Some("length") => StopReason::Length,
         _ => return Err(format!("finish_reason {}", meta_info.finish_reason)),
     };
     let triples = meta_info.output_token_logprobs;
     let tokens = triples.as_ref().map(|triples| triples.iter().map(|triple| triple.1).collect());
-    let told = triples.and_then(|triples| triples.iter().map(|triple| triple.0).collect());
-    let log_probs = told.and_then(log_probs);
-    Ok(Sample { text, tokens, pieces: None, log_probs, end, weights_name: meta_info.weight_version })
+    let values = triples.and_then(|triples| triples.iter().map(|triple| triple.0).collect());
+    let log_probs = values.and_then(log_probs);
+    Ok(RemoteCompletion {
+        text,
+        tokens,
+        pieces: None,
+        log_probs,
+        end,
+        weights_name: meta_info.weight_version,
+    })
 }
 
-/// Log-probs of the tokens of a prompt from `from` on, and what the weights are called, if that is told.
-pub(crate) type Scored = (Vec<f32>, Option<String>);
+/// Log-probs of prompt tokens, and the name of the weights, if the server returns it.
+pub(crate) type TokenScores = (Vec<f32>, Option<String>);
 
-/// Reads the log-probs of a prompt's tokens out of the answer to SGLang's `POST /generate`.
+/// Parses the log-probs of the prompt's tokens from index `from` on, from the reply to SGLang's `POST /generate`.
 ///
 /// # Errors
-/// What is wrong with it, in words.
-pub(crate) fn read_generated_scores(body: &[u8], tokens: &[u32], from: usize) -> Result<Scored, String> {
-    let Generated { meta_info, .. } = serde_json::from_slice(body).map_err(|e| e.to_string())?;
-    let triples = meta_info.input_token_logprobs.ok_or("there are no input_token_logprobs in it")?;
+/// Returns a message if the reply is invalid.
+pub(crate) fn read_generated_scores(body: &[u8], tokens: &[u32], from: usize) -> Result<TokenScores, String> {
+    let GenerateReply { meta_info, .. } = serde_json::from_slice(body).map_err(|e| e.to_string())?;
+    let triples = meta_info.input_token_logprobs.ok_or("it has no input_token_logprobs")?;
     if triples.len() != tokens.len() {
         return Err(format!("{} input_token_logprobs for {} tokens", triples.len(), tokens.len()));
     }
-    let told = triples.iter().zip(tokens).skip(from);
-    let own = told.map(|((log_prob, token, _), asked)| log_prob.filter(|_| token == asked));
+    let values = triples.iter().zip(tokens).skip(from);
+    let own = values.map(|((log_prob, token, _), asked)| log_prob.filter(|_| token == asked));
     Ok((scores(own)?, meta_info.weight_version))
 }
 
-/// Reads the log-probs of a prompt's tokens out of vLLM's answer to `POST /v1/completions`.
+/// Parses the log-probs of the prompt's tokens from index `from` on, from vLLM's reply to `POST /v1/completions`.
 ///
 /// # Errors
-/// What is wrong with it, in words.
-pub(crate) fn read_prompt_scores(body: &[u8], tokens: &[u32], from: usize) -> Result<Scored, String> {
+/// Returns a message if the reply is invalid.
+pub(crate) fn read_prompt_scores(body: &[u8], tokens: &[u32], from: usize) -> Result<TokenScores, String> {
     let reply: Value = serde_json::from_slice(body).map_err(|e| e.to_string())?;
-    let told = reply.pointer("/choices/0/prompt_logprobs").and_then(Value::as_array);
-    let told = told.ok_or("there are no prompt_logprobs in it")?;
-    if told.len() != tokens.len() {
-        return Err(format!("{} prompt_logprobs for {} tokens", told.len(), tokens.len()));
+    let values = reply.pointer("/choices/0/prompt_logprobs").and_then(Value::as_array);
+    let values = values.ok_or("it has no prompt_logprobs")?;
+    if values.len() != tokens.len() {
+        return Err(format!("{} prompt_logprobs for {} tokens", values.len(), tokens.len()));
     }
     let of = |(at, token): (&Value, &u32)| {
         at.get(token.to_string())?.get("logprob")?.as_f64().map(|log_prob| log_prob as f32)
     };
-    Ok((scores(told.iter().zip(tokens).skip(from).map(of))?, None))
+    Ok((scores(values.iter().zip(tokens).skip(from).map(of))?, None))
 }
 
-fn scores(told: impl Iterator<Item = Option<f32>>) -> Result<Vec<f32>, String> {
-    let told: Option<Vec<f32>> = told.collect();
-    told.and_then(log_probs).ok_or_else(|| "a token of the prompt has no log-prob in it".to_owned())
+fn scores(values: impl Iterator<Item = Option<f32>>) -> Result<Vec<f32>, String> {
+    let values: Option<Vec<f32>> = values.collect();
+    values.and_then(log_probs).ok_or_else(|| "a token of the prompt has no log-prob".to_owned())
 }
 
-/// One served model.
+/// A model that the server offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Served {
+pub(crate) struct ServedModel {
+    /// Its id and aliases.
     pub names: Vec<String>,
-    /// Longest sequence in tokens, if told.
+    /// Context length in tokens, if known.
     pub context: Option<usize>,
-    /// Number of tokens in its vocabulary, if told.
+    /// Vocabulary size in tokens, if known.
     pub vocabulary: Option<usize>,
 }
 
-/// Reads the answer to `GET /v1/models`.
+/// Parses the reply to `GET /v1/models`.
 ///
 /// # Errors
-/// What is wrong with it, in words.
-pub(crate) fn read_models(body: &[u8]) -> Result<Vec<Served>, String> {
+/// Returns a message if the reply is invalid.
+pub(crate) fn read_models(body: &[u8]) -> Result<Vec<ServedModel>, String> {
     #[derive(Deserialize)]
     struct Models {
         data: Vec<Value>,
@@ -338,7 +344,7 @@ pub(crate) fn read_models(body: &[u8]) -> Result<Vec<Served>, String> {
     Ok(models.data.iter().map(served).collect())
 }
 
-fn served(model: &Value) -> Served {
+fn served(model: &Value) -> ServedModel {
     let number =
         |path: &str| model.pointer(path).and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
     let text = |v: &Value| v.as_str().map(str::to_owned);
@@ -349,16 +355,16 @@ fn served(model: &Value) -> Served {
         ["/max_model_len", "/meta/n_ctx", "/context_length", "/max_context_length", "/meta/n_ctx_train"]
             .iter()
             .find_map(|path| number(path));
-    Served { names, context, vocabulary: number("/meta/n_vocab") }
+    ServedModel { names, context, vocabulary: number("/meta/n_vocab") }
 }
 
-/// The message of an error body, in whatever shape it comes; shortened, and without what would move a terminal.
+/// Extracts the message from the body of an error reply. Truncates it and removes control characters.
 pub(crate) fn error_message(body: &[u8]) -> String {
     let value: Option<Value> = serde_json::from_slice(body).ok();
-    let said = value.as_ref().and_then(|v| {
+    let message = value.as_ref().and_then(|v| {
         ["/error/message", "/message", "/detail", "/error"].iter().find_map(|path| v.pointer(path)?.as_str())
     });
-    let text = said.map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned);
+    let text = message.map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned);
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ").replace(char::is_control, "");
     if line.is_empty() { "no message".into() } else { line.chars().take(400).collect() }
 }
@@ -368,7 +374,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    // Answers as the servers gave them, shortened.
+    // Replies of real servers, abridged.
     const LLAMA_CPP: &str = r#"{"choices":[{"text":" ~ax-1 ~ax-mp","index":0,"logprobs":{"content":[
         {"id":365,"token":" ~ax-1","bytes":[32],"logprob":-1.372573971748352,"top_logprobs":[]},
         {"id":364,"token":" ~ax-mp","bytes":[32],"logprob":-0.22294917702674866,"top_logprobs":[]},
@@ -380,14 +386,14 @@ mod tests {
         "token_logprobs":[-0.5,-0.25],"text_offset":[0,4]},"finish_reason":"length"}]}"#;
 
     #[test]
-    fn each_dialect_is_read() {
+    fn each_dialect_is_parsed() {
         let sample = read_sample(LLAMA_CPP.as_bytes()).unwrap();
         assert_eq!(sample.tokens, Some(vec![365, 364, 2]));
         assert_eq!(sample.log_probs, Some(vec![-1.372_574, -0.222_949_18, -0.000_978_829_6]));
-        assert_eq!((sample.text.as_str(), sample.end), (" ~ax-1 ~ax-mp", End::Stop));
+        assert_eq!((sample.text.as_str(), sample.end), (" ~ax-1 ~ax-mp", StopReason::Stop));
         let sample = read_sample(VLLM.as_bytes()).unwrap();
         assert_eq!((sample.tokens, sample.log_probs), (Some(vec![11, 12]), Some(vec![-0.5, -0.25])));
-        assert_eq!(sample.end, End::Length);
+        assert_eq!(sample.end, StopReason::Length);
         let sample = read_sample(PIECES.as_bytes()).unwrap();
         assert_eq!((sample.tokens, sample.log_probs), (None, Some(vec![-0.5, -0.25])));
         assert_eq!(sample.pieces.unwrap(), [" two", " words"]);
@@ -398,10 +404,10 @@ mod tests {
         "output_token_logprobs":[[-0.5,11,null],[-0.25,12,null]],"completion_tokens":2}}"#;
 
     #[test]
-    fn sglangs_own_answers_are_read() {
+    fn replies_of_sglang_are_parsed() {
         let sample = read_generated(SGLANG.as_bytes()).unwrap();
         assert_eq!((sample.tokens, sample.log_probs), (Some(vec![11, 12]), Some(vec![-0.5, -0.25])));
-        assert_eq!((sample.end, sample.weights_name.as_deref()), (End::Stop, Some("7")));
+        assert_eq!((sample.end, sample.weights_name.as_deref()), (StopReason::Stop, Some("7")));
         let scored = read_generated_scores(SGLANG.as_bytes(), &[1, 9], 1).unwrap();
         assert_eq!(scored, (vec![-2.5], Some("7".into())));
         for (tokens, from) in [(&[1, 8][..], 1), (&[1, 9, 9], 1), (&[1, 9], 0)] {
@@ -413,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn vllms_scores_of_a_prompt_are_read() {
+    fn prompt_scores_of_vllm_are_parsed() {
         let body = br#"{"choices":[{"text":"x","prompt_logprobs":[null,{"9":{"logprob":-2.5,"rank":3},"4":{"logprob":-1}}]}]}"#;
         assert_eq!(read_prompt_scores(body, &[1, 9], 1).unwrap(), (vec![-2.5], None));
         assert!(read_prompt_scores(body, &[1, 8], 1).unwrap_err().contains("no log-prob"));
@@ -422,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn log_probs_that_fit_no_token_are_left_out() {
+    fn log_probs_that_do_not_match_the_tokens_are_dropped() {
         let odd = |log_probs: &str| {
             let body = format!(
                 r#"{{"choices":[{{"text":"a b","token_ids":[1,2],"finish_reason":"stop",
@@ -431,14 +437,14 @@ mod tests {
             read_sample(body.as_bytes()).unwrap().log_probs
         };
         assert_eq!(odd("[-1.0,-2.0]"), Some(vec![-1.0, -2.0]));
-        assert_eq!(odd("[-1.0,0.0000001]"), Some(vec![-1.0, 0.0]), "rounding is no lie");
+        assert_eq!(odd("[-1.0,0.0000001]"), Some(vec![-1.0, 0.0]), "rounding is tolerated");
         for bad in ["[-1.0]", "[-1.0,null]", "[-1.0,0.5]", "null", "[]"] {
             assert_eq!(odd(bad), None, "{bad}");
         }
     }
 
     #[test]
-    fn what_is_no_completion_is_an_error_and_never_a_panic() {
+    fn invalid_replies_are_errors_and_not_panics() {
         for body in [
             "",
             "<html>",
@@ -456,20 +462,20 @@ mod tests {
     }
 
     #[test]
-    fn served_models_are_told_with_their_context() {
+    fn models_are_parsed_with_their_context_length() {
         let body = br#"{"object":"list","data":[
             {"id":"a","aliases":["a","b"],"meta":{"n_vocab":9362,"n_ctx":512,"n_ctx_train":4096}},
             {"id":"org/model","max_model_len":8192},{"id":"bare"}]}"#;
         let models = read_models(body).unwrap();
         assert_eq!(
             models[0],
-            Served { names: vec!["a".into(), "b".into()], context: Some(512), vocabulary: Some(9362) }
+            ServedModel { names: vec!["a".into(), "b".into()], context: Some(512), vocabulary: Some(9362) }
         );
         assert_eq!((models[1].context, models[2].context), (Some(8192), None));
     }
 
     #[test]
-    fn the_message_of_an_error_is_found() {
+    fn error_messages_are_extracted() {
         assert_eq!(error_message(br#"{"error":{"code":400,"message":"too  long"}}"#), "too long");
         assert_eq!(error_message(br#"{"object":"error","message":"no such model"}"#), "no such model");
         assert_eq!(error_message(br#"{"detail":"Not Found"}"#), "Not Found");
@@ -480,10 +486,10 @@ mod tests {
     }
 
     #[test]
-    fn seeds_stay_apart() {
+    fn hashed_seeds_rarely_collide() {
         let seeds: std::collections::BTreeSet<u32> =
             (0..1000u64).flat_map(|n| [narrow_seed(n), narrow_seed(n << 40)]).collect();
-        assert!(seeds.len() >= 1998, "0 is in it twice: {}", seeds.len());
+        assert!(seeds.len() >= 1998, "0 occurs twice: {}", seeds.len());
         assert!(seeds.iter().all(|s| *s <= i32::MAX as u32));
     }
 }

@@ -1,58 +1,62 @@
 //! The task board: a pure state machine over tasks, workers and leases.
 //!
-//! It knows no clock, does no I/O and never waits: every call gets the time. It lives in memory alone: its consumer
-//! keeps what has ended, and after a restart submits again what has not.
+//! The board has no clock and does no I/O: the time is an argument of every call. It keeps everything in memory. Its
+//! consumer stores the results, and after a restart resubmits the tasks that have none.
 //!
-//! A task is *pending → leased → done | quarantined*. No operation looks at all tasks, except those that say so;
-//! leasing, reporting and expiry cost O(log n) for each task that they touch.
+//! A task is *pending → leased → done | quarantined*. Operations cost O(log n) for each task that they touch; those that
+//! visit all workers say so.
 //!
 //! Rules that are not obvious:
 //!
-//! - **Suspects.** That a worker is gone says nothing of the tasks that it held. A task that was there when four were lost,
-//!   or that is one failed attempt short of quarantine, is a suspect: it is leased to a worker that holds nothing else
-//!   and gets nothing else meanwhile, and is never copied. Only what ends a worker alone, again and again, is given up.
-//! - **Others first.** A worker does not get again what it has failed while another is there to try. One that only fails
-//!   pauses, each time for longer.
-//! - **Second opinions.** A task may be submitted for everybody but one worker, whose name never holds it, however alone it is.
-//! - **Lost is not dead.** If a lease expires although its worker was heard of since (it asks for work, or its
-//!   heartbeats name other tasks), the reply that granted it got lost on the way. That is not held against the task.
-//! - **Adoption.** Workers outlive their coordinator. A board that [continues](Board::continuing) another's work does not
-//!   know its leases; whoever names one of an open task, in a heartbeat or a report, holds it from then on. Until the
-//!   consumer has submitted what is open, nobody can say what is over: such leases are noted and their outcomes wait.
+//! - **Suspects.** The death of a worker says little about the tasks that it held. A task becomes a suspect after four
+//!   such deaths, or when it is one failed attempt short of quarantine. A suspect is leased only to a worker that holds
+//!   nothing else, and is never copied. It is quarantined only if its workers keep dying while they hold it alone.
+//! - **Others first.** A worker does not get a task again that it has failed, as long as another worker could try it. A
+//!   worker that only fails backs off, each time for longer.
+//! - **Excluded workers.** A task may be submitted with an excluded worker, which never gets it, even if no other worker
+//!   is available. The consumer uses this to verify a worker's result with a second worker.
+//! - **Lost grants.** If a lease expires although its worker was in contact since (it asked for work, or its heartbeats
+//!   named other tasks), the reply that granted the lease was lost. This does not count against the task.
+//! - **Reclaimed leases.** Workers outlive their coordinator. A [recovering](Board::recovering) board does not know the
+//!   leases of the coordinator before it. A worker reclaims such a lease by naming it in a heartbeat or a report. Until
+//!   the consumer has submitted the open tasks, the board cannot tell which tasks have ended, so it remembers such leases
+//!   and lets their outcomes wait. A failed attempt of a reclaimed lease does not count towards quarantine, because the
+//!   board cannot check that the lease was ever granted.
 
 mod queue;
 mod status;
-mod tables;
+mod store;
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
+use crate::coordinator::HeartbeatAck;
 use crate::task::{
-    Attempt, Cause, End, Ending, Epoch, Finished, Lease, LeaseId, Outcome, Receipt, Report, Task, TaskId,
-    TaskKind, Time, WorkerName,
+    AttemptId, Cause, Epoch, FinishedTask, Lease, LeaseId, LeaseOutcome, Receipt, Report, Task, TaskId,
+    TaskResult, Time, WorkKind, WorkerExit, WorkerName,
 };
-pub use status::{BoardStatus, KindStatus, WorkerStatus};
-pub use tables::Counters;
-use tables::{Hold, State, Tables};
+pub use status::{BoardStatus, KindStats, WorkerStats};
+pub use store::BoardCounters;
+use store::{LeaseState, TaskState, TaskStore};
 
-/// The board's rules. All durations are in the board's own time.
+/// Configuration of a board. All durations are in the board's own time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BoardConfig {
-    /// How long a lease lasts without a heartbeat. Default 60 s.
+    /// Lifetime of a lease without a heartbeat. Default 60 s.
     pub lease: Duration,
-    /// After so many failed attempts (crashes, reported failures, rejected outcomes), or after so many workers lost that
-    /// held it as a suspect and nothing else, a task is quarantined. Default 3.
+    /// Number of failed attempts (crashes, reported failures, rejected outcomes) after which a task is quarantined. Also
+    /// the number of deaths of workers that held the task as a suspect and nothing else. At least 1; default 3.
     pub max_attempts: u32,
-    /// After so many leases of any fate a task is quarantined, so that nothing circles for ever. At most
-    /// [`Attempt::MOST`]. Default 64.
+    /// Number of leases, however they end, after which a task is quarantined, so that no task circulates for ever. At
+    /// most [`AttemptId::MAX`]. Default 64.
     pub max_leases: u32,
     /// Whether and when running tasks are copied to idle workers.
     pub speculation: Option<Speculation>,
-    /// Which kind waits while too much of another is open.
+    /// Which kind is withheld while too many tasks of another kind are open.
     pub backpressure: Option<Backpressure>,
-    /// Most leases that one worker may hold at a time. Default 4,096.
+    /// Maximum number of leases that one worker holds at a time. Default 4,096.
     pub max_leases_per_worker: usize,
-    /// Most tasks on the board, open or not yet removed. Default 4 million.
+    /// Maximum number of tasks on the board, open or ended. Default 4 million.
     pub max_tasks: usize,
 }
 
@@ -70,12 +74,12 @@ impl Default for BoardConfig {
     }
 }
 
-/// When nothing is pending, idle workers get second copies of running tasks, longest-running first.
+/// Speculative execution: while nothing is pending, idle workers get copies of running tasks, longest-running first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Speculation {
-    /// Tasks that have run for less are not copied. Default 30 s.
+    /// Minimum running time of a task before it is copied. Default 30 s.
     pub min_age: Duration,
-    /// Most copies that one request for work is given. Default 16.
+    /// Maximum number of copies in one lease request. Default 16.
     pub max_per_request: usize,
 }
 
@@ -85,21 +89,21 @@ impl Default for Speculation {
     }
 }
 
-/// `hold` is not leased while `limit` or more tasks of kind `while_open` are open.
+/// Withholds tasks of kind `hold` while `limit` or more tasks of kind `while_open` are open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backpressure {
-    /// The kind that waits.
-    pub hold: TaskKind,
-    /// The kind that piles up.
-    pub while_open: TaskKind,
-    /// Open tasks of `while_open` from which `hold` waits.
+    /// The kind that is withheld.
+    pub hold: WorkKind,
+    /// The kind whose open tasks are counted.
+    pub while_open: WorkKind,
+    /// Number of open tasks of `while_open` from which `hold` is withheld.
     pub limit: usize,
 }
 
-/// A task that the board does not take.
+/// Why the board rejects a task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// The id is in use for other work.
+    /// The id belongs to another task.
     #[error("task {0} is on the board with another kind or payload; ids must not be used twice")]
     Conflict(TaskId),
     /// The board is full.
@@ -107,334 +111,315 @@ pub enum SubmitError {
         "task {task}: the board holds {limit} tasks already; remove finished ones before submitting more"
     )]
     Full {
-        /// The task that found no room.
+        /// The rejected task.
         task: TaskId,
         /// [`BoardConfig::max_tasks`].
         limit: usize,
     },
 }
 
-/// Answer to a heartbeat.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pulse {
-    /// Leases to drop: finished elsewhere, cancelled, or given to others.
-    pub abandon: Vec<LeaseId>,
-    /// The worker shall finish what it has, or give it back, and leave.
-    pub drain: bool,
-}
-
-/// The task board. See the module's text.
+/// The task board. See the [module documentation](self).
 #[derive(Debug)]
 pub struct Board {
     config: BoardConfig,
     epoch: Epoch,
-    tables: Tables,
-    /// When time was last looked at, and for how long workers have held tasks since the last outcome.
+    store: TaskStore,
+    /// When time was last accounted, and for how long workers have held tasks since the last outcome.
     stall: (Time, Duration),
-    /// Leases of another coordinator, named before the consumer has submitted what is open; `None` from then on.
-    claims: Option<HashMap<TaskId, (WorkerName, Attempt)>>,
+    /// Leases of an earlier coordinator whose task has not been submitted yet; `None` after the recovery.
+    unmatched: Option<HashMap<TaskId, (WorkerName, AttemptId)>>,
     drain: bool,
 }
 
 impl Board {
-    /// An empty board of new work.
+    /// Creates an empty board.
     #[must_use]
-    pub fn new(config: BoardConfig) -> Self {
-        let tables = Tables::new(config.lease, config.max_attempts.max(1));
+    pub fn new(mut config: BoardConfig) -> Self {
+        config.max_attempts = config.max_attempts.max(1);
+        let store = TaskStore::new(config.lease, config.max_attempts);
         let stall = (Time::default(), Duration::ZERO);
-        Self { config, epoch: Epoch::default(), tables, stall, claims: None, drain: false }
+        Self { config, epoch: Epoch::default(), store, stall, unmatched: None, drain: false }
     }
 
-    /// An empty board for work that workers may hold already, by leases of coordinators before this one. `epoch` must be
-    /// none of theirs. It learns what is open until [`Board::open_up`].
+    /// Creates an empty board whose tasks may already be leased by earlier coordinators. `epoch` must differ from theirs.
+    /// The recovery lasts until [`Board::finish_recovery`].
     #[must_use]
-    pub fn continuing(config: BoardConfig, epoch: Epoch) -> Self {
-        Self { epoch, claims: Some(HashMap::new()), ..Self::new(config) }
+    pub fn recovering(config: BoardConfig, epoch: Epoch) -> Self {
+        Self { epoch, unmatched: Some(HashMap::new()), ..Self::new(config) }
     }
 
-    /// From now on a task that is not on the board is over.
-    pub fn open_up(&mut self) {
-        self.claims = None;
+    /// Ends the recovery: from now on, a task that is not on the board has ended.
+    pub fn finish_recovery(&mut self) {
+        self.unmatched = None;
     }
 
-    /// The rules.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &BoardConfig {
         &self.config
     }
 
-    // The consumer's side
+    // For the consumer
 
-    /// Puts a task on the board, last among its priority. `false` if the very same task is there already.
+    /// Puts a task on the board, last within its priority. Returns false if the same task is already there.
     ///
     /// # Errors
-    /// [`SubmitError`] if the id is taken by other work or the board is full.
+    /// Returns an error if the id belongs to another task, or the board is full.
     pub fn submit(&mut self, now: Time, task: Task) -> Result<bool, SubmitError> {
-        self.submit_barring(now, task, None)
+        self.submit_excluding(now, task, None)
     }
 
-    /// [`Board::submit`], for everybody but `barred`: what one worker has answered, and another shall be asked.
+    /// Does the same as [`Board::submit`], but never leases the task to `excluded`.
     ///
     /// # Errors
-    /// As [`Board::submit`].
-    pub fn submit_barring(
+    /// Returns the errors of [`Board::submit`].
+    pub fn submit_excluding(
         &mut self,
         now: Time,
         task: Task,
-        barred: Option<WorkerName>,
+        excluded: Option<WorkerName>,
     ) -> Result<bool, SubmitError> {
-        if let Some((_, entry)) = self.tables.find(task.id) {
+        if let Some((_, entry)) = self.store.find(task.id) {
             let same =
-                self.tables.kinds[usize::from(entry.kind)].kind == task.kind && entry.payload == task.payload;
+                self.store.kinds[usize::from(entry.kind)].kind == task.kind && entry.payload == task.payload;
             return if same { Ok(false) } else { Err(SubmitError::Conflict(task.id)) };
         }
-        if self.tables.len() >= self.config.max_tasks {
+        if self.store.len() >= self.config.max_tasks {
             return Err(SubmitError::Full { task: task.id, limit: self.config.max_tasks });
         }
         let Task { id, kind, priority, payload } = task;
-        sure(self.tables.submit(id, &kind, priority, payload, barred));
-        if let Some((worker, attempt)) = self.claims.as_mut().and_then(|claims| claims.remove(&id)) {
-            let worker = self.tables.see_worker(&worker, now);
-            self.tables.adopt(now, id, attempt, worker);
+        assert_applied(self.store.submit(id, &kind, priority, payload, excluded));
+        if let Some((worker, attempt)) = self.unmatched.as_mut().and_then(|leases| leases.remove(&id)) {
+            let worker = self.store.see_worker(&worker, now);
+            self.store.reclaim(now, id, attempt, worker);
         }
         Ok(true)
     }
 
-    /// The next ended task, of one kind or of any, in order of ending. It stays on the board until it is removed.
-    pub fn next_finished(&mut self, kind: Option<&TaskKind>) -> Option<Finished> {
+    /// Returns the next ended task, in the order in which tasks ended. It stays on the board until it is removed.
+    pub fn next_finished(&mut self, kind: Option<&WorkKind>) -> Option<FinishedTask> {
         let index = match kind {
-            Some(kind) => Some(self.tables.kind_index(kind)?),
+            Some(kind) => Some(self.store.kind_index(kind)?),
             None => None,
         };
-        let slot = self.tables.next_finished(index)?;
-        let entry = self.tables.entry(slot)?;
-        Some(Finished {
+        let slot = self.store.next_finished(index)?;
+        let entry = self.store.entry(slot);
+        Some(FinishedTask {
             task: entry.id,
-            kind: self.tables.kinds[usize::from(entry.kind)].kind.clone(),
-            ending: entry.ending.as_deref()?.clone(),
+            kind: self.store.kinds[usize::from(entry.kind)].kind.clone(),
+            result: entry.result.as_deref()?.clone(),
         })
     }
 
-    /// Takes an ended task off the board: its consumer has it. `false` if it is not there or still open.
+    /// Removes an ended task. Returns false if it is absent or still open.
     pub fn remove(&mut self, task: TaskId) -> bool {
-        let ended = self.tables.find(task).is_some_and(|(_, e)| !e.state.is_open());
+        let ended = self.store.find(task).is_some_and(|(_, e)| !e.state.is_open());
         if ended {
-            sure(self.tables.remove(task));
+            assert_applied(self.store.remove(task));
         }
         ended
     }
 
-    /// Takes an open task off the board: nobody needs it. Who works on it hears so at the next heartbeat.
-    /// `false` if it is not there or has ended.
+    /// Cancels an open task. Its worker is told in the reply to its next heartbeat. Returns false if the task is absent or
+    /// has ended.
     pub fn cancel(&mut self, task: TaskId) -> bool {
-        let open = self.tables.find(task).is_some_and(|(_, e)| e.state.is_open());
+        let open = self.store.find(task).is_some_and(|(_, e)| e.state.is_open());
         if open {
-            sure(self.tables.remove(task));
+            assert_applied(self.store.remove(task));
         }
         open
     }
 
-    /// Sends a done task back because its outcome cannot be used: a failed attempt of the worker whose it is.
-    /// `false` if the task is not there or has no outcome.
+    /// Makes a done task pending again because its outcome is unusable. Counts as a failed attempt of its worker. Returns
+    /// false if the task is absent or has no outcome.
     pub fn reject(&mut self, now: Time, task: TaskId, reason: &str) -> bool {
-        let done = self.tables.find(task).is_some_and(|(_, e)| e.state == State::Done);
+        let done = self.store.find(task).is_some_and(|(_, e)| e.state == TaskState::Done);
         if done {
-            sure(self.tables.reopen(now, task, reason));
+            assert_applied(self.store.reopen(now, task, reason));
             self.quarantine_if_due(task);
         }
         done
     }
 
-    /// From now on (or no longer) no leases are granted and every worker hears that it shall leave.
+    /// Starts or stops draining: while draining, no leases are granted and every worker is told to leave.
     pub fn set_drain(&mut self, drain: bool) {
         self.drain = drain;
     }
 
-    /// One worker gets no more leases and hears that it shall leave. `false` if nobody of that name is known.
-    pub fn drain_worker(&mut self, worker: &WorkerName) -> bool {
-        let worker = self.tables.worker_id(worker).and_then(|id| self.tables.workers.get_mut(&id));
-        worker.map(|w| w.drain = true).is_some()
-    }
+    // For workers
 
-    // The workers' side
-
-    /// Up to `capacity` leases of a kind for a worker. When nothing is pending these are copies of running tasks.
-    pub fn lease(&mut self, now: Time, worker: &WorkerName, kind: &TaskKind, capacity: usize) -> Vec<Lease> {
+    /// Grants up to `capacity` leases of a kind to a worker. If nothing is pending, they are copies of running tasks.
+    pub fn lease(&mut self, now: Time, worker: &WorkerName, kind: &WorkKind, capacity: usize) -> Vec<Lease> {
         self.expire(now);
-        let id = self.tables.see_worker(worker, now);
-        let Some(index) = self.tables.kind_index(kind) else { return Vec::new() };
-        if let Some(w) = self.tables.workers.get_mut(&id) {
+        let id = self.store.see_worker(worker, now);
+        let Some(index) = self.store.kind_index(kind) else { return Vec::new() };
+        if let Some(w) = self.store.workers.get_mut(&id) {
             w.asks_for = Some(index);
         }
         let room = capacity.min(self.room_of(now, id));
-        if self.drain || self.holds_back(kind) {
+        if self.drain || self.is_held_back(kind) {
             return Vec::new();
         }
-        let mut leases = Vec::with_capacity(room.min(self.tables.kinds[index].pending_count));
+        let mut leases = Vec::with_capacity(room.min(self.store.kinds[index].pending_count));
         while leases.len() < room {
-            let Some(slot) = self.tables.next_pending(now, index, id) else { break };
+            let Some(slot) = self.store.next_pending(now, index, id) else { break };
             leases.extend(self.grant(now, worker, kind, slot));
         }
-        let is_occupied = self.tables.workers.get(&id).is_some_and(|w| w.is_occupied);
-        if self.tables.kinds[index].pending_count == 0 && !is_occupied {
-            for slot in self.worth_copying(now, index, room - leases.len(), id) {
+        let is_occupied = self.store.workers.get(&id).is_some_and(|w| w.is_occupied);
+        if self.store.kinds[index].pending_count == 0 && !is_occupied {
+            for slot in self.copy_candidates(now, index, room - leases.len(), id) {
                 leases.extend(self.grant(now, worker, kind, slot));
             }
         }
         leases
     }
 
-    /// How many more leases a worker may hold now.
+    /// Returns how many more leases a worker may hold now.
     fn room_of(&self, now: Time, worker: u32) -> usize {
-        match self.tables.workers.get(&worker) {
-            Some(w) if !w.drain && !w.is_occupied && w.benched.0 <= now => {
+        match self.store.workers.get(&worker) {
+            Some(w) if !w.is_occupied && w.backoff_until <= now => {
                 self.config.max_leases_per_worker.saturating_sub(w.leases.len())
             }
             _ => 0,
         }
     }
 
-    /// Whether a worker that asks for this kind now would get something.
-    pub fn has_work_for(&mut self, now: Time, worker: &WorkerName, kind: &TaskKind) -> bool {
-        let Some(index) = self.tables.kind_index(kind) else { return false };
-        let Some(id) = self.tables.worker_id(worker) else { return false };
-        if self.drain || self.holds_back(kind) || self.room_of(now, id) == 0 {
+    /// Returns true if a lease request of this worker would be granted now.
+    pub fn has_work_for(&mut self, now: Time, worker: &WorkerName, kind: &WorkKind) -> bool {
+        let Some(index) = self.store.kind_index(kind) else { return false };
+        let Some(id) = self.store.worker_id(worker) else { return false };
+        if self.drain || self.is_held_back(kind) || self.room_of(now, id) == 0 {
             return false;
         }
-        match self.tables.kinds[index].pending_count {
-            0 => !self.worth_copying(now, index, 1, id).is_empty(),
-            _ => self.tables.next_pending(now, index, id).is_some(),
+        match self.store.kinds[index].pending_count {
+            0 => !self.copy_candidates(now, index, 1, id).is_empty(),
+            _ => self.store.next_pending(now, index, id).is_some(),
         }
     }
 
-    fn grant(&mut self, now: Time, worker: &WorkerName, kind: &TaskKind, slot: u32) -> Option<Lease> {
-        let entry = self.tables.entry(slot)?;
+    fn grant(&mut self, now: Time, worker: &WorkerName, kind: &WorkKind, slot: u32) -> Option<Lease> {
+        let entry = self.store.entry(slot);
         let (task, payload) = (entry.id, entry.payload.clone());
         let attempt = self.epoch.attempt(entry.next_attempt);
-        sure(self.tables.grant(now, task, attempt, worker));
+        assert_applied(self.store.grant(now, task, attempt, worker));
         Some(Lease { task, attempt, kind: kind.clone(), payload })
     }
 
-    /// Slots of running tasks that may be copied, longest-running first, except those of `worker` itself.
-    fn worth_copying(&self, now: Time, kind: usize, room: usize, worker: u32) -> Vec<u32> {
+    /// Returns the slots of running tasks that may be copied to `worker`, longest-running first.
+    fn copy_candidates(&self, now: Time, kind: usize, room: usize, worker: u32) -> Vec<u32> {
         let Some(rule) = &self.config.speculation else { return Vec::new() };
-        let own = self.tables.workers.get(&worker).map(|w| &w.leases);
+        let own = self.store.workers.get(&worker).map(|w| &w.leases);
         let old_enough = |started: Time| now.since(started) >= rule.min_age;
-        let running = self.tables.kinds[kind].single.iter().take_while(|(started, _)| old_enough(*started));
+        let running = self.store.kinds[kind].single.iter().take_while(|(started, _)| old_enough(*started));
         running
             .map(|(_, slot)| *slot)
             .filter(|slot| own.is_none_or(|own| !own.contains_key(slot)))
-            .filter(|slot| {
-                self.tables.entry(*slot).is_some_and(|e| !e.is_suspect(self.config.max_attempts.max(1)))
-            })
-            .filter(|slot| self.tables.may_have(now, *slot, worker))
+            .filter(|slot| !self.store.entry(*slot).is_suspect(self.config.max_attempts))
+            .filter(|slot| self.store.may_have(now, *slot, worker))
             .take(room.min(rule.max_per_request))
             .collect()
     }
 
-    fn holds_back(&self, kind: &TaskKind) -> bool {
+    fn is_held_back(&self, kind: &WorkKind) -> bool {
         let Some(rule) = self.config.backpressure.as_ref().filter(|rule| rule.hold == *kind) else {
             return false;
         };
-        let open =
-            self.tables.kind_index(&rule.while_open).map_or(0, |index| self.tables.kinds[index].open());
+        let open = self.store.kind_index(&rule.while_open).map_or(0, |index| self.store.kinds[index].open());
         open >= rule.limit
     }
 
-    /// A sign of life with what the worker has in hand: extends those leases, and names those to drop. A lease that
-    /// had expired lives on unless the task has ended or two others have it.
-    pub fn heartbeat(&mut self, now: Time, worker: &WorkerName, held: &[LeaseId]) -> Pulse {
-        let id = self.tables.see_worker(worker, now);
-        let mut pulse = Pulse { abandon: Vec::new(), drain: self.is_draining(worker) };
+    /// Handles a heartbeat that names the leases in the worker's hands: extends them, and returns those to abandon. An
+    /// expired lease becomes live again unless the task has ended or two other workers hold it.
+    pub fn heartbeat(&mut self, now: Time, worker: &WorkerName, held: &[LeaseId]) -> HeartbeatAck {
+        let id = self.store.see_worker(worker, now);
+        let mut abandon = Vec::new();
         let deadline = now.after(self.config.lease);
         for lease in held {
-            if !self.keep_alive(now, id, *lease, deadline) && !self.claim(worker, *lease) {
-                pulse.abandon.push(*lease);
+            if !self.keep_alive(now, id, *lease, deadline) && !self.remember_unmatched(worker, *lease) {
+                abandon.push(*lease);
             }
         }
         self.expire(now);
-        pulse
+        HeartbeatAck { abandon, lease_time: self.config.lease, drain: self.drain }
     }
 
-    /// Extends, revives or adopts a lease; `false` if the worker shall drop it.
+    /// Extends, revives or reclaims a lease. Returns false if the worker must abandon it.
     fn keep_alive(&mut self, now: Time, worker: u32, lease: LeaseId, deadline: Time) -> bool {
-        let Some((slot, entry)) = self.tables.find(lease.task) else { return false };
-        let has_room = entry.state.is_open()
-            && entry.live() < 2
-            && !entry.held.iter().any(|h| h.worker == worker && h.hold == Hold::Live);
-        match entry.held_by(lease.attempt, worker).map(|held| held.hold) {
-            Some(Hold::Live) => {
-                self.tables.extend(slot, lease.attempt, deadline);
+        let Some((slot, entry)) = self.store.find(lease.task) else { return false };
+        let has_room = entry.has_room_for(worker);
+        match entry.lease_of(lease.attempt, worker).map(|lease| lease.state) {
+            Some(LeaseState::Live) => {
+                self.store.extend(slot, lease.attempt, deadline);
                 true
             }
-            Some(Hold::Ended(Cause::Died | Cause::Lost)) if has_room => {
-                sure(self.tables.revive(now, lease.task, lease.attempt));
+            Some(LeaseState::Ended(Cause::Died | Cause::Lost)) if has_room => {
+                assert_applied(self.store.revive(now, lease.task, lease.attempt));
                 true
             }
-            None if has_room && self.is_anothers(lease.attempt) => {
-                self.tables.adopt(now, lease.task, lease.attempt, worker)
+            None if has_room && self.is_foreign(lease.attempt) => {
+                self.store.reclaim(now, lease.task, lease.attempt, worker)
             }
             _ => false,
         }
     }
 
-    fn is_anothers(&self, attempt: Attempt) -> bool {
+    fn is_foreign(&self, attempt: AttemptId) -> bool {
         attempt.epoch() != self.epoch
     }
 
-    /// Notes a lease of another coordinator while it is not known what is open; `false` if that is known.
-    fn claim(&mut self, worker: &WorkerName, lease: LeaseId) -> bool {
-        let unknown = self.tables.find(lease.task).is_none() && self.is_anothers(lease.attempt);
-        let Some(claims) = self.claims.as_mut().filter(|_| unknown) else { return false };
-        if claims.len() < self.config.max_tasks {
-            claims.insert(lease.task, (worker.clone(), lease.attempt));
+    /// Remembers a lease of an earlier coordinator until its task is submitted. Returns false outside the recovery.
+    fn remember_unmatched(&mut self, worker: &WorkerName, lease: LeaseId) -> bool {
+        let unknown = self.store.find(lease.task).is_none() && self.is_foreign(lease.attempt);
+        let Some(unmatched) = self.unmatched.as_mut().filter(|_| unknown) else { return false };
+        if unmatched.len() < self.config.max_tasks {
+            unmatched.insert(lease.task, (worker.clone(), lease.attempt));
         }
         true
     }
 
-    /// Takes the end of a lease from its worker. Sending it again changes nothing.
+    /// Handles a worker's report that a lease has ended. Repeating a report changes nothing.
     pub fn report(&mut self, now: Time, worker: &WorkerName, report: Report) -> Receipt {
-        let receipt = self.judge(now, worker, report);
+        let receipt = self.apply_report(now, worker, report);
         match receipt {
-            Receipt::Duplicate => self.tables.counters.duplicates += 1,
-            Receipt::Refused => self.tables.counters.refused += 1,
+            Receipt::Duplicate => self.store.counters.duplicates += 1,
+            Receipt::Refused => self.store.counters.refused += 1,
             Receipt::Accepted | Receipt::Noted | Receipt::Rejected | Receipt::Waiting => {}
         }
         receipt
     }
 
-    fn judge(&mut self, now: Time, worker: &WorkerName, report: Report) -> Receipt {
+    fn apply_report(&mut self, now: Time, worker: &WorkerName, report: Report) -> Receipt {
         let Report { task, attempt, outcome } = report;
-        if self.claim(worker, LeaseId { task, attempt }) {
+        if self.remember_unmatched(worker, LeaseId { task, attempt }) {
             return Receipt::Waiting;
         }
-        let Some((_, entry)) = self.tables.find(task) else { return Receipt::Duplicate };
-        let is_anothers = self.is_anothers(attempt);
-        if is_anothers && entry.state.is_open() {
-            // What a worker finished under the coordinator before counts whoever has the task now.
-            let id = self.tables.see_worker(worker, now);
-            self.tables.adopt(now, task, attempt, id);
+        let Some((_, entry)) = self.store.find(task) else { return Receipt::Duplicate };
+        let is_foreign = self.is_foreign(attempt);
+        if is_foreign && entry.state.is_open() {
+            // A result that was finished under the earlier coordinator counts, whichever worker holds the task now.
+            let id = self.store.see_worker(worker, now);
+            self.store.reclaim(now, task, attempt, id);
         }
-        let Some((_, entry)) = self.tables.find(task) else { return Receipt::Duplicate };
-        let held = self.tables.worker_id(worker).and_then(|id| entry.held_by(attempt, id));
+        let Some((_, entry)) = self.store.find(task) else { return Receipt::Duplicate };
+        let held = self.store.worker_id(worker).and_then(|id| entry.lease_of(attempt, id));
         let Some(held) = held else {
-            let is_over = is_anothers && !entry.state.is_open();
+            let is_over = is_foreign && !entry.state.is_open();
             return if is_over { Receipt::Duplicate } else { Receipt::Refused };
         };
-        let (state, hold) = (entry.state, held.hold);
-        self.tables.see_worker(worker, now);
-        let expired = matches!(hold, Hold::Live | Hold::Ended(Cause::Died | Cause::Lost));
+        let (state, hold) = (entry.state, held.state);
+        self.store.see_worker(worker, now);
+        let expired = matches!(hold, LeaseState::Live | LeaseState::Ended(Cause::Died | Cause::Lost));
         match outcome {
-            Outcome::Done(outcome) if state.is_open() && expired => {
-                sure(self.tables.done(task, attempt, outcome));
+            LeaseOutcome::Done(outcome) if state.is_open() && expired => {
+                assert_applied(self.store.done(task, attempt, outcome));
                 self.stall = (now, Duration::ZERO);
                 Receipt::Accepted
             }
-            Outcome::Failed(message) if hold == Hold::Live => {
+            LeaseOutcome::Failed(message) if hold == LeaseState::Live => {
                 self.end(now, LeaseId { task, attempt }, Cause::Failed, message);
                 Receipt::Noted
             }
-            Outcome::Returned if hold == Hold::Live => {
+            LeaseOutcome::Returned if hold == LeaseState::Live => {
                 self.end(now, LeaseId { task, attempt }, Cause::Returned, String::new());
                 Receipt::Noted
             }
@@ -442,107 +427,105 @@ impl Board {
         }
     }
 
-    /// Ends all leases of a worker whose process has ended, without waiting for their deadlines.
-    pub fn worker_ended(&mut self, now: Time, worker: &WorkerName, end: End, reason: &str) {
-        if let Some(claims) = &mut self.claims {
-            claims.retain(|_, (claimant, _)| claimant != worker);
+    /// Ends all leases of a worker whose process has ended, before their deadlines.
+    pub fn worker_ended(&mut self, now: Time, worker: &WorkerName, end: WorkerExit, reason: &str) {
+        if let Some(unmatched) = &mut self.unmatched {
+            unmatched.retain(|_, (holder, _)| holder != worker);
         }
-        let Some(w) = self.tables.worker_id(worker).and_then(|id| self.tables.workers.get(&id)) else {
+        let Some(w) = self.store.worker_id(worker).and_then(|id| self.store.workers.get(&id)) else {
             return;
         };
         let cause = match end {
-            // It gave back what it knew of.
-            End::Well => Cause::Lost,
-            End::Crashed => Cause::Crashed,
-            End::Gone => Cause::Died,
+            // A worker that exits cleanly has returned all leases that it knew of.
+            WorkerExit::Well => Cause::Lost,
+            WorkerExit::Crashed => Cause::Crashed,
+            WorkerExit::Gone => Cause::Died,
         };
-        let held: BTreeSet<(u32, Attempt)> =
+        let held: BTreeSet<(u32, AttemptId)> =
             w.leases.iter().map(|(slot, attempt)| (*slot, *attempt)).collect();
         for (slot, attempt) in held.into_iter().rev() {
-            let Some(task) = self.tables.entry(slot).map(|e| e.id) else { continue };
+            let task = self.store.entry(slot).id;
             self.end(now, LeaseId { task, attempt }, cause, reason.to_owned());
         }
     }
 
-    /// Ends the leases whose deadline has passed.
+    /// Ends the leases whose deadlines have passed.
     pub fn expire(&mut self, now: Time) {
         self.stall = (now, self.stalled(now));
-        while let Some(worker) = self.tables.next_alarm(now) {
-            let slots = self.tables.expired(worker, now);
-            let Some(w) = self.tables.workers.get(&worker) else { continue };
+        while let Some(worker) = self.store.next_alarm(now) {
+            let expired = self.store.expired(worker, now);
+            let Some(w) = self.store.workers.get(&worker) else { continue };
             let silent = now.since(w.last_seen);
             let dead = silent >= self.config.lease;
             let (cause, message) = if dead {
-                (Cause::Died, format!("not heard of for {:.1} s", silent.as_secs_f64()))
+                (Cause::Died, format!("no contact for {:.1} s", silent.as_secs_f64()))
             } else {
                 (Cause::Lost, String::new())
             };
-            let leases: Vec<(u32, Attempt)> =
-                slots.iter().filter_map(|slot| Some((*slot, *w.leases.get(slot)?))).collect();
-            for (slot, attempt) in leases.into_iter().rev() {
-                let Some(task) = self.tables.entry(slot).map(|e| e.id) else { continue };
+            for (slot, attempt) in expired.into_iter().rev() {
+                let task = self.store.entry(slot).id;
                 self.end(now, LeaseId { task, attempt }, cause, message.clone());
             }
-            self.tables.rearm(worker, now);
+            self.store.rearm(worker, now);
         }
     }
 
-    /// For how long workers have held tasks since the last outcome.
+    /// Returns for how long workers have held tasks since the last outcome.
     fn stalled(&self, now: Time) -> Duration {
         let (since, stalled) = self.stall;
-        let at_work = self.tables.kinds.iter().any(|k| k.leased_count > 0);
+        let at_work = self.store.kinds.iter().any(|k| k.leased_count > 0);
         if at_work { stalled + now.since(since) } else { stalled }
     }
 
     fn end(&mut self, now: Time, lease: LeaseId, cause: Cause, message: String) {
-        sure(self.tables.end(now, lease.task, lease.attempt, cause, &message));
+        assert_applied(self.store.end(now, lease.task, lease.attempt, cause, &message));
         self.quarantine_if_due(lease.task);
     }
 
     fn quarantine_if_due(&mut self, task: TaskId) {
-        let Some((_, entry)) = self.tables.find(task) else { return };
-        let broken = entry.is_beyond_hope(self.config.max_attempts.max(1));
-        let circling = entry.next_attempt > self.config.max_leases.min(Attempt::MOST - 1);
-        if entry.state == State::Pending && (broken || circling) {
-            sure(self.tables.quarantine(task));
+        let Some((_, entry)) = self.store.find(task) else { return };
+        let broken = entry.is_exhausted(self.config.max_attempts);
+        let circling = entry.next_attempt > self.config.max_leases.min(AttemptId::MAX - 1);
+        if entry.state == TaskState::Pending && (broken || circling) {
+            assert_applied(self.store.quarantine(task));
         }
     }
 
     // Views
 
-    /// Number of tasks on the board, open or ended.
+    /// Returns the number of tasks on the board, open or ended.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.tables.len()
+        self.store.len()
     }
 
-    /// Whether the board holds no task.
+    /// Returns true if the board holds no task.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.tables.len() == 0
+        self.store.len() == 0
     }
 
-    /// Number of open tasks of a kind.
+    /// Returns the number of open tasks of a kind.
     #[must_use]
-    pub fn open(&self, kind: &TaskKind) -> usize {
-        self.tables.kind_index(kind).map_or(0, |index| self.tables.kinds[index].open())
+    pub fn open(&self, kind: &WorkKind) -> usize {
+        self.store.kind_index(kind).map_or(0, |index| self.store.kinds[index].open())
     }
 
-    /// How many pending tasks of a kind may be leased now; counts at most `limit`. Looks at nothing else.
+    /// Returns the number of pending tasks of a kind that may be leased now, at most `limit`.
     #[must_use]
-    pub fn pending(&self, kind: &TaskKind, limit: usize) -> usize {
-        let Some(index) = self.tables.kind_index(kind) else { return 0 };
-        if self.drain || self.holds_back(kind) {
+    pub fn pending(&self, kind: &WorkKind, limit: usize) -> usize {
+        let Some(index) = self.store.kind_index(kind) else { return 0 };
+        if self.drain || self.is_held_back(kind) {
             0
         } else {
-            self.tables.kinds[index].pending_count.min(limit)
+            self.store.kinds[index].pending_count.min(limit)
         }
     }
 
-    /// Number of ended tasks, of one kind or of any, that the consumer has not been given yet.
+    /// Returns the number of ended tasks that the consumer has not taken yet.
     #[must_use]
-    pub fn undelivered(&self, kind: Option<&TaskKind>) -> usize {
-        self.tables
+    pub fn undelivered(&self, kind: Option<&WorkKind>) -> usize {
+        self.store
             .kinds
             .iter()
             .filter(|k| kind.is_none_or(|kind| k.kind == *kind))
@@ -550,49 +533,48 @@ impl Board {
             .sum()
     }
 
-    /// Whether a worker gets no more leases and shall leave.
+    /// Returns true if the board is draining.
     #[must_use]
-    pub fn is_draining(&self, worker: &WorkerName) -> bool {
-        let worker = self.tables.worker_id(worker).and_then(|id| self.tables.workers.get(&id));
-        self.drain || worker.is_some_and(|w| w.drain)
+    pub fn is_draining(&self) -> bool {
+        self.drain
     }
 
-    /// A task's ending, if it is on the board and has ended.
+    /// Returns the result of a task that is on the board and has ended.
     #[must_use]
-    pub fn ending(&self, task: TaskId) -> Option<&Ending> {
-        self.tables.find(task)?.1.ending.as_deref()
+    pub fn result(&self, task: TaskId) -> Option<&TaskResult> {
+        self.store.find(task)?.1.result.as_deref()
     }
 
-    /// Whether a task is on the board.
+    /// Returns true if a task is on the board.
     #[must_use]
     pub fn contains(&self, task: TaskId) -> bool {
-        self.tables.find(task).is_some()
+        self.store.find(task).is_some()
     }
 
-    /// Numbers for people and monitors. Looks at all workers.
+    /// Returns the board's statistics. Visits all workers.
     #[must_use]
     pub fn status(&self, now: Time) -> BoardStatus {
         let oldest = |single: &BTreeSet<(Time, u32)>| {
             single.first().map(|(started, _)| now.since(*started).as_secs_f64())
         };
-        let kinds = self.tables.kinds.iter().map(|k| KindStatus {
+        let kinds = self.store.kinds.iter().map(|k| KindStats {
             kind: k.kind.clone(),
             pending: k.pending_count,
             leased: k.leased_count,
             undelivered: k.finished_count,
-            held_back: self.holds_back(&k.kind),
+            held_back: self.is_held_back(&k.kind),
             longest_running_s: oldest(&k.single),
         });
-        let mut workers: Vec<WorkerStatus> = self
-            .tables
+        let mut workers: Vec<WorkerStats> = self
+            .store
             .workers
             .values()
-            .map(|w| WorkerStatus {
+            .map(|w| WorkerStats {
                 worker: w.name.clone(),
                 leases: w.leases.len(),
                 silent_s: now.since(w.last_seen).as_secs_f64(),
-                draining: self.drain || w.drain,
-                benched_s: w.benched.0.since(now).as_secs_f64(),
+                draining: self.drain,
+                backoff_s: w.backoff_until.since(now).as_secs_f64(),
                 done: w.done,
                 failed: w.failed,
                 last_error: w.last_error.clone(),
@@ -600,39 +582,39 @@ impl Board {
             .collect();
         workers.sort_by(|a, b| a.worker.cmp(&b.worker));
         BoardStatus {
-            tasks: self.tables.len(),
+            tasks: self.store.len(),
             draining: self.drain,
             kinds: kinds.collect(),
             workers,
             stalled_s: self.stalled(now).as_secs_f64(),
-            counters: self.tables.counters,
+            counters: self.store.counters,
         }
     }
 
-    /// How many of each thing happened.
+    /// Returns the counts of the board's events.
     #[must_use]
-    pub fn counters(&self) -> Counters {
-        self.tables.counters
+    pub fn counters(&self) -> BoardCounters {
+        self.store.counters
     }
 
-    /// Whether this lease gave the task the outcome that the consumer has not taken off the board yet.
+    /// Returns true if this lease gave the task its outcome and the consumer has not removed the task yet.
     #[must_use]
     pub fn is_unsettled(&self, worker: &WorkerName, lease: LeaseId) -> bool {
-        matches!(self.ending(lease.task),
-            Some(Ending::Done { worker: whose, attempt, .. }) if *attempt == lease.attempt && whose == worker)
+        matches!(self.result(lease.task),
+            Some(TaskResult::Done { worker: whose, attempt, .. }) if *attempt == lease.attempt && whose == worker)
     }
 
-    /// Whether the consumer could not use the outcome of this lease.
+    /// Returns true if the consumer rejected the outcome of this lease.
     #[must_use]
     pub fn was_rejected(&self, worker: &WorkerName, lease: LeaseId) -> bool {
-        let Some((_, entry)) = self.tables.find(lease.task) else { return false };
-        let held = self.tables.worker_id(worker).and_then(|id| entry.held_by(lease.attempt, id));
-        held.is_some_and(|held| held.hold == Hold::Ended(Cause::Rejected))
+        let Some((_, entry)) = self.store.find(lease.task) else { return false };
+        let lease = self.store.worker_id(worker).and_then(|id| entry.lease_of(lease.attempt, id));
+        lease.is_some_and(|lease| lease.state == LeaseState::Ended(Cause::Rejected))
     }
 }
 
-/// The board has checked what its tables ask for. If they still refuse, its books are wrong, and going on would hand out
-/// or lose work by chance.
-fn sure(applied: Result<(), &'static str>) {
-    assert_eq!(applied, Ok(()), "a decision of the board does not fit its state");
+/// Asserts that the store applied an operation. The board checks each operation first; if the store still refuses it, the
+/// state is corrupt, and continuing could lose tasks.
+fn assert_applied(applied: Result<(), &'static str>) {
+    assert_eq!(applied, Ok(()), "invariant: the board applies only valid operations");
 }

@@ -1,65 +1,67 @@
-//! The coordinator as a worker sees it: three calls, in this process or over the network.
+//! The interface between workers and their coordinator.
 
 use std::time::Duration;
 
-use crate::task::{Lease, LeaseId, Receipt, Report, TaskKind, WorkerName};
+use crate::task::{Lease, LeaseId, Receipt, Report, WorkKind, WorkerName};
 
-/// Answer to a request for work.
+/// Reply to a lease request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// The leases; may be none.
+    /// The granted leases. May be empty.
     pub leases: Vec<Lease>,
-    /// How long they last without a heartbeat.
+    /// Lifetime of the leases without a heartbeat.
     pub lease_time: Duration,
-    /// No more work will come: finish and leave.
+    /// The worker must finish or return its leases, and leave.
     pub drain: bool,
 }
 
-/// Answer to a heartbeat.
+/// Reply to a heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Beat {
+pub struct HeartbeatAck {
+    /// Leases to drop: finished elsewhere, cancelled, or given to other workers.
     pub abandon: Vec<LeaseId>,
-    /// How long the others last from now.
+    /// Lifetime of the other leases from now.
     pub lease_time: Duration,
-    /// No more work will come: finish and leave.
+    /// The worker must finish or return its leases, and leave.
     pub drain: bool,
 }
 
-/// A call that did not come through.
+/// Why a call to the coordinator failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// Trying again later may help: the coordinator is away, restarting or overloaded.
+    /// The coordinator is down, restarting or overloaded. A retry may succeed.
     #[error("the coordinator cannot be reached: {0}")]
-    Away(String),
-    /// Trying again will not help: a wrong token, a malformed request.
+    Unavailable(String),
+    /// The coordinator rejects the call, for example because of a wrong token. A retry does not help.
     #[error("the coordinator refuses: {0}")]
     Refused(String),
 }
 
-/// What workers talk to: the board of this process ([`crate::Fleet`]) or one behind HTTP (`Client`).
-/// Every call may be repeated without harm.
+/// A source of tasks for workers: a [`crate::Fleet`] in the same process, or a [`crate::Client`] over HTTP.
+///
+/// All calls are idempotent.
 pub trait Coordinator: Send + Sync {
-    /// Up to `capacity` leases of a kind; waits up to `wait` for the first.
+    /// Leases up to `capacity` tasks of a kind. Waits up to `wait` for the first.
     ///
     /// # Errors
-    /// [`CallError`] if no answer came.
+    /// Returns an error if the coordinator does not reply.
     fn lease(
         &self,
         worker: &WorkerName,
-        kind: &TaskKind,
+        kind: &WorkKind,
         capacity: usize,
         wait: Duration,
     ) -> Result<Grant, CallError>;
 
-    /// A sign of life, with every lease in hand.
+    /// Sends a heartbeat that names every lease that the worker holds.
     ///
     /// # Errors
-    /// [`CallError`] if no answer came.
-    fn heartbeat(&self, worker: &WorkerName, held: &[LeaseId]) -> Result<Beat, CallError>;
+    /// Returns an error if the coordinator does not reply.
+    fn heartbeat(&self, worker: &WorkerName, held: &[LeaseId]) -> Result<HeartbeatAck, CallError>;
 
-    /// Ends leases. The receipts are in the order of the reports.
+    /// Reports ended leases. The receipts are in the order of the reports.
     ///
     /// # Errors
-    /// [`CallError`] if no answer came; then none, some or all of the reports may have been taken.
+    /// Returns an error if the coordinator does not reply; the coordinator may have taken any number of the reports.
     fn report(&self, worker: &WorkerName, reports: Vec<Report>) -> Result<Vec<Receipt>, CallError>;
 }

@@ -1,11 +1,14 @@
-//! The board with a lock and a clock around it: what a run and its workers share.
+//! A board with a lock and a clock, shared by a run and its workers.
 //!
-//! The same handle serves threads of this process ([`Fleet`]'s blocking calls) and the HTTP service (its async ones).
+//! Threads of this process use the blocking calls of [`Fleet`], the HTTP service its async ones.
 //!
-//! The board is in memory, its consumer's journal is the only durable place. Order of things: the consumer
-//! [takes](Fleet::take_finished) what has ended, writes it down, and [removes](Fleet::remove) it; only then does a worker
-//! elsewhere hear that its outcome is safe ([`Reported`]). Until then the worker keeps it, so that a coordinator that dies
-//! in between gets it again. The lock is never held while anything is sent or launched.
+//! The board keeps everything in memory; only the consumer's journal is durable. Every result goes through these steps:
+//! 1. the consumer [takes](Fleet::take_finished) it;
+//! 2. the consumer writes it to its journal;
+//! 3. the consumer [removes](Fleet::remove) the task;
+//! 4. a remote worker gets its receipt ([`PendingReceipts`]) and deletes its copy.
+//!
+//! If the coordinator dies before step 4, the worker sends the result again.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -15,20 +18,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::board::{Board, BoardConfig, BoardStatus, SubmitError};
-use crate::coordinator::{Beat, CallError, Coordinator, Grant};
+use crate::coordinator::{CallError, Coordinator, Grant, HeartbeatAck};
 use crate::task::{
-    End, Ending, Epoch, Finished, LeaseId, Receipt, Report, Task, TaskId, TaskKind, Time, WorkerName,
+    Epoch, FinishedTask, LeaseId, Receipt, Report, Task, TaskId, TaskResult, Time, WorkKind, WorkerExit,
+    WorkerName,
 };
 use crate::wait::{SteadyClock, block_until};
 
-/// A fleet that cannot go on, or work that it does not take.
+/// Why a call to a fleet failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    /// The task was not taken.
+    /// The board rejected a task.
     #[error(transparent)]
     Submit(#[from] SubmitError),
-    /// A thread panicked while it changed the board.
-    #[error("the task board is broken: a thread panicked while it changed it")]
+    /// A thread panicked while it changed the board, so the board's state is unknown.
+    #[error("the task board is in an unknown state, because a thread panicked while changing it")]
     Broken,
 }
 
@@ -38,35 +42,35 @@ impl From<FleetError> for CallError {
     }
 }
 
-/// What an outcome's safety hangs on.
+/// When an outcome is safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Memory {
-    /// The tasks live and die with this process: an outcome is safe as soon as the board has it.
+enum Durability {
+    /// The tasks live in this process only: an outcome is safe as soon as the board has it.
     Process,
-    /// The consumer keeps a journal: an outcome from elsewhere is safe once its task is off the board.
+    /// The consumer keeps a journal: an outcome of a remote worker is safe once its task is off the board.
     Journal,
 }
 
-struct State {
+struct FleetState {
     board: Board,
     clock: SteadyClock,
-    /// Who waits for work, by kind, longest-waiting first.
-    waiting: BTreeMap<TaskKind, BTreeMap<u64, (WorkerName, Waker)>>,
-    /// Who waits for endings.
-    consumers: BTreeMap<u64, (Option<TaskKind>, Waker)>,
-    /// Who waits for the consumer to be done with a task.
+    /// Workers that wait for a lease, by kind, longest-waiting first.
+    waiting: BTreeMap<WorkKind, BTreeMap<u64, (WorkerName, Waker)>>,
+    /// Consumers that wait for ended tasks.
+    consumers: BTreeMap<u64, (Option<WorkKind>, Waker)>,
+    /// Reports that wait for the consumer to remove or reject a task.
     unsettled: BTreeMap<(TaskId, u64), Waker>,
     next_waiter: u64,
 }
 
-struct Inner {
-    state: Mutex<State>,
-    memory: Memory,
+struct FleetInner {
+    state: Mutex<FleetState>,
+    memory: Durability,
 }
 
-/// A handle on the task board; clones are handles on the same board. See the module's text.
+/// A handle to a shared task board. Clones are handles to the same board.
 #[derive(Clone)]
-pub struct Fleet(Arc<Inner>);
+pub struct Fleet(Arc<FleetInner>);
 
 impl std::fmt::Debug for Fleet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -75,108 +79,107 @@ impl std::fmt::Debug for Fleet {
 }
 
 impl Fleet {
-    /// A fleet whose tasks live and die with this process.
+    /// Creates a fleet whose tasks live in this process only.
     #[must_use]
     pub fn in_memory(config: BoardConfig) -> Self {
-        Self(Arc::new(Inner::new(Board::new(config), Memory::Process)))
+        Self(Arc::new(FleetInner::new(Board::new(config), Durability::Process)))
     }
 
-    /// A fleet whose consumer keeps a journal: it goes on with what coordinators before it have leased out.
+    /// Creates a fleet whose consumer keeps a journal. Workers may still hold leases of earlier coordinators.
     ///
-    /// The consumer's first [`Fleet::submit`] has to name every task that is open; before it, nothing that a worker
-    /// holds is called off. A task is [removed](Fleet::remove) when its ending is written down, not before.
+    /// The consumer's first [`Fleet::submit`] must name every open task; until then, no worker is told to abandon a lease.
+    /// The consumer [removes](Fleet::remove) a task only after it has written the result to the journal.
     #[must_use]
     pub fn journalled(config: BoardConfig) -> Self {
-        // Differs from those before it but by one chance in a million; then leases of the same number are told apart by
-        // their worker.
+        // Random, so that it almost never equals an earlier epoch. If it does, leases with equal numbers are still
+        // distinguished by worker.
         let epoch = Epoch::new(fastrand::u32(..));
-        Self(Arc::new(Inner::new(Board::continuing(config, epoch), Memory::Journal)))
+        Self(Arc::new(FleetInner::new(Board::recovering(config, epoch), Durability::Journal)))
     }
 
-    fn inner(&self) -> &Inner {
+    fn inner(&self) -> &FleetInner {
         &self.0
     }
 
-    // The consumer's side
+    // For the consumer
 
-    /// Puts tasks on the board. Gives the number of those that are new: a task that is there already, open or ended, is
-    /// left as it is.
+    /// Puts tasks on the board and returns the number of new ones. A task that is already there, open or ended, is left
+    /// unchanged.
     ///
     /// # Errors
-    /// [`FleetError::Submit`] at the first task that is not taken (those before it are).
+    /// Returns an error at the first task that the board rejects. The tasks before it are submitted.
     pub fn submit(&self, tasks: impl IntoIterator<Item = Task>) -> Result<usize, FleetError> {
         let mut new = 0;
         let result = self.inner().change(|board, now| {
             for task in tasks {
                 new += usize::from(board.submit(now, task)?);
             }
-            board.open_up();
+            board.finish_recovery();
             Ok(())
         })?;
         result.map_err(FleetError::Submit)?;
         Ok(new)
     }
 
-    /// Puts a task on the board that `barred` never gets: a second opinion on what it has answered.
+    /// Puts a task on the board that `excluded` never gets.
     ///
     /// # Errors
-    /// [`FleetError::Submit`] if the task is not taken.
-    pub fn submit_barring(&self, task: Task, barred: &WorkerName) -> Result<(), FleetError> {
-        let barred = Some(barred.clone());
-        self.inner().change(|board, now| board.submit_barring(now, task, barred))??;
+    /// Returns an error if the board rejects the task.
+    pub fn submit_excluding(&self, task: Task, excluded: &WorkerName) -> Result<(), FleetError> {
+        let excluded = Some(excluded.clone());
+        self.inner().change(|board, now| board.submit_excluding(now, task, excluded))??;
         Ok(())
     }
 
-    /// Up to `most` ended tasks, of one kind or of any, in order of ending; waits up to `wait` for the first, and a
-    /// millisecond more for others.
-    /// They stay on the board until [`Fleet::remove`].
+    /// Takes up to `limit` ended tasks of a kind (`None`: of any kind), in the order in which they ended. Waits up to `wait`
+    /// for the first, and one millisecond more for others. The tasks stay on the board until [`Fleet::remove`].
     ///
     /// # Errors
-    /// If the fleet is broken.
+    /// Returns an error if the board is broken.
     pub fn take_finished(
         &self,
-        kind: Option<&TaskKind>,
-        most: usize,
+        kind: Option<&WorkKind>,
+        limit: usize,
         wait: Duration,
-    ) -> Result<Vec<Finished>, FleetError> {
+    ) -> Result<Vec<FinishedTask>, FleetError> {
         let deadline = Instant::now() + wait;
-        let Some(finished) = block_until(deadline, self.finished_when_any(kind, most)) else {
+        let Some(finished) = block_until(deadline, self.finished_when_any(kind, limit)) else {
             return Ok(Vec::new());
         };
         let mut finished = finished?;
-        if finished.len() < most && Instant::now() + GATHER < deadline {
+        if finished.len() < limit && Instant::now() + GATHER < deadline {
             thread::sleep(GATHER);
-            finished.extend(self.inner().change(|board, _| take(board, kind, most - finished.len()))?);
+            finished.extend(self.inner().change(|board, _| take(board, kind, limit - finished.len()))?);
         }
         Ok(finished)
     }
 
-    /// The next ended task, of any kind. See [`Fleet::take_finished`].
+    /// Takes the next ended task of any kind. See [`Fleet::take_finished`].
     ///
     /// # Errors
-    /// If the fleet is broken.
-    pub fn next_finished(&self, wait: Duration) -> Result<Option<Finished>, FleetError> {
+    /// Returns an error if the board is broken.
+    pub fn next_finished(&self, wait: Duration) -> Result<Option<FinishedTask>, FleetError> {
         Ok(self.take_finished(None, 1, wait)?.pop())
     }
 
     async fn finished_when_any(
         &self,
-        kind: Option<&TaskKind>,
-        most: usize,
-    ) -> Result<Vec<Finished>, FleetError> {
-        let mut place = ConsumerPlace { inner: self.inner(), id: None };
+        kind: Option<&WorkKind>,
+        limit: usize,
+    ) -> Result<Vec<FinishedTask>, FleetError> {
+        let mut waiter = ConsumerWaiter { inner: self.inner(), id: None };
         poll_fn(|context| {
             let waker = context.waker();
             let taken = self.inner().change(|board, now| {
                 board.expire(now);
-                take(board, kind, most)
+                take(board, kind, limit)
             });
             match taken {
                 Err(error) => Poll::Ready(Err(error)),
                 Ok(taken) if !taken.is_empty() => Poll::Ready(Ok(taken)),
-                Ok(_) => match place.register(kind, waker) {
+                Ok(_) => match waiter.register(kind, waker) {
                     Err(error) => Poll::Ready(Err(error)),
-                    // Something ended between the look and the registration: look again.
+                    // A task ended before the registration: poll again.
                     Ok(true) => {
                         waker.wake_by_ref();
                         Poll::Pending
@@ -188,11 +191,11 @@ impl Fleet {
         .await
     }
 
-    /// Takes ended tasks off the board: their consumer has stored them, and those who did them may forget them. Gives the
-    /// number of those that were there.
+    /// Removes ended tasks, whose results the consumer has stored. Their workers may then delete their copies. Returns the
+    /// number of removed tasks.
     ///
     /// # Errors
-    /// If the fleet is broken.
+    /// Returns an error if the board is broken.
     pub fn remove(&self, tasks: &[TaskId]) -> Result<usize, FleetError> {
         let removed = |board: &mut Board, _| tasks.iter().filter(|task| board.remove(**task)).count();
         let removed = self.inner().change(removed)?;
@@ -200,97 +203,87 @@ impl Fleet {
         Ok(removed)
     }
 
-    /// Takes open tasks off the board: nobody needs them any more. Gives the number of those that were open.
+    /// Cancels open tasks, and returns how many were open.
     ///
     /// # Errors
-    /// If the fleet is broken.
+    /// Returns an error if the board is broken.
     pub fn cancel(&self, tasks: &[TaskId]) -> Result<usize, FleetError> {
         let cancelled = |board: &mut Board, _| tasks.iter().filter(|task| board.cancel(**task)).count();
         self.inner().change(cancelled)
     }
 
-    /// Sends a done task back because its outcome cannot be used; counts against its worker and the task.
+    /// Makes a done task pending again, because its outcome is unusable. Counts against the task and its worker.
     ///
     /// # Errors
-    /// If the fleet is broken.
+    /// Returns an error if the board is broken.
     pub fn reject(&self, task: TaskId, reason: &str) -> Result<bool, FleetError> {
         let rejected = self.inner().change(|board, now| board.reject(now, task, reason))?;
         self.inner().wake_reporters(&[task])?;
         Ok(rejected)
     }
 
-    /// A task's ending, if it is on the board and has ended.
+    /// Returns the result of a task that is on the board and has ended.
     ///
     /// # Errors
-    /// If the fleet is broken.
-    pub fn ending(&self, task: TaskId) -> Result<Option<Ending>, FleetError> {
-        Ok(self.inner().lock()?.board.ending(task).cloned())
+    /// Returns an error if the board is broken.
+    pub fn result(&self, task: TaskId) -> Result<Option<TaskResult>, FleetError> {
+        Ok(self.inner().lock()?.board.result(task).cloned())
     }
 
-    /// Sends every worker home once it has finished what it holds (or takes that back).
+    /// Starts or stops draining. While draining, workers are told to finish or return their leases, and leave.
     ///
     /// # Errors
-    /// If the fleet is broken.
+    /// Returns an error if the board is broken.
     pub fn set_drain(&self, drain: bool) -> Result<(), FleetError> {
         self.inner().change(|board, _| board.set_drain(drain))?;
         if drain {
-            self.inner().wake_everybody()?;
+            self.inner().wake_all_workers()?;
         }
         Ok(())
     }
 
-    /// Sends one worker home. `false` if nobody of that name is known.
+    /// Ends the leases of a worker whose process has ended, as its launcher reports.
     ///
     /// # Errors
-    /// If the fleet is broken.
-    pub fn drain_worker(&self, worker: &WorkerName) -> Result<bool, FleetError> {
-        let known = self.inner().change(|board, _| board.drain_worker(worker))?;
-        self.inner().wake_everybody()?;
-        Ok(known)
-    }
-
-    /// A launcher saw this worker's process end: its leases go to others at once.
-    ///
-    /// # Errors
-    /// If the fleet is broken.
-    pub fn worker_ended(&self, worker: &WorkerName, end: End, reason: &str) -> Result<(), FleetError> {
+    /// Returns an error if the board is broken.
+    pub fn worker_ended(&self, worker: &WorkerName, end: WorkerExit, reason: &str) -> Result<(), FleetError> {
         self.inner().change(|board, now| board.worker_ended(now, worker, end, reason))
     }
 
-    /// Numbers for people and monitors.
+    /// Returns the board's statistics.
     ///
     /// # Errors
-    /// If the fleet is broken.
+    /// Returns an error if the board is broken.
     pub fn status(&self) -> Result<BoardStatus, FleetError> {
         let mut state = self.inner().lock()?;
         let now = state.clock.now();
         Ok(state.board.status(now))
     }
 
-    /// Lets overdue leases expire and wakes who can have work by that. Call it a few times a second when nobody of
-    /// this process waits in a blocking call; those do it themselves.
+    /// Expires overdue leases, and wakes the workers that can then have work. Must be called a few times per second unless
+    /// a thread of this process waits in a blocking call, which does the same.
     ///
     /// # Errors
-    /// If the fleet is broken.
+    /// Returns an error if the board is broken.
     pub fn tick(&self) -> Result<(), FleetError> {
         self.inner().change(Board::expire)?;
         self.inner().wake_for_time()
     }
 
-    // The workers' side, for async callers
+    // For workers, asynchronously
 
-    /// Leases for a worker as soon as there are any, or none and `drain`. Drop the future to stop waiting.
+    /// Waits until a lease can be granted or the worker must leave. Dropping the future stops the wait.
     ///
     /// # Errors
-    /// If the fleet is broken.
+    /// Returns an error if the board is broken.
     pub async fn lease_when_any(
         &self,
         worker: &WorkerName,
-        kind: &TaskKind,
+        kind: &WorkKind,
         capacity: usize,
     ) -> Result<Grant, FleetError> {
-        let mut place = WorkerPlace { inner: self.inner(), kind, id: None };
-        poll_fn(|context| match self.inner().lease_or_wait(worker, capacity, &mut place, context.waker()) {
+        let mut waiter = WorkerWaiter { inner: self.inner(), kind, id: None };
+        poll_fn(|context| match self.inner().lease_or_wait(worker, capacity, &mut waiter, context.waker()) {
             Ok(Some(grant)) => Poll::Ready(Ok(grant)),
             Ok(None) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
@@ -298,30 +291,32 @@ impl Fleet {
         .await
     }
 
-    /// An empty grant: what a worker gets whose wait was in vain.
+    /// Returns an empty grant, the reply to a lease request whose wait has ended.
     ///
     /// # Errors
-    /// If the fleet is broken.
-    pub fn no_grant(&self) -> Result<Grant, FleetError> {
+    /// Returns an error if the board is broken.
+    pub fn empty_grant(&self) -> Result<Grant, FleetError> {
         let lease_time = self.inner().lock()?.board.config().lease;
         Ok(Grant { leases: Vec::new(), lease_time, drain: false })
     }
 
-    /// See [`Coordinator::heartbeat`].
+    /// Handles a heartbeat. See [`Coordinator::heartbeat`].
     ///
     /// # Errors
-    /// If the fleet is broken.
-    pub fn beat(&self, worker: &WorkerName, held: &[LeaseId]) -> Result<Beat, FleetError> {
-        let (pulse, lease_time) =
-            self.inner().change(|board, now| (board.heartbeat(now, worker, held), board.config().lease))?;
-        Ok(Beat { abandon: pulse.abandon, lease_time, drain: pulse.drain })
+    /// Returns an error if the board is broken.
+    pub fn heartbeat_ack(&self, worker: &WorkerName, held: &[LeaseId]) -> Result<HeartbeatAck, FleetError> {
+        self.inner().change(|board, now| board.heartbeat(now, worker, held))
     }
 
-    /// Takes reports.
+    /// Takes reports from a worker.
     ///
     /// # Errors
-    /// If the fleet is broken.
-    pub fn take_reports(&self, worker: &WorkerName, reports: Vec<Report>) -> Result<Reported, FleetError> {
+    /// Returns an error if the board is broken.
+    pub fn accept_reports(
+        &self,
+        worker: &WorkerName,
+        reports: Vec<Report>,
+    ) -> Result<PendingReceipts, FleetError> {
         let take = |board: &mut Board, now| {
             let taken = reports.into_iter().map(|report| {
                 let lease = LeaseId { task: report.task, attempt: report.attempt };
@@ -330,26 +325,26 @@ impl Fleet {
             taken.collect()
         };
         let receipts = self.inner().change(take)?;
-        Ok(Reported { fleet: self.clone(), worker: worker.clone(), receipts, place: None })
+        Ok(PendingReceipts { fleet: self.clone(), worker: worker.clone(), receipts, waiter: None })
     }
 }
 
-/// Reports that the board has taken, and whose outcomes the consumer may still have to write down.
+/// Reports that the board has taken. The consumer may still have to store their outcomes.
 #[derive(Debug)]
-pub struct Reported {
+pub struct PendingReceipts {
     fleet: Fleet,
     worker: WorkerName,
     receipts: Vec<(LeaseId, Receipt)>,
-    place: Option<(TaskId, u64)>,
+    waiter: Option<(TaskId, u64)>,
 }
 
-impl Reported {
-    /// Ready once every outcome's fate is known: written down, rejected or not wanted. Drop the future to stop waiting.
+impl PendingReceipts {
+    /// Waits until every outcome is stored, rejected or superfluous. Dropping the future stops the wait.
     ///
     /// # Errors
-    /// If the fleet is broken.
+    /// Returns an error if the board is broken.
     pub async fn settled(&mut self) -> Result<(), FleetError> {
-        if self.fleet.inner().memory == Memory::Process {
+        if self.fleet.inner().memory == Durability::Process {
             return Ok(());
         }
         let mut from = 0;
@@ -361,21 +356,21 @@ impl Reported {
         .await
     }
 
-    /// Waits at the first outcome, from `from` on, that is not written down; `false` if there is none.
+    /// Registers at the first outcome, from `from` on, that is not stored. Returns false if there is none.
     fn next_unsettled(&mut self, from: &mut usize, waker: &Waker) -> Result<bool, FleetError> {
         let inner = self.fleet.inner();
         let mut state = inner.lock()?;
-        if let Some(place) = self.place.take() {
-            state.unsettled.remove(&place);
+        if let Some(waiter) = self.waiter.take() {
+            state.unsettled.remove(&waiter);
         }
         for (lease, receipt) in self.receipts.get(*from..).unwrap_or_default() {
-            // A duplicate may be the very outcome that was sent before.
+            // A duplicate may be a report that was sent again because its first receipt was lost.
             let may_wait = matches!(receipt, Receipt::Accepted | Receipt::Duplicate);
             if may_wait && state.board.is_unsettled(&self.worker, *lease) {
                 state.next_waiter += 1;
-                let place = (lease.task, state.next_waiter);
-                state.unsettled.insert(place, waker.clone());
-                self.place = Some(place);
+                let waiter = (lease.task, state.next_waiter);
+                state.unsettled.insert(waiter, waker.clone());
+                self.waiter = Some(waiter);
                 return Ok(true);
             }
             *from += 1;
@@ -383,15 +378,15 @@ impl Reported {
         Ok(false)
     }
 
-    /// What the worker is told, in the order of the reports: [`Receipt::Waiting`] for what is not written down yet.
+    /// Returns the receipts in the order of the reports. An outcome that is not stored yet gets [`Receipt::Waiting`].
     ///
     /// # Errors
-    /// If the fleet is broken.
+    /// Returns an error if the board is broken.
     pub fn receipts(self) -> Result<Vec<Receipt>, FleetError> {
         let inner = self.fleet.inner();
         let state = inner.lock()?;
         let final_receipt = |(lease, receipt): &(LeaseId, Receipt)| match receipt {
-            Receipt::Accepted | Receipt::Duplicate if inner.memory == Memory::Journal => {
+            Receipt::Accepted | Receipt::Duplicate if inner.memory == Durability::Journal => {
                 if state.board.is_unsettled(&self.worker, *lease) {
                     Receipt::Waiting
                 } else if state.board.was_rejected(&self.worker, *lease) {
@@ -406,50 +401,50 @@ impl Reported {
     }
 }
 
-impl Drop for Reported {
+impl Drop for PendingReceipts {
     fn drop(&mut self) {
-        if let (Some(place), Ok(mut state)) = (self.place, self.fleet.0.state.lock()) {
-            state.unsettled.remove(&place);
+        if let (Some(waiter), Ok(mut state)) = (self.waiter, self.fleet.0.state.lock()) {
+            state.unsettled.remove(&waiter);
         }
     }
 }
 
-/// A consumer that is woken for every ending costs the coordinator more than the endings do; so it gathers those of
-/// this long, unless it wants only one.
+/// How long a consumer gathers ended tasks, unless it wants only one. Waking the consumer for each task would cost the
+/// coordinator more than handling the tasks.
 const GATHER: Duration = Duration::from_millis(1);
 
-fn take(board: &mut Board, kind: Option<&TaskKind>, most: usize) -> Vec<Finished> {
-    std::iter::from_fn(|| board.next_finished(kind)).take(most).collect()
+fn take(board: &mut Board, kind: Option<&WorkKind>, limit: usize) -> Vec<FinishedTask> {
+    std::iter::from_fn(|| board.next_finished(kind)).take(limit).collect()
 }
 
 impl Coordinator for Fleet {
     fn lease(
         &self,
         worker: &WorkerName,
-        kind: &TaskKind,
+        kind: &WorkKind,
         capacity: usize,
         wait: Duration,
     ) -> Result<Grant, CallError> {
         match block_until(Instant::now() + wait, self.lease_when_any(worker, kind, capacity)) {
             Some(grant) => Ok(grant?),
-            None => Ok(self.no_grant()?),
+            None => Ok(self.empty_grant()?),
         }
     }
 
-    fn heartbeat(&self, worker: &WorkerName, held: &[LeaseId]) -> Result<Beat, CallError> {
-        Ok(self.beat(worker, held)?)
+    fn heartbeat(&self, worker: &WorkerName, held: &[LeaseId]) -> Result<HeartbeatAck, CallError> {
+        Ok(self.heartbeat_ack(worker, held)?)
     }
 
-    /// Does not wait for the consumer: a session of this process dies with the board, so it has nothing to keep.
+    /// Does not wait for the consumer: a session in this process ends with the board and has nothing to keep.
     fn report(&self, worker: &WorkerName, reports: Vec<Report>) -> Result<Vec<Receipt>, CallError> {
-        let reported = self.take_reports(worker, reports)?;
+        let reported = self.accept_reports(worker, reports)?;
         Ok(reported.receipts.iter().map(|(_, receipt)| *receipt).collect())
     }
 }
 
-impl Inner {
-    fn new(board: Board, memory: Memory) -> Self {
-        let state = State {
+impl FleetInner {
+    fn new(board: Board, memory: Durability) -> Self {
+        let state = FleetState {
             board,
             clock: SteadyClock::start(),
             waiting: BTreeMap::new(),
@@ -460,63 +455,63 @@ impl Inner {
         Self { state: Mutex::new(state), memory }
     }
 
-    fn lock(&self) -> Result<MutexGuard<'_, State>, FleetError> {
+    fn lock(&self) -> Result<MutexGuard<'_, FleetState>, FleetError> {
         self.state.lock().map_err(|_| FleetError::Broken)
     }
 
-    /// Changes the board and wakes whom it concerns.
+    /// Changes the board and wakes the waiters that can proceed.
     fn change<T>(&self, change: impl FnOnce(&mut Board, Time) -> T) -> Result<T, FleetError> {
         let mut state = self.lock()?;
         let now = state.clock.now();
         let value = change(&mut state.board, now);
-        let wakers = state.whom_to_wake(now);
+        let wakers = state.wakeable(now);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
         Ok(value)
     }
 
-    /// Grants leases, or notes the waker under the same lock, so that no task can slip in between.
+    /// Grants leases, or registers the waker under the same lock, so that no task is missed.
     fn lease_or_wait(
         &self,
         worker: &WorkerName,
         capacity: usize,
-        place: &mut WorkerPlace<'_>,
+        waiter: &mut WorkerWaiter<'_>,
         waker: &Waker,
     ) -> Result<Option<Grant>, FleetError> {
         let mut state = self.lock()?;
         let now = state.clock.now();
-        let leases = state.board.lease(now, worker, place.kind, capacity);
-        let drain = state.board.is_draining(worker);
+        let leases = state.board.lease(now, worker, waiter.kind, capacity);
+        let drain = state.board.is_draining();
         let grant = (!leases.is_empty() || drain || capacity == 0).then(|| Grant {
             leases,
             lease_time: state.board.config().lease,
             drain,
         });
         match grant {
-            Some(_) => place.leave(&mut state),
-            None => place.wait(&mut state, worker, waker),
+            Some(_) => waiter.leave(&mut state),
+            None => waiter.wait(&mut state, worker, waker),
         }
-        let wakers = state.whom_to_wake(now);
+        let wakers = state.wakeable(now);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
         Ok(grant)
     }
 
-    /// Wakes the waiting workers for whom the mere passing of time has made work: copies, the end of a pause.
+    /// Wakes waiting workers that can have work because time has passed: copies of old tasks, the end of a back-off.
     fn wake_for_time(&self) -> Result<(), FleetError> {
         let mut state = self.lock()?;
         let now = state.clock.now();
         let mut wakers = Vec::new();
-        let State { board, waiting, .. } = &mut *state;
+        let FleetState { board, waiting, .. } = &mut *state;
         for (kind, queue) in waiting.iter_mut() {
-            wakers.extend(serve(queue, usize::MAX, |worker| board.has_work_for(now, worker, kind)));
+            wakers.extend(take_waiters(queue, usize::MAX, |worker| board.has_work_for(now, worker, kind)));
         }
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
         Ok(())
     }
 
-    fn wake_everybody(&self) -> Result<(), FleetError> {
+    fn wake_all_workers(&self) -> Result<(), FleetError> {
         let mut state = self.lock()?;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
@@ -524,9 +519,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Wakes those who wait for the consumer to be done with these tasks.
+    /// Wakes reports that wait for these tasks.
     fn wake_reporters(&self, tasks: &[TaskId]) -> Result<(), FleetError> {
-        if self.memory == Memory::Process {
+        if self.memory == Durability::Process {
             return Ok(());
         }
         let mut state = self.lock()?;
@@ -541,14 +536,14 @@ impl Inner {
     }
 }
 
-impl State {
-    /// The workers that pending tasks await, and the consumers if something has ended; none of them waits any more.
-    fn whom_to_wake(&mut self, now: Time) -> Vec<Waker> {
+impl FleetState {
+    /// Unregisters and returns the workers that can lease pending tasks, and the consumers if a task has ended.
+    fn wakeable(&mut self, now: Time) -> Vec<Waker> {
         let mut wakers = Vec::new();
         let board = &mut self.board;
         for (kind, queue) in self.waiting.iter_mut().filter(|(_, queue)| !queue.is_empty()) {
             let number = board.pending(kind, queue.len());
-            wakers.extend(serve(queue, number, |worker| board.has_work_for(now, worker, kind)));
+            wakers.extend(take_waiters(queue, number, |worker| board.has_work_for(now, worker, kind)));
         }
         let board = &self.board;
         let served = self.consumers.extract_if(.., |_, (kind, _)| board.undelivered(kind.as_ref()) > 0);
@@ -557,8 +552,8 @@ impl State {
     }
 }
 
-/// Takes up to `number` of those that wait, longest-waiting first, who `may_have` something.
-fn serve(
+/// Unregisters up to `number` waiters for which `may_have` is true, longest-waiting first.
+fn take_waiters(
     queue: &mut BTreeMap<u64, (WorkerName, Waker)>,
     number: usize,
     mut may_have: impl FnMut(&WorkerName) -> bool,
@@ -570,15 +565,15 @@ fn serve(
     served.take(number).map(|(_, (_, waker))| waker).collect()
 }
 
-/// A worker's place among those that wait; given up when the wait is.
-struct WorkerPlace<'a> {
-    inner: &'a Inner,
-    kind: &'a TaskKind,
+/// A registered worker that waits for a lease. Unregisters itself when dropped.
+struct WorkerWaiter<'a> {
+    inner: &'a FleetInner,
+    kind: &'a WorkKind,
     id: Option<u64>,
 }
 
-impl WorkerPlace<'_> {
-    fn wait(&mut self, state: &mut State, worker: &WorkerName, waker: &Waker) {
+impl WorkerWaiter<'_> {
+    fn wait(&mut self, state: &mut FleetState, worker: &WorkerName, waker: &Waker) {
         let id = *self.id.get_or_insert_with(|| {
             state.next_waiter += 1;
             state.next_waiter
@@ -587,7 +582,7 @@ impl WorkerPlace<'_> {
         state.waiting.entry(self.kind.clone()).or_default().insert(id, waiting);
     }
 
-    fn leave(&mut self, state: &mut State) {
+    fn leave(&mut self, state: &mut FleetState) {
         if let Some(id) = self.id.take()
             && let Some(queue) = state.waiting.get_mut(self.kind)
         {
@@ -599,7 +594,7 @@ impl WorkerPlace<'_> {
     }
 }
 
-impl Drop for WorkerPlace<'_> {
+impl Drop for WorkerWaiter<'_> {
     fn drop(&mut self) {
         if self.id.is_none() {
             return;
@@ -607,22 +602,22 @@ impl Drop for WorkerPlace<'_> {
         let Ok(mut state) = self.inner.state.lock() else { return };
         self.leave(&mut state);
         let now = state.clock.now();
-        // This waiter may have been woken for a task that it will not take now: the next one shall.
-        let wakers = state.whom_to_wake(now);
+        // This waiter may have been woken for a task that it no longer takes: wake the next one.
+        let wakers = state.wakeable(now);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
     }
 }
 
-/// A consumer's place among those that wait for endings.
-struct ConsumerPlace<'a> {
-    inner: &'a Inner,
+/// A registered consumer that waits for ended tasks. Unregisters itself when dropped.
+struct ConsumerWaiter<'a> {
+    inner: &'a FleetInner,
     id: Option<u64>,
 }
 
-impl ConsumerPlace<'_> {
-    /// Notes the waker; `true` if something has ended in the meantime.
-    fn register(&mut self, kind: Option<&TaskKind>, waker: &Waker) -> Result<bool, FleetError> {
+impl ConsumerWaiter<'_> {
+    /// Registers the waker. Returns true if a task has ended in the meantime.
+    fn register(&mut self, kind: Option<&WorkKind>, waker: &Waker) -> Result<bool, FleetError> {
         let mut state = self.inner.lock()?;
         let id = *self.id.get_or_insert_with(|| {
             state.next_waiter += 1;
@@ -633,7 +628,7 @@ impl ConsumerPlace<'_> {
     }
 }
 
-impl Drop for ConsumerPlace<'_> {
+impl Drop for ConsumerWaiter<'_> {
     fn drop(&mut self) {
         if let (Some(id), Ok(mut state)) = (self.id, self.inner.state.lock()) {
             state.consumers.remove(&id);

@@ -1,13 +1,12 @@
-//! Starting workers and keeping the wanted number of them alive.
+//! Starts worker processes and replaces those that end.
 //!
-//! A [`Launcher`] starts, watches and stops workers somewhere: as processes of this machine ([`LocalLauncher`]) or as
-//! Slurm jobs ([`SlurmLauncher`]). A [`Supervisor`] is a thread of its own that replaces the dead, waits longer after
-//! every crash, and gives up on crash loops with the last lines of a worker's log. It never holds a lock that others
-//! need while it starts or asks anything.
+//! A [`Launcher`] starts, monitors and stops workers: as processes of this machine ([`LocalLauncher`]) or as Slurm jobs
+//! ([`SlurmLauncher`]). A [`Supervisor`] is a thread that replaces workers that end. It backs off after crashes, and gives
+//! up after too many, with the last lines of a worker's log. It holds no shared lock while it calls a launcher.
 
 mod command;
-mod keep_alive;
 mod local;
+mod restart;
 mod slurm;
 
 use std::collections::BTreeMap;
@@ -15,214 +14,221 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-pub use keep_alive::{CrashRules, KeepAlive};
 pub use local::{LocalLauncher, visible_device};
+pub use restart::RestartPolicy;
+use restart::RestartTracker;
 pub use slurm::{SLURM_TEMPLATE, SlurmConfig, SlurmLauncher, quote};
 
 use crate::fleet::Fleet;
-use crate::task::{End, Time, WorkerName};
+use crate::task::{Time, WorkerExit, WorkerName};
 use crate::wait::SteadyClock;
 
-/// Names one started worker for its launcher: a process id or a Slurm job id.
+/// Identifies a started worker for its launcher: a process id or a Slurm job id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub String);
 
 /// A worker that was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
-    /// For the launcher.
+pub struct WorkerJob {
+    /// The launcher's id.
     pub id: JobId,
-    /// For the coordinator: the name that the worker was told to use. New for every job.
+    /// The worker's name, as known to the coordinator. New for every job.
     pub worker: WorkerName,
 }
 
-/// Where a job stands.
+/// State of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobState {
-    /// In a queue.
+    /// It waits in a queue.
     Waiting,
-    /// At work.
+    /// It runs.
     Running,
-    /// Over.
+    /// It has ended.
     Ended {
-        /// What that says of its tasks.
-        end: End,
-        /// In words: exit status, signal, Slurm's state.
+        /// How it ended.
+        end: WorkerExit,
+        /// Description: exit status, signal, or Slurm's state.
         how: String,
     },
 }
 
 /// How to end a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopMode {
     /// Ask it to finish and leave (SIGTERM).
     Gently,
-    /// End it (SIGKILL, `scancel`).
+    /// Kill it (SIGKILL, `scancel`).
     Now,
 }
 
-/// A launcher's trouble.
+/// Why a call to a launcher failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LaunchError {
-    /// Nothing can be asked or started now; later it may work (a Slurm controller that is away).
+    /// The launcher is unavailable, for example because the Slurm controller is down. A retry may succeed.
     #[error("{0}")]
-    Away(String),
-    /// It was refused, and will be again.
+    Unavailable(String),
+    /// The call was rejected. A retry does not help.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Starts workers, watches and stops them.
+/// Starts, monitors and stops workers.
 pub trait Launcher: Send {
-    /// Starts so many workers, with as few calls as possible.
+    /// Starts `number` workers, with as few system calls or commands as possible.
     ///
     /// # Errors
-    /// [`LaunchError`]; then none was started.
-    fn launch(&mut self, number: usize) -> Result<Vec<Job>, LaunchError>;
+    /// Returns an error if no worker was started.
+    fn launch(&mut self, number: usize) -> Result<Vec<WorkerJob>, LaunchError>;
 
-    /// The states of jobs, in their order.
+    /// Returns the states of jobs, in their order.
     ///
     /// # Errors
-    /// [`LaunchError::Away`] if nobody can tell; that says nothing about the jobs.
-    fn poll(&mut self, jobs: &[Job]) -> Result<Vec<JobState>, LaunchError>;
+    /// Returns [`LaunchError::Unavailable`] if the states are unknown.
+    fn poll(&mut self, jobs: &[WorkerJob]) -> Result<Vec<JobState>, LaunchError>;
 
-    /// Ends jobs; those that are over already are ignored.
+    /// Stops jobs. Jobs that have ended are ignored.
     ///
     /// # Errors
-    /// [`LaunchError`] if they could not be told.
-    fn stop(&mut self, jobs: &[Job], how: Stop) -> Result<(), LaunchError>;
+    /// Returns an error if the jobs could not be signalled.
+    fn stop(&mut self, jobs: &[WorkerJob], how: StopMode) -> Result<(), LaunchError>;
 
-    /// The last lines of a worker's log, or why there are none.
-    fn last_lines(&self, job: &Job, lines: usize) -> String;
+    /// Returns the last lines of a worker's log, or a note why there are none.
+    fn last_lines(&self, job: &WorkerJob, lines: usize) -> String;
 
-    /// How often to ask for states.
+    /// Returns the interval at which to poll the states.
     fn interval(&self) -> Duration;
 }
 
-/// A supervisor in numbers.
+/// Statistics of a supervisor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SupervisorStatus {
-    /// Workers that there should be.
+    /// Number of workers that should run.
     pub wanted: usize,
-    /// In a queue.
+    /// Number of workers in a queue.
     pub waiting: usize,
+    /// Number of workers that run.
     pub running: usize,
-    /// Started since the beginning.
+    /// Number of workers started so far.
     pub launched: u64,
-    /// Ended that nobody asked to end.
+    /// Number of workers that ended without being asked to.
     pub lost: u64,
-    /// The last trouble, in words.
+    /// The last error of the launcher.
     pub trouble: Option<String>,
     /// Why the supervisor has given up, if it has.
     pub given_up: Option<String>,
 }
 
-/// A crash loop, in words for the user.
+/// The supervisor has given up because workers keep crashing. Contains a message for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct GivenUp(pub String);
+pub struct CrashLoop(pub String);
 
-struct Shared {
-    state: Mutex<Shop>,
-    bell: Condvar,
+struct SupervisorShared {
+    state: Mutex<SupervisorState>,
+    wakeup: Condvar,
 }
 
 #[derive(Default)]
-struct Shop {
+struct SupervisorState {
     status: SupervisorStatus,
     closing: Option<Duration>,
 }
 
-/// Keeps workers alive from a thread of its own, until it is stopped or dropped (which kills them).
+/// Keeps workers running, from its own thread. Dropping it kills the workers.
 pub struct Supervisor {
-    shared: Arc<Shared>,
+    shared: Arc<SupervisorShared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Hears of all jobs under a supervisor's care.
-pub type OnChange = Box<dyn Fn(&[Job]) + Send>;
+/// Called with the current jobs of a supervisor.
+pub type OnChange = Box<dyn Fn(&[WorkerJob]) + Send>;
 
-/// Lines of a log that an error shows.
-const SHOWN_LINES: usize = 15;
+/// Number of log lines in an error.
+const LOG_LINES: usize = 15;
 
 impl Supervisor {
-    /// Keeps `wanted` workers alive; `fleet`, if there is one, hears at once of those that die.
+    /// Starts a supervisor that keeps `wanted` workers running. `fleet`, if any, is notified when one of them ends.
     ///
     /// # Errors
-    /// If the system gives no thread.
+    /// Returns an error if the thread cannot be started.
     pub fn start(
         launcher: Box<dyn Launcher>,
         wanted: usize,
-        rules: CrashRules,
+        policy: RestartPolicy,
         fleet: Option<Fleet>,
     ) -> std::io::Result<Self> {
-        Self::take_over(launcher, wanted, rules, fleet, Vec::new(), Box::new(|_| ()))
+        Self::take_over(launcher, wanted, policy, fleet, Vec::new(), Box::new(|_| ()))
     }
 
-    /// As [`Supervisor::start`], with jobs that a coordinator before this one has started: those that still live count,
-    /// those that do not are replaced. `changed` hears of all jobs under care whenever they change, from the
-    /// supervisor's thread, so that the next coordinator can be told.
+    /// Does the same as [`Supervisor::start`], but takes over jobs that an earlier coordinator started, and replaces those
+    /// that have ended. `changed` is called from the supervisor's thread with all current jobs whenever they change, so
+    /// that a later coordinator can take them over in turn.
     ///
     /// # Errors
-    /// If the system gives no thread.
+    /// Returns an error if the thread cannot be started.
     pub fn take_over(
         launcher: Box<dyn Launcher>,
         wanted: usize,
-        rules: CrashRules,
+        policy: RestartPolicy,
         fleet: Option<Fleet>,
-        jobs: Vec<Job>,
+        jobs: Vec<WorkerJob>,
         changed: OnChange,
     ) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared { state: Mutex::new(Shop::default()), bell: Condvar::new() });
+        let shared = Arc::new(SupervisorShared {
+            state: Mutex::new(SupervisorState::default()),
+            wakeup: Condvar::new(),
+        });
         shared.lock().status.wanted = wanted;
         let next = jobs.len() as u64;
-        let inherited = |job| Kept { job, running: false, since: None, leaving: false, inherited: true };
-        let keeper = Keeper {
+        let inherited =
+            |job| SupervisedJob { job, running: false, since: None, leaving: false, inherited: true };
+        let supervisor = SupervisorLoop {
             launcher,
             fleet,
             shared: Arc::clone(&shared),
             jobs: (0..).zip(jobs.into_iter().map(inherited)).collect(),
-            told: Vec::new(),
+            reported: Vec::new(),
             changed,
             next,
-            keep: KeepAlive::new(rules),
+            restarts: RestartTracker::new(policy),
             clock: SteadyClock::start(),
             last_crash: None,
         };
-        let thread = thread::Builder::new().name("fleet-supervisor".into()).spawn(move || keeper.run())?;
+        let thread =
+            thread::Builder::new().name("fleet-supervisor".into()).spawn(move || supervisor.run())?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Changes the wanted number; those too many are asked to leave.
+    /// Changes the wanted number of workers. Surplus workers are asked to leave.
     pub fn set_wanted(&self, wanted: usize) {
         self.shared.lock().status.wanted = wanted;
-        self.shared.bell.notify_all();
+        self.shared.wakeup.notify_all();
     }
 
-    /// The numbers now.
+    /// Returns the supervisor's statistics.
     #[must_use]
     pub fn status(&self) -> SupervisorStatus {
         self.shared.lock().status.clone()
     }
 
-    /// An error once the supervisor has given up. To be asked wherever a run waits for workers.
+    /// Checks that the supervisor has not given up. A run calls this while it waits for workers.
     ///
     /// # Errors
-    /// [`GivenUp`], with the last lines of a worker's log.
-    pub fn check(&self) -> Result<(), GivenUp> {
-        self.shared.lock().status.given_up.clone().map_or(Ok(()), |why| Err(GivenUp(why)))
+    /// Returns an error, with the last lines of a worker's log, if the supervisor has given up.
+    pub fn check(&self) -> Result<(), CrashLoop> {
+        self.shared.lock().status.given_up.clone().map_or(Ok(()), |why| Err(CrashLoop(why)))
     }
 
-    /// Asks every worker to leave, waits up to `grace`, and ends the rest.
+    /// Asks all workers to leave, waits up to `grace`, and kills the rest.
     pub fn stop(mut self, grace: Duration) {
         self.close(grace);
     }
 
     fn close(&mut self, grace: Duration) {
         self.shared.lock().closing = Some(grace);
-        self.shared.bell.notify_all();
+        self.shared.wakeup.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A supervisor that panicked has no workers under its care any more.
+            // If the thread panicked, its launcher has already been dropped.
             let _ = thread.join();
         }
     }
@@ -234,205 +240,209 @@ impl Drop for Supervisor {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Shop> {
+impl SupervisorShared {
+    fn lock(&self) -> MutexGuard<'_, SupervisorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A job under care.
-struct Kept {
-    job: Job,
+/// A worker job under supervision.
+struct SupervisedJob {
+    job: WorkerJob,
     running: bool,
-    /// When it was first seen running.
+    /// When the job was first seen running.
     since: Option<Time>,
-    /// Asked to leave: its end is no loss.
+    /// Whether the worker was asked to leave, so that its end is not a loss.
     leaving: bool,
-    /// Started by a coordinator before this one: how long it lived is not known.
+    /// Whether an earlier coordinator started the job, so that its lifetime is unknown.
     inherited: bool,
 }
 
-struct Keeper {
+struct SupervisorLoop {
     launcher: Box<dyn Launcher>,
     fleet: Option<Fleet>,
-    shared: Arc<Shared>,
-    /// In order of launch.
-    jobs: BTreeMap<u64, Kept>,
-    /// The jobs that `changed` was last told of.
-    told: Vec<Job>,
+    shared: Arc<SupervisorShared>,
+    /// In the order of launch.
+    jobs: BTreeMap<u64, SupervisedJob>,
+    /// The jobs at the last call of `changed`.
+    reported: Vec<WorkerJob>,
     changed: OnChange,
     next: u64,
-    keep: KeepAlive,
+    restarts: RestartTracker,
     clock: SteadyClock,
     last_crash: Option<String>,
 }
 
-impl Keeper {
+impl SupervisorLoop {
     fn run(mut self) {
         loop {
-            self.look();
+            self.poll_jobs();
             let wanted = self.shared.lock().status.wanted;
-            self.dismiss(wanted);
-            self.replace(wanted);
+            self.retire_surplus(wanted);
+            self.launch_missing(wanted);
             self.publish();
             let interval = self.launcher.interval();
-            let shop = self.shared.lock();
-            let before = shop.status.wanted;
-            let idle = |shop: &mut Shop| shop.closing.is_none() && shop.status.wanted == before;
-            let waited = self.shared.bell.wait_timeout_while(shop, interval, idle);
+            let state = self.shared.lock();
+            let before = state.status.wanted;
+            let idle = |state: &mut SupervisorState| state.closing.is_none() && state.status.wanted == before;
+            let waited = self.shared.wakeup.wait_timeout_while(state, interval, idle);
             let closing = waited.unwrap_or_else(PoisonError::into_inner).0.closing;
             if let Some(grace) = closing {
-                self.wind_up(grace);
+                self.shut_down(grace);
                 self.publish();
                 return;
             }
         }
     }
 
-    /// Asks for the states and draws the consequences.
-    fn look(&mut self) {
+    /// Polls the states and handles the jobs that have ended.
+    fn poll_jobs(&mut self) {
         if self.jobs.is_empty() {
             return;
         }
         let numbers: Vec<u64> = self.jobs.keys().copied().collect();
-        let jobs: Vec<Job> = self.jobs.values().map(|kept| kept.job.clone()).collect();
+        let jobs = self.current_jobs();
         let states = match self.launcher.poll(&jobs) {
             Ok(states) => states,
-            Err(error) => return self.note(error.to_string()),
+            Err(error) => return self.note_trouble(error.to_string()),
         };
         let now = self.clock.now();
         for (number, state) in numbers.into_iter().zip(states) {
             match state {
                 JobState::Waiting => {}
                 JobState::Running => {
-                    if let Some(kept) = self.jobs.get_mut(&number) {
-                        kept.running = true;
-                        kept.since.get_or_insert(now);
+                    if let Some(job) = self.jobs.get_mut(&number) {
+                        job.running = true;
+                        job.since.get_or_insert(now);
                     }
                 }
-                JobState::Ended { end, how } => self.mourn(now, number, end, &how),
+                JobState::Ended { end, how } => self.handle_end(now, number, end, &how),
             }
         }
     }
 
-    fn mourn(&mut self, now: Time, number: u64, end: End, how: &str) {
-        let Some(kept) = self.jobs.remove(&number) else { return };
-        let worker = &kept.job.worker;
+    fn handle_end(&mut self, now: Time, number: u64, end: WorkerExit, how: &str) {
+        let Some(job) = self.jobs.remove(&number) else { return };
+        let worker = &job.job.worker;
         if let Some(fleet) = &self.fleet {
-            let told = fleet.worker_ended(worker, end, &format!("{worker} ended: {how}"));
-            if let Err(error) = told {
+            let reported = fleet.worker_ended(worker, end, &format!("{worker} ended: {how}"));
+            if let Err(error) = reported {
                 tracing::error!("{error}");
             }
         }
-        if kept.leaving {
+        if job.leaving {
             return;
         }
         self.shared.lock().status.lost += 1;
-        let lived = kept.since.map_or(Duration::ZERO, |since| now.since(since));
-        if !kept.inherited && self.keep.ended(now, lived) {
-            let log = self.launcher.last_lines(&kept.job, SHOWN_LINES);
-            let crash = format!("worker {worker} ended after {:.1} s: {how}\n{log}", lived.as_secs_f64());
-            self.note(crash.clone());
+        let lifetime = job.since.map_or(Duration::ZERO, |since| now.since(since));
+        if !job.inherited && self.restarts.worker_ended(now, lifetime) {
+            let log = self.launcher.last_lines(&job.job, LOG_LINES);
+            let crash = format!("worker {worker} ended after {:.1} s: {how}\n{log}", lifetime.as_secs_f64());
+            self.note_trouble(crash.clone());
             self.last_crash = Some(crash);
         } else {
-            tracing::info!(%worker, how, lived_s = lived.as_secs(), "a worker ended and is replaced");
+            tracing::info!(%worker, how, lifetime_s = lifetime.as_secs(), "a worker ended and is replaced");
         }
     }
 
-    /// Asks the newest to leave if there are too many.
-    fn dismiss(&mut self, wanted: usize) {
-        let staying: Vec<u64> = self.jobs.iter().filter(|(_, kept)| !kept.leaving).map(|(n, _)| *n).collect();
+    /// Asks the newest workers to leave if there are too many.
+    fn retire_surplus(&mut self, wanted: usize) {
+        let staying: Vec<u64> = self.jobs.iter().filter(|(_, job)| !job.leaving).map(|(n, _)| *n).collect();
         let too_many: Vec<u64> = staying.into_iter().skip(wanted).collect();
-        let jobs: Vec<Job> =
-            too_many.iter().filter_map(|n| self.jobs.get(n)).map(|k| k.job.clone()).collect();
+        let jobs: Vec<WorkerJob> =
+            too_many.iter().filter_map(|n| self.jobs.get(n)).map(|j| j.job.clone()).collect();
         if jobs.is_empty() {
             return;
         }
-        match self.launcher.stop(&jobs, Stop::Gently) {
+        match self.launcher.stop(&jobs, StopMode::Gently) {
             Ok(()) => {
                 for number in too_many {
-                    if let Some(kept) = self.jobs.get_mut(&number) {
-                        kept.leaving = true;
+                    if let Some(job) = self.jobs.get_mut(&number) {
+                        job.leaving = true;
                     }
                 }
             }
-            Err(error) => self.note(error.to_string()),
+            Err(error) => self.note_trouble(error.to_string()),
         }
     }
 
-    /// Starts as many as are missing, if it is time for that.
-    fn replace(&mut self, wanted: usize) {
+    /// Starts the missing workers, unless the back-off forbids it.
+    fn launch_missing(&mut self, wanted: usize) {
         let now = self.clock.now();
-        let staying = self.jobs.values().filter(|kept| !kept.leaving).count();
-        if self.keep.has_given_up(now, wanted) {
+        let staying = self.jobs.values().filter(|job| !job.leaving).count();
+        if self.restarts.is_over_budget(now, wanted) {
             let crash = self.last_crash.as_deref().unwrap_or("no worker could be started");
-            let why = format!("workers crash again and again; the last: {crash}");
+            let why = format!("workers keep crashing; the last: {crash}");
             self.shared.lock().status.given_up.get_or_insert(why);
             return;
         }
         let missing = wanted.saturating_sub(staying);
-        if missing == 0 || !self.keep.may_launch(now) {
+        if missing == 0 || !self.restarts.may_launch(now) {
             return;
         }
         match self.launcher.launch(missing) {
             Ok(jobs) => {
                 self.shared.lock().status.launched += jobs.len() as u64;
                 for job in jobs {
-                    let kept = Kept { job, running: false, since: None, leaving: false, inherited: false };
-                    self.jobs.insert(self.next, kept);
+                    let job =
+                        SupervisedJob { job, running: false, since: None, leaving: false, inherited: false };
+                    self.jobs.insert(self.next, job);
                     self.next += 1;
                 }
             }
-            Err(LaunchError::Away(why)) => {
-                self.keep.postpone(now);
-                self.note(why);
+            Err(LaunchError::Unavailable(why)) => {
+                self.restarts.postpone(now);
+                self.note_trouble(why);
             }
             Err(LaunchError::Refused(why)) => {
                 for _ in 0..missing {
-                    self.keep.crashed(now);
+                    self.restarts.crashed(now);
                 }
-                self.note(why.clone());
+                self.note_trouble(why.clone());
                 self.last_crash = Some(why);
             }
         }
     }
 
-    fn note(&self, trouble: String) {
+    fn current_jobs(&self) -> Vec<WorkerJob> {
+        self.jobs.values().map(|job| job.job.clone()).collect()
+    }
+
+    fn note_trouble(&self, trouble: String) {
         tracing::warn!("{trouble}");
         self.shared.lock().status.trouble = Some(trouble);
     }
 
     fn publish(&mut self) {
-        let jobs: Vec<Job> = self.jobs.values().map(|kept| kept.job.clone()).collect();
-        if jobs != self.told {
+        let jobs = self.current_jobs();
+        if jobs != self.reported {
             (self.changed)(&jobs);
-            self.told = jobs;
+            self.reported = jobs;
         }
-        let running = self.jobs.values().filter(|kept| kept.running).count();
-        let mut shop = self.shared.lock();
-        shop.status.running = running;
-        shop.status.waiting = self.jobs.len() - running;
+        let running = self.jobs.values().filter(|job| job.running).count();
+        let mut state = self.shared.lock();
+        state.status.running = running;
+        state.status.waiting = self.jobs.len() - running;
     }
 
-    fn wind_up(&mut self, grace: Duration) {
+    fn shut_down(&mut self, grace: Duration) {
         let deadline = Instant::now() + grace;
-        let jobs = |keeper: &Self| keeper.jobs.values().map(|kept| kept.job.clone()).collect::<Vec<_>>();
-        self.jobs.values_mut().for_each(|kept| kept.leaving = true);
+        self.jobs.values_mut().for_each(|job| job.leaving = true);
         if !grace.is_zero() && !self.jobs.is_empty() {
-            if let Err(error) = self.launcher.stop(&jobs(self), Stop::Gently) {
-                self.note(error.to_string());
+            if let Err(error) = self.launcher.stop(&self.current_jobs(), StopMode::Gently) {
+                self.note_trouble(error.to_string());
             }
             while !self.jobs.is_empty() && Instant::now() < deadline {
                 let left = deadline.saturating_duration_since(Instant::now());
                 thread::sleep(self.launcher.interval().min(left));
-                self.look();
+                self.poll_jobs();
             }
         }
         if !self.jobs.is_empty() {
-            if let Err(error) = self.launcher.stop(&jobs(self), Stop::Now) {
-                self.note(error.to_string());
+            if let Err(error) = self.launcher.stop(&self.current_jobs(), StopMode::Now) {
+                self.note_trouble(error.to_string());
             }
-            self.look();
+            self.poll_jobs();
         }
     }
 }

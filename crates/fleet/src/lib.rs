@@ -1,51 +1,77 @@
-//! Tasks to workers and results back.
+//! Distributes tasks to workers and collects their results.
 //!
-//! One [`board::Board`] holds the tasks of a run: a pure state machine that is driven by time as an argument.
-//! A [`Fleet`] is that board with a lock and a clock: threads of the same process work through it directly,
-//! others over HTTP; the code is the same.
+//! - A [`Board`] holds the tasks of a run. It is a pure state machine: time is an argument.
+//! - A [`Fleet`] wraps a board in a lock and a clock. Threads of the same process lease tasks from it directly.
+//! - A [`Service`] exposes a fleet over HTTP, and a [`Client`] calls it. Both sides implement [`Coordinator`], so a
+//!   worker runs the same code in either case.
+//! - A [`WorkerSession`] is the worker's end of the protocol: it keeps leases alive and delivers results.
+//!   [`run_worker`] is a ready-made loop on top of it.
+//! - A [`Supervisor`] starts worker processes, locally or through Slurm, and replaces those that end.
 //!
-//! Invariants: the fleet knows nothing of proofs or models (payloads are opaque bytes) and keeps nothing on disk (its
-//! consumer has the journal); every wait has a deadline; no lock is held while anything is launched or sent.
+//! Invariants: payloads are opaque bytes, and the fleet knows nothing of proofs or models; it stores nothing on disk,
+//! because its consumer keeps a journal; every wait has a deadline; no lock is held while something is launched or sent.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use sgs_fleet::{
+//!     BoardConfig, CancelFlag, DrainFlag, Fleet, Lease, Task, TaskId, TaskResult, WorkKind, WorkerConfig, WorkerName,
+//!     run_worker,
+//! };
+//!
+//! let kind = WorkKind::new("upper").unwrap();
+//! let fleet = Fleet::in_memory(BoardConfig::default());
+//! fleet.submit([Task { id: TaskId(1), kind: kind.clone(), priority: 0, payload: "abc".into() }]).unwrap();
+//!
+//! let drain = DrainFlag::default();
+//! let worker = std::thread::spawn({
+//!     let (coordinator, drain) = (Arc::new(fleet.clone()), drain.clone());
+//!     let config = WorkerConfig::new(WorkerName::new("worker-0").unwrap(), kind);
+//!     let upper = |lease: &Lease, _: &CancelFlag| Ok(lease.payload.as_bytes().to_ascii_uppercase().into());
+//!     move || run_worker(coordinator, config, drain, 1, upper)
+//! });
+//!
+//! let finished = fleet.next_finished(Duration::from_secs(60)).unwrap().unwrap();
+//! let TaskResult::Done { outcome, .. } = finished.result else { panic!("quarantined") };
+//! assert_eq!(outcome.as_bytes(), b"ABC");
+//! fleet.remove(&[finished.task]).unwrap();
+//!
+//! drain.begin();
+//! assert_eq!(worker.join().unwrap().unwrap().accepted, 1);
+//! ```
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
-#[cfg(feature = "http")]
-pub mod bench;
+mod artifacts;
 pub mod board;
-#[cfg(feature = "http")]
-pub mod client;
-pub mod coordinator;
-#[cfg(feature = "http")]
+mod client;
+mod coordinator;
 pub mod descriptors;
-pub mod fleet;
-#[cfg(feature = "http")]
-mod fresh;
+mod fleet;
 pub mod launch;
-pub mod name;
-#[cfg(feature = "http")]
-mod proof;
-#[cfg(feature = "http")]
-pub mod service;
-pub mod shelf;
-pub mod task;
-#[cfg(feature = "http")]
+mod name;
+mod replay_guard;
+mod service;
+mod signing;
+mod task;
 pub mod token;
 pub mod wait;
 pub mod wire;
-pub mod worker;
+mod worker;
 
+pub use artifacts::{ArtifactChunk, ArtifactStore};
 pub use board::{Backpressure, Board, BoardConfig, BoardStatus, Speculation};
-#[cfg(feature = "http")]
 pub use client::Client;
-pub use coordinator::{Beat, CallError, Coordinator, Grant};
-pub use fleet::{Fleet, FleetError, Reported};
+pub use coordinator::{CallError, Coordinator, Grant, HeartbeatAck};
+pub use fleet::{Fleet, FleetError, PendingReceipts};
 pub use launch::{
-    CrashRules, GivenUp, Job, JobId, LaunchError, Launcher, LocalLauncher, SlurmConfig, SlurmLauncher,
-    Supervisor, SupervisorStatus, visible_device,
+    CrashLoop, JobId, LaunchError, Launcher, LocalLauncher, RestartPolicy, SlurmConfig, SlurmLauncher,
+    Supervisor, SupervisorStatus, WorkerJob, visible_device,
 };
-#[cfg(feature = "http")]
 pub use service::{Service, ServiceConfig, ServiceError, TlsFiles};
-pub use shelf::{Part, Shelf};
 pub use task::*;
-#[cfg(feature = "http")]
-pub use token::{Token, TokenError};
-pub use worker::{Cancel, Drain, Session, Summary, WorkerConfig, WorkerError, serve};
+pub use token::{AuthToken, TokenError};
+pub use worker::{
+    CancelFlag, DrainFlag, WorkerConfig, WorkerError, WorkerSession, WorkerSummary, run_worker,
+};

@@ -1,5 +1,7 @@
-//! Names that come from elsewhere: from workers, from the coordinator, from files. Every one is of a type of this module,
-//! which checks it wherever it is made or read. None has a character that means something in a path, a shell or a log.
+//! Validated names of workers, kinds of work, files and digests.
+//!
+//! Such names arrive over the network and from files. The types check them on construction and deserialization. A valid
+//! name has no character with a meaning in a path, a shell or a log line.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,36 +9,36 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A name that is not taken: of what, what such a name is, and how it begins.
+/// An invalid name: the kind of name, its rule, and the beginning of the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} {2:?}: it has to be {1}")]
 pub struct NameError(&'static str, &'static str, String);
 
-/// Longest name of a task kind, in bytes.
-const LONGEST_KIND: usize = 64;
+/// Maximum length of the name of a kind, in bytes.
+const MAX_KIND: usize = 64;
 const KIND: &str = "1 to 64 characters of a-z, 0-9, '-' and '_'";
-/// Characters of a name that an error shows.
+/// Number of characters of an invalid name that an error shows.
 const SHOWN: usize = 128;
 
-/// What sort of worker a task needs: a name that means something to the consumer and to the workers, not to the fleet.
+/// A kind of work. Workers lease tasks of one kind; the fleet gives the name no other meaning.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TaskKind(Cow<'static, str>);
+pub struct WorkKind(Cow<'static, str>);
 
-impl TaskKind {
-    /// The kind of a name that stands in the program.
+impl WorkKind {
+    /// Creates a kind from a constant.
     ///
     /// # Panics
-    /// Unless the name is one that [`TaskKind::new`] takes; for a constant that is when the program is compiled.
+    /// Panics if [`WorkKind::new`] would return an error; at compile time if the result is a constant.
     #[must_use]
     pub const fn of(name: &'static str) -> Self {
-        assert!(is_kind(name), "this is no name of a task kind");
+        assert!(is_kind(name), "not a valid name of a kind of work");
         Self(Cow::Borrowed(name))
     }
 
-    /// The kind of that name.
+    /// Creates a kind.
     ///
     /// # Errors
-    /// [`NameError`] unless the name is 1 to 64 characters of `a-z`, `0-9`, `-` and `_`.
+    /// Returns an error unless the name is 1 to 64 characters of `a-z`, `0-9`, `-` and `_`.
     pub fn new(name: &str) -> Result<Self, NameError> {
         if is_kind(name) {
             Ok(Self(Cow::Owned(name.to_owned())))
@@ -45,7 +47,7 @@ impl TaskKind {
         }
     }
 
-    /// The kind's name, as it stands on the wire.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -61,28 +63,28 @@ const fn is_kind(name: &str) -> bool {
         }
         at += 1;
     }
-    !bytes.is_empty() && bytes.len() <= LONGEST_KIND
+    !bytes.is_empty() && bytes.len() <= MAX_KIND
 }
 
-impl fmt::Display for TaskKind {
+impl fmt::Display for WorkKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl Serialize for TaskKind {
+impl Serialize for WorkKind {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(self.as_str())
     }
 }
 
-impl<'de> Deserialize<'de> for TaskKind {
+impl<'de> Deserialize<'de> for WorkKind {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Self::new(&String::deserialize(from)?).map_err(serde::de::Error::custom)
     }
 }
 
-/// A checked text: its constructor, its text, and its way through serde, which checks it again.
+/// Declares a string type that is validated on construction and deserialization.
 macro_rules! checked {
     ($(#[$about:meta])* $name:ident, $what:literal, $rule:literal, $test:expr) => {
         $(#[$about])*
@@ -90,16 +92,16 @@ macro_rules! checked {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Checks and wraps a name.
+            /// Creates a name.
             ///
             /// # Errors
-            #[doc = concat!("[`NameError`] unless it is ", $rule, ".")]
+            #[doc = concat!("Returns an error unless the text is ", $rule, ".")]
             pub fn new(name: &str) -> Result<Self, NameError> {
                 let test: fn(&str) -> bool = $test;
                 if test(name) { Ok(Self(name.into())) } else { Err(NameError($what, $rule, shorten(name))) }
             }
 
-            /// The name.
+            /// Returns the text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -127,7 +129,7 @@ macro_rules! checked {
 }
 
 checked!(
-    /// Names a worker process; unique among the workers of one coordinator. By convention `kind-host-pid-nonce`.
+    /// Name of a worker process, unique among the workers of one coordinator. By convention `kind-host-pid-nonce`.
     WorkerName,
     "worker name",
     "1 to 128 letters, digits and characters of -_.:@+, and to begin with a letter or a digit",
@@ -135,7 +137,7 @@ checked!(
 );
 
 checked!(
-    /// Name of a file in a folder that is known: no path.
+    /// Name of a file without a path.
     FileName,
     "file name",
     "1 to 128 letters, digits and characters of -_.+, and to begin with a letter or a digit",
@@ -143,14 +145,14 @@ checked!(
 );
 
 checked!(
-    /// A SHA-256.
+    /// A SHA-256 digest in hexadecimal.
     Digest,
     "SHA-256",
     "64 hexadecimal digits, in lower case",
     |name| name.len() == 64 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 );
 
-/// Letters, digits and some others, of which none stands first.
+/// Returns true if the name consists of letters, digits and `others`, and begins with a letter or a digit.
 fn is_plain(name: &str, others: &[u8]) -> bool {
     name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || others.contains(&b))
@@ -166,11 +168,11 @@ mod tests {
 
     #[test]
     fn names_are_checked() {
-        const VERIFY: TaskKind = TaskKind::of("verify");
-        assert_eq!(TaskKind::new("verify"), Ok(VERIFY));
-        assert_eq!(TaskKind::new("guide-2").map(|k| k.to_string()), Ok("guide-2".into()));
+        const VERIFY: WorkKind = WorkKind::of("verify");
+        assert_eq!(WorkKind::new("verify"), Ok(VERIFY));
+        assert_eq!(WorkKind::new("guide-2").map(|k| k.to_string()), Ok("guide-2".into()));
         for bad in ["", "Verify", "a b", "ü", &"x".repeat(65)] {
-            assert!(TaskKind::new(bad).is_err(), "{bad}");
+            assert!(WorkKind::new(bad).is_err(), "{bad}");
         }
         assert!(WorkerName::new("gen-host.example-12:3").is_ok());
         for bad in ["", "a b", "a\nb", "ü", "../a", "/a", "a/b", ".a", "-a", "a%", "a\\b", &"x".repeat(129)]
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_lead_a_path_elsewhere_is_no_name() {
+    fn names_that_could_escape_a_folder_are_rejected() {
         assert!(FileName::new("model-00001-of-00002.safetensors").is_ok());
         for bad in ["", ".", "..", "../x", "/etc/passwd", "a/b", "a\\b", ".hidden", "~", "a b", "a\0", "-rf"]
         {

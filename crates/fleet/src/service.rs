@@ -1,9 +1,9 @@
-//! The coordinator behind HTTP: the calls of [`crate::wire`], a status for people, metrics for monitors.
+//! HTTP service of the coordinator: the calls of [`crate::wire`], the board's statistics, and Prometheus metrics.
 //!
-//! Everything that changes state is a POST with the bearer token, of JSON or of the workers' own form; a page in
-//! somebody's browser can send none of them. The token, or a signature made with it (see `proof`), is checked before a body
-//! is read, a body's size while it is read and while it is unpacked; all that is unpacked at a time has a bound of its
-//! own. What answers a signed request is signed, and a request that was recorded is refused (see `fresh`).
+//! Every call that changes state is a POST with a token and with a content type that a web page cannot send across
+//! origins. The token, or the signature made with it (see [`crate::signing`]), is checked before the body is read. The size
+//! of a body is checked while it is read and decompressed, and the memory for decompressed bodies is bounded over all
+//! connections. Replies to signed requests are signed; replayed requests are rejected (see [`crate::replay_guard`]).
 
 use std::fs;
 use std::io::{self, Read};
@@ -28,39 +28,39 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use crate::artifacts::ArtifactStore;
 use crate::board::BoardStatus;
-use crate::descriptors::{most_connections, raise_limit};
+use crate::descriptors::{max_connections, raise_limit};
 use crate::fleet::{Fleet, FleetError};
-use crate::fresh::Freshness;
-use crate::proof::{self, Nonce, Signed};
-use crate::shelf::Shelf;
-use crate::token::{Token, TokenError};
+use crate::replay_guard::ReplayGuard;
+use crate::signing::{self, Nonce, SignedRequest};
+use crate::token::{AuthToken, TokenError};
 use crate::wire::{
-    ErrorReply, Form, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, ResultsReply,
+    BodyFormat, ErrorReply, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, ResultsReply,
     ResultsRequest,
 };
 
-/// How the service listens.
+/// Configuration of a [`Service`].
 #[derive(Clone, Debug)]
 pub struct ServiceConfig {
-    /// Where. Port 0 picks a free one. Default `127.0.0.1:0`.
+    /// Address to listen on. Port 0 picks a free port. Default `127.0.0.1:0`.
     pub listen: SocketAddr,
-    /// Who may call. Without one the service listens on loopback only.
-    pub token: Option<Token>,
-    /// Encryption, if there is a certificate.
+    /// Token of the callers. Without a token, the service listens only on loopback.
+    pub token: Option<AuthToken>,
+    /// Certificate for TLS, if any.
     pub tls: Option<TlsFiles>,
-    /// Largest body in bytes, unpacked; and the most that is unpacked at a time, over all connections: further bodies
-    /// wait. Default 256 MiB.
-    pub largest_body: usize,
-    /// Longest wait of a request for work. Default 30 s.
-    pub longest_wait: Duration,
-    /// Most connections at a time; more wait. As many fewer as the process's limit of open files asks for, which is
-    /// raised at the start. Default 16,384.
-    pub most_connections: usize,
-    /// Threads that serve. Default 2.
+    /// Maximum size of a decompressed body, in bytes. Also the total size of bodies being decompressed at a time; further
+    /// bodies wait. Default 256 MiB.
+    pub max_body: usize,
+    /// Maximum wait of a lease request. Default 30 s.
+    pub max_wait: Duration,
+    /// Maximum number of connections; further ones wait. Reduced to fit the process's limit of open files, which the
+    /// service raises when it starts. Default 16,384.
+    pub max_connections: usize,
+    /// Number of threads. Default 2.
     pub threads: usize,
-    /// What workers may read. Default nothing.
-    pub shelf: Shelf,
+    /// Artifacts that workers may read. Default none.
+    pub artifacts: ArtifactStore,
 }
 
 impl Default for ServiceConfig {
@@ -69,104 +69,110 @@ impl Default for ServiceConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             token: None,
             tls: None,
-            largest_body: 256 << 20,
-            longest_wait: Duration::from_secs(30),
-            most_connections: 16_384,
+            max_body: 256 << 20,
+            max_wait: Duration::from_secs(30),
+            max_connections: 16_384,
             threads: 2,
-            shelf: Shelf::default(),
+            artifacts: ArtifactStore::default(),
         }
     }
 }
 
-/// A certificate chain and its private key, both PEM.
+/// Paths of a certificate chain and its private key, both in PEM form.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// The chain, the server's own certificate first.
+    /// The chain, with the server's own certificate first.
     pub certificate: PathBuf,
+    /// The private key.
     pub key: PathBuf,
 }
 
-/// Why the service does not start.
+/// Why the service cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
     /// It would be open to the network without a token.
     #[error(
-        "refusing to listen on {0} without a token: give one in a file or the environment, or listen on 127.0.0.1"
+        "refusing to listen on {0} without a token: provide one in a file or in the environment, or listen on 127.0.0.1"
     )]
     Unprotected(SocketAddr),
-    /// The address cannot be had.
+    /// The address is unavailable.
     #[error("cannot listen on {address}: {error}")]
-    Listen { address: SocketAddr, error: io::Error },
-    /// The certificate or key cannot be used.
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The error.
+        error: io::Error,
+    },
+    /// The certificate or the key is invalid.
     #[error("{path}: {problem}")]
     Tls {
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         problem: String,
     },
-    /// No threads.
+    /// The threads cannot be started.
     #[error("cannot start the service's threads: {0}")]
     Threads(io::Error),
-    /// No randomness.
+    /// The system has no random bytes.
     #[error(transparent)]
     Random(#[from] TokenError),
 }
 
-/// A running service; it ends when this is dropped.
+/// A running service. Dropping it stops the service.
 #[derive(Debug)]
 pub struct Service {
     address: SocketAddr,
     encrypted: bool,
-    /// They end when they are dropped.
+    /// Stop when they are dropped.
     _threads: Vec<ServiceThread>,
 }
 
-/// What every request handler needs.
-struct Desk {
+/// State shared by all request handlers.
+struct HandlerState {
     fleet: Fleet,
     config: ServiceConfig,
-    /// Room for unpacked bodies, in units of [`UNPACKING_UNIT`].
-    unpacking: Arc<Semaphore>,
-    /// Tells signed requests from such as were recorded.
-    fresh: Mutex<Freshness>,
+    /// Permits for decompressed bodies, in units of [`DECOMPRESSION_UNIT`].
+    decompression: Arc<Semaphore>,
+    /// Rejects replayed requests.
+    replay_guard: Mutex<ReplayGuard>,
 }
 
-/// How often overdue leases are looked for.
-const TICK: Duration = Duration::from_millis(250);
-/// A request's head has to arrive within this time.
-const HEAD_PATIENCE: Duration = Duration::from_secs(60);
-/// A request's body has to arrive within this time.
-const BODY_PATIENCE: Duration = Duration::from_secs(120);
-/// A TLS handshake has to end within this time.
-#[cfg(feature = "tls")]
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
-/// Outcomes wait so long for the consumer to write them down before their worker is told to send them again.
-const LONGEST_HOLD: Duration = Duration::from_secs(2);
-/// Replies from this size on are compressed for those who understand that.
-const COMPRESS_FROM: usize = 16 << 10;
-/// Bodies from this size on are unpacked and parsed where they hold up nobody else.
-const LARGE: usize = 256 << 10;
-/// Room for unpacked bodies is counted in so many bytes.
-const UNPACKING_UNIT: usize = 4096;
-/// Most leases per request.
-const LARGEST_CAPACITY: usize = 65_536;
-/// Most bytes of a file per request; who wants more asks again.
-const LARGEST_PART: usize = 16 << 20;
-/// Below this path stand the items of the shelf.
+/// Interval at which overdue leases are expired.
+const EXPIRY_INTERVAL: Duration = Duration::from_millis(250);
+/// Timeout for the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout for the body of a request.
+const BODY_TIMEOUT: Duration = Duration::from_secs(120);
+/// Timeout of a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the reply to a report waits for the consumer to store the outcomes. Then the worker must send them again.
+const MAX_RECEIPT_WAIT: Duration = Duration::from_secs(2);
+/// Minimum size of a reply that is compressed, in bytes.
+const MIN_COMPRESSED: usize = 16 << 10;
+/// Minimum size of a body that is parsed on a thread of the blocking pool, in bytes.
+const LARGE_BODY: usize = 256 << 10;
+/// Bytes per permit for decompressed bodies.
+const DECOMPRESSION_UNIT: usize = 4096;
+/// Maximum number of leases per request.
+const MAX_CAPACITY: usize = 65_536;
+/// Maximum number of bytes of an artifact per request.
+const MAX_CHUNK: usize = 16 << 20;
+/// Path prefix of the artifacts.
 const FILES: &str = "/v1/files/";
 
 impl Service {
-    /// Binds the address and serves from threads of its own.
+    /// Binds the address and starts the service's threads.
     ///
     /// # Errors
-    /// [`ServiceError`].
+    /// Returns an error if the configuration is unsafe or invalid, or the address or threads are unavailable.
     pub fn start(fleet: Fleet, mut config: ServiceConfig) -> Result<Self, ServiceError> {
         if config.token.is_none() && !config.listen.ip().is_loopback() {
             return Err(ServiceError::Unprotected(config.listen));
         }
-        config.most_connections = config.most_connections.min(most_connections(raise_limit()));
-        let tls = config.tls.as_ref().map(Tls::load).transpose()?;
-        let fresh = Mutex::new(Freshness::new(Instant::now())?);
+        config.max_connections = config.max_connections.min(max_connections(raise_limit()));
+        let tls = config.tls.as_ref().map(TlsHandshake::load).transpose()?;
+        let replay_guard = Mutex::new(ReplayGuard::new(Instant::now())?);
         let listening = |error| ServiceError::Listen { address: config.listen, error };
         let thread = || ServiceThread::start("fleet-service").map_err(ServiceError::Threads);
         let first = thread()?;
@@ -176,21 +182,21 @@ impl Service {
         let threads = std::iter::once(Ok(first)).chain(rest).collect::<Result<Vec<_>, _>>()?;
         let handles = threads.iter().map(|thread| thread.handle().clone()).collect();
         let encrypted = tls.is_some();
-        let units = config.largest_body.div_ceil(UNPACKING_UNIT).clamp(1, Semaphore::MAX_PERMITS);
-        let unpacking = Arc::new(Semaphore::new(units));
-        let desk = Arc::new(Desk { fleet: fleet.clone(), config, unpacking, fresh });
-        handle.spawn(accept(listener, tls.map(Arc::new), desk, handles));
+        let units = config.max_body.div_ceil(DECOMPRESSION_UNIT).clamp(1, Semaphore::MAX_PERMITS);
+        let decompression = Arc::new(Semaphore::new(units));
+        let state = Arc::new(HandlerState { fleet: fleet.clone(), config, decompression, replay_guard });
+        handle.spawn(accept(listener, tls.map(Arc::new), state, handles));
         handle.spawn(tick(fleet));
         Ok(Self { address, encrypted, _threads: threads })
     }
 
-    /// Where it listens.
+    /// Returns the address on which the service listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL for workers that reach this machine under that name or address.
+    /// Returns the URL for workers that reach this machine under the given name or address.
     #[must_use]
     pub fn url(&self, host: &str) -> String {
         let scheme = if self.encrypted { "https" } else { "http" };
@@ -202,7 +208,7 @@ impl Service {
 
 async fn tick(fleet: Fleet) {
     loop {
-        tokio::time::sleep(TICK).await;
+        tokio::time::sleep(EXPIRY_INTERVAL).await;
         if let Err(error) = fleet.tick() {
             tracing::error!("{error}");
             return;
@@ -212,41 +218,39 @@ async fn tick(fleet: Fleet) {
 
 async fn accept(
     listener: tokio::net::TcpListener,
-    tls: Option<Arc<Tls>>,
-    desk: Arc<Desk>,
+    tls: Option<Arc<TlsHandshake>>,
+    state: Arc<HandlerState>,
     threads: Vec<Handle>,
 ) {
-    let room = Arc::new(Semaphore::new(desk.config.most_connections));
+    let room = Arc::new(Semaphore::new(state.config.max_connections));
     for thread in threads.iter().cycle() {
-        let Ok(seat) = Arc::clone(&room).acquire_owned().await else { return };
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         let stream = sgs_http::accept(&listener).await;
-        let (tls, desk) = (tls.clone(), Arc::clone(&desk));
-        // A stream belongs to the thread that serves it.
+        let (tls, state) = (tls.clone(), Arc::clone(&state));
+        // A stream must be registered with the runtime of the thread that serves it.
         let stream = stream.into_std();
         thread.spawn(async move {
-            let _seat = seat;
+            let _permit = permit;
             match (stream.and_then(tokio::net::TcpStream::from_std), tls) {
-                (Ok(stream), None) => converse(stream, desk).await,
-                (Ok(stream), Some(tls)) => tls.converse(stream, desk).await,
+                (Ok(stream), None) => serve_connection(stream, state).await,
+                (Ok(stream), Some(tls)) => tls.serve_connection(stream, state).await,
                 (Err(error), _) => tracing::warn!("cannot serve a connection: {error}"),
             }
         });
     }
 }
 
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, desk: Arc<Desk>) {
+async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<HandlerState>) {
     let answer = |request| {
-        let desk = Arc::clone(&desk);
-        async move { desk.answer(request).await }
+        let state = Arc::clone(&state);
+        async move { state.answer(request).await }
     };
-    sgs_http::converse(stream, HEAD_PATIENCE, answer).await;
+    sgs_http::serve_connection(stream, HEAD_TIMEOUT, answer).await;
 }
 
-#[cfg(feature = "tls")]
-struct Tls(tokio_rustls::TlsAcceptor);
+struct TlsHandshake(tokio_rustls::TlsAcceptor);
 
-#[cfg(feature = "tls")]
-impl Tls {
+impl TlsHandshake {
     fn load(files: &TlsFiles) -> Result<Self, ServiceError> {
         use tokio_rustls::rustls::ServerConfig;
         use tokio_rustls::rustls::crypto::ring::default_provider;
@@ -264,39 +268,22 @@ impl Tls {
             .map_err(|e| wrong(&files.certificate, e.to_string()))?
             .with_no_client_auth()
             .with_single_cert(chain, key)
-            .map_err(|e| wrong(&files.certificate, format!("certificate and key do not go together: {e}")))?;
+            .map_err(|e| wrong(&files.certificate, format!("certificate and key do not match: {e}")))?;
         Ok(Self(tokio_rustls::TlsAcceptor::from(Arc::new(config))))
     }
 
-    async fn converse(&self, stream: tokio::net::TcpStream, desk: Arc<Desk>) {
-        match timeout(HANDSHAKE_PATIENCE, self.0.accept(stream)).await {
-            Ok(Ok(stream)) => converse(stream, desk).await,
+    async fn serve_connection(&self, stream: tokio::net::TcpStream, state: Arc<HandlerState>) {
+        match timeout(HANDSHAKE_TIMEOUT, self.0.accept(stream)).await {
+            Ok(Ok(stream)) => serve_connection(stream, state).await,
             Ok(Err(error)) => tracing::debug!("a TLS handshake failed: {error}"),
-            Err(_) => tracing::debug!("a TLS handshake took too long"),
+            Err(_) => tracing::debug!("a TLS handshake timed out"),
         }
     }
 }
 
-#[cfg(not(feature = "tls"))]
-enum Tls {}
+type HttpResponse = Response<Full<Bytes>>;
 
-#[cfg(not(feature = "tls"))]
-impl Tls {
-    fn load(files: &TlsFiles) -> Result<Self, ServiceError> {
-        let exists = fs::metadata(&files.certificate)
-            .map(|_| "this build has no TLS; build it with the feature `tls`");
-        let problem = exists.map_or_else(|e| e.to_string(), str::to_owned);
-        Err(ServiceError::Tls { path: Path::new(&files.certificate).to_owned(), problem })
-    }
-
-    async fn converse(&self, _: tokio::net::TcpStream, _: Arc<Desk>) {
-        match *self {}
-    }
-}
-
-type Reply = Response<Full<Bytes>>;
-
-/// A request that is not served, and why.
+/// A rejected request: the status and the reason.
 struct Rejection(StatusCode, String);
 
 impl From<FleetError> for Rejection {
@@ -305,9 +292,9 @@ impl From<FleetError> for Rejection {
     }
 }
 
-impl Desk {
-    async fn answer(&self, request: Request<Incoming>) -> Reply {
-        let packs = request
+impl HandlerState {
+    async fn answer(&self, request: Request<Incoming>) -> HttpResponse {
+        let accepts_zstd = request
             .headers()
             .get(ACCEPT_ENCODING)
             .and_then(|v| v.to_str().ok())
@@ -316,9 +303,8 @@ impl Desk {
         let signed = admitted.as_ref().ok().cloned().flatten();
         let routed = match admitted {
             Ok(Some(signed)) if !self.is_fresh(&signed) => {
-                self.pass_over(request).await;
-                let error =
-                    "signed over an old challenge, or sent before: sign it over the one in this answer";
+                self.discard_body(request).await;
+                let error = "the challenge has expired, or this is a replay: sign the request over the challenge of this reply";
                 Err(Rejection(StatusCode::UNAUTHORIZED, error.to_owned()))
             }
             Ok(signed) => self.route(request, signed.as_ref()).await,
@@ -326,13 +312,13 @@ impl Desk {
         };
         let mut reply = match routed {
             Ok(mut reply) => {
-                if packs {
+                if accepts_zstd {
                     compress(&mut reply);
                 }
                 reply
             }
             Err(Rejection(status, error)) => {
-                let mut reply = written(Form::Json, &ErrorReply { error });
+                let mut reply = written(BodyFormat::Json, &ErrorReply { error });
                 *reply.status_mut() = status;
                 match status {
                     StatusCode::UNAUTHORIZED => {
@@ -347,44 +333,44 @@ impl Desk {
             }
         };
         if let (Some(signed), Some(token)) = (&signed, &self.config.token) {
-            sign(&mut reply, signed, token, self.fresh().challenge(Instant::now()));
+            sign(&mut reply, signed, token, self.replay_guard().challenge(Instant::now()));
         }
-        reply.into_full()
+        reply.map(|body| Full::new(Bytes::from(body)))
     }
 
-    /// Reads a body to its end and forgets it. A connection whose request was not read is closed, and a caller that is still
-    /// sending may then never hear what it is to sign its requests over.
-    async fn pass_over(&self, request: Request<Incoming>) {
-        let mut body = Limited::new(request.into_body(), self.config.largest_body);
+    /// Reads and discards a body. Otherwise the connection is closed, and a client that is still sending may never receive
+    /// the new challenge.
+    async fn discard_body(&self, request: Request<Incoming>) {
+        let mut body = Limited::new(request.into_body(), self.config.max_body);
         let end = async { while let Some(Ok(_)) = body.frame().await {} };
-        // Who is slow, or sends too much, is cut off by the answer.
-        let _ = timeout(BODY_PATIENCE, end).await;
+        // A client that is slow, or sends too much, is cut off by the reply.
+        let _ = timeout(BODY_TIMEOUT, end).await;
     }
 
-    fn fresh(&self) -> MutexGuard<'_, Freshness> {
-        // Consistent after every statement.
-        self.fresh.lock().unwrap_or_else(PoisonError::into_inner)
+    fn replay_guard(&self) -> MutexGuard<'_, ReplayGuard> {
+        // The guard is consistent after every statement.
+        self.replay_guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_fresh(&self, signed: &Signed) -> bool {
-        self.fresh().admits(signed.challenge, signed.nonce, Instant::now())
+    fn is_fresh(&self, signed: &SignedRequest) -> bool {
+        self.replay_guard().admits(signed.challenge, signed.nonce, Instant::now())
     }
 
-    /// Whether the caller has the token: it says it, or has signed the request.
-    fn admit(&self, request: &Request<Incoming>) -> Result<Option<Signed>, Rejection> {
+    /// Authenticates a request by its token or its signature. Returns the signature, if any.
+    fn admit(&self, request: &Request<Incoming>) -> Result<Option<SignedRequest>, Rejection> {
         let Some(token) = &self.config.token else { return Ok(None) };
         let shown = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
         if token.admits(shown) {
             return Ok(None);
         }
-        let call = proof::Call {
+        let call = signing::RequestHead {
             method: request.method().as_str(),
             path: request.uri().path(),
             range: text_of(request.headers(), &RANGE),
             content_type: text_of(request.headers(), &CONTENT_TYPE),
             content_encoding: text_of(request.headers(), &CONTENT_ENCODING),
         };
-        match shown.and_then(|shown| Signed::admit(token, shown, call)) {
+        match shown.and_then(|shown| SignedRequest::verify(token, shown, call)) {
             Some(signed) => Ok(Some(signed)),
             None => {
                 let error = "missing or wrong token: send `Authorization: Bearer TOKEN`".to_owned();
@@ -393,7 +379,11 @@ impl Desk {
         }
     }
 
-    async fn route(&self, request: Request<Incoming>, signed: Option<&Signed>) -> Result<Answer, Rejection> {
+    async fn route(
+        &self,
+        request: Request<Incoming>,
+        signed: Option<&SignedRequest>,
+    ) -> Result<BufferedResponse, Rejection> {
         match (request.method(), request.uri().path()) {
             (&Method::POST, "/v1/lease") => {
                 let (form, call) = self.body(request, signed).await?;
@@ -407,24 +397,24 @@ impl Desk {
                 let (form, call) = self.body(request, signed).await?;
                 Ok(written(form, &self.results(call).await?))
             }
-            (&Method::GET, "/v1/status") => Ok(written(Form::Json, &self.fleet.status()?)),
+            (&Method::GET, "/v1/status") => Ok(written(BodyFormat::Json, &self.fleet.status()?)),
             (&Method::GET, "/metrics") => Ok(metrics(&self.fleet.status()?)),
-            (method, "/v1/lease" | "/v1/heartbeat" | "/v1/results" | "/v1/status" | "/metrics") => {
-                Err(Rejection(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not for this path")))
-            }
+            (method, "/v1/lease" | "/v1/heartbeat" | "/v1/results" | "/v1/status" | "/metrics") => Err(
+                Rejection(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not allowed for this path")),
+            ),
             (&Method::GET, path) if path.starts_with(FILES) => {
                 let range = request.headers().get(RANGE).map(|v| v.as_bytes().to_vec());
                 let name = path.strip_prefix(FILES).unwrap_or_default().to_owned();
                 self.file(&name, range.as_deref()).await
             }
-            (_, path) => Err(Rejection(StatusCode::NOT_FOUND, format!("there is nothing at {path}"))),
+            (_, path) => Err(Rejection(StatusCode::NOT_FOUND, format!("no such path: {path}"))),
         }
     }
 
-    /// An item of the shelf, or the part of it that the request's `Range` names.
-    async fn file(&self, name: &str, range: Option<&[u8]>) -> Result<Answer, Rejection> {
-        let (from, most) = match range {
-            None => (0, LARGEST_PART),
+    /// Returns an artifact, or the range of it that the request names.
+    async fn file(&self, name: &str, range: Option<&[u8]>) -> Result<BufferedResponse, Rejection> {
+        let (from, limit) = match range {
+            None => (0, MAX_CHUNK),
             Some(range) => read_range(range).ok_or_else(|| {
                 let error = "range: send `bytes=FIRST-LAST` or `bytes=FIRST-`".to_owned();
                 Rejection(StatusCode::RANGE_NOT_SATISFIABLE, error)
@@ -432,29 +422,27 @@ impl Desk {
         };
         let unreadable =
             |error: String| Rejection(StatusCode::SERVICE_UNAVAILABLE, format!("{name}: {error}"));
-        let (shelf, wanted) = (self.config.shelf.clone(), name.to_owned());
-        let part = spawn_blocking(move || shelf.read(&wanted, from, most.min(LARGEST_PART))).await;
-        let part = part.map_err(|e| unreadable(e.to_string()))?.map_err(|e| unreadable(e.to_string()))?;
-        let part = part
-            .ok_or_else(|| Rejection(StatusCode::NOT_FOUND, format!("no file {name:?} is laid out here")))?;
-        let whole = from == 0 && part.bytes.len() as u64 == part.total;
+        let (artifacts, wanted) = (self.config.artifacts.clone(), name.to_owned());
+        let chunk = spawn_blocking(move || artifacts.read(&wanted, from, limit.min(MAX_CHUNK))).await;
+        let chunk = chunk.map_err(|e| unreadable(e.to_string()))?.map_err(|e| unreadable(e.to_string()))?;
+        let chunk =
+            chunk.ok_or_else(|| Rejection(StatusCode::NOT_FOUND, format!("no such file: {name:?}")))?;
+        let whole = from == 0 && chunk.bytes.len() as u64 == chunk.total;
         if range.is_none() && !whole {
-            let error = format!("{name} has {} bytes; ask for them in ranges", part.total);
+            let error = format!("{name} has {} bytes; ask for them in ranges", chunk.total);
             return Err(Rejection(StatusCode::PAYLOAD_TOO_LARGE, error));
         }
-        let last = (from + part.bytes.len() as u64).saturating_sub(1);
-        let content_range = match part.bytes.len() {
-            0 => format!("bytes */{}", part.total),
-            _ => format!("bytes {from}-{last}/{}", part.total),
+        let last = (from + chunk.bytes.len() as u64).saturating_sub(1);
+        let content_range = match chunk.bytes.len() {
+            0 => format!("bytes */{}", chunk.total),
+            _ => format!("bytes {from}-{last}/{}", chunk.total),
         };
-        let mut reply = Response::new(part.bytes);
+        let mut reply = Response::new(chunk.bytes);
         let kind = HeaderValue::from_static("application/octet-stream");
         reply.headers_mut().insert(CONTENT_TYPE, kind);
         if range.is_some() {
             *reply.status_mut() = StatusCode::PARTIAL_CONTENT;
-            if let Ok(value) = HeaderValue::from_str(&content_range) {
-                reply.headers_mut().insert(CONTENT_RANGE, value);
-            }
+            reply.headers_mut().insert(CONTENT_RANGE, ascii_header(&content_range));
         }
         Ok(reply)
     }
@@ -463,45 +451,46 @@ impl Desk {
         if !(call.wait_s.is_finite() && call.wait_s >= 0.0) {
             return Err(Rejection(
                 StatusCode::BAD_REQUEST,
-                "wait_s is a number of seconds, 0 or more".into(),
+                "wait_s must be a number of seconds, at least 0".into(),
             ));
         }
-        let wait = Duration::from_secs_f64(call.wait_s.min(1e6)).min(self.config.longest_wait);
-        let capacity = call.capacity.min(LARGEST_CAPACITY);
+        let wait = Duration::from_secs_f64(call.wait_s.min(1e6)).min(self.config.max_wait);
+        let capacity = call.capacity.min(MAX_CAPACITY);
         let granted = timeout(wait, self.fleet.lease_when_any(&call.worker, &call.kind, capacity)).await;
         let grant = match granted {
             Ok(grant) => grant?,
-            Err(_) => self.fleet.no_grant()?,
+            Err(_) => self.fleet.empty_grant()?,
         };
         let lease_s = grant.lease_time.as_secs_f64();
         Ok(LeaseReply { tasks: grant.leases, lease_s, drain: grant.drain })
     }
 
     fn heartbeat(&self, call: &HeartbeatRequest) -> Result<HeartbeatReply, Rejection> {
-        let beat = self.fleet.beat(&call.worker, &call.tasks)?;
+        let beat = self.fleet.heartbeat_ack(&call.worker, &call.tasks)?;
         let lease_s = beat.lease_time.as_secs_f64();
         Ok(HeartbeatReply { abandon: beat.abandon, lease_s, drain: beat.drain })
     }
 
     async fn results(&self, call: ResultsRequest) -> Result<ResultsReply, Rejection> {
-        let mut reported = self.fleet.take_reports(&call.worker, call.results)?;
-        // In vain if the consumer is slow: then the worker hears that it has to wait, and asks again.
-        if let Ok(settled) = timeout(LONGEST_HOLD, reported.settled()).await {
+        let mut pending = self.fleet.accept_reports(&call.worker, call.results)?;
+        // If the consumer is slow, the worker gets `Waiting` and sends its reports again.
+        if let Ok(settled) = timeout(MAX_RECEIPT_WAIT, pending.settled()).await {
             settled?;
         }
-        Ok(ResultsReply { receipts: reported.receipts()? })
+        Ok(ResultsReply { receipts: pending.receipts()? })
     }
 
-    /// Reads, unpacks and parses a request's body.
+    /// Reads, decompresses and parses the body of a request.
     async fn body<T: DeserializeOwned + Send + 'static>(
         &self,
         request: Request<Incoming>,
-        signed: Option<&Signed>,
-    ) -> Result<(Form, T), Rejection> {
+        signed: Option<&SignedRequest>,
+    ) -> Result<(BodyFormat, T), Rejection> {
         let kind = text_of(request.headers(), &CONTENT_TYPE);
-        let Some(form) = Form::of(kind) else {
-            let known = [Form::Json, Form::Binary].map(Form::content_type).join(" or ");
-            let error = format!("content-type {kind:?}: send {known} (is the worker of another version?)");
+        let Some(form) = BodyFormat::of(kind) else {
+            let known = [BodyFormat::Json, BodyFormat::Binary].map(BodyFormat::content_type).join(" or ");
+            let error =
+                format!("content-type {kind:?}: send {known} (does the worker have another version?)");
             return Err(Rejection(StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
         };
         let packed = match text_of(request.headers(), &CONTENT_ENCODING) {
@@ -512,25 +501,27 @@ impl Desk {
                 return Err(Rejection(StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
             }
         };
-        let limit = self.config.largest_body;
-        let collected = timeout(BODY_PATIENCE, Limited::new(request.into_body(), limit).collect()).await;
+        let limit = self.config.max_body;
+        let collected = timeout(BODY_TIMEOUT, Limited::new(request.into_body(), limit).collect()).await;
         let bytes = match collected {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(too_large(limit)),
             Ok(Err(error)) => {
-                return Err(Rejection(StatusCode::BAD_REQUEST, format!("the body broke off: {error}")));
+                return Err(Rejection(StatusCode::BAD_REQUEST, format!("the body was cut off: {error}")));
             }
-            Err(_) => return Err(Rejection(StatusCode::REQUEST_TIMEOUT, "the body took too long".into())),
+            Err(_) => {
+                return Err(Rejection(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time".into()));
+            }
         };
         if signed.is_some_and(|signed| !signed.has_body(&bytes)) {
-            let error = "this is not the body that was signed".to_owned();
+            let error = "the body does not match its signature".to_owned();
             return Err(Rejection(StatusCode::UNAUTHORIZED, error));
         }
-        let size = if packed { unpacked_size(&bytes, limit)? } else { bytes.len() };
-        // Held until the body is read, so that many bodies that unpack to much take their turns.
+        let size = if packed { decompressed_size(&bytes, limit)? } else { bytes.len() };
+        // Held until the body is parsed, which bounds the memory for decompressed bodies.
         let _room = if packed { Some(self.room_for(size).await?) } else { None };
         let read = move || parse(&bytes, packed.then_some(size), form);
-        if size < LARGE {
+        if size < LARGE_BODY {
             return Ok((form, read()?));
         }
         let read = spawn_blocking(read).await.unwrap_or_else(|e| {
@@ -540,50 +531,52 @@ impl Desk {
     }
 
     async fn room_for(&self, size: usize) -> Result<OwnedSemaphorePermit, Rejection> {
-        let units = u32::try_from(size.div_ceil(UNPACKING_UNIT)).unwrap_or(u32::MAX);
-        match timeout(BODY_PATIENCE, Arc::clone(&self.unpacking).acquire_many_owned(units)).await {
+        let units = u32::try_from(size.div_ceil(DECOMPRESSION_UNIT)).unwrap_or(u32::MAX);
+        match timeout(BODY_TIMEOUT, Arc::clone(&self.decompression).acquire_many_owned(units)).await {
             Ok(Ok(room)) => Ok(room),
             _ => {
-                let error = "too many large bodies at a time; send it again".to_owned();
+                let error = "too many large bodies at the same time; retry later".to_owned();
                 Err(Rejection(StatusCode::SERVICE_UNAVAILABLE, error))
             }
         }
     }
 }
 
-/// A header's text; empty if there is none, or none that is text.
+/// Returns a header's text. Empty if the header is missing or not text.
 fn text_of<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// Proves to who signed a request that its answer is ours, and tells what the next is to be signed over.
-fn sign(reply: &mut Answer, signed: &Signed, token: &Token, challenge: Nonce) {
-    let challenge = proof::hex(&challenge);
+/// Signs the reply for the client that signed the request, and attaches the next challenge.
+fn sign(reply: &mut BufferedResponse, signed: &SignedRequest, token: &AuthToken, challenge: Nonce) {
+    let challenge = signing::hex(&challenge);
     let headers = reply.headers();
-    let head = proof::Reply {
+    let head = signing::ReplyHead {
         status: reply.status().as_u16(),
         challenge: &challenge,
         content_type: text_of(headers, &CONTENT_TYPE),
         content_encoding: text_of(headers, &CONTENT_ENCODING),
         content_range: text_of(headers, &CONTENT_RANGE),
     };
-    let shown = signed.sign_answer(token, head, reply.body());
-    for (name, value) in [(proof::ANSWER, shown), (proof::CHALLENGE, challenge)] {
-        if let Ok(value) = HeaderValue::from_str(&value) {
-            reply.headers_mut().insert(name, value);
-        }
-    }
+    let signature = signed.sign_reply(token, head, reply.body());
+    reply.headers_mut().insert(signing::SIGNATURE, ascii_header(&signature));
+    reply.headers_mut().insert(signing::CHALLENGE, ascii_header(&challenge));
 }
 
-/// What a packed body says that it unpacks to; the limit, if it does not say.
-fn unpacked_size(bytes: &[u8], limit: usize) -> Result<usize, Rejection> {
-    let said = zstd::zstd_safe::get_frame_content_size(bytes);
-    let said = said.map_err(|_| Rejection(StatusCode::BAD_REQUEST, "not zstd".into()))?;
-    let size = said.map_or(limit, |size| usize::try_from(size).unwrap_or(usize::MAX));
+#[allow(clippy::expect_used, reason = "called only with digits and ASCII words")]
+fn ascii_header(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).expect("invariant: the text is printable ASCII")
+}
+
+/// Returns the decompressed size that a zstd body announces, or the limit if it announces none.
+fn decompressed_size(bytes: &[u8], limit: usize) -> Result<usize, Rejection> {
+    let announced = zstd::zstd_safe::get_frame_content_size(bytes);
+    let announced = announced.map_err(|_| Rejection(StatusCode::BAD_REQUEST, "not zstd".into()))?;
+    let size = announced.map_or(limit, |size| usize::try_from(size).unwrap_or(usize::MAX));
     if size > limit { Err(too_large(limit)) } else { Ok(size) }
 }
 
-/// Offset and number of bytes, out of `bytes=FIRST-LAST`.
+/// Parses `bytes=FIRST-LAST` as offset and length.
 fn read_range(header: &[u8]) -> Option<(u64, usize)> {
     let (first, last) = std::str::from_utf8(header).ok()?.trim().strip_prefix("bytes=")?.split_once('-')?;
     let first: u64 = first.parse().ok()?;
@@ -601,47 +594,45 @@ fn too_large(limit: usize) -> Rejection {
     )
 }
 
-/// `packed`: to how many bytes it may unpack.
-fn parse<T: DeserializeOwned>(bytes: &[u8], packed: Option<usize>, form: Form) -> Result<T, Rejection> {
+/// Decompresses (if `decompressed` gives the maximum size) and parses a body.
+fn parse<T: DeserializeOwned>(
+    bytes: &[u8],
+    decompressed: Option<usize>,
+    form: BodyFormat,
+) -> Result<T, Rejection> {
     let bad = |error: String| Rejection(StatusCode::BAD_REQUEST, error);
-    let mut unpacked = Vec::new();
-    let bytes = match packed {
+    let mut buffer = Vec::new();
+    let bytes = match decompressed {
         Some(size) => {
             let decoder = zstd::stream::Decoder::new(bytes).map_err(|e| bad(format!("not zstd: {e}")))?;
-            let most = u64::try_from(size).unwrap_or(u64::MAX).saturating_add(1);
-            decoder.take(most).read_to_end(&mut unpacked).map_err(|e| bad(format!("not zstd: {e}")))?;
-            if unpacked.len() > size {
+            decoder
+                .take((size as u64).saturating_add(1))
+                .read_to_end(&mut buffer)
+                .map_err(|e| bad(format!("not zstd: {e}")))?;
+            if buffer.len() > size {
                 return Err(too_large(size));
             }
-            &unpacked
+            &buffer
         }
         None => bytes,
     };
-    form.read(bytes).map_err(|e| bad(format!("the body is not what this call takes: {e}")))
+    form.read(bytes).map_err(|e| bad(format!("the body is not valid for this call: {e}")))
 }
 
 /// A reply whose body may still be compressed.
-type Answer = Response<Vec<u8>>;
+type BufferedResponse = Response<Vec<u8>>;
 
-trait IntoFull {
-    fn into_full(self) -> Reply;
-}
-
-impl IntoFull for Answer {
-    fn into_full(self) -> Reply {
-        self.map(|body| Full::new(Bytes::from(body)))
-    }
-}
-
-fn written(form: Form, value: &impl Serialize) -> Answer {
-    // Our own plain data with string keys: serialising it cannot fail.
-    let mut reply = Response::new(form.write(value).unwrap_or_default());
+fn written(form: BodyFormat, value: &impl Serialize) -> BufferedResponse {
+    // The replies are plain data with string keys, which both encodings can represent.
+    #[allow(clippy::expect_used, reason = "depends on the types only")]
+    let body = form.write(value).expect("invariant: a reply can be serialized");
+    let mut reply = Response::new(body);
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(form.content_type()));
     reply
 }
 
-fn compress(reply: &mut Answer) {
-    if reply.body().len() < COMPRESS_FROM {
+fn compress(reply: &mut BufferedResponse) {
+    if reply.body().len() < MIN_COMPRESSED {
         return;
     }
     if let Ok(packed) = zstd::bulk::compress(reply.body(), 1) {
@@ -650,8 +641,8 @@ fn compress(reply: &mut Answer) {
     }
 }
 
-/// The board in Prometheus' text format.
-fn metrics(status: &BoardStatus) -> Answer {
+/// Formats the board's statistics as Prometheus text.
+fn metrics(status: &BoardStatus) -> BufferedResponse {
     use std::fmt::Write;
     let mut text = String::new();
     let mut family = |name: &str, kind: &str, help: &str, rows: &[(String, f64)]| {
@@ -661,57 +652,62 @@ fn metrics(status: &BoardStatus) -> Answer {
             let _ = writeln!(text, "sgs_fleet_{name}{labels} {value}");
         }
     };
-    let by_kind = |value: fn(&crate::board::KindStatus) -> f64| -> Vec<(String, f64)> {
+    let by_kind = |value: fn(&crate::board::KindStats) -> f64| -> Vec<(String, f64)> {
         status.kinds.iter().map(|k| (format!("{{kind=\"{}\"}}", k.kind), value(k))).collect()
     };
     family("tasks_pending", "gauge", "Tasks waiting for a worker.", &by_kind(|k| k.pending as f64));
-    family("tasks_leased", "gauge", "Tasks in the hands of workers.", &by_kind(|k| k.leased as f64));
+    family("tasks_leased", "gauge", "Tasks held by workers.", &by_kind(|k| k.leased as f64));
     family("tasks_undelivered", "gauge", "Ended tasks not yet consumed.", &by_kind(|k| k.undelivered as f64));
     family(
         "held_back",
         "gauge",
-        "1 while back-pressure holds a kind.",
+        "1 while backpressure withholds a kind.",
         &by_kind(|k| f64::from(u8::from(k.held_back))),
     );
     let longest = by_kind(|k| k.longest_running_s.unwrap_or(0.0));
     family("longest_running_seconds", "gauge", "Age of the oldest single lease.", &longest);
     let one = |value: f64| vec![(String::new(), value)];
-    family("workers", "gauge", "Workers known.", &one(status.workers.len() as f64));
+    family("workers", "gauge", "Known workers.", &one(status.workers.len() as f64));
     family(
         "stalled_seconds",
         "gauge",
-        "Time in which workers held tasks since the last outcome.",
+        "Time for which workers have held tasks since the last outcome.",
         &one(status.stalled_s),
     );
-    let benched = status.workers.iter().filter(|w| w.benched_s > 0.0).count();
-    family("workers_benched", "gauge", "Workers that pause because they only failed.", &one(benched as f64));
+    let backing_off = status.workers.iter().filter(|w| w.backoff_s > 0.0).count();
+    family(
+        "workers_benched",
+        "gauge",
+        "Workers that back off after repeated failures.",
+        &one(backing_off as f64),
+    );
     let busy = status.workers.iter().filter(|w| w.leases > 0).count();
     family("workers_busy", "gauge", "Workers that hold leases.", &one(busy as f64));
     family(
         "infra_rate",
         "gauge",
-        "Share of leases that ended by a fault of the infrastructure.",
+        "Fraction of leases that ended by a fault of the infrastructure.",
         &one(status.infra_rate()),
     );
     let c = &status.counters;
     for (name, value, help) in [
-        ("submitted", c.submitted, "Tasks put on the board."),
-        ("done", c.done, "Tasks with an outcome."),
-        ("quarantined", c.quarantined, "Tasks given up."),
+        ("submitted", c.submitted, "Tasks submitted."),
+        ("done", c.done, "Tasks done."),
+        ("quarantined", c.quarantined, "Tasks quarantined."),
         ("cancelled", c.cancelled, "Tasks cancelled."),
         ("leases", c.leases, "Leases granted."),
-        ("copies", c.copies, "Leases that were second copies."),
-        ("died", c.died, "Leases whose worker was gone."),
-        ("crashed", c.crashed, "Leases whose worker brought itself down."),
+        ("copies", c.copies, "Leases that were speculative copies."),
+        ("died", c.died, "Leases whose worker died."),
+        ("crashed", c.crashed, "Leases whose worker crashed."),
         ("failed", c.failed, "Leases that a worker reported as failed."),
-        ("rejected", c.rejected, "Outcomes that the consumer could not use."),
-        ("lost", c.lost, "Leases that their worker never heard of."),
-        ("returned", c.returned, "Leases given back."),
-        ("revived", c.revived, "Expired leases that came back to life."),
-        ("adopted", c.adopted, "Leases of a coordinator before this one that went on."),
+        ("rejected", c.rejected, "Outcomes that the consumer rejected."),
+        ("lost", c.lost, "Leases whose grant never reached the worker."),
+        ("returned", c.returned, "Leases returned."),
+        ("revived", c.revived, "Expired leases that became live again."),
+        ("reclaimed", c.reclaimed, "Leases of an earlier coordinator that were reclaimed."),
         ("late", c.late, "Outcomes accepted after their lease had expired."),
-        ("duplicates", c.duplicates, "Reports of what had ended before."),
-        ("refused", c.refused, "Reports of leases that the sender never had."),
+        ("duplicates", c.duplicates, "Reports of leases that had already ended."),
+        ("refused", c.refused, "Reports of leases that the sender never held."),
     ] {
         family(&format!("{name}_total"), "counter", help, &one(value as f64));
     }

@@ -1,7 +1,6 @@
-//! What travels between the coordinator and its workers: tasks, leases, outcomes.
+//! Tasks, leases and outcomes: the data exchanged between coordinator and workers.
 //!
-//! Payloads are opaque bytes. The fleet never looks inside, so it serves generation, verification and
-//! anything else that can be written down as "these bytes in, those bytes out".
+//! Payloads are opaque bytes, which the fleet never inspects.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,9 +8,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-pub use crate::name::{Digest, FileName, NameError, TaskKind, WorkerName};
+pub use crate::name::{Digest, FileName, NameError, WorkKind, WorkerName};
 
-/// Names a task. The submitter chooses it, so that submitting the same work again after a crash is recognised.
+/// Identifies a task. Chosen by the submitter, so that the same task is recognised when it is submitted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TaskId(pub u64);
@@ -22,55 +21,55 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// Numbers the leases of one task. `(task, attempt)` names one lease for ever: the lower 12 bits count a coordinator's
-/// leases of the task from 1, the upper 20 are the coordinator's [`Epoch`].
+/// Numbers the leases of one task. `(task, attempt)` identifies a lease for ever: the lower 12 bits count a coordinator's
+/// leases of the task from 1, the upper 20 bits are the coordinator's [`Epoch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Attempt(pub u32);
+pub struct AttemptId(pub u32);
 
-impl Attempt {
-    /// Most leases of one task under one coordinator.
-    pub const MOST: u32 = (1 << Self::COUNT_BITS) - 1;
+impl AttemptId {
+    /// Maximum number of leases of one task in one epoch.
+    pub const MAX: u32 = (1 << Self::COUNT_BITS) - 1;
     const COUNT_BITS: u32 = 12;
 
-    /// Whose lease it is.
+    /// Returns the epoch of the coordinator that granted the lease.
     #[must_use]
     pub fn epoch(self) -> Epoch {
         Epoch(self.0 >> Self::COUNT_BITS)
     }
 }
 
-/// One life of a coordinator. The leases that it grants carry it, so that those of the coordinator before are told
-/// from its own although both count from 1.
+/// Identifies one lifetime of a coordinator. Every attempt contains it, so that leases of an earlier coordinator differ
+/// from its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epoch(u32);
 
 impl Epoch {
-    /// The epoch of that number, modulo 2^20.
+    /// Creates an epoch from a number, modulo 2^20.
     #[must_use]
     pub fn new(number: u32) -> Self {
-        Self(number % (1 << (32 - Attempt::COUNT_BITS)))
+        Self(number % (1 << (32 - AttemptId::COUNT_BITS)))
     }
 
-    /// The lease of that number, at most [`Attempt::MOST`], in this epoch.
+    /// Returns the attempt with this number, at most [`AttemptId::MAX`], in this epoch.
     #[must_use]
-    pub fn attempt(self, number: u32) -> Attempt {
-        Attempt((self.0 << Attempt::COUNT_BITS) | number.min(Attempt::MOST))
+    pub fn attempt(self, number: u32) -> AttemptId {
+        AttemptId((self.0 << AttemptId::COUNT_BITS) | number.min(AttemptId::MAX))
     }
 }
 
-/// A moment of the board's own clock: milliseconds since an arbitrary start, never a wall clock.
+/// A time of the board's clock, in milliseconds since an arbitrary start. Not related to wall-clock time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// This moment and `span` later, to the millisecond; saturates.
+    /// Returns the time `span` later. Saturates.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// How long ago `earlier` was; zero if it lies ahead.
+    /// Returns the time passed since `earlier`, or zero if `earlier` is in the future.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
@@ -79,24 +78,24 @@ impl Time {
 
 /// Opaque bytes, shared and immutable.
 ///
-/// In JSON a payload that is UTF-8 stands as a string, any other as `{"base64": "…"}`; in binary formats as bytes.
+/// In JSON, a payload is a string if it is UTF-8, and `{"base64": "…"}` otherwise. In binary formats it is bytes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Payload(Arc<[u8]>);
 
 impl Payload {
-    /// The bytes.
+    /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are no bytes.
+    /// Returns true if the payload is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -217,83 +216,87 @@ mod payload_serde {
     }
 }
 
-/// A piece of work, as the submitter gives it.
+/// A unit of work, as submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Its name, chosen by the submitter.
+    /// The task's id, chosen by the submitter.
     pub id: TaskId,
-    /// What sort of worker it needs.
-    pub kind: TaskKind,
-    /// Higher goes first; equal priorities go in order of submission.
+    /// The kind of work, which selects the workers.
+    pub kind: WorkKind,
+    /// Higher priorities are leased first; equal ones in the order of submission.
     pub priority: i32,
-    /// What the worker gets.
+    /// The input of the worker.
     pub payload: Payload,
 }
 
-/// One task in the hands of one worker, until done, given back or expired.
+/// The right of one worker to work on a task, until it is done, returned or expired.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
+    /// The task.
     pub task: TaskId,
-    /// Which lease of the task this is.
-    pub attempt: Attempt,
-    /// What sort of worker the task needs.
-    pub kind: TaskKind,
-    /// What to work on.
+    /// The number of the lease among those of the task.
+    pub attempt: AttemptId,
+    /// The kind of work.
+    pub kind: WorkKind,
+    /// The input of the worker.
     pub payload: Payload,
 }
 
-/// Names a lease without its payload.
+/// Identifies a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LeaseId {
+    /// The task.
     pub task: TaskId,
-    /// Which lease of the task.
-    pub attempt: Attempt,
+    /// The number of the lease among those of the task.
+    pub attempt: AttemptId,
 }
 
 impl Lease {
-    /// The lease's name.
+    /// Returns the lease's id.
     #[must_use]
     pub fn id(&self) -> LeaseId {
         LeaseId { task: self.task, attempt: self.attempt }
     }
 }
 
-/// How a worker ends a lease.
+/// How a lease ended, as its worker reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// The work is done; these bytes are its result.
+pub enum LeaseOutcome {
+    /// The work is done, with this result.
     Done(Payload),
-    /// The worker itself failed (not the proof, not the problem): counts as one failed attempt, with the reason.
+    /// The worker (not the proof or the problem) failed, for this reason. Counts as a failed attempt.
     Failed(String),
-    /// Given back untouched, as when a worker drains: counts for nothing.
+    /// The worker returned the task without working on it, for example because it drains. Does not count.
     Returned,
 }
 
-/// The end of one lease, as a worker reports it.
+/// A worker's report that a lease has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
+    /// The task.
     pub task: TaskId,
-    /// The lease of it that ends.
-    pub attempt: Attempt,
-    pub outcome: Outcome,
+    /// The number of the lease that ended.
+    pub attempt: AttemptId,
+    /// How it ended.
+    pub outcome: LeaseOutcome,
 }
 
-/// What became of a report. All but [`Receipt::Waiting`] are final: a worker never needs to send that report again.
+/// Reply to a report. All receipts except [`Receipt::Waiting`] are final: the worker need not send the report again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Receipt {
-    /// This outcome is the task's.
+    /// The outcome is now the task's result.
     Accepted,
-    /// The failure or return is noted; the task goes to somebody else.
+    /// The failure or return is recorded. The task goes to another worker.
     Noted,
-    /// The task or the lease had ended before, or the task is not on the board any more; nothing changed.
+    /// The task or the lease had already ended, or the task is not on the board. Nothing changed.
     Duplicate,
-    /// The coordinator never gave this worker that lease; nothing changed.
+    /// The coordinator knows of no such lease of this worker. Nothing changed.
     Refused,
-    /// The consumer could not use this outcome; it counts as a failed attempt of this worker.
+    /// The consumer rejected the outcome. Counts as a failed attempt.
     Rejected,
-    /// The outcome is not safe yet: keep it and send the report again.
+    /// The outcome is not safe yet: the worker must keep it and send the report again.
     Waiting,
 }
 
@@ -301,23 +304,23 @@ pub enum Receipt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// The worker is gone: silent past the deadline, killed, preempted, its machine off. Says nothing of the task, unless
-    /// the same one is there every time.
+    /// The worker is gone: silent past the deadline, killed or preempted. Does not indicate a fault of the task unless it
+    /// happens repeatedly.
     Died,
-    /// The worker's process brought itself down (a segmentation fault, an abort). A failed attempt.
+    /// The worker's process crashed (a segmentation fault, an abort). A failed attempt.
     Crashed,
-    /// The worker said that it failed. A failed attempt.
+    /// The worker reported a failure. A failed attempt.
     Failed,
-    /// The consumer found the outcome unusable. A failed attempt.
+    /// The consumer rejected the outcome. A failed attempt.
     Rejected,
-    /// The worker lives but does not know of the lease: the reply that granted it never arrived.
+    /// The worker is alive but does not know of the lease: the reply that granted it was lost.
     Lost,
-    /// The worker gave it back.
+    /// The worker returned the task.
     Returned,
 }
 
 impl Cause {
-    /// Whether an end of this sort is written down among the task's failures.
+    /// Returns true if such an end is recorded among the task's failures.
     #[must_use]
     pub fn counts(self) -> bool {
         matches!(self, Self::Died | Self::Crashed | Self::Failed | Self::Rejected)
@@ -326,42 +329,55 @@ impl Cause {
 
 /// How a worker's process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Of its own will and without an error.
+pub enum WorkerExit {
+    /// It exited on its own, without an error.
     Well,
-    /// It brought itself down: a signal that only a fault of the program raises, or its memory's limit.
+    /// It crashed: a signal caused by a fault of the program, or its memory limit.
     Crashed,
-    /// Any other way: killed, preempted, cancelled, with an error, unknown.
+    /// Any other end: killed, preempted, cancelled, exited with an error, or unknown.
     Gone,
 }
 
-/// One lease that ended badly.
+/// A failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    pub attempt: Attempt,
+pub struct AttemptFailure {
+    /// The lease.
+    pub attempt: AttemptId,
+    /// The worker that held it.
     pub worker: WorkerName,
+    /// Why it ended.
     pub cause: Cause,
-    /// In words: the worker's error, or when it was last heard of.
+    /// The worker's error, or a description of its end.
     pub message: String,
 }
 
-/// A task that has ended, for the consumer.
+/// A task that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finished {
+pub struct FinishedTask {
+    /// The task.
     pub task: TaskId,
-    pub kind: TaskKind,
-    pub ending: Ending,
+    /// Its kind.
+    pub kind: WorkKind,
+    /// Its result.
+    pub result: TaskResult,
 }
 
-/// How a task ended.
+/// Result of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ending {
-    /// A worker did it.
-    Done { outcome: Payload, worker: WorkerName, attempt: Attempt },
-    /// It broke too many workers; nobody will get it again.
+pub enum TaskResult {
+    /// A worker completed the task.
+    Done {
+        /// The worker's result.
+        outcome: Payload,
+        /// The worker.
+        worker: WorkerName,
+        /// The lease that gave the result.
+        attempt: AttemptId,
+    },
+    /// Too many attempts failed; the task is not leased again.
     Quarantined {
-        /// Every lease of it that ended badly, in order.
-        failures: Vec<Failure>,
+        /// All failed attempts, in order.
+        failures: Vec<AttemptFailure>,
     },
 }
 
@@ -383,12 +399,12 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_read_as_people_would_write_them() {
+    fn outcomes_have_a_readable_json_form() {
         let report: Report =
             serde_json::from_str(r#"{"task":7,"attempt":1,"outcome":{"done":"ok"}}"#).expect("reads");
-        assert_eq!(report.outcome, Outcome::Done("ok".into()));
+        assert_eq!(report.outcome, LeaseOutcome::Done("ok".into()));
         let report: Report =
             serde_json::from_str(r#"{"task":7,"attempt":1,"outcome":"returned"}"#).expect("reads");
-        assert_eq!(report.outcome, Outcome::Returned);
+        assert_eq!(report.outcome, LeaseOutcome::Returned);
     }
 }

@@ -1,4 +1,4 @@
-//! The secret that workers show to the service.
+//! The secret shared by the coordinator and its workers.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -8,35 +8,40 @@ use std::path::Path;
 
 use subtle::ConstantTimeEq;
 
-/// A bearer token. It is never printed.
+/// A secret token. `Debug` does not print it.
 #[derive(Clone)]
-pub struct Token(String);
+pub struct AuthToken(String);
 
-/// Shortest token that is accepted.
-const SHORTEST: usize = 16;
+/// Minimum length of a token.
+const MIN_LENGTH: usize = 16;
 
-/// A token that cannot be used.
+/// Why a token is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// Too easy to guess, or not fit for a header.
+    /// The text is too short, or not valid in a header.
     #[error("{0}: a token is one line of at least 16 printable ASCII characters without spaces")]
     Unfit(String),
     /// A file could not be read or written.
     #[error("token file {path}: {error}")]
-    File { path: String, error: io::Error },
-    /// The system gave no randomness.
-    #[error("the system gives no random bytes: {0}")]
+    File {
+        /// The file.
+        path: String,
+        /// The error.
+        error: io::Error,
+    },
+    /// The system has no random bytes.
+    #[error("the system has no random bytes: {0}")]
     NoRandomness(String),
 }
 
-impl Token {
-    /// A token from the environment or a command line; `origin` says where from, for the error.
+impl AuthToken {
+    /// Creates a token from text. `origin` names its source in the error.
     ///
     /// # Errors
-    /// [`TokenError::Unfit`].
+    /// Returns an error if the text is not a valid token.
     pub fn new(text: &str, origin: &str) -> Result<Self, TokenError> {
         let text = text.trim();
-        if text.len() >= SHORTEST && text.bytes().all(|b| b.is_ascii_graphic()) {
+        if text.len() >= MIN_LENGTH && text.bytes().all(|b| b.is_ascii_graphic()) {
             Ok(Self(text.to_owned()))
         } else {
             Err(TokenError::Unfit(origin.to_owned()))
@@ -46,7 +51,7 @@ impl Token {
     /// Reads a token file.
     ///
     /// # Errors
-    /// If it cannot be read or holds no fit token.
+    /// Returns an error if the file cannot be read or does not contain a valid token.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
         let name = path.display().to_string();
         let text =
@@ -54,10 +59,10 @@ impl Token {
         Self::new(&text, &format!("token file {name}"))
     }
 
-    /// A fresh token of 256 random bits.
+    /// Generates a token of 256 random bits.
     ///
     /// # Errors
-    /// If the system has no randomness.
+    /// Returns an error if the system has no random bytes.
     pub fn generate() -> Result<Self, TokenError> {
         fresh_secret().map(Self)
     }
@@ -65,7 +70,7 @@ impl Token {
     /// Writes the token to a new file that only its owner can read.
     ///
     /// # Errors
-    /// If the file exists or cannot be written.
+    /// Returns an error if the file exists or cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), TokenError> {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         let written = file.and_then(|mut f| {
@@ -75,7 +80,7 @@ impl Token {
         written.map_err(|error| TokenError::File { path: path.display().to_string(), error })
     }
 
-    /// Whether a request's `Authorization` header shows this token. Takes the same time for every wrong one of the
+    /// Returns true if an `authorization` header contains this token. Takes the same time for all wrong tokens of the
     /// same length.
     #[must_use]
     pub fn admits(&self, authorization: Option<&[u8]>) -> bool {
@@ -83,28 +88,29 @@ impl Token {
         shown.ct_eq(self.0.as_bytes()).into()
     }
 
-    /// What signatures are made with.
+    /// Returns the key for signatures.
     pub(crate) fn secret(&self) -> &[u8] {
         self.0.as_bytes()
     }
 
-    /// The value of the `Authorization` header, which says the token.
-    pub(crate) fn header(&self) -> String {
+    /// Returns the value of an `authorization` header that presents this token.
+    #[must_use]
+    pub fn header(&self) -> String {
         format!("Bearer {}", self.0)
     }
 }
 
-/// 256 random bits as text.
+/// Returns 256 random bits in hexadecimal.
 ///
 /// # Errors
-/// If the system has no randomness.
+/// Returns an error if the system has no random bytes.
 pub fn fresh_secret() -> Result<String, TokenError> {
     let mut bytes = [0u8; 32];
     getrandom::fill(&mut bytes).map_err(|e| TokenError::NoRandomness(e.to_string()))?;
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for AuthToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(…)")
     }
@@ -116,8 +122,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn only_the_token_itself_is_admitted() {
-        let token = Token::new("0123456789abcdef\n", "test").expect("fit");
+    fn only_the_right_token_is_admitted() {
+        let token = AuthToken::new("0123456789abcdef\n", "test").expect("fit");
         assert!(token.admits(Some(b"Bearer 0123456789abcdef")));
         for wrong in ["Bearer 0123456789abcdeF", "Bearer 0123456789abcde", "0123456789abcdef", "Bearer ", ""]
         {
@@ -128,9 +134,9 @@ mod tests {
     }
 
     #[test]
-    fn weak_tokens_are_refused() {
+    fn weak_tokens_are_rejected() {
         for weak in ["", "short", "has a space in the middle", "ümläut-ümläut-ümläut"] {
-            assert!(Token::new(weak, "test").is_err(), "{weak}");
+            assert!(AuthToken::new(weak, "test").is_err(), "{weak}");
         }
     }
 
@@ -138,10 +144,10 @@ mod tests {
     fn a_token_file_is_private_and_never_overwritten() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("token");
-        let token = Token::generate().expect("random");
+        let token = AuthToken::generate().expect("random");
         token.write(&path).expect("writes");
         assert_eq!(fs::metadata(&path).expect("is there").permissions().mode() & 0o777, 0o600);
-        assert_eq!(Token::read(&path).expect("reads").0, token.0);
+        assert_eq!(AuthToken::read(&path).expect("reads").0, token.0);
         assert!(token.write(&path).is_err());
     }
 }

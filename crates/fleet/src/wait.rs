@@ -1,4 +1,4 @@
-//! Waiting with a deadline: the same wake-up for threads and for async tasks.
+//! Waiting with a deadline, and the clock of the board.
 
 use std::future::Future;
 use std::pin::pin;
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::task::Time;
 
-/// A waiting thread looks again after this long even if nobody wakes it, so that leases expire on time.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// A waiting thread polls at least this often, so that leases expire on time.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 struct Unpark(Thread);
 
@@ -20,7 +20,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future on this thread until it is ready or the deadline has passed. Polls at least once.
+/// Runs a future on this thread until it is ready (`Some`) or the deadline has passed (`None`). Polls at least once.
 pub fn block_until<T>(deadline: Instant, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
@@ -33,29 +33,28 @@ pub fn block_until<T>(deadline: Instant, future: impl Future<Output = T>) -> Opt
         if left.is_zero() {
             return None;
         }
-        thread::park_timeout(left.min(LOOK_AGAIN));
+        thread::park_timeout(left.min(POLL_INTERVAL));
     }
 }
 
-/// The board's clock: runs with the machine's monotonic clock, but never jumps. If the process was stopped or the
-/// machine slept, nobody's lease expires for it.
+/// A monotonic clock that never jumps: no lease expires because the process was stopped or the machine was suspended.
 #[derive(Debug)]
 pub struct SteadyClock {
     last: Instant,
     passed: Duration,
 }
 
-/// The most that the clock advances between two looks at it.
+/// Maximum advance of the clock between two readings.
 const LONGEST_STEP: Duration = Duration::from_secs(5);
 
 impl SteadyClock {
-    /// Starts at zero.
+    /// Starts the clock at zero.
     #[must_use]
     pub fn start() -> Self {
         Self { last: Instant::now(), passed: Duration::ZERO }
     }
 
-    /// The time now.
+    /// Returns the current time.
     pub fn now(&mut self) -> Time {
         let instant = Instant::now();
         self.passed += instant.saturating_duration_since(self.last).min(LONGEST_STEP);
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_goes_on_and_never_jumps() {
+    fn the_clock_advances_and_never_jumps() {
         let mut clock = SteadyClock::start();
         let first = clock.now();
         clock.last -= Duration::from_secs(600);

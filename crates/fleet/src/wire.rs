@@ -1,29 +1,29 @@
-//! Bodies of the service's calls, in two forms: a compact one for workers, JSON for people. See `docs/cluster.md` for the
-//! protocol in words.
+//! Request and reply bodies of the HTTP service. `docs/cluster.md` describes the protocol.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::task::{Lease, LeaseId, Receipt, Report, TaskKind, WorkerName};
+use crate::task::{Lease, LeaseId, Receipt, Report, WorkKind, WorkerName};
 
-/// How a body is written. Its content type says which form it is; an answer has the form of its request.
+/// Encoding of a body, given by its content type. A reply uses the encoding of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// For people and their tools.
+pub enum BodyFormat {
+    /// For users and their tools.
     Json,
-    /// postcard, the fields in the order in which they stand in this file. Another version has another content type.
+    /// postcard, for workers. Fields are encoded in the order of their declaration in this file. An incompatible version
+    /// needs another content type.
     Binary,
 }
 
-impl Form {
-    /// The form of that content type.
+impl BodyFormat {
+    /// Returns the encoding of a content type.
     #[must_use]
     pub fn of(content_type: &str) -> Option<Self> {
         let kind = content_type.split(';').next().unwrap_or("").trim();
         [Self::Json, Self::Binary].into_iter().find(|form| kind.eq_ignore_ascii_case(form.content_type()))
     }
 
-    /// Its content type.
+    /// Returns the content type.
     #[must_use]
     pub fn content_type(self) -> &'static str {
         match self {
@@ -32,10 +32,10 @@ impl Form {
         }
     }
 
-    /// Writes a body.
+    /// Serializes a body.
     ///
     /// # Errors
-    /// What cannot be written, in words.
+    /// Returns a message if the value cannot be serialized.
     pub fn write(self, value: &impl Serialize) -> Result<Vec<u8>, String> {
         match self {
             Self::Json => serde_json::to_vec(value).map_err(|e| e.to_string()),
@@ -43,101 +43,106 @@ impl Form {
         }
     }
 
-    /// Reads a body, all of it.
+    /// Parses a whole body.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// Returns a message if the body is invalid.
     pub fn read<T: DeserializeOwned>(self, bytes: &[u8]) -> Result<T, String> {
         match self {
             Self::Json => serde_json::from_slice(bytes).map_err(|e| e.to_string()),
             Self::Binary => match postcard::take_from_bytes(bytes) {
                 Ok((value, [])) => Ok(value),
-                Ok((_, rest)) => Err(format!("{} bytes too many", rest.len())),
+                Ok((_, rest)) => Err(format!("{} unexpected bytes at the end", rest.len())),
                 Err(error) => Err(error.to_string()),
             },
         }
     }
 }
 
-/// `POST /v1/lease`
+/// Body of `POST /v1/lease`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LeaseRequest {
+    /// The worker's name.
     pub worker: WorkerName,
-    pub kind: TaskKind,
-    /// For how many at most.
+    /// The kind of work.
+    pub kind: WorkKind,
+    /// Maximum number of leases.
     pub capacity: usize,
-    /// Seconds to wait for the first; the service caps it.
+    /// Maximum wait for the first lease, in seconds. The service may wait for less.
     #[serde(default)]
     pub wait_s: f64,
 }
 
-/// Answer to `POST /v1/lease`
+/// Reply to `POST /v1/lease`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LeaseReply {
-    /// The leases; may be none.
+    /// The leases. May be empty.
     pub tasks: Vec<Lease>,
-    /// Seconds that they last without a heartbeat. A duration, not a date: clocks may differ.
+    /// Lifetime of the leases without a heartbeat, in seconds. Not a date, because clocks may differ.
     pub lease_s: f64,
-    /// Finish and leave.
+    /// Whether the worker must finish and leave.
     #[serde(default)]
     pub drain: bool,
 }
 
-/// `POST /v1/heartbeat`
+/// Body of `POST /v1/heartbeat`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HeartbeatRequest {
+    /// The worker's name.
     pub worker: WorkerName,
-    /// What it has in hand.
+    /// The leases that it holds.
     pub tasks: Vec<LeaseId>,
 }
 
-/// Answer to `POST /v1/heartbeat`
+/// Reply to `POST /v1/heartbeat`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HeartbeatReply {
-    /// What it shall drop.
+    /// The leases to abandon.
     pub abandon: Vec<LeaseId>,
-    /// Seconds that the rest lasts from now.
+    /// Lifetime of the other leases from now, in seconds.
     pub lease_s: f64,
-    /// Finish and leave.
+    /// Whether the worker must finish and leave.
     #[serde(default)]
     pub drain: bool,
 }
 
-/// `POST /v1/results`
+/// Body of `POST /v1/results`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResultsRequest {
+    /// The worker's name.
     pub worker: WorkerName,
+    /// The reports.
     pub results: Vec<Report>,
 }
 
-/// Answer to `POST /v1/results`, in the order of the request.
+/// Reply to `POST /v1/results`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResultsReply {
-    /// What became of each.
+    /// The receipts, in the order of the reports.
     pub receipts: Vec<Receipt>,
 }
 
-/// Body of every answer that is not 200.
+/// Body of every reply whose status is not 200.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorReply {
-    /// What was wrong, and what to do.
+    /// The problem and its remedy.
     pub error: String,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::{Attempt, Outcome, TaskId};
+    use crate::task::{AttemptId, LeaseOutcome, TaskId};
     use proptest::prelude::*;
 
     fn results(outcomes: Vec<Vec<u8>>) -> ResultsRequest {
         let report = |(id, bytes): (usize, Vec<u8>)| {
             let outcome = match id % 3 {
-                0 => Outcome::Done(bytes.into()),
-                1 => Outcome::Failed(format!("{bytes:?}")),
-                _ => Outcome::Returned,
+                0 => LeaseOutcome::Done(bytes.into()),
+                1 => LeaseOutcome::Failed(format!("{bytes:?}")),
+                _ => LeaseOutcome::Returned,
             };
-            Report { task: TaskId(u64::MAX - id as u64), attempt: Attempt(id as u32), outcome }
+            Report { task: TaskId(u64::MAX - id as u64), attempt: AttemptId(id as u32), outcome }
         };
         let worker = WorkerName::new("w").expect("a good name");
         ResultsRequest { worker, results: outcomes.into_iter().enumerate().map(report).collect() }
@@ -145,38 +150,38 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_forms_say_the_same(outcomes in proptest::collection::vec(any::<Vec<u8>>(), 0..8)) {
+        fn both_encodings_round_trip(outcomes in proptest::collection::vec(any::<Vec<u8>>(), 0..8)) {
             let call = results(outcomes);
-            for form in [Form::Json, Form::Binary] {
+            for form in [BodyFormat::Json, BodyFormat::Binary] {
                 let bytes = form.write(&call).expect("writes");
                 prop_assert_eq!(&form.read::<ResultsRequest>(&bytes).expect("reads"), &call);
             }
         }
 
         #[test]
-        fn what_is_not_a_body_is_refused(bytes in any::<Vec<u8>>(), cut in any::<proptest::sample::Index>()) {
-            // Whatever it is, it is an answer and no panic.
-            let _ = Form::Binary.read::<ResultsRequest>(&bytes);
-            let whole = Form::Binary.write(&results(vec![bytes])).expect("writes");
-            prop_assert!(Form::Binary.read::<ResultsRequest>(&whole[..cut.index(whole.len())]).is_err());
-            prop_assert!(Form::Binary.read::<ResultsRequest>(&[&whole[..], b"x"].concat()).is_err());
+        fn invalid_bodies_are_rejected(bytes in any::<Vec<u8>>(), cut in any::<proptest::sample::Index>()) {
+            // Any result is fine, as long as it does not panic.
+            let _ = BodyFormat::Binary.read::<ResultsRequest>(&bytes);
+            let whole = BodyFormat::Binary.write(&results(vec![bytes])).expect("writes");
+            prop_assert!(BodyFormat::Binary.read::<ResultsRequest>(&whole[..cut.index(whole.len())]).is_err());
+            prop_assert!(BodyFormat::Binary.read::<ResultsRequest>(&[&whole[..], b"x"].concat()).is_err());
         }
     }
 
     #[test]
-    fn names_are_checked_in_both_forms() {
+    fn names_are_checked_in_both_encodings() {
         let call = LeaseRequest {
             worker: WorkerName::new("w").expect("a good name"),
-            kind: TaskKind::new("x").expect("a good name"),
+            kind: WorkKind::new("x").expect("a good name"),
             capacity: 1,
             wait_s: 0.0,
         };
-        let mut bytes = Form::Binary.write(&call).expect("writes");
-        assert_eq!(Form::Binary.read::<LeaseRequest>(&bytes), Ok(call));
+        let mut bytes = BodyFormat::Binary.write(&call).expect("writes");
+        assert_eq!(BodyFormat::Binary.read::<LeaseRequest>(&bytes), Ok(call));
         // The worker's name: its length, then "w".
         bytes[1] = b' ';
-        assert!(Form::Binary.read::<LeaseRequest>(&bytes).is_err());
-        assert_eq!(Form::of("Application/JSON; charset=utf-8"), Some(Form::Json));
-        assert_eq!(Form::of("application/x-sgs-fleet-2"), None);
+        assert!(BodyFormat::Binary.read::<LeaseRequest>(&bytes).is_err());
+        assert_eq!(BodyFormat::of("Application/JSON; charset=utf-8"), Some(BodyFormat::Json));
+        assert_eq!(BodyFormat::of("application/x-sgs-fleet-2"), None);
     }
 }

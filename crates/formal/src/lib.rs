@@ -1,33 +1,74 @@
-//! The seam between the loop and a formal system: prompts, readers, features, the checker.
+//! The interface between the training loop and a formal system: prompts, parsers, features and the checker.
 //!
-//! Two systems implement it: Metamath (embedded) and Lean 4. The loop knows only this trait.
+//! [`FormalSystem`] has two implementations, Metamath (embedded) and Lean 4. The training loop knows only this trait.
+//!
+//! A formal system in which the only statement is `true` and the only proof is `trivial`:
+//!
+//! ```
+//! use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
+//! use sgs_selfplay::{Features, Judgement, ParsedConjecture, Problem, ProblemId, Review, Verdict};
+//!
+//! struct Trivial;
+//!
+//! impl FormalSystem for Trivial {
+//!     fn name(&self) -> &'static str { "trivial" }
+//!     fn solver_prompt(&self, problem: &Problem) -> Prompt { Prompt::Raw(format!("prove {}", problem.statement)) }
+//!     fn conjecturer_prompt(&self, _: Condition<'_>) -> Prompt { Prompt::Raw("state".to_owned()) }
+//!     fn guide_prompt(&self, _: &Problem, _: &Problem) -> Prompt { Prompt::Raw("review".to_owned()) }
+//!     fn read_proof(&self, _: &Problem, completion: &str) -> Result<String, Malformed> {
+//!         Ok(completion.trim().to_owned())
+//!     }
+//!     fn read_conjecture(&self, _: Condition<'_>, _: &str) -> Result<ParsedConjecture, Malformed> {
+//!         Ok(ParsedConjecture::plain("true"))
+//!     }
+//!     fn read_review(&self, _: &str) -> Result<Review, Malformed> {
+//!         Err(Malformed::new("no-score", "this system has no reviews"))
+//!     }
+//!     fn features(&self, _: &str) -> Features { Features::default() }
+//!     fn is_penalised(&self, _: &str) -> bool { false }
+//!     fn verify(&self, _: &Problem, proof: &str) -> Judgement {
+//!         let verdict = if proof == "trivial" { Verdict::Proved } else { Verdict::Refused };
+//!         Judgement { verdict, reason: String::new(), step: None, micros: 0 }
+//!     }
+//! }
+//!
+//! let problem = Problem { id: ProblemId::new("id"), statement: "true".into(), context: "".into() };
+//! let proof = Trivial.read_proof(&problem, " trivial\n").unwrap();
+//! assert_eq!(Trivial.verify(&problem, &proof).verdict, Verdict::Proved);
+//! ```
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 use serde::{Deserialize, Serialize};
-use sgs_selfplay::{Features, Judgement, Lemma, Problem, ReadConjecture, Review};
+use sgs_selfplay::{Features, Judgement, Lemma, ParsedConjecture, Problem, Review};
 
-/// What a role is asked, before tokenisation.
+/// A prompt before tokenisation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Prompt {
-    /// Text that goes to the tokenizer as it stands.
+    /// Text that is tokenised as is.
     Raw(String),
     /// One user message, to be rendered with the tokenizer's chat template.
     Chat(String),
 }
 
-/// What a conjecture is conditioned on.
+/// The condition of a conjecture: the content of the Conjecturer's prompt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Condition<'a> {
     /// An unsolved target (the paper's Conjecturer).
     Target(&'a Problem),
-    /// A solved problem and its proof (STP).
-    Solved { problem: &'a Problem, proof: &'a str },
-    /// Nothing (the ablation without problem conditioning); the target only lends its context.
+    /// A solved problem with its proof (STP).
+    Solved {
+        /// The solved problem.
+        problem: &'a Problem,
+        /// The proof in canonical text.
+        proof: &'a str,
+    },
+    /// No condition (the ablation without problem conditioning); the target only determines the context.
     Nothing(&'a Problem),
 }
 
 impl<'a> Condition<'a> {
-    /// The problem whose context the conjecture inherits.
+    /// Returns the problem whose context the conjecture inherits.
     pub fn problem(&self) -> &'a Problem {
         match *self {
             Condition::Target(problem) | Condition::Solved { problem, .. } | Condition::Nothing(problem) => {
@@ -37,55 +78,61 @@ impl<'a> Condition<'a> {
     }
 }
 
-/// Why a completion could not be read.
+/// Why a completion could not be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{kind}: {detail}")]
 pub struct Malformed {
-    /// A short stable name of the defect, for counting (`unknown-token`, `no-code-block`, …).
+    /// Short, stable name of the defect, for statistics (`unknown-token`, `no-code-block`, …).
     pub kind: String,
-    /// What was found and where.
+    /// Description of the defect and its position.
     pub detail: String,
 }
 
 impl Malformed {
-    /// A defect with its details.
+    /// Creates a defect from its name and description.
     pub fn new(kind: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { kind: kind.into(), detail: detail.into() }
     }
 }
 
-/// Lines of a proof that are not blank.
+/// Returns the number of non-blank lines of a proof.
 pub fn lines_of(proof: &str) -> u32 {
     u32::try_from(proof.lines().filter(|line| !line.trim().is_empty()).count()).unwrap_or(u32::MAX)
 }
 
-/// A formal system, whole: everything the loop needs to know of it.
+/// A formal system.
 ///
-/// All methods may be called from many threads at once. `check` blocks until the verdict is known; everything
-/// else is pure and fast. Completions are untrusted input: no method panics on them.
+/// All methods may be called from several threads at once. [`FormalSystem::verify`] blocks until the verdict is known; all
+/// other methods are pure and fast. Completions are untrusted input, so no method may panic on them.
 pub trait FormalSystem: Send + Sync {
-    /// `metamath` or `lean`, as in files and on the command line.
+    /// Returns the system's name in files and on the command line: `metamath` or `lean`.
     fn name(&self) -> &'static str;
 
-    /// The Solver's prompt for a problem.
+    /// Returns the Solver's prompt for a problem.
     fn solver_prompt(&self, problem: &Problem) -> Prompt;
 
-    /// The Solver's prompt for a problem whose proof may cite a lemma; the plain one where lemmas are not cited.
+    /// Returns the Solver's prompt for a problem whose proof may cite a lemma. The default ignores the lemma.
     fn solver_prompt_citing(&self, problem: &Problem, _lemma: &Lemma) -> Prompt {
         self.solver_prompt(problem)
     }
 
-    /// The Conjecturer's prompt.
+    /// Returns the Conjecturer's prompt.
     fn conjecturer_prompt(&self, condition: Condition<'_>) -> Prompt;
 
-    /// The Guide's prompt for a conjecture that was invented for `target`.
+    /// Returns the Guide's prompt for a conjecture that was invented for `target`.
     fn guide_prompt(&self, target: &Problem, conjecture: &Problem) -> Prompt;
 
-    /// Reads a proof out of the Solver's completion, in the system's canonical text.
+    /// Extracts the proof from a Solver completion and returns it in canonical form.
+    ///
+    /// # Errors
+    /// Returns an error if the completion contains no well-formed proof.
     fn read_proof(&self, problem: &Problem, completion: &str) -> Result<String, Malformed>;
 
-    /// Reads a proof out of the completion to [`FormalSystem::solver_prompt_citing`]. Where it cites the lemma, the
-    /// lemma's own proof stands in the text that comes back: a proof of the bare problem, to be judged as any other.
+    /// Extracts the proof from a completion of [`FormalSystem::solver_prompt_citing`]. Citations of the lemma are replaced
+    /// by the lemma's own proof, so that the result is a proof of the bare problem and is verified like any other.
+    ///
+    /// # Errors
+    /// Returns an error if the completion contains no well-formed proof.
     fn read_proof_citing(
         &self,
         problem: &Problem,
@@ -95,53 +142,60 @@ pub trait FormalSystem: Send + Sync {
         self.read_proof(problem, completion)
     }
 
-    /// Inferences that a proof in canonical text makes: its lines, where a system counts nothing better.
+    /// Returns the number of inferences of a proof in canonical form. The default counts non-blank lines.
     fn proof_steps(&self, proof: &str) -> u32 {
         lines_of(proof)
     }
 
-    /// Reads a statement out of the Conjecturer's completion, well-formed in the context of what it is conditioned on and normalised so
-    /// that equal conjectures are equal strings.
+    /// Extracts the statement from a Conjecturer completion. The statement is well-formed in the context of the condition,
+    /// and is normalised so that equal conjectures are equal strings.
+    ///
+    /// # Errors
+    /// Returns an error if the completion contains no well-formed statement.
     fn read_conjecture(
         &self,
         condition: Condition<'_>,
         completion: &str,
-    ) -> Result<ReadConjecture, Malformed>;
+    ) -> Result<ParsedConjecture, Malformed>;
 
-    /// Reads the Guide's three sub-scores.
+    /// Extracts the three sub-scores from a Guide completion.
+    ///
+    /// # Errors
+    /// Returns an error if the completion does not contain all three sub-scores.
     fn read_review(&self, completion: &str) -> Result<Review, Malformed>;
 
-    /// Features of a statement, for analysis.
+    /// Returns the features of a statement, for analysis.
     fn features(&self, statement: &str) -> Features;
 
-    /// Whether the proof uses a tactic that the reward forbids (Lean's `try`; paper, Appendix A).
+    /// Returns whether a proof uses a forbidden tactic (Lean's `try`; paper, Appendix A).
     fn is_penalised(&self, proof: &str) -> bool;
 
-    /// What the verdicts depend on besides problem and proof: checker, version, options. Two checkers with the same
-    /// identity give the same verdicts.
+    /// Identifies the checker: its name, version and options. Two checkers with the same identity must give the same
+    /// verdicts.
     fn identity(&self) -> String {
         self.name().to_owned()
     }
 
-    /// Proofs that are worth verifying at once, each on a thread of its own.
+    /// Returns the number of proofs that can usefully be verified at the same time, each on its own thread.
     fn parallel_verifications(&self) -> usize {
         1
     }
 
-    /// Decides whether `proof` proves `problem`. Blocks; the system bounds time and memory itself.
+    /// Verifies that `proof` proves `problem`. Blocks; the system limits time and memory itself.
     fn verify(&self, problem: &Problem, proof: &str) -> Judgement;
 
-    /// Decides it of several proofs of one problem, in their order; whoever reads the problem reads it once.
+    /// Verifies several proofs of one problem and returns their judgements in the same order. Implementations may parse
+    /// the problem once.
     fn verify_all(&self, problem: &Problem, proofs: &[&str]) -> Vec<Judgement> {
         proofs.iter().map(|proof| self.verify(problem, proof)).collect()
     }
 
-    /// The statement as a person reads it, for terminals and reports (defaults to the canonical text).
+    /// Returns a statement in human-readable form, for terminals and reports. The default is the canonical text.
     fn display_statement(&self, statement: &str) -> String {
         statement.to_owned()
     }
 
-    /// A proof as a person reads it (defaults to the canonical text).
+    /// Returns a proof in human-readable form. The default is the canonical text.
     fn display_proof(&self, _problem: &Problem, proof: &str) -> String {
         proof.to_owned()
     }

@@ -1,6 +1,38 @@
-//! HTTP/1.1 as the servers of this program speak it: threads with connections of their own, and requests that come in
-//! time. Who may ask, how many at once and what is answered is each server's own affair.
+//! HTTP/1.1 for the servers of this workspace: their threads, connections and timeouts.
+//!
+//! A server starts one or more [`ServiceThread`]s, accepts connections with [`accept`], and answers their requests with
+//! [`serve_connection`]. Authentication, limits on the number of connections and the replies are up to each server.
+//!
+//! ```
+//! use std::convert::Infallible;
+//! use std::io::{Read, Write};
+//! use std::time::Duration;
+//!
+//! use hyper::body::Incoming;
+//! use hyper::{Request, Response};
+//! use sgs_http::{ServiceThread, accept, serve_connection};
+//!
+//! async fn hello(_: Request<Incoming>) -> Response<String> {
+//!     Response::new("hello".to_owned())
+//! }
+//!
+//! let thread = ServiceThread::start("example").unwrap();
+//! let (listener, address) = thread.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+//! thread.handle().spawn(async move {
+//!     loop {
+//!         let stream = accept(&listener).await;
+//!         tokio::spawn(serve_connection(stream, Duration::from_secs(10), hello));
+//!     }
+//! });
+//!
+//! let mut client = std::net::TcpStream::connect(address).unwrap();
+//! client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+//! let mut reply = String::new();
+//! client.read_to_string(&mut reply).unwrap();
+//! assert!(reply.starts_with("HTTP/1.1 200") && reply.ends_with("hello"));
+//! ```
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
@@ -18,55 +50,59 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// A thread that serves its own share of the connections, first come first served; they end when it is dropped.
+/// A thread with its own runtime, which serves connections until it is dropped.
 ///
-/// A runtime over several threads moves what does not fit into a thread's short queue to one that is looked at rarely:
-/// with a thousand requests in flight some were passed over for tens of rounds.
+/// Tokio's multi-threaded runtime is unfair under this load: it moves tasks that do not fit into a thread's short queue to
+/// a global queue that is polled rarely. With a thousand requests in flight, some were passed over for tens of rounds.
 #[derive(Debug)]
 pub struct ServiceThread {
     handle: Handle,
-    /// Dropped to end it.
+    /// Dropping it stops the thread.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What other threads wake is looked at after so many others.
-const LOOK_AT_WOKEN: u32 = 2;
+/// Maximum size of a request's head, and of the read buffer of a connection, in bytes.
+const MAX_BUFFER: usize = 64 << 10;
+
+/// Poll the global queue, which holds tasks woken by other threads, after this many local tasks.
+const GLOBAL_QUEUE_INTERVAL: u32 = 2;
 
 impl ServiceThread {
-    /// A thread of that name that has nothing to do yet.
+    /// Starts a thread with this name.
     ///
     /// # Errors
-    /// The system has no thread to give.
+    /// Returns an error if the thread cannot be started.
     pub fn start(name: &str) -> io::Result<Self> {
-        let runtime =
-            Builder::new_current_thread().enable_all().global_queue_interval(LOOK_AT_WOKEN).build()?;
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .global_queue_interval(GLOBAL_QUEUE_INTERVAL)
+            .build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-            // Nothing is ever sent; it ends when the other end goes.
+            // Nothing is sent. The receiver fails when the sender is dropped.
             let _ = runtime.block_on(stopped);
             runtime.shutdown_timeout(Duration::from_secs(2));
         })?;
         Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where its work is put.
+    /// Returns the handle to spawn tasks on this thread.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Binds an address for this thread to accept connections at; gives the address with its port, too. It is bound and
-    /// kept, so the port that is told is the port that is served.
+    /// Binds an address. Returns the listener and the actual address, which differs if the requested port is 0.
     ///
     /// # Errors
-    /// The address cannot be had.
+    /// Returns an error if the address is unavailable.
     pub fn listen(&self, address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let _inside = self.handle.enter();
+        let _runtime = self.handle.enter();
         Ok((TcpListener::from_std(listener)?, address))
     }
 }
@@ -75,23 +111,23 @@ impl Drop for ServiceThread {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has nothing more to serve.
+            // If the thread panicked, nothing is left to stop.
             let _ = thread.join();
         }
     }
 }
 
-/// The next connection.
+/// Waits for the next connection.
 pub async fn accept(listener: &TcpListener) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                // Small answers, and each part of a stream, are to leave at once.
+                // Send short replies, and each part of a stream, at once.
                 let _ = stream.set_nodelay(true);
                 return stream;
             }
             Err(error) => {
-                // Out of file descriptors, most likely; those in use will come free.
+                // Most likely the process is out of file descriptors; wait until some are free.
                 tracing::warn!("cannot accept a connection: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -99,11 +135,10 @@ pub async fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-/// Answers the requests of a connection until it ends. The head of each has to come within `patience`, however often a
-/// byte of it does.
-pub async fn converse<B, A>(
+/// Answers the requests of a connection until it ends. The whole head of each request must arrive within `head_timeout`.
+pub async fn serve_connection<B, A>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    patience: Duration,
+    head_timeout: Duration,
     answer: impl Fn(Request<Incoming>) -> A,
 ) where
     A: Future<Output = Response<B>>,
@@ -115,8 +150,8 @@ pub async fn converse<B, A>(
         async { Ok::<_, Infallible>(answer.await) }
     });
     let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(patience);
+    server.timer(TokioTimer::new()).header_read_timeout(head_timeout).max_buf_size(MAX_BUFFER);
     if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!("a connection broke: {error}");
+        tracing::debug!("a connection failed: {error}");
     }
 }

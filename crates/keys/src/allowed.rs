@@ -1,79 +1,80 @@
-//! What a key may be, as data: `--explain` prints it, the check enforces it, the tests try its ends.
+//! Allowed values of a configuration key, as data: `--explain` prints them, the check enforces them, and tests try their
+//! limits.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// What a key may be.
+/// The allowed values of a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Allowed {
     /// `true` or `false`.
     Switch,
     /// One of a few names.
     Names(&'static [&'static str]),
-    /// A whole number, both ends included.
+    /// An integer in an inclusive range.
     Whole {
-        /// The least.
+        /// The minimum.
         low: u64,
-        /// The greatest.
+        /// The maximum.
         high: u64,
     },
-    /// A number.
+    /// A real number in a range.
     Real {
         /// The lower end.
-        low: End,
+        low: RangeEnd,
         /// The upper end.
-        high: End,
+        high: RangeEnd,
     },
-    /// A name or a whole number, both ends included.
+    /// A name, or an integer in an inclusive range.
     NameOrWhole {
         /// The name.
         name: &'static str,
-        /// The least number.
+        /// The minimum number.
         low: u64,
-        /// The greatest.
+        /// The maximum.
         high: u64,
     },
-    /// Text or a list; the sentence says which.
+    /// Text or a list, described by a phrase.
     Text(&'static str),
 }
 
-/// One end of a range of numbers.
+/// One end of a range of real numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct End {
+pub struct RangeEnd {
     /// The number.
     pub at: f64,
     /// Whether the number itself is allowed.
     pub included: bool,
 }
 
-/// The lower end of a range whose upper end is still to be said.
+/// A range of real numbers without its upper end yet. See [`above`] and [`at_least`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Low(End);
+pub struct RangeStart(RangeEnd);
 
-/// A range that begins above `at`.
-pub const fn above(at: f64) -> Low {
-    Low(End { at, included: false })
+/// Starts a range of numbers greater than `at`.
+pub const fn above(at: f64) -> RangeStart {
+    RangeStart(RangeEnd { at, included: false })
 }
 
-/// A range that begins with `at`.
-pub const fn at_least(at: f64) -> Low {
-    Low(End { at, included: true })
+/// Starts a range of numbers greater than or equal to `at`.
+pub const fn at_least(at: f64) -> RangeStart {
+    RangeStart(RangeEnd { at, included: true })
 }
 
-impl Low {
-    /// The range up to `at`, without it.
+impl RangeStart {
+    /// Completes the range with numbers less than `at`.
     pub const fn below(self, at: f64) -> Allowed {
-        Allowed::Real { low: self.0, high: End { at, included: false } }
+        Allowed::Real { low: self.0, high: RangeEnd { at, included: false } }
     }
 
-    /// The range up to `at`.
+    /// Completes the range with numbers less than or equal to `at`.
     pub const fn at_most(self, at: f64) -> Allowed {
-        Allowed::Real { low: self.0, high: End { at, included: true } }
+        Allowed::Real { low: self.0, high: RangeEnd { at, included: true } }
     }
 }
 
 impl Allowed {
-    /// Whether a whole number is allowed.
+    /// Returns true if an integer is allowed.
     pub fn admits_whole(&self, number: u64) -> bool {
         match *self {
             Allowed::Whole { low, high } | Allowed::NameOrWhole { low, high, .. } => {
@@ -83,7 +84,7 @@ impl Allowed {
         }
     }
 
-    /// Whether a number is allowed; one that is not a number never is.
+    /// Returns true if a real number is allowed. NaN never is.
     pub fn admits_real(&self, number: f64) -> bool {
         let Allowed::Real { low, high } = *self else { return false };
         let above = number > low.at || (low.included && number == low.at);
@@ -91,7 +92,7 @@ impl Allowed {
         above && below
     }
 
-    /// Whether a text is allowed. What a sentence asks for is for whoever reads the text to see.
+    /// Returns true if a text is allowed. Free text always is; its consumer checks it.
     pub fn admits_text(&self, text: &str) -> bool {
         match self {
             Allowed::Names(names) => names.contains(&text),
@@ -120,7 +121,7 @@ impl From<&'static str> for Allowed {
     }
 }
 
-/// As `--explain` says it: `1 to 1024`, `above 0, below 1`, `cpu, cuda`.
+/// Formats the allowed values for `--explain`, such as `1 to 1024`, `above 0, below 1` or `cpu, cuda`.
 impl fmt::Display for Allowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_what_is_enforced() {
+    fn the_description_matches_the_check() {
         let cases = [
             (above(0.0).below(1.0), "above 0, below 1", [false, true, false, false]),
             (above(0.0).at_most(1.0), "above 0, at most 1", [false, true, true, false]),

@@ -1,22 +1,22 @@
-//! The macros that declare tables and choices.
+//! The macros that declare tables of keys and choices of names.
 
-/// Declares a table of keys. It gives the struct with `Serialize`, `Deserialize` (unknown keys are errors, keys that are
-/// left out take their defaults), `Default` and [`crate::Table`]. The crate that uses it needs `serde`.
+/// Declares a table of keys as a struct that implements `Serialize`, `Deserialize` (unknown keys are errors, missing keys
+/// have their defaults), `Default` and [`crate::KeyTable`]. The calling crate needs `serde`.
 ///
-/// The crate's documentation has an example and says how to add a key.
+/// The documentation of this crate has an example and explains how to add a key.
 #[macro_export]
 macro_rules! table {
     (@default) => { ::core::default::Default::default() };
     (@default $default:expr) => { $default };
 
-    (@allowed $type:ty) => { <$type as $crate::Closed>::ALLOWED };
+    (@allowed $type:ty) => { <$type as $crate::FixedDomain>::ALLOWED };
     (@allowed $type:ty, $allowed:expr) => { $crate::Allowed::from($allowed) };
 
     (@keys $keys:ident, $prefix:ident, $name:ident, $doc:expr, $type:ty) => {
-        $keys.extend(<$type as $crate::Table>::keys(&$crate::dotted($prefix, stringify!($name))))
+        $keys.extend(<$type as $crate::KeyTable>::keys(&$crate::dotted($prefix, stringify!($name))))
     };
     (@keys $keys:ident, $prefix:ident, $name:ident, $doc:expr, $type:ty = $default:expr $(, $allowed:expr)?) => {
-        $keys.push($crate::Key::new(
+        $keys.push($crate::KeySpec::new(
             $prefix,
             stringify!($name),
             $doc,
@@ -25,7 +25,7 @@ macro_rules! table {
     };
 
     (@check $value:expr, $prefix:ident, $name:ident, $type:ty) => {
-        $crate::Table::check($value, &$crate::dotted($prefix, stringify!($name)))?
+        $crate::KeyTable::check($value, &$crate::dotted($prefix, stringify!($name)))?
     };
     (@check $value:expr, $prefix:ident, $name:ident, $type:ty = $default:expr $(, $allowed:expr)?) => {
         $crate::check($value, $prefix, stringify!($name), &$crate::table!(@allowed $type $(, $allowed)?))?
@@ -58,8 +58,8 @@ macro_rules! table {
             }
         }
 
-        impl $crate::Table for $table {
-            fn keys(prefix: &str) -> ::std::vec::Vec<$crate::Key> {
+        impl $crate::KeyTable for $table {
+            fn keys(prefix: &str) -> ::std::vec::Vec<$crate::KeySpec> {
                 let mut keys = ::std::vec::Vec::new();
                 $($crate::table!(
                     @keys keys, prefix, $name, concat!($($doc),+), $type $(= $default $(, $allowed)?)?
@@ -67,7 +67,7 @@ macro_rules! table {
                 keys
             }
 
-            fn check(&self, prefix: &str) -> ::core::result::Result<(), $crate::Refused> {
+            fn check(&self, prefix: &str) -> ::core::result::Result<(), $crate::InvalidValue> {
                 $($crate::table!(@check &self.$name, prefix, $name, $type $(= $default $(, $allowed)?)?);)*
                 Ok(())
             }
@@ -75,8 +75,8 @@ macro_rules! table {
     };
 }
 
-/// Declares a key's type that is one of a few names, with the names as they are written. It gives the enum with
-/// `Serialize`, `Deserialize` and what a small plain enum derives. The crate that uses it needs `serde`.
+/// Declares the type of a key that is one of several names, as an enum that implements `Serialize`, `Deserialize` and the
+/// usual traits of a plain enum. The calling crate needs `serde`.
 #[macro_export]
 macro_rules! choice {
     (
@@ -91,14 +91,14 @@ macro_rules! choice {
             $($(#[$about])* #[serde(rename = $name)] $variant,)*
         }
 
-        impl $crate::Leaf for $choice {
-            fn refused_by(&self, _: &$crate::Allowed) -> ::core::option::Option<::std::string::String> {
-                // Only the names can be read.
+        impl $crate::KeyValue for $choice {
+            fn rejected_by(&self, _: &$crate::Allowed) -> ::core::option::Option<::std::string::String> {
+                // Deserialization accepts only the names.
                 None
             }
         }
 
-        impl $crate::Closed for $choice {
+        impl $crate::FixedDomain for $choice {
             const ALLOWED: $crate::Allowed = $crate::Allowed::Names(&[$($name),*]);
         }
     };

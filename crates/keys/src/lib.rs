@@ -1,19 +1,21 @@
-//! Keys of a configuration, each declared once: [`table!`] makes of one declaration the struct's field, its default,
-//! what it may be, the sentence that explains it, and the check. [`choice!`] does the same for a key that holds one of
-//! a few names.
+//! Declarations of configuration keys.
+//!
+//! Each key is declared once. From the declaration, [`table!`] generates the field of a struct, its default, the allowed
+//! values, the explanation for `--explain`, and the check. [`choice!`] does the same for a key whose value is one of
+//! several names.
 //!
 //! ```
-//! use sgs_keys::{Table, above};
+//! use sgs_keys::{KeyTable, above};
 //!
 //! sgs_keys::table! {
-//!     /// How a server is asked.
+//!     /// Requests to a server.
 //!     #[derive(Clone, Debug, PartialEq)]
-//!     pub struct Asking {
-//!         /// How prompts are sent.
+//!     pub struct Requests {
+//!         /// Format of prompts.
 //!         pub form: Form = Form::Text,
-//!         /// How often one request is sent.
+//!         /// Attempts per request.
 //!         pub tries: u32 = 8, in 1..=1000,
-//!         /// Longest time for one answer, seconds.
+//!         /// Timeout of a request, in seconds.
 //!         pub timeout_s: f64 = 600.0, in above(0.0).at_most(1e6),
 //!         /// File that holds the key.
 //!         pub key_file: String = String::new(), in "a file; empty for none",
@@ -21,38 +23,38 @@
 //! }
 //!
 //! sgs_keys::choice! {
-//!     /// How prompts are sent.
+//!     /// Format of prompts.
 //!     pub enum Form {
-//!         /// As text.
+//!         /// Text.
 //!         Text = "text",
-//!         /// As token ids.
+//!         /// Token ids.
 //!         Tokens = "tokens",
 //!     }
 //! }
 //!
-//! let keys = Asking::keys("asking");
-//! assert_eq!(keys[1].key, "asking.tries");
-//! assert_eq!(keys[1].meaning, "How often one request is sent.");
+//! let keys = Requests::keys("requests");
+//! assert_eq!(keys[1].key, "requests.tries");
+//! assert_eq!(keys[1].meaning, "Attempts per request.");
 //! assert_eq!(keys[1].allowed.to_string(), "1 to 1000");
-//! let wrong = Asking { tries: 0, ..Asking::default() };
-//! assert_eq!(wrong.check("asking").unwrap_err().to_string(), "`asking.tries` is 0; expected 1 to 1000");
+//! let wrong = Requests { tries: 0, ..Requests::default() };
+//! assert_eq!(wrong.check("requests").unwrap_err().to_string(), "`requests.tries` is 0; expected 1 to 1000");
 //! ```
 //!
-//! # To add a key
+//! # Adding a key
 //!
-//! 1. Write it into its table: a doc comment (the text of `--explain`: what it means, with its unit), then
-//!    `pub name: Type = default, in RANGE,`. The range is `1..=1000` for whole numbers; `above(0.0)` or `at_least(0.0)`
-//!    with `.below(1.0)` or `.at_most(1.0)` for others; `&["cpu", "cuda"]` for a few names; a sentence for free text.
-//!    `bool` and every [`choice!`] need none. A table within a table is `pub name: OtherTable,` without a default.
-//! 2. What depends on two keys at once goes into the configuration's own check (`AlgorithmConfig::validate`,
-//!    `EndpointConfig::check`); the range of one key never does.
-//! 3. Choose the default under which a run that was begun before the key existed goes on as it was: its `config.toml`
-//!    does not name the key, and a key that is not named takes its default.
+//! 1. Add it to its table: a doc comment (the text of `--explain`, with the unit), then
+//!    `pub name: Type = default, in RANGE,`. The range is `1..=1000` for integers; `above(0.0)` or `at_least(0.0)` with
+//!    `.below(1.0)` or `.at_most(1.0)` for real numbers; `&["cpu", "cuda"]` for names; a phrase for free text. `bool` and
+//!    every [`choice!`] need no range. A subtable is `pub name: OtherTable,` without a default.
+//! 2. Put rules that involve several keys into the check of the configuration (`AlgorithmConfig::validate`,
+//!    `EndpointConfig::check`). The range of a single key belongs in its declaration.
+//! 3. Choose a default that preserves the behaviour of existing runs: their `config.toml` does not contain the new key.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod allowed;
 mod declare;
 mod table;
 
-pub use allowed::{Allowed, End, Low, above, at_least};
-pub use table::{Closed, Key, Leaf, Refused, Table, check, dotted};
+pub use allowed::{Allowed, RangeEnd, RangeStart, above, at_least};
+pub use table::{FixedDomain, InvalidValue, KeySpec, KeyTable, KeyValue, check, dotted};

@@ -1,103 +1,103 @@
-//! Tables of keys, and the types that a key's value may have.
+//! Tables of configuration keys, and the types of their values.
 
 use crate::Allowed;
 use std::path::PathBuf;
 
-/// One key as it was declared. Its default is that of the table's struct.
+/// Declaration of a key. Its default value is that of the table's struct.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Key {
-    /// Its name, dotted.
+pub struct KeySpec {
+    /// The key, with the names of its tables, separated by dots.
     pub key: String,
-    /// What it means, with its unit.
+    /// Meaning and unit.
     pub meaning: String,
-    /// What it may be.
+    /// The allowed values.
     pub allowed: Allowed,
 }
 
-impl Key {
-    /// A key of the table at `prefix`.
+impl KeySpec {
+    /// Creates the declaration of a key in the table `prefix`.
     pub fn new(prefix: &str, name: &str, doc: &str, allowed: impl Into<Allowed>) -> Self {
         Self { key: dotted(prefix, name), meaning: doc.trim().to_owned(), allowed: allowed.into() }
     }
 }
 
-/// A value that is not allowed.
+/// A value that its key does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{key}` is {value}; expected {expected}")]
-pub struct Refused {
-    /// The key, dotted.
+pub struct InvalidValue {
+    /// The key, with the names of its tables.
     pub key: String,
     /// The value.
     pub value: String,
-    /// What is allowed.
+    /// The allowed values.
     pub expected: String,
 }
 
-/// A table of keys; [`crate::table!`] implements it.
-pub trait Table {
-    /// Every key of the table and of the tables in it, in their order. `prefix` is the table's own name, empty for the
-    /// outermost.
-    fn keys(prefix: &str) -> Vec<Key>;
+/// A table of configuration keys. [`crate::table!`] implements it.
+pub trait KeyTable {
+    /// Returns all keys of the table and its subtables, in the order of declaration. `prefix` is the name of the table;
+    /// empty for the root.
+    fn keys(prefix: &str) -> Vec<KeySpec>;
 
-    /// Holds every key against what it may be.
+    /// Checks all values.
     ///
     /// # Errors
-    /// The first that is not allowed.
-    fn check(&self, prefix: &str) -> Result<(), Refused>;
+    /// Returns an error at the first value that is not allowed.
+    fn check(&self, prefix: &str) -> Result<(), InvalidValue>;
 }
 
-impl<T: Table> Table for Option<T> {
-    fn keys(prefix: &str) -> Vec<Key> {
+impl<T: KeyTable> KeyTable for Option<T> {
+    fn keys(prefix: &str) -> Vec<KeySpec> {
         T::keys(prefix)
     }
 
-    fn check(&self, prefix: &str) -> Result<(), Refused> {
+    fn check(&self, prefix: &str) -> Result<(), InvalidValue> {
         self.as_ref().map_or(Ok(()), |table| table.check(prefix))
     }
 }
 
-/// A type that a key's value may have.
-pub trait Leaf {
-    /// The value as it is written, if it is not allowed.
-    fn refused_by(&self, allowed: &Allowed) -> Option<String>;
+/// A type of a key's value.
+pub trait KeyValue {
+    /// Returns the value as text if it is not allowed.
+    fn rejected_by(&self, allowed: &Allowed) -> Option<String>;
 }
 
-/// A type that says itself what is allowed, so that its keys do not have to.
-pub trait Closed: Leaf {
-    /// What is allowed.
+/// A type whose allowed values are the same for all keys, so that they need not be declared.
+pub trait FixedDomain: KeyValue {
+    /// The allowed values.
     const ALLOWED: Allowed;
 }
 
-/// Holds one value against what its key may be.
+/// Checks the value of one key.
 ///
 /// # Errors
-/// It is not allowed.
-pub fn check(value: &impl Leaf, prefix: &str, name: &str, allowed: &Allowed) -> Result<(), Refused> {
-    match value.refused_by(allowed) {
+/// Returns an error if the value is not allowed.
+pub fn check(value: &impl KeyValue, prefix: &str, name: &str, allowed: &Allowed) -> Result<(), InvalidValue> {
+    match value.rejected_by(allowed) {
         None => Ok(()),
-        Some(value) => Err(Refused { key: dotted(prefix, name), value, expected: allowed.to_string() }),
+        Some(value) => Err(InvalidValue { key: dotted(prefix, name), value, expected: allowed.to_string() }),
     }
 }
 
-/// The name of a key of the table at `prefix`.
+/// Returns the full name of a key in the table `prefix`.
 pub fn dotted(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") }
 }
 
-impl Leaf for bool {
-    fn refused_by(&self, allowed: &Allowed) -> Option<String> {
+impl KeyValue for bool {
+    fn rejected_by(&self, allowed: &Allowed) -> Option<String> {
         (*allowed != Allowed::Switch).then(|| self.to_string())
     }
 }
 
-impl Closed for bool {
+impl FixedDomain for bool {
     const ALLOWED: Allowed = Allowed::Switch;
 }
 
 macro_rules! whole {
     ($($number:ty),*) => {$(
-        impl Leaf for $number {
-            fn refused_by(&self, allowed: &Allowed) -> Option<String> {
+        impl KeyValue for $number {
+            fn rejected_by(&self, allowed: &Allowed) -> Option<String> {
                 let admitted = u64::try_from(*self).is_ok_and(|number| allowed.admits_whole(number));
                 (!admitted).then(|| self.to_string())
             }
@@ -107,34 +107,34 @@ macro_rules! whole {
 
 whole!(u32, u64, usize);
 
-impl Leaf for f64 {
-    fn refused_by(&self, allowed: &Allowed) -> Option<String> {
+impl KeyValue for f64 {
+    fn rejected_by(&self, allowed: &Allowed) -> Option<String> {
         (!allowed.admits_real(*self)).then(|| self.to_string())
     }
 }
 
-impl Leaf for String {
-    fn refused_by(&self, allowed: &Allowed) -> Option<String> {
+impl KeyValue for String {
+    fn rejected_by(&self, allowed: &Allowed) -> Option<String> {
         (!allowed.admits_text(self)).then(|| format!("{self:?}"))
     }
 }
 
-impl Leaf for PathBuf {
-    fn refused_by(&self, allowed: &Allowed) -> Option<String> {
+impl KeyValue for PathBuf {
+    fn rejected_by(&self, allowed: &Allowed) -> Option<String> {
         (!matches!(allowed, Allowed::Text(_))).then(|| self.display().to_string())
     }
 }
 
-/// A list, which a sentence describes.
-impl<T: std::fmt::Debug> Leaf for Vec<T> {
-    fn refused_by(&self, allowed: &Allowed) -> Option<String> {
+/// A list, described by a phrase.
+impl<T: std::fmt::Debug> KeyValue for Vec<T> {
+    fn rejected_by(&self, allowed: &Allowed) -> Option<String> {
         (!matches!(allowed, Allowed::Text(_))).then(|| format!("{self:?}"))
     }
 }
 
-/// A value that may be left out.
-impl<T: Leaf> Leaf for Option<T> {
-    fn refused_by(&self, allowed: &Allowed) -> Option<String> {
-        self.as_ref().and_then(|value| value.refused_by(allowed))
+/// An optional value.
+impl<T: KeyValue> KeyValue for Option<T> {
+    fn rejected_by(&self, allowed: &Allowed) -> Option<String> {
+        self.as_ref().and_then(|value| value.rejected_by(allowed))
     }
 }

@@ -1,7 +1,8 @@
-//! Chat templates: a conversation to the text that the model was trained on.
+//! Chat templates: render a conversation as the text that the model was trained on.
 //!
-//! A template is Jinja as Hugging Face transformers runs it (`apply_chat_template`): blocks trimmed,
-//! Python's methods on strings and maps, `raise_exception`, `strftime_now`, `tojson` as `json.dumps`.
+//! Templates are Jinja, as Hugging Face transformers runs them (`apply_chat_template`): blocks are trimmed,
+//! strings and maps have Python's methods, and there are `raise_exception`, `strftime_now`, and `tojson` with
+//! the behaviour of `json.dumps`.
 
 use std::path::Path;
 
@@ -11,34 +12,37 @@ use minijinja::{Environment, Error, ErrorKind, Value, context};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LmError, Result};
-use crate::tokenizer::optional_json;
+use crate::json::optional_json;
 
-/// Steps that a template may take before it is stopped: a hostile one must not loop for ever.
+/// Maximum number of steps of a template, so that a malicious one cannot loop forever.
 const FUEL: u64 = 10_000_000;
 
 /// One turn of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Message {
-    /// Who speaks: `system`, `user` or `assistant`.
+pub struct ChatMessage {
+    /// The speaker: `system`, `user` or `assistant`.
     pub role: String,
+    /// Text of the message.
     pub content: String,
 }
 
-impl Message {
-    /// A turn of `role`.
+impl ChatMessage {
+    /// Creates a turn of `role`.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         Self { role: role.into(), content: content.into() }
     }
 }
 
-/// Spellings of the special tokens that templates refer to (`bos_token`, …).
+/// Texts of the special tokens that templates refer to (`bos_token`, …).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
     /// Beginning of a sequence.
     pub bos: Option<String>,
     /// End of a sequence.
     pub eos: Option<String>,
+    /// Padding.
     pub pad: Option<String>,
+    /// Unknown token.
     pub unk: Option<String>,
 }
 
@@ -51,12 +55,12 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// The template of a model folder: `chat_template.jinja`, else `chat_template` in
-    /// `tokenizer_config.json` (a string, or a list of which the one named `default` is taken). `None`
-    /// if there is none.
+    /// Loads the template of a model folder: `chat_template.jinja`, or `chat_template` in
+    /// `tokenizer_config.json` (a string, or a list whose entry named `default` is used). Returns `None` if
+    /// there is none.
     ///
     /// # Errors
-    /// A file cannot be read, or the template does not parse (with its line).
+    /// Returns an error if a file cannot be read or if the template does not parse (with its line).
     pub fn load(dir: &Path) -> Result<Option<Self>> {
         let path = dir.join("chat_template.jinja");
         match std::fs::read_to_string(&path) {
@@ -90,7 +94,7 @@ impl ChatTemplate {
     /// Compiles a template; `origin` names it in errors.
     ///
     /// # Errors
-    /// The template does not parse; says the line.
+    /// Returns an error, with the line, if the template does not parse.
     pub fn new(source: String, origin: &str) -> Result<Self> {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
@@ -106,19 +110,20 @@ impl ChatTemplate {
         Ok(Self { environment, source, origin: origin.to_owned() })
     }
 
-    /// The template's text.
+    /// The template's source.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The conversation as text; with `add_generation_prompt`, ending where the assistant begins.
+    /// Renders the conversation. With `add_generation_prompt`, the text ends where the assistant's answer
+    /// begins.
     ///
     /// # Errors
-    /// The template raised an exception (an unknown role, turns that do not alternate), used something
-    /// undefined, or ran too long; says its line.
+    /// Returns an error, with the line, if the template raises an exception (an unknown role, turns that do not
+    /// alternate), uses something undefined, or runs too long.
     pub fn render(
         &self,
-        messages: &[Message],
+        messages: &[ChatMessage],
         special: &SpecialTokens,
         add_generation_prompt: bool,
     ) -> Result<String> {
@@ -139,25 +144,25 @@ impl ChatTemplate {
     }
 }
 
-/// What a template calls when it is given a conversation that it cannot render.
+/// Called by a template that cannot render a conversation.
 fn raise_exception(message: String) -> std::result::Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, message))
 }
 
-/// Today's date (UTC) in `strftime` notation; some templates put it into the system turn.
+/// Formats today's date (UTC) with `strftime`; some templates put it into the system turn.
 fn strftime_now(format: String) -> std::result::Result<String, Error> {
     let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
     jiff::fmt::strtime::format(&format, &now)
         .map_err(|e| Error::new(ErrorKind::InvalidOperation, format!("strftime_now({format:?}): {e}")))
 }
 
-/// `json.dumps(value, indent=indent, ensure_ascii=False)`: nothing is escaped for HTML.
+/// `json.dumps(value, indent=indent, ensure_ascii=False)`: without escapes for HTML.
 fn to_json(value: Value, indent: Option<usize>, options: Kwargs) -> std::result::Result<String, Error> {
     let indent = match indent {
         Some(n) => Some(n),
         None => options.get::<Option<usize>>("indent")?,
     };
-    // Keys that only change Python's encoder are accepted and have no effect here.
+    // Arguments that only configure Python's encoder are accepted without effect.
     for key in ["ensure_ascii", "separators", "sort_keys"] {
         let _ = options.get::<Option<Value>>(key)?;
     }
@@ -204,18 +209,18 @@ impl serde_json::ser::Formatter for PythonSpacing {
 mod tests {
     use super::*;
 
-    fn render(source: &str, messages: &[Message], generation: bool) -> Result<String> {
+    fn render(source: &str, messages: &[ChatMessage], generation: bool) -> Result<String> {
         let special =
             SpecialTokens { bos: Some("<s>".into()), eos: Some("</s>".into()), ..SpecialTokens::default() };
         ChatTemplate::new(source.to_owned(), "test")?.render(messages, &special, generation)
     }
 
-    fn talk() -> Vec<Message> {
+    fn talk() -> Vec<ChatMessage> {
         vec![
-            Message::new("system", "  Be brief. "),
-            Message::new("user", "Hi <b>"),
-            Message::new("assistant", "Hello"),
-            Message::new("user", "Bye"),
+            ChatMessage::new("system", "  Be brief. "),
+            ChatMessage::new("user", "Hi <b>"),
+            ChatMessage::new("assistant", "Hello"),
+            ChatMessage::new("user", "Bye"),
         ]
     }
 
@@ -262,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_say_where_and_why() {
+    fn template_errors_say_where_and_why() {
         let raised = render(
             "\n{% if messages[0].role != 'user' %}{{ raise_exception('the first turn must be of the user') }}{% endif %}",
             &talk(),

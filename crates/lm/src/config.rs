@@ -1,4 +1,4 @@
-//! The shape of a model, read from and written to Hugging Face's `config.json` in both spellings.
+//! A model's configuration, read from and written to Hugging Face's `config.json`.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{LmError, Result};
 
-/// Which decoder family the weights belong to; they differ in the bias of the attention's inputs.
+/// Decoder family of the weights; the families differ in the biases of the query, key and value projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// Llama: no biases.
@@ -16,51 +16,51 @@ pub enum Family {
     Qwen2,
 }
 
-/// How rotary frequencies are stretched beyond the context length seen in pretraining.
+/// How rotary frequencies are scaled for contexts longer than in pretraining.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
-    /// Not at all.
+    /// No scaling.
     None,
     /// Position interpolation: every frequency is divided by `factor`.
     Linear {
-        /// How many times longer the context is.
+        /// Factor by which the context is longer.
         factor: f64,
     },
-    /// YaRN (Peng et al. 2023, §3): high frequencies are kept, low ones interpolated, and queries and
-    /// keys are scaled by `attention_factor`.
+    /// YaRN (Peng et al. 2023, §3): high frequencies are kept, low ones are interpolated, and queries and keys
+    /// are scaled by `attention_factor`.
     Yarn {
-        /// How many times longer the context is.
+        /// Factor by which the context is longer.
         factor: f64,
-        /// Rotations over the original context above which a frequency is kept.
+        /// Frequencies with more rotations over the original context are kept.
         beta_fast: f64,
-        /// Rotations over the original context below which a frequency is interpolated.
+        /// Frequencies with fewer rotations over the original context are interpolated.
         beta_slow: f64,
         /// Context length of the original model, in tokens.
         original_max_positions: usize,
-        /// Scale of cosines and sines (so scores are scaled by its square).
+        /// Factor for cosines and sines (scores are scaled by its square).
         attention_factor: f64,
         /// Whether the correction range is rounded outwards to whole dimensions.
         truncate: bool,
     },
-    /// Llama 3.1's rule: wavelengths beyond the original context are interpolated, with a ramp between.
+    /// Llama 3.1's rule: wavelengths longer than the original context are interpolated, with a ramp in between.
     Llama3 {
-        /// How many times longer the context is.
+        /// Factor by which the context is longer.
         factor: f64,
-        /// Original context divided by this is the longest wavelength of the ramp.
+        /// The longest wavelength of the ramp is the original context divided by this number.
         low_freq_factor: f64,
-        /// Original context divided by this is the shortest wavelength of the ramp.
+        /// The shortest wavelength of the ramp is the original context divided by this number.
         high_freq_factor: f64,
         /// Context length of the original model, in tokens.
         original_max_positions: usize,
     },
 }
 
-/// The shape of a decoder of the Llama family; every field has one meaning and was checked by
-/// [`ModelConfig::validate`].
+/// Configuration of a decoder of the Llama family. [`ModelConfig::validate`] checks all fields.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelConfig {
+    /// Model family, which determines the variant of the architecture.
     pub family: Family,
-    /// Number of token ids.
+    /// Vocabulary size, in tokens.
     pub vocab_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
@@ -68,33 +68,33 @@ pub struct ModelConfig {
     pub intermediate_size: usize,
     /// Number of decoder layers.
     pub layers: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: usize,
-    /// Key and value heads; divides `heads`.
+    /// Number of key and value heads; divides `heads`.
     pub kv_heads: usize,
-    /// Width of one head; even.
+    /// Width of a head; even.
     pub head_dim: usize,
-    /// Longest sequence, prompt and completion together, in tokens.
+    /// Maximum length of a sequence (prompt and completion), in tokens.
     pub max_positions: usize,
-    /// Epsilon inside the root of RMSNorm.
+    /// Epsilon of RMSNorm.
     pub norm_eps: f32,
     /// Base of the rotary frequencies.
     pub rope_theta: f64,
-    /// How the rotary frequencies are stretched.
+    /// Scaling of the rotary frequencies.
     pub rope_scaling: RopeScaling,
     /// Whether the output head is the embedding table.
     pub tied_head: bool,
-    /// Whether query, key and value have a bias.
+    /// Whether the query, key and value projections have biases.
     pub qkv_bias: bool,
-    /// Token put before a text, if the tokenizer's owner named one.
+    /// Beginning-of-sequence token, if the configuration has one.
     pub bos_token: Option<u32>,
     /// Tokens that end a completion.
     pub eos_tokens: Vec<u32>,
-    /// Padding token; never used here, kept for other readers.
+    /// Padding token; unused by this engine, kept for other programs.
     pub pad_token: Option<u32>,
 }
 
-/// `config.json` as other programs write it: old spelling (`rope_theta`, `rope_scaling`) and new
+/// `config.json` as other programs write it, with old names (`rope_theta`, `rope_scaling`) or new ones
 /// (`rope_parameters`).
 #[derive(Deserialize)]
 struct RawConfig {
@@ -132,21 +132,21 @@ enum OneOrMany {
     Many(Vec<u32>),
 }
 
-/// More layers than any model has.
+/// Maximum number of layers that is accepted.
 const MOST_LAYERS: usize = 4096;
 
-/// More parameters than any model has.
+/// Maximum number of parameters that is accepted.
 const MOST_PARAMETERS: u128 = 1 << 42;
 
-/// More elements than any model's tables of rotary positions have.
+/// Maximum number of elements in the rotary tables that is accepted.
 const MOST_ROTATIONS: usize = 1 << 28;
 
 impl ModelConfig {
     /// Reads `config.json` of a model folder.
     ///
     /// # Errors
-    /// The file is absent or not JSON, or describes a model that this engine does not run (another
-    /// architecture, another activation, biases elsewhere, a sliding window, an unknown RoPE type).
+    /// Returns an error if the file is missing or not JSON, or if it describes an unsupported model (another
+    /// architecture or activation, other biases, a sliding window, an unknown RoPE type).
     pub fn load(dir: &Path) -> Result<Self> {
         let path = dir.join("config.json");
         let text = std::fs::read_to_string(&path).map_err(LmError::io(&path))?;
@@ -154,10 +154,10 @@ impl ModelConfig {
         Self::from_json(value, &path.display().to_string())
     }
 
-    /// Reads the contents of a `config.json`; `origin` names it in errors.
+    /// Parses the contents of a `config.json`; `origin` names it in errors.
     ///
     /// # Errors
-    /// As [`ModelConfig::load`].
+    /// Returns an error in the same cases as [`ModelConfig::load`].
     pub fn from_json(value: Value, origin: &str) -> Result<Self> {
         let fail = |message: String| LmError::Config { origin: origin.to_owned(), message };
         let raw: RawConfig = serde_json::from_value(value).map_err(|e| fail(e.to_string()))?;
@@ -182,7 +182,7 @@ impl ModelConfig {
             (raw.use_sliding_window, "use_sliding_window"),
         ] {
             if set {
-                return Err(fail(format!("{field} is true; this engine runs models without it")));
+                return Err(fail(format!("{field} is true; models with it are not supported")));
             }
         }
         if raw.num_attention_heads == 0 {
@@ -220,10 +220,10 @@ impl ModelConfig {
         Ok(config)
     }
 
-    /// Checks the fields against each other.
+    /// Checks the fields for consistency.
     ///
     /// # Errors
-    /// Names the first field that cannot be, with its value.
+    /// Returns an error that names the first invalid field and its value.
     pub fn validate(&self) -> Result<()> {
         let positive = [
             ("vocab_size", self.vocab_size),
@@ -238,15 +238,15 @@ impl ModelConfig {
         let problem = if let Some((name, _)) = positive.iter().find(|(_, v)| *v == 0) {
             Some(format!("{name} is 0"))
         } else if let Some((name, v)) = positive.iter().find(|(_, v)| *v > 1 << 28) {
-            Some(format!("{name} is {v}, which no model has"))
+            Some(format!("{name} is {v}, which is not supported"))
         } else if self.layers > MOST_LAYERS {
-            Some(format!("num_hidden_layers is {}, which no model has", self.layers))
+            Some(format!("num_hidden_layers is {}, which is not supported", self.layers))
         } else if self.size() > MOST_PARAMETERS {
-            Some(format!("these sizes make {} parameters, which no model has", self.size()))
+            Some(format!("these sizes give {} parameters, which is not supported", self.size()))
         } else if self.max_positions.saturating_mul(self.head_dim) > MOST_ROTATIONS {
             let (positions, head_dim) = (self.max_positions, self.head_dim);
             Some(format!(
-                "max_position_embeddings {positions} with head_dim {head_dim} makes tables that no model has"
+                "max_position_embeddings {positions} with head_dim {head_dim} gives rotary tables that are too large"
             ))
         } else if !self.heads.is_multiple_of(self.kv_heads) {
             Some(format!(
@@ -268,7 +268,7 @@ impl ModelConfig {
         }
     }
 
-    /// The contents of `config.json`, in the old spelling, which every reader knows.
+    /// The contents of `config.json`, with the old names, which every program accepts.
     pub fn to_json(&self) -> Value {
         let (architecture, model_type) = match self.family {
             Family::Llama => ("LlamaForCausalLM", "llama"),
@@ -329,7 +329,7 @@ impl ModelConfig {
         (self.heads + 2 * self.kv_heads) * self.head_dim
     }
 
-    /// Width of all query heads together, which is the width of the attention's output.
+    /// Width of all query heads together, which is also the width of the attention's output.
     pub fn q_dim(&self) -> usize {
         self.heads * self.head_dim
     }
@@ -339,13 +339,13 @@ impl ModelConfig {
         self.kv_heads * self.head_dim
     }
 
-    /// Number of parameters, a tied head counted once.
+    /// Number of parameters; a tied head counts once.
     pub fn parameters(&self) -> usize {
-        // What is larger is refused: see `validate`.
+        // `validate` rejects anything larger.
         usize::try_from(self.size()).unwrap_or(usize::MAX)
     }
 
-    /// The same, however large the fields are.
+    /// Number of parameters, without overflow for any field values.
     fn size(&self) -> u128 {
         let [d, head, f, v, layers] =
             [self.hidden_size, self.head_dim, self.intermediate_size, self.vocab_size, self.layers]
@@ -358,12 +358,12 @@ impl ModelConfig {
     }
 }
 
-/// The shortest decimal that reads back as `x`, as a JSON number: 1e-6 instead of 9.999999974752427e-7.
+/// Returns the number whose shortest decimal form is that of the f32: 1e-6 instead of 9.999999974752427e-7.
 fn shortest_f64(x: f32) -> f64 {
     x.to_string().parse().unwrap_or(f64::from(x))
 }
 
-/// Base and scaling of the rotary frequencies from either spelling; errors name the field.
+/// Base and scaling of the rotary frequencies from either form; errors name the field.
 fn rope_of(raw: &RawConfig, max_positions: usize) -> std::result::Result<(f64, RopeScaling), String> {
     let (table, name) = match (&raw.rope_parameters, &raw.rope_scaling) {
         (Some(t), _) => (Some(t), "rope_parameters"),
@@ -434,7 +434,7 @@ fn rope_of(raw: &RawConfig, max_positions: usize) -> std::result::Result<(f64, R
     Ok((theta, scaling))
 }
 
-/// YaRN's scale of queries and keys, `0.1 mscale ln(factor) + 1` (Peng et al. 2023, eq. 22).
+/// YaRN's factor for queries and keys, `0.1 mscale ln(factor) + 1` (Peng et al. 2023, eq. 22).
 fn yarn_attention_factor(factor: f64, mscale: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 }
 }
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_of_rope_mean_the_same() {
+    fn both_forms_of_rope_parameters_are_equivalent() {
         let table = json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16});
         let old = with(&[("rope_theta", json!(500.0)), ("rope_scaling", table.clone())]);
         let mut new_table = table;
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_field() {
+    fn configuration_errors_name_the_field() {
         for (key, value, word) in [
             ("model_type", json!("gpt2"), "model_type"),
             ("hidden_act", json!("gelu"), "hidden_act"),

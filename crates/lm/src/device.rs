@@ -1,51 +1,79 @@
-//! The seam to the machine that computes: a short list of kernels over buffers that only the device can
-//! look into.
+//! The trait that a back end implements: a list of kernels over buffers whose contents only the device can
+//! access.
 //!
-//! A device chooses the element types: on the CPU every buffer is f32; a GPU computes in bf16
-//! ([`Device::Buf`]) with f32 statistics ([`Device::Stat`]) and keeps in its Adam state what the parameters
-//! lack of their f32 masters. Kernels never allocate; the model plans every buffer ahead.
+//! A device chooses its element types. On the CPU every buffer is f32. A GPU computes in bf16 ([`Device::Buf`])
+//! with f32 statistics ([`Device::Stat`]), and its optimiser state holds the difference between the parameters
+//! and their f32 master weights. Kernels never allocate; the model plans all buffers in advance.
 
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 
 use crate::config::ModelConfig;
-use crate::cpu::Floats;
 use crate::error::Result;
+use crate::host_buffer::HostBuffer;
 use crate::layout::{Layout, Span};
-use crate::ranks::{Piece, Shard};
 use crate::rope::RopeTables;
+use crate::shard::{Piece, Shard};
 
-/// A readable piece of a buffer.
+/// A readable part of a buffer.
 #[derive(Debug)]
-pub struct Part<'a, B> {
+pub struct BufferSlice<'a, B> {
+    /// The buffer.
     pub buf: &'a B,
+    /// The range, in elements.
     pub range: Range<usize>,
 }
 
-/// A writable piece of a buffer.
+/// A writable part of a buffer.
 #[derive(Debug)]
-pub struct PartMut<'a, B> {
+pub struct BufferSliceMut<'a, B> {
+    /// The buffer.
     pub buf: &'a mut B,
+    /// The range, in elements.
     pub range: Range<usize>,
+}
+
+impl<T, B: Deref<Target = [T]>> BufferSlice<'_, B> {
+    /// The elements, if the buffer is in host memory.
+    pub fn slice(&self) -> &[T] {
+        &self.buf[self.range.clone()]
+    }
+}
+
+impl<T, B: DerefMut<Target = [T]>> BufferSliceMut<'_, B> {
+    /// The elements for writing, if the buffer is in host memory.
+    pub fn slice(&mut self) -> &mut [T] {
+        &mut self.buf[self.range.clone()]
+    }
 }
 
 /// The tensor of `span` in a flat buffer.
-pub fn at<B>(buf: &B, span: Span) -> Part<'_, B> {
-    Part { buf, range: span.range() }
+pub fn at<B>(buf: &B, span: Span) -> BufferSlice<'_, B> {
+    BufferSlice { buf, range: span.range() }
 }
 
 /// The first `len` elements of a buffer.
-pub fn first<B>(buf: &B, len: usize) -> Part<'_, B> {
-    Part { buf, range: 0..len }
+pub fn first<B>(buf: &B, len: usize) -> BufferSlice<'_, B> {
+    BufferSlice { buf, range: 0..len }
 }
 
-/// The first `len` elements of a buffer, to be written.
-pub fn first_mut<B>(buf: &mut B, len: usize) -> PartMut<'_, B> {
-    PartMut { buf, range: 0..len }
+/// The first `len` elements of a buffer, for writing.
+pub fn first_mut<B>(buf: &mut B, len: usize) -> BufferSliceMut<'_, B> {
+    BufferSliceMut { buf, range: 0..len }
+}
+
+/// Returns the number of rows of packed sequences. `starts` holds the first row of each sequence and, last, this number.
+///
+/// # Panics
+/// Panics if `starts` is empty.
+#[allow(clippy::expect_used, reason = "a missing row count must stop the program")]
+pub fn row_count(starts: &[usize]) -> usize {
+    *starts.last().expect("invariant: the starts of sequences end with the number of rows")
 }
 
 /// Sizes of a linear layer over `rows` tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Linear {
+    /// Number of tokens.
     pub rows: usize,
     /// Width of the input.
     pub input: usize,
@@ -53,16 +81,16 @@ pub struct Linear {
     pub output: usize,
 }
 
-/// What a product does with the old contents of its destination.
+/// How a product treats the old contents of its destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Write {
-    /// Forgets them.
+    /// Overwrites them.
     Set,
     /// Adds to them.
     Add,
 }
 
-/// Sizes of attention; the merged matrix has `heads + 2 kv_heads` heads per row.
+/// Head counts and width. A row of the merged query, key and value matrix has `heads + 2 kv_heads` heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heads {
     /// Query heads.
@@ -85,57 +113,63 @@ impl Heads {
     }
 }
 
-/// What the loss of one row is, as a function of its log-prob and the distribution it came from; the same
-/// for all rows of a call. See [`crate::loss`] for the formulas.
+/// Defines the loss of a row as a function of its log-probability and its distribution; the same for all rows
+/// of a call. [`crate::loss`] has the formulas.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RowLoss {
-    /// Bounds of the importance ratio of CISPO; without them the ratio is 1.
+    /// Bounds of CISPO's importance ratio; `None` means a ratio of 1.
     pub ratio_bounds: Option<(f32, f32)>,
     /// Coefficient of the entropy bonus.
     pub entropy_bonus: f32,
-    /// Coefficient of the KL penalty towards the reference log-probs.
+    /// Coefficient of the KL penalty towards the reference log-probabilities.
     pub kl_penalty: f32,
-    /// Whether gradients are wanted; if not, the logits are left as they are.
+    /// Whether to compute gradients; if not, the logits are unchanged.
     pub backward: bool,
 }
 
 /// Inputs and outputs of the loss for the rows of one block, each `[rows]`.
 #[derive(Debug)]
 pub struct LossRows<'a, D: Device> {
-    /// The token that followed.
-    pub targets: Part<'a, D::Ints>,
-    /// Weight of the row's log-prob in the loss, the normaliser included; of either sign.
-    pub weight: Part<'a, D::Stat>,
-    /// The normaliser alone, for entropy bonus and KL penalty.
-    pub norm: Part<'a, D::Stat>,
-    /// Log-prob of the target when it was sampled.
-    pub old: Part<'a, D::Stat>,
-    /// Log-prob of the target under the reference model.
-    pub reference: Part<'a, D::Stat>,
-    /// Out: log-prob of the target now.
-    pub log_prob: PartMut<'a, D::Stat>,
-    /// Out: entropy of the distribution, in nats.
-    pub entropy: PartMut<'a, D::Stat>,
+    /// The token that follows each row.
+    pub targets: BufferSlice<'a, D::Ints>,
+    /// Weight of the row's log-probability in the loss, including the normaliser; positive or negative.
+    pub weight: BufferSlice<'a, D::Stat>,
+    /// The normaliser alone, for the entropy bonus and the KL penalty.
+    pub norm: BufferSlice<'a, D::Stat>,
+    /// Log-probability of the target when it was sampled.
+    pub old: BufferSlice<'a, D::Stat>,
+    /// Log-probability of the target under the reference model.
+    pub reference: BufferSlice<'a, D::Stat>,
+    /// Output: the current log-probability of the target.
+    pub log_prob: BufferSliceMut<'a, D::Stat>,
+    /// Output: entropy of the distribution, in nats.
+    pub entropy: BufferSliceMut<'a, D::Stat>,
 }
 
-/// What tells the kernels of one training pass from those of another, but for what lies in the buffers.
+/// Describes a training pass. Two passes with equal descriptions start the same kernels; only the contents of
+/// their buffers differ.
 #[derive(Debug)]
 pub struct Pass<'a, D: Device> {
+    /// The model's parameters.
     pub params: &'a D::Buf,
+    /// Tables of the rotary position embedding.
     pub rope: &'a D::Rope,
-    /// First rows of the sequences and, last, the number of rows.
+    /// First row of each sequence and, last, the number of rows.
     pub starts: &'a [usize],
+    /// Number of rows with a loss.
     pub loss_rows: usize,
+    /// Head counts and width.
     pub heads: Heads,
+    /// The loss of a row.
     pub loss: RowLoss,
-    /// What products do with the gradients that are there.
+    /// How products treat existing gradients.
     pub write: Write,
 }
 
 /// One Adam update.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamUpdate {
-    /// Number of this update, counted from 1 (for the bias correction).
+    /// Number of this update, from 1 (for the bias correction).
     pub t: u64,
     /// Learning rate of this update.
     pub learning_rate: f64,
@@ -145,81 +179,82 @@ pub struct AdamUpdate {
     pub beta2: f64,
     /// Added to the root of the second moment.
     pub eps: f64,
-    /// Decoupled weight decay of matrices (norms and biases are never decayed).
+    /// Decoupled weight decay of matrices; norms and biases are never decayed.
     pub weight_decay: f64,
-    /// Factor on every gradient: the clip of the global norm.
+    /// Factor for every gradient, which clips the global norm.
     pub gradient_scale: f64,
-    /// Whether gradients are zeroed; otherwise they are left as they are.
+    /// Whether to zero the gradients after the update.
     pub zero_gradient: bool,
 }
 
-/// The optimiser's state as plain numbers, for checkpoints.
+/// The optimiser's state in host memory, for checkpoints.
 #[derive(Debug, Clone)]
 pub struct AdamHost {
-    /// First moments of a shard, packed; of the whole model in the parameters' layout.
-    pub m: Floats,
-    /// Second moments, likewise.
-    pub v: Floats,
-    /// f32 master weights where the device's own parameters are coarser.
-    pub master: Option<Floats>,
+    /// First moments: packed for a shard, or in the layout of the parameters for the whole model.
+    pub m: HostBuffer,
+    /// Second moments, in the same order.
+    pub v: HostBuffer,
+    /// f32 master weights, if the device's parameters have a lower precision.
+    pub master: Option<HostBuffer>,
 }
 
-/// What the optimiser's state consists of.
+/// A component of the optimiser's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdamPart {
     /// First moments.
     First,
     /// Second moments.
     Second,
-    /// f32 masters of coarser parameters.
+    /// f32 master weights of parameters with a lower precision.
     Master,
 }
 
-/// A machine that runs the kernels. Sizes are in elements; all matrices are dense and row-major.
+/// A device that runs kernels. Sizes are in elements; all matrices are dense and row-major.
 pub trait Device: Send + Sync + Sized + 'static {
     /// Parameters and activations.
     type Buf: Send + Sync;
     /// Gradients of parameters.
     type Grad: Send + Sync;
-    /// f32 per-row numbers.
+    /// f32 statistics per row.
     type Stat: Send + Sync;
-    /// Token ids, row numbers, positions.
+    /// Token ids, row indices, positions.
     type Ints: Send + Sync;
     /// Rotary tables.
     type Rope: Send + Sync;
-    /// Adam's moments and, where parameters are coarser than f32, what they lack of their f32 masters: parameters and
-    /// state together are the masters, so who writes parameters otherwise than by an update makes the state anew.
+    /// Adam's moments and, if the precision of parameters is lower than f32, the difference to their f32 master
+    /// weights. Parameters and state together determine the master weights, so code that changes parameters
+    /// other than by an update must create the state again.
     type Adam: Send + Sync;
-    /// Passes over some buffers that are started again as a whole; they go when the buffers go.
+    /// Recorded passes over certain buffers; dropped together with these buffers.
     type Passes: Default + Send + Sync;
 
-    /// What to call it in errors and reports.
+    /// Name for errors and reports.
     fn name(&self) -> String;
     /// Bytes of one parameter, one gradient and one parameter's optimiser state.
     fn bytes_per_parameter(&self) -> (usize, usize, usize);
-    /// Bytes that can still be allocated, where the device has memory of its own and tells.
+    /// Free memory in bytes, if the device has separate memory and reports it.
     fn free_bytes(&self) -> Option<usize> {
         None
     }
-    /// Most bytes of buffers at once so far, where the device has memory of its own.
+    /// Peak memory of all buffers in bytes, if the device has separate memory.
     fn peak_bytes(&self) -> Option<usize> {
         None
     }
-    /// Logits that should exist at the same time: few on a CPU, whose caches they should not leave, many on a
-    /// GPU, whose products want many rows.
+    /// Number of logits that should exist at the same time: few on a CPU, so that they stay in its caches; many
+    /// on a GPU, whose matrix products need many rows.
     fn logits_at_once(&self) -> usize {
         1 << 20
     }
-    /// The next number of rows that the device likes: one for which products are planned and passes recorded anew costs
-    /// more than some surplus rows. Not below `rows`, and the same for it.
-    fn rounded(&self, rows: usize) -> usize {
+    /// Rounds a number of rows up to one that the device prefers, if planning products and recording passes for
+    /// a new number costs more than some surplus rows. Idempotent, and never less than `rows`.
+    fn round_up_rows(&self, rows: usize) -> usize {
         rows
     }
-    /// Runs a training pass, which starts kernels and does nothing else; where one with the same description has run
-    /// before, the device may start those kernels again without calling `run`.
+    /// Runs a training pass, which must only start kernels. If a pass with the same description has run before,
+    /// the device may start its kernels again without calling `run`.
     ///
     /// # Errors
-    /// The device fails.
+    /// Returns an error if the device fails.
     fn pass(
         &self,
         _passes: &mut Self::Passes,
@@ -228,34 +263,36 @@ pub trait Device: Send + Sync + Sized + 'static {
     ) -> Result<()> {
         run()
     }
-    /// Runs `f` where kernels should be started from (the CPU's thread pool).
+    /// Runs `f` in the context from which kernels must be started (the CPU's thread pool).
     fn run<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R;
 
-    /// A zeroed buffer.
+    /// Allocates a zeroed buffer.
     fn buf(&self, len: usize) -> Result<Self::Buf>;
-    /// Zeroed gradients.
+    /// Allocates zeroed gradients.
     fn grad(&self, len: usize) -> Result<Self::Grad>;
-    /// Zeroed statistics.
+    /// Allocates zeroed statistics.
     fn stat(&self, len: usize) -> Result<Self::Stat>;
-    /// Zeroed integers.
+    /// Allocates zeroed integers.
     fn ints(&self, len: usize) -> Result<Self::Ints>;
-    /// The rotary tables on the device.
+    /// Copies rotary tables to the device.
     fn rope_tables(&self, tables: RopeTables) -> Result<Self::Rope>;
-    /// Host numbers as a buffer; on the CPU they are moved, not copied.
-    fn adopt(&self, values: Floats) -> Result<Self::Buf>;
-    /// Fresh optimiser state for a shard of the parameters, whatever they are: the masters are equal to them.
+    /// Moves host numbers into a buffer; the CPU does not copy them.
+    fn upload(&self, values: HostBuffer) -> Result<Self::Buf>;
+    /// Creates optimiser state for a shard of the parameters. The master weights are equal to the parameters,
+    /// whatever their values.
     fn adam(&self, shard: &Shard) -> Result<Self::Adam>;
-    /// Zeroes the moments; masters stay.
-    fn forget_moments(&self, adam: &mut Self::Adam) -> Result<()>;
-    /// Zeros on the host, where copies from the device go fastest; they are not to be copied back to it.
-    fn host(&self, len: usize) -> Floats {
-        Floats::zeros(len)
+    /// Zeroes the moments; master weights are unchanged.
+    fn reset_moments(&self, adam: &mut Self::Adam) -> Result<()>;
+    /// Allocates zeros in host memory to which copies from the device are fastest. They must not be copied back
+    /// to the device.
+    fn host(&self, len: usize) -> HostBuffer {
+        HostBuffer::zeros(len)
     }
-    /// A copy of the optimiser's state on the host.
+    /// Copies the optimiser's state to the host.
     fn adam_to_host(&self, params: &Self::Buf, adam: &Self::Adam) -> Result<AdamHost>;
-    /// Whether the optimiser's state holds f32 masters.
+    /// Returns whether the optimiser's state includes f32 master weights.
     fn has_masters(&self, adam: &Self::Adam) -> bool;
-    /// Copies a part of the optimiser's state to the host, from element `from` of the packed shard.
+    /// Copies a component of the optimiser's state to the host, starting at element `from` of the packed shard.
     fn read_adam(
         &self,
         params: &Self::Buf,
@@ -264,8 +301,8 @@ pub trait Device: Send + Sync + Sized + 'static {
         from: usize,
         to: &mut [f32],
     ) -> Result<()>;
-    /// Copies a part of the optimiser's state from the host, to element `to` of the packed shard. Masters also become
-    /// the parameters, rounded; they go nowhere on a device that has none.
+    /// Copies a component of the optimiser's state from the host to element `to` of the packed shard. Master
+    /// weights, rounded, also become the parameters; a device without master weights ignores them.
     fn write_adam(
         &self,
         from: &[f32],
@@ -276,175 +313,186 @@ pub trait Device: Send + Sync + Sized + 'static {
     ) -> Result<()>;
 
     /// Copies numbers from the host into a buffer.
-    fn write_buf(&self, from: &[f32], to: PartMut<'_, Self::Buf>) -> Result<()>;
-    /// Copies little-endian bfloat16 as it is; `false` if buffers hold something else, and nothing was done.
-    fn write_bf16(&self, _from: &[u8], _to: PartMut<'_, Self::Buf>) -> Result<bool> {
+    fn write_buf(&self, from: &[f32], to: BufferSliceMut<'_, Self::Buf>) -> Result<()>;
+    /// Copies little-endian bfloat16 without conversion. Returns `false`, without effect, if the buffer's
+    /// element type is different.
+    fn write_bf16(&self, _from: &[u8], _to: BufferSliceMut<'_, Self::Buf>) -> Result<bool> {
         Ok(false)
     }
     /// Copies a buffer to the host.
-    fn read_buf(&self, from: Part<'_, Self::Buf>, to: &mut [f32]) -> Result<()>;
+    fn read_buf(&self, from: BufferSlice<'_, Self::Buf>, to: &mut [f32]) -> Result<()>;
     /// Copies gradients to the host.
-    fn read_grad(&self, from: Part<'_, Self::Grad>, to: &mut [f32]) -> Result<()>;
+    fn read_grad(&self, from: BufferSlice<'_, Self::Grad>, to: &mut [f32]) -> Result<()>;
     /// Copies statistics to the host.
-    fn read_stat(&self, from: Part<'_, Self::Stat>, to: &mut [f32]) -> Result<()>;
+    fn read_stat(&self, from: BufferSlice<'_, Self::Stat>, to: &mut [f32]) -> Result<()>;
     /// Copies statistics from the host.
-    fn write_stat(&self, from: &[f32], to: PartMut<'_, Self::Stat>) -> Result<()>;
+    fn write_stat(&self, from: &[f32], to: BufferSliceMut<'_, Self::Stat>) -> Result<()>;
     /// Copies integers from the host.
-    fn write_ints(&self, from: &[u32], to: PartMut<'_, Self::Ints>) -> Result<()>;
+    fn write_ints(&self, from: &[u32], to: BufferSliceMut<'_, Self::Ints>) -> Result<()>;
     /// Zeroes a buffer.
-    fn zero(&self, buf: PartMut<'_, Self::Buf>) -> Result<()>;
+    fn zero(&self, buf: BufferSliceMut<'_, Self::Buf>) -> Result<()>;
     /// Zeroes gradients.
-    fn zero_grad(&self, grad: PartMut<'_, Self::Grad>) -> Result<()>;
+    fn zero_grad(&self, grad: BufferSliceMut<'_, Self::Grad>) -> Result<()>;
 
-    /// `out[i] = table[ids[i]]`, rows of `width`: the embedding, and the gathering of loss rows.
+    /// `out[i] = table[ids[i]]` for rows of `width` elements: the embedding, and the selection of loss rows.
     fn gather(
         &self,
-        table: Part<'_, Self::Buf>,
-        ids: Part<'_, Self::Ints>,
+        table: BufferSlice<'_, Self::Buf>,
+        ids: BufferSlice<'_, Self::Ints>,
         width: usize,
-        out: PartMut<'_, Self::Buf>,
+        out: BufferSliceMut<'_, Self::Buf>,
     ) -> Result<()>;
-    /// `out[ids[i]] = rows[i]`; no id occurs twice.
+    /// `out[ids[i]] = rows[i]`; the ids are distinct.
     fn scatter(
         &self,
-        rows: Part<'_, Self::Buf>,
-        ids: Part<'_, Self::Ints>,
+        rows: BufferSlice<'_, Self::Buf>,
+        ids: BufferSlice<'_, Self::Ints>,
         width: usize,
-        out: PartMut<'_, Self::Buf>,
+        out: BufferSliceMut<'_, Self::Buf>,
     ) -> Result<()>;
-    /// `table_grad[ids[i]] += dout[i]`; ids may repeat, the order of the sums is fixed.
+    /// `table_grad[ids[i]] += dout[i]`; ids may repeat, and the order of summation is fixed.
     fn embed_backward(
         &self,
-        dout: Part<'_, Self::Buf>,
-        ids: Part<'_, Self::Ints>,
+        dout: BufferSlice<'_, Self::Buf>,
+        ids: BufferSlice<'_, Self::Ints>,
         width: usize,
-        table_grad: PartMut<'_, Self::Grad>,
+        table_grad: BufferSliceMut<'_, Self::Grad>,
     ) -> Result<()>;
 
     /// `y = x wᵀ`; `x` is `[rows, input]`, `w` is `[output, input]`.
     fn linear(
         &self,
         size: Linear,
-        x: Part<'_, Self::Buf>,
-        w: Part<'_, Self::Buf>,
-        y: PartMut<'_, Self::Buf>,
+        x: BufferSlice<'_, Self::Buf>,
+        w: BufferSlice<'_, Self::Buf>,
+        y: BufferSliceMut<'_, Self::Buf>,
     ) -> Result<()>;
     /// `dx = dy w`.
     fn linear_dx(
         &self,
         size: Linear,
-        dy: Part<'_, Self::Buf>,
-        w: Part<'_, Self::Buf>,
-        dx: PartMut<'_, Self::Buf>,
+        dy: BufferSlice<'_, Self::Buf>,
+        w: BufferSlice<'_, Self::Buf>,
+        dx: BufferSliceMut<'_, Self::Buf>,
     ) -> Result<()>;
     /// `dw = dyᵀ x` or `dw += dyᵀ x`.
     fn linear_dw(
         &self,
         size: Linear,
         write: Write,
-        dy: Part<'_, Self::Buf>,
-        x: Part<'_, Self::Buf>,
-        dw: PartMut<'_, Self::Grad>,
+        dy: BufferSlice<'_, Self::Buf>,
+        x: BufferSlice<'_, Self::Buf>,
+        dw: BufferSliceMut<'_, Self::Grad>,
     ) -> Result<()>;
     /// `y[row] += bias`.
-    fn add_bias(&self, y: PartMut<'_, Self::Buf>, bias: Part<'_, Self::Buf>) -> Result<()>;
+    fn add_bias(&self, y: BufferSliceMut<'_, Self::Buf>, bias: BufferSlice<'_, Self::Buf>) -> Result<()>;
     /// `db += Σ_rows dy`; `partial` is scratch of `rows.div_ceil(64) · width`.
     fn bias_backward(
         &self,
-        dy: Part<'_, Self::Buf>,
-        db: PartMut<'_, Self::Grad>,
+        dy: BufferSlice<'_, Self::Buf>,
+        db: BufferSliceMut<'_, Self::Grad>,
         partial: &mut Self::Stat,
     ) -> Result<()>;
     /// `sum = a + b`.
-    fn add(&self, a: Part<'_, Self::Buf>, b: Part<'_, Self::Buf>, sum: PartMut<'_, Self::Buf>) -> Result<()>;
+    fn add(
+        &self,
+        a: BufferSlice<'_, Self::Buf>,
+        b: BufferSlice<'_, Self::Buf>,
+        sum: BufferSliceMut<'_, Self::Buf>,
+    ) -> Result<()>;
 
-    /// RMSNorm of every row, keeping `1 / rms`.
+    /// RMSNorm of every row; stores `1 / rms`.
     fn rmsnorm(
         &self,
-        x: Part<'_, Self::Buf>,
-        w: Part<'_, Self::Buf>,
+        x: BufferSlice<'_, Self::Buf>,
+        w: BufferSlice<'_, Self::Buf>,
         eps: f32,
-        y: PartMut<'_, Self::Buf>,
+        y: BufferSliceMut<'_, Self::Buf>,
         rstd: &mut Self::Stat,
     ) -> Result<()>;
     /// `sum = x + r`, then RMSNorm of `sum`.
     #[allow(clippy::too_many_arguments)]
     fn add_rmsnorm(
         &self,
-        x: Part<'_, Self::Buf>,
-        r: Part<'_, Self::Buf>,
-        w: Part<'_, Self::Buf>,
+        x: BufferSlice<'_, Self::Buf>,
+        r: BufferSlice<'_, Self::Buf>,
+        w: BufferSlice<'_, Self::Buf>,
         eps: f32,
-        sum: PartMut<'_, Self::Buf>,
-        y: PartMut<'_, Self::Buf>,
+        sum: BufferSliceMut<'_, Self::Buf>,
+        y: BufferSliceMut<'_, Self::Buf>,
         rstd: &mut Self::Stat,
     ) -> Result<()>;
     /// `dx += ∂L/∂x`, `dw += ∂L/∂w`; `partial` is scratch of `rows.div_ceil(64) · width`.
     #[allow(clippy::too_many_arguments)]
     fn rmsnorm_backward(
         &self,
-        dy: Part<'_, Self::Buf>,
-        x: Part<'_, Self::Buf>,
+        dy: BufferSlice<'_, Self::Buf>,
+        x: BufferSlice<'_, Self::Buf>,
         rstd: &Self::Stat,
-        w: Part<'_, Self::Buf>,
-        dx: PartMut<'_, Self::Buf>,
-        dw: PartMut<'_, Self::Grad>,
+        w: BufferSlice<'_, Self::Buf>,
+        dx: BufferSliceMut<'_, Self::Buf>,
+        dw: BufferSliceMut<'_, Self::Grad>,
         partial: &mut Self::Stat,
     ) -> Result<()>;
-    /// Rotates query and key heads of the merged matrix, forwards or (for gradients) backwards.
+    /// Rotates the query and key heads of the merged matrix, forwards or (for gradients) backwards.
     fn rope(
         &self,
-        qkv: PartMut<'_, Self::Buf>,
+        qkv: BufferSliceMut<'_, Self::Buf>,
         heads: Heads,
-        positions: Part<'_, Self::Ints>,
+        positions: BufferSlice<'_, Self::Ints>,
         tables: &Self::Rope,
         backward: bool,
     ) -> Result<()>;
-    /// Causal attention within each sequence; `starts` are the first rows of the sequences and, last, the
+    /// Causal attention within each sequence. `starts` holds the first row of each sequence and, last, the
     /// number of rows. `lse` is `[rows, heads]`: log-sum-exp of the scores.
     fn attention(
         &self,
-        qkv: Part<'_, Self::Buf>,
+        qkv: BufferSlice<'_, Self::Buf>,
         starts: &[usize],
         heads: Heads,
-        out: PartMut<'_, Self::Buf>,
+        out: BufferSliceMut<'_, Self::Buf>,
         lse: &mut Self::Stat,
     ) -> Result<()>;
-    /// Gradient of the merged matrix from that of the output.
+    /// Computes the gradient of the merged matrix from the gradient of the output.
     #[allow(clippy::too_many_arguments)]
     fn attention_backward(
         &self,
-        qkv: Part<'_, Self::Buf>,
+        qkv: BufferSlice<'_, Self::Buf>,
         starts: &[usize],
         heads: Heads,
-        out: Part<'_, Self::Buf>,
+        out: BufferSlice<'_, Self::Buf>,
         lse: &Self::Stat,
-        dout: Part<'_, Self::Buf>,
-        dqkv: PartMut<'_, Self::Buf>,
+        dout: BufferSlice<'_, Self::Buf>,
+        dqkv: BufferSliceMut<'_, Self::Buf>,
     ) -> Result<()>;
     /// `act = silu(gate) up`; `gate_up` is `[rows, 2 width]`.
-    fn swiglu(&self, gate_up: Part<'_, Self::Buf>, width: usize, act: PartMut<'_, Self::Buf>) -> Result<()>;
-    /// In place: `gate_up` becomes its gradient, `act` goes from `∂L/∂act` to the activation.
+    fn swiglu(
+        &self,
+        gate_up: BufferSlice<'_, Self::Buf>,
+        width: usize,
+        act: BufferSliceMut<'_, Self::Buf>,
+    ) -> Result<()>;
+    /// In place: `gate_up` is replaced by its gradient, and `act`, which holds `∂L/∂act`, by the activation.
     fn swiglu_backward(
         &self,
-        gate_up: PartMut<'_, Self::Buf>,
+        gate_up: BufferSliceMut<'_, Self::Buf>,
         width: usize,
-        act: PartMut<'_, Self::Buf>,
+        act: BufferSliceMut<'_, Self::Buf>,
     ) -> Result<()>;
 
-    /// Log-probs and entropies from logits `[rows, vocabulary]`; with [`RowLoss::backward`] the logits
-    /// become the gradient of the loss.
+    /// Computes log-probabilities and entropies from logits `[rows, vocabulary]`; with [`RowLoss::backward`]
+    /// the logits are replaced by the gradient of the loss.
     fn loss_rows(
         &self,
         loss: RowLoss,
         vocabulary: usize,
-        logits: PartMut<'_, Self::Buf>,
+        logits: BufferSliceMut<'_, Self::Buf>,
         rows: LossRows<'_, Self>,
     ) -> Result<()>;
 
     /// `Σ g²` over all gradients, in a fixed order.
     fn sum_of_squares(&self, grad: &Self::Grad) -> Result<f64>;
-    /// Updates one piece of parameters and moments; gradients and moments are packed as the piece says.
+    /// Updates one piece of parameters and moments; gradients and moments are packed in the order of the shard.
     fn adam_step(
         &self,
         update: AdamUpdate,

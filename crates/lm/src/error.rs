@@ -1,8 +1,8 @@
-//! What can go wrong with a language model, said with the file, tensor or number concerned.
+//! Errors of the language model, with the file, tensor or number concerned.
 
 use std::path::{Path, PathBuf};
 
-/// An error of the language model: every variant names where it happened and what was found there.
+/// An error of the language model. Every variant says where the error occurred and what was found there.
 #[derive(Debug, thiserror::Error)]
 pub enum LmError {
     /// A file or folder could not be read or written.
@@ -10,45 +10,47 @@ pub enum LmError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         error: std::io::Error,
     },
-    /// A JSON file is not what its name promises.
+    /// A JSON file is invalid.
     #[error("{}: {error}", path.display())]
     Json {
+        /// The file.
         path: PathBuf,
-        /// Where and why parsing stopped.
+        /// Position and cause.
         error: serde_json::Error,
     },
-    /// `config.json` describes a model that this engine does not run, or contradicts itself.
+    /// `config.json` is inconsistent, or describes a model that is not supported.
     #[error("{origin}: {message}")]
     Config {
-        /// The file, or "model configuration" when there is none.
+        /// The file, or "model configuration" if there is none.
         origin: String,
-        /// The field, its value and what is accepted.
+        /// The field, its value and the accepted values.
         message: String,
     },
-    /// A file of tensors is truncated, corrupt or not safetensors.
+    /// A file of tensors is truncated, corrupt or not in the safetensors format.
     #[error("{}: not a readable safetensors file: {message}", path.display())]
     Safetensors {
+        /// The file.
         path: PathBuf,
-        /// What the parser said.
+        /// The parser's error.
         message: String,
     },
-    /// A tensor is missing, unknown, of a wrong shape or type, or holds NaN or infinity.
+    /// A tensor is missing or unknown, has a wrong shape or type, or contains NaN or infinity.
     #[error("{}: tensor {tensor}: {message}", path.display())]
     Tensor {
-        /// The file (or folder, for a tensor that is in none of its files).
+        /// The file, or the folder if none of its files contains the tensor.
         path: PathBuf,
         /// The tensor's name in the file.
         tensor: String,
         /// What is wrong with it.
         message: String,
     },
-    /// The arguments of a call contradict each other or the model.
+    /// The arguments of a call are inconsistent with each other or with the model.
     #[error("{0}")]
     Input(String),
-    /// A loss or gradient became NaN or infinite; nothing was updated.
+    /// A loss or gradient is NaN or infinite; nothing was updated.
     #[error(
         "training stopped at step {step}, batch {batch}: {what} is not finite ({value}); the weights are those after the last finite step"
     )]
@@ -57,14 +59,15 @@ pub enum LmError {
         step: u64,
         /// The batch within the call, counted from 0.
         batch: usize,
-        /// The loss or the first offending tensor.
+        /// The loss or the first such tensor.
         what: String,
+        /// The value that is not finite.
         value: f64,
     },
-    /// Another rank of a training is gone, did not come, or does not fit; it is named.
+    /// Another rank is lost, did not connect, or has a different configuration.
     #[error("{message}")]
     Rank {
-        /// Which rank, where, and what became of it.
+        /// Which rank, where, and what happened to it.
         message: String,
     },
     /// Something does not fit into a device's memory.
@@ -73,22 +76,28 @@ pub enum LmError {
         crate::error::bytes(*needed), crate::error::bytes(*free)
     )]
     Memory {
+        /// Name of the device.
         device: String,
-        /// What was to be placed there.
+        /// What was to be allocated.
         what: String,
-        /// Bytes of it.
+        /// Its size in bytes.
         needed: usize,
-        /// Bytes free.
+        /// Free memory in bytes.
         free: usize,
-        /// What to make smaller.
+        /// What to reduce.
         hint: String,
     },
-    /// The device refused a request.
+    /// The device rejected a request.
     #[error("device {device}: {message}")]
-    Device { device: String, message: String },
+    Device {
+        /// Name of the device.
+        device: String,
+        /// The device's error.
+        message: String,
+    },
 }
 
-/// Bytes for people, with the exact number where they are rounded.
+/// Formats a number of bytes for users, with the exact number if it is rounded.
 pub(crate) fn bytes(n: usize) -> String {
     let size = n as f64;
     for (unit, shift) in [("GiB", 30), ("MiB", 20)] {
@@ -99,22 +108,22 @@ pub(crate) fn bytes(n: usize) -> String {
     format!("{n} bytes")
 }
 
-/// The crate's result.
+/// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, LmError>;
 
 impl LmError {
-    /// Names the path at which an operating-system error happened.
-    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self + '_ {
+    /// Adds the path to an operating-system error.
+    pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self + '_ {
         move |error| Self::Io { path: path.to_path_buf(), error }
     }
 
-    /// Names the file in which JSON did not parse.
-    pub(crate) fn json(path: &Path) -> impl FnOnce(serde_json::Error) -> Self + '_ {
+    /// Adds the path to a JSON error.
+    pub fn json(path: &Path) -> impl FnOnce(serde_json::Error) -> Self + '_ {
         move |error| Self::Json { path: path.to_path_buf(), error }
     }
 
-    /// An error about one tensor of one file.
-    pub(crate) fn tensor(path: &Path, tensor: &str, message: impl Into<String>) -> Self {
+    /// Creates an error about one tensor of a file.
+    pub fn tensor(path: &Path, tensor: &str, message: impl Into<String>) -> Self {
         Self::Tensor { path: path.to_path_buf(), tensor: tensor.to_owned(), message: message.into() }
     }
 }

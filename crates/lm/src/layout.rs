@@ -1,32 +1,34 @@
-//! Where each tensor lies in the one flat buffer that holds all parameters.
+//! Positions of the tensors in the one flat buffer that holds all parameters.
 //!
-//! Query, key and value rows of a layer are adjacent, and so are gate and up, so that each pair or
-//! triple is one matrix product; the names and shapes are those of Hugging Face files.
+//! The query, key and value rows of a layer are adjacent, and so are its gate and up rows: each group needs one
+//! matrix product only. Names and shapes are those of Hugging Face files.
 
 use crate::config::ModelConfig;
 
-/// A contiguous piece of a flat buffer, in elements.
+/// A contiguous part of a flat buffer, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// First element.
     pub offset: usize,
+    /// Number of elements.
     pub len: usize,
 }
 
 impl Span {
-    /// The same piece as a range.
+    /// The part as a range.
     pub fn range(self) -> std::ops::Range<usize> {
         self.offset..self.offset + self.len
     }
 }
 
-/// One tensor under its Hugging Face name.
+/// A tensor under its Hugging Face name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorSpec {
-    /// Such as `model.layers.0.self_attn.q_proj.weight`.
+    /// For example `model.layers.0.self_attn.q_proj.weight`.
     pub name: String,
     /// `[out, in]` of a projection, `[vocabulary, width]` of a table, `[width]` of a norm or bias.
     pub shape: Vec<usize>,
+    /// Position in the flat buffer.
     pub span: Span,
 }
 
@@ -37,7 +39,7 @@ pub struct LayerSpans {
     pub input_norm: Span,
     /// Query, key and value projections, `[(heads + 2 kv_heads) head_dim, hidden]`.
     pub qkv: Span,
-    /// Their biases, `[(heads + 2 kv_heads) head_dim]`, if the family has them.
+    /// Biases of these projections, `[(heads + 2 kv_heads) head_dim]`, if the family has them.
     pub qkv_bias: Option<Span>,
     /// Output projection of attention, `[hidden, heads head_dim]`.
     pub o: Span,
@@ -49,19 +51,20 @@ pub struct LayerSpans {
     pub down: Span,
 }
 
-/// The plan of the flat parameter buffer; gradients and optimiser moments use the same plan.
+/// Layout of the flat parameter buffer; gradients and optimiser moments have the same layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// Every tensor of the files, in buffer order.
     pub tensors: Vec<TensorSpec>,
     /// Embedding table, `[vocabulary, hidden]`.
     pub embed: Span,
+    /// Tensors of each layer.
     pub layers: Vec<LayerSpans>,
     /// RMSNorm before the head, `[hidden]`.
     pub final_norm: Span,
     /// Output head, `[vocabulary, hidden]`; the embedding's span if it is tied.
     pub head: Span,
-    /// Length of the buffer in elements, gaps for alignment included.
+    /// Length of the buffer in elements, including the gaps for alignment.
     pub len: usize,
 }
 
@@ -69,9 +72,9 @@ pub struct Layout {
 pub const ALIGN: usize = 16;
 
 impl Layout {
-    /// The plan for a model of this shape.
+    /// Computes the layout of a model.
     pub fn new(config: &ModelConfig) -> Self {
-        let mut cursor = Cursor { tensors: Vec::new(), len: 0 };
+        let mut cursor = LayoutCursor { tensors: Vec::new(), len: 0 };
         let (d, v, f) = (config.hidden_size, config.vocab_size, config.intermediate_size);
         let (q, kv) = (config.q_dim(), config.kv_dim());
         let embed = cursor.merged(&[("model.embed_tokens.weight".to_owned(), vec![v, d])]);
@@ -110,19 +113,19 @@ impl Layout {
         Self { embed, layers, final_norm, head, len: cursor.len, tensors: cursor.tensors }
     }
 
-    /// The tensor that holds element `index`, or `None` in a gap.
+    /// Returns the tensor that contains element `index`, or `None` for a gap.
     pub fn tensor_at(&self, index: usize) -> Option<&TensorSpec> {
         let after = self.tensors.partition_point(|t| t.span.offset <= index);
         self.tensors[..after].last().filter(|t| t.span.range().contains(&index))
     }
 }
 
-struct Cursor {
+struct LayoutCursor {
     tensors: Vec<TensorSpec>,
     len: usize,
 }
 
-impl Cursor {
+impl LayoutCursor {
     /// Appends tensors without gaps between them and aligns the end.
     fn merged(&mut self, parts: &[(String, Vec<usize>)]) -> Span {
         let start = self.len;

@@ -1,41 +1,44 @@
-//! The language model: Llama-family decoder, sampler, losses, trainer.
+//! The language model: Llama-family decoder, tokenizer, losses, trainer, checkpoints.
 //!
-//! A fixed graph with a hand-written forward and backward pass over buffers planned ahead; no autograd and
-//! no tensor library. [`config`] reads shapes, [`layout`] places every tensor in one flat buffer,
-//! [`weights`] reads and writes Hugging Face folders. [`device`] is the seam to the machine, [`cpu`] and
-//! `cuda` the kernels behind it. [`model`] runs forward and backward, [`trainer`] takes optimiser steps on
-//! what [`loss`] defines (of bfloat16 weights with their [`master`]s), [`ranks`] lets several processes share them, [`checkpoint`] keeps the result, [`sampler`] writes
-//! completions, [`check`] compares all of it with recorded numbers.
+//! A fixed graph with a hand-written forward and backward pass over buffers that are planned before the run; there is no
+//! autograd and no tensor library.
+//!
+//! - [`config`], [`layout`] and [`weights`]: shapes, the flat buffer of parameters, Hugging Face model folders.
+//! - [`tokenizer`] and [`chat`]: text to token ids, and chat templates.
+//! - [`model`], [`loss`], [`optim`] and [`trainer`]: forward and backward passes, objectives, optimiser steps.
+//! - [`checkpoint`] and [`master_weights`]: the files of a training run, and f32 master weights for bfloat16 parameters.
+//! - [`ranks`] and [`shard`]: training by several processes.
+//! - [`device`], [`decode`] and [`ranks::Collective`]: the traits that a back end implements. The back ends are the crates
+//!   `sgs-lm-cpu` and `sgs-lm-cuda`; this crate depends on neither.
 
 #![deny(unsafe_op_in_unsafe_fn)]
+#![warn(missing_docs)]
+#![warn(clippy::undocumented_unsafe_blocks)]
 
-pub mod bench;
 pub mod chat;
-pub mod check;
 pub mod checkpoint;
 pub mod config;
-pub mod cpu;
-#[cfg(feature = "cuda")]
-pub mod cuda;
+pub mod decode;
 pub mod device;
 pub mod error;
+pub mod host_buffer;
+mod json;
 pub mod layout;
 pub mod loss;
-pub mod master;
+pub mod master_weights;
 pub mod model;
 pub mod optim;
 pub mod pack;
+pub mod philox;
 pub mod ranks;
 pub mod rng;
 pub mod rope;
-pub mod sampler;
+pub mod shard;
+pub mod testing;
 pub mod tokenizer;
 pub mod trainer;
 pub mod weights;
 
 pub use config::ModelConfig;
-pub use cpu::Cpu;
-#[cfg(feature = "cuda")]
-pub use cuda::{Cuda, Precision};
 pub use device::Device;
 pub use error::{LmError, Result};

@@ -1,12 +1,12 @@
-//! What is minimised, and what monitoring wants to know about it.
+//! The training loss, and statistics for monitoring.
 //!
-//! With `lp_t` the log-prob of token `t` now, `old_t` when it was sampled, `ref_t` under the reference
-//! model, `H_t` the entropy of the full distribution, `w` the weight of the token's sequence and `n_t` its
-//! normaliser, the loss of a batch is
+//! Let `lp_t` be the current log-probability of token `t`, `old_t` the one when it was sampled, `ref_t` the one
+//! under the reference model, `H_t` the entropy of the full distribution, `w` the weight of the token's
+//! sequence, and `n_t` its normaliser. The loss of a batch is
 //!
 //! `L = Σ_t n_t ( -w r_t lp_t - b H_t + k (e^(ref_t - lp_t) - (ref_t - lp_t) - 1) )`
 //!
-//! with `r_t = 1`, or for CISPO `r_t = clip(e^(lp_t - old_t), 1 - eps_low, 1 + eps_high)` held constant in
+//! with `r_t = 1`, or for CISPO `r_t = clip(e^(lp_t - old_t), 1 - eps_low, 1 + eps_high)`, which is constant in
 //! the gradient (MiniMax 2025, eq. 4; paper, Solver objectives).
 
 use serde::{Deserialize, Serialize};
@@ -15,27 +15,27 @@ use crate::device::RowLoss;
 use crate::error::{LmError, Result};
 use crate::pack::{LossRow, Packed};
 
-/// One sequence to learn from.
+/// A sequence to train on.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Example {
+pub struct TrainExample {
     /// Prompt and completion.
     pub tokens: Vec<u32>,
-    /// Tokens of the prompt, at least 1; what follows is the completion.
+    /// Number of prompt tokens, at least 1; the remaining tokens are the completion.
     pub prompt_len: usize,
-    /// Reward or advantage of the sequence; of either sign. Supervised training ignores it.
+    /// Reward or advantage of the sequence; positive or negative. Supervised training ignores it.
     pub weight: f32,
-    /// Log-probs of the completion's tokens when they were sampled, or empty if unknown.
+    /// Log-probabilities of the completion's tokens when they were sampled; empty if unknown.
     pub sampled_log_probs: Vec<f32>,
-    /// Log-probs of the completion's tokens under the reference model, or empty without a KL penalty.
+    /// Log-probabilities of the completion's tokens under the reference model; empty without a KL penalty.
     pub reference_log_probs: Vec<f32>,
-    /// Weights of the completion's tokens, or empty for all 1; a token of weight 0 is no loss token.
+    /// Weights of the completion's tokens; empty if all are 1. A token of weight 0 does not enter the loss.
     pub token_weights: Vec<f32>,
-    /// Examples of one group share a normaliser under [`Normaliser::Group`].
+    /// Under [`Normaliser::Group`], examples of one group share a normaliser.
     pub group: u32,
 }
 
-impl Example {
-    /// A sequence whose every token after the first is learned, as in pretraining.
+impl TrainExample {
+    /// A sequence in which every token after the first is a target, as in pretraining.
     pub fn plain(tokens: Vec<u32>) -> Self {
         Self { tokens, prompt_len: 1, weight: 1.0, ..Self::default() }
     }
@@ -53,12 +53,12 @@ impl Example {
         }
     }
 
-    /// Checks lengths and numbers; `index` names the example in errors.
+    /// Checks lengths and values; `index` identifies the example in errors.
     pub(crate) fn validate(&self, index: usize, loss: &LossConfig) -> Result<()> {
         let fail = |what: String| Err(LmError::Input(format!("training example {index}: {what}")));
         if self.prompt_len == 0 || self.prompt_len >= self.tokens.len() {
             return fail(format!(
-                "a prompt of {} in {} tokens; at least one token must come before and after",
+                "the prompt has {} of {} tokens; both prompt and completion need at least one",
                 self.prompt_len,
                 self.tokens.len()
             ));
@@ -84,48 +84,48 @@ impl Example {
     }
 }
 
-/// How a token's log-prob enters the loss.
+/// How a token's log-probability enters the loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Objective {
     /// Cross-entropy: every sequence has weight 1.
     Supervised,
-    /// Log-prob times the weight of its sequence (paper, eq. of the REINFORCE objective).
+    /// Log-probability times the weight of its sequence (paper, REINFORCE objective).
     Reinforce,
-    /// The same times the clipped importance ratio, which has no gradient.
+    /// As `Reinforce`, times the clipped importance ratio, which has no gradient.
     Cispo {
-        /// The ratio is at least `1 - eps_low`.
+        /// Lower bound of the ratio: `1 - eps_low`.
         eps_low: f32,
-        /// The ratio is at most `1 + eps_high`.
+        /// Upper bound of the ratio: `1 + eps_high`.
         eps_high: f32,
     },
 }
 
-/// By what a token's loss is divided; the batch is that of one optimiser step, all micro-batches together.
+/// Divisor of a token's loss. A batch contains all micro-batches of one optimiser step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Normaliser {
-    /// Its sequence's loss tokens times the batch's sequences: the mean over sequences of their means.
+    /// Loss tokens of its sequence times sequences of the batch: the mean over sequences of their means.
     Sequence,
-    /// The batch's loss tokens.
+    /// Loss tokens of the batch.
     Token,
-    /// Its group's loss tokens times the batch's groups.
+    /// Loss tokens of its group times groups of the batch.
     Group,
 }
 
 /// The loss of a training run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LossConfig {
-    /// How log-probs enter.
+    /// How log-probabilities enter the loss.
     pub objective: Objective,
-    /// By what they are divided.
+    /// The divisor.
     pub normaliser: Normaliser,
-    /// Coefficient `b` of the entropy bonus; 0 for none.
+    /// Coefficient `b` of the entropy bonus; 0 disables it.
     pub entropy_bonus: f32,
-    /// Coefficient `k` of the KL penalty towards the reference log-probs; 0 for none.
+    /// Coefficient `k` of the KL penalty towards the reference log-probabilities; 0 disables it.
     pub kl_penalty: f32,
 }
 
 impl LossConfig {
-    /// An objective and normaliser without bonus and penalty.
+    /// An objective and a normaliser, without bonus and penalty.
     pub fn new(objective: Objective, normaliser: Normaliser) -> Self {
         Self { objective, normaliser, entropy_bonus: 0.0, kl_penalty: 0.0 }
     }
@@ -135,7 +135,7 @@ impl LossConfig {
         Self::new(Objective::Supervised, Normaliser::Token)
     }
 
-    /// The part that the kernel of the loss rows needs.
+    /// The parameters that the loss kernel needs.
     pub fn row_loss(&self) -> RowLoss {
         RowLoss {
             ratio_bounds: self.ratio_bounds(),
@@ -152,20 +152,20 @@ impl LossConfig {
         }
     }
 
-    fn sequence_weight(&self, example: &Example) -> f32 {
+    fn sequence_weight(&self, example: &TrainExample) -> f32 {
         match self.objective {
             Objective::Supervised => 1.0,
             Objective::Reinforce | Objective::Cispo { .. } => example.weight,
         }
     }
 
-    /// Whether an example can move no parameter, so that only its tokens count, in the normaliser.
-    pub(crate) fn is_inert(&self, example: &Example) -> bool {
+    /// Returns whether an example cannot change any parameter; only its tokens then count, in the normaliser.
+    pub(crate) fn is_inert(&self, example: &TrainExample) -> bool {
         self.entropy_bonus == 0.0 && self.kl_penalty == 0.0 && self.sequence_weight(example) == 0.0
     }
 
-    /// The normaliser `n_t` of every example of a batch, into `norms`.
-    pub(crate) fn norms(&self, batch: &[&Example], norms: &mut Vec<f32>) {
+    /// Writes the normaliser `n_t` of every example of a batch to `norms`.
+    pub(crate) fn norms(&self, batch: &[&TrainExample], norms: &mut Vec<f32>) {
         norms.clear();
         let inverse = |n: usize| if n == 0 { 0.0 } else { (1.0 / n as f64) as f32 };
         match self.normaliser {
@@ -188,7 +188,7 @@ impl LossConfig {
     }
 
     /// Appends an example with normaliser `norm` to a micro-batch.
-    pub(crate) fn pack(&self, example: &Example, norm: f32, packed: &mut Packed) {
+    pub(crate) fn pack(&self, example: &TrainExample, norm: f32, packed: &mut Packed) {
         let weight = self.sequence_weight(example) * norm;
         let number = |numbers: &[f32], i: usize| numbers.get(i).copied().unwrap_or(f32::NAN);
         let rows = (0..example.completion_len()).filter_map(|i| {
@@ -206,38 +206,37 @@ impl LossConfig {
     }
 }
 
-/// What monitoring wants to know about the loss tokens of a step, or of several.
+/// Statistics of the loss tokens of one or more steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct LossStats {
-    /// Loss of the batch; over several steps, their mean.
+    /// Loss of the batch, or the mean over several steps.
     pub loss: f64,
-    /// Loss tokens that were run (those of sequences of weight 0 are skipped unless a bonus or penalty
-    /// needs them).
+    /// Loss tokens that were processed. Sequences of weight 0 are skipped unless a bonus or penalty needs them.
     pub tokens: usize,
-    /// Optimiser steps behind these numbers.
+    /// Number of optimiser steps.
     pub steps: usize,
-    /// Mean log-prob of the tokens.
+    /// Mean log-probability of the tokens.
     pub mean_log_prob: f64,
     /// Mean entropy of the full distributions, in nats.
     pub entropy: f64,
-    /// Tokens whose sampling-time log-prob was given; the next five are means over these.
+    /// Number of tokens whose log-probability at sampling time is known; the next five values are over these.
     pub sampled_tokens: usize,
     /// Mean importance ratio `e^(lp - old)`, before clipping.
     pub mean_ratio: f64,
-    /// Share of ratios below the lower bound.
+    /// Fraction of ratios below the lower bound.
     pub clipped_low: f64,
-    /// Share of ratios above the upper bound.
+    /// Fraction of ratios above the upper bound.
     pub clipped_high: f64,
-    /// Mean of `|lp - old|`: in the first step of a round, how far trainer and sampler disagree.
+    /// Mean of `|lp - old|`: in the first step of a round, the disagreement between trainer and sampler.
     pub log_prob_gap: f64,
     /// Largest `|lp - old|`.
     pub max_log_prob_gap: f64,
-    /// Mean estimate of the KL divergence from the reference model (k3), if a penalty was asked for.
+    /// Mean estimate of the KL divergence from the reference model (k3), if there is a penalty.
     pub kl: f64,
 }
 
 impl LossStats {
-    /// Joins the numbers of two sets of tokens, weighted by their counts.
+    /// Merges the statistics of two sets of tokens, weighted by their counts.
     pub fn merge(&mut self, other: &Self) {
         let mean = |a: f64, na: usize, b: f64, nb: usize| {
             if na + nb == 0 { 0.0 } else { (a * na as f64 + b * nb as f64) / (na + nb) as f64 }
@@ -276,7 +275,7 @@ pub(crate) struct LossSums {
 }
 
 impl LossSums {
-    /// Adds a micro-batch's rows, given their log-probs and entropies.
+    /// Adds the rows of a micro-batch, with their log-probabilities and entropies.
     pub(crate) fn add(&mut self, loss: &LossConfig, packed: &Packed, log_prob: &[f32], entropy: &[f32]) {
         let bounds = loss.ratio_bounds();
         for (i, (lp, h)) in log_prob.iter().zip(entropy).enumerate() {
@@ -312,7 +311,7 @@ impl LossSums {
         self.tokens += log_prob.len();
     }
 
-    /// The sums as plain numbers, for other ranks.
+    /// The sums as a list of numbers, for other ranks.
     pub(crate) fn numbers(&self) -> [f64; 11] {
         let count = |n: usize| n as f64;
         [
@@ -373,14 +372,20 @@ impl LossSums {
 mod tests {
     use super::*;
 
-    fn example(completion: usize, group: u32) -> Example {
-        Example { tokens: vec![1; completion + 2], prompt_len: 2, weight: 1.0, group, ..Example::default() }
+    fn example(completion: usize, group: u32) -> TrainExample {
+        TrainExample {
+            tokens: vec![1; completion + 2],
+            prompt_len: 2,
+            weight: 1.0,
+            group,
+            ..TrainExample::default()
+        }
     }
 
     #[test]
     fn normalisers_sum_to_one_over_a_batch() {
         let examples = [example(3, 0), example(5, 0), example(1, 7)];
-        let batch: Vec<&Example> = examples.iter().collect();
+        let batch: Vec<&TrainExample> = examples.iter().collect();
         for normaliser in [Normaliser::Sequence, Normaliser::Token, Normaliser::Group] {
             let mut norms = Vec::new();
             LossConfig::new(Objective::Reinforce, normaliser).norms(&batch, &mut norms);
@@ -399,7 +404,7 @@ mod tests {
         assert!(error.contains("example 4") && error.contains("sampled log-probs"), "{error}");
         let supervised = LossConfig::supervised();
         assert!(example(0, 0).validate(0, &supervised).is_err());
-        let nan = Example { weight: f32::NAN, ..example(1, 0) };
+        let nan = TrainExample { weight: f32::NAN, ..example(1, 0) };
         assert!(nan.validate(0, &supervised).is_err());
     }
 

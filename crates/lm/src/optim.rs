@@ -1,6 +1,6 @@
-//! Adam's numbers and the learning rate over the steps.
+//! Adam's constants and the learning-rate schedule.
 
-/// Adam's constants; defaults are the paper's (appendix, training details).
+/// Adam's constants; the defaults are those of the paper (appendix, training details).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamConfig {
     /// Learning rate before the schedule.
@@ -9,11 +9,11 @@ pub struct AdamConfig {
     pub beta1: f64,
     /// Decay of the second moment.
     pub beta2: f64,
-    /// Added to the root of the second moment.
+    /// Added to the square root of the second moment.
     pub eps: f64,
     /// Decoupled weight decay of matrices; 0 for none.
     pub weight_decay: f64,
-    /// Gradients are scaled down to this global norm; infinity for no clipping.
+    /// Gradients are scaled down to this global norm; infinity disables clipping.
     pub clip_norm: f64,
 }
 
@@ -23,29 +23,29 @@ impl Default for AdamConfig {
     }
 }
 
-/// The learning rate over the steps, as a factor.
+/// The factor by which the learning rate is multiplied at each step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Schedule {
+pub enum LrSchedule {
     /// Always 1.
     Constant,
-    /// Linear from `1 / steps` to 1 over the first steps, then 1.
+    /// Rises linearly from `1 / steps` to 1 during the first steps, then stays at 1.
     Warmup {
-        /// Steps of the rise.
+        /// Length of the warm-up, in steps.
         steps: u64,
     },
-    /// The same rise, then half a cosine down to `floor` at step `total`, where it stays.
+    /// The same warm-up, followed by half a cosine down to `floor` at step `total`, and constant from there.
     Cosine {
-        /// Steps of the rise.
+        /// Length of the warm-up, in steps.
         warmup: u64,
-        /// Steps of the whole run.
+        /// Length of the whole run, in steps.
         total: u64,
-        /// Last factor, 0 to 1.
+        /// Final factor, in 0..=1.
         floor: f64,
     },
 }
 
-impl Schedule {
-    /// The factor of a step, counted from 0.
+impl LrSchedule {
+    /// Returns the factor of a step, counted from 0.
     pub fn factor(self, step: u64) -> f64 {
         let rise = |steps: u64| ((step + 1) as f64 / steps.max(1) as f64).min(1.0);
         match self {
@@ -66,15 +66,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schedules_rise_fall_and_stay() {
-        assert_eq!(Schedule::Constant.factor(9), 1.0);
-        let warmup = Schedule::Warmup { steps: 4 };
+    fn schedules_rise_fall_and_stay_constant() {
+        assert_eq!(LrSchedule::Constant.factor(9), 1.0);
+        let warmup = LrSchedule::Warmup { steps: 4 };
         assert_eq!([0, 3, 100].map(|s| warmup.factor(s)), [0.25, 1.0, 1.0]);
-        let cosine = Schedule::Cosine { warmup: 2, total: 10, floor: 0.1 };
+        let cosine = LrSchedule::Cosine { warmup: 2, total: 10, floor: 0.1 };
         assert_eq!(cosine.factor(0), 0.5);
         assert_eq!(cosine.factor(2), 1.0);
         assert!((cosine.factor(6) - 0.55).abs() < 1e-12);
         assert!((cosine.factor(10) - 0.1).abs() < 1e-12 && cosine.factor(99) == cosine.factor(10));
-        assert!(Schedule::Cosine { warmup: 0, total: 0, floor: 0.0 }.factor(5).is_finite());
+        assert!(LrSchedule::Cosine { warmup: 0, total: 0, floor: 0.0 }.factor(5).is_finite());
     }
 }

@@ -1,55 +1,56 @@
-//! Several sequences behind each other in one micro-batch, without padding.
+//! Packs several sequences into one micro-batch without padding.
 
-/// One micro-batch: the tokens of all sequences, where each starts, and the rows that have a loss.
+/// One micro-batch: the tokens of all sequences, the start of each sequence, and the rows that have a loss.
 ///
-/// Its vectors are cleared and filled again, so that a step allocates nothing once they have grown.
-#[derive(Debug, Clone, Default)]
+/// Its vectors are cleared and refilled, so a step allocates nothing after they have grown.
+#[derive(Debug, Clone)]
 pub struct Packed {
-    /// Input tokens of all sequences, one after the other.
+    /// Input tokens of all sequences, concatenated.
     pub tokens: Vec<u32>,
     /// Position of each token within its sequence.
     pub positions: Vec<u32>,
-    /// First token of every sequence and, last, the number of tokens.
+    /// First token of each sequence and, last, the number of tokens.
     pub starts: Vec<usize>,
     /// Rows (indices into `tokens`) whose next token has a loss, ascending.
     pub rows: Vec<u32>,
     /// The token that follows each of `rows`.
     pub targets: Vec<u32>,
-    /// Weight of its log-prob in the loss, the normaliser included.
+    /// Weight of the target's log-probability in the loss, including the normaliser.
     pub weight: Vec<f32>,
     /// The normaliser alone.
     pub norm: Vec<f32>,
-    /// Its log-prob when it was sampled; NaN where unknown.
+    /// The target's log-probability when it was sampled; NaN if unknown.
     pub old: Vec<f32>,
-    /// Its log-prob under the reference model; NaN where unknown.
+    /// The target's log-probability under the reference model; NaN if unknown.
     pub reference: Vec<f32>,
 }
 
-/// One row with a loss; fields as in [`Packed`].
+/// One row with a loss; the fields correspond to those of [`Packed`].
 #[derive(Debug, Clone, Copy)]
 pub struct LossRow {
     /// Index of the input token within its sequence.
     pub index: usize,
     /// The token that follows.
     pub target: u32,
-    /// Weight of its log-prob.
+    /// Weight of its log-probability.
     pub weight: f32,
+    /// The normaliser that `weight` includes.
     pub norm: f32,
-    /// Log-prob when sampled.
+    /// Log-probability when it was sampled.
     pub old: f32,
-    /// Log-prob under the reference model.
+    /// Log-probability under the reference model.
     pub reference: f32,
 }
 
 impl Default for LossRow {
-    /// A row of weight 0 whose other log-probs are unknown.
+    /// A row of weight 0 with unknown log-probabilities.
     fn default() -> Self {
         Self { index: 0, target: 0, weight: 0.0, norm: 0.0, old: f32::NAN, reference: f32::NAN }
     }
 }
 
 impl Packed {
-    /// An empty micro-batch with room for `tokens` tokens.
+    /// Creates an empty micro-batch with room for `tokens` tokens.
     pub fn with_capacity(tokens: usize) -> Self {
         let mut starts = Vec::with_capacity(tokens + 1);
         starts.push(0);
@@ -66,7 +67,7 @@ impl Packed {
         }
     }
 
-    /// Forgets all sequences.
+    /// Removes all sequences.
     pub fn clear(&mut self) {
         self.tokens.clear();
         self.positions.clear();
@@ -79,12 +80,12 @@ impl Packed {
         }
     }
 
-    /// Whether it holds no sequence.
+    /// Returns whether there is no sequence.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
 
-    /// Appends a sequence of input tokens and its loss rows; an empty sequence is left out.
+    /// Appends a sequence of input tokens and its loss rows; an empty sequence is ignored.
     pub fn push(&mut self, inputs: &[u32], rows: impl IntoIterator<Item = LossRow>) {
         if inputs.is_empty() {
             return;
@@ -104,11 +105,11 @@ impl Packed {
         }
     }
 
-    /// Fills up to so many tokens and rows with sequences of at most `longest` tokens, whose rows have no weight: they
-    /// change no gradient. There must be at least as many tokens as rows to fill up with.
-    pub fn fill_up(&mut self, tokens: usize, rows: usize, longest: usize) {
+    /// Appends sequences of at most `longest` tokens until there are `tokens` tokens and `rows` rows. The added
+    /// rows have weight 0, so they do not change any gradient. At least as many tokens as rows must be missing.
+    pub fn pad(&mut self, tokens: usize, rows: usize, longest: usize) {
         const TOKEN: [u32; 64] = [0; 64];
-        // A reference that is this improbable makes its penalty's slope finite whatever the model says.
+        // Such an improbable reference keeps the slope of the penalty finite for any output of the model.
         let row = LossRow { old: 0.0, reference: f32::MIN, ..LossRow::default() };
         while self.tokens.len() < tokens {
             let count = (tokens - self.tokens.len()).min(longest.clamp(1, TOKEN.len()));
@@ -123,24 +124,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn surplus_rows_lie_in_surplus_sequences_and_have_no_weight() {
+    fn surplus_rows_are_in_surplus_sequences_and_have_no_weight() {
         let mut packed = Packed::with_capacity(8);
         packed.push(
             &[5, 6, 7],
             [LossRow { index: 2, target: 9, weight: 1.0, norm: 1.0, ..LossRow::default() }],
         );
-        packed.fill_up(300, 90, 50);
+        packed.pad(300, 90, 50);
         assert_eq!((packed.tokens.len(), packed.rows.len()), (300, 90));
         assert!(packed.starts.windows(2).all(|ends| ends[1] - ends[0] <= 50));
         assert!(packed.rows.is_sorted_by(|a, b| a < b) && packed.rows[1] == 3);
         assert!(packed.weight[1..].iter().chain(&packed.norm[1..]).all(|n| *n == 0.0));
         let whole = packed.clone();
-        packed.fill_up(300, 90, 50);
+        packed.pad(300, 90, 50);
         assert_eq!(packed.starts, whole.starts);
     }
 
     #[test]
-    fn rows_point_into_their_sequence() {
+    fn loss_rows_refer_to_their_sequence() {
         let mut packed = Packed::with_capacity(8);
         packed.push(&[5, 6, 7], [LossRow { index: 2, target: 9, ..LossRow::default() }]);
         packed.push(&[], []);

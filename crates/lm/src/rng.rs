@@ -1,43 +1,44 @@
-//! A small seeded generator for initial weights and shuffling.
+//! A small seeded random number generator for initial weights and shuffling.
 
 use sgs_random::{SplitMix64, mix};
 
-/// Random numbers of any stream of a seed.
+/// A generator of one stream of random numbers.
 #[derive(Debug, Clone)]
 pub struct Rng {
     numbers: SplitMix64,
 }
 
 impl Rng {
-    /// The generator of one stream of a seed; different streams are unrelated.
+    /// Creates the generator of one stream of a seed; different streams are independent.
     pub fn new(seed: u64, stream: u64) -> Self {
-        // Mixed twice: neighbouring seeds or streams would else be one another's, shifted.
+        // Mixed twice: otherwise the sequences of adjacent seeds or streams would be shifted copies of each
+        // other.
         let inner = mix(seed) ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03);
         Self { numbers: SplitMix64::new(mix(inner)) }
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.numbers.next_u64()
     }
 
-    /// Uniform in `[0, 1)`, a multiple of 2^-53.
+    /// Returns a number uniform in `[0, 1)`, a multiple of 2^-53.
     pub fn uniform(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Uniform in `0..n` (Lemire 2019, without bias beyond 2^-64 n); 0 for `n = 0`.
+    /// Returns a number uniform in `0..n` (Lemire 2019; the bias is at most 2^-64 n), or 0 for `n = 0`.
     pub fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.next_u64()) * n as u128) >> 64) as usize
     }
 
-    /// Standard normal (Box & Muller 1958).
+    /// Returns a standard normal number (Box & Muller 1958).
     pub fn normal(&mut self) -> f32 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         (radius * (2.0 * std::f64::consts::PI * self.uniform()).cos()) as f32
     }
 
-    /// Puts a slice into random order (Fisher & Yates).
+    /// Shuffles a slice (Fisher & Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i + 1));
@@ -49,9 +50,9 @@ impl Rng {
 mod tests {
     use super::*;
 
-    /// Initial weights of old runs follow from these.
+    /// The initial weights of existing runs depend on these numbers.
     #[test]
-    fn streams_stay_what_they_are() {
+    fn random_streams_are_stable() {
         let draws = [(0, 0), (1, 2), (u64::MAX, 7)].map(|(seed, stream)| Rng::new(seed, stream).next_u64());
         assert_eq!(draws, [2558736989570252433, 5988045206451141598, 17691837326268112423]);
     }

@@ -1,11 +1,11 @@
-//! Rotary position tables: cosine and sine per position and frequency, for every scaling rule.
+//! Rotary position embeddings: tables of cosines and sines per position and frequency, for every scaling rule.
 
 use std::f64::consts::PI;
 
 use crate::config::{ModelConfig, RopeScaling};
 
-/// Cosines and sines of the rotary angles, each `[positions, head_dim / 2]`, already multiplied by
-/// YaRN's attention factor.
+/// Cosines and sines of the rotary angles, each `[positions, head_dim / 2]`, multiplied by YaRN's attention
+/// factor.
 #[derive(Debug, Clone)]
 pub struct RopeTables {
     /// Cosines, row-major `[positions, half]`.
@@ -14,15 +14,15 @@ pub struct RopeTables {
     pub sin: Vec<f32>,
     /// `head_dim / 2`.
     pub half: usize,
-    /// Number of positions that the tables cover.
+    /// Number of positions in the tables.
     pub positions: usize,
 }
 
 impl RopeTables {
-    /// Tables for positions `0..positions`.
+    /// Computes the tables for positions `0..positions`.
     ///
-    /// Angles are rounded to f32 before the cosine, as in Hugging Face transformers: at long contexts
-    /// the models were trained with that rounding.
+    /// As in Hugging Face transformers, angles are rounded to f32 before the cosine is taken, because models
+    /// with long contexts were trained with that rounding.
     pub fn new(config: &ModelConfig, positions: usize) -> Self {
         let (frequencies, scale) = inverse_frequencies(config);
         let half = frequencies.len();
@@ -39,7 +39,7 @@ impl RopeTables {
     }
 }
 
-/// Angle per position of each of the `head_dim / 2` pairs, and the scale of cosines and sines.
+/// Returns the angle per position of each of the `head_dim / 2` pairs, and the factor for cosines and sines.
 pub fn inverse_frequencies(config: &ModelConfig) -> (Vec<f64>, f64) {
     let dim = config.head_dim as f64;
     let plain: Vec<f64> =
@@ -56,7 +56,7 @@ pub fn inverse_frequencies(config: &ModelConfig) -> (Vec<f64>, f64) {
             truncate,
         } => {
             let context = original_max_positions as f64;
-            // Peng et al. 2023, eq. 17: the dimension that turns `rotations` times over the context.
+            // Peng et al. 2023, eq. 17: the dimension that completes `rotations` turns within the context.
             let dimension = |rotations: f64| {
                 dim * (context / (rotations * 2.0 * PI)).ln() / (2.0 * config.rope_theta.ln())
             };

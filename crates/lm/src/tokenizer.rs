@@ -1,7 +1,7 @@
-//! Text to token ids and back, by a model folder's `tokenizer.json`.
+//! Converts between text and token ids with a model folder's `tokenizer.json`.
 //!
-//! Special ids come from `tokenizer_config.json` (the spelling of the token) and, where that is
-//! silent, from `config.json` (the id).
+//! The special tokens are named in `tokenizer_config.json` or, if they are missing there, by their ids in
+//! `config.json`.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,18 +10,19 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use tokenizers::{ModelWrapper, PreTokenizerWrapper};
 
-use crate::chat::{ChatTemplate, Message, SpecialTokens};
+use crate::chat::{ChatMessage, ChatTemplate, SpecialTokens};
 use crate::config::ModelConfig;
 use crate::error::{LmError, Result};
+use crate::json::optional_json;
 
-/// How a token is spelled.
+/// The text of a token.
 #[derive(Debug)]
 struct Word {
     text: Box<str>,
     special: bool,
 }
 
-/// The vocabulary by id, if the tokenizer has no decoder and so puts spaces between words.
+/// Returns the vocabulary by id if the tokenizer has no decoder and therefore puts spaces between words.
 fn words(inner: &tokenizers::Tokenizer) -> Option<Vec<Option<Word>>> {
     if inner.get_decoder().is_some() {
         return None;
@@ -35,8 +36,8 @@ fn words(inner: &tokenizers::Tokenizer) -> Option<Vec<Option<Word>>> {
     Some((0..=last).map(word).collect())
 }
 
-/// The ids of words, if texts are cut at spaces and nothing else is done to them. Words that the library takes apart, since
-/// another token is spelled in them, are left out.
+/// Returns the ids of words if texts are only split at spaces. Words that the library splits further, because
+/// they contain another token, are left out.
 fn ids(inner: &tokenizers::Tokenizer) -> Option<HashMap<Box<str>, u32>> {
     let is_plain = matches!(inner.get_pre_tokenizer(), Some(PreTokenizerWrapper::WhitespaceSplit(_)))
         && matches!(inner.get_model(), ModelWrapper::WordLevel(_))
@@ -54,18 +55,18 @@ fn ids(inner: &tokenizers::Tokenizer) -> Option<HashMap<Box<str>, u32>> {
     Some(words.map(|(word, id)| (word.into_boxed_str(), id)).collect())
 }
 
-/// A model's tokenizer with its special ids and its chat template, if it has one.
+/// A model's tokenizer with its special ids and its chat template, if any.
 #[derive(Debug)]
 pub struct Tokenizer {
     origin: PathBuf,
     inner: tokenizers::Tokenizer,
-    /// The same tokenizer with special tokens read as plain text; made on first use.
+    /// The same tokenizer, but special tokens are read as plain text; created on first use.
     plain: OnceLock<tokenizers::Tokenizer>,
-    /// How each id is spelled, if texts are words with spaces between; made on first use.
+    /// The text of each id, if texts are words separated by spaces; created on first use.
     words: OnceLock<Option<Vec<Option<Word>>>>,
-    /// The id of each word, if texts are just cut at spaces; made on first use.
+    /// The id of each word, if texts are only split at spaces; created on first use.
     ids: OnceLock<Option<HashMap<Box<str>, u32>>>,
-    /// Number of ids, counted on first use: the library makes a copy of its vocabulary for it.
+    /// Vocabulary size, computed on first use, because the library copies its vocabulary to count it.
     size: OnceLock<usize>,
     special: SpecialTokens,
     bos: Option<u32>,
@@ -75,19 +76,18 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.json` of a model folder, and beside it `tokenizer_config.json`, `config.json`
-    /// and `chat_template.jinja` where they exist.
+    /// Reads `tokenizer.json` of a model folder and, if they exist, `tokenizer_config.json`, `config.json` and
+    /// `chat_template.jinja`.
     ///
     /// # Errors
-    /// `tokenizer.json` is absent or not understood; one of the other files is not what its name
-    /// promises; a special token of `tokenizer_config.json` is not in the vocabulary; the chat template
-    /// does not parse.
+    /// Returns an error if `tokenizer.json` is missing or not supported, if one of the other files is invalid,
+    /// if a special token of `tokenizer_config.json` is not in the vocabulary, or if the chat template does not
+    /// parse.
     pub fn load(dir: &Path) -> Result<Self> {
         let path = dir.join("tokenizer.json");
         let bytes = std::fs::read(&path).map_err(LmError::io(&path))?;
-        let inner = tokenizers::Tokenizer::from_bytes(&bytes).map_err(|e| {
-            LmError::Input(format!("{}: not a tokenizer that this engine reads: {e}", path.display()))
-        })?;
+        let inner = tokenizers::Tokenizer::from_bytes(&bytes)
+            .map_err(|e| LmError::Input(format!("{}: not a supported tokenizer: {e}", path.display())))?;
         let config_path = dir.join("tokenizer_config.json");
         let config = optional_json(&config_path)?;
         let special = SpecialTokens {
@@ -112,7 +112,7 @@ impl Tokenizer {
             let model = ModelConfig::load(dir)?;
             bos = bos.or(model.bos_token);
             pad = pad.or(model.pad_token);
-            // The model may end on more tokens than the one that the tokenizer names (Llama 3 has three).
+            // The model can have more end tokens than the one that the tokenizer names (Llama 3 has three).
             for id in model.eos_tokens {
                 if !eos.contains(&id) {
                     eos.push(id);
@@ -140,11 +140,11 @@ impl Tokenizer {
         })
     }
 
-    /// Token ids of `text`; spellings of special tokens in it (`</s>`, `<|im_end|>`) become those tokens.
-    /// Nothing is put before or after: use [`Tokenizer::bos`] for a text that starts a sequence.
+    /// Encodes `text`; special tokens in it (`</s>`, `<|im_end|>`) become the corresponding ids. No token is
+    /// added: prepend [`Tokenizer::bos`] to a text that starts a sequence.
     ///
     /// # Errors
-    /// The tokenizer's model cannot spell the text (it has no unknown token).
+    /// Returns an error if the tokenizer cannot represent the text (it has no unknown token).
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         match self.looked_up(text) {
             Some(ids) => Ok(ids),
@@ -152,20 +152,20 @@ impl Tokenizer {
         }
     }
 
-    /// As [`Tokenizer::encode`], with the tokens around it that `tokenizer.json`'s post-processor adds
-    /// to a single text (usually the beginning-of-sequence token).
+    /// As [`Tokenizer::encode`], and adds the tokens that `tokenizer.json`'s post-processor adds to a single
+    /// text (usually the beginning-of-sequence token).
     ///
     /// # Errors
-    /// As [`Tokenizer::encode`].
+    /// Returns an error in the same cases as [`Tokenizer::encode`].
     pub fn encode_with_special(&self, text: &str) -> Result<Vec<u32>> {
         self.encode_with(&self.inner, text, true)
     }
 
-    /// Token ids of text from an untrusted source: spellings of special tokens stay plain text, so that
-    /// nobody can end or fake a turn by writing one.
+    /// Encodes text from an untrusted source: special tokens are read as plain text, so that the text cannot
+    /// end or forge a turn of a conversation.
     ///
     /// # Errors
-    /// As [`Tokenizer::encode`].
+    /// Returns an error in the same cases as [`Tokenizer::encode`].
     pub fn encode_untrusted(&self, text: &str) -> Result<Vec<u32>> {
         let plain = self.plain.get_or_init(|| {
             let mut copy = self.inner.clone();
@@ -175,7 +175,7 @@ impl Tokenizer {
         self.encode_with(plain, text, false)
     }
 
-    /// Token ids of a text by a table, if its words can be looked up: the library does much more for each.
+    /// Encodes a text with a table if all its words are in the table, which is much faster than the library.
     fn looked_up(&self, text: &str) -> Option<Vec<u32>> {
         let ids = self.ids.get_or_init(|| ids(&self.inner)).as_ref()?;
         text.split_whitespace().map(|word| ids.get(word).copied()).collect()
@@ -193,18 +193,18 @@ impl Tokenizer {
         }
     }
 
-    /// Text of token ids, special tokens left out.
+    /// Decodes token ids, without special tokens.
     ///
     /// # Errors
-    /// An id is outside the vocabulary: names it and its place.
+    /// Returns an error, which names the id and its position, if an id is not in the vocabulary.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         self.decode_with(ids, true)
     }
 
-    /// Text of token ids, special tokens spelled out.
+    /// Decodes token ids, including special tokens.
     ///
     /// # Errors
-    /// As [`Tokenizer::decode`].
+    /// Returns an error in the same cases as [`Tokenizer::decode`].
     pub fn decode_with_special(&self, ids: &[u32]) -> Result<String> {
         self.decode_with(ids, false)
     }
@@ -213,7 +213,7 @@ impl Tokenizer {
         if let Some(text) = self.spelled(ids, skip_special) {
             return Ok(text);
         }
-        // The library drops ids that it does not know without a word.
+        // The library silently drops unknown ids.
         if let Some((place, id)) =
             ids.iter().enumerate().find(|(_, id)| self.inner.id_to_token(**id).is_none())
         {
@@ -229,8 +229,8 @@ impl Tokenizer {
         })
     }
 
-    /// Text of token ids by a table, if the tokenizer just puts spaces between words: the library copies each word twice.
-    /// `None` for another tokenizer and for an id that is not in the vocabulary.
+    /// Decodes token ids with a table if the tokenizer only puts spaces between words, because the library
+    /// copies each word twice. Returns `None` for other tokenizers and for ids that are not in the vocabulary.
     fn spelled(&self, ids: &[u32], skip_special: bool) -> Option<String> {
         let words = self.words.get_or_init(|| words(&self.inner)).as_ref()?;
         let mut shown = Vec::with_capacity(ids.len());
@@ -243,15 +243,16 @@ impl Tokenizer {
         Some(shown.join(" "))
     }
 
-    /// Number of token ids, added tokens included. A model's vocabulary may be larger (padded).
+    /// Number of token ids, including added tokens. A model's vocabulary can be larger (padding).
     pub fn vocab_size(&self) -> usize {
         *self.size.get_or_init(|| self.inner.get_vocab_size(true))
     }
 
-    /// Checks that the model has a row for every token.
+    /// Checks that the model has an embedding for every token.
     ///
     /// # Errors
-    /// The tokenizer has more tokens than the model, or names a special id outside of it.
+    /// Returns an error if the tokenizer has more tokens than the model, or a special id that the model does
+    /// not have.
     pub fn check_model(&self, config: &ModelConfig) -> Result<()> {
         let largest =
             self.inner.get_vocab(true).into_values().chain(self.eos.iter().copied()).chain(self.bos).max();
@@ -265,12 +266,12 @@ impl Tokenizer {
         }
     }
 
-    /// The id of a token by its exact spelling.
+    /// Returns the id of a token with exactly this text.
     pub fn id_of(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }
 
-    /// The spelling of a token id.
+    /// Returns the text of a token.
     pub fn token_of(&self, id: u32) -> Option<String> {
         self.inner.id_to_token(id)
     }
@@ -280,12 +281,12 @@ impl Tokenizer {
         self.bos
     }
 
-    /// The tokens that end a completion: the tokenizer's first, then the model's others.
+    /// The tokens that end a completion: first the tokenizer's, then the model's others.
     pub fn eos(&self) -> &[u32] {
         &self.eos
     }
 
-    /// The padding token, if there is one.
+    /// The padding token, if the model has one.
     pub fn pad(&self) -> Option<u32> {
         self.pad
     }
@@ -295,12 +296,13 @@ impl Tokenizer {
         self.chat.as_ref()
     }
 
-    /// Token ids of a conversation rendered by the chat template, ready for the model to answer when
-    /// `add_generation_prompt` is set.
+    /// Renders a conversation with the chat template and encodes it. With `add_generation_prompt`, the model
+    /// can answer directly.
     ///
     /// # Errors
-    /// The model has no chat template; the template refuses the messages; the text cannot be encoded.
-    pub fn encode_chat(&self, messages: &[Message], add_generation_prompt: bool) -> Result<Vec<u32>> {
+    /// Returns an error if the model has no chat template, if the template rejects the messages, or if the text
+    /// cannot be encoded.
+    pub fn encode_chat(&self, messages: &[ChatMessage], add_generation_prompt: bool) -> Result<Vec<u32>> {
         let template = self.chat.as_ref().ok_or_else(|| {
             LmError::Input(format!(
                 "{}: no chat template beside it (chat_template.jinja or chat_template in tokenizer_config.json); \
@@ -311,17 +313,18 @@ impl Tokenizer {
         self.encode(&template.render(messages, &self.special, add_generation_prompt)?)
     }
 
-    /// The spellings of the special tokens, as a chat template sees them.
+    /// The texts of the special tokens, for chat templates.
     pub fn special_tokens(&self) -> &SpecialTokens {
         &self.special
     }
 }
 
-/// A new vocabulary of byte pairs as `tokenizer.json`, learnt from texts that `pieces` (a regular expression) cuts into
-/// what no pair crosses. Every text can be spelled; the tokens `special` come first.
+/// Trains a byte-pair vocabulary on texts and returns it as the contents of a `tokenizer.json`. The regular
+/// expression `pieces` splits texts into pieces that no pair crosses. Every text can be encoded; the tokens
+/// `special` get the first ids.
 ///
 /// # Errors
-/// `pieces` is no regular expression.
+/// Returns an error if `pieces` is not a valid regular expression.
 pub fn byte_pairs(
     texts: impl Iterator<Item = String> + Send,
     pieces: &str,
@@ -331,7 +334,7 @@ pub fn byte_pairs(
     use tokenizers::models::bpe::{BPE, BpeTrainer};
     use tokenizers::pre_tokenizers::byte_level::ByteLevel;
     use tokenizers::pre_tokenizers::{sequence::Sequence, split::Split, split::SplitPattern};
-    let failed = |error| LmError::Input(format!("a vocabulary cannot be made: {error}"));
+    let failed = |error| LmError::Input(format!("cannot train a vocabulary: {error}"));
     let cut = Split::new(
         SplitPattern::Regex(pieces.to_owned()),
         tokenizers::SplitDelimiterBehavior::Isolated,
@@ -352,15 +355,6 @@ pub fn byte_pairs(
     let mut trainer = tokenizers::models::TrainerWrapper::from(trainer);
     tokenizer.train(&mut trainer, texts).map_err(failed)?;
     tokenizer.to_string(false).map_err(failed)
-}
-
-/// A JSON file that may be absent; then `null`.
-pub(crate) fn optional_json(path: &Path) -> Result<Value> {
-    match std::fs::read(path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).map_err(LmError::json(path)),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Value::Null),
-        Err(e) => Err(LmError::io(path)(e)),
-    }
 }
 
 /// A special token in `tokenizer_config.json` is a string or an object with its `content`.
@@ -402,7 +396,7 @@ mod tests {
         (folder, tokenizer)
     }
 
-    /// What texts are made of: words, what is none, and what stands between.
+    /// Parts of the test's texts: words, other text, and separators.
     const WRITTEN: [&str; 16] = [
         "<end>", "<kept>", "late", "ph", "->", "∀", "plates", "ph ph", "unknown", "<", " ", " ", " ", "\t\n",
         "\u{3000}", "\u{a0}",

@@ -1,37 +1,39 @@
-//! The trainer: batches into micro-batches, forward, backward, clip, Adam.
+//! The trainer: divides batches into micro-batches, and runs the forward pass, the backward pass, clipping and
+//! Adam.
 //!
-//! One [`Trainer`] owns the buffers and serves any number of [`Policy`]s of the same shape one after the
-//! other: a Solver and a Conjecturer are two policies, a frozen Guide is a bare [`Model`].
+//! A [`Trainer`] owns the buffers and trains any number of [`Policy`]s of one shape, one after the other: a
+//! Solver and a Conjecturer are two policies, a frozen Guide is only a [`Model`].
 //!
-//! With several ranks each has a trainer and every policy; all are given the same batches, run their parts of them,
-//! and hold the same weights after every step. Losses are normalised over the whole batch, so a step is the same,
-//! but for rounding, on any number of ranks.
+//! With several ranks, each rank has a trainer and every policy. All ranks get the same batches, process their
+//! parts of them, and have the same weights after each step. Losses are normalised over the whole batch, so
+//! apart from rounding a step does not depend on the number of ranks.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::config::ModelConfig;
-use crate::cpu::Floats;
 use crate::device::{AdamUpdate, Device, first};
 use crate::error::{LmError, Result};
+use crate::host_buffer::HostBuffer;
 use crate::layout::Layout;
-use crate::loss::{Example, LossConfig, LossStats, LossSums, Normaliser};
-use crate::model::{Mode, Model, Peers, Plan, Workspace};
-use crate::optim::{AdamConfig, Schedule};
+use crate::loss::{LossConfig, LossStats, LossSums, Normaliser, TrainExample};
+use crate::model::{MemoryPlan, Mode, Model, Peers, Workspace};
+use crate::optim::{AdamConfig, LrSchedule};
 use crate::pack::{LossRow, Packed};
-use crate::ranks::{Collective, Meeting, Shard};
+use crate::ranks::{Collective, ProcessGroup};
 use crate::rng::Rng;
+use crate::shard::Shard;
 use crate::weights::first_not_finite;
 
-/// A model that is being trained, with its optimiser's state.
+/// A model in training, with its optimiser state.
 pub struct Policy<D: Device> {
-    /// The model; samplers hold clones of the pointer and must drop them before the next update.
+    /// The model. Samplers hold clones of the pointer and must drop them before the next update.
     pub model: Arc<Model<D>>,
-    /// Adam's moments of the shard that this rank keeps.
+    /// Adam's moments of this rank's shard.
     pub adam: D::Adam,
-    /// What this rank keeps: everything, if it trains alone.
+    /// This rank's shard: everything, if it trains alone.
     pub shard: Shard,
-    /// Optimiser steps taken so far.
+    /// Number of optimiser steps so far.
     pub step: u64,
 }
 
@@ -42,37 +44,37 @@ impl<D: Device> std::fmt::Debug for Policy<D> {
 }
 
 impl<D: Device> Policy<D> {
-    /// A policy with fresh optimiser state.
+    /// Creates a policy with new optimiser state.
     ///
     /// # Errors
-    /// The device has no room.
+    /// Returns an error if the device runs out of memory.
     pub fn new(model: Model<D>) -> Result<Self> {
         let shard = Shard::whole(model.layout.len);
         Self::of_shard(model, shard)
     }
 
-    /// The same for one of several ranks ([`Trainer::shard`]).
+    /// As [`Policy::new`], for one of several ranks (see [`Trainer::shard`]).
     ///
     /// # Errors
-    /// The device has no room.
+    /// Returns an error if the device runs out of memory.
     pub fn of_shard(model: Model<D>, shard: Shard) -> Result<Self> {
-        let adam = room_for_adam(&model, &shard).and_then(|()| model.device.adam(&shard))?;
+        let adam = check_adam_fits(&model, &shard).and_then(|()| model.device.adam(&shard))?;
         Ok(Self { model: Arc::new(model), adam, shard, step: 0 })
     }
 
-    /// Forgets the optimiser's moments and restarts the count of steps.
+    /// Zeroes the optimiser's moments and restarts the step count.
     ///
     /// # Errors
-    /// The device fails.
+    /// Returns an error if the device fails.
     pub fn reset_optimiser(&mut self) -> Result<()> {
-        self.model.device.forget_moments(&mut self.adam)?;
+        self.model.device.reset_moments(&mut self.adam)?;
         self.step = 0;
         Ok(())
     }
 }
 
-/// Checks that the optimiser's state fits beside what is on the device already.
-pub(crate) fn room_for_adam<D: Device>(model: &Model<D>, shard: &Shard) -> Result<()> {
+/// Checks that the optimiser state fits into the device's free memory.
+pub(crate) fn check_adam_fits<D: Device>(model: &Model<D>, shard: &Shard) -> Result<()> {
     let (_, _, each) = model.device.bytes_per_parameter();
     let needed = shard.len * each;
     match model.device.free_bytes() {
@@ -81,86 +83,87 @@ pub(crate) fn room_for_adam<D: Device>(model: &Model<D>, shard: &Shard) -> Resul
             what: format!("the optimiser's state of {} parameters", shard.len),
             needed,
             free,
-            hint: "train on more ranks, each of which keeps a part of it, or a smaller model".to_owned(),
+            hint: "train with more ranks, each of which holds a shard of it, or use a smaller model"
+                .to_owned(),
         }),
         _ => Ok(()),
     }
 }
 
-/// How to train on a list of examples.
+/// Options for training on a list of examples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrainOptions {
     /// The loss.
     pub loss: LossConfig,
     /// Adam's constants.
     pub adam: AdamConfig,
-    /// Learning rate over the policy's steps.
-    pub schedule: Schedule,
+    /// Learning-rate schedule over the policy's steps.
+    pub schedule: LrSchedule,
     /// Sequences per optimiser step.
     pub batch_size: usize,
-    /// Seed of the order of examples; `None` keeps the order given.
+    /// Seed for shuffling the examples; `None` keeps their order.
     pub shuffle_seed: Option<u64>,
 }
 
-/// What one optimiser step did.
+/// Report of one optimiser step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepReport {
-    /// The step, counted from 0 over the policy's life.
+    /// The step, counted from 0 since the policy was created.
     pub step: u64,
-    /// Learning rate used.
+    /// The learning rate.
     pub learning_rate: f64,
     /// Global norm of the gradient before clipping.
     pub gradient_norm: f64,
-    /// Sequences of the batch.
+    /// Number of sequences in the batch.
     pub sequences: usize,
-    /// Tokens run through the model.
+    /// Number of tokens processed by the model.
     pub tokens: usize,
-    /// Loss and what belongs to it.
+    /// Loss and related statistics.
     pub stats: LossStats,
     /// Wall-clock time, in seconds.
     pub seconds: f64,
 }
 
-/// What a pass over a list of examples did.
+/// Report of a pass over a list of examples.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TrainReport {
-    /// Optimiser steps taken.
+    /// Number of optimiser steps.
     pub steps: usize,
-    /// Sequences seen.
+    /// Number of sequences.
     pub sequences: usize,
-    /// Tokens run through the model.
+    /// Number of tokens processed by the model.
     pub tokens: usize,
-    /// Loss and what belongs to it, over all steps.
+    /// Loss and related statistics over all steps.
     pub stats: LossStats,
-    /// The numbers of the first step alone: before any update, so that its gap to the sampler's log-probs
-    /// is pure disagreement.
+    /// Statistics of the first step. No update precedes it, so its difference to the sampler's
+    /// log-probabilities measures only the disagreement of the two computations.
     pub first_step: LossStats,
     /// Mean and largest global gradient norm before clipping.
     pub mean_gradient_norm: f64,
     /// See `mean_gradient_norm`.
     pub max_gradient_norm: f64,
-    /// Share of steps whose gradient was clipped.
+    /// Fraction of steps whose gradient was clipped.
     pub clipped_steps: f64,
     /// Wall-clock time, in seconds.
     pub seconds: f64,
 }
 
-/// Teacher-forced log-probs of a sequence's completion.
+/// Log-probabilities of a given completion (teacher forcing).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TokenStats {
-    /// Log-prob of each completion token at temperature 1.
+    /// Log-probability of each token of the completion at temperature 1.
     pub log_probs: Vec<f32>,
-    /// Entropy of the distribution each was drawn from, in nats.
+    /// Entropy of the distribution at each token, in nats.
     pub entropies: Vec<f32>,
 }
 
-/// Buffers and bookkeeping of training on one device.
+/// Buffers and state for training on one device.
 pub struct Trainer<D: Device> {
     device: Arc<D>,
     peers: Option<Box<dyn Collective<D>>>,
     workspace: Workspace<D>,
     packed: Packed,
-    /// Rows of the micro-batch that ran last whose log-probs have not been read yet.
+    /// Rows of the last micro-batch whose log-probabilities have not been read yet.
     unread: usize,
     norms: Vec<f32>,
     log_prob: Vec<f32>,
@@ -173,24 +176,25 @@ impl<D: Device> std::fmt::Debug for Trainer<D> {
     }
 }
 
-/// The other ranks as the model's passes take them.
-fn lend<D: Device>(peers: &mut Option<Box<dyn Collective<D>>>) -> Peers<'_, D> {
+/// Borrows the other ranks in the form that the model's passes need.
+fn as_peers<D: Device>(peers: &mut Option<Box<dyn Collective<D>>>) -> Peers<'_, D> {
     peers.as_deref_mut()
 }
 
 impl<D: Device> Trainer<D> {
-    /// Plans the buffers for micro-batches of at most `tokens` tokens; no sequence may be longer.
+    /// Plans the buffers for micro-batches of at most `tokens` tokens, which is also the maximum length of a
+    /// sequence.
     ///
     /// # Errors
-    /// The device has no room.
+    /// Returns an error if the device runs out of memory.
     pub fn new(device: Arc<D>, config: &ModelConfig, tokens: usize, mode: Mode) -> Result<Self> {
         Self::with_peers(device, config, tokens, mode, None)
     }
 
-    /// The same for one of several ranks, all of which make the same calls.
+    /// As [`Trainer::new`], for one of several ranks, all of which must make the same calls.
     ///
     /// # Errors
-    /// As [`Trainer::new`].
+    /// Returns an error in the same cases as [`Trainer::new`].
     pub fn with_peers(
         device: Arc<D>,
         config: &ModelConfig,
@@ -198,7 +202,7 @@ impl<D: Device> Trainer<D> {
         mode: Mode,
         mut peers: Option<Box<dyn Collective<D>>>,
     ) -> Result<Self> {
-        let place = peers.as_mut().map_or((0, 1), |p| (p.meeting().rank(), p.meeting().ranks()));
+        let place = peers.as_mut().map_or((0, 1), |p| (p.group().rank(), p.group().ranks()));
         let workspace = Workspace::for_rank(&*device, config, tokens, mode, place)?;
         let tokens = workspace.plan.tokens;
         Ok(Self {
@@ -214,42 +218,42 @@ impl<D: Device> Trainer<D> {
     }
 
     /// The memory plan.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &MemoryPlan {
         &self.workspace.plan
     }
 
-    /// The ranks that train together, if there are several.
-    pub fn meeting(&mut self) -> Option<&mut Meeting> {
-        self.peers.as_mut().map(|peers| peers.meeting())
+    /// The process group, if several ranks train together.
+    pub fn group(&mut self) -> Option<&mut ProcessGroup> {
+        self.peers.as_mut().map(|peers| peers.group())
     }
 
-    /// Which rank this is, and of how many.
-    pub fn place(&mut self) -> (usize, usize) {
-        self.meeting().map_or((0, 1), |meeting| (meeting.rank(), meeting.ranks()))
+    /// This process's rank and the number of ranks.
+    pub fn rank_and_size(&mut self) -> (usize, usize) {
+        self.group().map_or((0, 1), |group| (group.rank(), group.ranks()))
     }
 
-    /// What of a model's state this rank keeps.
+    /// This rank's shard of a model.
     pub fn shard(&mut self, layout: &Layout) -> Shard {
-        let (rank, ranks) = self.place();
+        let (rank, ranks) = self.rank_and_size();
         Shard::of(layout, rank, ranks)
     }
 
-    /// One pass over `examples` in batches of [`TrainOptions::batch_size`] sequences (whole groups under
-    /// [`Normaliser::Group`]); the last batch may be smaller. `on_step` sees every step.
+    /// Runs one pass over `examples` in batches of [`TrainOptions::batch_size`] sequences (whole groups under
+    /// [`Normaliser::Group`]); the last batch may be smaller. Calls `on_step` after each step.
     ///
     /// # Errors
-    /// An example does not fit (nothing is trained then); the model is still held by a sampler; a loss or
-    /// gradient is not finite (the policy is left after its last finite step).
+    /// Returns an error if an example does not fit (before any update), if a sampler still holds the model, or
+    /// if a loss or gradient is not finite (the policy is then in the state after its last finite step).
     pub fn train(
         &mut self,
         policy: &mut Policy<D>,
-        examples: &[Example],
+        examples: &[TrainExample],
         options: &TrainOptions,
         mut on_step: impl FnMut(&StepReport),
     ) -> Result<TrainReport> {
         let started = Instant::now();
         for (index, example) in examples.iter().enumerate() {
-            self.admit(&policy.model, index, example, &options.loss)?;
+            self.check_example(&policy.model, index, example, &options.loss)?;
         }
         let mut report = TrainReport::default();
         for (batch_index, batch) in batches(examples, options).iter().enumerate() {
@@ -278,28 +282,28 @@ impl<D: Device> Trainer<D> {
         Ok(report)
     }
 
-    /// One optimiser step on one batch; `options.batch_size` and the seed are not looked at.
+    /// Runs one optimiser step on one batch; ignores `options.batch_size` and the seed.
     ///
     /// # Errors
-    /// As [`Trainer::train`].
+    /// Returns an error in the same cases as [`Trainer::train`].
     pub fn step(
         &mut self,
         policy: &mut Policy<D>,
-        batch: &[&Example],
+        batch: &[&TrainExample],
         options: &TrainOptions,
     ) -> Result<StepReport> {
         let started = Instant::now();
         if Arc::get_mut(&mut policy.model).is_none() {
             return Err(LmError::Input(
-                "the policy's weights are still held elsewhere (a sampler?): drop every clone of its model \
+                "the policy's weights are still in use elsewhere (by a sampler?): drop every clone of its model \
                  before an update"
                     .to_owned(),
             ));
         }
         for (index, example) in batch.iter().enumerate() {
-            self.admit(&policy.model, index, example, &options.loss)?;
+            self.check_example(&policy.model, index, example, &options.loss)?;
         }
-        let (own, held) = (self.place(), (policy.shard.rank, policy.shard.ranks));
+        let (own, held) = (self.rank_and_size(), (policy.shard.rank, policy.shard.ranks));
         if own != held {
             return Err(LmError::Input(format!(
                 "rank {} of {} was given the optimiser's state of rank {} of {}",
@@ -329,12 +333,12 @@ impl<D: Device> Trainer<D> {
             beta2: options.adam.beta2,
             eps: options.adam.eps,
             weight_decay: options.adam.weight_decay,
-            // The small term is PyTorch's, so that both clip alike.
+            // The small term is the same as in PyTorch, so that both clip equally.
             gradient_scale: if gradient_norm > clip { clip / (gradient_norm + 1e-6) } else { 1.0 },
             zero_gradient: self.workspace.gradients()?.are_zeroed(),
         };
         let Some(model) = Arc::get_mut(&mut policy.model) else {
-            return Err(LmError::Input("the policy's weights were taken during its update".to_owned()));
+            return Err(LmError::Input("the policy's weights were in use during its update".to_owned()));
         };
         device.run(|| self.update(update, model, &mut policy.adam))?;
         policy.step += 1;
@@ -349,18 +353,19 @@ impl<D: Device> Trainer<D> {
         })
     }
 
-    /// Loss and gradient of a batch without an update: [`Trainer::gradient`] then holds the gradient.
+    /// Computes loss and gradient of a batch without an update; [`Trainer::gradient`] then returns the
+    /// gradient.
     ///
     /// # Errors
-    /// An example does not fit or the device fails.
+    /// Returns an error if an example does not fit or if the device fails.
     pub fn loss_and_gradient(
         &mut self,
         model: &Model<D>,
-        batch: &[&Example],
+        batch: &[&TrainExample],
         loss: &LossConfig,
     ) -> Result<LossStats> {
         for (index, example) in batch.iter().enumerate() {
-            self.admit(model, index, example, loss)?;
+            self.check_example(model, index, example, loss)?;
         }
         let device = Arc::clone(&self.device);
         self.workspace.gradients()?.clear(&device)?;
@@ -372,30 +377,31 @@ impl<D: Device> Trainer<D> {
         Ok(sums.stats())
     }
 
-    /// The gradient on the host, in the parameters' layout; zero after an update.
+    /// Copies the gradient to the host, in the layout of the parameters; it is zero after an update.
     ///
     /// # Errors
-    /// The workspace was planned for inference, several ranks train, or the device fails.
-    pub fn gradient(&mut self, model: &Model<D>) -> Result<Floats> {
-        self.workspace.gradients()?.forget(&self.device)?;
-        let mut host = Floats::zeros(model.layout.len);
+    /// Returns an error if the workspace was planned for inference, if there are several ranks, or if the
+    /// device fails.
+    pub fn gradient(&mut self, model: &Model<D>) -> Result<HostBuffer> {
+        self.workspace.gradients()?.zero_outdated(&self.device)?;
+        let mut host = HostBuffer::zeros(model.layout.len);
         self.device.read_grad(self.workspace.gradients()?.whole()?, &mut host)?;
         Ok(host)
     }
 
-    /// Zeroes the gradient that [`Trainer::loss_and_gradient`] left.
+    /// Zeroes the gradient that [`Trainer::loss_and_gradient`] computed.
     ///
     /// # Errors
-    /// The workspace was planned for inference, or the device fails.
+    /// Returns an error if the workspace was planned for inference, or if the device fails.
     pub fn clear_gradient(&mut self) -> Result<()> {
         self.workspace.gradients()?.clear(&self.device)
     }
 
-    /// Teacher-forced log-probs and entropies of the completions of `sequences`, each tokens and length of
-    /// the prompt (at least 1).
+    /// Computes log-probabilities and entropies of given completions. Each of `sequences` consists of its
+    /// tokens and the length of its prompt (at least 1).
     ///
     /// # Errors
-    /// A sequence does not fit or holds an unknown token, or the device fails.
+    /// Returns an error if a sequence does not fit or has an unknown token, or if the device fails.
     pub fn log_probs<'a>(
         &mut self,
         model: &Model<D>,
@@ -438,7 +444,7 @@ impl<D: Device> Trainer<D> {
         let rows = self.packed.rows.len();
         if rows > 0 {
             let device = Arc::clone(&self.device);
-            self.fill_up(model);
+            self.pad(model);
             let (workspace, packed) = (&mut self.workspace, &self.packed);
             device.run(|| workspace.forward(model, packed))?;
             let (log_prob, entropy) = (&mut self.log_prob[..rows], &mut self.entropy[..rows]);
@@ -454,11 +460,11 @@ impl<D: Device> Trainer<D> {
         Ok(())
     }
 
-    /// The mean over each sequence's tokens of the last hidden state, after the final norm: one vector a sequence, as
-    /// wide as the model.
+    /// Computes the mean of the last hidden state (after the final norm) over the tokens of each sequence: one
+    /// vector of the model's width per sequence.
     ///
     /// # Errors
-    /// A sequence is empty, does not fit or holds an unknown token, or the device fails.
+    /// Returns an error if a sequence is empty, does not fit or has an unknown token, or if the device fails.
     pub fn embeddings<'a>(
         &mut self,
         model: &Model<D>,
@@ -486,12 +492,12 @@ impl<D: Device> Trainer<D> {
             return Ok(());
         }
         let device = Arc::clone(&self.device);
-        self.fill_up(model);
+        self.pad(model);
         let (workspace, packed, d) = (&mut self.workspace, &self.packed, model.config.hidden_size);
         let mut sums = vec![vec![0.0f64; d]; starts.len() - 1];
         let mut add = |first: usize, states: &[f32]| {
             for (row, state) in (first..).zip(states.chunks_exact(d)) {
-                // Every token has its row; those behind the last sequence fill the micro-batch up.
+                // Every token has a row; rows after the last sequence are padding of the micro-batch.
                 let sequence = starts.partition_point(|start| *start <= row) - 1;
                 if let Some(sum) = sums.get_mut(sequence) {
                     sum.iter_mut().zip(state).for_each(|(sum, x)| *sum += f64::from(*x));
@@ -507,25 +513,26 @@ impl<D: Device> Trainer<D> {
         Ok(())
     }
 
-    /// Gradients of a batch over all ranks: sums of the loss, tokens run, and squares of the gradient.
+    /// Computes the gradient of a batch over all ranks. Returns the sums of the loss, the number of tokens, and
+    /// the sum of squares of the gradient.
     fn accumulate_and_measure(
         &mut self,
         model: &Model<D>,
-        batch: &[&Example],
+        batch: &[&TrainExample],
         loss: &LossConfig,
     ) -> Result<(LossSums, usize, f64)> {
         let (mut sums, tokens) = self.accumulate(model, batch, loss)?;
         if let Some(peers) = &mut self.peers {
-            peers.settle()?;
+            peers.wait_all()?;
         }
-        self.workspace.gradients()?.forget(&self.device)?;
+        self.workspace.gradients()?.zero_outdated(&self.device)?;
         let mut squares = self.device.sum_of_squares(self.workspace.gradients()?.sum())?;
-        // Only now, so that the device had everything to do before anybody waited for it.
+        // Read the rows only now, so that all kernels are started before this thread waits.
         self.read_rows(loss, &mut sums)?;
-        if let Some(meeting) = self.meeting() {
+        if let Some(group) = self.group() {
             let mut own = sums.numbers().to_vec();
             own.push(squares);
-            let rows = meeting.exchange(&own)?;
+            let rows = group.exchange(&own)?;
             (sums, squares) = (LossSums::default(), 0.0);
             for row in &rows {
                 sums.join(row);
@@ -535,27 +542,30 @@ impl<D: Device> Trainer<D> {
         Ok((sums, tokens, squares))
     }
 
-    /// Adds the gradients of this rank's part of a batch, micro-batch after micro-batch; returns the part's sums, which
-    /// lack the last micro-batch's until [`Trainer::read_rows`], and the whole batch's tokens.
+    /// Accumulates the gradients of this rank's part of a batch over its micro-batches. Returns the sums of
+    /// this part (without the last micro-batch, which [`Trainer::read_rows`] adds) and the number of tokens of
+    /// the whole batch.
     fn accumulate(
         &mut self,
         model: &Model<D>,
-        batch: &[&Example],
+        batch: &[&TrainExample],
         loss: &LossConfig,
     ) -> Result<(LossSums, usize)> {
         loss.norms(batch, &mut self.norms);
-        let (rank, ranks) = self.place();
+        let (rank, ranks) = self.rank_and_size();
         let inputs = |i: usize| batch[i].tokens.len() - 1;
         let active: Vec<usize> = (0..batch.len()).filter(|i| !loss.is_inert(batch[*i])).collect();
         let tokens = active.iter().map(|i| inputs(*i)).sum();
-        let parts = deal(&active, ranks, inputs);
-        // Every rank takes part in as many sums of gradients as the busiest has micro-batches.
-        let most =
-            parts.iter().map(|part| micro_batches(part, self.workspace.plan.tokens, inputs).len()).max();
+        let parts = distribute(&active, ranks, inputs);
+        // Every rank takes part in as many reductions as the rank with the most micro-batches.
+        let most = parts
+            .iter()
+            .map(|part| micro_batches(part, self.workspace.plan.tokens, inputs).len())
+            .fold(0, usize::max);
         let mut sums = LossSums::default();
         self.unread = 0;
         let own = micro_batches(&parts[rank], self.workspace.plan.tokens, inputs);
-        for micro_batch in 0..most.unwrap_or(0) {
+        for micro_batch in 0..most {
             self.read_rows(loss, &mut sums)?;
             self.packed.clear();
             for i in own.get(micro_batch).into_iter().flatten() {
@@ -569,28 +579,28 @@ impl<D: Device> Trainer<D> {
     fn run_micro_batch(&mut self, model: &Model<D>, loss: &LossConfig) -> Result<()> {
         let rows = self.packed.rows.len();
         if rows == 0 {
-            let peers = lend(&mut self.peers);
+            let peers = as_peers(&mut self.peers);
             return if peers.is_some() { self.workspace.stand_by(peers) } else { Ok(()) };
         }
-        self.fill_up(model);
-        let peers = lend(&mut self.peers);
+        self.pad(model);
+        let peers = as_peers(&mut self.peers);
         self.workspace.forward_backward(model, &self.packed, loss.row_loss(), peers)?;
         self.unread = rows;
         Ok(())
     }
 
-    /// Fills the micro-batch up to numbers of tokens and rows that the device knows.
-    fn fill_up(&mut self, model: &Model<D>) {
+    /// Pads the micro-batch to numbers of tokens and rows that the device prefers.
+    fn pad(&mut self, model: &Model<D>) {
         let (tokens, rows) = (self.packed.tokens.len(), self.packed.rows.len());
-        let surplus = self.device.rounded(rows) - rows;
-        // Every surplus row is of a surplus token.
-        let all = self.device.rounded(tokens + surplus);
+        let surplus = self.device.round_up_rows(rows) - rows;
+        // Every surplus row needs a surplus token.
+        let all = self.device.round_up_rows(tokens + surplus);
         if all <= self.workspace.plan.tokens {
-            self.packed.fill_up(all, rows + surplus, model.max_positions);
+            self.packed.pad(all, rows + surplus, model.max_positions);
         }
     }
 
-    /// Adds the numbers of the micro-batch that ran last.
+    /// Adds the sums of the last micro-batch.
     fn read_rows(&mut self, loss: &LossConfig, sums: &mut LossSums) -> Result<()> {
         let rows = std::mem::take(&mut self.unread);
         if rows > 0 {
@@ -601,12 +611,12 @@ impl<D: Device> Trainer<D> {
         Ok(())
     }
 
-    /// Updates this rank's shard and gives every rank the new weights, bucket after bucket.
+    /// Updates this rank's shard and gathers the new weights on all ranks, bucket by bucket.
     fn update(&mut self, update: AdamUpdate, model: &mut Model<D>, adam: &mut D::Adam) -> Result<()> {
         let Model { params, layout, .. } = model;
         let gradients = self.workspace.gradients()?;
-        gradients.outdate();
-        let mut peers = lend(&mut self.peers);
+        gradients.mark_outdated();
+        let mut peers = as_peers(&mut self.peers);
         for bucket in 0..gradients.buckets().len() {
             let range = gradients.buckets()[bucket].clone();
             let pieces: Vec<_> = gradients.shard().within(range).collect();
@@ -615,11 +625,17 @@ impl<D: Device> Trainer<D> {
             }
             gradients.gather(bucket, params, &mut peers)?;
         }
-        peers.map_or(Ok(()), |peers| peers.settle())
+        peers.map_or(Ok(()), |peers| peers.wait_all())
     }
 
-    /// Checks everything about an example that could stop a step half-way.
-    fn admit(&self, model: &Model<D>, index: usize, example: &Example, loss: &LossConfig) -> Result<()> {
+    /// Checks everything about an example that could interrupt a step.
+    fn check_example(
+        &self,
+        model: &Model<D>,
+        index: usize,
+        example: &TrainExample,
+        loss: &LossConfig,
+    ) -> Result<()> {
         example.validate(index, loss)?;
         self.fits(model, index, example.tokens.len() - 1)?;
         let vocabulary = model.config.vocab_size;
@@ -645,21 +661,21 @@ impl<D: Device> Trainer<D> {
         Ok(())
     }
 
-    /// The first element of the flat gradient that is not finite on any rank, and its value.
+    /// Returns the first element of the flat gradient, over all ranks, that is not finite, and its value.
     fn first_bad_gradient(&mut self) -> Result<Option<(usize, f64)>> {
         let gradients = self.workspace.gradients()?;
         let shard = gradients.shard().clone();
-        let mut host = Floats::zeros(shard.len);
+        let mut host = HostBuffer::zeros(shard.len);
         self.device.read_grad(first(gradients.sum(), shard.len), &mut host)?;
         let found = first_not_finite(&host).and_then(|(at, value)| Some((shard.flat(at)?, f64::from(value))));
-        let Some(meeting) = self.meeting() else { return Ok(found) };
+        let Some(group) = self.group() else { return Ok(found) };
         let own = found.map_or([f64::INFINITY, 0.0], |(at, value)| [at as f64, value]);
-        let rows = meeting.exchange(&own)?;
+        let rows = group.exchange(&own)?;
         let earliest = rows.iter().filter(|row| row[0].is_finite()).min_by(|a, b| a[0].total_cmp(&b[0]));
         Ok(earliest.map(|row| (row[0] as usize, row[1])))
     }
 
-    /// Names the first tensor whose gradient is not finite, throws the gradient away and fails.
+    /// Returns the error that names the first tensor whose gradient is not finite, and discards the gradient.
     fn not_finite<T>(&mut self, model: &Model<D>, step: u64, what: String, value: f64) -> Result<T> {
         let found = self.first_bad_gradient()?;
         let found = found.and_then(|(at, value)| Some((model.layout.tensor_at(at)?, value)));
@@ -672,9 +688,9 @@ impl<D: Device> Trainer<D> {
     }
 }
 
-/// Examples dealt out to ranks, longest first to whoever has least, so that all have about as many tokens; within a
-/// rank they keep their order.
-fn deal(examples: &[usize], ranks: usize, tokens: impl Fn(usize) -> usize) -> Vec<Vec<usize>> {
+/// Distributes examples to ranks, the longest first and each to the rank with the fewest tokens. Within a rank,
+/// examples keep their order.
+fn distribute(examples: &[usize], ranks: usize, tokens: impl Fn(usize) -> usize) -> Vec<Vec<usize>> {
     let mut order = examples.to_vec();
     if ranks > 1 {
         order.sort_by_key(|i| (std::cmp::Reverse(tokens(*i)), *i));
@@ -690,7 +706,7 @@ fn deal(examples: &[usize], ranks: usize, tokens: impl Fn(usize) -> usize) -> Ve
     parts.into_iter().map(|(_, part)| part).collect()
 }
 
-/// Examples in micro-batches of at most `room` tokens, in their order.
+/// Divides examples into micro-batches of at most `room` tokens, in their order.
 fn micro_batches(examples: &[usize], room: usize, tokens: impl Fn(usize) -> usize) -> Vec<Vec<usize>> {
     let mut micro_batches: Vec<Vec<usize>> = Vec::new();
     let mut filled = 0;
@@ -709,9 +725,9 @@ fn micro_batches(examples: &[usize], room: usize, tokens: impl Fn(usize) -> usiz
     micro_batches
 }
 
-/// The examples in batches: shuffled by the seed, groups kept together when they share a normaliser.
-fn batches<'a>(examples: &'a [Example], options: &TrainOptions) -> Vec<Vec<&'a Example>> {
-    let mut units: Vec<Vec<&Example>> = Vec::new();
+/// Divides examples into batches, shuffled if there is a seed. Groups that share a normaliser stay together.
+fn batches<'a>(examples: &'a [TrainExample], options: &TrainOptions) -> Vec<Vec<&'a TrainExample>> {
+    let mut units: Vec<Vec<&TrainExample>> = Vec::new();
     if options.loss.normaliser == Normaliser::Group {
         let mut unit_of = std::collections::HashMap::new();
         for example in examples {
@@ -727,7 +743,7 @@ fn batches<'a>(examples: &'a [Example], options: &TrainOptions) -> Vec<Vec<&'a E
     if let Some(seed) = options.shuffle_seed {
         Rng::new(seed, 0).shuffle(&mut units);
     }
-    let mut batches: Vec<Vec<&Example>> = Vec::new();
+    let mut batches: Vec<Vec<&TrainExample>> = Vec::new();
     for unit in units {
         match batches.last_mut() {
             Some(batch) if batch.len() + unit.len() <= options.batch_size => batch.extend(unit),
@@ -746,7 +762,7 @@ mod tests {
         TrainOptions {
             loss: LossConfig::new(Objective::Reinforce, normaliser),
             adam: AdamConfig::default(),
-            schedule: Schedule::Constant,
+            schedule: LrSchedule::Constant,
             batch_size: 4,
             shuffle_seed: seed,
         }
@@ -757,7 +773,7 @@ mod tests {
         let tokens = |i: usize| 1 + i * 7 % 40;
         let examples: Vec<usize> = (0..50).filter(|i| i % 3 != 0).collect();
         for ranks in [1, 2, 3, 4, 60] {
-            let parts = deal(&examples, ranks, tokens);
+            let parts = distribute(&examples, ranks, tokens);
             assert_eq!(parts.len(), ranks);
             let mut all = parts.concat();
             all.sort_unstable();
@@ -770,13 +786,14 @@ mod tests {
                 assert!(micro.iter().all(|m| m.iter().map(|i| tokens(*i)).sum::<usize>() <= 45));
             }
         }
-        assert_eq!(deal(&examples, 1, tokens)[0], examples);
+        assert_eq!(distribute(&examples, 1, tokens)[0], examples);
     }
 
     #[test]
     fn batches_hold_every_example_once_and_keep_groups_whole() {
-        let examples: Vec<Example> =
-            (0..10).map(|i| Example { group: i / 2, prompt_len: i as usize, ..Example::default() }).collect();
+        let examples: Vec<TrainExample> = (0..10)
+            .map(|i| TrainExample { group: i / 2, prompt_len: i as usize, ..TrainExample::default() })
+            .collect();
         for normaliser in [Normaliser::Token, Normaliser::Group] {
             let batches = batches(&examples, &options(normaliser, Some(3)));
             assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 2]);

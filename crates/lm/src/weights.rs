@@ -1,4 +1,4 @@
-//! Weights on the host in f32, read from and written to Hugging Face folders.
+//! Model weights in host memory as f32, read from and written to Hugging Face folders.
 
 #![allow(unsafe_code)]
 
@@ -13,23 +13,23 @@ use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
 use sha2::{Digest, Sha256};
 
 use crate::config::ModelConfig;
-use crate::cpu::Floats;
 use crate::error::{LmError, Result};
+use crate::host_buffer::HostBuffer;
 use crate::layout::{Layout, TensorSpec};
-use crate::ranks::Shard;
 use crate::rng::Rng;
+use crate::shard::Shard;
 
 /// Element type of the tensors in a written file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileType {
-    /// 32-bit floats: exact.
+    /// 32-bit floats: no loss.
     F32,
-    /// bfloat16: half the size, 8 bits of mantissa, rounded to nearest even.
+    /// bfloat16: half the size, 8 significant bits, rounded to nearest even.
     Bf16,
 }
 
 impl FileType {
-    /// Bytes of an element.
+    /// Bytes per element.
     pub(crate) fn width(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -38,35 +38,35 @@ impl FileType {
     }
 }
 
-/// When a file that was written is flushed to the disk.
+/// When a written file is flushed to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flush {
-    /// At once.
+    /// Immediately.
     Now,
-    /// By whoever publishes the folder that it lies in; large files are summed on their way.
+    /// By the code that publishes the folder; large files are hashed while they are written.
     Later,
 }
 
-/// Largest file of a model, in bytes, as Hugging Face has it by default.
+/// Maximum size of a model file in bytes, as is Hugging Face's default.
 pub const LARGEST_FILE: usize = 5_000_000_000;
 
-/// A model's shape and all its parameters in one flat f32 buffer.
+/// A model's configuration and all its parameters in one flat f32 buffer.
 #[derive(Debug, Clone)]
 pub struct HostWeights {
-    /// The shape.
+    /// The model's configuration.
     pub config: ModelConfig,
-    /// Where each tensor lies in `data`.
+    /// Positions of the tensors in `data`.
     pub layout: Layout,
     /// The parameters, `[layout.len]`; gaps for alignment are zero.
-    pub data: Floats,
+    pub data: HostBuffer,
 }
 
 impl HostWeights {
-    /// Fresh weights for training from scratch: normal with standard deviation 0.02 (projections into the
-    /// residual stream scaled by `1 / sqrt(2 layers)`, GPT-2's rule), norms 1, biases 0.
+    /// Creates initial weights for training from scratch: normal with standard deviation 0.02 (projections into
+    /// the residual stream are scaled by `1 / sqrt(2 layers)`, as in GPT-2), norms 1, biases 0.
     pub fn random(config: &ModelConfig, seed: u64) -> Self {
         let layout = Layout::new(config);
-        let mut data = Floats::zeros(layout.len);
+        let mut data = HostBuffer::zeros(layout.len);
         let residual = 0.02 / (2.0 * config.layers as f32).sqrt();
         for (index, tensor) in layout.tensors.iter().enumerate() {
             let values = &mut data[tensor.span.range()];
@@ -83,38 +83,38 @@ impl HostWeights {
         Self { config: config.clone(), layout, data }
     }
 
-    /// Reads `config.json` and `model.safetensors` (or the shards that `model.safetensors.index.json`
-    /// names) of a folder; f32, bf16 and f16 tensors.
+    /// Reads `config.json` and `model.safetensors` (or the shards named in `model.safetensors.index.json`) of a
+    /// folder. Tensors may be f32, bf16 or f16.
     ///
     /// # Errors
-    /// A file is absent, truncated or corrupt; a tensor is missing, unknown, of a wrong shape or type, or
-    /// holds NaN or infinity. The error names the file and the tensor.
+    /// Returns an error, which names the file and the tensor, if a file is missing, truncated or corrupt, or if
+    /// a tensor is missing, unknown, of a wrong shape or type, or contains NaN or infinity.
     pub fn load(dir: &Path) -> Result<Self> {
         let config = ModelConfig::load(dir)?;
         let layout = Layout::new(&config);
         check_shapes(dir, &config, &layout)?;
-        let mut data = Floats::try_zeros(layout.len)?;
+        let mut data = HostBuffer::try_zeros(layout.len)?;
         visit_model(dir, &config, &layout, |spec, dtype, bytes| {
             let target = &mut data[spec.span.range()];
-            decode(dtype, bytes, target).map_err(Refused::Tensor)?;
+            decode(dtype, bytes, target).map_err(TensorError::Tensor)?;
             match first_not_finite(target) {
-                Some((at, value)) => Err(Refused::Tensor(format!("element {at} is {value}"))),
+                Some((at, value)) => Err(TensorError::Tensor(format!("element {at} is {value}"))),
                 None => Ok(()),
             }
         })?;
         Ok(Self { config, layout, data })
     }
 
-    /// One tensor's values by its Hugging Face name.
+    /// Returns a tensor's values by its Hugging Face name.
     pub fn tensor(&self, name: &str) -> Option<&[f32]> {
         self.layout.tensors.iter().find(|t| t.name == name).map(|t| &self.data[t.span.range()])
     }
 
-    /// Writes `config.json` and `model.safetensors` (or several, if it is large) into an existing folder; whoever
-    /// needs the folder to appear whole writes it under a temporary name first (as checkpoints do).
+    /// Writes `config.json` and `model.safetensors` (several files if it is large) to an existing folder. If
+    /// the folder must appear atomically, write it under a temporary name first (as checkpoints do).
     ///
     /// # Errors
-    /// The files cannot be written, or a parameter is NaN or infinite.
+    /// Returns an error if the files cannot be written or if a parameter is NaN or infinite.
     pub fn save(&self, dir: &Path, file_type: FileType) -> Result<()> {
         let read = |from: usize, to: &mut [f32]| {
             to.copy_from_slice(&self.data[from..from + to.len()]);
@@ -125,13 +125,13 @@ impl HostWeights {
     }
 }
 
-/// Writes `config.json` and the tensors of a model whose flat parameters `source` reads, a piece at a time; the largest
-/// file is in bytes.
+/// Writes `config.json` and the tensors of a model whose flat parameters are read from `source` piece by piece;
+/// `largest_file` is in bytes.
 pub(crate) fn save_model(
     dir: &Path,
     config: &ModelConfig,
     layout: &Layout,
-    source: Source<'_>,
+    source: TensorSource<'_>,
     (file_type, largest_file, flush): (FileType, usize, Flush),
 ) -> Result<Sums> {
     let mut json = config.to_json();
@@ -144,21 +144,21 @@ pub(crate) fn save_model(
     write_model_files(dir, tensors_of(layout, "", source, file_type), largest_file, flush)
 }
 
-/// Tensors that files of this family may hold and this engine recomputes or shares.
+/// Tensors that files of this family may contain although the engine recomputes or shares them.
 fn ignorable(name: &str, tied_head: bool) -> bool {
     name.ends_with("rotary_emb.inv_freq") || (tied_head && name == "lm_head.weight")
 }
 
-/// Hands every tensor of a model folder to `take`, one after the other, as its bytes lie in the file: nothing is held
-/// but what `take` keeps.
+/// Passes every tensor of a model folder to `take`, one after the other, as stored in the file. Nothing else is
+/// kept in memory.
 ///
 /// # Errors
-/// As [`HostWeights::load`], or what `take` says of a tensor.
+/// Returns an error in the same cases as [`HostWeights::load`], or if `take` does.
 pub(crate) fn visit_model(
     dir: &Path,
     config: &ModelConfig,
     layout: &Layout,
-    mut take: impl FnMut(&TensorSpec, Dtype, &[u8]) -> std::result::Result<(), Refused>,
+    mut take: impl FnMut(&TensorSpec, Dtype, &[u8]) -> std::result::Result<(), TensorError>,
 ) -> Result<()> {
     let ignore = |name: &str| ignorable(name, config.tied_head);
     visit_sets(dir, &tensor_files(dir)?, layout, &[""], ignore, |_, spec, dtype, bytes| {
@@ -166,10 +166,10 @@ pub(crate) fn visit_model(
     })
 }
 
-/// Takes values and the place of the first in a packed shard.
+/// Receives values and the index of the first one in a packed shard.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(&[f32], usize) -> Result<()>;
 
-/// Reads several sets of tensors from one file, each under its prefix; each buffer holds a shard.
+/// Reads several sets of tensors from one file, each identified by a prefix; each buffer holds a shard.
 pub(crate) fn read_prefixed(
     path: &Path,
     layout: &Layout,
@@ -187,7 +187,7 @@ pub(crate) fn read_prefixed(
             for piece in shard.within(spec.span.range()) {
                 let from = piece.from - spec.span.offset;
                 in_pieces(dtype, bytes, from..from + piece.len, |at, values| {
-                    sets[set].1(values, piece.at + at - from).map_err(Refused::Failed)
+                    sets[set].1(values, piece.at + at - from).map_err(TensorError::Failed)
                 })?;
             }
             Ok(())
@@ -195,39 +195,40 @@ pub(crate) fn read_prefixed(
     )
 }
 
-/// Compares the shapes that the configuration asks for with those of the files, of which only the heads are read: before
-/// any buffer of those sizes is made.
+/// Compares the shapes required by the configuration with those of the files. Only the headers are read, before
+/// any buffer is allocated.
 pub(crate) fn check_shapes(dir: &Path, config: &ModelConfig, layout: &Layout) -> Result<()> {
     visit_model(dir, config, layout, |_, _, _| Ok(()))
 }
 
-/// Why a tensor was not taken.
-pub(crate) enum Refused {
-    /// The tensor is at fault: what is wrong with it.
+/// Why a tensor was rejected.
+pub(crate) enum TensorError {
+    /// The tensor is invalid, for this reason.
     Tensor(String),
-    /// Something else is.
+    /// Another error.
     Failed(LmError),
 }
 
-/// Elements that are converted at a time.
+/// Number of elements that are converted at a time.
 pub(crate) const PIECE: usize = 1 << 22;
 
-/// Decodes a range of a tensor piece by piece and hands each, with its first element, to `take`; NaN and infinity are
-/// refused.
+/// Decodes a range of a tensor piece by piece and passes each piece, with the index of its first element, to
+/// `take`. Rejects NaN and infinity.
 pub(crate) fn in_pieces(
     dtype: Dtype,
     bytes: &[u8],
     range: std::ops::Range<usize>,
-    mut take: impl FnMut(usize, &[f32]) -> std::result::Result<(), Refused>,
-) -> std::result::Result<(), Refused> {
-    let width = width(dtype).map_err(Refused::Tensor)?;
+    mut take: impl FnMut(usize, &[f32]) -> std::result::Result<(), TensorError>,
+) -> std::result::Result<(), TensorError> {
+    let width = width(dtype).map_err(TensorError::Tensor)?;
     let mut values = vec![0.0; PIECE.min(range.len())];
     let mut at = range.start;
     while at < range.end {
         let values = &mut values[..PIECE.min(range.end - at)];
-        decode(dtype, &bytes[at * width..(at + values.len()) * width], values).map_err(Refused::Tensor)?;
+        decode(dtype, &bytes[at * width..(at + values.len()) * width], values)
+            .map_err(TensorError::Tensor)?;
         if let Some((i, value)) = first_not_finite(values) {
-            return Err(Refused::Tensor(format!("element {} is {value}", at + i)));
+            return Err(TensorError::Tensor(format!("element {} is {value}", at + i)));
         }
         take(at, values)?;
         at += values.len();
@@ -235,15 +236,15 @@ pub(crate) fn in_pieces(
     Ok(())
 }
 
-/// Hands every tensor of every set (names with a prefix, in `layout`) to `take`; `whole` names the source of a tensor
-/// that is in none of the files.
+/// Passes every tensor of every set (names with a prefix, in `layout`) to `take`; `whole` names the source of a
+/// tensor that is in none of the files.
 fn visit_sets(
     whole: &Path,
     files: &[PathBuf],
     layout: &Layout,
     prefixes: &[&str],
     ignore: impl Fn(&str) -> bool,
-    mut take: impl FnMut(usize, &TensorSpec, Dtype, &[u8]) -> std::result::Result<(), Refused>,
+    mut take: impl FnMut(usize, &TensorSpec, Dtype, &[u8]) -> std::result::Result<(), TensorError>,
 ) -> Result<()> {
     let mut wanted: HashMap<String, (&TensorSpec, usize)> = HashMap::new();
     for (i, prefix) in prefixes.iter().enumerate() {
@@ -268,12 +269,12 @@ fn visit_sets(
             let view = file.tensor(name).map_err(|e| safetensors_error(path, &e))?;
             if view.shape() != spec.shape {
                 let message =
-                    format!("has shape {:?}, the configuration asks for {:?}", view.shape(), spec.shape);
+                    format!("has shape {:?}, but the configuration requires {:?}", view.shape(), spec.shape);
                 return Err(LmError::tensor(path, name, message));
             }
             take(set, spec, view.dtype(), view.data()).map_err(|refused| match refused {
-                Refused::Tensor(message) => LmError::tensor(path, name, message),
-                Refused::Failed(error) => error,
+                TensorError::Tensor(message) => LmError::tensor(path, name, message),
+                TensorError::Failed(error) => error,
             })?;
             release(&map, view.data());
         }
@@ -290,17 +291,17 @@ fn visit_sets(
     }
 }
 
-/// Gives back the pages of a file's part that was read, so that a model larger than the memory can pass through.
+/// Releases the pages of a part of a file, so that a model can be larger than the memory.
 pub(crate) fn release(map: &memmap2::Mmap, part: &[u8]) {
     #[cfg(unix)]
     {
         let offset = part.as_ptr() as usize - map.as_ptr() as usize;
-        // SAFETY: the map is of a file and read-only: pages that are needed again are read again.
+        // SAFETY: the map is a read-only map of a file; pages that are needed again are read again.
         let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, part.len()) };
     }
 }
 
-/// The safetensors files of a model folder: the single file, or the shards of its index.
+/// Returns the safetensors files of a model folder: the single file, or the shards in its index.
 fn tensor_files(dir: &Path) -> Result<Vec<PathBuf>> {
     let single = dir.join("model.safetensors");
     let index = dir.join("model.safetensors.index.json");
@@ -315,7 +316,7 @@ fn tensor_files(dir: &Path) -> Result<Vec<PathBuf>> {
     let parsed: Index = serde_json::from_str(&text).map_err(LmError::json(&index))?;
     let shards: BTreeSet<&String> = parsed.weight_map.values().collect();
     for shard in &shards {
-        // A shard lies beside its index; an index from elsewhere must not point out of the folder.
+        // Shards are in the folder of their index; an index of unknown origin must not refer to files outside.
         if Path::new(shard.as_str()).components().count() != 1 || shard.starts_with('.') {
             return Err(LmError::Config {
                 origin: index.display().to_string(),
@@ -328,8 +329,8 @@ fn tensor_files(dir: &Path) -> Result<Vec<PathBuf>> {
 
 pub(crate) fn map_file(path: &Path) -> Result<memmap2::Mmap> {
     let file = File::open(path).map_err(LmError::io(path))?;
-    // SAFETY: the map is read-only and dropped before this module returns; checkpoints are replaced by
-    // rename, never rewritten in place, so the mapped pages do not change under us.
+    // SAFETY: the map is read-only and is dropped before this module returns. Checkpoints are replaced by
+    // rename and never rewritten in place, so the mapped pages do not change.
     unsafe { memmap2::Mmap::map(&file) }.map_err(LmError::io(path))
 }
 
@@ -342,10 +343,10 @@ pub(crate) fn safetensors_error(path: &Path, error: &safetensors::SafeTensorErro
 }
 
 /// Shape and values of every tensor of a file, by name.
-pub(crate) type NamedTensors = HashMap<String, (Vec<usize>, Vec<f32>)>;
+pub type NamedTensors = HashMap<String, (Vec<usize>, Vec<f32>)>;
 
 /// Reads every tensor of a safetensors file as f32 (small integers exactly).
-pub(crate) fn read_all(path: &Path) -> Result<NamedTensors> {
+pub fn read_all(path: &Path) -> Result<NamedTensors> {
     let map = map_file(path)?;
     let file = parse(path, &map)?;
     let mut tensors = HashMap::new();
@@ -357,16 +358,16 @@ pub(crate) fn read_all(path: &Path) -> Result<NamedTensors> {
     Ok(tensors)
 }
 
-/// Bytes of an element of a type that is read.
+/// Bytes per element of a type that can be read.
 fn width(dtype: Dtype) -> std::result::Result<usize, String> {
     match dtype {
         Dtype::F32 | Dtype::I32 => Ok(4),
         Dtype::BF16 | Dtype::F16 => Ok(2),
-        other => Err(format!("has type {other:?}; F32, BF16 and F16 are read")),
+        other => Err(format!("has type {other:?}; F32, BF16 and F16 are supported")),
     }
 }
 
-/// Little-endian numbers of a file type to f32; the length was checked by the parser.
+/// Converts little-endian numbers of a file to f32; the parser has checked the length.
 fn decode(dtype: Dtype, bytes: &[u8], out: &mut [f32]) -> std::result::Result<(), String> {
     fn each<const N: usize>(bytes: &[u8], out: &mut [f32], f: impl Fn([u8; N]) -> f32 + Sync) {
         let (words, _) = bytes.as_chunks::<N>();
@@ -377,14 +378,14 @@ fn decode(dtype: Dtype, bytes: &[u8], out: &mut [f32]) -> std::result::Result<()
         Dtype::BF16 => each(bytes, out, |w| bf16::from_le_bytes(w).to_f32()),
         Dtype::F16 => each(bytes, out, |w| f16::from_le_bytes(w).to_f32()),
         Dtype::I32 => each(bytes, out, |w| i32::from_le_bytes(w) as f32),
-        other => return Err(format!("has type {other:?}; F32, BF16 and F16 are read")),
+        other => return Err(format!("has type {other:?}; F32, BF16 and F16 are supported")),
     }
     Ok(())
 }
 
-/// The first NaN or infinity and its index.
+/// Returns the first NaN or infinity and its index.
 pub(crate) fn first_not_finite(values: &[f32]) -> Option<(usize, f32)> {
-    // A sum over a block says whether there is one in it, and unlike a search it takes many values at a time.
+    // Unlike a search, a sum over a block is vectorised; it shows whether the block has such a value.
     const BLOCK: usize = 1 << 12;
     for (i, block) in values.chunks(BLOCK).enumerate() {
         if block.iter().map(|v| u32::from(!v.is_finite())).sum::<u32>() > 0 {
@@ -395,18 +396,18 @@ pub(crate) fn first_not_finite(values: &[f32]) -> Option<(usize, f32)> {
     None
 }
 
-/// Reads elements of a flat buffer, from one on.
-pub(crate) type Source<'a> = &'a dyn Fn(usize, &mut [f32]) -> Result<()>;
+/// Reads elements of a flat buffer, starting at an index.
+pub(crate) type TensorSource<'a> = &'a dyn Fn(usize, &mut [f32]) -> Result<()>;
 
-/// One tensor on its way into a file, read and converted when its turn comes.
+/// A tensor to be written to a file; it is read and converted piece by piece.
 pub(crate) struct TensorFile<'a> {
     /// Its name in the file.
     pub name: String,
     /// Its shape.
     pub shape: Vec<usize>,
-    /// Where its elements come from.
-    pub source: Source<'a>,
-    /// The first of them.
+    /// Reads its elements.
+    pub source: TensorSource<'a>,
+    /// Index of its first element in `source`.
     pub from: usize,
     /// The type to write.
     pub file_type: FileType,
@@ -428,7 +429,7 @@ impl TensorFile<'_> {
         }
     }
 
-    /// Hands on the bytes that the file holds, a stretch at a time; NaN and infinity are refused.
+    /// Passes the bytes for the file to `take`, piece by piece. Rejects NaN and infinity.
     fn encode(&self, path: &Path, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let width = self.file_type.width();
         let mut values = vec![0.0; ENCODED_AT_ONCE.min(self.len())];
@@ -438,7 +439,7 @@ impl TensorFile<'_> {
             let (values, bytes) = (&mut values[..count], &mut bytes[..count * width]);
             (self.source)(self.from + at, values)?;
             if let Some((i, value)) = first_not_finite(values) {
-                let message = format!("element {} is {value}; a checkpoint of it would be of no use", at + i);
+                let message = format!("element {} is {value}; a checkpoint would be unusable", at + i);
                 return Err(LmError::tensor(path, &self.name, message));
             }
             match self.file_type {
@@ -451,11 +452,11 @@ impl TensorFile<'_> {
     }
 }
 
-/// Elements of a tensor that are converted at a time on their way into a file: few enough to stay in a core's cache while
-/// they are checked, converted, summed and written.
+/// Number of elements that are converted at a time: few enough to stay in a core's cache while they are
+/// checked, converted, hashed and written.
 const ENCODED_AT_ONCE: usize = 1 << 14;
 
-/// Numbers as the bytes of a file.
+/// Writes numbers as bytes.
 fn put<const N: usize>(values: &[f32], bytes: &mut [u8], f: impl Fn(f32) -> [u8; N]) {
     let (words, _) = bytes.as_chunks_mut::<N>();
     for (word, value) in words.iter_mut().zip(values) {
@@ -463,11 +464,11 @@ fn put<const N: usize>(values: &[f32], bytes: &mut [u8], f: impl Fn(f32) -> [u8;
     }
 }
 
-/// All tensors of a layout from one source, with a prefix to their names.
+/// All tensors of a layout, read from one source; `prefix` is prepended to their names.
 pub(crate) fn tensors_of<'a>(
     layout: &Layout,
     prefix: &str,
-    source: Source<'a>,
+    source: TensorSource<'a>,
     file_type: FileType,
 ) -> Vec<TensorFile<'a>> {
     let file = |t: &TensorSpec| TensorFile {
@@ -480,13 +481,13 @@ pub(crate) fn tensors_of<'a>(
     layout.tensors.iter().map(file).collect()
 }
 
-/// SHA-256 of files that were written for somebody else to flush and publish.
+/// SHA-256 of written files that are flushed and published later.
 pub type Sums = Vec<(PathBuf, [u8; 32])>;
 
-/// Writes tensors into one safetensors file, a stretch at a time. One that is flushed later is summed on its way, so that
-/// whoever publishes it need not read it again.
+/// Writes tensors to one safetensors file, piece by piece. A file that is flushed later is hashed while it is
+/// written, so that it need not be read again for publication.
 pub(crate) fn write_tensors(path: &Path, mut tensors: Vec<TensorFile<'_>>, flush: Flush) -> Result<Sums> {
-    // As the format wants them: those of wide elements first, which keeps all aligned.
+    // The format requires wide elements first, so that all are aligned.
     tensors.sort_by(|a, b| (b.file_type.width(), &a.name).cmp(&(a.file_type.width(), &b.name)));
     let mut file =
         BufWriter::with_capacity(4 * ENCODED_AT_ONCE, File::create(path).map_err(LmError::io(path))?);
@@ -506,7 +507,7 @@ pub(crate) fn write_tensors(path: &Path, mut tensors: Vec<TensorFile<'_>>, flush
     Ok(sum.map(|sum| (path.to_owned(), sum.finalize().into())).into_iter().collect())
 }
 
-/// What stands before the tensors of a file: names, shapes and places as JSON, and how long that is.
+/// The header of a file: names, shapes and offsets of the tensors as JSON, preceded by its length.
 fn head(path: &Path, tensors: &[TensorFile<'_>]) -> Result<Vec<u8>> {
     let mut end = 0;
     let infos = tensors.iter().map(|tensor| {
@@ -518,13 +519,13 @@ fn head(path: &Path, tensors: &[TensorFile<'_>]) -> Result<Vec<u8>> {
     let about = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     let metadata = Metadata::new(Some(about), infos.collect()).map_err(|e| safetensors_error(path, &e))?;
     let mut json = serde_json::to_vec(&metadata).map_err(LmError::json(path))?;
-    // The tensors begin at a multiple of eight bytes.
+    // The tensors start at a multiple of eight bytes.
     json.resize(json.len().next_multiple_of(8), b' ');
     Ok([&(json.len() as u64).to_le_bytes()[..], &json].concat())
 }
 
-/// Writes a model's tensors as Hugging Face does: `model.safetensors`, or where that would be larger than
-/// `largest_file` bytes, files `model-00001-of-0000N.safetensors` and an index of them.
+/// Writes a model's tensors as Hugging Face does: to `model.safetensors`, or, if that would be larger than
+/// `largest_file` bytes, to files `model-00001-of-0000N.safetensors` with an index.
 pub(crate) fn write_model_files(
     dir: &Path,
     tensors: Vec<TensorFile<'_>>,
@@ -546,7 +547,8 @@ pub(crate) fn write_model_files(
         filled += bytes;
     }
     if files.len() <= 1 {
-        return write_tensors(&dir.join("model.safetensors"), files.pop().unwrap_or_default(), flush);
+        let tensors = files.into_iter().flatten().collect();
+        return write_tensors(&dir.join("model.safetensors"), tensors, flush);
     }
     let count = files.len();
     let (mut map, mut sums) = (BTreeMap::new(), Sums::new());
@@ -575,7 +577,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_number_that_is_none_is_found_wherever_it_stands() {
+    fn the_first_number_that_is_not_finite_is_found_at_any_position() {
         let mut values = vec![f32::MAX; 10_000];
         assert_eq!(first_not_finite(&values), None);
         for at in [9_999, 8_192, 4_096, 4_095, 17, 0] {

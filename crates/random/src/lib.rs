@@ -1,6 +1,7 @@
 //! SplitMix64 (Steele, Lea and Flood 2014), written once. Shuffles, initial weights and seeds that are derived from seeds
 //! follow from its numbers, and with them what is in old runs: they never change, whatever a library's streams do.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 /// What the state goes on by from one number to the next: 2^64 over the golden ratio, made odd.
 pub const STEP: u64 = 0x9e37_79b9_7f4a_7c15;

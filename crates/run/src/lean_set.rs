@@ -1,43 +1,47 @@
-//! Data sets of Lean problems as files: what `sgs-lean` reads itself, and Parquet tables.
+//! Reads files of Lean problems: Parquet tables, and all formats that `sgs-lean` supports.
 
-use anyhow::{Context, Result};
+use crate::error::{Context, Result};
 use parquet::file::reader::FileReader;
 use parquet::record::{Field, Row};
 use serde_json::{Map, Value};
-use sgs_lean::data::{Format, Import, Records, Take, collect, stream_file};
-use sgs_rundir::table::{ParquetFile, guarded};
+use sgs_lean::data::{DataSetFormat, Import, Records, Take, collect, stream_file};
+use sgs_rundir::table::{ParquetFile, call_library};
 use std::path::Path;
 
-/// Reads a data set of any known layout whole; `header` is the context of problems that bring none of their own.
+/// Reads a whole data set in any supported format. `header` is the context of problems that have none.
 ///
 /// # Errors
-/// The file cannot be read, is too large, or is not what its name or its first bytes say.
+/// Returns an error if the file cannot be read, is too large, or does not match the format indicated by its name or
+/// first bytes.
 pub fn read(path: &Path, header: &str) -> Result<Import> {
     collect(|take| each(path, header, take))
 }
 
-/// Hands over a data set of any known layout record by record.
+/// Passes the records of a data set in any supported format to `take`, one at a time.
 ///
 /// # Errors
-/// As [`read`], or the taker's.
-pub fn each<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> Result<Format> {
+/// Returns the errors of [`read`] and of `take`.
+pub fn each<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> Result<DataSetFormat> {
     if path.extension().is_some_and(|e| e == "parquet") {
-        return guarded(path, || parquet_records(path, header, take))
+        return parquet_records(path, header, take)
             .with_context(|| format!("{}: as Parquet", path.display()));
     }
     Ok(stream_file(path, header, take)?)
 }
 
-fn parquet_records<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> Result<Format> {
-    let ParquetFile { reader, rows_at_once } = ParquetFile::open(path)?;
+fn parquet_records<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> Result<DataSetFormat> {
+    let ParquetFile { reader, batch_rows } = ParquetFile::open(path)?;
     let mut records = Records::new(header, take);
-    for (index, row) in reader.get_row_iter(None)?.with_batch_size(rows_at_once).enumerate() {
-        records.record(index + 1, &record(&row?))?;
+    let mut rows = call_library(path, || Ok(reader.get_row_iter(None)?.with_batch_size(batch_rows)))?;
+    let mut number = 0;
+    while let Some(row) = call_library(path, || rows.next().transpose())? {
+        number += 1;
+        records.record(number, &record(&row))?;
     }
-    Ok(Format::Parquet)
+    Ok(DataSetFormat::Parquet)
 }
 
-/// The texts and numbers of a row; nothing else is asked of a problem.
+/// Returns the text and integer columns of a row. Problems do not use any other column types.
 fn record(row: &Row) -> Map<String, Value> {
     let value = |field: &Field| match field {
         Field::Str(text) => Some(Value::from(text.as_str())),
@@ -45,7 +49,7 @@ fn record(row: &Row) -> Map<String, Value> {
         Field::Long(n) => Some(Value::from(*n)),
         Field::UInt(n) => Some(Value::from(*n)),
         Field::ULong(n) => Some(Value::from(*n)),
-        // Text of writers that do not mark it as such.
+        // Some writers do not mark text columns as UTF-8.
         Field::Bytes(bytes) => std::str::from_utf8(bytes.data()).ok().map(Value::from),
         _ => None,
     };
@@ -63,7 +67,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_table_of_problems_is_read() {
+    fn a_parquet_table_of_problems_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("set.parquet");
         let schema =
@@ -84,7 +88,7 @@ mod tests {
         group.close().unwrap();
         writer.close().unwrap();
         let import = read(&path, "").unwrap();
-        assert_eq!(import.format, Format::Parquet);
+        assert_eq!(import.format, DataSetFormat::Parquet);
         assert_eq!(import.targets.len(), 1);
         assert_eq!(&*import.targets[0].problem.statement, "theorem a (x : ℝ) : x = x := by");
         assert_eq!(&*import.targets[0].problem.context, "import Mathlib\n\n");

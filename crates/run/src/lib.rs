@@ -1,56 +1,78 @@
-//! A run of self-play as a library: the stages of each round joined, on disk at every step.
+//! Self-Guided Self-Play as a library: the rounds of a run, its workers, and its training ranks.
 //!
-//! [`Runner`] is the entry: it holds what a run works with and goes through its rounds. What happens is told as
-//! [`RunEvent`]s; this crate draws nothing and knows no terminal.
+//! A run alternates between sampling and training. In each round the Solver attempts its targets, the Conjecturer
+//! proposes easier variants of those that it fails to solve, the Guide scores the variants, a formal system verifies
+//! every proof, and both policies are trained on the outcome. Every result is durable before anything depends on it, so a
+//! run can be killed at any moment and resumed.
+//!
+//! [`Runner`] is the entry point. It owns everything that a run works with; [`Runner::work`] runs the rounds and reports
+//! what happens as [`RunEvent`]s. This crate prints nothing. Errors are [`RunError`]s.
+//!
+//! # Example
+//!
+//! Run one round on two theorems of the shipped Metamath set:
+//!
+//! ```
+//! use sgs_run::config::{Layers, device, folder, resolve, system};
+//! use sgs_run::{Interrupt, Outcome, RunEvent, Runner, lm_cpu::Cpu, train::policies};
+//! use std::sync::Arc;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("run");
+//! let set = ["rounds=1", "algorithm.rollouts_per_problem=2", "sampling.batch=8"];
+//! let layers = Layers { set: set.map(str::to_owned).to_vec(), ..Layers::default() };
+//! let config = resolve(&layers, std::iter::empty())?.config;
+//! let opened = system::metamath("quick")?;
+//! let runner = Runner {
+//!     run: Arc::new(folder::begin(&config, &path)?),
+//!     base: policies::base_folder(&config, &path.join("base"))?,
+//!     system: opened.system,
+//!     targets: opened.targets.into_iter().take(2).map(Arc::new).collect(),
+//!     held_out: Vec::new(),
+//!     device: Arc::new(Cpu::new(device::threads())?),
+//!     config: Arc::new(config),
+//!     interrupt: Interrupt::default(),
+//!     fleet: None,
+//!     process_group: None,
+//! };
+//! let mut finished = 0;
+//! let outcome = runner.work(&mut |event| {
+//!     if let RunEvent::RoundFinished { .. } = event {
+//!         finished += 1;
+//!     }
+//! })?;
+//! assert_eq!((outcome, finished), (Outcome::Done, 1));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `examples/echo` runs with a formal system of its own.
+//!
+//! # Modules
+//!
+//! The folders import each other in one direction only: [`config`] ← [`train`] ← [`workers`] ← [`served`] ← [`round`].
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
-mod asking;
-pub mod attempts;
-pub mod authority;
-pub mod base_model;
 pub mod config;
-pub mod device;
-pub mod dispatcher;
-mod ending;
-pub mod endpoint;
-pub mod evaluate;
-pub mod evaluation;
-pub mod event;
-
-pub mod filter;
-pub mod folder;
-pub mod forecast;
-pub mod generate;
-pub mod guide;
-pub mod held_out;
-pub mod infra;
-pub mod lean;
+mod error;
+mod exit;
 pub mod lean_set;
-pub mod ledger;
-pub mod machine;
-mod matching;
-pub mod policies;
-pub mod publish;
-pub mod ranks;
-pub mod reading;
-pub mod recipe;
-pub mod record;
-mod runner;
-pub mod seats;
-pub mod second;
-mod served;
-pub mod system;
-pub mod tasks;
-pub mod teacher;
-pub mod update;
-pub mod verify;
+pub mod round;
+pub mod served;
+pub mod train;
 pub mod workers;
 
-pub use ending::{Code, Outcome, Usage};
-pub use event::{RoundStage, RunEvent};
-pub use runner::{Kept, Runner};
+pub use config::RunConfig;
+pub use error::{RunError, Usage};
+pub use exit::{Code, Outcome};
+pub use round::event::{RoundStage, RunEvent};
+pub use round::runner::Runner;
 #[doc(hidden)]
-pub use sgs_lm as lm;
+pub use sgs_lm_cpu as lm_cpu;
+#[doc(hidden)]
+pub use sgs_lm_cuda as lm_cuda;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

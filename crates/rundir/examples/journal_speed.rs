@@ -1,4 +1,4 @@
-//! Measures the journal as a dispatcher sees it: records a second, the longest call, and the time to durability.
+//! Measures the journal from a dispatcher's perspective: records per second, the longest call and the time to durability.
 //!
 //! `cargo run --release -p sgs-rundir --example journal_speed -- DIRECTORY [RECORDS] [PAYLOAD_BYTES]`
 #![allow(clippy::print_stdout)] // its output is its purpose
@@ -68,7 +68,7 @@ fn main() -> Result<(), CallerError> {
     Ok(())
 }
 
-/// Bytes about as random as token ids and log-probabilities.
+/// Bytes with about the entropy of token ids and log-probabilities.
 fn token_like(seed: u32, bytes: usize) -> Vec<u8> {
     let mut state = u64::from(seed) << 20 | 1;
     let mut next = move || {

@@ -1,4 +1,4 @@
-//! The checkpoints of a run: one directory for each round whose update was kept.
+//! The checkpoints of a run: one directory for each round with an update.
 
 use crate::directories::{KnownSums, StagedDirectory, check_directory, remove_directory};
 use crate::error::{CallerError, Error, Result};
@@ -9,52 +9,52 @@ use std::path::{Path, PathBuf};
 
 const ABOUT: &str = "checkpoint.json";
 
-/// Which checkpoints stay; the newest one always does.
+/// Which checkpoints to keep. The newest one is always kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepPolicy {
-    /// How many of the newest.
+    /// Number of newest checkpoints to keep.
     pub last: u32,
-    /// Also those whose round is a multiple of this; 0 for none.
+    /// Also keeps checkpoints whose round is a multiple of this; 0 disables this rule.
     pub every: u32,
 }
 
-/// What a checkpoint says of itself in `checkpoint.json`.
+/// The content of `checkpoint.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AboutCheckpoint {
     /// The round whose update produced the weights.
     pub round: u32,
-    /// Whatever the caller needs after a crash between the checkpoint and the end of the round, such as losses.
+    /// Opaque text that the caller needs after a crash between the checkpoint and the end of the round, such as losses.
     pub detail: String,
 }
 
-/// One checkpoint.
+/// A checkpoint on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The round whose update produced the weights.
     pub round: u32,
-    /// Its directory, with `solver/` and `conjecturer/` as the caller wrote them.
+    /// Its directory, with `solver/` and `conjecturer/`.
     pub directory: PathBuf,
 }
 
 impl Checkpoint {
-    /// Checks every file against its checksum. Takes about a second for each gigabyte.
+    /// Checks every file against its checksum. Takes about one second per gigabyte.
     ///
     /// # Errors
-    /// [`Error::Damaged`] names the first file that does not fit.
+    /// Returns [`Error::Damaged`] with the first file that does not match.
     pub fn check(&self) -> Result<()> {
         check_directory(&self.directory)
     }
 
-    /// What it says of itself.
+    /// Reads `checkpoint.json`.
     ///
     /// # Errors
-    /// `checkpoint.json` is missing or damaged.
+    /// Returns an error if `checkpoint.json` is missing or damaged.
     pub fn about(&self) -> Result<AboutCheckpoint> {
         read_json(&self.directory.join(ABOUT))
     }
 }
 
-/// A checkpoint that is whole on the disk and lacks nothing but its name. Dropped, it leaves nothing behind.
+/// A checkpoint that is complete and durable, but not published. Dropping it removes the directory.
 #[derive(Debug)]
 pub struct PreparedCheckpoint {
     checkpoint: Checkpoint,
@@ -63,72 +63,71 @@ pub struct PreparedCheckpoint {
 }
 
 impl PreparedCheckpoint {
-    /// The round whose update produced the weights.
+    /// Returns the round whose update produced the weights.
     pub fn round(&self) -> u32 {
         self.checkpoint.round
     }
 
-    /// What the caller keeps with it.
+    /// Returns the caller's text.
     pub(crate) fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// Gives it its name.
+    /// Renames the directory to its final name.
     ///
     /// # Errors
-    /// The file system refuses.
+    /// Returns an error if the rename fails.
     pub(crate) fn publish(self) -> Result<Checkpoint> {
         self.staged.publish()?;
         Ok(self.checkpoint)
     }
 }
 
-/// The directory of a run's checkpoints.
+/// The checkpoints of a run.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     directory: PathBuf,
 }
 
 impl Checkpoints {
-    /// The checkpoints below `directory`, which may not exist yet.
+    /// Creates access to the checkpoints in `directory`, which need not exist.
     pub fn new(directory: PathBuf) -> Self {
         Self { directory }
     }
 
-    /// All checkpoints, ascending, unverified.
+    /// Lists all checkpoints in ascending order, without checking them.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// Returns an error if the directory cannot be read.
     pub fn list(&self) -> Result<Vec<Checkpoint>> {
         let found = numbered_directories(&self.directory)?;
         Ok(found.into_iter().map(|(round, directory)| Checkpoint { round, directory }).collect())
     }
 
-    /// The checkpoint of a round, unverified, if there is one.
+    /// Returns the checkpoint of a round, without checking it, or `None` if there is none.
     pub fn get(&self, round: u32) -> Option<Checkpoint> {
         let directory = self.directory_of(round);
         directory.is_dir().then_some(Checkpoint { round, directory })
     }
 
-    /// The newest checkpoint of rounds up to `up_to` whose files all fit their checksums; damaged ones are passed
-    /// over with a warning in the log.
+    /// Returns the newest intact checkpoint of the rounds up to `up_to`. Damaged ones are skipped with a warning in the log.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// Returns an error if the directory cannot be read.
     pub fn newest_valid(&self, up_to: u32) -> Result<Option<Checkpoint>> {
         for checkpoint in self.list()?.into_iter().rev().filter(|c| c.round <= up_to) {
             match checkpoint.check() {
                 Ok(()) => return Ok(Some(checkpoint)),
-                Err(error) => tracing::warn!("checkpoint {} is passed over: {error}", checkpoint.round),
+                Err(error) => tracing::warn!("skipping checkpoint {}: {error}", checkpoint.round),
             }
         }
         Ok(None)
     }
 
-    /// Publishes the checkpoint of a round: `fill` writes `solver/`, `conjecturer/` and so on into an empty directory.
+    /// Publishes the checkpoint of a round. `fill` writes `solver/`, `conjecturer/` and so on into an empty directory.
     ///
     /// # Errors
-    /// There is one already, `fill` failed, or the file system refused; nothing remains then.
+    /// Returns an error if the round has a checkpoint, `fill` fails, or a file cannot be written. Nothing remains in that case.
     pub fn publish(
         &self,
         round: u32,
@@ -138,10 +137,10 @@ impl Checkpoints {
         self.prepare(round, detail, fill)?.publish()
     }
 
-    /// Everything of [`Checkpoints::publish`] but the final name. `fill` may give sums that it knows.
+    /// Writes a checkpoint without publishing it. `fill` may return checksums that it already knows.
     ///
     /// # Errors
-    /// As [`Checkpoints::publish`].
+    /// Returns the same errors as [`Checkpoints::publish`].
     pub fn prepare<S: Into<KnownSums>>(
         &self,
         round: u32,
@@ -161,18 +160,18 @@ impl Checkpoints {
         })
     }
 
-    /// Removes a checkpoint; a crash leaves it whole or gone.
+    /// Removes a checkpoint atomically: after a crash it is either complete or gone.
     ///
     /// # Errors
-    /// There is none, or the file system refuses.
+    /// Returns an error if there is no such checkpoint or it cannot be removed.
     pub fn remove(&self, round: u32) -> Result<()> {
         remove_directory(&self.directory_of(round))
     }
 
-    /// Removes the checkpoints that the policy does not keep, except those in `in_use`; returns their rounds.
+    /// Removes the checkpoints that the policy does not keep, except those in `in_use`. Returns their rounds.
     ///
     /// # Errors
-    /// The file system refuses.
+    /// Returns an error if a checkpoint cannot be removed.
     pub fn prune(&self, policy: KeepPolicy, in_use: &[u32]) -> Result<Vec<u32>> {
         let rounds: Vec<u32> = self.list()?.iter().map(|c| c.round).collect();
         let doomed = doomed(&rounds, policy, in_use);
@@ -182,26 +181,26 @@ impl Checkpoints {
         Ok(doomed)
     }
 
-    /// Where the checkpoint of a round is, or would be.
+    /// Returns the path of a round's checkpoint, whether or not it exists.
     pub fn directory_of(&self, round: u32) -> PathBuf {
         self.directory.join(directory_name(round))
     }
 
-    /// The error that says what to do about a damaged checkpoint.
+    /// Adds advice to an error about a damaged checkpoint.
     pub(crate) fn advise(&self, damaged: &Checkpoint, error: Error) -> Error {
         let Error::Damaged { path, what, .. } = error else { return error };
         let advice = match self.newest_valid(damaged.round.saturating_sub(1)) {
             Ok(Some(valid)) => format!(
-                "restore it from a copy; the newest sound checkpoint before it is {}, from which a new run can start",
+                "restore it from a copy; the newest intact checkpoint before it is {}, from which a new run can start",
                 valid.directory.display()
             ),
-            _ => "restore it from a copy; there is no sound checkpoint before it".into(),
+            _ => "restore it from a copy; there is no intact checkpoint before it".into(),
         };
         Error::Damaged { path, what, advice }
     }
 }
 
-/// Which of `rounds`, ascending, the policy does not keep.
+/// Returns those of `rounds`, in ascending order, that the policy does not keep.
 fn doomed(rounds: &[u32], policy: KeepPolicy, in_use: &[u32]) -> Vec<u32> {
     let newest = rounds.len().saturating_sub(policy.last.max(1) as usize);
     let kept: BTreeSet<u32> = rounds[newest..].iter().chain(in_use).copied().collect();
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_valid_checkpoint_is_found_past_damaged_ones() {
+    fn the_newest_intact_checkpoint_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let checkpoints = Checkpoints::new(dir.path().to_path_buf());
         for round in 1..=4 {
@@ -267,7 +266,7 @@ mod tests {
             prop_assert_eq!(left.last(), rounds.last());
             prop_assert!(left.len() >= rounds.len().min(last as usize));
             prop_assert!(in_use.iter().all(|r| !doomed.contains(r)));
-            // What is left stays left.
+            // Pruning again removes nothing.
             let again = super::doomed(&left, KeepPolicy { last, every }, &in_use);
             prop_assert!(again.is_empty());
         }

@@ -1,7 +1,7 @@
-//! Directories that appear whole or not at all, with the SHA-256 of every file in them.
+//! Publishes directories atomically, with the SHA-256 of every file in them.
 //!
-//! The checksums stand in `SHA256SUMS`, in the format of the `sha256sum` program: `sha256sum -c SHA256SUMS` checks
-//! a directory by hand.
+//! The checksums are in `SHA256SUMS`, in the format of the `sha256sum` program: `sha256sum -c SHA256SUMS` checks a
+//! directory manually.
 
 use crate::error::{CallerError, Error, Result};
 use crate::files::{self, TEMPORARY_PREFIX, doomed_beside, parent_of, sync_directory, temporary_beside};
@@ -11,24 +11,24 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Read;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Name of the file with the checksums of all others.
+/// Name of the file with the checksums of all other files.
 pub const CHECKSUMS: &str = "SHA256SUMS";
 
-/// Fills a temporary directory with `fill`, flushes and checksums every file in it, and gives it its final name.
-///
-/// If `fill` or the disk fails, nothing remains.
+/// Publishes a directory: `fill` writes its files under a temporary name, every file is flushed and checksummed, and the
+/// directory is renamed to `target`.
 ///
 /// # Errors
-/// `target` exists already, `fill` failed, or the file system refused.
+/// Returns an error if `target` exists, `fill` fails, or a file cannot be written. Nothing remains in that case.
 pub fn publish_directory(target: &Path, fill: impl FnOnce(&Path) -> Result<(), CallerError>) -> Result<()> {
     StagedDirectory::prepare(target, fill)?.publish()
 }
 
-/// The SHA-256 of files that was found while they were written: they are not read again for it.
+/// Checksums of files that were computed while the files were written, so that they need not be read again.
 #[derive(Debug, Default)]
 pub struct KnownSums(HashMap<PathBuf, String>);
 
@@ -39,13 +39,13 @@ impl From<()> for KnownSums {
 }
 
 impl From<Vec<(PathBuf, [u8; 32])>> for KnownSums {
-    /// Paths as the files are written, in the unfinished directory.
+    /// Converts SHA-256 sums by path, in the directory under its temporary name.
     fn from(sums: Vec<(PathBuf, [u8; 32])>) -> Self {
         Self(sums.into_iter().map(|(path, sum)| (path, hexadecimal(&sum))).collect())
     }
 }
 
-/// A directory that is whole on the disk and lacks nothing but its final name. Dropped, it leaves nothing behind.
+/// A directory that is complete and durable, but still has a temporary name. Dropping it removes the directory.
 #[derive(Debug)]
 pub struct StagedDirectory {
     staging: Staging,
@@ -53,11 +53,11 @@ pub struct StagedDirectory {
 }
 
 impl StagedDirectory {
-    /// Everything of [`publish_directory`] but the final name: several directories can be prepared at the same time
-    /// and then published in their order. `fill` may give sums that it knows.
+    /// Does everything that [`publish_directory`] does except the final rename, so that several directories can be written
+    /// concurrently and then published in order. `fill` may return checksums that it already knows.
     ///
     /// # Errors
-    /// As [`publish_directory`].
+    /// Returns the same errors as [`publish_directory`].
     pub fn prepare<S: Into<KnownSums>>(
         target: &Path,
         fill: impl FnOnce(&Path) -> Result<S, CallerError>,
@@ -65,10 +65,10 @@ impl StagedDirectory {
         prepare(target, |staging| fill(staging).map(S::into))
     }
 
-    /// Gives the directory its final name.
+    /// Renames the directory to its final name.
     ///
     /// # Errors
-    /// The name is taken by now, or the file system refused.
+    /// Returns an error if the name is taken by now or the rename fails.
     pub fn publish(self) -> Result<()> {
         let target = &self.target;
         reached("directory.rename", target)?;
@@ -101,12 +101,12 @@ fn prepare(
     Ok(StagedDirectory { staging, target: target.to_path_buf() })
 }
 
-/// Checks every file of a published directory against its checksum, and that there are no others: a list that has lost
-/// lines would let anything pass. Names that begin with a dot are passed over.
+/// Checks every file of a published directory against its checksum, and that the list of checksums names all files. Names
+/// that begin with a dot are ignored.
 ///
 /// # Errors
-/// [`Error::Damaged`] names the first file that is missing, altered or not in the list; [`Error::Io`] if one cannot be
-/// read.
+/// Returns [`Error::Damaged`] with the first file that is missing, altered or not listed, or [`Error::Io`] if a file cannot
+/// be read.
 pub fn check_directory(directory: &Path) -> Result<()> {
     let listed = listed_checksums(directory)?;
     for (name, expected) in &listed {
@@ -115,7 +115,7 @@ pub fn check_directory(directory: &Path) -> Result<()> {
     unlisted(directory, &listed).map_or(Ok(()), Err)
 }
 
-/// What a file of a published directory comes to if its checksum, as `sum` finds it, is the expected one.
+/// Checks that a file exists and that its checksum, computed by `sum`, equals `expected`.
 fn checked(
     directory: &Path,
     name: &str,
@@ -136,25 +136,20 @@ fn checked(
 
 const RESTORE: &str = "restore it from a copy or remove the directory";
 
-/// The error about the first file, in the order of names, that is there and not in the list.
+/// Returns an error about the first file, by name, that is not in the list of checksums.
 fn unlisted(directory: &Path, listed: &[(String, String)]) -> Option<Error> {
     let listed: BTreeSet<&str> = listed.iter().map(|(name, _)| name.as_str()).collect();
     let found = match names_below(directory) {
         Ok(found) => found,
         Err(error) => return Some(error),
     };
-    let stranger = found.into_iter().find(|name| name != CHECKSUMS && !listed.contains(name.as_str()))?;
-    let what = format!(
-        "{stranger} is not in {CHECKSUMS}: the list has lost a line, or the file was put there by somebody else"
-    );
-    Some(Error::damaged(
-        directory,
-        what,
-        "restore the list from a copy, or remove what does not belong there",
-    ))
+    let unknown = found.into_iter().find(|name| name != CHECKSUMS && !listed.contains(name.as_str()))?;
+    let what =
+        format!("{unknown} is not in {CHECKSUMS}: the list has lost a line, or the file was added later");
+    Some(Error::damaged(directory, what, "restore the list from a copy, or remove the file"))
 }
 
-/// The names below a directory of all that is no directory and does not begin with a dot.
+/// Returns the relative names of all files below a directory, except names that begin with a dot.
 fn names_below(root: &Path) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     let mut open = vec![root.to_path_buf()];
@@ -165,7 +160,7 @@ fn names_below(root: &Path) -> Result<BTreeSet<String>> {
             if entry.file_name().to_string_lossy().starts_with('.') {
                 continue;
             }
-            // A link to a directory is not followed: it is a stranger here.
+            // A link to a directory is not followed. It counts as a file.
             if entry.file_type().map_err(Error::io("inspect", &path))?.is_dir() {
                 open.push(path);
             } else if let Ok(name) = path.strip_prefix(root) {
@@ -176,28 +171,39 @@ fn names_below(root: &Path) -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// A small file of a published directory, if it is the one of its list.
+/// Reads a small file of a published directory and checks it against its checksum.
 ///
 /// # Errors
-/// The list is missing, damaged or does not name the file; or the file is missing or altered.
+/// Returns an error if the list is missing, damaged or does not name the file, or if the file is missing or altered.
 pub fn read_listed(directory: &Path, name: &str) -> Result<Vec<u8>> {
-    let listed = listed_checksums(directory)?;
-    let Some((_, expected)) = listed.iter().find(|(listed, _)| listed == name) else {
-        let what = format!("{CHECKSUMS} does not name {name}: the list has lost a line");
-        return Err(Error::damaged(directory, what, "restore the list from a copy"));
-    };
     let mut bytes = Vec::new();
-    checked(directory, name, expected, |path| {
+    checked(directory, name, &expected_checksum(directory, name)?, |path| {
         bytes = fs::read(path).map_err(Error::io("read", path))?;
         Ok(checksum_of(&bytes))
     })?;
     Ok(bytes)
 }
 
-/// The SHA-256 of every file of a published directory, by its name below it, as its list says.
+/// Checks one file of a published directory against its checksum.
 ///
 /// # Errors
-/// The list is missing or damaged.
+/// Returns an error if the list is missing, damaged or does not name the file, or if the file is missing or altered.
+pub fn check_file(directory: &Path, name: &str) -> Result<()> {
+    checked(directory, name, &expected_checksum(directory, name)?, checksum)
+}
+
+fn expected_checksum(directory: &Path, name: &str) -> Result<String> {
+    let listed = listed_checksums(directory)?.into_iter().find(|(listed, _)| listed == name);
+    listed.map(|(_, sum)| sum).ok_or_else(|| {
+        let what = format!("{CHECKSUMS} does not name {name}: the list has lost a line");
+        Error::damaged(directory, what, "restore the list from a copy")
+    })
+}
+
+/// Returns the names and SHA-256 sums in a directory's list of checksums.
+///
+/// # Errors
+/// Returns an error if the list is missing or damaged.
 pub fn listed_checksums(directory: &Path) -> Result<Vec<(String, String)>> {
     let list = directory.join(CHECKSUMS);
     if !list.is_file() {
@@ -207,21 +213,21 @@ pub fn listed_checksums(directory: &Path) -> Result<Vec<(String, String)>> {
     parse(&list, &text)
 }
 
-/// What was read of published directories, and what of it is damaged.
+/// The result of checking a run's files.
 #[derive(Debug, Default)]
-pub struct Examined {
-    /// How many files were read to their end.
+pub struct IntegrityReport {
+    /// Number of files read.
     pub files: u64,
-    /// How many bytes they had.
+    /// Total size of these files in bytes.
     pub bytes: u64,
-    /// Everything that is wrong.
+    /// Damaged, missing and unexpected files.
     pub damages: Vec<Error>,
-    /// What is not wrong, but should be known: what is not there yet, and what nothing tells of.
+    /// Findings other than damage: files that do not exist yet, and files that could not be checked.
     pub notes: Vec<String>,
 }
 
-impl Examined {
-    /// Reads a published directory as [`check_directory`] does, to its end.
+impl IntegrityReport {
+    /// Checks a published directory like [`check_directory`], but continues after a damaged file.
     pub fn directory(&mut self, directory: &Path) {
         let listed = match listed_checksums(directory) {
             Ok(listed) => listed,
@@ -233,18 +239,21 @@ impl Examined {
         self.damages.extend(unlisted(directory, &listed));
     }
 
-    /// Counts a file that was read, and notes what was wrong with it.
+    /// Adds a file and the result of its check.
     pub fn file(&mut self, path: &Path, found: Result<()>) {
         self.files += 1;
         self.bytes += fs::metadata(path).map_or(0, |about| about.len());
-        self.damages.extend(found.err());
+        match found {
+            Err(error) if error.is_permission_denied() => self.notes.push(format!("not checked: {error}")),
+            found => self.damages.extend(found.err()),
+        }
     }
 }
 
-/// Removes a published directory so that a crash leaves all or nothing of it under its name.
+/// Removes a published directory atomically: after a crash it is either complete or gone.
 ///
 /// # Errors
-/// The file system refused.
+/// Returns an error if the directory cannot be renamed or removed.
 pub fn remove_directory(directory: &Path) -> Result<()> {
     let doomed = doomed_beside(directory);
     reached("remove.rename", directory)?;
@@ -254,10 +263,10 @@ pub fn remove_directory(directory: &Path) -> Result<()> {
     fs::remove_dir_all(&doomed).map_err(Error::io("remove", directory))
 }
 
-/// The SHA-256 of a file as 64 lower-case hexadecimal digits.
+/// Computes the SHA-256 of a file as 64 lower-case hexadecimal digits.
 ///
 /// # Errors
-/// The file cannot be read.
+/// Returns an error if the file cannot be read.
 pub fn checksum(path: &Path) -> Result<String> {
     let mut file = File::open(path).map_err(Error::io("open", path))?;
     let mut hasher = Sha256::new();
@@ -271,7 +280,7 @@ pub fn checksum(path: &Path) -> Result<String> {
     }
 }
 
-/// The SHA-256 of bytes in memory as 64 lower-case hexadecimal digits.
+/// Computes the SHA-256 of bytes as 64 lower-case hexadecimal digits.
 pub fn checksum_of(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
@@ -283,7 +292,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     })
 }
 
-/// A temporary directory that is removed unless it has been renamed away.
+/// A temporary directory that is removed on drop, unless it has been renamed.
 #[derive(Debug)]
 struct Staging {
     path: PathBuf,
@@ -297,40 +306,39 @@ impl Drop for Staging {
     }
 }
 
-/// Flushes all files and directories below `root`; returns the checksum of each file by its relative name. Those that are
-/// known are of what was written, whatever the disk has made of it.
+/// Flushes all files and directories below `root`, and returns the checksum of each file by its relative name. Known
+/// checksums are used without reading the file.
 ///
-/// Flushes wait for the disk and for each other, checksums for a processor: all of them are worked off side by side,
-/// the largest file first.
+/// Flushes wait for the disk and checksums for a processor, so that they run on several threads, largest file first.
 fn flush_and_checksum(root: &Path, known: &KnownSums) -> Result<BTreeMap<String, String>> {
-    let Content { mut files, directories } = content(root)?;
+    let DirectoryContent { mut files, directories } = list_content(root)?;
     files.sort_by_key(|file| file.bytes);
     let known = |file: &PlainFile| Some((file.name.clone(), known.0.get(&file.path)?.clone()));
     let mut checksums: BTreeMap<String, String> = files.iter().filter_map(known).collect();
-    // Taken from the end: the flush of the largest file, then its checksum.
-    let mut work: Vec<Work<'_>> =
-        files.iter().flat_map(|file| [Work::Checksum(file), Work::Flush(&file.path)]).collect();
-    work.retain(|work| !matches!(work, Work::Checksum(file) if checksums.contains_key(&file.name)));
+    // Threads take tasks from the end: the flush of the largest file, then its checksum.
+    let mut work: Vec<FlushTask<'_>> =
+        files.iter().flat_map(|file| [FlushTask::Checksum(file), FlushTask::Flush(&file.path)]).collect();
+    work.retain(|work| !matches!(work, FlushTask::Checksum(file) if checksums.contains_key(&file.name)));
     let threads = thread::available_parallelism().map_or(1, usize::from).saturating_mul(2).min(work.len());
     let work = Mutex::new(&mut work);
-    let next = || work.lock().ok().and_then(|mut work| work.pop());
-    let labour = || -> Result<Vec<(String, String)>> {
+    let next = || work.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let run_tasks = || -> Result<Vec<(String, String)>> {
         let mut checksums = Vec::new();
         while let Some(work) = next() {
             match work {
-                Work::Flush(path) => flush(path)?,
-                Work::Checksum(file) => checksums.push((file.name.clone(), checksum(&file.path)?)),
+                FlushTask::Flush(path) => flush(path)?,
+                FlushTask::Checksum(file) => checksums.push((file.name.clone(), checksum(&file.path)?)),
             }
         }
         Ok(checksums)
     };
     let parts: Vec<Result<Vec<(String, String)>>> = thread::scope(|scope| {
         let others: Vec<_> = (1..threads)
-            .map_while(|_| thread::Builder::new().name("flush".into()).spawn_scoped(scope, labour).ok())
+            .map_while(|_| thread::Builder::new().name("flush".into()).spawn_scoped(scope, run_tasks).ok())
             .collect();
-        let own = labour();
-        let panicked = || Err(Error::damaged(root, "a thread that flushed it panicked", "try again"));
-        let others = others.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked()));
+        let own = run_tasks();
+        let others =
+            others.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         [own].into_iter().chain(others.collect::<Vec<_>>()).collect()
     });
     for part in parts {
@@ -340,48 +348,48 @@ fn flush_and_checksum(root: &Path, known: &KnownSums) -> Result<BTreeMap<String,
     Ok(checksums)
 }
 
-/// What is done to a file before it is published.
-enum Work<'a> {
+/// A task of [`flush_and_checksum`].
+enum FlushTask<'a> {
     Flush(&'a Path),
     Checksum(&'a PlainFile),
 }
 
-/// A file that is to be published.
+/// A file in the directory to publish.
 struct PlainFile {
     path: PathBuf,
-    /// Relative to the directory that is published.
+    /// Path relative to the directory.
     name: String,
     bytes: u64,
 }
 
-/// What lies below a directory.
+/// The files and directories below a directory.
 #[derive(Default)]
-struct Content {
+struct DirectoryContent {
     files: Vec<PlainFile>,
-    /// Without the directory itself.
+    /// Excludes the directory itself.
     directories: Vec<PathBuf>,
 }
 
-fn content(root: &Path) -> Result<Content> {
-    let mut content = Content::default();
+fn list_content(root: &Path) -> Result<DirectoryContent> {
+    let mut list_content = DirectoryContent::default();
     let mut open = vec![root.to_path_buf()];
     while let Some(directory) = open.pop() {
         for entry in fs::read_dir(&directory).map_err(Error::io("list", &directory))? {
             let path = entry.map_err(Error::io("list", &directory))?.path();
             let about = fs::symlink_metadata(&path).map_err(Error::io("inspect", &path))?;
             if about.is_dir() {
-                content.directories.push(path.clone());
+                list_content.directories.push(path.clone());
                 open.push(path);
             } else if about.is_file() {
                 let name = relative_name(root, &path)?;
-                content.files.push(PlainFile { path, name, bytes: about.len() });
+                list_content.files.push(PlainFile { path, name, bytes: about.len() });
             } else {
                 let what = "it is neither a file nor a directory";
                 return Err(Error::damaged(&path, what, "publish plain files only"));
             }
         }
     }
-    Ok(content)
+    Ok(list_content)
 }
 
 fn flush(path: &Path) -> Result<()> {
@@ -391,7 +399,7 @@ fn flush(path: &Path) -> Result<()> {
 fn relative_name(root: &Path, path: &Path) -> Result<String> {
     let name = path.strip_prefix(root).ok().and_then(Path::to_str).unwrap_or_default();
     if name.is_empty() || name.contains(['\n', '\\']) || name == CHECKSUMS {
-        return Err(Error::damaged(path, "its name cannot stand in SHA256SUMS", "choose a plain name"));
+        return Err(Error::damaged(path, "its name cannot be written to SHA256SUMS", "choose a plain name"));
     }
     if path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(TEMPORARY_PREFIX)) {
         return Err(Error::damaged(path, "it is an unfinished file", "finish it before publishing"));
@@ -449,10 +457,10 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_that_is_known_is_not_asked_of_the_file() {
+    fn known_checksums_are_used_without_reading_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("0001");
-        // Of other content than the file's: what the disk made of it is found out.
+        // The checksum of other content, as if the disk had altered the file.
         let sum: [u8; 32] = Sha256::digest(b"abc").into();
         let fill = |dir: &Path| {
             fs::write(dir.join("empty"), b"")?;
@@ -468,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn every_alteration_is_found() {
+    fn every_alteration_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("0001");
         publish(&target).unwrap();
@@ -499,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_fill_leaves_nothing_and_keeps_its_message() {
+    fn a_failing_callback_leaves_no_files_and_keeps_its_message() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("0001");
         let error = publish_directory(&target, |d| {

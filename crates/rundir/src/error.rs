@@ -1,4 +1,4 @@
-//! What can go wrong with a run on disk, said so that a person knows what to do.
+//! Errors of a run's files, with messages that say what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,49 +8,51 @@ use std::time::Duration;
 /// Result of an operation on a run's files.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error that a caller's own closure returned.
+/// An error that a caller's closure returned.
 pub type CallerError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What went wrong, where, and what to do about it. A message that explains what the system said has it within; where
-/// it does not ([`Error::Caller`]), the cause is the error's source. Never both, or it would be told twice.
+/// An error of an operation on a run's files: what went wrong, where, and what to do.
+///
+/// The message includes the cause, except for [`Error::Caller`], whose cause is its source. A cause is never both, because
+/// it would be printed twice.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "`path`, `what` and `advice` are used as in `Damaged` everywhere")]
 pub enum Error {
-    /// The operating system refused a file operation.
+    /// A file operation failed.
     #[error("cannot {action} {}: {}", path.display(), explain(error))]
     Io {
+        /// The operation, as a verb for the message.
         action: &'static str,
-        /// The file or directory.
         path: PathBuf,
-        /// The system's answer.
+        /// The operating system's error.
         error: io::Error,
     },
     /// Another process holds the run's lock.
     #[error(
-        "run {} is in use by {holder}: wait for it or stop it; the lock goes when that process ends",
+        "run {} is in use by {holder}: wait for that process to end, or stop it",
         run.display()
     )]
     InUse {
         /// The run's directory.
         run: PathBuf,
-        /// Who holds the lock, as far as the lock file tells.
+        /// The process that holds the lock, according to the lock file.
         holder: String,
     },
-    /// The directory holds no run.
+    /// The directory contains no run.
     #[error("{} is not a run: {what}", path.display())]
     NotARun { path: PathBuf, what: String },
-    /// A new run was asked for in a place that is taken.
+    /// A run cannot be created in a directory because of its contents.
     #[error("{} already holds {what}: choose another directory, or resume the run in it", path.display())]
     Taken { path: PathBuf, what: String },
-    /// A configuration is not TOML or uses a reserved name.
+    /// A configuration is not valid TOML or uses a reserved name.
     #[error("the configuration {}: {what}", path.display())]
     Config {
-        /// The file, or the place where it would be written.
+        /// The file, which may not exist yet.
         path: PathBuf,
-        /// What is wrong with it.
         what: String,
     },
-    /// The configuration given differs from the one the run was started with.
+    /// The configuration differs from the one that the run was started with.
     #[error(
         "the configuration differs from the one frozen in {}: {}; resume without changes, or start a new run",
         path.display(),
@@ -58,7 +60,7 @@ pub enum Error {
     )]
     ConfigDiffers {
         path: PathBuf,
-        /// One sentence for each key that differs.
+        /// One clause for each key that differs.
         differences: Vec<String>,
     },
     /// A file is torn, altered or missing.
@@ -66,67 +68,71 @@ pub enum Error {
     Damaged {
         /// The file or directory.
         path: PathBuf,
-        /// What does not hold.
+        /// The problem.
         what: String,
+        /// How to repair it.
         advice: String,
     },
-    /// A directory is published once only.
+    /// The directory is already published.
     #[error("{} is already published and is never overwritten", path.display())]
     Published { path: PathBuf },
-    /// A step of a round was asked for out of its turn.
+    /// A step of a round was requested out of order.
     #[error("round {round} cannot {what}")]
     OutOfTurn {
+        /// The round.
         round: u32,
-        /// What was asked for and why it is not its turn.
+        /// The step, and the stage that the run has reached.
         what: String,
     },
-    /// SQLite refused an operation on the journal.
+    /// An SQLite operation on the journal failed.
     #[error("cannot {action} {}: {}", path.display(), explain_sqlite(error))]
     Journal {
+        /// The operation, as a verb for the message.
         action: &'static str,
-        /// The journal's file.
         path: PathBuf,
-        /// SQLite's answer.
+        /// SQLite's error.
         error: rusqlite::Error,
     },
-    /// The journal stopped at an earlier error; nothing more is acknowledged.
-    #[error("the journal {} stopped: {cause}; what it acknowledged is safe: mend the cause and resume", path.display())]
+    /// The journal stopped after an earlier error and acknowledges nothing more.
+    #[error(
+        "the journal {} stopped: {cause}; acknowledged records are safe: fix the cause and resume",
+        path.display()
+    )]
     JournalStopped {
-        /// The journal's file.
         path: PathBuf,
         /// The first error.
         cause: Arc<str>,
     },
-    /// A wait ended at its deadline.
-    #[error("waited {:.1} s for {what} in vain", waited.as_secs_f64())]
+    /// A wait timed out.
+    #[error("timed out after {:.1} s waiting for {what}", waited.as_secs_f64())]
     Deadline {
-        /// What was waited for.
         what: String,
+        /// The timeout.
         waited: Duration,
     },
-    /// A Parquet file could not be read or written.
+    /// A Parquet file cannot be read or written.
     #[error("Parquet file {}: {}", path.display(), error)]
     Parquet {
         path: PathBuf,
-        /// The library's answer.
+        /// The library's error.
         error: parquet::errors::ParquetError,
     },
-    /// A table's content does not fit its schema.
+    /// A table's content does not match its schema.
     #[error("table {}{}: {what}", path.display(), row.map(|r| format!(", row {r}")).unwrap_or_default())]
     Table {
         path: PathBuf,
-        /// The row (for JSON Lines: the line), counted from 1, where one is to blame.
+        /// The row, or the line of a JSON Lines file, counted from 1, if one is known.
         row: Option<u64>,
-        /// What does not fit, with the column's name.
+        /// The problem, with the column's name.
         what: String,
     },
-    /// A schema is not usable.
+    /// A schema is invalid.
     #[error("table schema: {0}")]
     Schema(String),
-    /// The caller's own code failed while it filled a directory that was to be published.
+    /// The caller's closure failed while it filled a directory.
     #[error("{} was not written", path.display())]
     Caller {
-        /// The directory that was to appear.
+        /// The directory.
         path: PathBuf,
         /// The caller's error.
         source: CallerError,
@@ -134,18 +140,32 @@ pub enum Error {
 }
 
 impl Error {
-    /// A file error with its path.
+    /// Returns a converter from an operating system error to [`Error::Io`].
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_path_buf();
         move |error| Self::Io { action, path, error }
     }
 
-    /// A damaged file.
+    /// Creates an [`Error::Damaged`].
     pub(crate) fn damaged(path: &Path, what: impl Into<String>, advice: impl Into<String>) -> Self {
         Self::Damaged { path: path.to_path_buf(), what: what.into(), advice: advice.into() }
     }
 
-    /// Whether the disk or a quota is full.
+    /// Returns whether the operation failed because of missing permissions. The file itself may be intact.
+    pub fn is_permission_denied(&self) -> bool {
+        use rusqlite::ErrorCode as C;
+        match self {
+            Self::Io { error, .. } => {
+                matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+            }
+            Self::Journal { error, .. } => {
+                matches!(error.sqlite_error_code(), Some(C::CannotOpen | C::ReadOnly | C::PermissionDenied))
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns whether the disk or a quota is full.
     pub fn is_disk_full(&self) -> bool {
         match self {
             Self::Io { error, .. } => is_full(error),
@@ -182,7 +202,7 @@ fn explain_sqlite(error: &rusqlite::Error) -> String {
         Some(C::ReadOnly) => "the file or its file system is read-only: make it writable".into(),
         Some(C::CannotOpen) => format!("{error}: check that the directory exists and is writable"),
         Some(C::DatabaseBusy | C::DatabaseLocked) => {
-            "another program keeps it locked: close that program, then resume".into()
+            "another program has locked it: close that program, then resume".into()
         }
         _ => error.to_string(),
     }

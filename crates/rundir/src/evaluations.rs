@@ -1,4 +1,4 @@
-//! The evaluations of a run: what the Solver could prove, after so many rounds, of problems that it is not trained on.
+//! The evaluations of a run: the Solver's results on held-out problems after a number of rounds.
 
 use crate::directories::{publish_directory, read_listed, remove_directory};
 use crate::error::Result;
@@ -14,35 +14,35 @@ const METRICS: &str = "metrics.json";
 /// A published evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evaluation {
-    /// How many rounds the weights had been trained in: 0 is the base model.
+    /// Number of rounds in which the weights were trained; 0 is the base model.
     pub after: u32,
     directory: PathBuf,
 }
 
 impl Evaluation {
-    /// Its directory.
+    /// Returns the evaluation's directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Its numbers; their `round` is the number of rounds before it.
+    /// Returns the metrics. Their `round` is the number of rounds before the evaluation.
     ///
     /// # Errors
-    /// The file is missing, altered or damaged.
+    /// Returns an error if the file is missing or altered.
     pub fn metrics(&self) -> Result<MetricValues> {
         parse_json(&self.directory.join(METRICS), &read_listed(&self.directory, METRICS)?)
     }
 
-    /// The problems with what was proved of them.
+    /// Reads the problems and their results.
     ///
     /// # Errors
-    /// The table is missing or damaged.
+    /// Returns an error if the table is missing or damaged.
     pub fn problems(&self) -> Result<RowReader<EvaluationRow>> {
         RowReader::open(&self.directory.join(PROBLEMS))
     }
 }
 
-/// The evaluations that a directory holds, ascending; none if it does not exist.
+/// Lists the evaluations in a directory, in ascending order. Returns none if the directory does not exist.
 pub(crate) fn list(evaluations: &Path) -> Result<Vec<Evaluation>> {
     let found = numbered_directories(evaluations)?;
     Ok(found.into_iter().map(|(after, directory)| Evaluation { after, directory }).collect())
@@ -65,14 +65,11 @@ pub(crate) fn publish(
     Ok(Evaluation { after, directory })
 }
 
-/// Removes evaluations of weights that were lost; `updated` says whether a round's update is done.
+/// Removes evaluations of lost weights. `updated` returns whether a round's update is complete.
 pub(crate) fn drop_orphans(evaluations: &Path, updated: impl Fn(u32) -> bool) -> Result<()> {
     for evaluation in list(evaluations)? {
         if evaluation.after.checked_sub(1).is_some_and(|round| !updated(round)) {
-            tracing::info!(
-                after = evaluation.after,
-                "an evaluation is dropped: the update before it is lost"
-            );
+            tracing::info!(after = evaluation.after, "removing an evaluation: the update before it is lost");
             remove_directory(&evaluation.directory)?;
         }
     }

@@ -1,8 +1,8 @@
-//! Files that appear whole or not at all.
+//! Writes files atomically.
 //!
-//! A file is written under a temporary name beside its final one, flushed to the disk, renamed, and the directory
-//! flushed too: after a crash there is the old content or the new one, never a mixture. In a directory that is
-//! unfinished itself nothing is flushed: whoever publishes the directory flushes all of it.
+//! A file is written under a temporary name in the same directory, flushed and renamed, and the directory is flushed: after
+//! a crash, the file has either its old or its new content. Files in a directory with a temporary name are not flushed,
+//! because publishing the directory flushes them all.
 
 use crate::error::{Error, Result};
 use crate::write_point::reached;
@@ -11,11 +11,10 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How the names of unfinished files and directories begin; whatever has such a name is rubbish after a crash.
+/// Prefix of the names of unfinished files and directories. After a crash they can be deleted.
 pub const TEMPORARY_PREFIX: &str = ".tmp-";
 
-/// A file that is being written and shows under its final name only after [`AtomicFile::commit`].
-/// Dropped before that, it leaves nothing behind.
+/// A file that appears under its final name with [`AtomicFile::commit`]. Dropping it before removes it.
 #[derive(Debug)]
 pub struct AtomicFile {
     writer: BufWriter<File>,
@@ -25,10 +24,10 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Begins a file that is to appear at `target`, in an existing directory.
+    /// Creates a file that will appear at `target`, in an existing directory.
     ///
     /// # Errors
-    /// The directory is missing, read-only or full.
+    /// Returns an error if the temporary file cannot be created.
     pub fn create(target: &Path) -> Result<Self> {
         let temporary = temporary_beside(target);
         reached("file.create", target)?;
@@ -45,16 +44,16 @@ impl AtomicFile {
         })
     }
 
-    /// Where the file will appear.
+    /// Returns the path where the file will appear.
     pub fn target(&self) -> &Path {
         &self.target
     }
 
-    /// Flushes the content to the disk and gives the file its final name, replacing an older file of that name. In an
-    /// unfinished directory the flushes are left to whoever publishes it.
+    /// Flushes the content and renames the file to its final name, replacing an older file. In a directory with a temporary
+    /// name, nothing is flushed.
     ///
     /// # Errors
-    /// The disk is full or fails; then the older file, if any, is untouched.
+    /// Returns an error if writing fails. The older file, if any, is then unchanged.
     pub fn commit(mut self) -> Result<()> {
         reached("file.flush", &self.target)?;
         self.writer.flush().map_err(Error::io("write", &self.target))?;
@@ -84,27 +83,27 @@ impl Write for AtomicFile {
 impl Drop for AtomicFile {
     fn drop(&mut self) {
         if !self.committed {
-            // Should this fail too, the next opening of the run removes the file.
+            // If this fails, the file is removed when the run is opened again.
             let _ = fs::remove_file(&self.temporary);
         }
     }
 }
 
-/// Writes a whole file atomically.
+/// Writes a file atomically.
 ///
 /// # Errors
-/// As [`AtomicFile::commit`]; the older file, if any, is then untouched.
+/// Returns an error if writing fails. The older file, if any, is then unchanged.
 pub fn write_file(target: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = AtomicFile::create(target)?;
     file.write_all(bytes).map_err(Error::io("write", target))?;
     file.commit()
 }
 
-/// Removes what an interrupted process left unfinished directly in `directory`, and says what it was.
-/// Call it only while no other process writes there.
+/// Removes the unfinished files and directories in `directory`, and returns their paths. No other process may be writing
+/// there.
 ///
 /// # Errors
-/// The directory cannot be read or a leftover cannot be removed.
+/// Returns an error if the directory cannot be read or an entry cannot be removed.
 pub fn remove_unfinished(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut removed = Vec::new();
     for entry in fs::read_dir(directory).map_err(Error::io("list", directory))? {
@@ -122,18 +121,18 @@ pub fn remove_unfinished(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(removed)
 }
 
-/// Whether this process is still filling the directory, under a temporary name.
+/// Returns whether the directory has a temporary name that this process chose.
 fn is_unfinished(directory: &Path) -> bool {
     let own = format!("{TEMPORARY_PREFIX}{}-", std::process::id());
     directory.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&own))
 }
 
-/// A fresh temporary name in the same directory as `target`.
+/// Returns a new temporary path in the same directory as `target`.
 pub(crate) fn temporary_beside(target: &Path) -> PathBuf {
     temporary_name(target, "")
 }
 
-/// A fresh name for something that is being removed.
+/// Returns a new temporary path for something that is being removed.
 pub(crate) fn doomed_beside(target: &Path) -> PathBuf {
     temporary_name(target, "removed-")
 }
@@ -145,7 +144,7 @@ fn temporary_name(target: &Path, purpose: &str) -> PathBuf {
     parent_of(target).join(format!("{TEMPORARY_PREFIX}{purpose}{}-{serial}-{name}", std::process::id()))
 }
 
-/// The directory that holds `path`.
+/// Returns the directory that contains `path`.
 pub(crate) fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_committed_file_replaces_the_old_one_and_leaves_no_temporary() {
+    fn a_committed_file_replaces_the_old_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.txt");
         write_file(&path, b"old").unwrap();
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_file_leaves_the_old_one_alone() {
+    fn a_dropped_file_leaves_the_old_one_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.txt");
         write_file(&path, b"old").unwrap();
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_are_removed_and_named() {
+    fn unfinished_files_are_removed_and_returned() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(".tmp-1-0-a"), b"x").unwrap();
         fs::create_dir_all(dir.path().join(".tmp-1-1-b/inner")).unwrap();

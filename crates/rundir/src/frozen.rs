@@ -1,4 +1,4 @@
-//! The configuration that a run keeps from its first moment on.
+//! The frozen configuration of a run.
 
 use crate::directories::{CHECKSUMS, checksum_of, listed_checksums};
 use crate::error::{Error, Result};
@@ -8,33 +8,33 @@ use std::fs;
 use std::path::Path;
 use toml::{Table, Value};
 
-/// The table at the end of `config.toml` that records what the configuration alone does not say.
+/// Name of the table at the end of `config.toml` that records the program's version, the data and later changes.
 const FROZEN: &str = "frozen";
-/// The part of it that says which keys were changed since the run began: no difference when a run is resumed.
+/// Name of the list in that table that records changes. It is ignored when configurations are compared.
 const HISTORY: &str = "history";
-/// Differences that a message names.
+/// Maximum number of differences in a message.
 const NAMED_DIFFERENCES: usize = 8;
 
-/// What a run is started with and must be resumed with.
+/// The configuration that a run is started with and must be resumed with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrozenConfig {
-    /// The whole effective configuration as TOML, comments welcome; the table `frozen` is reserved.
+    /// The whole effective configuration as TOML, which may contain comments. The table `frozen` is reserved.
     pub text: String,
     /// Version of the program.
     pub version: String,
-    /// SHA-256 of each data file that the run depends on, by a name that does not change when the file moves.
+    /// SHA-256 of each data file that the run depends on, by a name that is independent of the file's location.
     pub data: BTreeMap<String, String>,
 }
 
 impl FrozenConfig {
-    /// The text of `config.toml`.
+    /// Returns the text of `config.toml`. `path` is its location, for error messages.
     ///
     /// # Errors
-    /// `text` is not TOML or has a table `frozen`; `path` is where it would be written.
+    /// Returns an error if `text` is not valid TOML or has a table `frozen`.
     pub fn render(&self, path: &Path) -> Result<String> {
         let table = parse(path, &self.text)?;
         if table.contains_key(FROZEN) {
-            let what = format!("the table '{FROZEN}' is reserved for what the run records itself");
+            let what = format!("the table '{FROZEN}' is reserved for what the program records");
             return Err(Error::Config { path: path.to_path_buf(), what });
         }
         let mut text = self.text.trim_end().to_owned();
@@ -50,17 +50,17 @@ impl FrozenConfig {
         Ok(text)
     }
 
-    /// Writes `config.toml`, and before it the list with its checksum: a file that was edited later is known by it.
+    /// Writes the list with the checksum of `config.toml`, then `config.toml`. The checksum reveals later edits.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let text = self.render(path)?;
         write_sums(path, &[text.as_bytes()])?;
         files::write_file(path, text.as_bytes())
     }
 
-    /// Compares with what stands in `config.toml`: keys and values count, comments and order do not.
+    /// Compares keys and values with `config.toml`. Comments and order are ignored.
     ///
     /// # Errors
-    /// [`Error::ConfigDiffers`] names the keys.
+    /// Returns [`Error::ConfigDiffers`] with the keys that differ.
     pub fn check(&self, path: &Path) -> Result<()> {
         let (mut frozen, given) = (read(path)?, parse(path, &self.render(path)?)?);
         if let Some(Value::Table(recorded)) = frozen.get_mut(FROZEN) {
@@ -80,15 +80,16 @@ impl FrozenConfig {
     }
 }
 
-/// Gives keys, `a.b` for `b` of the table `a`, other values, and records that after the given number of rounds:
-/// `config.toml` keeps its order and its comments.
+/// Changes values of keys (`a.b` is the key `b` of the table `a`) and records the changes, which were made after `rounds`
+/// rounds. `config.toml` keeps its order and its comments.
 pub(crate) fn change(path: &Path, changes: &[(&str, Value)], rounds: u32, unix_time: f64) -> Result<()> {
     let (table, mut text) = (read(path)?, fs::read_to_string(path).map_err(Error::io("read", path))?);
     for (key, to) in changes {
         let refused =
             |what: &str| Error::Config { path: path.to_path_buf(), what: format!("'{key}' {what}") };
-        let from = value_of(&table, key).ok_or_else(|| refused("is no key of it"))?;
-        text = with_value(&text, key, to).ok_or_else(|| refused("has no line of its own to be changed"))?;
+        let from = value_of(&table, key).ok_or_else(|| refused("is not one of its keys"))?;
+        text = with_value(&text, key, to)
+            .ok_or_else(|| refused("is not on a separate line and cannot be changed"))?;
         text.push_str(&format!(
             "\n[[{FROZEN}.{HISTORY}]]\nkey = {}\nfrom = {from}\nto = {to}\nrounds = {rounds}\nunix_time = {unix_time:?}\n",
             Value::from(*key)
@@ -97,7 +98,7 @@ pub(crate) fn change(path: &Path, changes: &[(&str, Value)], rounds: u32, unix_t
             return Err(refused("cannot be changed"));
         }
     }
-    // At every moment the list has the checksum of what stands there.
+    // The list names both texts until the new one is written, so that it is valid at every moment.
     let before = fs::read(path).map_err(Error::io("read", path))?;
     write_sums(path, &[&before, text.as_bytes()])?;
     files::write_file(path, text.as_bytes())?;
@@ -111,19 +112,19 @@ fn value_of<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
     }
 }
 
-/// The text with another value for a key that has lines of its own, one or several.
+/// Returns the text with another value for a key that is on separate lines.
 fn with_value(text: &str, key: &str, to: &Value) -> Option<String> {
     let (table, name) = key.rsplit_once('.').unwrap_or(("", key));
     let head = format!("[{table}]\n");
     let begin = if table.is_empty() { 0 } else { text.find(&format!("\n{head}"))? + 1 + head.len() };
-    // Of lists in several lines none begins with a bracket that opens.
+    // No continuation line of a list begins with an opening bracket.
     let rest = &text[begin..];
     let end =
         begin + if rest.starts_with('[') { 0 } else { rest.find("\n[").map_or(rest.len(), |at| at + 1) };
     let is_key = |line: &&str| line.split_once('=').is_some_and(|(found, _)| found.trim() == name);
     let lines = text[begin..end].split_inclusive('\n');
     let at = begin + lines.clone().take_while(|line| !is_key(line)).map(str::len).sum::<usize>();
-    // As many lines as make a value.
+    // The value ends with the first line that makes it valid TOML.
     let mut ends = text[at..end].split_inclusive('\n').scan(at, |to, line| {
         *to += line.len();
         Some(*to)
@@ -134,28 +135,29 @@ fn with_value(text: &str, key: &str, to: &Value) -> Option<String> {
     Some(format!("{}{name} = {to}{newline}{}", &text[..at], &text[until..]))
 }
 
-/// Writes the list with the checksum of `config.toml`: of each text that may stand there.
+/// Writes the list with the checksum of each text that `config.toml` may contain.
 fn write_sums(path: &Path, texts: &[&[u8]]) -> Result<()> {
     let line = |text: &&[u8]| format!("{}  {}\n", checksum_of(text), name_of(path));
     let list: String = texts.iter().map(line).collect();
     files::write_file(&path.with_file_name(CHECKSUMS), list.as_bytes())
 }
 
+#[allow(clippy::expect_used, reason = "the path always ends in config.toml")]
 fn name_of(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    path.file_name().expect("invariant: the configuration is a file").to_string_lossy().into_owned()
 }
 
-/// Gives a run of a program that kept no checksum of `config.toml` one.
+/// Adds the checksum of `config.toml` to a run of an older program that has none.
 pub(crate) fn note_sum(path: &Path) -> Result<()> {
     let list = path.with_file_name(CHECKSUMS);
     if list.exists() {
         return Ok(());
     }
-    tracing::warn!("{} is missing: whether config.toml was edited is not known", list.display());
+    tracing::warn!("{} is missing: edits of config.toml cannot be detected", list.display());
     write_sums(path, &[&fs::read(path).map_err(Error::io("read", path))?])
 }
 
-/// Refuses a `config.toml` that is not the one that was frozen.
+/// Checks `config.toml` against its checksum.
 pub(crate) fn check(path: &Path) -> Result<()> {
     let name = name_of(path);
     let mut listed = listed_checksums(parent_of(path))?;
@@ -166,17 +168,17 @@ pub(crate) fn check(path: &Path) -> Result<()> {
     }
     let what = match listed.first() {
         Some((_, expected)) => {
-            format!("it has SHA-256 {found}, not {expected} as {CHECKSUMS} beside it says")
+            format!("it has SHA-256 {found}, not {expected} as {CHECKSUMS} says")
         }
-        None => format!("{CHECKSUMS} beside it does not name it: the list has lost a line"),
+        None => format!("{CHECKSUMS} does not name it: the list has lost a line"),
     };
-    let advice = "a run goes on as it was begun: undo the change or restore the file from a copy; how long it goes on \
-                  is changed by `sgs resume --rounds` and `--minutes`, where its servers are by `--set`, for anything else \
-                  begin another run";
+    let advice = "the configuration of a run is fixed: undo the change or restore the file from a copy; `sgs resume` \
+                  changes its length (`--rounds`, `--minutes`) and the addresses of its servers (`--set`); for other \
+                  changes, start a new run";
     Err(Error::damaged(path, what, advice))
 }
 
-/// Reads `config.toml`.
+/// Parses `config.toml`.
 pub(crate) fn read(path: &Path) -> Result<Table> {
     let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
     text.parse().map_err(|error: toml::de::Error| {
@@ -198,11 +200,11 @@ fn compare(prefix: &str, frozen: &Table, given: &Table, out: &mut Vec<String>) {
             (Value::Table(old), Some(Value::Table(new))) => compare(&format!("{name}."), old, new, out),
             (old, Some(new)) if old == new => {}
             (old, Some(new)) => out.push(format!("'{name}' is {old} in the run and {new} now")),
-            (_, None) => out.push(format!("'{name}' is in the run and not here")),
+            (_, None) => out.push(format!("'{name}' is set in the run but not now")),
         }
     }
     for key in given.keys().filter(|key| !frozen.contains_key(*key)) {
-        out.push(format!("'{prefix}{key}' is here and not in the run"));
+        out.push(format!("'{prefix}{key}' is set now but not in the run"));
     }
 }
 
@@ -234,8 +236,8 @@ mod tests {
         let message = other.check(&path).unwrap_err().to_string();
         for part in [
             "'k' is 8 in the run and 9 now",
-            "'old' is in the run",
-            "'new' is here",
+            "'old' is set in the run but not now",
+            "'new' is set now but not in the run",
             "'frozen.version'",
             "'frozen.data.extra'",
         ] {
@@ -245,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_recorded_and_is_no_difference() {
+    fn a_change_is_recorded_and_is_not_a_difference() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         config("# mine\nk = 8\nrounds = 40\n[lm]\nrounds = 1\n").write(&path).unwrap();
@@ -254,11 +256,11 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("# mine\nk = 9\nrounds = 90\n[lm]\nrounds = 1\n"), "{text}");
         let history = read(&path).unwrap()[FROZEN][HISTORY].as_array().unwrap().clone();
-        let told: Vec<String> =
+        let changes: Vec<String> =
             history.iter().map(|h| format!("{} {} {}", h["key"], h["from"], h["to"])).collect();
-        assert_eq!(told, ["\"rounds\" 40 80", "\"rounds\" 80 90", "\"k\" 8 9"]);
+        assert_eq!(changes, ["\"rounds\" 40 80", "\"rounds\" 80 90", "\"k\" 8 9"]);
         config("k = 9\nrounds = 90\n[lm]\nrounds = 1\n").check(&path).unwrap();
-        // Lists, in tables, in one line or several.
+        // Lists in tables, on one line or several.
         config("k = 9\n[a]\nurls = []\n[a.b]\nurls = [\n    \"u\",\n    \"[v]\",\n]\nz = 1\n")
             .write(&path)
             .unwrap();
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_and_reserved_configurations_are_refused() {
+    fn invalid_configurations_and_reserved_keys_are_refused() {
         let path = Path::new("config.toml");
         assert!(config("k = ").render(path).unwrap_err().to_string().contains("not TOML"));
         assert!(config("[frozen]\nx = 1").render(path).unwrap_err().to_string().contains("reserved"));

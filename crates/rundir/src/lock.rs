@@ -1,23 +1,22 @@
-//! One process at a time works on a run.
+//! The lock that lets only one process work on a run.
 
 use crate::error::{Error, Result};
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::Path;
 
-/// An exclusive lock of the operating system on a file of the run (`flock` on Linux). It goes when the value is
-/// dropped or the process ends, however it ends.
+/// An exclusive lock on a file of the run (`flock` on Linux). The operating system releases it when the value is dropped or
+/// the process ends.
 #[derive(Debug)]
 pub struct RunLock {
     _file: File,
 }
 
 impl RunLock {
-    /// Takes the lock file at `path`, in the directory of the run that `run` names in messages, and writes into it
-    /// who holds it.
+    /// Locks the file at `path` and writes this process's id and host into it. `run` is the run's directory, for messages.
     ///
     /// # Errors
-    /// [`Error::InUse`] with the holder's process id, or the file system refuses.
+    /// Returns [`Error::InUse`] with the holder's process id, or an error if the file cannot be opened or locked.
     pub fn take(path: &Path, run: &Path) -> Result<Self> {
         let mut file = File::options()
             .read(true)
@@ -46,7 +45,7 @@ impl RunLock {
     }
 }
 
-/// The machine's name, as far as the system tells.
+/// Returns the host name, or `localhost` if it is unknown.
 pub(crate) fn host_name() -> String {
     ["/proc/sys/kernel/hostname", "/etc/hostname"]
         .iter()
@@ -61,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_holder_is_told_the_first_ones_process() {
+    fn a_second_process_gets_the_id_of_the_holder() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let first = RunLock::take(&path, dir.path()).unwrap();

@@ -1,16 +1,16 @@
-//! A round's outcome, as the algorithm computes it, on disk: its tables, and what of it the next rounds build on.
+//! Stores a round's outcome: its tables, and the part that later rounds need.
 
 use crate::error::{Error, Result};
 use crate::journal::RecordKey;
 use crate::rounds::{PublishedRound, RoundTables};
 use crate::rows::{
-    ConjectureRow, ConjectureStatus, ExampleRow, ProblemKind, ProblemRow, ReviewRow, RolloutRow, SampleKind,
+    ConjectureRow, ConjectureRowStatus, ExampleRow, ProblemRow, ReviewRow, RolloutRow, SampleKind,
 };
+use sgs_selfplay::outcome::RefusalReason;
 use sgs_selfplay::outcome::{
-    self, ConjectureOutcome, ConjectureStatus as Status, ProblemOutcome, ReviewOutcome, RolloutOutcome,
+    ConjectureOutcome, ConjectureStatus, ProblemKind, ProblemOutcome, ReviewOutcome, RolloutOutcome,
 };
 use sgs_selfplay::reward::guide_score;
-use sgs_selfplay::round::Refusal;
 use sgs_selfplay::seed::task_seed;
 use sgs_selfplay::{
     Completion, Example, Features, FinishReason, Problem, ProblemId, Role, RoundOutcome, RunState, TaskKey,
@@ -21,20 +21,20 @@ use std::sync::Arc;
 
 const OUTCOME: &str = "outcome.json";
 
-/// What the tables need beside the outcome.
+/// Data that the tables need in addition to the outcome.
 pub struct OutcomeSources<'a> {
-    /// The run's seed, from which every sample's seed follows.
+    /// The run's seed, from which every sample's seed is derived.
     pub run_seed: u64,
-    /// Features of a statement.
+    /// Computes the features of a problem's statement.
     pub features: &'a dyn Fn(&Problem) -> Features,
-    /// The completion of a task, such as one read back from the journal; `None` if the system lost it.
+    /// Returns the completion of a task, for example from the journal, or `None` if the system lost it.
     pub completion: &'a mut dyn FnMut(&TaskKey) -> Result<Option<Completion>>,
 }
 
-/// Writes all tables of a round, and `outcome.json`, in the order of the outcome.
+/// Writes all tables of a round and `outcome.json`. The rows are in the order of the outcome.
 ///
 /// # Errors
-/// The source of completions fails, or the file system refuses.
+/// Returns an error if the source of completions fails or a file cannot be written.
 pub fn write_outcome(
     tables: &mut RoundTables,
     outcome: &RoundOutcome,
@@ -42,15 +42,15 @@ pub fn write_outcome(
 ) -> Result<()> {
     write_problems(tables, outcome, &sources)?;
     for conjecture in &outcome.conjectures {
-        let sample = Sample::of(&conjecture.key, &mut sources)?;
+        let sample = SampledColumns::of(&conjecture.key, &mut sources)?;
         tables.conjectures.push(conjecture_row(conjecture, sample))?;
     }
     for rollout in &outcome.rollouts {
-        let sample = Sample::of(&rollout.key, &mut sources)?;
+        let sample = SampledColumns::of(&rollout.key, &mut sources)?;
         tables.rollouts.push(rollout_row(rollout, sample))?;
     }
     for review in &outcome.reviews {
-        let sample = Sample::of(&review.key, &mut sources)?;
+        let sample = SampledColumns::of(&review.key, &mut sources)?;
         tables.reviews.push(review_row(review, sample))?;
     }
     for (role, examples) in
@@ -64,7 +64,7 @@ pub fn write_outcome(
 }
 
 impl From<&TaskKey> for RecordKey {
-    /// The name under which a task's result is journalled: the same round, kind, problem and index.
+    /// Returns the key of the task's result in the journal, which has the same round, kind, problem and index.
     fn from(key: &TaskKey) -> Self {
         Self {
             round: key.round,
@@ -75,9 +75,9 @@ impl From<&TaskKey> for RecordKey {
     }
 }
 
-/// What [`RunState::absorb`] needs of an outcome: the rest stands in the tables.
+/// Returns the part of an outcome that [`RunState::absorb`] needs. The rest is in the tables.
 fn remembered(outcome: &RoundOutcome) -> RoundOutcome {
-    let is_target = |problem: &&ProblemOutcome| problem.kind == outcome::ProblemKind::Target;
+    let is_target = |problem: &&ProblemOutcome| problem.kind == ProblemKind::Target;
     RoundOutcome {
         round: outcome.round,
         epoch: outcome.epoch,
@@ -92,7 +92,7 @@ fn remembered(outcome: &RoundOutcome) -> RoundOutcome {
         stored_proofs: outcome.stored_proofs.clone(),
         seen: outcome.seen.clone(),
         lemmas: outcome.lemmas.clone(),
-        lessons: outcome.lessons.clone(),
+        guide_examples: outcome.guide_examples.clone(),
         threshold: outcome.threshold,
         solver_examples: Vec::new(),
         conjecturer_examples: Vec::new(),
@@ -102,18 +102,18 @@ fn remembered(outcome: &RoundOutcome) -> RoundOutcome {
     }
 }
 
-/// What a published round passes on to the following ones.
+/// Reads the part of a published round's outcome that later rounds need.
 ///
 /// # Errors
-/// Its `outcome.json` is missing or damaged.
+/// Returns an error if `outcome.json` is missing or damaged.
 pub fn read_outcome(round: &PublishedRound) -> Result<RoundOutcome> {
     round.read_json(OUTCOME)
 }
 
-/// The state after these rounds, ascending from the first: the empty state that has absorbed each of them.
+/// Rebuilds the run's state from its rounds, which must be in ascending order from the first.
 ///
 /// # Errors
-/// A round is missing between them, or its `outcome.json` is missing or damaged.
+/// Returns an error if a round between them is missing, or if an `outcome.json` is missing or damaged.
 pub fn state_after(rounds: &[PublishedRound]) -> Result<RunState> {
     let mut state = RunState::default();
     for round in rounds {
@@ -124,8 +124,8 @@ pub fn state_after(rounds: &[PublishedRound]) -> Result<RunState> {
     Ok(state)
 }
 
-/// A completion with its seed, or the traces of a lost one.
-struct Sample {
+/// Column values of a completion. They are empty if the completion is lost.
+struct SampledColumns {
     text: String,
     prompt_tokens: Arc<[u32]>,
     tokens: Vec<u32>,
@@ -136,9 +136,10 @@ struct Sample {
     seed: u64,
 }
 
-impl Sample {
+impl SampledColumns {
+    #[allow(clippy::expect_used, reason = "only judgements have no role, and no row is about one")]
     fn of(key: &TaskKey, sources: &mut OutcomeSources<'_>) -> Result<Self> {
-        let role = key.kind.role().unwrap_or(Role::Solver);
+        let role = key.kind.role().expect("invariant: a sampling task has a role");
         let seed = task_seed(sources.run_seed, key.round, role, &key.problem, key.index);
         Ok(match (sources.completion)(key)? {
             Some(completion) => Self {
@@ -175,10 +176,10 @@ fn write_problems(
     let newly: HashSet<&ProblemId> = outcome.newly_solved.iter().map(|(id, _)| id).collect();
     for problem in &outcome.problems {
         let id = &problem.problem.id;
-        let is_conjecture = problem.kind == outcome::ProblemKind::Conjecture;
+        let is_conjecture = problem.kind == ProblemKind::Conjecture;
         tables.problems.push(ProblemRow {
             id: id.clone(),
-            kind: if is_conjecture { ProblemKind::Conjecture } else { ProblemKind::Target },
+            kind: problem.kind,
             target: targets.get(id).filter(|_| is_conjecture).map(|&target| target.clone()),
             statement: Arc::clone(&problem.problem.statement),
             context: Arc::clone(&problem.problem.context),
@@ -195,22 +196,28 @@ fn write_problems(
     Ok(())
 }
 
-fn refused(refusal: &Refusal) -> &'static str {
+fn refused(refusal: &RefusalReason) -> &'static str {
     match refusal {
-        Refusal::Known(_) => "known",
-        Refusal::Seen => "seen",
+        RefusalReason::Known(_) => "known",
+        RefusalReason::Seen => "seen",
     }
 }
 
-fn conjecture_row(conjecture: &ConjectureOutcome, sample: Sample) -> ConjectureRow {
+fn conjecture_row(conjecture: &ConjectureOutcome, sample: SampledColumns) -> ConjectureRow {
     let (status, statement, duplicate_of, reason) = match &conjecture.status {
-        Status::Accepted { statement } => (ConjectureStatus::Accepted, Some(statement), None, ""),
-        Status::Duplicate { statement, of } => (ConjectureStatus::Duplicate, Some(statement), Some(of), ""),
-        Status::Refused { statement, refusal } => {
-            (ConjectureStatus::Refused, Some(statement), None, refused(refusal))
+        ConjectureStatus::Accepted { statement } => {
+            (ConjectureRowStatus::Accepted, Some(statement), None, "")
         }
-        Status::Malformed { defect } => (ConjectureStatus::Malformed, None, None, defect.as_str()),
-        Status::Lost { reason } => (ConjectureStatus::Lost, None, None, reason.as_str()),
+        ConjectureStatus::Duplicate { statement, of } => {
+            (ConjectureRowStatus::Duplicate, Some(statement), Some(of), "")
+        }
+        ConjectureStatus::Refused { statement, refusal } => {
+            (ConjectureRowStatus::Refused, Some(statement), None, refused(refusal))
+        }
+        ConjectureStatus::Malformed { defect } => {
+            (ConjectureRowStatus::Malformed, None, None, defect.as_str())
+        }
+        ConjectureStatus::Lost { reason } => (ConjectureRowStatus::Lost, None, None, reason.as_str()),
     };
     ConjectureRow {
         id: conjecture.id.clone(),
@@ -238,7 +245,7 @@ fn conjecture_row(conjecture: &ConjectureOutcome, sample: Sample) -> ConjectureR
     }
 }
 
-fn rollout_row(rollout: &RolloutOutcome, sample: Sample) -> RolloutRow {
+fn rollout_row(rollout: &RolloutOutcome, sample: SampledColumns) -> RolloutRow {
     RolloutRow {
         problem: rollout.key.problem.clone(),
         index: rollout.key.index,
@@ -261,7 +268,7 @@ fn rollout_row(rollout: &RolloutOutcome, sample: Sample) -> RolloutRow {
     }
 }
 
-fn review_row(review: &ReviewOutcome, sample: Sample) -> ReviewRow {
+fn review_row(review: &ReviewOutcome, sample: SampledColumns) -> ReviewRow {
     let scores = review.read.as_ref().ok();
     ReviewRow {
         conjecture: review.key.problem.clone(),

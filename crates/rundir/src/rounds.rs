@@ -1,4 +1,4 @@
-//! The published rounds of a run.
+//! Published rounds: their tables and metrics.
 
 use crate::directories::{CHECKSUMS, StagedDirectory, check_directory, listed_checksums, read_listed};
 use crate::error::{CallerError, Error, Result};
@@ -21,15 +21,15 @@ const METRICS: &str = "metrics.json";
 /// The tables of a round while they are being written.
 pub struct RoundTables {
     directory: PathBuf,
-    /// Targets that were sampled and conjectures that were accepted.
+    /// Sampled targets and accepted conjectures.
     pub problems: RowWriter<ProblemRow>,
-    /// Conjectures that were asked for.
+    /// Requested conjectures.
     pub conjectures: RowWriter<ConjectureRow>,
-    /// Completions of the Solver.
+    /// Solver completions.
     pub rollouts: RowWriter<RolloutRow>,
-    /// Completions of the Guide.
+    /// Guide completions.
     pub reviews: RowWriter<ReviewRow>,
-    /// What the updates were made on.
+    /// Training examples of the updates.
     pub examples: RowWriter<ExampleRow>,
 }
 
@@ -45,10 +45,10 @@ impl RoundTables {
         })
     }
 
-    /// Adds a JSON file to the round's directory, such as what the round adds to the run's state.
+    /// Adds a JSON file to the round's directory.
     ///
     /// # Errors
-    /// The value cannot be JSON, or the file system refuses.
+    /// Returns an error if the value cannot be serialised or the file cannot be written.
     pub fn write_json(&self, name: &str, value: &impl Serialize) -> Result<()> {
         write_json(&self.directory.join(name), value)
     }
@@ -63,14 +63,14 @@ impl RoundTables {
     }
 }
 
-/// A round's directory that is whole on the disk and lacks nothing but its name. Dropped, it leaves nothing behind.
+/// A round's directory that is complete and durable, but not published. Dropping it removes the directory.
 #[derive(Debug)]
 pub struct PreparedRound {
     pub(crate) round: u32,
     pub(crate) staged: StagedDirectory,
 }
 
-/// Prepares a round's directory: its tables as `fill` writes them, and its metrics.
+/// Writes a round's directory without publishing it: the tables, which `fill` writes, and the metrics.
 pub(crate) fn prepare(
     directory: &Path,
     metrics: &MetricValues,
@@ -94,26 +94,26 @@ pub struct PublishedRound {
 }
 
 impl PublishedRound {
-    /// Opens the directory of a published round, wherever it lies.
+    /// Opens the directory of a published round.
     ///
     /// # Errors
-    /// The directory is not named like a round or does not exist.
+    /// Returns an error if the directory does not exist or is not named like a round.
     pub fn at(directory: &Path) -> Result<Self> {
         match numbered(directory) {
             Some(round) if directory.is_dir() => Ok(Self { round, directory: directory.to_path_buf() }),
             _ => {
-                let what = "it is no directory of a round, such as RUN/rounds/0007".into();
+                let what = "it is not a round's directory, such as RUN/rounds/0007".into();
                 Err(Error::NotARun { path: directory.to_path_buf(), what })
             }
         }
     }
 
-    /// Its number.
+    /// Returns the round's number.
     pub fn round(&self) -> u32 {
         self.round
     }
 
-    /// Its directory.
+    /// Returns the round's directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -121,15 +121,15 @@ impl PublishedRound {
     /// Checks every file against its checksum.
     ///
     /// # Errors
-    /// [`Error::Damaged`] names the first file that does not fit.
+    /// Returns [`Error::Damaged`] with the first file that does not match.
     pub fn check(&self) -> Result<()> {
         check_directory(&self.directory)
     }
 
-    /// Checks what later rounds build on and what is small: the list of checksums, and the JSON files against it.
+    /// Checks the list of checksums and the JSON files, which are small and needed by later rounds.
     ///
     /// # Errors
-    /// [`Error::Damaged`] names the first that is missing or altered.
+    /// Returns [`Error::Damaged`] with the first file that is missing or altered.
     pub fn check_small(&self) -> Result<()> {
         let listed = listed_checksums(&self.directory)?;
         let is_listed = |name: &&str| listed.iter().any(|(listed, _)| listed == name);
@@ -143,58 +143,58 @@ impl PublishedRound {
         json.try_for_each(|(name, _)| read_listed(&self.directory, name).map(drop))
     }
 
-    /// The metrics of the round.
+    /// Returns the metrics of the round.
     ///
     /// # Errors
-    /// The file is missing or damaged.
+    /// Returns an error if the file is missing or altered.
     pub fn metrics(&self) -> Result<MetricValues> {
         self.read_json(METRICS)
     }
 
-    /// A JSON file of the round's directory, as it was published.
+    /// Reads a JSON file of the round's directory after checking its checksum.
     ///
     /// # Errors
-    /// The file is missing, altered or does not hold the type.
+    /// Returns an error if the file is missing, altered or of another type.
     pub fn read_json<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
         parse_json(&self.directory.join(name), &read_listed(&self.directory, name)?)
     }
 
-    /// Targets that were sampled and conjectures that were accepted.
+    /// Sampled targets and accepted conjectures.
     ///
     /// # Errors
-    /// The table is missing or damaged; so for the other tables.
+    /// Returns an error if the table is missing or damaged.
     pub fn problems(&self) -> Result<RowReader<ProblemRow>> {
         self.table(PROBLEMS)
     }
 
-    /// Conjectures that were asked for.
+    /// Requested conjectures.
     ///
     /// # Errors
-    /// The table is missing or damaged.
+    /// Returns an error if the table is missing or damaged.
     pub fn conjectures(&self) -> Result<RowReader<ConjectureRow>> {
         self.table(CONJECTURES)
     }
 
-    /// Completions of the Solver.
+    /// Solver completions.
     ///
     /// # Errors
-    /// The table is missing or damaged.
+    /// Returns an error if the table is missing or damaged.
     pub fn rollouts(&self) -> Result<RowReader<RolloutRow>> {
         self.table(ROLLOUTS)
     }
 
-    /// Completions of the Guide.
+    /// Guide completions.
     ///
     /// # Errors
-    /// The table is missing or damaged.
+    /// Returns an error if the table is missing or damaged.
     pub fn reviews(&self) -> Result<RowReader<ReviewRow>> {
         self.table(REVIEWS)
     }
 
-    /// What the updates were made on.
+    /// Training examples of the updates.
     ///
     /// # Errors
-    /// The table is missing or damaged.
+    /// Returns an error if the table is missing or damaged.
     pub fn examples(&self) -> Result<RowReader<ExampleRow>> {
         self.table(EXAMPLES)
     }
@@ -204,7 +204,7 @@ impl PublishedRound {
     }
 }
 
-/// The rounds that a directory holds, ascending.
+/// Lists the rounds in a directory, in ascending order.
 pub(crate) fn list(rounds: &Path) -> Result<Vec<PublishedRound>> {
     Ok(numbered_directories(rounds)?
         .into_iter()
@@ -212,7 +212,7 @@ pub(crate) fn list(rounds: &Path) -> Result<Vec<PublishedRound>> {
         .collect())
 }
 
-/// The name of the directory of a round or checkpoint.
+/// Returns the directory name of a round, checkpoint or evaluation.
 pub fn directory_name(round: u32) -> String {
     format!("{round:04}")
 }
@@ -223,7 +223,7 @@ fn numbered(directory: &Path) -> Option<u32> {
     (directory_name(round) == name).then_some(round)
 }
 
-/// The directories in `parent` that are named like rounds, ascending; none if `parent` does not exist.
+/// Lists the directories in `parent` that are named like rounds, in ascending order. Returns none if `parent` does not exist.
 pub(crate) fn numbered_directories(parent: &Path) -> Result<Vec<(u32, PathBuf)>> {
     if !parent.exists() {
         return Ok(Vec::new());

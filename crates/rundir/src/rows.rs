@@ -1,22 +1,14 @@
-//! The rows of a round's tables: `docs/formats.md` explains each column.
+//! Row types of the tables. `docs/formats.md` explains each column.
 
-use crate::table::{Cell, ColumnType, Value};
+use crate::table::{Cell, CellValue, ColumnType};
 use crate::table_row;
+pub use sgs_selfplay::outcome::ProblemKind;
 use sgs_selfplay::{Completion, Features, FinishReason, ProblemId, Role, TaskKey, TaskKind, Verdict};
 use std::sync::Arc;
 
-/// Where a problem comes from.
+/// The status of a requested conjecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ProblemKind {
-    /// The user's data set.
-    Target,
-    /// The Conjecturer, in this round.
-    Conjecture,
-}
-
-/// What became of one conjecture that was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ConjectureStatus {
+pub enum ConjectureRowStatus {
     /// It became a problem of the round.
     Accepted,
     /// A target or an earlier conjecture of the round has the same statement.
@@ -29,7 +21,7 @@ pub enum ConjectureStatus {
     Lost,
 }
 
-/// What kind of completion is trained on.
+/// The kind of completion that is trained on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SampleKind {
     /// A row of `rollouts.parquet`.
@@ -38,10 +30,10 @@ pub enum SampleKind {
     Conjecture,
 }
 
-/// Which problems an evaluation is of.
+/// The problems of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EvaluatedSet {
-    /// Those that the run is not trained on.
+    /// Held-out problems.
     HeldOut,
     /// The run's targets.
     Targets,
@@ -50,7 +42,7 @@ pub enum EvaluatedSet {
 macro_rules! named_cell {
     ($type:ident { $($variant:ident = $name:literal),* $(,)? }, $what:literal) => {
         impl $type {
-            /// The name as it is written in tables.
+            /// Returns the name that tables contain.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
@@ -62,26 +54,26 @@ macro_rules! named_cell {
         impl Cell for $type {
             const COLUMN: ColumnType = ColumnType::Str;
 
-            fn into_value(self) -> Result<Value, String> {
+            fn into_value(self) -> Result<CellValue, String> {
                 let name = match self { $(Self::$variant => $name,)* };
-                Ok(Value::Str(name.into()))
+                Ok(CellValue::Str(name.into()))
             }
 
-            fn from_value(value: Value) -> Result<Self, String> {
+            fn from_value(value: CellValue) -> Result<Self, String> {
                 match value {
-                    $(Value::Str(text) if &*text == $name => Ok(Self::$variant),)*
-                    other => Err(format!("{other:?} is no {}", $what)),
+                    $(CellValue::Str(text) if &*text == $name => Ok(Self::$variant),)*
+                    other => Err(format!("{other:?} is not a {}", $what)),
                 }
             }
         }
     };
 }
 
-named_cell!(ProblemKind { Target = "target", Conjecture = "conjecture" }, "kind of problem");
+named_cell!(cell ProblemKind { Target = "target", Conjecture = "conjecture" }, "kind of problem");
 named_cell!(EvaluatedSet { HeldOut = "held-out", Targets = "targets" }, "set of an evaluation");
 named_cell!(SampleKind { Rollout = "rollout", Conjecture = "conjecture" }, "kind of completion");
 named_cell!(
-    ConjectureStatus {
+    ConjectureRowStatus {
         Accepted = "accepted",
         Duplicate = "duplicate",
         Refused = "refused",
@@ -93,20 +85,20 @@ named_cell!(
 named_cell!(cell Role { Solver = "solver", Conjecturer = "conjecturer", Guide = "guide" }, "role");
 
 table_row! {
-    /// A problem of the round: every target that was sampled and every conjecture that was accepted.
+    /// A problem of the round: a sampled target or an accepted conjecture.
     #[derive(Clone, Debug, PartialEq)]
     pub struct ProblemRow {
         /// Unique name within the run.
         pub id: ProblemId,
         /// Target or conjecture.
         pub kind: ProblemKind,
-        /// The problem for which a conjecture was invented.
+        /// The target that a conjecture was invented for.
         pub target: Option<ProblemId>,
         /// The statement in the formal system's canonical text.
         pub statement: Arc<str>,
-        /// What a proof may use, in the formal system's terms.
+        /// The premises that a proof may use, in the formal system's terms.
         pub context: Arc<str>,
-        /// Rollouts asked for.
+        /// Rollouts requested.
         pub rollouts: u32,
         /// Rollouts with a verdict other than `infra`.
         pub judged: u32,
@@ -118,9 +110,9 @@ table_row! {
         pub solved_before: bool,
         /// Whether this round is the first that solved it.
         pub newly_solved: bool,
-        /// Whether the Solver's rule of selection takes it.
+        /// Whether the Solver's selection rule selects it.
         pub selected: bool;
-        /// What is counted of the statement.
+        /// Features of the statement.
         pub features: Features
     }
 }
@@ -138,22 +130,22 @@ table_row! {
 }
 
 table_row! {
-    /// A conjecture that was asked for, whatever became of it.
+    /// A requested conjecture.
     #[derive(Clone, Debug, PartialEq)]
     pub struct ConjectureRow {
         /// Unique name; the `id` of the problem if it was accepted.
         pub id: ProblemId,
-        /// The problem for which it was invented.
+        /// The target that it was invented for.
         pub target: ProblemId,
         /// Number of the completion among those for this target, from 0.
         pub index: u32,
-        /// What became of it.
-        pub status: ConjectureStatus,
+        /// Its status.
+        pub status: ConjectureRowStatus,
         /// The defect of a malformed one, `known` or `seen` for a refused one, or why it was lost; empty otherwise.
         pub reason: String,
         /// The problem that has the same statement, for a duplicate.
         pub duplicate_of: Option<ProblemId>,
-        /// The statement, where one could be read.
+        /// The statement, if one could be parsed.
         pub statement: Option<Arc<str>>,
         /// The decoded completion; empty if it was lost, and so are the three lists.
         pub text: String,
@@ -169,7 +161,7 @@ table_row! {
         pub finish: Option<FinishReason>,
         /// Number of rounds whose updates the weights had seen; absent if it was lost.
         pub policy_version: Option<u32>,
-        /// Seed of the sample; seeds from 2^63 on show as the negative number of the same bits.
+        /// Seed of the sample. Seeds from 2^63 on are stored as the negative number with the same bits.
         pub seed: u64,
         /// Solve rate, 0 to 1, if the Solver tried it.
         pub solve_rate: Option<f64>,
@@ -198,7 +190,7 @@ table_row! {
         pub index: u32,
         /// The decoded completion; empty if it was lost, and so are the three lists.
         pub text: String,
-        /// The proof as it was read, in the formal system's canonical text.
+        /// The parsed proof in the formal system's canonical text.
         pub proof: Option<Arc<str>>,
         /// Prompt token ids.
         pub prompt_tokens: Arc<[u32]>,
@@ -212,13 +204,13 @@ table_row! {
         pub finish: Option<FinishReason>,
         /// Number of rounds whose updates the weights had seen; absent if it was lost.
         pub policy_version: Option<u32>,
-        /// Seed of the sample; seeds from 2^63 on show as the negative number of the same bits.
+        /// Seed of the sample. Seeds from 2^63 on are stored as the negative number with the same bits.
         pub seed: u64,
         /// The checker's decision.
         pub verdict: Verdict,
         /// The checker's reason, the defect of a malformed one, or why it was lost; empty for `proved`.
         pub reason: String,
-        /// Step of the proof, from 1, at which the checker stopped, where it knows one.
+        /// Step of the proof, from 1, at which the checker stopped, if known.
         pub step: Option<u32>,
         /// Time spent in the checker, microseconds.
         pub micros: u64,
@@ -239,7 +231,7 @@ table_row! {
         pub conjecture: ProblemId,
         /// Number of the attempt, from 0: a malformed review is sampled again.
         pub index: u32,
-        /// The defect of a malformed review, or why it was lost; empty for a well-formed one.
+        /// The defect of a malformed review, or why it was lost; empty for a well-formed review.
         pub reason: String,
         /// Relevance, 0 to 5; absent if malformed, and so are the next three.
         pub relevance: Option<f64>,
@@ -263,28 +255,28 @@ table_row! {
         pub finish: Option<FinishReason>,
         /// Number of rounds whose updates the weights had seen; absent if it was lost.
         pub policy_version: Option<u32>,
-        /// Seed of the sample; seeds from 2^63 on show as the negative number of the same bits.
+        /// Seed of the sample. Seeds from 2^63 on are stored as the negative number with the same bits.
         pub seed: u64,
     }
 }
 
 table_row! {
-    /// A completion that the round's updates were made on, in the order in which it entered the loss's selection.
+    /// A completion that the round's updates were trained on, in the order of selection.
     #[derive(Clone, Debug, PartialEq)]
     pub struct ExampleRow {
-        /// Who was trained: `solver` or `conjecturer`.
+        /// The trained role: `solver` or `conjecturer`.
         pub role: Role,
         /// The round of the completion: this one, or an earlier one (expert iteration).
         pub round: u32,
-        /// In which table of that round the completion stands.
+        /// The table of that round that contains the completion.
         pub kind: SampleKind,
         /// The rollout's `problem`, or the conjecture's `target`.
         pub problem: ProblemId,
-        /// The `index` beside it.
+        /// The completion's `index` in that table.
         pub index: u32,
         /// Weight of its log-likelihood, or its group advantage.
         pub weight: f64,
-        /// Its sampled tokens.
+        /// Number of sampled tokens.
         pub generated_tokens: u32,
         /// Number of the group that it is trained with, under CISPO.
         pub group: Option<u32>,
@@ -303,23 +295,23 @@ table_row! {
         pub id: ProblemId,
         /// The statement in the formal system's canonical text.
         pub statement: Arc<str>,
-        /// What a proof may use, in the formal system's terms.
+        /// The premises that a proof may use, in the formal system's terms.
         pub context: Arc<str>,
         /// Attempts with a verdict other than `infra`.
         pub judged: u32,
-        /// Attempts that proved it.
+        /// Attempts with the verdict `proved`.
         pub proved: u32,
         /// The first proof, in the order of the attempts.
         pub proof: Option<Arc<str>>,
     }
 }
 
-/// A sampling task and what was sampled for it, out of a row of its round's table. A lost one is empty and has ended
-/// with [`FinishReason::Stop`].
+/// Converts a row into a sampling task and its completion. A lost completion is empty and has the finish reason
+/// [`FinishReason::Stop`].
 macro_rules! sampled_row {
     ($row:ident, $kind:ident, $problem:ident) => {
         impl $row {
-            /// The task of `round` that this row is about, and its completion.
+            /// Returns the row's task in `round` and its completion.
             pub fn into_completion(self, round: u32) -> (TaskKey, Completion) {
                 let key = TaskKey { round, kind: TaskKind::$kind, problem: self.$problem, index: self.index };
                 let completion = Completion {

@@ -1,31 +1,31 @@
-//! Every choice of the algorithm, with the paper's values as defaults.
+//! The algorithm's configuration. The defaults are the paper's values.
 
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use sgs_keys::{Allowed, Closed, Leaf, Refused, Table, above, at_least};
+use sgs_keys::{Allowed, FixedDomain, InvalidValue, KeyTable, KeyValue, above, at_least};
 use std::fmt;
 use std::num::NonZeroU32;
 
 sgs_keys::table! {
-    /// The algorithm's configuration. The default is SGS as the paper describes it; `docs/fidelity.md` says where the
+    /// The algorithm's configuration. The default is SGS as the paper describes it; `docs/fidelity.md` lists where the
     /// paper and its code differ.
     #[derive(Clone, Debug, PartialEq)]
     pub struct AlgorithmConfig {
-        /// k: rollouts sampled for every problem of a round.
+        /// k: rollouts sampled per problem in each round.
         pub rollouts_per_problem: u32 = 8, in 1..=1024,
-        /// Sampling temperature of all roles; top-p and top-k are never used. The paper's is 1.
+        /// Sampling temperature of all roles (paper: 1). Top-p and top-k are never used.
         pub temperature: f64 = 1.0, in above(0.0).at_most(2.0),
-        /// One set of weights for Solver and Conjecturer, trained on the examples of both.
+        /// Use one set of weights for Solver and Conjecturer, trained on the examples of both.
         pub tied_weights: bool = false,
-        /// Which targets a round works on.
+        /// Selection of each round's targets.
         pub batch: BatchConfig,
-        /// The Solver's objective.
+        /// Training of the Solver.
         pub solver: SolverConfig,
-        /// How problems are invented and how that is rewarded.
+        /// How conjectures are requested, rewarded and trained on.
         pub conjecturer: ConjecturerConfig,
-        /// How invented problems are reviewed.
+        /// How conjectures are reviewed.
         pub guide: GuideConfig,
-        /// Length penalty and forbidden tactics.
+        /// Penalties for length and forbidden tactics.
         pub penalties: PenaltyConfig,
         /// Adam and the passes over a round's examples.
         pub optimizer: OptimizerConfig,
@@ -33,18 +33,18 @@ sgs_keys::table! {
 }
 
 sgs_keys::table! {
-    /// Which targets a round works on.
+    /// Selection of each round's targets.
     #[derive(Clone, Debug, PartialEq)]
     pub struct BatchConfig {
         /// Targets per round, drawn without replacement in each epoch.
         pub size: BatchSize = BatchSize::All,
-        /// Targets with so many proofs in the store are no longer sampled; 0: all are; beyond the paper. Expert iteration
-        /// has its own number, solver.proofs_cap, which also bounds this one.
+        /// Number of stored proofs after which a target is no longer sampled; 0: never; beyond the paper. Expert iteration
+        /// uses solver.proofs_cap instead, which also bounds this value.
         pub retire_after: u32 = 0, in 0..=1_000_000,
-        /// Share of a round's retired targets that are sampled all the same, drawn by the run's seed, so that the Solver
+        /// Share of a round's retired targets that are still sampled, drawn by the run's seed, so that the Solver
         /// does not forget them; beyond the paper.
         pub rehearsed_share: f64 = 0.0, in at_least(0.0).at_most(1.0),
-        /// Shuffle of the epochs: by the run's seed, or as in the paper's code.
+        /// How epochs are shuffled: by the run's seed, or as in the paper's code.
         pub order: EpochOrder = EpochOrder::Hashed,
     }
 }
@@ -54,70 +54,70 @@ sgs_keys::table! {
 pub enum BatchSize {
     /// The whole data set in each round (paper, §4.1).
     All,
-    /// So many.
+    /// This many targets.
     Count(NonZeroU32),
 }
 
 sgs_keys::choice! {
-    /// How the epochs are shuffled.
+    /// How epochs are shuffled.
     pub enum EpochOrder {
         /// By the run's seed.
         Hashed = "hashed",
-        /// As the paper's code does: CPython's shuffle seeded with 42 + epoch.
+        /// As in the paper's code: CPython's shuffle, seeded with 42 + epoch.
         Reference = "reference",
     }
 }
 
 sgs_keys::table! {
-    /// The Solver's objective.
+    /// Training of the Solver.
     #[derive(Clone, Debug, PartialEq)]
     pub struct SolverConfig {
-        /// Whether the Solver is updated at all; false is plain sampling.
+        /// Whether the Solver is trained; false means sampling only.
         pub train: bool = true,
-        /// What the Solver optimises.
+        /// Objective of the Solver.
         pub objective: Objective = Objective::ReinforceHalf,
-        /// Which problems it is trained on; auto: the objective's own rule.
+        /// Which problems the Solver is trained on; auto: the objective's default rule.
         pub selection: Selection = Selection::Auto,
         /// Denominator of the REINFORCE loss: each sequence's length (paper), or the batch's tokens (its code).
         pub loss_normalisation: LossNormalisation = LossNormalisation::Sequence,
         /// Constant learning rate of the Solver.
         pub learning_rate: f64 = 3e-6, in above(0.0).below(1.0),
-        /// CISPO: importance weights are clipped from below at 1 - clip_low.
+        /// CISPO: lower clipping bound of importance weights is 1 - clip_low.
         pub clip_low: f64 = 1.0, in at_least(0.0).at_most(1.0),
-        /// CISPO: importance weights are clipped from above at 1 + clip_high.
+        /// CISPO: upper clipping bound of importance weights is 1 + clip_high.
         pub clip_high: f64 = 3.0, in at_least(0.0).at_most(1e6),
-        /// CISPO: added to the standard deviation of a group's rewards before dividing by it.
+        /// CISPO: added to the standard deviation of a group's rewards before division.
         pub advantage_epsilon: f64 = 1e-6, in at_least(0.0).at_most(1.0),
-        /// So many proofs of a target are kept. Expert iteration: a target with as many is no longer sampled.
+        /// Maximum number of stored proofs per target. Expert iteration does not sample a target that has reached it.
         pub proofs_cap: u32 = 16, in 1..=1_000_000,
-        /// Expert iteration: proofs of so many last rounds are trained on, this one included.
+        /// Expert iteration: number of most recent rounds, including the current one, whose proofs are trained on.
         pub window: u32 = 3, in 1..=1000,
-        /// Expert iteration: a proof that is already stored is not stored again.
+        /// Expert iteration: whether to store a proof only if it is not stored yet.
         pub distinct_proofs: bool = false,
-        /// Whether of equal proofs of one problem in a round only the first is trained on; beyond the paper.
+        /// Whether only the first of several equal proofs of a problem is trained on in a round; beyond the paper.
         pub distinct_examples: bool = false,
-        /// Largest share of a round's examples that are proofs of conjectures; 1: no bound; beyond the paper.
+        /// Maximum share of proofs of conjectures among a round's examples; 1: no limit; beyond the paper.
         pub conjecture_share: f64 = 1.0, in at_least(0.0).at_most(1.0),
-        /// Rollouts of each unsolved target that may cite a conjecture proved for it, at most rollouts_per_problem; beyond
+        /// Rollouts per unsolved target that may cite a conjecture proved for it, at most rollouts_per_problem; beyond
         /// the paper.
         pub lemma_rollouts: u32 = 0, in 0..=1024,
-        /// Rounds in which a conjecture may be cited, counted from the one after its proof.
+        /// Number of rounds after its proof in which a conjecture may be cited.
         pub lemma_rounds: u32 = 4, in 1..=1_000_000,
-        /// Weight of the policy's entropy (nats per token) in the loss; beyond the paper.
+        /// Weight of the entropy bonus (nats per token) in the loss; beyond the paper.
         pub entropy_bonus: f64 = 0.0, in at_least(0.0).at_most(10.0),
-        /// Weight of the KL divergence to the base model (nats per token) in the loss; beyond the paper.
+        /// Weight of the KL divergence from the base model (nats per token) in the loss; beyond the paper.
         pub kl_coefficient: f64 = 0.0, in at_least(0.0).at_most(10.0),
     }
 }
 
 sgs_keys::choice! {
-    /// What the Solver optimises (paper, Appendix G).
+    /// Objective of the Solver (paper, Appendix G).
     pub enum Objective {
         /// Log-likelihood of proved rollouts.
         Reinforce = "reinforce",
-        /// The same for problems with a solve rate of at most one half.
+        /// Log-likelihood of proved rollouts of problems with a solve rate of at most 1/2.
         ReinforceHalf = "reinforce-half",
-        /// Log-likelihood of the stored proofs of the last rounds.
+        /// Log-likelihood of the stored proofs of recent rounds.
         ExpertIteration = "expert-iteration",
         /// Clipped importance weights times group advantages.
         Cispo = "cispo",
@@ -125,12 +125,12 @@ sgs_keys::choice! {
 }
 
 impl Objective {
-    /// Whether rollouts of one problem are trained on together, as a group.
+    /// Returns whether the rollouts of a problem are trained on together, as a group.
     pub fn is_grouped(self) -> bool {
         self == Objective::Cispo
     }
 
-    /// The objective's own rule of selection.
+    /// Returns the objective's default selection rule.
     pub fn selection(self) -> Selection {
         match self {
             Objective::Reinforce => Selection::All,
@@ -142,25 +142,25 @@ impl Objective {
 }
 
 sgs_keys::choice! {
-    /// Which problems the Solver is trained on. The names in the paper's code are in brackets.
+    /// Which problems the Solver is trained on. Names from the paper's code are in parentheses.
     pub enum Selection {
-        /// The objective's own rule.
+        /// The objective's default rule.
         Auto = "auto",
         /// Solved at least once: s > 0 (`all`).
         All = "all",
-        /// Solved at most half of the time: 0 < s <= 1/2 (`hard`).
+        /// Solved in at most half of the rollouts: 0 < s <= 1/2 (`hard`).
         Hard = "hard",
-        /// Targets never solved in an earlier round, and all conjectures: s > 0 (`unsolved`).
+        /// Targets not solved in any earlier round, and all conjectures: s > 0 (`unsolved`).
         Unsolved = "unsolved",
-        /// Sometimes solved and sometimes not: 0 < s < 1 (`all_none_0_1`).
+        /// Solved in some but not all rollouts: 0 < s < 1 (`all_none_0_1`).
         Mixed = "mixed",
-        /// Targets with fewer stored proofs than the cap are sampled, the store is trained on (`less_16_proofs`).
+        /// Samples targets with fewer stored proofs than the cap and trains on the store (`less_16_proofs`).
         FewProofs = "few-proofs",
     }
 }
 
 impl Selection {
-    /// The rule's name in the paper's code; `None` for [`Selection::Auto`].
+    /// Returns the rule's name in the paper's code; `None` for [`Selection::Auto`].
     pub fn reference_name(self) -> Option<&'static str> {
         match self {
             Selection::Auto => None,
@@ -184,86 +184,86 @@ sgs_keys::choice! {
 }
 
 sgs_keys::table! {
-    /// How problems are invented and how that is rewarded.
+    /// How conjectures are requested, rewarded and trained on.
     #[derive(Clone, Debug, PartialEq)]
     pub struct ConjecturerConfig {
-        /// Whether problems are invented at all.
+        /// Whether conjectures are requested at all.
         pub on: bool = true,
-        /// Whether the Conjecturer stays the base model.
+        /// Whether the Conjecturer remains the base model.
         pub frozen: bool = false,
-        /// Conjectures for each unsolved target in each round.
+        /// Conjectures per unsolved target in each round.
         pub conjectures_per_target: u32 = 1, in 1..=64,
-        /// Share of the unsolved targets for which a round invents conjectures, drawn by the run's seed; 1: all (paper).
+        /// Share of the unsolved targets that a round requests conjectures for, drawn by the run's seed; 1: all (paper).
         pub target_share: f64 = 1.0, in above(0.0).at_most(1.0),
-        /// What a conjecture is invented for: an unsolved target, a solved problem and its proof, nothing.
+        /// Content of the Conjecturer's prompt: an unsolved target, a solved problem with its proof, or neither.
         pub conditioning: Conditioning = Conditioning::Target,
-        /// Which conjectures are rewarded: R_solve x R_guide, or STP's barely provable ones.
+        /// Reward of a conjecture: R_solve x R_guide, or STP's rule (1 if barely provable).
         pub rule: ConjectureRule = ConjectureRule::Sgs,
-        /// Solve rates of which the top 30 % are too easy: those strictly between 0 and 1, or all.
+        /// Population whose top 30% of solve rates are too easy: rates strictly between 0 and 1, or all rates.
         pub rate_population: RatePopulation = RatePopulation::Interior,
-        /// Share of the solve rates that is not too easy. The paper's is 0.7.
+        /// Share of the solve rates that are not too easy (paper: 0.7).
         pub hardest_fraction: f64 = 0.7, in above(0.0).at_most(1.0),
-        /// A conjecture solved more often than this earns nothing; 1: no bound; beyond the paper.
+        /// Maximum solve rate of a conjecture that earns a reward; 1: no limit; beyond the paper.
         pub max_solve_rate: f64 = 1.0, in above(0.0).at_most(1.0),
-        /// A conjecture with a proof of fewer inferences earns nothing and is not trained on; 0: no bound; beyond the paper.
+        /// Inferences below which a proof makes its conjecture trivial: no reward, no training; 0: off; beyond the paper.
         pub min_proof_steps: u32 = 0, in 0..=1_000_000,
-        /// Whether a conjecture that says what a theorem before its context says is left out; beyond the paper.
+        /// Whether to reject a conjecture that is equivalent to a theorem available in its context; beyond the paper.
         pub refuse_known: bool = false,
-        /// Whether a conjecture that was a problem of an earlier round is left out; beyond the paper.
+        /// Whether to reject a conjecture that was a problem of an earlier round; beyond the paper.
         pub refuse_seen: bool = false,
-        /// Conjectures that are unsolved or too easy: trained on with reward 0 (paper), or left out (its code).
-        pub unselected: Fate = Fate::Zero,
-        /// Completions without a well-formed conjecture: trained on with reward 0, or left out (the paper's code).
-        pub malformed: Fate = Fate::Zero,
-        /// Equal rewards become 1 if positive and 0 otherwise, or always 1 (the paper's code).
+        /// Conjectures that are unsolved or too easy: train on them with reward 0 (paper), or leave them out (its code).
+        pub unselected: UnrewardedHandling = UnrewardedHandling::Zero,
+        /// Completions without a well-formed conjecture: train on them with reward 0, or leave them out (the paper's code).
+        pub malformed: UnrewardedHandling = UnrewardedHandling::Zero,
+        /// Normalised value if all rewards are equal: 1 if positive and 0 otherwise, or always 1 (the paper's code).
         pub normalisation: Normalisation = Normalisation::Positive,
         /// Denominator of the REINFORCE loss, as for the Solver.
         pub loss_normalisation: LossNormalisation = LossNormalisation::Sequence,
         /// Constant learning rate of the Conjecturer.
         pub learning_rate: f64 = 3e-6, in above(0.0).below(1.0),
-        /// STP's own numbers.
+        /// Parameters of STP.
         pub stp: StpConfig,
     }
 }
 
 sgs_keys::choice! {
-    /// What a conjecture is invented for.
+    /// Content of the Conjecturer's prompt.
     pub enum Conditioning {
         /// An unsolved target (paper, §3.1).
         Target = "target",
-        /// A solved problem and its proof (STP).
+        /// A solved problem with its proof (STP).
         Solved = "solved",
-        /// Nothing; still one conjecture for each unsolved target (paper, §4.4).
+        /// Neither; there is still one conjecture per unsolved target (paper, §4.4).
         None = "none",
     }
 }
 
 sgs_keys::choice! {
-    /// Which conjectures are rewarded, and how.
+    /// How conjectures are rewarded.
     pub enum ConjectureRule {
         /// R_solve · R_guide (paper, §3.2).
         Sgs = "sgs",
-        /// 1 for barely provable conjectures that are not long for their proofs, nothing for others (Dong and Ma 2025).
+        /// 1 for barely provable conjectures whose proof is not short relative to the statement, 0 for others (Dong and Ma 2025).
         Stp = "stp",
     }
 }
 
 sgs_keys::choice! {
-    /// Which solve rates the top 30 % are the top of.
+    /// Population whose top 30% of solve rates are too easy.
     pub enum RatePopulation {
-        /// Those strictly between 0 and 1 (the paper's code).
+        /// Rates strictly between 0 and 1 (the paper's code).
         Interior = "interior",
-        /// Those of every conjecture of the round (a literal reading of the paper).
+        /// Rates of all conjectures of the round (a literal reading of the paper).
         All = "all",
     }
 }
 
 sgs_keys::choice! {
-    /// What becomes of conjectures that earn nothing.
-    pub enum Fate {
-        /// They train the Conjecturer with reward 0 and take part in the normalisation (paper).
+    /// How conjectures without a reward are handled.
+    pub enum UnrewardedHandling {
+        /// Train on them with reward 0 and include them in the normalisation (paper).
         Zero = "zero",
-        /// They are left out of both (the paper's code).
+        /// Leave them out of both (the paper's code).
         Dropped = "dropped",
     }
 }
@@ -271,65 +271,65 @@ sgs_keys::choice! {
 sgs_keys::choice! {
     /// How equal rewards are normalised.
     pub enum Normalisation {
-        /// All 1 if positive, otherwise all 0.
+        /// 1 if they are positive, 0 otherwise.
         Positive = "positive",
-        /// All 1, even if they are 0 (the paper's code).
+        /// Always 1 (the paper's code).
         Reference = "reference",
     }
 }
 
 sgs_keys::table! {
-    /// STP's own numbers (Dong and Ma 2025, and their code).
+    /// Parameters of STP (Dong and Ma 2025, and their code).
     #[derive(Clone, Debug, PartialEq)]
     pub struct StpConfig {
-        /// STP: a conjecture is barely provable if its solve rate is above 0 and below this.
+        /// STP: a conjecture is barely provable if its solve rate is above 0 and below this value.
         pub max_rate: f64 = 0.25, in above(0.0).at_most(1.0),
-        /// STP: share of the barely provable conjectures with the shortest proofs for their length that is left out.
+        /// STP: share of the barely provable conjectures, those with the shortest proofs for their length, that is left out.
         pub elegance_cut: f64 = 0.2, in at_least(0.0).below(1.0),
-        /// STP: only solved targets whose best solve rate in any round is above this get conjectures.
+        /// STP: conjectures are requested only for solved targets whose best solve rate of any round is above this value.
         pub min_seed_rate: f64 = 0.35, in at_least(0.0).below(1.0),
-        /// STP: whether the chosen conjectures are weighted so that they lie as the unsolved targets do among the
-        /// Conjecturer's embeddings of statements (on in method stp), or all weigh 1.
+        /// STP: whether to weight the selected conjectures so that their distribution matches that of the unsolved targets in
+        /// the Conjecturer's embedding space (on in method stp); otherwise all weights are 1.
         pub reweight: bool = false,
-        /// STP: a conjecture whose weight has come to this is given no further targets.
+        /// STP: weight at which a conjecture is matched to no further targets.
         pub max_weight: f64 = 4.0, in at_least(1.0).at_most(1e6),
     }
 }
 
 sgs_keys::table! {
-    /// How invented problems are reviewed.
+    /// How conjectures are reviewed.
     #[derive(Clone, Debug, PartialEq)]
     pub struct GuideConfig {
-        /// Whether there is a Guide; without it R_guide is 1.
+        /// Whether there is a Guide; without one, R_guide is 1.
         pub on: bool = true,
-        /// Who scores: a language model's reviews (paper), the formal system by the symbols that conjecture and target
-        /// share, or what became of the targets of reviewed conjectures.
+        /// Source of the scores: reviews by a language model (paper), the symbols shared by conjecture and target, or a
+        /// model trained on whether earlier conjectures helped to solve their targets.
         pub kind: GuideKind = GuideKind::Model,
         /// Which conjectures are reviewed: all (paper), or those with a positive R_solve (its code).
         pub scope: GuideScope = GuideScope::All,
-        /// Reviews of each conjecture, whose mean R_guide is its own: an estimate of the expectation over what the Guide
-        /// may write. The paper has one.
+        /// Reviews per conjecture (paper: 1). R_guide is the mean of their scores, an estimate of the expected score over
+        /// the Guide's completions.
         pub samples: u32 = 1, in 1..=64,
-        /// How many malformed reviews of a conjecture are sampled again.
+        /// Number of malformed reviews per conjecture that are sampled again.
         pub resamples: u32 = 1, in 0..=16,
-        /// The learned Guide: rounds in which a target or its neighbours must fall after a conjecture was trained on.
+        /// Learned Guide: rounds after training on a conjecture within which its target or a neighbour must be solved.
         pub learned_rounds: u32 = 8, in 1..=10_000,
-        /// The learned Guide: targets nearest to a conjecture's own, by the symbols they share, that count beside it.
+        /// Learned Guide: number of neighbours, the targets most similar in symbols to a conjecture's own, that also count.
         pub learned_neighbours: u32 = 8, in 0..=1000,
-        /// Score of a conjecture whose reviews were all malformed: 0, or the mean of the round's others (the paper's
-        /// code).
+        /// Score of a conjecture whose reviews were all malformed: 0, or the mean over the round's other conjectures (the
+        /// paper's code).
         pub malformed: MalformedReview = MalformedReview::Zero,
     }
 }
 
 sgs_keys::choice! {
-    /// Who reviews conjectures.
+    /// Source of a conjecture's R_guide.
     pub enum GuideKind {
         /// A language model (paper, §3.2).
         Model = "model",
-        /// The formal system: how much a conjecture has of its target's symbols, and how near it is in length.
+        /// The formal system: overlap with the target's symbols, and similarity in length.
         Rubric = "rubric",
-        /// A head on the language model's reviews, trained in the run on what conjectures did to their targets.
+        /// A regression on the language model's reviews, trained on whether conjectures helped to solve their targets.
         Learned = "learned",
     }
 }
@@ -337,9 +337,9 @@ sgs_keys::choice! {
 sgs_keys::choice! {
     /// Which conjectures are reviewed.
     pub enum GuideScope {
-        /// Every conjecture, as soon as it is read (paper, Algorithm 1).
+        /// Every conjecture, as soon as it is accepted (paper, Algorithm 1).
         All = "all",
-        /// Those with 0 < R_solve only, once all are judged (the paper's code).
+        /// Only those with R_solve > 0, once all are judged (the paper's code).
         Selected = "selected",
     }
 }
@@ -349,38 +349,38 @@ sgs_keys::choice! {
     pub enum MalformedReview {
         /// R_guide is 0.
         Zero = "zero",
-        /// R_guide is the mean over the round's well-formed reviews, 0 if there are none (the paper's code).
+        /// R_guide is the mean over the round's other conjectures, 0 if there are none (the paper's code).
         Mean = "mean",
     }
 }
 
 sgs_keys::table! {
-    /// Length penalty and forbidden tactics.
+    /// Penalties for length and forbidden tactics.
     #[derive(Clone, Debug, PartialEq)]
     pub struct PenaltyConfig {
-        /// Whether long completions of Solver and Conjecturer get a negative reward.
+        /// Whether long completions of the Solver and the Conjecturer get a negative reward.
         pub length: bool = true,
-        /// Tokens that count towards the context window: prompt and completion (paper), or the completion (its code).
+        /// Tokens that count towards the context window: prompt and completion (paper), or only the completion (its code).
         pub length_scope: LengthScope = LengthScope::ContextWindow,
-        /// Share of the context window that is free.
+        /// Share of the context window at which the length penalty begins.
         pub length_start: f64 = 0.8, in at_least(0.0).below(1.0),
-        /// Whether the length penalty reaches unproved rollouts under REINFORCE (paper: all; its code: proved ones only).
+        /// Whether the length penalty applies to unproved rollouts under REINFORCE (paper: yes; its code: no).
         pub length_of_unproved: bool = true,
-        /// Whether a proof that uses a tactic marked by the formal system (Lean's try) earns nothing.
+        /// Whether a proof with a forbidden tactic (Lean's try) earns no reward.
         pub forbidden_tactics: bool = true,
-        /// Proofs with more characters earn nothing; 0: no limit.
+        /// Maximum length, in characters, of a proof that earns a reward; 0: no limit.
         pub max_proof_characters: u32 = 0, in 0..=u64::from(u32::MAX),
-        /// STP: a proof weighs exp(-rate x characters); 0: off.
+        /// STP: rate in a proof's weight, exp(-rate x characters); 0: off.
         pub short_proof_rate: f64 = 0.0, in at_least(0.0).at_most(1.0),
     }
 }
 
 sgs_keys::choice! {
-    /// What counts towards the context window.
+    /// Tokens that count towards the context window.
     pub enum LengthScope {
         /// Prompt and completion (paper, §4.1).
         ContextWindow = "context-window",
-        /// The completion alone (the paper's code).
+        /// Only the completion (the paper's code).
         GeneratedTokens = "generated-tokens",
     }
 }
@@ -399,24 +399,24 @@ sgs_keys::table! {
         pub beta2: f64 = 0.95, in at_least(0.0).below(1.0),
         /// Adam's epsilon.
         pub epsilon: f64 = 1e-8, in above(0.0).at_most(1.0),
-        /// Decoupled weight decay per step, as a share of the learning rate.
+        /// Decoupled weight decay per step, relative to the learning rate.
         pub weight_decay: f64 = 0.0, in at_least(0.0).at_most(1.0),
-        /// Largest norm of the whole gradient; 0: no clipping.
+        /// Maximum global gradient norm; 0: no clipping.
         pub clip_norm: f64 = 1.0, in at_least(0.0).at_most(1e6),
-        /// Whether Adam starts anew in each round (the paper's code).
+        /// Whether Adam's state is reset in each round (the paper's code).
         pub reset_each_round: bool = false,
     }
 }
 
 impl AlgorithmConfig {
-    /// The same method with every choice of the paper's code that the paper's text does not make (`docs/fidelity.md`).
+    /// Returns this configuration with the choices of the paper's code wherever they differ from the defaults (`docs/fidelity.md`).
     pub fn with_code_choices(mut self) -> Self {
         self.batch.order = EpochOrder::Reference;
         self.solver.loss_normalisation = LossNormalisation::Token;
         self.conjecturer.loss_normalisation = LossNormalisation::Token;
         self.conjecturer.rate_population = RatePopulation::Interior;
-        self.conjecturer.unselected = Fate::Dropped;
-        self.conjecturer.malformed = Fate::Dropped;
+        self.conjecturer.unselected = UnrewardedHandling::Dropped;
+        self.conjecturer.malformed = UnrewardedHandling::Dropped;
         self.conjecturer.normalisation = Normalisation::Reference;
         self.guide.scope = GuideScope::Selected;
         self.guide.resamples = 0;
@@ -433,7 +433,7 @@ impl AlgorithmConfig {
 }
 
 impl SolverConfig {
-    /// The rule of selection in force, never [`Selection::Auto`].
+    /// Returns the selection rule in effect; never [`Selection::Auto`].
     pub fn effective_selection(&self) -> Selection {
         match self.selection {
             Selection::Auto => self.objective.selection(),
@@ -447,34 +447,34 @@ fn require(
     key: &'static str,
     value: impl fmt::Display,
     expected: &'static str,
-) -> Result<(), Refused> {
+) -> Result<(), InvalidValue> {
     if holds {
         Ok(())
     } else {
-        Err(Refused { key: key.into(), value: value.to_string(), expected: expected.into() })
+        Err(InvalidValue { key: key.into(), value: value.to_string(), expected: expected.into() })
     }
 }
 
 impl AlgorithmConfig {
-    /// Checks every range and every combination.
+    /// Checks the ranges of all keys and the combinations of keys.
     ///
     /// # Errors
-    /// The first value that is not allowed, with its key below the algorithm's table.
-    pub fn validate(&self) -> Result<(), Refused> {
+    /// Returns an error with the first key that is out of range or does not fit another.
+    pub fn validate(&self) -> Result<(), InvalidValue> {
         self.check("")?;
         self.check_solver()?;
         self.check_conjecturer()?;
         self.check_penalties()
     }
 
-    fn check_solver(&self) -> Result<(), Refused> {
+    fn check_solver(&self) -> Result<(), InvalidValue> {
         let s = &self.solver;
         let few_proofs = s.effective_selection() == Selection::FewProofs;
-        let expected = "expert-iteration together with the selection few-proofs (or auto), and no other";
+        let expected = "expert-iteration if and only if the selection is few-proofs (or auto)";
         let stored = s.objective == Objective::ExpertIteration;
         require(few_proofs == stored, "solver.objective", format!("{:?}", s.objective), expected)?;
         let retire_after = self.batch.retire_after;
-        let expected = "at most solver.proofs_cap: no more proofs are kept";
+        let expected = "at most solver.proofs_cap, the maximum number of stored proofs";
         require(retire_after <= s.proofs_cap, "batch.retire_after", retire_after, expected)?;
         let (cited, k) = (s.lemma_rollouts, self.rollouts_per_problem);
         require(cited <= k, "solver.lemma_rollouts", cited, "at most rollouts_per_problem")?;
@@ -482,23 +482,27 @@ impl AlgorithmConfig {
         require(groups, "rollouts_per_problem", k, "at least 2 with the objective cispo")
     }
 
-    fn check_conjecturer(&self) -> Result<(), Refused> {
+    fn check_conjecturer(&self) -> Result<(), InvalidValue> {
         let c = &self.conjecturer;
         let guided = self.guide.on;
-        let expected = "false when conjecturer.on is false: nothing to review";
+        let expected = "false when conjecturer.on is false (nothing to review)";
         require(c.on || !guided, "guide.on", guided, expected)?;
         let rule = c.rule == ConjectureRule::Sgs || !guided;
-        require(rule, "guide.on", guided, "false when conjecturer.rule is stp: STP has no Guide")?;
+        require(rule, "guide.on", guided, "false when conjecturer.rule is stp (STP has no Guide)")?;
         let tied = !self.tied_weights || !c.frozen;
-        require(tied, "conjecturer.frozen", c.frozen, "false when tied_weights is true: there is one model")
+        require(
+            tied,
+            "conjecturer.frozen",
+            c.frozen,
+            "false when tied_weights is true (the roles share one model)",
+        )
     }
 
-    fn check_penalties(&self) -> Result<(), Refused> {
+    fn check_penalties(&self) -> Result<(), InvalidValue> {
         let p = &self.penalties;
         let kinds = [p.length, p.max_proof_characters > 0, p.short_proof_rate > 0.0];
         let many = kinds.iter().filter(|&&on| on).count();
-        let expected =
-            "the only length penalty: of length, max_proof_characters and short_proof_rate one at most is on";
+        let expected = "at most one of length, max_proof_characters and short_proof_rate to be on";
         require(many <= 1, "penalties.length", p.length, expected)
     }
 }
@@ -550,14 +554,14 @@ impl<'de> Deserialize<'de> for BatchSize {
     }
 }
 
-impl Leaf for BatchSize {
-    fn refused_by(&self, _: &Allowed) -> Option<String> {
-        // Only "all" and positive numbers can be read.
+impl KeyValue for BatchSize {
+    fn rejected_by(&self, _: &Allowed) -> Option<String> {
+        // Deserialisation accepts only "all" and positive numbers.
         None
     }
 }
 
-impl Closed for BatchSize {
+impl FixedDomain for BatchSize {
     const ALLOWED: Allowed = Allowed::NameOrWhole { name: "all", low: 1, high: u32::MAX as u64 };
 }
 
@@ -577,9 +581,9 @@ mod tests {
         }
     }
 
-    /// What is declared is what stands in files, and each key says what it means.
+    /// The declared keys must be those in serialised configurations, and each must have a description.
     #[test]
-    fn every_key_is_declared_with_a_meaning() {
+    fn every_key_is_declared_with_a_description() {
         let mut written = Vec::new();
         written_keys(&serde_json::to_value(AlgorithmConfig::default()).unwrap(), "", &mut written);
         let declared = AlgorithmConfig::keys("");
@@ -612,14 +616,14 @@ mod tests {
         assert_eq!(sized.batch.size, BatchSize::Count(NonZeroU32::new(5).unwrap()));
     }
 
-    /// The default with one key set, if it can be read at all.
+    /// Sets one key of the default configuration.
     fn with(key: &str, value: Value) -> Result<AlgorithmConfig, serde_json::Error> {
         let mut table = serde_json::to_value(AlgorithmConfig::default()).unwrap();
         *key.split('.').fold(&mut table, |table, part| &mut table[part]) = value;
         serde_json::from_value(table)
     }
 
-    /// The values at the ends of a range, those that are allowed and those that are just outside.
+    /// Returns values at the ends of a range: allowed ones, and ones just outside.
     fn ends(allowed: Allowed) -> (Vec<Value>, Vec<Value>) {
         let whole = |low: u64, high: u64| {
             let below = i64::try_from(low).unwrap() - 1;
@@ -663,7 +667,7 @@ mod tests {
                 config.check("").unwrap_or_else(|e| panic!("{value} is allowed: {e}"));
             }
             for value in outside {
-                // What does not fit the type is refused when it is read.
+                // A value that does not fit the type is rejected when it is deserialised.
                 let Ok(config) = with(&key.key, value.clone()) else { continue };
                 let error = config.check("").expect_err(&format!("{} = {value}", key.key));
                 assert_eq!((error.key, error.expected), (key.key.clone(), key.allowed.to_string()));
@@ -671,9 +675,9 @@ mod tests {
         }
     }
 
-    /// Each of these sets one key of the default to a value that does not go with another, which is named.
+    /// Each case sets one key of the default to a value that conflicts with another key, which the error must name.
     #[test]
-    fn combinations_that_make_no_sense_name_a_key() {
+    fn conflicting_keys_are_rejected_by_name() {
         let cases = [
             ("solver.selection", json!("few-proofs"), "solver.objective"),
             ("solver.lemma_rollouts", json!(9), "solver.lemma_rollouts"),
@@ -693,7 +697,7 @@ mod tests {
     }
 
     #[test]
-    fn not_a_number_is_out_of_every_range() {
+    fn nan_is_out_of_every_range() {
         let config = AlgorithmConfig { temperature: f64::NAN, ..AlgorithmConfig::default() };
         assert_eq!(config.validate().unwrap_err().key, "temperature");
         let mut config = AlgorithmConfig::default();

@@ -1,22 +1,22 @@
-//! The words of the system as plain, serialisable types.
+//! Problems, roles, verdicts and completions as plain, serialisable types.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// Name of a problem, unique within a run: a target's name in its data set, or a conjecture's
-/// `c<round>-<target id>-<index>`.
+/// Identifies a problem within a run: a target's name in its data set, or `c<round>-<target id>-<index>` for a
+/// conjecture.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ProblemId(pub Arc<str>);
 
 impl ProblemId {
-    /// Wraps a name.
+    /// Creates an id from a name.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self(name.into())
     }
 
-    /// The name as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -28,31 +28,32 @@ impl fmt::Display for ProblemId {
     }
 }
 
-/// A formal statement to be proved: a target of the data set or a conjecture.
+/// A formal statement to be proved: a target of the data set, or a conjecture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
+    /// Name of the problem.
     pub id: ProblemId,
-    /// The statement in the formal system's own canonical text: equal statements are equal strings.
+    /// The statement in the formal system's canonical text; equal statements are equal strings.
     pub statement: Arc<str>,
-    /// What a proof may use, in the formal system's own terms: for Metamath the label before which an
-    /// assertion must stand, for Lean the header (imports and options).
+    /// The context that a proof may use, in the formal system's terms. For Metamath: the label that all cited assertions must
+    /// precede. For Lean: the header (imports and options).
     pub context: Arc<str>,
 }
 
-/// The three roles of the one language model.
+/// The roles of the language model (paper, §3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Proves problems.
     Solver,
-    /// Invents a simpler, related problem for an unsolved target.
+    /// Proposes a simpler, related problem for an unsolved target.
     Conjecturer,
-    /// Scores invented problems.
+    /// Scores proposed problems.
     Guide,
 }
 
 impl Role {
-    /// The role's name as it is written in files and on the command line.
+    /// Returns the role's name in files and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Role::Solver => "solver",
@@ -62,29 +63,29 @@ impl Role {
     }
 }
 
-/// What the checker says of one rollout.
+/// The checker's decision about one rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The proof holds, and an independent check agrees.
+    /// The proof is valid, and a second check confirms it.
     Proved,
-    /// The proof was read and does not hold.
+    /// The proof is well-formed but not valid.
     Refused,
-    /// No proof could be read out of the rollout.
+    /// The completion contains no well-formed proof.
     Malformed,
-    /// Time, memory or size ran out before the checker could decide.
+    /// The checker exceeded its limit of time, memory or size.
     Resource,
-    /// The checker itself broke: never a reward, never counted as an attempt that failed.
+    /// The checker failed. Such a rollout earns no reward and does not count as a failed attempt.
     Infra,
 }
 
 impl Verdict {
-    /// Whether the rollout counts as judged, that is, in the denominator of the solve rate.
+    /// Returns whether the rollout counts in the denominator of the solve rate.
     pub fn is_judged(self) -> bool {
         self != Verdict::Infra
     }
 
-    /// The verdict's name as it is written in files.
+    /// Returns the verdict's name in files.
     pub fn as_str(self) -> &'static str {
         match self {
             Verdict::Proved => "proved",
@@ -99,80 +100,84 @@ impl Verdict {
 /// A verdict with the checker's reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judgement {
+    /// The verdict.
     pub verdict: Verdict,
-    /// Why, for everything but `proved`; empty otherwise.
+    /// Reason for the verdict; empty for `proved`.
     pub reason: String,
-    /// The step of the proof, counted from 1, at which the checker stopped, where it knows one.
+    /// Step of the proof at which the checker stopped, from 1, if known.
     pub step: Option<u32>,
-    /// Time spent in the checker, microseconds.
+    /// Time spent in the checker, in microseconds.
     pub micros: u64,
 }
 
-/// The Guide's sub-scores of one conjecture.
+/// The Guide's sub-scores of a conjecture (paper, Appendix E.3).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Review {
-    /// How much the conjecture has to do with its target: 0 (nothing) to 5.
+    /// Relevance to the target, from 0 (unrelated) to 5.
     pub relevance: f64,
-    /// Whether the conjecture repeats the target or carries what it does not need: 0 (no) to 1.
+    /// Whether the conjecture repeats the target or contains superfluous parts, from 0 (no) to 1 (yes).
     pub redundancy: f64,
-    /// How artificial the conclusion is: 0 (natural) to 4.
+    /// Artificial complexity of the conclusion, from 0 (natural) to 4.
     pub complexity: f64,
 }
 
-/// Features of a statement, for analysis only.
+/// Features of a statement, used only for analysis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Features {
-    /// Tokens of the whole statement.
+    /// Number of tokens of the statement.
     pub length: u32,
-    /// Tokens of the conclusion.
+    /// Number of tokens of the conclusion.
     pub conclusion_length: u32,
-    /// Disjunctions in the conclusion.
+    /// Number of disjunctions in the conclusion.
     pub disjunctions: u32,
-    /// Conjunctions in the conclusion.
+    /// Number of conjunctions in the conclusion.
     pub conjunctions: u32,
-    /// Implications in the conclusion.
+    /// Number of implications in the conclusion.
     pub implications: u32,
     /// Nesting depth of the conclusion.
     pub depth: u32,
+    /// Number of hypotheses.
     pub hypotheses: u32,
 }
 
-/// Why sampling of a rollout ended.
+/// Why sampling of a completion ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FinishReason {
-    /// The model wrote its end token.
+    /// The model sampled its end token.
     Stop,
     /// The token limit was reached.
     Length,
-    /// The prompt did not fit into the model's context: nothing was sampled.
+    /// The prompt does not fit into the model's context; nothing was sampled.
     Refused,
-    /// The request was withdrawn.
+    /// The request was cancelled.
     Cancelled,
 }
 
-/// One completion sampled by any role.
+/// A sampled completion of any role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Completion {
-    /// The decoded text, special tokens left out.
+    /// The decoded text without special tokens.
     pub text: String,
+    /// Token ids of the prompt.
     pub prompt_tokens: Arc<[u32]>,
-    /// Sampled token ids, the end token included.
+    /// Sampled token ids, including the end token.
     pub tokens: Vec<u32>,
-    /// Log-probability of each sampled token at temperature 1, natural logarithm; empty if the backend gives none.
+    /// Natural log-probability of each sampled token at temperature 1; empty if the backend does not report it.
     pub log_probs: Vec<f32>,
-    /// Mean entropy per sampled token in nats, where the backend knows the whole distribution.
+    /// Mean entropy per sampled token in nats, if the backend knows the full distribution.
     pub entropy: Option<f32>,
+    /// Why sampling ended.
     pub finish: FinishReason,
-    /// Number of rounds whose updates the weights had seen: the number of the round that they sampled for.
+    /// Number of updates that the sampling weights have received, which equals the number of the round.
     pub policy_version: u32,
 }
 
 impl Review {
-    /// Whether all three sub-scores are finite and inside the rubric's ranges (paper, Appendix E.3).
+    /// Returns whether all three sub-scores are finite and within their ranges (paper, Appendix E.3).
     ///
-    /// A review outside of them is treated like a malformed one: a Guide that writes `100` must not be able to
-    /// outweigh every other conjecture of the round.
+    /// Other reviews are treated as malformed, so that a Guide that writes `100` cannot outweigh every other
+    /// conjecture of the round.
     pub fn is_in_range(&self) -> bool {
         (0.0..=5.0).contains(&self.relevance)
             && (0.0..=1.0).contains(&self.redundancy)
@@ -180,23 +185,25 @@ impl Review {
     }
 }
 
-/// What the algorithm needs to know of a completion, without its text and tokens.
+/// The facts about a completion that the algorithm needs, without its text and tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SampleFacts {
+    /// Number of tokens of the prompt.
     pub prompt_tokens: u32,
-    /// Tokens sampled, the end token included.
+    /// Number of sampled tokens, including the end token.
     pub generated_tokens: u32,
+    /// Why sampling ended.
     pub finish: FinishReason,
-    /// Mean entropy per sampled token in nats, where the backend knows the whole distribution.
+    /// Mean entropy per sampled token in nats, if the backend knows the full distribution.
     pub entropy: Option<f32>,
-    /// Mean log-probability per sampled token at temperature 1, natural logarithm, where the backend gives it.
+    /// Mean natural log-probability per sampled token at temperature 1, if the backend reports it.
     pub mean_log_prob: Option<f32>,
-    /// Number of rounds whose updates the weights had seen: the number of the round that they sampled for.
+    /// Number of updates that the sampling weights have received, which equals the number of the round.
     pub policy_version: u32,
 }
 
 impl SampleFacts {
-    /// The facts of a completion.
+    /// Extracts the facts from a completion.
     pub fn of(completion: &Completion) -> Self {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let sum: f64 = completion.log_probs.iter().map(|&x| f64::from(x)).sum();

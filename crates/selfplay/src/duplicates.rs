@@ -1,23 +1,24 @@
-//! Exact duplicates among the statements of a round.
+//! Detection of exact duplicates among the statements of a round.
 
 use crate::data::ProblemId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The statements that a new conjecture must differ from: those of all targets and of the conjectures accepted so far.
+/// The statements that a new conjecture must differ from: those of all targets and of the accepted conjectures.
 ///
-/// Equality is equality of the canonical text; nothing is normalised here. Conjectures of earlier rounds do not count.
+/// Statements are compared by their canonical text without further normalisation. Conjectures of earlier rounds are not
+/// included.
 #[derive(Clone, Debug, Default)]
-pub struct Statements {
+pub struct StatementIndex {
     first: HashMap<Arc<str>, ProblemId>,
 }
 
-impl Statements {
-    /// Enters a statement; gives the id of the problem that already has it, if there is one.
+impl StatementIndex {
+    /// Adds a statement.
     ///
     /// # Errors
-    /// The id of the earlier problem.
-    pub fn enter(&mut self, statement: &Arc<str>, id: &ProblemId) -> Result<(), ProblemId> {
+    /// Returns the id of the problem that already has this statement.
+    pub fn insert(&mut self, statement: &Arc<str>, id: &ProblemId) -> Result<(), ProblemId> {
         if let Some(earlier) = self.first.get(statement) {
             return Err(earlier.clone());
         }
@@ -31,11 +32,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_one_stays() {
-        let mut statements = Statements::default();
+    fn the_first_problem_with_a_statement_is_kept() {
+        let mut statements = StatementIndex::default();
         let (a, b) = (ProblemId::new("a"), ProblemId::new("b"));
-        assert_eq!(statements.enter(&Arc::from("|- x"), &a), Ok(()));
-        assert_eq!(statements.enter(&Arc::from("|- x"), &b), Err(a));
-        assert_eq!(statements.enter(&Arc::from("|- y"), &b), Ok(()));
+        assert_eq!(statements.insert(&Arc::from("|- x"), &a), Ok(()));
+        assert_eq!(statements.insert(&Arc::from("|- x"), &b), Err(a));
+        assert_eq!(statements.insert(&Arc::from("|- y"), &b), Ok(()));
     }
 }

@@ -1,152 +1,150 @@
-//! The learned Guide: a head on the Guide's reviews, trained in the run on what conjectures did. The paper names a learned
-//! Guide as future work; this one is ours.
+//! The learned Guide: a regression on the Guide's reviews, trained during the run on what conjectures led to. The paper
+//! names a learned Guide as future work; this one is ours.
 //!
-//! A *lesson* is a conjecture that the Solver was trained on, with the targets that it might have helped: its own and
-//! those nearest to it. Some rounds later it is known whether one of them fell. The head is a logistic regression on
-//! what a round knows of a conjecture, the review's sub-scores first of all.
+//! A training example is a conjecture that the Solver was trained on, together with the targets that it may help: its own
+//! target and those most similar to it. Its label is whether one of these targets is solved within the following rounds.
+//! The model is a logistic regression on the features that a round knows of a conjecture, in particular the sub-scores of
+//! its review.
 
 use crate::data::{Problem, ProblemId, Review};
 use crate::reward::guide_score;
-use crate::state::SolvedTarget;
+use crate::store::SolvedTarget;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Step of the regression.
-const STEP: f64 = 0.05;
+/// Learning rate of the regression.
+const LEARNING_RATE: f64 = 0.05;
 
-/// Numbers that the head sees.
-const SIGNS: usize = 8;
+/// Number of features.
+const FEATURES: usize = 8;
 
-/// What the head sees of a conjecture, each about 0 to 1 in size.
+/// The features of a conjecture, each of magnitude about 1 or less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Signs([f64; SIGNS]);
+pub struct GuideFeatures([f64; FEATURES]);
 
-impl Signs {
-    /// Of a conjecture with its review, the formal system's rubric (`0..=8`), its solve rate (`0..=1`) and the lengths of
-    /// its statement and its target's, in any unit.
+impl GuideFeatures {
+    /// Computes the features of a conjecture from its review, the score of the formal system's rubric (`0..=8`), its solve
+    /// rate (`0..=1`), and the lengths of its statement and of its target's statement (in the same unit).
     pub fn of(review: Option<&Review>, rubric: f64, rate: f64, length: usize, target_length: usize) -> Self {
         let [relevance, redundancy, complexity, score] = review.map_or([0.0; 4], |r| {
             [r.relevance / 5.0, r.redundancy, r.complexity / 4.0, guide_score(r) / 8.0]
         });
-        let longer = (length.max(1) as f64 / target_length.max(1) as f64).ln().clamp(-2.0, 2.0) / 2.0;
-        Self([
-            1.0,
-            relevance,
-            redundancy,
-            complexity,
-            score,
-            rubric.clamp(0.0, 8.0) / 8.0,
-            1.0 - rate,
-            longer,
-        ])
+        let log_ratio = (length.max(1) as f64 / target_length.max(1) as f64).ln().clamp(-2.0, 2.0) / 2.0;
+        let rubric = rubric.clamp(0.0, 8.0) / 8.0;
+        Self([1.0, relevance, redundancy, complexity, score, rubric, 1.0 - rate, log_ratio])
     }
 }
 
-/// A conjecture that the Solver was trained on, until it is known what it did.
+/// A conjecture that the Solver was trained on, kept until its label is known.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Lesson {
-    /// The round after which the Solver was trained on it.
+pub struct GuideExample {
+    /// The round that trained the Solver on it.
     pub round: u32,
-    /// The last round in which a target may fall for it.
+    /// Last round in which solving a watched target counts as a success.
     pub until: u32,
-    /// The targets that it might have helped, all unsolved then.
+    /// The targets that the conjecture may help, all unsolved when it was trained on.
     pub watched: Vec<ProblemId>,
-    /// What the head saw of it.
-    pub signs: Signs,
+    /// Features of the conjecture.
+    #[serde(rename = "signs")]
+    pub features: GuideFeatures,
 }
 
-impl Lesson {
-    /// Whether one of its targets was proved for the first time in its rounds.
-    fn fell(&self, solved: &BTreeMap<ProblemId, SolvedTarget>) -> bool {
+impl GuideExample {
+    /// Returns whether one of the watched targets was first solved after `round` and no later than `until`.
+    fn helped(&self, solved: &BTreeMap<ProblemId, SolvedTarget>) -> bool {
         let in_time = |target: &SolvedTarget| target.round > self.round && target.round <= self.until;
         self.watched.iter().any(|target| solved.get(target).is_some_and(in_time))
     }
 }
 
-/// How the head did on the lessons that one round brought to their end.
+/// How well the regression predicted the examples whose labels became known in one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Graded {
-    pub lessons: u64,
-    /// Those of which a target fell.
-    pub fell: u64,
-    /// Sum of the head's logarithmic losses, nats, before it learned from them.
+pub struct ForecastScore {
+    /// Number of examples.
+    #[serde(rename = "lessons")]
+    pub examples: u64,
+    /// Number of examples with a positive label.
+    #[serde(rename = "fell")]
+    pub positive: u64,
+    /// Sum of the logarithmic losses, in nats, each taken before the regression is updated with the example.
     pub loss: f64,
-    /// The same of one who knows only the share that fell before.
-    pub loss_of_share: f64,
+    /// The same for a baseline that always predicts the share of positive labels so far.
+    #[serde(rename = "loss_of_share")]
+    pub baseline_loss: f64,
 }
 
-/// What the learned Guide has learned so far. The empty one scores all conjectures alike.
+/// State of the learned Guide. The default state gives every conjecture the same score.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LearnedGuide {
-    weights: [f64; SIGNS],
-    /// Lessons learned, and how many of them fell.
+    weights: [f64; FEATURES],
+    /// Number of examples trained on, and the number of positive ones among them.
     learned: [u64; 2],
-    /// Lessons whose end is to come, oldest first.
-    open: Vec<Lesson>,
-    latest: Graded,
+    /// Examples whose labels are not known yet, oldest first.
+    open: Vec<GuideExample>,
+    latest: ForecastScore,
 }
 
 impl LearnedGuide {
-    /// R_guide in `0..=8`: `8 p / (p + q)` with the head's probability p that a target falls, and the share q of the
-    /// lessons so far of which one did. What promises as much as the average has 4.
-    pub fn score(&self, signs: &Signs) -> f64 {
-        let p = self.probability(signs);
-        8.0 * p / (p + self.share())
+    /// Returns R_guide in `0..=8`: `8 p / (p + q)`, where p is the predicted probability that a watched target is solved
+    /// and q is the share of positive examples so far. An average conjecture scores 4.
+    pub fn score(&self, features: &GuideFeatures) -> f64 {
+        let p = self.probability(features);
+        8.0 * p / (p + self.base_rate())
     }
 
-    /// How the head did in the round that was absorbed last.
-    pub fn latest(&self) -> Graded {
+    /// Returns the forecast score of the round absorbed last.
+    pub fn latest(&self) -> ForecastScore {
         self.latest
     }
 
-    /// Takes the lessons of a round, and learns from those that it ends.
+    /// Adds a round's examples and trains on those whose labels this round decides.
     pub(crate) fn absorb(
         &mut self,
         round: u32,
-        lessons: &[Lesson],
+        examples: &[GuideExample],
         solved: &BTreeMap<ProblemId, SolvedTarget>,
     ) {
-        self.latest = Graded::default();
+        self.latest = ForecastScore::default();
         let (due, open) =
-            std::mem::take(&mut self.open).into_iter().partition(|lesson| lesson.until <= round);
+            std::mem::take(&mut self.open).into_iter().partition(|example| example.until <= round);
         self.open = open;
-        self.open.extend(lessons.iter().cloned());
-        for lesson in due {
-            self.learn(&lesson, lesson.fell(solved));
+        self.open.extend(examples.iter().cloned());
+        for example in due {
+            self.train(&example, example.helped(solved));
         }
     }
 
-    fn learn(&mut self, lesson: &Lesson, fell: bool) {
-        let (p, share) = (self.probability(&lesson.signs), self.share());
-        let loss = |p: f64| -if fell { p } else { 1.0 - p }.max(1e-12).ln();
-        self.latest.lessons += 1;
-        self.latest.fell += u64::from(fell);
+    fn train(&mut self, example: &GuideExample, helped: bool) {
+        let (p, base_rate) = (self.probability(&example.features), self.base_rate());
+        let loss = |p: f64| -if helped { p } else { 1.0 - p }.max(1e-12).ln();
+        self.latest.examples += 1;
+        self.latest.positive += u64::from(helped);
         self.latest.loss += loss(p);
-        self.latest.loss_of_share += loss(share);
-        let error = f64::from(u8::from(fell)) - p;
-        for (weight, sign) in self.weights.iter_mut().zip(lesson.signs.0) {
-            *weight += STEP * error * sign;
+        self.latest.baseline_loss += loss(base_rate);
+        let error = f64::from(u8::from(helped)) - p;
+        for (weight, feature) in self.weights.iter_mut().zip(example.features.0) {
+            *weight += LEARNING_RATE * error * feature;
         }
         self.learned[0] += 1;
-        self.learned[1] += u64::from(fell);
+        self.learned[1] += u64::from(helped);
     }
 
-    fn probability(&self, signs: &Signs) -> f64 {
-        let sum: f64 = self.weights.iter().zip(signs.0).map(|(weight, sign)| weight * sign).sum();
+    fn probability(&self, features: &GuideFeatures) -> f64 {
+        let sum: f64 = self.weights.iter().zip(features.0).map(|(weight, feature)| weight * feature).sum();
         1.0 / (1.0 + (-sum).exp())
     }
 
-    /// The share of the lessons that fell, with one of each before the first.
-    fn share(&self) -> f64 {
+    /// Returns the share of positive examples, with one example of each label as the prior (Laplace's rule).
+    fn base_rate(&self) -> f64 {
         (self.learned[1] + 1) as f64 / (self.learned[0] + 2) as f64
     }
 }
 
-/// The problems nearest to a statement: by the symbols that both have over all symbols (Jaccard of multisets), nearest
-/// first; of equals the first.
+/// Returns the `count` problems whose statements are most similar to a statement, most similar first. Similarity is the
+/// Jaccard index of the multisets of symbols; ties keep the order of `problems`.
 pub fn nearest<'a>(
     statement: &str,
     problems: impl Iterator<Item = &'a Arc<Problem>>,
@@ -154,7 +152,7 @@ pub fn nearest<'a>(
 ) -> Vec<&'a Arc<Problem>> {
     let own = symbols(statement);
     let mut all: Vec<(f64, &Arc<Problem>)> =
-        problems.map(|problem| (overlap(&own, &symbols(&problem.statement)), problem)).collect();
+        problems.map(|problem| (jaccard(&own, &symbols(&problem.statement)), problem)).collect();
     all.sort_by(|a, b| b.0.total_cmp(&a.0));
     all.into_iter().take(count).map(|(_, problem)| problem).collect()
 }
@@ -167,7 +165,7 @@ fn symbols(statement: &str) -> HashMap<&str, u32> {
     counts
 }
 
-fn overlap(a: &HashMap<&str, u32>, b: &HashMap<&str, u32>) -> f64 {
+fn jaccard(a: &HashMap<&str, u32>, b: &HashMap<&str, u32>) -> f64 {
     let shared: u32 = a.iter().map(|(symbol, count)| count.min(b.get(symbol).unwrap_or(&0))).sum();
     let all = a.values().sum::<u32>() + b.values().sum::<u32>() - shared;
     f64::from(shared) / f64::from(all.max(1))
@@ -178,62 +176,63 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn lesson(round: u32, relevance: f64) -> Lesson {
+    fn example(round: u32, relevance: f64) -> GuideExample {
         let review = Review { relevance, redundancy: 0.0, complexity: 1.0 };
-        let signs = Signs::of(Some(&review), 4.0, 0.5, 20, 40);
-        Lesson { round, until: round + 2, watched: vec![ProblemId::new(format!("t{round}"))], signs }
+        let features = GuideFeatures::of(Some(&review), 4.0, 0.5, 20, 40);
+        GuideExample { round, until: round + 2, watched: vec![ProblemId::new(format!("t{round}"))], features }
     }
 
-    fn solved(rounds: &[(u32, u32)]) -> BTreeMap<ProblemId, SolvedTarget> {
-        let one = |&(target, round): &(u32, u32)| {
+    /// Solved targets, given as pairs of the target's number and the round that solved it.
+    fn solved(targets: &[(u32, u32)]) -> BTreeMap<ProblemId, SolvedTarget> {
+        let entry = |&(target, round): &(u32, u32)| {
             let first = SolvedTarget { round, index: 0, proof: Arc::from("p"), best_rate: 0.1 };
             (ProblemId::new(format!("t{target}")), first)
         };
-        rounds.iter().map(one).collect()
+        targets.iter().map(entry).collect()
     }
 
     #[test]
-    fn a_target_falls_for_a_lesson_only_in_its_rounds() {
-        let fell = |round| lesson(3, 1.0).fell(&solved(&[(3, round)]));
-        assert_eq!([2, 3, 4, 5, 6].map(fell), [false, false, true, true, false]);
-        assert!(!lesson(3, 1.0).fell(&solved(&[(4, 4)])), "another target");
+    fn only_a_watched_target_solved_in_time_counts() {
+        let helped = |round| example(3, 1.0).helped(&solved(&[(3, round)]));
+        assert_eq!([2, 3, 4, 5, 6].map(helped), [false, false, true, true, false]);
+        assert!(!example(3, 1.0).helped(&solved(&[(4, 4)])), "another target");
     }
 
     #[test]
-    fn what_is_not_learned_yet_scores_all_alike() {
+    fn an_untrained_guide_gives_every_conjecture_the_same_score() {
         let guide = LearnedGuide::default();
-        assert_eq!(guide.score(&lesson(0, 0.0).signs), 4.0);
-        assert_eq!(guide.score(&lesson(0, 5.0).signs), 4.0);
+        assert_eq!(guide.score(&example(0, 0.0).features), 4.0);
+        assert_eq!(guide.score(&example(0, 5.0).features), 4.0);
     }
 
-    /// Where relevant conjectures help and others do not, the head says so, and does better than the share alone.
+    /// If only relevant conjectures help, the regression must learn it and beat the baseline.
     #[test]
     fn it_learns_which_conjectures_help() {
         let mut guide = LearnedGuide::default();
-        let mut last = Graded::default();
+        let mut last = ForecastScore::default();
         for round in 0..2_000 {
             let helps = round % 4 == 0;
-            let fell = if helps { solved(&[(round - round.min(2), round - 1)]) } else { solved(&[]) };
-            // The lesson of two rounds ago ends in this one.
+            let solved = if helps { solved(&[(round - round.min(2), round - 1)]) } else { solved(&[]) };
+            // The label of the example added two rounds ago is decided in this round.
             let relevance = if (round + 2) % 4 == 0 { 5.0 } else { 1.0 };
-            guide.absorb(round, &[lesson(round, relevance)], &fell);
+            guide.absorb(round, &[example(round, relevance)], &solved);
             if round >= 1_900 {
-                let Graded { lessons, fell, loss, loss_of_share } = guide.latest();
-                last = Graded {
-                    lessons: last.lessons + lessons,
-                    fell: last.fell + fell,
-                    loss: last.loss + loss,
-                    loss_of_share: last.loss_of_share + loss_of_share,
+                let latest = guide.latest();
+                last = ForecastScore {
+                    examples: last.examples + latest.examples,
+                    positive: last.positive + latest.positive,
+                    loss: last.loss + latest.loss,
+                    baseline_loss: last.baseline_loss + latest.baseline_loss,
                 };
             }
         }
-        assert_eq!((last.lessons, last.fell), (100, 25));
-        assert!(last.loss < 0.5 * last.loss_of_share, "{last:?}");
-        assert!(guide.score(&lesson(0, 5.0).signs) > 5.0 && guide.score(&lesson(0, 1.0).signs) < 2.0);
+        assert_eq!((last.examples, last.positive), (100, 25));
+        assert!(last.loss < 0.5 * last.baseline_loss, "{last:?}");
+        assert!(guide.score(&example(0, 5.0).features) > 5.0 && guide.score(&example(0, 1.0).features) < 2.0);
     }
 
     #[test]
-    fn the_nearest_share_most_symbols() {
+    fn the_nearest_problems_share_the_most_symbols() {
         let problem = |statement: &str| {
             let (id, context) = (ProblemId::new(statement), Arc::from(""));
             Arc::new(Problem { id, statement: Arc::from(statement), context })
@@ -246,14 +245,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn scores_are_in_range(relevance in 0.0f64..=5.0, rate in 0.0f64..=1.0, length in 0usize..1000, fell: Vec<bool>) {
+        fn scores_are_in_range(relevance in 0.0f64..=5.0, rate in 0.0f64..=1.0, length in 0usize..1000, labels: Vec<bool>) {
             let review = Review { relevance, redundancy: 1.0, complexity: 4.0 };
-            let signs = Signs::of(Some(&review), 9.0, rate, length, 30);
+            let features = GuideFeatures::of(Some(&review), 9.0, rate, length, 30);
             let mut guide = LearnedGuide::default();
-            for fell in fell {
-                let lesson = Lesson { signs, ..lesson(0, 0.0) };
-                guide.learn(&lesson, fell);
-                prop_assert!((0.0..=8.0).contains(&guide.score(&signs)));
+            for helped in labels {
+                let example = GuideExample { features, ..example(0, 0.0) };
+                guide.train(&example, helped);
+                prop_assert!((0.0..=8.0).contains(&guide.score(&features)));
             }
         }
     }

@@ -1,18 +1,18 @@
-//! The Mersenne Twister MT19937 (Matsumoto and Nishimura 1998) with the seeding and the shuffle of CPython's `random`,
-//! so that the epochs of the paper's code can be reproduced.
+//! The MersenneTwister Twister MT19937 (Matsumoto and Nishimura 1998) with the seeding and the shuffle of CPython's `random`,
+//! for reproducing the epochs of the paper's code.
 
 const N: usize = 624;
 const M: usize = 397;
 
-/// A generator seeded as CPython's `random.Random(seed)` is for a non-negative integer.
+/// A generator that is seeded like CPython's `random.Random(seed)` with a non-negative integer.
 #[derive(Clone, Debug)]
-pub struct Mersenne {
+pub struct MersenneTwister {
     words: [u32; N],
     next: usize,
 }
 
-impl Mersenne {
-    /// Seeds by the generator's `init_by_array` with the 32-bit digits of the seed, lowest first.
+impl MersenneTwister {
+    /// Seeds the generator through `init_by_array` with the 32-bit digits of the seed, lowest first.
     pub fn new(seed: u64) -> Self {
         let low = seed as u32;
         let high = (seed >> 32) as u32;
@@ -20,7 +20,7 @@ impl Mersenne {
         Self { words: init_by_array(digits), next: N }
     }
 
-    /// The next 32 bits.
+    /// Returns the next 32 bits.
     pub fn next_u32(&mut self) -> u32 {
         if self.next == N {
             self.twist();
@@ -33,8 +33,8 @@ impl Mersenne {
         y ^ (y >> 18)
     }
 
-    /// A number in `0..bound` as CPython draws it: as many high bits as `bound` has, again until one is small enough.
-    /// 0 if `bound` is 0.
+    /// Draws a number in `0..bound` as CPython does: draws as many high bits as `bound` has until the number is in range.
+    /// Returns 0 if `bound` is 0.
     pub fn below(&mut self, bound: u32) -> u32 {
         if bound == 0 {
             return 0;
@@ -48,7 +48,7 @@ impl Mersenne {
         }
     }
 
-    /// Shuffles in place as CPython's `random.shuffle`. Slices of 2^32 items and more keep their tail.
+    /// Shuffles in place like CPython's `random.shuffle`. Items from position 2^32 on keep their places.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len().min(u32::MAX as usize)).rev() {
             let j = self.below(i as u32 + 1) as usize;
@@ -101,13 +101,13 @@ fn init_by_array(key: &[u32]) -> [u32; N] {
 mod tests {
     use super::*;
 
-    /// `random.Random(42).getrandbits(32)` three times, from CPython 3.
+    /// Three values of `random.Random(42).getrandbits(32)` from CPython 3.
     #[test]
-    fn first_words_are_cpythons() {
-        let mut twister = Mersenne::new(42);
+    fn the_first_words_equal_those_of_cpython() {
+        let mut twister = MersenneTwister::new(42);
         let words: Vec<u32> = (0..3).map(|_| twister.next_u32()).collect();
         assert_eq!(words, CPYTHON_42);
-        let mut wide = Mersenne::new((7 << 32) + 9);
+        let mut wide = MersenneTwister::new((7 << 32) + 9);
         let words: Vec<u32> = (0..3).map(|_| wide.next_u32()).collect();
         assert_eq!(words, CPYTHON_WIDE);
     }

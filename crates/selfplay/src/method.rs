@@ -1,11 +1,13 @@
-//! The methods that the paper compares and one that it only names, each as a configuration.
+//! The methods that the paper compares, and one that it names as future work, each as a configuration.
 
-use crate::config::{AlgorithmConfig, Conditioning, ConjectureRule, Fate, GuideKind, Objective};
+use crate::config::{
+    AlgorithmConfig, Conditioning, ConjectureRule, GuideKind, Objective, UnrewardedHandling,
+};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A method.
+/// A training method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
@@ -21,7 +23,7 @@ pub enum Method {
     Cispo,
     /// SGS without R_guide.
     SgsNoGuide,
-    /// SGS whose Guide learns in the run which conjectures help; beyond the paper.
+    /// SGS with a Guide that learns during the run which conjectures help; beyond the paper.
     SgsLearnedGuide,
     /// SGS with a Conjecturer that is never updated.
     SgsFrozenConjecturer,
@@ -31,7 +33,7 @@ pub enum Method {
     SgsCispo,
     /// The Self-play Theorem Prover of Dong and Ma 2025.
     Stp,
-    /// The base model, sampled again and again.
+    /// The base model, sampled in every round without training.
     SamplingOnly,
 }
 
@@ -52,7 +54,7 @@ impl Method {
         Method::SamplingOnly,
     ];
 
-    /// The method's name on the command line and in files.
+    /// Returns the method's name on the command line and in files.
     pub fn as_str(self) -> &'static str {
         match self {
             Method::Sgs => "sgs",
@@ -70,7 +72,7 @@ impl Method {
         }
     }
 
-    /// One sentence for help texts and reports, with the place in the paper.
+    /// Returns a one-line description for help texts and reports, with the section of the paper.
     pub fn description(self) -> &'static str {
         match self {
             Method::Sgs => "Solver, Conjecturer and Guide (paper, §3)",
@@ -82,27 +84,27 @@ impl Method {
                 "Solver only, targets with fewer than 16 proofs, proofs of the last 3 rounds (Appendix G.4)"
             }
             Method::Cispo => "Solver only, CISPO with group advantages (Appendix G.3)",
-            Method::SgsNoGuide => "SGS whose Conjecturer is rewarded by R_solve alone (§4.4, No Guide)",
+            Method::SgsNoGuide => "SGS with R_solve as the Conjecturer's only reward (§4.4, No Guide)",
             Method::SgsLearnedGuide => {
-                "SGS whose Guide learns from what conjectures did to their targets (future work of the paper)"
+                "SGS with a Guide that learns which conjectures help (future work in the paper)"
             }
             Method::SgsFrozenConjecturer => {
-                "SGS whose Conjecturer is never updated (§4.4, Frozen Conjecturer)"
+                "SGS with a Conjecturer that is never trained (§4.4, Frozen Conjecturer)"
             }
             Method::SgsNoConditioning => {
-                "SGS whose Conjecturer has a fixed prompt, without a Guide (§4.4, No Problem Conditioning)"
+                "SGS with a fixed prompt for the Conjecturer and no Guide (§4.4, No Problem Conditioning)"
             }
             Method::SgsCispo => "SGS with CISPO as the Solver's objective (§4.5)",
             Method::Stp => {
                 "conjectures from solved problems and their proofs, expert iteration (Appendix F.2; Dong and Ma 2025)"
             }
             Method::SamplingOnly => {
-                "the base model sampled in each round, no updates (§4.3, parallel sampling)"
+                "the base model sampled in every round, without training (§4.3, parallel sampling)"
             }
         }
     }
 
-    /// The method's configuration at the paper's hyper-parameters (Appendix C).
+    /// Returns the method's configuration with the paper's hyperparameters (Appendix C).
     pub fn config(self) -> AlgorithmConfig {
         let mut config = AlgorithmConfig::default();
         match self {
@@ -144,22 +146,22 @@ fn solver_only(config: &mut AlgorithmConfig, objective: Objective) {
     config.guide.on = false;
 }
 
-/// Appendix C.2: the best learning rate of CISPO, and Table 1: SGS with CISPO inherits it.
+/// The best learning rate of CISPO (paper, Appendix C.2), which SGS with CISPO inherits (Table 1).
 fn cispo_rate(config: &mut AlgorithmConfig) {
     config.solver.learning_rate = 1e-6;
     config.conjecturer.learning_rate = 1e-6;
 }
 
-/// Appendix F.2 for batch size and learning rate; Dong and Ma 2025 for everything else: one model in both roles, proofs
-/// weighted by their length, conjectures that earn nothing left out.
+/// STP with the batch size and learning rate of the paper's Appendix F.2. Everything else follows Dong and Ma 2025: one
+/// model for both roles, proofs weighted by their length, conjectures without a reward left out.
 fn stp(config: &mut AlgorithmConfig) {
     config.tied_weights = true;
     config.solver.objective = Objective::ExpertIteration;
     config.conjecturer.conditioning = Conditioning::Solved;
     config.conjecturer.rule = ConjectureRule::Stp;
     config.conjecturer.stp.reweight = true;
-    config.conjecturer.unselected = Fate::Dropped;
-    config.conjecturer.malformed = Fate::Dropped;
+    config.conjecturer.unselected = UnrewardedHandling::Dropped;
+    config.conjecturer.malformed = UnrewardedHandling::Dropped;
     config.guide.on = false;
     config.penalties.length = false;
     config.penalties.short_proof_rate = 0.001;
@@ -172,10 +174,10 @@ impl fmt::Display for Method {
     }
 }
 
-/// A name that is no method.
+/// The error of parsing an unknown method name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no method is called {0:?}; there are sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-learned-guide, sgs-frozen-conjecturer, sgs-no-conditioning, sgs-cispo, stp and sampling-only"
+    "unknown method {0:?}; expected one of sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-learned-guide, sgs-frozen-conjecturer, sgs-no-conditioning, sgs-cispo, stp, sampling-only"
 )]
 pub struct UnknownMethod(pub String);
 
@@ -193,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_method_is_valid_and_different() {
+    fn every_method_is_valid_and_distinct() {
         let configs: Vec<AlgorithmConfig> = Method::ALL.iter().map(|method| method.config()).collect();
         for (i, config) in configs.iter().enumerate() {
             config.validate().unwrap();
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_back_and_listed() {
+    fn every_name_parses_and_is_listed_in_the_error() {
         for method in Method::ALL {
             assert_eq!(method.as_str().parse::<Method>().unwrap(), method);
             assert_eq!(serde_json::to_value(method).unwrap(), method.as_str());

@@ -1,13 +1,13 @@
-//! The numbers of a round that need no clock and no trainer.
+//! The metrics of a round that follow from its outcome, without clock or trainer.
 
 use crate::data::{Features, FinishReason, Problem, Role, SampleFacts, Verdict};
 use crate::entropy::mean;
+use crate::outcome::RefusalReason;
 use crate::outcome::{
     ConjectureOutcome, ConjectureStatus, ProblemKind, ProblemOutcome, RolloutOutcome, RoundOutcome,
 };
 use crate::rate::{pass_at_k, solve_rate_histogram};
 use crate::reward::passes_threshold;
-use crate::round::Refusal;
 use crate::state::RunState;
 use crate::store::fingerprint;
 use crate::stp::Matching;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 type Count = u64;
 type Value = Option<f64>;
 
-/// A field of [`RoundMetrics`] as one number, if it has a value.
+/// A field of [`RoundMetrics`] that is a single number, if it has a value.
 trait Scalar {
     fn scalar(&self) -> Option<f64>;
 }
@@ -36,39 +36,39 @@ impl Scalar for Value {
 
 macro_rules! round_metrics {
     ($($name:ident: $kind:ident = $meaning:literal;)*) => {
-        /// The numbers of one round, flat. A value without anything to average is absent.
+        /// The metrics of one round. A mean over nothing is `None`.
         ///
-        /// Everything is a function of the round's outcome and the state after it: two runs with the same samples have
-        /// the same metrics, however often they were interrupted.
+        /// All metrics depend only on the round's outcome and the state after it. Two runs with the same samples have the
+        /// same metrics, regardless of interruptions.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(default)]
         pub struct RoundMetrics {
             $(#[doc = $meaning] pub $name: $kind,)*
-            /// pass@j on targets for j = 1, 2, 4, … and k: unbiased, mean over judged targets.
+            /// pass@j on targets for j = 1, 2, 4, … and k: the mean of the unbiased estimates over judged targets.
             pub target_pass_at: BTreeMap<u32, f64>,
-            /// pass@j on conjectures, likewise.
+            /// pass@j on conjectures, computed in the same way.
             pub conjecture_pass_at: BTreeMap<u32, f64>,
-            /// Targets by proved rollouts, 0 to k.
+            /// Number of targets by number of proved rollouts, 0 to k.
             pub target_solve_rates: Vec<u32>,
-            /// Conjectures by proved rollouts, 0 to k.
+            /// Number of conjectures by number of proved rollouts, 0 to k.
             pub conjecture_solve_rates: Vec<u32>,
-            /// Reviewed conjectures by R_guide, rounded down, 0 to 8.
+            /// Number of reviewed conjectures by R_guide, rounded down, 0 to 8.
             pub guide_scores: Vec<u32>,
-            /// Conjectures by normalised reward, in ten bins from 0 to 1.
+            /// Number of conjectures by normalised reward, in ten bins from 0 to 1.
             pub normalised_rewards: Vec<u32>,
-            /// Malformed proofs by defect.
+            /// Number of malformed proofs by defect.
             pub proof_defects: BTreeMap<String, u64>,
-            /// Malformed conjectures by defect.
+            /// Number of malformed conjectures by defect.
             pub conjecture_defects: BTreeMap<String, u64>,
-            /// Malformed reviews by defect.
+            /// Number of malformed reviews by defect.
             pub review_defects: BTreeMap<String, u64>,
         }
 
         impl RoundMetrics {
-            /// Name and meaning of every single number, in order.
+            /// Names and descriptions of all scalar metrics, in order.
             pub const DESCRIPTIONS: &'static [(&'static str, &'static str)] = &[$((stringify!($name), $meaning),)*];
 
-            /// Every single number that has a value, in order.
+            /// Returns the names and values of all scalar metrics that have a value, in order.
             pub fn scalars(&self) -> Vec<(&'static str, f64)> {
                 let all = [$((stringify!($name), self.$name.scalar()),)*];
                 all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
@@ -79,10 +79,10 @@ macro_rules! round_metrics {
 
 round_metrics! {
     round: Count = "Number of the round, from 0.";
-    epoch: Count = "How often the data set was gone through before.";
-    generations: Count = "Rollouts of the Solver up to and with this round, over targets and conjectures.";
+    epoch: Count = "Number of complete passes over the data set before this round.";
+    generations: Count = "Rollouts of the Solver up to and including this round, over targets and conjectures.";
     generations_of_round: Count = "Rollouts of the Solver in this round.";
-    conjecture_samples_total: Count = "Completions of the Conjecturer up to and with this round; the paper's code counts them as generations.";
+    conjecture_samples_total: Count = "Completions of the Conjecturer up to and including this round; the paper's code counts them as generations.";
 
     targets: Count = "Targets in the data set.";
     targets_in_batch: Count = "Targets in the round's batch.";
@@ -94,18 +94,18 @@ round_metrics! {
     target_solve_rate: Value = "Mean solve rate of the judged targets: pass@1.";
     target_share_solved: Value = "Share of the judged targets proved at least once in this round: pass@k.";
 
-    conjectures_asked: Count = "Conjectures asked for.";
+    conjectures_asked: Count = "Requested conjectures.";
     conjectures_malformed: Count = "Completions of the Conjecturer without a well-formed statement.";
     conjectures_duplicate: Count = "Conjectures equal to a target or an earlier conjecture of the round.";
-    conjectures_known: Count = "Conjectures refused because a theorem before their context says the same.";
-    conjectures_seen: Count = "Conjectures refused because an earlier round had them as problems.";
-    conjectures_lost: Count = "Conjectures lost by the system.";
+    conjectures_known: Count = "Conjectures rejected because a theorem that precedes their context is equivalent.";
+    conjectures_seen: Count = "Conjectures rejected because they were problems of an earlier round.";
+    conjectures_lost: Count = "Conjectures lost because of a system failure.";
     conjectures_accepted: Count = "Conjectures that became problems.";
     conjectures_solved: Count = "Conjectures proved at least once.";
-    conjectures_trivial: Count = "Conjectures that earn nothing because a proof that was found is too short.";
-    conjectures_suitable: Count = "Conjectures proved at least once, not too easy and not trivial: R_solve is positive or the solve rate 1 is at the threshold.";
-    conjectures_trained_by_solver: Count = "Conjectures that the Solver's rule selects.";
-    conjecture_threshold: Value = "Highest conjecture solve rate that is not too easy.";
+    conjectures_trivial: Count = "Conjectures that earn no reward because a proof was found that is too short.";
+    conjectures_suitable: Count = "Conjectures proved at least once that are neither too easy nor trivial: R_solve is positive, or the solve rate is 1 and equals the threshold.";
+    conjectures_trained_by_solver: Count = "Conjectures selected by the Solver's selection rule.";
+    conjecture_threshold: Value = "Highest conjecture solve rate that does not count as too easy.";
     conjecture_solve_rate: Value = "Mean solve rate of the judged conjectures.";
     conjecture_share_solved: Value = "Share of the judged conjectures proved at least once.";
     conjecture_share_malformed: Value = "conjectures_malformed / conjectures sampled.";
@@ -113,53 +113,53 @@ round_metrics! {
     conjecture_share_known: Value = "conjectures_known / conjectures sampled.";
     conjecture_share_seen: Value = "conjectures_seen / conjectures sampled.";
     conjecture_share_trivial: Value = "conjectures_trivial / conjectures proved at least once.";
-    conjecture_share_novel: Value = "Conjectures accepted / conjectures sampled: what is neither malformed, duplicate nor refused.";
-    conjecture_proof_steps: Value = "Mean over proved conjectures of the inferences in their shortest proof.";
+    conjecture_share_novel: Value = "Conjectures accepted / conjectures sampled: the share that is not malformed, duplicate or rejected.";
+    conjecture_proof_steps: Value = "Mean number of inferences in the shortest proof of a proved conjecture.";
     r_solve: Value = "Mean R_solve of the judged conjectures, 0 to 1.";
     r_guide: Value = "Mean R_guide of the reviewed conjectures, 0 to 8; failed reviews count with their score.";
     r_synth: Value = "Mean R_synth of the judged conjectures, 0 to 8.";
     reward_normalised: Value = "Mean normalised reward of the conjectures that may be trained on, 0 to 1.";
-    conjectures_matched: Value = "STP: chosen conjectures to which an unsolved target fell.";
-    conjecture_weight_max: Value = "STP: largest weight of a chosen conjecture.";
-    conjecture_distance: Value = "STP: mean cosine distance of the unsolved targets to the conjectures that they fell to, 0 to 2.";
-    conjecture_distance_of_equals: Value = "The same by a matching in which no conjecture may weigh more than 1: before the re-weighting. Both are greedy, so bounds of Wasserstein distances.";
+    conjectures_matched: Value = "STP: selected conjectures that an unsolved target was matched to.";
+    conjecture_weight_max: Value = "STP: largest weight of a selected conjecture.";
+    conjecture_distance: Value = "STP: mean cosine distance of the unsolved targets to the conjectures that they were matched to, 0 to 2.";
+    conjecture_distance_of_equals: Value = "STP: the same distance for a matching in which no conjecture may weigh more than 1, that is, without reweighting. Both matchings are greedy, so the values are upper bounds of Wasserstein distances.";
     review_relevance: Value = "Mean relevance of well-formed reviews, 0 to 5.";
     review_redundancy: Value = "Mean redundancy of well-formed reviews, 0 to 1.";
     review_complexity: Value = "Mean complexity of well-formed reviews, 0 to 4.";
 
-    lessons: Count = "Learned Guide: conjectures trained on earlier of which it is now known whether a target fell.";
-    lessons_fell: Count = "Those of which a target fell.";
-    lesson_loss: Value = "Learned Guide: mean logarithmic loss of the head's forecast for them, nats.";
-    lesson_loss_of_share: Value = "The same of a forecast by the share that fell before, which the head must beat.";
+    lessons: Count = "Learned Guide: earlier training conjectures whose label (whether they helped to solve a target) became known in this round.";
+    lessons_fell: Count = "Those with a positive label.";
+    lesson_loss: Value = "Learned Guide: mean logarithmic loss of its predictions for them, nats.";
+    lesson_loss_of_share: Value = "Learned Guide: the same loss for a baseline that always predicts the share of positive labels so far.";
     reviews_sampled: Count = "Completions of the Guide.";
     reviews_malformed: Count = "Completions of the Guide without three sub-scores in range.";
     reviews_failed: Count = "Conjectures without any well-formed review.";
     review_share_malformed: Value = "reviews_malformed / reviews_sampled.";
 
-    target_rollouts_proved: Count = "Rollouts of targets whose proof holds.";
-    target_rollouts_refused: Count = "Rollouts of targets whose proof does not hold.";
-    target_rollouts_malformed: Count = "Rollouts of targets without a readable proof.";
-    target_rollouts_resource: Count = "Rollouts of targets that the checker could not decide in its limits.";
-    target_rollouts_infra: Count = "Rollouts of targets lost by the system.";
-    conjecture_rollouts_proved: Count = "Rollouts of conjectures whose proof holds.";
-    conjecture_rollouts_refused: Count = "Rollouts of conjectures whose proof does not hold.";
-    conjecture_rollouts_malformed: Count = "Rollouts of conjectures without a readable proof.";
-    conjecture_rollouts_resource: Count = "Rollouts of conjectures that the checker could not decide in its limits.";
-    conjecture_rollouts_infra: Count = "Rollouts of conjectures lost by the system.";
+    target_rollouts_proved: Count = "Rollouts of targets with a valid proof.";
+    target_rollouts_refused: Count = "Rollouts of targets with an invalid proof.";
+    target_rollouts_malformed: Count = "Rollouts of targets without a well-formed proof.";
+    target_rollouts_resource: Count = "Rollouts of targets that exceeded a limit of the checker.";
+    target_rollouts_infra: Count = "Rollouts of targets lost because of a system failure.";
+    conjecture_rollouts_proved: Count = "Rollouts of conjectures with a valid proof.";
+    conjecture_rollouts_refused: Count = "Rollouts of conjectures with an invalid proof.";
+    conjecture_rollouts_malformed: Count = "Rollouts of conjectures without a well-formed proof.";
+    conjecture_rollouts_resource: Count = "Rollouts of conjectures that exceeded a limit of the checker.";
+    conjecture_rollouts_infra: Count = "Rollouts of conjectures lost because of a system failure.";
     proof_share_malformed: Value = "Malformed rollouts / sampled rollouts.";
-    infra_share: Value = "Rollouts lost by the system / all rollouts; above 0.01 the run should stop.";
-    lemma_rollouts: Count = "Rollouts of targets that were free to cite a conjecture as a lemma.";
-    lemma_rollouts_proved: Count = "Those whose proof holds.";
-    targets_newly_solved_by_lemma: Count = "Targets proved for the first time where every proof of the round came with a lemma.";
-    proofs_penalised: Count = "Proved rollouts whose proof uses a forbidden tactic.";
-    proofs_distinct: Count = "Different proofs among the proved rollouts, counted by problem.";
+    infra_share: Value = "Rollouts lost because of a system failure / all rollouts; above 0.01 the run should stop.";
+    lemma_rollouts: Count = "Rollouts of targets that were allowed to cite a conjecture as a lemma.";
+    lemma_rollouts_proved: Count = "Those with a valid proof.";
+    targets_newly_solved_by_lemma: Count = "Targets proved for the first time, with a lemma available in every proof of the round.";
+    proofs_penalised: Count = "Proved rollouts with a forbidden tactic in the proof.";
+    proofs_distinct: Count = "Distinct proofs among the proved rollouts, counted per problem.";
     rollouts_overlong: Count = "Judged rollouts with a negative length penalty.";
 
     solver_examples: Count = "Completions that the Solver is trained on.";
     solver_examples_earlier: Count = "Those from earlier rounds.";
     solver_examples_conjectures: Count = "Those of conjectures.";
     solver_examples_negative: Count = "Those with a negative weight.";
-    solver_problems: Count = "Different problems among them.";
+    solver_problems: Count = "Distinct problems among them.";
     conjecturer_examples: Count = "Completions that the Conjecturer is trained on.";
     conjecturer_examples_positive: Count = "Those with a positive weight.";
 
@@ -195,9 +195,9 @@ round_metrics! {
 }
 
 impl RoundMetrics {
-    /// The metrics of a finished round.
+    /// Computes the metrics of a finished round.
     ///
-    /// `after` is the state that has absorbed the outcome; `features` gives the features of a statement.
+    /// `after` is the state that has absorbed the outcome. `features` returns the features of a problem's statement.
     pub fn compute(
         outcome: &RoundOutcome,
         after: &RunState,
@@ -216,7 +216,7 @@ impl RoundMetrics {
         metrics.average_rewards(&outcome.conjectures);
         outcome.matching.iter().for_each(|matching| metrics.describe_matching(matching));
         metrics.count_reviews(outcome);
-        metrics.count_lessons(after);
+        metrics.count_guide_examples(after);
         metrics.count_rollouts(outcome);
         metrics.count_examples(outcome);
         metrics.describe_statements(outcome, features);
@@ -247,8 +247,10 @@ impl RoundMetrics {
             match &conjecture.status {
                 ConjectureStatus::Accepted { .. } => self.conjectures_accepted += 1,
                 ConjectureStatus::Duplicate { .. } => self.conjectures_duplicate += 1,
-                ConjectureStatus::Refused { refusal: Refusal::Known(_), .. } => self.conjectures_known += 1,
-                ConjectureStatus::Refused { refusal: Refusal::Seen, .. } => self.conjectures_seen += 1,
+                ConjectureStatus::Refused { refusal: RefusalReason::Known(_), .. } => {
+                    self.conjectures_known += 1
+                }
+                ConjectureStatus::Refused { refusal: RefusalReason::Seen, .. } => self.conjectures_seen += 1,
                 ConjectureStatus::Lost { .. } => self.conjectures_lost += 1,
                 ConjectureStatus::Malformed { defect } => {
                     self.conjectures_malformed += 1;
@@ -282,7 +284,7 @@ impl RoundMetrics {
         self.r_solve = mean(conjectures.iter().filter_map(|c| c.solve_reward));
         self.r_synth = mean(conjectures.iter().filter_map(|c| c.synth_reward));
         self.reward_normalised = mean(conjectures.iter().filter_map(|c| c.normalised));
-        // Without a Guide every score is 1 and says nothing.
+        // Only reviewed conjectures: without a Guide, every score is 1.
         let reviewed = || conjectures.iter().filter(|c| c.reviewed);
         self.r_guide = mean(reviewed().filter_map(|c| c.guide_score));
         self.guide_scores = vec![0; 9];
@@ -319,11 +321,11 @@ impl RoundMetrics {
         self.review_share_malformed = ratio(self.reviews_malformed, self.reviews_sampled);
     }
 
-    fn count_lessons(&mut self, after: &RunState) {
-        let graded = after.learned.latest();
-        (self.lessons, self.lessons_fell) = (graded.lessons, graded.fell);
-        let mean = |sum: f64| (graded.lessons > 0).then(|| sum / graded.lessons as f64);
-        (self.lesson_loss, self.lesson_loss_of_share) = (mean(graded.loss), mean(graded.loss_of_share));
+    fn count_guide_examples(&mut self, after: &RunState) {
+        let score = after.learned.latest();
+        (self.lessons, self.lessons_fell) = (score.examples, score.positive);
+        let mean = |sum: f64| (score.examples > 0).then(|| sum / score.examples as f64);
+        (self.lesson_loss, self.lesson_loss_of_share) = (mean(score.loss), mean(score.baseline_loss));
     }
 
     fn count_rollouts(&mut self, outcome: &RoundOutcome) {
@@ -427,11 +429,11 @@ impl RoundMetrics {
         for (role, summary) in
             [(Role::Solver, solver), (Role::Conjecturer, conjecturer), (Role::Guide, guide)]
         {
-            self.enter_samples(role, summary);
+            self.set_sample_metrics(role, summary);
         }
     }
 
-    fn enter_samples(&mut self, role: Role, summary: SampleSummary) {
+    fn set_sample_metrics(&mut self, role: Role, summary: SampleSummary) {
         let (prompt, tokens, tokens_mean, cut, entropy, log_prob) = match role {
             Role::Solver => (
                 &mut self.solver_prompt_tokens,
@@ -499,7 +501,7 @@ fn share_solved(problems: &[&ProblemOutcome]) -> Option<f64> {
     mean(judged.map(|problem| f64::from(u8::from(problem.tally.proved > 0))))
 }
 
-/// Mean unbiased pass@j over the problems with at least j judged rollouts, for j = 1, 2, 4, … and k.
+/// Returns the mean unbiased pass@j over the problems with at least j judged rollouts, for j = 1, 2, 4, … and k.
 fn pass_at(problems: &[&ProblemOutcome], k: u32) -> BTreeMap<u32, f64> {
     let powers = std::iter::successors(Some(1u32), |j| j.checked_mul(2)).take_while(|&j| j < k);
     let estimate = |j: u32| {

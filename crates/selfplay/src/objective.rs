@@ -1,12 +1,12 @@
-//! The Solver's objectives as selections of problems and weights of rollouts (paper, Appendix G).
+//! The Solver's objectives (paper, Appendix G): which problems are trained on, and with which weights.
 
 use crate::config::{Objective, PenaltyConfig, Selection, SolverConfig};
 use crate::data::SampleFacts;
 use crate::penalty::{length_penalty, short_proof_weight};
 
-/// Whether a target is trained on, by its solve rate of this round. The raw verdicts decide, before any penalty.
+/// Returns whether a target is trained on, given its solve rate in this round. The rate counts verdicts before any penalty.
 ///
-/// Under [`Selection::FewProofs`] the rule says which targets' new proofs enter the store; training is on the store.
+/// Under [`Selection::FewProofs`], the rule selects the targets whose new proofs enter the store that is trained on.
 pub fn selects_target(selection: Selection, rate: f64, solved_before: bool) -> bool {
     match selection {
         Selection::Unsolved => rate > 0.0 && !solved_before,
@@ -14,7 +14,7 @@ pub fn selects_target(selection: Selection, rate: f64, solved_before: bool) -> b
     }
 }
 
-/// Whether a conjecture is trained on, by its solve rate.
+/// Returns whether a conjecture is trained on, given its solve rate.
 pub fn selects_conjecture(selection: Selection, rate: f64) -> bool {
     match selection {
         Selection::Hard => rate > 0.0 && rate <= 0.5,
@@ -23,21 +23,21 @@ pub fn selects_conjecture(selection: Selection, rate: f64) -> bool {
     }
 }
 
-/// What the reward of a judged rollout depends on.
+/// The facts that the reward of a judged rollout depends on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RolloutFacts {
-    /// v(y): whether the proof holds.
+    /// v(y): whether the proof is valid.
     pub proved: bool,
-    /// Whether the proof uses a forbidden tactic; the formal system knows.
+    /// Whether the proof uses a tactic that the formal system marks as forbidden.
     pub penalised: bool,
     /// Length of the proof in Unicode code points.
     pub proof_characters: u32,
-    /// Tokens of the completion.
+    /// Facts about the completion.
     pub sample: SampleFacts,
 }
 
 impl RolloutFacts {
-    /// Whether the rollout earns its reward of 1 before the length penalty.
+    /// Returns whether the rollout earns a reward of 1 before the length penalty.
     fn earns(&self, penalties: &PenaltyConfig) -> bool {
         let limit = penalties.max_proof_characters;
         let too_long = limit > 0 && self.proof_characters > limit;
@@ -46,8 +46,8 @@ impl RolloutFacts {
     }
 }
 
-/// The shaped reward of a rollout in `-1..=1` (paper, §4.1): v(y), 0 if the proof uses a forbidden tactic or is too long,
-/// *replaced* by the negative length penalty where that applies, and weighted by STP's length rule where that is on.
+/// Returns the shaped reward of a rollout in `-1..=1` (paper, §4.1): v(y), or 0 if the proof uses a forbidden tactic or is
+/// too long. A negative length penalty *replaces* the reward. STP multiplies it by its weight for short proofs.
 pub fn shaped_reward(rollout: &RolloutFacts, penalties: &PenaltyConfig, window: u32) -> f64 {
     let penalty = length_penalty(&rollout.sample, penalties, window);
     if penalty < 0.0 {
@@ -62,11 +62,11 @@ pub fn shaped_reward(rollout: &RolloutFacts, penalties: &PenaltyConfig, window: 
     1.0
 }
 
-/// The weight of each rollout of one selected problem in the Solver's loss; `None` where it is not trained on.
+/// Returns the weight of each rollout of a selected problem in the Solver's loss; `None` if it is not trained on.
 ///
-/// REINFORCE and expert iteration: the shaped reward, where it is not 0; unproved rollouts that are too long count only
-/// under `penalties.length_of_unproved`, and never in expert iteration. CISPO: the group advantage of every rollout,
-/// nothing for a group whose shaped rewards are all 0.
+/// REINFORCE and expert iteration: the shaped reward if it is not 0. Unproved rollouts with a length penalty count only
+/// under `penalties.length_of_unproved`, and never in expert iteration. CISPO: the group advantage of every rollout;
+/// `None` if all shaped rewards of the group are 0.
 pub fn rollout_weights(
     group: &[RolloutFacts],
     solver: &SolverConfig,
@@ -87,13 +87,13 @@ pub fn rollout_weights(
     group.iter().zip(rewards).map(weight).collect()
 }
 
-/// The weight of one rollout as a stored proof of expert iteration; `None` if it is not trained on.
+/// Returns the weight of a stored proof under expert iteration; `None` if it is not trained on.
 pub fn stored_weight(rollout: &RolloutFacts, penalties: &PenaltyConfig, window: u32) -> Option<f64> {
     rollout.earns(penalties).then(|| shaped_reward(rollout, penalties, window))
 }
 
-/// Group advantages `(r - mean) / (std + epsilon)` with the population's standard deviation (paper, Appendix G.3; its
-/// code adds 1e-6). `None` if all rewards are 0: such a group is not trained on. Equal rewards have advantage 0.
+/// Returns the group advantages `(r - mean) / (std + epsilon)` with the population standard deviation (paper, Appendix G.3;
+/// its code uses epsilon = 1e-6). Returns `None` if all rewards are 0. Equal rewards have advantage 0.
 pub fn group_advantages(rewards: &[f64], epsilon: f64) -> Option<Vec<f64>> {
     if rewards.iter().all(|&r| r == 0.0) {
         return None;

@@ -1,12 +1,12 @@
-//! Penalties on a rollout's reward: length, forbidden tactics.
+//! Length penalties on a rollout's reward.
 
 use crate::config::{LengthScope, PenaltyConfig};
 use crate::data::SampleFacts;
 
-/// The length penalty of a completion that uses `used` of `window` tokens: 0 up to `start · window`, then falling
+/// Returns the length penalty of a completion that uses `used` of `window` tokens: 0 up to `start · window`, then falling
 /// linearly to -1 at the full window (paper, §4.1, after the Soft Overlong Punishment of DAPO, Yu et al. 2025).
 ///
-/// The paper's start is 0.8. Unit of both numbers: tokens. A window of 0 never penalises.
+/// The paper's start is 0.8. A window of 0 disables the penalty.
 pub fn length_reward(used: u32, window: u32, start: f64) -> f64 {
     let window = f64::from(window);
     let free = start * window;
@@ -18,7 +18,7 @@ pub fn length_reward(used: u32, window: u32, start: f64) -> f64 {
     if span <= 0.0 { -1.0 } else { (-(used - free) / span).max(-1.0) }
 }
 
-/// How many tokens of the window a completion uses, by the chosen reading of "context window".
+/// Returns the number of tokens that count towards the context window.
 pub fn used_tokens(facts: &SampleFacts, scope: LengthScope) -> u32 {
     match scope {
         LengthScope::ContextWindow => facts.prompt_tokens.saturating_add(facts.generated_tokens),
@@ -26,7 +26,7 @@ pub fn used_tokens(facts: &SampleFacts, scope: LengthScope) -> u32 {
     }
 }
 
-/// The length penalty of a completion under a configuration; 0 if the penalty is off.
+/// Returns the length penalty of a completion under a configuration; 0 if the penalty is off.
 pub fn length_penalty(facts: &SampleFacts, config: &PenaltyConfig, window: u32) -> f64 {
     if !config.length {
         return 0.0;
@@ -34,7 +34,7 @@ pub fn length_penalty(facts: &SampleFacts, config: &PenaltyConfig, window: u32) 
     length_reward(used_tokens(facts, config.length_scope), window, config.length_start)
 }
 
-/// STP's weight of a correct proof, `exp(-rate · characters)` with rate 0.001 (Dong and Ma 2025; the paper's code).
+/// Returns STP's weight of a valid proof, `exp(-rate · characters)` with rate 0.001 (Dong and Ma 2025; the paper's code).
 /// Characters are Unicode code points.
 pub fn short_proof_weight(characters: u32, rate: f64) -> f64 {
     (-rate * f64::from(characters)).exp()
@@ -47,7 +47,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn falls_from_zero_to_minus_one(window in 1u32..100_000, start in 0.0f64..1.0, a: u32, b: u32) {
+        fn the_penalty_falls_from_zero_to_minus_one(window in 1u32..100_000, start in 0.0f64..1.0, a: u32, b: u32) {
             let (low, high) = (a.min(b), a.max(b));
             let (at_low, at_high) = (length_reward(low, window, start), length_reward(high, window, start));
             prop_assert!((-1.0..=0.0).contains(&at_low) && at_high <= at_low);
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn degenerate_windows() {
+    fn degenerate_windows_have_a_defined_penalty() {
         assert_eq!(length_reward(5, 0, 0.8), 0.0);
         assert_eq!(length_reward(11, 10, 1.0), -1.0);
         assert_eq!(length_reward(10, 10, 1.0), 0.0);

@@ -3,14 +3,14 @@
 use crate::data::Verdict;
 use serde::{Deserialize, Serialize};
 
-/// Verdicts of one problem in one round, counted.
+/// Counts of the verdicts of one problem in one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
-    /// Rollouts whose proof holds.
+    /// Rollouts with a valid proof.
     pub proved: u32,
-    /// Rollouts that were judged at all: everything but `infra`.
+    /// Rollouts with any verdict except `infra`.
     pub judged: u32,
-    /// Rollouts that the system lost or could not judge.
+    /// Rollouts that were lost or could not be judged.
     pub infra: u32,
 }
 
@@ -29,16 +29,16 @@ impl Tally {
         tally
     }
 
-    /// The solve rate s(x) = proved / judged in `0..=1` (paper, §3.2); `None` if nothing was judged.
+    /// Returns the solve rate s(x) = proved / judged in `0..=1` (paper, §3.2); `None` if nothing was judged.
     pub fn rate(&self) -> Option<f64> {
         (self.judged > 0).then(|| f64::from(self.proved) / f64::from(self.judged))
     }
 }
 
-/// The unbiased estimate of pass@k from `correct` successes in `samples` tries: the chance that `k` tries drawn
-/// without replacement hold at least one success, `1 - C(n-c, k) / C(n, k)` (Chen et al. 2021, eq. 1).
+/// Returns the unbiased estimate of pass@k from `correct` successes in `samples` attempts: the probability that `k`
+/// attempts drawn without replacement contain a success, `1 - C(n-c, k) / C(n, k)` (Chen et al. 2021, eq. 1).
 ///
-/// `None` if `k` is 0, if there are fewer samples than `k`, or if `correct > samples`.
+/// Returns `None` if `k` is 0, if there are fewer than `k` samples, or if `correct > samples`.
 pub fn pass_at_k(samples: u64, correct: u64, k: u64) -> Option<f64> {
     if k == 0 || samples < k || correct > samples {
         return None;
@@ -50,8 +50,8 @@ pub fn pass_at_k(samples: u64, correct: u64, k: u64) -> Option<f64> {
     Some(1.0 - all_fail)
 }
 
-/// How many problems have each number of proved rollouts `0..=k`, by solve rate: a problem with lost rollouts goes to
-/// the nearest bin, one that nobody judged to none.
+/// Returns the number of problems by number of proved rollouts, `0..=k`. The bin follows from the solve rate, so a
+/// problem with lost rollouts is in the nearest bin, and one without judged rollouts is in none.
 pub fn solve_rate_histogram(tallies: impl IntoIterator<Item = Tally>, k: u32) -> Vec<u32> {
     let mut bins = vec![0u32; k as usize + 1];
     for rate in tallies.into_iter().filter_map(|tally| tally.rate()) {
@@ -66,7 +66,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn infra_is_no_attempt() {
+    fn infra_does_not_count_as_an_attempt() {
         let tally = Tally::of([
             Verdict::Proved,
             Verdict::Infra,
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn pass_at_k_has_its_known_values() {
+    fn pass_at_k_has_the_known_values() {
         assert_eq!(pass_at_k(8, 0, 4), Some(0.0));
         assert_eq!(pass_at_k(8, 8, 1), Some(1.0));
         assert_eq!(pass_at_k(8, 2, 8), Some(1.0));
@@ -103,7 +103,7 @@ mod tests {
         }
 
         #[test]
-        fn histogram_holds_every_judged_problem(proved in prop::collection::vec(0u32..=8, 0..40)) {
+        fn the_histogram_contains_every_judged_problem(proved in prop::collection::vec(0u32..=8, 0..40)) {
             let tallies: Vec<Tally> = proved.iter().map(|&p| Tally { proved: p, judged: 8, infra: 0 }).collect();
             let bins = solve_rate_histogram(tallies.iter().copied(), 8);
             prop_assert_eq!(bins.len(), 9);

@@ -3,12 +3,12 @@
 use crate::config::{Normalisation, RatePopulation};
 use crate::data::Review;
 
-/// The highest solve rate that is not "in the top 30 % of solve rates within the current batch" (paper, §3.2).
+/// Returns the highest solve rate that is not "in the top 30% of solve rates within the current batch" (paper, §3.2).
 ///
 /// `rates` are the solve rates of the round's conjectures, in any order; `hardest_fraction` is 0.7. With n rates in the
-/// population, sorted upwards, the threshold is the one at position `floor(0.7 n)`, multiplied in 64-bit floating
-/// point and truncated exactly as the paper's code does it (90 rates give position 62, not 63). Rates equal to the
-/// threshold are below the cut. An empty population gives 0: nothing passes.
+/// population, in ascending order, the threshold is the one at position `floor(0.7 n)`, computed in 64-bit floating
+/// point and truncated exactly as in the paper's code (90 rates give position 62, not 63). Rates equal to the
+/// threshold pass. An empty population gives 0, so that nothing passes.
 pub fn conjecture_threshold(rates: &[f64], population: RatePopulation, hardest_fraction: f64) -> f64 {
     let counts = |rate: f64| match population {
         RatePopulation::Interior => rate > 0.0 && rate < 1.0,
@@ -20,17 +20,17 @@ pub fn conjecture_threshold(rates: &[f64], population: RatePopulation, hardest_f
     sorted.get(position).or(sorted.last()).copied().unwrap_or(0.0)
 }
 
-/// R_solve in `0..1`: 0 for an unsolved conjecture or one above the threshold, otherwise `1 - s` (paper, §3.2).
+/// Returns R_solve in `0..1`: 0 for an unsolved conjecture or one above the threshold, otherwise `1 - s` (paper, §3.2).
 pub fn solve_reward(rate: f64, threshold: f64) -> f64 {
     if passes_threshold(rate, threshold) { 1.0 - rate } else { 0.0 }
 }
 
-/// Whether a conjecture's difficulty suits the Solver: solved at least once and not too easy.
+/// Returns whether a conjecture is solved at least once and is not too easy.
 pub fn passes_threshold(rate: f64, threshold: f64) -> bool {
     rate > 0.0 && rate <= threshold
 }
 
-/// R_guide in `0..=8` (paper, Appendix E.3): 0 if the conclusion's complexity is high (3) or very high (4), otherwise
+/// Returns R_guide in `0..=8` (paper, Appendix E.3): 0 if the conclusion's complexity is high (3) or very high (4), otherwise
 /// `relevance + (2 - complexity) + (1 - redundancy)`, at least 0.
 pub fn guide_score(review: &Review) -> f64 {
     if review.complexity >= 3.0 {
@@ -39,15 +39,15 @@ pub fn guide_score(review: &Review) -> f64 {
     (review.relevance + (2.0 - review.complexity) + (1.0 - review.redundancy)).max(0.0)
 }
 
-/// R_synth = R_solve · R_guide, in `0..8` (paper, §3.2).
+/// Returns R_synth = R_solve · R_guide, in `0..8` (paper, §3.2).
 pub fn synth_reward(solve: f64, guide: f64) -> f64 {
     solve * guide
 }
 
-/// Rewards mapped to `0..=1` by `(r - min) / (max - min)` (paper, Appendix G.5).
+/// Maps rewards to `0..=1` by `(r - min) / (max - min)` (paper, Appendix G.5).
 ///
-/// When all are equal the formula has no value: [`Normalisation::Positive`] makes all 1 if they are positive and 0
-/// otherwise, [`Normalisation::Reference`] makes all 1 whatever they are.
+/// The formula is undefined if all rewards are equal. [`Normalisation::Positive`] then returns 1 for positive rewards and 0
+/// for others; [`Normalisation::Reference`] always returns 1.
 pub fn normalise(rewards: &[f64], normalisation: Normalisation) -> Vec<f64> {
     let min = rewards.iter().copied().fold(f64::INFINITY, f64::min);
     let max = rewards.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -65,7 +65,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn population_all_counts_the_unsolved() {
+    fn the_population_all_includes_unsolved_conjectures() {
         let rates = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.25, 0.5, 1.0];
         assert_eq!(conjecture_threshold(&rates, RatePopulation::All, 0.7), 0.25);
         assert_eq!(conjecture_threshold(&rates, RatePopulation::Interior, 0.7), 0.5);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn degenerate_normalisation() {
+    fn equal_rewards_are_normalised_as_configured() {
         assert_eq!(normalise(&[3.0, 3.0], Normalisation::Positive), [1.0, 1.0]);
         assert_eq!(normalise(&[0.0, 0.0], Normalisation::Positive), [0.0, 0.0]);
         assert_eq!(normalise(&[0.0], Normalisation::Reference), [1.0]);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn high_complexity_is_a_veto() {
+    fn high_complexity_vetoes_a_conjecture() {
         let review = |complexity| Review { relevance: 5.0, redundancy: 0.0, complexity };
         assert_eq!(guide_score(&review(3.0)), 0.0);
         assert_eq!(guide_score(&review(3.5)), 0.0);
@@ -95,7 +95,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn at_least_the_wanted_share_passes(
+        fn at_least_the_configured_share_passes(
             eighths in prop::collection::vec(0u32..=8, 0..60),
             all: bool,
         ) {

@@ -1,24 +1,25 @@
-//! One round as a state machine: results come in as events, work goes out as commands.
+//! One round as a state machine: results go in as events, tasks come out as commands.
 //!
-//! The machine is a function of its beginning and of the *set* of answers it was given, one for each task: neither their
-//! order nor repeats change what it asks for or what comes out. After a crash, a new machine that is given the same events again stands
-//! where the old one stood, and [`Round::pending`] is the work that is still to be done.
+//! The machine depends only on its initial state and on the *set* of events it has received, one per task. The order of
+//! the events and repeated events change neither its commands nor its outcome. After a crash, a new machine that receives
+//! the same events reaches the same state, and [`Round::pending`] returns the tasks that are still unanswered.
 //!
-//! Rollouts of targets start at once. Conjectures are accepted in the order of their slots: slot n is decided once the
-//! slots before it are known, so that which of two equal conjectures is the duplicate does not depend on who came first.
-//! An accepted conjecture's rollouts (and its review) start right then.
+//! Rollouts of targets start at once. Conjectures are decided in slot order: slot n is decided once all slots before it
+//! are decided, so that which of two equal conjectures is the duplicate does not depend on timing. The rollouts (and the
+//! review) of a conjecture start as soon as it is accepted.
 
 use crate::batch::select_batch;
 use crate::config::{AlgorithmConfig, Conditioning, GuideConfig, GuideKind, GuideScope, Selection};
-use crate::data::{Judgement, Problem, ProblemId, Review, SampleFacts, Verdict};
-use crate::duplicates::Statements;
+use crate::data::{Judgement, Problem, ProblemId, Review, Role, SampleFacts, Verdict};
+use crate::duplicates::StatementIndex;
+use crate::outcome::RefusalReason;
 use crate::rate::Tally;
 use crate::reward::{conjecture_threshold, passes_threshold};
-use crate::seed::{Stream, shuffle_seed, task_seed};
+use crate::seed::{SeededRng, shuffle_seed, task_seed};
 use crate::state::RunState;
 use crate::store::{fingerprint, in_window};
 use crate::stp::draw_solved;
-use crate::task::{Command, Event, Lemma, OwnedCondition, ReadConjecture, ReadProof, TaskKey, TaskKind};
+use crate::task::{Command, Event, Lemma, OwnedCondition, ParsedConjecture, ParsedProof, TaskKey, TaskKind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -33,36 +34,39 @@ pub struct Round {
     pub(crate) context_window: u32,
     pub(crate) targets_total: usize,
     pub(crate) batch_size: usize,
-    /// Targets to be sampled, then accepted conjectures in the order of their slots.
-    pub(crate) works: Vec<Work>,
-    pub(crate) slots: Vec<Slot>,
-    pub(crate) ignored: Ignored,
-    work_of: HashMap<ProblemId, usize>,
-    slot_of: HashMap<(ProblemId, u32), usize>,
+    /// The sampled targets, then the accepted conjectures in slot order.
+    pub(crate) problems: Vec<ProblemState>,
+    pub(crate) slots: Vec<ConjectureSlot>,
+    ignored: Ignored,
+    /// Positions in `problems`.
+    problem_positions: HashMap<ProblemId, usize>,
+    /// Positions in `slots`, by target and index.
+    slot_positions: HashMap<(ProblemId, u32), usize>,
     conjecture_ids: HashSet<ProblemId>,
     decided_slots: usize,
     open_conjecture_rollouts: usize,
     reviews_released: bool,
-    statements: Statements,
-    /// Fingerprints of the conjectures of earlier rounds, if those are refused.
+    statements: StatementIndex,
+    /// Fingerprints of the conjectures of earlier rounds, if repeated conjectures are rejected.
     seen: Arc<HashSet<u64>>,
+    /// Events received before their commands.
     early: BTreeMap<TaskKey, Event>,
     progress: Progress,
 }
 
-/// One problem being solved.
+/// A problem of the round, with the state of its rollouts and reviews.
 #[derive(Clone, Debug)]
-pub(crate) struct Work {
+pub(crate) struct ProblemState {
     pub problem: Arc<Problem>,
-    pub origin: Origin,
+    pub origin: ProblemOrigin,
     pub rollouts: Vec<RolloutState>,
     pub review: ReviewState,
-    /// What the last rollouts may cite, one each.
+    /// Lemmas that the last rollouts may cite, one for each.
     pub lemmas: Vec<Arc<Lemma>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum ProblemOrigin {
     Target { solved_before: bool },
     Conjecture { slot: usize },
 }
@@ -71,11 +75,11 @@ pub(crate) enum Origin {
 pub(crate) enum RolloutState {
     Waiting,
     Sampled {
-        proof: ReadProof,
+        proof: ParsedProof,
         sample: SampleFacts,
     },
     Judged {
-        proof: ReadProof,
+        proof: ParsedProof,
         sample: SampleFacts,
         judgement: Judgement,
     },
@@ -86,7 +90,7 @@ pub(crate) enum RolloutState {
     /// Lost before or after it was sampled.
     Lost {
         reason: String,
-        sampled: Option<(ReadProof, SampleFacts)>,
+        sampled: Option<(ParsedProof, SampleFacts)>,
     },
 }
 
@@ -106,19 +110,18 @@ impl RolloutState {
 pub(crate) struct ReviewState {
     pub wanted: bool,
     pub attempts: Vec<ReviewAttempt>,
-    pub settled: bool,
+    settled: bool,
 }
 
 impl ReviewState {
-    /// Its well-formed reviews.
     pub fn well_formed(&self) -> impl Iterator<Item = &Review> {
         self.attempts.iter().filter_map(|attempt| attempt.read.as_ref().ok())
     }
 
     fn wants_more(&self, guide: &GuideConfig) -> bool {
-        let read = self.well_formed().count();
-        let malformed = self.attempts.len() - read;
-        read < guide.samples as usize && malformed <= guide.resamples as usize
+        let well_formed = self.well_formed().count();
+        let malformed = self.attempts.len() - well_formed;
+        well_formed < guide.samples as usize && malformed <= guide.resamples as usize
     }
 }
 
@@ -128,9 +131,9 @@ pub(crate) struct ReviewAttempt {
     pub sample: Option<SampleFacts>,
 }
 
-/// One conjecture to be invented.
+/// A requested conjecture.
 #[derive(Clone, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct ConjectureSlot {
     pub key: TaskKey,
     pub id: ProblemId,
     pub condition: OwnedCondition,
@@ -140,14 +143,15 @@ pub(crate) struct Slot {
 #[derive(Clone, Debug)]
 pub(crate) enum SlotState {
     Waiting,
-    /// Read, but not yet compared with the slots before it.
+    /// Parsed, but not decided yet.
     Read {
-        read: ReadConjecture,
+        read: ParsedConjecture,
         sample: SampleFacts,
     },
     Accepted {
-        work: usize,
-        read: ReadConjecture,
+        /// Position in [`Round::problems`].
+        problem: usize,
+        read: ParsedConjecture,
         sample: SampleFacts,
     },
     Duplicate {
@@ -155,10 +159,10 @@ pub(crate) enum SlotState {
         of: ProblemId,
         sample: SampleFacts,
     },
-    /// Left out since it is not new.
+    /// Rejected because it is not new.
     Refused {
         statement: Arc<str>,
-        refusal: Refusal,
+        refusal: RefusalReason,
         sample: SampleFacts,
     },
     Malformed {
@@ -170,47 +174,39 @@ pub(crate) enum SlotState {
     },
 }
 
-/// Why a well-formed conjecture is not taken, although no problem of the round says the same.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Refusal {
-    /// This theorem before its context says the same.
-    Known(Arc<str>),
-    /// It was a problem of an earlier round.
-    Seen,
-}
-
-/// Events that changed nothing.
+/// Counts of ignored events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ignored {
-    /// The task was already answered.
+    /// Events for tasks that were already answered.
     pub repeated: u64,
-    /// No such task exists in this round.
+    /// Events for tasks that do not exist in this round.
     pub unknown: u64,
 }
 
-/// How far one kind of task is.
+/// Progress of one kind of task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageProgress {
+    /// Answered tasks.
     pub done: u64,
-    /// Tasks asked for so far.
+    /// Tasks requested so far.
     pub asked: u64,
 }
 
-/// How far a round is, by kind of task.
+/// Progress of a round, by kind of task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Completions of the Conjecturer.
     pub conjectures: StageProgress,
     /// Completions of the Solver.
     pub rollouts: StageProgress,
+    /// Proofs to verify.
     pub judgements: StageProgress,
     /// Completions of the Guide.
     pub reviews: StageProgress,
 }
 
 impl Progress {
-    /// The counts of one kind.
+    /// Returns the progress of one kind of task.
     pub fn of(&self, kind: TaskKind) -> StageProgress {
         match kind {
             TaskKind::Conjecture => self.conjectures,
@@ -240,30 +236,32 @@ impl Progress {
 /// Why a round cannot begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RoundError {
-    /// Ids name problems in every file of a run.
+    /// Two targets have the same id.
     #[error("two targets are called {0:?}; ids must be unique within a data set")]
     RepeatedTarget(ProblemId),
-    /// A target has the name that a conjecture of this round will get.
+    /// A target's id equals that of a conjecture of this round.
     #[error("the target {0:?} has the name of a conjecture of this round; rename it in the data set")]
     ClashingName(ProblemId),
 }
 
-/// Whether an event was of use.
-enum Taken {
-    Changed(Vec<Command>),
+/// The effect of an event on the round.
+enum EventEffect {
+    /// The event answers its task and unblocks these commands.
+    Applied(Vec<Command>),
     Repeated,
     Unknown,
+    /// The event's command is not due yet.
     Early,
 }
 
 impl Round {
-    /// Begins the round that `state` waits for.
+    /// Begins the round that follows `state`.
     ///
-    /// `targets` is the whole data set, in a fixed order; `context_window` the window, in tokens, that the length penalty
-    /// is measured against.
+    /// `targets` is the whole data set in a fixed order. `context_window` is the window, in tokens, that the length
+    /// penalty refers to.
     ///
     /// # Errors
-    /// If ids are not unique.
+    /// Returns an error if ids are not unique.
     pub fn new(
         config: Arc<AlgorithmConfig>,
         run_seed: u64,
@@ -273,13 +271,13 @@ impl Round {
     ) -> Result<Self, RoundError> {
         let number = state.next_round;
         let mut names = HashSet::new();
-        let mut statements = Statements::default();
+        let mut statements = StatementIndex::default();
         for target in targets {
             if !names.insert(&target.id) {
                 return Err(RoundError::RepeatedTarget(target.id.clone()));
             }
-            // Targets with equal statements are the data set's affair; the first stands for all.
-            let _ = statements.enter(&target.statement, &target.id);
+            // A data set may contain the same statement twice; duplicates then name the first target.
+            let _ = statements.insert(&target.statement, &target.id);
         }
         let ids: Vec<&str> = targets.iter().map(|target| target.id.as_str()).collect();
         let batch = select_batch(&ids, &config.batch, run_seed, number);
@@ -292,11 +290,11 @@ impl Round {
             context_window,
             targets_total: targets.len(),
             batch_size: chosen.len(),
-            works: Vec::new(),
+            problems: Vec::new(),
             slots: conjecture_slots(&config, run_seed, targets, &chosen, state),
             ignored: Ignored::default(),
-            work_of: HashMap::new(),
-            slot_of: HashMap::new(),
+            problem_positions: HashMap::new(),
+            slot_positions: HashMap::new(),
             conjecture_ids: HashSet::new(),
             decided_slots: 0,
             open_conjecture_rollouts: 0,
@@ -311,67 +309,73 @@ impl Round {
             return Err(RoundError::ClashingName(slot.id.clone()));
         }
         let keys = round.slots.iter().enumerate();
-        round.slot_of = keys.map(|(i, slot)| ((slot.key.problem.clone(), slot.key.index), i)).collect();
+        round.slot_positions =
+            keys.map(|(i, slot)| ((slot.key.problem.clone(), slot.key.index), i)).collect();
         round.conjecture_ids = round.slots.iter().map(|slot| slot.id.clone()).collect();
         round.progress.conjectures.asked = round.slots.len() as u64;
         let rehearsed = round.rehearsed(&chosen, state);
         for target in chosen {
             if !round.is_retired(target, state) || rehearsed.contains(&target.id) {
                 let solved_before = state.is_solved(&target.id);
-                let work = round.begin_work(target.clone(), Origin::Target { solved_before });
+                let position = round.add_problem(target.clone(), ProblemOrigin::Target { solved_before });
                 if !solved_before {
-                    round.works[work].lemmas = round.lemmas_for(target, state);
+                    round.problems[position].lemmas = round.lemmas_for(target, state);
                 }
             }
         }
         Ok(round)
     }
 
-    /// The round's number.
+    /// Returns the number of the round.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// How far the round is.
+    /// Returns the progress by kind of task.
     pub fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// Events that changed nothing so far.
+    /// Returns the counts of events ignored so far.
     pub fn ignored(&self) -> Ignored {
         self.ignored
     }
 
-    /// Whether every task is answered, so that [`Round::finish`](crate::outcome) can be called.
+    /// Returns whether every task is answered, so that [`Round::finish`] can be called.
     pub fn is_complete(&self) -> bool {
         self.progress.open() == 0
     }
 
-    /// Takes an event and gives the commands that it opened.
+    /// Returns the number of events whose command was never issued.
+    pub fn unclaimed_events(&self) -> u64 {
+        self.early.len() as u64
+    }
+
+    /// Applies an event and returns the commands that it unblocks.
     ///
-    /// An event that comes before its command is kept until the command is due, and then stands in for it. Events of
-    /// other rounds, of unknown tasks and of tasks already answered change nothing; they are counted.
+    /// An event that arrives before its command is kept and applied when the command is due. Events of other rounds, of
+    /// unknown tasks and of answered tasks are ignored and counted.
     pub fn apply(&mut self, event: Event) -> Vec<Command> {
         let mut events = vec![event];
         let mut commands = Vec::new();
         while let Some(event) = events.pop() {
             let key = event.key().clone();
-            let opened = match self.take(event) {
-                Taken::Changed(opened) => {
+            let unblocked = match self.take(event) {
+                EventEffect::Applied(unblocked) => {
                     self.progress.stage(key.kind).done += 1;
-                    opened
+                    unblocked
                 }
-                Taken::Repeated => {
+                EventEffect::Repeated => {
                     self.ignored.repeated += 1;
                     continue;
                 }
-                Taken::Unknown => {
+                EventEffect::Unknown => {
                     self.ignored.unknown += 1;
                     continue;
                 }
-                Taken::Early => continue,
+                EventEffect::Early => continue,
             };
-            for command in opened {
+            for command in unblocked {
                 match self.early.remove(command.key()) {
                     Some(event) => events.push(event),
                     None => commands.push(command),
@@ -381,30 +385,28 @@ impl Round {
         commands
     }
 
-    /// All work that was asked for and is not answered, in a fixed order: conjectures, then by problem the judgements and
-    /// rollouts, then reviews. What a machine that was just begun, or just replayed, wants done.
+    /// Returns the commands of all requested but unanswered tasks in a fixed order: conjectures, then the judgements and
+    /// rollouts of each problem, then reviews.
     pub fn pending(&self) -> Vec<Command> {
         let waiting = self.slots.iter().filter(|slot| matches!(slot.state, SlotState::Waiting));
         let mut commands: Vec<Command> = waiting.map(|slot| self.conjecture_command(slot)).collect();
-        for work in &self.works {
-            for (index, rollout) in (0u32..).zip(&work.rollouts) {
+        for problem in &self.problems {
+            for (index, rollout) in (0u32..).zip(&problem.rollouts) {
                 match rollout {
-                    RolloutState::Waiting => commands.push(self.rollout_command(work, index)),
+                    RolloutState::Waiting => commands.push(self.rollout_command(problem, index)),
                     RolloutState::Sampled { proof, .. } => {
-                        commands.push(self.verify_command(work, index, proof))
+                        commands.push(self.verify_command(problem, index, proof))
                     }
                     _ => {}
                 }
             }
         }
-        let open = self.works.iter().filter(|work| work.review.wanted && !work.review.settled);
-        commands.extend(open.map(|work| self.review_command(work)));
+        let open = self.problems.iter().filter(|problem| problem.review.wanted && !problem.review.settled);
+        commands.extend(open.map(|problem| self.review_command(problem)));
         commands
     }
 
-    /// Targets that are still solved too seldom to be dropped from sampling (expert iteration samples those with fewer
-    /// than 16 stored proofs only; every other selection samples the whole batch).
-    /// Whether a target has so many proofs that rounds leave it alone.
+    /// Returns whether a target has enough stored proofs to be left out of the round.
     fn is_retired(&self, target: &Problem, state: &RunState) -> bool {
         let solver = &self.config.solver;
         let enough = match solver.effective_selection() {
@@ -414,7 +416,7 @@ impl Round {
         enough > 0 && state.proofs.of(&target.id).len() >= enough as usize
     }
 
-    /// The retired targets of the batch that this round samples all the same.
+    /// Returns the retired targets of the batch that are sampled in this round nevertheless.
     fn rehearsed(&self, batch: &[&Arc<Problem>], state: &RunState) -> HashSet<ProblemId> {
         let share = self.config.batch.rehearsed_share;
         let mut retired: Vec<&ProblemId> = batch
@@ -423,39 +425,40 @@ impl Round {
             .map(|target| &target.id)
             .collect();
         let seed = shuffle_seed(self.run_seed, "rehearsed", u64::from(self.number));
-        Stream::new(seed).shuffle(&mut retired);
+        SeededRng::new(seed).shuffle(&mut retired);
         let count = (share * retired.len() as f64).ceil() as usize;
         retired.into_iter().take(count).cloned().collect()
     }
 
-    fn begin_work(&mut self, problem: Arc<Problem>, origin: Origin) -> usize {
+    /// Adds a problem with its k rollouts and returns its position.
+    fn add_problem(&mut self, problem: Arc<Problem>, origin: ProblemOrigin) -> usize {
         let k = self.config.rollouts_per_problem;
-        let position = self.works.len();
-        self.work_of.insert(problem.id.clone(), position);
+        let position = self.problems.len();
+        self.problem_positions.insert(problem.id.clone(), position);
         let rollouts = (0..k).map(|_| RolloutState::Waiting).collect();
         let review = ReviewState::default();
-        self.works.push(Work { problem, origin, rollouts, review, lemmas: Vec::new() });
+        self.problems.push(ProblemState { problem, origin, rollouts, review, lemmas: Vec::new() });
         self.progress.rollouts.asked += u64::from(k);
         position
     }
 
-    /// The lemmas that were proved last for a target, newest first: one for each rollout that may cite one. Old ones had
-    /// their chance, and the plain problem is worth more than trying them for ever.
+    /// Returns the lemmas for a target, most recently proved first: one for each rollout that may cite one. Lemmas older
+    /// than `solver.lemma_rounds` are left out; after that many failures, the bare problem is more promising.
     fn lemmas_for(&self, target: &Problem, state: &RunState) -> Vec<Arc<Lemma>> {
         let solver = &self.config.solver;
-        let is_fresh = |lemma: &&Arc<Lemma>| in_window(lemma.round + 1, self.number, solver.lemma_rounds);
-        let lemmas = state.lemmas.get(&target.id).into_iter().flatten().rev().filter(is_fresh);
+        let is_recent = |lemma: &&Arc<Lemma>| in_window(lemma.round + 1, self.number, solver.lemma_rounds);
+        let lemmas = state.lemmas.get(&target.id).into_iter().flatten().rev().filter(is_recent);
         lemmas.take(solver.lemma_rollouts as usize).cloned().collect()
     }
 
-    fn take(&mut self, event: Event) -> Taken {
+    fn take(&mut self, event: Event) -> EventEffect {
         let key = event.key();
-        let fits = event.kind().is_none_or(|kind| kind == key.kind);
-        if key.round != self.number || !fits {
-            return Taken::Unknown;
+        let kind_matches = event.kind().is_none_or(|kind| kind == key.kind);
+        if key.round != self.number || !kind_matches {
+            return EventEffect::Unknown;
         }
         if self.early.contains_key(key) {
-            return Taken::Repeated;
+            return EventEffect::Repeated;
         }
         match key.kind {
             TaskKind::Conjecture => self.take_conjecture(event),
@@ -465,50 +468,51 @@ impl Round {
         }
     }
 
-    /// Keeps an event whose command is not yet due, if it may become due at all.
-    fn keep(&mut self, event: Event) -> Taken {
+    /// Keeps an event whose command is not due yet, if the command may still become due.
+    fn keep_early(&mut self, event: Event) -> EventEffect {
         let key = event.key();
-        let possible = self.work_of.contains_key(&key.problem) || self.conjecture_ids.contains(&key.problem);
+        let possible =
+            self.problem_positions.contains_key(&key.problem) || self.conjecture_ids.contains(&key.problem);
         let bound = if key.kind == TaskKind::Review {
             self.config.guide.samples + self.config.guide.resamples
         } else {
             self.config.rollouts_per_problem
         };
         if !possible || key.index >= bound {
-            return Taken::Unknown;
+            return EventEffect::Unknown;
         }
         self.early.insert(key.clone(), event);
-        Taken::Early
+        EventEffect::Early
     }
 
-    fn take_conjecture(&mut self, event: Event) -> Taken {
+    fn take_conjecture(&mut self, event: Event) -> EventEffect {
         let key = event.key();
-        let Some(&position) = self.slot_of.get(&(key.problem.clone(), key.index)) else {
-            return Taken::Unknown;
+        let Some(&position) = self.slot_positions.get(&(key.problem.clone(), key.index)) else {
+            return EventEffect::Unknown;
         };
         let slot = &mut self.slots[position];
         if !matches!(slot.state, SlotState::Waiting) {
-            return Taken::Repeated;
+            return EventEffect::Repeated;
         }
         slot.state = match event {
             Event::Conjecture { read: Ok(read), sample, .. } => SlotState::Read { read, sample },
             Event::Conjecture { read: Err(defect), sample, .. } => SlotState::Malformed { defect, sample },
             Event::Lost { reason, .. } => SlotState::Lost { reason },
-            _ => return Taken::Unknown,
+            _ => return EventEffect::Unknown,
         };
-        let mut opened = Vec::new();
-        self.decide_slots(&mut opened);
-        self.release_reviews(&mut opened);
-        Taken::Changed(opened)
+        let mut unblocked = Vec::new();
+        self.decide_slots(&mut unblocked);
+        self.release_reviews(&mut unblocked);
+        EventEffect::Applied(unblocked)
     }
 
-    /// Decides all slots up to the first that is still waited for.
-    fn decide_slots(&mut self, opened: &mut Vec<Command>) {
+    /// Decides all slots before the first that is still waiting.
+    fn decide_slots(&mut self, unblocked: &mut Vec<Command>) {
         while let Some(slot) = self.slots.get(self.decided_slots) {
             match slot.state.clone() {
                 SlotState::Waiting => return,
                 SlotState::Read { read, sample } => {
-                    self.decide_slot(self.decided_slots, read, sample, opened)
+                    self.decide_slot(self.decided_slots, read, sample, unblocked)
                 }
                 _ => {}
             }
@@ -519,56 +523,59 @@ impl Round {
     fn decide_slot(
         &mut self,
         position: usize,
-        read: ReadConjecture,
+        read: ParsedConjecture,
         sample: SampleFacts,
-        opened: &mut Vec<Command>,
+        unblocked: &mut Vec<Command>,
     ) {
         let slot = &self.slots[position];
         let id = slot.id.clone();
         let statement = read.statement.clone();
-        // Before the duplicates: a refused statement must not make duplicates of others.
+        // Before the check for duplicates: a rejected statement must not turn later ones into duplicates.
         if let Some(refusal) = self.refusal(&read) {
             self.slots[position].state = SlotState::Refused { statement, refusal, sample };
             return;
         }
-        if let Err(of) = self.statements.enter(&statement, &id) {
+        if let Err(of) = self.statements.insert(&statement, &id) {
             self.slots[position].state = SlotState::Duplicate { statement, of, sample };
             return;
         }
         let context = slot.condition.problem().context.clone();
         let problem = Arc::new(Problem { id, statement, context });
-        let work = self.begin_work(problem, Origin::Conjecture { slot: position });
-        self.slots[position].state = SlotState::Accepted { work, read, sample };
+        let problem = self.add_problem(problem, ProblemOrigin::Conjecture { slot: position });
+        self.slots[position].state = SlotState::Accepted { problem, read, sample };
         let k = self.config.rollouts_per_problem;
         self.open_conjecture_rollouts += k as usize;
-        opened.extend((0..k).map(|index| self.rollout_command(&self.works[work], index)));
-        if self.reviews_by_model() && self.config.guide.scope == GuideScope::All {
-            self.open_review(work, opened);
+        unblocked.extend((0..k).map(|index| self.rollout_command(&self.problems[problem], index)));
+        if self.has_model_reviews() && self.config.guide.scope == GuideScope::All {
+            self.request_review(problem, unblocked);
         }
     }
 
-    fn refusal(&self, read: &ReadConjecture) -> Option<Refusal> {
+    fn refusal(&self, read: &ParsedConjecture) -> Option<RefusalReason> {
         if self.config.conjecturer.refuse_known
             && let Some(theorem) = &read.known
         {
-            return Some(Refusal::Known(theorem.clone()));
+            return Some(RefusalReason::Known(theorem.clone()));
         }
-        self.seen.contains(&fingerprint(&read.statement)).then_some(Refusal::Seen)
+        self.seen.contains(&fingerprint(&read.statement)).then_some(RefusalReason::Seen)
     }
 
-    fn reviews_by_model(&self) -> bool {
+    /// Returns whether conjectures are reviewed by a language model.
+    fn has_model_reviews(&self) -> bool {
         self.config.guide.on && self.config.guide.kind != GuideKind::Rubric
     }
 
-    fn take_rollout(&mut self, event: Event) -> Taken {
+    fn take_rollout(&mut self, event: Event) -> EventEffect {
         let key = event.key();
-        let Some(&position) = self.work_of.get(&key.problem) else { return self.keep(event) };
+        let Some(&position) = self.problem_positions.get(&key.problem) else {
+            return self.keep_early(event);
+        };
         let index = key.index;
-        let Some(rollout) = self.works[position].rollouts.get_mut(index as usize) else {
-            return Taken::Unknown;
+        let Some(rollout) = self.problems[position].rollouts.get_mut(index as usize) else {
+            return EventEffect::Unknown;
         };
         if !matches!(rollout, RolloutState::Waiting) {
-            return Taken::Repeated;
+            return EventEffect::Repeated;
         }
         let to_verify = match event {
             Event::Rollout { read: Ok(proof), sample, .. } => {
@@ -583,62 +590,66 @@ impl Round {
                 *rollout = RolloutState::Lost { reason, sampled: None };
                 None
             }
-            _ => return Taken::Unknown,
+            _ => return EventEffect::Unknown,
         };
-        let mut opened = Vec::new();
+        let mut unblocked = Vec::new();
         match to_verify {
             Some(proof) => {
                 self.progress.judgements.asked += 1;
-                opened.push(self.verify_command(&self.works[position], index, &proof));
+                unblocked.push(self.verify_command(&self.problems[position], index, &proof));
             }
-            None => self.close_rollout(position, &mut opened),
+            None => self.close_rollout(position, &mut unblocked),
         }
-        Taken::Changed(opened)
+        EventEffect::Applied(unblocked)
     }
 
-    fn take_judgement(&mut self, event: Event) -> Taken {
+    fn take_judgement(&mut self, event: Event) -> EventEffect {
         let key = event.key();
-        let Some(&position) = self.work_of.get(&key.problem) else { return self.keep(event) };
-        let Some(rollout) = self.works[position].rollouts.get_mut(key.index as usize) else {
-            return Taken::Unknown;
+        let Some(&position) = self.problem_positions.get(&key.problem) else {
+            return self.keep_early(event);
+        };
+        let Some(rollout) = self.problems[position].rollouts.get_mut(key.index as usize) else {
+            return EventEffect::Unknown;
         };
         let (proof, sample) = match rollout {
-            RolloutState::Waiting => return self.keep(event),
+            RolloutState::Waiting => return self.keep_early(event),
             RolloutState::Sampled { proof, sample } => (proof.clone(), *sample),
-            RolloutState::Judged { .. } => return Taken::Repeated,
-            RolloutState::Lost { sampled: Some(_), .. } => return Taken::Repeated,
-            RolloutState::Malformed { .. } | RolloutState::Lost { .. } => return Taken::Unknown,
+            RolloutState::Judged { .. } => return EventEffect::Repeated,
+            RolloutState::Lost { sampled: Some(_), .. } => return EventEffect::Repeated,
+            RolloutState::Malformed { .. } | RolloutState::Lost { .. } => return EventEffect::Unknown,
         };
         *rollout = match event {
             Event::Judgement { judgement, .. } => RolloutState::Judged { proof, sample, judgement },
             Event::Lost { reason, .. } => RolloutState::Lost { reason, sampled: Some((proof, sample)) },
-            _ => return Taken::Unknown,
+            _ => return EventEffect::Unknown,
         };
-        let mut opened = Vec::new();
-        self.close_rollout(position, &mut opened);
-        Taken::Changed(opened)
+        let mut unblocked = Vec::new();
+        self.close_rollout(position, &mut unblocked);
+        EventEffect::Applied(unblocked)
     }
 
-    fn close_rollout(&mut self, position: usize, opened: &mut Vec<Command>) {
-        if matches!(self.works[position].origin, Origin::Conjecture { .. }) {
+    fn close_rollout(&mut self, position: usize, unblocked: &mut Vec<Command>) {
+        if self.problems[position].is_conjecture() {
             self.open_conjecture_rollouts -= 1;
-            self.release_reviews(opened);
+            self.release_reviews(unblocked);
         }
     }
 
-    fn take_review(&mut self, event: Event) -> Taken {
+    fn take_review(&mut self, event: Event) -> EventEffect {
         let key = event.key();
-        let Some(&position) = self.work_of.get(&key.problem) else { return self.keep(event) };
+        let Some(&position) = self.problem_positions.get(&key.problem) else {
+            return self.keep_early(event);
+        };
         let index = key.index as usize;
-        let review = &mut self.works[position].review;
+        let review = &mut self.problems[position].review;
         if index < review.attempts.len() {
-            return Taken::Repeated;
+            return EventEffect::Repeated;
         }
         if review.settled || (self.reviews_released && !review.wanted) {
-            return Taken::Unknown;
+            return EventEffect::Unknown;
         }
         if !review.wanted || index > review.attempts.len() {
-            return self.keep(event);
+            return self.keep_early(event);
         }
         let (attempt, lost) = match event {
             Event::Review { read, sample, .. } => {
@@ -647,109 +658,109 @@ impl Round {
                 (ReviewAttempt { read, sample: Some(sample) }, false)
             }
             Event::Lost { reason, .. } => (ReviewAttempt { read: Err(reason), sample: None }, true),
-            _ => return Taken::Unknown,
+            _ => return EventEffect::Unknown,
         };
         review.attempts.push(attempt);
         review.settled = lost || !review.wants_more(&self.config.guide);
         if review.settled {
-            return Taken::Changed(Vec::new());
+            return EventEffect::Applied(Vec::new());
         }
         self.progress.reviews.asked += 1;
-        Taken::Changed(vec![self.review_command(&self.works[position])])
+        EventEffect::Applied(vec![self.review_command(&self.problems[position])])
     }
 
-    fn open_review(&mut self, position: usize, opened: &mut Vec<Command>) {
-        self.works[position].review.wanted = true;
+    fn request_review(&mut self, position: usize, unblocked: &mut Vec<Command>) {
+        self.problems[position].review.wanted = true;
         self.progress.reviews.asked += 1;
-        opened.push(self.review_command(&self.works[position]));
+        unblocked.push(self.review_command(&self.problems[position]));
     }
 
-    /// Under [`GuideScope::Selected`], asks for reviews once every conjecture is judged.
-    fn release_reviews(&mut self, opened: &mut Vec<Command>) {
+    /// Under [`GuideScope::Selected`], requests reviews once every conjecture is judged.
+    fn release_reviews(&mut self, unblocked: &mut Vec<Command>) {
         let judged = self.decided_slots == self.slots.len() && self.open_conjecture_rollouts == 0;
         if self.reviews_released || !judged {
             return;
         }
         self.reviews_released = true;
-        if !self.reviews_by_model() {
+        if !self.has_model_reviews() {
             return;
         }
         let threshold = self.conjecture_threshold();
-        let of_conjecture =
-            |work: &Work| matches!(work.origin, Origin::Conjecture { .. }) && !self.is_trivial(work);
-        let suits = |work: &Work| work.tally().rate().is_some_and(|rate| passes_threshold(rate, threshold));
-        let selected: Vec<usize> = (0..self.works.len())
-            .filter(|&i| of_conjecture(&self.works[i]) && suits(&self.works[i]))
-            .collect();
+        let is_selected = |problem: &ProblemState| {
+            problem.is_conjecture()
+                && !self.is_trivial(problem)
+                && problem.tally().rate().is_some_and(|rate| passes_threshold(rate, threshold))
+        };
+        let selected: Vec<usize> =
+            (0..self.problems.len()).filter(|&i| is_selected(&self.problems[i])).collect();
         for position in selected {
-            self.open_review(position, opened);
+            self.request_review(position, unblocked);
         }
     }
 
-    /// The highest solve rate of this round's conjectures that is not too easy. Trivial ones do not count.
+    /// Returns the highest solve rate of this round's conjectures that is not too easy (paper, §3.2). Trivial conjectures
+    /// do not count.
     pub(crate) fn conjecture_threshold(&self) -> f64 {
-        let conjectures = self
-            .works
-            .iter()
-            .filter(|work| matches!(work.origin, Origin::Conjecture { .. }) && !self.is_trivial(work));
-        let rates: Vec<f64> = conjectures.filter_map(|work| work.tally().rate()).collect();
+        let conjectures =
+            self.problems.iter().filter(|problem| problem.is_conjecture() && !self.is_trivial(problem));
+        let rates: Vec<f64> = conjectures.filter_map(|problem| problem.tally().rate()).collect();
         let config = &self.config.conjecturer;
         let relative = conjecture_threshold(&rates, config.rate_population, config.hardest_fraction);
         relative.min(config.max_solve_rate)
     }
 
-    /// Whether a proof was found that is too short for the problem to be worth anything as a conjecture.
-    pub(crate) fn is_trivial(&self, work: &Work) -> bool {
-        work.shortest_proof().is_some_and(|steps| steps < self.config.conjecturer.min_proof_steps)
+    /// Returns whether a proof was found with fewer than `conjecturer.min_proof_steps` inferences.
+    pub(crate) fn is_trivial(&self, problem: &ProblemState) -> bool {
+        problem.shortest_proof().is_some_and(|steps| steps < self.config.conjecturer.min_proof_steps)
     }
 
-    /// Events that were kept for a command that never came.
-    pub(crate) fn unclaimed(&self) -> u64 {
-        self.early.len() as u64
-    }
-
-    fn key(&self, kind: TaskKind, problem: &ProblemId, index: u32) -> TaskKey {
+    pub(crate) fn key(&self, kind: TaskKind, problem: &ProblemId, index: u32) -> TaskKey {
         TaskKey { round: self.number, kind, problem: problem.clone(), index }
     }
 
-    fn seed_of(&self, key: &TaskKey) -> u64 {
-        let role = key.kind.role().unwrap_or(crate::data::Role::Solver);
+    fn seed_of(&self, role: Role, key: &TaskKey) -> u64 {
         task_seed(self.run_seed, key.round, role, &key.problem, key.index)
     }
 
-    fn conjecture_command(&self, slot: &Slot) -> Command {
-        let seed = self.seed_of(&slot.key);
+    fn conjecture_command(&self, slot: &ConjectureSlot) -> Command {
+        let seed = self.seed_of(Role::Conjecturer, &slot.key);
         Command::SampleConjecture { key: slot.key.clone(), seed, condition: slot.condition.clone() }
     }
 
-    fn rollout_command(&self, work: &Work, index: u32) -> Command {
-        let key = self.key(TaskKind::Rollout, &work.problem.id, index);
-        let (problem, lemma) = (work.problem.clone(), work.lemma_of(index).cloned());
-        Command::SampleRollout { seed: self.seed_of(&key), key, problem, lemma }
+    fn rollout_command(&self, problem: &ProblemState, index: u32) -> Command {
+        let key = self.key(TaskKind::Rollout, &problem.problem.id, index);
+        let seed = self.seed_of(Role::Solver, &key);
+        let lemma = problem.lemma_of(index).cloned();
+        Command::SampleRollout { key, seed, problem: problem.problem.clone(), lemma }
     }
 
-    fn verify_command(&self, work: &Work, index: u32, proof: &ReadProof) -> Command {
-        let key = self.key(TaskKind::Judgement, &work.problem.id, index);
-        Command::Verify { key, problem: work.problem.clone(), proof: proof.text.clone() }
+    fn verify_command(&self, problem: &ProblemState, index: u32, proof: &ParsedProof) -> Command {
+        let key = self.key(TaskKind::Judgement, &problem.problem.id, index);
+        Command::Verify { key, problem: problem.problem.clone(), proof: proof.text.clone() }
     }
 
-    fn review_command(&self, work: &Work) -> Command {
-        let target = match work.origin {
-            Origin::Conjecture { slot } => self.slots[slot].condition.problem().clone(),
-            Origin::Target { .. } => work.problem.clone(),
+    fn review_command(&self, problem: &ProblemState) -> Command {
+        let target = match problem.origin {
+            ProblemOrigin::Conjecture { slot } => self.slots[slot].condition.problem().clone(),
+            ProblemOrigin::Target { .. } => unreachable!("invariant: only conjectures are reviewed"),
         };
-        let attempt = u32::try_from(work.review.attempts.len()).unwrap_or(u32::MAX);
-        let key = self.key(TaskKind::Review, &work.problem.id, attempt);
-        Command::SampleReview { seed: self.seed_of(&key), key, target, conjecture: work.problem.clone() }
+        let attempt = problem.review.attempts.len() as u32;
+        let key = self.key(TaskKind::Review, &problem.problem.id, attempt);
+        let seed = self.seed_of(Role::Guide, &key);
+        Command::SampleReview { key, seed, target, conjecture: problem.problem.clone() }
     }
 }
 
-impl Work {
+impl ProblemState {
+    pub fn is_conjecture(&self) -> bool {
+        matches!(self.origin, ProblemOrigin::Conjecture { .. })
+    }
+
     pub fn tally(&self) -> Tally {
         Tally::of(self.rollouts.iter().filter_map(RolloutState::verdict))
     }
 
-    /// Inferences of the shortest proof found; `None` without a proof.
+    /// Returns the number of inferences of the shortest proof found; `None` without a proof.
     pub fn shortest_proof(&self) -> Option<u32> {
         let steps = |rollout: &RolloutState| match rollout {
             RolloutState::Judged { proof, judgement, .. } if judgement.verdict == Verdict::Proved => {
@@ -760,28 +771,29 @@ impl Work {
         self.rollouts.iter().filter_map(steps).min()
     }
 
-    /// What a rollout may cite. The first rollouts cite nothing, so that the plain problem is tried in each round.
+    /// Returns the lemma that a rollout may cite. The first rollouts have none, so that every round also attempts the
+    /// bare problem.
     pub fn lemma_of(&self, index: u32) -> Option<&Arc<Lemma>> {
-        let plain = self.rollouts.len().saturating_sub(self.lemmas.len());
-        self.lemmas.get((index as usize).checked_sub(plain)?)
+        let without_lemma = self.rollouts.len().saturating_sub(self.lemmas.len());
+        self.lemmas.get((index as usize).checked_sub(without_lemma)?)
     }
 }
 
-/// The conjectures to be invented: `conjectures_per_target` for each target of the batch that was never solved before
-/// (paper, §3.1), in the batch's order; under STP as many, for solved targets drawn by the run's seed.
+/// Returns the conjectures to request: `conjectures_per_target` for each unsolved target of the batch (paper, §3.1), in
+/// batch order. STP requests the same number, but for solved targets drawn by the run's seed.
 fn conjecture_slots(
     config: &AlgorithmConfig,
     run_seed: u64,
     targets: &[Arc<Problem>],
     batch: &[&Arc<Problem>],
     state: &RunState,
-) -> Vec<Slot> {
+) -> Vec<ConjectureSlot> {
     if !config.conjecturer.on {
         return Vec::new();
     }
     let per_target = config.conjecturer.conjectures_per_target;
     let unsolved = batch.iter().copied().filter(|target| !state.is_solved(&target.id)).collect();
-    let seeded = drawn_share(unsolved, config.conjecturer.target_share, run_seed, state.next_round);
+    let seeded = draw_share(unsolved, config.conjecturer.target_share, run_seed, state.next_round);
     let wanted = seeded.iter().flat_map(|&target| (0..per_target).map(move |_| target));
     let conditions: Vec<OwnedCondition> = match config.conjecturer.conditioning {
         Conditioning::Target => wanted.cloned().map(OwnedCondition::Target).collect(),
@@ -800,29 +812,29 @@ fn conjecture_slots(
         *next += 1;
         let id = conjecture_id(state.next_round, &problem, index);
         let key = TaskKey { round: state.next_round, kind: TaskKind::Conjecture, problem, index };
-        Slot { key, id, condition, state: SlotState::Waiting }
+        ConjectureSlot { key, id, condition, state: SlotState::Waiting }
     };
     conditions.into_iter().map(&mut slot).collect()
 }
 
-/// A share of the targets, at least one of them, drawn by the run's seed, in their old order.
-fn drawn_share(targets: Vec<&Arc<Problem>>, share: f64, run_seed: u64, round: u32) -> Vec<&Arc<Problem>> {
+/// Draws a share of the targets, at least one, by the run's seed. The result keeps the order of `targets`.
+fn draw_share(targets: Vec<&Arc<Problem>>, share: f64, run_seed: u64, round: u32) -> Vec<&Arc<Problem>> {
     if share >= 1.0 || targets.is_empty() {
         return targets;
     }
     let mut order: Vec<usize> = (0..targets.len()).collect();
-    Stream::new(shuffle_seed(run_seed, "conjecture-targets", u64::from(round))).shuffle(&mut order);
+    SeededRng::new(shuffle_seed(run_seed, "conjecture-targets", u64::from(round))).shuffle(&mut order);
     order.truncate(((targets.len() as f64 * share) as usize).max(1));
     order.sort_unstable();
     order.into_iter().map(|i| targets[i]).collect()
 }
 
-/// The name of the `index`-th conjecture that a round invents for a problem, should it become a problem itself.
+/// Returns the id of the `index`-th conjecture that a round requests for a problem.
 pub fn conjecture_id(round: u32, problem: &ProblemId, index: u32) -> ProblemId {
     ProblemId::new(format!("c{round}-{problem}-{index}"))
 }
 
-/// Solved targets of the data set that are easy enough to be built upon (Dong and Ma 2025).
+/// Returns the solved targets whose best solve rate is above `min_rate`, as conditions for STP (Dong and Ma 2025).
 fn solved_pool(targets: &[Arc<Problem>], state: &RunState, min_rate: f64) -> Vec<OwnedCondition> {
     let condition = |target: &Arc<Problem>| {
         let solved = state.solved.get(&target.id).filter(|solved| solved.best_rate > min_rate)?;

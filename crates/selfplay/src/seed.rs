@@ -1,22 +1,22 @@
-//! Sampling seeds and shuffles as functions of what they are for, never of when they are asked for.
+//! Sampling seeds and shuffles, which depend only on their purpose and never on the order of requests.
 //!
-//! A seed is the first eight bytes, little-endian, of SHA-256 over
+//! A sampling seed is the first eight bytes, little-endian, of the SHA-256 digest of
 //!
 //! ```text
 //! "sgs-task-v1" 0x00 | run seed u64 LE | round u32 LE | role u8 | length of the problem's id u32 LE | id | index u32 LE
 //! ```
 //!
-//! with the roles Solver = 0, Conjecturer = 1, Guide = 2. Nothing else enters, so a run that was resumed, re-ordered or
-//! spread over other workers asks for exactly the same samples.
+//! with the roles Solver = 0, Conjecturer = 1, Guide = 2. Because nothing else enters, a resumed, reordered or distributed
+//! run requests exactly the same samples.
 
 use crate::data::{ProblemId, Role};
 use sgs_random::SplitMix64;
 use sha2::{Digest, Sha256};
 
-/// The sampling seed of one completion.
+/// Returns the sampling seed of a completion.
 ///
-/// `index` counts the completions of one role for one problem in one round from 0: the rollout's number for the Solver,
-/// the conjecture's number for its target, the attempt for the Guide.
+/// `index` numbers the completions of a role for a problem in a round from 0: the rollout's index for the Solver, the
+/// conjecture's index for its target, the attempt for the Guide.
 pub fn task_seed(run_seed: u64, round: u32, role: Role, problem: &ProblemId, index: u32) -> u64 {
     let role = match role {
         Role::Solver => 0u8,
@@ -35,9 +35,9 @@ pub fn task_seed(run_seed: u64, round: u32, role: Role, problem: &ProblemId, ind
     first_word(hash)
 }
 
-/// The sampling seed of an attempt in an evaluation: SHA-256 over `"sgs-evaluation-v1" 0x00 | run seed u64 LE | length of
-/// the problem's id u32 LE | id | index u32 LE`. No round enters: all evaluations of a run draw the same lots, so that
-/// what differs between two of them is the policy.
+/// Returns the sampling seed of an evaluation attempt: SHA-256 of `"sgs-evaluation-v1" 0x00 | run seed u64 LE | length of
+/// the problem's id u32 LE | id | index u32 LE`. The round does not enter: all evaluations of a run use the same seeds, so
+/// that two evaluations differ only in the policy.
 pub fn evaluation_seed(run_seed: u64, problem: &ProblemId, index: u32) -> u64 {
     let id = problem.as_str().as_bytes();
     let mut hash = Sha256::new();
@@ -49,7 +49,7 @@ pub fn evaluation_seed(run_seed: u64, problem: &ProblemId, index: u32) -> u64 {
     first_word(hash)
 }
 
-/// The seed of a shuffle: SHA-256 over `"sgs-shuffle-v1" 0x00 | run seed u64 LE | counter u64 LE | purpose`.
+/// Returns the seed of a shuffle: SHA-256 of `"sgs-shuffle-v1" 0x00 | run seed u64 LE | counter u64 LE | purpose`.
 pub fn shuffle_seed(run_seed: u64, purpose: &str, counter: u64) -> u64 {
     let mut hash = Sha256::new();
     hash.update(b"sgs-shuffle-v1\0");
@@ -66,24 +66,24 @@ fn first_word(hash: Sha256) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// A small deterministic stream of numbers for shuffles.
+/// A small deterministic random number generator for shuffles and draws.
 #[derive(Clone, Debug)]
-pub struct Stream {
+pub struct SeededRng {
     numbers: SplitMix64,
 }
 
-impl Stream {
-    /// The stream that a seed begins.
+impl SeededRng {
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         Self { numbers: SplitMix64::new(seed) }
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.numbers.next_u64()
     }
 
-    /// A number in `0..bound` without bias (rejection below the largest multiple of `bound`); 0 if `bound` is 0.
+    /// Draws a number in `0..bound` without bias, by rejection sampling. Returns 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 {
             return 0;
@@ -97,7 +97,7 @@ impl Stream {
         }
     }
 
-    /// Shuffles in place (Fisher-Yates from the end).
+    /// Shuffles in place (Fisher-Yates, from the end).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             let j = self.below(i as u64 + 1) as usize;
@@ -110,9 +110,9 @@ impl Stream {
 mod tests {
     use super::*;
 
-    /// The layout of the hashed bytes is a promise to old runs: these values must never change.
+    /// Existing runs depend on the layout of the hashed bytes, so these values must never change.
     #[test]
-    fn seeds_stay_what_they_are() {
+    fn seeds_have_their_pinned_values() {
         let id = ProblemId::new("a1i");
         let pinned: Vec<u64> =
             [(0, 0, Role::Solver, 0), (42, 7, Role::Conjecturer, 1), (42, 7, Role::Guide, 1)]
@@ -125,7 +125,7 @@ mod tests {
     const PINNED: [u64; 3] = [10972304305233224775, 10764262907731438047, 4765962863831472070];
 
     #[test]
-    fn every_part_of_the_name_matters() {
+    fn the_seed_depends_on_every_part_of_the_key() {
         let (a, b) = (ProblemId::new("a"), ProblemId::new("b"));
         let base = task_seed(1, 2, Role::Solver, &a, 3);
         let others = [
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn evaluations_have_seeds_of_their_own() {
+    fn evaluation_seeds_differ_from_task_seeds() {
         let (a, b) = (ProblemId::new("a"), ProblemId::new("b"));
         let seed = evaluation_seed(1, &a, 3);
         assert_eq!(seed, evaluation_seed(1, &a, 3));
@@ -149,10 +149,10 @@ mod tests {
     }
 
     #[test]
-    fn shuffle_is_a_permutation_and_reproducible() {
+    fn a_shuffle_is_a_reproducible_permutation() {
         let shuffled = |seed| {
             let mut items: Vec<usize> = (0..100).collect();
-            Stream::new(seed).shuffle(&mut items);
+            SeededRng::new(seed).shuffle(&mut items);
             items
         };
         let mut sorted = shuffled(5);
@@ -164,12 +164,12 @@ mod tests {
 
     #[test]
     fn below_covers_its_range_evenly() {
-        let mut stream = Stream::new(1);
+        let mut rng = SeededRng::new(1);
         let mut counts = [0u32; 3];
         for _ in 0..30_000 {
-            counts[stream.below(3) as usize] += 1;
+            counts[rng.below(3) as usize] += 1;
         }
         assert!(counts.iter().all(|&n| (9_500..10_500).contains(&n)), "{counts:?}");
-        assert_eq!(stream.below(0), 0);
+        assert_eq!(rng.below(0), 0);
     }
 }

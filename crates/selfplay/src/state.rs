@@ -1,81 +1,84 @@
-//! What persists from round to round.
+//! The state that persists from round to round.
 
-use crate::data::ProblemId;
+use crate::data::{Problem, ProblemId};
 use crate::learned::LearnedGuide;
 use crate::outcome::{ProblemKind, RoundOutcome};
-use crate::store::ProofStore;
+use crate::seed::{SeededRng, shuffle_seed};
+use crate::store::{ProofStore, SolvedTarget};
 use crate::task::Lemma;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// Everything the algorithm remembers of earlier rounds. The empty state begins a run.
+/// Everything that the algorithm remembers of earlier rounds. A run begins with the default state.
 ///
-/// It changes by [`RunState::absorb`] alone, so it can be rebuilt from the outcomes of all rounds.
+/// The state changes only through [`RunState::absorb`], so it can be rebuilt from the outcomes of all rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunState {
-    /// Number of the round to come.
+    /// Number of the next round.
     pub next_round: u32,
-    /// Rollouts of the Solver so far, over targets and conjectures: the x axis of every scaling plot.
+    /// Total number of the Solver's rollouts, over targets and conjectures: the x axis of every scaling plot.
     pub generations: u64,
-    /// Completions of the Conjecturer so far. The paper's code counts them as generations too.
+    /// Total number of the Conjecturer's completions. The paper's code counts them as generations too.
     pub conjecture_samples: u64,
-    /// Targets that were proved at least once, for ever.
+    /// Targets that have been proved at least once.
     pub solved: BTreeMap<ProblemId, SolvedTarget>,
-    /// Proofs of targets, up to the cap: what expert iteration trains on.
+    /// Proofs of targets, up to the cap; expert iteration trains on them.
     pub proofs: ProofStore,
-    /// Fingerprints of the conjectures that were problems of a round, if such are refused later.
+    /// Fingerprints of the conjectures of earlier rounds, if repeated conjectures are rejected.
     #[serde(default)]
     pub seen: Arc<HashSet<u64>>,
-    /// For each target that was never proved the conjectures proved for it, oldest first, at most [`LEMMAS_KEPT`].
+    /// The conjectures proved for each unsolved target, oldest first, at most [`LEMMAS_KEPT`] each.
     #[serde(default)]
     pub lemmas: BTreeMap<ProblemId, Vec<Arc<Lemma>>>,
-    /// What the learned Guide knows, if the run has one.
+    /// State of the learned Guide, if the run has one.
     #[serde(default)]
     pub learned: LearnedGuide,
 }
 
-/// Lemmas that are kept for a target; older ones make room.
+/// Maximum number of lemmas kept for a target; new ones replace the oldest.
 pub const LEMMAS_KEPT: usize = 16;
 
-/// A solved target.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SolvedTarget {
-    /// The round of the first proof.
-    pub round: u32,
-    /// The first proved rollout of that round.
-    pub index: u32,
-    /// The first proof.
-    pub proof: Arc<str>,
-    /// The best solve rate of any round.
-    pub best_rate: f64,
-}
-
-/// An outcome that does not belong to the round to come.
+/// The error of absorbing the outcome of any round but the next one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the outcome of round {got} cannot be absorbed: the state waits for round {expected}")]
-pub struct OutOfOrder {
-    /// The round that the state waits for.
+#[error("cannot absorb the outcome of round {got}: expected round {expected}")]
+pub struct RoundOutOfOrder {
+    /// Number of the next round of the state.
     pub expected: u32,
-    /// The outcome's round.
+    /// Number of the outcome's round.
     pub got: u32,
 }
 
 impl RunState {
-    /// Whether a target was ever proved.
+    /// Returns whether a target has ever been proved.
     pub fn is_solved(&self, target: &ProblemId) -> bool {
         self.solved.contains_key(target)
+    }
+
+    /// Returns the targets that are unsolved after a round whose outcome is not absorbed yet, shuffled by the run's seed.
+    /// STP matches targets in this order.
+    pub fn unsolved_after<'t>(
+        &self,
+        outcome: &RoundOutcome,
+        targets: &'t [Arc<Problem>],
+        run_seed: u64,
+    ) -> Vec<&'t Arc<Problem>> {
+        let solved_now: HashSet<_> = outcome.newly_solved.iter().map(|(target, _)| target).collect();
+        let unsolved =
+            |target: &&Arc<Problem>| !self.is_solved(&target.id) && !solved_now.contains(&target.id);
+        let mut order: Vec<_> = targets.iter().filter(unsolved).collect();
+        SeededRng::new(shuffle_seed(run_seed, "stp-matching", u64::from(outcome.round))).shuffle(&mut order);
+        order
     }
 
     /// Adds a finished round.
     ///
     /// # Errors
-    /// If the outcome is not of the round to come; the state is unchanged.
-    pub fn absorb(&mut self, outcome: &RoundOutcome) -> Result<(), OutOfOrder> {
+    /// Returns an error, and leaves the state unchanged, if the outcome is not that of the next round.
+    pub fn absorb(&mut self, outcome: &RoundOutcome) -> Result<(), RoundOutOfOrder> {
         if outcome.round != self.next_round {
-            return Err(OutOfOrder { expected: self.next_round, got: outcome.round });
+            return Err(RoundOutOfOrder { expected: self.next_round, got: outcome.round });
         }
         for (target, first) in &outcome.newly_solved {
             self.solved.entry(target.clone()).or_insert_with(|| first.clone());
@@ -100,8 +103,8 @@ impl RunState {
             kept.drain(..kept.len().saturating_sub(LEMMAS_KEPT));
         }
         self.lemmas.retain(|target, _| !self.solved.contains_key(target));
-        // After the round's first proofs: a target may have fallen in the last round that counts.
-        self.learned.absorb(outcome.round, &outcome.lessons, &self.solved);
+        // After `solved` is updated: a target solved in this round counts for the examples that end with it.
+        self.learned.absorb(outcome.round, &outcome.guide_examples, &self.solved);
         self.generations += outcome.generations;
         self.conjecture_samples += outcome.conjecture_samples;
         self.next_round += 1;

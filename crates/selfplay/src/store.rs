@@ -1,25 +1,41 @@
-//! The proofs that expert iteration keeps (paper, Appendix G.4).
+//! The proofs of targets that a run keeps; expert iteration trains on them (paper, Appendix G.4).
 
 use crate::data::ProblemId;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// One proved rollout of a target, by its name; its tokens are in the round's rollouts.
+/// A proved rollout of a target, identified by round and index. Its tokens are in the round's rollouts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoredProof {
     /// The round of the rollout.
     pub round: u32,
-    /// The rollout's number among its problem's.
+    /// Index of the rollout among those of its problem.
     pub index: u32,
-    /// Its weight in the loss; `None` if it is not trained on (a forbidden tactic).
+    /// Weight in the loss; `None` if it is not trained on (because of a forbidden tactic).
     pub weight: Option<f64>,
+    /// Number of sampled tokens.
     pub generated_tokens: u32,
     /// Fingerprint of the proof's text.
     pub fingerprint: u64,
 }
 
-/// The proofs of all targets, in the order in which they were found.
+/// The first proof of a solved target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SolvedTarget {
+    /// The round of the first proof.
+    pub round: u32,
+    /// The first proved rollout of that round.
+    pub index: u32,
+    /// The first proof.
+    pub proof: Arc<str>,
+    /// Highest solve rate of any round.
+    pub best_rate: f64,
+}
+
+/// The stored proofs of all targets, in the order in which they were found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ProofStore {
@@ -27,7 +43,7 @@ pub struct ProofStore {
 }
 
 impl ProofStore {
-    /// The stored proofs of a target.
+    /// Returns the stored proofs of a target.
     pub fn of(&self, target: &ProblemId) -> &[StoredProof] {
         self.proofs.get(target).map_or(&[], Vec::as_slice)
     }
@@ -40,14 +56,14 @@ impl ProofStore {
         }
     }
 
-    /// Targets with at least one proof, in order of their ids, with their proofs.
+    /// Returns the targets that have proofs, in order of their ids, with their proofs.
     pub fn iter(&self) -> impl Iterator<Item = (&ProblemId, &[StoredProof])> {
         self.proofs.iter().map(|(id, proofs)| (id, proofs.as_slice()))
     }
 }
 
-/// The first of `new` that still fit below the cap (16), in the order of their rollouts; with `distinct`, only proofs
-/// that are neither stored nor repeated.
+/// Returns the first proofs of `new` that fit below the cap (paper: 16). With `distinct`, skips proofs that are already
+/// stored or occur earlier in `new`.
 pub fn admit(stored: &[StoredProof], new: &[StoredProof], cap: u32, distinct: bool) -> Vec<StoredProof> {
     let room = (cap as usize).saturating_sub(stored.len());
     let mut admitted: Vec<StoredProof> = Vec::new();
@@ -63,13 +79,13 @@ pub fn admit(stored: &[StoredProof], new: &[StoredProof], cap: u32, distinct: bo
     admitted
 }
 
-/// Whether a proof of round `round` is trained on in round `current`: with a window of 3, this round's and those of the
-/// two before.
+/// Returns whether a proof of round `round` is trained on in round `current`. A window of 3 includes the current round and
+/// the two before it.
 pub fn in_window(round: u32, current: u32, window: u32) -> bool {
     round <= current && u64::from(round) + u64::from(window) > u64::from(current)
 }
 
-/// The first eight bytes, little-endian, of the SHA-256 of a text.
+/// Returns the fingerprint of a text: the first eight bytes, little-endian, of its SHA-256 digest.
 pub fn fingerprint(text: &str) -> u64 {
     let digest = Sha256::digest(text.as_bytes());
     let mut word = [0u8; 8];
@@ -88,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_cap_holds_and_order_is_kept(
+        fn the_cap_is_respected_and_the_order_is_kept(
             stored in prop::collection::vec(0u64..5, 0..20),
             new in prop::collection::vec(0u64..5, 0..20),
             cap in 1u32..20,
@@ -110,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn store_survives_a_round_trip() {
+    fn the_store_survives_a_round_trip() {
         let mut store = ProofStore::default();
         store.extend(&ProblemId::new("a"), [proof(3, 1, 7)]);
         store.extend(&ProblemId::new("b"), []);

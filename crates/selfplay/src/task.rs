@@ -1,4 +1,4 @@
-//! Names of a round's tasks, what the loop is asked to do, and what it answers.
+//! The tasks of a round: their keys, the commands that request them, and the events that answer them.
 
 use crate::data::{Judgement, Problem, ProblemId, Review, Role, SampleFacts};
 use serde::{Deserialize, Serialize};
@@ -6,22 +6,22 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What kind of work a task is.
+/// The kind of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TaskKind {
-    /// One completion of the Conjecturer.
+    /// A completion of the Conjecturer.
     Conjecture,
-    /// One completion of the Solver.
+    /// A completion of the Solver.
     Rollout,
-    /// One proof to be checked.
+    /// A proof to verify.
     Judgement,
-    /// One completion of the Guide.
+    /// A completion of the Guide.
     Review,
 }
 
 impl TaskKind {
-    /// The kind's name in keys.
+    /// Returns the kind's name in task keys.
     pub fn as_str(self) -> &'static str {
         match self {
             TaskKind::Conjecture => "conjecture",
@@ -31,7 +31,7 @@ impl TaskKind {
         }
     }
 
-    /// The role that samples, if the task is sampling.
+    /// Returns the role that samples the task; `None` for judgements.
     pub fn role(self) -> Option<Role> {
         match self {
             TaskKind::Conjecture => Some(Role::Conjecturer),
@@ -42,24 +42,25 @@ impl TaskKind {
     }
 }
 
-/// The stable name of a task: the same work has the same key in every replay of a run.
+/// Identifies a task. A task has the same key in every replay of a run.
 ///
-/// `problem` and `index` are: for a conjecture the problem it is invented for and its number among that problem's; for a
-/// rollout and its judgement the problem to be solved and the rollout's number in `0..k`; for a review the conjecture and
-/// the attempt. Keys sort by round, kind, problem and index. As text: `7/rollout/3/problem`.
+/// The meaning of `problem` and `index` depends on the kind. Conjecture: the problem it is invented for, and its index among
+/// that problem's conjectures. Rollout and judgement: the problem to solve, and the rollout's index in `0..k`. Review: the
+/// conjecture, and the attempt. Keys sort by round, kind, problem and index. The text form is `7/rollout/3/problem`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskKey {
+    /// Number of the round.
     pub round: u32,
-    /// The kind of work.
+    /// Kind of the task.
     pub kind: TaskKind,
-    /// The problem it is about.
+    /// The problem that the task belongs to.
     pub problem: ProblemId,
-    /// The number among tasks of this kind for this problem.
+    /// Index among the tasks of this kind and problem, from 0.
     pub index: u32,
 }
 
 impl TaskKey {
-    /// The same rollout's key of another kind.
+    /// Returns the key with another kind, such as the judgement of a rollout.
     pub fn with_kind(&self, kind: TaskKind) -> Self {
         Self { kind, ..self.clone() }
     }
@@ -71,10 +72,10 @@ impl fmt::Display for TaskKey {
     }
 }
 
-/// A text that is no task key.
+/// The error of parsing an invalid task key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no task key: expected ROUND/KIND/INDEX/PROBLEM with KIND one of conjecture, rollout, judgement, review"
+    "{0:?} is not a task key: expected ROUND/KIND/INDEX/PROBLEM with KIND one of conjecture, rollout, judgement, review"
 )]
 pub struct BadTaskKey(pub String);
 
@@ -113,23 +114,24 @@ impl<'de> Deserialize<'de> for TaskKey {
     }
 }
 
-/// What a conjecture is invented for.
+/// The condition of a conjecture: the content of the Conjecturer's prompt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OwnedCondition {
     /// An unsolved target.
     Target(Arc<Problem>),
-    /// A solved problem and one of its proofs.
+    /// A solved problem with one of its proofs.
     Solved {
+        /// The solved problem.
         problem: Arc<Problem>,
-        /// Its first proof.
+        /// The first proof of the problem.
         proof: Arc<str>,
     },
-    /// Nothing; the target lends its context alone.
+    /// No condition; the target only determines the context.
     Nothing(Arc<Problem>),
 }
 
 impl OwnedCondition {
-    /// The problem whose context the conjecture inherits, and which it is reviewed against.
+    /// Returns the problem whose context the conjecture inherits and that it is reviewed against.
     pub fn problem(&self) -> &Arc<Problem> {
         match self {
             OwnedCondition::Target(problem)
@@ -139,46 +141,53 @@ impl OwnedCondition {
     }
 }
 
-/// What the loop is asked to do. Seeds depend on the key and the run's seed alone.
+/// A task to perform. Seeds depend only on the task's key and the run's seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Sample the Conjecturer and read a statement.
+    /// Sample the Conjecturer and parse a statement.
     SampleConjecture {
-        /// Name of the task; the answer bears it.
+        /// Key of the task; the answering event has the same key.
         key: TaskKey,
+        /// Sampling seed.
         seed: u64,
+        /// Condition of the conjecture.
         condition: OwnedCondition,
     },
-    /// Sample the Solver and read a proof.
+    /// Sample the Solver and parse a proof.
     SampleRollout {
-        /// Name of the task; the answer bears it.
+        /// Key of the task; the answering event has the same key.
         key: TaskKey,
+        /// Sampling seed.
         seed: u64,
+        /// The problem to prove.
         problem: Arc<Problem>,
-        /// What the proof may cite besides, if anything.
+        /// A lemma that the proof may cite.
         lemma: Option<Arc<Lemma>>,
     },
     /// Verify a proof.
     Verify {
-        /// Name of the task; the answer bears it.
+        /// Key of the task; the answering event has the same key.
         key: TaskKey,
-        /// What it should prove.
+        /// The problem to prove.
         problem: Arc<Problem>,
+        /// The proof in canonical text.
         proof: Arc<str>,
     },
-    /// Sample the Guide and read a review.
+    /// Sample the Guide and parse a review.
     SampleReview {
-        /// Name of the task; the answer bears it.
+        /// Key of the task; the answering event has the same key.
         key: TaskKey,
+        /// Sampling seed.
         seed: u64,
-        /// What the conjecture was invented for.
+        /// The problem that the conjecture was invented for.
         target: Arc<Problem>,
+        /// The conjecture to review.
         conjecture: Arc<Problem>,
     },
 }
 
 impl Command {
-    /// The task's name.
+    /// Returns the key of the task.
     pub fn key(&self) -> &TaskKey {
         match self {
             Command::SampleConjecture { key, .. }
@@ -188,7 +197,7 @@ impl Command {
         }
     }
 
-    /// The sampling seed; `None` for a judgement, which has no randomness.
+    /// Returns the sampling seed; `None` for a judgement, which is deterministic.
     pub fn seed(&self) -> Option<u64> {
         match self {
             Command::SampleConjecture { seed, .. }
@@ -199,99 +208,101 @@ impl Command {
     }
 }
 
-/// A proof as it was read out of a completion.
+/// A proof parsed from a completion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReadProof {
-    /// The proof in the formal system's canonical text, a cited lemma's proof put in its place.
+pub struct ParsedProof {
+    /// The proof in the formal system's canonical text. A cited lemma is replaced by its own proof.
     pub text: Arc<str>,
-    /// Whether it uses a tactic that the reward forbids.
+    /// Whether it uses a tactic that the formal system marks as forbidden.
     pub penalised: bool,
-    /// Inferences that it makes, as the formal system counts them.
+    /// Number of inferences, as counted by the formal system.
     #[serde(default)]
     pub steps: u32,
 }
 
-/// A conjecture as it was read out of a completion.
+/// A conjecture parsed from a completion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ReadConjecture {
-    /// The statement in the formal system's canonical text: equal statements are equal strings.
+pub struct ParsedConjecture {
+    /// The statement in the formal system's canonical text; equal statements are equal strings.
     pub statement: Arc<str>,
-    /// The theorem before the conjecture's context that says the same, if there is one.
+    /// An equivalent theorem that precedes the conjecture's context, if there is one.
     pub known: Option<Arc<str>>,
-    /// The statement in its target's own terms, if a proof of the target could cite it.
+    /// The statement in the target's variables, if a proof of the target could cite it.
     pub lemma: Option<Arc<str>>,
-    /// The score of the formal system's own rubric, `0..=8`; 0 where it has none.
+    /// Score of the formal system's rubric in `0..=8`; 0 if it has none.
     pub rubric: f64,
 }
 
-impl ReadConjecture {
-    /// A statement of which the formal system says nothing more.
+impl ParsedConjecture {
+    /// Creates a conjecture from its statement, with no further information.
     pub fn plain(statement: impl Into<Arc<str>>) -> Self {
         Self { statement: statement.into(), known: None, lemma: None, rubric: 0.0 }
     }
 }
 
-/// A conjecture that was proved for a target, which the Solver may cite there.
+/// A conjecture that was proved for a target and that a proof of the target may cite.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lemma {
+    /// Id of the conjecture.
     pub conjecture: ProblemId,
     /// The round that proved it.
     pub round: u32,
-    /// The statement in the target's own terms.
+    /// The statement in the target's variables.
     pub statement: Arc<str>,
     /// Its proof in the formal system's canonical text.
     pub proof: Arc<str>,
 }
 
-/// What became of a task. A reading that failed carries the short stable name of the defect.
+/// The result of a task. If parsing failed, it contains a short, stable name of the defect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
-    /// The Conjecturer's completion was read.
+    /// The Conjecturer's completion was parsed.
     Conjecture {
-        /// The command's key.
+        /// Key of the command.
         key: TaskKey,
-        /// The conjecture, or the defect.
-        read: Result<ReadConjecture, String>,
-        /// The completion's facts.
+        /// The conjecture, or the name of the defect.
+        read: Result<ParsedConjecture, String>,
+        /// Facts about the completion.
         sample: SampleFacts,
     },
-    /// The Solver's completion was read.
+    /// The Solver's completion was parsed.
     Rollout {
-        /// The command's key.
+        /// Key of the command.
         key: TaskKey,
-        /// The proof, or the defect.
-        read: Result<ReadProof, String>,
-        /// The completion's facts.
+        /// The proof, or the name of the defect.
+        read: Result<ParsedProof, String>,
+        /// Facts about the completion.
         sample: SampleFacts,
     },
-    /// A proof was checked.
+    /// A proof was verified.
     Judgement {
-        /// The command's key.
+        /// Key of the command.
         key: TaskKey,
         /// The checker's verdict.
         judgement: Judgement,
     },
-    /// The Guide's completion was read.
+    /// The Guide's completion was parsed.
     Review {
-        /// The command's key.
+        /// Key of the command.
         key: TaskKey,
-        /// The sub-scores, or the defect.
+        /// The sub-scores, or the name of the defect.
         read: Result<Review, String>,
-        /// The completion's facts.
+        /// Facts about the completion.
         sample: SampleFacts,
     },
-    /// The task was given up by the system, for a reason that lies in the system.
+    /// The task was abandoned because of a system failure.
     Lost {
-        /// The command's key.
+        /// Key of the command.
         key: TaskKey,
+        /// Description of the failure.
         reason: String,
     },
 }
 
 impl Event {
-    /// The task's name.
+    /// Returns the key of the task.
     pub fn key(&self) -> &TaskKey {
         match self {
             Event::Conjecture { key, .. }
@@ -302,7 +313,7 @@ impl Event {
         }
     }
 
-    /// The kind of task that the event answers; `None` for a loss, which answers any.
+    /// Returns the kind of task that the event answers; `None` for a loss, which can answer any kind.
     pub fn kind(&self) -> Option<TaskKind> {
         match self {
             Event::Conjecture { .. } => Some(TaskKind::Conjecture),
@@ -320,7 +331,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn bad_keys_are_refused() {
+    fn invalid_keys_are_rejected() {
         for text in ["", "1", "1/rollout/2", "1/rollout/2/", "x/rollout/2/p", "1/guess/2/p", "1/rollout/-2/p"]
         {
             assert!(text.parse::<TaskKey>().is_err(), "{text:?}");
@@ -329,7 +340,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keys_are_read_back(round: u32, kind in 0usize..4, index: u32, problem in ".{1,20}") {
+        fn keys_survive_a_round_trip(round: u32, kind in 0usize..4, index: u32, problem in ".{1,20}") {
             let kinds = [TaskKind::Conjecture, TaskKind::Rollout, TaskKind::Judgement, TaskKind::Review];
             let key = TaskKey { round, kind: kinds[kind], problem: ProblemId::new(problem), index };
             prop_assert_eq!(&key.to_string().parse::<TaskKey>().unwrap(), &key);

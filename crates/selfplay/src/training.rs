@@ -1,33 +1,34 @@
-//! What the two updates of a round are made on.
+//! Training examples of a round's updates.
 
-use crate::seed::{Stream, shuffle_seed};
+use crate::seed::{SeededRng, shuffle_seed};
 use crate::task::TaskKey;
 use serde::{Deserialize, Serialize};
 
-/// One completion to be trained on.
+/// A completion to train on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Example {
-    /// The completion: a rollout or a conjecture, of this round or (expert iteration) of an earlier one.
+    /// The completion: a rollout or a conjecture of this round, or (expert iteration) of an earlier one.
     pub key: TaskKey,
-    /// Weight of its log-likelihood: a reward in `-1..=1`, or a group advantage under CISPO. May be 0: such an example
-    /// has no gradient and counts only in the loss's denominator.
+    /// Weight of its log-likelihood: a reward in `-1..=1`, or a group advantage under CISPO. An example of weight 0 has
+    /// no gradient and counts only in the denominator of the loss.
     pub weight: f64,
+    /// Number of sampled tokens.
     pub generated_tokens: u32,
-    /// The group that it must be trained with, under CISPO.
+    /// The group that it is trained with, under CISPO.
     pub group: Option<Group>,
 }
 
-/// The rollouts of one problem that are trained on together.
+/// The rollouts of a problem that are trained on together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// Number of the group in this round, from 0.
+    /// Number of the group within the round, from 0.
     pub number: u32,
-    /// Generated tokens of all its examples: the loss's denominator (paper, Appendix G.3).
+    /// Generated tokens of all its examples, the denominator of the loss (paper, Appendix G.3).
     pub tokens: u64,
 }
 
-/// The order of one pass over the examples, as positions: shuffled by the seed, the members of a group kept together and
-/// in their order. `purpose` tells apart what is shuffled in one round (`"solver"`, `"conjecturer"`), `pass` the passes.
+/// Returns the order of one pass over the examples, as positions: shuffled by the seed, with the members of a group kept
+/// together and in order. `purpose` is `"solver"` or `"conjecturer"`; shuffles of different purposes or passes differ.
 pub fn training_order(
     examples: &[Example],
     run_seed: u64,
@@ -35,17 +36,25 @@ pub fn training_order(
     purpose: &str,
     pass: u32,
 ) -> Vec<usize> {
-    let mut units: Vec<Vec<usize>> = Vec::new();
-    for (i, example) in examples.iter().enumerate() {
-        let joins = i > 0 && example.group.is_some() && example.group == examples[i - 1].group;
-        match units.last_mut() {
-            Some(unit) if joins => unit.push(i),
-            _ => units.push(vec![i]),
-        }
-    }
+    let mut units = grouped_positions(examples.iter().enumerate());
     let counter = (u64::from(round) << 32) | u64::from(pass);
-    Stream::new(shuffle_seed(run_seed, purpose, counter)).shuffle(&mut units);
+    SeededRng::new(shuffle_seed(run_seed, purpose, counter)).shuffle(&mut units);
     units.concat()
+}
+
+/// Splits the positions of examples into units that are kept together: the members of a group, or a single example. The
+/// members of a group must follow each other.
+pub(crate) fn grouped_positions<'a>(examples: impl Iterator<Item = (usize, &'a Example)>) -> Vec<Vec<usize>> {
+    let mut units: Vec<Vec<usize>> = Vec::new();
+    let mut group_before = None;
+    for (position, example) in examples {
+        match units.last_mut() {
+            Some(unit) if example.group.is_some() && example.group == group_before => unit.push(position),
+            _ => units.push(vec![position]),
+        }
+        group_before = example.group;
+    }
+    units
 }
 
 #[cfg(test)]

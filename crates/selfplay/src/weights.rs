@@ -1,5 +1,5 @@
-//! Which weights a role uses, and whether they are trained: the one rule that the loop, its workers, checkpoints and
-//! resume agree on.
+//! Which weights a role uses and whether they are trained. The training loop, workers, checkpoints and resuming all use
+//! these rules.
 
 use crate::config::AlgorithmConfig;
 use crate::data::Role;
@@ -7,25 +7,25 @@ use crate::data::Role;
 /// A set of weights of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Weights {
-    /// The base model's, which nothing changes.
+    /// The frozen base model.
     Base,
-    /// The Solver's, trained; under tied weights the Conjecturer's too, whichever of the two trains them.
+    /// The Solver's trained weights. Tied weights are these, even if only the Conjecturer trains them.
     Solver,
-    /// The Conjecturer's own, trained.
+    /// The Conjecturer's trained weights.
     Conjecturer,
-    /// The Guide's: the base model's or those of a model of its own, which nothing changes.
+    /// The Guide's frozen weights: those of the base model or of a separate model.
     Guide,
-    /// Another server's own, which this run neither loads nor changes.
+    /// Frozen weights of an external server, which the run does not load.
     Served,
 }
 
 impl Weights {
-    /// Whether updates change them: they then stand in every checkpoint, and every worker follows them.
+    /// Returns whether updates change the weights. Such weights are in every checkpoint, and workers reload them.
     pub fn is_trained(self) -> bool {
         matches!(self, Weights::Solver | Weights::Conjecturer)
     }
 
-    /// Their folder in a checkpoint; `None` if they stand in none.
+    /// Returns their folder in a checkpoint; `None` if checkpoints do not contain them.
     pub fn folder(self) -> Option<&'static str> {
         match self {
             Weights::Solver => Some("solver"),
@@ -35,26 +35,26 @@ impl Weights {
     }
 }
 
-/// Who samples for a role.
+/// What samples the completions of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Player {
+pub enum RoleBackend {
     /// The run's own samplers, or workers with copies of its weights.
-    Own,
-    /// Another server, whose weights stay as they are.
-    Server,
-    /// Another server that is given the role's weights after each update.
-    Follower,
+    Local,
+    /// An external server with fixed weights.
+    Endpoint,
+    /// An external server that receives the role's weights after each update.
+    SyncedEndpoint,
 }
 
 impl AlgorithmConfig {
-    /// The weights that a role uses, whoever plays it.
-    pub fn weights_of(&self, role: Role, player: Player) -> Weights {
+    /// Returns the weights that a role uses on a backend.
+    pub fn weights_of(&self, role: Role, backend: RoleBackend) -> Weights {
         let own = self.own_weights_of(role);
-        match player {
-            Player::Own => own,
-            // What nothing trains nobody has to be given.
-            Player::Follower if own.is_trained() => own,
-            Player::Follower | Player::Server => Weights::Served,
+        match backend {
+            RoleBackend::Local => own,
+            // Frozen weights need no synchronisation, so the server's own are used.
+            RoleBackend::SyncedEndpoint if own.is_trained() => own,
+            RoleBackend::SyncedEndpoint | RoleBackend::Endpoint => Weights::Served,
         }
     }
 
@@ -74,7 +74,7 @@ impl AlgorithmConfig {
         }
     }
 
-    /// Whether a round's examples of a role are trained on, whoever else uses the weights.
+    /// Returns whether the examples of a role are trained on. Its weights may change even if not, when they are tied.
     pub fn is_trained_on(&self, role: Role) -> bool {
         match role {
             Role::Solver => self.solver.train,
@@ -83,7 +83,7 @@ impl AlgorithmConfig {
         }
     }
 
-    /// Whether any weights change.
+    /// Returns whether any weights are trained.
     pub fn trains(&self) -> bool {
         self.is_trained_on(Role::Solver) || self.is_trained_on(Role::Conjecturer)
     }
@@ -93,51 +93,51 @@ impl AlgorithmConfig {
 mod tests {
     use super::*;
 
-    /// All combinations against the rule in words: a role's weights are trained if and only if an update can change them
-    /// and reaches its player, two roles use the same ones if and only if they are tied, and what is not trained is the
-    /// base model's.
+    /// Checks all combinations against the rule in words. A role's weights are trained if and only if an update can change
+    /// them and its backend receives them. Two roles use the same weights if and only if they are tied or neither is
+    /// trained.
     #[test]
     fn every_combination_follows_the_rule() {
         let all = [false, true];
-        let players = [Player::Own, Player::Server, Player::Follower];
+        let backends = [RoleBackend::Local, RoleBackend::Endpoint, RoleBackend::SyncedEndpoint];
         for (tied, train, on) in
             all.iter().flat_map(|&a| all.map(|b| (a, b))).flat_map(|(a, b)| all.map(|c| (a, b, c)))
         {
-            for (frozen, plays_solver, plays_conjecturer) in all
+            for (frozen, solver_backend, conjecturer_backend) in all
                 .iter()
-                .flat_map(|&a| players.map(|b| (a, b)))
-                .flat_map(|(a, b)| players.map(|c| (a, b, c)))
+                .flat_map(|&a| backends.map(|b| (a, b)))
+                .flat_map(|(a, b)| backends.map(|c| (a, b, c)))
             {
                 let mut config = AlgorithmConfig { tied_weights: tied, ..AlgorithmConfig::default() };
                 config.solver.train = train;
                 config.conjecturer.on = on;
                 config.conjecturer.frozen = frozen;
-                let solver = config.weights_of(Role::Solver, plays_solver);
-                let conjecturer = config.weights_of(Role::Conjecturer, plays_conjecturer);
+                let solver = config.weights_of(Role::Solver, solver_backend);
+                let conjecturer = config.weights_of(Role::Conjecturer, conjecturer_backend);
                 let case = format!(
-                    "tied {tied}, train {train}, on {on}, frozen {frozen}, {plays_solver:?}, {plays_conjecturer:?}"
+                    "tied {tied}, train {train}, on {on}, frozen {frozen}, {solver_backend:?}, {conjecturer_backend:?}"
                 );
                 let conjecturer_learns = on && !frozen;
                 let changes_solver = train || (tied && conjecturer_learns);
                 let changes_conjecturer = conjecturer_learns || (tied && train);
-                let reaches = |player| player != Player::Server;
-                assert_eq!(solver.is_trained(), changes_solver && reaches(plays_solver), "{case}");
+                let reaches = |backend| backend != RoleBackend::Endpoint;
+                assert_eq!(solver.is_trained(), changes_solver && reaches(solver_backend), "{case}");
                 assert_eq!(
                     conjecturer.is_trained(),
-                    changes_conjecturer && reaches(plays_conjecturer),
+                    changes_conjecturer && reaches(conjecturer_backend),
                     "{case}"
                 );
                 assert_eq!(config.trains(), train || conjecturer_learns, "{case}");
-                if plays_solver == Player::Own && plays_conjecturer == Player::Own {
+                if solver_backend == RoleBackend::Local && conjecturer_backend == RoleBackend::Local {
                     let one = tied || !(changes_solver || changes_conjecturer);
                     assert_eq!(solver == conjecturer, one, "{case}: {solver:?} {conjecturer:?}");
                 }
-                for (role, weights, player) in [
-                    (Role::Solver, solver, plays_solver),
-                    (Role::Conjecturer, conjecturer, plays_conjecturer),
-                    (Role::Guide, config.weights_of(Role::Guide, Player::Own), Player::Own),
+                for (role, weights, backend) in [
+                    (Role::Solver, solver, solver_backend),
+                    (Role::Conjecturer, conjecturer, conjecturer_backend),
+                    (Role::Guide, config.weights_of(Role::Guide, RoleBackend::Local), RoleBackend::Local),
                 ] {
-                    let is_served = player != Player::Own && !weights.is_trained();
+                    let is_served = backend != RoleBackend::Local && !weights.is_trained();
                     assert_eq!(weights == Weights::Served, is_served, "{case}");
                     assert_eq!(weights.folder().is_some(), weights.is_trained(), "{case}");
                     assert_eq!(weights == Weights::Guide, role == Role::Guide, "{case}");

@@ -1,12 +1,13 @@
-//! The thread that owns a model and its sampler.
+//! The engine thread, which owns the model and its sampler.
 
 use sgs_lm::Device;
 use sgs_lm::model::{Mode, Model};
-use sgs_lm::sampler::{
-    Choice, Completion, Decode, Finish, Request, RequestId, Sampler, SamplerError, SamplerOptions,
-};
 use sgs_lm::trainer::Trainer;
 use sgs_lm::weights::HostWeights;
+use sgs_lm_sampler::{
+    Decode, Finish, Request, RequestId, SampledCompletion, Sampler, SamplerError, SamplerOptions,
+    SamplingParams,
+};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -15,94 +16,94 @@ use std::thread::JoinHandle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-/// Why a model cannot be served, or other weights cannot take its place.
+/// Why a model cannot be served, or its weights cannot be replaced.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The device or the sampler's options.
+    /// Error of the sampler or the device.
     #[error(transparent)]
     Sampler(#[from] SamplerError),
-    /// The model.
+    /// Error of the model.
     #[error(transparent)]
     Model(#[from] sgs_lm::LmError),
-    /// No thread.
+    /// The thread cannot be started.
     #[error("cannot start the sampler's thread: {0}")]
     Thread(std::io::Error),
 }
 
-/// What is served.
+/// The weights being served.
 #[derive(Clone, Debug)]
-pub struct Served {
-    /// The folder that the weights came from.
+pub struct ServedWeights {
+    /// Folder that the weights were loaded from.
     pub folder: String,
-    /// What the weights are called: a number of those who update them, or a fingerprint.
+    /// Name of the weights: a version given with the update, or a fingerprint.
     pub weights: String,
-    /// Longest sequence, tokens.
+    /// Context length, in tokens.
     pub window: usize,
-    /// Tokens in the vocabulary.
+    /// Vocabulary size, in tokens.
     pub vocabulary: usize,
 }
 
-/// One completion to be sampled.
+/// Request for one completion.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct SampleRequest {
     pub prompt: Arc<[u32]>,
     pub seed: u64,
     pub max_new_tokens: usize,
-    pub choice: Choice,
+    pub params: SamplingParams,
     pub stop: Arc<[u32]>,
-    /// Whether each token is told when it is drawn.
-    pub follow: bool,
-    /// Whether the log-probs of the prompt's tokens are told.
+    /// Whether to send each token as soon as it is sampled.
+    pub stream: bool,
+    /// Whether to compute the log-probs of the prompt's tokens.
     pub score: bool,
 }
 
-/// What is told of a completion.
+/// Events of a completion, in command: `Begun`, tokens if requested, then `Done`; or `Failed`.
 #[derive(Debug)]
-pub(crate) enum Said {
-    /// It begins.
+pub(crate) enum SampleEvent {
+    /// Sampling begins.
     Begun {
-        /// What the weights are called that all of it is sampled with.
+        /// Name of the weights that sample the whole completion.
         weights: String,
-        /// Log-probs of the prompt's tokens after the first, if they are wanted.
+        /// Log-probs of the prompt's tokens after the first, if requested.
         scores: Vec<f32>,
     },
-    /// The next token and its log-prob, of a completion that is followed.
+    /// The next token and its log-prob.
     Token(u32, f32),
-    /// The end, with the whole completion.
-    Done(Completion),
-    /// The device failed.
+    /// The whole completion.
+    Done(SampledCompletion),
+    /// Sampling failed.
     Failed(String),
 }
 
-/// Weights that are to take the place of those that are served.
-pub(crate) struct Load {
+/// New weights to serve.
+pub(crate) struct WeightLoad {
     pub weights: HostWeights,
     pub folder: String,
     pub name: String,
-    /// Told when it is done: how many completions were held back meanwhile, or why the old weights stay.
+    /// Receives the number of completions that were held back, or the reason why the old weights remain.
     pub done: oneshot::Sender<Result<usize, String>>,
 }
 
-enum Order {
-    Sample(Ask, UnboundedSender<Said>),
-    Load(Box<Load>),
+enum EngineCommand {
+    Sample(SampleRequest, UnboundedSender<SampleEvent>),
+    WeightLoad(Box<WeightLoad>),
     Pause(bool),
 }
 
-/// A handle of the thread that samples; it ends when the last one is dropped.
+/// Handle of the engine thread. The thread ends when the last handle is dropped.
 #[derive(Clone, Debug)]
-pub struct Engine {
-    orders: Sender<Order>,
-    served: Arc<RwLock<Served>>,
+pub struct ModelEngine {
+    commands: Sender<EngineCommand>,
+    served: Arc<RwLock<ServedWeights>>,
     open: Arc<AtomicUsize>,
 }
 
-impl Engine {
-    /// Puts weights on a device and starts the thread. `positions` bounds the window, `folder` and `name` say what is
-    /// served.
+impl ModelEngine {
+    /// Loads weights onto a device and starts the thread. `positions` limits the context length. `folder` and `name` describe
+    /// the weights.
     ///
     /// # Errors
-    /// [`EngineError`].
+    /// Returns an error if the model or the sampler cannot be created, or the thread cannot be started.
     pub fn start<D: Device + Decode + Send + Sync + 'static>(
         device: Arc<D>,
         weights: HostWeights,
@@ -117,19 +118,19 @@ impl Engine {
     {
         let model = Model::new(device, weights, positions)?;
         let sampler = Sampler::new(&model, options)?;
-        let served = Served {
+        let served = ServedWeights {
             folder: folder.to_owned(),
             weights: name.to_owned(),
             window: model.max_positions,
             vocabulary: model.config.vocab_size,
         };
-        let (orders, taken) = channel();
+        let (commands, received) = channel();
         let engine =
-            Self { orders, served: Arc::new(RwLock::new(served)), open: Arc::new(AtomicUsize::new(0)) };
-        let bench = Bench {
+            Self { commands, served: Arc::new(RwLock::new(served)), open: Arc::new(AtomicUsize::new(0)) };
+        let engine_loop = EngineLoop {
             model,
             sampler,
-            jobs: HashMap::new(),
+            active: HashMap::new(),
             held: VecDeque::new(),
             load: None,
             is_paused: false,
@@ -138,74 +139,75 @@ impl Engine {
             served: Arc::clone(&engine.served),
             open: Arc::clone(&engine.open),
         };
-        let thread = std::thread::Builder::new().name("sampler".into()).spawn(move || bench.work(&taken));
+        let thread =
+            std::thread::Builder::new().name("sampler".into()).spawn(move || engine_loop.run(&received));
         Ok((engine, thread.map_err(EngineError::Thread)?))
     }
 
-    /// What is served now.
-    pub fn served(&self) -> Served {
+    /// Returns the weights being served.
+    pub fn served(&self) -> ServedWeights {
         self.served.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Completions that are asked for and not done.
+    /// Returns the number of completions in progress or waiting.
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Asks for a completion. Dropping the receiver cancels it.
-    pub(crate) fn sample(&self, ask: Ask) -> UnboundedReceiver<Said> {
+    /// Requests a completion. Dropping the receiver cancels it.
+    pub(crate) fn sample(&self, request: SampleRequest) -> UnboundedReceiver<SampleEvent> {
         let (to, from) = unbounded_channel();
         self.open.fetch_add(1, Ordering::Relaxed);
-        if self.orders.send(Order::Sample(ask, to)).is_err() {
-            // The thread is gone; the receiver finds its other end closed.
+        if self.commands.send(EngineCommand::Sample(request, to)).is_err() {
+            // The thread has ended, and the receiver finds the channel closed.
             self.open.fetch_sub(1, Ordering::Relaxed);
         }
         from
     }
 
-    /// Asks for other weights.
-    pub(crate) fn load(&self, load: Load) {
-        // Without a thread the receiver of `done` finds its other end closed.
-        let _ = self.orders.send(Order::Load(Box::new(load)));
+    /// Requests to load new weights.
+    pub(crate) fn load(&self, load: WeightLoad) {
+        // If the thread has ended, the receiver of `done` finds the channel closed.
+        let _ = self.commands.send(EngineCommand::WeightLoad(Box::new(load)));
     }
 
-    /// Holds back completions that are asked for from now on, or lets them go.
+    /// Holds back new completions, or releases them.
     pub(crate) fn pause(&self, is_paused: bool) {
-        let _ = self.orders.send(Order::Pause(is_paused));
+        let _ = self.commands.send(EngineCommand::Pause(is_paused));
     }
 }
 
-/// A completion under way.
-struct Job {
-    to: UnboundedSender<Said>,
-    follow: bool,
-    told: usize,
+/// A completion in progress.
+struct ActiveSample {
+    to: UnboundedSender<SampleEvent>,
+    stream: bool,
+    sent: usize,
 }
 
-struct Bench<D: Decode> {
+struct EngineLoop<D: Decode> {
     model: Model<D>,
     sampler: Sampler<D>,
-    jobs: HashMap<RequestId, Job>,
-    /// Asked for while weights are about to change, or in a pause.
-    held: VecDeque<(Ask, UnboundedSender<Said>)>,
-    load: Option<Box<Load>>,
+    active: HashMap<RequestId, ActiveSample>,
+    /// Requests that wait for a weight update or the end of a pause.
+    held: VecDeque<(SampleRequest, UnboundedSender<SampleEvent>)>,
+    load: Option<Box<WeightLoad>>,
     is_paused: bool,
     next: u64,
-    finished: Vec<Completion>,
-    served: Arc<RwLock<Served>>,
+    finished: Vec<SampledCompletion>,
+    served: Arc<RwLock<ServedWeights>>,
     open: Arc<AtomicUsize>,
 }
 
-impl<D: Device + Decode> Bench<D> {
-    fn work(mut self, orders: &Receiver<Order>) {
+impl<D: Device + Decode> EngineLoop<D> {
+    fn run(mut self, commands: &Receiver<EngineCommand>) {
         loop {
-            let order = match self.sampler.is_idle() {
-                // Nothing to do: sleep until there is.
-                true => orders.recv().map_err(|_| TryRecvError::Disconnected),
-                false => orders.try_recv(),
+            let command = match self.sampler.is_idle() {
+                // Sleep until there is something to do.
+                true => commands.recv().map_err(|_| TryRecvError::Disconnected),
+                false => commands.try_recv(),
             };
-            match order {
-                Ok(order) => self.take(order),
+            match command {
+                Ok(command) => self.handle(command),
                 Err(TryRecvError::Disconnected) => return,
                 Err(TryRecvError::Empty) => self.step(),
             }
@@ -213,67 +215,71 @@ impl<D: Device + Decode> Bench<D> {
         }
     }
 
-    fn take(&mut self, order: Order) {
-        match order {
-            Order::Sample(ask, to) if self.is_paused || self.load.is_some() => self.held.push_back((ask, to)),
-            Order::Sample(ask, to) => self.submit(ask, to),
-            Order::Load(load) => match self.load {
+    fn handle(&mut self, command: EngineCommand) {
+        match command {
+            EngineCommand::Sample(request, to) if self.is_paused || self.load.is_some() => {
+                self.held.push_back((request, to))
+            }
+            EngineCommand::Sample(request, to) => self.submit(request, to),
+            EngineCommand::WeightLoad(load) => match self.load {
                 None => self.load = Some(load),
                 Some(_) => {
                     let _ = load.done.send(Err("other weights are being loaded".to_owned()));
                 }
             },
-            Order::Pause(is_paused) => {
+            EngineCommand::Pause(is_paused) => {
                 self.is_paused = is_paused;
-                self.let_go();
+                self.release();
             }
         }
     }
 
-    /// Submits what was held back, if nothing holds it back any longer.
-    fn let_go(&mut self) {
+    /// Submits the waiting requests, unless an update or a pause still holds them back.
+    fn release(&mut self) {
         while !self.is_paused
             && self.load.is_none()
-            && let Some((ask, to)) = self.held.pop_front()
+            && let Some((request, to)) = self.held.pop_front()
         {
-            self.submit(ask, to);
+            self.submit(request, to);
         }
     }
 
-    fn submit(&mut self, ask: Ask, to: UnboundedSender<Said>) {
+    fn submit(&mut self, request: SampleRequest, to: UnboundedSender<SampleEvent>) {
         let id = RequestId(self.next);
         self.next += 1;
-        let Ask { prompt, seed, max_new_tokens, choice, stop, follow, score } = ask;
+        let SampleRequest { prompt, seed, max_new_tokens, params, stop, stream, score } = request;
         let scores = if score { self.scores(&prompt) } else { Ok(Vec::new()) };
         match scores {
             Ok(scores) => {
                 let weights = self.served.read().unwrap_or_else(PoisonError::into_inner).weights.clone();
-                // Nobody may be listening any more.
-                let _ = to.send(Said::Begun { weights, scores });
+                // Fails if the client has gone.
+                let _ = to.send(SampleEvent::Begun { weights, scores });
             }
-            Err(error) => return self.end(&to, Said::Failed(error.to_string())),
+            Err(error) => return self.end(&to, SampleEvent::Failed(error.to_string())),
         }
-        match self.sampler.submit(Request { id, prompt, seed, max_new_tokens, choice, stop }) {
+        match self.sampler.submit(Request { id, prompt, seed, max_new_tokens, params, stop }) {
             Ok(()) => {
-                self.jobs.insert(id, Job { to, follow, told: 0 });
+                self.active.insert(id, ActiveSample { to, stream, sent: 0 });
             }
-            Err(error) => self.end(&to, Said::Failed(error.to_string())),
+            Err(error) => self.end(&to, SampleEvent::Failed(error.to_string())),
         }
     }
 
-    /// Log-probs of a prompt's tokens after the first.
+    /// Computes the log-probs of a prompt's tokens after the first.
     fn scores(&self, prompt: &[u32]) -> Result<Vec<f32>, EngineError> {
         let device = Arc::clone(&self.model.device);
         let mut scorer = Trainer::new(device, &self.model.config, prompt.len(), Mode::Infer)?;
         let stats = scorer.log_probs(&self.model, [(prompt, 1)])?;
-        Ok(stats.into_iter().next().map(|stats| stats.log_probs).unwrap_or_default())
+        #[allow(clippy::expect_used, reason = "follows from the call")]
+        let stats = stats.into_iter().next().expect("invariant: one result per sequence");
+        Ok(stats.log_probs)
     }
 
-    fn end(&self, to: &UnboundedSender<Said>, said: Said) {
-        // Before it is told, so that nobody who has heard it finds it open still.
+    fn end(&self, to: &UnboundedSender<SampleEvent>, event: SampleEvent) {
+        // Before the event is sent, so that a client that has received it does not count as open.
         self.open.fetch_sub(1, Ordering::Relaxed);
-        // Nobody may be listening any more.
-        let _ = to.send(said);
+        // Fails if the client has gone.
+        let _ = to.send(event);
     }
 
     fn step(&mut self) {
@@ -281,45 +287,51 @@ impl<D: Device + Decode> Bench<D> {
         if let Err(error) = self.sampler.step(&self.model, &mut finished) {
             tracing::error!("{error}");
             self.sampler.cancel_all();
-            for (_, job) in std::mem::take(&mut self.jobs) {
-                self.end(&job.to, Said::Failed(error.to_string()));
+            for (_, sample) in std::mem::take(&mut self.active) {
+                self.end(&sample.to, SampleEvent::Failed(error.to_string()));
             }
         }
-        for (id, job) in &mut self.jobs {
-            if job.to.is_closed() {
+        for (id, sample) in &mut self.active {
+            if sample.to.is_closed() {
                 self.sampler.cancel(*id);
-            } else if job.follow
+            } else if sample.stream
                 && let Some(so_far) = self.sampler.so_far(*id)
             {
-                job.tell(so_far);
+                sample.send_new(so_far);
             }
         }
         for completion in finished.drain(..) {
-            let Some(mut job) = self.jobs.remove(&completion.id) else { continue };
-            if job.follow {
-                job.tell(&completion);
+            let Some(mut sample) = self.active.remove(&completion.id) else { continue };
+            if sample.stream {
+                sample.send_new(&completion);
             }
-            self.end(&job.to, Said::Done(completion));
+            self.end(&sample.to, SampleEvent::Done(completion));
         }
         self.finished = finished;
     }
 
-    /// Puts new weights in the place of the old ones, once nothing is under way: every completion is of one set.
+    /// Replaces the weights when no completion is in progress, so that each completion uses one set of weights.
     fn change_weights(&mut self) {
         if !self.sampler.is_idle() {
             return;
         }
         let Some(load) = self.load.take() else { return };
-        let Load { weights, folder, name, done } = *load;
-        let said = self.exchange(weights, folder, name).map(|()| self.held.len()).map_err(|e| e.to_string());
-        if let Err(error) = &said {
-            tracing::warn!("the weights stay as they were: {error}");
+        let WeightLoad { weights, folder, name, done } = *load;
+        let result =
+            self.replace_weights(weights, folder, name).map(|()| self.held.len()).map_err(|e| e.to_string());
+        if let Err(error) = &result {
+            tracing::warn!("the weights were not replaced: {error}");
         }
-        let _ = done.send(said);
-        self.let_go();
+        let _ = done.send(result);
+        self.release();
     }
 
-    fn exchange(&mut self, weights: HostWeights, folder: String, name: String) -> Result<(), EngineError> {
+    fn replace_weights(
+        &mut self,
+        weights: HostWeights,
+        folder: String,
+        name: String,
+    ) -> Result<(), EngineError> {
         if weights.config != self.model.config {
             let (new, old) = (&weights.config, &self.model.config);
             return Err(SamplerError::Model(format!("{new:?} instead of {old:?}")).into());
@@ -331,17 +343,17 @@ impl<D: Device + Decode> Bench<D> {
     }
 }
 
-impl Job {
-    fn tell(&mut self, so_far: &Completion) {
-        let new = so_far.tokens.iter().zip(&so_far.log_probs).skip(self.told);
+impl ActiveSample {
+    fn send_new(&mut self, so_far: &SampledCompletion) {
+        let new = so_far.tokens.iter().zip(&so_far.log_probs).skip(self.sent);
         for (token, log_prob) in new {
-            let _ = self.to.send(Said::Token(*token, *log_prob));
+            let _ = self.to.send(SampleEvent::Token(*token, *log_prob));
         }
-        self.told = so_far.tokens.len();
+        self.sent = so_far.tokens.len();
     }
 }
 
-/// Why a completion ended, in the protocol's words; an error if it never began.
+/// Returns the protocol's name of a finish reason, or an error message if the completion was not sampled.
 pub(crate) fn reason(finish: &Finish) -> Result<&'static str, String> {
     match finish {
         Finish::Stop => Ok("stop"),

@@ -1,17 +1,17 @@
-//! The bodies: OpenAI's completions, with the names that vLLM gave to what goes beyond them.
+//! Request and reply bodies: OpenAI's completions with the extensions of vLLM, and SGLang's `/generate`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Completions of one request.
-pub(crate) const MOST_COMPLETIONS: usize = 1024;
-/// Texts that may end a completion.
-const MOST_STOPS: usize = 16;
+/// Maximum number of completions per request.
+pub(crate) const MAX_COMPLETIONS: usize = 1024;
+/// Maximum number of stop texts.
+const MAX_STOPS: usize = 16;
 
-/// The body of `POST /v1/completions`. Fields that are not named here are ignored, as clients send many; those that would
-/// change what is sampled and are not supported are refused.
+/// Body of `POST /v1/completions`. Unknown fields are ignored, because clients send many. Unsupported fields that would
+/// change the sampled distribution are rejected.
 #[derive(Debug, Default, Deserialize)]
-pub(crate) struct Call {
+pub(crate) struct CompletionParams {
     #[serde(default)]
     pub model: Option<String>,
     pub prompt: Prompts,
@@ -21,7 +21,7 @@ pub(crate) struct Call {
     pub temperature: Option<f32>,
     #[serde(default)]
     pub top_p: Option<f32>,
-    /// -1 and 0 keep all tokens.
+    /// -1 and 0 disable it.
     #[serde(default)]
     pub top_k: Option<i64>,
     #[serde(default)]
@@ -35,12 +35,12 @@ pub(crate) struct Call {
     #[serde(default)]
     pub logprobs: Option<u32>,
     #[serde(default)]
-    pub stop: Option<Stops>,
+    pub stop: Option<StopTexts>,
     #[serde(default)]
     pub stop_token_ids: Vec<u32>,
     #[serde(default)]
     pub return_token_ids: bool,
-    /// Those of the prompt's own tokens.
+    /// 0 returns the log-probs of the prompt's own tokens.
     #[serde(default)]
     pub prompt_logprobs: Option<u32>,
     #[serde(default)]
@@ -71,7 +71,7 @@ pub(crate) struct StreamOptions {
     pub include_usage: bool,
 }
 
-/// One prompt or several, as text or tokens.
+/// One or several prompts, as text or tokens.
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "a text, a list of texts, a list of token ids or a list of such lists")]
 pub(crate) enum Prompts {
@@ -89,16 +89,16 @@ impl Default for Prompts {
 
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "a text or a list of texts")]
-pub(crate) enum Stops {
+pub(crate) enum StopTexts {
     One(String),
     Many(Vec<String>),
 }
 
-impl Call {
-    /// What it asks for that is not to be had here.
+impl CompletionParams {
+    /// Checks that all requested features are supported.
     ///
     /// # Errors
-    /// The field, and what may be in it.
+    /// Returns a message that names the unsupported field and its allowed values.
     pub fn check(&self, model: &str) -> Result<(), String> {
         let is = |value: Option<f32>, neutral: f32| value.is_none_or(|value| value == neutral);
         let unsupported = [
@@ -132,15 +132,17 @@ impl Call {
             (self.n() == 0, "n", "1 or more"),
             (self.max_tokens == Some(0), "max_tokens", "1 or more"),
         ];
-        if let Some((_, field, may_be)) = unsupported.into_iter().find(|(is_asked, ..)| *is_asked) {
-            return Err(format!("`{field}` is not supported here but as {may_be}"));
+        if let Some((_, field, may_be)) = unsupported.into_iter().find(|(is_set, ..)| *is_set) {
+            return Err(format!("`{field}` is not supported; expected {may_be}"));
         }
         let stops = self.stops();
-        if stops.len() > MOST_STOPS || stops.iter().any(String::is_empty) {
-            return Err(format!("`stop` takes up to {MOST_STOPS} texts, none of them empty"));
+        if stops.len() > MAX_STOPS || stops.iter().any(String::is_empty) {
+            return Err(format!("`stop` takes up to {MAX_STOPS} texts, none of them empty"));
         }
         match &self.model {
-            Some(name) if name != model => Err(format!("there is no model `{name}` here, but `{model}`")),
+            Some(name) if name != model => {
+                Err(format!("no such model: `{name}`; this server offers `{model}`"))
+            }
             _ => Ok(()),
         }
     }
@@ -152,38 +154,38 @@ impl Call {
     pub fn stops(&self) -> Vec<String> {
         match &self.stop {
             None => Vec::new(),
-            Some(Stops::One(stop)) => vec![stop.clone()],
-            Some(Stops::Many(stops)) => stops.clone(),
+            Some(StopTexts::One(stop)) => vec![stop.clone()],
+            Some(StopTexts::Many(stops)) => stops.clone(),
         }
     }
 }
 
-/// What all answers to a call have in common.
+/// Fields common to all replies of a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Heading {
+pub(crate) struct ReplyHeader {
     pub id: String,
     pub created: u64,
     pub model: String,
     pub weights: String,
 }
 
-/// One completion, or a part of one.
+/// A completion, or a part of one.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Choice {
+pub(crate) struct CompletionChoice {
     pub text: String,
     pub index: usize,
-    pub logprobs: Option<LogProbs>,
+    pub logprobs: Option<ChoiceLogProbs>,
     pub finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,
-    /// As vLLM tells them: nothing for the first token, then each token with its log-prob.
+    /// In vLLM's format: null for the first token, then each token with its log-prob.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_logprobs: Option<Vec<Value>>,
 }
 
-/// Log-probs of the sampled tokens, natural logarithm, at temperature 1 and of the whole distribution.
+/// Log-probs of the sampled tokens: natural logarithm, temperature 1, without truncation.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct LogProbs {
+pub(crate) struct ChoiceLogProbs {
     pub tokens: Vec<String>,
     pub token_logprobs: Vec<f32>,
     pub text_offset: Vec<usize>,
@@ -191,27 +193,27 @@ pub(crate) struct LogProbs {
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Usage {
+pub(crate) struct TokenUsage {
     pub prompt_tokens: usize,
     pub completion_tokens: usize,
     pub total_tokens: usize,
 }
 
-impl Usage {
+impl TokenUsage {
     pub fn of(prompt_tokens: usize, completion_tokens: usize) -> Self {
         Self { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens }
     }
 }
 
-/// The body of an answer, or of one event of a stream.
-pub(crate) fn answer(heading: &Heading, choices: &[Choice], usage: Option<Usage>) -> Value {
+/// Builds the body of a reply, or of one event of a stream.
+pub(crate) fn reply(heading: &ReplyHeader, choices: &[CompletionChoice], usage: Option<TokenUsage>) -> Value {
     json!({
         "id": heading.id, "object": "text_completion", "created": heading.created, "model": heading.model,
         "system_fingerprint": heading.weights, "choices": choices, "usage": usage,
     })
 }
 
-/// The body of an error, as OpenAI's clients read it.
+/// Builds the body of an error reply.
 pub(crate) fn error(status: u16, message: &str) -> Value {
     let kind = match status {
         401 => "authentication_error",
@@ -221,41 +223,41 @@ pub(crate) fn error(status: u16, message: &str) -> Value {
     json!({ "error": { "message": message, "type": kind, "param": null, "code": status } })
 }
 
-/// The body of `POST /update_weights_from_disk`, as SGLang takes it.
+/// Body of SGLang's `POST /update_weights_from_disk`.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Update {
-    /// A folder in Hugging Face layout.
+pub(crate) struct UpdateParams {
+    /// Folder in Hugging Face layout.
     pub model_path: String,
-    /// What these weights are called from now on.
+    /// New name of the weights.
     #[serde(default)]
     pub weight_version: Option<String>,
 }
 
-/// The body of `POST /collective_rpc`, as vLLM takes it.
+/// Body of vLLM's `POST /collective_rpc`.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Rpc {
+pub(crate) struct RpcParams {
     pub method: String,
 }
 
-/// The body of `POST /generate`, as SGLang takes it. What would change what is sampled and is not named here is refused.
+/// Body of SGLang's `POST /generate`. Unknown sampling parameters are rejected.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Generate {
+pub(crate) struct GenerateParams {
     #[serde(default)]
     pub text: Option<String>,
     #[serde(default)]
     pub input_ids: Option<Vec<u32>>,
     #[serde(default)]
-    pub sampling_params: GenerateParameters,
+    pub sampling_params: GenerateSampling,
     #[serde(default)]
     pub return_logprob: bool,
-    /// From which token of the prompt on log-probs are told too; -1 for none.
+    /// Index of the first prompt token whose log-prob is returned; -1 for none.
     #[serde(default)]
     pub logprob_start_len: Option<i64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct GenerateParameters {
+pub(crate) struct GenerateSampling {
     #[serde(default)]
     max_new_tokens: Option<usize>,
     #[serde(default)]
@@ -276,12 +278,12 @@ pub(crate) struct GenerateParameters {
     sampling_seed: Option<i64>,
 }
 
-impl Generate {
-    /// The same as a call for completions.
+impl GenerateParams {
+    /// Converts the request to one for completions.
     ///
     /// # Errors
-    /// There is no prompt, or there are two.
-    pub fn into_call(self) -> Result<Call, String> {
+    /// Returns a message unless there is exactly one prompt.
+    pub fn into_completion(self) -> Result<CompletionParams, String> {
         let prompt = match (self.text, self.input_ids) {
             (Some(text), None) => Prompts::Text(text),
             (None, Some(tokens)) => Prompts::Tokens(tokens),
@@ -289,7 +291,7 @@ impl Generate {
         };
         let is_scored = self.return_logprob && self.logprob_start_len == Some(0);
         let p = self.sampling_params;
-        Ok(Call {
+        Ok(CompletionParams {
             max_tokens: p.max_new_tokens.or(Some(128)),
             temperature: p.temperature,
             top_p: p.top_p,
@@ -302,7 +304,7 @@ impl Generate {
             logprobs: self.return_logprob.then_some(0),
             prompt_logprobs: is_scored.then_some(0),
             prompt,
-            ..Call::default()
+            ..CompletionParams::default()
         })
     }
 }

@@ -1,70 +1,69 @@
-//! From the tokens of a completion to its text, as they come.
+//! Incremental decoding of a completion.
 
 use sgs_lm::LmError;
 use sgs_lm::tokenizer::Tokenizer;
 
-/// What a broken character decodes to: more tokens may complete it.
-const BROKEN: char = '\u{fffd}';
+/// Decoded from an incomplete character, which later tokens may complete.
+const INCOMPLETE: char = '\u{fffd}';
 
-/// The text of a completion, token by token.
+/// Decodes the text of a completion token by token.
 ///
-/// A token's spelling depends on those before it, and a character may be several tokens. So the new text is what the
-/// tokens since the last sure place spell beyond what they spelled before.
+/// The text of a token depends on the tokens before it, and a character may consist of several tokens. So the new text is
+/// the difference between two decodings that start at the last certain position.
 pub(crate) struct Transcript<'a> {
     tokenizer: &'a Tokenizer,
     stops: &'a [String],
     tokens: Vec<u32>,
-    /// Before `from` everything is sure; what `from..read` spells is in `text` already.
+    /// Decoding starts at token `from`. The text of `from..read` is already in `text`.
     from: usize,
     read: usize,
     text: String,
-    /// Bytes of `text` that were handed out.
-    told: usize,
-    /// Whether one of `stops` was found: it, and what follows, is no part of the text.
+    /// Number of bytes of `text` already returned.
+    returned: usize,
+    /// Whether a stop text was found. `text` ends before it.
     is_over: bool,
 }
 
 impl<'a> Transcript<'a> {
     pub fn new(tokenizer: &'a Tokenizer, stops: &'a [String]) -> Self {
         let (tokens, text) = (Vec::new(), String::new());
-        Self { tokenizer, stops, tokens, from: 0, read: 0, text, told: 0, is_over: false }
+        Self { tokenizer, stops, tokens, from: 0, read: 0, text, returned: 0, is_over: false }
     }
 
-    /// Takes a token; `true` if a text that ends the completion is complete.
+    /// Adds a token. Returns true if the text now contains a stop text.
     pub fn push(&mut self, token: u32) -> Result<bool, LmError> {
         self.tokens.push(token);
-        self.read_on(false)?;
+        self.decode_new(false)?;
         Ok(self.is_over)
     }
 
-    /// Whether the completion has come to a text that ends it.
+    /// Returns true if a stop text was found.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// The text that is sure by now and was not told yet. Held back is what may be the beginning of a text that ends the
-    /// completion.
-    pub fn fresh(&mut self) -> &str {
-        let sure = if self.is_over { self.text.len() } else { self.text.len() - self.beginning_of_a_stop() };
-        let from = self.told.min(sure);
-        self.told = sure.max(self.told);
-        self.text.get(from..sure).unwrap_or_default()
+    /// Returns the new text. Holds back a suffix that may be the beginning of a stop text.
+    pub fn new_text(&mut self) -> &str {
+        let certain = if self.is_over { self.text.len() } else { self.text.len() - self.partial_stop() };
+        let from = self.returned.min(certain);
+        self.returned = certain.max(self.returned);
+        &self.text[from..certain]
     }
 
-    /// The rest, at the end of the completion.
+    /// Returns the remaining text, at the end of the completion.
     pub fn rest(&mut self) -> Result<&str, LmError> {
         if !self.is_over {
-            self.read_on(true)?;
+            self.decode_new(true)?;
         }
-        let from = self.told.min(self.text.len());
-        self.told = self.text.len();
-        Ok(self.text.get(from..).unwrap_or_default())
+        let from = self.returned.min(self.text.len());
+        self.returned = self.text.len();
+        Ok(&self.text[from..])
     }
 
-    fn read_on(&mut self, to_the_end: bool) -> Result<(), LmError> {
+    fn decode_new(&mut self, at_end: bool) -> Result<(), LmError> {
         let before = self.tokenizer.decode(&self.tokens[self.from..self.read])?;
         let now = self.tokenizer.decode(&self.tokens[self.from..])?;
-        if now.ends_with(BROKEN) && !to_the_end {
+        if now.ends_with(INCOMPLETE) && !at_end {
             return Ok(());
         }
         let Some(new) = now.strip_prefix(&before).filter(|new| !new.is_empty()) else { return Ok(()) };
@@ -84,8 +83,8 @@ impl<'a> Transcript<'a> {
         self.stops.iter().map(String::len).max().unwrap_or(0)
     }
 
-    /// Bytes at the end of the text that are a beginning of a text that ends the completion.
-    fn beginning_of_a_stop(&self) -> usize {
+    /// Returns the length of the longest suffix of the text, in bytes, that is the beginning of a stop text.
+    fn partial_stop(&self) -> usize {
         let of = |stop: &String| {
             let most = stop.len().saturating_sub(1).min(self.text.len());
             (1..=most)

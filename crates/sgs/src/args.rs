@@ -1,13 +1,14 @@
-//! The command line as data.
+//! Definition of the command line (clap).
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sgs_analysis::figures::Yardstick;
 use sgs_analysis::live::LiveOptions;
+use sgs_data::sets::TeacherOptions;
 use sgs_run::config::SystemName;
-use sgs_run::device::DeviceKind;
-use sgs_run::endpoint::EndpointConfig;
-use sgs_run::seats::Asked;
+use sgs_run::config::device::DeviceKind;
+use sgs_run::config::endpoint::EndpointConfig;
+use sgs_run::train::launcher::RankOptions;
 use sgs_selfplay::Role;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,67 +26,67 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Reads the command line; ends the process with code 2 and a message if it makes no sense.
-pub fn parse() -> Cli {
-    Cli::parse()
-}
-
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run self-play: SGS on the embedded default, or another method, size or configuration file.
+    /// Run self-play: SGS at the embedded default size, or another method, size or configuration file.
     Run(RunArgs),
-    /// Go on with a run that was stopped, however it was stopped.
+    /// Resume an interrupted run.
     Resume(ResumeArgs),
-    /// Run self-play with workers that somebody else starts: `sgs run --workers none`, at a fixed port.
+    /// Run self-play with workers that connect from elsewhere (`sgs run --workers none` on a fixed port).
     Serve(ServeArgs),
-    /// Work for a run elsewhere: sample or check proofs until it is over.
+    /// Run a worker for a remote coordinator.
     #[command(subcommand)]
     Worker(WorkerCommand),
-    /// Draw a report of a run, or a comparison of several.
+    /// Write an HTML report of a run, or of a comparison of several runs.
     Report(ReportArgs),
-    /// Run methods, seeds and keys against each other, so many at once, and draw one report.
+    /// Run a grid of methods, seeds and settings, and write one report.
     Sweep(SweepArgs),
-    /// Compare runs: what differs in their configurations, and how far each came over the same generations.
+    /// Compare runs: differences in configuration, and solve rates at equal generations.
     Compare(CompareArgs),
-    /// Write the theorems that a run has proved: as a Metamath database, or as JSON Lines.
+    /// Export the theorems that a run has proved, as a Metamath database or as JSON Lines.
     Export(ExportArgs),
-    /// Build data sets and look at them.
+    /// Build, import, filter and inspect data sets.
     #[command(subcommand)]
     Data(DataCommand),
-    /// Pretrain a model from scratch on corpora, after a configuration file.
+    /// Pretrain a model from scratch on corpora, as a configuration file describes.
     Pretrain(PretrainArgs),
-    /// Train a model further on corpora (supervised), after a configuration file.
+    /// Fine-tune a model on corpora (supervised), as a configuration file describes.
     Sft(SftArgs),
-    /// Make a round's updates again, without sampling: for debugging the update alone.
+    /// Replay a round's weight update without sampling (for debugging).
     Train(TrainArgs),
-    /// Measure a model: unbiased pass@k on problems, and how well it plays the other two roles.
+    /// Evaluate a model: unbiased pass@k on problems, and its quality in the other two roles.
     Eval(EvalArgs),
-    /// Serve a model to clients of OpenAI's completions, with log-probs, token ids and streaming.
+    /// Serve a model over the OpenAI completions protocol, with log-probs, token ids and streaming.
     ServeModel(ServeModelArgs),
-    /// Sample proofs of a statement, or of each that is typed, and print the first that holds.
+    /// Sample proofs of a statement, or of each line of standard input, and print the first valid one.
     Prove(ProveArgs),
-    /// Let the Conjecturer invent problems for a statement.
+    /// Sample conjectures for a statement.
     Conjecture(ConjectureArgs),
-    /// Let the Guide review a conjecture.
+    /// Sample the Guide's reviews of a conjecture.
     Review(ReviewArgs),
-    /// Check proofs: one JSON object a line in, one verdict a line out.
+    /// Verify proofs: reads one JSON object per line, writes one verdict per line.
     Verify(VerifyArgs),
-    /// Show where a run stands.
+    /// Show the progress of a run.
     Status(StatusArgs),
-    /// Fit the scaling law to runs, or to any curve as CSV.
+    /// Fit the scaling law to runs, or to any curve in a CSV file.
     Fit(FitArgs),
-    /// Get Lean 4 onto this machine.
+    /// Install Lean 4 on this machine.
     #[command(subcommand)]
     Lean(LeanCommand),
-    /// Look into the language model's engine.
+    /// Language-model diagnostics.
     #[command(subcommand)]
     Lm(LmCommand),
-    /// Measure how fast this machine is.
+    /// Benchmark this machine.
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Say what of this machine can be used (CPU, GPU, Lean, Slurm), and how to get the rest.
+    /// Check what this machine supports (CPU, GPU, Lean, Slurm) and how to set up the rest.
     Doctor(DoctorArgs),
+    /// Write the JSON schema of a configuration file to standard output, for editors.
+    Schema {
+        /// The kind of file.
+        file: SchemaOf,
+    },
     /// Write a completion script for a shell to standard output.
     Completions {
         /// The shell.
@@ -93,61 +94,70 @@ pub enum Command {
     },
 }
 
+/// A file that has a schema.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum SchemaOf {
+    /// The configuration of a run: `sgs run FILE`.
+    Run,
+    /// A grid of runs: `sgs sweep FILE`.
+    Sweep,
+}
+
 /// `sgs data …`
 #[derive(Debug, Subcommand)]
 pub enum DataCommand {
     /// Build the slice, the targets and the training corpora of the embedded formal system.
     Build(DataBuildArgs),
-    /// Compose theorems of core Lean, have Lean check each, and write them as targets and training corpora.
+    /// Compose theorems of core Lean, check each with Lean, and write them as targets and training corpora.
     Compose(DataComposeArgs),
     /// Describe a data set of Lean problems, or a training corpus.
     Stats(DataStatsArgs),
-    /// Read a data set of Lean problems of any known layout, and write it as JSON Lines.
+    /// Convert a data set of Lean problems in any known layout to JSON Lines.
     Import(DataImportArgs),
-    /// Take from a set of Lean problems what is easy and what is false, as the paper made D_3k.
+    /// Drop easy and false problems from a set of Lean problems, as the paper did for D_3k.
     Filter(DataFilterArgs),
-    /// Sort Lean problems by difficulty and area, as a served model sees them.
+    /// Classify Lean problems by difficulty and area with a served model.
     Classify(DataClassifyArgs),
-    /// Have a served model review a run's Lean conjectures, for a Guide to learn from.
+    /// Let a served model review a run's Lean conjectures, to train a Guide on.
     Reviews(DataReviewsArgs),
 }
 
-/// Longest time that is waited for anything, in seconds.
+/// Upper bound of all timeouts, in seconds.
 const A_YEAR: u64 = 31_536_000;
 
 /// Arguments of `sgs run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-learned-guide,
-    /// sgs-frozen-conjecturer, sgs-no-conditioning, sgs-cispo, stp, sampling-only, or a TOML file [default: the size's own: sgs for Lean, sgs-cispo for Metamath].
+    /// Method: sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-learned-guide,
+    /// sgs-frozen-conjecturer, sgs-no-conditioning, sgs-cispo, stp, sampling-only, or a TOML file [default: the method of
+    /// the size: sgs for Lean, sgs-cispo for Metamath].
     pub method: Option<String>,
-    /// metamath-quick, metamath, metamath-13m, metamath-30m (one GPU each), lean-core or lean-d3k [default: metamath-quick].
+    /// Size: metamath-quick, metamath, metamath-13m, metamath-30m (one GPU each), lean-core or lean-d3k [default:
+    /// metamath-quick].
     #[arg(long)]
     pub size: Option<String>,
-    /// Decide as the paper's code does where it differs from the paper's text (docs/fidelity.md); keys that are set go
-    /// before that.
+    /// Follow the authors' code where it differs from the paper (docs/fidelity.md). Explicit settings take precedence.
     #[arg(long)]
     pub as_published: bool,
-    /// Set one key of the configuration (not the method, not the size); may be given several times.
+    /// Set a configuration key (not the method or the size). Repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// The run's folder [default: runs/METHOD-SIZE].
+    /// Folder of the run [default: runs/METHOD-SIZE].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Print the resolved configuration, what gave each key its value, and the memory plan, and do nothing.
+    /// Print the resolved configuration, the source of each value and the memory plan, then exit.
     #[arg(long)]
     pub dry_run: bool,
-    /// Print every key of the configuration: its meaning, what it may be, its default, its value here and what gave it;
-    /// and do nothing.
+    /// Print every configuration key with its meaning, allowed values, default, current value and source, then exit.
     #[arg(long)]
     pub explain: bool,
-    /// Print one JSON object a round.
+    /// Print one JSON object per round.
     #[arg(long)]
     pub json: bool,
-    /// Who does the work.
+    /// Workers of the run.
     #[command(flatten)]
     pub fleet: FleetArgs,
-    /// Who trains.
+    /// Ranks that train.
     #[command(flatten)]
     pub ranks: RankArgs,
     /// The live page.
@@ -155,24 +165,24 @@ pub struct RunArgs {
     pub page: PageArgs,
 }
 
-/// Who does a run's work, and where they find the coordinator.
+/// The workers of a run and the address of the coordinator.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Workers")]
 pub struct FleetArgs {
-    /// embedded, none (those that connect), local:N, local:generate=G,verify=V,
-    /// slurm:generate=G,verify=V,partition=P,generate.gres=gpu:1, or a TOML file [default: embedded; `sgs serve`:
-    /// none; `sgs resume`: as before].
+    /// Workers to start: embedded (threads of this process), none (wait for workers to connect), local:N,
+    /// local:generate=G,verify=V, slurm:generate=G,verify=V,partition=P,generate.gres=gpu:1, or a TOML file [default:
+    /// embedded; `sgs serve`: none; `sgs resume`: as before].
     #[arg(long, value_name = "SPEC")]
     pub workers: Option<String>,
-    /// Let workers connect here; port 0 is any free one [default with workers: loopback, with Slurm
-    /// every address; `sgs serve`: 127.0.0.1:7717; `sgs resume`: as before].
+    /// Address to accept workers on; port 0 picks a free port [default with workers: loopback, with Slurm all
+    /// addresses; `sgs serve`: 127.0.0.1:7717; `sgs resume`: as before].
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<std::net::SocketAddr>,
-    /// Name or address under which workers reach this machine [default: its name].
+    /// Name or address under which workers reach this machine [default: the host name].
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
-    /// File with the token that workers must show [default: SGS_TOKEN, SGS_TOKEN_FILE, or
-    /// fleet.token in the run's folder].
+    /// File with the token that workers must present [default: SGS_TOKEN, SGS_TOKEN_FILE, or fleet.token in the
+    /// run's folder].
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 }
@@ -183,9 +193,9 @@ pub struct FleetArgs {
 Start workers on any machine that has this program:
   sgs worker generate --connect http://HOST:7717 --token-file FILE
   sgs worker verify   --connect http://HOST:7717 --token-file FILE
-`sgs resume DIR` goes on in the same way, at the same address.")]
+`sgs resume DIR` continues in the same way, on the same address.")]
 pub struct ServeArgs {
-    /// What to run; by default nobody works but those that connect to 127.0.0.1:7717.
+    /// The run; by default only workers that connect to 127.0.0.1:7717 serve it.
     #[command(flatten)]
     pub run: RunArgs,
 }
@@ -193,35 +203,34 @@ pub struct ServeArgs {
 /// `sgs worker …`
 #[derive(Debug, Subcommand)]
 pub enum WorkerCommand {
-    /// Sample completions: loads the model once, follows the run's weights.
+    /// Sample completions; loads the model once and then follows the run's weights.
     Generate(WorkerGenerateArgs),
-    /// Check proofs as they are sampled, as many at a time as there are slots.
+    /// Verify proofs, one per slot at a time.
     Verify(WorkerVerifyArgs),
 }
 
-/// What both kinds of worker need.
+/// Arguments of both kinds of worker.
 #[derive(Debug, Args)]
 pub struct ConnectArgs {
-    /// The coordinator: http://HOST:PORT, as `sgs run` or `sgs serve` prints it.
+    /// Address of the coordinator, http://HOST:PORT, as `sgs run` or `sgs serve` prints it.
     #[arg(long, value_name = "URL")]
     pub connect: String,
-    /// File with the coordinator's token [default: SGS_TOKEN, or the file that SGS_TOKEN_FILE names].
+    /// File with the coordinator's token [default: SGS_TOKEN, or the file named by SGS_TOKEN_FILE].
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Certificates to trust for https, PEM [default: the public ones].
+    /// CA certificates to trust for https, in PEM format [default: the public ones].
     #[arg(long, value_name = "FILE")]
     pub authority: Option<PathBuf>,
-    /// The worker's name, unique among the run's workers [default: its kind, host, process and a few
-    /// random characters].
+    /// Name of the worker, unique within the run [default: its kind, host, process id and random characters].
     #[arg(long)]
     pub name: Option<String>,
-    /// Give up after so many seconds without an answer from the coordinator.
+    /// Give up after this many seconds without an answer from the coordinator.
     #[arg(long, value_name = "SECONDS", default_value_t = 900, value_parser = clap::value_parser!(u64).range(..=A_YEAR))]
     pub patience: u64,
-    /// After SIGTERM, seconds in which what was begun may end before it is given back.
+    /// Seconds after SIGTERM in which running tasks may finish; the rest are returned to the coordinator.
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(..=A_YEAR))]
     pub grace: u64,
-    /// End with this process, which started the worker.
+    /// Exit when the process with this id exits (the process that started the worker).
     #[arg(long, value_name = "PID", hide = true)]
     pub parent: Option<u32>,
 }
@@ -229,26 +238,25 @@ pub struct ConnectArgs {
 /// Arguments of `sgs worker generate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Stateless: it may be killed at any time. SIGTERM lets it finish what it can, and give back the rest.
-Exit code: 0 if it was sent home, by the run's end or a signal; 1 if the coordinator refuses it or stays away.")]
+A worker keeps no state: you can kill it at any time. On SIGTERM it finishes what it can and returns its other tasks.
+Exit codes: 0 the run finished, or the worker was signalled; 1 the coordinator rejected the worker or is unreachable.")]
 pub struct WorkerGenerateArgs {
-    /// Where to work.
+    /// The coordinator.
     #[command(flatten)]
     pub connect: ConnectArgs,
-    /// Device to sample on [default: as the run says].
+    /// Device to sample on [default: from the run's configuration].
     #[arg(long, value_parser = devices())]
     pub device: Option<DeviceKind>,
-    /// Threads to compute with; 0 for one per core.
+    /// Compute threads (0: one per core).
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
-    /// Sequences sampled at once, for each role [default: as the run says].
+    /// Batch size per role, in sequences [default: from the run's configuration].
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,
-    /// Memory for buffers and key/value cache, for each role, MiB [default: as the run says].
+    /// Memory for buffers and KV cache per role, in MiB [default: from the run's configuration].
     #[arg(long, value_name = "MIB")]
     pub memory_mib: Option<u64>,
-    /// Folder for weights on their way into memory, where the run's folder cannot be read from here
-    /// [default: the temporary folder].
+    /// Folder for downloaded weights if this machine cannot read the run's folder [default: the temporary folder].
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
 }
@@ -256,83 +264,82 @@ pub struct WorkerGenerateArgs {
 /// Arguments of `sgs worker verify`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Stateless: it may be killed at any time. SIGTERM lets it finish what it can, and give back the rest.
-Exit code: 0 if it was sent home, by the run's end or a signal; 1 if the coordinator refuses it or stays away.")]
+A worker keeps no state: you can kill it at any time. On SIGTERM it finishes what it can and returns its other tasks.
+Exit codes: 0 the run finished, or the worker was signalled; 1 the coordinator rejected the worker or is unreachable.")]
 pub struct WorkerVerifyArgs {
-    /// Where to work.
+    /// The coordinator.
     #[command(flatten)]
     pub connect: ConnectArgs,
-    /// Proofs checked at a time; 0 for one per core.
+    /// Proofs to verify at the same time (0: one per core).
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub slots: usize,
-    /// Lean, where the run's own settings do not fit this machine.
+    /// Lean settings that replace the run's on this machine.
     #[command(flatten)]
     pub lean: LeanArgs,
 }
 
-/// Whether and where the live page is served.
+/// Address and token of the live page.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Live page")]
 pub struct PageArgs {
-    /// Serve the report as a page that follows the run, on this address, or on this port of this machine [default: any
-    /// free port of this machine].
+    /// Serve a live report of the run on this address, or on this loopback port [default: any free loopback port].
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "0", value_parser = page_address)]
     pub serve: Option<SocketAddr>,
-    /// What a browser must show to see the page; needed for an address that others can reach [default: SGS_PAGE_TOKEN].
+    /// Access token for the page; required on non-loopback addresses [default: SGS_PAGE_TOKEN].
     #[arg(long, value_name = "TOKEN", requires = "serve")]
     pub token: Option<String>,
 }
 
 impl PageArgs {
-    /// Refuses a page that may not be served, before anything is begun.
+    /// Returns an error if the page must not be served as requested. Call it before the run starts.
     pub fn check(&self) -> anyhow::Result<()> {
         let options = self.serve.map(|address| LiveOptions { address, token: self.token() });
         let checked = options.map_or(Ok(()), |options| options.check());
         checked.map_err(|e| crate::exit::Usage(format!("--serve: {e}")).into())
     }
 
-    /// The token of the argument, else of the environment: which may hold it for commands that serve no page.
+    /// Returns the token from the argument or the environment.
     pub fn token(&self) -> Option<String> {
         self.token.clone().or_else(|| std::env::var("SGS_PAGE_TOKEN").ok())
     }
 }
 
-/// `127.0.0.1:8080`, `localhost:8080` or `8080`.
+/// Parses `127.0.0.1:8080`, `localhost:8080` or `8080`.
 fn page_address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix("localhost:").unwrap_or(text);
     let loopback = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-    port.parse().map(loopback).or_else(|_| text.parse()).map_err(|_| {
-        format!("{text:?} is no address; write ADDRESS:PORT or a port, or put --serve behind everything else")
-    })
+    port.parse()
+        .map(loopback)
+        .or_else(|_| text.parse())
+        .map_err(|_| format!("{text:?} is not an address: write ADDRESS:PORT or a port, or put --serve last"))
 }
 
 /// Arguments of `sgs resume`.
 #[derive(Debug, Args)]
 pub struct ResumeArgs {
-    /// The run's folder.
+    /// Folder of the run.
     pub dir: PathBuf,
-    /// Go on until it has so many rounds in all, however long that takes if no minutes are given; the change is recorded
-    /// in its configuration.
+    /// Continue until the run has N rounds in total, without a time limit unless --minutes is given. Saved in the run's
+    /// configuration.
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
-    /// Begin no new round once it has worked for so many minutes in all, 0 for no limit; recorded as well [default: as
-    /// before].
+    /// Time budget in minutes across all sessions (0: unlimited). Saved in the run's configuration [default: as before].
     #[arg(long, value_name = "M")]
     pub minutes: Option<f64>,
-    /// Where the run's servers are now, as sampling.endpoint.url=ADDRESS: their addresses, folders, keys and pace, nothing
-    /// else; recorded as well, and may be given again.
+    /// Change a setting of the run's inference servers (address, folder, key file, request rate), such as
+    /// sampling.endpoint.url=ADDRESS. Saved in the run's configuration. Repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Who does the work [default: as before].
+    /// Workers of the run [default: as before].
     #[command(flatten)]
     pub fleet: FleetArgs,
-    /// Who trains [default: as many ranks as the run was begun with].
+    /// Ranks that train [default: as many as the run started with].
     #[command(flatten)]
     pub ranks: RankArgs,
-    /// Read all files of the run to their end before, and refuse if one is damaged: about a second for each gigabyte.
+    /// Verify the checksums of all files first, and fail if one is damaged (about one second per gigabyte).
     #[arg(long)]
     pub verify: bool,
-    /// Print one JSON object a round.
+    /// Print one JSON object per round.
     #[arg(long)]
     pub json: bool,
     /// The live page.
@@ -343,50 +350,50 @@ pub struct ResumeArgs {
 /// Arguments of `sgs report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Folders of runs; several are compared.
+    /// Folders of runs; several runs are compared.
     #[arg(required = true)]
     pub runs: Vec<PathBuf>,
-    /// Where to write [default: the run's own report folder, or `report` for several].
+    /// Output folder [default: `report` in the run's folder; for several runs, `report`].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Draw a horizontal line at another model's rate: `DSPv2 671B, pass@4=0.42`, `=42%`, or `=FILE` with what
-    /// `sgs eval --json` printed (its largest k); may be given again.
-    #[arg(long = "yardstick", value_name = "LABEL=RATE", value_parser = crate::commands::report::yardstick)]
+    /// Draw a horizontal line at another model's rate: `DSPv2 671B, pass@4=0.42`, `=42%`, or `=FILE` with the output of
+    /// `sgs eval --json` (its largest k). Repeatable.
+    #[arg(long = "yardstick", value_name = "LABEL=RATE", value_parser = crate::yardstick::parse)]
     pub yardsticks: Vec<Yardstick>,
-    /// Which of the runs is the baseline whose unsolved targets make D_hard [default: REINFORCE-1/2 with all its
-    /// seeds, else another method that trains on targets alone].
+    /// Baseline run, whose unsolved targets make up D_hard [default: REINFORCE-1/2 with all its seeds; otherwise another
+    /// method that trains only on targets].
     #[arg(long, value_name = "RUN")]
     pub baseline: Option<PathBuf>,
-    /// Leave out of the scaling laws what lies before so many generations; by default 100,000, scaled down for short
-    /// runs.
-    #[arg(long, value_name = "GENERATIONS")]
+    /// Exclude the first N generations from scaling-law fits [default: 100,000, scaled down for short runs].
+    #[arg(long, value_name = "N")]
     pub cut: Option<f64>,
 }
 
 /// Arguments of `sgs sweep`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The file (TOML); every part may be left out:
-  methods = [\"sgs\", \"reinforce-half\"]     # or files, as `sgs run` takes them
+The file (TOML); every key is optional:
+  methods = [\"sgs\", \"reinforce-half\"]     # or TOML files, as for `sgs run`
   seeds = [1, 2, 3]
   size = \"metamath-quick\"
   jobs = 2                                 # runs at once
-  [set]                                    # keys that all runs have
+  [set]                                    # keys of all runs
   rounds = 20
   [vary]                                   # every combination of these is a run
   \"algorithm.solver.learning_rate\" = [5e-5, 1e-4]
-The same command goes on with what was stopped or failed. On CUDA each run has a GPU, otherwise its share of the cores.
-Exit code: 0 if all runs came to their end, 1 if one failed, 130 if it was stopped.")]
+The same command continues an interrupted sweep and retries failed runs. With CUDA each run uses one GPU, otherwise an
+equal share of the cores.
+Exit codes: 0 all runs finished; 1 a run failed; 130 interrupted.")]
 pub struct SweepArgs {
-    /// The file.
+    /// The sweep (TOML).
     pub file: PathBuf,
-    /// Folder of the runs and the report [default: runs/FILE without its ending].
+    /// Folder of the runs and the report [default: runs/ and the file's name without its extension].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Runs at once [default: the file's, else one for each GPU or every two cores].
+    /// Runs at the same time [default: from the file; otherwise one per GPU or per two cores].
     #[arg(long, value_name = "N")]
     pub jobs: Option<usize>,
-    /// Print the commands, and do nothing.
+    /// Print the commands without running them.
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -394,7 +401,7 @@ pub struct SweepArgs {
 /// Arguments of `sgs compare`.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// Folders of runs, two or more.
+    /// Folders of two or more runs.
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<PathBuf>,
     /// Print JSON.
@@ -405,21 +412,20 @@ pub struct CompareArgs {
 /// Arguments of `sgs export`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The proof of each theorem is the shortest that was found. A line of JSON has id, context, statement and proof, as
-`sgs verify` reads them, and found: kind, target, round, steps, and the statement as it is printed.
+Each theorem has its shortest known proof. A JSON line has id, context, statement and proof, as `sgs verify` reads them,
+and `found`: kind, target, round, steps, and the statement in display form.
   sgs export runs/a --mm a.mm && metamath \"read 'a.mm'\" \"verify proof *\" exit
   sgs export runs/a | sgs verify -")]
 pub struct ExportArgs {
-    /// The run's folder.
+    /// Folder of the run.
     pub dir: PathBuf,
-    /// Write a Metamath database: the slice of set.mm with the theorems behind it, each judged again.
+    /// Write a Metamath database: the bundled slice of set.mm, followed by the theorems, each verified again.
     #[arg(long, value_name = "FILE", conflicts_with = "jsonl")]
     pub mm: Option<PathBuf>,
-    /// Write one JSON object a line; - for standard output [default: this, to standard output].
+    /// Write one JSON object per line; - for standard output [default: -].
     #[arg(long, value_name = "FILE")]
     pub jsonl: Option<PathBuf>,
-    /// Only the targets, only what the Conjecturer invented, or the targets that no round has proved (a data set of its
-    /// own: `problems.set=FILE`).
+    /// Export only the targets, only the conjectures, or the unsolved targets (as a data set for `problems.set=FILE`).
     #[arg(long, value_enum, value_name = "KIND")]
     pub only: Option<Exported>,
 }
@@ -429,28 +435,28 @@ pub struct ExportArgs {
 pub enum Exported {
     /// Targets.
     Targets,
-    /// What the Conjecturer invented.
+    /// Conjectures.
     Conjectures,
-    /// Targets that were tried and never proved.
+    /// Targets that were attempted and never proved.
     Unsolved,
 }
 
 /// Arguments of `sgs data build`.
 #[derive(Debug, Args)]
 pub struct DataBuildArgs {
-    /// Cut the slice from this set.mm (Debian: package metamath-databases) in place of the one that ships.
+    /// Take the slice from this set.mm (Debian package metamath-databases) instead of the bundled one.
     #[arg(long, value_name = "FILE")]
     pub source: Option<PathBuf>,
-    /// Where to write.
+    /// Output folder.
     #[arg(long, value_name = "DIR", default_value = "metamath-data")]
     pub out: PathBuf,
-    /// Seed of the corpora (the targets have a fixed seed of their own).
+    /// Seed of the corpora (the targets have a fixed seed).
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Theorems to compose at random.
+    /// Number of random theorems to compose.
     #[arg(long, default_value_t = 60_000)]
     pub composed: usize,
-    /// Reviews for each theorem of the Guide's corpus, at most.
+    /// Maximum number of reviews per theorem in the Guide's corpus.
     #[arg(long, default_value_t = 8)]
     pub reviews: usize,
 }
@@ -458,22 +464,22 @@ pub struct DataBuildArgs {
 /// Arguments of `sgs data compose`.
 #[derive(Debug, Args)]
 pub struct DataComposeArgs {
-    /// Where to write; the same command goes on where it was interrupted.
+    /// Output folder. The same command continues an interrupted composition.
     #[arg(long, value_name = "DIR", default_value = "lean-data")]
     pub out: PathBuf,
-    /// Seed of all theorems.
+    /// Seed of the theorems.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Draws for the corpus; a draw gives one theorem and what is proved on the way to it.
+    /// Number of draws for the corpus; a draw yields one theorem and its intermediate results.
     #[arg(long, default_value_t = 9_000)]
     pub composed: u64,
-    /// Targets: harder theorems that nothing of the corpus states.
+    /// Number of targets: harder theorems that the corpus does not state.
     #[arg(long, default_value_t = 400)]
     pub targets: usize,
-    /// Held-out problems, of the same hardness.
+    /// Number of held-out problems of the same difficulty.
     #[arg(long, default_value_t = 200)]
     pub held_out: usize,
-    /// Lean.
+    /// Lean settings.
     #[command(flatten)]
     pub lean: LeanArgs,
 }
@@ -483,44 +489,43 @@ pub struct DataComposeArgs {
 pub struct PretrainArgs {
     /// Configuration file (TOML).
     pub config: PathBuf,
-    /// Where to write the model, its checkpoints and the loss curve.
+    /// Output folder of the model, its checkpoints and the loss curve.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
     /// Device to train on.
     #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,
-    /// File with the secret that ranks of several machines show [default: SGS_TOKEN, or the file that SGS_TOKEN_FILE
-    /// names].
+    /// File with the token shared by ranks on several machines [default: SGS_TOKEN, or the file named by SGS_TOKEN_FILE].
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Several processes.
+    /// Ranks that train.
     #[command(flatten)]
     pub ranks: RankArgs,
 }
 
-/// Training by several processes, each with a GPU or a part of the processor.
+/// Data-parallel training by several processes, each with a GPU or a share of the cores.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Ranks")]
 pub struct RankArgs {
-    /// Train with so many processes; without --rank they are all started here [default: in a Slurm step its tasks;
-    /// else 1, of runs what the configuration says].
+    /// Number of training processes; without --rank, this command starts all of them [default: the tasks of the Slurm
+    /// step; otherwise the configuration's, or 1].
     #[arg(long, value_name = "N")]
     pub ranks: Option<usize>,
-    /// Be this one of the ranks, counted from 0: somebody starts the others [default: in a Slurm step its task].
+    /// Rank of this process, counted from 0, if the ranks are started separately [default: the task id of the Slurm step].
     #[arg(long, value_name = "R")]
     pub rank: Option<usize>,
-    /// Where rank 0 listens and the others find it [default: in a Slurm step its first node].
+    /// Address on which rank 0 listens and to which the others connect [default: the first node of the Slurm step].
     #[arg(long, value_name = "HOST:PORT")]
     pub rendezvous: Option<String>,
-    /// Give up after so many seconds without a rank that was waited for.
+    /// Give up after waiting this many seconds for a rank.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(..=A_YEAR))]
     pub rank_patience: u64,
 }
 
 impl RankArgs {
-    /// What the loop is told of it.
-    pub fn asked(&self) -> Asked {
-        Asked {
+    /// Converts the arguments for the library.
+    pub fn rank_options(&self) -> RankOptions {
+        RankOptions {
             ranks: self.ranks,
             rank: self.rank,
             rendezvous: self.rendezvous.clone(),
@@ -532,10 +537,10 @@ impl RankArgs {
 /// Arguments of `sgs sft`.
 #[derive(Debug, Args)]
 pub struct SftArgs {
-    /// The model to start from (Hugging Face layout).
+    /// Model to start from (Hugging Face layout).
     #[arg(long, value_name = "DIR")]
     pub model: PathBuf,
-    /// Everything else is as in pretraining.
+    /// The arguments of `sgs pretrain`.
     #[command(flatten)]
     pub train: PretrainArgs,
 }
@@ -546,43 +551,42 @@ pub struct TrainArgs {
     /// A published round: RUN/rounds/NUMBER.
     #[arg(long, value_name = "DIR")]
     pub from: PathBuf,
-    /// Weights to start from, as a checkpoint of a run [default: the checkpoint before the round].
+    /// Checkpoint to start from [default: the checkpoint before the round].
     #[arg(long, value_name = "DIR")]
     pub weights: Option<PathBuf>,
-    /// Where to write the new weights; without it only the report is printed.
+    /// Output folder of the new weights; without it, only the report is printed.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// File with the secret that ranks of several machines show [default: SGS_TOKEN, or the file that SGS_TOKEN_FILE
-    /// names].
+    /// File with the token shared by ranks on several machines [default: SGS_TOKEN, or the file named by SGS_TOKEN_FILE].
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Several processes.
+    /// Ranks that train.
     #[command(flatten)]
     pub ranks: RankArgs,
 }
 
-/// Which models play, and where.
+/// The models to sample from, and their device.
 #[derive(Debug, Args)]
 pub struct PlayArgs {
-    /// The models that this run has trained so far.
+    /// Use the latest models of this run.
     #[arg(long, value_name = "DIR", conflicts_with = "model")]
     pub run: Option<PathBuf>,
-    /// Folder of the model (Hugging Face layout) [default: the base model that ships].
+    /// Model folder (Hugging Face layout) [default: the bundled base model].
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
-    /// The formal system [default: the run's, else metamath].
+    /// Formal system [default: the run's; otherwise metamath].
     #[arg(long, value_parser = systems())]
     pub system: Option<SystemName>,
-    /// Sampling seed: the same seed gives the same samples.
+    /// Sampling seed; the same seed gives the same samples.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Memory for buffers and key/value cache, MiB.
+    /// Memory for buffers and KV cache, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub memory_mib: u64,
     /// Device to sample on.
     #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,
-    /// Lean.
+    /// Lean settings.
     #[command(flatten)]
     pub lean: LeanArgs,
 }
@@ -590,35 +594,35 @@ pub struct PlayArgs {
 /// Arguments of `sgs serve-model`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Prints its address once it serves. POST /v1/completions takes prompts as text or tokens; beyond the protocol it knows
-vLLM's stop_token_ids, return_token_ids and ignore_eos, and SGLang's update_weights_from_disk, pause_generation and
+Prints its address when it is ready. POST /v1/completions accepts prompts as text or tokens. Extensions: vLLM's
+stop_token_ids, return_token_ids and ignore_eos; SGLang's update_weights_from_disk, pause_generation and
 continue_generation. Log-probs are those of the sampled tokens at temperature 1.
   sgs serve-model --listen 127.0.0.1:8000
   sgs run sampling-only --set sampling.endpoint.url=http://127.0.0.1:8000/v1 --set 'sampling.endpoint.roles=[\"solver\"]'")]
 pub struct ServeModelArgs {
-    /// Which model, and where.
+    /// The model and its device.
     #[command(flatten)]
     pub play: PlayArgs,
-    /// Whose model, where a run has trained several.
+    /// Role whose model is served, if a run has trained several.
     #[arg(long, value_enum, default_value_t = PlayedRole::Solver)]
     pub role: PlayedRole,
-    /// Where to listen; port 0 picks a free one.
+    /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
-    /// File with the key that callers show; needed for an address that others can reach.
+    /// File with the API key that clients must present; required on non-loopback addresses.
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// What the model is called.
+    /// Name of the model in the protocol.
     #[arg(long, default_value = "sgs")]
     pub name: String,
-    /// Sequences sampled at once.
+    /// Batch size, in sequences.
     #[arg(long, default_value_t = 256)]
     pub batch: usize,
-    /// Longest sequence, tokens [default: the run's, else the model's own].
+    /// Context window, in tokens [default: the run's; otherwise the model's].
     #[arg(long, value_name = "TOKENS")]
     pub context: Option<usize>,
-    /// Lets callers load weights that lie below this folder (POST /update_weights_from_disk as SGLang, /collective_rpc as
-    /// vLLM).
+    /// Allow clients to load weights from below this folder (SGLang's POST /update_weights_from_disk, vLLM's
+    /// /collective_rpc).
     #[arg(long, value_name = "DIR")]
     pub updates: Option<PathBuf>,
 }
@@ -628,9 +632,9 @@ pub struct ServeModelArgs {
 pub enum PlayedRole {
     /// Attempts problems.
     Solver,
-    /// Invents problems.
+    /// Proposes problems.
     Conjecturer,
-    /// Reviews them.
+    /// Reviews proposed problems.
     Guide,
 }
 
@@ -647,61 +651,60 @@ impl From<PlayedRole> for Role {
 /// Arguments of `sgs eval`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The intervals are at 95 %, from resampling the problems: how far the rate would move with other problems of the kind.
+The intervals are 95% bootstrap intervals over problems.
   sgs eval --run runs/a --problems held-out -k 16
-  sgs eval --problems all -k 8 --foretell 100000   what so many samples in all would solve
-  sgs eval --endpoint http://127.0.0.1:8000/v1     a model that is served (vLLM, SGLang, llama.cpp)
-A served model has the tokenizer of --model; its key is in SGS_ENDPOINT_KEY.")]
+  sgs eval --problems all -k 8 --foretell 100000   estimate the rate after 100,000 samples in total
+  sgs eval --endpoint http://127.0.0.1:8000/v1     a served model (vLLM, SGLang, llama.cpp)
+A served model must have the tokenizer of --model. Its API key is read from SGS_ENDPOINT_KEY.")]
 pub struct EvalArgs {
-    /// Which models, and where.
+    /// The models and their device.
     #[command(flatten)]
     pub play: PlayArgs,
-    /// Metamath: quick, all, train or held-out (targets in set.mm); Lean: d3k or core; or a file, one JSON object a line
-    /// with id, statement (as it is printed, or canonical) and context [default: the run's, else all, for Lean d3k].
+    /// Problem set. Metamath: quick, all, train or held-out; Lean: d3k or core; or a file with one JSON object per line:
+    /// id, statement (in display or canonical form) and context [default: the run's; otherwise all, for Lean d3k].
     #[arg(long, value_name = "SET")]
     pub problems: Option<String>,
     /// Attempts per problem.
     #[arg(short, long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     pub k: u32,
-    /// Longest proof, and longest review, in tokens [default: 64; for Lean the run's, else what the prompt leaves of 8192].
+    /// Maximum length of a proof or review, in tokens [default: 64; for Lean the run's, or 8192 less the prompt].
     #[arg(long, value_name = "N")]
     pub max_new_tokens: Option<usize>,
-    /// Sequences sampled at once.
+    /// Batch size, in sequences.
     #[arg(long, default_value_t = 256)]
     pub batch: usize,
-    /// Only the first so many problems.
-    #[arg(long)]
+    /// Evaluate only the first N problems.
+    #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
     /// Also sample one conjecture per problem.
     #[arg(long)]
     pub roles: bool,
-    /// Also review the examples of this corpus (`guide-held-out.parquet` of `sgs data build`) and compare with their known
-    /// scores: agreement, rank correlation, and how well what can help is told from what is worthless.
+    /// Also review the examples of this corpus (`guide-held-out.parquet` of `sgs data build`) and compare the scores with
+    /// the known ones: agreement, rank correlation, and separation of useful from useless conjectures.
     #[arg(long, value_name = "FILE")]
     pub reviews: Option<PathBuf>,
-    /// Measure the Guide on these reviews alone: nothing is proved, no checker is started.
+    /// Evaluate only the Guide on these reviews: no proofs, no checker.
     #[arg(long, requires = "reviews")]
     pub only_reviews: bool,
-    /// Also estimate how many of the problems so many samples in all would solve, spread evenly over them; may be given
-    /// again.
-    #[arg(long, value_name = "SAMPLES", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Also estimate how many problems N samples in total would solve, spread evenly over the problems. Repeatable.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub foretell: Vec<u64>,
-    /// Let this server play the Solver: an address as http://127.0.0.1:8000/v1 of an OpenAI-compatible endpoint.
+    /// Sample the Solver's completions from this OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1.
     #[arg(long, value_name = "URL", conflicts_with_all = ["run", "roles", "reviews"])]
     pub endpoint: Option<String>,
-    /// The served model's name [default: the only one that is served].
+    /// Name of the served model [default: the only one].
     #[arg(long, value_name = "NAME", requires = "endpoint")]
     pub endpoint_model: Option<String>,
-    /// File with the server's key [default: the variable SGS_ENDPOINT_KEY, if it is set].
+    /// File with the server's API key [default: the variable SGS_ENDPOINT_KEY, if set].
     #[arg(long, value_name = "FILE", requires = "endpoint")]
     pub endpoint_key_file: Option<String>,
-    /// File with the certificates to trust instead of the public ones, for a server at an https:// address.
+    /// File with CA certificates to trust instead of the public ones, for an https:// address.
     #[arg(long, value_name = "FILE", requires = "endpoint")]
     pub endpoint_authority: Option<String>,
-    /// Requests at once.
+    /// Concurrent requests.
     #[arg(long, value_name = "N", requires = "endpoint", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub endpoint_requests: u16,
-    /// Print JSON, with a proof of each problem that was solved.
+    /// Print JSON, with a proof of each solved problem.
     #[arg(long)]
     pub json: bool,
 }
@@ -712,30 +715,30 @@ pub struct EvalArgs {
 Examples:
   sgs prove \"|- ( ph -> ph )\"
   sgs prove --run runs/sgs-cispo-metamath-quick \"|- ph  &  |- ( ph -> ps )  =>  |- ps\"
-  sgs prove '( ph -> A. x ph )  ($d x ph)'    x does not occur in ph; a shell takes $d out of \"…\"
+  sgs prove '( ph -> A. x ph )  ($d x ph)'    x does not occur in ph; use single quotes, because of the $
   sgs prove --run runs/sgs-cispo-metamath-quick < statements.txt
-Exit code: 0 if a proof was found, of several statements if of all; 1 if not; 2 if the statement makes no sense.")]
+Exit codes: 0 every statement was proved; 1 a statement was not; 2 a statement is not valid.")]
 pub struct ProveArgs {
-    /// The statement, as it is printed or as \"$d x ph $e |- ph $p |- A. x ph\", symbols separated by spaces; for Lean:
-    /// \"theorem a (p : Prop) (h : p) : p\" [default: those that are typed, one a line].
+    /// Statement in display form, or as `$d x ph $e |- ph $p |- A. x ph`, symbols separated by spaces; for Lean:
+    /// `theorem a (p : Prop) (h : p) : p` [default: read statements from standard input, one per line].
     #[arg(conflicts_with = "problem")]
     pub statement: Option<String>,
-    /// Prove this theorem of the slice again, from what stands before it; for Lean: the target of a shipped set with this id.
+    /// Re-prove a theorem of the bundled database, using only what precedes it; for Lean: a target of a shipped set.
     #[arg(long, value_name = "LABEL")]
     pub problem: Option<String>,
-    /// Which models, and where.
+    /// The models and their device.
     #[command(flatten)]
     pub play: PlayArgs,
-    /// Proofs to sample, at most.
+    /// Maximum number of proofs to sample.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 64)]
     pub samples: u32,
-    /// Use only what stands before this label of the slice; for Lean: the header, as "import Mathlib".
+    /// Use only what precedes this label of the bundled database; for Lean: the header, such as "import Mathlib".
     #[arg(long, value_name = "LABEL", conflicts_with = "problem")]
     pub context: Option<String>,
-    /// Sampling temperature; 0 always takes the most probable token.
+    /// Sampling temperature; 0 is greedy.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     pub temperature: f32,
-    /// Longest proof in tokens.
+    /// Maximum length of a proof, in tokens.
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub max_new_tokens: usize,
     /// Print JSON.
@@ -744,7 +747,7 @@ pub struct ProveArgs {
 }
 
 impl ProveArgs {
-    /// Whether statements are typed, one after the other.
+    /// Returns whether statements are read from standard input.
     pub fn is_interactive(&self) -> bool {
         self.statement.is_none() && self.problem.is_none()
     }
@@ -756,21 +759,21 @@ impl ProveArgs {
 Examples:
   sgs conjecture --run runs/sgs-cispo-metamath-quick \"|- ( ( ph -> ps ) -> ( -. ps -> -. ph ) )\"
   sgs conjecture --problem syl -n 32
-Exit code: 0 if a statement was invented, 1 if none was, 2 if the target makes no sense.")]
+Exit codes: 0 at least one valid conjecture; 1 none; 2 the target is not valid.")]
 pub struct ConjectureArgs {
-    /// The target: a statement as it is printed, or canonical.
+    /// Target: a statement in display or canonical form.
     #[arg(conflicts_with = "problem")]
     pub statement: Option<String>,
-    /// The target is this theorem of the slice; for Lean: this target of d3k or core.
+    /// Target: a theorem of the bundled database; for Lean: a target of d3k or core.
     #[arg(long, value_name = "LABEL")]
     pub problem: Option<String>,
-    /// What proofs may use: what stands before this label of the slice; for Lean: the header.
+    /// Use only what precedes this label of the bundled database; for Lean: the header.
     #[arg(long, value_name = "LABEL", conflicts_with = "problem")]
     pub context: Option<String>,
-    /// Which models, and where.
+    /// The models and their device.
     #[command(flatten)]
     pub play: PlayArgs,
-    /// Conjectures to sample.
+    /// Number of conjectures to sample.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 16)]
     pub samples: u32,
     /// Print JSON.
@@ -783,23 +786,23 @@ pub struct ConjectureArgs {
 #[command(after_help = "\
 Example:
   sgs review --target \"|- ( ( ph -> ps ) -> ( -. ps -> -. ph ) )\" \"|- ( ph -> -. -. ph )\"
-Exit code: 0 if a review could be read, 1 if none could, 2 if a statement makes no sense.")]
+Exit codes: 0 at least one well-formed review; 1 none; 2 a statement is not valid.")]
 pub struct ReviewArgs {
-    /// The conjecture: a statement as it is printed, or canonical.
+    /// Conjecture: a statement in display or canonical form.
     pub conjecture: String,
-    /// The target that it was invented for, also a statement.
+    /// Target of the conjecture: a statement.
     #[arg(long, value_name = "STATEMENT", conflicts_with = "problem")]
     pub target: Option<String>,
-    /// The target is this theorem of the slice; for Lean: this target of d3k or core.
+    /// Target: a theorem of the bundled database; for Lean: a target of d3k or core.
     #[arg(long, value_name = "LABEL")]
     pub problem: Option<String>,
-    /// What proofs may use: what stands before this label of the slice; for Lean: the header.
+    /// Use only what precedes this label of the bundled database; for Lean: the header.
     #[arg(long, value_name = "LABEL", conflicts_with = "problem")]
     pub context: Option<String>,
-    /// Which models, and where.
+    /// The models and their device.
     #[command(flatten)]
     pub play: PlayArgs,
-    /// Reviews to sample.
+    /// Number of reviews to sample.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 4)]
     pub samples: u32,
     /// Print JSON.
@@ -811,97 +814,94 @@ pub struct ReviewArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A line of input: {\"id\": \"a\", \"context\": \"syl\", \"statement\": \"|- ph  =>  |- ( ps -> ph )\", \"proof\": \"h1 a1i\"}
-  statement: as it is printed, or \"$d x ph $e |- ph $p |- A. x ph\"; or apart: \"distinct\": [[\"x\", \"ph\"]],
+  statement: in display form, or \"$d x ph $e |- ph $p |- A. x ph\"; or in parts: \"distinct\": [[\"x\", \"ph\"]],
   \"hypotheses\": [\"|- ph\"], \"conclusion\": \"|- A. x ph\".
-  context: only what stands before this label may be used; without it, the whole database.
+  context: the proof may use only what precedes this label; without it, the whole database.
 A line for Lean: {\"id\": \"a\", \"header\": \"import Mathlib\", \"statement\": \"theorem a : 1 = 1 := by\", \"proof\": \"\\n  rfl\"}
-  expect: the verdict that it should get; other layouts are read as by `sgs data import`.
+  expect: the expected verdict. The layouts of `sgs data import` are accepted, too.
 A line of output: {\"id\", \"verdict\", \"reason\", \"step\", \"micros\"}; verdict is proved, refused, malformed, resource or infra.
-Exit code: 0 if every line got a verdict, whatever it is; 1 if a line is bad, could not be decided, or got another
-verdict than it expects.")]
+Exit codes: 0 every line got a verdict; 1 a line is not valid, could not be decided, or got an unexpected verdict.")]
 pub struct VerifyArgs {
-    /// The proofs, JSON Lines; - for standard input.
+    /// Proofs as JSON Lines; - for standard input.
     pub file: PathBuf,
-    /// Their formal system.
+    /// Formal system of the proofs.
     #[arg(long, value_parser = systems(), default_value = "metamath")]
     pub system: SystemName,
-    /// A Metamath database in place of the slice of set.mm that ships.
+    /// Metamath database to use instead of the bundled slice of set.mm.
     #[arg(long, value_name = "FILE.mm")]
     pub database: Option<PathBuf>,
-    /// Refuse a database of which a theorem has no proof, or one that does not hold, in place of a warning.
+    /// Reject databases with missing or invalid proofs [default: warn].
     #[arg(long, requires = "database")]
     pub strict: bool,
     /// Write the database with the proved theorems appended, for other verifiers.
     #[arg(long, value_name = "OUT.mm")]
     pub export: Option<PathBuf>,
-    /// Threads; 0 for one per core.
+    /// Threads (0: one per core).
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
-    /// Lean.
+    /// Lean settings.
     #[command(flatten)]
     pub lean: LeanArgs,
 }
 
-/// Which Lean checks, and how.
+/// The Lean installation and its checker.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Lean")]
 pub struct LeanArgs {
-    /// Settings of the checker as TOML; every key may be left out.
+    /// Settings of the checker (TOML); every key is optional.
     #[arg(long, value_name = "FILE")]
     pub lean: Option<PathBuf>,
-    /// Which program judges [default: repl; for a worker as the run says].
+    /// Checker program [default: repl; for a worker the run's].
     #[arg(long, value_enum, value_name = "CHECKER")]
     pub lean_checker: Option<LeanChecker>,
-    /// Folder in which `sgs lean setup` has put it [default: lean-setup, for wasm lean-wasm; for a
-    /// worker as the run says].
+    /// Folder made by `sgs lean setup` [default: lean-setup, for wasm lean-wasm; for a worker the run's].
     #[arg(long, value_name = "DIR")]
     pub lean_root: Option<PathBuf>,
-    /// Lean's version in that folder [default: v4.15.0, for wasm v4.28.0-pre; for a worker as the run says].
+    /// Lean version in that folder [default: v4.15.0, for wasm v4.28.0-pre; for a worker the run's].
     #[arg(long, value_name = "VERSION")]
     pub lean_version: Option<String>,
-    /// Proofs checked at the same time [default: one per core].
+    /// Proofs to check at the same time [default: one per core].
     #[arg(long, value_name = "N")]
     pub lean_slots: Option<usize>,
-    /// Refuse to run where the sandbox has a hole.
+    /// Fail if the sandbox is incomplete.
     #[arg(long)]
     pub require_sandbox: bool,
-    /// Do not try first whether the checker tells a theorem from a falsehood.
+    /// Skip the initial check that the checker accepts a true theorem and rejects a false one.
     #[arg(long)]
     pub skip_canaries: bool,
 }
 
-/// The programs that judge Lean proofs.
+/// The programs that check Lean proofs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LeanChecker {
     /// The community REPL, with Mathlib.
     Repl,
-    /// The judge's program over the same installation, several theorems a file.
+    /// Our judge on the same installation, several theorems per file.
     File,
-    /// The WebAssembly build: core Lean, no axioms listed; for trials.
+    /// The WebAssembly build: core Lean, without a list of axioms; for trials.
     Wasm,
 }
 
 /// `sgs lean …`
 #[derive(Debug, Subcommand)]
 pub enum LeanCommand {
-    /// Fetch and build Lean, Mathlib, the REPL and the judge in a folder; goes on where it was interrupted.
+    /// Download and build Lean, Mathlib, the REPL and the judge in a folder; continues an interrupted setup.
     Setup(LeanSetupArgs),
 }
 
 /// Arguments of `sgs lean setup`.
 #[derive(Debug, Args)]
 pub struct LeanSetupArgs {
-    /// Folder that everything goes into [default: lean-setup, for --wasm lean-wasm].
+    /// Installation folder [default: lean-setup, for --wasm lean-wasm].
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// Lean's version, which Mathlib, REPL and judge follow.
+    /// Lean version; Mathlib, REPL and judge follow it.
     #[arg(long, value_name = "VERSION", default_value = sgs_lean::VERSION)]
     pub version: String,
-    /// The WebAssembly build in place of all of it: core Lean only, for trials on any Linux
-    /// x86-64 machine with npm.
+    /// Install the WebAssembly build instead: core Lean only, for trials on any Linux x86-64 machine with npm.
     #[arg(long)]
     pub wasm: bool,
-    /// Say what would be done, with disk space, and do nothing.
+    /// Print the steps and the disk space that they need, without running them.
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -909,19 +909,19 @@ pub struct LeanSetupArgs {
 /// Arguments of `sgs status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// The run's directory.
+    /// Folder of the run.
     #[arg(value_name = "RUN")]
     pub dir: PathBuf,
-    /// Rounds to show, counted from the last.
+    /// Number of latest rounds to show.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub rounds: usize,
-    /// The live page, until Ctrl-C.
+    /// The live page; it is served until Ctrl-C.
     #[command(flatten)]
     pub page: PageArgs,
     /// Print JSON.
     #[arg(long, conflicts_with = "serve")]
     pub json: bool,
-    /// Print what the journal holds of rounds that are not published yet, one JSON object a result.
+    /// Print the journal's results of unpublished rounds, one JSON object per result.
     #[arg(long, conflicts_with_all = ["serve", "json"])]
     pub journal: bool,
 }
@@ -929,15 +929,15 @@ pub struct StatusArgs {
 /// Arguments of `sgs fit`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A CSV file has the columns generations and rate (0 to 1), named in a header or as its first two.
-Exit code: 0 if every curve was fitted, 1 if one could not be; a fit that the points do not determine has warnings.")]
+A CSV file has the columns generations and rate (0 to 1), named in a header or as its first two columns.
+Exit codes: 0 every curve was fitted; 1 a curve was not. A fit that the points do not determine has warnings.")]
 pub struct FitArgs {
-    /// Directories of runs, or CSV files: generations and rate by name or as the first two columns; a column `run`,
-    /// `method` or `seed` tells several curves apart.
+    /// Folders of runs, or CSV files: generations and rate by name or as the first two columns; the columns `run`,
+    /// `method` and `seed` distinguish several curves.
     #[arg(required = true, value_name = "RUN|CSV")]
     pub inputs: Vec<PathBuf>,
-    /// Leave out what lies before so many generations; by default 100,000, scaled down for short curves.
-    #[arg(long, value_name = "GENERATIONS")]
+    /// Exclude the first N generations [default: 100,000, scaled down for short curves].
+    #[arg(long, value_name = "N")]
     pub cut: Option<f64>,
     /// Upper bound of the asymptote.
     #[arg(long, value_name = "RATE", default_value_t = 1.0)]
@@ -945,7 +945,7 @@ pub struct FitArgs {
     /// Confidence level of the intervals.
     #[arg(long, default_value_t = 0.95)]
     pub level: f64,
-    /// Random halves of the points to fit again.
+    /// Number of random halves of the points to refit.
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub halves: usize,
     /// Seed of the random halves.
@@ -962,7 +962,7 @@ pub struct FitArgs {
 /// `sgs lm …`
 #[derive(Debug, Subcommand)]
 pub enum LmCommand {
-    /// Run a model folder with recorded numbers through this engine, and print the largest error of each quantity.
+    /// Compare the engine with the recorded numbers of a model folder, and print the largest error of each quantity.
     Check(LmCheckArgs),
 }
 
@@ -970,9 +970,9 @@ pub enum LmCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The folder holds config.json, model.safetensors, io.safetensors and expected.json (see docs/language-model.md).
-Exit code: 0 if every error is within its tolerance, 1 if not.")]
+Exit codes: 0 every error is within its tolerance; 1 one is not.")]
 pub struct LmCheckArgs {
-    /// The folder.
+    /// Model folder.
     pub dir: PathBuf,
     /// Device to run on.
     #[arg(long, value_parser = devices(), default_value = "cpu")]
@@ -985,29 +985,29 @@ pub struct LmCheckArgs {
 /// `sgs bench …`
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Check the proofs of a Metamath database, by the unifier alone and with the kernel.
+    /// Verify the proofs of a Metamath database, with the unifier only and with the kernel.
     Verify(BenchVerifyArgs),
-    /// Sample from a model of random weights.
+    /// Sample from a model with random weights.
     Sample(BenchSampleArgs),
-    /// Train a model of random weights on random tokens.
+    /// Train a model with random weights on random tokens.
     Train(BenchTrainArgs),
-    /// Hand tasks out to workers: by the board alone, and over HTTP.
+    /// Dispatch tasks to workers, in process and over HTTP.
     Dispatch(BenchDispatchArgs),
 }
 
 /// Arguments of `sgs bench dispatch`.
 #[derive(Debug, Args)]
 pub struct BenchDispatchArgs {
-    /// Open tasks on the board.
+    /// Number of open tasks.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub open: u64,
-    /// Workers, each with a connection of its own.
+    /// Number of workers, each with its own connection.
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub workers: usize,
-    /// Tasks that a worker asks for at once.
+    /// Tasks per lease request.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub capacity: usize,
-    /// For how long the workers ask.
+    /// Duration of the measurement.
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     pub seconds: u64,
     /// Print JSON.
@@ -1018,19 +1018,19 @@ pub struct BenchDispatchArgs {
 /// Arguments of `sgs bench verify`.
 #[derive(Debug, Args)]
 pub struct BenchVerifyArgs {
-    /// The formal system.
+    /// Formal system.
     #[arg(long, value_enum, default_value_t = BenchSystem::Metamath)]
     pub system: BenchSystem,
-    /// A Metamath database in place of the slice of set.mm that ships.
+    /// Metamath database to use instead of the bundled slice of set.mm.
     #[arg(long, value_name = "FILE.mm")]
     pub database: Option<PathBuf>,
-    /// Leave out proofs with more steps.
+    /// Skip proofs with more steps.
     #[arg(long, value_name = "N", default_value_t = 60)]
     pub steps: usize,
-    /// How often all proofs are checked; the fastest time counts.
+    /// Repetitions; the fastest counts.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub repeats: usize,
-    /// Threads of the parallel measurement; 0 for one per core.
+    /// Threads of the parallel measurement (0: one per core).
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
     /// Print JSON.
@@ -1038,7 +1038,7 @@ pub struct BenchVerifyArgs {
     pub json: bool,
 }
 
-/// Formal systems of which the checker's speed is measured: that of Lean is Lean's own.
+/// Formal systems that `sgs bench verify` can measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BenchSystem {
     /// Metamath, embedded.
@@ -1048,28 +1048,28 @@ pub enum BenchSystem {
 /// Arguments of `sgs bench sample`.
 #[derive(Debug, Args)]
 pub struct BenchSampleArgs {
-    /// Shape of the model: small (4 layers, width 256, vocabulary 1,024), or a folder with a config.json.
+    /// Model shape: small (4 layers, width 256, vocabulary 1,024), or a folder with a config.json.
     #[arg(long = "model", value_name = "SHAPE", default_value = "small")]
     pub shape: String,
-    /// Requests decoded at once.
+    /// Batch size, in requests.
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub batch: usize,
-    /// Different prompts among them.
+    /// Number of distinct prompts.
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub prompts: usize,
-    /// Tokens of a prompt.
+    /// Tokens per prompt.
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub prompt_tokens: usize,
-    /// New tokens of each request.
+    /// New tokens per request.
     #[arg(long, value_name = "N", default_value_t = 96)]
     pub new_tokens: usize,
-    /// Runs measured.
+    /// Number of measured runs.
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub runs: usize,
     /// Device to sample on.
     #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,
-    /// Threads of the processor; 0 for one per core.
+    /// CPU threads (0: one per core).
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
 }
@@ -1077,25 +1077,25 @@ pub struct BenchSampleArgs {
 /// Arguments of `sgs bench train`.
 #[derive(Debug, Args)]
 pub struct BenchTrainArgs {
-    /// Shape of the model: small (4 layers, width 256, vocabulary 1,024), or a folder with a config.json.
+    /// Model shape: small (4 layers, width 256, vocabulary 1,024), or a folder with a config.json.
     #[arg(long = "model", value_name = "SHAPE", default_value = "small")]
     pub shape: String,
-    /// Sequences of an optimiser step.
+    /// Sequences per optimiser step.
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub sequences: usize,
-    /// Tokens of a sequence.
+    /// Tokens per sequence.
     #[arg(long, value_name = "N", default_value_t = 128)]
     pub length: usize,
-    /// Tokens run through the model at once.
+    /// Tokens per micro-batch.
     #[arg(long, value_name = "N", default_value_t = 4096)]
     pub micro_batch_tokens: usize,
-    /// Steps measured.
+    /// Number of measured steps.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub steps: usize,
     /// Device to train on.
     #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,
-    /// Threads of the processor; 0 for one per core.
+    /// CPU threads (0: one per core).
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
 }
@@ -1103,20 +1103,20 @@ pub struct BenchTrainArgs {
 /// Arguments of `sgs doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exit code: 0 if the embedded default works here, 1 if not. GPU, Lean and Slurm may be absent.")]
+Exit codes: 0 the embedded default works here; 1 it does not. GPU, Lean and Slurm may be absent.")]
 pub struct DoctorArgs {
-    /// Read this run's files to their end and check them against their checksums, in place of looking at the machine.
+    /// Check this run's files against their checksums instead of checking the machine.
     pub run: Option<PathBuf>,
-    /// Check this model folder in place of the base model that ships.
+    /// Check this model folder instead of the bundled base model.
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
-    /// Where runs are to be written.
+    /// Folder in which runs will be written.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
-    /// Folder of Lean with Mathlib, as `sgs lean setup` makes it.
+    /// Folder of Lean with Mathlib, made by `sgs lean setup`.
     #[arg(long, value_name = "DIR", default_value = sgs_lean::ROOT)]
     pub lean_root: PathBuf,
-    /// Folder of the WebAssembly build of Lean, as `sgs lean setup --wasm` makes it.
+    /// Folder made by `sgs lean setup --wasm`.
     #[arg(long, value_name = "DIR", default_value = sgs_lean::WASM_ROOT)]
     pub lean_wasm_root: PathBuf,
     /// Print JSON.
@@ -1127,9 +1127,9 @@ pub struct DoctorArgs {
 /// Arguments of `sgs data stats`.
 #[derive(Debug, Args)]
 pub struct DataStatsArgs {
-    /// The data set: JSON Lines, a JSON array, Parquet, D_3k or Lean source; .zst too; or a corpus of `sgs data build`.
+    /// Data set: JSON Lines, a JSON array, Parquet, D_3k or Lean source, optionally .zst; or a corpus of `sgs data build`.
     pub file: PathBuf,
-    /// Lean header for problems that bring none.
+    /// File with the Lean header of problems that have none.
     #[arg(long, value_name = "FILE")]
     pub header: Option<PathBuf>,
     /// Print JSON.
@@ -1140,18 +1140,18 @@ pub struct DataStatsArgs {
 /// Arguments of `sgs data import`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The layouts of Goedel-Pset, NuminaMath-LEAN, miniF2F, D_3k and Lean source with sorry are known.
-Exit code: 0 if every record was taken, 1 if some were not (they are named, the rest is written).")]
+Known layouts: Goedel-Pset, NuminaMath-LEAN, miniF2F, D_3k, and Lean source with sorry.
+Exit codes: 0 every record was imported; 1 some were rejected (they are listed; the others are written).")]
 pub struct DataImportArgs {
-    /// The data set: JSON Lines, a JSON array, Parquet, D_3k or Lean source; .zst too.
+    /// Data set: JSON Lines, a JSON array, Parquet, D_3k or Lean source, optionally .zst.
     pub file: PathBuf,
-    /// Where to write; - for standard output.
+    /// Output file; - for standard output.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Lean header for problems that bring none.
+    /// File with the Lean header of problems that have none.
     #[arg(long, value_name = "FILE")]
     pub header: Option<PathBuf>,
-    /// Lean's version that the problems are for, as v4.15.0, where a record names none.
+    /// Lean version of the problems, such as v4.15.0, for records that name none.
     #[arg(long, value_name = "VERSION")]
     pub toolchain: Option<String>,
 }
@@ -1159,25 +1159,25 @@ pub struct DataImportArgs {
 /// Arguments of `sgs data filter`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The file names the problems and the stages that they go through, in their order:
-  kind = \"rollouts\"   k attempts of a model, here or served; drops what is proved too often
-                      (drop_above) and, with negation = true, what is proved false
-  kind = \"sample\"     keeps so many, drawn at random (count)
-  kind = \"label\"      drops what a served model calls unsolvable
-examples/filter.toml has the paper's stages. DIR gets kept.jsonl (a data set), fates.jsonl (what
-became of each problem, and by what), report.md, and what each stage found. The same command goes on
-where it was stopped or killed; thresholds and later stages may change meanwhile.
+The file names the problems and the filter stages, in order:
+  kind = \"rollouts\"   samples k attempts of a local or served model; drops problems that are proved
+                      too often (drop_above) and, with negation = true, those that are proved false
+  kind = \"sample\"     keeps a random sample (count)
+  kind = \"label\"      drops problems that a served model calls unsolvable
+examples/filter.toml has the paper's stages. DIR receives kept.jsonl (a data set), fates.jsonl (the
+fate of each problem), report.md, and the results of each stage. The same command continues an
+interrupted filtering; you may change thresholds and later stages in between.
   sgs data filter examples/filter.toml --out d3k --device cuda")]
 pub struct DataFilterArgs {
-    /// The filtering (TOML).
+    /// Filter configuration (TOML).
     pub config: PathBuf,
-    /// Where to write.
+    /// Output folder.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Device for models that are not served.
+    /// Device for local models.
     #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,
-    /// Lean.
+    /// Lean settings.
     #[command(flatten)]
     pub lean: LeanArgs,
     /// Print JSON.
@@ -1188,18 +1188,18 @@ pub struct DataFilterArgs {
 /// Arguments of `sgs data classify`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Four difficulties and ten areas, in the words of the paper's Appendix D. What cannot be read is asked
-again until more than 99 % are classified. DIR gets classes.jsonl and classes.svg; the same command
-goes on where it was stopped, and asks nobody if nothing is open.
+Assigns four difficulties and ten areas, as in the paper's Appendix D. Retries unreadable answers until
+more than 99% of the problems are classified. DIR receives classes.jsonl and classes.svg. The same
+command continues an interrupted classification.
   sgs data classify d3k --endpoint http://127.0.0.1:8000/v1 --out classes
-Exit code: 0 if more than 99 % are classified, else 1.")]
+Exit codes: 0 more than 99% are classified; 1 fewer.")]
 pub struct DataClassifyArgs {
-    /// The problems: d3k, core, or a file as `sgs data import` reads it.
+    /// Problems: d3k, core, or a file that `sgs data import` can read.
     pub problems: String,
-    /// Where to write.
+    /// Output folder.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Who is asked.
+    /// The served model.
     #[command(flatten)]
     pub teacher: TeacherArgs,
     /// Print JSON.
@@ -1210,53 +1210,53 @@ pub struct DataClassifyArgs {
 /// Arguments of `sgs data reviews`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The model is asked what the Guide is asked; a review without three scores in range is asked for
-again. DIR gets guide.parquet, guide-held-out.parquet and sft.toml; the same command goes on where it
-was stopped.
+The model gets the Guide's prompts; a review without three scores in range is requested again. DIR
+receives guide.parquet, guide-held-out.parquet and sft.toml. The same command continues where it was
+interrupted.
   sgs data reviews runs/a --endpoint URL --endpoint-model gpt-4.1-mini --out reviews
   sgs sft reviews/sft.toml --model BASE --out guide
   sgs run --size lean-d3k --set model.guide=guide/model
-Exit code: 0 if all that were wanted are there, else 1.")]
+Exit codes: 0 all reviews were obtained; 1 some are missing.")]
 pub struct DataReviewsArgs {
-    /// The run, with any Guide or none.
+    /// Folder of a run, with or without a Guide.
     pub run: PathBuf,
-    /// Where to write.
+    /// Output folder.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Reviews to train on.
+    /// Number of reviews to train on.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 2048)]
     pub count: usize,
-    /// Reviews of other conjectures, to measure a Guide by.
+    /// Number of reviews of other conjectures, to evaluate a Guide.
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub held_out: usize,
-    /// Who is asked.
+    /// The served model.
     #[command(flatten)]
     pub teacher: TeacherArgs,
 }
 
-/// A served model that answers questions.
+/// A served model that labels data.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Teacher")]
 pub struct TeacherArgs {
-    /// Its address, as http://127.0.0.1:8000/v1: an OpenAI-compatible chat endpoint; its key is in SGS_ENDPOINT_KEY.
+    /// Address of an OpenAI-compatible chat endpoint, such as http://127.0.0.1:8000/v1; SGS_ENDPOINT_KEY has its key.
     #[arg(long, value_name = "URL")]
     pub endpoint: String,
-    /// The served model's name [default: the only one that is served].
+    /// Name of the served model [default: the only one].
     #[arg(long, value_name = "NAME")]
     pub endpoint_model: Option<String>,
-    /// File with the server's key [default: the variable SGS_ENDPOINT_KEY, if it is set].
+    /// File with the server's API key [default: the variable SGS_ENDPOINT_KEY, if set].
     #[arg(long, value_name = "FILE")]
     pub endpoint_key_file: Option<String>,
-    /// File with the certificates to trust instead of the public ones, for a server at an https:// address.
+    /// File with CA certificates to trust instead of the public ones, for an https:// address.
     #[arg(long, value_name = "FILE")]
     pub endpoint_authority: Option<String>,
-    /// Requests at once.
+    /// Concurrent requests.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub endpoint_requests: u16,
-    /// Longest answer in tokens, with what the model thinks before it.
+    /// Maximum length of an answer, in tokens, including the model's reasoning.
     #[arg(long, value_name = "N", default_value_t = 4096)]
     pub max_new_tokens: usize,
-    /// How often a question is asked, at most, until its answer can be read.
+    /// Maximum number of requests per question until the answer is readable.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub tries: u32,
     /// Sampling seed.
@@ -1265,20 +1265,21 @@ pub struct TeacherArgs {
 }
 
 impl TeacherArgs {
-    /// As it is asked.
-    pub fn endpoint(&self) -> EndpointConfig {
-        EndpointConfig {
+    /// Returns the endpoint and the options of requests to it.
+    pub fn options(&self) -> TeacherOptions {
+        let endpoint = EndpointConfig {
             url: self.endpoint.clone(),
             model: self.endpoint_model.clone().unwrap_or_default(),
             key_file: self.endpoint_key_file.clone().unwrap_or_default(),
             authority: self.endpoint_authority.clone().unwrap_or_default(),
             concurrency: self.endpoint_requests.into(),
             ..EndpointConfig::default()
-        }
+        };
+        TeacherOptions { endpoint, max_tokens: self.max_new_tokens, tries: self.tries, seed: self.seed }
     }
 }
 
-/// The devices, by the names that they have on the command line.
+/// Parses a device name.
 fn devices() -> impl TypedValueParser<Value = DeviceKind> {
     PossibleValuesParser::new([
         PossibleValue::new("cpu").help("The processor"),
@@ -1288,7 +1289,7 @@ fn devices() -> impl TypedValueParser<Value = DeviceKind> {
     .try_map(|name| name.parse::<DeviceKind>())
 }
 
-/// The formal systems, by the names that they have on the command line.
+/// Parses the name of a formal system.
 fn systems() -> impl TypedValueParser<Value = SystemName> {
     PossibleValuesParser::new([
         PossibleValue::new("metamath").help("Metamath, embedded"),

@@ -1,40 +1,40 @@
-//! Curves of a CSV file: generations and solve rates of one run, or of several that a column tells apart.
+//! Reads curves from a CSV file: generations and solve rates of one run, or of several runs with a distinguishing column.
 
 use anyhow::{Context, Result, bail};
 use csv::StringRecord;
 use sgs_analysis::fit::CurvePoint;
 use std::path::Path;
 
-/// Names of columns, in lower case, that tell the curves of a file apart.
-const TELL_APART: [&str; 8] = ["run", "method", "variant", "name", "series", "label", "seed", "curve"];
+/// Names of columns, in lower case, that distinguish the curves of a file.
+const CURVE_COLUMNS: [&str; 8] = ["run", "method", "variant", "name", "series", "label", "seed", "curve"];
 
 const GENERATIONS: [&str; 2] = ["generations", "c"];
 const RATES: [&str; 4] = ["cumulative_solve_rate", "rate", "solve_rate", "r"];
 
-/// Where a row has its numbers, and what tells its curve from others.
+/// The columns of a row.
 #[derive(Default)]
 struct Columns {
     generations: usize,
     rate: usize,
-    /// Column and name.
+    /// Columns that distinguish curves, with their names.
     curve: Vec<(usize, String)>,
 }
 
 impl Columns {
-    /// By name, where the header has both names; else the first two.
+    /// Finds the columns by name, or takes the first two if the header lacks a name.
     fn of(header: &StringRecord) -> Self {
         let name = |cell: &str| cell.to_lowercase();
         let at = |names: &[&str]| names.iter().find_map(|n| header.iter().position(|cell| name(cell) == *n));
         let (Some(generations), Some(rate)) = (at(&GENERATIONS), at(&RATES)) else {
             return Self { rate: 1, ..Self::default() };
         };
-        let tells = |(i, cell): (usize, &str)| {
-            TELL_APART.contains(&name(cell).as_str()).then(|| (i, cell.to_owned()))
+        let distinguishes = |(i, cell): (usize, &str)| {
+            CURVE_COLUMNS.contains(&name(cell).as_str()).then(|| (i, cell.to_owned()))
         };
-        Self { generations, rate, curve: header.iter().enumerate().filter_map(tells).collect() }
+        Self { generations, rate, curve: header.iter().enumerate().filter_map(distinguishes).collect() }
     }
 
-    /// What a row's curve is called; empty where no column tells curves apart.
+    /// Returns the name of a row's curve; empty if no column distinguishes curves.
     fn name(&self, record: &StringRecord) -> String {
         let part = |(at, name): &(usize, String)| {
             let value = record.get(*at).unwrap_or_default();
@@ -44,11 +44,11 @@ impl Columns {
     }
 }
 
-/// The curves of a file by name, in the order of their first rows; a file with one has one without a name.
+/// Reads the curves of a file, in the order of their first rows. A single curve has an empty name.
 ///
 /// # Errors
-/// The file cannot be read, a cell is no number or out of range, or several curves follow each other without a column
-/// that tells them apart. The error names the line.
+/// Returns an error that names the line if the file cannot be read, a cell is not a number or out of range, or curves
+/// follow each other without a column that distinguishes them.
 pub fn read(path: &Path, percent: bool) -> Result<Vec<(String, Vec<CurvePoint>)>> {
     let shown = path.display();
     let mut reader = csv::ReaderBuilder::new()
@@ -78,17 +78,17 @@ pub fn read(path: &Path, percent: bool) -> Result<Vec<(String, Vec<CurvePoint>)>
         let Some((_, curve)) = curves.get_mut(curve) else { continue };
         if let Some(last) = curve.last().filter(|last| point.generations < last.generations) {
             bail!(
-                "{shown}: line {line}: generations go back from {} to {}, as where another run begins; give each run a \
-                 file, or a column that tells them apart ({})",
+                "{shown}: line {line}: generations decrease from {} to {}, as if another run started; give each run its own \
+                 file, or add a column that distinguishes them ({})",
                 last.generations,
                 point.generations,
-                TELL_APART.join(", ")
+                CURVE_COLUMNS.join(", ")
             );
         }
         curve.push(point);
     }
     if curves.is_empty() {
-        bail!("{shown} holds no points: one line each with generations and rate is expected");
+        bail!("{shown} has no points; expected one line per point, with generations and rate");
     }
     if let [(name, _)] = &mut curves[..] {
         name.clear();
@@ -96,7 +96,7 @@ pub fn read(path: &Path, percent: bool) -> Result<Vec<(String, Vec<CurvePoint>)>
     Ok(curves)
 }
 
-/// Whether a row holds names: no cell of it is a number.
+/// Returns whether a row is a header: no cell is a number.
 fn is_header(record: &StringRecord) -> bool {
     record.iter().all(|cell| cell.parse::<f64>().is_err())
 }
@@ -104,13 +104,13 @@ fn is_header(record: &StringRecord) -> bool {
 fn point(record: &StringRecord, columns: &Columns, percent: bool) -> Result<CurvePoint> {
     let number = |column: usize, what: &str| -> Result<f64> {
         let cell = record.get(column);
-        let cell = cell.with_context(|| format!("there is no column {} with the {what}", column + 1))?;
-        cell.parse().with_context(|| format!("the {what} `{cell}` is no number"))
+        let cell = cell.with_context(|| format!("column {} with the {what} is missing", column + 1))?;
+        cell.parse().with_context(|| format!("the {what} `{cell}` is not a number"))
     };
     let generations = number(columns.generations, "generations")?;
     let rate = number(columns.rate, "rate")? / if percent { 100.0 } else { 1.0 };
     if !rate.is_nan() && !(0.0..=1.0).contains(&rate) {
-        bail!("the rate {rate} is outside of 0 to 1; for percentages give --percent");
+        bail!("the rate {rate} is not between 0 and 1; use --percent for percentages");
     }
     Ok(CurvePoint { generations, rate })
 }

@@ -1,11 +1,12 @@
-//! How commands end: the exit codes, which scripts may rely on, and how an error is told.
+//! Exit codes, which scripts may rely on, and the output of errors.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-pub use sgs_run::{Code, Outcome, Usage};
+use sgs_data::DataError;
+pub use sgs_run::{Code, Outcome, RunError, Usage};
 
-/// The codes, for the end of `--help`.
+/// The exit codes, for the end of `--help`.
 pub fn help() -> String {
     let mut text = "Exit codes:".to_owned();
     for code in Code::ALL {
@@ -14,7 +15,7 @@ pub fn help() -> String {
     text
 }
 
-/// Prints an error with its causes and gives the exit code.
+/// Prints an error with its causes and returns the exit code.
 pub fn code_of(result: anyhow::Result<Outcome>) -> ExitCode {
     match result {
         Ok(Outcome::Done) => Code::Done.into(),
@@ -22,14 +23,21 @@ pub fn code_of(result: anyhow::Result<Outcome>) -> ExitCode {
         Ok(Outcome::Interrupted) => Code::Interrupted.into(),
         Err(error) if is_broken_pipe(&error) => Code::Done.into(),
         Err(error) => {
-            eprintln!("{}", told(&error));
+            eprintln!("{}", format_error(&error));
             code_of_error(&error).into()
         }
     }
 }
 
-/// An error with its causes, one a line. An error's message never repeats its source, so nothing is told twice.
-pub fn told(error: &anyhow::Error) -> String {
+/// Prints help, the version or a usage error, and returns the exit code.
+pub fn code_of_parse_error(error: &clap::Error) -> ExitCode {
+    // A closed output is not an error: the exit code is still correct.
+    let _ = error.print();
+    if error.use_stderr() { Code::Usage.into() } else { Code::Done.into() }
+}
+
+/// Formats an error with its causes, one per line. No message repeats its source, so no cause appears twice.
+pub fn format_error(error: &anyhow::Error) -> String {
     let mut text = format!("error: {error}");
     for cause in error.chain().skip(1) {
         let _ = write!(text, "\n  because: {cause}");
@@ -39,14 +47,18 @@ pub fn told(error: &anyhow::Error) -> String {
 
 fn code_of_error(error: &anyhow::Error) -> Code {
     let lost = error.chain().any(|c| matches!(c.downcast_ref(), Some(sgs_lm::LmError::Rank { .. })));
-    match error.is::<Usage>() {
-        true => Code::Usage,
-        false if lost && sgs_run::seats::is_launched() => Code::RankLost,
-        false => Code::Failed,
-    }
+    let code = match (error.downcast_ref::<RunError>(), error.downcast_ref::<DataError>()) {
+        (Some(error), _) => error.code(),
+        (_, Some(error)) => error.code(),
+        _ if error.is::<Usage>() => Code::Usage,
+        _ if lost => Code::RankLost,
+        _ => Code::Failed,
+    };
+    // Only the launcher of a rank understands this code.
+    if code == Code::RankLost && !sgs_run::train::launcher::is_launched() { Code::Failed } else { code }
 }
 
-/// Whoever reads our output has gone away, as `head` does: no failure of ours.
+/// Returns whether the reader of the output has closed it, as `head` does. That is not a failure.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -59,17 +71,17 @@ mod tests {
     use super::*;
     use anyhow::anyhow;
 
-    /// A cause is told even where the words above it happen to hold its own.
+    /// A cause is printed even if the message above happens to contain its text.
     #[test]
-    fn every_cause_is_told_once_and_in_order() {
+    fn every_cause_is_printed_once_in_order() {
         let error = anyhow!("full").context("the disk is full of files").context("cannot publish round 3");
         assert_eq!(
-            told(&error),
+            format_error(&error),
             "error: cannot publish round 3\n  because: the disk is full of files\n  because: full"
         );
-        // An error of the libraries either explains what the system said or has it as its source.
+        // A library's error either contains the system's error or has it as its source.
         let missing = sgs_lm::ModelConfig::load(std::path::Path::new("no/such/folder"));
-        let told = told(&anyhow::Error::from(missing.expect_err("there is no such folder")));
+        let told = format_error(&anyhow::Error::from(missing.expect_err("there is no such folder")));
         assert_eq!(told.matches("os error 2").count(), 1, "{told}");
     }
 

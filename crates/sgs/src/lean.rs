@@ -1,28 +1,28 @@
-//! Lean as the command line names it.
+//! Lean settings from the command line.
 
 use crate::args::{LeanArgs, LeanChecker};
 use anyhow::{Context, Result};
-use sgs_keys::Table as _;
+use sgs_keys::KeyTable as _;
 use sgs_lean::{Backing, Lean, LeanSettings};
 
-/// The settings of a file, and what the command line says besides.
+/// Reads the settings file, and applies the command line's options.
 ///
 /// # Errors
-/// The file cannot be read, or has an unknown key or a wrong value.
+/// Returns an error if the file cannot be read, or has an unknown key or a value that is not allowed.
 pub fn settings(args: &LeanArgs) -> Result<LeanSettings> {
     settings_over(LeanSettings::default(), args)
 }
 
-/// The same over settings that come from elsewhere; a file replaces them whole.
+/// As [`settings`], starting from `base`; a settings file replaces `base` completely.
 ///
 /// # Errors
-/// As [`settings`].
+/// Returns an error as [`settings`] does.
 pub fn settings_over(base: LeanSettings, args: &LeanArgs) -> Result<LeanSettings> {
     let mut settings = match &args.lean {
         None => base,
         Some(path) => {
             let text = std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read Lean's settings {}", path.display()))?;
+                .with_context(|| format!("cannot read the Lean settings {}", path.display()))?;
             let settings: LeanSettings =
                 toml::from_str(&text).with_context(|| format!("in {}", path.display()))?;
             settings.check("").with_context(|| format!("in {}", path.display()))?;
@@ -49,17 +49,17 @@ pub fn settings_over(base: LeanSettings, args: &LeanArgs) -> Result<LeanSettings
     Ok(settings)
 }
 
-/// Starts Lean and says on standard error what guards it.
+/// Starts Lean, and prints the state of its sandbox on standard error.
 ///
 /// # Errors
-/// As [`sgs_run::lean::start`].
+/// As [`sgs_run::config::lean::start`].
 pub fn start(settings: &LeanSettings) -> Result<Lean> {
-    let (lean, notes) = sgs_run::lean::start(settings)?;
-    say(&notes);
+    let (lean, notes) = sgs_run::config::lean::start(settings)?;
+    print_notes(&notes);
     Ok(lean)
 }
 
-/// Says on standard error what a person should know of what guards the checker.
-pub fn say(notes: &[String]) {
+/// Prints notes about the checker's sandbox on standard error.
+pub fn print_notes(notes: &[String]) {
     notes.iter().for_each(|note| eprintln!("{note}"));
 }

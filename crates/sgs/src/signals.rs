@@ -1,7 +1,7 @@
-//! What Ctrl-C, `kill` and a terminal that goes away do.
+//! Handlers of SIGINT, SIGTERM and SIGHUP.
 //!
-//! While something attends, the first signal asks it to stop and the second ends the process. While nothing does, the
-//! first ends the process: whatever is under a final name is whole.
+//! While a [`SignalGuard`] exists, the first signal sets its interrupt flag and the second ends the process. Otherwise the
+//! first signal ends the process; this is safe because files under a final name are always complete.
 
 use anyhow::{Context, Result};
 use sgs_run::{Code, Interrupt};
@@ -10,42 +10,42 @@ use signal_hook::flag;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the handlers look at: made once, as a handler that was taken away would leave the signal without any effect.
+/// State of the handlers. They are registered once: after removal, a signal would have no effect at all.
 struct Handlers {
     interrupt: Interrupt,
-    /// Whether nothing attends.
+    /// True while no guard exists.
     idle: Arc<AtomicBool>,
 }
 
 static HANDLERS: Mutex<Option<Handlers>> = Mutex::new(None);
 
-/// While it lives, a signal asks its owner to stop.
-pub struct Attending {
+/// While it exists, the first signal sets the interrupt flag instead of ending the process.
+pub struct SignalGuard {
     idle: Arc<AtomicBool>,
 }
 
-impl Drop for Attending {
+impl Drop for SignalGuard {
     fn drop(&mut self) {
         self.idle.store(true, Ordering::Release);
     }
 }
 
-/// From now on a signal sets what comes back; there is one for the process.
+/// Returns the process-wide interrupt flag, which signals set while the guard exists.
 ///
 /// # Errors
-/// The system refuses.
-pub fn attend() -> Result<(Interrupt, Attending)> {
+/// Returns an error if the handlers cannot be registered.
+pub fn guard() -> Result<(Interrupt, SignalGuard)> {
     let mut handlers = HANDLERS.lock().unwrap_or_else(PoisonError::into_inner);
     let Handlers { interrupt, idle } = match &mut *handlers {
         Some(made) => made,
-        none => none.insert(register().context("the system takes no signal handlers")?),
+        none => none.insert(register().context("cannot register signal handlers")?),
     };
     idle.store(false, Ordering::Release);
-    Ok((interrupt.clone(), Attending { idle: Arc::clone(idle) }))
+    Ok((interrupt.clone(), SignalGuard { idle: Arc::clone(idle) }))
 }
 
-/// Whether a signal came while something attended.
-pub fn is_asked_to_stop() -> bool {
+/// Returns whether a signal has set the interrupt flag.
+pub fn is_interrupted() -> bool {
     let handlers = HANDLERS.lock().unwrap_or_else(PoisonError::into_inner);
     handlers.as_ref().is_some_and(|handlers| handlers.interrupt.is_set())
 }
@@ -53,7 +53,7 @@ pub fn is_asked_to_stop() -> bool {
 fn register() -> std::io::Result<Handlers> {
     let (interrupt, idle) = (Interrupt::default(), Arc::new(AtomicBool::new(false)));
     let mut signals = vec![SIGINT, SIGTERM];
-    // `nohup` ignores it, and so shall we.
+    // `nohup` ignores SIGHUP; keep it ignored.
     if !is_ignored(SIGHUP) {
         signals.push(SIGHUP);
     }
@@ -65,7 +65,7 @@ fn register() -> std::io::Result<Handlers> {
     Ok(Handlers { interrupt, idle })
 }
 
-/// Whether whoever started this process had it ignore the signal, as Linux tells it.
+/// Returns whether this process was started with the signal ignored (Linux).
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     is_in_mask(&status, signal)
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ignored_is_read_from_the_mask() {
+    fn ignored_signals_are_read_from_the_mask() {
         let status =
             "Name:\tsgs\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\nSigCgt:\tffffffffffffffff\n";
         assert!(is_in_mask(status, SIGHUP) && !is_in_mask(status, SIGINT) && !is_in_mask("", SIGHUP));

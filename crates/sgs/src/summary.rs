@@ -1,26 +1,26 @@
-//! The end of a run in a few lines: what was solved, the best of what was invented, where the time went, and what next.
+//! The last lines of a run: solved targets, the best conjecture, the time of each stage, and the next command.
 
-use crate::pace;
-use crate::shown::Shown;
-use crate::theorems::{self, Theorem};
+use crate::display::TextDisplay;
+use crate::eta;
+use crate::theorems::{self, ProvedTheorem};
 use anyhow::Result;
-use sgs_analysis::run::{Display as _, EvaluationData, RunData, metric};
+use sgs_analysis::run::{EvaluationData, RunData, StatementDisplay as _, metric};
 use sgs_analysis::stats::pass_at_k_interval;
-use sgs_run::folder;
+use sgs_run::config::folder;
 use sgs_rundir::RunView;
 use sgs_rundir::metrics::names;
 use sgs_rundir::rows::ProblemKind;
 use sgs_selfplay::Method;
 use std::sync::Arc;
 
-/// Columns of the names at the left.
+/// Width of the first column.
 const NAME: usize = 12;
 
-/// The lines for a run that has come to its end.
+/// Returns the summary of a finished run.
 ///
 /// # Errors
-/// A table of the run cannot be read.
-pub fn lines(run: &RunData, view: &RunView, shown: &Shown) -> Result<Vec<String>> {
+/// Returns an error if a table of the run cannot be read.
+pub fn lines(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<Vec<String>> {
     let theorems = theorems::proved(view, &|proof| shown.steps(proof))?;
     let mut lines = Vec::new();
     let mut line = |name: &str, text: String| lines.push(format!("{name:<NAME$}{text}"));
@@ -30,7 +30,7 @@ pub fn lines(run: &RunData, view: &RunView, shown: &Shown) -> Result<Vec<String>
         line("against", text);
     }
     if let Some(best) = best(&theorems, shown) {
-        line("best new", told(best, shown));
+        line("best new", describe(best, shown));
     }
     line("time", time(run));
     line("next", next(view)?);
@@ -38,7 +38,7 @@ pub fn lines(run: &RunData, view: &RunView, shown: &Shown) -> Result<Vec<String>
 }
 
 fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
+    format!("{:.1}%", 100.0 * share)
 }
 
 fn solved(run: &RunData) -> String {
@@ -53,10 +53,10 @@ fn solved(run: &RunData) -> String {
     )
 }
 
-/// What the Solver proves of problems that it is not trained on, beside the base model.
+/// Formats pass@k on the held-out problems, next to the base model's.
 fn held_out(run: &RunData) -> String {
     let (Some(base), Some(last)) = (run.held_out().next(), run.held_out().next_back()) else {
-        return "none; every problem was trained on (evaluation.held_out names others)".to_owned();
+        return "none: no held-out problems (set evaluation.held_out)".to_owned();
     };
     let rate = |evaluation: &EvaluationData, k| {
         let rate = pass_at_k_interval(&evaluation.held_out, k, 0.95, k.into());
@@ -70,39 +70,40 @@ fn held_out(run: &RunData) -> String {
     text + &format!(" ({} problems)", last.held_out.len())
 }
 
-/// What sampling alone would have solved with as many generations, where that can be estimated.
+/// Formats the estimated solve rate of sampling without training after the same number of generations.
 fn alone(run: &RunData) -> Option<String> {
     if run.method == Some(Method::SamplingOnly) {
         return None;
     }
-    let (targets, alone) = run.sampling_alone()?;
+    let (targets, alone) = run.sampling_baseline()?;
     let estimate = alone.solved(run.last(metric::GENERATIONS)? / targets);
     Some(format!(
-        "sampling alone would have solved about {} with as many generations (an estimate: {} to {})",
+        "sampling only, same number of generations: about {} (estimate, 95% interval {} to {})",
         percent(estimate.value),
         percent(estimate.low),
         percent(estimate.high)
     ))
 }
 
-/// What the Conjecturer invented and no database states, with the longest of the shortest proofs; of those of one length
-/// the shortest statement.
-fn best<'a>(theorems: &'a [Theorem], shown: &Shown) -> Option<&'a Theorem> {
+/// Returns the proved conjecture that is not in the database and has the longest shortest proof; ties go to the shortest
+/// statement.
+fn best<'a>(theorems: &'a [ProvedTheorem], shown: &TextDisplay) -> Option<&'a ProvedTheorem> {
     let targets: Vec<&Arc<str>> =
         theorems.iter().filter(|t| t.kind == ProblemKind::Target).map(|t| &t.problem.statement).collect();
-    let is_new = |theorem: &&Theorem| {
+    let is_new = |theorem: &&ProvedTheorem| {
         !shown.is_known(&theorem.problem) && !targets.contains(&&theorem.problem.statement)
     };
-    let invented = theorems.iter().filter(|theorem| theorem.kind == ProblemKind::Conjecture).filter(is_new);
-    invented.max_by_key(|theorem| {
+    let conjectures =
+        theorems.iter().filter(|theorem| theorem.kind == ProblemKind::Conjecture).filter(is_new);
+    conjectures.max_by_key(|theorem| {
         (theorem.steps, std::cmp::Reverse(theorem.problem.statement.split_whitespace().count()))
     })
 }
 
-fn told(theorem: &Theorem, shown: &Shown) -> String {
+fn describe(theorem: &ProvedTheorem, shown: &TextDisplay) -> String {
     let target = theorem.target.as_ref().map_or_else(String::new, |target| format!(" for {target}"));
     format!(
-        "{}   invented{target}, proved in {} steps (round {})",
+        "{}   conjectured{target}, proved in {} steps (round {})",
         shown.statement(&theorem.problem.statement),
         theorem.steps,
         theorem.round
@@ -113,7 +114,7 @@ fn time(run: &RunData) -> String {
     let sum = |name: &str| run.by_round(name).iter().map(|point| point.1).sum::<f64>();
     let all = sum(names::TIME_ROUND);
     let evaluations: f64 = run.evaluations.iter().map(EvaluationData::seconds).sum();
-    // Roles are sampled beside each other: their times share out what the sampling took.
+    // Roles are sampled concurrently: split the sampling time in proportion to their times.
     let roles = [names::TIME_ROLLOUTS, names::TIME_CONJECTURES, names::TIME_REVIEWS].map(sum);
     let share = sum(names::TIME_SAMPLING) / roles.iter().sum::<f64>().max(f64::MIN_POSITIVE);
     let stages = [
@@ -122,15 +123,15 @@ fn time(run: &RunData) -> String {
         ("reviews", share * roles[2]),
         ("updates", sum(names::TIME_UPDATE_SOLVER) + sum(names::TIME_UPDATE_CONJECTURER)),
     ];
-    let mut text = format!("{} in {} rounds", pace::told(all), run.rounds.len());
+    let mut text = format!("{} rounds in {}", run.rounds.len(), eta::duration_text(all));
     if evaluations > 0.0 {
-        text.push_str(&format!(" and {} in evaluations", pace::told(evaluations)));
+        text.push_str(&format!(", plus {} of evaluation", eta::duration_text(evaluations)));
     }
     let known: f64 = stages.iter().map(|(_, seconds)| seconds).sum();
     if all > 0.0 && known > 0.0 {
         let shares = stages.iter().filter(|(_, seconds)| *seconds > 0.0);
-        let shares = shares.map(|(name, seconds)| format!("{name} {:.0} %", 100.0 * seconds / all));
-        let rest = format!("the rest {:.0} %", 100.0 * (all - known).max(0.0) / all);
+        let shares = shares.map(|(name, seconds)| format!("{name} {:.0}%", 100.0 * seconds / all));
+        let rest = format!("other {:.0}%", 100.0 * (all - known).max(0.0) / all);
         text.push_str(&format!(": {}", shares.chain([rest]).collect::<Vec<_>>().join(", ")));
     }
     text
@@ -138,5 +139,5 @@ fn time(run: &RunData) -> String {
 
 fn next(view: &RunView) -> Result<String> {
     let (path, more) = (view.path().display(), folder::config_of(view)?.rounds.saturating_mul(2));
-    Ok(format!("sgs prove --run {path}   (type a statement; further: sgs resume {path} --rounds {more})"))
+    Ok(format!("sgs prove --run {path}   (to continue: sgs resume {path} --rounds {more})"))
 }

@@ -1,33 +1,33 @@
-//! The terminal: what is said stays visible above what changes in place, and colours mean something.
+//! Terminal output: lines above the progress display, and colours with a meaning.
 
 use indicatif::MultiProgress;
 use std::fmt::Arguments;
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What changes in place now; whatever else is written to standard error goes above it.
+/// The current progress display; other lines on standard error are printed above it.
 static LIVE: Mutex<Option<MultiProgress>> = Mutex::new(None);
 
-/// Columns of a terminal that does not tell, and of what is no terminal.
+/// Default width, for terminals of unknown size and for pipes.
 const COLUMNS: usize = 80;
 
-/// From here on, until the guard is dropped, this changes in place.
-pub fn live(bars: &MultiProgress) -> Live {
+/// Registers the progress display until the guard is dropped.
+pub fn live(bars: &MultiProgress) -> LiveGuard {
     *LIVE.lock().unwrap_or_else(PoisonError::into_inner) = Some(bars.clone());
-    Live
+    LiveGuard
 }
 
-/// While it lives, something changes in place.
-pub struct Live;
+/// While it exists, a progress display is registered.
+pub struct LiveGuard;
 
-impl Drop for Live {
+impl Drop for LiveGuard {
     fn drop(&mut self) {
         *LIVE.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
-/// Writes a line to standard error. A reader that has gone away is no panic: a run goes on without it.
-pub fn say(text: Arguments<'_>) {
+/// Writes a line to standard error. Ignores a closed pipe: the run continues.
+pub fn print_line(text: Arguments<'_>) {
     let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let write = || drop(writeln!(io::stderr(), "{text}"));
     match live {
@@ -36,13 +36,13 @@ pub fn say(text: Arguments<'_>) {
     }
 }
 
-/// Standard error for logs: their lines stay above what changes in place.
-pub struct Log;
+/// Writes log lines to standard error, above the progress display.
+pub struct LogWriter;
 
-impl Write for Log {
+impl Write for LogWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
-        say(format_args!("{}", text.trim_end_matches('\n')));
+        print_line(format_args!("{}", text.trim_end_matches('\n')));
         Ok(bytes.len())
     }
 
@@ -51,26 +51,26 @@ impl Write for Log {
     }
 }
 
-/// Columns of the terminal that standard error is.
+/// Returns the width of the terminal on standard error.
 pub fn columns() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
     size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(COLUMNS)
 }
 
-/// A text of one tone.
-pub type Part = (Option<Tone>, String);
+/// A text with one tone.
+pub type StyledText = (Option<Tone>, String);
 
-/// A line of text of the live view, cut where the terminal ends, whatever its size is then.
+/// A line of the progress display, truncated to the current width of the terminal.
 #[derive(Clone, Default)]
-pub struct Line(Arc<Mutex<Vec<Part>>>);
+pub struct LiveLine(Arc<Mutex<Vec<StyledText>>>);
 
-impl Line {
-    /// Shows another text, in parts of one tone each.
-    pub fn set(&self, parts: Vec<Part>) {
+impl LiveLine {
+    /// Replaces the text, given as parts with one tone each.
+    pub fn set(&self, parts: Vec<StyledText>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = parts;
     }
 
-    /// The text for so many columns.
+    /// Returns the text truncated to `columns` columns.
     pub fn shown(&self, columns: usize) -> String {
         let mut left = columns.saturating_sub(1);
         let mut out = String::new();
@@ -89,20 +89,20 @@ impl Line {
     }
 }
 
-/// What a colour means.
+/// The meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// Something was solved.
+    /// A success.
     Good,
-    /// Something is not as it should be.
+    /// A problem.
     Bad,
-    /// What one looks for first.
+    /// Important text.
     Strong,
-    /// What one need not read.
+    /// Secondary text.
     Quiet,
 }
 
-/// Colours a text for standard error, if that is a terminal that shows colours and nobody has asked for none.
+/// Colours a text for standard error, if it is a colour terminal and `NO_COLOR` is not set.
 pub fn paint(tone: Tone, text: &str) -> String {
     let code = match tone {
         Tone::Good => "32",
@@ -124,8 +124,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_ends_where_the_terminal_does() {
-        let line = Line::default();
+    fn a_line_is_truncated_to_the_width_of_the_terminal() {
+        let line = LiveLine::default();
         line.set(vec![(None, "solved ".into()), (None, "α → β → γ".into()), (None, "  more".into())]);
         assert_eq!(line.shown(80), "solved α → β → γ  more");
         assert_eq!(line.shown(12), "solved α →…");

@@ -1,4 +1,4 @@
-//! What a run has proved: targets and conjectures, each with its shortest proof.
+//! Collects the theorems that a run has proved, each with its shortest proof.
 
 use anyhow::{Context, Result};
 use sgs_rundir::RunView;
@@ -7,28 +7,28 @@ use sgs_selfplay::{Problem, ProblemId, Verdict};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// A statement that a run has proved.
+/// A target or conjecture that a run has proved.
 #[derive(Clone, Debug)]
-pub struct Theorem {
+pub struct ProvedTheorem {
     pub problem: Problem,
-    /// A target, or a conjecture.
+    /// Whether it is a target or a conjecture.
     pub kind: ProblemKind,
-    /// The target that a conjecture was invented for.
+    /// The target of the conjecture.
     pub target: Option<ProblemId>,
-    /// The round that found the proof.
+    /// The round in which the proof was found.
     pub round: u32,
-    /// The proof in canonical text.
+    /// The proof in canonical form.
     pub proof: Arc<str>,
     pub steps: u32,
 }
 
-/// All theorems of the published rounds in the order in which they were found first: the shortest proof of each target,
-/// and of each statement that was conjectured. `steps` counts the inferences of a proof.
+/// Returns the proved targets and conjectures of the published rounds in the order of their first proof, each with its
+/// shortest proof. `steps` returns the number of inference steps of a proof.
 ///
 /// # Errors
-/// A table is missing or damaged.
-pub fn proved(view: &RunView, steps: &dyn Fn(&str) -> u32) -> Result<Vec<Theorem>> {
-    let mut theorems: Vec<Theorem> = Vec::new();
+/// Returns an error if a table is missing or damaged.
+pub fn proved(view: &RunView, steps: &dyn Fn(&str) -> u32) -> Result<Vec<ProvedTheorem>> {
+    let mut theorems: Vec<ProvedTheorem> = Vec::new();
     let mut place: HashMap<(ProblemKind, Arc<str>), usize> = HashMap::new();
     for round in view.rounds()? {
         let number = round.round();
@@ -59,20 +59,20 @@ pub fn proved(view: &RunView, steps: &dyn Fn(&str) -> u32) -> Result<Vec<Theorem
     Ok(theorems)
 }
 
-/// A target that a run has tried in vain.
+/// A target that a run has attempted and not proved.
 #[derive(Clone, Debug)]
-pub struct Open {
+pub struct UnsolvedTarget {
     pub problem: Problem,
-    /// Attempts that were judged, over all rounds.
+    /// Number of verified attempts over all rounds.
     pub judged: u64,
 }
 
-/// The targets that were tried and that no published round has proved, by name.
+/// Returns the targets that were attempted and that no published round has proved, sorted by id.
 ///
 /// # Errors
-/// A table is missing or damaged.
-pub fn unsolved(view: &RunView) -> Result<Vec<Open>> {
-    let mut tried: BTreeMap<ProblemId, (Open, bool)> = BTreeMap::new();
+/// Returns an error if a table is missing or damaged.
+pub fn unsolved(view: &RunView) -> Result<Vec<UnsolvedTarget>> {
+    let mut tried: BTreeMap<ProblemId, (UnsolvedTarget, bool)> = BTreeMap::new();
     for round in view.rounds()? {
         let context = || format!("round {}", round.round());
         for row in round.problems().with_context(context)? {
@@ -80,7 +80,7 @@ pub fn unsolved(view: &RunView) -> Result<Vec<Open>> {
             if row.kind != ProblemKind::Target {
                 continue;
             }
-            let new = || (Open { problem: problem(&row), judged: 0 }, false);
+            let new = || (UnsolvedTarget { problem: problem(&row), judged: 0 }, false);
             let (open, is_solved) = tried.entry(row.id.clone()).or_insert_with(new);
             open.judged += u64::from(row.judged);
             *is_solved |= row.proved > 0 || row.solved_before;
@@ -93,7 +93,7 @@ pub fn unsolved(view: &RunView) -> Result<Vec<Open>> {
         .collect())
 }
 
-/// Targets are known by name, conjectures by what they state.
+/// Identifies targets by id and conjectures by statement.
 fn key(problem: &ProblemRow) -> (ProblemKind, Arc<str>) {
     let name = match problem.kind {
         ProblemKind::Target => &problem.id.0,
@@ -106,6 +106,6 @@ fn problem(row: &ProblemRow) -> Problem {
     Problem { id: row.id.clone(), statement: Arc::clone(&row.statement), context: Arc::clone(&row.context) }
 }
 
-fn theorem(row: &ProblemRow, round: u32, steps: u32, proof: Arc<str>) -> Theorem {
-    Theorem { problem: problem(row), kind: row.kind, target: row.target.clone(), round, proof, steps }
+fn theorem(row: &ProblemRow, round: u32, steps: u32, proof: Arc<str>) -> ProvedTheorem {
+    ProvedTheorem { problem: problem(row), kind: row.kind, target: row.target.clone(), round, proof, steps }
 }

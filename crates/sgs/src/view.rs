@@ -1,10 +1,10 @@
-//! What a person sees while a run goes: a live view on a terminal, one line a round elsewhere, JSON for machines.
+//! Progress of a run: a live display on a terminal, one line per round elsewhere, or JSON.
 
-use crate::evaluated;
+use crate::eta::EtaEstimator;
+use crate::evaluation_line;
 use crate::output;
-use crate::pace::Pace;
-use crate::page::Page;
-use crate::terminal::{self, Line, Live, Part, Tone, paint};
+use crate::page::LivePage;
+use crate::terminal::{self, LiveGuard, LiveLine, StyledText, Tone, paint};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use sgs_formal::FormalSystem;
 use sgs_run::RunEvent;
@@ -15,17 +15,17 @@ use std::sync::Arc;
 
 /// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Show {
-    /// Bars and lines that change in place.
+pub enum ProgressFormat {
+    /// A display that is updated in place.
     Live,
-    /// One line a round.
+    /// One line per round.
     Lines,
-    /// One JSON object a round.
+    /// One JSON object per round.
     Json,
 }
 
-impl Show {
-    /// Live on a terminal, lines elsewhere.
+impl ProgressFormat {
+    /// Selects the live display on a terminal, and lines elsewhere.
     pub fn choose(json: bool) -> Self {
         match (json, std::io::stderr().is_terminal()) {
             (true, _) => Self::Json,
@@ -42,18 +42,18 @@ const STAGES: [(TaskKind, &str); 4] = [
     (TaskKind::Review, "reviews"),
 ];
 
-/// Terminals with fewer columns get the short line of a round.
+/// Narrower terminals get the short line of a round.
 const WIDE: usize = 140;
 
-/// A line of text among the bars.
-struct Text {
+/// A line of text in the live display.
+struct TextBar {
     bar: ProgressBar,
-    line: Line,
+    line: LiveLine,
 }
 
-impl Text {
+impl TextBar {
     fn below(all: &MultiProgress) -> Self {
-        let (bar, line) = (all.add(ProgressBar::new(0)), Line::default());
+        let (bar, line) = (all.add(ProgressBar::new(0)), LiveLine::default());
         let shown = line.clone();
         let text = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
             let _ = out.write_str(&shown.shown(terminal::columns()));
@@ -62,50 +62,53 @@ impl Text {
         Self { bar, line }
     }
 
-    fn set(&self, parts: Vec<Part>) {
+    fn set(&self, parts: Vec<StyledText>) {
         self.line.set(parts);
-        // Drawn at once: a line that changes once a round has no later chance.
+        // Draw immediately: the line may not change again during this round.
         self.bar.force_draw();
     }
 }
 
-/// The view of a run.
+/// Shows the events of a run.
 pub struct View {
-    show: Show,
+    show: ProgressFormat,
     system: Arc<dyn FormalSystem>,
-    pace: Pace,
+    eta: EtaEstimator,
     bars: Vec<ProgressBar>,
-    head: Text,
-    standing: Text,
-    solved: [Text; 2],
-    conjecture: [Text; 2],
+    head: TextBar,
+    standing: TextBar,
+    solved: [TextBar; 2],
+    conjecture: [TextBar; 2],
     rates: Vec<f64>,
     /// pass@1 of the last round.
     last_rate: Option<f64>,
-    /// What the base model proves of held-out problems.
+    /// Held-out evaluation of the base model.
     base: Option<MetricValues>,
-    page: Option<Page>,
-    // Lines that are written meanwhile go above the bars.
-    _live: Option<Live>,
-    // Keeps the bars together.
+    page: Option<LivePage>,
+    // Keeps other output above the display.
+    _live: Option<LiveGuard>,
+    // Owns the bars.
     all: MultiProgress,
 }
 
 impl View {
-    /// A view; `rates` are the cumulative solve rates of the rounds that are over, `base` is the evaluation of the base
-    /// model, `page` shows the run to browsers.
+    /// Creates a view. `rates` are the cumulative solve rates of the finished rounds, `base` is the evaluation of the base
+    /// model, `page` serves the run to browsers.
     pub fn new(
-        show: Show,
+        show: ProgressFormat,
         system: Arc<dyn FormalSystem>,
         rates: Vec<f64>,
         base: Option<MetricValues>,
-        pace: Pace,
-        page: Option<Page>,
+        eta: EtaEstimator,
+        page: Option<LivePage>,
     ) -> Self {
-        let target =
-            if show == Show::Live { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let target = if show == ProgressFormat::Live {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
         let all = MultiProgress::with_draw_target(target);
-        let text = || Text::below(&all);
+        let text = || TextBar::below(&all);
         let (head, standing) = (text(), text());
         let bars = STAGES
             .iter()
@@ -117,11 +120,11 @@ impl View {
             })
             .collect();
         let (solved, conjecture) = ([text(), text()], [text(), text()]);
-        let live = (show == Show::Live).then(|| terminal::live(&all));
+        let live = (show == ProgressFormat::Live).then(|| terminal::live(&all));
         Self {
             show,
             system,
-            pace,
+            eta,
             bars,
             head,
             standing,
@@ -136,7 +139,7 @@ impl View {
         }
     }
 
-    /// Takes one event of the run.
+    /// Handles one event of the run.
     pub fn on(&mut self, event: &RunEvent<'_>) {
         if let Some(page) = &mut self.page {
             page.on(event);
@@ -144,7 +147,7 @@ impl View {
         match event {
             RunEvent::Stage { round, rounds, stage } => self.begin(*round, *rounds, stage.as_str()),
             RunEvent::Progress(progress) => self.progress(progress),
-            RunEvent::Conjecture { statement, .. } if self.show == Show::Live => {
+            RunEvent::Conjecture { statement, .. } if self.show == ProgressFormat::Live => {
                 let text = self.system.display_statement(statement);
                 self.conjecture[0].set(vec![(None, format!("  conjecture  {text}"))]);
             }
@@ -156,31 +159,31 @@ impl View {
         }
     }
 
-    /// The last look of the page, and the end of what changes in place.
+    /// Removes the live display.
     pub fn end(self) {
-        if self.show == Show::Live {
-            // What was last seen of the rounds is above; what they were doing is over.
+        if self.show == ProgressFormat::Live {
+            // The lines of finished rounds stay above.
             let _ = self.all.clear();
         }
     }
 
-    /// A round begins, goes on or enters another stage.
+    /// Shows that a round has started or entered another stage.
     fn begin(&mut self, round: u32, rounds: u32, what: &str) {
         for bar in &self.bars {
             bar.reset();
         }
-        let left = self.pace.left(round, rounds);
-        let left = left.map_or_else(String::new, |left| format!("   {left} left at most"));
+        let left = self.eta.left(round, rounds);
+        let left = left.map_or_else(String::new, |left| format!("   at most {left} left"));
         let round = (Some(Tone::Strong), format!("round {round}"));
         self.head.set(vec![round, (None, format!(" of {rounds}  {what}{left}"))]);
         let ever = self.rates.last().copied().unwrap_or(0.0);
-        let last = self.last_rate.map(|rate| format!("   last round {:.1} % of attempts", 100.0 * rate));
-        let ever = (Some(Tone::Good), format!("ever solved {:.1} %", 100.0 * ever));
+        let last = self.last_rate.map(|rate| format!("   last round {:.1}% of attempts", 100.0 * rate));
+        let ever = (Some(Tone::Good), format!("ever solved {:.1}%", 100.0 * ever));
         self.standing
             .set(vec![ever, (None, format!("{}   {}", last.unwrap_or_default(), sparkline(&self.rates)))]);
     }
 
-    /// The counts of the round so far.
+    /// Updates the counts of the current round.
     fn progress(&self, progress: &Progress) {
         for (bar, (kind, _)) in self.bars.iter().zip(STAGES) {
             let stage = progress.of(kind);
@@ -189,17 +192,19 @@ impl View {
         }
     }
 
-    /// What the Solver proves of problems that it is not trained on.
+    /// Shows an evaluation of held-out problems.
     fn evaluated(&mut self, metrics: &MetricValues) {
         match self.show {
-            Show::Json => {
+            ProgressFormat::Json => {
                 if let Ok(line) = serde_json::to_string(metrics) {
                     let _ = output::line(line);
                 }
             }
-            Show::Lines => drop(evaluated::line(metrics, self.base.as_ref()).map(output::line)),
-            Show::Live => {
-                if let Some(line) = evaluated::line(metrics, self.base.as_ref()) {
+            ProgressFormat::Lines => {
+                drop(evaluation_line::line(metrics, self.base.as_ref()).map(output::line))
+            }
+            ProgressFormat::Live => {
+                if let Some(line) = evaluation_line::line(metrics, self.base.as_ref()) {
                     eprintln!("{}", paint(Tone::Strong, &line));
                 }
             }
@@ -209,23 +214,23 @@ impl View {
         }
     }
 
-    /// A round is over.
+    /// Shows a finished round.
     fn end_round(&mut self, outcome: &RoundOutcome, metrics: &MetricValues) {
         let get = |name: &str| metrics.scalars.get(name).copied();
         self.rates.push(get("cumulative_solve_rate").unwrap_or(0.0));
         self.last_rate = get("target_solve_rate");
-        self.pace.took(get("time_round_s").unwrap_or(0.0));
+        self.eta.record(get("time_round_s").unwrap_or(0.0));
         match self.show {
-            Show::Json => {
+            ProgressFormat::Json => {
                 if let Ok(line) = serde_json::to_string(metrics) {
-                    // A reader that has gone away does not stop the run.
+                    // A closed pipe does not stop the run.
                     let _ = output::line(line);
                 }
             }
-            Show::Lines => {
+            ProgressFormat::Lines => {
                 let _ = output::line(line(outcome, metrics));
             }
-            Show::Live => {
+            ProgressFormat::Live => {
                 let is_wide = terminal::columns() >= WIDE;
                 let line = if is_wide { line(outcome, metrics) } else { short_line(outcome, metrics) };
                 let tone = if outcome.newly_solved.is_empty() { Tone::Quiet } else { Tone::Good };
@@ -274,11 +279,11 @@ fn style(template: &str) -> ProgressStyle {
     )
 }
 
-/// A round that is over, in 80 columns.
+/// Formats a finished round in 80 columns.
 fn short_line(outcome: &RoundOutcome, metrics: &MetricValues) -> String {
     let get = |name: &str| metrics.scalars.get(name).copied().unwrap_or(0.0);
     let mut out = format!(
-        "round {:>4}  ever solved {:4.1} % ({:+})  this round {:4.1} %",
+        "round {:>4}  ever solved {:4.1}% ({:+})  this round {:4.1}%",
         outcome.round,
         100.0 * get("cumulative_solve_rate"),
         outcome.newly_solved.len(),
@@ -291,13 +296,13 @@ fn short_line(outcome: &RoundOutcome, metrics: &MetricValues) -> String {
     out
 }
 
-/// One line for a round that is over.
+/// Formats a finished round as one line.
 fn line(outcome: &RoundOutcome, metrics: &MetricValues) -> String {
     let get = |name: &str| metrics.scalars.get(name).copied();
     let percent = |name: &str| get(name).map_or_else(|| "    -".to_owned(), |x| format!("{:5.1}", 100.0 * x));
     let plain = |name: &str| get(name).map_or_else(|| "-".to_owned(), |x| format!("{x:.2}"));
     let mut out = format!(
-        "round {:>4}  generations {:>8}  ever solved {} % (+{})  this round pass@1 {} %",
+        "round {:>4}  generations {:>8}  ever solved {}% (+{})  this round pass@1 {}%",
         outcome.round,
         get("generations").unwrap_or(0.0),
         percent("cumulative_solve_rate"),
@@ -321,7 +326,7 @@ fn line(outcome: &RoundOutcome, metrics: &MetricValues) -> String {
     out
 }
 
-/// The last rates as small bars.
+/// Draws the latest rates as a sparkline.
 fn sparkline(rates: &[f64]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let tail = &rates[rates.len().saturating_sub(40)..];

@@ -1,20 +1,20 @@
 //! Cumulative solve rates of one or several runs (paper, Fig. 1, 5, 6; Appendix F).
 
-use super::dynamics::{about_means, smoothed_series};
+use super::common::{about_means, about_seeds, baseline_of, generations_axis, panel, smoothed_series};
 use super::seeds::Curve;
-use super::{Drawn, FigureOptions, Group, groups, is_baseline};
+use super::{FigureOptions, PlottedRun, SeedGroup, groups, is_baseline};
+use crate::compare::{hard_curve, never_solved};
 use crate::fit::Fit;
 use crate::plot::{
-    Axis, Content, Figure, Ink, Panel, ReferenceLine, Series, Shape, Style, Unit, Xy, format_value,
+    Axis, Figure, Ink, PanelShape, ReferenceLine, Series, SeriesStyle, Unit, Xy, format_value,
 };
 use crate::run::{RunData, metric};
-use crate::stats::{hard_curve, never_solved};
 use sgs_selfplay::Method;
 
-/// A rate of another model to measure curves against.
+/// The rate of another model, which is drawn as a horizontal line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Yardstick {
-    /// What it stands for, such as "DSPv2 671B, pass@4".
+    /// Label, such as "DSPv2 671B, pass@4".
     pub label: String,
     /// The rate, 0 to 1.
     pub rate: f64,
@@ -26,20 +26,12 @@ fn rate_axis(label: &str) -> Axis {
     Axis::new(label, Unit::Percent)
 }
 
-pub(super) fn generations_axis() -> Axis {
-    Axis::new("Generations", Unit::Count).from(0.0)
-}
-
 fn xy(x: Axis, y: Axis, series: Vec<Series>) -> Xy {
     Xy { x, y, series, lines: Vec::new() }
 }
 
-pub(super) fn panel(title: &str, shape: Shape, xy: Xy) -> Panel {
-    Panel { title: title.to_owned(), shape, content: Content::Xy(xy) }
-}
-
-/// A curve of every group, the single runs of those with several faintly behind all.
-fn series_of(groups: &[Group<'_, '_>], of: impl Fn(&RunData) -> Curve) -> Vec<Series> {
+/// Returns a curve for each group. The single runs of groups with several seeds are in pale colours behind them.
+fn series_of(groups: &[SeedGroup<'_, '_>], of: impl Fn(&RunData) -> Curve) -> Vec<Series> {
     let (mut behind, mut before) = (Vec::new(), Vec::new());
     for group in groups {
         let (runs, curve) = group.series(&of);
@@ -50,54 +42,33 @@ fn series_of(groups: &[Group<'_, '_>], of: impl Fn(&RunData) -> Curve) -> Vec<Se
     behind
 }
 
-/// How many groups have a curve among these.
+/// Returns the number of groups with a curve.
 fn curves_in(series: &[Series]) -> usize {
-    series.iter().filter(|s| s.style == Style::Line).count()
+    series.iter().filter(|s| s.style == SeriesStyle::Line).count()
 }
 
 fn rates(run: &RunData) -> Curve {
     run.series(metric::CUMULATIVE)
 }
 
-/// What a caption says of groups with several seeds.
-pub(super) fn about_seeds(groups: &[Group<'_, '_>]) -> String {
-    if !groups.iter().any(Group::has_seeds) {
-        return String::new();
-    }
-    let mut out =
-        " Several seeds: their mean, a band from the lowest to the highest, and faint, the single runs."
-            .to_owned();
-    for group in groups {
-        if let Some((shortest, longest)) = group.ends_early() {
-            let [shortest, longest] = [shortest, longest].map(|g| format_value(g, Unit::Count, 3));
-            let label = &group.label;
-            out.push_str(&format!(
-                " The mean of {label} ends at {shortest} generations with the shortest of its runs; the longest has {longest}."
-            ));
-        }
-    }
-    out
+/// Returns the panel shape with enough space for the legend.
+fn shape(curves: usize) -> PanelShape {
+    if curves > 4 { PanelShape::Wide } else { PanelShape::Half }
 }
 
-/// Room for a legend of so many curves.
-fn shape(curves: usize) -> Shape {
-    if curves > 4 { Shape::Wide } else { Shape::Half }
-}
-
-/// The fitted law from its origin to `until`, with its band at 95 %.
+/// Returns the fitted law from its origin to `until`, with its 95% band.
 pub(super) fn fitted(fit: &Fit, name: String, ink: Ink, until: f64) -> Series {
     let (from, to) = (fit.law.origin, until.max(fit.range.1));
     let at = |i: usize| from + (to - from) * i as f64 / FIT_POINTS as f64;
     let points: Vec<(f64, f64)> = (0..=FIT_POINTS).map(|i| (at(i), fit.law.rate(at(i)))).collect();
     let band = points.iter().map(|(x, _)| fit.band(*x, 0.95)).collect::<Option<Vec<_>>>().unwrap_or_default();
-    Series { name, ink, style: Style::Fit, points, band }
+    Series { name, ink, style: SeriesStyle::Fit, points, band }
 }
 
-/// What stands in the place of an asymptote that the data do not determine.
+/// Shown instead of an asymptote that the points do not determine.
 pub(crate) const NOT_YET: &str = "not yet";
 
-/// How a fit is said in a few words: its asymptote, with its interval or the spread of the fits that confirm it, whichever
-/// is wider.
+/// Describes a fit by its asymptote and its uncertainty.
 pub(crate) fn describe(fit: &Fit) -> String {
     match fit.uncertainty(0.95).filter(|_| fit.is_identified()) {
         Some(half) => {
@@ -107,8 +78,8 @@ pub(crate) fn describe(fit: &Fit) -> String {
     }
 }
 
-/// Cumulative solve rate with fits and yardsticks (Fig. 1).
-pub(super) fn cumulative(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option<Figure> {
+/// Cumulative solve rate with fits and reference lines (Fig. 1).
+pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> Option<Figure> {
     let until = drawn.iter().filter_map(|d| d.run.last(metric::GENERATIONS)).fold(0.0, f64::max);
     let groups = groups(drawn);
     let mut series = series_of(&groups, rates);
@@ -117,10 +88,12 @@ pub(super) fn cumulative(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option
     }
     let mut laws = Vec::new();
     let single = groups.len() == 1;
-    // The bands of many runs would hide each other: then the main run and the baseline have theirs, and the table all.
+    // With many runs, only the laws of the main run and the baseline are drawn, because bands would cover each other. The
+    // table has all of them.
     let chosen: Vec<usize> =
         [super::main_run(drawn), baseline_of(drawn, options)].iter().flatten().map(|d| d.group).collect();
-    let is_chosen = |g: &Group<'_, '_>| groups.len() <= 3 || g.runs.iter().any(|d| chosen.contains(&d.group));
+    let is_chosen =
+        |g: &SeedGroup<'_, '_>| groups.len() <= 3 || g.runs.iter().any(|d| chosen.contains(&d.group));
     for group in &groups {
         let Ok(fit) = group.fit(&options.fit) else { continue };
         if fit.is_identified() {
@@ -128,7 +101,7 @@ pub(super) fn cumulative(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option
                 if single { format!("Scaling law, A = {}", describe(&fit)) } else { "Scaling laws".into() };
             if is_chosen(group) {
                 let mut law = fitted(&fit, name, group.ink, until);
-                // One band is read well, two of one colour are not.
+                // The curve already has a band of this colour, for the range of the seeds.
                 if group.has_seeds() {
                     law.band.clear();
                 }
@@ -138,7 +111,7 @@ pub(super) fn cumulative(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option
         }
     }
     let mut plot = xy(generations_axis(), rate_axis("Cumulative solve rate"), series);
-    let alone = sampling_alone(drawn, until);
+    let alone = sampling_baseline(drawn, until);
     plot.series.extend(alone.iter().map(|alone| alone.series.clone()));
     for (i, yardstick) in options.yardsticks.iter().enumerate() {
         plot.lines.push(ReferenceLine {
@@ -148,14 +121,14 @@ pub(super) fn cumulative(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option
         });
     }
     let laws = match laws.len() {
-        0 => " No scaling law yet: none that the data determine, and that the same curve without its end and random halves of it confirm.".to_owned(),
+        0 => " There is no scaling law yet that the points determine and that the fits without the last points and on random halves confirm.".to_owned(),
         _ => format!(
-            " Dashed{}: R = R₀ + (A − R₀) / (1 + (C_mid / C)^B){}. Asymptotes with 95 % intervals, or as far as the fits without the last points and on random halves lie apart where that is more: {}.",
+            " Dashed{}: R = R₀ + (A − R₀) / (1 + (C_mid / C)^B){}. Asymptotes; ± is the 95% interval of the fit, or the spread across refits (tail cuts, random halves) if that is larger: {}.",
             if groups.len() > 3 { ", for the main run and the baseline" } else { "" },
-            if groups.iter().any(Group::has_seeds) {
-                ", of the mean of the seeds"
+            if groups.iter().any(SeedGroup::has_seeds) {
+                ", fitted to the mean of the seeds"
             } else {
-                ", with 95 % bands"
+                ", with 95% bands"
             },
             laws.join("; ")
         ),
@@ -165,49 +138,49 @@ pub(super) fn cumulative(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option
         id: "cumulative-solve-rate".into(),
         title: "Cumulative solve rate".into(),
         caption: format!(
-            "Share of the targets that were proved at least once, over all rollouts of the Solver so far.{seeds}{}{laws}",
+            "Fraction of the targets that have been proved at least once, over the Solver's rollouts so far.{seeds}{}{laws}",
             alone.map_or_else(String::new, |alone| alone.caption)
         ),
-        panels: vec![panel("", Shape::Wide, plot)],
+        panels: vec![panel("", PanelShape::Wide, plot)],
     })
 }
 
-/// What sampling alone would come to.
-struct SamplingAlone {
+/// The curve of the sampling baseline and its explanation.
+struct SamplingBaselineCurve {
     series: Series,
     caption: String,
 }
 
-/// An estimate for the main run, where no run has measured it.
-fn sampling_alone(drawn: &[Drawn<'_>], until: f64) -> Option<SamplingAlone> {
+/// Estimates the sampling baseline for the main run, unless a run measures it.
+fn sampling_baseline(drawn: &[PlottedRun<'_>], until: f64) -> Option<SamplingBaselineCurve> {
     if drawn.iter().any(|d| d.run.method == Some(Method::SamplingOnly)) {
         return None;
     }
-    let (targets, alone) = super::main_run(drawn)?.run.sampling_alone()?;
+    let (targets, alone) = super::main_run(drawn)?.run.sampling_baseline()?;
     let samples = alone.samples;
     let at = |i: usize| until * i as f64 / FIT_POINTS as f64;
     let estimates: Vec<_> = (0..=FIT_POINTS).map(|i| (at(i), alone.solved(at(i) / targets))).collect();
     let points = estimates.iter().map(|(x, e)| (*x, e.value)).collect();
     let band = estimates.iter().map(|(_, e)| (e.low, e.high)).collect();
-    let (name, ink, style) = ("sampling alone (estimate)".to_owned(), Ink::Muted, Style::Fit);
+    let (name, ink, style) = ("sampling alone (estimate)".to_owned(), Ink::Muted, SeriesStyle::Fit);
     let beyond = (until / targets / f64::from(samples)).max(1.0);
-    Some(SamplingAlone {
+    Some(SamplingBaselineCurve {
         series: Series { name, ink, style, points, band },
         caption: format!(
-            " Sampling alone is an estimate, not a measurement: what the base model would prove with as many generations, \
-             spread evenly over the targets, from {samples} samples of each (the mean of two laws of solve rates; the curve \
-             ends at {beyond:.0} times as many; band: 95 %, from the lower law to the higher). A run of sampling-only \
-             measures it."
+            " \"Sampling alone\" is an estimate of what the base model would prove with the same number of generations, spread \
+             evenly over the targets. It is extrapolated from {samples} samples of each target to at most {beyond:.0} times as \
+             many, as the mean of two distributions of solve rates (95% band from the lower to the higher one). A run of \
+             sampling-only measures it."
         ),
     })
 }
 
-fn subset<'a, 'b>(drawn: &'b [Drawn<'a>], wanted: impl Fn(Method) -> bool) -> Vec<&'b Drawn<'a>> {
+fn subset<'a, 'b>(drawn: &'b [PlottedRun<'a>], wanted: impl Fn(Method) -> bool) -> Vec<&'b PlottedRun<'a>> {
     drawn.iter().filter(|d| d.run.method.is_some_and(&wanted)).collect()
 }
 
 /// The baselines that train on targets alone (Fig. 5).
-pub(super) fn baselines(drawn: &[Drawn<'_>]) -> Option<Figure> {
+pub(super) fn baselines(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     let chosen = subset(drawn, is_baseline);
     let groups = groups(chosen);
     let series = series_of(&groups, rates);
@@ -227,7 +200,7 @@ pub(super) fn baselines(drawn: &[Drawn<'_>]) -> Option<Figure> {
 }
 
 /// Entropy of the baselines (Appendix F.1).
-pub(super) fn baseline_entropy(drawn: &[Drawn<'_>]) -> Option<Figure> {
+pub(super) fn baseline_entropy(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     let chosen = subset(drawn, is_baseline);
     let series = smoothed_series(chosen.iter().copied(), metric::SOLVER_ENTROPY);
     if curves_in(&series) < 2 {
@@ -246,7 +219,7 @@ pub(super) fn baseline_entropy(drawn: &[Drawn<'_>]) -> Option<Figure> {
 }
 
 /// SGS without each of its parts (Fig. 6).
-pub(super) fn ablations(drawn: &[Drawn<'_>]) -> Option<Figure> {
+pub(super) fn ablations(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     let is_ablation = |m| {
         matches!(
             m,
@@ -277,39 +250,28 @@ pub(super) fn ablations(drawn: &[Drawn<'_>]) -> Option<Figure> {
             about_means(chosen.iter().copied())
         ),
         panels: vec![
-            panel("", Shape::Half, xy(generations_axis(), rate_axis("Cumulative solve rate"), solved)),
-            panel("", Shape::Half, xy(generations_axis(), count, trained)),
+            panel("", PanelShape::Half, xy(generations_axis(), rate_axis("Cumulative solve rate"), solved)),
+            panel("", PanelShape::Half, xy(generations_axis(), count, trained)),
         ],
     })
 }
 
-/// The run whose unsolved targets make D_hard.
-pub(crate) fn baseline_of<'a, 'b>(drawn: &'b [Drawn<'a>], options: &FigureOptions) -> Option<&'b Drawn<'a>> {
-    match options.baseline {
-        Some(at) => drawn.get(at),
-        None => {
-            let half = drawn.iter().find(|d| d.run.method == Some(Method::ReinforceHalf));
-            half.or_else(|| drawn.iter().find(|d| d.run.method.is_some_and(is_baseline)))
-        }
-    }
-}
-
-/// Rounds of a run with their generations.
+/// Returns the rounds of a run with their generations.
 pub(crate) fn round_generations(run: &RunData) -> Vec<(u32, f64)> {
     run.rounds.iter().filter_map(|r| Some((r.round, RunData::value(r, metric::GENERATIONS)?))).collect()
 }
 
-/// The group whose unsolved targets make D_hard: the whole group of the baseline, or one run that was asked for by name.
-fn hard_baseline<'a, 'b>(drawn: &'b [Drawn<'a>], options: &FigureOptions) -> Option<Group<'a, 'b>> {
+/// Returns the group whose unsolved targets define D_hard: the baseline's group, or the single run that the options name.
+fn hard_baseline<'a, 'b>(drawn: &'b [PlottedRun<'a>], options: &FigureOptions) -> Option<SeedGroup<'a, 'b>> {
     let baseline = baseline_of(drawn, options)?;
     match options.baseline {
-        Some(_) => Some(Group { label: baseline.label.clone(), ink: baseline.ink, runs: vec![baseline] }),
+        Some(_) => Some(SeedGroup { label: baseline.label.clone(), ink: baseline.ink, runs: vec![baseline] }),
         None => groups(drawn).into_iter().find(|g| g.runs.iter().any(|d| d.group == baseline.group)),
     }
 }
 
 /// Progress on the targets that the baseline never solves (Appendix F.3).
-pub(super) fn hard(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option<Figure> {
+pub(super) fn hard(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> Option<Figure> {
     let baseline = hard_baseline(drawn, options)?;
     let never: Vec<_> = baseline.runs.iter().map(|d| never_solved(&d.run.targets)).collect();
     let hard = never.into_iter().reduce(|a, b| a.intersection(&b).copied().collect())?;
@@ -322,10 +284,10 @@ pub(super) fn hard(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option<Figur
         id: "hard-targets".into(),
         title: "Targets beyond the baseline".into(),
         caption: format!(
-            "Cumulative solve rate on D_hard: the {} targets that {} never solves in {}.{}",
+            "Cumulative solve rate on D_hard, the {} targets that {} does not solve in {}.{}",
             hard.len(),
             baseline.label,
-            if baseline.has_seeds() { "any of its runs" } else { "its whole run" },
+            if baseline.has_seeds() { "any of its runs" } else { "the whole run" },
             about_seeds(&groups)
         ),
         panels: vec![panel(
@@ -337,7 +299,7 @@ pub(super) fn hard(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option<Figur
 }
 
 /// Cumulative solve rate over wall time.
-pub(super) fn by_wall_time(drawn: &[Drawn<'_>]) -> Option<Figure> {
+pub(super) fn by_wall_time(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     let groups = groups(drawn);
     let mut series = series_of(&groups, rate_by_time);
     series.retain(|s| s.points.len() > 1);
@@ -349,14 +311,14 @@ pub(super) fn by_wall_time(drawn: &[Drawn<'_>]) -> Option<Figure> {
         id: "wall-time".into(),
         title: "Cumulative solve rate over wall time".into(),
         caption: format!(
-            "The same curves over the time that the rounds took on their machines; pauses do not count where rounds measure their own duration.{}",
+            "The same curves over wall time. Pauses are excluded if all rounds measure their duration.{}",
             about_seeds(&groups)
         ),
         panels: vec![panel("", shape(curves_in(&series)), xy(x, rate_axis("Cumulative solve rate"), series))],
     })
 }
 
-/// (seconds, cumulative solve rate), round by round.
+/// Returns (seconds, cumulative solve rate) for each round.
 pub(crate) fn rate_by_time(run: &RunData) -> Vec<(f64, f64)> {
     let clock = run.clock();
     let rates = run.series(metric::CUMULATIVE);

@@ -1,9 +1,9 @@
-//! What the targets are like (paper, Fig. 9; here by the features of their statements).
+//! Figures of the targets by features of their statements (compare Fig. 9 of the paper).
 
-use crate::plot::{Axis, BarSeries, Bars, Content, Figure, Ink, Panel, Shape, Unit};
+use crate::plot::{Axis, BarSeries, Bars, Figure, FigurePanel, Ink, PanelContent, PanelShape, Unit};
 use crate::run::{RunData, TargetHistory};
 
-/// Distribution of length, hypotheses, depth and connectives over the targets, solved and unsolved.
+/// Distributions of length, hypotheses, depth and connectives over solved and unsolved targets.
 pub(super) fn composition(run: &RunData) -> Option<Figure> {
     let known: Vec<&TargetHistory> = run.targets.iter().filter(|t| t.features.length > 0).collect();
     if known.is_empty() {
@@ -21,23 +21,23 @@ pub(super) fn composition(run: &RunData) -> Option<Figure> {
         id: "data-set".into(),
         title: "The targets".into(),
         caption: format!(
-            "The {} targets by features of their statements, solved in this run and not.",
+            "The {} targets by features of their statements, solved and not solved in this run.",
             known.len()
         ),
         panels,
     })
 }
 
-/// Problems by area and difficulty (paper, Fig. 9): `counts` has a row for each difficulty, with a number for each area.
+/// Problems by area and difficulty (paper, Fig. 9). `counts` has a row for each difficulty with a count for each area.
 pub fn problem_types(areas: &[String], difficulties: &[String], counts: &[Vec<usize>]) -> Figure {
     let all: usize = counts.iter().flatten().sum();
     let series = difficulties.iter().zip(counts).enumerate().map(|(number, (name, row))| {
         BarSeries::new(name, Ink::Series(number), row.iter().map(|n| *n as f64).collect())
     });
-    let panel = Panel {
+    let panel = FigurePanel {
         title: String::new(),
-        shape: Shape::Wide,
-        content: Content::Bars(Bars {
+        shape: PanelShape::Wide,
+        content: PanelContent::Bars(Bars {
             x_label: String::new(),
             categories: areas.to_vec(),
             y: Axis::new("Problems", Unit::Count),
@@ -48,7 +48,7 @@ pub fn problem_types(areas: &[String], difficulties: &[String], counts: &[Vec<us
     Figure {
         id: "problem-types".into(),
         title: "Problems by area and difficulty".into(),
-        caption: format!("{all} problems, as a model has classified them."),
+        caption: format!("{all} problems, classified by a model."),
         panels: vec![panel],
     }
 }
@@ -61,11 +61,11 @@ fn bars(
     unsolved: Vec<f64>,
     stacked: bool,
     y: Axis,
-) -> Panel {
-    Panel {
+) -> FigurePanel {
+    FigurePanel {
         title: title.to_owned(),
-        shape: Shape::Half,
-        content: Content::Bars(Bars {
+        shape: PanelShape::Half,
+        content: PanelContent::Bars(Bars {
             x_label: x_label.to_owned(),
             categories,
             y,
@@ -80,15 +80,20 @@ fn bars(
 
 const BINS: u32 = 14;
 
-/// Counts in bins of equal, whole width; the last bin holds everything above.
-fn histogram(targets: &[&TargetHistory], title: &str, x_label: &str, of: fn(&TargetHistory) -> u32) -> Panel {
+/// Counts in bins of equal integer width. The last bin includes all larger values.
+fn histogram(
+    targets: &[&TargetHistory],
+    title: &str,
+    x_label: &str,
+    of: fn(&TargetHistory) -> u32,
+) -> FigurePanel {
     let mut values: Vec<u32> = targets.iter().map(|t| of(t)).collect();
     values.sort_unstable();
     let most = values.last().copied().unwrap_or(0);
-    // The longest 2 % must not squeeze the others into one bin.
+    // Otherwise the longest 2% would compress the others into one bin.
     let usual = values.get(values.len() * 98 / 100).copied().unwrap_or(most);
     let width = (usual + 1).div_ceil(BINS).max(1);
-    // Empty bins before the first value show nothing.
+    // Omit empty bins before the first value.
     let first = values.first().map_or(0, |least| least / width);
     let bins = (usual / width + 1 - first) as usize;
     let name = |i: usize| {
@@ -109,8 +114,8 @@ fn histogram(targets: &[&TargetHistory], title: &str, x_label: &str, of: fn(&Tar
     bars(title, &x_label, (0..bins).map(name).collect(), solved, unsolved, true, y)
 }
 
-/// Share of solved targets in five groups of about equal size, by the length of their statements.
-fn solved_by_length(targets: &[&TargetHistory]) -> Panel {
+/// Fraction of solved targets in five groups of about equal size, by the length of their statements.
+fn solved_by_length(targets: &[&TargetHistory]) -> FigurePanel {
     const GROUPS: usize = 5;
     let mut order: Vec<&TargetHistory> = targets.to_vec();
     order.sort_by_key(|t| t.features.length);
@@ -126,11 +131,11 @@ fn solved_by_length(targets: &[&TargetHistory]) -> Panel {
         }
     }
     let series = BarSeries { errors, ..BarSeries::new("solved", Ink::Yes, shares) };
-    Panel {
+    FigurePanel {
         title: "Solved, by length".into(),
-        shape: Shape::Half,
-        content: Content::Bars(Bars {
-            x_label: "Tokens of the statement, a fifth of the targets each".into(),
+        shape: PanelShape::Half,
+        content: PanelContent::Bars(Bars {
+            x_label: "Tokens of the statement (quintiles of the targets)".into(),
             categories,
             y: Axis::new("Share solved", Unit::Percent).from(0.0),
             series: vec![series],
@@ -139,7 +144,7 @@ fn solved_by_length(targets: &[&TargetHistory]) -> Panel {
     }
 }
 
-fn connectives(targets: &[&TargetHistory]) -> Panel {
+fn connectives(targets: &[&TargetHistory]) -> FigurePanel {
     type Count = fn(&TargetHistory) -> u32;
     let kinds: [(&str, Count); 3] = [
         ("implication", |t| t.features.implications),

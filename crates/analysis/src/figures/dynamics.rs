@@ -1,96 +1,29 @@
-//! How training goes: rewards, conjectures, entropy, verdicts, time (paper, Fig. 2, 3, 7).
+//! Figures of the training dynamics: rewards, conjectures, entropy, verdicts and time (paper, Fig. 2, 3, 7).
 
-use super::curves::{about_seeds, baseline_of, generations_axis, panel};
-use super::{Drawn, FigureOptions, Group, MOST_POINTS, groups, thinned};
+use super::common::{about_means, baseline_of, generations_axis, panel, smoothed_series};
+use super::{FigureOptions, MOST_POINTS, PlottedRun, SeedGroup, groups, thinned};
 use crate::plot::{
-    Axis, BarSeries, Bars, Content, Figure, Ink, Panel, ReferenceLine, Series, Shape, Style, Unit, Xy,
+    Axis, BarSeries, Bars, Figure, FigurePanel, Ink, PanelContent, PanelShape, ReferenceLine, Series, Unit,
+    Xy,
 };
 use crate::run::{RunData, STAGES, metric, stage_seconds};
 use sgs_rundir::metrics::names;
 use sgs_selfplay::Method;
 
-/// One panel with a curve per run; `None` if no run has the number. A number of single rounds jumps about: its mean over
-/// neighbouring rounds is drawn, and the rounds themselves faintly behind it.
-fn runs_panel(drawn: &[Drawn<'_>], title: &str, name: &str, y: Axis) -> Option<Panel> {
+/// Returns a panel with the running mean of a metric for each run, in front of the values of single rounds. Returns `None` if
+/// no run has the metric.
+fn runs_panel(drawn: &[PlottedRun<'_>], title: &str, name: &str, y: Axis) -> Option<FigurePanel> {
     let series = smoothed_series(drawn, name);
     (!series.is_empty())
-        .then(|| panel(title, Shape::Half, Xy { x: generations_axis(), y, series, lines: Vec::new() }))
-}
-
-/// A number of each run over generations, as means over neighbouring rounds before the rounds themselves; of several seeds,
-/// the mean of these means. Runs without it, and counts that are always zero because the method has no such thing, are left
-/// out.
-pub(super) fn smoothed_series<'a: 'b, 'b>(
-    drawn: impl IntoIterator<Item = &'b Drawn<'a>>,
-    name: &str,
-) -> Vec<Series> {
-    let points = |run: &RunData| {
-        let points = run.series(name);
-        let is_absent = name == metric::TRAINED && points.iter().all(|p| p.1 == 0.0);
-        if is_absent { Vec::new() } else { points }
-    };
-    let means = |run: &RunData| {
-        let points = points(run);
-        running_mean(&points, window(points.len()))
-    };
-    let (mut behind, mut before) = (Vec::new(), Vec::new());
-    for group in groups(drawn) {
-        let (runs, curve) = group.series(means);
-        behind.extend(runs);
-        before.extend(curve);
-        if let [d] = group.runs.as_slice() {
-            let single = points(d.run);
-            if window(single.len()) > 1 {
-                let name = format!("{}, single rounds", d.label);
-                let single = thinned(single, MOST_POINTS);
-                behind.push(Series { style: Style::Faint, ..Series::line(name, d.ink, single) });
-            }
-        }
-    }
-    behind.extend(before);
-    behind
-}
-
-/// Rounds that a running mean is taken over: about a twelfth of the run, an odd number up to 11; 1 for short runs.
-pub(super) fn window(rounds: usize) -> usize {
-    if rounds < 10 { 1 } else { ((rounds / 12) | 1).clamp(3, 11) }
-}
-
-/// The mean of each point's y with its neighbours': `window` points in all; at the ends those that there are, so that a
-/// curve never ends on the value of a single round.
-pub(super) fn running_mean(points: &[(f64, f64)], window: usize) -> Vec<(f64, f64)> {
-    let last = points.len().saturating_sub(1);
-    let mean = |(i, p): (usize, &(f64, f64))| {
-        let reach = window / 2;
-        let near = points.get(i.saturating_sub(reach)..=(i + reach).min(last)).unwrap_or_default();
-        (p.0, near.iter().map(|q| q.1).sum::<f64>() / near.len() as f64)
-    };
-    points.iter().enumerate().map(mean).collect()
-}
-
-/// What a caption says of the means in a figure.
-pub(super) fn about_means<'a: 'b, 'b>(drawn: impl IntoIterator<Item = &'b Drawn<'a>>) -> String {
-    let groups = groups(drawn);
-    let runs = || groups.iter().flat_map(|g| &g.runs);
-    let widest = runs().map(|d| window(d.run.rounds.len())).max().unwrap_or(1);
-    let means = match widest {
-        1 => String::new(),
-        _ if groups.iter().all(Group::has_seeds) => {
-            format!(" Curves are means over neighbouring rounds (at most {widest}).")
-        }
-        _ => format!(
-            " Curves are means over neighbouring rounds (at most {widest}); faint, the single rounds."
-        ),
-    };
-    means + &about_seeds(&groups)
+        .then(|| panel(title, PanelShape::Half, Xy { x: generations_axis(), y, series, lines: Vec::new() }))
 }
 
 fn share(label: &str) -> Axis {
     Axis::new(label, Unit::Percent).from(0.0)
 }
 
-fn figure(id: &str, title: &str, caption: &str, panels: Vec<Option<Panel>>) -> Option<Figure> {
-    let panels: Vec<Panel> = panels.into_iter().flatten().collect();
+fn figure(id: &str, title: &str, caption: &str, panels: Vec<Option<FigurePanel>>) -> Option<Figure> {
+    let panels: Vec<FigurePanel> = panels.into_iter().flatten().collect();
     (!panels.is_empty()).then(|| Figure {
         id: id.into(),
         title: title.into(),
@@ -99,25 +32,25 @@ fn figure(id: &str, title: &str, caption: &str, panels: Vec<Option<Panel>>) -> O
     })
 }
 
-/// The same, of numbers that jump from round to round.
+/// Returns a figure of running means, which the caption explains.
 fn smoothed_figure(
-    drawn: &[Drawn<'_>],
+    drawn: &[PlottedRun<'_>],
     id: &str,
     title: &str,
     caption: &str,
-    panels: Vec<Option<Panel>>,
+    panels: Vec<Option<FigurePanel>>,
 ) -> Option<Figure> {
     figure(id, title, &format!("{caption}{}", about_means(drawn)), panels)
 }
 
 /// The Solver's pass@k and the Conjecturer's rewards (Fig. 3).
-pub(super) fn training(drawn: &[Drawn<'_>]) -> Option<Figure> {
+pub(super) fn training(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     let plain = |label: &str| Axis::new(label, Unit::Plain).from(0.0);
     smoothed_figure(
         drawn,
         "training-dynamics",
         "Training dynamics",
-        "The Solver on the targets: share proved at least once in the round (pass@k) and mean solve rate (pass@1). The Conjecturer: mean reward R_synth (0 to 8), mean score of the Guide R_guide (0 to 8), mean R_solve (0 to 1).",
+        "Solver on the targets: fraction proved at least once in the round (pass@k) and mean solve rate (pass@1). Conjecturer: mean reward R_synth (0 to 8), mean Guide score R_guide (0 to 8) and mean R_solve (0 to 1).",
         vec![
             runs_panel(drawn, "Targets proved in the round", metric::TARGET_SHARE, share("pass@k")),
             runs_panel(drawn, "Conjecturer's reward", metric::R_SYNTH, plain("Mean R_synth")),
@@ -130,11 +63,11 @@ pub(super) fn training(drawn: &[Drawn<'_>]) -> Option<Figure> {
 }
 
 /// Disjunctions and lengths of the conjectures' conclusions (Fig. 2).
-pub(super) fn conjecture_quality(drawn: &[Drawn<'_>]) -> Option<Figure> {
-    let with_targets = |panel: Option<Panel>, name: &str| {
+pub(super) fn conjecture_quality(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
+    let with_targets = |panel: Option<FigurePanel>, name: &str| {
         let mut panel = panel?;
         let value = drawn.iter().find_map(|d| d.run.last(name));
-        if let (Content::Xy(xy), Some(value)) = (&mut panel.content, value) {
+        if let (PanelContent::Xy(xy), Some(value)) = (&mut panel.content, value) {
             xy.lines.push(ReferenceLine { value, label: "targets".into(), ink: Ink::Text });
         }
         Some(panel)
@@ -144,8 +77,8 @@ pub(super) fn conjecture_quality(drawn: &[Drawn<'_>]) -> Option<Figure> {
     smoothed_figure(
         drawn,
         "conjecture-quality",
-        "What the Conjecturer invents",
-        "Share of the conjectures with a disjunctive conclusion, and mean length of their conclusions; dotted lines, the targets'. A Conjecturer that is not guided drifts to long disjunctions. Below: conjectures that the Solver is trained on, and how many are malformed.",
+        "Quality of the conjectures",
+        "Top: fraction of the conjectures with a disjunctive conclusion, and mean length of their conclusions; dotted lines show the targets. Without a Guide, the Conjecturer drifts to long disjunctions. Bottom: conjectures that the Solver is trained on, and fraction of malformed ones.",
         vec![
             with_targets(
                 runs_panel(
@@ -167,7 +100,7 @@ pub(super) fn conjecture_quality(drawn: &[Drawn<'_>]) -> Option<Figure> {
 }
 
 /// Entropy and histograms of solve rates (Fig. 7).
-pub(super) fn entropy(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option<Figure> {
+pub(super) fn entropy(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> Option<Figure> {
     let entropy = |label: &str| Axis::new(label, Unit::Plain).from(0.0);
     let (chosen, is_whole) = chosen_for_bars(drawn, options);
     let which = if is_whole {
@@ -181,7 +114,7 @@ pub(super) fn entropy(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option<Fi
         "entropy",
         "Entropy and solve rates",
         &format!(
-            "Mean entropy per token, and how the solve rates of conjectures and targets are distributed over the last tenth of the rounds. A Solver without entropy proves a problem always or never, which leaves the Conjecturer without reward.{which}"
+            "Mean entropy per token, and distribution of the solve rates of conjectures and targets in the last 10% of the rounds. A Solver without entropy proves a problem always or never, so that the Conjecturer receives no reward.{which}"
         ),
         vec![
             runs_panel(drawn, "Solver's entropy", metric::SOLVER_ENTROPY, entropy("Nats per token")),
@@ -197,12 +130,15 @@ pub(super) fn entropy(drawn: &[Drawn<'_>], options: &FigureOptions) -> Option<Fi
     )
 }
 
-/// Bars side by side that an eye still tells apart.
+/// Maximum number of groups with adjacent bars.
 const MOST_GROUPS_OF_BARS: usize = 4;
 
-/// The groups whose bars are drawn side by side, and whether these are all: where there are many, that of the main run,
-/// that of the baseline, and then SGS without its parts.
-fn chosen_for_bars<'a, 'b>(drawn: &'b [Drawn<'a>], options: &FigureOptions) -> (Vec<Group<'a, 'b>>, bool) {
+/// Returns the groups whose bars are drawn, and whether these are all groups. If there are too many, the main run's group, the
+/// baseline's group and then ablations are chosen.
+fn chosen_for_bars<'a, 'b>(
+    drawn: &'b [PlottedRun<'a>],
+    options: &FigureOptions,
+) -> (Vec<SeedGroup<'a, 'b>>, bool) {
     const THEN: [Method; 6] = [
         Method::SgsNoGuide,
         Method::SgsLearnedGuide,
@@ -211,20 +147,20 @@ fn chosen_for_bars<'a, 'b>(drawn: &'b [Drawn<'a>], options: &FigureOptions) -> (
         Method::SgsCispo,
         Method::Stp,
     ];
-    let mut groups: Vec<Group<'a, 'b>> = groups(drawn);
+    let mut groups: Vec<SeedGroup<'a, 'b>> = groups(drawn);
     if groups.len() <= MOST_GROUPS_OF_BARS {
         return (groups, true);
     }
     let first = [super::main_run(drawn), baseline_of(drawn, options)].map(|d| d.map(|d| d.group));
-    let is_first = |g: &Group<'_, '_>| g.runs.iter().any(|d| first.contains(&Some(d.group)));
-    let rank = |g: &Group<'_, '_>| THEN.iter().position(|m| g.method() == Some(*m)).unwrap_or(THEN.len());
+    let is_first = |g: &SeedGroup<'_, '_>| g.runs.iter().any(|d| first.contains(&Some(d.group)));
+    let rank = |g: &SeedGroup<'_, '_>| THEN.iter().position(|m| g.method() == Some(*m)).unwrap_or(THEN.len());
     groups.sort_by_key(|g| (!is_first(g), rank(g)));
     groups.truncate(MOST_GROUPS_OF_BARS);
     (groups, false)
 }
 
-/// Shares of problems by solve rate over the last tenth of each run's rounds.
-fn rates_panel(groups: &[Group<'_, '_>], title: &str, name: &str) -> Option<Panel> {
+/// Fractions of problems by solve rate in the last 10% of each run's rounds.
+fn rates_panel(groups: &[SeedGroup<'_, '_>], title: &str, name: &str) -> Option<FigurePanel> {
     let mut categories: Vec<String> = Vec::new();
     let mut series = Vec::new();
     for d in groups {
@@ -247,10 +183,10 @@ fn rates_panel(groups: &[Group<'_, '_>], title: &str, name: &str) -> Option<Pane
         let values = sums.into_iter().map(|s| s / total).collect();
         series.push(BarSeries::new(d.label.clone(), d.ink, values));
     }
-    (!series.is_empty()).then(|| Panel {
+    (!series.is_empty()).then(|| FigurePanel {
         title: title.to_owned(),
-        shape: Shape::Half,
-        content: Content::Bars(Bars {
+        shape: PanelShape::Half,
+        content: PanelContent::Bars(Bars {
             x_label: "Solve rate".into(),
             categories,
             y: share("Share of problems"),
@@ -276,10 +212,10 @@ const VERDICTS: [(&str, Ink); 5] = [
     ("infra", Ink::Series(1)),
 ];
 
-/// What the checker says of rollouts over time, a panel for targets and one for conjectures.
-pub(super) fn verdicts(drawn: &[Drawn<'_>]) -> Option<Figure> {
+/// Verdicts of the checker over time, for targets and for conjectures.
+pub(super) fn verdicts(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     let run = super::main_run(drawn)?.run;
-    let of = |title: &str, prefix: &str| -> Option<Panel> {
+    let of = |title: &str, prefix: &str| -> Option<FigurePanel> {
         let mut series: Vec<Series> = VERDICTS
             .iter()
             .map(|(verdict, ink)| {
@@ -293,29 +229,30 @@ pub(super) fn verdicts(drawn: &[Drawn<'_>]) -> Option<Figure> {
                 Series::line(*verdict, *ink, thinned(points.collect(), MOST_POINTS))
             })
             .collect();
-        // What never happens needs no line on the axis.
+        // Omit verdicts that never occur.
         series.retain(|s| s.points.iter().any(|p| p.1 > 0.0));
         let y = share("Share of rollouts");
-        (!series.is_empty())
-            .then(|| panel(title, Shape::Half, Xy { x: generations_axis(), y, series, lines: Vec::new() }))
+        (!series.is_empty()).then(|| {
+            panel(title, PanelShape::Half, Xy { x: generations_axis(), y, series, lines: Vec::new() })
+        })
     };
     figure(
         "verdicts",
         "Verdicts",
-        "What the checker says of the Solver's rollouts: proved, refused, malformed (no proof could be read), resource (time or memory ran out), infra (the checker broke; never counted as a failed attempt). What never happened has no curve.",
+        "The checker's verdicts on the Solver's rollouts: proved, refused, malformed (no parseable proof), resource (out of time or memory) and infra (checker failure, not counted as an attempt). Verdicts that never occurred are omitted.",
         vec![of("Rollouts of targets", "target"), of("Rollouts of conjectures", "conjecture")],
     )
 }
 
-/// What to look at when a run goes wrong: lengths, malformed output, the gap between sampler and trainer.
-pub(super) fn health(drawn: &[Drawn<'_>]) -> Option<Figure> {
+/// Diagnostics: lengths, malformed output, and the gap between sampler and trainer.
+pub(super) fn health(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     let count = |label: &str| Axis::new(label, Unit::Count).from(0.0);
     let gap = Axis::new("Log-prob gap (nats)", Unit::Plain).from(0.0);
     smoothed_figure(
         drawn,
         "health",
         "Health of the run",
-        "Tokens per rollout and per conjecture, shares of malformed output, how far the log-probabilities of sampler and trainer lie apart, and rollouts that the system lost.",
+        "Tokens per rollout and per conjecture, fractions of malformed output, mean absolute difference between the log-probabilities of sampler and trainer, and fraction of rollouts lost by the system.",
         vec![
             runs_panel(drawn, "Length of rollouts", metric::SOLVER_TOKENS, count("Tokens")),
             runs_panel(drawn, "Length of conjectures", metric::CONJECTURER_TOKENS, count("Tokens")),
@@ -352,14 +289,14 @@ pub(super) fn timings(run: &RunData) -> Option<Figure> {
     let per = if group > 1 { format!("; each bar is the mean of {group} rounds") } else { String::new() };
     Some(Figure {
         id: "timings".into(),
-        title: "Where the time goes".into(),
+        title: "Wall time by stage".into(),
         caption: format!(
-            "Wall time of the rounds by stage{per}. Checking overlaps with sampling; the rest of sampling is what its stage takes beyond the sampler: prompts, last verdicts, the journal."
+            "Wall time of the rounds by stage{per}. Checking overlaps with sampling. \"Rest of sampling\" is the time of the stage outside the sampler: prompts, last verdicts and the journal."
         ),
-        panels: vec![Panel {
+        panels: vec![FigurePanel {
             title: String::new(),
-            shape: Shape::Wide,
-            content: Content::Bars(Bars {
+            shape: PanelShape::Wide,
+            content: PanelContent::Bars(Bars {
                 x_label: "Round".into(),
                 categories,
                 y: Axis::new("Wall time", Unit::Duration).from(0.0),
@@ -368,20 +305,4 @@ pub(super) fn timings(run: &RunData) -> Option<Figure> {
             }),
         }],
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn means_end_where_the_run_does_and_never_on_a_single_round() {
-        let points: Vec<(f64, f64)> =
-            [0.0, 3.0, 0.0, 3.0, 6.0].into_iter().enumerate().map(|(i, y)| (i as f64, y)).collect();
-        let means: Vec<f64> = running_mean(&points, 3).into_iter().map(|p| p.1).collect();
-        assert_eq!(means, [1.5, 1.0, 2.0, 3.0, 4.5]);
-        assert_eq!(running_mean(&points, 1), points);
-        assert!(running_mean(&[], 5).is_empty());
-        assert_eq!([0, 9, 10, 24, 60, 200, 5000].map(window), [1, 1, 3, 3, 5, 11, 11]);
-    }
 }

@@ -1,13 +1,16 @@
-//! How much a fit depends on single points (paper, Appendix A, Fig. 8).
+//! Figure of the sensitivity of a fit to single points (paper, Appendix A, Fig. 8).
 
-use super::Drawn;
-use super::curves::{describe, fitted, generations_axis, panel};
+use super::PlottedRun;
+use super::common::{generations_axis, panel};
+use super::curves::{describe, fitted};
 use crate::fit::{FitOptions, Parameter, TailFit, prepare};
-use crate::plot::{Axis, BarSeries, Bars, Content, Figure, Ink, Panel, Series, Shape, Style, Unit, Xy};
+use crate::plot::{
+    Axis, BarSeries, Bars, Figure, FigurePanel, Ink, PanelContent, PanelShape, Series, SeriesStyle, Unit, Xy,
+};
 use crate::run::metric;
 
-/// Fits without the end of the data and on random halves.
-pub(super) fn sensitivity(d: &Drawn<'_>, options: &FitOptions) -> Option<Figure> {
+/// Fits without the last points and on random halves.
+pub(super) fn sensitivity(d: &PlottedRun<'_>, options: &FitOptions) -> Option<Figure> {
     let fit = d.fit.as_ref().ok().filter(|fit| fit.is_identified())?;
     let (tails, halves) = d.against.as_ref()?;
     let prepared = prepare(&d.run.curve(), options.cut).ok()?;
@@ -20,7 +23,7 @@ pub(super) fn sensitivity(d: &Drawn<'_>, options: &FitOptions) -> Option<Figure>
         let Ok(fit) = &tail.fit else { continue };
         names.push(match tail.removed {
             0.0 => "all data".to_owned(),
-            share => format!("−{:.0} %", 100.0 * share),
+            share => format!("−{:.0}%", 100.0 * share),
         });
         values.push(fit.law.asymptote);
         errors.push(
@@ -29,7 +32,7 @@ pub(super) fn sensitivity(d: &Drawn<'_>, options: &FitOptions) -> Option<Figure>
         let (used, left): (Vec<_>, Vec<_>) = all.iter().copied().partition(|p| p.0 <= fit.range.1);
         let title = match tail.removed {
             0.0 => format!("All data: A = {}", describe(fit)),
-            share => format!("Last {:.0} % left out: A = {}", 100.0 * share, describe(fit)),
+            share => format!("Last {:.0}% left out: A = {}", 100.0 * share, describe(fit)),
         };
         let series = vec![
             points("left out", Ink::Axis, left),
@@ -45,7 +48,7 @@ pub(super) fn sensitivity(d: &Drawn<'_>, options: &FitOptions) -> Option<Figure>
     series.extend(extreme(halves.extremes.0, "lowest A", Ink::Series(3)));
     series.extend(extreme(halves.extremes.1, "highest A", Ink::Series(2)));
     let title = format!(
-        "{} random halves: A = {:.1} ± {:.1} %",
+        "{} random halves: A = {:.1} ± {:.1}%",
         halves.fits.len(),
         100.0 * halves.mean[0],
         100.0 * halves.deviation[0]
@@ -59,21 +62,21 @@ pub(super) fn sensitivity(d: &Drawn<'_>, options: &FitOptions) -> Option<Figure>
         id: "fit-sensitivity".into(),
         title: "Sensitivity of the scaling law".into(),
         caption: format!(
-            "{}: fits without the last points, and on random halves of the points (mean and standard deviation of A, with the fits of the lowest and the highest A). Last, the asymptotes side by side: 95 % intervals of the fits, standard deviation of the halves.",
+            "{}: fits without the last points, and on random halves of the points (mean and standard deviation of A, and the fits with the lowest and the highest A). Last panel: the asymptotes, with 95% intervals of the fits and the standard deviation of the halves.",
             d.label
         ),
         panels,
     })
 }
 
-/// The fitted asymptotes side by side.
-fn asymptotes(categories: Vec<String>, values: Vec<f64>, errors: Vec<f64>) -> Panel {
+/// The fitted asymptotes as bars.
+fn asymptotes(categories: Vec<String>, values: Vec<f64>, errors: Vec<f64>) -> FigurePanel {
     let series = BarSeries { errors, ..BarSeries::new("asymptote A", Ink::Series(5), values) };
-    Panel {
+    FigurePanel {
         title: "Asymptotes".into(),
-        shape: Shape::Half,
-        content: Content::Bars(Bars {
-            x_label: "Data that were fitted".into(),
+        shape: PanelShape::Half,
+        content: PanelContent::Bars(Bars {
+            x_label: "Fitted data".into(),
             categories,
             y: Axis::new("A", Unit::Percent).from(0.0),
             series: vec![series],
@@ -83,10 +86,10 @@ fn asymptotes(categories: Vec<String>, values: Vec<f64>, errors: Vec<f64>) -> Pa
 }
 
 fn points(name: &str, ink: Ink, points: Vec<(f64, f64)>) -> Series {
-    Series { name: name.into(), ink, style: Style::Points, points, band: Vec::new() }
+    Series { name: name.into(), ink, style: SeriesStyle::Points, points, band: Vec::new() }
 }
 
-fn sub_panel(title: &str, series: Vec<Series>) -> Panel {
+fn sub_panel(title: &str, series: Vec<Series>) -> FigurePanel {
     let y = Axis::new("Cumulative solve rate", Unit::Percent).from(0.0);
-    panel(title, Shape::Half, Xy { x: generations_axis(), y, series, lines: Vec::new() })
+    panel(title, PanelShape::Half, Xy { x: generations_axis(), y, series, lines: Vec::new() })
 }

@@ -1,31 +1,32 @@
-//! What the Solver proves of problems that it is not trained on, beside those that it is trained on.
+//! Figure of the evaluations on held-out problems.
 
-use super::curves::{generations_axis, panel};
-use super::{Drawn, groups};
-use crate::plot::{Axis, Figure, Ink, Panel, ReferenceLine, Series, Shape, Unit, Xy};
+use super::common::{generations_axis, panel};
+use super::{PlottedRun, groups};
+use crate::plot::{Axis, Figure, FigurePanel, Ink, PanelShape, ReferenceLine, Series, Unit, Xy};
 use crate::run::{RunData, metric};
 use crate::stats::pass_at_k_interval;
 
-/// pass@1 and pass@k over generations, of held-out problems and of the targets.
-pub(super) fn held_out(drawn: &[Drawn<'_>]) -> Option<Figure> {
+/// pass@1 and pass@k on held-out problems and on the targets over generations.
+pub(super) fn held_out(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     let most = drawn.iter().flat_map(|d| d.run.held_out()).map(|e| e.samples()).max()?;
     let mut panels = vec![rates(drawn, 1)?];
     panels.extend((most > 1).then(|| rates(drawn, most)).flatten());
     let problems = drawn.iter().flat_map(|d| d.run.held_out()).map(|e| e.held_out.len()).max()?;
     let k = if most > 1 { format!(" and pass@{most}") } else { String::new() };
-    let targets = if drawn.len() == 1 { " Beside them the same of the targets, round by round." } else { "" };
+    let targets =
+        if drawn.len() == 1 { " For comparison, the same metrics on the targets in each round." } else { "" };
     Some(Figure {
         id: "held-out".into(),
-        title: "Problems that are not trained on".into(),
+        title: "Held-out problems".into(),
         caption: format!(
-            "pass@1{k} of the Solver on {problems} held-out problems, {most} samples each, with 95 % bootstrap \
-             intervals over the problems; dotted, the base model. Their samples do not count as generations.{targets}"
+            "pass@1{k} of the Solver on {problems} held-out problems, {most} samples each, with 95% bootstrap intervals over \
+             the problems; the dotted line is the base model. These samples do not count as generations.{targets}"
         ),
         panels,
     })
 }
 
-fn rates(drawn: &[Drawn<'_>], k: u32) -> Option<Panel> {
+fn rates(drawn: &[PlottedRun<'_>], k: u32) -> Option<FigurePanel> {
     let mut series: Vec<Series> = Vec::new();
     let mut lines = Vec::new();
     if let [d] = drawn {
@@ -51,7 +52,7 @@ fn rates(drawn: &[Drawn<'_>], k: u32) -> Option<Panel> {
     series.retain(|s| !s.points.is_empty());
     let y = Axis::new(format!("pass@{k}"), Unit::Percent).from(0.0);
     let xy = Xy { x: generations_axis(), y, series, lines };
-    (!xy.series.is_empty()).then(|| panel(&format!("pass@{k}"), Shape::Half, xy))
+    (!xy.series.is_empty()).then(|| panel(&format!("pass@{k}"), PanelShape::Half, xy))
 }
 
 fn of_run(run: &RunData, k: u32, name: &str, ink: Ink) -> Series {

@@ -1,13 +1,14 @@
-//! The figures of the paper, from runs.
+//! The figures of the paper, created from runs.
 //!
-//! Each function returns `None` where the runs lack what the figure shows.
+//! Each function returns `None` if the runs lack the data of the figure.
 
+mod common;
+mod conjectures;
 mod curves;
 mod dataset;
 mod dynamics;
 mod fits;
 mod held_out;
-mod inventions;
 mod proximity;
 mod seeds;
 
@@ -15,42 +16,44 @@ pub use curves::Yardstick;
 pub(crate) use curves::{NOT_YET, describe, rate_by_time};
 pub use dataset::problem_types;
 pub use proximity::{Proximity, proximity};
-pub(crate) use seeds::{Group, groups, repeats};
+pub(crate) use seeds::{SeedGroup, groups, repeats};
 
-use crate::fit::{Examined, Fit, FitError, FitOptions, HALVES, HALVES_SEED, HalvesFit, TailFit, examine};
+use crate::fit::{ConfirmedFit, Fit, FitError, FitOptions, HALVES, HALVES_SEED, HalvesFit, TailFit, examine};
 use crate::plot::{Figure, Ink};
 use crate::run::{RunData, method_label};
 use sgs_selfplay::Method;
 use std::collections::BTreeSet;
 
-/// A run with its fit and the colour in which it is drawn everywhere.
-pub struct Drawn<'a> {
+/// A run with its fit and its colour, which is the same in all figures.
+pub struct PlottedRun<'a> {
+    /// The run.
     pub run: &'a RunData,
     /// Its name in legends.
     pub label: String,
-    /// Runs of one number differ in their seeds alone: they share a colour and are drawn as one.
+    /// Number of its group. Runs in a group differ only in their seeds, have the same colour and are averaged.
     pub group: usize,
+    /// Colour.
     pub ink: Ink,
-    /// Its scaling law, or why there is none.
+    /// Its scaling law, or the error that prevented the fit.
     pub fit: Result<Fit, FitError>,
-    /// The fits that the law was held against: without the last points, and on random halves.
+    /// The fits without the last points and on random halves that the law was checked against.
     pub against: Option<(Vec<TailFit>, HalvesFit)>,
 }
 
-/// What figures need besides runs.
+/// Options of figures.
 #[derive(Clone, Debug, Default)]
 pub struct FigureOptions {
-    /// How curves are fitted.
+    /// Options of the fits.
     pub fit: FitOptions,
-    /// Horizontal lines from elsewhere.
+    /// Reference lines with the rates of other models.
     pub yardsticks: Vec<Yardstick>,
-    /// Which run, counted from 0, is the baseline whose unsolved targets make D_hard; if absent, REINFORCE-1/2 with all
-    /// its seeds, else another method that trains on targets alone.
+    /// Index of the run whose unsolved targets define D_hard. By default, this is REINFORCE-1/2 with all its seeds, or else
+    /// another method that trains on targets only.
     pub baseline: Option<usize>,
 }
 
-/// Fits every run, and gives each its group and its colour.
-pub fn draw<'a>(runs: &'a [RunData], options: &FigureOptions) -> Vec<Drawn<'a>> {
+/// Fits every run and assigns its group and its colour.
+pub fn draw<'a>(runs: &'a [RunData], options: &FigureOptions) -> Vec<PlottedRun<'a>> {
     let (labels, groups) = (labels(runs), seeds::numbers(runs));
     let inks = seeds::inks(runs, &groups);
     runs.iter()
@@ -58,16 +61,16 @@ pub fn draw<'a>(runs: &'a [RunData], options: &FigureOptions) -> Vec<Drawn<'a>> 
         .zip(groups.into_iter().zip(inks))
         .map(|((run, label), (group, ink))| {
             let (fit, against) = match examine(&run.curve(), &options.fit, HALVES, HALVES_SEED) {
-                Ok(Examined { fit, tails, halves }) => (Ok(fit), halves.map(|halves| (tails, halves))),
+                Ok(ConfirmedFit { fit, tails, halves }) => (Ok(fit), halves.map(|halves| (tails, halves))),
                 Err(error) => (Err(error), None),
             };
-            Drawn { run, label, group, ink, fit, against }
+            PlottedRun { run, label, group, ink, fit, against }
         })
         .collect()
 }
 
-/// Names for legends: the methods' where they tell the runs apart, with the seeds where those do, else the runs' own;
-/// where several still share one, numbered.
+/// Returns distinct names for legends: the method if it is distinct, or the method and the seed, or the name of the run.
+/// Names that are still equal are numbered.
 fn labels(runs: &[RunData]) -> Vec<String> {
     let by_method: Option<Vec<String>> =
         runs.iter().map(|r| Some(method_label(r.method?).to_owned())).collect();
@@ -96,11 +99,11 @@ fn labels(runs: &[RunData]) -> Vec<String> {
     labels
 }
 
-/// Points of one curve beyond which a line shows no more.
+/// Maximum number of points of a curve. More would not be visible.
 const MOST_POINTS: usize = 800;
 
-/// Every figure that these runs can fill, in the order of the report.
-pub fn all(drawn: &[Drawn<'_>], options: &FigureOptions) -> Vec<Figure> {
+/// Returns all figures for which the runs have data, in the order of the report.
+pub fn all(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> Vec<Figure> {
     let mut out: Vec<Option<Figure>> = vec![curves::cumulative(drawn, options), held_out::held_out(drawn)];
     if drawn.len() > 1 {
         out.push(curves::baselines(drawn));
@@ -111,8 +114,8 @@ pub fn all(drawn: &[Drawn<'_>], options: &FigureOptions) -> Vec<Figure> {
     out.push(dynamics::training(drawn));
     out.push(dynamics::conjecture_quality(drawn));
     let main = main_run(drawn);
-    out.push(main.and_then(inventions::novelty));
-    out.push(main.and_then(inventions::guide));
+    out.push(main.and_then(conjectures::novelty));
+    out.push(main.and_then(conjectures::guide));
     out.push(main.and_then(|d| proximity::figure(d.run)));
     out.push(dynamics::entropy(drawn, options));
     if drawn.len() > 1 {
@@ -126,17 +129,17 @@ pub fn all(drawn: &[Drawn<'_>], options: &FigureOptions) -> Vec<Figure> {
     out.into_iter().flatten().collect()
 }
 
-/// The run that figures of a single run show: the first SGS run, else the first one.
-pub(crate) fn main_run<'a, 'b>(drawn: &'b [Drawn<'a>]) -> Option<&'b Drawn<'a>> {
+/// Returns the run for figures of a single run: the first SGS run, or else the first run.
+pub(crate) fn main_run<'a, 'b>(drawn: &'b [PlottedRun<'a>]) -> Option<&'b PlottedRun<'a>> {
     drawn.iter().find(|d| d.run.method == Some(Method::Sgs)).or(drawn.first())
 }
 
-/// Whether a method trains the Solver on targets alone.
+/// Returns whether a method trains the Solver on targets only.
 pub(crate) fn is_baseline(method: Method) -> bool {
     matches!(method, Method::ReinforceHalf | Method::Reinforce | Method::ExpertIteration | Method::Cispo)
 }
 
-/// At most `most` points, evenly chosen, the last among them: more than a line's pixels show nothing.
+/// Returns at most `most` evenly spaced points, including the last one.
 pub(crate) fn thinned<T: Copy>(points: Vec<T>, most: usize) -> Vec<T> {
     if points.len() <= most {
         return points;
@@ -155,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_are_named_where_they_tell_runs_apart() {
+    fn seeds_are_named_if_they_distinguish_runs() {
         let runs = [run(Some(Method::Sgs), 1), run(Some(Method::Sgs), 2), run(Some(Method::Stp), 1)];
         assert_eq!(labels(&runs), ["SGS, seed 1", "SGS, seed 2", "STP"]);
         assert_eq!(labels(&runs[1..]), ["SGS", "STP"]);

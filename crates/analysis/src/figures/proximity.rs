@@ -1,29 +1,31 @@
-//! More conjectures of a target are fit for training as the Solver comes close to solving it (paper, Fig. 4).
+//! Figure of the conjectures selected for training, by progress towards the solution of their target (paper, Fig. 4).
 
-use crate::plot::{Axis, BarSeries, Bars, Content, Figure, HeatRow, Heatmap, Ink, Panel, Shape, Unit};
+use crate::plot::{
+    Axis, BarSeries, Bars, Figure, FigurePanel, HeatRow, Heatmap, Ink, PanelContent, PanelShape, Unit,
+};
 use crate::run::{RunData, TargetHistory};
 
 const ROWS: usize = 300;
 const BUCKETS: usize = 10;
 
-/// Share of rounds with a fit conjecture, by how far a target is from being solved.
+/// Fraction of rounds with a selected conjecture, by progress towards the solution of the target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proximity {
-    /// Mean over targets for each tenth of the rounds before the target was solved; not a number where no target has
-    /// a round in it.
+    /// Mean over the targets for each tenth of the rounds before the solution, or NaN if no target has a round in it.
     pub buckets: Vec<f64>,
-    /// Standard error of each mean over targets.
+    /// Standard error of each mean over the targets.
     pub errors: Vec<f64>,
+    /// Number of targets.
     pub targets: usize,
 }
 
-/// The history of a target's conjectures before it was solved: one entry per round that asked for one.
+/// Returns whether the conjectures for a target were selected before its solution, for each round that requested one.
 fn before_solved(target: &TargetHistory) -> Vec<bool> {
     let end = target.solved_round.unwrap_or(u32::MAX);
     target.rounds.iter().filter(|r| r.round < end).filter_map(|r| r.conjecture).collect()
 }
 
-/// The last targets to be solved, the latest last, that had conjectures before.
+/// Returns the last solved targets that had conjectures before, in order of solution.
 fn last_solved(run: &RunData) -> Vec<&TargetHistory> {
     let has_history = |t: &&TargetHistory| t.solved_round.is_some() && !before_solved(t).is_empty();
     let mut solved: Vec<&TargetHistory> = run.targets.iter().filter(has_history).collect();
@@ -32,7 +34,7 @@ fn last_solved(run: &RunData) -> Vec<&TargetHistory> {
     solved.split_off(from)
 }
 
-/// Averages over the last 300 solved targets, each one's rounds before its solution cut into ten equal buckets.
+/// Averages over the last 300 solved targets, with the rounds before each solution in ten equal buckets.
 pub fn proximity(run: &RunData) -> Option<Proximity> {
     let targets = last_solved(run);
     if targets.is_empty() {
@@ -44,7 +46,7 @@ pub fn proximity(run: &RunData) -> Option<Proximity> {
         let n = history.len();
         for (b, bucket) in samples.iter_mut().enumerate() {
             let (from, to) = (b * n / BUCKETS, (b + 1) * n / BUCKETS);
-            let part = history.get(from..to).unwrap_or_default();
+            let part = &history[from..to];
             if !part.is_empty() {
                 bucket.push(part.iter().filter(|fit| **fit).count() as f64 / part.len() as f64);
             }
@@ -62,7 +64,7 @@ pub fn proximity(run: &RunData) -> Option<Proximity> {
     })
 }
 
-/// The heatmap and the averages.
+/// Returns the figure with the heatmap and the averages.
 pub(super) fn figure(run: &RunData) -> Option<Figure> {
     let averages = proximity(run)?;
     let targets = last_solved(run);
@@ -73,33 +75,37 @@ pub(super) fn figure(run: &RunData) -> Option<Figure> {
         y_label: "Targets, by the round that solved them".into(),
         span: (0, end.max(1)),
         rows,
-        names: ("conjecture fit for training".into(), "not fit".into()),
+        names: ("conjecture selected for training".into(), "not selected".into()),
     };
     let categories = (0..BUCKETS).map(|b| (10 * (b + 1)).to_string()).collect();
     let bars = Bars {
-        x_label: "Way to the round that solved the target (%)".into(),
+        x_label: "Progress towards solution (% of rounds)".into(),
         categories,
-        y: Axis::new("Rounds with a fit conjecture", Unit::Percent).from(0.0),
+        y: Axis::new("Rounds with a selected conjecture", Unit::Percent).from(0.0),
         series: vec![BarSeries {
             errors: averages.errors,
-            ..BarSeries::new("conjecture fit for training", Ink::Yes, averages.buckets)
+            ..BarSeries::new("conjecture selected for training", Ink::Yes, averages.buckets)
         }],
         stacked: false,
     };
     Some(Figure {
         id: "solve-proximity".into(),
-        title: "Conjectures on the way to a solution".into(),
+        title: "Conjectures by proximity to the solution".into(),
         caption: format!(
-            "The last {} targets to be solved. Each row is a target, from its first conjecture to the round that solved it: was its conjecture fit to train the Solver? Bars: each target's rounds before its solution in ten equal buckets, averaged over the targets, with standard errors.",
+            "The last {} solved targets. Each row is a target, from its first conjecture to the round that solved it; the colour shows whether its conjecture was selected to train the Solver. Bars: the rounds before each solution in ten equal buckets, averaged over the targets, with standard errors.",
             averages.targets
         ),
         panels: vec![
-            Panel {
+            FigurePanel {
                 title: "Target by target".into(),
-                shape: Shape::Square,
-                content: Content::Heatmap(heatmap),
+                shape: PanelShape::Square,
+                content: PanelContent::Heatmap(heatmap),
             },
-            Panel { title: "Averages".into(), shape: Shape::Square, content: Content::Bars(bars) },
+            FigurePanel {
+                title: "Averages".into(),
+                shape: PanelShape::Square,
+                content: PanelContent::Bars(bars),
+            },
         ],
     })
 }
@@ -163,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_hold_gaps() {
+    fn rows_have_gaps_for_rounds_without_conjectures() {
         let row = heat_row(&target("a", Some(4), &[None, Some(true), None, Some(false), Some(true)]));
         assert_eq!((row.start, row.cells), (1, vec![Some(true), None, Some(false)]));
     }

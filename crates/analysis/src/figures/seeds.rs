@@ -1,32 +1,34 @@
-//! Runs that differ in their seeds alone are drawn as one: their mean, with a band from the lowest to the highest.
+//! Groups of runs that differ only in their seeds. Figures show their mean and a band from the lowest to the highest.
 
-use super::{Drawn, MOST_POINTS, thinned};
+use super::{MOST_POINTS, PlottedRun, thinned};
+use crate::compare::interpolate;
 use crate::fit::{CurvePoint, Fit, FitError, FitOptions, HALVES, HALVES_SEED, examine};
 use crate::plot::theme::SERIES_COLOURS;
-use crate::plot::{Ink, Series, Style};
+use crate::plot::{Ink, Series, SeriesStyle};
 use crate::run::{RunData, method_label, metric};
-use crate::stats::interpolate;
 use sgs_selfplay::Method;
 
-/// Runs that differ in their seeds alone; most often one.
-pub(crate) struct Group<'a, 'b> {
+/// Runs that differ only in their seeds; often a single run.
+pub(crate) struct SeedGroup<'a, 'b> {
     /// Its name in legends.
     pub label: String,
     pub ink: Ink,
-    /// Its runs, at least one.
-    pub runs: Vec<&'b Drawn<'a>>,
+    /// The runs, at least one.
+    pub runs: Vec<&'b PlottedRun<'a>>,
 }
 
-/// A curve over something that grows.
+/// A curve with ascending x.
 pub(super) type Curve = Vec<(f64, f64)>;
 
-/// The groups of some runs, in the order of their first runs.
-pub(crate) fn groups<'a: 'b, 'b>(drawn: impl IntoIterator<Item = &'b Drawn<'a>>) -> Vec<Group<'a, 'b>> {
-    let mut out: Vec<Group<'a, 'b>> = Vec::new();
+/// Groups runs, in the order of the groups' first runs.
+pub(crate) fn groups<'a: 'b, 'b>(
+    drawn: impl IntoIterator<Item = &'b PlottedRun<'a>>,
+) -> Vec<SeedGroup<'a, 'b>> {
+    let mut out: Vec<SeedGroup<'a, 'b>> = Vec::new();
     for d in drawn {
         match out.iter_mut().find(|g| g.runs.iter().any(|r| r.group == d.group)) {
             Some(group) => group.runs.push(d),
-            None => out.push(Group { label: d.label.clone(), ink: d.ink, runs: vec![d] }),
+            None => out.push(SeedGroup { label: d.label.clone(), ink: d.ink, runs: vec![d] }),
         }
     }
     out.iter_mut().for_each(|group| leave_repeats_out(&mut group.runs));
@@ -42,11 +44,11 @@ pub(crate) fn groups<'a: 'b, 'b>(drawn: impl IntoIterator<Item = &'b Drawn<'a>>)
     out
 }
 
-/// Runs of one group with one seed are the same run: of these the longest stays.
-fn leave_repeats_out(runs: &mut Vec<&Drawn<'_>>) {
-    let mut kept: Vec<&Drawn<'_>> = Vec::with_capacity(runs.len());
+/// Removes repetitions: of several runs with the same seed, the longest is kept.
+fn leave_repeats_out(runs: &mut Vec<&PlottedRun<'_>>) {
+    let mut kept: Vec<&PlottedRun<'_>> = Vec::with_capacity(runs.len());
     for d in runs.drain(..) {
-        let same = |other: &&mut &Drawn<'_>| d.run.seed.is_some() && other.run.seed == d.run.seed;
+        let same = |other: &&mut &PlottedRun<'_>| d.run.seed.is_some() && other.run.seed == d.run.seed;
         match kept.iter_mut().find(same) {
             Some(other) if length(d.run) > length(other.run) => *other = d,
             Some(_) => {}
@@ -56,21 +58,21 @@ fn leave_repeats_out(runs: &mut Vec<&Drawn<'_>>) {
     *runs = kept;
 }
 
-/// Generations of a run.
+/// Returns the number of generations of a run.
 fn length(run: &RunData) -> f64 {
     run.last(metric::GENERATIONS).unwrap_or(0.0)
 }
 
-/// Says which runs are the same run twice: of one method, configuration and seed.
-pub(crate) fn repeats(drawn: &[Drawn<'_>]) -> Vec<String> {
+/// Returns notes about runs with the same method, configuration and seed.
+pub(crate) fn repeats(drawn: &[PlottedRun<'_>]) -> Vec<String> {
     let mut out = Vec::new();
     for group in groups(drawn) {
         for d in drawn.iter().filter(|d| group.runs.first().is_some_and(|first| first.group == d.group)) {
             let kept = group.runs.iter().find(|k| k.run.seed == d.run.seed);
             if let (Some(kept), Some(seed)) = (kept.filter(|kept| !std::ptr::eq(**kept, d)), d.run.seed) {
                 out.push(format!(
-                    "{} and {} have one configuration and one seed ({seed}): they are the same run twice, not two \
-                     seeds; where runs are averaged, only {} counts",
+                    "{} and {} have the same configuration and the same seed ({seed}): they are not two independent runs, and \
+                     averages include only {}",
                     kept.label, d.label, kept.label
                 ));
             }
@@ -79,22 +81,23 @@ pub(crate) fn repeats(drawn: &[Drawn<'_>]) -> Vec<String> {
     out
 }
 
-impl Group<'_, '_> {
-    /// Where the mean of its runs ends before the longest of them does: generations of both.
+impl SeedGroup<'_, '_> {
+    /// Returns the generations of the shortest and the longest run, if they differ: the mean ends with the shortest run.
     pub(super) fn ends_early(&self) -> Option<(f64, f64)> {
         let lengths = self.runs.iter().map(|d| length(d.run)).filter(|l| *l > 0.0);
         let (shortest, longest) =
             lengths.fold((f64::INFINITY, 0.0_f64), |(low, high), l| (low.min(l), high.max(l)));
-        // A round more or less is no difference.
+        // Ignore a difference of a single round.
         (self.has_seeds() && longest > 1.02 * shortest).then_some((shortest, longest))
     }
 
-    /// Its method, where it has one.
+    /// Returns the group's method, if it is known.
     pub fn method(&self) -> Option<Method> {
         self.runs.first().and_then(|d| d.run.method)
     }
 
-    /// A curve of each run becomes one series, with those of several runs faintly behind it; none if no run has points.
+    /// Returns the pale series of the single runs, if there are several, and the series of their mean. Returns no series if no
+    /// run has points.
     pub(super) fn series(&self, of: impl Fn(&RunData) -> Curve) -> (Vec<Series>, Option<Series>) {
         let curves: Vec<(&str, Curve)> = self.runs.iter().map(|d| (d.label.as_str(), of(d.run))).collect();
         let known: Vec<(&str, Curve)> = curves.into_iter().filter(|(_, c)| !c.is_empty()).collect();
@@ -108,7 +111,7 @@ impl Group<'_, '_> {
                 let curves: Vec<&Curve> = many.iter().map(|(_, c)| c).collect();
                 let (points, band) = mean_and_range(&curves).into_iter().unzip();
                 let behind = many.iter().map(|(label, c)| Series {
-                    style: Style::Faint,
+                    style: SeriesStyle::Faint,
                     ..Series::line(*label, self.ink, thinned(c.clone(), MOST_POINTS))
                 });
                 let (points, band) = (thinned(points, MOST_POINTS), thinned(band, MOST_POINTS));
@@ -118,7 +121,7 @@ impl Group<'_, '_> {
         }
     }
 
-    /// The cumulative solve rate: of the run, or the mean of the runs.
+    /// Returns the cumulative solve rate of the run, or the mean over the runs.
     pub fn curve(&self) -> Vec<CurvePoint> {
         match self.runs.as_slice() {
             [one] => one.run.curve(),
@@ -131,7 +134,7 @@ impl Group<'_, '_> {
         }
     }
 
-    /// The scaling law of [`Group::curve`].
+    /// Fits the scaling law to [`SeedGroup::curve`].
     pub fn fit(&self, options: &FitOptions) -> Result<Fit, FitError> {
         match self.runs.as_slice() {
             [one] => one.fit.clone(),
@@ -139,15 +142,15 @@ impl Group<'_, '_> {
         }
     }
 
-    /// Whether it holds more than one run.
+    /// Returns whether there is more than one run.
     pub fn has_seeds(&self) -> bool {
         self.runs.len() > 1
     }
 }
 
-/// The mean of curves, and the lowest and the highest, where all of them go on; where they share no stretch, the longest
-/// alone. It has the points of that curve which has the most there, and the ends: points of all of them would look like more data than
-/// there are.
+/// Returns the mean, minimum and maximum of curves in their common range, or the longest curve if there is no common range.
+/// The points are those of the curve with the most points in the range, and the ends of the range. Using the points of all
+/// curves would suggest more data than there are.
 fn mean_and_range(curves: &[&Curve]) -> Vec<((f64, f64), (f64, f64))> {
     let from = curves.iter().filter_map(|c| c.first()).map(|p| p.0).fold(f64::NEG_INFINITY, f64::max);
     let until = curves.iter().filter_map(|c| c.last()).map(|p| p.0).fold(f64::INFINITY, f64::min);
@@ -170,8 +173,8 @@ fn mean_and_range(curves: &[&Curve]) -> Vec<((f64, f64), (f64, f64))> {
     at.into_iter().filter_map(mean).collect()
 }
 
-/// Which runs differ in their seeds alone: a number for each run, equal for those that do. A run whose method is unknown
-/// stands alone.
+/// Returns a group number for each run. Runs have equal numbers if they differ only in their seeds. A run whose method is
+/// unknown is in a group by itself.
 pub(super) fn numbers(runs: &[RunData]) -> Vec<usize> {
     let settings: Vec<Option<(Method, String)>> = runs.iter().map(setting).collect();
     let first = |(i, own): (usize, &Option<(Method, String)>)| {
@@ -180,7 +183,8 @@ pub(super) fn numbers(runs: &[RunData]) -> Vec<usize> {
     settings.iter().enumerate().map(first).collect()
 }
 
-/// The method and its configuration without what may differ between seeds: the seed, the run's length, what was frozen.
+/// Returns the method and the configuration without the keys that may differ within a group: the seed, the length of the run
+/// and the frozen data.
 fn setting(run: &RunData) -> Option<(Method, String)> {
     const FREE: [&str; 3] = ["seed", "rounds", "minutes"];
     let config = run.config.split("[frozen]").next().unwrap_or_default();
@@ -190,7 +194,7 @@ fn setting(run: &RunData) -> Option<(Method, String)> {
     Some((run.method?, kept.collect::<Vec<_>>().join("\n")))
 }
 
-/// The colour in which a method is drawn wherever it is free.
+/// Returns the preferred colour of a method.
 fn usual(method: Method) -> usize {
     match method {
         Method::Sgs => 0,
@@ -204,8 +208,8 @@ fn usual(method: Method) -> usize {
     }
 }
 
-/// The colour of each run: its group's. A method has the same in every report where it is free; no two groups share one
-/// before the palette is used up, and then they are told apart by dashes.
+/// Returns the colour of each run's group. A method has its preferred colour unless that is taken. Groups share colours only
+/// after the palette is exhausted, and are then distinguished by dashes.
 pub(super) fn inks(runs: &[RunData], groups: &[usize]) -> Vec<Ink> {
     let mut order: Vec<usize> = groups.to_vec();
     order.sort_unstable();
@@ -214,7 +218,7 @@ pub(super) fn inks(runs: &[RunData], groups: &[usize]) -> Vec<Ink> {
     let rank = |group: &usize| {
         method(group).and_then(|m| Method::ALL.iter().position(|other| *other == m)).unwrap_or(usize::MAX)
     };
-    // Those that a paper is about choose first.
+    // The main methods choose first.
     order.sort_by_key(|group| (rank(group), *group));
     let mut taken: Vec<(usize, usize)> = Vec::new();
     for group in order {
@@ -258,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn one_seed_twice_is_one_run_and_is_said() {
+    fn a_repeated_seed_counts_once_and_is_noted() {
         let of = |seed, generations: f64| {
             let mut run = run(Some(Method::Sgs), seed, 0.1);
             run.name = format!("run-{generations}");
@@ -277,8 +281,8 @@ mod tests {
         let lengths: Vec<f64> = group.runs.iter().map(|d| length(d.run)).collect();
         assert_eq!((lengths, group.label.as_str()), (vec![200.0, 300.0], "SGS, 2 seeds"));
         assert_eq!(group.ends_early(), Some((200.0, 300.0)));
-        let [said] = &repeats(&drawn)[..] else { panic!("said once") };
-        assert!(said.contains("one seed (1)") && said.contains("the same run twice"), "{said}");
+        let [note] = &repeats(&drawn)[..] else { panic!("one note") };
+        assert!(note.contains("the same seed (1)") && note.contains("not two independent runs"), "{note}");
         let alone = super::super::draw(&runs[..2], &super::super::FigureOptions::default());
         assert!(repeats(&alone).is_empty());
         let same = [of(1, 100.0), of(1, 200.0)];
@@ -287,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_keep_their_colours_and_no_two_groups_look_alike() {
+    fn methods_keep_their_colours_and_groups_have_distinct_ones() {
         let pair = [run(Some(Method::ReinforceHalf), 1, 0.1), run(Some(Method::Sgs), 1, 0.1)];
         assert_eq!(inks(&pair, &numbers(&pair)), [Ink::Series(1), Ink::Series(0)]);
         let mut all: Vec<RunData> = Method::ALL.iter().rev().map(|m| run(Some(*m), 1, 0.1)).collect();
@@ -304,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_is_taken_where_all_seeds_are() {
+    fn the_mean_covers_the_common_range_of_the_seeds() {
         let a = vec![(1.0, 0.0), (3.0, 4.0), (5.0, 4.0)];
         let b = vec![(2.0, 0.0), (4.0, 2.0)];
         let mean = mean_and_range(&[&a, &b]);
@@ -312,6 +316,6 @@ mod tests {
         let ends = mean_and_range(&[&vec![(1.0, 0.0), (4.0, 3.0)], &vec![(2.0, 1.0), (6.0, 5.0)]]);
         assert_eq!(ends, [((2.0, 1.0), (1.0, 1.0)), ((4.0, 3.0), (3.0, 3.0))]);
         let late = vec![(9.0, 1.0)];
-        assert_eq!(mean_and_range(&[&a, &late]).len(), 3, "no stretch in common");
+        assert_eq!(mean_and_range(&[&a, &late]).len(), 3, "no common range");
     }
 }

@@ -1,79 +1,78 @@
-//! Whether a fit says the same without its last points and on random halves: only then is its asymptote to be believed.
+//! Checks a fit against fits without the last points and on random halves. Only if they agree is the asymptote reported.
 
 use super::{
-    CurvePoint, Fit, FitError, FitOptions, HalvesFit, Parameter, Prepared, TailFit, Warning, fit_prepared,
-    prepare, random_halves, tail_cuts,
+    CurvePoint, Fit, FitError, FitOptions, HalvesFit, Parameter, PreparedCurve, TailFit, Warning,
+    fit_prepared, prepare, random_halves, tail_cuts,
 };
 
-/// Shares of the final points that are left out (paper, Appendix A).
+/// Fractions of the final points that are left out (paper, Appendix A).
 pub const TAILS: [f64; 3] = [0.1, 0.2, 0.3];
 
-/// Fits on random halves, as in the paper.
+/// Number of fits on random halves, as in the paper.
 pub const HALVES: usize = 100;
 
-/// Any fixed seed: what is said of a curve does not change when it is said again.
+/// Seed of the random halves. It is fixed so that repeated reports agree.
 pub const HALVES_SEED: u64 = 2026;
 
-/// How far asymptotes may lie apart and still agree: this share of the gain that the law foretells, or a point of the
-/// rate where that is more.
+/// Tolerance between asymptotes: this fraction of the gain that the law predicts, but at least [`LEAST`].
 const SHARE_OF_GAIN: f64 = 0.15;
 const LEAST: f64 = 0.01;
 
-/// Of the random halves, this share on either side may disagree.
+/// Fraction of the random halves at either end that may disagree.
 const STRAYS: f64 = 0.05;
 
-/// A fit, and the fits that it must agree with.
+/// A fit and the fits that it is checked against.
 #[derive(Clone, Debug)]
-pub struct Examined {
-    /// The fit; its warnings say where the others disagree.
+pub struct ConfirmedFit {
+    /// The fit. Its warnings name the fits that disagree.
     pub fit: Fit,
     /// Fits without the last points.
     pub tails: Vec<TailFit>,
-    /// Fits on random halves; `None` where too few of them can be fitted.
+    /// Fits on random halves, or `None` if too few halves can be fitted.
     pub halves: Option<HalvesFit>,
 }
 
-/// Fits a curve, and holds the fit against those without its last points and those on `halves` random halves.
+/// Fits a curve, and checks the fit against fits without the last points and on `halves` random halves.
 ///
 /// # Errors
-/// As [`fit_prepared`].
+/// Returns the same errors as [`fit_prepared`].
 pub fn examine(
     curve: &[CurvePoint],
     options: &FitOptions,
     halves: usize,
     seed: u64,
-) -> Result<Examined, FitError> {
+) -> Result<ConfirmedFit, FitError> {
     examine_prepared(&prepare(curve, options.cut)?, options, halves, seed)
 }
 
-/// The same for a curve that is already cut and re-centred.
+/// Does the same as [`examine`] for a curve that is already cut and re-centred.
 ///
 /// # Errors
-/// As [`fit_prepared`].
+/// Returns the same errors as [`fit_prepared`].
 pub fn examine_prepared(
-    prepared: &Prepared,
+    prepared: &PreparedCurve,
     options: &FitOptions,
     halves: usize,
     seed: u64,
-) -> Result<Examined, FitError> {
+) -> Result<ConfirmedFit, FitError> {
     let mut fit = fit_prepared(prepared, options)?;
     let tails = tail_cuts(prepared, &TAILS, options);
     let halves = random_halves(prepared, halves, seed, options);
-    // Of a law that its own points do not determine there is nothing to agree with.
+    // If the points do not determine the law, there is nothing to compare.
     if fit.is_identified() {
         let (cuts, cut_spread) = cuts_against(&fit, &tails);
         let (strays, half_spread) = halves_against(&fit, halves.as_ref());
         fit.warnings.extend(cuts.into_iter().chain(strays));
         fit.spread = Some(cut_spread.max(half_spread));
     }
-    Ok(Examined { fit, tails, halves })
+    Ok(ConfirmedFit { fit, tails, halves })
 }
 
 fn tolerance(fit: &Fit) -> f64 {
     (SHARE_OF_GAIN * (fit.law.asymptote - fit.law.initial)).max(LEAST)
 }
 
-/// The cut that disagrees most, if one does; and how far it is off.
+/// Returns a warning about the cut that disagrees most, if any, and its distance from the fit.
 fn cuts_against(fit: &Fit, tails: &[TailFit]) -> (Option<Warning>, f64) {
     let mut worst = (None, 0.0);
     for tail in tails {
@@ -87,7 +86,8 @@ fn cuts_against(fit: &Fit, tails: &[TailFit]) -> (Option<Warning>, f64) {
     (worst.0.filter(|_| disagrees), worst.1)
 }
 
-/// The range of the halves' asymptotes without the strays, if it is too wide; and how far it reaches.
+/// Returns a warning if the asymptotes of the halves are spread too widely, and their largest distance from the fit. The
+/// outermost halves are ignored.
 fn halves_against(fit: &Fit, halves: Option<&HalvesFit>) -> (Option<Warning>, f64) {
     let mut all: Vec<f64> = halves.iter().flat_map(|h| &h.fits).map(|f| f.law.asymptote).collect();
     all.sort_by(f64::total_cmp);
@@ -120,21 +120,21 @@ mod tests {
         (1..=rounds).map(point).collect()
     }
 
-    fn examined(curve: &[CurvePoint]) -> Examined {
+    fn examined(curve: &[CurvePoint]) -> ConfirmedFit {
         examine(curve, &FitOptions::default(), HALVES, HALVES_SEED).unwrap()
     }
 
     #[test]
-    fn a_law_that_its_parts_confirm_is_identified() {
+    fn a_law_confirmed_by_subsets_of_its_points_is_identified() {
         let found = examined(&curve(400, 0.001));
         assert!(found.fit.is_identified(), "{:?}", found.fit.warnings);
         assert!(found.fit.spread.unwrap() < 0.02, "{:?}", found.fit.spread);
         assert_eq!((found.tails.len(), found.halves.unwrap().fits.len()), (3, 100));
     }
 
-    /// A curve that levels off and then rises again: the whole of it looks like a law, its beginning like another one.
+    /// The curve levels off and then rises again: the whole curve and its beginning follow different laws.
     #[test]
-    fn a_law_that_its_own_beginning_contradicts_is_not() {
+    fn a_law_contradicted_by_the_beginning_of_its_curve_is_not_identified() {
         let mut rising = curve(200, 0.0005);
         let bend = |p: &mut CurvePoint| {
             p.rate = 0.3 + 0.1 * (1.0 - (-p.generations / 8e5).exp());
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_that_range_widely_are_said() {
+    fn widely_spread_halves_cause_a_warning() {
         let prepared = prepare(&curve(60, 0.0), Cut::Scaled).unwrap();
         let fit = fit_prepared(&prepared, &FitOptions::default()).unwrap();
         let with = |asymptote: f64| Fit { law: ScalingLaw { asymptote, ..fit.law }, ..fit.clone() };

@@ -1,23 +1,23 @@
-//! The scaling law itself (paper, §4.2 and Appendix A).
+//! The scaling law (paper, §4.2 and Appendix A).
 
 use serde::Serialize;
 
 /// `R_C = R_0 + (A - R_0) / (1 + (C_mid / C)^B)` (paper, §4.2, eq. 6), with C counted from `origin`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ScalingLaw {
-    /// R_0: the rate at `origin`, held fixed by the fit.
+    /// R_0: the rate at `origin`, which is not fitted.
     pub initial: f64,
-    /// Generations at which C = 0: the re-centring of Appendix A.
+    /// Generations at which C = 0 (the re-centring of Appendix A).
     pub origin: f64,
-    /// A: the rate for ever more generations.
+    /// A: the limit of the rate as generations grow.
     pub asymptote: f64,
-    /// C_mid: generations after `origin` at which half of A - R_0 is gained.
+    /// C_mid: generations after `origin` at which half of A - R_0 is reached.
     pub midpoint: f64,
-    /// B: how steeply the curve passes its midpoint, in powers of C.
+    /// B: the steepness of the curve at its midpoint, as a power of C.
     pub steepness: f64,
 }
 
-/// The three parameters that a fit is free to choose.
+/// The three fitted parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Parameter {
     /// A.
@@ -29,10 +29,10 @@ pub enum Parameter {
 }
 
 impl Parameter {
-    /// All three, in the order of the covariance matrix.
+    /// All parameters in the order of the covariance matrix.
     pub const ALL: [Parameter; 3] = [Parameter::Asymptote, Parameter::Midpoint, Parameter::Steepness];
 
-    /// The symbol that the paper uses.
+    /// Returns the paper's symbol.
     pub fn symbol(self) -> &'static str {
         match self {
             Parameter::Asymptote => "A",
@@ -43,17 +43,17 @@ impl Parameter {
 }
 
 impl ScalingLaw {
-    /// The rate after `generations` (counted from the start of the run); `initial` at and before `origin`.
+    /// Returns the rate after `generations`, counted from the start of the run. It is `initial` up to `origin`.
     pub fn rate(&self, generations: f64) -> f64 {
         self.initial + (self.asymptote - self.initial) * self.progress(generations)
     }
 
-    /// A, C_mid and B as an array.
+    /// Returns A, C_mid and B.
     pub fn parameters(&self) -> [f64; 3] {
         [self.asymptote, self.midpoint, self.steepness]
     }
 
-    /// The rate's derivatives by A, C_mid and B.
+    /// Returns the derivatives of the rate with respect to A, C_mid and B.
     pub fn gradient(&self, generations: f64) -> [f64; 3] {
         let distance = generations - self.origin;
         if distance <= 0.0 {
@@ -65,7 +65,7 @@ impl ScalingLaw {
         [s, -slope * self.steepness / self.midpoint, slope * log_ratio]
     }
 
-    /// The share of A - R_0 that has been gained, 0 to 1.
+    /// Returns the fraction of A - R_0 that has been reached, 0 to 1.
     fn progress(&self, generations: f64) -> f64 {
         let distance = generations - self.origin;
         if distance <= 0.0 {
@@ -75,7 +75,7 @@ impl ScalingLaw {
     }
 }
 
-/// `1 / (1 + e^-u)`, without overflow on either side.
+/// Computes `1 / (1 + e^-u)` without overflow.
 pub(crate) fn logistic(u: f64) -> f64 {
     if u >= 0.0 {
         1.0 / (1.0 + (-u).exp())
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn gradient_is_that_of_the_rate() {
+    fn gradient_matches_finite_differences() {
         for c in [1.1e5, 5e5, 2.1e6, 3e7] {
             let exact = LAW.gradient(c);
             for (i, parameter) in LAW.parameters().into_iter().enumerate() {

@@ -1,13 +1,13 @@
 //! Bounded least squares for the scaling law.
 //!
-//! Own code, and why: the `levenberg-marquardt` crate knows no bounds, and a change of variables that hides them
-//! (a logistic for A, say) moves the optimum of a fit that rests on a bound and flattens it elsewhere, so that it no
-//! longer agrees with SciPy's bounded `curve_fit`. For three parameters the whole method is a page: a grid over
-//! (ln C_mid, ln B) with A solved exactly (it is linear), Levenberg-Marquardt with an active set from the grid's
-//! best valleys, and Newton steps on the exact Hessian at the end, which fix the parameters to rounding error even
-//! where the valley is flat.
+//! This is not taken from a library: the `levenberg-marquardt` crate does not support bounds, and a change of variables
+//! that hides them (for example a logistic for A) moves the optimum of a fit at a bound and flattens it elsewhere, so that
+//! it no longer agrees with SciPy's bounded `curve_fit`. With three parameters, the method is short: a grid over
+//! (ln C_mid, ln B) with A solved exactly (it is linear), Levenberg-Marquardt with an active set from the best valleys of
+//! the grid, and Newton steps on the exact Hessian at the end, which determine the parameters to rounding error even in a
+//! flat valley.
 
-// Rows and columns of 3 × 3 matrices read best by their indices.
+// 3 × 3 matrices are clearest with explicit indices.
 #![allow(clippy::needless_range_loop)]
 
 use super::law::logistic;
@@ -22,7 +22,7 @@ pub(super) struct Points {
 /// `[A - R_0, ln C_mid, ln B]`.
 pub(super) type Theta = [f64; 3];
 
-/// A box in which the parameters stay.
+/// Bounds of the parameters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub lower: Theta,
@@ -34,7 +34,7 @@ impl Bounds {
         std::array::from_fn(|i| theta[i].clamp(self.lower[i], self.upper[i]))
     }
 
-    /// Which parameters may move: those inside, or on a bound that the gradient leads away from.
+    /// Returns which parameters may move: those inside the bounds, and those on a bound that the descent leads away from.
     fn free(&self, theta: &Theta, gradient: &Theta) -> [bool; 3] {
         std::array::from_fn(|i| {
             let held_below = theta[i] <= self.lower[i] && gradient[i] > 0.0;
@@ -44,7 +44,7 @@ impl Bounds {
     }
 }
 
-/// Where the minimum was found.
+/// A minimum of the sum of squares.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Minimum {
     pub theta: Theta,
@@ -52,7 +52,7 @@ pub(super) struct Minimum {
     pub cost: f64,
 }
 
-/// The minimum of the sum of squares within the bounds, over several starts.
+/// Minimises the sum of squares within the bounds, from several starting points.
 pub(super) fn minimise(points: &Points, bounds: &Bounds) -> Minimum {
     let mut best: Option<Minimum> = None;
     for start in starts(points, bounds) {
@@ -71,7 +71,7 @@ const GRID_MIDPOINT: usize = 33;
 const GRID_STEEPNESS: usize = 13;
 const MAX_STARTS: usize = 6;
 
-/// The deepest valleys of the cost on a grid over (ln C_mid, ln B), with the best A at each node.
+/// Returns the lowest local minima of the cost on a grid over (ln C_mid, ln B), with the best A at each node.
 fn starts(points: &Points, bounds: &Bounds) -> Vec<Theta> {
     let node = |axis: usize, i: usize, n: usize| {
         bounds.lower[axis] + (bounds.upper[axis] - bounds.lower[axis]) * (i as f64 + 0.5) / n as f64
@@ -99,7 +99,7 @@ fn starts(points: &Points, bounds: &Bounds) -> Vec<Theta> {
     valleys.into_iter().map(|(_, theta)| theta).collect()
 }
 
-/// A - R_0 is linear in the law: its least-squares value for given C_mid and B, within bounds.
+/// Returns the least-squares value of A - R_0, in which the law is linear, for given C_mid and B, within the bounds.
 fn best_gain(points: &Points, bounds: &Bounds, log_midpoint: f64, log_steepness: f64) -> Theta {
     let steepness = log_steepness.exp();
     let (mut ss, mut sy) = (0.0, 0.0);
@@ -121,7 +121,7 @@ fn cost(points: &Points, theta: &Theta) -> f64 {
     0.5 * squares.sum::<f64>()
 }
 
-/// Residual and its derivatives by `theta`, row by row.
+/// Returns the residuals and their derivatives with respect to `theta`, row by row.
 fn rows(points: &Points, theta: &Theta) -> impl Iterator<Item = (f64, Theta)> {
     let [gain, log_midpoint, log_steepness] = *theta;
     let steepness = log_steepness.exp();
@@ -145,7 +145,7 @@ fn gradient(points: &Points, theta: &Theta) -> Theta {
 
 const MAX_ITERATIONS: usize = 500;
 
-/// Levenberg-Marquardt with Marquardt's scaling; parameters held at a bound take no part in the step.
+/// Levenberg-Marquardt with Marquardt's scaling. Parameters at a bound are excluded from the step.
 fn descend(points: &Points, bounds: &Bounds, start: Theta) -> Minimum {
     let mut theta = bounds.clamp(start);
     let mut current = cost(points, &theta);
@@ -169,7 +169,8 @@ fn descend(points: &Points, bounds: &Bounds, start: Theta) -> Minimum {
     Minimum { theta, cost: current }
 }
 
-/// The step p that minimises `|J p + r|² + damping · |D p|²`, D the columns' lengths, by Householder QR.
+/// Returns the step p that minimises `|J p + r|² + damping · |D p|²`, where D has the lengths of the columns, by
+/// Householder QR.
 fn damped_step(points: &Points, theta: &Theta, free: &[bool; 3], damping: f64) -> Option<Theta> {
     let mut matrix: Vec<[f64; 4]> = rows(points, theta)
         .map(|(r, row)| {
@@ -222,8 +223,8 @@ fn back_substitute(triangle: &[[f64; 4]; 3]) -> Theta {
     p
 }
 
-/// Newton steps on the exact Hessian, kept only while they shrink the (scaled) gradient: near the minimum the cost
-/// itself no longer resolves the parameters, its gradient does.
+/// Takes Newton steps on the exact Hessian while they reduce the scaled gradient. Near the minimum, the gradient resolves
+/// the parameters better than the cost.
 fn polish(points: &Points, bounds: &Bounds, from: Minimum) -> Minimum {
     let mut theta = from.theta;
     let mut size = gradient_size(points, bounds, &theta);
@@ -241,7 +242,7 @@ fn polish(points: &Points, bounds: &Bounds, from: Minimum) -> Minimum {
     Minimum { theta, cost: cost(points, &theta) }
 }
 
-/// Length of the gradient over the free parameters, each in units of its column's length.
+/// Returns the length of the gradient over the free parameters, each scaled by the length of its column.
 fn gradient_size(points: &Points, bounds: &Bounds, theta: &Theta) -> f64 {
     let g = gradient(points, theta);
     let free = bounds.free(theta, &g);
@@ -272,7 +273,7 @@ fn newton_step(points: &Points, theta: &Theta, g: &Theta, free: &[bool; 3]) -> O
     step.iter().all(|s| s.is_finite()).then_some(step)
 }
 
-/// Second derivatives of the cost by `theta`.
+/// Returns the second derivatives of the cost with respect to `theta`.
 fn hessian(points: &Points, theta: &Theta) -> [[f64; 3]; 3] {
     let [gain, log_midpoint, log_steepness] = *theta;
     let b = log_steepness.exp();
@@ -298,8 +299,8 @@ fn hessian(points: &Points, theta: &Theta) -> [[f64; 3]; 3] {
     h
 }
 
-/// `(Jᵀ J)⁻¹` for rows of derivatives, through a QR of the columns scaled to length 1; `None` where J has not full
-/// rank to working precision.
+/// Computes `(Jᵀ J)⁻¹` from rows of derivatives, by a QR decomposition of the columns scaled to length 1. Returns `None` if
+/// J does not have full rank to working precision.
 pub(super) fn inverse_normal(rows: impl Iterator<Item = [f64; 3]>) -> Option<[[f64; 3]; 3]> {
     let mut matrix: Vec<[f64; 4]> = rows.map(|[a, b, c]| [a, b, c, 0.0]).collect();
     let lengths: [f64; 3] = std::array::from_fn(|i| matrix.iter().map(|m| m[i] * m[i]).sum::<f64>().sqrt());
@@ -380,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_on_its_bound_stays_and_the_others_are_optimal() {
+    fn the_other_parameters_are_optimal_if_one_is_at_its_bound() {
         let points = points();
         let bounds = Bounds { lower: [0.0, 5.0, -3.0], upper: [0.3, 20.0, 3.0] };
         let found = minimise(&points, &bounds);

@@ -1,15 +1,15 @@
 //! Fitting the scaling law to a curve of cumulative solve rates (paper, §4.2 and Appendix A).
 //!
-//! R_0 is the first observed rate and is not fitted. The earliest points, whose quick gains are not those of the
-//! long run, are left out up to a *cut*; the rest is re-centred on the first point that stays, so that the law
-//! describes the gains after it. A, C_mid and B minimise the sum of squared residuals within bounds.
+//! The points up to a *cut* are left out, because the fast early gains do not follow the long-run law. The remaining curve is
+//! re-centred on its first point, the anchor, whose rate is R_0 and is not fitted. A, C_mid and B minimise the sum of
+//! squared residuals within bounds.
 
 mod agreement;
 mod law;
 mod least_squares;
 mod robustness;
 
-pub use agreement::{Examined, HALVES, HALVES_SEED, TAILS, examine, examine_prepared};
+pub use agreement::{ConfirmedFit, HALVES, HALVES_SEED, TAILS, examine, examine_prepared};
 pub use law::{Parameter, ScalingLaw};
 pub use robustness::{HalvesFit, TailFit, random_halves, tail_cuts};
 
@@ -19,23 +19,23 @@ use least_squares::{Bounds, Points, inverse_normal, minimise};
 use serde::Serialize;
 use std::fmt;
 
-/// Fewest points that a law is believed from: four points of a run once agreed among themselves on an asymptote that it
-/// went beyond.
+/// Minimum number of points for an identified law. With four points, fits have been observed that agreed with each other on
+/// an asymptote that the run later exceeded.
 const ENOUGH_POINTS: usize = 10;
 
-/// One observation: the cumulative solve rate after a number of generations.
+/// An observation: the cumulative solve rate after a number of generations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, serde::Deserialize)]
 pub struct CurvePoint {
-    /// Rollouts of the Solver so far.
+    /// Number of Solver rollouts so far.
     pub generations: f64,
     /// Solved targets / targets, 0 to 1.
     pub rate: f64,
 }
 
-/// Up to where the start of a curve is left out of the fit.
+/// The cut below which points are left out of the fit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub enum Cut {
-    /// The paper's 100,000 generations, or a fortieth of the curve where it is shorter than 4,000,000 generations.
+    /// The paper's 100,000 generations, or 1/40 of the curve if it is shorter than 4,000,000 generations.
     Scaled,
     /// This many generations.
     At(f64),
@@ -43,17 +43,17 @@ pub enum Cut {
 
 /// The cut of the paper's fits, in generations (Appendix A).
 pub const PAPER_CUT: f64 = 100_000.0;
-/// The shortest curve, in generations, to which the paper's cut applies as it stands.
+/// Minimum length of a curve, in generations, for the unscaled cut of the paper.
 const FULL_LENGTH: f64 = 40.0 * PAPER_CUT;
 
-/// How to fit.
+/// Options of a fit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct FitOptions {
-    /// What is left out at the start.
+    /// The cut at the start of the curve.
     pub cut: Cut,
     /// Upper bound of A; 1 for rates.
     pub max_rate: f64,
-    /// Confidence level of the intervals that warnings speak of, 0 to 1.
+    /// Confidence level of the intervals in warnings, 0 to 1.
     pub level: f64,
 }
 
@@ -63,12 +63,12 @@ impl Default for FitOptions {
     }
 }
 
-/// Why a curve cannot be fitted at all.
+/// An error that prevents a fit.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum FitError {
     /// Fewer points than parameters.
     #[error(
-        "too few points for a fit: {usable} usable after the first one and the cut at {cut:.0} generations, at least 3 are needed; let the run go on, or lower the cut"
+        "too few points for a fit: {usable} usable after the first one and the cut at {cut:.0} generations, at least 3 are needed; continue the run, or lower the cut"
     )]
     TooFewPoints {
         /// Points after the cut and the anchor.
@@ -76,71 +76,79 @@ pub enum FitError {
         /// The cut in generations.
         cut: f64,
     },
-    /// An option makes no sense.
+    /// An option is out of range.
     #[error("fit option {name} is {value}: {expected}")]
     Option {
         /// The option's name.
         name: &'static str,
+        /// The invalid value.
         value: f64,
+        /// The expected values.
         expected: &'static str,
     },
 }
 
-/// What a reader of a fit must know before believing it.
+/// A limitation of a fit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Warning {
     /// Every rate after the cut equals R_0: only A is known, and only as "no gain so far".
     Flat,
-    /// The data do not determine all three parameters.
+    /// The points do not determine all three parameters.
     Degenerate,
-    /// The fitted midpoint lies beyond the last point: the run is too short to see its bend.
+    /// The fitted midpoint is after the last point: the run is too short to show the bend of the curve.
     BendNotSeen {
         /// Fitted C_mid.
         midpoint: f64,
-        /// Generations that the fitted points span.
+        /// Range of the fitted points, in generations.
         span: f64,
     },
-    /// A parameter rests on its bound.
+    /// A parameter is at its bound.
     AtBound(Parameter),
-    /// The interval of A is wider than the gain that it speaks of.
+    /// The interval of A is wider than the predicted gain.
     WideAsymptote {
         /// Half-width of the interval of A.
         half_width: f64,
     },
-    /// The interval of C_mid reaches zero.
+    /// The interval of C_mid includes zero.
     WideMidpoint {
         /// Half-width of the interval of C_mid, generations.
         half_width: f64,
     },
-    /// Without its last points the curve says another asymptote.
+    /// The fit without the last points has a different asymptote.
     CutsDisagree {
-        /// Share of the points that were left out.
+        /// Fraction of the points that were left out.
         removed: f64,
-        /// The asymptote then; `None` where nothing can be fitted.
+        /// The asymptote of that fit, or `None` if it failed.
         asymptote: Option<f64>,
     },
-    /// Random halves of the points say different asymptotes.
+    /// Fits on random halves of the points have different asymptotes.
     HalvesDisagree {
-        /// Lower end of nine tenths of them.
+        /// Lower end of the central 90% of them.
         low: f64,
         /// Upper end.
         high: f64,
     },
-    /// Residuals follow each other: intervals that assume independent residuals are too narrow.
+    /// The residuals are correlated: intervals that assume independence are too narrow.
     CorrelatedResiduals {
         /// Lag-1 autocorrelation of the residuals.
         autocorrelation: f64,
-        /// By how much standard errors would grow for residuals of that autocorrelation.
+        /// Factor by which this autocorrelation increases the standard errors.
         factor: f64,
     },
-    /// Few points per parameter.
-    FewPoints { points: usize },
-    /// Points that are no numbers, or lie at negative generations, were left out.
-    Dropped { points: usize },
+    /// There are too few points per parameter.
+    FewPoints {
+        /// Number of points.
+        points: usize,
+    },
+    /// Points with a rate that is not finite or with negative generations were left out.
+    Dropped {
+        /// Number of points.
+        points: usize,
+    },
 }
 
 impl Warning {
-    /// Whether A, C_mid and B should not be believed.
+    /// Returns whether the warning means that A, C_mid and B are not determined.
     pub fn is_unidentified(&self) -> bool {
         matches!(
             self,
@@ -157,7 +165,7 @@ impl Warning {
     }
 }
 
-/// A number of generations as tables have it.
+/// Formats a number of generations as in tables.
 fn shown(generations: f64) -> String {
     format_value(generations, Unit::Count, 3)
 }
@@ -166,17 +174,17 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Warning::Flat => {
-                f.write_str("no gain after the cut: the curve is flat, so only A = R_0 can be said")
+                f.write_str("no gain after the cut: the curve is flat, so only A = R_0 is known")
             }
             Warning::Degenerate => f.write_str("the points do not determine A, C_mid and B"),
             Warning::BendNotSeen { midpoint, span } => write!(
                 f,
-                "the run is too short to see its bend: C_mid = {} lies beyond the {} generations fitted, so A is a guess",
+                "the run is too short to show its bend: C_mid = {} is beyond the {} fitted generations, so A is a guess",
                 shown(*midpoint),
                 shown(*span)
             ),
             Warning::AtBound(p) => {
-                write!(f, "{} rests on its bound: the points do not determine it", p.symbol())
+                write!(f, "{} is at its bound: the points do not determine it", p.symbol())
             }
             Warning::WideAsymptote { half_width } if *half_width > 1.0 => {
                 f.write_str("the asymptote is uncertain by more than 100 points")
@@ -193,24 +201,24 @@ impl fmt::Display for Warning {
             ),
             Warning::CutsDisagree { removed, asymptote: Some(a) } => write!(
                 f,
-                "without the last {:.0} % of the points A is {:.1} %: the curve has not settled on an asymptote",
+                "without the last {:.0}% of the points, A is {:.1}%: the curve has not settled on an asymptote",
                 100.0 * removed,
                 100.0 * a
             ),
             Warning::CutsDisagree { removed, asymptote: None } => write!(
                 f,
-                "without the last {:.0} % of the points nothing can be fitted: the run is too short",
+                "without the last {:.0}% of the points, there is no fit: the run is too short",
                 100.0 * removed
             ),
             Warning::HalvesDisagree { low, high } => write!(
                 f,
-                "random halves of the points say an A between {:.1} and {:.1} %: the points do not determine it",
+                "fits on random halves of the points give an A between {:.1}% and {:.1}%: the points do not determine it",
                 100.0 * low,
                 100.0 * high
             ),
             Warning::CorrelatedResiduals { autocorrelation, factor } => write!(
                 f,
-                "residuals are correlated (lag 1: {autocorrelation:.2}): bands assume that they are not and are about {factor:.1} times too narrow"
+                "residuals are correlated (lag 1: {autocorrelation:.2}): the bands assume independence and are too narrow by a factor of about {factor:.1}"
             ),
             Warning::FewPoints { points } => {
                 write!(f, "only {points} points: {ENOUGH_POINTS} are needed for three parameters")
@@ -222,74 +230,74 @@ impl fmt::Display for Warning {
     }
 }
 
-/// A fitted law with what is known of its uncertainty.
+/// A fitted law and its uncertainty.
 #[derive(Clone, Debug, Serialize)]
 pub struct Fit {
     /// The law at the minimum.
     pub law: ScalingLaw,
-    /// Covariance of (A, C_mid, B): `(Jᵀ J)⁻¹ · SSR / (n - 3)`, as SciPy's `curve_fit` computes it; `None` where the
-    /// points do not determine it or are no more than the parameters.
+    /// Covariance of (A, C_mid, B): `(Jᵀ J)⁻¹ · SSR / (n - 3)`, as SciPy's `curve_fit` computes it. `None` if the points do not
+    /// determine it, or if there are no more points than parameters.
     pub covariance: Option<[[f64; 3]; 3]>,
     /// Sum of squared residuals.
     pub squares: f64,
-    /// Points fitted; the anchor (R_0) is not one of them.
+    /// Number of fitted points, without the anchor (R_0).
     pub points: usize,
-    /// The cut in generations: points at or below it were left out, but for the anchor's choice.
+    /// The cut in generations. The first point at or after it is the anchor.
     pub cut: f64,
     /// Whether the cut is the paper's scaled down for a short run.
     pub cut_is_scaled: bool,
     /// First and last fitted point, generations since the run's start.
     pub range: (f64, f64),
-    /// How far A lies from those of the fits that it was held against, at most: without the last points, and on nine
-    /// tenths of the random halves. `None` where it was not.
+    /// Largest distance of A from the asymptotes of the fits without the last points and of the central 90% of the random
+    /// halves. `None` if the fit was not checked against them.
     pub spread: Option<f64>,
-    /// What to know before believing it.
+    /// Limitations of the fit.
     pub warnings: Vec<Warning>,
 }
 
 impl Fit {
-    /// Residual degrees of freedom.
+    /// Returns the residual degrees of freedom.
     pub fn degrees(&self) -> f64 {
         self.points.saturating_sub(3) as f64
     }
 
-    /// Standard deviation of the residuals.
+    /// Returns the standard deviation of the residuals.
     pub fn residual_sd(&self) -> Option<f64> {
         (self.points > 3).then(|| (self.squares / self.degrees()).sqrt())
     }
 
-    /// Whether the data determine the parameters: no warning to the contrary.
+    /// Returns whether the points determine the parameters, that is, whether no warning denies it.
     pub fn is_identified(&self) -> bool {
         !self.warnings.iter().any(Warning::is_unidentified)
     }
 
-    /// Value of a parameter.
+    /// Returns the value of a parameter.
     pub fn value(&self, parameter: Parameter) -> f64 {
         self.law.parameters()[parameter as usize]
     }
 
-    /// Standard error of a parameter.
+    /// Returns the standard error of a parameter.
     pub fn standard_error(&self, parameter: Parameter) -> Option<f64> {
         let i = parameter as usize;
         self.covariance.map(|c| c[i][i].sqrt())
     }
 
-    /// Two-sided confidence interval of a parameter at `level` (0.95 for 95 %), by Student's t.
+    /// Returns the two-sided confidence interval of a parameter at `level` (0.95 for 95%), by Student's t.
     pub fn interval(&self, parameter: Parameter, level: f64) -> Option<(f64, f64)> {
         let half = student::two_sided(level, self.degrees()) * self.standard_error(parameter)?;
         let value = self.value(parameter);
         half.is_finite().then_some((value - half, value + half))
     }
 
-    /// How uncertain A is: half of its confidence interval, or the spread of the fits that it was held against, whichever
-    /// is more.
+    /// Returns the uncertainty of A: half of its confidence interval or the spread of the fits that it was checked against,
+    /// whichever is larger.
     pub fn uncertainty(&self, level: f64) -> Option<f64> {
         let (low, high) = self.interval(Parameter::Asymptote, level)?;
         Some((0.5 * (high - low)).max(self.spread.unwrap_or(0.0)))
     }
 
-    /// Confidence band of the fitted rate after `generations` (delta method): where the true curve runs, not where
-    /// single observations fall.
+    /// Returns the confidence band of the fitted rate after `generations` (delta method). It applies to the true curve, not to
+    /// single observations.
     pub fn band(&self, generations: f64, level: f64) -> Option<(f64, f64)> {
         let covariance = self.covariance?;
         let g = self.law.gradient(generations);
@@ -303,9 +311,9 @@ impl Fit {
     }
 }
 
-/// A curve made ready: what is fitted, and the anchor that it is re-centred on.
+/// A curve that has been cut and re-centred.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Prepared {
+pub struct PreparedCurve {
     /// The anchor: R_0 and the generations at which C = 0.
     pub anchor: CurvePoint,
     /// The points after the anchor, in order of generations.
@@ -314,15 +322,15 @@ pub struct Prepared {
     pub cut: f64,
     /// Whether the cut is the paper's scaled down for a short run.
     pub cut_is_scaled: bool,
-    /// Points left out because they are no numbers.
+    /// Number of points left out because they are not finite.
     pub dropped: usize,
 }
 
-/// Sorts, drops what is no number, cuts and re-centres.
+/// Sorts a curve, removes points that are not finite, cuts it and re-centres it.
 ///
 /// # Errors
-/// If fewer than 3 points stay after the anchor.
-pub fn prepare(curve: &[CurvePoint], cut: Cut) -> Result<Prepared, FitError> {
+/// Returns an error if fewer than 3 points remain after the anchor.
+pub fn prepare(curve: &[CurvePoint], cut: Cut) -> Result<PreparedCurve, FitError> {
     if let Cut::At(value) = cut
         && !(value.is_finite() && value >= 0.0)
     {
@@ -343,20 +351,20 @@ pub fn prepare(curve: &[CurvePoint], cut: Cut) -> Result<Prepared, FitError> {
     if points.len() < 3 {
         return Err(FitError::TooFewPoints { usable: points.len(), cut });
     }
-    Ok(Prepared { anchor, points, cut, cut_is_scaled, dropped })
+    Ok(PreparedCurve { anchor, points, cut, cut_is_scaled, dropped })
 }
 
 /// Fits the scaling law to a curve.
 ///
 /// # Errors
-/// If fewer than three points are left to fit, or an option is out of range.
+/// Returns an error if fewer than three points remain to be fitted, or an option is out of range.
 pub fn fit(curve: &[CurvePoint], options: &FitOptions) -> Result<Fit, FitError> {
     fit_prepared(&prepare(curve, options.cut)?, options)
 }
 
-/// Bounds of (A, C_mid, B) for a prepared curve, as pairs (lower, upper): A in `[R_0, max_rate]`, C_mid from a
-/// hundredth of the first to a hundred times the last point's C, B in `[0.05, 20]`.
-pub fn bounds(prepared: &Prepared, max_rate: f64) -> [(f64, f64); 3] {
+/// Returns the bounds of (A, C_mid, B) for a curve as pairs (lower, upper): A in `[R_0, max_rate]`, C_mid from 1/100 of the
+/// first point's C to 100 times the last point's C, and B in `[0.05, 20]`.
+pub fn bounds(prepared: &PreparedCurve, max_rate: f64) -> [(f64, f64); 3] {
     let c = |p: Option<&CurvePoint>| p.map_or(1.0, |p| p.generations - prepared.anchor.generations);
     let initial = prepared.anchor.rate;
     [
@@ -369,8 +377,8 @@ pub fn bounds(prepared: &Prepared, max_rate: f64) -> [(f64, f64); 3] {
 /// Fits the scaling law to a curve that is already cut and re-centred.
 ///
 /// # Errors
-/// If fewer than three points are given, or an option is out of range.
-pub fn fit_prepared(prepared: &Prepared, options: &FitOptions) -> Result<Fit, FitError> {
+/// Returns an error if there are fewer than three points, or an option is out of range.
+pub fn fit_prepared(prepared: &PreparedCurve, options: &FitOptions) -> Result<Fit, FitError> {
     if !(options.level > 0.0 && options.level < 1.0) {
         let expected = "a confidence level between 0 and 1";
         return Err(FitError::Option { name: "level", value: options.level, expected });
@@ -429,7 +437,7 @@ pub fn fit_prepared(prepared: &Prepared, options: &FitOptions) -> Result<Fit, Fi
     Ok(fit)
 }
 
-fn warnings(fit: &Fit, prepared: &Prepared, at_bound: &[Parameter], level: f64) -> Vec<Warning> {
+fn warnings(fit: &Fit, prepared: &PreparedCurve, at_bound: &[Parameter], level: f64) -> Vec<Warning> {
     let mut out = Vec::new();
     if prepared.dropped > 0 {
         out.push(Warning::Dropped { points: prepared.dropped });
@@ -471,11 +479,11 @@ fn warnings(fit: &Fit, prepared: &Prepared, at_bound: &[Parameter], level: f64) 
     out
 }
 
-/// Lag-1 autocorrelation of the residuals, in order of generations; 0 where there is no residual.
-fn residual_autocorrelation(fit: &Fit, prepared: &Prepared) -> f64 {
+/// Returns the lag-1 autocorrelation of the residuals in order of generations, or 0 if there are none.
+fn residual_autocorrelation(fit: &Fit, prepared: &PreparedCurve) -> f64 {
     let r: Vec<f64> = prepared.points.iter().map(|p| p.rate - fit.law.rate(p.generations)).collect();
     let total: f64 = r.iter().map(|v| v * v).sum();
-    // Residuals at rounding error say nothing about correlation.
+    // Residuals of the size of the rounding error carry no information about correlation.
     if total <= 1e-24 * r.len() as f64 {
         return 0.0;
     }
@@ -520,7 +528,7 @@ mod tests {
 
     /// The nine rounds of a run of SGS with CISPO on 100 theorems.
     #[test]
-    fn a_midpoint_that_could_as_well_be_zero_is_not_identified() {
+    fn a_midpoint_whose_interval_includes_zero_is_not_identified() {
         let rounds = [
             (1456.0, 0.05),
             (2912.0, 0.08),
@@ -563,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn band_holds_the_curve_and_widens_beyond_the_data() {
+    fn the_band_contains_the_curve_and_widens_beyond_the_data() {
         let law = ScalingLaw { initial: 0.2, origin: 1000.0, asymptote: 0.6, midpoint: 2e4, steepness: 1.0 };
         let mut points = curve(law, 1000.0, 80);
         for (i, p) in points.iter_mut().enumerate().skip(1) {

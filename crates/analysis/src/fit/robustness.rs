@@ -1,27 +1,27 @@
-//! How far a fit depends on single points (paper, Appendix A): without the end of the data, and on random halves.
+//! Sensitivity of a fit to single points (paper, Appendix A): fits without the last points and on random halves.
 
-use super::{Fit, FitError, FitOptions, Prepared, fit_prepared};
+use super::{Fit, FitError, FitOptions, PreparedCurve, fit_prepared};
 use serde::Serialize;
 
 /// A fit without the last points.
 #[derive(Clone, Debug, Serialize)]
 pub struct TailFit {
-    /// Share of the points left out at the end, 0 to 1.
+    /// Fraction of the points left out at the end, 0 to 1.
     pub removed: f64,
-    /// The fit, or why there is none.
+    /// The fit, or the error that prevented it.
     #[serde(skip)]
     pub fit: Result<Fit, FitError>,
 }
 
-/// Fits with each share of the final points left out (the paper: 0.1, 0.2, 0.3).
-pub fn tail_cuts(prepared: &Prepared, shares: &[f64], options: &FitOptions) -> Vec<TailFit> {
+/// Fits the curve without each fraction of the final points (paper: 0.1, 0.2, 0.3).
+pub fn tail_cuts(prepared: &PreparedCurve, shares: &[f64], options: &FitOptions) -> Vec<TailFit> {
     let n = prepared.points.len();
     shares
         .iter()
         .map(|&removed| {
             let kept = (n as f64 * (1.0 - removed.clamp(0.0, 1.0))).round() as usize;
             let points = prepared.points.iter().take(kept).copied().collect();
-            let fit = fit_prepared(&Prepared { points, ..prepared.clone() }, options);
+            let fit = fit_prepared(&PreparedCurve { points, ..prepared.clone() }, options);
             TailFit { removed, fit }
         })
         .collect()
@@ -30,19 +30,20 @@ pub fn tail_cuts(prepared: &Prepared, shares: &[f64], options: &FitOptions) -> V
 /// Fits on random halves of the points.
 #[derive(Clone, Debug, Serialize)]
 pub struct HalvesFit {
+    /// The fits.
     pub fits: Vec<Fit>,
     /// Mean of A, C_mid and B over the fits.
     pub mean: [f64; 3],
     /// Standard deviation of A, C_mid and B (n - 1 in the denominator).
     pub deviation: [f64; 3],
-    /// Index into `fits` of the lowest and highest A.
+    /// Indices in `fits` of the lowest and the highest A.
     pub extremes: (usize, usize),
 }
 
-/// Fits `count` uniformly drawn halves of the points, each without replacement (the paper: 100); the anchor stays.
-/// `None` where fewer than two of them can be fitted.
+/// Fits `count` random halves of the points, each drawn without replacement (paper: 100). The anchor is always kept. Returns
+/// `None` if fewer than two halves can be fitted.
 pub fn random_halves(
-    prepared: &Prepared,
+    prepared: &PreparedCurve,
     count: usize,
     seed: u64,
     options: &FitOptions,
@@ -56,7 +57,7 @@ pub fn random_halves(
         order.truncate(half);
         order.sort_unstable();
         let points = order.iter().filter_map(|&i| prepared.points.get(i).copied()).collect();
-        fits.extend(fit_prepared(&Prepared { points, ..prepared.clone() }, options));
+        fits.extend(fit_prepared(&PreparedCurve { points, ..prepared.clone() }, options));
     }
     if fits.len() < 2 {
         return None;
@@ -67,11 +68,9 @@ pub fn random_halves(
         let squares = fits.iter().map(|f| (f.law.parameters()[i] - mean[i]).powi(2)).sum::<f64>();
         (squares / (n - 1.0)).sqrt()
     });
-    let by_asymptote = |a: &usize, b: &usize| fits[*a].law.asymptote.total_cmp(&fits[*b].law.asymptote);
-    let extremes = (
-        (0..fits.len()).min_by(by_asymptote).unwrap_or(0),
-        (0..fits.len()).max_by(by_asymptote).unwrap_or(0),
-    );
+    let mut order: Vec<usize> = (0..fits.len()).collect();
+    order.sort_by(|a, b| fits[*a].law.asymptote.total_cmp(&fits[*b].law.asymptote));
+    let extremes = (order[0], order[order.len() - 1]);
     Some(HalvesFit { fits, mean, deviation, extremes })
 }
 
@@ -80,7 +79,7 @@ mod tests {
     use super::super::{CurvePoint, Cut, ScalingLaw, prepare};
     use super::*;
 
-    fn noisy() -> Prepared {
+    fn noisy() -> PreparedCurve {
         let law = ScalingLaw { initial: 0.3, origin: 1e5, asymptote: 0.65, midpoint: 1.5e6, steepness: 0.9 };
         let curve: Vec<CurvePoint> = (1..=200)
             .map(|i| {
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn too_short_a_tail_is_an_error_not_a_panic() {
+    fn too_few_remaining_points_are_an_error() {
         let mut prepared = noisy();
         prepared.points.truncate(3);
         let tails = tail_cuts(&prepared, &[0.5, 1.0, 7.0], &FitOptions::default());

@@ -89,5 +89,5 @@ var over=false;
 source.addEventListener("status",function(e){var s=JSON.parse(e.data);if(Object.keys(s).length){over=s.message==="finished";status(s)}});
 source.addEventListener("error",function(){
   if(over){source.close();return}
-  state("the run does not answer; what stands here is what it last said",false)});
+  state("the run does not respond; this page shows its last state",false)});
 })();

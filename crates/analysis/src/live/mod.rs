@@ -1,9 +1,9 @@
-//! The report while the run goes: a read-only page on this machine that follows the run by server-sent events.
+//! The live page: a read-only web page that shows the report of a run in progress and is updated by server-sent events.
 //!
 //! ```text
 //! GET /          the page
-//! GET /fragment  what the page shows, part by part, as JSON, when an event says that it changed
-//! GET /events    server-sent events: `version` (figures changed) and `status` (JSON of [`Status`])
+//! GET /fragment  the sections of the page as JSON
+//! GET /events    server-sent events: `version` (figures changed) and `status` (JSON of [`LiveStatus`])
 //! GET /status    the last status as JSON
 //! ```
 
@@ -15,59 +15,63 @@ pub use watch::follow;
 
 use serde::Serialize;
 
-/// The message of a run that has come to its end: an open page keeps it when nobody answers any more.
+/// The message of a finished run. An open page keeps it after the server has stopped.
 pub const FINISHED: &str = "finished";
 
-/// What happens right now, as far as the run tells.
+/// The current activity of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Status {
-    /// The round that is being worked on.
+pub struct LiveStatus {
+    /// The round in progress.
     pub round: Option<u32>,
     /// Stages of the round with their progress, in order.
-    pub stages: Vec<StageProgress>,
-    /// Numbers of tasks by state, such as `pending`, `leased`, `done`, `quarantined`.
+    pub stages: Vec<LiveStage>,
+    /// Number of tasks by state, such as `pending`, `leased`, `done` and `quarantined`.
     pub queue: Vec<(String, u64)>,
-    pub workers: Vec<WorkerStatus>,
+    /// The workers.
+    pub workers: Vec<LiveWorker>,
     /// The latest proofs and conjectures, newest first.
     pub recent: Vec<Recent>,
-    /// One sentence for people, such as "finished" or "stopped at the end of round 7".
+    /// A message such as "finished" or "stopped at the end of round 7".
     pub message: String,
 }
 
-/// Progress of one stage.
+/// Progress of a stage.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct StageProgress {
+pub struct LiveStage {
+    /// Name.
     pub name: String,
-    /// Done so far.
+    /// Completed tasks.
     pub done: u64,
-    /// To do in all; 0 if unknown.
+    /// All tasks; 0 if unknown.
     pub total: u64,
-    /// Per second, if measured.
+    /// Tasks per second, if measured.
     pub rate: Option<f64>,
 }
 
-/// One worker.
+/// Status of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct WorkerStatus {
+pub struct LiveWorker {
+    /// Name.
     pub name: String,
-    /// What it does: `generate`, `verify`, …
+    /// Kind of its tasks: `generate`, `verify`, …
     pub kind: String,
-    /// Tasks that it holds.
+    /// Number of leased tasks.
     pub tasks: u64,
-    /// Seconds since it was last heard of.
+    /// Seconds since its last message.
     pub silent_s: f64,
 }
 
-/// A proof or a conjecture that has just been made.
+/// A recent proof or conjecture.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Recent {
     /// `proof` or `conjecture`.
     pub kind: String,
     /// The problem's name.
     pub problem: String,
+    /// The problem's statement.
     pub statement: String,
-    /// The proof, or the review.
+    /// The proof or the review.
     pub text: String,
-    /// Scores in a few words.
+    /// The scores as text.
     pub scores: String,
 }

@@ -1,6 +1,6 @@
-//! The server: one thread for all browser tabs.
+//! The server of the live page, with one thread for all connections.
 
-use super::Status;
+use super::LiveStatus;
 use crate::report::{ReportOptions, fragment, navigation, page};
 use crate::run::RunData;
 use http_body_util::channel::{Channel, Sender};
@@ -11,7 +11,7 @@ use hyper::header::{
     X_FRAME_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
-use sgs_http::{ServiceThread, accept, converse};
+use sgs_http::{ServiceThread, accept, serve_connection};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use tokio::time::timeout;
 const LIVE_BEFORE: &str = include_str!("status.html");
 const LIVE_SCRIPT: &str = include_str!("live.js");
 
-/// Where and for whom the page is served.
+/// Address and access of the live page.
 #[derive(Clone, Debug)]
 pub struct LiveOptions {
-    /// Address and port; port 0 takes a free one. Loopback unless `token` is set.
+    /// Address and port; port 0 selects a free one. Without a `token`, it must be a loopback address.
     pub address: SocketAddr,
-    /// What a browser must show as `?token=…`; needed for any address but loopback.
+    /// Token that a browser must send as `?token=…`. It is required for addresses other than loopback.
     pub token: Option<String>,
 }
 
@@ -40,10 +40,10 @@ impl Default for LiveOptions {
 }
 
 impl LiveOptions {
-    /// Whether the page may be served like this.
+    /// Checks the options.
     ///
     /// # Errors
-    /// The address is open to others without a token, or the token cannot stand in an address.
+    /// Returns an error if other machines could reach the page without a token, or if the token has invalid characters.
     pub fn check(&self) -> Result<(), LiveError> {
         if !self.address.ip().is_loopback() && self.token.is_none() {
             return Err(LiveError::Open(self.address));
@@ -55,90 +55,95 @@ impl LiveOptions {
     }
 }
 
-/// Why the page cannot be served.
+/// An error of starting the live page.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
-    /// An address that others can reach, and no token.
+    /// The address can be reached from other machines, and there is no token.
     #[error(
         "{0} can be reached from other machines: give --token (or SGS_PAGE_TOKEN), or serve at 127.0.0.1"
     )]
     Open(SocketAddr),
-    /// A token that cannot stand in an address.
+    /// The token has invalid characters.
     #[error("the token must be 8 to 128 letters, digits, '-' or '_'")]
     Token,
-    /// The port is taken or forbidden.
+    /// The address cannot be bound.
     #[error("cannot listen on {address}: {error}; choose another port, or 0 for any free one")]
-    Bind { address: SocketAddr, error: io::Error },
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// The operating system's error.
+        error: io::Error,
+    },
 }
 
-/// What all pages share.
-struct Shared {
-    state: watch::Sender<State>,
-    /// Open pages that are told what changes.
+/// State that all connections share.
+struct LiveShared {
+    state: watch::Sender<LiveState>,
+    /// Number of open event streams.
     listeners: AtomicUsize,
-    /// Pages that took the newest figures.
+    /// Number of pages that have received the newest figures.
     taken: AtomicUsize,
     token: Option<String>,
     is_loopback: bool,
 }
 
-/// What is shown now.
+/// The current content.
 #[derive(Clone, Default)]
-struct State {
+struct LiveState {
     version: u64,
     status_version: u64,
     page: Bytes,
     fragment: Bytes,
     status: Arc<str>,
-    /// Nothing more comes.
+    /// Whether the server is stopping.
     is_over: bool,
 }
 
-/// Connections served at once; further ones are turned away.
+/// Maximum number of connections. Further ones are rejected.
 const MOST_CONNECTIONS: usize = 64;
 
-/// Connections that are being turned away at once; further ones are closed without a word.
+/// Maximum number of connections that are being rejected. Further ones are closed without a response.
 const MOST_TURNED_AWAY: usize = 16;
 
-/// A page that is being served until this value is dropped.
+/// A live page that is served until this value is dropped.
 pub struct LiveServer {
-    shared: Arc<Shared>,
+    shared: Arc<LiveShared>,
     address: SocketAddr,
     versions: AtomicU64,
     _thread: ServiceThread,
 }
 
-/// The head of a request has to come within this time, however often a byte of it does.
+/// Timeout for receiving the head of a request.
 const HEAD_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The same of a browser that is turned away.
+/// Timeout for receiving the head of a request that is rejected.
 const AWAY_PATIENCE: Duration = Duration::from_millis(500);
 
-/// An answer has to be taken within this time, over a slow line too; there are seats enough to wait for it.
+/// Timeout for sending a response. It allows for slow connections.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(600);
 
-/// So has each event.
+/// Timeout for sending an event.
 const EVENT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long the server's end waits for pages to take the ends of their streams.
+/// Maximum time that stopping waits for open event streams to end.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// How often a page that hears nothing is sent something, to find out whether anyone still listens.
+/// Interval of keep-alive messages on an idle event stream, which detect closed pages.
 const STILL_HERE: Duration = Duration::from_secs(10);
 
 impl LiveServer {
-    /// Begins to serve; the page says that it waits until [`LiveServer::publish`] is called.
+    /// Starts the server. The page is empty until [`LiveServer::publish`] is called.
     ///
     /// # Errors
-    /// The address is open to others without a token, or cannot be bound.
+    /// Returns an error if the options are invalid or the address cannot be bound.
     pub fn start(options: &LiveOptions) -> Result<Self, LiveError> {
         options.check()?;
         let is_loopback = options.address.ip().is_loopback();
         let bind = |error| LiveError::Bind { address: options.address, error };
         let thread = ServiceThread::start("live-page").map_err(bind)?;
         let (listener, address) = thread.listen(options.address).map_err(bind)?;
-        let shared = Arc::new(Shared {
-            state: watch::Sender::new(State { status: "{}".into(), ..State::default() }),
+        let shared = Arc::new(LiveShared {
+            state: watch::Sender::new(LiveState { status: "{}".into(), ..LiveState::default() }),
             listeners: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
             token: options.token.clone(),
@@ -150,18 +155,18 @@ impl LiveServer {
         Ok(server)
     }
 
-    /// The address that is served.
+    /// Returns the bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What to open in a browser.
+    /// Returns the URL of the page.
     pub fn url(&self) -> String {
         let token = self.shared.token.as_ref().map_or_else(String::new, |t| format!("?token={t}"));
         format!("http://{}/{token}", self.address)
     }
 
-    /// Shows these runs; open pages follow.
+    /// Shows these runs and updates open pages.
     pub fn publish(&self, runs: &[RunData], options: &ReportOptions) {
         let fragment = fragment(runs, options);
         let version = self.versions.fetch_add(1, Ordering::SeqCst) + 1;
@@ -169,7 +174,7 @@ impl LiveServer {
         let json = serde_json::json!({
             "version": version, "title": fragment.title, "parts": parts, "nav": navigation(&fragment),
         });
-        // The page knows which version it holds, so that it misses nothing that came while it was loading.
+        // The page contains its version, so that it does not miss updates while it is loading.
         let script = format!("window.sgsVersion={version};{LIVE_SCRIPT}");
         let page = page(&fragment, Some((LIVE_BEFORE, &script)));
         self.shared.state.send_if_modified(|state| {
@@ -184,8 +189,7 @@ impl LiveServer {
         });
     }
 
-    /// Waits until every open page has taken the newest figures, or for `patience`: what is still to be seen when the
-    /// server ends.
+    /// Waits until every open page has received the newest figures, at most for `patience`.
     pub fn settle(&self, patience: Duration) {
         let start = Instant::now();
         let count = |of: &AtomicUsize| of.load(Ordering::SeqCst);
@@ -194,8 +198,8 @@ impl LiveServer {
         }
     }
 
-    /// Shows what happens right now; cheap enough for a few times a second.
-    pub fn set_status(&self, status: &Status) {
+    /// Updates the status. This is cheap enough for several calls per second.
+    pub fn set_status(&self, status: &LiveStatus) {
         let json = serde_json::to_string(status).unwrap_or_else(|_| "{}".into());
         self.shared.state.send_if_modified(|state| {
             let is_new = *state.status != *json;
@@ -211,7 +215,7 @@ impl LiveServer {
 impl Drop for LiveServer {
     fn drop(&mut self) {
         self.shared.state.send_modify(|state| state.is_over = true);
-        // Streams come to their ends. One that hangs all the same is cut off: nobody waits for a browser.
+        // Wait for event streams to end, but not for a browser that does not respond.
         let start = Instant::now();
         while self.shared.listeners.load(Ordering::SeqCst) > 0 && start.elapsed() < LAST_WAIT {
             std::thread::sleep(Duration::from_millis(5));
@@ -224,12 +228,12 @@ fn is_token(token: &str) -> bool {
         && token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
 }
 
-async fn welcome(listener: TcpListener, shared: Arc<Shared>) {
+async fn welcome(listener: TcpListener, shared: Arc<LiveShared>) {
     let (room, door) = [MOST_CONNECTIONS, MOST_TURNED_AWAY].map(|n| Arc::new(Semaphore::new(n))).into();
     loop {
         let stream = accept(&listener).await;
         if let Ok(seat) = Arc::clone(&room).try_acquire_owned() {
-            let visit = Arc::new(Visit::of(&shared));
+            let visit = Arc::new(PageConnection::of(&shared));
             tokio::spawn(async move {
                 visit.serve(stream).await;
                 drop(seat);
@@ -237,29 +241,29 @@ async fn welcome(listener: TcpListener, shared: Arc<Shared>) {
         } else if let Ok(seat) = Arc::clone(&door).try_acquire_owned() {
             tokio::spawn(async move {
                 let full = |_| async { plain(StatusCode::SERVICE_UNAVAILABLE, "too many open pages\n") };
-                // What comes of it is the browser's affair.
-                let _ = timeout(2 * AWAY_PATIENCE, converse(stream, AWAY_PATIENCE, full)).await;
+                // An error concerns only this client.
+                let _ = timeout(2 * AWAY_PATIENCE, serve_connection(stream, AWAY_PATIENCE, full)).await;
                 drop(seat);
             });
         }
     }
 }
 
-type Answer = Response<Either<Full<Bytes>, Channel<Bytes>>>;
+type LiveResponse = Response<Either<Full<Bytes>, Channel<Bytes>>>;
 
-/// A connection: one request, and its answer.
-struct Visit {
-    shared: Arc<Shared>,
-    /// Whether it is told what changes.
+/// A connection with one request and its response.
+struct PageConnection {
+    shared: Arc<LiveShared>,
+    /// Whether it is an event stream.
     listens: AtomicBool,
-    /// Whether it has heard all that it will.
+    /// Whether the event stream has ended.
     has_heard: AtomicBool,
-    /// Version of the figures that it was sent; 0 for none.
+    /// Version of the figures that were sent; 0 for none.
     sent: AtomicU64,
 }
 
-impl Visit {
-    fn of(shared: &Arc<Shared>) -> Self {
+impl PageConnection {
+    fn of(shared: &Arc<LiveShared>) -> Self {
         let [listens, has_heard] = [false; 2].map(AtomicBool::new);
         Self { shared: Arc::clone(shared), listens, has_heard, sent: AtomicU64::new(0) }
     }
@@ -269,7 +273,7 @@ impl Visit {
             let visit = Arc::clone(&self);
             async move { visit.answer(&request) }
         };
-        let mut talk = std::pin::pin!(converse(stream, HEAD_PATIENCE, answer));
+        let mut talk = std::pin::pin!(serve_connection(stream, HEAD_PATIENCE, answer));
         let is = |what: &AtomicBool| what.load(Ordering::SeqCst);
         let mut is_whole = false;
         while !is_whole {
@@ -287,7 +291,7 @@ impl Visit {
         }
     }
 
-    fn answer(self: Arc<Self>, request: &Request<Incoming>) -> Answer {
+    fn answer(self: Arc<Self>, request: &Request<Incoming>) -> LiveResponse {
         if request.method() != Method::GET {
             return plain(StatusCode::METHOD_NOT_ALLOWED, "this page is read-only\n");
         }
@@ -316,7 +320,7 @@ impl Visit {
         }
     }
 
-    /// Tells a page what changed until it goes away, or is too slow to listen.
+    /// Sends events until the page is closed or too slow.
     async fn tell(self: Arc<Self>, mut to: Sender<Bytes>) {
         let mut changes = self.shared.state.subscribe();
         let (mut version, mut status_version) = (0, u64::MAX);
@@ -349,16 +353,16 @@ fn event(name: &str, data: &str) -> String {
     format!("event: {name}\ndata: {data}\n\n")
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Answer {
+fn plain(status: StatusCode, text: &'static str) -> LiveResponse {
     whole(status, "text/plain", text)
 }
 
-fn whole(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+fn whole(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> LiveResponse {
     headed(status, kind, Either::Left(Full::new(body.into())))
 }
 
-/// An answer, after which the connection ends.
-fn headed(status: StatusCode, kind: &'static str, body: Either<Full<Bytes>, Channel<Bytes>>) -> Answer {
+/// A response after which the connection is closed.
+fn headed(status: StatusCode, kind: &'static str, body: Either<Full<Bytes>, Channel<Bytes>>) -> LiveResponse {
     let mut answer = Response::new(body);
     *answer.status_mut() = status;
     for (name, value) in [
@@ -374,9 +378,9 @@ fn headed(status: StatusCode, kind: &'static str, body: Either<Full<Bytes>, Chan
     answer
 }
 
-/// On loopback only names of this machine are answered, so that no other site's page can reach this one through a
-/// name that it points here. With a token, whoever has it.
-fn is_allowed(shared: &Shared, request: &Request<Incoming>) -> bool {
+/// Returns whether a request is authorised: by the token, or on loopback by a host name of this machine. The host name
+/// prevents DNS rebinding by other sites.
+fn is_allowed(shared: &LiveShared, request: &Request<Incoming>) -> bool {
     if let Some(token) = &shared.token {
         let given =
             request.uri().query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("token="));
@@ -392,7 +396,7 @@ fn is_allowed(shared: &Shared, request: &Request<Incoming>) -> bool {
         && (name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()))
 }
 
-/// Equality that takes the same time wherever the first difference is.
+/// Compares in constant time for equal lengths.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (x, y)| sum | (x ^ y)) == 0
 }

@@ -1,17 +1,17 @@
-//! Following a run by its directory, whoever makes it.
+//! Follows a run through its directory, regardless of which process writes it.
 
 use super::LiveServer;
 use crate::report::ReportOptions;
-use crate::run::{ReadError, ReadOptions, RunReader};
+use crate::run::{ReadOptions, RunReadError, RunReader};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Publishes the run at `path` on `server` whenever it has a new round, until `stop` is set. Looks every `pause`, and
-/// calls `each` after every look, for what is not in the published rounds.
+/// Publishes the run at `path` on `server` whenever it has a new round, until `stop` is set. Checks every `pause`, and calls
+/// `each` after every check, for example to update the status.
 ///
 /// # Errors
-/// The directory is no run, or no longer one.
+/// Returns an error if the directory is not a run.
 pub fn follow(
     server: &LiveServer,
     path: &Path,
@@ -20,7 +20,7 @@ pub fn follow(
     pause: Duration,
     stop: &AtomicBool,
     mut each: impl FnMut(&LiveServer),
-) -> Result<(), ReadError> {
+) -> Result<(), RunReadError> {
     let mut reader = RunReader::open(path, read)?;
     let mut is_shown = false;
     while !stop.load(Ordering::SeqCst) {
@@ -29,7 +29,7 @@ pub fn follow(
             is_shown = true;
         }
         each(server);
-        // Short naps, so that stopping does not wait for a long pause.
+        // Sleep in short intervals, so that stopping is fast.
         let mut left = pause;
         while !left.is_zero() && !stop.load(Ordering::SeqCst) {
             let nap = left.min(Duration::from_millis(200));
@@ -37,7 +37,7 @@ pub fn follow(
             left -= nap;
         }
     }
-    // The round that was published just before.
+    // The last round may have been published after the last check.
     if reader.update()? {
         server.publish(std::slice::from_ref(reader.run()), options);
     }

@@ -1,4 +1,4 @@
-//! Bars over categories.
+//! Bar charts.
 
 use super::scale::{Scale, format_value, nice_range};
 use super::svg::{Anchor, Svg, TextStyle, num, text_width};
@@ -6,7 +6,7 @@ use super::theme::Ink;
 use super::xy::{Frame, TICK_SIZE, draw_y_axis, panel_title, x_label};
 use super::{BarSeries, Bars, svg::Stroke};
 
-/// Draws a panel of bars.
+/// Draws a bar chart.
 pub(super) fn draw(svg: &mut Svg, bars: &Bars, title: &str, width: f64, height: f64) {
     let top = if bars.stacked { stacked_top(bars) } else { highest(bars) };
     let (low, high) = nice_range(0.0, top, (Some(bars.y.fixed.0.unwrap_or(0.0)), bars.y.fixed.1));
@@ -38,11 +38,11 @@ fn are_numbers(bars: &Bars) -> bool {
     bars.categories.iter().all(|c| c.chars().next().is_some_and(|c| c.is_ascii_digit()))
 }
 
-/// How many categories share one label so that labels do not touch.
+/// Returns the number of categories per label at which labels do not overlap.
 fn label_stride(bars: &Bars, slot: f64) -> usize {
     let widest = bars.categories.iter().map(|c| text_width(c, TICK_SIZE)).fold(0.0, f64::max);
     let least = (((widest + 6.0) / slot.max(1.0)).ceil() as usize).max(1);
-    // Numbers are named at round distances.
+    // Numeric labels have round distances.
     let round = [1, 2, 5, 10, 20, 50, 100].into_iter().find(|s| *s >= least).unwrap_or(least);
     if are_numbers(bars) { round } else { least }
 }
@@ -85,7 +85,7 @@ fn draw_bars(svg: &mut Svg, bars: &Bars, frame: &Frame, y: &Scale, slot: f64) {
     }
 }
 
-/// A thin line between two values, with short ends.
+/// Draws an error bar between two values.
 fn draw_whisker(svg: &mut Svg, x: f64, y: &Scale, (low, high): (f64, f64)) {
     let (low, high) = (y.pixel(low.max(y.low)), y.pixel(high.min(y.high)));
     let cap = |at: f64| format!("M{} {}h8", num(x - 4.0), num(at));

@@ -1,34 +1,34 @@
-//! Panels become SVG documents: one each for a page, all together for a file.
+//! Composes SVG documents: one per panel for a page, or one per figure for a file.
 
-use super::legend::{self, Entry, entries};
+use super::legend::{self, LegendEntry, entries};
 use super::svg::{Anchor, Svg, TextStyle, num};
 use super::theme::{Ink, standalone_style};
-use super::{Content, Figure, Panel, Shape, bars, heatmap, xy};
+use super::{Figure, FigurePanel, PanelContent, PanelShape, bars, heatmap, xy};
 
 const FONTS: &str = "Inter, Helvetica, Arial, sans-serif";
 const NARROW: f64 = 460.0;
 const WIDE: f64 = 940.0;
 const GUTTER: f64 = 20.0;
 
-/// Width and height of a panel in its own units; on a narrow screen a wide panel is drawn like any other.
-pub(super) fn size(panel: &Panel, narrow: bool) -> (f64, f64) {
+/// Returns the width and height of a panel in SVG units. On a narrow screen, a wide panel is as wide as the others.
+pub(super) fn size(panel: &FigurePanel, narrow: bool) -> (f64, f64) {
     match panel.shape {
-        Shape::Wide if !narrow => (WIDE, 400.0),
-        Shape::Half | Shape::Wide => (NARROW, 300.0),
-        Shape::Square => (NARROW, 460.0),
+        PanelShape::Wide if !narrow => (WIDE, 400.0),
+        PanelShape::Half | PanelShape::Wide => (NARROW, 300.0),
+        PanelShape::Square => (NARROW, 460.0),
     }
 }
 
-fn draw_panel(svg: &mut Svg, panel: &Panel, width: f64, height: f64) {
+fn draw_panel(svg: &mut Svg, panel: &FigurePanel, width: f64, height: f64) {
     match &panel.content {
-        Content::Xy(xy) => xy::draw(svg, xy, &panel.title, width, height),
-        Content::Bars(bars) => bars::draw(svg, bars, &panel.title, width, height),
-        Content::Heatmap(map) => heatmap::draw(svg, map, &panel.title, width, height),
+        PanelContent::Xy(xy) => xy::draw(svg, xy, &panel.title, width, height),
+        PanelContent::Bars(bars) => bars::draw(svg, bars, &panel.title, width, height),
+        PanelContent::Heatmap(map) => heatmap::draw(svg, map, &panel.title, width, height),
     }
 }
 
-/// One SVG element for a page, to be coloured by the page's variables (`theme::class_rules`).
-pub fn panel_svg(panel: &Panel, narrow: bool) -> String {
+/// Renders a panel as an SVG element whose colours come from the page's CSS variables (`theme::class_rules`).
+pub fn panel_svg(panel: &FigurePanel, narrow: bool) -> String {
     let (width, height) = size(panel, narrow);
     let mut svg = Svg::new();
     draw_panel(&mut svg, panel, width, height);
@@ -41,19 +41,19 @@ pub fn panel_svg(panel: &Panel, narrow: bool) -> String {
     )
 }
 
-/// A legend entry's sign as an SVG element for a page.
-pub(crate) fn swatch_svg(entry: &Entry) -> String {
+/// Renders the symbol of a legend entry as an SVG element for a page.
+pub(crate) fn swatch_svg(entry: &LegendEntry) -> String {
     let mut svg = Svg::new();
     legend::draw_swatch(&mut svg, entry, 0.0, 7.0);
     format!(r#"<svg class="swatch" viewBox="0 0 22 14" aria-hidden="true">{}</svg>"#, svg.finish())
 }
 
-/// The whole figure as an SVG file: light colours in the attributes (what print and other programs see), dark ones
-/// by a media query.
+/// Renders a figure as an SVG file. Light colours are in attributes, for print and other programs; dark colours are in a
+/// media query.
 pub fn standalone_svg(figure: &Figure) -> String {
     let mut svg = Svg::new();
     let legend = entries(figure);
-    let single = figure.panels.len() == 1 && figure.panels.iter().all(|p| p.shape != Shape::Wide);
+    let single = figure.panels.len() == 1 && figure.panels.iter().all(|p| p.shape != PanelShape::Wide);
     let full = if single { NARROW } else { WIDE };
     let mut y = 10.0 + 16.0;
     let title = TextStyle { size: 15.0, bold: true, ink: Ink::Text, anchor: Anchor::Start };
@@ -92,15 +92,15 @@ pub fn standalone_svg(figure: &Figure) -> String {
     )
 }
 
-/// Panels in rows of two; a wide one has its row alone.
-fn rows(panels: &[Panel]) -> Vec<Vec<&Panel>> {
-    let mut rows: Vec<Vec<&Panel>> = Vec::new();
+/// Arranges panels in rows of two. A wide panel has a row to itself.
+fn rows(panels: &[FigurePanel]) -> Vec<Vec<&FigurePanel>> {
+    let mut rows: Vec<Vec<&FigurePanel>> = Vec::new();
     for panel in panels {
         match rows.last_mut() {
             Some(row)
                 if row.len() == 1
-                    && panel.shape != Shape::Wide
-                    && row.iter().all(|p| p.shape != Shape::Wide) =>
+                    && panel.shape != PanelShape::Wide
+                    && row.iter().all(|p| p.shape != PanelShape::Wide) =>
             {
                 row.push(panel)
             }

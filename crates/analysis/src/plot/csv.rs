@@ -1,14 +1,14 @@
-//! The numbers behind a figure, one row per drawn value.
+//! Writes the values of a figure as CSV.
 
-use super::{Content, Figure};
+use super::{Figure, PanelContent};
 use std::borrow::Cow;
 use std::io::Write;
 
-/// Writes `figure,panel,series,x,y,low,high`: `x` is a number, a category or a round; `low` and `high` are the band's
-/// ends where there is one. A heatmap's `y` is 1, 0 or empty.
+/// Writes one row per value with the columns `figure,panel,series,x,y,low,high`. `x` is a number, a category or a round;
+/// `low` and `high` are the ends of the band, if there is one. The `y` of a heatmap is 1, 0 or empty.
 ///
 /// # Errors
-/// Those of the writer.
+/// Returns an error if the writer fails.
 pub fn write_csv(figure: &Figure, out: impl Write) -> std::io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     csv.write_record(["figure", "panel", "series", "x", "y", "low", "high"])?;
@@ -20,7 +20,7 @@ pub fn write_csv(figure: &Figure, out: impl Write) -> std::io::Result<()> {
             csv.write_record([&*id, &title, &series, &x, &cell(y), &low, &high])
         };
         match &panel.content {
-            Content::Xy(xy) => {
+            PanelContent::Xy(xy) => {
                 for s in &xy.series {
                     for (j, (x, y)) in s.points.iter().enumerate() {
                         row(&s.name, &cell(*x), *y, s.band.get(j).copied())?;
@@ -30,7 +30,7 @@ pub fn write_csv(figure: &Figure, out: impl Write) -> std::io::Result<()> {
                     row(&line.label, "", line.value, None)?;
                 }
             }
-            Content::Bars(bars) => {
+            PanelContent::Bars(bars) => {
                 for s in &bars.series {
                     for (j, (category, value)) in bars.categories.iter().zip(&s.values).enumerate() {
                         let ends = s.errors.get(j).map(|e| (value - e, value + e));
@@ -38,7 +38,7 @@ pub fn write_csv(figure: &Figure, out: impl Write) -> std::io::Result<()> {
                     }
                 }
             }
-            Content::Heatmap(map) => {
+            PanelContent::Heatmap(map) => {
                 for r in &map.rows {
                     for (j, c) in r.cells.iter().enumerate() {
                         let y = c.map_or(f64::NAN, |c| f64::from(u8::from(c)));
@@ -51,7 +51,7 @@ pub fn write_csv(figure: &Figure, out: impl Write) -> std::io::Result<()> {
     csv.flush()
 }
 
-/// A text that no spreadsheet takes for a formula: names may come from models and from others' files.
+/// Escapes text that a spreadsheet would interpret as a formula. Names may come from models and from other users' files.
 fn inert(text: &str) -> Cow<'_, str> {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err();
     if is_formula { format!("'{text}").into() } else { text.into() }
@@ -64,7 +64,7 @@ fn cell(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::{Axis, BarSeries, Bars, Ink, Panel, Shape, Unit};
+    use crate::plot::{Axis, BarSeries, Bars, FigurePanel, Ink, PanelShape, Unit};
 
     #[test]
     fn no_cell_is_a_formula() {
@@ -85,11 +85,11 @@ mod tests {
     }
 
     #[test]
-    fn names_of_series_and_categories_are_written_so() {
+    fn names_of_series_and_categories_are_escaped() {
         let series = vec![BarSeries::new("@cmd", Ink::Series(0), vec![-0.5])];
         let (x_label, y, categories) = (String::new(), Axis::new("y", Unit::Plain), vec!["=1+1".to_owned()]);
-        let content = Content::Bars(Bars { x_label, categories, y, series, stacked: false });
-        let panel = Panel { title: "+t".into(), shape: Shape::Half, content };
+        let content = PanelContent::Bars(Bars { x_label, categories, y, series, stacked: false });
+        let panel = FigurePanel { title: "+t".into(), shape: PanelShape::Half, content };
         let [id, title, caption] = ["f", "t", "c"].map(str::to_owned);
         let figure = Figure { id, title, caption, panels: vec![panel] };
         let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! Rows of cells over rounds, drawn as one path per kind of cell: hundreds of rows and rounds stay small.
+//! Heatmaps over rounds. Each kind of cell is one path, so that hundreds of rows and rounds result in small files.
 
 use super::scale::{Scale, Unit};
 use super::svg::{Anchor, Svg, TextStyle, num};
@@ -7,7 +7,7 @@ use super::xy::{Frame, LABEL_SIZE, draw_x_axis, panel_title};
 use super::{Axis, Heatmap};
 use std::fmt::Write;
 
-/// Draws a panel of cells.
+/// Draws a heatmap.
 pub(super) fn draw(svg: &mut Svg, map: &Heatmap, title: &str, width: f64, height: f64) {
     let frame = Frame::new(width, height, !title.is_empty(), 0.0, true);
     panel_title(svg, title);
@@ -29,7 +29,7 @@ pub(super) fn draw(svg: &mut Svg, map: &Heatmap, title: &str, width: f64, height
     svg.text_upwards(LABEL_SIZE + 9.0, 0.5 * (frame.top + frame.bottom), &map.y_label, style);
 }
 
-/// The path of all runs of neighbouring cells that `wanted` picks.
+/// Returns the path of all sequences of adjacent cells that `wanted` selects.
 fn cells(
     map: &Heatmap,
     frame: &Frame,
@@ -38,7 +38,7 @@ fn cells(
     wanted: impl Fn(Option<bool>) -> bool,
 ) -> String {
     let mut d = String::new();
-    // Rows touch, so that no light shines between them.
+    // Rows overlap slightly, so that there are no gaps between them.
     let drawn = row_height.max(0.3) + 0.05;
     for (i, row) in map.rows.iter().enumerate() {
         let top = frame.top + i as f64 * row_height;
@@ -68,7 +68,7 @@ fn cells(
     d
 }
 
-/// An invisible bar that carries a row's tooltip.
+/// Draws an invisible rectangle with the row's tooltip.
 fn hover_row(svg: &mut Svg, frame: &Frame, offset: f64, height: f64, text: &str) {
     svg.raw(&format!(
         r#"<rect x="{}" y="{}" width="{}" height="{}" fill-opacity="0"><title>{}</title></rect>"#,

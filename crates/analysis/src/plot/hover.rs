@@ -1,15 +1,15 @@
-//! What a page needs to show values under the pointer.
+//! Data for the page's script, which shows the values under the pointer.
 
 use super::compose::size;
 use super::theme::Ink;
 use super::xy::axes;
-use super::{Content, Panel, Style, Unit};
+use super::{FigurePanel, PanelContent, SeriesStyle, Unit};
 use serde_json::{Value, json};
 
-/// Axes and points of a panel of curves as JSON for the page's script; `None` for panels whose shapes carry their
-/// own tooltips. A wide panel has the frames of both its drawings.
-pub fn hover_json(panel: &Panel) -> Option<String> {
-    let Content::Xy(xy) = &panel.content else { return None };
+/// Returns the axes and points of a panel with curves as JSON, or `None` for other panels, whose shapes have tooltips. A wide
+/// panel has the frames of both its drawings.
+pub fn hover_json(panel: &FigurePanel) -> Option<String> {
+    let PanelContent::Xy(xy) = &panel.content else { return None };
     let frame = |narrow: bool| {
         let (width, height) = size(panel, narrow);
         let f = axes(xy, width, height, !panel.title.is_empty()).frame;
@@ -20,7 +20,7 @@ pub fn hover_json(panel: &Panel) -> Option<String> {
     let series: Vec<Value> = xy
         .series
         .iter()
-        .filter(|s| s.style != Style::Faint)
+        .filter(|s| s.style != SeriesStyle::Faint)
         .map(|s| {
             let mut value = json!({
                 "n": s.name,
@@ -46,7 +46,7 @@ pub fn hover_json(panel: &Panel) -> Option<String> {
     Some(for_script(&out))
 }
 
-/// JSON that is safe inside of a `<script>` element: `<` cannot end it.
+/// Serialises JSON for a `<script>` element. `<` is escaped, so that it cannot end the element.
 fn for_script(value: &Value) -> String {
     value.to_string().replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
@@ -64,7 +64,7 @@ fn unit_name(unit: Unit) -> &'static str {
     }
 }
 
-/// Five significant digits; `null` for what is no number.
+/// Rounds to five significant digits. A number that is not finite becomes `null`.
 fn short(value: f64) -> Option<f64> {
     value.is_finite().then(|| format!("{value:.4e}").parse().unwrap_or(value))
 }

@@ -1,23 +1,25 @@
-//! Which colours of a figure stand for what.
+//! Legends of figures.
 
 use super::svg::{Anchor, Stroke, Svg, TextStyle, num, text_width};
 use super::theme::Ink;
 use super::xy::draw_marker;
-use super::{Content, Figure, Style};
+use super::{Figure, PanelContent, SeriesStyle};
 
-/// An entry of a legend.
+/// A legend entry.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct LegendEntry {
+    /// Name of the entry.
     pub name: String,
+    /// Colour of the symbol.
     pub ink: Ink,
     /// A line, points or an area.
     pub swatch: Swatch,
 }
 
-/// The sign before a name.
+/// The symbol of a legend entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swatch {
-    /// A line, with a marker or without.
+    /// A line with or without markers.
     Line {
         /// Whether the curve carries markers.
         marked: bool,
@@ -30,34 +32,34 @@ pub enum Swatch {
     Area,
 }
 
-/// The legend's entries, each name once, in order of appearance; empty where there is but one curve.
-pub fn entries(figure: &Figure) -> Vec<Entry> {
-    let mut out: Vec<Entry> = Vec::new();
+/// Returns the legend entries of a figure in order of appearance, each name once. A figure with a single curve has none.
+pub fn entries(figure: &Figure) -> Vec<LegendEntry> {
+    let mut out: Vec<LegendEntry> = Vec::new();
     let mut add = |name: &str, ink: Ink, swatch: Swatch| {
         match out.iter_mut().find(|e| e.name == name) {
-            // One name for curves of several colours: the sign stands for their style.
+            // For a name that several colours share, the symbol shows the style.
             Some(known) if known.ink != ink => known.ink = Ink::Muted,
             Some(_) => {}
             None if name.is_empty() => {}
-            None => out.push(Entry { name: name.to_owned(), ink, swatch }),
+            None => out.push(LegendEntry { name: name.to_owned(), ink, swatch }),
         }
     };
     for panel in &figure.panels {
         match &panel.content {
-            Content::Xy(xy) => {
-                let marked = xy.series.iter().filter(|s| s.style == Style::Line).count() > 2;
-                for series in xy.series.iter().filter(|s| s.style != Style::Faint) {
+            PanelContent::Xy(xy) => {
+                let marked = xy.series.iter().filter(|s| s.style == SeriesStyle::Line).count() > 2;
+                for series in xy.series.iter().filter(|s| s.style != SeriesStyle::Faint) {
                     let swatch = match series.style {
-                        Style::Line => Swatch::Line { marked },
-                        Style::Fit => Swatch::Fit,
-                        Style::Points => Swatch::Point,
-                        Style::Faint => continue,
+                        SeriesStyle::Line => Swatch::Line { marked },
+                        SeriesStyle::Fit => Swatch::Fit,
+                        SeriesStyle::Points => Swatch::Point,
+                        SeriesStyle::Faint => continue,
                     };
                     add(&series.name, series.ink, swatch);
                 }
             }
-            Content::Bars(bars) => bars.series.iter().for_each(|s| add(&s.name, s.ink, Swatch::Area)),
-            Content::Heatmap(map) => {
+            PanelContent::Bars(bars) => bars.series.iter().for_each(|s| add(&s.name, s.ink, Swatch::Area)),
+            PanelContent::Heatmap(map) => {
                 add(&map.names.0, Ink::Yes, Swatch::Area);
                 add(&map.names.1, Ink::No, Swatch::Area);
             }
@@ -73,17 +75,17 @@ const SIZE: f64 = 12.5;
 const LINE: f64 = 20.0;
 const SWATCH_WIDTH: f64 = 28.0;
 
-fn entry_width(entry: &Entry) -> f64 {
+fn entry_width(entry: &LegendEntry) -> f64 {
     SWATCH_WIDTH + text_width(&entry.name, SIZE) * 1.03 + 20.0
 }
 
-/// Height of a legend that is set in lines of `width`.
-pub(super) fn height(entries: &[Entry], width: f64) -> f64 {
+/// Returns the height of a legend that is wrapped at `width`.
+pub(super) fn height(entries: &[LegendEntry], width: f64) -> f64 {
     lines(entries, width).len() as f64 * LINE
 }
 
-fn lines(entries: &[Entry], width: f64) -> Vec<Vec<&Entry>> {
-    let mut lines: Vec<Vec<&Entry>> = Vec::new();
+fn lines(entries: &[LegendEntry], width: f64) -> Vec<Vec<&LegendEntry>> {
+    let mut lines: Vec<Vec<&LegendEntry>> = Vec::new();
     let mut used = f64::INFINITY;
     for entry in entries {
         let need = entry_width(entry);
@@ -99,8 +101,8 @@ fn lines(entries: &[Entry], width: f64) -> Vec<Vec<&Entry>> {
     lines
 }
 
-/// Draws a legend with its upper left corner at (x, y).
-pub(super) fn draw(svg: &mut Svg, entries: &[Entry], x: f64, y: f64, width: f64) {
+/// Draws a legend with its top left corner at (x, y).
+pub(super) fn draw(svg: &mut Svg, entries: &[LegendEntry], x: f64, y: f64, width: f64) {
     for (row, line) in lines(entries, width).into_iter().enumerate() {
         let mut left = x;
         let middle = y + row as f64 * LINE + LINE / 2.0;
@@ -113,8 +115,8 @@ pub(super) fn draw(svg: &mut Svg, entries: &[Entry], x: f64, y: f64, width: f64)
     }
 }
 
-/// Draws an entry's sign, 22 wide, around the height `middle`.
-pub(super) fn draw_swatch(svg: &mut Svg, entry: &Entry, left: f64, middle: f64) {
+/// Draws the symbol of an entry, 22 units wide and vertically centred at `middle`.
+pub(super) fn draw_swatch(svg: &mut Svg, entry: &LegendEntry, left: f64, middle: f64) {
     let path = format!("M{} {}h20", num(left + 1.0), num(middle));
     match entry.swatch {
         Swatch::Line { marked } => {

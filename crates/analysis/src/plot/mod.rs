@@ -1,6 +1,7 @@
-//! Figures as plain data, and how they become SVG, PNG and CSV.
+//! Figures as plain data, and their rendering as SVG, PNG and CSV.
 //!
-//! A figure is made of panels; a panel of series. Rendering knows nothing of runs: `crate::figures` fills these types.
+//! A figure consists of panels, and a panel of series. Rendering is independent of runs: `crate::figures` creates these
+//! types.
 
 mod bars;
 mod compose;
@@ -19,7 +20,7 @@ pub(crate) use compose::swatch_svg;
 pub use compose::{panel_svg, standalone_svg};
 pub use csv::write_csv;
 pub use hover::hover_json;
-pub use legend::{Entry, entries};
+pub use legend::{LegendEntry, entries};
 #[cfg(feature = "png")]
 pub use png::{PngError, write_png};
 pub use scale::{Scale, Unit, format_value, parse_value};
@@ -32,83 +33,87 @@ pub use theme::Ink;
 pub struct Figure {
     /// File name without extension, and anchor in the report.
     pub id: String,
+    /// Title.
     pub title: String,
-    /// How to read it.
+    /// Explanation of the figure.
     pub caption: String,
     /// Panels in reading order.
-    pub panels: Vec<Panel>,
+    pub panels: Vec<FigurePanel>,
 }
 
-/// One coordinate system of a figure.
+/// A panel of a figure, with its own coordinate system.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Panel {
-    /// A few words above the panel; may be empty.
+pub struct FigurePanel {
+    /// Title above the panel, which may be empty.
     pub title: String,
-    /// How much room it takes.
-    pub shape: Shape,
-    /// What is drawn.
-    pub content: Content,
+    /// Size on the page.
+    pub shape: PanelShape,
+    /// The drawing.
+    pub content: PanelContent,
 }
 
-/// How much room a panel takes.
+/// Size of a panel on the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum PanelShape {
     /// Half of the page's width.
     Half,
-    /// Half of the page's width and about as high.
+    /// Half of the page's width, and about square.
     Square,
-    /// The whole width.
+    /// The full width of the page.
     Wide,
 }
 
-/// What a panel draws.
+/// The drawing in a panel.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Content {
+pub enum PanelContent {
     /// Curves over a numeric axis.
     Xy(Xy),
     /// Bars over categories.
     Bars(Bars),
-    /// Rows of cells over rounds.
+    /// A heatmap over rounds.
     Heatmap(Heatmap),
 }
 
 /// Curves over a numeric axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Xy {
+    /// Horizontal axis.
     pub x: Axis,
+    /// Vertical axis.
     pub y: Axis,
-    /// Curves, the last on top.
+    /// Curves, of which the last is drawn on top.
     pub series: Vec<Series>,
+    /// Horizontal lines.
     pub lines: Vec<ReferenceLine>,
 }
 
 /// An axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// What is measured, with its unit where the numbers do not show it.
+    /// The quantity, with its unit if the numbers do not show it.
     pub label: String,
-    /// How numbers are written.
+    /// Number format.
     pub unit: Unit,
     /// Whether the scale is logarithmic.
     pub log: bool,
-    /// Lower and upper end where the data should not decide them.
+    /// Lower and upper end, if they are not determined by the data.
     pub fixed: (Option<f64>, Option<f64>),
 }
 
 impl Axis {
-    /// A linear axis whose ends the data decide.
+    /// Creates a linear axis whose ends are determined by the data.
     pub fn new(label: impl Into<String>, unit: Unit) -> Self {
         Self { label: label.into(), unit, log: false, fixed: (None, None) }
     }
 
-    /// The same axis starting at `low`.
+    /// Fixes the lower end.
     #[must_use]
     pub fn from(mut self, low: f64) -> Self {
         self.fixed.0 = Some(low);
         self
     }
 
-    /// The same axis ending at `high`.
+    /// Fixes the upper end.
     #[must_use]
     pub fn to(mut self, high: f64) -> Self {
         self.fixed.1 = Some(high);
@@ -116,59 +121,64 @@ impl Axis {
     }
 }
 
-/// How a curve is drawn.
+/// Drawing style of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
-    /// A solid line.
+pub enum SeriesStyle {
+    /// Creates a solid line.
     Line,
-    /// A thin dashed line: a model, not an observation.
+    /// A thin dashed line, for a model rather than an observation.
     Fit,
     /// Points without a line.
     Points,
-    /// A thin, pale line behind others; in no legend.
+    /// A thin, pale line behind the others, without a legend entry.
     Faint,
 }
 
 /// A curve.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// Name in the legend; series of one name share an entry.
+    /// Name in the legend. Series with the same name share an entry.
     pub name: String,
+    /// Colour.
     pub ink: Ink,
-    /// How it is drawn.
-    pub style: Style,
-    /// Points in order of x; those that are not finite break the line.
+    /// Drawing style.
+    pub style: SeriesStyle,
+    /// Points in order of x. Points that are not finite interrupt the line.
     pub points: Vec<(f64, f64)>,
-    /// Lower and upper end of a band at each point, or empty.
+    /// Lower and upper end of the band at each point, or empty.
     pub band: Vec<(f64, f64)>,
 }
 
 impl Series {
-    /// A solid line.
+    /// Creates a solid line.
     pub fn line(name: impl Into<String>, ink: Ink, points: Vec<(f64, f64)>) -> Self {
-        Self { name: name.into(), ink, style: Style::Line, points, band: Vec::new() }
+        Self { name: name.into(), ink, style: SeriesStyle::Line, points, band: Vec::new() }
     }
 }
 
 /// A horizontal line with a label.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReferenceLine {
+    /// Position on the vertical axis.
     pub value: f64,
-    /// What it stands for.
+    /// Label of the line.
     pub label: String,
+    /// Colour.
     pub ink: Ink,
 }
 
-/// Bars over categories, one group per category, one bar per series.
+/// A bar chart with one group per category and one bar per series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bars {
-    /// The categories' meaning.
+    /// Meaning of the categories.
     pub x_label: String,
+    /// Names of the categories.
     pub categories: Vec<String>,
+    /// Vertical axis.
     pub y: Axis,
-    /// One value per category each.
+    /// Series, each with one value per category.
     pub series: Vec<BarSeries>,
-    /// Whether bars stand on each other instead of side by side.
+    /// Whether bars are stacked rather than side by side.
     pub stacked: bool,
 }
 
@@ -177,42 +187,43 @@ pub struct Bars {
 pub struct BarSeries {
     /// Name in the legend.
     pub name: String,
+    /// Colour.
     pub ink: Ink,
-    /// A value per category; those that are not finite are left out.
+    /// One value per category. Values that are not finite are not drawn.
     pub values: Vec<f64>,
-    /// Half the length of each bar's whisker, or empty; those that are not finite are left out.
+    /// Half the length of each error bar, or empty. Values that are not finite are not drawn.
     pub errors: Vec<f64>,
 }
 
 impl BarSeries {
-    /// Bars without whiskers.
+    /// Creates bars without error bars.
     pub fn new(name: impl Into<String>, ink: Ink, values: Vec<f64>) -> Self {
         Self { name: name.into(), ink, values, errors: Vec::new() }
     }
 }
 
-/// Rows of cells over rounds.
+/// A heatmap over rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heatmap {
-    /// The horizontal axis' meaning.
+    /// Meaning of the horizontal axis.
     pub x_label: String,
-    /// The vertical axis' meaning.
+    /// Meaning of the vertical axis.
     pub y_label: String,
-    /// First round and one past the last.
+    /// First round, and last round plus 1.
     pub span: (u32, u32),
     /// Rows from top to bottom.
     pub rows: Vec<HeatRow>,
-    /// Names of the two kinds of cells: yes, no.
+    /// Names of the two kinds of cells: true and false.
     pub names: (String, String),
 }
 
-/// One row of a heatmap.
+/// A row of a heatmap.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeatRow {
-    /// What the row stands for.
+    /// Name of the row.
     pub name: String,
-    /// First round of the first cell.
+    /// Round of the first cell.
     pub start: u32,
-    /// Cell by cell: yes, no, or nothing there.
+    /// The cells: true, false or empty.
     pub cells: Vec<Option<bool>>,
 }

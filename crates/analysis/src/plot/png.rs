@@ -1,21 +1,22 @@
-//! SVG to PNG.
+//! Renders SVG as PNG.
 
 use super::{Figure, standalone_svg};
 use resvg::{tiny_skia, usvg};
 use std::sync::Arc;
 
-/// Why a figure could not be drawn as pixels.
+/// An error of rendering a figure as PNG.
 #[derive(Debug, thiserror::Error)]
 pub enum PngError {
-    /// The SVG was not understood.
-    #[error("figure {figure} could not be read back as SVG: {reason}")]
+    /// The SVG cannot be parsed.
+    #[error("cannot parse the SVG of figure {figure}: {reason}")]
     Svg {
         /// The figure's id.
         figure: String,
+        /// The parser's message.
         reason: String,
     },
-    /// The picture would not fit into memory, or could not be encoded.
-    #[error("figure {figure} could not be drawn at {width} × {height} pixels: {reason}")]
+    /// The image does not fit into memory, or cannot be encoded.
+    #[error("cannot render figure {figure} at {width} × {height} pixels: {reason}")]
     Draw {
         /// The figure's id.
         figure: String,
@@ -23,16 +24,17 @@ pub enum PngError {
         width: u32,
         /// Height in pixels.
         height: u32,
+        /// The reason.
         reason: String,
     },
 }
 
-/// The figure as a PNG file, `scale` pixels per unit (2 is print quality: 1,880 pixels for a full-width figure).
+/// Renders a figure as PNG with `scale` pixels per unit (2 is print quality: 1,880 pixels for a full-width figure).
 ///
-/// Text is set in the Inter font that the program carries, so that the picture is the same on every machine.
+/// Text uses the embedded Inter font, so that the image is the same on every machine.
 ///
 /// # Errors
-/// If the picture does not fit into memory.
+/// Returns an error if the image does not fit into memory.
 pub fn write_png(figure: &Figure, scale: f32) -> Result<Vec<u8>, PngError> {
     let mut options = usvg::Options { font_family: "Inter".to_owned(), ..usvg::Options::default() };
     let fonts = Arc::make_mut(&mut options.fontdb);
@@ -45,12 +47,12 @@ pub fn write_png(figure: &Figure, scale: f32) -> Result<Vec<u8>, PngError> {
     let (width, height) = ((size.width() * scale).ceil() as u32, (size.height() * scale).ceil() as u32);
     let failed = |reason: String| PngError::Draw { figure: figure.id.clone(), width, height, reason };
     let mut pixels = tiny_skia::Pixmap::new(width, height)
-        .ok_or_else(|| failed("no such picture fits into memory".into()))?;
+        .ok_or_else(|| failed("the image does not fit into memory".into()))?;
     resvg::render(&tree, tiny_skia::Transform::from_scale(scale, scale), &mut pixels.as_mut());
     encode(width, height, &pixels.take_demultiplied()).map_err(|e| failed(e.to_string()))
 }
 
-/// Quickly rather than as small as can be: the end of a run waits for its report.
+/// Encodes with fast compression, because the end of a run waits for its report.
 fn encode(width: u32, height: u32, rgba: &[u8]) -> Result<Vec<u8>, ::png::EncodingError> {
     let mut file = Vec::new();
     let mut encoder = ::png::Encoder::new(&mut file, width, height);

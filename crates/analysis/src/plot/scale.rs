@@ -1,35 +1,35 @@
-//! From numbers to pixels, and the numbers worth writing on an axis.
+//! Scales of axes: the mapping to pixels, ticks, and number formats.
 
-/// How the numbers of an axis are written.
+/// Number format of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// As they are.
+    /// Plain numbers.
     Plain,
-    /// A share of 1 as per cent.
+    /// Fractions, shown as percentages.
     Percent,
-    /// Large counts as 20k, 1.5M.
+    /// Counts, shown like 20k or 1.5M if they are large.
     Count,
-    /// Seconds as s, min, h, d.
+    /// Durations in seconds, shown as s, min, h or d.
     Duration,
 }
 
-/// A linear or logarithmic map from `low..=high` to pixels.
+/// A linear or logarithmic mapping from `low..=high` to pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    /// Value at `from`.
+    /// Value at the pixel `from`.
     pub low: f64,
-    /// Value at `to`.
+    /// Value at the pixel `to`.
     pub high: f64,
-    /// Pixel of `low`.
+    /// Pixel position of `low`.
     pub from: f64,
-    /// Pixel of `high`.
+    /// Pixel position of `high`.
     pub to: f64,
-    /// Whether equal ratios are equally far apart.
+    /// Whether the scale is logarithmic.
     pub log: bool,
 }
 
 impl Scale {
-    /// The pixel of a value; not finite where the scale has no place for it.
+    /// Returns the pixel position of a value. It is not finite if the scale cannot represent the value.
     pub fn pixel(&self, value: f64) -> f64 {
         let share = if self.log {
             (value.ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
@@ -39,12 +39,12 @@ impl Scale {
         self.from + share * (self.to - self.from)
     }
 
-    /// Round numbers within the scale, about `count` of them.
+    /// Returns about `count` round numbers within the scale.
     pub fn ticks(&self, count: usize) -> Vec<f64> {
         if self.log { self.log_ticks(count) } else { self.linear_ticks(count) }
     }
 
-    /// Numbers worth writing with their texts: in one unit, that of the scale's end. Times are divided as clocks do.
+    /// Returns the ticks with their labels. All labels have the unit of the upper end, and durations have steps as on clocks.
     pub fn labelled_ticks(&self, count: usize, unit: Unit) -> Vec<(f64, String)> {
         let label = |value: f64| (value, format_value(value, unit, 3));
         if unit == Unit::Count && !self.log {
@@ -92,7 +92,7 @@ impl Scale {
     }
 }
 
-/// The smallest of 1, 2, 2.5, 5 times a power of ten that is at least `raw`.
+/// Returns the smallest of 1, 2, 2.5 or 5 times a power of ten that is at least `raw`.
 fn nice_step(raw: f64) -> f64 {
     let power = 10_f64.powf(raw.log10().floor());
     let multiple = raw / power;
@@ -100,7 +100,7 @@ fn nice_step(raw: f64) -> f64 {
     nice * power
 }
 
-/// The smallest step that is at least `raw` and divides times as clocks do.
+/// Returns the smallest step of at least `raw` that is usual on clocks.
 fn time_step(raw: f64, suffix: &str) -> f64 {
     let steps: &[f64] = match suffix {
         "s" | "min" => &[0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0],
@@ -110,9 +110,9 @@ fn time_step(raw: f64, suffix: &str) -> f64 {
     steps.iter().copied().find(|s| *s >= raw - 1e-9).unwrap_or_else(|| nice_step(raw))
 }
 
-/// Ends of an axis for values from `low` to `high`: widened to round numbers, never empty.
+/// Returns the ends of an axis for values from `low` to `high`, widened to round numbers. The range is never empty.
 pub(super) fn nice_range(low: f64, high: f64, fixed: (Option<f64>, Option<f64>)) -> (f64, f64) {
-    // An axis that would begin close to zero begins there.
+    // An axis that would start close to zero starts at zero.
     let low = if low > 0.0 && low < 0.5 * high { 0.0 } else { low };
     let (mut low, mut high) = (fixed.0.unwrap_or(low), fixed.1.unwrap_or(high));
     if !(low.is_finite() && high.is_finite()) {
@@ -139,14 +139,14 @@ pub(super) fn nice_range(low: f64, high: f64, fixed: (Option<f64>, Option<f64>))
     (low, high)
 }
 
-/// A value as it is written on an axis and in tooltips; `digits` are significant ones.
+/// Formats a value for axes, tooltips and tables, with `digits` significant digits.
 pub fn format_value(value: f64, unit: Unit, digits: usize) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }
     match unit {
         Unit::Plain => significant(value, digits),
-        Unit::Percent => format!("{} %", significant(100.0 * value, digits)),
+        Unit::Percent => format!("{}%", significant(100.0 * value, digits)),
         Unit::Count => {
             let (size, suffix) = count_unit(value);
             let scaled = value / size;
@@ -160,10 +160,10 @@ pub fn format_value(value: f64, unit: Unit, digits: usize) -> String {
     }
 }
 
-/// The number that [`format_value`] has written, in its base unit: a share, a count, seconds. `None` of any other text.
+/// Parses the output of [`format_value`] into its base unit: a fraction, a count or seconds. Returns `None` for other text.
 pub fn parse_value(text: &str) -> Option<f64> {
     const UNITS: [(&str, f64); 9] = [
-        (" %", 1e-2),
+        ("%", 1e-2),
         (" ms", 1e-3),
         (" s", 1.0),
         (" min", 60.0),
@@ -177,11 +177,11 @@ pub fn parse_value(text: &str) -> Option<f64> {
     let with_unit = UNITS.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, *size)));
     let (number, size) = with_unit.unwrap_or((&text, 1.0));
     let value = number.parse::<f64>().ok().filter(|value| value.is_finite())? * size;
-    // No digits that were never written.
+    // Removes digits that are rounding errors of the multiplication.
     format!("{value:.11e}").parse().ok()
 }
 
-/// The unit in which a count is written: its size and its sign.
+/// Returns the unit of a count: its size and its suffix.
 fn count_unit(value: f64) -> (f64, &'static str) {
     match value.abs() {
         v if v >= 1e9 => (1e9, "G"),
@@ -191,7 +191,7 @@ fn count_unit(value: f64) -> (f64, &'static str) {
     }
 }
 
-/// The unit in which a time is written: its length in seconds and its sign.
+/// Returns the unit of a duration: its length in seconds and its suffix.
 fn duration_unit(seconds: f64) -> (f64, &'static str) {
     match seconds.abs() {
         v if v >= 2.0 * 86400.0 => (86400.0, "d"),
@@ -202,7 +202,7 @@ fn duration_unit(seconds: f64) -> (f64, &'static str) {
     }
 }
 
-/// A number with `digits` significant digits and no needless zeros.
+/// Formats a number with `digits` significant digits and without trailing zeros.
 fn significant(value: f64, digits: usize) -> String {
     if value == 0.0 {
         return "0".to_owned();
@@ -240,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_one_axis_are_in_one_unit() {
+    fn the_counts_of_an_axis_have_one_unit() {
         let scale = Scale { low: 0.0, high: 12_000.0, from: 0.0, to: 100.0, log: false };
         let texts: Vec<String> = scale.labelled_ticks(3, Unit::Count).into_iter().map(|t| t.1).collect();
         assert_eq!(texts, ["0", "5k", "10k"]);
     }
 
     #[test]
-    fn times_are_divided_as_clocks_do() {
+    fn durations_have_ticks_as_on_clocks() {
         let texts = |high: f64, count: usize| -> Vec<String> {
             let scale = Scale { low: 0.0, high, from: 0.0, to: 100.0, log: false };
             scale.labelled_ticks(count, Unit::Duration).into_iter().map(|(_, text)| text).collect()
@@ -259,16 +259,16 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_that_would_begin_close_to_zero_begins_there() {
+    fn an_axis_that_would_start_close_to_zero_starts_at_zero() {
         assert_eq!(nice_range(0.05, 0.27, (None, None)).0, 0.0);
         assert!(nice_range(0.21, 0.27, (None, None)).0 > 0.15);
         assert!(nice_range(-0.05, 0.27, (None, None)).0 <= -0.05);
     }
 
     #[test]
-    fn values_read_well() {
+    fn values_are_formatted_and_parsed() {
         let cases = [
-            (0.671, Unit::Percent, "67.1 %"),
+            (0.671, Unit::Percent, "67.1%"),
             (6_300_000.0, Unit::Count, "6.3M"),
             (1600.0, Unit::Count, "1600"),
             (40_000.0, Unit::Count, "40k"),

@@ -1,12 +1,12 @@
-//! A small writer of SVG: shapes and text whose colours are roles.
+//! Writes SVG shapes and text whose colours are roles.
 //!
-//! Own code instead of a plotting library: `plotters` and `charming` write fixed colours (no dark mode through CSS
-//! variables), and the latter draws with a JavaScript engine; what is needed here is a page of string building.
+//! This is not taken from a plotting library: `plotters` and `charming` write fixed colours, which excludes a dark mode by
+//! CSS variables, and `charming` needs a JavaScript engine. Little more than string formatting is required here.
 
 use super::theme::Ink;
 use std::fmt::Write;
 
-/// Advance widths of Inter Regular for the characters 32 to 126, thousandths of the font size.
+/// Advance widths of Inter Regular for the characters 32 to 126, in thousandths of the font size.
 const WIDTHS: [u16; 95] = [
     281, 278, 403, 631, 638, 812, 639, 222, 362, 362, 500, 659, 280, 460, 276, 357, 625, 464, 605, 636, 642,
     608, 624, 571, 616, 624, 276, 280, 659, 659, 659, 507, 936, 676, 651, 727, 719, 598, 587, 743, 740, 264,
@@ -15,7 +15,7 @@ const WIDTHS: [u16; 95] = [
     364, 581, 557, 812, 540, 557, 541, 362, 327, 362, 659,
 ];
 
-/// About how wide `text` is at a font size.
+/// Estimates the width of `text` at a font size.
 pub fn text_width(text: &str, size: f64) -> f64 {
     let thousandths: u32 = text
         .chars()
@@ -27,7 +27,7 @@ pub fn text_width(text: &str, size: f64) -> f64 {
     f64::from(thousandths) * size / 1000.0
 }
 
-/// Text with the characters escaped that XML and HTML give a meaning; control characters become spaces.
+/// Escapes text for XML and HTML. Control characters become spaces.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -45,33 +45,38 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// Where text stands relative to its point.
+/// Horizontal alignment of text relative to its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
-    /// Begins there.
+    /// The text starts at the point.
     Start,
-    /// Centred there.
+    /// The text is centred on the point.
     Middle,
-    /// Ends there.
+    /// The text ends at the point.
     End,
 }
 
-/// How text is set.
+/// Style of text.
 #[derive(Clone, Copy, Debug)]
 pub struct TextStyle {
     /// Font size, px.
     pub size: f64,
+    /// Whether the text is bold.
     pub bold: bool,
+    /// Colour.
     pub ink: Ink,
+    /// Alignment.
     pub anchor: Anchor,
 }
 
-/// How a line is drawn.
+/// Style of a line.
 #[derive(Clone, Copy, Debug)]
 pub struct Stroke {
+    /// Colour.
     pub ink: Ink,
     /// Width, px.
     pub width: f64,
+    /// Dash pattern.
     pub dashes: Option<&'static str>,
 }
 
@@ -82,29 +87,29 @@ impl Stroke {
     }
 }
 
-/// SVG elements in the order in which they were drawn.
+/// SVG elements in drawing order.
 #[derive(Clone, Debug, Default)]
 pub struct Svg {
     body: String,
 }
 
 impl Svg {
-    /// Nothing yet.
+    /// Creates an empty drawing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The elements written so far.
+    /// Returns the markup of the elements.
     pub fn finish(self) -> String {
         self.body
     }
 
-    /// Writes markup as it stands.
+    /// Appends markup without escaping it.
     pub fn raw(&mut self, markup: &str) {
         self.body.push_str(markup);
     }
 
-    /// A filled rectangle.
+    /// Draws a filled rectangle.
     pub fn rect(&mut self, x: f64, y: f64, width: f64, height: f64, ink: Ink, tooltip: Option<&str>) {
         let shade = ink.shade();
         let _ = write!(
@@ -125,7 +130,7 @@ impl Svg {
         }
     }
 
-    /// A stroked path.
+    /// Draws a stroked path.
     pub fn stroke(&mut self, d: &str, stroke: Stroke) {
         if d.is_empty() {
             return;
@@ -141,7 +146,7 @@ impl Svg {
         );
     }
 
-    /// A filled path of some opacity.
+    /// Draws a filled path with an opacity.
     pub fn fill(&mut self, d: &str, ink: Ink, opacity: f64) {
         if d.is_empty() {
             return;
@@ -152,7 +157,7 @@ impl Svg {
             write!(self.body, r#"<path d="{d}" fill="{}" class="f{}"{opacity}/>"#, shade.light, shade.name);
     }
 
-    /// A filled circle.
+    /// Draws a filled circle.
     pub fn dot(&mut self, x: f64, y: f64, radius: f64, ink: Ink) {
         let shade = ink.shade();
         let _ = write!(
@@ -166,17 +171,17 @@ impl Svg {
         );
     }
 
-    /// A line of text with its baseline at y.
+    /// Draws a line of text with its baseline at y.
     pub fn text(&mut self, x: f64, y: f64, text: &str, style: TextStyle) {
         self.text_with(&format!(r#"x="{}" y="{}""#, num(x), num(y)), text, style);
     }
 
-    /// A line of text turned upwards around its point.
+    /// Draws a line of text that is rotated by 90 degrees counterclockwise around its point.
     pub fn text_upwards(&mut self, x: f64, y: f64, text: &str, style: TextStyle) {
         self.text_with(&format!(r#"transform="translate({} {}) rotate(-90)""#, num(x), num(y)), text, style);
     }
 
-    /// A line of text with a rim in the colour of the ground.
+    /// Draws a line of text with an outline in the background colour.
     pub fn text_with_rim(&mut self, x: f64, y: f64, text: &str, style: TextStyle) {
         let paper = Ink::Paper.shade();
         self.body.push_str(&format!(
@@ -209,11 +214,11 @@ impl Svg {
     }
 }
 
-/// The paper's symbols with an index.
+/// The paper's symbols that have an index.
 const SYMBOLS: [&str; 5] = ["R_synth", "R_guide", "R_solve", "C_mid", "D_hard"];
 
-/// Escaped text in which the indices of the paper's symbols are set as `index` says. Other underscores stay: they belong
-/// to names.
+/// Escapes text and formats the indices of the paper's symbols with `index`. Other underscores, which are part of names, are
+/// unchanged.
 pub(crate) fn with_subscripts(text: &str, index: impl Fn(&str) -> String) -> String {
     let mut out = escape(text);
     for symbol in SYMBOLS {
@@ -224,7 +229,7 @@ pub(crate) fn with_subscripts(text: &str, index: impl Fn(&str) -> String) -> Str
     out
 }
 
-/// The path of a broken line; points that are not finite end a piece.
+/// Returns the path of a polyline. Points that are not finite interrupt it.
 pub(super) fn polyline(points: impl Iterator<Item = (f64, f64)>) -> String {
     let mut d = String::new();
     let mut pen_down = false;
@@ -239,7 +244,7 @@ pub(super) fn polyline(points: impl Iterator<Item = (f64, f64)>) -> String {
     d
 }
 
-/// A coordinate with at most two decimals.
+/// Formats a coordinate with at most two decimals.
 pub(super) fn num(value: f64) -> String {
     if !value.is_finite() {
         return "0".to_owned();
@@ -266,13 +271,13 @@ mod tests {
     }
 
     #[test]
-    fn lines_break_at_what_is_no_number() {
+    fn lines_are_interrupted_by_points_that_are_not_finite() {
         let points = [(0.0, 0.0), (1.0, f64::NAN), (2.0, 1.0), (3.0, 1.5)];
         assert_eq!(polyline(points.into_iter()), "M0 0M2 1L3 1.5");
     }
 
     #[test]
-    fn indices_are_set_below_and_names_are_left_alone() {
+    fn indices_are_formatted_and_names_are_unchanged() {
         let set = |text: &str| with_subscripts(text, |index| format!("[{index}]"));
         assert_eq!(set("Mean R_synth & my_run_1"), "Mean R[synth] &amp; my_run_1");
     }

@@ -1,12 +1,12 @@
-//! Colours: Okabe and Ito's palette, which people with any kind of colour vision can tell apart, darkened a little for
-//! thin lines on white and lightened for a dark ground.
+//! Colours: the palette of Okabe and Ito, which is suitable for all kinds of colour vision, slightly darkened for thin lines
+//! on white and lightened for a dark background.
 
 /// A colour by its role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ink {
     /// The n-th series.
     Series(usize),
-    /// Titles and numbers that matter.
+    /// Titles and important numbers.
     Text,
     /// Axis labels and ticks.
     Muted,
@@ -14,20 +14,22 @@ pub enum Ink {
     Grid,
     /// Axis lines.
     Axis,
-    /// The ground.
+    /// The background.
     Paper,
-    /// A cell that says yes.
+    /// A true cell.
     Yes,
-    /// A cell that says no.
+    /// A false cell.
     No,
 }
 
-/// Light and dark value of one colour and the name of its CSS variable.
+/// The light and dark values of a colour and the name of its CSS variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shade {
-    /// Name of the CSS variable, without dashes, and of the classes `f…` (fill) and `k…` (stroke).
+    /// Name of the CSS variable, without dashes. The classes `f…` (fill) and `k…` (stroke) contain it too.
     pub name: &'static str,
+    /// Colour of the light theme.
     pub light: &'static str,
+    /// Colour of the dark theme.
     pub dark: &'static str,
 }
 
@@ -56,11 +58,11 @@ const OTHERS: [Shade; 7] = [
     shade("no", "#f3c9a5", "#5a3a24"),
 ];
 
-/// Number of colours for series; further ones repeat them with another dash pattern.
+/// Number of colours for series. Further series repeat the colours with other dash patterns.
 pub const SERIES_COLOURS: usize = SERIES.len();
 
 impl Ink {
-    /// The colour's values.
+    /// Returns the values of the colour.
     pub fn shade(self) -> Shade {
         let other = match self {
             Ink::Series(i) => return SERIES[i % SERIES.len()],
@@ -75,9 +77,9 @@ impl Ink {
         OTHERS[other]
     }
 
-    /// Dash pattern of a solid line of this colour: series beyond the palette are told apart by it.
+    /// Returns the dash pattern of solid lines, which distinguishes series beyond the palette.
     pub(super) fn dashes(self) -> Option<&'static str> {
-        // Round ends make each dash as much longer as the line is wide.
+        // Round caps make each dash longer by the width of the line.
         const PATTERNS: [&str; 4] = ["2 5", "8 6", "8 5 1 5", "14 6"];
         match self {
             Ink::Series(i) => Some(PATTERNS[(i / SERIES.len()).checked_sub(1)? % PATTERNS.len()]),
@@ -86,23 +88,23 @@ impl Ink {
     }
 }
 
-/// Every colour.
+/// Returns all colours.
 pub fn shades() -> impl Iterator<Item = Shade> {
     SERIES.into_iter().chain(OTHERS)
 }
 
-/// CSS variables of the light theme, or of the dark one, as declarations.
+/// Returns the CSS variables of the light or dark theme as declarations.
 pub fn variables(dark: bool) -> String {
     shades().map(|s| format!("--{}:{};", s.name, if dark { s.dark } else { s.light })).collect()
 }
 
-/// CSS rules that tie the classes of a figure to the variables.
+/// Returns the CSS rules that assign the variables to the classes of a figure.
 pub fn class_rules() -> String {
     shades().map(|s| format!("svg .f{0}{{fill:var(--{0})}}svg .k{0}{{stroke:var(--{0})}}", s.name)).collect()
 }
 
-/// CSS of a figure in a file of its own: the dark values where the viewer prefers dark. The light ones stand in the
-/// attributes, so that programs without CSS draw them.
+/// Returns the CSS of a standalone figure, with the dark values for viewers that prefer a dark theme. The light values are in
+/// attributes, for programs without CSS.
 pub(super) fn standalone_style() -> String {
     let rules: String =
         shades().map(|s| format!(".f{0}{{fill:{1}}}.k{0}{{stroke:{1}}}", s.name, s.dark)).collect();

@@ -1,9 +1,9 @@
-//! Curves in a frame of axes.
+//! Curves over a numeric axis.
 
 use super::scale::{Scale, Unit, nice_range};
 use super::svg::{Anchor, Stroke, Svg, TextStyle, num, polyline, text_width};
 use super::theme::{Ink, SERIES_COLOURS};
-use super::{Axis, Series, Style, Xy};
+use super::{Axis, Series, SeriesStyle, Xy};
 use std::fmt::Write;
 
 pub(super) const TICK_SIZE: f64 = 12.0;
@@ -11,7 +11,7 @@ pub(super) const LABEL_SIZE: f64 = 12.5;
 pub(super) const TITLE_SIZE: f64 = 13.5;
 const RIGHT_MARGIN: f64 = 16.0;
 
-/// Where the axes stand within a panel.
+/// Position of the axes within a panel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     pub left: f64,
@@ -21,7 +21,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// The room that is left beside the title, tick labels and axis labels.
+    /// Returns the area that remains after the title, tick labels and axis labels.
     pub fn new(width: f64, height: f64, has_title: bool, widest_tick: f64, has_y_label: bool) -> Self {
         Self {
             left: (widest_tick + 12.0 + if has_y_label { LABEL_SIZE + 17.0 } else { 0.0 }).max(30.0),
@@ -40,7 +40,7 @@ impl Frame {
     }
 }
 
-/// Axes of a panel of curves: needed to draw it and to find values under the pointer.
+/// Axes of a panel with curves, for drawing and for finding the values under the pointer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axes {
     pub frame: Frame,
@@ -58,7 +58,7 @@ pub(super) fn axes(xy: &Xy, width: f64, height: f64, has_title: bool) -> Axes {
     let ys = xy.series.iter().flat_map(|s| s.points.iter().filter(finite)).map(|p| p.1);
     let ys = ys.chain(bands.flat_map(|b| [b.0, b.1])).chain(xy.lines.iter().map(|l| l.value));
     let (y_low, y_high) = extent(ys.filter(|y| y.is_finite() && on_log(*y, &xy.y)));
-    // Curves run from edge to edge: the horizontal axis ends with the data.
+    // The horizontal axis ends with the data, so that curves fill the panel.
     let tight = (xy.x.fixed.0.or(finite_or_none(x_low)), xy.x.fixed.1.or(finite_or_none(x_high)));
     let (x_low, x_high) = range(&xy.x, x_low, x_high, tight);
     let (y_low, y_high) = range(&xy.y, y_low, y_high, xy.y.fixed);
@@ -89,12 +89,12 @@ fn range(axis: &Axis, low: f64, high: f64, fixed: (Option<f64>, Option<f64>)) ->
         let high = fixed.1.unwrap_or(high);
         return (low, if high.is_finite() && high > low { high } else { low * 10.0 });
     }
-    // Nothing but zeros: 0 to 1 % says "none" better than 0 to 100 %.
+    // If all values are zero, a range of 0 to 1% shows this better than 0 to 100%.
     let high = if axis.unit == Unit::Percent && high == 0.0 && fixed.1.is_none() { 0.01 } else { high };
     nice_range(low, high, fixed)
 }
 
-/// Draws a panel of curves.
+/// Draws a panel with curves.
 pub(super) fn draw(svg: &mut Svg, xy: &Xy, title: &str, width: f64, height: f64) {
     let axes = axes(xy, width, height, !title.is_empty());
     let Axes { frame, x, y } = axes;
@@ -110,7 +110,7 @@ pub(super) fn draw(svg: &mut Svg, xy: &Xy, title: &str, width: f64, height: f64)
             series.points.iter().map(|p| (clip(x.pixel(p.0)), y.pixel(p.1))).collect();
         draw_band(svg, series, &points, &axes);
     }
-    let marked = xy.series.iter().filter(|s| s.style == Style::Line).count() > 2;
+    let marked = xy.series.iter().filter(|s| s.style == SeriesStyle::Line).count() > 2;
     for (i, series) in xy.series.iter().enumerate() {
         let points: Vec<(f64, f64)> = series
             .points
@@ -124,7 +124,7 @@ pub(super) fn draw(svg: &mut Svg, xy: &Xy, title: &str, width: f64, height: f64)
     }
 }
 
-/// The few words above a panel.
+/// Draws the title of a panel.
 pub(super) fn panel_title(svg: &mut Svg, title: &str) {
     let style = TextStyle { size: TITLE_SIZE, bold: true, ink: Ink::Text, anchor: Anchor::Start };
     if !title.is_empty() {
@@ -132,7 +132,7 @@ pub(super) fn panel_title(svg: &mut Svg, title: &str) {
     }
 }
 
-/// Grid lines, numbers and label of the vertical axis.
+/// Draws the grid lines, numbers and label of the vertical axis.
 pub(super) fn draw_y_axis(svg: &mut Svg, frame: &Frame, y: &Scale, axis: &Axis) {
     let mut grid = String::new();
     let style = TextStyle { size: TICK_SIZE, bold: false, ink: Ink::Muted, anchor: Anchor::End };
@@ -148,7 +148,7 @@ pub(super) fn draw_y_axis(svg: &mut Svg, frame: &Frame, y: &Scale, axis: &Axis) 
     }
 }
 
-/// Line, numbers and label of the horizontal axis.
+/// Draws the line, numbers and label of the horizontal axis.
 pub(super) fn draw_x_axis(svg: &mut Svg, frame: &Frame, x: &Scale, axis: &Axis) {
     let mut marks = format!("M{} {}H{}", num(frame.left), num(frame.bottom), num(frame.right));
     let mut free_from = 0.0;
@@ -158,7 +158,7 @@ pub(super) fn draw_x_axis(svg: &mut Svg, frame: &Frame, x: &Scale, axis: &Axis) 
         if px - width / 2.0 < free_from {
             continue;
         }
-        // The last number stays within the panel.
+        // Keep the last number within the panel.
         let centre = px.min(frame.right + RIGHT_MARGIN - width / 2.0 - 1.0);
         free_from = centre + width / 2.0 + 8.0;
         let _ = write!(marks, "M{} {}v4", num(px), num(frame.bottom));
@@ -169,7 +169,7 @@ pub(super) fn draw_x_axis(svg: &mut Svg, frame: &Frame, x: &Scale, axis: &Axis) 
     x_label(svg, frame, &axis.label);
 }
 
-/// The label under the horizontal axis.
+/// Draws the label of the horizontal axis.
 pub(super) fn x_label(svg: &mut Svg, frame: &Frame, label: &str) {
     let style = TextStyle { size: LABEL_SIZE, bold: false, ink: Ink::Muted, anchor: Anchor::Middle };
     svg.text(0.5 * (frame.left + frame.right), frame.bottom + 37.0, label, style);
@@ -185,7 +185,7 @@ fn draw_reference(svg: &mut Svg, axes: &Axes, line: &super::ReferenceLine) {
     svg.stroke(&path, Stroke { ink: line.ink, width: 1.4, dashes: Some("2 4") });
 }
 
-/// The label of a reference line, above everything, with a rim of paper so that curves do not run through it.
+/// Draws the label of a reference line on top, with an outline in the background colour so that curves do not cross it.
 fn label_reference(svg: &mut Svg, axes: &Axes, line: &super::ReferenceLine) {
     let (frame, py) = (&axes.frame, axes.y.pixel(line.value));
     if py >= frame.top - 0.5 && py <= frame.bottom + 0.5 {
@@ -214,23 +214,23 @@ fn draw_band(svg: &mut Svg, series: &Series, points: &[(f64, f64)], axes: &Axes)
 fn draw_series(svg: &mut Svg, series: &Series, points: &[(f64, f64)], marker: Option<usize>) {
     let line = polyline(points.iter().copied());
     match series.style {
-        Style::Line => {
+        SeriesStyle::Line => {
             svg.stroke(&line, Stroke { ink: series.ink, width: 2.0, dashes: series.ink.dashes() });
             draw_lonely_points(svg, points, series.ink);
         }
-        Style::Faint => {
+        SeriesStyle::Faint => {
             svg.raw(r#"<g opacity="0.28">"#);
             svg.stroke(&line, Stroke::solid(series.ink, 1.0));
             svg.raw("</g>");
         }
-        Style::Fit => svg.stroke(&line, Stroke { ink: series.ink, width: 1.5, dashes: Some("5 4") }),
-        Style::Points => {
+        SeriesStyle::Fit => svg.stroke(&line, Stroke { ink: series.ink, width: 1.5, dashes: Some("5 4") }),
+        SeriesStyle::Points => {
             for (x, y) in points.iter().filter(|p| p.0.is_finite() && p.1.is_finite()) {
                 svg.dot(*x, *y, 2.2, series.ink);
             }
         }
     }
-    if let (Style::Line, Some(i)) = (series.style, marker) {
+    if let (SeriesStyle::Line, Some(i)) = (series.style, marker) {
         let stride = points.len().div_ceil(7).max(1);
         let offset = (i * stride).div_euclid(5) % stride;
         for (x, y) in
@@ -241,7 +241,7 @@ fn draw_series(svg: &mut Svg, series: &Series, points: &[(f64, f64)], marker: Op
     }
 }
 
-/// Points with no neighbour on either side would draw no line: they get a dot.
+/// Draws a dot for points without neighbours, which would not produce a line.
 fn draw_lonely_points(svg: &mut Svg, points: &[(f64, f64)], ink: Ink) {
     let is_there = |i: usize| points.get(i).is_some_and(|p| p.0.is_finite() && p.1.is_finite());
     for (i, (x, y)) in points.iter().enumerate() {
@@ -252,11 +252,11 @@ fn draw_lonely_points(svg: &mut Svg, points: &[(f64, f64)], ink: Ink) {
     }
 }
 
-/// A shape that tells series apart without colour.
+/// Draws a marker whose shape distinguishes series without colour.
 pub(super) fn draw_marker(svg: &mut Svg, x: f64, y: f64, ink: Ink) {
     let r = 3.6;
     let shape = match ink {
-        // Where colours repeat, the shape is another one.
+        // If colours repeat, the shapes differ.
         Ink::Series(i) => (i + i / SERIES_COLOURS) % 4,
         _ => 0,
     };

@@ -1,15 +1,15 @@
-//! Conjectures and solved theorems for people to read, with a field to search them.
+//! Lists of conjectures and solved targets with a search field.
 
 use super::html::shortened;
 use crate::plot::escape;
-use crate::run::{ConjectureExample, RunData, SolvedExample};
+use crate::run::{RunData, ShownConjecture, SolvedExample};
 use std::fmt::Write;
 
-/// Longest text of one example, characters: a page must stay readable whatever a model writes.
+/// Maximum length of an example's text in characters. Model output can be arbitrarily long.
 const LONGEST: usize = 20_000;
 const LONGEST_SUMMARY: usize = 300;
 
-/// A field that filters the list with the given id.
+/// Returns a search field that filters the list with the given id.
 fn search(list: &str, what: &str, count: usize) -> String {
     format!(
         r#"<div class="search"><input type="search" data-list="{list}" placeholder="Search {count} {what} …" aria-label="Search {what}"><output></output></div>"#
@@ -23,34 +23,35 @@ fn score(value: Option<f64>, most: &str) -> String {
     )
 }
 
-/// Conjectures over the rounds with their scores.
+/// Returns the list of conjectures with their scores.
 pub(super) fn conjectures(run: &RunData, index: usize) -> Option<String> {
-    if run.conjectures.is_empty() {
+    if run.shown_conjectures.is_empty() {
         return None;
     }
     let list = format!("conjectures-{index}");
-    let rounds: std::collections::BTreeSet<u32> = run.conjectures.iter().map(|c| c.round).collect();
+    let rounds: std::collections::BTreeSet<u32> = run.shown_conjectures.iter().map(|c| c.round).collect();
     let mut out = format!(
         concat!(
-            r#"<p class="caption">{} conjectures of {} rounds, spread evenly over the run: of each round those for the "#,
-            "targets that stay unsolved longest, then the best and the worst by R<sub>synth</sub> in turn. ",
-            "<b>s</b> is the solve rate, the share of the Solver's attempts that prove it; <b>R<sub>solve</sub></b> (0 to 1) ",
-            "the reward for a solve rate that is neither 0 nor high; <b>R<sub>guide</sub></b> (0 to 8) the Guide's score; ",
-            "<b>R<sub>synth</sub></b> their product, which trains the Conjecturer.</p>"
+            r#"<p class="caption">{} conjectures from {} rounds, spread evenly over the run. Each round shows those for "#,
+            "the targets that remain unsolved longest, then alternately the best and the worst by R<sub>synth</sub>. ",
+            "<b>s</b> is the solve rate, the fraction of the Solver's attempts that prove the conjecture; ",
+            "<b>R<sub>solve</sub></b> (0 to 1) rewards solve rates that are neither 0 nor high; ",
+            "<b>R<sub>guide</sub></b> (0 to 8) is the Guide's score; <b>R<sub>synth</sub></b> is their product, which trains ",
+            "the Conjecturer.</p>"
         ),
-        run.conjectures.len(),
+        run.shown_conjectures.len(),
         rounds.len()
     );
-    out += &search(&list, "conjectures", run.conjectures.len());
+    out += &search(&list, "conjectures", run.shown_conjectures.len());
     let _ = write!(out, r#"<div class="cards list" id="{list}">"#);
-    for c in &run.conjectures {
+    for c in &run.shown_conjectures {
         out.push_str(&conjecture(c));
     }
     out.push_str("</div>");
     Some(out)
 }
 
-fn conjecture(c: &ConjectureExample) -> String {
+fn conjecture(c: &ShownConjecture) -> String {
     let mut out = String::from(r#"<article class="card">"#);
     let _ = write!(
         out,
@@ -99,7 +100,7 @@ fn conjecture(c: &ConjectureExample) -> String {
     out
 }
 
-/// Newly solved targets with proofs.
+/// Returns the list of solved targets with their proofs.
 pub(super) fn solved(run: &RunData, index: usize) -> Option<String> {
     if run.solved.is_empty() {
         return None;

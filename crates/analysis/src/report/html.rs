@@ -1,32 +1,32 @@
-//! Small pieces of HTML.
+//! Tables and text as HTML and CSV.
 
 use crate::plot::{escape, parse_value, with_subscripts};
 use std::fmt::Write;
 
-/// The name of a first column of statements, which are set as code.
+/// Name of a first column with statements, which are formatted as code.
 pub(super) const STATEMENT: &str = "Statement";
 
-/// A table of texts; numbers are set to the right.
+/// A table of texts. Numbers are right-aligned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Table {
+pub struct ReportTable {
     /// Names of the columns.
     pub columns: Vec<String>,
-    /// Rows, each with a cell per column.
+    /// Rows, with one cell per column.
     pub rows: Vec<Vec<String>>,
 }
 
-impl Table {
-    /// An empty table.
+impl ReportTable {
+    /// Creates an empty table.
     pub fn new<const N: usize>(columns: [&str; N]) -> Self {
         Self { columns: columns.map(str::to_owned).to_vec(), rows: Vec::new() }
     }
 
-    /// Whether the rows are named by what they state.
+    /// Returns whether the first column has statements.
     fn names_statements(&self) -> bool {
         self.columns.first().is_some_and(|name| name == STATEMENT)
     }
 
-    /// The table as HTML; the first column is the rows' name.
+    /// Renders the table as HTML. The first column has the names of the rows.
     pub(super) fn html(&self) -> String {
         let mut out = String::from(r#"<div class="scroll"><table><thead><tr>"#);
         for column in &self.columns {
@@ -53,10 +53,10 @@ impl Table {
         out
     }
 
-    /// The table as CSV. Numbers are numbers, shares from 0 to 1 and times in seconds; a column of numbers with their
-    /// intervals becomes three.
+    /// Renders the table as CSV with plain numbers: fractions from 0 to 1, and durations in seconds. A column of numbers with
+    /// intervals becomes three columns.
     pub(super) fn csv(&self) -> String {
-        let columns: Vec<Column> = (0..self.columns.len()).map(|i| Column::of(self, i)).collect();
+        let columns: Vec<CsvColumn> = (0..self.columns.len()).map(|i| CsvColumn::of(self, i)).collect();
         let line = |cells: Vec<String>| {
             let quoted: Vec<String> = cells.iter().map(|c| quote(c)).collect();
             format!("{}\n", quoted.join(","))
@@ -72,29 +72,29 @@ impl Table {
     }
 }
 
-/// What stands in a column.
-enum Column {
+/// Content of a column.
+enum CsvColumn {
     Text,
     Number,
     Interval,
-    /// `4 of 5`
+    /// `4 of 5`.
     Share,
     /// `2 to 7`, or `2` alone.
     Range,
-    /// `5 · 0 · 1`, so many under names that are written in the same way.
+    /// `5 · 0 · 1`, under a column name with the same number of parts.
     Parts(usize),
-    /// `376 · 10.2 s`: a number and when it was reached.
+    /// `376 · 10.2 s`: a number and the time at which it was reached.
     Reached,
 }
 
-/// Written where there is no number.
+/// Placeholder for a missing number.
 const NONE: &str = "–";
 
-/// Between the parts of a cell.
+/// Separator between the parts of a cell.
 const PARTS: &str = " · ";
 
-impl Column {
-    fn of(table: &Table, column: usize) -> Self {
+impl CsvColumn {
+    fn of(table: &ReportTable, column: usize) -> Self {
         let cells = || table.rows.iter().filter_map(|row| row.get(column)).filter(|cell| *cell != NONE);
         let parts = table.columns.get(column).map_or(1, |name| name.split(PARTS).count());
         let are_all = |are: &dyn Fn(&str) -> bool| cells().all(|cell| are(cell));
@@ -151,7 +151,7 @@ impl Column {
     }
 }
 
-/// Two numbers with a word between them.
+/// Parses two numbers with a word between them.
 fn counts(cell: &str, word: &str) -> Option<(f64, f64)> {
     let (first, second) = cell.split_once(word)?;
     Some((parse_value(first)?, parse_value(second)?))
@@ -161,14 +161,14 @@ fn range(cell: &str) -> Option<(f64, f64)> {
     counts(cell, " to ").or_else(|| parse_value(cell).map(|value| (value, value)))
 }
 
-/// `0.5 %`, or `0.5 % (0.1 to 0.9)`, of which the ends have the value's unit.
+/// Parses `0.5%` or `0.5% (0.1 to 0.9)`. The ends have the unit of the value.
 fn numbers(cell: &str) -> Option<(f64, Option<(f64, f64)>)> {
     let Some((value, ends)) = cell.strip_suffix(')').and_then(|cell| cell.split_once(" (")) else {
         return Some((parse_value(cell)?, None));
     };
-    let unit = value.split_once(' ').map_or("", |(_, unit)| unit);
-    let end = |text: &str| match text.ends_with(|c: char| c.is_ascii_digit()) && !unit.is_empty() {
-        true => parse_value(&format!("{text} {unit}")),
+    let unit = value.find([' ', '%']).map_or("", |at| &value[at..]);
+    let end = |text: &str| match text.ends_with(|c: char| c.is_ascii_digit()) {
+        true => parse_value(&format!("{text}{unit}")),
         false => parse_value(text),
     };
     let (low, high) = ends.split_once(" to ")?;
@@ -187,12 +187,12 @@ fn is_number(cell: &str) -> bool {
     cell.chars().next().is_some_and(|c| c.is_ascii_digit() || c == '−' || c == '–' || c == '-')
 }
 
-/// Text with the paper's symbols set as there: indices below, exponents above.
+/// Escapes text and formats the indices and exponents of the paper's symbols.
 pub(super) fn formulas(text: &str) -> String {
     with_subscripts(text, |index| format!("<sub>{index}</sub>")).replace("^B", "<sup>B</sup>")
 }
 
-/// Text shortened to `most` characters, with an ellipsis where something is missing.
+/// Shortens text to `most` characters, with an ellipsis if it is longer.
 pub(super) fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((at, _)) => format!("{} …", text.get(..at).unwrap_or(text)),
@@ -205,23 +205,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_escape_in_html_and_quote_in_csv() {
-        let mut table = Table::new(["run", "A"]);
-        table.rows.push(vec!["<b>, \"x\"".into(), "67.1 %".into()]);
-        assert!(table.html().contains("&lt;b&gt;") && table.html().contains(r#"<td class="n">67.1 %"#));
+    fn tables_are_escaped_in_html_and_quoted_in_csv() {
+        let mut table = ReportTable::new(["run", "A"]);
+        table.rows.push(vec!["<b>, \"x\"".into(), "67.1%".into()]);
+        assert!(table.html().contains("&lt;b&gt;") && table.html().contains(r#"<td class="n">67.1%"#));
         assert_eq!(table.csv(), "run,A\n\"<b>, \"\"x\"\"\",0.671\n");
     }
 
     #[test]
-    fn numbers_in_csv_are_numbers() {
-        let mut table = Table::new(["share", "time", "rate", "text"]);
-        table.rows.push(["16.0 %", "2.28 min", "7.8 % (4.0 to 12.2)", "of 5"].map(str::to_owned).to_vec());
-        table.rows.push(["–", "−3e-9 s", "1 %", "–"].map(str::to_owned).to_vec());
+    fn numbers_in_csv_have_no_units() {
+        let mut table = ReportTable::new(["share", "time", "rate", "text"]);
+        table.rows.push(["16.0%", "2.28 min", "7.8% (4.0 to 12.2)", "of 5"].map(str::to_owned).to_vec());
+        table.rows.push(["–", "−3e-9 s", "1%", "–"].map(str::to_owned).to_vec());
         assert_eq!(
             table.csv(),
             "share,time,rate,rate low,rate high,text\n0.16,136.8,0.078,0.04,0.122,of 5\n,-0.000000003,0.01,,,–\n"
         );
-        let mut table = Table::new(["solved", "rounds", "a · b", "c · d", "run"]);
+        let mut table = ReportTable::new(["solved", "rounds", "a · b", "c · d", "run"]);
         table.rows.push(["4 of 5", "2 to 7", "5 · 0", "5", "376 · 2 min"].map(str::to_owned).to_vec());
         table.rows.push(["–", "3", "– · –", "x · y", "–"].map(str::to_owned).to_vec());
         table.rows.push(["1 of 12.5k", "–", "–", "–", "10k · 3 s"].map(str::to_owned).to_vec());
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_cut_between_characters() {
+    fn texts_are_shortened_between_characters() {
         assert_eq!(shortened("αβγδ", 2), "αβ …");
         assert_eq!(shortened("αβ", 2), "αβ");
     }

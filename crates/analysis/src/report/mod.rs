@@ -1,14 +1,14 @@
-//! The report: one HTML file that needs nothing else, and the figures as SVG, PNG and CSV beside it.
+//! The report: a self-contained HTML file, and the figures as SVG, PNG and CSV.
 
+mod conjectures;
 mod examples;
 mod html;
-mod inventions;
 mod page;
 mod tables;
 
-pub use html::Table;
+pub use html::ReportTable;
 pub(crate) use page::navigation;
-pub use page::{Fragment, Part, fragment, page};
+pub use page::{Fragment, PageSection, fragment, page};
 
 use crate::figures::FigureOptions;
 use crate::plot::{Figure, standalone_svg, write_csv};
@@ -16,13 +16,14 @@ use crate::run::RunData;
 use sgs_rundir::files::write_file;
 use std::path::{Path, PathBuf};
 
-/// What a report shows besides the runs.
+/// Options of a report.
 #[derive(Clone, Debug)]
 pub struct ReportOptions {
+    /// Options of the figures.
     pub figures: FigureOptions,
-    /// Commands that make the runs again, one a line; made from the runs' configuration if absent.
+    /// Commands that reproduce the runs, one per line. By default they are derived from the configurations.
     pub reproduce: Option<String>,
-    /// Pixels per unit of PNG files; no PNG if absent. The default is 2: 1,880 pixels for a full-width figure.
+    /// Pixels per SVG unit of PNG files; `None` for no PNG files. The default is 2, or 1,880 pixels for a full-width figure.
     pub png_scale: Option<f32>,
 }
 
@@ -32,41 +33,43 @@ impl Default for ReportOptions {
     }
 }
 
-/// What was written.
+/// Files of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
+    /// The page.
     pub index: PathBuf,
-    /// All files, the page among them.
+    /// All files, including the page.
     pub files: Vec<PathBuf>,
 }
 
-/// Why a report could not be written.
+/// An error of writing a report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// There is nothing to report on.
-    #[error("no run was given; name at least one run's directory")]
+    /// No run was given.
+    #[error("no run was given; specify the directory of at least one run")]
     NoRuns,
-    /// The file system refuses.
-    #[error("{path} cannot be written: {error}")]
+    /// A directory or file cannot be written.
+    #[error("cannot write {path}: {error}")]
     Io {
-        /// What could not be written.
+        /// The directory or file.
         path: PathBuf,
+        /// The operating system's error.
         error: std::io::Error,
     },
-    /// The file system refuses to publish a file.
+    /// A file cannot be published.
     #[error(transparent)]
     File(#[from] sgs_rundir::Error),
-    /// A figure could not be drawn.
+    /// A figure cannot be rendered.
     #[cfg(feature = "png")]
     #[error(transparent)]
     Png(#[from] crate::plot::PngError),
 }
 
-/// Writes `index.html`, `figures/*.svg` (and `.png`) and `tables/*.csv` for one run or a comparison of several.
-/// Each file appears whole or not at all.
+/// Writes `index.html`, `figures/*.svg` (and `.png`) and `tables/*.csv` for a run or a comparison of several runs. Each file
+/// is written atomically.
 ///
 /// # Errors
-/// No run is given, or the file system refuses.
+/// Returns an error if no run is given or a file cannot be written.
 pub fn write(runs: &[RunData], out_dir: &Path, options: &ReportOptions) -> Result<Written, ReportError> {
     if runs.is_empty() {
         return Err(ReportError::NoRuns);

@@ -1,9 +1,11 @@
-//! The page: head, sections in order, script.
+//! The page of a report.
 
-use super::html::{Table, formulas};
-use super::{ReportOptions, examples, inventions, tables};
-use crate::figures::{self, Drawn};
-use crate::plot::{Content, Figure, Panel, Shape, entries, escape, hover_json, panel_svg, swatch_svg, theme};
+use super::html::{ReportTable, formulas};
+use super::{ReportOptions, conjectures, examples, tables};
+use crate::figures::{self, PlottedRun};
+use crate::plot::{
+    Figure, FigurePanel, PanelContent, PanelShape, entries, escape, hover_json, panel_svg, swatch_svg, theme,
+};
 use crate::run::{RunData, metric};
 use crate::stats::pass_at_k_interval;
 use std::fmt::Write;
@@ -12,30 +14,32 @@ use std::hash::{Hash, Hasher};
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-/// What a page shows, before its frame is put around it.
+/// The content of a page without its frame.
 #[derive(Clone, Debug, Default)]
 pub struct Fragment {
     /// Title of the page.
     pub title: String,
-    /// The body: everything below the page's bar, from top to bottom.
-    pub parts: Vec<Part>,
+    /// The sections below the navigation bar, in order.
+    pub parts: Vec<PageSection>,
+    /// The figures.
     pub figures: Vec<Figure>,
-    /// The tables in it, by file name.
-    pub tables: Vec<(String, Table)>,
+    /// The tables by file name.
+    pub tables: Vec<(String, ReportTable)>,
 }
 
-/// A part of the body that is replaced as a whole when it changes.
+/// A section of a page. The live page replaces it when it changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Part {
+pub struct PageSection {
+    /// Anchor.
     pub id: String,
-    /// Its name in the navigation; empty for parts that are not in it.
+    /// Title, and name in the navigation. A section with an empty name is not in the navigation.
     pub name: String,
-    /// Its content, as markup.
+    /// The content as markup.
     body: String,
 }
 
-impl Part {
-    /// The whole element.
+impl PageSection {
+    /// Renders the section as an HTML element.
     pub fn html(&self) -> String {
         let (id, tag, body) = (&self.id, self.tag(), &self.body);
         match self.name.as_str() {
@@ -46,7 +50,7 @@ impl Part {
         }
     }
 
-    /// Changes when the content does: what a page compares to see whether it shows the newest.
+    /// Returns a hash of the content, by which an open page detects changes.
     pub fn tag(&self) -> String {
         let mut hasher = std::hash::DefaultHasher::new();
         (&self.name, &self.body).hash(&mut hasher);
@@ -56,17 +60,17 @@ impl Part {
 
 impl Fragment {
     fn section(&mut self, id: &str, name: &str, body: &str) {
-        self.parts.push(Part { id: id.to_owned(), name: name.to_owned(), body: body.to_owned() });
+        self.parts.push(PageSection { id: id.to_owned(), name: name.to_owned(), body: body.to_owned() });
     }
 
-    fn table(&mut self, name: &str, table: Table) -> String {
+    fn table(&mut self, name: &str, table: ReportTable) -> String {
         let html = table.html();
         self.tables.push((name.to_owned(), table));
         html
     }
 }
 
-/// Builds the content of a report on one run or several.
+/// Creates the content of a report on one or several runs.
 pub fn fragment(runs: &[RunData], options: &ReportOptions) -> Fragment {
     let drawn = figures::draw(runs, &options.figures);
     let mut out = Fragment { title: title(runs), ..Fragment::default() };
@@ -74,7 +78,7 @@ pub fn fragment(runs: &[RunData], options: &ReportOptions) -> Fragment {
     let head = head(&drawn, &out.title) + &notes(&drawn);
     out.section("head", "", &head);
     if runs.iter().all(RunData::is_empty) {
-        let text = "No round is finished yet. Figures appear with the first one; two rounds make a curve, and about ten a scaling law.";
+        let text = "No round is finished yet. The first figures appear after one round, curves after two, and a scaling law after about ten.";
         out.section("empty", "", &format!(r#"<p class="empty">{text}</p>"#));
     }
     if drawn.len() > 1 {
@@ -99,20 +103,20 @@ pub fn fragment(runs: &[RunData], options: &ReportOptions) -> Fragment {
     }
     let reproduce = options.reproduce.clone().unwrap_or_else(|| reproduce(runs));
     let body = configurations(&drawn, &reproduce);
-    out.section("configuration", "Configuration and how to reproduce it", &body);
+    out.section("configuration", "Configuration and reproduction", &body);
     out.figures = figures;
     out
 }
 
-type Extra = fn(&mut Fragment, &[Drawn<'_>]) -> Vec<(String, String, String)>;
+type Extra = fn(&mut Fragment, &[PlottedRun<'_>]) -> Vec<(String, String, String)>;
 
-struct Group {
+struct SectionGroup {
     figures: &'static [&'static str],
     then: Extra,
 }
 
-const GROUPS: [Group; 4] = [
-    Group {
+const GROUPS: [SectionGroup; 4] = [
+    SectionGroup {
         figures: &[
             "cumulative-solve-rate",
             "held-out",
@@ -125,24 +129,24 @@ const GROUPS: [Group; 4] = [
         ],
         then: pass_at_section,
     },
-    Group { figures: &["novelty", "guide", "conjecture-quality"], then: conjecture_sections },
-    Group { figures: &["solve-proximity"], then: solved_sections },
-    Group {
+    SectionGroup { figures: &["novelty", "guide", "conjecture-quality"], then: conjecture_sections },
+    SectionGroup { figures: &["solve-proximity"], then: solved_sections },
+    SectionGroup {
         figures: &["entropy", "baseline-entropy", "verdicts", "health", "timings", "data-set"],
         then: |_, _| Vec::new(),
     },
 ];
 
-fn pass_at_section(out: &mut Fragment, drawn: &[Drawn<'_>]) -> Vec<(String, String, String)> {
+fn pass_at_section(out: &mut Fragment, drawn: &[PlottedRun<'_>]) -> Vec<(String, String, String)> {
     let Some(table) = tables::pass_at(drawn) else { return Vec::new() };
     let body = format!(
-        r#"<p class="caption">Unbiased estimates over the rollouts of one round, with 95 % bootstrap intervals over the targets.</p>{}"#,
+        r#"<p class="caption">Unbiased estimates over the rollouts of one round, with 95% bootstrap intervals over the targets.</p>{}"#,
         out.table("pass-at-k", table)
     );
     vec![("pass-at-k".into(), "pass@k on the targets".into(), body)]
 }
 
-fn conjecture_sections(_: &mut Fragment, drawn: &[Drawn<'_>]) -> Vec<(String, String, String)> {
+fn conjecture_sections(_: &mut Fragment, drawn: &[PlottedRun<'_>]) -> Vec<(String, String, String)> {
     let each = drawn.iter().enumerate().filter_map(|(i, d)| {
         let name = named("Conjectures over the rounds", drawn, d);
         Some((format!("conjecture-examples-{i}"), name, examples::conjectures(d.run, i)?))
@@ -150,7 +154,7 @@ fn conjecture_sections(_: &mut Fragment, drawn: &[Drawn<'_>]) -> Vec<(String, St
     each.collect()
 }
 
-fn solved_sections(_: &mut Fragment, drawn: &[Drawn<'_>]) -> Vec<(String, String, String)> {
+fn solved_sections(_: &mut Fragment, drawn: &[PlottedRun<'_>]) -> Vec<(String, String, String)> {
     let each = drawn.iter().enumerate().filter_map(|(i, d)| {
         let name = named("Solved targets and their proofs", drawn, d);
         Some((format!("solved-examples-{i}"), name, examples::solved(d.run, i)?))
@@ -158,12 +162,12 @@ fn solved_sections(_: &mut Fragment, drawn: &[Drawn<'_>]) -> Vec<(String, String
     each.collect()
 }
 
-fn named(what: &str, drawn: &[Drawn<'_>], d: &Drawn<'_>) -> String {
+fn named(what: &str, drawn: &[PlottedRun<'_>], d: &PlottedRun<'_>) -> String {
     if drawn.len() > 1 { format!("{what}: {}", d.label) } else { what.to_owned() }
 }
 
-/// Tables that belong to a figure.
-fn after_figure(id: &str, out: &mut Fragment, drawn: &[Drawn<'_>], options: &ReportOptions) -> String {
+/// Renders the tables below a figure.
+fn after_figure(id: &str, out: &mut Fragment, drawn: &[PlottedRun<'_>], options: &ReportOptions) -> String {
     let mut html = String::new();
     match id {
         "cumulative-solve-rate" => {
@@ -190,20 +194,20 @@ fn after_figure(id: &str, out: &mut Fragment, drawn: &[Drawn<'_>], options: &Rep
         }
         "novelty" => {
             let Some(d) = figures::main_run(drawn) else { return html };
-            if let Some(table) = inventions::origins(d.run) {
+            if let Some(table) = conjectures::origins(d.run) {
                 html.push_str(&out.table("conjecture-origins", table));
             }
-            if let Some(table) = inventions::frequent(d.run) {
-                html.push_str("<h3>Invented most often</h3>");
+            if let Some(table) = conjectures::frequent(d.run) {
+                html.push_str("<h3>Most frequent statements</h3>");
                 html.push_str(&out.table("conjectures-most-often", table));
             }
         }
         "guide" => {
             let Some(d) = figures::main_run(drawn) else { return html };
-            html.push_str("<h3>Is the Guide helping?</h3>");
-            html.extend(inventions::verdict(d));
-            if let Some(table) = inventions::rejected(d.run) {
-                html.push_str("<h3>Scored 0 by the Guide, and rewarded without it</h3>");
+            html.push_str("<h3>Does the Guide help?</h3>");
+            html.extend(conjectures::verdict(d));
+            if let Some(table) = conjectures::rejected(d.run) {
+                html.push_str("<h3>Scored 0 by the Guide, but rewarded without it</h3>");
                 html.push_str(&out.table("conjectures-rejected", table));
             }
         }
@@ -231,8 +235,8 @@ fn title(runs: &[RunData]) -> String {
     }
 }
 
-/// Title, what was run, and the numbers that matter.
-fn head(drawn: &[Drawn<'_>], title: &str) -> String {
+/// Renders the title, the method and the most important numbers.
+fn head(drawn: &[PlottedRun<'_>], title: &str) -> String {
     let mut out = format!("<header class=\"head\"><h1>{}</h1>", escape(title));
     if let [d] = drawn {
         let mut facts = Vec::new();
@@ -249,11 +253,11 @@ fn head(drawn: &[Drawn<'_>], title: &str) -> String {
     out
 }
 
-fn tiles(d: &Drawn<'_>) -> String {
+fn tiles(d: &PlottedRun<'_>) -> String {
     let run = d.run;
     let mut tiles: Vec<(String, String)> = Vec::new();
     if let Some(rate) = run.last(metric::CUMULATIVE) {
-        tiles.push((format!("{:.1} %", 100.0 * rate), "cumulative solve rate".to_owned()));
+        tiles.push((format!("{:.1}%", 100.0 * rate), "cumulative solve rate".to_owned()));
     }
     if let (Some(solved), Some(all)) = (run.last(metric::SOLVED_EVER), run.last(metric::TARGETS)) {
         tiles.push((format!("{solved:.0} of {all:.0}"), "targets solved".to_owned()));
@@ -261,7 +265,7 @@ fn tiles(d: &Drawn<'_>) -> String {
     if let Some(last) = run.held_out().next_back()
         && let Some(rate) = pass_at_k_interval(&last.held_out, last.samples(), 0.95, 1)
     {
-        tiles.push((format!("{:.1} %", 100.0 * rate.value), format!("held out, pass@{}", last.samples())));
+        tiles.push((format!("{:.1}%", 100.0 * rate.value), format!("held out, pass@{}", last.samples())));
     }
     let first = run.curve().first().map(|p| p.rate);
     if let (Some(first), Some(last), true) = (first, run.last(metric::CUMULATIVE), run.rounds.len() > 1) {
@@ -295,8 +299,8 @@ fn tiles(d: &Drawn<'_>) -> String {
     format!(r#"<dl class="tiles">{each}</dl>"#)
 }
 
-/// What a reader must know before reading on.
-fn notes(drawn: &[Drawn<'_>]) -> String {
+/// Renders the limitations of the data.
+fn notes(drawn: &[PlottedRun<'_>]) -> String {
     let mut items = Vec::new();
     for d in drawn {
         let prefix = if drawn.len() > 1 { format!("{}: ", d.label) } else { String::new() };
@@ -308,11 +312,11 @@ fn notes(drawn: &[Drawn<'_>]) -> String {
     }
     let list: String = items.iter().map(|i| format!("<li>{}</li>", escape(i))).collect();
     format!(
-        r#"<details class="notes"{}><summary>{} to know</summary><ul>{list}</ul></details>"#,
+        r#"<details class="notes"{}><summary>{}</summary><ul>{list}</ul></details>"#,
         if items.len() <= 3 { " open" } else { "" },
         match items.len() {
-            1 => "One thing".to_owned(),
-            n => format!("{n} things"),
+            1 => "1 note".to_owned(),
+            n => format!("{n} notes"),
         }
     )
 }
@@ -327,22 +331,22 @@ fn figure_html(figure: &Figure) -> String {
     }
     out.push_str(r#"<div class="panels">"#);
     match figure.panels.as_slice() {
-        // Nothing stands beside a lonely panel: it takes the whole width.
-        [panel] => out.push_str(&panel_html(&Panel { shape: Shape::Wide, ..panel.clone() })),
+        // A single panel takes the full width.
+        [panel] => out.push_str(&panel_html(&FigurePanel { shape: PanelShape::Wide, ..panel.clone() })),
         panels => out.extend(panels.iter().map(panel_html)),
     }
     out.push_str("</div>");
     out
 }
 
-fn panel_html(panel: &Panel) -> String {
+fn panel_html(panel: &FigurePanel) -> String {
     let mut out =
-        format!(r#"<figure class="panel{}">"#, if panel.shape == Shape::Wide { " wide" } else { "" });
+        format!(r#"<figure class="panel{}">"#, if panel.shape == PanelShape::Wide { " wide" } else { "" });
     out.push_str(&panel_svg(panel, false).replacen("<svg ", r#"<svg class="full" "#, 1));
-    if panel.shape == Shape::Wide {
+    if panel.shape == PanelShape::Wide {
         out.push_str(&panel_svg(panel, true).replacen("<svg ", r#"<svg class="narrow" "#, 1));
     }
-    if matches!(panel.content, Content::Xy(_))
+    if matches!(panel.content, PanelContent::Xy(_))
         && let Some(json) = hover_json(panel)
     {
         let _ = write!(out, r#"<script type="application/json">{json}</script>"#);
@@ -360,11 +364,14 @@ fn reproduce(runs: &[RunData]) -> String {
             lines.push(format!("# {}\nsgs run {}{size}{seed}", run.name, method.as_str()));
         }
     }
-    lines.push("# exactly as below, with the text of config.toml (without its table [frozen]) in a file\nsgs run config.toml".to_owned());
+    lines.push(
+        "# exactly: save config.toml as shown below, without its table [frozen]\nsgs run config.toml"
+            .to_owned(),
+    );
     lines.join("\n\n")
 }
 
-fn configurations(drawn: &[Drawn<'_>], reproduce: &str) -> String {
+fn configurations(drawn: &[PlottedRun<'_>], reproduce: &str) -> String {
     let mut out = format!(r#"<pre class="command">{}</pre>"#, escape(reproduce));
     for d in drawn {
         let _ = write!(
@@ -377,12 +384,12 @@ fn configurations(drawn: &[Drawn<'_>], reproduce: &str) -> String {
     out
 }
 
-/// The navigation of a page.
+/// Renders the navigation.
 pub(crate) fn navigation(fragment: &Fragment) -> String {
     let mut before = "";
     let mut links = String::new();
     for part in fragment.parts.iter().filter(|part| !part.name.is_empty()) {
-        // The same of several runs stands together: one way leads there.
+        // Adjacent sections with the same short name, for several runs, share a link to the first one.
         if std::mem::replace(&mut before, short(part)) != short(part) {
             let (id, name) = (&part.id, escape(&part.name));
             let _ = write!(links, "<a href=\"#{id}\" title=\"{name}\">{}</a>", escape(short(part)));
@@ -391,8 +398,8 @@ pub(crate) fn navigation(fragment: &Fragment) -> String {
     links
 }
 
-/// A part's name where there is little room.
-fn short(part: &Part) -> &str {
+/// Returns a section's short name for the navigation.
+fn short(part: &PageSection) -> &str {
     const SHORT: [(&str, &str); 21] = [
         ("cumulative-solve-rate", "Solve rate"),
         ("held-out", "Held out"),
@@ -416,12 +423,12 @@ fn short(part: &Part) -> &str {
         ("configuration", "Config"),
         ("ablations", "Ablations"),
     ];
-    // Parts of single runs have its number behind their names.
+    // Sections of single runs end in the number of the run.
     let id = part.id.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('-');
     SHORT.iter().find(|(name, _)| *name == id).map_or(&part.name, |(_, short)| short)
 }
 
-/// A whole page. `live` is markup and script that a live page adds, as (markup before the content, script).
+/// Renders a complete page. `live` has the additional markup (before the content) and script of a live page.
 pub fn page(fragment: &Fragment, live: Option<(&str, &str)>) -> String {
     let (before, script) = live.unwrap_or_default();
     format!(
@@ -445,7 +452,7 @@ pub fn page(fragment: &Fragment, live: Option<(&str, &str)>) -> String {
         style = STYLE,
         nav = navigation(fragment),
         before = before,
-        main = fragment.parts.iter().map(Part::html).collect::<String>(),
+        main = fragment.parts.iter().map(PageSection::html).collect::<String>(),
         script_text = SCRIPT,
         extra = script,
     )

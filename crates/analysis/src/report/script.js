@@ -9,7 +9,7 @@ root.dataset.theme=dark?"light":"dark";stored(root.dataset.theme)});
 function significant(v,d){if(v===0)return"0";var m=Math.floor(Math.log10(Math.abs(v)));if(m<-5||m>9)return v.toExponential(d-1).replace(/\.?0*e\+?/,"e").replace(/-/g,"\u2212");
 var t=v.toFixed(Math.max(0,d-1-m));if(t.indexOf(".")>=0)t=t.replace(/0+$/,"").replace(/\.$/,"");return t.replace("-","\u2212")}
 function written(v,unit){if(v===null||!isFinite(v))return"\u2013";var a=Math.abs(v);
-if(unit==="p")return significant(100*v,4)+" %";
+if(unit==="p")return significant(100*v,4)+"%";
 if(unit==="c")return a>=1e9?significant(v/1e9,4)+"G":a>=1e6?significant(v/1e6,4)+"M":a>=1e4?significant(v/1e3,4)+"k":significant(v,4);
 if(unit==="d")return a>=172800?significant(v/86400,3)+" d":a>=7200?significant(v/3600,3)+" h":a>=120?significant(v/60,3)+" min":a>=1||a===0?significant(v,3)+" s":significant(v*1e3,3)+" ms";
 return significant(v,4)}

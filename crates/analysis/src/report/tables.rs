@@ -1,21 +1,22 @@
-//! The report's tables.
+//! The tables of a report.
 
-use super::html::Table;
-use crate::figures::{self, Drawn, FigureOptions, Group, groups};
+use super::html::ReportTable;
+use crate::compare::{Basis, asymptote_difference, crossings, interpolate, reach};
+use crate::figures::{self, FigureOptions, PlottedRun, SeedGroup, groups};
 use crate::fit::{CurvePoint, Fit, FitError, Parameter};
 use crate::plot::{Unit, escape, format_value};
 use crate::run::{EvaluationData, RunData, STAGES, TargetHistory, metric, stage_seconds};
-use crate::stats::{Basis, asymptote_difference, crossings, interpolate, pass_at_k_interval, reach};
+use crate::stats::pass_at_k_interval;
 use sgs_rundir::metrics::names;
 
 const NONE: &str = "–";
 
 fn percent(value: Option<f64>) -> String {
-    value.map_or_else(|| NONE.to_owned(), |v| format!("{:.1} %", 100.0 * v))
+    value.map_or_else(|| NONE.to_owned(), |v| format!("{:.1}%", 100.0 * v))
 }
 
 fn count(value: Option<f64>) -> String {
-    // What is counted is whole, also where it was interpolated.
+    // Counts are integers, even if they are interpolated.
     value.map_or_else(|| NONE.to_owned(), |v| format_value(v.round(), Unit::Count, 4))
 }
 
@@ -23,23 +24,24 @@ fn duration(value: Option<f64>) -> String {
     value.map_or_else(|| NONE.to_owned(), |v| format_value(v, Unit::Duration, 3))
 }
 
-/// Wall time of a run so far, seconds.
+/// Returns the wall time of a run so far, in seconds.
 pub(super) fn wall_time(run: &RunData) -> Option<f64> {
     run.clock().last().map(|c| c.1).filter(|s| s.is_finite() && *s > 0.0)
 }
 
-/// Where the shortest of several runs ends, if they differ in length: only up to there can all be compared.
-fn common_end(drawn: &[Drawn<'_>]) -> Option<f64> {
+/// Returns the generations at which the shortest run ends, if the runs differ in length. All runs can be compared up to
+/// there.
+fn common_end(drawn: &[PlottedRun<'_>]) -> Option<f64> {
     let lengths = drawn.iter().filter_map(|d| d.run.last(metric::GENERATIONS));
     let (low, high) = lengths.fold((f64::INFINITY, 0.0_f64), |(low, high), l| (low.min(l), high.max(l)));
-    // A round more or less is no difference.
+    // Ignore a difference of a single round.
     (low.is_finite() && high > 1.02 * low).then_some(low)
 }
 
-/// One line per run.
-pub(super) fn summary(drawn: &[Drawn<'_>]) -> Table {
+/// Returns the summary table with one row per run.
+pub(super) fn summary(drawn: &[PlottedRun<'_>]) -> ReportTable {
     let common = common_end(drawn);
-    let mut table = Table::new([
+    let mut table = ReportTable::new([
         "Run",
         "Method",
         "Seed",
@@ -80,8 +82,8 @@ pub(super) fn summary(drawn: &[Drawn<'_>]) -> Table {
     table
 }
 
-/// The runs' laws, and after the runs of a group with several seeds, that of their mean.
-fn laws(drawn: &[Drawn<'_>], options: &FigureOptions) -> Vec<(String, Result<Fit, FitError>)> {
+/// Returns the scaling laws of the runs and, after the runs of a group with several seeds, the law of their mean.
+fn laws(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> Vec<(String, Result<Fit, FitError>)> {
     let mut out = Vec::new();
     for group in groups(drawn) {
         out.extend(group.runs.iter().map(|d| (d.label.clone(), d.fit.clone())));
@@ -92,9 +94,9 @@ fn laws(drawn: &[Drawn<'_>], options: &FigureOptions) -> Vec<(String, Result<Fit
     out
 }
 
-/// Parameters of the scaling laws.
-pub(super) fn fits(drawn: &[Drawn<'_>], options: &FigureOptions) -> Table {
-    let mut table = Table::new(["Run", "R₀", "A", "C_mid", "B", "Residual s.d.", "Points", "Cut"]);
+/// Returns the table of parameters of the scaling laws.
+pub(super) fn fits(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> ReportTable {
+    let mut table = ReportTable::new(["Run", "R₀", "A", "C_mid", "B", "Residual s.d.", "Points", "Cut"]);
     for (label, fit) in laws(drawn, options) {
         match fit.as_ref().ok().filter(|fit| fit.is_identified()) {
             Some(fit) => table.rows.push(fit_row(&label, fit)),
@@ -127,17 +129,17 @@ fn fit_row(name: &str, fit: &Fit) -> Vec<String> {
         asymptote,
         with_error(fit, Parameter::Midpoint, Unit::Count),
         with_error(fit, Parameter::Steepness, Unit::Plain),
-        fit.residual_sd().map_or_else(|| NONE.to_owned(), |s| format!("{:.2} %", 100.0 * s)),
+        fit.residual_sd().map_or_else(|| NONE.to_owned(), |s| format!("{:.2}%", 100.0 * s)),
         fit.points.to_string(),
         cut,
     ]
 }
 
-/// Fits of one run without the end of its data and on random halves.
-pub(super) fn robustness(d: &Drawn<'_>) -> Option<Table> {
+/// Returns the table of a run's fits without the last points and on random halves.
+pub(super) fn robustness(d: &PlottedRun<'_>) -> Option<ReportTable> {
     let fit = d.fit.as_ref().ok().filter(|f| f.is_identified())?;
     let (tails, halves) = d.against.as_ref()?;
-    let mut table = Table::new(["Data", "A", "C_mid", "B"]);
+    let mut table = ReportTable::new(["Data", "A", "C_mid", "B"]);
     let row = |name: String, p: [f64; 3]| {
         let [a, m, b] = p;
         vec![name, percent(Some(a)), count(Some(m)), format_value(b, Unit::Plain, 3)]
@@ -145,9 +147,7 @@ pub(super) fn robustness(d: &Drawn<'_>) -> Option<Table> {
     table.rows.push(row("all".into(), fit.law.parameters()));
     for tail in tails {
         if let Ok(fit) = &tail.fit {
-            table
-                .rows
-                .push(row(format!("last {:.0} % left out", 100.0 * tail.removed), fit.law.parameters()));
+            table.rows.push(row(format!("last {:.0}% left out", 100.0 * tail.removed), fit.law.parameters()));
         }
     }
     table.rows.push(row(format!("{} random halves, mean", halves.fits.len()), halves.mean));
@@ -160,9 +160,9 @@ pub(super) fn robustness(d: &Drawn<'_>) -> Option<Table> {
     Some(table)
 }
 
-/// The same as plain numbers, for the file.
-pub(super) fn fits_as_numbers(drawn: &[Drawn<'_>], options: &FigureOptions) -> Table {
-    let mut table = Table::new([
+/// Returns the parameters of the scaling laws as plain numbers, for the CSV file.
+pub(super) fn fits_as_numbers(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> ReportTable {
+    let mut table = ReportTable::new([
         "run",
         "identified",
         "r_0",
@@ -207,8 +207,8 @@ pub(super) fn fits_as_numbers(drawn: &[Drawn<'_>], options: &FigureOptions) -> T
     table
 }
 
-/// Why a run has no law, or what to know of it, as a list.
-pub(super) fn what_to_know(drawn: &[Drawn<'_>]) -> String {
+/// Renders the limitations of the fits as a list.
+pub(super) fn what_to_know(drawn: &[PlottedRun<'_>]) -> String {
     let items: Vec<String> = drawn
         .iter()
         .flat_map(|d| match &d.fit {
@@ -220,8 +220,8 @@ pub(super) fn what_to_know(drawn: &[Drawn<'_>]) -> String {
     if items.is_empty() { String::new() } else { format!(r#"<ul class="remarks">{}</ul>"#, items.concat()) }
 }
 
-/// Rates worth asking for: about ten round ones between the lowest first and the highest last rate.
-fn levels(drawn: &[Drawn<'_>]) -> Vec<f64> {
+/// Returns about ten round rates between the lowest first rate and the highest last rate.
+fn levels(drawn: &[PlottedRun<'_>]) -> Vec<f64> {
     let best = drawn.iter().filter_map(|d| d.run.last(metric::CUMULATIVE)).fold(f64::NAN, f64::max);
     let start = drawn.iter().filter_map(|d| d.run.curve().first().map(|p| p.rate)).fold(f64::NAN, f64::min);
     if !(best > 0.0 && best > start) {
@@ -232,15 +232,15 @@ fn levels(drawn: &[Drawn<'_>]) -> Vec<f64> {
     (first..).map(|i| i as f64 * step).take_while(|l| *l <= best).take(20).collect()
 }
 
-/// Generations and wall time at which a run reaches a rate.
-fn reached(d: &Drawn<'_>, level: f64) -> (Option<f64>, Option<f64>) {
+/// Returns the generations and the wall time at which a run reaches a rate.
+fn reached(d: &PlottedRun<'_>, level: f64) -> (Option<f64>, Option<f64>) {
     let curve: Vec<(f64, f64)> = d.run.curve().iter().map(|p| (p.generations, p.rate)).collect();
     (reach(&curve, level), reach(&figures::rate_by_time(d.run), level).filter(|s| *s > 0.0))
 }
 
-/// Generations and wall time of one run to reach rates.
-pub(super) fn reaching_one(d: &Drawn<'_>) -> Option<Table> {
-    let mut table = Table::new(["Cumulative solve rate", "Generations", "Wall time"]);
+/// Returns the table of generations and wall time at which one run reaches rates.
+pub(super) fn reaching_one(d: &PlottedRun<'_>) -> Option<ReportTable> {
+    let mut table = ReportTable::new(["Cumulative solve rate", "Generations", "Wall time"]);
     for level in levels(std::slice::from_ref(d)) {
         let (generations, seconds) = reached(d, level);
         table.rows.push(vec![percent(Some(level)), count(generations), duration(seconds)]);
@@ -248,9 +248,9 @@ pub(super) fn reaching_one(d: &Drawn<'_>) -> Option<Table> {
     (!table.rows.is_empty()).then_some(table)
 }
 
-/// Generations and wall time to reach rates.
-pub(super) fn reaching(drawn: &[Drawn<'_>]) -> Option<Table> {
-    let mut table = Table { columns: vec!["Cumulative solve rate".into()], rows: Vec::new() };
+/// Returns the table of generations and wall time at which several runs reach rates.
+pub(super) fn reaching(drawn: &[PlottedRun<'_>]) -> Option<ReportTable> {
+    let mut table = ReportTable { columns: vec!["Cumulative solve rate".into()], rows: Vec::new() };
     table.columns.extend(drawn.iter().map(|d| d.label.clone()));
     for level in levels(drawn) {
         let mut row = vec![percent(Some(level))];
@@ -263,16 +263,16 @@ pub(super) fn reaching(drawn: &[Drawn<'_>]) -> Option<Table> {
     (!table.rows.is_empty()).then_some(table)
 }
 
-/// The main run's group against each other one: crossings, difference of asymptotes.
-pub(super) fn against(drawn: &[Drawn<'_>]) -> Option<Table> {
+/// Returns the table that compares the main run's group with each other group.
+pub(super) fn against(drawn: &[PlottedRun<'_>]) -> Option<ReportTable> {
     let groups = groups(drawn);
     let main = main_group(&groups, drawn)?;
-    let mut table = Table::new([
+    let mut table = ReportTable::new([
         "Against",
         "Leads from",
         "Lead at the end of the shorter run",
-        "Difference of asymptotes (95 %)",
-        "Rests on",
+        "Difference of asymptotes (95%)",
+        "Basis",
     ]);
     let main_curve = main.curve();
     for other in groups.iter().filter(|g| g.label != main.label) {
@@ -300,29 +300,29 @@ pub(super) fn against(drawn: &[Drawn<'_>]) -> Option<Table> {
     (!table.rows.is_empty()).then_some(table)
 }
 
-/// The group of the main run.
+/// Returns the group of the main run.
 pub(super) fn main_group<'a, 'b, 'c>(
-    groups: &'c [Group<'a, 'b>],
-    drawn: &[Drawn<'a>],
-) -> Option<&'c Group<'a, 'b>> {
+    groups: &'c [SeedGroup<'a, 'b>],
+    drawn: &[PlottedRun<'a>],
+) -> Option<&'c SeedGroup<'a, 'b>> {
     let main = figures::main_run(drawn)?;
     groups.iter().find(|g| g.runs.iter().any(|d| d.group == main.group))
 }
 
-/// The laws of a group's runs, as far as their points determine them.
-fn laws_of_seeds<'c>(group: &'c Group<'_, '_>) -> Vec<&'c Fit> {
+/// Returns the identified laws of a group's runs.
+fn laws_of_seeds<'c>(group: &'c SeedGroup<'_, '_>) -> Vec<&'c Fit> {
     group.runs.iter().filter_map(|d| d.fit.as_ref().ok()).filter(|f| f.is_identified()).collect()
 }
 
-/// By how much the first curve is above the second where the shorter one ends.
+/// Returns the lead of the first curve at the end of the shorter one.
 fn lead_at_common_end(a: &[CurvePoint], b: &[CurvePoint]) -> Option<f64> {
     let end = a.last()?.generations.min(b.last()?.generations);
     let at = |c: &[CurvePoint]| c.iter().rev().find(|p| p.generations <= end).map(|p| p.rate);
     Some(at(a)? - at(b)?)
 }
 
-/// pass@k of the first and the last round with intervals over targets.
-pub(super) fn pass_at(drawn: &[Drawn<'_>]) -> Option<Table> {
+/// Returns the table of pass@k in the first and the last round, with intervals over the targets.
+pub(super) fn pass_at(drawn: &[PlottedRun<'_>]) -> Option<ReportTable> {
     let most = drawn
         .iter()
         .flat_map(|d| &d.run.targets)
@@ -333,7 +333,7 @@ pub(super) fn pass_at(drawn: &[Drawn<'_>]) -> Option<Table> {
     let mut ks: Vec<u32> =
         std::iter::successors(Some(1_u32), |k| k.checked_mul(2)).take_while(|k| *k < most).collect();
     ks.push(most);
-    let mut table = Table { columns: vec!["Run".into(), "Round".into()], rows: Vec::new() };
+    let mut table = ReportTable { columns: vec!["Run".into(), "Round".into()], rows: Vec::new() };
     table.columns.extend(ks.iter().map(|k| format!("pass@{k}")));
     for d in drawn {
         let (Some(first), Some(last)) = (d.run.rounds.first(), d.run.rounds.last()) else { continue };
@@ -355,16 +355,16 @@ pub(super) fn pass_at(drawn: &[Drawn<'_>]) -> Option<Table> {
     (!table.rows.is_empty()).then_some(table)
 }
 
-/// What training changed, on held-out problems and on the targets: pass@k of the base model and of the last weights.
-pub(super) fn learnt(drawn: &[Drawn<'_>]) -> Option<Table> {
+/// Returns the table of pass@k of the base model and of the last weights, on held-out problems and on the targets.
+pub(super) fn learnt(drawn: &[PlottedRun<'_>]) -> Option<ReportTable> {
     let k = drawn.iter().flat_map(|d| d.run.held_out()).map(EvaluationData::samples).max()?;
     let mut ks = vec![1, k];
     ks.dedup();
     let mut table =
-        Table { columns: ["Run", "Problems", "Solver"].map(str::to_owned).to_vec(), rows: Vec::new() };
+        ReportTable { columns: ["Run", "Problems", "Solver"].map(str::to_owned).to_vec(), rows: Vec::new() };
     table.columns.extend(ks.iter().map(|k| format!("pass@{k}")));
     table.columns.push("Proved at least once".into());
-    let mut row = |d: &Drawn<'_>, what: &str, who: String, tallies: &[(u32, u32)]| {
+    let mut row = |d: &PlottedRun<'_>, what: &str, who: String, tallies: &[(u32, u32)]| {
         let proved = tallies.iter().filter(|t| t.1 > 0).count();
         let mut row = vec![d.label.clone(), what.to_owned(), who];
         row.extend(ks.iter().map(|&k| rate_with_interval(tallies, k)));
@@ -390,7 +390,7 @@ pub(super) fn learnt(drawn: &[Drawn<'_>]) -> Option<Table> {
     (!table.rows.is_empty()).then_some(table)
 }
 
-/// The Solver after so many rounds.
+/// Names the Solver after a number of rounds.
 fn after(rounds: u32) -> String {
     match rounds {
         0 => "base model".to_owned(),
@@ -402,19 +402,19 @@ fn after(rounds: u32) -> String {
 fn rate_with_interval(tallies: &[(u32, u32)], k: u32) -> String {
     pass_at_k_interval(tallies, k, 0.95, u64::from(k)).map_or_else(
         || NONE.to_owned(),
-        |i| format!("{:.1} % ({:.1} to {:.1})", 100.0 * i.value, 100.0 * i.low, 100.0 * i.high),
+        |i| format!("{:.1}% ({:.1} to {:.1})", 100.0 * i.value, 100.0 * i.low, 100.0 * i.high),
     )
 }
 
-/// Wall time by stage.
-pub(super) fn timings(run: &RunData) -> Option<Table> {
+/// Returns the table of wall time by stage.
+pub(super) fn timings(run: &RunData) -> Option<ReportTable> {
     let times: Vec<[f64; 7]> = run.rounds.iter().filter_map(stage_seconds).collect();
     let all: f64 = times.iter().flatten().sum();
     if all <= 0.0 {
         return None;
     }
     let per_round = |total: f64| duration(Some(total / times.len() as f64));
-    let mut table = Table::new(["Stage", "Total", "Per round", "Share"]);
+    let mut table = ReportTable::new(["Stage", "Total", "Per round", "Share"]);
     let mut row = |name: &str, total: f64| {
         let share = percent(Some(total / all));
         table.rows.push(vec![name.to_owned(), duration(Some(total)), per_round(total), share]);

@@ -1,12 +1,12 @@
-//! The columns of a round's tables that figures and examples need: nothing else is read.
+//! The columns of a round's tables that figures and examples need. Other columns are not read.
 
-use sgs_rundir::rows::{ConjectureStatus, ProblemKind};
+use sgs_rundir::rows::{ConjectureRowStatus, ProblemKind};
 use sgs_rundir::table_row;
 use sgs_selfplay::{Features, ProblemId, Verdict};
 use std::sync::Arc;
 
 table_row! {
-    /// The columns of a problem that change from round to round.
+    /// Columns of a problem that change from round to round.
     pub(super) struct ProblemTally {
         /// Name.
         pub id: ProblemId,
@@ -24,7 +24,7 @@ table_row! {
 }
 
 table_row! {
-    /// The columns of a problem that stay.
+    /// Columns of a problem that are constant.
     pub(super) struct ProblemText {
         /// Name.
         pub id: ProblemId,
@@ -32,31 +32,31 @@ table_row! {
         pub kind: ProblemKind,
         /// Canonical statement.
         pub statement: Arc<str>,
-        /// What a proof may use.
+        /// Premises that a proof may use.
         pub context: Arc<str>;
-        /// What is counted of the statement.
+        /// Features of the statement.
         pub features: Features
     }
 }
 
 table_row! {
-    /// For which target a conjecture was asked.
-    pub(super) struct Asked {
+    /// The target of a requested conjecture.
+    pub(super) struct ConjectureTarget {
         /// The target.
         pub target: ProblemId,
     }
 }
 
 table_row! {
-    /// A conjecture with what is counted of it.
-    pub(super) struct Invented {
+    /// A conjecture with its scores.
+    pub(super) struct ConjectureScores {
         /// Its name.
         pub id: ProblemId,
         /// Its target.
         pub target: ProblemId,
-        /// Whether it became a problem.
-        pub status: ConjectureStatus,
-        /// Why not.
+        /// Its status.
+        pub status: ConjectureRowStatus,
+        /// The reason for the status.
         pub reason: String,
         /// Its statement.
         pub statement: Option<Arc<str>>,
@@ -66,7 +66,7 @@ table_row! {
         pub r_solve: Option<f64>,
         /// `R_guide`.
         pub r_guide: Option<f64>,
-        /// Whether no review of it could be read.
+        /// Whether all its reviews were malformed.
         pub review_failed: bool,
         /// `R_synth`.
         pub r_synth: Option<f64>,
@@ -88,14 +88,14 @@ table_row! {
 }
 
 table_row! {
-    /// A conjecture with what a reader wants to see.
+    /// A conjecture with its texts.
     pub(super) struct ConjectureText {
         /// Its name.
         pub id: ProblemId,
         /// Its target.
         pub target: ProblemId,
-        /// Whether it became a problem.
-        pub status: ConjectureStatus,
+        /// Its status.
+        pub status: ConjectureRowStatus,
         /// Its statement.
         pub statement: Option<Arc<str>>,
         /// The completion.
@@ -112,7 +112,7 @@ table_row! {
 }
 
 table_row! {
-    /// A review with what a reader wants to see.
+    /// A review with its text.
     pub(super) struct ReviewText {
         /// The conjecture.
         pub conjecture: ProblemId,
@@ -128,13 +128,13 @@ table_row! {
 }
 
 table_row! {
-    /// A rollout with its text.
+    /// A rollout with its proof.
     pub(super) struct ProofText {
         /// The problem.
         pub problem: ProblemId,
-        /// The proof as it was read.
+        /// The parsed proof.
         pub proof: Option<Arc<str>>,
-        /// The decision.
+        /// The verdict.
         pub verdict: Verdict,
     }
 }

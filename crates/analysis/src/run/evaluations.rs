@@ -1,29 +1,32 @@
-//! A run's evaluations: what its Solver proves of problems that it is not trained on.
+//! Evaluations of a run on held-out problems and on its targets.
 
 use super::{RunData, metric};
-use crate::stats::Alone;
+use crate::stats::SamplingBaseline;
+use sgs_rundir::directories::check_directory;
 use sgs_rundir::rows::{EvaluatedSet, EvaluationRow};
 use sgs_rundir::{Evaluation, MetricValues};
 use std::collections::HashMap;
 
-/// One evaluation.
+/// An evaluation.
 #[derive(Clone, Debug, Default)]
 pub struct EvaluationData {
-    /// How many rounds the weights had been trained in; 0 is the base model.
+    /// Number of rounds in which the weights were trained; 0 is the base model.
     pub after: u32,
+    /// Metrics of the evaluation.
     pub metrics: MetricValues,
-    /// Attempts that were judged, and those that proved, for each held-out problem.
+    /// Judged attempts and proofs for each held-out problem.
     pub held_out: Vec<(u32, u32)>,
-    /// The same for the run's targets, where the base model was tried on them, by name.
+    /// Judged attempts and proofs of the base model for each target that was evaluated, by name.
     pub targets: Vec<(String, (u32, u32))>,
 }
 
 impl EvaluationData {
-    /// Reads a published evaluation.
+    /// Reads a published evaluation and checks its checksums.
     ///
     /// # Errors
-    /// A file is missing or damaged.
+    /// Returns an error if a file is missing or damaged.
     pub fn read(evaluation: &Evaluation) -> Result<Self, sgs_rundir::Error> {
+        check_directory(evaluation.directory())?;
         let mut data = Self { after: evaluation.after, metrics: evaluation.metrics()?, ..Self::default() };
         for row in evaluation.problems()? {
             let EvaluationRow { set, id, judged, proved, .. } = row?;
@@ -35,12 +38,12 @@ impl EvaluationData {
         Ok(data)
     }
 
-    /// Most attempts at a held-out problem.
+    /// Returns the largest number of attempts at a held-out problem.
     pub fn samples(&self) -> u32 {
         self.held_out.iter().map(|t| t.0).max().unwrap_or(0)
     }
 
-    /// Wall time, seconds.
+    /// Returns the wall time in seconds.
     pub fn seconds(&self) -> f64 {
         let seconds = self.metrics.scalars.iter().filter(|(name, _)| name.ends_with("/seconds"));
         seconds.map(|(_, s)| *s).filter(|s| s.is_finite()).sum()
@@ -48,26 +51,26 @@ impl EvaluationData {
 }
 
 impl RunData {
-    /// Generations before an evaluation.
+    /// Returns the number of generations before an evaluation.
     pub fn generations_before(&self, evaluation: &EvaluationData) -> Option<f64> {
         let Some(last) = evaluation.after.checked_sub(1) else { return Some(0.0) };
         let round = self.rounds.iter().find(|r| r.round == last)?;
         Self::value(round, metric::GENERATIONS)
     }
 
-    /// The evaluations that have held-out problems.
+    /// Returns the evaluations with held-out problems.
     pub fn held_out(&self) -> impl DoubleEndedIterator<Item = &EvaluationData> {
         self.evaluations.iter().filter(|e| !e.held_out.is_empty())
     }
 
-    /// How many targets the run has, and what the base model would prove of them; `None` if its samples say nothing.
-    pub fn sampling_alone(&self) -> Option<(f64, Alone)> {
+    /// Returns the number of targets and the sampling baseline on them, or `None` if the samples do not determine it.
+    pub fn sampling_baseline(&self) -> Option<(f64, SamplingBaseline)> {
         let targets = self.last(metric::TARGETS).unwrap_or(self.targets.len() as f64);
-        Some((targets, Alone::of(&self.base_on_targets())?))
+        Some((targets, SamplingBaseline::of(&self.base_on_targets())?))
     }
 
-    /// What the base model proved of each target: attempts that were judged, and those that proved, in its evaluation and
-    /// in the first round, which it samples too.
+    /// Returns the base model's judged attempts and proofs for each target, from its evaluation and from the first round, which
+    /// it samples too.
     pub fn base_on_targets(&self) -> Vec<(u32, u32)> {
         let mut tallies: HashMap<&str, (u32, u32)> = HashMap::new();
         let first = self.targets.iter().filter_map(|t| {
@@ -80,7 +83,7 @@ impl RunData {
             let tally = tallies.entry(id).or_default();
             *tally = (tally.0 + judged, tally.1 + proved);
         }
-        // In the targets' order, those that the base model has tried, so that what is made of it is the same every time.
+        // In the order of the targets, so that the resampling is reproducible.
         self.targets.iter().filter_map(|t| tallies.get(t.id.as_str()).copied()).collect()
     }
 }

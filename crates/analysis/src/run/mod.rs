@@ -1,116 +1,124 @@
-//! A run as the analysis sees it: plain data, filled from a run's directory by [`read_run`] or by hand.
+//! A run as plain data, which [`read_run`] reads from the run's directory.
 
 mod columns;
-mod config_search;
+mod conjectures;
+mod display;
 mod evaluations;
-mod inventions;
 mod reader;
+mod table_rows;
 
+pub use conjectures::{
+    ConjectureClass, ConjectureRound, ConjectureStats, ConjecturedStatement, StatementOrigin,
+};
+pub use display::{StatementDisplay, StatementIdentity};
 pub use evaluations::EvaluationData;
-pub use inventions::{InventedRound, Inventions, Kind, Origin, Statement};
-pub use reader::{Display, Identity, ReadError, ReadOptions, RunReader, read_run};
+pub use reader::{ReadOptions, RunReadError, RunReader, read_run};
 
 use crate::fit::CurvePoint;
 use sgs_rundir::metrics::names;
 use sgs_rundir::{Histogram, MetricValues};
 use sgs_selfplay::{Features, Method};
 
-/// Everything that figures and reports are made of.
+/// The data of a run that figures and reports need.
 #[derive(Clone, Debug, Default)]
 pub struct RunData {
-    /// What the run is called in legends and tables.
+    /// Name in legends and tables.
     pub name: String,
-    /// Its method, where the configuration names one.
+    /// The method, if the configuration names one.
     pub method: Option<Method>,
-    /// Its size (`metamath-quick`, …), where the configuration names one.
+    /// The size (`metamath-quick`, …), if the configuration names one.
     pub size: Option<String>,
-    /// The seed of the run, where the configuration names one.
+    /// The seed, if the configuration names one.
     pub seed: Option<u64>,
-    /// Version of the program that made it.
+    /// Version of the program that created the run.
     pub version: Option<String>,
-    /// The whole effective configuration, TOML.
+    /// The effective configuration as TOML.
     pub config: String,
-    /// Published rounds, ascending.
+    /// Metrics of the published rounds in ascending order.
     pub rounds: Vec<MetricValues>,
-    /// Evaluations, ascending.
+    /// Evaluations in ascending order.
     pub evaluations: Vec<EvaluationData>,
+    /// The targets.
     pub targets: Vec<TargetHistory>,
-    /// What was invented, and what the Guide made of it.
-    pub inventions: Inventions,
-    /// Conjectures of some rounds, in order of rounds.
-    pub conjectures: Vec<ConjectureExample>,
-    /// Targets with a proof, in the order in which they were solved.
+    /// Statistics of the conjectures and their reviews.
+    pub conjecture_stats: ConjectureStats,
+    /// Examples of conjectures, in order of rounds.
+    pub shown_conjectures: Vec<ShownConjecture>,
+    /// Solved targets with a proof, latest first.
     pub solved: Vec<SolvedExample>,
-    /// What a reader must know: files that are missing or damaged, what was left out.
+    /// Limitations: files that are missing or damaged, and data that were left out.
     pub notes: Vec<String>,
 }
 
-/// Numbers that are averaged.
+/// An arithmetic mean that is updated number by number.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Tally {
+pub struct RunningMean {
+    /// Sum of the values.
     pub sum: f64,
-    /// How many there are.
+    /// Number of values.
     pub count: u64,
 }
 
-impl Tally {
-    /// Adds a number, if there is one.
+impl RunningMean {
+    /// Adds a value if it is present and finite.
     pub fn add(&mut self, number: Option<f64>) {
         if let Some(number) = number.filter(|n| n.is_finite()) {
             (self.sum, self.count) = (self.sum + number, self.count + 1);
         }
     }
 
-    /// Their mean.
+    /// Returns the mean, or `None` without values.
     pub fn mean(self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
     }
 }
 
-/// One target over the rounds.
+/// A target over all rounds.
 #[derive(Clone, Debug, Default)]
 pub struct TargetHistory {
+    /// Name of the target.
     pub id: String,
-    /// Its statement, for people.
+    /// Its statement for display.
     pub statement: String,
     /// Features of the statement.
     pub features: Features,
     /// The first round with a proof.
     pub solved_round: Option<u32>,
-    /// What happened in each round in which it took part, ascending.
+    /// The rounds that sampled it, in ascending order.
     pub rounds: Vec<TargetRound>,
 }
 
-/// One target in one round.
+/// A target in a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TargetRound {
+    /// The round.
     pub round: u32,
     /// Rollouts with a verdict.
     pub judged: u32,
     /// Rollouts with a proof.
     pub proved: u32,
-    /// Whether a conjecture of this target was fit to train the Solver; `None` if none was asked for.
+    /// Whether a conjecture for this target was selected to train the Solver; `None` if none was requested.
     pub conjecture: Option<bool>,
 }
 
-/// A conjecture worth showing.
+/// A conjecture to display.
 #[derive(Clone, Debug, Default)]
-pub struct ConjectureExample {
-    /// The round that invented it.
+pub struct ShownConjecture {
+    /// Its round.
     pub round: u32,
-    /// The target for which it was invented.
+    /// The target that it was invented for.
     pub target: String,
     /// The target's statement.
     pub target_statement: String,
-    /// The conjecture's statement, or the completion that holds none.
+    /// Its statement, or the completion if it contains no statement.
     pub statement: String,
     /// `accepted`, `duplicate`, `refused`, `malformed` or `lost`.
     pub status: String,
     /// Solve rate, 0 to 1.
     pub solve_rate: Option<f64>,
-    /// Relevance, redundancy and complexity, where it was reviewed.
+    /// Relevance, redundancy and complexity, if it was reviewed.
     pub review: Option<[f64; 3]>,
-    /// What the Guide wrote.
+    /// The Guide's completion.
     pub review_text: String,
     /// R_solve, 0 to 1.
     pub r_solve: Option<f64>,
@@ -125,9 +133,11 @@ pub struct ConjectureExample {
 pub struct SolvedExample {
     /// The round that solved it.
     pub round: u32,
+    /// Name of the target.
     pub id: String,
+    /// Its statement.
     pub statement: String,
-    /// The proof, for people.
+    /// The proof for display.
     pub proof: String,
     /// Rollouts with a proof and with a verdict in that round.
     pub tally: (u32, u32),
@@ -135,13 +145,13 @@ pub struct SolvedExample {
 
 /// Names of metrics that figures use.
 pub mod metric {
-    /// x axis of every scaling plot.
+    /// Number of generations, the x axis of scaling plots.
     pub const GENERATIONS: &str = "generations";
     /// Solved targets / targets.
     pub const CUMULATIVE: &str = "cumulative_solve_rate";
     /// Number of targets.
     pub const TARGETS: &str = "targets";
-    /// Targets proved in any round.
+    /// Number of targets proved in any round.
     pub const SOLVED_EVER: &str = "targets_solved_ever";
     /// pass@1 on targets.
     pub const TARGET_RATE: &str = "target_solve_rate";
@@ -149,7 +159,7 @@ pub mod metric {
     pub const TARGET_SHARE: &str = "target_share_solved";
     /// Mean solve rate of conjectures.
     pub const CONJECTURE_RATE: &str = "conjecture_solve_rate";
-    /// Conjectures that the Solver is trained on.
+    /// Number of conjectures that the Solver is trained on.
     pub const TRAINED: &str = "conjectures_trained_by_solver";
     /// Mean R_solve.
     pub const R_SOLVE: &str = "r_solve";
@@ -157,39 +167,39 @@ pub mod metric {
     pub const R_GUIDE: &str = "r_guide";
     /// Mean R_synth.
     pub const R_SYNTH: &str = "r_synth";
-    /// Share of conjectures with a disjunctive conclusion.
+    /// Fraction of conjectures with a disjunctive conclusion.
     pub const CONJECTURE_DISJUNCTIVE: &str = "conjecture_share_disjunctive";
-    /// Share of targets with a disjunctive conclusion.
+    /// Fraction of targets with a disjunctive conclusion.
     pub const TARGET_DISJUNCTIVE: &str = "target_share_disjunctive";
     /// Mean length of conjectures' conclusions.
     pub const CONJECTURE_CONCLUSION: &str = "conjecture_conclusion_length";
     /// Mean length of targets' conclusions.
     pub const TARGET_CONCLUSION: &str = "target_conclusion_length";
-    /// Mean entropy per token of the Solver, nats.
+    /// Mean entropy per Solver token in nats.
     pub const SOLVER_ENTROPY: &str = "solver_entropy";
-    /// Mean entropy per token of the Conjecturer, nats.
+    /// Mean entropy per Conjecturer token in nats.
     pub const CONJECTURER_ENTROPY: &str = "conjecturer_entropy";
     /// Histogram of the targets' solve rates.
     pub const TARGET_RATES: &str = "target_solve_rates";
     /// Histogram of the conjectures' solve rates.
     pub const CONJECTURE_RATES: &str = "conjecture_solve_rates";
-    /// Share of the rollouts without a readable proof.
+    /// Fraction of rollouts without a parseable proof.
     pub const PROOF_MALFORMED: &str = "proof_share_malformed";
-    /// Share of the conjectures without a well-formed statement.
+    /// Fraction of conjectures without a well-formed statement.
     pub const CONJECTURE_MALFORMED: &str = "conjecture_share_malformed";
-    /// Share of the reviews without three scores.
+    /// Fraction of reviews without three scores.
     pub const REVIEW_MALFORMED: &str = "review_share_malformed";
-    /// Share of the rollouts that the system lost.
+    /// Fraction of rollouts that the system lost.
     pub const INFRA: &str = "infra_share";
-    /// Mean tokens of a rollout.
+    /// Mean number of tokens per rollout.
     pub const SOLVER_TOKENS: &str = "solver_tokens_mean";
-    /// Mean tokens of a conjecture.
+    /// Mean number of tokens per conjecture.
     pub const CONJECTURER_TOKENS: &str = "conjecturer_tokens_mean";
 }
 
 impl RunData {
-    /// A number by name in one round. A name may stand below a prefix (`data/generations` for `generations`), as
-    /// sinks and older runs write it.
+    /// Returns a round's number by name. The stored name may have a prefix (`data/generations` for `generations`), as in older
+    /// runs.
     pub fn value(round: &MetricValues, name: &str) -> Option<f64> {
         let exact = round.scalars.get(name).copied();
         exact
@@ -200,12 +210,12 @@ impl RunData {
             .filter(|v| v.is_finite())
     }
 
-    /// A histogram by name in one round, if it is well-formed.
+    /// Returns a round's histogram by name, if it is well-formed.
     pub fn histogram<'a>(round: &'a MetricValues, name: &str) -> Option<&'a Histogram> {
         round.histograms.get(name).filter(|h| h.is_valid() && !h.counts.is_empty())
     }
 
-    /// A number over generations; rounds without it, or without generations, are left out.
+    /// Returns a number over generations. Rounds without it, or without generations, are omitted.
     pub fn series(&self, name: &str) -> Vec<(f64, f64)> {
         self.rounds
             .iter()
@@ -213,24 +223,24 @@ impl RunData {
             .collect()
     }
 
-    /// A number over rounds.
+    /// Returns a number over rounds.
     pub fn by_round(&self, name: &str) -> Vec<(f64, f64)> {
         self.rounds.iter().filter_map(|r| Some((f64::from(r.round), Self::value(r, name)?))).collect()
     }
 
-    /// The last value of a number.
+    /// Returns the last value of a number.
     pub fn last(&self, name: &str) -> Option<f64> {
         self.rounds.iter().rev().find_map(|r| Self::value(r, name))
     }
 
-    /// The cumulative solve rate over generations.
+    /// Returns the cumulative solve rate over generations.
     pub fn curve(&self) -> Vec<CurvePoint> {
         let points = self.series(metric::CUMULATIVE).into_iter();
         points.map(|(generations, rate)| CurvePoint { generations, rate }).collect()
     }
 
-    /// Seconds from the start of the run to the end of each round, by generations: the rounds' own durations where
-    /// every round has one (so that pauses do not count), else the time of publication since the first round.
+    /// Returns the seconds from the start of the run to the end of each round, by generations. They are sums of the rounds'
+    /// durations, which exclude pauses, if every round has one, and otherwise times of publication since the first round.
     pub fn clock(&self) -> Vec<(f64, f64)> {
         let durations: Option<Vec<f64>> = self.rounds.iter().map(round_seconds).collect();
         let start = self.rounds.first().map_or(0.0, |r| r.unix_time);
@@ -251,18 +261,18 @@ impl RunData {
         out
     }
 
-    /// Whether there is nothing to draw.
+    /// Returns whether the run has no rounds.
     pub fn is_empty(&self) -> bool {
         self.rounds.is_empty()
     }
 }
 
-/// Wall time of a round in seconds.
+/// Returns the wall time of a round in seconds.
 pub(crate) fn round_seconds(round: &MetricValues) -> Option<f64> {
     RunData::value(round, names::TIME_ROUND)
 }
 
-/// Names of the parts that a round's wall time is made of.
+/// Names of the stages that a round's wall time consists of.
 pub(crate) const STAGES: [&str; 7] = [
     "sampling conjectures",
     "sampling rollouts",
@@ -273,8 +283,8 @@ pub(crate) const STAGES: [&str; 7] = [
     "everything else",
 ];
 
-/// Wall time of each of [`STAGES`] in a round, seconds; they add up to the round, as far as it measures them. `None`
-/// if it measures nothing.
+/// Returns the wall time of each of [`STAGES`] in seconds, or `None` if none is measured. They add up to that of the round,
+/// as far as they are measured.
 pub(crate) fn stage_seconds(round: &MetricValues) -> Option<[f64; 7]> {
     let of = |name: &str| RunData::value(round, name);
     let roles = [names::TIME_CONJECTURES, names::TIME_ROLLOUTS, names::TIME_REVIEWS].map(of);
@@ -292,7 +302,7 @@ pub(crate) fn stage_seconds(round: &MetricValues) -> Option<[f64; 7]> {
     Some([conjectures, rollouts, reviews, rest_of_sampling, solver, conjecturer, rest])
 }
 
-/// A method's name in legends.
+/// Returns a method's name in legends.
 pub fn method_label(method: Method) -> &'static str {
     match method {
         Method::Sgs => "SGS",

@@ -1,66 +1,41 @@
-//! A run's directory becomes plain data.
+//! Reads a run's directory into plain data.
 //!
-//! Nearly everything comes from the rounds' metrics. Of the tables only the columns that a figure needs are read, and
-//! texts only of a few rounds, so that a long run is read in seconds. What is damaged is left out and noted.
+//! Most data come from the rounds' metrics. Only the columns that figures need are read from tables, and texts from a few
+//! rounds only, so that reading a long run takes seconds. Damaged files are left out and noted.
 
-use super::columns::{Asked, ConjectureText, ProblemTally, ProblemText, ProofText, ReviewText};
-use super::inventions::Inventor;
+use super::columns::{ConjectureTarget, ConjectureText, ProblemTally, ProblemText, ProofText, ReviewText};
+use super::conjectures::ConjectureCollector;
+use super::table_rows::TableRows;
 use super::{
-    ConjectureExample, EvaluationData, RunData, SolvedExample, TargetHistory, TargetRound, config_search,
+    EvaluationData, RunData, ShownConjecture, SolvedExample, StatementDisplay, TargetHistory, TargetRound,
 };
-use sgs_rundir::rows::{ConjectureStatus, ProblemKind};
-use sgs_rundir::table::{RowReader, TableRow};
+use sgs_rundir::rows::{ConjectureRowStatus, ProblemKind};
 use sgs_rundir::{PublishedRound, RunView};
 use sgs_selfplay::{ProblemId, Verdict};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Why a directory cannot be read as a run.
+/// An error of reading a run.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// It holds no run, or its list of rounds cannot be read.
+pub enum RunReadError {
+    /// The directory is not a run, or its rounds cannot be listed.
     #[error(transparent)]
     Run(#[from] sgs_rundir::Error),
 }
 
-/// How statements and proofs are shown to people.
-pub trait Display {
-    /// A statement.
-    fn statement(&self, statement: &str) -> String;
-    /// A proof in canonical text, given the problem's canonical statement and context.
-    fn proof(&self, statement: &str, context: &str, proof: &str) -> String;
-    /// What a statement is, whatever its variables are called; by default its text is all that is known of it.
-    fn identity(&self, statement: &str, _context: &str) -> Identity {
-        Identity { normal: statement.to_owned(), theorem: None }
-    }
-    /// Inferences of a proof in canonical text; by default its words.
-    fn steps(&self, proof: &str) -> u32 {
-        u32::try_from(proof.split_whitespace().count()).unwrap_or(u32::MAX)
-    }
-}
-
-/// What a statement is, whatever its variables are called.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// Equal for statements that differ in names alone.
-    pub normal: String,
-    /// The theorem before the statement's context that says the same.
-    pub theorem: Option<String>,
-}
-
-/// What to read.
+/// Options of reading a run.
 #[derive(Clone, Copy)]
 pub struct ReadOptions<'a> {
-    /// How statements and proofs are shown; as they stand if absent.
-    pub display: Option<&'a dyn Display>,
-    /// At most this many rounds show examples of conjectures.
+    /// Formatter of statements and proofs. Without one, they are shown unchanged.
+    pub display: Option<&'a dyn StatementDisplay>,
+    /// Maximum number of rounds with examples of conjectures.
     pub example_rounds: usize,
-    /// At most this many conjectures of each of these rounds.
+    /// Maximum number of conjectures from each of these rounds.
     pub conjectures_per_round: usize,
-    /// At most this many solved targets with proofs, the latest first.
+    /// Maximum number of solved targets with proofs, latest first.
     pub solved: usize,
-    /// At most this many rows of rollouts are searched for proofs.
+    /// Maximum number of rollouts that are searched for proofs.
     pub rollouts_searched: usize,
 }
 
@@ -86,19 +61,17 @@ impl ReadOptions<'_> {
     }
 }
 
-/// Reads a run, whether it is finished, interrupted or still going on. What cannot be read is noted in
-/// [`RunData::notes`].
+/// Reads a run that is finished, interrupted or in progress. Files that cannot be read are noted in [`RunData::notes`].
 ///
 /// # Errors
-/// The directory is no run, or its rounds cannot be listed.
-pub fn read_run(path: &Path, options: &ReadOptions<'_>) -> Result<RunData, ReadError> {
+/// Returns an error if the directory is not a run or its rounds cannot be listed.
+pub fn read_run(path: &Path, options: &ReadOptions<'_>) -> Result<RunData, RunReadError> {
     let mut reader = RunReader::open(path, options)?;
     reader.update()?;
     Ok(reader.run)
 }
 
-/// A run that is read again and again while it grows: the tables of each round are read once, so that following a
-/// long run costs little.
+/// Reads a run repeatedly while it grows. The tables of each round are read only once.
 pub struct RunReader<'a> {
     view: RunView,
     options: ReadOptions<'a>,
@@ -106,28 +79,34 @@ pub struct RunReader<'a> {
     seen: BTreeSet<u32>,
     index: HashMap<ProblemId, usize>,
     problems: Problems,
-    /// What was invented so far.
-    inventor: Inventor,
-    /// Solved targets whose proofs were found, by name.
+    /// Statistics of the conjectures so far.
+    collector: ConjectureCollector,
+    /// Solved targets with a proof, by name.
     proofs: HashMap<String, SolvedExample>,
-    damage: Vec<String>,
+    tables: TableRows,
 }
 
 impl<'a> RunReader<'a> {
-    /// Reads the configuration; rounds are read by [`RunReader::update`].
+    /// Opens a run and reads its configuration. [`RunReader::update`] reads the rounds.
     ///
     /// # Errors
-    /// The directory is no run.
-    pub fn open(path: &Path, options: &ReadOptions<'a>) -> Result<Self, ReadError> {
+    /// Returns an error if the directory is not a run.
+    pub fn open(path: &Path, options: &ReadOptions<'a>) -> Result<Self, RunReadError> {
         let view = RunView::open(path)?;
-        let config = view.config_text()?;
+        let table = view.config();
+        let mut tables = TableRows::default();
+        if let Err(error) = &table {
+            tables.note(format!("the configuration is left out: {error}"));
+        }
+        let table = table.unwrap_or_default();
+        let text = |key: &str| table.get(key)?.as_str();
         let run = RunData {
             name: name_of(path),
-            method: config_search::method(&config),
-            size: config_search::size(&config),
-            seed: config_search::seed(&config),
-            version: config_search::version(&config),
-            config,
+            method: text("method").and_then(|name| name.parse().ok()),
+            size: text("size").map(str::to_owned),
+            seed: table.get("seed").and_then(|seed| seed.as_integer()?.try_into().ok()),
+            version: table.get("frozen").and_then(|f| Some(f.get("version")?.as_str()?.to_owned())),
+            config: view.config_text()?,
             ..RunData::default()
         };
         Ok(Self {
@@ -137,22 +116,22 @@ impl<'a> RunReader<'a> {
             seen: BTreeSet::new(),
             index: HashMap::new(),
             problems: Problems::default(),
-            inventor: Inventor::default(),
+            collector: ConjectureCollector::default(),
             proofs: HashMap::new(),
-            damage: Vec::new(),
+            tables,
         })
     }
 
-    /// What was read so far.
+    /// Returns the data read so far.
     pub fn run(&self) -> &RunData {
         &self.run
     }
 
-    /// Reads the rounds that were published since the last call; says whether there were any.
+    /// Reads the rounds and evaluations that were published since the last call. Returns whether there were any.
     ///
     /// # Errors
-    /// The run is gone, or its rounds cannot be listed.
-    pub fn update(&mut self) -> Result<bool, ReadError> {
+    /// Returns an error if the run's rounds cannot be listed.
+    pub fn update(&mut self) -> Result<bool, RunReadError> {
         let published = self.view.rounds()?;
         let new: Vec<&PublishedRound> =
             published.iter().filter(|r| !self.seen.contains(&r.round())).collect();
@@ -163,16 +142,16 @@ impl<'a> RunReader<'a> {
         for round in new {
             match round.metrics() {
                 Ok(metrics) => self.run.rounds.push(metrics),
-                Err(error) => self.damage.push(format!("round {} is left out: {error}", round.round())),
+                Err(error) => self.tables.note(format!("round {} is left out: {error}", round.round())),
             }
             self.read_targets(round);
             self.read_inventions(round);
             self.seen.insert(round.round());
         }
-        self.run.inventions = self.inventor.inventions();
-        self.run.conjectures = self.read_conjectures(&published);
+        self.run.conjecture_stats = self.collector.stats();
+        self.run.shown_conjectures = self.read_conjectures(&published);
         self.run.solved = self.read_solved(&published);
-        self.run.notes.clone_from(&self.damage);
+        self.run.notes = self.tables.notes().to_vec();
         note_gaps(&published, &mut self.run.notes);
         note_unrated(&mut self.run);
         let all = self.run.targets.iter().filter(|t| t.solved_round.is_some()).count();
@@ -185,8 +164,8 @@ impl<'a> RunReader<'a> {
 }
 
 impl RunReader<'_> {
-    /// Reads the evaluations that were published since the last call; says whether there were any.
-    fn read_evaluations(&mut self) -> Result<bool, ReadError> {
+    /// Reads the evaluations that were published since the last call. Returns whether there were any.
+    fn read_evaluations(&mut self) -> Result<bool, RunReadError> {
         let known = self.run.evaluations.iter().map(|e| e.after).collect::<BTreeSet<_>>();
         let mut is_new = false;
         for evaluation in self.view.evaluations()?.iter().filter(|e| !known.contains(&e.after)) {
@@ -198,7 +177,7 @@ impl RunReader<'_> {
                 Err(error) => {
                     let note =
                         format!("the evaluation after {} rounds is left out: {error}", evaluation.after);
-                    self.note_once(vec![note]);
+                    self.tables.note(note);
                 }
             }
         }
@@ -223,13 +202,13 @@ fn note_gaps(published: &[PublishedRound], notes: &mut Vec<String>) {
     }
 }
 
-/// Rounds that the curve of the cumulative solve rate passes over.
+/// Notes the rounds that are missing from the curve of the cumulative solve rate.
 fn note_unrated(run: &mut RunData) {
     let unrated = run.rounds.len() - run.curve().len();
     if unrated > 0 {
         let all = run.rounds.len();
         run.notes.push(format!(
-            "{unrated} of {all} rounds have no cumulative solve rate: curves and fits pass over them"
+            "{unrated} of {all} rounds have no cumulative solve rate: they are missing from curves and fits"
         ));
     }
 }
@@ -240,47 +219,6 @@ struct Problems {
     of: HashMap<String, (Arc<str>, Arc<str>)>,
 }
 
-/// The rows of one table of a round, as far as they can be read; the first damage is noted.
-fn rows<R: TableRow>(round: &PublishedRound, table: &str, notes: &mut Vec<String>) -> Vec<R> {
-    let mut out = Vec::new();
-    each_row(round, table, notes, |row| {
-        out.push(row);
-        true
-    });
-    out
-}
-
-/// Visits the rows of a table until `visit` returns false or the table is damaged, which is noted.
-pub(super) fn each_row<R: TableRow>(
-    round: &PublishedRound,
-    table: &str,
-    notes: &mut Vec<String>,
-    mut visit: impl FnMut(R) -> bool,
-) {
-    let path = round.directory().join(table);
-    let mut note = |error: sgs_rundir::Error| {
-        const MOST_NOTES: usize = 20;
-        if notes.len() < MOST_NOTES {
-            notes.push(format!("part of round {} is left out: {error}", round.round()));
-        }
-    };
-    match RowReader::<R>::open(&path) {
-        Err(error) => note(error),
-        Ok(reader) => {
-            for row in reader {
-                match row {
-                    Err(error) => return note(error),
-                    Ok(row) => {
-                        if !visit(row) {
-                            return;
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
 const PROBLEMS: &str = "problems.parquet";
 const CONJECTURES: &str = "conjectures.parquet";
 const REVIEWS: &str = "reviews.parquet";
@@ -289,12 +227,12 @@ const ROLLOUTS: &str = "rollouts.parquet";
 impl RunReader<'_> {
     fn read_targets(&mut self, round: &PublishedRound) {
         let mut fits: HashMap<ProblemId, bool> = HashMap::new();
-        each_row(round, CONJECTURES, &mut self.damage, |row: Asked| {
+        self.tables.each(round, CONJECTURES, |row: ConjectureTarget| {
             fits.insert(row.target, false);
             true
         });
         let mut tallies: Vec<ProblemTally> = Vec::new();
-        each_row(round, PROBLEMS, &mut self.damage, |row: ProblemTally| {
+        self.tables.each(round, PROBLEMS, |row: ProblemTally| {
             match (row.kind, &row.target) {
                 (ProblemKind::Target, _) => tallies.push(row),
                 (ProblemKind::Conjecture, Some(target)) => {
@@ -326,22 +264,22 @@ impl RunReader<'_> {
         let context =
             |target: &str| problems.of.get(target).map_or_else(|| "".into(), |(_, c)| Arc::clone(c));
         let (display, rollouts) = (self.options.display, self.options.rollouts_searched);
-        self.inventor.read(round, display, rollouts, context, &mut self.damage);
+        self.collector.read(round, display, rollouts, context, &mut self.tables);
     }
 
-    /// Statements and features of the targets that a round brought in.
+    /// Reads statements and features of the targets that are new in a round.
     fn read_target_texts(&mut self, round: &PublishedRound) {
         let (targets, index, problems) = (&mut self.run.targets, &self.index, &mut self.problems);
-        let inventor = &mut self.inventor;
+        let collector = &mut self.collector;
         let options = &self.options;
-        each_row(round, PROBLEMS, &mut self.damage, |row: ProblemText| {
+        self.tables.each(round, PROBLEMS, |row: ProblemText| {
             let at = (row.kind == ProblemKind::Target).then(|| index.get(&row.id)).flatten();
             if let Some(target) = at.and_then(|&at| targets.get_mut(at))
                 && target.statement.is_empty()
             {
                 target.statement = options.statement(&row.statement);
                 target.features = row.features;
-                inventor.target(&row.statement, &row.context, options.display);
+                collector.target(&row.statement, &row.context, options.display);
                 problems.of.insert(target.id.clone(), (row.statement, row.context));
             }
             true
@@ -358,7 +296,7 @@ impl TargetHistory {
     }
 }
 
-/// `count` indices spread evenly over `0..len`, first and last among them.
+/// Returns `count` indices spread evenly over `0..len`, including the first and the last.
 fn spread(len: usize, count: usize) -> Vec<usize> {
     if len <= count {
         return (0..len).collect();
@@ -370,22 +308,20 @@ fn spread(len: usize, count: usize) -> Vec<usize> {
 const TRACKED_TARGETS: usize = 3;
 
 impl RunReader<'_> {
-    /// Examples of the conjectures of some rounds, spread evenly.
-    fn read_conjectures(&mut self, published: &[PublishedRound]) -> Vec<ConjectureExample> {
+    /// Reads examples of conjectures from some rounds, spread evenly.
+    fn read_conjectures(&mut self, published: &[PublishedRound]) -> Vec<ShownConjecture> {
         let chosen = spread(published.len(), self.options.example_rounds);
         let tracked: HashSet<String> = longest_unsolved(&self.run).into_iter().collect();
         let mut examples = Vec::new();
-        // Damage of these tables was noted when the rounds were new, or is noted here once.
-        let mut damage = Vec::new();
         for round in chosen.into_iter().filter_map(|i| published.get(i)) {
-            let mut all: Vec<ConjectureText> = rows(round, CONJECTURES, &mut damage);
-            all.retain(|c| c.status == ConjectureStatus::Accepted || tracked.contains(c.target.as_str()));
+            let mut all: Vec<ConjectureText> = self.tables.all(round, CONJECTURES);
+            all.retain(|c| c.status == ConjectureRowStatus::Accepted || tracked.contains(c.target.as_str()));
             let keep = pick(&all, &tracked, self.options.conjectures_per_round);
             let picked: Vec<ConjectureText> =
                 all.into_iter().enumerate().filter(|(i, _)| keep.contains(i)).map(|(_, c)| c).collect();
             let wanted: HashSet<ProblemId> = picked.iter().map(|c| c.id.clone()).collect();
             let mut reviews: HashMap<ProblemId, ReviewText> = HashMap::new();
-            each_row(round, REVIEWS, &mut damage, |review: ReviewText| {
+            self.tables.each(round, REVIEWS, |review: ReviewText| {
                 let better = review.relevance.is_some() || !reviews.contains_key(&review.conjecture);
                 if wanted.contains(&review.conjecture) && better {
                     reviews.insert(review.conjecture.clone(), review);
@@ -397,33 +333,24 @@ impl RunReader<'_> {
                 examples.push(example(round.round(), conjecture, review, &self.problems, &self.options));
             }
         }
-        self.note_once(damage);
         examples
-    }
-
-    fn note_once(&mut self, damage: Vec<String>) {
-        for note in damage {
-            if !self.damage.contains(&note) {
-                self.damage.push(note);
-            }
-        }
     }
 }
 
-/// The targets that stayed unsolved longest: their conjectures are followed over the rounds.
+/// Returns the targets that remained unsolved longest. Their conjectures are shown in all rounds.
 fn longest_unsolved(run: &RunData) -> Vec<String> {
     let mut order: Vec<&TargetHistory> = run.targets.iter().collect();
-    // Never solved first, then the latest; targets with fit conjectures before those without.
+    // Unsolved targets first, then those solved last; of these, targets with the most selected conjectures first.
     let fit = |t: &TargetHistory| t.rounds.iter().filter(|r| r.conjecture == Some(true)).count();
     order.sort_by_key(|t| std::cmp::Reverse((t.solved_round.map_or(u64::MAX, u64::from), fit(t))));
     order.into_iter().take(TRACKED_TARGETS).map(|t| t.id.clone()).collect()
 }
 
-/// Which conjectures of a round to show: those of tracked targets, then the best and the worst by R_synth in turn.
+/// Selects conjectures of a round: those for tracked targets, then alternately the best and the worst by R_synth.
 fn pick(all: &[ConjectureText], tracked: &HashSet<String>, count: usize) -> HashSet<usize> {
     let mut keep: HashSet<usize> =
         (0..all.len()).filter(|&i| all.get(i).is_some_and(|c| tracked.contains(c.target.as_str()))).collect();
-    let score = |i: usize| all.get(i).and_then(|c| c.r_synth.or(c.r_guide).or(c.solve_rate)).unwrap_or(0.0);
+    let score = |i: usize| all[i].r_synth.or(all[i].r_guide).or(all[i].solve_rate).unwrap_or(0.0);
     let mut order: Vec<usize> = (0..all.len()).filter(|i| !keep.contains(i)).collect();
     order.sort_by(|a, b| score(*b).total_cmp(&score(*a)));
     let mut order: std::collections::VecDeque<usize> = order.into();
@@ -446,12 +373,12 @@ fn example(
     review: Option<ReviewText>,
     problems: &Problems,
     options: &ReadOptions<'_>,
-) -> ConjectureExample {
+) -> ShownConjecture {
     let target_statement =
         problems.of.get(c.target.as_str()).map_or_else(String::new, |(s, _)| options.statement(s));
     let statement = c.statement.as_deref().map_or_else(|| c.text.clone(), |s| options.statement(s));
     let scores = review.as_ref().and_then(|r| Some([r.relevance?, r.redundancy?, r.complexity?]));
-    ConjectureExample {
+    ShownConjecture {
         round,
         target: c.target.as_str().to_owned(),
         target_statement,
@@ -467,7 +394,7 @@ fn example(
 }
 
 impl RunReader<'_> {
-    /// The latest solved targets with their proofs, newest first.
+    /// Reads the last solved targets with their proofs, latest first.
     fn read_solved(&mut self, published: &[PublishedRound]) -> Vec<SolvedExample> {
         let mut by_round: BTreeMap<u32, Vec<&TargetHistory>> = BTreeMap::new();
         for target in &self.run.targets {
@@ -475,7 +402,7 @@ impl RunReader<'_> {
                 by_round.entry(round).or_default().push(target);
             }
         }
-        let (mut searched, mut shown, mut damage) = (0, 0, Vec::new());
+        let (mut searched, mut shown) = (0, 0);
         for (number, solved) in by_round.iter().rev() {
             if shown >= self.options.solved || searched >= self.options.rollouts_searched {
                 break;
@@ -491,7 +418,7 @@ impl RunReader<'_> {
                 continue;
             }
             let (proofs, problems, options) = (&mut self.proofs, &self.problems, &self.options);
-            each_row(round, ROLLOUTS, &mut damage, |row: ProofText| {
+            self.tables.each(round, ROLLOUTS, |row: ProofText| {
                 searched += 1;
                 if row.verdict == Verdict::Proved
                     && let Some(target) = missing.remove(row.problem.as_str())
@@ -504,7 +431,6 @@ impl RunReader<'_> {
                 !missing.is_empty() && shown < options.solved
             });
         }
-        self.note_once(damage);
         let mut found: Vec<SolvedExample> = self.proofs.values().cloned().collect();
         found.sort_by(|a, b| (b.round, &a.id).cmp(&(a.round, &b.id)));
         found.truncate(self.options.solved);
@@ -532,7 +458,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spread_holds_both_ends() {
+    fn spread_indices_include_both_ends() {
         assert_eq!(spread(200, 3), [0, 100, 199]);
         assert_eq!(spread(2, 12), [0, 1]);
         assert_eq!(spread(0, 12), [] as [usize; 0]);

@@ -1,11 +1,12 @@
-//! Intervals by resampling problems.
+//! Bootstrap confidence intervals.
 
 use serde::Serialize;
 use sgs_selfplay::rate::pass_at_k;
 
-/// An estimate with the ends of its interval.
+/// An estimate with a confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
+    /// The estimate.
     pub value: f64,
     /// Lower end.
     pub low: f64,
@@ -13,8 +14,8 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// The mean of `values` with a percentile bootstrap interval at `level` over `resamples` resamples, the same for the
-/// same seed. `None` without values.
+/// Returns the mean of `values` with a percentile bootstrap interval at `level` from `resamples` resamples. The result
+/// depends on the seed only. Returns `None` if there are no values.
 pub fn bootstrap_mean(values: &[f64], level: f64, resamples: usize, seed: u64) -> Option<Interval> {
     if values.is_empty() {
         return None;
@@ -33,7 +34,7 @@ pub fn bootstrap_mean(values: &[f64], level: f64, resamples: usize, seed: u64) -
     })
 }
 
-/// The quantile with linear interpolation between neighbours; not a number for an empty slice.
+/// Returns a quantile with linear interpolation, or NaN for an empty slice.
 pub(super) fn quantile_of_sorted(sorted: &[f64], p: f64) -> f64 {
     let position = p.clamp(0.0, 1.0) * sorted.len().saturating_sub(1) as f64;
     let below = position.floor() as usize;
@@ -45,8 +46,8 @@ pub(super) fn quantile_of_sorted(sorted: &[f64], p: f64) -> f64 {
     }
 }
 
-/// Mean unbiased pass@k over problems given as (samples, successes), with a bootstrap interval over the problems;
-/// problems with fewer than `k` samples are left out. `None` if none is left.
+/// Returns the mean of the unbiased pass@k over problems, given as (samples, successes), with a bootstrap interval over the
+/// problems. Problems with fewer than `k` samples are ignored. Returns `None` if none remain.
 pub fn pass_at_k_interval(tallies: &[(u32, u32)], k: u32, level: f64, seed: u64) -> Option<Interval> {
     let values: Vec<f64> = tallies
         .iter()
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interval_shrinks_with_the_sample_and_holds_the_mean() {
+    fn the_interval_shrinks_with_the_sample_and_contains_the_mean() {
         let values = |n: usize| (0..n).map(|i| f64::from(u8::from(i % 4 == 0))).collect::<Vec<_>>();
         let small = bootstrap_mean(&values(40), 0.95, 2000, 1).unwrap();
         let large = bootstrap_mean(&values(4000), 0.95, 2000, 1).unwrap();
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn pass_at_k_leaves_out_what_has_too_few_samples() {
+    fn pass_at_k_ignores_problems_with_too_few_samples() {
         let tallies = [(8, 0), (8, 8), (4, 4), (0, 0)];
         assert_eq!(pass_at_k_interval(&tallies, 8, 0.95, 1).unwrap().value, 0.5);
         assert_eq!(pass_at_k_interval(&[(1, 1)], 2, 0.95, 1), None);

@@ -1,5 +1,5 @@
-//! The table of `docs/cluster.md`: rounds at the paper's scale and at ten times that, with and without speculation
-//! and pipelining.
+//! Simulates rounds at the paper's scale and at ten times that, with and without speculation and pipelining. Prints the
+//! table of `docs/cluster.md`.
 //!
 //! ```text
 //! cargo run --release -p sgs-fleet --example simulate [FIGURE.svg]
@@ -23,7 +23,7 @@ const CASES: [(&str, bool, bool); 4] = [
 fn main() -> std::io::Result<()> {
     let mut bars = Vec::new();
     println!(
-        "| scale | with | round s | 99 % by s | generation s | GPU use | CPU use | waste | copies | deaths | board calls/s |"
+        "| scale | with | round s | 99% by s | generation s | GPU use | CPU use | waste | copies | deaths | board calls/s |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
     for scale in [1, 10] {
@@ -58,14 +58,14 @@ fn main() -> std::io::Result<()> {
     }
 }
 
-/// Bars of the round's length; the darker part is the time until 99 % of the verdicts were there.
+/// Draws bars of the rounds' durations. The darker part is the time until 99% of the verdicts were available.
 fn figure(bars: &[(String, f64, f64)]) -> String {
     let longest = bars.iter().map(|(_, _, round)| *round).fold(1.0, f64::max);
     let height = 40 + 28 * bars.len();
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"720\" height=\"{height}\" font-family=\"sans-serif\" \
          font-size=\"13\">\n<rect width=\"720\" height=\"{height}\" fill=\"white\"/>\n\
-         <text x=\"10\" y=\"20\">Length of a round in seconds (dark: until 99 % of the verdicts are there)</text>\n"
+         <text x=\"10\" y=\"20\">Duration of a round in seconds (dark: until 99% of the verdicts are available)</text>\n"
     );
     for (row, (name, most, round)) in bars.iter().enumerate() {
         let (y, scale) = (36 + 28 * row, 480.0 / longest);

@@ -1,51 +1,51 @@
-//! The board under a cluster that exists only as a list of events: how long a round takes, how busy the machines are.
+//! Discrete-event simulation of a cluster: how long a round takes, and how busy the workers are.
 //!
-//! The board is the real one; only time, workers and work are made up. One round: every rollout is generated, then
-//! checked, either at once (pipelined) or when all generation is over. Workers have a number of slots and a speed of
-//! their own; a few are slow, a few attempts get stuck, some workers die without a word and are replaced.
+//! The board is real; time, workers and work are simulated. In a round, every rollout is generated and then verified,
+//! either at once (pipelined) or after the whole generation. Workers have several slots and different speeds; some attempts
+//! get stuck, and some workers die silently and are replaced.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use sgs_fleet::{
-    Backpressure, Board, BoardConfig, Ending, LeaseId, Outcome, Payload, Receipt, Report, Speculation, Task,
-    TaskId, TaskKind, Time, WorkerName,
+    Backpressure, Board, BoardConfig, LeaseId, LeaseOutcome, Payload, Receipt, Report, Speculation, Task,
+    TaskId, TaskResult, Time, WorkKind, WorkerName,
 };
 
-const GENERATE: TaskKind = TaskKind::of("generate");
-const VERIFY: TaskKind = TaskKind::of("verify");
+const GENERATE: WorkKind = WorkKind::of("generate");
+const VERIFY: WorkKind = WorkKind::of("verify");
 
-/// A cluster and a round of work.
+/// Parameters of a cluster and a round.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Rollouts of the round; each is one generation and one verification.
+    /// Rollouts per round. Each is one generation and one verification.
     pub rollouts: u64,
     /// Generation workers (GPUs).
     pub gpus: usize,
-    /// Rollouts that one of them samples at a time.
+    /// Slots per generation worker.
     pub slots_per_gpu: usize,
     /// Verification workers (nodes).
     pub verifiers: usize,
-    /// Proofs that one of them checks at a time.
+    /// Slots per verification worker.
     pub slots_per_verifier: usize,
-    /// Deaths of one worker per hour.
+    /// Deaths per worker and hour.
     pub deaths_per_hour: f64,
-    /// Share of workers that are three times slower than the rest; in [0, 1].
+    /// Fraction of workers that are three times slower, in 0..=1.
     pub slow_share: f64,
-    /// Share of attempts that get stuck for ten minutes for no reason of their own; in [0, 1].
+    /// Fraction of attempts that get stuck for ten minutes, in 0..=1.
     pub stuck_share: f64,
-    /// Whether idle workers get copies.
+    /// Whether idle workers get speculative copies.
     pub speculation: bool,
-    /// Whether proofs are checked as they come.
+    /// Whether verification overlaps with generation.
     pub pipelining: bool,
-    /// For everything that is random.
+    /// Random seed.
     pub seed: u64,
 }
 
 impl Scenario {
-    /// The scale of the paper (§ on infrastructure): 64 GPU workers of 128 slots, 128 verification workers of 33,
-    /// about 40,000 generations a round; one death per hundred worker hours.
+    /// Returns the paper's scale (section on infrastructure): 64 GPU workers with 128 slots, 128 verification workers with 33
+    /// slots, about 40,000 generations per round. One death per hundred worker hours is assumed.
     #[must_use]
     pub fn paper() -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Scenario {
         }
     }
 
-    /// The same with everything `factor` times as large.
+    /// Multiplies the numbers of rollouts and workers.
     #[must_use]
     pub fn times(mut self, factor: usize) -> Self {
         self.rollouts *= factor as u64;
@@ -73,45 +73,45 @@ impl Scenario {
     }
 }
 
-/// What came out.
+/// Results of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulated {
     /// Seconds from the first lease to the last verdict.
     pub round_s: f64,
-    /// Seconds until the last rollout was sampled.
+    /// Seconds until the last rollout was generated.
     pub generation_s: f64,
-    /// Seconds until 99 % of the verdicts were there.
+    /// Seconds until 99% of the verdicts were available.
     pub most_s: f64,
-    /// Share of generation slots' time that went into outcomes that counted, until generation was over; in [0, 1].
+    /// Fraction of the generation slots' time spent on accepted outcomes, until the end of generation, in 0..=1.
     pub gpu_use: f64,
-    /// Share of verification slots' time over the round that went into outcomes that counted; in [0, 1].
+    /// Fraction of the verification slots' time spent on accepted outcomes, over the round, in 0..=1.
     pub cpu_use: f64,
-    /// Share of all slots' busy time that went into outcomes that did not count; in [0, 1].
+    /// Fraction of all slots' busy time spent on outcomes that were not accepted, in 0..=1.
     pub waste: f64,
-    /// Second copies handed out.
+    /// Speculative copies.
     pub copies: u64,
     /// Workers that died.
     pub deaths: u64,
-    /// Tasks given up.
+    /// Tasks quarantined.
     pub quarantined: u64,
-    /// Calls of the board.
+    /// Calls to the board.
     pub calls: u64,
 }
 
-/// Lease time, heartbeat and polling of the simulated workers.
+/// Lease lifetime, heartbeat interval and polling interval of the simulated workers.
 const LEASE: Duration = Duration::from_secs(60);
 const BEAT_MS: u64 = 15_000;
 const POLL_MS: u64 = 1000;
-/// Until a dead worker's replacement is at work: the queue, the start, the loading of a model.
+/// Time until a dead worker's replacement is ready: queue, start, loading of a model.
 const REPLACE_MS: u64 = 120_000;
-/// What a stuck attempt takes.
+/// Duration of a stuck attempt.
 const STUCK_MS: u64 = 600_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Ask(u32),
     Finish(u32, LeaseId),
-    Beat(u32),
+    HeartbeatAck(u32),
     Die(u32),
     Born(bool),
 }
@@ -121,7 +121,7 @@ struct Worker {
     generates: bool,
     slots: usize,
     slowness: f64,
-    /// What runs, and since when.
+    /// Running attempts and their start times.
     running: BTreeMap<LeaseId, Time>,
     asking: bool,
     alive: bool,
@@ -134,7 +134,7 @@ struct Simulation {
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     next_event: u64,
     workers: Vec<Worker>,
-    /// Rollouts sampled and not yet submitted for checking.
+    /// Rollouts generated but not yet submitted for verification.
     held_back: Vec<u64>,
     generated: u64,
     verified: u64,
@@ -147,7 +147,7 @@ struct Simulation {
     calls: u64,
 }
 
-/// Runs one round.
+/// Simulates one round.
 #[must_use]
 pub fn simulate(scenario: Scenario) -> Simulated {
     let config = BoardConfig {
@@ -200,7 +200,7 @@ impl Simulation {
             match event {
                 Event::Ask(worker) => self.ask(now, worker),
                 Event::Finish(worker, lease) => self.finish(now, worker, lease),
-                Event::Beat(worker) => self.beat(now, worker),
+                Event::HeartbeatAck(worker) => self.heartbeat_ack(now, worker),
                 Event::Die(worker) => self.die(now, worker),
                 Event::Born(generates) => self.born(now, generates),
             }
@@ -210,7 +210,7 @@ impl Simulation {
     }
 
     fn report(&mut self, end: Time) -> Simulated {
-        // What still runs is work for nothing: its task has ended elsewhere.
+        // Attempts that still run are wasted: their tasks have ended elsewhere.
         for worker in &self.workers {
             self.wasted_ms += worker.running.values().map(|since| end.0 - since.0).sum::<u64>();
         }
@@ -241,10 +241,10 @@ impl Simulation {
         self.at(Time(now.0 + ms), event);
     }
 
-    fn submit(&mut self, now: Time, id: u64, kind: TaskKind) {
+    fn submit(&mut self, now: Time, id: u64, kind: WorkKind) {
         let id = TaskId(2 * id + u64::from(kind == VERIFY));
         self.calls += 1;
-        // Ids are unique and the board is large enough, so this cannot be refused.
+        // Ids are unique and the board is large enough, so this cannot fail.
         let _ = self.board.submit(now, Task { id, kind, priority: 0, payload: Payload::from("") });
     }
 
@@ -267,7 +267,7 @@ impl Simulation {
         });
         let jitter = self.random.u64(0..POLL_MS);
         self.after(now, jitter, Event::Ask(number));
-        self.after(now, jitter + BEAT_MS, Event::Beat(number));
+        self.after(now, jitter + BEAT_MS, Event::HeartbeatAck(number));
         let hours = -(1.0 - self.random.f64()).ln() / self.scenario.deaths_per_hour.max(1e-9);
         self.after(now, (hours * 3.6e6).min(1e15) as u64, Event::Die(number));
     }
@@ -299,8 +299,8 @@ impl Simulation {
         }
     }
 
-    /// Milliseconds that an attempt takes. What belongs to the task (tokens of a sample, steps of a check) is the same
-    /// for every attempt; what belongs to the worker is not.
+    /// Returns the duration of an attempt in milliseconds. The part due to the task (tokens, proof steps) is the same for all
+    /// its attempts.
     fn duration(&mut self, worker: u32, task: TaskId) -> u64 {
         let mut of_task =
             fastrand::Rng::with_seed(self.scenario.seed ^ task.0.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -310,10 +310,10 @@ impl Simulation {
         };
         let worker = &self.workers[worker as usize];
         let seconds = if worker.generates {
-            // Tokens: median 600, long tail, cut at 8,192; 25 ms each with all slots busy.
+            // Tokens: median 600, long tail, at most 8,192. 25 ms each with all slots busy.
             (600.0 * normal.exp()).clamp(20.0, 8192.0) * 0.025
         } else {
-            // Median 6 s, heavy tail, cut at the time limit of 200 s.
+            // Median 6 s, heavy tail, at most the time limit of 200 s.
             (6.0 * (1.2 * normal).exp()).clamp(1.0, 200.0)
         };
         let stuck = self.random.f64() < self.scenario.stuck_share;
@@ -322,11 +322,14 @@ impl Simulation {
 
     fn finish(&mut self, now: Time, number: u32, lease: LeaseId) {
         let worker = &mut self.workers[number as usize];
-        // It was abandoned, or the worker died.
+        // The lease was abandoned, or the worker died.
         let Some(since) = worker.running.remove(&lease) else { return };
         let took = now.0 - since.0;
-        let report =
-            Report { task: lease.task, attempt: lease.attempt, outcome: Outcome::Done(Payload::from("")) };
+        let report = Report {
+            task: lease.task,
+            attempt: lease.attempt,
+            outcome: LeaseOutcome::Done(Payload::from("")),
+        };
         self.calls += 1;
         match self.board.report(now, &worker.name, report) {
             Receipt::Accepted => self.useful_ms[usize::from(!worker.generates)] += took,
@@ -335,7 +338,7 @@ impl Simulation {
         self.ask_later(now, number, 0);
     }
 
-    fn beat(&mut self, now: Time, number: u32) {
+    fn heartbeat_ack(&mut self, now: Time, number: u32) {
         let worker = &mut self.workers[number as usize];
         if !worker.alive {
             return;
@@ -348,10 +351,10 @@ impl Simulation {
             }
         }
         self.ask_later(now, number, 0);
-        self.after(now, BEAT_MS, Event::Beat(number));
+        self.after(now, BEAT_MS, Event::HeartbeatAck(number));
     }
 
-    /// Silently: nobody hears of it but by the silence.
+    /// Lets a worker die silently.
     fn die(&mut self, now: Time, number: u32) {
         let worker = &mut self.workers[number as usize];
         worker.alive = false;
@@ -367,10 +370,10 @@ impl Simulation {
             let rollout = finished.task.0 / 2;
             self.board.remove(finished.task);
             self.calls += 2;
-            match finished.ending {
-                Ending::Quarantined { .. } => self.quarantined += 1,
-                Ending::Done { .. } if finished.kind == GENERATE => self.sampled(now, rollout),
-                Ending::Done { .. } => {
+            match finished.result {
+                TaskResult::Quarantined { .. } => self.quarantined += 1,
+                TaskResult::Done { .. } if finished.kind == GENERATE => self.sampled(now, rollout),
+                TaskResult::Done { .. } => {
                     self.verified += 1;
                     if self.verified * 100 <= self.scenario.rollouts * 99 {
                         self.most = now;
@@ -407,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_ends_and_every_rollout_is_useful_once() {
+    fn a_round_ends_and_every_rollout_counts_once() {
         let hard = Scenario { deaths_per_hour: 6.0, stuck_share: 0.01, ..small() };
         for scenario in [small(), Scenario { speculation: false, ..small() }, hard] {
             let result = simulate(scenario);
@@ -431,6 +434,6 @@ mod tests {
         };
         let (both, no_copies, one_by_one) = (of(true, true), of(false, true), of(true, false));
         assert!(both < 0.8 * no_copies, "{both} s with copies, {no_copies} s without");
-        assert!(both < 0.9 * one_by_one, "{both} s pipelined, {one_by_one} s one after the other");
+        assert!(both < 0.9 * one_by_one, "{both} s pipelined, {one_by_one} s sequentially");
     }
 }

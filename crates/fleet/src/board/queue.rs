@@ -1,124 +1,122 @@
-//! Pending tasks of one kind in the order in which they are leased.
+//! Queue of the pending tasks of one kind.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::task::WorkerName;
 
-/// A place in the queue. It is void once the task's own ticket has another number.
+/// An entry of a queue. It is stale if the task's own ticket differs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct QueuedTask {
     /// Index of the task.
     pub slot: u32,
     /// The task's ticket when it was queued.
     pub ticket: u64,
 }
 
-/// Which end of its priority a task joins.
+/// Which end of its priority level a task joins.
 #[derive(Clone, Copy)]
-pub(super) enum End {
+pub(super) enum QueueEnd {
     Back,
     Front,
 }
 
-/// Whom a task is kept from.
+/// Which worker a pending task is withheld from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum KeptFrom {
-    /// Nobody.
-    Nobody,
-    /// This worker never gets it.
-    Barred(WorkerName),
-    /// This worker has failed it, and gets it only if nobody else is there.
+pub(super) enum Restriction {
+    None,
+    /// The submitter has excluded this worker.
+    Excluded(WorkerName),
+    /// This worker has failed the task. It gets the task again only if no other worker can take it.
     Failed(WorkerName),
 }
 
-/// Pending tasks of one kind. What is kept from a worker stands in a queue of its own, so that much of it does not hide
-/// from that worker what else there is.
+/// Pending tasks of one kind. Tasks withheld from a worker have their own queue, so that the worker need not skip them
+/// one by one to find a task that it may take.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct PendingQueues {
     /// None of them is empty.
-    queues: BTreeMap<KeptFrom, Queue>,
+    queues: BTreeMap<Restriction, PriorityQueue>,
 }
 
-impl Pending {
-    pub fn push(&mut self, from: KeptFrom, priority: i32, place: Place, end: End) {
-        self.queues.entry(from).or_default().push(priority, place, end);
+impl PendingQueues {
+    pub fn push(&mut self, restriction: Restriction, priority: i32, task: QueuedTask, end: QueueEnd) {
+        self.queues.entry(restriction).or_default().push(priority, task, end);
     }
 
-    /// The first place for this worker that is not void and that `fits`; of each queue only after at most `most` that do
-    /// not. It stays.
+    /// Returns the first task for this worker that `is_current` and that `fits`, without removing it. Skips at most
+    /// `max_skipped` tasks of each queue that do not fit.
     pub fn first(
         &mut self,
         worker: &WorkerName,
-        valid: impl Fn(Place) -> bool,
-        fits: impl Fn(Place) -> bool,
-        most: usize,
-    ) -> Option<Place> {
-        let is_for = |from: &KeptFrom| !matches!(from, KeptFrom::Barred(barred) if barred == worker);
-        let queues = self.queues.iter_mut().filter(|(from, _)| is_for(from));
-        let firsts = queues.filter_map(|(_, queue)| queue.first(&valid, &fits, most));
-        let best = firsts.min_by_key(|(priority, order, _)| (*priority, *order)).map(|(_, _, place)| place);
-        self.queues.retain(|_, queue| queue.places > 0);
+        is_current: impl Fn(QueuedTask) -> bool,
+        fits: impl Fn(QueuedTask) -> bool,
+        max_skipped: usize,
+    ) -> Option<QueuedTask> {
+        let is_for = |r: &Restriction| !matches!(r, Restriction::Excluded(excluded) if excluded == worker);
+        let queues = self.queues.iter_mut().filter(|(restriction, _)| is_for(restriction));
+        let firsts = queues.filter_map(|(_, queue)| queue.first(&is_current, &fits, max_skipped));
+        let best = firsts.min_by_key(|(priority, order, _)| (*priority, *order)).map(|(_, _, task)| task);
+        self.queues.retain(|_, queue| queue.len > 0);
         best
     }
 
-    /// Drops the void places if they outnumber the `live` ones, so that memory follows the tasks that exist.
-    pub fn tidy(&mut self, live: usize, valid: impl Fn(Place) -> bool) {
-        let places: usize = self.queues.values().map(|queue| queue.places).sum();
-        if places > 2 * live + 1024 {
-            self.queues.values_mut().for_each(|queue| queue.tidy(&valid));
-            self.queues.retain(|_, queue| queue.places > 0);
+    /// Drops stale entries if they outnumber the `live` ones, which keeps memory proportional to the number of tasks.
+    pub fn compact(&mut self, live: usize, is_current: impl Fn(QueuedTask) -> bool) {
+        let len: usize = self.queues.values().map(|queue| queue.len).sum();
+        if len > 2 * live + 1024 {
+            self.queues.values_mut().for_each(|queue| queue.compact(&is_current));
+            self.queues.retain(|_, queue| queue.len > 0);
         }
     }
 }
 
-/// First in, first out within a priority; higher priorities first. Leaving from the middle is free:
-/// the task changes its ticket and its place is skipped later.
+/// First in, first out within a priority; higher priorities first. A task leaves the middle in O(1): it changes its
+/// ticket, and the stale entry is skipped later.
 #[derive(Debug, Default)]
-struct Queue {
-    /// Each place behind its order, ascending: the ticket at the back, less than all before at the front.
-    by_priority: BTreeMap<Reverse<i32>, VecDeque<(i64, Place)>>,
-    places: usize,
+struct PriorityQueue {
+    /// Entries with their order, ascending. The order is the ticket at the back, and the negated ticket at the front.
+    by_priority: BTreeMap<Reverse<i32>, VecDeque<(i64, QueuedTask)>>,
+    len: usize,
 }
 
-impl Queue {
-    fn push(&mut self, priority: i32, place: Place, end: End) {
-        let places = self.by_priority.entry(Reverse(priority)).or_default();
-        // Tickets are numbered from 1 and never run out.
-        let order = i64::try_from(place.ticket).unwrap_or(i64::MAX);
+impl PriorityQueue {
+    fn push(&mut self, priority: i32, task: QueuedTask, end: QueueEnd) {
+        let level = self.by_priority.entry(Reverse(priority)).or_default();
+        let order = task.ticket.cast_signed();
         match end {
-            End::Back => places.push_back((order, place)),
-            End::Front => places.push_front((-order, place)),
+            QueueEnd::Back => level.push_back((order, task)),
+            QueueEnd::Front => level.push_front((-order, task)),
         }
-        self.places += 1;
+        self.len += 1;
     }
 
-    /// The first place that is not void and that `fits`, after at most `most` that do not, with its priority and order.
-    /// It stays; the void ones in front go.
+    /// Returns the first task that `is_current` and that `fits`, with its priority and order, or `None` if more than
+    /// `max_skipped` do not fit. Removes stale entries at the front.
     fn first(
         &mut self,
-        valid: impl Fn(Place) -> bool,
-        fits: impl Fn(Place) -> bool,
-        most: usize,
-    ) -> Option<(Reverse<i32>, i64, Place)> {
-        let mut passed = 0;
+        is_current: impl Fn(QueuedTask) -> bool,
+        fits: impl Fn(QueuedTask) -> bool,
+        max_skipped: usize,
+    ) -> Option<(Reverse<i32>, i64, QueuedTask)> {
+        let mut skipped = 0;
         let mut empty = Vec::new();
         let mut found = None;
-        'all: for (priority, places) in &mut self.by_priority {
-            while places.front().is_some_and(|(_, place)| !valid(*place)) {
-                places.pop_front();
-                self.places -= 1;
+        'all: for (priority, level) in &mut self.by_priority {
+            while level.front().is_some_and(|(_, task)| !is_current(*task)) {
+                level.pop_front();
+                self.len -= 1;
             }
-            if places.is_empty() {
+            if level.is_empty() {
                 empty.push(*priority);
             }
-            for (order, place) in places.iter().copied().filter(|(_, place)| valid(*place)) {
-                if fits(place) {
-                    found = Some((*priority, order, place));
+            for (order, task) in level.iter().copied().filter(|(_, task)| is_current(*task)) {
+                if fits(task) {
+                    found = Some((*priority, order, task));
                     break 'all;
                 }
-                passed += 1;
-                if passed > most {
+                skipped += 1;
+                if skipped > max_skipped {
                     break 'all;
                 }
             }
@@ -129,12 +127,12 @@ impl Queue {
         found
     }
 
-    fn tidy(&mut self, valid: impl Fn(Place) -> bool) {
-        for places in self.by_priority.values_mut() {
-            places.retain(|(_, place)| valid(*place));
-            places.shrink_to_fit();
+    fn compact(&mut self, is_current: impl Fn(QueuedTask) -> bool) {
+        for level in self.by_priority.values_mut() {
+            level.retain(|(_, task)| is_current(*task));
+            level.shrink_to_fit();
         }
-        self.by_priority.retain(|_, places| !places.is_empty());
-        self.places = self.by_priority.values().map(VecDeque::len).sum();
+        self.by_priority.retain(|_, level| !level.is_empty());
+        self.len = self.by_priority.values().map(VecDeque::len).sum();
     }
 }

@@ -1,82 +1,85 @@
-//! The board in numbers, for people, dashboards and monitors.
+//! Statistics of the board.
 
 use serde::{Deserialize, Serialize};
 
-use super::tables::Counters;
-use crate::task::{TaskKind, WorkerName};
+use super::store::BoardCounters;
+use crate::task::{WorkKind, WorkerName};
 
-/// The board in numbers.
+/// Statistics of a board.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BoardStatus {
     /// Tasks on the board, open or ended.
     pub tasks: usize,
-    /// Whether workers are being sent home.
+    /// Whether all workers are told to leave.
     pub draining: bool,
-    /// By kind of task, in order of first submission.
-    pub kinds: Vec<KindStatus>,
-    /// By worker, in order of name.
-    pub workers: Vec<WorkerStatus>,
-    /// Seconds in which workers held tasks since the last outcome; time without workers does not count.
+    /// One entry per kind of work, in the order of first submission.
+    pub kinds: Vec<KindStats>,
+    /// One entry per worker, in the order of their names.
+    pub workers: Vec<WorkerStats>,
+    /// Seconds for which workers have held tasks since the last outcome. Time without leases does not count.
     #[serde(default)]
     pub stalled_s: f64,
-    /// Since the coordinator started.
-    pub counters: Counters,
+    /// Counts of events since the coordinator started.
+    pub counters: BoardCounters,
 }
 
-/// One kind of task.
+/// Statistics of one kind of work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct KindStatus {
-    pub kind: TaskKind,
-    /// Waiting for a worker.
+pub struct KindStats {
+    /// The kind.
+    pub kind: WorkKind,
+    /// Tasks that wait for a worker.
     pub pending: usize,
-    /// In the hands of one worker or two.
+    /// Tasks that one or two workers hold.
     pub leased: usize,
-    /// Ended and not yet given to the consumer.
+    /// Ended tasks that the consumer has not taken yet.
     pub undelivered: usize,
-    /// Whether back-pressure keeps this kind from being leased.
+    /// Whether backpressure withholds this kind.
     pub held_back: bool,
-    /// Seconds since the longest-running single lease began.
+    /// Age of the oldest task with a single lease, in seconds.
     pub longest_running_s: Option<f64>,
 }
 
-/// One worker.
+/// Statistics of one worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct WorkerStatus {
+pub struct WorkerStats {
+    /// The worker's name.
     pub worker: WorkerName,
-    /// Leases that it holds.
+    /// Leases held.
     pub leases: usize,
-    /// Seconds since it was last heard of.
+    /// Seconds since the last contact.
     pub silent_s: f64,
-    /// Whether it is being sent home.
+    /// Whether the worker is told to leave.
     pub draining: bool,
-    /// Seconds for which it gets no work, because all that it did of late failed; 0 if it does.
-    #[serde(default)]
-    pub benched_s: f64,
-    /// Tasks that have its outcome.
+    /// Remaining back-off in seconds after repeated failures; 0 if the worker may lease.
+    #[serde(default, rename = "benched_s")]
+    pub backoff_s: f64,
+    /// Tasks done.
     pub done: u64,
-    /// Leases of it that failed, died or gave a rejected outcome.
+    /// Leases that failed, died or had their outcome rejected.
     pub failed: u64,
-    /// Words of the last such failure.
+    /// Message of the last such failure.
     pub last_error: Option<String>,
 }
 
 impl BoardStatus {
-    /// Share of ended leases that ended by a fault of the infrastructure (death, failure, rejected outcome); in [0, 1].
+    /// Returns the fraction of ended leases that ended by a fault of the infrastructure (death, crash, failure, rejected
+    /// outcome), in 0..=1.
     #[must_use]
     pub fn infra_rate(&self) -> f64 {
         let c = &self.counters;
-        // A revived lease turned out not to be dead.
+        // The worker of a revived lease was not dead after all.
         let bad = (c.died + c.crashed + c.failed + c.rejected).saturating_sub(c.revived.min(c.died));
         let all = bad + c.done;
         if all == 0 { 0.0 } else { bad as f64 / all as f64 }
     }
 
-    /// The workers with the most failures and their last errors, for a message that says who and why.
+    /// Describes the `limit` workers with the most failures and their last errors, one per line.
     #[must_use]
-    pub fn worst_workers(&self, most: usize) -> String {
+    pub fn worst_workers(&self, limit: usize) -> String {
         let mut failing: Vec<_> = self.workers.iter().filter(|w| w.failed > 0).collect();
         failing.sort_by_key(|w| std::cmp::Reverse(w.failed));
-        let lines = failing.iter().take(most).map(|w| {
+        let lines = failing.iter().take(limit).map(|w| {
             let error = w.last_error.as_deref().unwrap_or("no message");
             format!("{}: {} failed, {} done; last: {error}", w.worker, w.failed, w.done)
         });

@@ -1,4 +1,4 @@
-//! Workers as processes of this machine.
+//! Starts workers as processes of this machine.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,38 +10,38 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::{Job, JobId, JobState, LaunchError, Launcher, Stop};
-use crate::task::{End, WorkerName};
+use super::{JobId, JobState, LaunchError, Launcher, StopMode, WorkerJob};
+use crate::task::{WorkerExit, WorkerName};
 
-/// Starts workers as processes of this machine, each in a process group of its own with a log file of its own.
+/// Starts workers as processes of this machine. Each has its own process group and log file.
 #[derive(Debug)]
 pub struct LocalLauncher {
     command: Vec<String>,
     prefix: String,
     logs: PathBuf,
-    /// The devices that workers are spread over; empty if they need none.
+    /// Devices to distribute over the workers. May be empty.
     devices: Vec<String>,
     children: BTreeMap<JobId, (Child, Option<String>)>,
     launched: u64,
 }
 
-/// Where `{worker}` stands in a worker's command, its name is put.
-pub(super) const NAME_PLACE: &str = "{worker}";
+/// Placeholder for the worker's name in a command.
+pub(super) const NAME_PLACEHOLDER: &str = "{worker}";
 
 impl LocalLauncher {
-    /// Workers that run `command`, in which `{worker}` becomes the worker's name: `prefix` and a number. Their output
-    /// goes to `logs/NAME.log`; the folder is made if it is not there.
+    /// Creates a launcher of workers that run `command`, with `{worker}` replaced by the worker's name: `prefix` and a
+    /// number. Their output goes to `logs/NAME.log`; the folder is created if necessary.
     ///
     /// # Errors
-    /// [`LaunchError::Refused`] if the command is empty, the prefix no name, or the folder cannot be made.
+    /// Returns an error if the command is empty, the prefix is not a valid name, or the folder cannot be created.
     pub fn new(command: Vec<String>, prefix: &str, logs: &Path) -> Result<Self, LaunchError> {
         if command.is_empty() {
             return Err(LaunchError::Refused("the command of local workers is empty".into()));
         }
         WorkerName::new(&format!("{prefix}-0")).map_err(|e| LaunchError::Refused(e.to_string()))?;
         fs::create_dir_all(logs)
-            .map_err(|e| LaunchError::Refused(format!("cannot make the folder {}: {e}", logs.display())))?;
-        // Whoever changes the current folder later does not change where logs are.
+            .map_err(|e| LaunchError::Refused(format!("cannot create the folder {}: {e}", logs.display())))?;
+        // Absolute, so that it does not depend on the current folder.
         let logs =
             fs::canonicalize(logs).map_err(|e| LaunchError::Refused(format!("{}: {e}", logs.display())))?;
         Ok(Self {
@@ -54,7 +54,7 @@ impl LocalLauncher {
         })
     }
 
-    /// Gives each worker one device of those listed, the one that fewest others have, as `CUDA_VISIBLE_DEVICES`.
+    /// Assigns one of these devices to each worker, through `CUDA_VISIBLE_DEVICES`. The least used device comes first.
     #[must_use]
     pub fn with_devices(mut self, devices: Vec<String>) -> Self {
         self.devices = devices;
@@ -65,28 +65,28 @@ impl LocalLauncher {
         self.logs.join(format!("{worker}.log"))
     }
 
-    /// The device that fewest live workers have; the first of those.
-    fn free_device(&self) -> Option<String> {
+    /// Returns the device with the fewest live workers.
+    fn least_used_device(&self) -> Option<String> {
         let users =
             |device: &String| self.children.values().filter(|(_, d)| d.as_ref() == Some(device)).count();
         self.devices.iter().min_by_key(|device| users(device)).cloned()
     }
 
-    fn start(&mut self) -> Result<Job, LaunchError> {
+    fn start(&mut self) -> Result<WorkerJob, LaunchError> {
         let name = format!("{}-{}", self.prefix, self.launched);
         let worker = WorkerName::new(&name).map_err(|e| LaunchError::Refused(e.to_string()))?;
         self.launched += 1;
         let path = self.log_path(&worker);
-        // Somebody may have tidied up since the folder was made.
+        // The folder may have been deleted since.
         let log = fs::create_dir_all(&self.logs).and_then(|()| File::create(&path));
         let log = log.and_then(|log| Ok((log.try_clone()?, log)));
         let (out, err) =
-            log.map_err(|e| LaunchError::Away(format!("cannot make {}: {e}", path.display())))?;
-        let mut words = self.command.iter().map(|word| word.replace(NAME_PLACE, &name));
+            log.map_err(|e| LaunchError::Unavailable(format!("cannot create {}: {e}", path.display())))?;
+        let mut words = self.command.iter().map(|word| word.replace(NAME_PLACEHOLDER, &name));
         let mut command = Command::new(words.next().unwrap_or_default());
-        // A group of its own: a key pressed at the terminal ends the coordinator first, which then winds up.
+        // In its own process group, so that Ctrl-C reaches only the coordinator, which then stops its workers.
         command.args(words).stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
-        let device = self.free_device();
+        let device = self.least_used_device();
         if let Some(device) = &device {
             command.env("CUDA_VISIBLE_DEVICES", device);
         }
@@ -96,12 +96,12 @@ impl LocalLauncher {
         })?;
         let id = JobId(child.id().to_string());
         self.children.insert(id.clone(), (child, device));
-        Ok(Job { id, worker })
+        Ok(WorkerJob { id, worker })
     }
 }
 
-/// The device of number `slot`, out of those that the surrounding system lets this process see (the value of
-/// `CUDA_VISIBLE_DEVICES`, if set): a worker never gets a device that was withheld from its parent.
+/// Returns the device with index `slot` among those visible to this process. `outer` is the value of
+/// `CUDA_VISIBLE_DEVICES`, if set: a worker never gets a device that is hidden from its parent.
 #[must_use]
 pub fn visible_device(outer: Option<&str>, slot: usize) -> Option<String> {
     match outer {
@@ -111,15 +111,15 @@ pub fn visible_device(outer: Option<&str>, slot: usize) -> Option<String> {
 }
 
 impl Launcher for LocalLauncher {
-    fn launch(&mut self, number: usize) -> Result<Vec<Job>, LaunchError> {
+    fn launch(&mut self, number: usize) -> Result<Vec<WorkerJob>, LaunchError> {
         let mut jobs = Vec::with_capacity(number);
         for _ in 0..number {
             match self.start() {
                 Ok(job) => jobs.push(job),
-                // Some are better than none; the rest is tried again.
-                Err(LaunchError::Away(_)) if !jobs.is_empty() => break,
+                // Keep those that started. The supervisor retries the others.
+                Err(LaunchError::Unavailable(_)) if !jobs.is_empty() => break,
                 Err(error) => {
-                    self.stop(&jobs, Stop::Now)?;
+                    self.stop(&jobs, StopMode::Now)?;
                     return Err(error);
                 }
             }
@@ -127,7 +127,7 @@ impl Launcher for LocalLauncher {
         Ok(jobs)
     }
 
-    fn poll(&mut self, jobs: &[Job]) -> Result<Vec<JobState>, LaunchError> {
+    fn poll(&mut self, jobs: &[WorkerJob]) -> Result<Vec<JobState>, LaunchError> {
         let mut states = Vec::with_capacity(jobs.len());
         for job in jobs {
             let state = match self.children.get_mut(&job.id).map(|(child, _)| child.try_wait()) {
@@ -137,30 +137,35 @@ impl Launcher for LocalLauncher {
                     JobState::Ended { end: end(status), how: describe(status) }
                 }
                 Some(Err(error)) => {
-                    return Err(LaunchError::Away(format!("cannot ask for {}: {error}", job.worker)));
+                    return Err(LaunchError::Unavailable(format!(
+                        "cannot get the state of {}: {error}",
+                        job.worker
+                    )));
                 }
-                None => JobState::Ended { end: End::Gone, how: "not a process of this launcher".into() },
+                None => {
+                    JobState::Ended { end: WorkerExit::Gone, how: "not a process of this launcher".into() }
+                }
             };
             states.push(state);
         }
         Ok(states)
     }
 
-    fn stop(&mut self, jobs: &[Job], how: Stop) -> Result<(), LaunchError> {
+    fn stop(&mut self, jobs: &[WorkerJob], how: StopMode) -> Result<(), LaunchError> {
         for job in jobs {
             let Some((child, _)) = self.children.get_mut(&job.id) else { continue };
-            // Reaped children give their number back to the system, so only those that are not may be signalled.
+            // The process id of a reaped child may already belong to another process.
             if let Ok(None) = child.try_wait()
                 && let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
             {
                 let signal = match how {
-                    Stop::Gently => Signal::TERM,
-                    Stop::Now => Signal::KILL,
+                    StopMode::Gently => Signal::TERM,
+                    StopMode::Now => Signal::KILL,
                 };
-                // It may be gone already.
+                // Fails if the process has just ended.
                 let _ = kill_process_group(pid, signal);
-                if how == Stop::Now {
-                    // A killed process ends at once; waiting for it leaves no zombie.
+                if how == StopMode::Now {
+                    // A killed process ends at once. Waiting for it avoids a zombie.
                     let _ = child.wait();
                 }
             }
@@ -168,7 +173,7 @@ impl Launcher for LocalLauncher {
         Ok(())
     }
 
-    fn last_lines(&self, job: &Job, lines: usize) -> String {
+    fn last_lines(&self, job: &WorkerJob, lines: usize) -> String {
         tail(&self.log_path(&job.worker), lines)
     }
 
@@ -190,18 +195,18 @@ impl Drop for LocalLauncher {
     }
 }
 
-fn end(status: ExitStatus) -> End {
-    // A shell or a container that ran the worker passes its signal on as 128 and more.
+fn end(status: ExitStatus) -> WorkerExit {
+    // A shell or container that runs the worker reports its signal as an exit code above 128.
     let signal = status.signal().or_else(|| status.code().filter(|code| *code > 128).map(|code| code - 128));
     match signal {
-        _ if status.success() => End::Well,
-        Some(signal) if is_own_fault(signal) => End::Crashed,
-        _ => End::Gone,
+        _ if status.success() => WorkerExit::Well,
+        Some(signal) if is_crash_signal(signal) => WorkerExit::Crashed,
+        _ => WorkerExit::Gone,
     }
 }
 
-/// Whether a program raises that signal against itself, by a fault in its code.
-pub(super) fn is_own_fault(signal: i32) -> bool {
+/// Returns true if a program raises this signal by a fault in its own code.
+pub(super) fn is_crash_signal(signal: i32) -> bool {
     use signal_hook::consts::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
     [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP].contains(&signal)
 }
@@ -214,22 +219,22 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// The last lines of a file, without reading more than its end.
+/// Returns the last lines of a log file, or a note why there are none. Reads only the end of the file.
 pub(super) fn tail(path: &Path, lines: usize) -> String {
-    const MOST: u64 = 16 << 10;
+    const MAX_BYTES: u64 = 16 << 10;
     let read = || -> std::io::Result<String> {
         let mut file = File::open(path)?;
         let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(MOST)))?;
+        file.seek(SeekFrom::Start(length.saturating_sub(MAX_BYTES)))?;
         let mut bytes = Vec::new();
-        file.take(MOST).read_to_end(&mut bytes)?;
+        file.take(MAX_BYTES).read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     match read() {
         Ok(text) if text.trim().is_empty() => format!("(its log {} is empty)", path.display()),
         Ok(text) => {
             let all: Vec<&str> = text.lines().collect();
-            let shown = all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n");
+            let shown = all[all.len().saturating_sub(lines)..].join("\n");
             format!("the end of its log {}:\n{shown}", path.display())
         }
         Err(error) => format!("(no log: {}: {error})", path.display()),
@@ -241,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_come_out_of_those_that_are_visible() {
+    fn devices_are_taken_from_the_visible_ones() {
         assert_eq!(visible_device(None, 3).as_deref(), Some("3"));
         assert_eq!(visible_device(Some("4,6"), 0).as_deref(), Some("4"));
         assert_eq!(visible_device(Some("4, GPU-abc"), 1).as_deref(), Some("GPU-abc"));

@@ -1,6 +1,6 @@
-//! Workers as Slurm jobs: one `sbatch` of an array for many workers, one `squeue` for all their states.
+//! Starts workers as Slurm jobs: one `sbatch` of a job array for many workers, one `squeue` for all their states.
 //!
-//! Accounting may be off (`sacct` then has nothing to say): how a job ended is asked of `scontrol` first.
+//! How a job ended is asked of `scontrol` first, because accounting (`sacct`) may be disabled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,43 +8,43 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::command::{Said, run};
-use super::local::{NAME_PLACE, is_own_fault, tail};
-use super::{Job, JobId, JobState, LaunchError, Launcher, Stop};
-use crate::task::{End, WorkerName};
+use super::command::{CommandOutput, run};
+use super::local::{NAME_PLACEHOLDER, is_crash_signal, tail};
+use super::{JobId, JobState, LaunchError, Launcher, StopMode, WorkerJob};
+use crate::task::{WorkerExit, WorkerName};
 
-/// The batch script that is used unless the configuration names another. In double braces: `name`, `count`, `last`,
-/// `logs`, `batch`, `grace_s`, `options`, `setup`, `container`, `command`.
+/// The default batch script. Its placeholders, in double braces, are `name`, `count`, `last`, `logs`, `batch`, `grace_s`,
+/// `options`, `setup`, `container` and `command`.
 pub const SLURM_TEMPLATE: &str = include_str!("worker.sbatch");
 
-/// How workers are started as Slurm jobs.
+/// Configuration of a [`SlurmLauncher`].
 #[derive(Clone, Debug)]
 pub struct SlurmConfig {
-    /// What a worker runs; `{worker}` becomes its name.
+    /// The worker's command, with `{worker}` as the placeholder of its name.
     pub command: Vec<String>,
-    /// Beginning of the workers' names and the jobs' name; new for every run of the coordinator.
+    /// Prefix of the workers' names, and name of the jobs. New for every process of the coordinator.
     pub prefix: String,
-    /// Folder for batch scripts and logs, on a file system that the nodes share.
+    /// Folder for logs, on a file system shared by the nodes.
     pub logs: PathBuf,
-    /// The batch script with its places to fill in. Default [`SLURM_TEMPLATE`].
+    /// Template of the batch script. Default [`SLURM_TEMPLATE`].
     pub template: String,
-    /// Options of `sbatch` by their long names without dashes: `partition`, `account`, `qos`, `gres`, `gpus`,
-    /// `cpus-per-task`, `mem`, `time`, `constraint`, `exclude`, … An empty value stands for an option without one.
+    /// Options of `sbatch`, by their long names without dashes: `partition`, `account`, `qos`, `gres`, `gpus`,
+    /// `cpus-per-task`, `mem`, `time`, `constraint`, `exclude`, … An empty value means an option without a value.
     pub options: BTreeMap<String, String>,
-    /// Lines of shell before the worker starts: modules, environments.
+    /// Shell lines to run before the worker starts, for example to load modules.
     pub setup: String,
-    /// What the worker's command is run in, as `apptainer exec --nv image.sif`.
+    /// Command prefix that runs the worker in a container, such as `apptainer exec --nv image.sif`.
     pub container: Vec<String>,
     /// Seconds between SIGTERM and the job's time limit. Default 90.
     pub grace_s: u32,
-    /// Folder of Slurm's commands, if they are not in the `PATH`.
+    /// Folder of Slurm's commands, if they are not on the `PATH`.
     pub bin: Option<PathBuf>,
-    /// How often `squeue` is asked. Default 10 s.
+    /// Interval at which `squeue` is run. Default 10 s.
     pub interval: Duration,
 }
 
 impl SlurmConfig {
-    /// The defaults.
+    /// Returns the default configuration.
     #[must_use]
     pub fn new(command: Vec<String>, prefix: &str, logs: &Path) -> Self {
         Self {
@@ -69,14 +69,14 @@ pub struct SlurmLauncher {
     batches: u64,
 }
 
-/// How long one of Slurm's commands may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of Slurm's commands.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl SlurmLauncher {
-    /// Checks the configuration, renders the script once to find its faults now, and makes the folder for logs.
+    /// Creates a launcher and the folder for logs. Renders the script once, to find errors early.
     ///
     /// # Errors
-    /// [`LaunchError::Refused`] in words.
+    /// Returns an error if the configuration is invalid or the folder cannot be created.
     pub fn new(config: SlurmConfig) -> Result<Self, LaunchError> {
         if config.command.is_empty() {
             return Err(LaunchError::Refused("the command of Slurm workers is empty".into()));
@@ -84,7 +84,7 @@ impl SlurmLauncher {
         WorkerName::new(&format!("{}-0-0", config.prefix))
             .map_err(|e| LaunchError::Refused(e.to_string()))?;
         fs::create_dir_all(&config.logs).map_err(|e| {
-            LaunchError::Refused(format!("cannot make the folder {}: {e}", config.logs.display()))
+            LaunchError::Refused(format!("cannot create the folder {}: {e}", config.logs.display()))
         })?;
         let logs = fs::canonicalize(&config.logs)
             .map_err(|e| LaunchError::Refused(format!("{}: {e}", config.logs.display())))?;
@@ -93,10 +93,10 @@ impl SlurmLauncher {
         Ok(launcher)
     }
 
-    /// The batch script for so many workers.
+    /// Renders the batch script for `count` workers.
     ///
     /// # Errors
-    /// If the template has a place that nothing fills.
+    /// Returns an error if the template has an unknown placeholder or an option is not a single line.
     pub fn script(&self, count: usize) -> Result<String, LaunchError> {
         let config = &self.config;
         let option = |(key, value): (&String, &String)| match value.as_str() {
@@ -105,10 +105,12 @@ impl SlurmLauncher {
         };
         let options: Vec<String> = config.options.iter().map(option).collect();
         if let Some(bad) = options.iter().find(|line| line.contains(char::is_control)) {
-            return Err(LaunchError::Refused(format!("Slurm option {bad:?}: an option is one line")));
+            return Err(LaunchError::Refused(format!(
+                "Slurm option {bad:?}: an option must be a single line"
+            )));
         }
         let batch = self.batch();
-        // The shell puts the number of the array's task where the name has its own.
+        // The shell expands the index of the array task, which is part of the name.
         let name = format!("\"{batch}-${{SLURM_ARRAY_TASK_ID}}\"");
         let command: Vec<String> = config.command.iter().map(|word| quote_around(word, &name)).collect();
         let container: Vec<String> = config.container.iter().map(|word| quote(word)).collect();
@@ -131,35 +133,40 @@ impl SlurmLauncher {
         format!("{}-{}", self.config.prefix, self.batches)
     }
 
-    fn ask(&self, program: &str, arguments: &[String], input: &str) -> Result<Said, LaunchError> {
+    fn run_command(
+        &self,
+        program: &str,
+        arguments: &[String],
+        input: &str,
+    ) -> Result<CommandOutput, LaunchError> {
         let path = self.config.bin.as_ref().map_or_else(|| PathBuf::from(program), |bin| bin.join(program));
         let mut command = Command::new(path);
         command.args(arguments);
-        run(command, input, PATIENCE).map_err(LaunchError::Away)
+        run(command, input, COMMAND_TIMEOUT).map_err(LaunchError::Unavailable)
     }
 
-    /// How jobs ended that are no longer in the queue.
-    fn endings(&self, gone: &BTreeSet<&str>) -> BTreeMap<String, (End, String)> {
+    /// Finds out how jobs ended that have left the queue.
+    fn endings(&self, gone: &BTreeSet<&str>) -> BTreeMap<String, (WorkerExit, String)> {
         let mut endings = BTreeMap::new();
         let arrays: BTreeSet<&str> = gone.iter().map(|id| id.split('_').next().unwrap_or(id)).collect();
         for array in arrays {
             let arguments = ["show", "job", array, "--oneliner"].map(str::to_owned);
-            if let Ok(said) = self.ask("scontrol", &arguments, "")
-                && said.ok
+            if let Ok(output) = self.run_command("scontrol", &arguments, "")
+                && output.ok
             {
-                endings.extend(said.out.lines().filter_map(read_scontrol));
+                endings.extend(output.out.lines().filter_map(read_scontrol));
             }
         }
         if gone.iter().any(|id| !endings.contains_key(*id)) {
-            // Forgotten by the controller; the accounting, if there is any, remembers for longer.
+            // The controller forgets jobs sooner than the accounting, if there is one.
             let list = gone.iter().copied().collect::<Vec<_>>().join(",");
             let jobs = format!("--jobs={list}");
             let arguments =
                 ["--noheader", "--parsable2", "--allocations", "--format=JobID,State,ExitCode", &jobs];
-            if let Ok(said) = self.ask("sacct", &arguments.map(str::to_owned), "")
-                && said.ok
+            if let Ok(output) = self.run_command("sacct", &arguments.map(str::to_owned), "")
+                && output.ok
             {
-                for (id, ending) in said.out.lines().filter_map(read_sacct) {
+                for (id, ending) in output.out.lines().filter_map(read_sacct) {
                     endings.entry(id).or_insert(ending);
                 }
             }
@@ -169,49 +176,49 @@ impl SlurmLauncher {
 }
 
 impl Launcher for SlurmLauncher {
-    fn launch(&mut self, number: usize) -> Result<Vec<Job>, LaunchError> {
+    fn launch(&mut self, number: usize) -> Result<Vec<WorkerJob>, LaunchError> {
         if number == 0 {
             return Ok(Vec::new());
         }
         let script = self.script(number)?;
         let batch = self.batch();
-        let said = self.ask("sbatch", &["--parsable".to_owned()], &script)?;
-        if !said.ok {
-            let why = format!("sbatch does not take the workers' script: {}", said.err.trim());
-            let away = said.err.contains("Unable to contact") || said.err.contains("Socket timed out");
-            return Err(if away { LaunchError::Away(why) } else { LaunchError::Refused(why) });
+        let output = self.run_command("sbatch", &["--parsable".to_owned()], &script)?;
+        if !output.ok {
+            let why = format!("sbatch rejects the workers' script: {}", output.err.trim());
+            let away = output.err.contains("Unable to contact") || output.err.contains("Socket timed out");
+            return Err(if away { LaunchError::Unavailable(why) } else { LaunchError::Refused(why) });
         }
-        let array = said.out.trim().split(';').next().unwrap_or("").to_owned();
+        let array = output.out.trim().split(';').next().unwrap_or("").to_owned();
         if array.is_empty() || !array.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(LaunchError::Refused(format!("sbatch answered {:?}, which is no job id", said.out)));
+            return Err(LaunchError::Refused(format!("sbatch printed {:?} instead of a job id", output.out)));
         }
         self.batches += 1;
         let job = |index: usize| {
             let worker = WorkerName::new(&format!("{batch}-{index}"));
             let worker = worker.map_err(|e| LaunchError::Refused(e.to_string()))?;
-            Ok(Job { id: JobId(format!("{array}_{index}")), worker })
+            Ok(WorkerJob { id: JobId(format!("{array}_{index}")), worker })
         };
         (0..number).map(job).collect()
     }
 
-    fn poll(&mut self, jobs: &[Job]) -> Result<Vec<JobState>, LaunchError> {
+    fn poll(&mut self, jobs: &[WorkerJob]) -> Result<Vec<JobState>, LaunchError> {
         let arguments = ["--me", "--array", "--noheader", "--format=%i|%T"].map(str::to_owned);
-        let said = self.ask("squeue", &arguments, "")?;
-        if !said.ok {
-            return Err(LaunchError::Away(format!("squeue: {}", said.err.trim())));
+        let output = self.run_command("squeue", &arguments, "")?;
+        if !output.ok {
+            return Err(LaunchError::Unavailable(format!("squeue: {}", output.err.trim())));
         }
         let queue: BTreeMap<&str, &str> =
-            said.out.lines().filter_map(|line| line.trim().split_once('|')).collect();
+            output.out.lines().filter_map(|line| line.trim().split_once('|')).collect();
         let gone: BTreeSet<&str> =
             jobs.iter().map(|j| j.id.0.as_str()).filter(|id| !queue.contains_key(id)).collect();
         let endings = if gone.is_empty() { BTreeMap::new() } else { self.endings(&gone) };
-        let state = |job: &Job| match queue.get(job.id.0.as_str()) {
+        let state = |job: &WorkerJob| match queue.get(job.id.0.as_str()) {
             Some(&("PENDING" | "CONFIGURING" | "REQUEUED" | "REQUEUE_HOLD" | "RESV_DEL_HOLD")) => {
                 JobState::Waiting
             }
             Some(_) => JobState::Running,
             None => {
-                let unknown = || (End::Gone, "left Slurm's queue; nobody knows how".to_owned());
+                let unknown = || (WorkerExit::Gone, "left Slurm's queue for an unknown reason".to_owned());
                 let (end, how) = endings.get(&job.id.0).cloned().unwrap_or_else(unknown);
                 JobState::Ended { end, how }
             }
@@ -219,13 +226,13 @@ impl Launcher for SlurmLauncher {
         Ok(jobs.iter().map(state).collect())
     }
 
-    fn stop(&mut self, jobs: &[Job], how: Stop) -> Result<(), LaunchError> {
-        // Far below the longest command line that systems take.
+    fn stop(&mut self, jobs: &[WorkerJob], how: StopMode) -> Result<(), LaunchError> {
+        // Far below the length limit of a command line.
         for some in jobs.chunks(500) {
             let mut arguments: Vec<String> = some.iter().map(|job| job.id.0.clone()).collect();
-            if how == Stop::Gently {
+            if how == StopMode::Gently {
                 arguments.splice(0..0, ["--batch", "--signal=TERM"].map(str::to_owned));
-                // Those still in the queue cannot be asked to finish; the signal would pass them by.
+                // Pending jobs do not receive the signal, so cancel them.
                 let waiting = [vec!["--state=PENDING".to_owned()], arguments[2..].to_vec()].concat();
                 self.cancel(&waiting)?;
             }
@@ -234,7 +241,7 @@ impl Launcher for SlurmLauncher {
         Ok(())
     }
 
-    fn last_lines(&self, job: &Job, lines: usize) -> String {
+    fn last_lines(&self, job: &WorkerJob, lines: usize) -> String {
         tail(&self.config.logs.join(format!("{}.log", job.worker)), lines)
     }
 
@@ -245,21 +252,21 @@ impl Launcher for SlurmLauncher {
 
 impl SlurmLauncher {
     fn cancel(&self, arguments: &[String]) -> Result<(), LaunchError> {
-        let said = self.ask("scancel", arguments, "")?;
-        // Jobs that are over already are no error here.
+        let output = self.run_command("scancel", arguments, "")?;
+        // A job that has already ended is not an error.
         let over = |line: &str| {
             line.contains("Invalid job id") || line.contains("already") || line.trim().is_empty()
         };
-        if said.ok || said.err.lines().all(over) {
+        if output.ok || output.err.lines().all(over) {
             Ok(())
         } else {
-            Err(LaunchError::Away(format!("scancel: {}", said.err.trim())))
+            Err(LaunchError::Unavailable(format!("scancel: {}", output.err.trim())))
         }
     }
 }
 
-/// Id and ending of a job, out of a line of `scontrol show job --oneliner`; nothing if it has not ended.
-fn read_scontrol(line: &str) -> Option<(String, (End, String))> {
+/// Parses a line of `scontrol show job --oneliner`. Returns the id and the end of the job, or `None` if it has not ended.
+fn read_scontrol(line: &str) -> Option<(String, (WorkerExit, String))> {
     let field =
         |key: &str| line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
     let id = match (field("ArrayJobId"), field("ArrayTaskId")) {
@@ -269,31 +276,32 @@ fn read_scontrol(line: &str) -> Option<(String, (End, String))> {
     Some((id, ending(field("JobState")?, field("ExitCode").unwrap_or("?"))?))
 }
 
-/// Id and ending of a job, out of a line of `sacct --parsable2 --format=JobID,State,ExitCode`.
-fn read_sacct(line: &str) -> Option<(String, (End, String))> {
+/// Parses a line of `sacct --parsable2 --format=JobID,State,ExitCode` in the same way.
+fn read_sacct(line: &str) -> Option<(String, (WorkerExit, String))> {
     let mut fields = line.trim().split('|');
     let (id, state, exit) = (fields.next()?, fields.next()?, fields.next()?);
-    // "CANCELLED by 1000"
+    // The state may be "CANCELLED by 1000".
     let state = state.split(' ').next().unwrap_or(state);
     Some((id.to_owned(), ending(state, exit)?))
 }
 
-fn ending(state: &str, exit: &str) -> Option<(End, String)> {
+fn ending(state: &str, exit: &str) -> Option<(WorkerExit, String)> {
     match state {
         "PENDING" | "CONFIGURING" | "RUNNING" | "COMPLETING" | "SUSPENDED" => None,
-        "COMPLETED" => Some((End::Well, "completed".into())),
+        "COMPLETED" => Some((WorkerExit::Well, "completed".into())),
         other => {
-            // CODE:SIGNAL, of the batch script; a shell passes a signal of its worker on as 128 and more.
+            // CODE:SIGNAL of the batch script. The shell reports a signal of the worker as a code above 128.
             let (code, signal) = exit.split_once(':').unwrap_or((exit, "0"));
             let number = |text: &str| text.parse::<i32>().unwrap_or(0);
-            let own_fault = is_own_fault(number(signal)) || is_own_fault(number(code) - 128);
-            let end = if other == "OUT_OF_MEMORY" || own_fault { End::Crashed } else { End::Gone };
+            let own_fault = is_crash_signal(number(signal)) || is_crash_signal(number(code) - 128);
+            let end =
+                if other == "OUT_OF_MEMORY" || own_fault { WorkerExit::Crashed } else { WorkerExit::Gone };
             Some((end, format!("Slurm says {other}, exit code {exit}")))
         }
     }
 }
 
-/// Fills in the places of a template.
+/// Fills in the placeholders of a template.
 fn fill(template: &str, values: &[(&str, String)]) -> Result<String, String> {
     let mut text = String::with_capacity(template.len() + 512);
     let mut rest = template;
@@ -302,8 +310,9 @@ fn fill(template: &str, values: &[(&str, String)]) -> Result<String, String> {
         let (name, after) = after.split_once("}}").ok_or("the Slurm template has `{{` without `}}`")?;
         let known = || values.iter().map(|(n, _)| *n).collect::<Vec<_>>().join(", ");
         let value = values.iter().find(|(n, _)| *n == name.trim());
-        let (_, value) =
-            value.ok_or_else(|| format!("the Slurm template has {{{{{name}}}}}; known are {}", known()))?;
+        let (_, value) = value.ok_or_else(|| {
+            format!("the Slurm template has the unknown placeholder {{{{{name}}}}}; known are {}", known())
+        })?;
         text.push_str(value);
         rest = after;
     }
@@ -311,7 +320,7 @@ fn fill(template: &str, values: &[(&str, String)]) -> Result<String, String> {
     Ok(text)
 }
 
-/// A word for the shell, taken literally.
+/// Quotes a word for the shell.
 pub fn quote(word: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./:=,+@%".contains(&b);
     if !word.is_empty() && word.bytes().all(plain) {
@@ -321,10 +330,10 @@ pub fn quote(word: &str) -> String {
     }
 }
 
-/// A word for the shell, taken literally except that `{worker}` becomes an expression.
+/// Quotes a word for the shell, except that `{worker}` becomes an expression.
 fn quote_around(word: &str, expression: &str) -> String {
     let parts: Vec<String> = word
-        .split(NAME_PLACE)
+        .split(NAME_PLACEHOLDER)
         .map(|part| if part.is_empty() { String::new() } else { quote(part) })
         .collect();
     if parts.iter().all(String::is_empty) && parts.len() == 1 { quote("") } else { parts.join(expression) }
@@ -343,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn the_script_has_what_was_asked_for_and_nothing_to_expand() {
+    fn the_script_has_the_options_and_the_quoted_command() {
         let launcher = launcher(|config| {
             config.options.insert("gres".into(), "gpu:1".into());
             config.options.insert("exclusive".into(), String::new());
@@ -366,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_a_template_are_found_before_anything_starts() {
+    fn errors_of_a_template_are_found_early() {
         let unknown =
             launcher(|config| config.template = "#!/bin/sh\n{{comand}}".into()).expect_err("no such place");
         assert!(
@@ -379,26 +388,32 @@ mod tests {
     }
 
     #[test]
-    fn endings_are_read_from_slurms_own_words() {
+    fn ends_are_parsed_from_the_output_of_slurm() {
         let line = "JobId=7 ArrayJobId=5 ArrayTaskId=2 JobName=gen UserId=root(0) GroupId=root(0) MCS_label=N/A \
                     Priority=1 Nice=0 JobState=FAILED Reason=NonZeroExitCode Dependency=(null) ExitCode=3:0 RunTime=00:00:01";
         let (id, (end, how)) = read_scontrol(line).expect("ended");
-        assert_eq!((id.as_str(), end, how.as_str()), ("5_2", End::Gone, "Slurm says FAILED, exit code 3:0"));
+        assert_eq!(
+            (id.as_str(), end, how.as_str()),
+            ("5_2", WorkerExit::Gone, "Slurm says FAILED, exit code 3:0")
+        );
         let line = "JobId=5 ArrayJobId=5 ArrayTaskId=0 JobState=RUNNING Reason=None ExitCode=0:0";
         assert_eq!(read_scontrol(line), None);
-        assert_eq!(read_scontrol("JobId=9 JobState=COMPLETED ExitCode=0:0").expect("ended").1.0, End::Well);
+        assert_eq!(
+            read_scontrol("JobId=9 JobState=COMPLETED ExitCode=0:0").expect("ended").1.0,
+            WorkerExit::Well
+        );
         for (state, exit, end) in [
-            ("FAILED", "139:0", End::Crashed),
-            ("FAILED", "0:11", End::Crashed),
-            ("OUT_OF_MEMORY", "0:125", End::Crashed),
-            ("FAILED", "1:0", End::Gone),
-            ("NODE_FAIL", "0:0", End::Gone),
-            ("PREEMPTED", "0:15", End::Gone),
+            ("FAILED", "139:0", WorkerExit::Crashed),
+            ("FAILED", "0:11", WorkerExit::Crashed),
+            ("OUT_OF_MEMORY", "0:125", WorkerExit::Crashed),
+            ("FAILED", "1:0", WorkerExit::Gone),
+            ("NODE_FAIL", "0:0", WorkerExit::Gone),
+            ("PREEMPTED", "0:15", WorkerExit::Gone),
         ] {
             assert_eq!(ending(state, exit).expect("ended").0, end, "{state} {exit}");
         }
         let (id, (end, _)) = read_sacct("5_1|CANCELLED by 1000|0:15").expect("ended");
-        assert_eq!((id.as_str(), end), ("5_1", End::Gone));
+        assert_eq!((id.as_str(), end), ("5_1", WorkerExit::Gone));
         assert_eq!(read_sacct("5_1|RUNNING|0:0"), None);
         assert_eq!(read_sacct("Slurm accounting storage is disabled"), None);
     }

@@ -1,14 +1,15 @@
-//! What pool and protocol cost over a bare loop: `cargo run --release -p sgs-lean --example overhead -- REPL`.
+//! Measures the overhead of pool and protocol over a bare loop:
+//! `cargo run --release -p sgs-lean --example overhead -- REPL`.
 //!
-//! Both talk to the same scripted REPL, which sleeps for as long as a proof takes. The bare loop writes a request
-//! and reads to the blank line, with the request's text made beforehand. Prints the median over proofs.
+//! Both use the scripted REPL, which sleeps for the duration of a proof. The bare loop writes a prepared request and reads
+//! up to the blank line. The program prints the median over the proofs.
 #![allow(clippy::print_stdout, reason = "it prints its figures")]
 
 use sgs_lean::check::{
-    Candidate, Checker, Launch, Layers, Limits, Pool, Probe, Recycling, ReplChecker, assemble,
+    Candidate, CheckerConfig, Launch, Limits, Pool, Probe, Recycling, ReplChecker, TrustLayers, assemble,
 };
 use sgs_lean::read::Proof;
-use sgs_lean::text::{Bounds, Statement, inspect_proof};
+use sgs_lean::text::{Bounds, LeanStatement, inspect_proof};
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 fn main() -> Result<(), Box<dyn Error>> {
     let repl = std::env::args()
         .nth(1)
-        .map_or_else(|| PathBuf::from("target/release/sgs-scripted-repl"), PathBuf::from);
+        .map_or_else(|| PathBuf::from("target/release/examples/scripted_repl"), PathBuf::from);
     let repl = repl.canonicalize()?;
     for (millis, count) in [(1_u64, 400_usize), (3000, 5)] {
         let bare = bare(&repl, millis, count)?;
@@ -32,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn candidate(millis: u64, index: usize) -> Result<Candidate, Box<dyn Error>> {
-    let statement = Statement::read("theorem t (x y z : ℝ) (h : x > 0) (h' : y > x) : x + y > 0 := by")?;
+    let statement = LeanStatement::read("theorem t (x y z : ℝ) (h : x > 0) (h' : y > x) : x + y > 0 := by")?;
     let filler = "  have h1 : 0 < x + y := by positivity\n".repeat(20);
     let body = format!("\n{filler}  exact scripted_sleep_{millis}_{index}");
     Ok(Candidate { header: "import Mathlib".into(), statement, proof: Proof::new(body) })
@@ -80,17 +81,17 @@ fn pooled(repl: &Path, millis: u64, count: usize) -> Result<Duration, Box<dyn Er
         launch,
         options: vec![],
         probe: Probe::Axioms,
-        layers: Layers::ALL,
+        layers: TrustLayers::ALL,
         limits: Limits::default(),
         recycling: Recycling { uses: u32::MAX, ..Recycling::default() },
     };
-    let pool = Pool::new(&Checker::Repl(checker), 1)?;
+    let pool = Pool::new(&CheckerConfig::Repl(checker), 1)?;
     pool.check(Arc::new(candidate(0, 0)?));
     let mut times = Vec::new();
     for index in 0..count {
         let candidate = candidate(millis, index)?;
         let begun = Instant::now();
-        // What the system does for every proof: the textual layer, the file, the protocol, the verdict.
+        // The system does this for every proof: text layer, request, protocol, verdict.
         inspect_proof(&candidate.proof.body, &Bounds::default()).map_err(|e| e.to_string())?;
         let outcome = pool.check(Arc::new(candidate));
         times.push(begun.elapsed());

@@ -1,65 +1,66 @@
-//! The short form of all three roles, for models of a few million parameters that know nothing but this: a token that
-//! names the role, the statements without their names, and a token after which the answer follows.
+//! The compact form of all three roles, for models of a few million parameters that are trained on nothing else.
+//!
+//! A prompt is a token for the role, the statements without their names, and a token after which the answer follows.
 
 use crate::read::{Proof, read_conjecture, read_review};
-use crate::text::{Bounds, Statement};
+use crate::text::{Bounds, LeanStatement, unix_lines};
 use sgs_formal::{Condition, Malformed};
 use sgs_selfplay::{Problem, Review};
 
-/// Ends every completion.
+/// The token that ends every completion.
 pub const END: &str = "<end>";
-/// Tokens that are part of no text, in the order of their ids: padding, the end, the roles, what follows.
+/// The special tokens, in the order of their ids: padding, end, roles, and the beginnings of answers.
 pub const SPECIAL: [&str; 8] =
     ["<pad>", END, "<solver>", "<conjecturer>", "<guide>", "<proof>", "<conjecture>", "<review>"];
 
-/// What a statement says, without its name and `:= by`.
-fn said(statement: &str) -> String {
-    Statement::read(statement).map_or_else(|_| statement.to_owned(), |s| s.signature().to_owned())
+/// Returns a statement without its name and `:= by`.
+fn signature(statement: &str) -> String {
+    LeanStatement::read(statement).map_or_else(|_| statement.to_owned(), |s| s.signature().to_owned())
 }
 
-/// The Solver's prompt.
+/// Returns the Solver's prompt.
 pub fn solver(problem: &Problem) -> String {
-    format!("<solver>{}{}<proof>", problem.context, said(&problem.statement))
+    format!("<solver>{}{}<proof>", problem.context, signature(&problem.statement))
 }
 
-/// The Conjecturer's prompt.
+/// Returns the Conjecturer's prompt.
 pub fn conjecturer(condition: Condition<'_>) -> String {
     match condition {
-        Condition::Target(problem) => format!("<conjecturer>{}<conjecture>", said(&problem.statement)),
+        Condition::Target(problem) => format!("<conjecturer>{}<conjecture>", signature(&problem.statement)),
         Condition::Solved { problem, proof } => {
-            format!("<conjecturer>{}<proof>{proof}<conjecture>", said(&problem.statement))
+            format!("<conjecturer>{}<proof>{proof}<conjecture>", signature(&problem.statement))
         }
         Condition::Nothing(_) => "<conjecturer><conjecture>".to_owned(),
     }
 }
 
-/// The Guide's prompt.
+/// Returns the Guide's prompt.
 pub fn guide(target: &Problem, conjecture: &Problem) -> String {
-    format!("<guide>{}<conjecture>{}<review>", said(&target.statement), said(&conjecture.statement))
+    format!("<guide>{}<conjecture>{}<review>", signature(&target.statement), signature(&conjecture.statement))
 }
 
-/// What the Guide is to answer: `relevance redundancy complexity`.
+/// Returns the Guide's answer: `relevance redundancy complexity`.
 pub fn review(review: &Review) -> String {
     format!("{} {} {}", review.relevance, review.redundancy, review.complexity)
 }
 
-/// The completion as the proof's text.
+/// Reads a proof.
 pub(crate) fn read_proof(completion: &str, bounds: &Bounds) -> Result<Proof, Malformed> {
     if completion.len() > bounds.bytes {
         return Err(Malformed::new("too-long", format!("{} bytes", completion.len())));
     }
     match completion.trim() {
         "" => Err(Malformed::new("empty-proof", "nothing")),
-        _ => Ok(Proof::new(completion.trim_end())),
+        _ => Ok(Proof::new(unix_lines(completion.trim_end()))),
     }
 }
 
-/// The completion as what a theorem says.
-pub(crate) fn read_said(completion: &str, bounds: &Bounds) -> Result<String, Malformed> {
+/// Reads a conjecture: a statement without its name.
+pub(crate) fn read_signature(completion: &str, bounds: &Bounds) -> Result<String, Malformed> {
     read_conjecture(&format!("```lean4\ntheorem conjecture {}\n```", completion.trim()), bounds)
 }
 
-/// The completion as three numbers.
+/// Reads a review: three numbers.
 pub(crate) fn read_scores(completion: &str) -> Result<Review, Malformed> {
     let numbers: Vec<&str> = completion.split_whitespace().collect();
     let [relevance, redundancy, complexity] = numbers[..] else {
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_are_told_apart_and_names_are_left_out() {
+    fn prompts_name_the_role_and_omit_theorem_names() {
         let (a, b) = (problem("theorem a (p : Prop) (h1 : p) : p := by"), problem("theorem b : 1 = 1 := by"));
         assert_eq!(solver(&a), "<solver>(p : Prop) (h1 : p) : p<proof>");
         assert_eq!(solver(&b), "<solver>: 1 = 1<proof>");
@@ -106,16 +107,16 @@ mod tests {
         );
         assert_eq!(read_proof(" \n", &bounds).unwrap_err().kind, "empty-proof");
         assert_eq!(
-            read_said("(p : Prop) (h1 : p) : p", &bounds).unwrap(),
+            read_signature("(p : Prop) (h1 : p) : p", &bounds).unwrap(),
             "theorem conjecture (p : Prop) (h1 : p) : p := by"
         );
-        for (said, kind) in [
+        for (completion, kind) in [
             (": 1 = 1 := by\n  rfl\naxiom a : False", "not-one-statement"),
             (": 1 = 1\n```\n```lean4\naxiom a : False", "not-one-statement"),
             ("", "not-one-statement"),
             ("(p : Prop) : (by run_tac x)", "meta-code"),
         ] {
-            assert_eq!(read_said(said, &bounds).unwrap_err().kind, kind, "{said}");
+            assert_eq!(read_signature(completion, &bounds).unwrap_err().kind, kind, "{completion}");
         }
         let scores = Review { relevance: 4.0, redundancy: 0.0, complexity: 2.0 };
         assert_eq!(review(&scores), "4 0 2");

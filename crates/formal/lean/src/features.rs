@@ -1,20 +1,20 @@
 //! Features of a statement, for analysis only.
 
-use crate::text::{Binder, Statement, Token, TokenKind, lex};
+use crate::text::{Binder, LeanStatement, SourceToken, TokenKind, lex};
 use sgs_selfplay::Features;
 
-/// Words and symbols that make a type a proposition when they stand outside of brackets.
+/// Words and symbols that make a type a proposition if they occur outside of brackets.
 const RELATIONS: &[&str] = &[
     "=", "≠", "<", ">", "≤", "≥", "∈", "∉", "∣", "∤", "∧", "∨", "¬", "↔", "∀", "∃", "≡", "⊆", "⊂", "∥", "⟂",
 ];
 
-/// Counts the features of a statement in canonical text; all zero if it cannot be read.
+/// Counts the features of a statement in canonical text. All are zero if it cannot be parsed.
 ///
-/// Tokens are those of the lexer, comments left out. Depth is the deepest nesting of brackets in the conclusion.
-/// A hypothesis is a bound name (or an anonymous instance) whose type holds a relation or a logical symbol outside
-/// of brackets, or whose name begins with `h`.
+/// Lengths are in tokens, without comments. The depth is the deepest nesting of brackets in the conclusion. A hypothesis
+/// is a bound name (or an anonymous instance) whose type contains a relation or a logical symbol outside of brackets, or
+/// whose name begins with `h`.
 pub fn features(statement: &str) -> Features {
-    let Ok(read) = Statement::read(statement) else { return Features::default() };
+    let Ok(read) = LeanStatement::read(statement) else { return Features::default() };
     let conclusion = read.conclusion();
     let tokens = meaning(conclusion);
     let count =
@@ -34,11 +34,11 @@ fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-fn meaning(source: &str) -> Vec<Token> {
+fn meaning(source: &str) -> Vec<SourceToken> {
     lex(source).into_iter().filter(|t| !t.is_trivia()).collect()
 }
 
-fn depth(tokens: &[Token]) -> u32 {
+fn depth(tokens: &[SourceToken]) -> u32 {
     let (mut now, mut deepest) = (0_u32, 0);
     for token in tokens {
         match token.kind {
@@ -52,6 +52,7 @@ fn depth(tokens: &[Token]) -> u32 {
 }
 
 fn hypotheses(statement: &str, binder: &Binder) -> u32 {
+    // A binder such as `(x := 1)` has no type, and its range is empty or reversed.
     let ty = statement.get(binder.ty.clone()).unwrap_or_default();
     let mut level = 0_i32;
     let mut relation = false;

@@ -1,9 +1,8 @@
-//! The judge's sources, which are part of this program: the setup builds them, and a Lean that cannot be built with
-//! runs them as they are.
+//! The source of the judge, embedded in this program. The setup compiles it; a Lean without a C compiler interprets it.
 
 use std::path::Path;
 
-/// The files of the Lake package `sgs-judge`: name and text.
+/// The files of the Lake package `sgs-judge`, as names and texts.
 pub const JUDGE_FILES: [(&str, &str); 7] = [
     ("lakefile.toml", include_str!("../../../../lean/lakefile.toml")),
     ("SgsJudge.lean", include_str!("../../../../lean/SgsJudge.lean")),
@@ -14,10 +13,12 @@ pub const JUDGE_FILES: [(&str, &str); 7] = [
     ("Main.lean", include_str!("../../../../lean/Main.lean")),
 ];
 
-/// The modules as one file, for `lean --run`, that serves the request in the file `request`, and if it `stays` those after it.
+/// Returns the modules joined into one file for `lean --run`. The program serves the request in the file `request`, and
+/// later requests in the same file if `keep_alive`.
 ///
-/// Everything in it is public: the build that runs it takes every file for a module, whose names are its own.
-pub fn judge_in_one_file(replaying: bool, stays: bool, request: &Path) -> String {
+/// All declarations are public, because the build that interprets the file treats it as a module, whose declarations
+/// are private by default.
+pub fn judge_in_one_file(replaying: bool, keep_alive: bool, request: &Path) -> String {
     let mut text = String::from("import Lean\npublic section\n");
     for (name, source) in JUDGE_FILES {
         if name.starts_with("SgsJudge/") {
@@ -27,10 +28,10 @@ pub fn judge_in_one_file(replaying: bool, stays: bool, request: &Path) -> String
             }
         }
     }
-    // Lean writes strings as JSON does.
+    // Lean string literals have the syntax of JSON strings.
     let path = serde_json::Value::from(request.to_string_lossy());
     text.push_str(&format!(
-        "def main (_ : List String) : IO UInt32 := do\n  SgsJudge.serveFile {replaying} {stays} {path}\n  return 0\n"
+        "def main (_ : List String) : IO UInt32 := do\n  SgsJudge.serveFile {replaying} {keep_alive} {path}\n  return 0\n"
     ));
     text
 }

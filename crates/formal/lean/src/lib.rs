@@ -1,17 +1,50 @@
-//! Lean 4 as a formal system: text, data, prompts, readers, checkers, trust.
+//! Lean 4 as a formal system.
 //!
-//! The way of a completion: [`read`] finds the proof in the model's text, [`text`] refuses what a proof never
-//! needs, [`check`] puts the proof into the file that we own and has Lean judge it in a sandboxed process, and a
-//! verdict is `proved` only on positive evidence. `docs/trust.md` says which layer stops what.
+//! [`Lean`] implements `sgs_formal::FormalSystem`: it renders prompts, extracts proofs, conjectures and reviews from
+//! completions, and verifies proofs with a pool of sandboxed Lean processes. A completion passes these stages:
+//!
+//! 1. [`read`] extracts the proof from the model's text.
+//! 2. [`text`] refuses everything that a proof never needs ([`admit`]).
+//! 3. [`check`] embeds the proof into our text and has Lean judge it in a sandboxed process ([`sandbox`]). The verdict is
+//!    `proved` only on positive evidence.
+//!
+//! `docs/trust.md` describes these layers and what each of them stops. [`LeanSettings`] is the part of a configuration
+//! that [`LeanSettings::prepare`] resolves to a running [`Lean`]. [`data`] reads data sets, [`prompt`] and [`compact`]
+//! render prompts, and [`setup`] installs Lean.
+//!
+//! # Example
+//!
+//! Extraction and the text layer need no installation of Lean:
+//!
+//! ```
+//! use sgs_lean::admit;
+//! use sgs_lean::read::{Proof, read_proof};
+//! use sgs_lean::text::{Bounds, LeanStatement};
+//!
+//! let statement = LeanStatement::read("theorem t (p q : Prop) (hp : p) (hq : q) : p ∧ q := by")?;
+//! let completion = "Both parts are given.\n```lean4\ntheorem t (p q : Prop) (hp : p) (hq : q) : p ∧ q := by\n  exact ⟨hp, hq⟩\n```";
+//! let bounds = Bounds::default();
+//!
+//! let proof = read_proof(&statement.text, completion, &bounds).map_err(|e| e.kind)?;
+//! assert_eq!(proof.body, "\n  exact ⟨hp, hq⟩");
+//! assert!(admit(&statement, &proof, &bounds).is_ok());
+//!
+//! let cheat = Proof::new("\n  exact sorryAx _ true");
+//! let refusal = admit(&statement, &cheat, &bounds).unwrap_err();
+//! assert_eq!(refusal.to_string(), "text layer, rule sorry: `sorryAx` in line 2");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod admit;
 pub mod check;
 pub mod compact;
-pub mod compose;
 pub mod data;
 mod features;
 mod judge;
+mod limits;
+mod process;
 pub mod prompt;
 pub mod read;
 pub mod sandbox;
@@ -23,6 +56,8 @@ mod version;
 
 pub use admit::admit;
 pub use features::features;
-pub use settings::{Backing, LeanSettings, Prepared, ROOT, SettingsError, VERSION, WASM_ROOT, WASM_VERSION};
-pub use system::{Identity, Lean, LeanConfig, StartError};
+pub use settings::{
+    Backing, LeanSettings, PreparedLean, ROOT, SettingsError, VERSION, WASM_ROOT, WASM_VERSION,
+};
+pub use system::{CheckerIdentity, Lean, LeanConfig, StartError};
 pub use version::{Version, VersionError, ask_version};

@@ -1,25 +1,25 @@
-//! What each role is asked, to the byte as the paper's models were asked.
+//! Prompts of the roles, byte for byte those of the paper's models.
 //!
-//! Every prompt is one user message; the tokenizer's chat template wraps it. The texts stand in `prompts/`.
+//! Every prompt is one user message, which the tokenizer's chat template wraps. The texts are in `prompts/`.
 
 use sgs_formal::Condition;
 use sgs_selfplay::Problem;
 
 sgs_keys::choice! {
-    /// DeepSeek-Prover-V2's two ways to ask for a proof, and a short one.
+    /// The form of prompts for a proof: the two of DeepSeek-Prover-V2, and a compact one.
     #[derive(Default)]
     pub enum SolverForm {
         /// The code to complete and nothing else (the paper's form).
         #[default]
         NonCot = "non-cot",
-        /// With a request for a plan in words before the code, and `sorry` in the proof's place.
+        /// The code with `sorry` as its proof, and a request for a plan in words before the code.
         Cot = "cot",
-        /// The short form of all roles that the small model which ships was trained on.
+        /// The compact form of all roles, which the shipped small model was trained on.
         Compact = "compact",
     }
 }
 
-/// The Solver's message: header and statement in a fenced block.
+/// Returns the Solver's message: header and statement in a fenced block.
 pub fn solver(problem: &Problem, form: SolverForm) -> String {
     let code = format!("{}{}", problem.context, problem.statement);
     match form {
@@ -33,7 +33,7 @@ pub fn solver(problem: &Problem, form: SolverForm) -> String {
     }
 }
 
-/// The Conjecturer's message.
+/// Returns the Conjecturer's message.
 pub fn conjecturer(condition: Condition<'_>) -> String {
     match condition {
         Condition::Target(problem) => {
@@ -47,28 +47,28 @@ pub fn conjecturer(condition: Condition<'_>) -> String {
     }
 }
 
-/// The Guide's message. Both statements are canonical text, which holds no comments of a conjecture's author.
+/// Returns the Guide's message. Both statements are canonical, so a conjecture's comments cannot address the Guide.
 pub fn guide(target: &Problem, conjecture: &Problem) -> String {
     let values = [("{seed}", &*target.statement), ("{conjecture}", &*conjecture.statement)];
     fill(include_str!("prompts/guide.txt"), &values)
 }
 
-/// What a model is asked that tells problems without a proof from others (paper, Appendix D).
+/// Returns the message that asks whether a problem has a proof (paper, Appendix D).
 pub fn solvability(problem: &Problem) -> String {
     fill(include_str!("prompts/solvability.txt"), &[("{theorem}", &*problem.statement)])
 }
 
-/// What a model is asked that sorts problems by difficulty and area (paper, Appendix D).
+/// Returns the message that asks for the difficulty and area of a problem (paper, Appendix D).
 pub fn classification(problem: &Problem) -> String {
     fill(include_str!("prompts/classification.txt"), &[("{theorem}", &*problem.statement)])
 }
 
-/// The Solver's message in the words of a model's own authors: `{code}` in the template stands for header and statement.
+/// Returns the Solver's message from a template, where `{code}` is replaced by header and statement.
 pub fn solver_in_words(problem: &Problem, template: &str) -> String {
     fill(template, &[("{code}", &format!("{}{}", problem.context, problem.statement))])
 }
 
-/// Puts values into a template in one pass: what a value holds is never read as a place for another.
+/// Fills a template in one pass, so that placeholders inside of values are not replaced.
 fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut text = String::with_capacity(template.len() + values.iter().map(|(_, v)| v.len()).sum::<usize>());
     let mut rest = template;

@@ -1,158 +1,163 @@
-//! From a few settings to a running Lean: where the programs are, what they may read, which options are pinned.
+//! Settings of Lean, and their resolution: locations of the programs, the sandbox, and the pinned options.
 
 use crate::check::{
-    Checker, FileChecker, JudgeProgram, Launch, Layers, Limits, Probe, Recycling, ReplChecker,
+    CheckerConfig, FileChecker, JudgeProgram, Launch, Limits, Probe, Recycling, ReplChecker, TrustLayers,
 };
+use crate::process::cgroup;
 use crate::prompt::SolverForm;
 use crate::read::Reading;
-use crate::sandbox::{LayerStatus, Sandbox, SandboxError, available, cgroup_base};
+use crate::sandbox::{LayerStatus, Sandbox, SandboxError, available};
 use crate::text::Bounds;
 use crate::version::{Version, ask_version, number};
 use crate::{Lean, LeanConfig, StartError};
 use std::ffi::OsString;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 
-/// Lean's version where none is named: the paper's.
+/// Default version of Lean, the paper's.
 pub const VERSION: &str = "v4.15.0";
-/// Folder of Lean with Mathlib where none is named.
+/// Default folder of Lean with Mathlib.
 pub const ROOT: &str = "lean-setup";
-/// Folder of the WebAssembly build where none is named.
+/// Default folder of the WebAssembly build.
 pub const WASM_ROOT: &str = "lean-wasm";
-/// The version of the WebAssembly build.
+/// Version of the WebAssembly build.
 pub const WASM_VERSION: &str = "v4.28.0-pre";
 
 sgs_keys::choice! {
-    /// Which program judges.
+    /// The program that judges proofs.
     #[derive(Default)]
     pub enum Backing {
-        /// The community REPL with Mathlib, as the setup builds it.
+        /// The community REPL with Mathlib, as installed by the setup.
         #[default]
         Repl = "repl",
-        /// The judge's own process over the same installation, several theorems a file.
+        /// The judge over the same installation, with several theorems per file.
         File = "file",
-        /// The same with the WebAssembly build: core Lean, and the kernel asked again by the same process only.
+        /// The judge over the WebAssembly build: core Lean, without a replay in a second process.
         Wasm = "wasm",
     }
 }
 
 sgs_keys::table! {
-    /// Everything about Lean that a configuration file may say.
+    /// Settings of Lean in a configuration file.
     #[derive(Clone, Debug, PartialEq)]
     pub struct LeanSettings {
-        /// Which program judges: the REPL with Mathlib, the judge's own process over the same installation, core Lean as WebAssembly.
+        /// Which program judges: the REPL with Mathlib, the judge over the same installation, or the judge over core Lean as WebAssembly.
         pub backing: Backing = Backing::Repl,
         /// Folder of `sgs lean setup`.
         pub root: PathBuf = PathBuf::new(), in "a folder; empty for lean-setup (wasm: lean-wasm)",
-        /// Lean's version there. The checker is asked for its version, and must be this one.
+        /// Version of Lean in that folder. It is compared with the version that Lean reports.
         pub version: String = String::new(), in "a version; empty for v4.15.0 (wasm: v4.28.0-pre)",
-        /// Folder that Lean's processes may write to, made if it is not there.
+        /// Folder that Lean's processes may write to; created if it does not exist.
         pub scratch: Option<PathBuf> = None, in "a folder; left out: one of the run's own",
-        /// Proofs checked at the same time; 0 for one a core.
+        /// Number of proofs checked concurrently; 0 for one per core.
         pub slots: usize = 0, in 0..=100_000,
-        /// Theorems in one file, where files are checked; 0 for 16, or 128 with wasm, whose start takes half a minute of
-        /// CPU time and a theorem a tenth of a second.
+        /// Theorems per file; 0 for 16, or 128 with wasm, where a start takes half a minute of CPU time and a theorem a tenth of a
+        /// second.
         pub theorems_per_file: usize = 0, in 0..=100_000,
-        /// Bounds of a check.
+        /// Limits of a check.
         pub limits: Limits,
-        /// When a healthy process is replaced.
+        /// When a healthy REPL is replaced.
         pub recycling: Recycling,
         /// Options set after every header.
         pub options: Vec<(String, String)> = pinned_options(), in "a list of [name, value]",
         /// How completions are read.
         pub reading: Reading = Reading::Lenient,
-        /// How the Solver is asked; with compact the other roles, too, and answers are read so.
+        /// How the Solver is prompted; compact applies to all roles, for prompts and answers.
         pub form: SolverForm = SolverForm::NonCot,
-        /// Bounds on model text.
+        /// Limits on text from a model.
         pub bounds: Bounds,
-        /// Replays accepted proofs in a process that runs none; not with wasm, where a start takes half a minute.
+        /// Replays accepted proofs in a second process that runs no proof; not with wasm, where a start takes half a minute.
         pub judge: bool = true,
         /// Runs Lean in the sandbox.
         pub sandbox: bool = true,
-        /// Refuses to run where the sandbox has a hole.
+        /// Refuses to run if a required layer of the sandbox is unavailable.
         pub require_sandbox: bool = false,
-        /// Verdicts that are remembered.
+        /// Maximum number of cached verdicts.
         pub cache: usize = 100_000, in 0..=1_000_000_000,
     }
 }
 
-/// `autoImplicit` stays as Lean has it: 152 of the 3,323 statements of D_3k count on it.
+/// `autoImplicit` keeps Lean's default, because 152 of the 3,323 statements of D_3k depend on it.
 fn pinned_options() -> Vec<(String, String)> {
     vec![("maxSynthPendingDepth".to_owned(), "3".to_owned())]
 }
 
-/// Why settings do not make a Lean.
+/// The settings cannot be resolved.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum SettingsError {
-    /// A program is not where it should be.
+    /// A program is missing.
     #[error(
-        "{what} is not at {path}: get it with `sgs lean setup` (with --wasm: core Lean for trials), or say where it is \
-         (`root`, --lean-root)"
+        "{what} was not found at {path}: install it with `sgs lean setup` (--wasm for core Lean only), or set its \
+         location (`root`, --lean-root)"
     )]
     Missing {
         what: &'static str,
-        /// Where it was looked for.
+        /// The expected location.
         path: PathBuf,
     },
     /// A part of the installation is for another version.
     #[error(
-        "{path} says `{found}`, but Lean {wanted} is wanted: set the version right, or run the setup again"
+        "{path} names `{found}`, but Lean {wanted} is required: correct the version, or run the setup again"
     )]
     Toolchain {
-        /// The file that says so.
+        /// The file that names the other version.
         path: PathBuf,
         found: String,
         wanted: String,
     },
-    /// A folder could not be made or resolved.
+    /// A folder could not be created or resolved.
     #[error("{path}: {error}")]
     Folder {
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         error: std::io::Error,
     },
-    /// The sandbox has a hole and is required.
+    /// A required layer of the sandbox is unavailable.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
-    /// The launcher does not answer.
-    #[error("the sandbox's launcher: {0}")]
+    /// The launcher of the sandbox does not respond.
+    #[error("the launcher of the sandbox failed: {0}")]
     Launcher(String),
 }
 
-/// What came of settings: the configuration to start, and the sandbox's layers for the log.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Prepared {
-    /// For [`crate::Lean::start`].
+/// The result of resolving settings: a configuration to start, and the sandbox's layers for the log.
+#[derive(Debug)]
+pub struct PreparedLean {
+    /// The configuration, for [`crate::Lean::start`].
     pub config: LeanConfig,
-    /// Layers of the sandbox, each with whether it is in force; empty if it is switched off.
+    /// The layers of the sandbox, and whether each is active; empty if the sandbox is disabled.
     pub sandbox: Vec<LayerStatus>,
-    /// Starts the `lean` of the installation, for asking its version.
+    /// Starts the installation's `lean`, to query its version.
     pub lean: Launch,
-    /// The version that it must have.
+    /// The required version.
     pub version: String,
-    /// A scratch folder that was made for this process alone.
-    own_scratch: Option<PathBuf>,
+    /// The scratch folder, if none was configured. Dropping it removes the folder.
+    own_scratch: Option<TempDir>,
 }
 
-impl Prepared {
-    /// Asks Lean for its version, refuses another than the settings name, and starts the pool.
+impl PreparedLean {
+    /// Checks Lean's version, and starts the pool.
     ///
     /// # Errors
-    /// Lean does not answer, is of another version, or the pool cannot be started.
+    /// Returns an error if Lean does not answer, has another version than required, or the pool cannot be started.
     pub fn start(self) -> Result<Lean, StartError> {
         let limits = match &self.config.checker {
-            Checker::Repl(c) => c.limits,
-            Checker::File(c) => c.limits,
+            CheckerConfig::Repl(c) => c.limits,
+            CheckerConfig::File(c) => c.limits,
         };
         let version = ask_version(&self.lean, &limits)?;
-        version.must_be("the configuration (`version`)", &self.version)?;
+        version.require("the configuration (`version`)", &self.version)?;
         let mut lean = Lean::start(LeanConfig { version, ..self.config })?;
-        lean.remove_at_end(self.own_scratch);
+        lean.keep_scratch(self.own_scratch);
         Ok(lean)
     }
 }
 
 impl LeanSettings {
-    /// The version that the installation must have.
+    /// Returns the version that the installation must have.
     pub fn version(&self) -> &str {
         match (self.version.as_str(), self.backing) {
             ("", Backing::Wasm) => WASM_VERSION,
@@ -161,7 +166,7 @@ impl LeanSettings {
         }
     }
 
-    /// The folder of the installation.
+    /// Returns the folder of the installation.
     pub fn root(&self) -> PathBuf {
         match (self.root.as_os_str().is_empty(), self.backing) {
             (true, Backing::Wasm) => WASM_ROOT.into(),
@@ -170,7 +175,7 @@ impl LeanSettings {
         }
     }
 
-    /// Theorems in one file, where files are checked.
+    /// Returns the maximum number of theorems per file.
     pub fn theorems_per_file(&self) -> usize {
         match (self.theorems_per_file, self.backing) {
             (0, Backing::Wasm) => 128,
@@ -179,7 +184,7 @@ impl LeanSettings {
         }
     }
 
-    /// Proofs checked at the same time.
+    /// Returns the number of proofs that are checked concurrently.
     pub fn slots(&self) -> usize {
         match self.slots {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -187,28 +192,39 @@ impl LeanSettings {
         }
     }
 
-    /// Finds the programs, builds the sandbox, and says which of its layers are in force. `launcher` is the program
-    /// that enters the sandbox, with its leading arguments.
-    pub fn prepare(&self, launcher: &[OsString]) -> Result<Prepared, SettingsError> {
+    /// Locates the programs, builds the sandbox, and determines which of its layers are available. `launcher` is the program
+    /// that enters the sandbox, followed by its leading arguments.
+    ///
+    /// # Errors
+    /// Returns an error if a program is missing or has another version, if a folder cannot be created, or if a required
+    /// layer of the sandbox is unavailable.
+    pub fn prepare(&self, launcher: &[OsString]) -> Result<PreparedLean, SettingsError> {
         let root = self.root();
-        // Before anything is made: a setup that is not there is told as such.
+        // Check this before creating folders.
         if !root.is_dir() {
             return Err(SettingsError::Missing { what: "Lean", path: root });
         }
         let root = absolute(&root)?;
-        let own = || std::env::temp_dir().join(format!("sgs-lean-{}", std::process::id()));
-        let scratch = self.scratch.clone().unwrap_or_else(own);
-        std::fs::create_dir_all(&scratch)
-            .map_err(|error| SettingsError::Folder { path: scratch.clone(), error })?;
-        let scratch = absolute(&scratch)?;
+        let (scratch, own_scratch) = match &self.scratch {
+            Some(folder) => {
+                std::fs::create_dir_all(folder)
+                    .map_err(|error| SettingsError::Folder { path: folder.clone(), error })?;
+                (absolute(folder)?, None)
+            }
+            None => {
+                let folder = own_scratch()
+                    .map_err(|error| SettingsError::Folder { path: std::env::temp_dir(), error })?;
+                (absolute(folder.path())?, Some(folder))
+            }
+        };
         let programs = Programs::find(self, &root)?;
-        // Processes write to a folder of theirs: what they are started with must be out of their reach.
+        // The processes write to `work`. The files that they are started from must be out of their reach.
         let (work, sources) = (scratch.join("work"), scratch.join("judge"));
         for folder in [&work, &sources] {
             std::fs::create_dir_all(folder)
                 .map_err(|error| SettingsError::Folder { path: folder.clone(), error })?;
         }
-        let cgroup = cgroup_base().ok();
+        let cgroup = cgroup::base().ok();
         let mut read = Sandbox::system_files();
         read.extend([root, sources.clone()]);
         let sandbox = Sandbox {
@@ -234,14 +250,14 @@ impl LeanSettings {
             replay,
             scratch: work.clone(),
             options: self.options.clone(),
-            layers: Layers::ALL,
+            layers: TrustLayers::ALL,
             limits: self.limits,
             batch: self.theorems_per_file(),
-            // A start takes seconds, half a minute with WebAssembly: a full file is worth a wait.
+            // A start takes seconds, or half a minute with WebAssembly, so it pays to wait for a full file.
             linger_ms: if self.backing == Backing::Repl { 200 } else { 1000 },
-            stays: self.backing == Backing::Wasm,
+            keep_alive: self.backing == Backing::Wasm,
         };
-        // The replay runs no proof, but it elaborates statements that a model wrote: both are enclosed.
+        // The replay runs no proof, but it elaborates statements that a model wrote, so both processes are sandboxed.
         let native =
             |program: &PathBuf| file(JudgeProgram::Built(enclosed(&launch(program, &[]))), self.judge);
         let (checker, second) = match self.backing {
@@ -250,19 +266,19 @@ impl LeanSettings {
                     launch: enclosed(&launch(&programs.checker, &[])),
                     options: self.options.clone(),
                     probe: Probe::Axioms,
-                    layers: Layers::ALL,
+                    layers: TrustLayers::ALL,
                     limits: self.limits,
                     recycling: self.recycling,
                 };
-                (Checker::Repl(repl), programs.judge.as_ref().map(native))
+                (CheckerConfig::Repl(repl), programs.judge.as_ref().map(native))
             }
-            Backing::File => (Checker::File(native(&programs.checker)), None),
+            Backing::File => (CheckerConfig::File(native(&programs.checker)), None),
             Backing::Wasm => {
                 let lean = enclosed(&launch(&programs.checker, &[]));
                 let checker = file(JudgeProgram::Interpreted { lean, sources }, false);
-                // It elaborates the judge's own text first: half a minute of CPU time, which can be many on a busy machine.
+                // Lean first elaborates the judge's source, which takes half a minute of CPU time and minutes on a busy machine.
                 let limits = Limits { start_ms: self.limits.start_ms.max(900_000), ..self.limits };
-                (Checker::File(FileChecker { limits, ..checker }), None)
+                (CheckerConfig::File(FileChecker { limits, ..checker }), None)
             }
         };
         let config = LeanConfig {
@@ -276,14 +292,13 @@ impl LeanSettings {
             version: Version::default(),
         };
         let lean = enclosed(&launch(&programs.lean, &[]));
-        let own_scratch = self.scratch.is_none().then_some(scratch);
-        Ok(Prepared { config, sandbox: layers, lean, version: self.version().to_owned(), own_scratch })
+        Ok(PreparedLean { config, sandbox: layers, lean, version: self.version().to_owned(), own_scratch })
     }
 
     fn layers(&self, sandbox: &Sandbox, launcher: &[OsString]) -> Result<Vec<LayerStatus>, SettingsError> {
-        use crate::sandbox::Layer;
+        use crate::sandbox::SandboxLayer;
         let layers = available(sandbox, launcher).map_err(SettingsError::Launcher)?;
-        let needed = [Layer::Landlock, Layer::Seccomp, Layer::ResourceLimits];
+        let needed = [SandboxLayer::Landlock, SandboxLayer::Seccomp, SandboxLayer::ResourceLimits];
         let missing = layers.iter().find(|l| !l.active && needed.contains(&l.layer));
         match missing.filter(|_| self.require_sandbox) {
             Some(layer) => {
@@ -294,6 +309,12 @@ impl LeanSettings {
     }
 }
 
+/// Creates a scratch folder with a random name that only this user can enter. An existing folder is never used, because
+/// another user could have created it.
+fn own_scratch() -> std::io::Result<TempDir> {
+    tempfile::Builder::new().prefix("sgs-lean-").permissions(Permissions::from_mode(0o700)).tempdir()
+}
+
 fn absolute(path: &Path) -> Result<PathBuf, SettingsError> {
     path.canonicalize().map_err(|error| SettingsError::Folder { path: path.to_owned(), error })
 }
@@ -302,7 +323,7 @@ fn absolute(path: &Path) -> Result<PathBuf, SettingsError> {
 struct Programs {
     lean: PathBuf,
     checker: PathBuf,
-    /// The second opinion on what a REPL accepts.
+    /// Rechecks proofs that a REPL accepts.
     judge: Option<PathBuf>,
     env: Vec<(OsString, OsString)>,
 }
@@ -330,14 +351,14 @@ impl Programs {
         };
         for part in ["mathlib4", "repl", "judge"] {
             let path = root.join(part).join("lean-toolchain");
-            // Old REPLs have no such file; what is there must agree.
+            // Old REPLs do not have this file. If it exists, it must agree.
             let Ok(found) = std::fs::read_to_string(&path) else { continue };
             if number(&found) != number(settings.version()) {
                 let (found, wanted) = (found.trim().to_owned(), settings.version().to_owned());
                 return Err(SettingsError::Toolchain { path, found, wanted });
             }
         }
-        // Set, so that neither program asks `lake` or `lean` where things are: that would be a process a proof.
+        // Without these, each program would start `lake` or `lean` to find its files, once per proof.
         env.push(("LEAN_SYSROOT".into(), toolchain.into()));
         env.push(("LEAN_PATH".into(), library_path(&root.join("mathlib4"))));
         env.push(("LEAN_ABORT_ON_PANIC".into(), "1".into()));
@@ -346,7 +367,7 @@ impl Programs {
     }
 }
 
-/// Compiled files of Mathlib and of what it depends on, in either of the two layouts that Lake has had.
+/// Returns the search path for the compiled files of Mathlib and its dependencies, in either of Lake's two layouts.
 fn library_path(mathlib: &Path) -> OsString {
     let packages = std::fs::read_dir(mathlib.join(".lake/packages")).into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = packages.map(|package| package.path()).collect();
@@ -367,11 +388,11 @@ fn library_path(mathlib: &Path) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sgs_keys::Table;
+    use sgs_keys::KeyTable;
 
-    /// Folder and version that an empty key stands for are constants; the texts that name them must follow.
+    /// The texts of the keys must name the constants that an empty value selects.
     #[test]
-    fn what_an_empty_key_stands_for_is_said() {
+    fn texts_of_keys_name_their_defaults() {
         let keys = LeanSettings::keys("lean");
         let said = |name: &str| keys.iter().find(|key| key.key == name).unwrap().allowed.to_string();
         let (root, version) = (said("lean.root"), said("lean.version"));
@@ -402,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn an_installation_is_found_and_what_is_missing_named() {
+    fn an_installation_is_located_and_missing_parts_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let settings = LeanSettings {
@@ -413,7 +434,7 @@ mod tests {
             ..LeanSettings::default()
         };
         let missing = settings.prepare(&[]).unwrap_err().to_string();
-        assert!(missing.starts_with("Lean is not at") && missing.contains("setup"), "{missing}");
+        assert!(missing.starts_with("Lean was not found at") && missing.contains("setup"), "{missing}");
         touch(&root.join("elan/toolchains/leanprover--lean4---v4.15.0/bin/lean"));
         touch(&root.join("repl/.lake/build/bin/repl"));
         touch(&root.join("judge/.lake/build/bin/sgs-judge"));
@@ -424,7 +445,9 @@ mod tests {
         assert!(other.contains("v4.9.0") && other.contains("v4.15.0"), "{other}");
         std::fs::write(&toolchain, "leanprover/lean4:v4.15.0\n").unwrap();
         let prepared = settings.prepare(&[]).unwrap();
-        let Checker::Repl(repl) = &prepared.config.checker else { panic!("{:?}", prepared.config.checker) };
+        let CheckerConfig::Repl(repl) = &prepared.config.checker else {
+            panic!("{:?}", prepared.config.checker)
+        };
         let path =
             repl.launch.env.iter().find(|(k, _)| k == "LEAN_PATH").unwrap().1.to_string_lossy().into_owned();
         assert!(

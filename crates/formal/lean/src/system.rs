@@ -1,123 +1,125 @@
-//! Lean 4 behind the loop's one trait.
+//! Lean 4 as an implementation of [`FormalSystem`].
 
 use crate::admit::admit;
-use crate::check::{Candidate, Checker, FileChecker, Layers, NO_REPLAY, Outcome, Pool, PoolStatus};
+use crate::check::{
+    Candidate, CheckOutcome, CheckerConfig, FileChecker, NO_REPLAY, Pool, PoolStatus, TrustLayers,
+};
 use crate::compact;
 use crate::prompt::{self, SolverForm};
 use crate::read::{self, Proof, Reading};
-use crate::text::{Bounds, Statement, commands, lex, negation, uses_tactic_try};
+use crate::text::{
+    Bounds, LeanStatement, commands, inspect_header, lex, negation, unix_lines, uses_tactic_try,
+};
 use crate::version::{Version, VersionError};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
-use sgs_selfplay::{Features, Judgement, Problem, ProblemId, ReadConjecture, Review, Verdict};
+use sgs_selfplay::{Features, Judgement, ParsedConjecture, Problem, ProblemId, Review, Verdict};
 use sha2::{Digest, Sha256};
-use std::path::PathBuf;
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use tempfile::TempDir;
 
-/// How Lean is used.
+/// Configuration of [`Lean`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeanConfig {
     /// How completions are read.
     pub reading: Reading,
-    /// How the roles are asked.
+    /// How the roles are prompted.
     pub form: SolverForm,
-    /// Bounds on model text.
+    /// Limits on text from a model.
     pub bounds: Bounds,
-    /// What judges; its own layers are those that the text layer is taken from, too.
-    pub checker: Checker,
-    /// A second opinion on what a REPL accepts: only what it says then counts.
+    /// The checker. Its layers also determine whether the text layer applies.
+    pub checker: CheckerConfig,
+    /// Rechecks proofs that a REPL accepts. Its verdict replaces the REPL's.
     pub second: Option<FileChecker>,
+    /// Number of proofs that are checked concurrently.
     pub slots: usize,
-    /// Verdicts that are remembered by content; 0 for none.
+    /// Maximum number of cached verdicts; 0 disables the cache.
     pub cache: usize,
-    /// What Lean says of its version, recorded with every verdict.
+    /// Lean's version, which is recorded with every verdict.
     pub version: Version,
 }
 
-/// What a verdict depends on, for the record.
+/// Everything that a verdict depends on, apart from problem and proof.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
-    /// What Lean says of its version.
+pub struct CheckerIdentity {
+    /// Lean's version.
     pub version: Version,
     /// `repl` or `file`.
     pub checker: String,
-    /// Options set after the header, in order.
+    /// Options that are set after the header, in order.
     pub options: Vec<(String, String)>,
-    /// Layers of trust in force.
-    pub layers: Layers,
-    /// Whether a process that runs no proof replays every proof that is accepted.
+    /// The layers of trust that are enabled.
+    pub layers: TrustLayers,
+    /// Whether a process that runs no proof replays every accepted proof.
     pub judge: bool,
-    /// Time limit of a proof, milliseconds.
+    /// Time limit of a proof, in milliseconds.
     pub proof_ms: u64,
-    /// Memory limit of a process, bytes.
+    /// Memory limit of a process, in bytes.
     pub memory: u64,
 }
 
-/// Why Lean cannot be used.
+/// Lean could not be started, or its verdicts cannot be trusted.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum StartError {
-    /// Slots could not be made.
+    /// The slots could not be created.
     #[error("the pool of Lean slots cannot be started")]
     Pool(#[from] std::io::Error),
-    /// Lean's version is not known, or not the right one.
+    /// Lean's version is unknown, or not the required one.
     #[error(transparent)]
     Version(#[from] VersionError),
-    /// The checker decides something wrongly: nothing it says can be believed.
+    /// The checker gave a wrong verdict, so none of its verdicts can be trusted.
     #[error("canary `{name}`: expected {expected}, got {found}: {reason}; the checker is not used")]
     Canary {
         name: &'static str,
-        /// What it must get.
+        /// The verdict that is required.
         expected: &'static str,
         found: &'static str,
-        /// The checker's reason.
+        /// The reason that the checker gave.
         reason: String,
     },
 }
 
-/// Most callers that are told to wait for the pool at once.
-const MOST_CALLERS: usize = 512;
+/// Maximum number of concurrent calls that the pool asks its users for.
+const MAX_CALLERS: usize = 512;
 
 /// Lean 4: prompts, readers, features, and a pool of checkers.
 pub struct Lean {
     config: LeanConfig,
     pool: Pool,
     second: Option<Pool>,
-    cache: Mutex<FxHashMap<[u8; 32], Outcome>>,
-    /// Goes after the pool, whose processes write there.
-    own_scratch: OwnFolder,
-}
-
-/// A folder that goes with its owner.
-#[derive(Default)]
-struct OwnFolder(Option<PathBuf>);
-
-impl Drop for OwnFolder {
-    fn drop(&mut self) {
-        if let Some(folder) = &self.0 {
-            // What cannot be removed is the system's temporary files' to clean up.
-            let _ = std::fs::remove_dir_all(folder);
-        }
-    }
+    cache: Mutex<FxHashMap<[u8; 32], CheckOutcome>>,
+    /// The scratch folder, if it is to be removed. It is dropped after the pools, whose processes write to it, because
+    /// fields are dropped in the order of declaration.
+    own_scratch: Option<TempDir>,
 }
 
 impl Lean {
-    /// Starts the pool. Nothing is checked yet: [`Lean::canaries`] tells whether the checker can be believed.
+    /// Starts the pool. Call [`Lean::canaries`] before trusting its verdicts.
+    ///
+    /// # Errors
+    /// Returns an error if the slots cannot be created.
     pub fn start(config: LeanConfig) -> Result<Self, StartError> {
         let pool = Pool::new(&config.checker, config.slots)?;
-        // Of what is sampled, few proofs are accepted, and a file takes many: some slots are enough.
+        // Few samples are accepted, and a file takes several, so a few slots are enough.
         let slots = config.slots.div_ceil(4);
-        let second = config.second.clone().map(|file| Pool::new(&Checker::File(file), slots)).transpose()?;
-        Ok(Self { config, pool, second, cache: Mutex::default(), own_scratch: OwnFolder::default() })
+        let second =
+            config.second.clone().map(|file| Pool::new(&CheckerConfig::File(file), slots)).transpose()?;
+        Ok(Self { config, pool, second, cache: Mutex::default(), own_scratch: None })
     }
 
-    /// Removes a folder when this goes.
-    pub(crate) fn remove_at_end(&mut self, folder: Option<PathBuf>) {
-        self.own_scratch = OwnFolder(folder);
+    /// Keeps the scratch folder until this value is dropped, which removes it.
+    pub(crate) fn keep_scratch(&mut self, folder: Option<TempDir>) {
+        self.own_scratch = folder;
     }
 
-    /// Judges a known theorem, a known non-theorem and a `sorry` in disguise, in the context `header`.
+    /// Judges a theorem, a falsehood and a disguised `sorry` after `header`, and checks their verdicts.
+    ///
+    /// # Errors
+    /// Returns an error if a verdict is wrong.
     pub fn canaries(&self, header: &str) -> Result<(), StartError> {
         let truth = "theorem sgs_canary (p q : Prop) (hp : p) (hq : q) : p ∧ q := by";
         let falsehood = "theorem sgs_canary : (1 : Nat) = 2 := by";
@@ -126,13 +128,13 @@ impl Lean {
             ("a falsehood", falsehood, "\n  decide", Verdict::Refused),
             ("a sorry in disguise", falsehood, "\n  exact sorryAx _ true", Verdict::Refused),
         ];
-        // At once, so that a checker of files starts one process for all.
+        // Concurrently, so that a file checker starts one process for all of them.
         let judged = std::thread::scope(|scope| {
             let judge = |case: (&'static str, &str, &str, Verdict)| {
                 let (name, statement, body, expected) = case;
-                let outcome = match Statement::read(statement) {
+                let outcome = match LeanStatement::read(statement) {
                     Ok(statement) => self.judge(header.into(), statement, Proof::new(body)),
-                    Err(error) => Outcome::new(Verdict::Infra, error.to_string()),
+                    Err(error) => CheckOutcome::new(Verdict::Infra, error.to_string()),
                 };
                 (name, expected, outcome)
             };
@@ -157,13 +159,13 @@ impl Lean {
         Ok(())
     }
 
-    /// What the verdicts depend on.
-    pub fn identity(&self) -> Identity {
+    /// Returns everything that the verdicts depend on.
+    pub fn identity(&self) -> CheckerIdentity {
         let (checker, options, limits) = match &self.config.checker {
-            Checker::Repl(c) => ("repl", &c.options, c.limits),
-            Checker::File(c) => ("file", &c.options, c.limits),
+            CheckerConfig::Repl(c) => ("repl", &c.options, c.limits),
+            CheckerConfig::File(c) => ("file", &c.options, c.limits),
         };
-        Identity {
+        CheckerIdentity {
             version: self.config.version.clone(),
             checker: checker.to_owned(),
             options: options.clone(),
@@ -174,10 +176,11 @@ impl Lean {
         }
     }
 
-    /// The problem that says that this one is false: at most one of the two has a proof. Its context lets Lean bind no
-    /// names by itself, which it would do outside of the negation; a statement that counts on it has no negation that
-    /// Lean reads. `None` where the context has a `variable`, which would be bound outside of the negation, too, or where no
-    /// statement comes of it.
+    /// Returns the problem whose statement is the negation of this one. At most one of the two has a proof.
+    ///
+    /// Its context disables `autoImplicit`, because Lean would bind names outside of the negation. A statement that
+    /// depends on that option has no negation that Lean accepts. Returns `None` if the context has a `variable` command,
+    /// which would also bind outside of the negation, or if the negation is not a statement.
     pub fn negated(problem: &Problem) -> Option<Problem> {
         let context = problem.context.trim_end();
         if commands(context, &lex(context))
@@ -186,7 +189,7 @@ impl Lean {
         {
             return None;
         }
-        let statement = negation(&Statement::read(&problem.statement).ok()?).ok()?;
+        let statement = negation(&LeanStatement::read(&problem.statement).ok()?).ok()?;
         let context = if context.is_empty() { String::new() } else { format!("{context}\n") };
         Some(Problem {
             id: ProblemId::new(format!("{}#negation", problem.id)),
@@ -195,22 +198,33 @@ impl Lean {
         })
     }
 
-    /// Counters of the pool.
+    /// Returns the counters of the pool.
     pub fn status(&self) -> PoolStatus {
         self.pool.status()
     }
 
-    /// Judges a proof in canonical text, with the axioms it rests on.
-    pub fn outcome(&self, problem: &Problem, proof: &str) -> Outcome {
-        let statement = match Statement::read(&problem.statement) {
+    /// Judges a proof in canonical text, and returns the axioms that it depends on.
+    pub fn outcome(&self, problem: &Problem, proof: &str) -> CheckOutcome {
+        let header = unix_lines(&problem.context);
+        if self.layers().text
+            && let Err(refusal) = inspect_header(&header)
+        {
+            return CheckOutcome::new(Verdict::Refused, format!("header: {refusal}"));
+        }
+        let header: Arc<str> = match header {
+            Cow::Borrowed(_) => Arc::clone(&problem.context),
+            Cow::Owned(header) => header.into(),
+        };
+        let proof = &*unix_lines(proof);
+        let statement = match LeanStatement::read(&unix_lines(&problem.statement)) {
             Ok(statement) => statement,
-            Err(error) => return Outcome::new(Verdict::Refused, format!("statement: {error}")),
+            Err(error) => return CheckOutcome::new(Verdict::Refused, format!("statement: {error}")),
         };
         let read = Proof::from_text(proof);
         let (statement, read) = match self.layers().text {
             true => match admit(&statement, &read, &self.config.bounds) {
                 Ok(admitted) => admitted,
-                Err(refusal) => return Outcome::new(Verdict::Refused, refusal.to_string()),
+                Err(refusal) => return CheckOutcome::new(Verdict::Refused, refusal.to_string()),
             },
             false => (statement, read),
         };
@@ -218,7 +232,7 @@ impl Lean {
         if let Some(known) = self.cached(&key) {
             return known;
         }
-        let outcome = self.judge(Arc::clone(&problem.context), statement, read);
+        let outcome = self.judge(header, statement, read);
         self.remember(key, &outcome);
         outcome
     }
@@ -227,25 +241,25 @@ impl Lean {
         self.config.form == SolverForm::Compact
     }
 
-    /// The short form's tokens are its whole template.
-    fn asked(&self, text: String) -> Prompt {
+    // The special tokens of the compact form replace a chat template.
+    fn prompt_of(&self, text: String) -> Prompt {
         if self.is_compact() { Prompt::Raw(text) } else { Prompt::Chat(text) }
     }
 
-    fn layers(&self) -> Layers {
+    fn layers(&self) -> TrustLayers {
         match &self.config.checker {
-            Checker::Repl(c) => c.layers,
-            Checker::File(c) => c.layers,
+            CheckerConfig::Repl(c) => c.layers,
+            CheckerConfig::File(c) => c.layers,
         }
     }
 
-    fn judge(&self, header: Arc<str>, statement: Statement, proof: Proof) -> Outcome {
+    fn judge(&self, header: Arc<str>, statement: LeanStatement, proof: Proof) -> CheckOutcome {
         let candidate = Arc::new(Candidate { header, statement, proof });
         let outcome = self.pool.check(Arc::clone(&candidate));
         match &self.second {
             Some(second) if outcome.verdict == Verdict::Proved => second.check(candidate),
             None if outcome.verdict == Verdict::Proved && !self.is_replayed() => {
-                Outcome { reason: NO_REPLAY.to_owned(), ..outcome }
+                CheckOutcome { reason: NO_REPLAY.to_owned(), ..outcome }
             }
             _ => outcome,
         }
@@ -253,8 +267,8 @@ impl Lean {
 
     fn is_replayed(&self) -> bool {
         match &self.config.checker {
-            Checker::Repl(_) => self.config.second.as_ref().is_some_and(|second| second.replay),
-            Checker::File(file) => file.replay,
+            CheckerConfig::Repl(_) => self.config.second.as_ref().is_some_and(|second| second.replay),
+            CheckerConfig::File(file) => file.replay,
         }
     }
 
@@ -267,18 +281,18 @@ impl Lean {
         hash.finalize().into()
     }
 
-    fn cached(&self, key: &[u8; 32]) -> Option<Outcome> {
+    fn cached(&self, key: &[u8; 32]) -> Option<CheckOutcome> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// Remembers what Lean decided; what it could not decide may be tried again.
-    fn remember(&self, key: [u8; 32], outcome: &Outcome) {
+    /// Caches a final verdict. An undecided proof may be checked again.
+    fn remember(&self, key: [u8; 32], outcome: &CheckOutcome) {
         if self.config.cache == 0 || !matches!(outcome.verdict, Verdict::Proved | Verdict::Refused) {
             return;
         }
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if cache.len() >= self.config.cache {
-            // Repeats are near each other in time (rollouts of one problem): starting over loses little.
+            // Repeats are close in time (rollouts of one problem), so starting over loses little.
             cache.clear();
         }
         cache.insert(key, outcome.clone());
@@ -291,11 +305,11 @@ impl FormalSystem for Lean {
     }
 
     fn solver_prompt(&self, problem: &Problem) -> Prompt {
-        self.asked(prompt::solver(problem, self.config.form))
+        self.prompt_of(prompt::solver(problem, self.config.form))
     }
 
     fn conjecturer_prompt(&self, condition: Condition<'_>) -> Prompt {
-        self.asked(if self.is_compact() {
+        self.prompt_of(if self.is_compact() {
             compact::conjecturer(condition)
         } else {
             prompt::conjecturer(condition)
@@ -304,7 +318,7 @@ impl FormalSystem for Lean {
 
     fn guide_prompt(&self, target: &Problem, conjecture: &Problem) -> Prompt {
         let is_compact = self.is_compact();
-        self.asked(if is_compact {
+        self.prompt_of(if is_compact {
             compact::guide(target, conjecture)
         } else {
             prompt::guide(target, conjecture)
@@ -324,13 +338,13 @@ impl FormalSystem for Lean {
         &self,
         _condition: Condition<'_>,
         completion: &str,
-    ) -> Result<ReadConjecture, Malformed> {
+    ) -> Result<ParsedConjecture, Malformed> {
         let read = match self.config.reading {
-            _ if self.is_compact() => compact::read_said(completion, &self.config.bounds),
+            _ if self.is_compact() => compact::read_signature(completion, &self.config.bounds),
             Reading::Lenient => read::read_conjecture(completion, &self.config.bounds),
             Reading::Strict => read::read_conjecture_strict(completion),
         };
-        read.map(ReadConjecture::plain)
+        read.map(ParsedConjecture::plain)
     }
 
     fn read_review(&self, completion: &str) -> Result<Review, Malformed> {
@@ -363,15 +377,15 @@ impl FormalSystem for Lean {
         )
     }
 
-    /// Slots that check whole files want them full, and the next ones ready.
+    /// Enough concurrent calls to fill the current files of all slots, and the next ones.
     fn parallel_verifications(&self) -> usize {
         let batch = match (&self.config.checker, &self.config.second) {
-            (Checker::Repl(_), None) => 1,
-            // Some wait for their replay meanwhile.
-            (Checker::Repl(_), Some(_)) => 2,
-            (Checker::File(file), _) => file.batch.max(1),
+            (CheckerConfig::Repl(_), None) => 1,
+            // Some of the callers wait for a replay.
+            (CheckerConfig::Repl(_), Some(_)) => 2,
+            (CheckerConfig::File(file), _) => file.batch.max(1),
         };
-        (2 * self.config.slots.max(1) * batch).min(MOST_CALLERS)
+        (2 * self.config.slots.max(1) * batch).min(MAX_CALLERS)
     }
 
     fn verify(&self, problem: &Problem, proof: &str) -> Judgement {

@@ -1,42 +1,44 @@
-//! Lean's own word on its version, and whether it is the one that is wanted.
+//! Lean's version, as Lean reports it, and its comparison with the required version.
 
-use crate::check::{Fault, Launch, Limits, Process};
+use crate::limits::Limits;
+use crate::process::{Launch, Process, ProcessFault};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// What `lean --version` says.
+/// The output of `lean --version`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
-    /// The number, as `4.15.0` or `4.28.0-pre`.
+    /// The version number, for example `4.15.0` or `4.28.0-pre`.
     pub number: String,
-    /// The whole line, with target and commit.
+    /// The complete line, with target and commit.
     pub text: String,
 }
 
-/// Why the version is not known, or not the right one.
+/// The version of Lean is unknown, or not the required one.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum VersionError {
     /// Lean did not answer.
     #[error("`{program} --version` gave no answer: {fault}")]
     Silent {
         program: String,
-        /// What became of it.
-        fault: Fault,
+        /// How the process failed.
+        fault: ProcessFault,
     },
-    /// The answer holds no version.
-    #[error("`{program} --version` says `{said}`, which names no version of Lean")]
-    Unknown { program: String, said: String },
-    /// Another version than wanted.
+    /// The answer contains no version.
+    #[error("`{program} --version` printed `{found}`, which is not a version of Lean")]
+    Unknown { program: String, found: String },
+    /// The version is not the required one.
     #[error(
-        "{what} wants Lean {wanted}, and the checker runs {}: a proof for one version need not be one for another; \
-         get the right one (`sgs lean setup --version v{wanted}`)",
+        "{what} requires Lean {wanted}, but the checker runs {}, and a proof may hold in one version only; \
+         install the right one with `sgs lean setup --version v{wanted}`",
         found.text
     )]
     Mismatch { what: String, wanted: String, found: Version },
 }
 
 impl Version {
-    /// Reads the answer: `Lean (version 4.15.0, x86_64-unknown-linux-gnu, commit 11651562caae, Release)`.
+    /// Parses a line such as `Lean (version 4.15.0, x86_64-unknown-linux-gnu, commit 11651562caae, Release)`.
     pub fn parse(answer: &str) -> Option<Self> {
         let line = answer.lines().map(str::trim).find(|l| l.starts_with("Lean (version "))?;
         let number = line.strip_prefix("Lean (version ")?.split([',', ')']).next()?.trim();
@@ -44,18 +46,18 @@ impl Version {
         starts.then(|| Self { number: number.to_owned(), text: line.to_owned() })
     }
 
-    /// Whether this is the version that `wanted` names: a number, with or without `v`, or a toolchain's name such as
+    /// Returns whether this is the version `wanted`: a number with or without `v`, or the name of a toolchain such as
     /// `leanprover/lean4:v4.15.0`.
-    pub fn is(&self, wanted: &str) -> bool {
+    pub fn matches(&self, wanted: &str) -> bool {
         self.number == number(wanted)
     }
 
-    /// Refuses another version.
+    /// Checks that this is the version `wanted`. `what` names the source of the requirement.
     ///
     /// # Errors
-    /// It is another one; `what` says who wants it.
-    pub fn must_be(&self, what: &str, wanted: &str) -> Result<(), VersionError> {
-        if self.is(wanted) {
+    /// Returns an error if the versions differ.
+    pub fn require(&self, what: &str, wanted: &str) -> Result<(), VersionError> {
+        if self.matches(wanted) {
             return Ok(());
         }
         Err(VersionError::Mismatch {
@@ -66,18 +68,17 @@ impl Version {
     }
 }
 
-/// The number in a version's or a toolchain's name.
+/// Returns the version number in the name of a version or a toolchain.
 pub fn number(name: &str) -> &str {
     let name = name.trim();
     let name = name.rsplit_once(':').map_or(name, |(_, version)| version);
     name.strip_prefix('v').unwrap_or(name)
 }
 
-/// Asks a `lean` for its version. `launch` is that of the checker's own `lean`, sandbox included, without arguments
-/// of a check.
+/// Runs `lean --version`. `launch` starts the checker's `lean`, in its sandbox and without arguments.
 ///
 /// # Errors
-/// It does not answer in the time of a start, or with something else.
+/// Returns an error if Lean does not answer within the start limit, or if the answer contains no version.
 pub fn ask_version(launch: &Launch, limits: &Limits) -> Result<Version, VersionError> {
     let program = launch.program.display().to_string();
     let silent = |fault| VersionError::Silent { program: program.clone(), fault };
@@ -89,11 +90,11 @@ pub fn ask_version(launch: &Launch, limits: &Limits) -> Result<Version, VersionE
     let output = process
         .exchange(&[], limits, &mut || (until, limits.start()), &mut |out, ended| ended.then_some(out.len()))
         .map_err(silent)?;
-    let said = String::from_utf8_lossy(&output).trim().to_owned();
-    match Version::parse(&said) {
+    let output = String::from_utf8_lossy(&output).trim().to_owned();
+    match Version::parse(&output) {
         Some(version) => Ok(version),
-        None if said.is_empty() => Err(silent(process.fault_of_end())),
-        None => Err(VersionError::Unknown { program, said: said.chars().take(200).collect() }),
+        None if output.is_empty() => Err(silent(process.fault_of_end())),
+        None => Err(VersionError::Unknown { program, found: output.chars().take(200).collect() }),
     }
 }
 
@@ -116,12 +117,15 @@ mod tests {
     fn another_version_is_refused_with_both_names() {
         let version = Version::parse("Lean (version 4.15.0, x, commit y, Release)").unwrap();
         for wanted in ["4.15.0", "v4.15.0", "leanprover/lean4:v4.15.0", " v4.15.0\n"] {
-            assert!(version.is(wanted), "{wanted}");
+            assert!(version.matches(wanted), "{wanted}");
         }
         for wanted in ["v4.15.1", "4.15", "v4.15.0-rc1", ""] {
-            assert!(!version.is(wanted), "{wanted}");
+            assert!(!version.matches(wanted), "{wanted}");
         }
-        let error = version.must_be("the data set D_3k", "v4.9.0").unwrap_err().to_string();
-        assert!(error.contains("D_3k wants Lean 4.9.0") && error.contains("4.15.0, x, commit y"), "{error}");
+        let error = version.require("the data set D_3k", "v4.9.0").unwrap_err().to_string();
+        assert!(
+            error.contains("D_3k requires Lean 4.9.0") && error.contains("4.15.0, x, commit y"),
+            "{error}"
+        );
     }
 }

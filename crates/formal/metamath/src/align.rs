@@ -1,24 +1,24 @@
-//! A statement in the names of another: its variables are called what they seem to mean there.
+//! Renames the variables of a statement to match those of another.
 //!
-//! Statements are kept in a normal form that forgets how their variables were called. Beside its target a conjecture
-//! is easier to judge if what they share looks the same, so the Guide sees it under the names that make the most
-//! formulas and terms of the two equal. The choice is a function of the two statements alone.
+//! Statements are stored in a normal form that does not keep the names of variables. A conjecture is easier to compare with
+//! its target if common parts look the same, so the Guide's prompt renames the conjecture's variables such that the two
+//! statements have as many formulas and terms in common as possible. The choice depends only on the two statements.
 
 use crate::database::Symbol;
-use crate::grammar::{Grammar, Head};
+use crate::grammar::{Grammar, TreeNode};
 use crate::statement::Statement;
 use crate::theory::Theory;
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use std::hash::{Hash, Hasher};
 
-/// Rounds of improving the names; each costs a look at every pair of names.
+/// Maximum number of passes over the variables. Each pass tries every pair of variables.
 const ROUNDS: usize = 3;
-/// Statements with more variables keep their names: the search would take too long, and finds little.
+/// Statements with more variables are not renamed, because the search would take too long.
 const MOST_VARIABLES: usize = 16;
 
-/// `statement` with its variables renamed to those of `other` wherever that makes more of the two equal. Different
-/// variables stay different, and types stay the same.
-pub fn in_names_of(theory: &Theory, statement: &Statement, other: &Statement) -> Statement {
+/// Returns `statement` with its variables renamed to those of `other` where that increases the number of common parts.
+/// Distinct variables remain distinct, and types are preserved.
+pub fn rename_to_match(theory: &Theory, statement: &Statement, other: &Statement) -> Statement {
     let own = statement.variables();
     let theirs = other.variables();
     if own.is_empty() || own.len().max(theirs.len()) > MOST_VARIABLES {
@@ -27,10 +27,10 @@ pub fn in_names_of(theory: &Theory, statement: &Statement, other: &Statement) ->
     let there = counted(parts(theory.grammar(), other, Some));
     let mut names: Vec<Symbol> = vec![Symbol(u32::MAX >> 1); own.len()];
     let shared = |names: &[Symbol]| {
-        let name = |v: Symbol| own.iter().position(|o| *o == v).and_then(|i| names.get(i)).copied();
+        let name = |v: Symbol| own.iter().position(|o| *o == v).map(|i| names[i]);
         overlap(&there, parts(theory.grammar(), statement, name))
     };
-    // Names that nobody has, so that nothing is shared by accident before a name is chosen.
+    // Start with unused names, so that no part is common before a name is chosen.
     for (i, name) in names.iter_mut().enumerate() {
         name.0 -= i as u32;
     }
@@ -46,10 +46,11 @@ pub fn in_names_of(theory: &Theory, statement: &Statement, other: &Statement) ->
     }
     let Some(names) = name_the_rest(theory, &own, names, &theirs) else { return statement.clone() };
     let renaming: FxHashMap<Symbol, Symbol> = own.into_iter().zip(names).collect();
-    statement.rename(&renaming).unwrap_or_else(|| statement.clone())
+    #[allow(clippy::expect_used, reason = "`own` contains all variables of the statement")]
+    statement.rename(&renaming).expect("invariant: every variable has a new name")
 }
 
-/// Gives variable `i` the name under which the most is shared; who had that name gets its old one.
+/// Changes the name of variable `i` to the one with the most common parts. If another variable has that name, the two swap.
 fn improve(
     names: &mut Vec<Symbol>,
     i: usize,
@@ -71,7 +72,8 @@ fn improve(
     *names = best.1;
 }
 
-/// Names that the other statement does not use, for the variables that share nothing with it.
+/// Chooses names that the other statement does not use for the variables without a match. Returns `None` if there are too
+/// few.
 fn name_the_rest(
     theory: &Theory,
     own: &[Symbol],
@@ -90,14 +92,14 @@ fn name_the_rest(
     Some(names)
 }
 
-/// What two statements can share: every formula and term with more than one node, and every variable together with
-/// what it stands under.
+/// Returns hashes of the parts of a statement: every formula and term with more than one node, and every variable together
+/// with its parent node and position.
 fn parts(grammar: &Grammar, statement: &Statement, name: impl Fn(Symbol) -> Option<Symbol>) -> Vec<u64> {
     let mut out = Vec::new();
     for tree in statement.trees() {
-        let renamed: Vec<Head> = tree
+        let renamed: Vec<TreeNode> = tree
             .iter()
-            .map(|&head| head.as_variable().and_then(&name).map_or(head, Head::variable))
+            .map(|&head| head.as_variable().and_then(&name).map_or(head, TreeNode::variable))
             .collect();
         for (at, &head) in renamed.iter().enumerate() {
             if head.as_variable().is_some() {
@@ -105,9 +107,9 @@ fn parts(grammar: &Grammar, statement: &Statement, name: impl Fn(Symbol) -> Opti
             }
             out.push(hash(&renamed[at..grammar.subtree_end(&renamed, at)]));
             let mut child = at + 1;
-            for place in 0..grammar.arity(head) {
+            for position in 0..grammar.arity(head) {
                 if renamed[child].as_variable().is_some() {
-                    out.push(hash(&(head, place, renamed[child])));
+                    out.push(hash(&(head, position, renamed[child])));
                 }
                 child = grammar.subtree_end(&renamed, child);
             }

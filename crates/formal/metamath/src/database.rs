@@ -1,93 +1,99 @@
-//! A Metamath database as data: symbols, hypotheses, assertions with their frames, proofs as text.
+//! A parsed Metamath database: symbols, hypotheses, assertions with their frames, and proofs as text.
 //!
-//! The reader accepts the whole language of the Metamath book, §4.1-4.2, and refuses everything else with a place.
+//! The parser accepts the whole language of the Metamath book (§4.1-4.2) and rejects everything else with its location.
 
-use crate::source::{DatabaseError, Place, Source, is_label, is_symbol, next_token};
+use crate::source::{DatabaseError, SourceFile, SourceLocation, is_label, is_symbol, next_token};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A math symbol: index into the database's symbol table.
+/// A math symbol: an index into the database's symbol table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Symbol(pub u32);
 
-/// A labelled statement: index in order of appearance.
+/// Identifies a labelled statement by its index in order of appearance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StatementId(pub u32);
 
-/// An unordered pair of distinct variables, smaller symbol first.
+/// An unordered pair of variables that must be distinct, smaller symbol first.
 pub type Distinct = (Symbol, Symbol);
 
-/// Orders a pair of variables.
+/// Creates a pair of distinct variables.
 pub fn distinct(a: Symbol, b: Symbol) -> Distinct {
     if a <= b { (a, b) } else { (b, a) }
 }
 
-/// A typecode constant and the symbols behind it.
+/// A typecode followed by symbols.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expression {
     /// The first constant, such as `|-` or `wff`.
     pub typecode: Symbol,
+    /// The symbols after the typecode.
     pub symbols: Box<[Symbol]>,
 }
 
 /// A labelled statement.
 #[derive(Clone, Debug)]
-pub struct Statement {
+pub struct LabelledStatement {
+    /// The label.
     pub label: Arc<str>,
+    /// The kind of the statement and its content.
     pub kind: StatementKind,
-    /// Where it stands: file number and byte offset of the label.
+    /// File number, and byte offset of the label.
     place: (u32, u32),
 }
 
 /// The four kinds of labelled statements.
 #[derive(Clone, Debug)]
 pub enum StatementKind {
-    /// `$f`: a variable has a type.
+    /// `$f`: declares the type of a variable.
     Floating {
+        /// The typecode.
         typecode: Symbol,
+        /// The variable.
         variable: Symbol,
-        /// The first statement behind its scope: it is active for statements between itself and this one.
+        /// The first statement after its scope; `u32::MAX` in the outermost scope.
         until: StatementId,
     },
-    /// `$e`: an assumption.
+    /// `$e`: a hypothesis.
     Essential(Expression),
-    /// `$a` or `$p`.
+    /// `$a` or `$p`: an axiom or theorem.
     Assertion(Box<Assertion>),
 }
 
 /// An axiom or theorem with its frame.
 #[derive(Clone, Debug)]
 pub struct Assertion {
+    /// The asserted expression.
     pub conclusion: Expression,
-    /// Mandatory hypotheses, `$f` and `$e`, in order of appearance.
+    /// Mandatory hypotheses (`$f` and `$e`) in order of appearance.
     pub hypotheses: Box<[StatementId]>,
-    /// `$d` pairs among mandatory variables, sorted.
+    /// `$d` pairs of mandatory variables, sorted.
     pub distinct: Box<[Distinct]>,
-    /// `$d` pairs with at least one variable that is not mandatory, sorted; only its own proof may use them.
+    /// `$d` pairs with at least one variable that is not mandatory, sorted. Only the assertion's own proof may use them.
     pub dummy_distinct: Box<[Distinct]>,
-    /// Where the proof's text stands, for `$p`.
+    /// File number and byte range of the proof, for `$p`.
     proof: Option<(u32, Range<u32>)>,
-    /// Where the comment right before it stands.
+    /// File number and byte range of the comment just before the assertion.
     comment: Option<(u32, Range<u32>)>,
 }
 
 impl Assertion {
-    /// Whether it is a theorem (`$p`).
+    /// Returns whether the assertion is a theorem (`$p`).
     pub fn is_theorem(&self) -> bool {
         self.proof.is_some()
     }
 }
 
-/// A whole database.
+/// A parsed Metamath database.
 #[derive(Clone, Debug)]
 pub struct Database {
-    sources: Vec<Source>,
+    sources: Vec<SourceFile>,
     symbols: Vec<Arc<str>>,
     is_variable: Vec<bool>,
     symbol_of: FxHashMap<Arc<str>, Symbol>,
-    statements: Vec<Statement>,
+    statements: Vec<LabelledStatement>,
     statement_of: FxHashMap<Arc<str>, StatementId>,
     global_floats: Vec<StatementId>,
     global_variables: FxHashSet<Symbol>,
@@ -95,7 +101,7 @@ pub struct Database {
     inclusions: Vec<Inclusion>,
 }
 
-/// A `$[ … $]`: where it stands, and the file that it stands for unless that was included before.
+/// An inclusion `$[ … $]`: its location, and the number of the included file unless it was included before.
 #[derive(Clone, Debug)]
 struct Inclusion {
     file: u32,
@@ -104,80 +110,80 @@ struct Inclusion {
 }
 
 impl Database {
-    /// Reads a file and everything it includes.
+    /// Parses a file and the files that it includes.
     ///
     /// # Errors
-    /// The first violation of the language, with file, line and column.
+    /// Returns an error if a file cannot be read or is malformed, with the file, line and column.
     pub fn read(path: &Path) -> Result<Self, DatabaseError> {
-        let source = Source::read(path)?;
-        Reader::new(path.parent().map(Path::to_owned)).run(source)
+        let source = SourceFile::read(path)?;
+        DatabaseParser::new(path.parent().map(Path::to_owned)).run(source)
     }
 
-    /// Reads a database from memory. `name` stands for the file in messages; inclusion of files is refused.
+    /// Parses a database from memory. Messages use `name` as the file name. Inclusions are rejected.
     ///
     /// # Errors
-    /// The first violation of the language, with file, line and column.
+    /// Returns an error if the text is malformed, with the line and column.
     pub fn parse(name: &str, text: impl Into<Arc<[u8]>>) -> Result<Self, DatabaseError> {
-        Reader::new(None).run(Source { name: name.into(), bytes: text.into() })
+        DatabaseParser::new(None).run(SourceFile { name: name.into(), bytes: text.into() })
     }
 
-    /// All labelled statements in order.
-    pub fn statements(&self) -> &[Statement] {
+    /// Returns all labelled statements in order.
+    pub fn statements(&self) -> &[LabelledStatement] {
         &self.statements
     }
 
-    /// The statement of an id that this database gave out.
-    pub fn statement(&self, id: StatementId) -> &Statement {
+    /// Returns a statement of this database.
+    pub fn statement(&self, id: StatementId) -> &LabelledStatement {
         &self.statements[id.0 as usize]
     }
 
-    /// Finds a label.
+    /// Finds a statement by its label.
     pub fn find(&self, label: &str) -> Option<StatementId> {
         self.statement_of.get(label).copied()
     }
 
-    /// Finds a symbol.
+    /// Finds a symbol by its text.
     pub fn symbol(&self, text: &str) -> Option<Symbol> {
         self.symbol_of.get(text).copied()
     }
 
-    /// A symbol's text.
+    /// Returns the text of a symbol.
     pub fn symbol_text(&self, symbol: Symbol) -> &str {
         &self.symbols[symbol.0 as usize]
     }
 
-    /// Whether a symbol is a variable (in any scope) rather than a constant.
+    /// Returns whether a symbol is a variable (in any scope) rather than a constant.
     pub fn is_variable(&self, symbol: Symbol) -> bool {
         self.is_variable[symbol.0 as usize]
     }
 
-    /// Number of symbols; symbols are `0..symbol_count()`.
+    /// Returns the number of symbols. Symbols are numbered `0..symbol_count()`.
     pub fn symbol_count(&self) -> usize {
         self.symbols.len()
     }
 
-    /// The `$f` statements of the outermost scope, in order: the variables that a statement from outside may use.
+    /// Returns the `$f` statements of the outermost scope in order. They declare the variables that new statements may use.
     pub fn global_floats(&self) -> &[StatementId] {
         &self.global_floats
     }
 
-    /// Whether a variable is declared in the outermost scope.
+    /// Returns whether a variable is declared in the outermost scope.
     pub fn is_global_variable(&self, symbol: Symbol) -> bool {
         self.global_variables.contains(&symbol)
     }
 
-    /// A `$e` of the outermost scope, if there is one: it would be a hypothesis of every theorem that is appended.
+    /// Returns a `$e` statement of the outermost scope, if there is one. It would be a hypothesis of every appended theorem.
     pub fn global_essential(&self) -> Option<StatementId> {
         self.global_essential
     }
 
-    /// The text of the whole database, included files in the place of their inclusions.
+    /// Returns the text of the database, with inclusions replaced by the included files.
     pub fn text(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.sources.iter().map(|s| s.bytes.len() + 1).sum());
-        // Files that are being written: number and the byte at which writing goes on.
+        // Files being written: their number, and the byte at which to continue.
         let mut open = vec![(0u32, 0usize)];
         while let Some((file, from)) = open.pop() {
-            let Some(source) = self.sources.get(file as usize) else { continue };
+            let source = &self.sources[file as usize];
             let next = self.inclusions.iter().find(|i| i.file == file && i.range.start >= from);
             match next {
                 Some(inclusion) => {
@@ -194,15 +200,15 @@ impl Database {
         out
     }
 
-    /// All assertions in order.
-    pub fn assertions(&self) -> impl Iterator<Item = (StatementId, &Statement, &Assertion)> {
+    /// Returns all assertions in order.
+    pub fn assertions(&self) -> impl Iterator<Item = (StatementId, &LabelledStatement, &Assertion)> {
         self.statements.iter().enumerate().filter_map(|(i, s)| match &s.kind {
             StatementKind::Assertion(a) => Some((StatementId(i as u32), s, &**a)),
             _ => None,
         })
     }
 
-    /// The assertion of an id, if it is one.
+    /// Returns a statement as an assertion; `None` for `$f` and `$e`.
     pub fn assertion(&self, id: StatementId) -> Option<&Assertion> {
         match &self.statement(id).kind {
             StatementKind::Assertion(a) => Some(a),
@@ -210,18 +216,18 @@ impl Database {
         }
     }
 
-    /// The `$e` hypotheses of an assertion, in order.
+    /// Returns the `$e` hypotheses of an assertion in order.
     pub fn essentials<'a>(
         &'a self,
         assertion: &'a Assertion,
-    ) -> impl Iterator<Item = (&'a Statement, &'a Expression)> {
+    ) -> impl Iterator<Item = (StatementId, &'a Expression)> {
         assertion.hypotheses.iter().filter_map(|&h| match &self.statement(h).kind {
-            StatementKind::Essential(e) => Some((self.statement(h), e)),
+            StatementKind::Essential(e) => Some((h, e)),
             _ => None,
         })
     }
 
-    /// The `$f` hypotheses of an assertion as (id, typecode, variable), in order.
+    /// Returns the `$f` hypotheses of an assertion in order, as (id, typecode, variable).
     pub fn floats<'a>(
         &'a self,
         assertion: &'a Assertion,
@@ -232,7 +238,7 @@ impl Database {
         })
     }
 
-    /// The text of a theorem's proof, comments included; `None` for axioms.
+    /// Returns the text of a theorem's proof, including comments; `None` for axioms.
     pub fn proof_text(&self, assertion: &Assertion) -> Option<&[u8]> {
         assertion
             .proof
@@ -240,7 +246,7 @@ impl Database {
             .map(|(f, r)| &self.sources[*f as usize].bytes[r.start as usize..r.end as usize])
     }
 
-    /// The comment right before an assertion, without its marks.
+    /// Returns the comment just before an assertion, without its delimiters.
     pub fn comment(&self, assertion: &Assertion) -> Option<String> {
         assertion.comment.as_ref().map(|(f, r)| {
             let bytes = &self.sources[*f as usize].bytes[r.start as usize..r.end as usize];
@@ -248,19 +254,19 @@ impl Database {
         })
     }
 
-    /// Where a statement stands.
-    pub fn place(&self, id: StatementId) -> Place {
+    /// Returns the location of a statement.
+    pub fn place(&self, id: StatementId) -> SourceLocation {
         let (file, offset) = self.statement(id).place;
         self.sources[file as usize].place(offset as usize)
     }
 
-    /// Byte offset of a statement's label in the first file, if it stands there.
+    /// Returns the byte offset of a statement's label in the first file; `None` if it is in an included file.
     pub fn offset(&self, id: StatementId) -> Option<usize> {
         let (file, offset) = self.statement(id).place;
         (file == 0).then_some(offset as usize)
     }
 
-    /// An expression as text, typecode first.
+    /// Formats an expression, typecode first.
     pub fn expression_text(&self, e: &Expression) -> String {
         let mut out = String::from(self.symbol_text(e.typecode));
         for &s in &e.symbols {
@@ -271,7 +277,7 @@ impl Database {
     }
 }
 
-/// What a `$}` restores.
+/// The lengths of the parser's lists at a `${`, which the matching `$}` restores.
 #[derive(Clone, Copy)]
 struct Scope {
     variables: usize,
@@ -280,12 +286,12 @@ struct Scope {
     distinct: usize,
 }
 
-struct Reader {
+struct DatabaseParser {
     folder: Option<PathBuf>,
     database: Database,
     included: FxHashSet<PathBuf>,
     scopes: Vec<(Scope, (u32, usize))>,
-    /// Active variables in order of declaration, and whether each symbol is active.
+    /// Active variables in order of declaration.
     variables: Vec<Symbol>,
     active_variable: FxHashSet<Symbol>,
     floats: Vec<StatementId>,
@@ -295,20 +301,20 @@ struct Reader {
     comment: Option<(u32, Range<u32>)>,
 }
 
-/// A file being read: its number and the byte at which reading goes on.
-struct Cursor {
+/// A file being parsed: its number, and the byte at which to continue.
+struct FileCursor {
     file: u32,
-    source: Source,
+    source: SourceFile,
     at: usize,
 }
 
-impl Cursor {
+impl FileCursor {
     fn error(&self, offset: usize, message: impl Into<String>) -> DatabaseError {
         self.source.error(offset, message)
     }
 }
 
-impl Reader {
+impl DatabaseParser {
     fn new(folder: Option<PathBuf>) -> Self {
         Self {
             folder,
@@ -336,7 +342,7 @@ impl Reader {
         }
     }
 
-    fn run(mut self, source: Source) -> Result<Database, DatabaseError> {
+    fn run(mut self, source: SourceFile) -> Result<Database, DatabaseError> {
         let mut files = vec![self.open(source)?];
         while let Some(cursor) = files.last_mut() {
             let Some((start, end)) = next_token(&cursor.source.bytes, cursor.at) else {
@@ -383,23 +389,27 @@ impl Reader {
         Ok(self.database)
     }
 
-    fn open(&mut self, source: Source) -> Result<Cursor, DatabaseError> {
+    fn open(&mut self, source: SourceFile) -> Result<FileCursor, DatabaseError> {
         if source.bytes.len() > u32::MAX as usize / 2 {
             return Err(source.error(0, "the file is larger than 2 GiB"));
         }
         let file = self.database.sources.len() as u32;
         self.database.sources.push(source.clone());
-        Ok(Cursor { file, source, at: 0 })
+        Ok(FileCursor { file, source, at: 0 })
     }
 
-    fn skip_comment(&mut self, cursor: &mut Cursor, start: usize) -> Result<(), DatabaseError> {
+    fn skip_comment(&mut self, cursor: &mut FileCursor, start: usize) -> Result<(), DatabaseError> {
         let text = cursor.at;
         let end = comment_end(cursor, start)?;
         self.comment = Some((cursor.file, text as u32..end as u32));
         Ok(())
     }
 
-    fn include(&mut self, cursor: &mut Cursor, start: usize) -> Result<Option<Cursor>, DatabaseError> {
+    fn include(
+        &mut self,
+        cursor: &mut FileCursor,
+        start: usize,
+    ) -> Result<Option<FileCursor>, DatabaseError> {
         let Some((name_start, name_end)) = next_token(&cursor.source.bytes, cursor.at) else {
             return Err(cursor.error(start, "$[ without a file name"));
         };
@@ -415,7 +425,7 @@ impl Reader {
         let relative = Path::new(&name);
         let leaves = relative.components().any(|c| !matches!(c, std::path::Component::Normal(_)));
         if leaves {
-            return Err(cursor.error(start, format!("`{name}` lies outside of the database's folder")));
+            return Err(cursor.error(start, format!("`{name}` is outside of the database's folder")));
         }
         let mut inclusion = Inclusion { file: cursor.file, range: start..cursor.at, included: None };
         if !self.included.insert(relative.to_owned()) {
@@ -425,13 +435,13 @@ impl Reader {
         if self.included.len() > 10_000 {
             return Err(cursor.error(start, "more than 10,000 included files"));
         }
-        let opened = self.open(Source::read(&folder.join(relative))?)?;
+        let opened = self.open(SourceFile::read(&folder.join(relative))?)?;
         inclusion.included = Some(opened.file);
         self.database.inclusions.push(inclusion);
         Ok(Some(opened))
     }
 
-    fn close_scope(&mut self, cursor: &Cursor, start: usize) -> Result<(), DatabaseError> {
+    fn close_scope(&mut self, cursor: &FileCursor, start: usize) -> Result<(), DatabaseError> {
         let Some((scope, _)) = self.scopes.pop() else {
             return Err(cursor.error(start, "$} without an open ${"));
         };
@@ -440,11 +450,12 @@ impl Reader {
         }
         for f in self.floats.drain(scope.floats..) {
             let end = StatementId(self.database.statements.len() as u32);
-            if let StatementKind::Floating { variable, until, .. } =
-                &mut self.database.statements[f.0 as usize].kind
-            {
-                *until = end;
-                self.float_of.remove(variable);
+            match &mut self.database.statements[f.0 as usize].kind {
+                StatementKind::Floating { variable, until, .. } => {
+                    *until = end;
+                    self.float_of.remove(variable);
+                }
+                _ => unreachable!("invariant: `floats` contains only $f statements"),
             }
         }
         self.essentials.truncate(scope.essentials);
@@ -452,7 +463,7 @@ impl Reader {
         Ok(())
     }
 
-    fn constants(&mut self, cursor: &mut Cursor, start: usize) -> Result<(), DatabaseError> {
+    fn constants(&mut self, cursor: &mut FileCursor, start: usize) -> Result<(), DatabaseError> {
         if !self.scopes.is_empty() {
             return Err(cursor.error(start, "$c inside of ${ … $}"));
         }
@@ -480,7 +491,7 @@ impl Reader {
         symbol
     }
 
-    fn declare_variables(&mut self, cursor: &mut Cursor, start: usize) -> Result<(), DatabaseError> {
+    fn declare_variables(&mut self, cursor: &mut FileCursor, start: usize) -> Result<(), DatabaseError> {
         let tokens = tokens_until(cursor, start, b"$.")?;
         if tokens.is_empty() {
             return Err(cursor.error(start, "$v declares nothing"));
@@ -490,7 +501,7 @@ impl Reader {
             let text = symbol_token(cursor, range)?;
             let symbol = match self.database.symbol_of.get(text.as_str()) {
                 Some(&s) if !self.database.is_variable[s.0 as usize] => {
-                    return Err(cursor.error(at, format!("variable `{text}` is a constant already")));
+                    return Err(cursor.error(at, format!("`{text}` is already declared as a constant")));
                 }
                 Some(&s) => s,
                 None => self.intern(&text, true),
@@ -503,7 +514,7 @@ impl Reader {
         Ok(())
     }
 
-    fn declare_distinct(&mut self, cursor: &mut Cursor, start: usize) -> Result<(), DatabaseError> {
+    fn declare_distinct(&mut self, cursor: &mut FileCursor, start: usize) -> Result<(), DatabaseError> {
         let mut variables = Vec::new();
         for range in tokens_until(cursor, start, b"$.")? {
             let at = range.start;
@@ -514,7 +525,7 @@ impl Reader {
             }
             if variables.contains(&symbol) {
                 let text = self.database.symbol_text(symbol);
-                return Err(cursor.error(at, format!("`{text}` stands twice in one $d")));
+                return Err(cursor.error(at, format!("`{text}` occurs twice in one $d")));
             }
             variables.push(symbol);
         }
@@ -529,7 +540,7 @@ impl Reader {
         Ok(())
     }
 
-    fn known_symbol(&self, cursor: &Cursor, range: Range<usize>) -> Result<Symbol, DatabaseError> {
+    fn known_symbol(&self, cursor: &FileCursor, range: Range<usize>) -> Result<Symbol, DatabaseError> {
         let at = range.start;
         let text = symbol_token(cursor, range)?;
         match self.database.symbol_of.get(text.as_str()) {
@@ -538,7 +549,7 @@ impl Reader {
         }
     }
 
-    fn labelled(&mut self, cursor: &mut Cursor, start: usize, end: usize) -> Result<(), DatabaseError> {
+    fn labelled(&mut self, cursor: &mut FileCursor, start: usize, end: usize) -> Result<(), DatabaseError> {
         let label_bytes = cursor.source.bytes[start..end].to_vec();
         let label = String::from_utf8_lossy(&label_bytes).into_owned();
         if !is_label(&label_bytes) {
@@ -576,7 +587,7 @@ impl Reader {
             other => {
                 let shown = String::from_utf8_lossy(other).into_owned();
                 return Err(
-                    cursor.error(ks, format!("after label `{label}` stands `{shown}`, not $f, $e, $a or $p"))
+                    cursor.error(ks, format!("`{shown}` after label `{label}`: expected $f, $e, $a or $p"))
                 );
             }
         };
@@ -591,11 +602,11 @@ impl Reader {
         }
         let label: Arc<str> = label.into();
         self.database.statement_of.insert(label.clone(), id);
-        self.database.statements.push(Statement { label, kind, place: (cursor.file, start as u32) });
+        self.database.statements.push(LabelledStatement { label, kind, place: (cursor.file, start as u32) });
         Ok(())
     }
 
-    fn floating(&mut self, cursor: &mut Cursor, start: usize) -> Result<StatementKind, DatabaseError> {
+    fn floating(&mut self, cursor: &mut FileCursor, start: usize) -> Result<StatementKind, DatabaseError> {
         let tokens = tokens_until(cursor, start, b"$.")?;
         let [t, v] = tokens.as_slice() else {
             return Err(cursor.error(start, "$f needs exactly a typecode and a variable"));
@@ -610,14 +621,14 @@ impl Reader {
         }
         if self.float_of.contains_key(&variable) {
             let text = self.database.symbol_text(variable);
-            return Err(cursor.error(v.start, format!("variable `{text}` has an active $f already")));
+            return Err(cursor.error(v.start, format!("variable `{text}` already has an active $f")));
         }
         Ok(StatementKind::Floating { typecode, variable, until: StatementId(u32::MAX) })
     }
 
     fn expression(
         &self,
-        cursor: &Cursor,
+        cursor: &FileCursor,
         start: usize,
         tokens: Vec<Range<usize>>,
     ) -> Result<Expression, DatabaseError> {
@@ -652,12 +663,13 @@ impl Reader {
         };
         collect(&conclusion);
         for &e in &self.essentials {
-            if let StatementKind::Essential(e) = &self.database.statement(e).kind {
-                collect(e);
+            match &self.database.statement(e).kind {
+                StatementKind::Essential(e) => collect(e),
+                _ => unreachable!("invariant: `essentials` contains only $e statements"),
             }
         }
-        let mut hypotheses: Vec<StatementId> =
-            mandatory.iter().filter_map(|v| self.float_of.get(v).copied()).collect();
+        // `expression` has checked that every variable has an active $f.
+        let mut hypotheses: Vec<StatementId> = mandatory.iter().map(|v| self.float_of[v]).collect();
         hypotheses.extend(&self.essentials);
         hypotheses.sort_unstable();
         let mut pairs = self.distinct.clone();
@@ -676,8 +688,8 @@ impl Reader {
     }
 }
 
-/// Moves the cursor behind the `$)` of a comment that began at `start`; returns where its text ends.
-fn comment_end(cursor: &mut Cursor, start: usize) -> Result<usize, DatabaseError> {
+/// Moves the cursor past the `$)` of a comment that begins at `start`. Returns the end of the comment's text.
+fn comment_end(cursor: &mut FileCursor, start: usize) -> Result<usize, DatabaseError> {
     while let Some((s, e)) = next_token(&cursor.source.bytes, cursor.at) {
         cursor.at = e;
         match &cursor.source.bytes[s..e] {
@@ -689,7 +701,7 @@ fn comment_end(cursor: &mut Cursor, start: usize) -> Result<usize, DatabaseError
     Err(cursor.error(start, "this comment is never closed"))
 }
 
-fn next_token_without_comments(cursor: &mut Cursor) -> Result<Option<(usize, usize)>, DatabaseError> {
+fn next_token_without_comments(cursor: &mut FileCursor) -> Result<Option<(usize, usize)>, DatabaseError> {
     while let Some((s, e)) = next_token(&cursor.source.bytes, cursor.at) {
         if &cursor.source.bytes[s..e] != b"$(" {
             return Ok(Some((s, e)));
@@ -700,8 +712,12 @@ fn next_token_without_comments(cursor: &mut Cursor) -> Result<Option<(usize, usi
     Ok(None)
 }
 
-/// The tokens up to a closing keyword, comments left out; the cursor ends behind the keyword.
-fn tokens_until(cursor: &mut Cursor, start: usize, close: &[u8]) -> Result<Vec<Range<usize>>, DatabaseError> {
+/// Returns the tokens before a closing keyword, without comments, and moves the cursor past the keyword.
+fn tokens_until(
+    cursor: &mut FileCursor,
+    start: usize,
+    close: &[u8],
+) -> Result<Vec<Range<usize>>, DatabaseError> {
     let mut tokens = Vec::new();
     while let Some((s, e)) = next_token_without_comments(cursor)? {
         cursor.at = e;
@@ -718,8 +734,8 @@ fn tokens_until(cursor: &mut Cursor, start: usize, close: &[u8]) -> Result<Vec<R
     Err(cursor.error(start, format!("this statement is never closed by {}", String::from_utf8_lossy(close))))
 }
 
-/// Moves the cursor behind the `$.` of a proof; returns where the proof's text ends.
-fn proof_end(cursor: &mut Cursor, start: usize) -> Result<usize, DatabaseError> {
+/// Moves the cursor past the `$.` of a proof. Returns the end of the proof's text.
+fn proof_end(cursor: &mut FileCursor, start: usize) -> Result<usize, DatabaseError> {
     while let Some((s, e)) = next_token_without_comments(cursor)? {
         cursor.at = e;
         match &cursor.source.bytes[s..e] {
@@ -734,7 +750,7 @@ fn proof_end(cursor: &mut Cursor, start: usize) -> Result<usize, DatabaseError> 
     Err(cursor.error(start, "this proof is never closed by $."))
 }
 
-fn symbol_token(cursor: &Cursor, range: Range<usize>) -> Result<String, DatabaseError> {
+fn symbol_token(cursor: &FileCursor, range: Range<usize>) -> Result<String, DatabaseError> {
     let token = &cursor.source.bytes[range.clone()];
     let text = String::from_utf8_lossy(token).into_owned();
     if is_symbol(token) {

@@ -1,9 +1,8 @@
-//! Accepted proofs as a Metamath database: the theory's own text, followed by one block for each theorem.
+//! Exports accepted proofs as a Metamath database: the theory's own text, followed by one block per theorem.
 //!
-//! What comes out is a complete database that any Metamath verifier can check. A theorem that was proved from what
-//! stands before its context is appended at the end, where all of that still stands. The `$d` conditions of a
-//! block are those of the statement, and those that keep the proof's dummy variables apart from every other
-//! variable (the kernel's [`crate::kernel::Dummies::Free`]).
+//! The result is a complete database that any Metamath verifier can check. A theorem is appended at the end of the database,
+//! where everything that its proof cites is still available. The `$d` conditions of a block are those of the statement, and
+//! those between the proof's dummy variables and all other variables ([`crate::kernel::Dummies::Free`]).
 
 use crate::database::{Distinct, StatementId, StatementKind, Symbol, distinct};
 use crate::judge::{expression, hypothesis_expressions};
@@ -19,20 +18,29 @@ use tempfile::NamedTempFile;
 /// Why a theorem or a file cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The database ends with an open `$e`, which every further theorem would get.
-    #[error(
-        "`{label}` is a $e of the outermost scope: it would be a hypothesis of every theorem that is appended"
-    )]
-    OuterHypothesis { label: String },
-    /// A variable of an inner scope has another type in the outermost one.
+    /// The outermost scope contains a `$e` statement, which would be a hypothesis of every appended theorem.
+    #[error("`{label}` is a $e of the outermost scope: it would be a hypothesis of every appended theorem")]
+    OuterHypothesis {
+        /// Label of the statement.
+        label: String,
+    },
+    /// A variable of an inner scope has a different type in the outermost scope.
     #[error("variable `{variable}` has another type, or none, at the end of the database")]
-    Variable { variable: String },
-    /// The file system.
+    Variable {
+        /// The variable.
+        variable: String,
+    },
+    /// The file cannot be written.
     #[error("{}: cannot write: {error}", path.display())]
-    Io { path: PathBuf, error: io::Error },
+    Io {
+        /// Path of the file.
+        path: PathBuf,
+        /// The error.
+        error: io::Error,
+    },
 }
 
-/// Gives out labels that clash with no label and no math symbol of a database, and not with each other.
+/// Generates labels that differ from all labels and math symbols of a database and from each other.
 #[derive(Clone, Debug)]
 pub struct FreshLabels {
     taken: FxHashSet<String>,
@@ -41,17 +49,17 @@ pub struct FreshLabels {
 const PREFIX: &str = "sgs-";
 
 impl FreshLabels {
-    /// Labels for a database.
+    /// Creates a generator for a database.
     pub fn new(theory: &Theory) -> Self {
         let database = theory.database();
         let labels = database.statements().iter().map(|s| &*s.label);
         let symbols = (0..database.symbol_count()).map(|i| database.symbol_text(Symbol(i as u32)));
-        // What is given out has no dot, and its hypotheses are called by it, a dot and more.
+        // A generated label contains no dot; the labels of its hypotheses are the label, a dot and a suffix.
         let stem = |name: &str| name.split('.').next().unwrap_or(name).to_owned();
         Self { taken: labels.chain(symbols).filter(|n| n.starts_with(PREFIX)).map(stem).collect() }
     }
 
-    /// A label made of `name`: what is no letter, digit, `-` or `_` becomes `_`.
+    /// Returns a label derived from `name`. Characters other than letters, digits, `-` and `_` are replaced by `_`.
     pub fn next(&mut self, name: &str) -> String {
         const LENGTH: usize = 60;
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
@@ -66,11 +74,11 @@ impl FreshLabels {
     }
 }
 
-/// A theorem and its proof as a block of database text. `label` is fresh, and so is every label that begins with it
-/// and a dot. `ops` proves `goal` as the kernel checked it. `about`, if there is any, is the theorem's comment.
+/// Formats a theorem and its proof as a block of database text. Neither `label` nor any label that begins with it and a dot
+/// may be in use. `ops` must be a proof of `goal` that the kernel accepted. `about` is the theorem's comment, if not empty.
 ///
 /// # Errors
-/// A variable that cannot be declared at the end of the database.
+/// Returns an error if a variable cannot be declared at the end of the database.
 pub fn theorem_block(
     theory: &Theory,
     goal: &Goal,
@@ -79,7 +87,7 @@ pub fn theorem_block(
     about: &str,
 ) -> Result<String, ExportError> {
     let database = theory.database();
-    let floats = Floats::of(theory, goal, ops, label)?;
+    let floats = BlockFloats::of(theory, goal, ops, label)?;
     let mut out = format!("  ${{\n{}", floats.declarations);
     for (a, b) in floats.distinct(goal) {
         let _ = writeln!(out, "    $d {} {} $.", database.symbol_text(a), database.symbol_text(b));
@@ -107,7 +115,7 @@ pub fn theorem_block(
     };
     let proof = write_compressed(&ops, &mandatory, label_of);
     if !about.is_empty() {
-        // A comment is printable ASCII, and ends at the first `$)`.
+        // A comment must be printable ASCII and ends at the first `$)`.
         let plain = |c: char| if (c.is_ascii_graphic() && c != '$') || c == ' ' { c } else { '_' };
         let _ = writeln!(out, "    $( {} $)", about.chars().map(plain).collect::<String>());
     }
@@ -117,21 +125,22 @@ pub fn theorem_block(
 }
 
 /// The `$f` statements of a block.
-struct Floats {
+struct BlockFloats {
     /// New `$v` and `$f` statements, for variables of inner scopes.
     declarations: String,
-    /// Labels of those.
+    /// Labels of the new `$f` statements, by the statements that they replace.
     local: FxHashMap<StatementId, String>,
-    /// `$f` statements of inner scopes, and those of the outermost scope that take their place.
+    /// `$f` statements of the outermost scope, by the statements of inner scopes that they replace.
     replaced: FxHashMap<StatementId, StatementId>,
-    /// Those of the statement's variables in the order in which they stand in the new database.
+    /// The statement's `$f` statements, in their order in the new database.
     mandatory: Vec<StatementId>,
-    /// All variables of the proof that are not the statement's.
+    /// Variables that occur only in the proof.
     dummies: Vec<Symbol>,
+    /// Variables of the statement.
     variables: Vec<Symbol>,
 }
 
-impl Floats {
+impl BlockFloats {
     fn of(theory: &Theory, goal: &Goal, ops: &[ProofOp], label: &str) -> Result<Self, ExportError> {
         let database = theory.database();
         let own = goal.floats();
@@ -156,7 +165,7 @@ impl Floats {
             else {
                 continue;
             };
-            let id = floats.place(theory, id, *typecode, *variable, label)?;
+            let id = floats.make_available(theory, id, *typecode, *variable, label)?;
             if own.contains(&id) || own.iter().any(|o| floats.replaced.get(o) == Some(&id)) {
                 floats.mandatory.push(id);
                 floats.variables.push(*variable);
@@ -169,8 +178,8 @@ impl Floats {
         Ok(floats)
     }
 
-    /// Makes a `$f` available at the end of the database; returns the one that is to be used.
-    fn place(
+    /// Makes a `$f` statement available at the end of the database and returns the one to use.
+    fn make_available(
         &mut self,
         theory: &Theory,
         id: StatementId,
@@ -212,7 +221,7 @@ impl Floats {
     }
 }
 
-/// Writes a database file that extends a theory's. The file appears whole, by [`Exporter::finish`], or not at all.
+/// Writes a database file that extends a theory's database. [`Exporter::finish`] creates the file atomically.
 pub struct Exporter<'a> {
     theory: &'a Theory,
     labels: FreshLabels,
@@ -222,10 +231,10 @@ pub struct Exporter<'a> {
 }
 
 impl<'a> Exporter<'a> {
-    /// Begins a file with the theory's own text.
+    /// Creates a temporary file with the theory's text.
     ///
     /// # Errors
-    /// The file cannot be written, or the database cannot be extended.
+    /// Returns an error if the file cannot be written or the database cannot be extended.
     pub fn create(theory: &'a Theory, path: &Path) -> Result<Self, ExportError> {
         let database = theory.database();
         if let Some(id) = database.global_essential() {
@@ -234,15 +243,15 @@ impl<'a> Exporter<'a> {
         let io = |error| ExportError::Io { path: path.to_owned(), error };
         let mut file = BufWriter::with_capacity(1 << 16, new_file(&folder(path)).map_err(io)?);
         file.write_all(&database.text()).map_err(io)?;
-        file.write_all(b"\n$( Theorems that were proved by sgs. $)\n").map_err(io)?;
+        file.write_all(b"\n$( Theorems proved by sgs. $)\n").map_err(io)?;
         Ok(Self { theory, labels: FreshLabels::new(theory), path: path.to_owned(), file, theorems: 0 })
     }
 
-    /// Appends a theorem that the kernel accepted, with a comment. Returns its label, which is made of `id`.
+    /// Appends a theorem that the kernel accepted, with a comment. Returns its label, which is derived from `id`.
     ///
     /// # Errors
-    /// The file cannot be written, or the theorem cannot be stated at the end of the database (then nothing of it
-    /// is written, and others can follow).
+    /// Returns an error if the file cannot be written or if the theorem cannot be stated at the end of the database. In the
+    /// latter case nothing is written, and other theorems can be added.
     pub fn add(
         &mut self,
         id: &str,
@@ -258,10 +267,10 @@ impl<'a> Exporter<'a> {
         Ok(label)
     }
 
-    /// Puts the file in its place. Returns how many theorems were appended.
+    /// Renames the file to its final name. Returns the number of appended theorems.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn finish(self) -> Result<u64, ExportError> {
         let Self { path, file, theorems, .. } = self;
         let io = |error| ExportError::Io { path: path.clone(), error };
@@ -287,7 +296,7 @@ fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // As any file that a program creates: the umask takes away what it should.
+        // The default permissions of a new file, subject to the umask.
         builder.permissions(std::fs::Permissions::from_mode(0o666));
     }
     builder.tempfile_in(folder)

@@ -1,11 +1,11 @@
-//! Features of a statement, for analysis: counted on trees where the connectives are known by their syntax axioms.
+//! Features of a statement, for analysis. Connectives are recognised by their syntax axioms.
 
-use crate::grammar::{Head, Tree};
+use crate::grammar::{Tree, TreeNode};
 use crate::statement::Statement;
 use crate::theory::Theory;
 use sgs_selfplay::Features;
 
-/// The logical connectives of a theory, found by the labels that set.mm and its relatives use.
+/// The logical connectives of a theory, identified by the labels of set.mm.
 #[derive(Clone, Debug)]
 pub struct Connectives {
     conjunction: Vec<u32>,
@@ -14,7 +14,7 @@ pub struct Connectives {
 }
 
 impl Connectives {
-    /// Looks the syntax axioms up.
+    /// Looks up the syntax axioms of a theory.
     pub fn of(theory: &Theory) -> Self {
         let find = |labels: &[&str]| {
             labels
@@ -29,37 +29,37 @@ impl Connectives {
         }
     }
 
-    fn among(set: &[u32], head: Head) -> bool {
+    fn among(set: &[u32], head: TreeNode) -> bool {
         head.as_production().is_some_and(|p| set.contains(&p))
     }
 
-    /// Whether a node is a conjunction.
-    pub fn is_conjunction(&self, head: Head) -> bool {
+    /// Returns whether a node is a conjunction.
+    pub fn is_conjunction(&self, head: TreeNode) -> bool {
         Self::among(&self.conjunction, head)
     }
 
-    /// Whether a node is a disjunction.
-    pub fn is_disjunction(&self, head: Head) -> bool {
+    /// Returns whether a node is a disjunction.
+    pub fn is_disjunction(&self, head: TreeNode) -> bool {
         Self::among(&self.disjunction, head)
     }
 
-    /// Whether a node is an implication.
-    pub fn is_implication(&self, head: Head) -> bool {
+    /// Returns whether a node is an implication.
+    fn is_implication(&self, head: TreeNode) -> bool {
         Self::among(&self.implication, head)
     }
 
-    /// The production of the two-place conjunction, disjunction.
+    /// Returns the productions of binary conjunction and disjunction.
     pub fn binary(&self) -> Option<(u32, u32)> {
         Some((*self.conjunction.first()?, *self.disjunction.first()?))
     }
 
-    /// The production of implication.
+    /// Returns the production of implication.
     pub fn implies(&self) -> Option<u32> {
         self.implication.first().copied()
     }
 
-    /// What is claimed once the antecedents of nested implications are taken away.
-    pub fn consequent<'a>(&self, theory: &Theory, tree: &'a [Head]) -> &'a [Head] {
+    /// Returns a formula without the antecedents of its outermost implications.
+    pub fn consequent<'a>(&self, theory: &Theory, tree: &'a [TreeNode]) -> &'a [TreeNode] {
         let mut rest = tree;
         while rest.first().is_some_and(|&h| self.is_implication(h)) {
             rest = &rest[theory.grammar().subtree_end(rest, 1)..];
@@ -67,9 +67,9 @@ impl Connectives {
         rest
     }
 
-    /// Number of parts of a conjunction or disjunction at the root (1 if it is neither).
-    pub fn parts(&self, theory: &Theory, tree: &[Head], test: impl Fn(Head) -> bool + Copy) -> u32 {
-        let Some(&root) = tree.first() else { return 0 };
+    /// Returns the number of operands of the nested connectives that satisfy `test` at the root; 1 if the root does not.
+    pub fn parts(&self, theory: &Theory, tree: &[TreeNode], test: impl Fn(TreeNode) -> bool + Copy) -> u32 {
+        let root = tree[0];
         if !test(root) {
             return 1;
         }
@@ -83,10 +83,10 @@ impl Connectives {
     }
 }
 
-/// Features of a statement.
+/// Computes the features of a statement.
 pub fn features(theory: &Theory, connectives: &Connectives, statement: &Statement) -> Features {
     let count =
-        |test: &dyn Fn(Head) -> bool| statement.conclusion.iter().filter(|h| test(**h)).count() as u32;
+        |test: &dyn Fn(TreeNode) -> bool| statement.conclusion.iter().filter(|h| test(**h)).count() as u32;
     let tokens = |tree: &Tree| {
         let mut symbols = Vec::new();
         theory.grammar().unparse(tree, &mut symbols);
@@ -104,8 +104,8 @@ pub fn features(theory: &Theory, connectives: &Connectives, statement: &Statemen
     }
 }
 
-/// Longest path from the root to a leaf, in nodes.
-fn depth(theory: &Theory, tree: &[Head]) -> u32 {
+/// Returns the length of the longest path from the root to a leaf, in nodes.
+fn depth(theory: &Theory, tree: &[TreeNode]) -> u32 {
     let (mut open, mut deepest): (Vec<usize>, usize) = (Vec::new(), 0);
     for &head in tree {
         deepest = deepest.max(open.len() + 1);

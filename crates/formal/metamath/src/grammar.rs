@@ -1,116 +1,141 @@
-//! Formulas as trees: the grammar that a database's syntax axioms define, and a parser for it.
+//! The grammar defined by a database's syntax axioms, and a parser from formulas to trees.
 //!
-//! The parser is a memoised descent that returns every reading of a formula, so that ambiguity is seen. Types
-//! whose axioms begin with the type itself (postfix operators) are grown from their other readings; a cycle over
-//! several types is refused when the grammar is made.
+//! The parser is a memoised recursive descent that finds all parses of a formula, so that it detects ambiguity. It supports
+//! direct left recursion (postfix operators). A grammar with left recursion through several types is rejected.
 
-use crate::database::{Database, StatementId, StatementKind, Symbol};
+use crate::database::{Assertion, Database, StatementId, StatementKind, Symbol};
 use rustc_hash::FxHashMap;
 
 /// A syntactic type: `wff`, `class`, `setvar`, …
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeId(pub u8);
 
-/// A node of a tree in preorder: a syntax axiom (whose arity the grammar knows) or a variable.
+/// A node of a tree in preorder: a production, whose arity the grammar knows, or a variable.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Head(u32);
+pub struct TreeNode(u32);
+
+/// The two kinds of [`TreeNode`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TreeNodeKind {
+    /// An inner node: an index into [`Grammar::productions`].
+    Production(u32),
+    /// A leaf.
+    Variable(Symbol),
+}
 
 const VARIABLE: u32 = 1 << 31;
 
-impl Head {
-    /// A node of a production.
+impl TreeNode {
+    /// Creates a node of a production.
     pub fn production(index: u32) -> Self {
         Self(index)
     }
 
-    /// A leaf.
+    /// Creates a leaf.
     pub fn variable(symbol: Symbol) -> Self {
         Self(symbol.0 | VARIABLE)
     }
 
-    /// The variable, if it is a leaf.
-    pub fn as_variable(self) -> Option<Symbol> {
-        (self.0 & VARIABLE != 0).then_some(Symbol(self.0 & !VARIABLE))
+    /// Returns the kind of the node.
+    pub fn kind(self) -> TreeNodeKind {
+        if self.0 & VARIABLE == 0 {
+            TreeNodeKind::Production(self.0)
+        } else {
+            TreeNodeKind::Variable(Symbol(self.0 & !VARIABLE))
+        }
     }
 
-    /// The production, if it is not a leaf.
+    /// Returns the variable of a leaf.
+    pub fn as_variable(self) -> Option<Symbol> {
+        match self.kind() {
+            TreeNodeKind::Variable(symbol) => Some(symbol),
+            TreeNodeKind::Production(_) => None,
+        }
+    }
+
+    /// Returns the production of an inner node.
     pub fn as_production(self) -> Option<u32> {
-        (self.0 & VARIABLE == 0).then_some(self.0)
+        match self.kind() {
+            TreeNodeKind::Production(index) => Some(index),
+            TreeNodeKind::Variable(_) => None,
+        }
     }
 }
 
-impl std::fmt::Debug for Head {
+impl std::fmt::Debug for TreeNode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.as_variable() {
-            Some(v) => write!(f, "v{}", v.0),
-            None => write!(f, "p{}", self.0),
+        match self.kind() {
+            TreeNodeKind::Variable(symbol) => write!(f, "v{}", symbol.0),
+            TreeNodeKind::Production(index) => write!(f, "p{index}"),
         }
     }
 }
 
 /// A formula or term as its nodes in preorder. Equal trees are equal slices.
-pub type Tree = Box<[Head]>;
+pub type Tree = Box<[TreeNode]>;
 
-/// One syntax axiom.
+/// A syntax axiom.
 #[derive(Clone, Debug)]
 pub struct Production {
+    /// The syntax axiom.
     pub statement: StatementId,
-    /// The type that it builds.
+    /// The type of the expressions that it builds.
     pub result: TypeId,
-    /// What it is made of.
-    pub parts: Box<[Part]>,
+    /// Its constants and children in order.
+    pub parts: Box<[SyntaxPart]>,
     /// Types of its children in order of appearance.
     pub children: Box<[TypeId]>,
-    /// For each `$f` hypothesis in order, the child that it stands for.
+    /// For each `$f` hypothesis in order, the index of its child.
     pub hypothesis_child: Box<[u8]>,
 }
 
-/// A part of a syntax axiom.
+/// A part of a production.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// This constant.
+pub enum SyntaxPart {
+    /// A constant.
     Constant(Symbol),
-    /// Anything of this type.
+    /// An expression of this type.
     Child(TypeId),
 }
 
-/// Why a formula has no tree.
+/// Why a formula does not have exactly one parse tree.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// No reading; `at` is how many symbols could be read at most.
+    /// The formula has no parse.
     #[error("does not parse: nothing fits at symbol {at}")]
     NoReading {
-        /// Index of the symbol, from 0, up to which some reading went.
+        /// The furthest symbol, from 0, that a partial parse reached.
         at: usize,
     },
-    /// Two readings or more.
+    /// The formula has several parses.
     #[error("is ambiguous")]
     Ambiguous,
-    /// A variable without a type.
-    #[error("variable number {0} has no type here")]
-    Untyped(usize),
-    /// Longer than the limit.
+    /// The formula is longer than the limit.
     #[error("has {length} symbols, more than {limit}")]
-    TooLong { length: usize, limit: usize },
-    /// Nested deeper than the limit.
+    TooLong {
+        /// Number of symbols of the formula.
+        length: usize,
+        /// Maximum number of symbols.
+        limit: usize,
+    },
+    /// The formula is nested deeper than the limit.
     #[error("is nested deeper than {0}")]
     TooDeep(usize),
-    /// The grammar allows so many partial readings that the search was given up.
+    /// The search for a parse exceeded its limit of steps.
     #[error("has too many partial readings")]
     TooHard,
 }
 
-/// Formulas longer than this are refused.
+/// Maximum length of a formula in symbols.
 pub const MAX_FORMULA: usize = 16_384;
-/// Formulas nested deeper than this are refused.
+/// Maximum nesting depth of a formula.
 pub const MAX_DEPTH: usize = 512;
-/// Readings that begin at one symbol may exceed the symbols of the formula by this many before the formula counts as
-/// ambiguous. (More readings than symbols means that two of them end at the same one.)
+/// A formula is ambiguous if the number of parses that begin at one symbol exceeds the number of symbols by more than this,
+/// because two of them must then end at the same symbol.
 const MAX_READINGS: usize = 32;
-/// Calls that the parser may have open at once, so that they fit a thread's 2 MiB. No formula of set.mm needs more
-/// than 110.
+/// Maximum recursion depth of the parser, chosen to fit a thread's stack of 2 MiB. Formulas of set.mm need at most 110.
 const MAX_FRAMES: usize = 4_096;
-/// Search steps per symbol of a formula. No formula of set.mm needs more than 5.
+/// Maximum number of search steps per symbol of a formula. Formulas of set.mm need at most 5.
 const STEPS_PER_SYMBOL: usize = 1_000;
 
 #[derive(Clone, Debug, Default)]
@@ -128,29 +153,30 @@ pub struct Grammar {
     productions: Vec<Production>,
     production_of: FxHashMap<StatementId, u32>,
     trie: Vec<TrieNode>,
-    /// Per type: where its productions begin, and where those begin that start with the type itself (after that
-    /// first child).
+    /// For each type, the trie node where its productions begin.
     roots: Vec<u32>,
+    /// For each type, the trie node that follows the first child of its left-recursive productions.
     left_roots: Vec<Option<u32>>,
     provable: Option<Symbol>,
     formula: Option<TypeId>,
 }
 
-/// A database whose syntax axioms are no grammar that the parser can use.
+/// The error of a syntax axiom that the parser does not support.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{label}: {message}")]
 pub struct GrammarError {
     /// Label of the syntax axiom.
     pub label: String,
+    /// Description of the error.
     pub message: String,
 }
 
 impl Grammar {
-    /// Reads the grammar: every `$a` whose typecode is not the provable one (`|-`) is a production.
+    /// Extracts the grammar: every `$a` statement whose typecode is not `|-` is a production.
     ///
     /// # Errors
-    /// A syntax axiom that is empty, repeats a variable, has `$e` hypotheses, or closes a cycle of first
-    /// children over several types.
+    /// Returns an error if a syntax axiom is empty, repeats a variable, has `$e` hypotheses, or causes left recursion
+    /// through several types.
     pub fn new(database: &Database) -> Result<Self, GrammarError> {
         let provable = database.symbol("|-").filter(|&s| !database.is_variable(s));
         let mut grammar = Self {
@@ -172,9 +198,9 @@ impl Grammar {
                 }
                 _ => continue,
             };
-            grammar.add_type(typecode, &statement.label)?;
-            if let StatementKind::Assertion(_) = &statement.kind {
-                grammar.add_production(database, StatementId(index as u32))?;
+            let result = grammar.add_type(typecode, &statement.label)?;
+            if let StatementKind::Assertion(assertion) = &statement.kind {
+                grammar.add_production(database, StatementId(index as u32), assertion, result)?;
             }
         }
         grammar.formula = database.symbol("wff").and_then(|s| grammar.type_of.get(&s).copied());
@@ -200,12 +226,17 @@ impl Grammar {
         Ok(TypeId(index))
     }
 
-    fn add_production(&mut self, database: &Database, id: StatementId) -> Result<(), GrammarError> {
+    fn add_production(
+        &mut self,
+        database: &Database,
+        id: StatementId,
+        assertion: &Assertion,
+        result: TypeId,
+    ) -> Result<(), GrammarError> {
         let statement = database.statement(id);
         let fail = |message: &str| {
             Err(GrammarError { label: statement.label.to_string(), message: message.to_owned() })
         };
-        let Some(assertion) = database.assertion(id) else { return Ok(()) };
         if database.essentials(assertion).next().is_some() {
             return fail("a syntax axiom with a $e hypothesis is not supported");
         }
@@ -213,17 +244,16 @@ impl Grammar {
         let (mut parts, mut children, mut order) = (Vec::new(), Vec::new(), Vec::new());
         for &symbol in &assertion.conclusion.symbols {
             match type_of.get(&symbol) {
-                Some(t) if order.contains(&symbol) => {
-                    let _ = t;
+                Some(_) if order.contains(&symbol) => {
                     return fail("a syntax axiom that repeats a variable is not supported");
                 }
-                Some(t) => {
-                    let child = self.type_of[t];
-                    parts.push(Part::Child(child));
+                Some(&typecode) => {
+                    let child = self.float_type(typecode);
+                    parts.push(SyntaxPart::Child(child));
                     children.push(child);
                     order.push(symbol);
                 }
-                None => parts.push(Part::Constant(symbol)),
+                None => parts.push(SyntaxPart::Constant(symbol)),
             }
         }
         if parts.is_empty() {
@@ -232,11 +262,12 @@ impl Grammar {
         if children.len() > 250 {
             return fail("a syntax axiom with more than 250 variables is not supported");
         }
-        let result = self.type_of[&assertion.conclusion.typecode];
-        let hypothesis_child = database
-            .floats(assertion)
-            .filter_map(|(_, _, v)| order.iter().position(|&o| o == v).map(|p| p as u8))
-            .collect();
+        #[allow(clippy::expect_used, reason = "without $e, all mandatory variables are in the conclusion")]
+        let child_of = |variable: Symbol| {
+            let position = order.iter().position(|&v| v == variable);
+            position.expect("invariant: a syntax axiom's mandatory variables are in its conclusion") as u8
+        };
+        let hypothesis_child = database.floats(assertion).map(|(_, _, v)| child_of(v)).collect();
         let number = self.productions.len() as u32;
         self.insert(result, &parts, number);
         self.production_of.insert(id, number);
@@ -250,8 +281,8 @@ impl Grammar {
         Ok(())
     }
 
-    fn insert(&mut self, result: TypeId, parts: &[Part], number: u32) {
-        let left = parts[0] == Part::Child(result) && parts.len() > 1;
+    fn insert(&mut self, result: TypeId, parts: &[SyntaxPart], number: u32) {
+        let left = parts[0] == SyntaxPart::Child(result) && parts.len() > 1;
         let (mut node, rest) = if left {
             let root = match self.left_roots[result.0 as usize] {
                 Some(root) => root,
@@ -268,17 +299,19 @@ impl Grammar {
         };
         for part in rest {
             let known = match part {
-                Part::Constant(s) => {
+                SyntaxPart::Constant(s) => {
                     self.trie[node as usize].constants.iter().find(|(c, _)| c == s).map(|p| p.1)
                 }
-                Part::Child(t) => self.trie[node as usize].types.iter().find(|(c, _)| c == t).map(|p| p.1),
+                SyntaxPart::Child(t) => {
+                    self.trie[node as usize].types.iter().find(|(c, _)| c == t).map(|p| p.1)
+                }
             };
             node = known.unwrap_or_else(|| {
                 self.trie.push(TrieNode::default());
                 let next = self.trie.len() as u32 - 1;
                 match part {
-                    Part::Constant(s) => self.trie[node as usize].constants.push((*s, next)),
-                    Part::Child(t) => self.trie[node as usize].types.push((*t, next)),
+                    SyntaxPart::Constant(s) => self.trie[node as usize].constants.push((*s, next)),
+                    SyntaxPart::Child(t) => self.trie[node as usize].types.push((*t, next)),
                 }
                 next
             });
@@ -286,12 +319,12 @@ impl Grammar {
         self.trie[node as usize].accept.push(number);
     }
 
-    /// First children may lead from type to type, but not back.
+    /// Rejects left recursion through several types, and productions whose only part is a child of the same type.
     fn check_cycles(&mut self, database: &Database) -> Result<(), GrammarError> {
         let n = self.types.len();
         let mut reach = vec![vec![false; n]; n];
         for p in &self.productions {
-            if let Part::Child(t) = p.parts[0] {
+            if let SyntaxPart::Child(t) = p.parts[0] {
                 let own = t == p.result;
                 if own && p.parts.len() == 1 {
                     return Err(self.cycle_error(database, p));
@@ -320,48 +353,48 @@ impl Grammar {
     fn cycle_error(&self, database: &Database, p: &Production) -> GrammarError {
         GrammarError {
             label: database.statement(p.statement).label.to_string(),
-            message: "first symbols lead from its type back to it over other types; such a grammar is not supported"
-                .to_owned(),
+            message: "left recursion through other types is not supported".to_owned(),
         }
     }
 
-    /// The typecode of provable statements (`|-`), if the database has one.
+    /// Returns the typecode of provable statements (`|-`), if the database has one.
     pub fn provable(&self) -> Option<Symbol> {
         self.provable
     }
 
-    /// The type that follows the provable typecode (`wff`), if the database has one.
+    /// Returns the type of provable formulas (`wff`), if the database has one.
     pub fn formula_type(&self) -> Option<TypeId> {
         self.formula
     }
 
-    /// All productions; `Head::production(i)` refers to `productions()[i]`.
+    /// Returns all productions; `TreeNode::production(i)` refers to `productions()[i]`.
     pub fn productions(&self) -> &[Production] {
         &self.productions
     }
 
-    /// The production of a syntax axiom.
+    /// Returns the production of a syntax axiom.
     pub fn production_of(&self, id: StatementId) -> Option<u32> {
         self.production_of.get(&id).copied()
     }
 
-    /// The type of a typecode.
+    /// Returns the type of a typecode; `None` if no expression has this typecode.
     pub fn type_of(&self, typecode: Symbol) -> Option<TypeId> {
         self.type_of.get(&typecode).copied()
     }
 
-    /// The typecode of a type.
-    pub fn typecode(&self, t: TypeId) -> Symbol {
-        self.types[t.0 as usize]
+    /// Returns the type of the typecode of a `$f` statement.
+    #[allow(clippy::expect_used, reason = "`Grammar::new` adds the typecodes of all $f statements")]
+    pub(crate) fn float_type(&self, typecode: Symbol) -> TypeId {
+        self.type_of(typecode).expect("invariant: the typecode of every $f statement is a type")
     }
 
-    /// Number of children of a node.
-    pub fn arity(&self, head: Head) -> usize {
+    /// Returns the number of children of a node.
+    pub fn arity(&self, head: TreeNode) -> usize {
         head.as_production().map_or(0, |p| self.productions[p as usize].children.len())
     }
 
-    /// Index behind the subtree that begins at `at`.
-    pub fn subtree_end(&self, tree: &[Head], at: usize) -> usize {
+    /// Returns the end (exclusive) of the subtree that begins at `at`.
+    pub fn subtree_end(&self, tree: &[TreeNode], at: usize) -> usize {
         let (mut at, mut open) = (at, 1usize);
         while open > 0 {
             open += self.arity(tree[at]);
@@ -371,30 +404,31 @@ impl Grammar {
         at
     }
 
-    /// Writes a tree back as symbols.
-    pub fn unparse(&self, tree: &[Head], out: &mut Vec<Symbol>) {
-        let mut todo: Vec<&[Part]> = vec![&[Part::Child(TypeId(0))]];
+    /// Appends the symbols of a tree to `out`.
+    ///
+    /// # Panics
+    /// Panics if `tree` is not a complete tree of this grammar.
+    #[allow(clippy::expect_used, reason = "an incomplete tree must not be mistaken for another formula")]
+    pub fn unparse(&self, tree: &[TreeNode], out: &mut Vec<Symbol>) {
+        let mut todo: Vec<&[SyntaxPart]> = vec![&[SyntaxPart::Child(TypeId(0))]];
         let mut heads = tree.iter();
         while let Some(parts) = todo.pop() {
             let Some((first, rest)) = parts.split_first() else { continue };
             todo.push(rest);
             match first {
-                Part::Constant(s) => out.push(*s),
-                Part::Child(_) => {
-                    let Some(head) = heads.next() else { return };
-                    match head.as_production() {
-                        Some(p) => todo.push(&self.productions[p as usize].parts),
-                        None => out.extend(head.as_variable()),
-                    }
-                }
+                SyntaxPart::Constant(s) => out.push(*s),
+                SyntaxPart::Child(_) => match heads.next().expect("invariant: a tree is complete").kind() {
+                    TreeNodeKind::Production(p) => todo.push(&self.productions[p as usize].parts),
+                    TreeNodeKind::Variable(symbol) => out.push(symbol),
+                },
             }
         }
     }
 
-    /// Parses symbols as one tree of type `goal`. `type_of` gives each variable's type.
+    /// Parses symbols as a tree of type `goal`. `type_of` returns the type of a variable.
     ///
     /// # Errors
-    /// No reading, more than one, or past a limit.
+    /// Returns an error if there is not exactly one parse or if a limit is exceeded.
     pub fn parse(
         &self,
         goal: TypeId,
@@ -403,6 +437,9 @@ impl Grammar {
     ) -> Result<Tree, ParseError> {
         if symbols.len() > MAX_FORMULA {
             return Err(ParseError::TooLong { length: symbols.len(), limit: MAX_FORMULA });
+        }
+        if symbols.is_empty() {
+            return Err(ParseError::NoReading { at: 0 });
         }
         let leaves = symbols.iter().map(|&s| type_of(s)).collect();
         let mut parser = Parser {
@@ -419,14 +456,9 @@ impl Grammar {
             steps: symbols.len().saturating_mul(STEPS_PER_SYMBOL),
         };
         parser.readings(goal, 0)?;
-        let mut whole = parser.memo.first().map_or_else(Vec::new, |_| {
-            parser.memo[parser.key(goal, 0)]
-                .iter()
-                .filter(|r| r.end as usize == symbols.len())
-                .copied()
-                .collect()
-        });
-        match (whole.pop(), whole.pop()) {
+        let readings = &parser.memo[parser.key(goal, 0)];
+        let mut complete = readings.iter().filter(|reading| reading.end as usize == symbols.len());
+        match (complete.next(), complete.next()) {
             (Some(reading), None) => {
                 let mut tree = Vec::new();
                 parser.emit(reading.node, &mut tree);
@@ -438,8 +470,10 @@ impl Grammar {
     }
 }
 
+/// A parse of some symbols as one type.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
+    /// The symbol after the last one.
     end: u32,
     node: u32,
 }
@@ -450,15 +484,15 @@ struct Parser<'a> {
     leaves: Vec<Option<TypeId>>,
     memo: Vec<Vec<Reading>>,
     done: Vec<bool>,
-    /// Nodes of all readings: head, first child in `children`.
-    nodes: Vec<(Head, u32)>,
+    /// Nodes of all parses: head, and position of the first child in `children`.
+    nodes: Vec<(TreeNode, u32)>,
     children: Vec<u32>,
     furthest: usize,
-    /// Readings that are being searched for, one inside of the other.
+    /// Nesting depth of the current search.
     depth: usize,
-    /// Calls that are open.
+    /// Current recursion depth.
     frames: usize,
-    /// Steps that are left.
+    /// Remaining search steps.
     steps: usize,
 }
 
@@ -467,6 +501,7 @@ impl Parser<'_> {
         at * self.grammar.types.len() + t.0 as usize
     }
 
+    /// Finds all parses of type `t` that begin at a symbol.
     fn readings(&mut self, t: TypeId, at: usize) -> Result<(), ParseError> {
         if at >= self.symbols.len() || self.done[self.key(t, at)] {
             return Ok(());
@@ -477,7 +512,7 @@ impl Parser<'_> {
         }
         let mut found = Vec::new();
         if self.leaves[at] == Some(t) {
-            self.nodes.push((Head::variable(self.symbols[at]), 0));
+            self.nodes.push((TreeNode::variable(self.symbols[at]), 0));
             found.push(Reading { end: at as u32 + 1, node: self.nodes.len() as u32 - 1 });
         }
         let mut path = Vec::new();
@@ -498,7 +533,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Follows the productions from a trie node at a place; `path` holds the children so far.
+    /// Follows the productions from a trie node at a symbol; `path` contains the children parsed so far.
     fn descend(
         &mut self,
         node: u32,
@@ -520,7 +555,7 @@ impl Parser<'_> {
             }
             let first = self.children.len() as u32;
             self.children.extend(path.iter());
-            self.nodes.push((Head::production(production), first));
+            self.nodes.push((TreeNode::production(production), first));
             found.push(Reading { end: at as u32, node: self.nodes.len() as u32 - 1 });
         }
         let Some(&symbol) = self.symbols.get(at) else {
@@ -544,7 +579,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn emit(&self, node: u32, out: &mut Vec<Head>) {
+    fn emit(&self, node: u32, out: &mut Vec<TreeNode>) {
         let mut todo = vec![node];
         while let Some(n) = todo.pop() {
             let (head, first) = self.nodes[n as usize];

@@ -1,27 +1,28 @@
-//! The judge: unifier and kernel together. A proof counts only if both accept it.
+//! The judge: a proof is valid only if both the unifier and the kernel accept it.
 
 use crate::database::{Expression, StatementId};
+use crate::grammar::TreeNode;
 use crate::kernel::{Dummies, Kernel, KernelError, KernelGoal};
-use crate::proof::ProofOp;
+use crate::proof::{ProofOp, ProofTextError, essential_steps, read_proof};
 use crate::statement::Statement;
 use crate::theory::{RuleId, Theory};
-use crate::unify::{Checker, Goal, ProofLimits, Refusal, RuleBook, Step};
+use crate::unify::{CompiledRules, Goal, ProofLimits, ProofRejection, ProofStep, Unifier};
 use rayon::prelude::*;
 use sgs_selfplay::Verdict;
 
-/// What the judge says of one proof.
+/// The judge's decision about a proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Proved, refused, resource; `infra` if unifier and kernel disagree, which is a defect of ours.
+    /// `proved`, `refused` or `resource`; `infra` if unifier and kernel disagree, which is a bug in one of them.
     pub verdict: Verdict,
-    /// Why, with the step's label; empty if proved.
+    /// Reason for the verdict, with the label of the step; empty if proved.
     pub reason: String,
-    /// The step, from 1, where one is to blame.
+    /// The step at fault, from 1, if there is one.
     pub step: Option<u32>,
 }
 
-impl From<Refusal> for Decision {
-    fn from(r: Refusal) -> Self {
+impl From<ProofRejection> for Decision {
+    fn from(r: ProofRejection) -> Self {
         let verdict = if r.resource { Verdict::Resource } else { Verdict::Refused };
         let reason = match r.step {
             Some(n) => format!("step {n}, {}", r.reason),
@@ -31,55 +32,55 @@ impl From<Refusal> for Decision {
     }
 }
 
-/// Unifier and kernel with their buffers, for one thread.
+/// A unifier and a kernel with their buffers, for one thread.
 #[derive(Default)]
 pub struct Judge {
-    checker: Checker,
+    unifier: Unifier,
     kernel: Kernel,
 }
 
 impl Judge {
-    /// A judge with empty buffers.
+    /// Creates a judge with empty buffers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The unifier with the substitution of the last proof that it accepted.
-    pub fn checker(&self) -> &Checker {
-        &self.checker
+    /// Returns the unifier, which holds the substitution of the last proof that it accepted.
+    pub fn unifier(&self) -> &Unifier {
+        &self.unifier
     }
 
     /// Decides whether `steps` prove the goal.
     pub fn decide(
         &mut self,
         theory: &Theory,
-        book: &RuleBook,
+        compiled: &CompiledRules,
         goal: &Goal,
-        steps: &[Step],
+        steps: &[ProofStep],
         limits: ProofLimits,
     ) -> Decision {
-        match self.prove(theory, book, goal, steps, limits) {
+        match self.prove(theory, compiled, goal, steps, limits) {
             Ok(_) => Decision { verdict: Verdict::Proved, reason: String::new(), step: None },
             Err(decision) => decision,
         }
     }
 
-    /// The same, giving the full Metamath proof that the kernel accepted.
+    /// Decides whether `steps` prove the goal, and returns the full Metamath proof that the kernel accepted.
     ///
     /// # Errors
-    /// The decision, if it is not `proved`.
+    /// Returns the decision if it is not `proved`.
     pub fn prove(
         &mut self,
         theory: &Theory,
-        book: &RuleBook,
+        compiled: &CompiledRules,
         goal: &Goal,
-        steps: &[Step],
+        steps: &[ProofStep],
         limits: ProofLimits,
     ) -> Result<Vec<ProofOp>, Decision> {
-        self.checker.check(theory, book, goal, steps, limits)?;
+        self.unifier.check(theory, compiled, goal, steps, limits)?;
         let first = theory.database().statements().len() as u32;
         let ids: Vec<StatementId> = (first..).take(goal.hypothesis_count()).map(StatementId).collect();
-        let ops = self.checker.expand(theory, book, goal, &ids, limits)?;
+        let ops = self.unifier.expand(theory, compiled, goal, &ids, limits)?;
         match kernel_accepts(&mut self.kernel, theory, goal, &ops) {
             Ok(()) => Ok(ops),
             Err(KernelError::TooLarge(n)) => Err(Decision {
@@ -98,11 +99,11 @@ impl Judge {
     }
 }
 
-/// What the kernel alone says of a full proof. It refers to the goal's hypotheses by the ids behind those of the
+/// Checks a full proof with the kernel only. In the proof, the goal's hypotheses have the ids that follow those of the
 /// database's statements.
 ///
 /// # Errors
-/// Why the kernel refuses it.
+/// Returns an error if the kernel rejects the proof.
 pub fn kernel_accepts(
     kernel: &mut Kernel,
     theory: &Theory,
@@ -120,70 +121,63 @@ pub fn kernel_accepts(
     kernel.check(theory.database(), &kernel_goal, ops)
 }
 
-/// The goal's hypotheses as expressions, under ids behind all statements of the database.
+/// Returns the goal's hypotheses as expressions, with the ids that follow those of the database's statements.
 pub(crate) fn hypothesis_expressions(theory: &Theory, goal: &Goal) -> Vec<(StatementId, Expression)> {
     let first = theory.database().statements().len() as u32;
     let number = |i: usize| StatementId(first + i as u32);
     goal.statement().hypotheses.iter().enumerate().map(|(i, h)| (number(i), expression(theory, h))).collect()
 }
 
-pub(crate) fn expression(theory: &Theory, tree: &[crate::grammar::Head]) -> Expression {
+pub(crate) fn expression(theory: &Theory, tree: &[TreeNode]) -> Expression {
     let mut symbols = Vec::new();
     theory.grammar().unparse(tree, &mut symbols);
-    // A theory has a provable typecode, or it could not have been made.
-    let typecode = theory.grammar().provable().unwrap_or(crate::database::Symbol(0));
-    Expression { typecode, symbols: symbols.into() }
+    Expression { typecode: theory.provable(), symbols: symbols.into() }
 }
 
-/// A theorem of the database with its own proof as essential steps.
+/// A theorem of the database with its proof as essential steps.
 #[derive(Clone, Debug)]
-pub struct TrueProof {
+pub struct DatabaseProof {
+    /// The theorem.
     pub rule: RuleId,
+    /// Its statement.
     pub statement: Statement,
-    pub steps: Vec<Step>,
+    /// Its proof.
+    pub steps: Vec<ProofStep>,
 }
 
-/// All theorems of the database whose proofs have at most `limit` steps. Proofs that cannot be read (incomplete
-/// ones, for example) are left out.
-pub fn true_proofs(theory: &Theory, limit: usize) -> Vec<TrueProof> {
+/// Returns all theorems of the database whose proofs have at most `limit` steps. Unreadable proofs (such as incomplete
+/// ones) are left out.
+pub fn database_proofs(theory: &Theory, limit: usize) -> Vec<DatabaseProof> {
     let read = |i: usize| {
         let rule = RuleId(i as u32);
-        let assertion = theory.database().assertion(theory.rule(rule).statement)?;
-        let steps = assertion.is_theorem().then(|| database_proof(theory, rule, limit))?.ok()??;
-        Some(TrueProof { rule, statement: Statement::of_rule(theory.rule(rule)), steps })
+        let is_theorem = theory.assertion(rule).is_theorem();
+        let steps = is_theorem.then(|| database_proof(theory, rule, limit))?.ok()??;
+        Some(DatabaseProof { rule, statement: Statement::of_rule(theory.rule(rule)), steps })
     };
     (0..theory.rules().len()).into_par_iter().filter_map(read).collect()
 }
 
-/// A proof of the database as essential steps. `None` if it has more than `limit`.
+/// Returns a theorem's proof in the database as essential steps; `None` if it has more than `limit`.
 ///
 /// # Errors
-/// If the proof's text cannot be read.
+/// Returns an error if the proof's text is malformed.
 pub fn database_proof(
     theory: &Theory,
     rule: RuleId,
     limit: usize,
-) -> Result<Option<Vec<Step>>, crate::proof::ProofTextError> {
+) -> Result<Option<Vec<ProofStep>>, ProofTextError> {
     let database = theory.database();
-    let id = theory.rule(rule).statement;
-    let Some(assertion) = database.assertion(id) else { return Ok(None) };
-    let ops = crate::proof::read_proof(database, id, assertion)?;
-    let provable = theory.grammar().provable();
-    let Some(labels) = crate::proof::essential_steps(database, &ops, |t| Some(t) == provable, limit)? else {
-        return Ok(None);
-    };
-    let hypotheses: Vec<StatementId> = assertion
-        .hypotheses
-        .iter()
-        .copied()
-        .filter(|&h| matches!(database.statement(h).kind, crate::database::StatementKind::Essential(_)))
-        .collect();
+    let assertion = theory.assertion(rule);
+    let ops = read_proof(database, theory.rule(rule).statement, assertion)?;
+    let is_provable = |typecode| typecode == theory.provable();
+    let Some(labels) = essential_steps(database, &ops, is_provable, limit)? else { return Ok(None) };
+    let hypotheses: Vec<StatementId> = database.essentials(assertion).map(|(h, _)| h).collect();
     let step = |label: &StatementId| {
-        let hypothesis = hypotheses.iter().position(|h| h == label).map(|i| Step::Hypothesis(i as u32));
-        hypothesis.or_else(|| theory.rule_of(*label).map(Step::Rule))
+        let hypothesis = hypotheses.iter().position(|h| h == label).map(|i| ProofStep::Hypothesis(i as u32));
+        hypothesis.or_else(|| theory.rule_of(*label).map(ProofStep::Rule))
     };
-    match labels.iter().map(step).collect::<Option<Vec<Step>>>() {
+    match labels.iter().map(step).collect::<Option<Vec<ProofStep>>>() {
         Some(steps) => Ok(Some(steps)),
-        None => Err(crate::proof::ProofTextError::Malformed("a step is no provable assertion".to_owned())),
+        None => Err(ProofTextError::Malformed("a step is not a provable assertion".to_owned())),
     }
 }

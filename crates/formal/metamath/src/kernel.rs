@@ -1,44 +1,48 @@
 //! The kernel: checks full Metamath proofs by substitution on symbol strings (Metamath book, §4.1.3-4.1.5).
 //!
-//! It knows nothing of grammars, trees or unification, so that a mistake there cannot reach a verdict.
+//! It uses neither grammar, trees nor unification, so that an error in them cannot lead to a wrong verdict. It shares no
+//! checking code with the unifier; both use the same parsed database and the same proof operations.
 
-use crate::database::{Database, Distinct, Expression, StatementId, StatementKind, Symbol, distinct};
+use crate::database::{
+    Assertion, Database, Distinct, Expression, StatementId, StatementKind, Symbol, distinct,
+};
 use crate::proof::ProofOp;
 
-/// What a full proof has to prove.
+/// The statement that a full proof has to prove.
 #[derive(Clone, Debug)]
 pub struct KernelGoal<'a> {
-    /// Only assertions before this one may be used.
+    /// The first statement that the proof may not use.
     pub before: StatementId,
-    /// Mandatory variables' `$f` statements; further `$f` statements of the database serve as dummies.
+    /// `$f` statements of the mandatory variables. Other `$f` statements of the database declare dummy variables.
     pub floats: &'a [StatementId],
-    /// Essential hypotheses: the id under which the proof refers to each, and what it states.
+    /// Essential hypotheses, each with the id that the proof uses for it.
     pub hypotheses: &'a [(StatementId, Expression)],
-    /// What is to be proved.
+    /// The conclusion.
     pub conclusion: &'a Expression,
-    /// `$d` pairs that may be relied on, sorted.
+    /// `$d` pairs that the proof may rely on, sorted.
     pub distinct: &'a [Distinct],
-    /// What may be assumed of variables that are not mandatory.
+    /// `$d` conditions of the dummy variables.
     pub dummies: Dummies<'a>,
 }
 
-/// What a proof may assume of its dummy variables.
+/// The `$d` conditions that a proof may assume of its dummy variables.
 #[derive(Clone, Copy, Debug)]
 pub enum Dummies<'a> {
-    /// They are distinct from every other variable: whoever states the theorem adds such `$d` statements freely.
+    /// Dummy variables are distinct from all other variables. The author of a theorem can add these `$d` statements.
     Free,
-    /// Only these pairs, sorted (a theorem that stands in a database).
+    /// Only these pairs, sorted (for a theorem of a database).
     Listed(&'a [Distinct]),
 }
 
-/// Why the kernel refuses a proof.
+/// Why the kernel rejects a proof.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KernelError {
     /// The proof does not prove the goal.
     #[error("operation {op}: {message}")]
     Refused {
-        /// Which operation, from 1.
+        /// Number of the operation, from 1.
         op: usize,
+        /// Description of the error.
         message: String,
     },
     /// The expressions of the proof have more symbols than the limit.
@@ -48,31 +52,31 @@ pub enum KernelError {
 
 /// An expression on the stack: its symbols in the arena, typecode first.
 #[derive(Clone, Copy, Default)]
-struct Entry {
+struct StackEntry {
     start: u32,
     end: u32,
 }
 
-/// A kernel with its buffers; it can check any number of proofs, one after the other.
+/// Checks full proofs. It keeps its buffers from proof to proof.
 #[derive(Default)]
 pub struct Kernel {
     arena: Vec<Symbol>,
-    stack: Vec<Entry>,
-    saved: Vec<Entry>,
-    /// For each symbol the substitution of the assertion at hand, valid if the stamp is current.
-    substitution: Vec<(u32, Entry)>,
+    stack: Vec<StackEntry>,
+    saved: Vec<StackEntry>,
+    /// For each symbol, its substitution in the current assertion; valid if the stamp is current.
+    substitution: Vec<(u32, StackEntry)>,
     stamp: u32,
-    /// For each symbol whether it was met in the expression at hand.
+    /// For each symbol, whether it occurred in the current expression.
     met: Vec<bool>,
-    /// Variables of the two expressions that must be distinct, each once.
+    /// Variables of the two expressions that must be distinct, without repetition.
     sides: [Vec<Symbol>; 2],
 }
 
-/// Expressions of one proof may hold this many symbols in all.
+/// Maximum total number of symbols in the expressions of a proof.
 pub const MAX_SYMBOLS: usize = 4_000_000;
 
 impl Kernel {
-    /// An empty kernel.
+    /// Creates a kernel with empty buffers.
     pub fn new() -> Self {
         Self::default()
     }
@@ -80,7 +84,7 @@ impl Kernel {
     /// Checks a proof.
     ///
     /// # Errors
-    /// The first operation that is not allowed, or the size limit.
+    /// Returns an error if an operation is invalid, if the proof does not prove the goal, or if it is too large.
     pub fn check(
         &mut self,
         database: &Database,
@@ -91,7 +95,7 @@ impl Kernel {
         self.stack.clear();
         self.saved.clear();
         if self.substitution.len() < database.symbol_count() {
-            self.substitution.resize(database.symbol_count(), (0, Entry::default()));
+            self.substitution.resize(database.symbol_count(), (0, StackEntry::default()));
             self.met.resize(database.symbol_count(), false);
         }
         for (index, op) in ops.iter().enumerate() {
@@ -106,8 +110,8 @@ impl Kernel {
                     None => return Err(refuse(format!("nothing was saved as {n}"))),
                 },
                 ProofOp::Use(id) => self.apply(database, goal, id).map_err(|e| match e {
-                    Failure::Refused(message) => refuse(message),
-                    Failure::TooLarge => KernelError::TooLarge(MAX_SYMBOLS),
+                    ApplyError::Refused(message) => refuse(message),
+                    ApplyError::TooLarge => KernelError::TooLarge(MAX_SYMBOLS),
                 })?,
             }
         }
@@ -122,31 +126,36 @@ impl Kernel {
         Ok(())
     }
 
-    fn apply(&mut self, database: &Database, goal: &KernelGoal<'_>, id: StatementId) -> Result<(), Failure> {
+    fn apply(
+        &mut self,
+        database: &Database,
+        goal: &KernelGoal<'_>,
+        id: StatementId,
+    ) -> Result<(), ApplyError> {
         if let Some((_, expression)) = goal.hypotheses.iter().find(|(h, _)| *h == id) {
             return self.push(expression.typecode, &expression.symbols);
         }
         let Some(statement) = database.statements().get(id.0 as usize) else {
-            return Err(Failure::Refused("no such statement".to_owned()));
+            return Err(ApplyError::Refused("no such statement".to_owned()));
         };
-        // A variable's type has no content of its own: those of the outermost scope may stand anywhere.
+        // The `$f` statements of the outermost scope only declare types, so they may be used from any position.
         let global = matches!(statement.kind, StatementKind::Floating { until: StatementId(u32::MAX), .. });
         if id >= goal.before && !global {
-            return Err(Failure::Refused(format!("`{}` does not stand before the goal", statement.label)));
+            return Err(ApplyError::Refused(format!("`{}` does not precede the goal", statement.label)));
         }
         match &statement.kind {
             StatementKind::Floating { typecode, variable, until } => {
                 if *until <= goal.before {
-                    return Err(Failure::Refused(format!("`{}` is out of scope", statement.label)));
+                    return Err(ApplyError::Refused(format!("`{}` is out of scope", statement.label)));
                 }
                 self.push(*typecode, &[*variable])
             }
             StatementKind::Essential(_) => {
-                Err(Failure::Refused(format!("`{}` is no hypothesis of the goal", statement.label)))
+                Err(ApplyError::Refused(format!("`{}` is not a hypothesis of the goal", statement.label)))
             }
             StatementKind::Assertion(assertion) => {
                 let Some(base) = self.stack.len().checked_sub(assertion.hypotheses.len()) else {
-                    return Err(Failure::Refused(format!(
+                    return Err(ApplyError::Refused(format!(
                         "the stack is too short for `{}`",
                         statement.label
                     )));
@@ -158,38 +167,38 @@ impl Kernel {
                 for &s in &assertion.conclusion.symbols {
                     self.push_substituted(s);
                 }
-                self.bound()?;
+                self.check_size()?;
                 self.stack.truncate(base);
-                self.stack.push(Entry { start: start as u32, end: self.arena.len() as u32 });
+                self.stack.push(StackEntry { start: start as u32, end: self.arena.len() as u32 });
                 Ok(())
             }
         }
     }
 
-    fn push(&mut self, typecode: Symbol, symbols: &[Symbol]) -> Result<(), Failure> {
+    fn push(&mut self, typecode: Symbol, symbols: &[Symbol]) -> Result<(), ApplyError> {
         let start = self.arena.len() as u32;
         self.arena.push(typecode);
         self.arena.extend_from_slice(symbols);
-        self.bound()?;
-        self.stack.push(Entry { start, end: self.arena.len() as u32 });
+        self.check_size()?;
+        self.stack.push(StackEntry { start, end: self.arena.len() as u32 });
         Ok(())
     }
 
-    fn bound(&self) -> Result<(), Failure> {
-        if self.arena.len() > MAX_SYMBOLS { Err(Failure::TooLarge) } else { Ok(()) }
+    fn check_size(&self) -> Result<(), ApplyError> {
+        if self.arena.len() > MAX_SYMBOLS { Err(ApplyError::TooLarge) } else { Ok(()) }
     }
 
-    /// Reads the substitution off the `$f` hypotheses and compares the `$e` hypotheses with the stack.
+    /// Determines the substitution from the `$f` hypotheses and compares the `$e` hypotheses with the stack.
     fn substitute(
         &mut self,
         database: &Database,
-        assertion: &crate::database::Assertion,
+        assertion: &Assertion,
         base: usize,
         label: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ApplyError> {
         self.stamp = self.stamp.wrapping_add(1);
         if self.stamp == 0 {
-            self.substitution.fill((0, Entry::default()));
+            self.substitution.fill((0, StackEntry::default()));
             self.stamp = 1;
         }
         for (i, &h) in assertion.hypotheses.iter().enumerate() {
@@ -197,9 +206,9 @@ impl Kernel {
                 let entry = self.stack[base + i];
                 if self.arena.get(entry.start as usize) != Some(&typecode) {
                     let text = database.symbol_text(variable);
-                    return Err(Failure::Refused(format!("`{label}`: the wrong type for `{text}`")));
+                    return Err(ApplyError::Refused(format!("`{label}`: the wrong type for `{text}`")));
                 }
-                let body = Entry { start: entry.start + 1, end: entry.end };
+                let body = StackEntry { start: entry.start + 1, end: entry.end };
                 self.substitution[variable.0 as usize] = (self.stamp, body);
             }
         }
@@ -208,19 +217,21 @@ impl Kernel {
             if let StatementKind::Essential(expression) = &database.statement(h).kind {
                 number += 1;
                 if !self.equals(expression, self.stack[base + i]) {
-                    return Err(Failure::Refused(format!("`{label}`: hypothesis {number} does not match")));
+                    return Err(ApplyError::Refused(format!(
+                        "`{label}`: hypothesis {number} does not match"
+                    )));
                 }
             }
         }
         Ok(())
     }
 
-    fn substituted(&self, symbol: Symbol) -> Option<Entry> {
+    fn substituted(&self, symbol: Symbol) -> Option<StackEntry> {
         let (stamp, entry) = self.substitution[symbol.0 as usize];
         (stamp == self.stamp).then_some(entry)
     }
 
-    fn equals(&self, expression: &Expression, entry: Entry) -> bool {
+    fn equals(&self, expression: &Expression, entry: StackEntry) -> bool {
         let have = &self.arena[entry.start as usize..entry.end as usize];
         let Some((&typecode, mut rest)) = have.split_first() else { return false };
         if typecode != expression.typecode {
@@ -259,18 +270,22 @@ impl Kernel {
         &mut self,
         database: &Database,
         goal: &KernelGoal<'_>,
-        assertion: &crate::database::Assertion,
+        assertion: &Assertion,
         label: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ApplyError> {
         for &(a, b) in &assertion.distinct {
-            let (Some(ea), Some(eb)) = (self.substituted(a), self.substituted(b)) else { continue };
+            let (Some(ea), Some(eb)) = (self.substituted(a), self.substituted(b)) else {
+                unreachable!("invariant: the $d pairs of an assertion contain only mandatory variables")
+            };
             self.collect_variables(database, 0, ea);
             self.collect_variables(database, 1, eb);
             for &x in &self.sides[0] {
                 for &y in &self.sides[1] {
                     if !allowed(database, goal, x, y) {
                         let (x, y) = (database.symbol_text(x), database.symbol_text(y));
-                        return Err(Failure::Refused(format!("`{label}`: `{x}` and `{y}` must be distinct")));
+                        return Err(ApplyError::Refused(format!(
+                            "`{label}`: `{x}` and `{y}` must be distinct"
+                        )));
                     }
                 }
             }
@@ -278,8 +293,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Each variable once: expressions may repeat a variable millions of times.
-    fn collect_variables(&mut self, database: &Database, side: usize, e: Entry) {
+    /// Collects the variables of an expression without repetition, because a variable may occur millions of times.
+    fn collect_variables(&mut self, database: &Database, side: usize, e: StackEntry) {
         let variables = &mut self.sides[side];
         variables.clear();
         for &s in &self.arena[e.start as usize..e.end as usize] {
@@ -294,7 +309,7 @@ impl Kernel {
     }
 }
 
-enum Failure {
+enum ApplyError {
     Refused(String),
     TooLarge,
 }
@@ -313,7 +328,7 @@ fn allowed(database: &Database, goal: &KernelGoal<'_>, x: Symbol, y: Symbol) -> 
             let mandatory = |v: Symbol| {
                 goal.floats.iter().any(|&f| match database.statement(f).kind {
                     StatementKind::Floating { variable, .. } => variable == v,
-                    _ => false,
+                    _ => unreachable!("invariant: `floats` contains only $f statements"),
                 })
             };
             !(mandatory(x) && mandatory(y))
@@ -324,18 +339,12 @@ fn allowed(database: &Database, goal: &KernelGoal<'_>, x: Symbol, y: Symbol) -> 
 /// Checks the proof of a theorem of the database.
 ///
 /// # Errors
-/// What is wrong with it; `None` in place of a theorem is refused too.
+/// Returns an error if the statement is not a theorem or if its proof is invalid.
 pub fn verify_theorem(kernel: &mut Kernel, database: &Database, id: StatementId) -> Result<(), String> {
     let assertion = database.assertion(id).ok_or("not an assertion")?;
     let ops = crate::proof::read_proof(database, id, assertion).map_err(|e| e.to_string())?;
-    let hypotheses: Vec<(StatementId, Expression)> = assertion
-        .hypotheses
-        .iter()
-        .filter_map(|&h| match &database.statement(h).kind {
-            StatementKind::Essential(e) => Some((h, e.clone())),
-            _ => None,
-        })
-        .collect();
+    let hypotheses: Vec<(StatementId, Expression)> =
+        database.essentials(assertion).map(|(h, e)| (h, e.clone())).collect();
     let floats: Vec<StatementId> = database.floats(assertion).map(|(f, _, _)| f).collect();
     let goal = KernelGoal {
         before: id,

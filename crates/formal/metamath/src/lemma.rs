@@ -1,16 +1,16 @@
-//! Conjectures as lemmas: what was proved for a target stands in the Solver's prompt as one hypothesis more, and where
-//! a proof uses that hypothesis, the lemma's own proof is put in its place.
+//! Conjectures as lemmas: a conjecture proved for a target is shown in the Solver's prompt as an additional hypothesis, and
+//! uses of that hypothesis in a proof are replaced by the conjecture's own proof.
 //!
-//! What comes out is a proof of the bare target from its own hypotheses. Nothing here vouches for it: unifier and
-//! kernel judge it like any other.
+//! The result is a proof of the bare target from its own hypotheses. The unifier and the kernel check it like any other proof,
+//! so nothing depends on the correctness of this module.
 
 use crate::proof_text::{MAX_PROOF_TOKENS, ProofError};
 use crate::statement::Statement;
 use crate::tokens::HYPOTHESES;
-use crate::unify::Step;
+use crate::unify::ProofStep;
 
-/// Whether a conjecture, in the target's variables, could be cited by a proof of the target: its hypotheses are among
-/// the target's, it says something, and neither the target itself nor what the target supposes.
+/// Returns whether a proof of the target could cite a conjecture that is written in the target's variables: its hypotheses
+/// are among the target's, and its conclusion is neither a variable, nor the target's conclusion, nor one of its hypotheses.
 pub fn is_citable(target: &Statement, conjecture: &Statement) -> bool {
     target.hypotheses.len() < HYPOTHESES
         && conjecture.conclusion.len() >= 2
@@ -19,35 +19,35 @@ pub fn is_citable(target: &Statement, conjecture: &Statement) -> bool {
         && conjecture.hypotheses.iter().all(|h| target.hypotheses.contains(h))
 }
 
-/// The target with the lemma's conclusion as its last hypothesis: what the Solver is shown.
+/// Returns the target with the lemma's conclusion as an additional last hypothesis, as shown to the Solver.
 pub fn with_lemma(target: &Statement, lemma: &Statement) -> Statement {
     let hypotheses = target.hypotheses.iter().chain([&lemma.conclusion]).cloned().collect();
     Statement { hypotheses, ..target.clone() }
 }
 
-/// A proof of [`with_lemma`] as a proof of the target: each use of the last hypothesis becomes `proof`, the lemma's own,
-/// whose hypotheses become the target's. `None` if the lemma is none of this target.
+/// Converts a proof of [`with_lemma`] to a proof of the target by replacing each use of the last hypothesis by `proof`, the
+/// lemma's own proof. Returns `None` if the lemma's proof uses a hypothesis that the target does not have.
 ///
 /// # Errors
-/// The proof grows beyond [`MAX_PROOF_TOKENS`].
-pub fn put_in_place(
+/// Returns an error if the resulting proof has more than [`MAX_PROOF_TOKENS`].
+pub fn inline_lemma(
     target: &Statement,
     lemma: &Statement,
-    proof: &[Step],
-    steps: &[Step],
-) -> Option<Result<Vec<Step>, ProofError>> {
-    let place = |h: &u32| {
+    proof: &[ProofStep],
+    steps: &[ProofStep],
+) -> Option<Result<Vec<ProofStep>, ProofError>> {
+    let in_target = |h: &u32| {
         let hypothesis = lemma.hypotheses.get(*h as usize)?;
-        Some(Step::Hypothesis(target.hypotheses.iter().position(|t| t == hypothesis)? as u32))
+        Some(ProofStep::Hypothesis(target.hypotheses.iter().position(|t| t == hypothesis)? as u32))
     };
-    let own: Vec<Step> = proof
+    let own: Vec<ProofStep> = proof
         .iter()
         .map(|step| match step {
-            Step::Hypothesis(h) => place(h),
+            ProofStep::Hypothesis(h) => in_target(h),
             rule => Some(*rule),
         })
         .collect::<Option<_>>()?;
-    let cited = Step::Hypothesis(target.hypotheses.len() as u32);
+    let cited = ProofStep::Hypothesis(target.hypotheses.len() as u32);
     let uses = steps.iter().filter(|step| **step == cited).count();
     let length = own.len().saturating_mul(uses).saturating_add(steps.len() - uses);
     if length > MAX_PROOF_TOKENS {
@@ -68,12 +68,12 @@ pub fn put_in_place(
 mod tests {
     #![allow(clippy::unwrap_used)] // A test may fail.
     use super::*;
-    use crate::corpus::solver::{renumber, sub_proof_starts};
     use crate::judge::database_proof;
     use crate::proof_text::write_steps;
+    use crate::sub_proof::{renumber, sub_proof_starts};
     use crate::system::Metamath;
     use crate::theory::RuleId;
-    use crate::unify::{Checker, Goal, ProofLimits};
+    use crate::unify::{Goal, ProofLimits, Unifier};
     use sgs_formal::{Condition, FormalSystem, Prompt};
     use sgs_selfplay::{Lemma, Problem, ProblemId, Verdict};
 
@@ -82,13 +82,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lemma_stands_in_the_prompt_and_its_proof_in_the_proof() {
+    fn a_cited_lemma_is_replaced_by_its_proof() {
         let system = Metamath::shipped().unwrap();
         let syl = system.problem("syl").unwrap();
         let written = "$e |- ( ps -> ch ) $p |- ( ph -> ( ps -> ch ) )";
         let read = system.read_conjecture(Condition::Target(&syl), written).unwrap();
         assert_eq!(read.lemma.as_deref(), Some(written));
-        assert_ne!(&*read.statement, written, "the problem itself is in normal form");
+        assert_ne!(&*read.statement, written, "the conjecture as a problem is in normal form");
         assert_eq!(read.known, None, "an instance of a1i is not a1i");
         assert!(read.rubric > 0.0 && read.rubric < 8.0);
         let lemma = lemma(written, "h1 a1i");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lemma_that_does_not_hold_proves_nothing() {
+    fn a_lemma_with_an_invalid_proof_proves_nothing() {
         let system = Metamath::shipped().unwrap();
         let syl = system.problem("syl").unwrap();
         for (statement, proof) in [("$p |- ( ph -> ( ps -> ch ) )", "id"), ("$p |- ( ph -> ch )", "id")] {
@@ -117,25 +117,28 @@ mod tests {
     }
 
     #[test]
-    fn what_a_target_cannot_cite() {
+    fn only_conjectures_over_the_target_are_citable() {
         let system = Metamath::shipped().unwrap();
         let syl = system.problem("syl").unwrap();
         let citable =
             |text: &str| system.read_conjecture(Condition::Target(&syl), text).unwrap().lemma.is_some();
         assert!(citable("$p |- ( ph -> ( ps -> ph ) )"));
-        assert!(!citable("$p |- ( ph -> ch )"), "the target");
-        assert!(!citable("$p |- ( ph -> ps )"), "what it supposes");
-        assert!(!citable("$e |- ( ch -> ps ) $p |- ( ch -> ( ph -> ps ) )"), "a hypothesis of its own");
+        assert!(!citable("$p |- ( ph -> ch )"), "the target itself");
+        assert!(!citable("$p |- ( ph -> ps )"), "a hypothesis of the target");
+        assert!(
+            !citable("$e |- ( ch -> ps ) $p |- ( ch -> ( ph -> ps ) )"),
+            "a hypothesis that the target does not have"
+        );
         let free = system.read_conjecture(Condition::Nothing(&syl), "$p |- ( ph -> ( ps -> ph ) )").unwrap();
-        assert_eq!(free.lemma, None, "written for no target");
-        // What stands later in the database is not known yet.
+        assert_eq!(free.lemma, None, "there is no target");
+        // A theorem after the context does not make a conjecture known.
         assert_eq!(free.known.as_deref(), Some("ax-1"));
         let later = system.read_conjecture(Condition::Target(&syl), "$p |- ( ph <-> ph )");
         assert!(later.is_err() || later.unwrap().known.is_none());
     }
 
     #[test]
-    fn a_proof_that_explodes_is_refused() {
+    fn a_proof_that_grows_too_long_is_rejected() {
         let system = Metamath::shipped().unwrap();
         let syl = system.problem("syl").unwrap();
         let lemma = lemma("$p |- ( ph -> ( ps -> ph ) )", &"ax-1 ".repeat(200));
@@ -143,29 +146,29 @@ mod tests {
         assert_eq!(e.kind, "too-many-tokens");
     }
 
-    /// Real proofs cut in two at each of their steps come together again, and both checkers accept them.
+    /// Real proofs, split at each of their steps into a lemma and the rest, are reassembled and accepted.
     #[test]
-    fn proofs_of_the_database_come_together_again() {
+    fn proofs_split_into_lemmas_are_reassembled() {
         let system = Metamath::shipped().unwrap();
-        let (theory, mut checker) = (system.theory(), Checker::new());
+        let (theory, mut unifier) = (system.theory(), Unifier::new());
         let mut cut = 0;
         for id in (0..theory.rules().len()).step_by(97).map(|i| RuleId(i as u32)) {
             let Ok(Some(steps)) = database_proof(theory, id, 24) else { continue };
             let Some(problem) = system.problem(theory.label(id)) else { continue };
-            cut += halves(&system, &mut checker, &problem, &steps);
+            cut += reassemble(&system, &mut unifier, &problem, &steps);
         }
         assert!(cut > 50, "only {cut} cuts");
     }
 
-    fn halves(system: &Metamath, checker: &mut Checker, problem: &Problem, steps: &[Step]) -> usize {
+    fn reassemble(system: &Metamath, unifier: &mut Unifier, problem: &Problem, steps: &[ProofStep]) -> usize {
         let theory = system.theory();
         let target = Statement::parse(theory, &problem.statement, Default::default()).unwrap();
         let before = theory.database().find(&problem.context).unwrap();
         let goal = Goal::new(theory, &target, before).unwrap();
-        if checker.check(theory, system.book(), &goal, steps, ProofLimits::default()).is_err() {
+        if unifier.check(theory, system.compiled_rules(), &goal, steps, ProofLimits::default()).is_err() {
             return 0;
         }
-        let formulas = checker.step_formulas(theory, system.book(), &goal, 200).unwrap();
+        let formulas = unifier.step_formulas(theory, system.compiled_rules(), &goal, 200).unwrap();
         let starts = sub_proof_starts(theory, steps);
         let mut cut = 0;
         for (i, formula) in formulas.into_iter().enumerate().take(steps.len() - 1) {
@@ -178,7 +181,7 @@ mod tests {
             }
             let lemma = lemma(&statement.text(theory), &write_steps(theory, &own));
             let mut rest = steps.to_vec();
-            rest.splice(starts[i]..=i, [Step::Hypothesis(target.hypotheses.len() as u32)]);
+            rest.splice(starts[i]..=i, [ProofStep::Hypothesis(target.hypotheses.len() as u32)]);
             let completion = system.proof_completion(&write_steps(theory, &rest));
             let proof = system.read_proof_citing(problem, &lemma, &completion).unwrap();
             assert_eq!(proof, write_steps(theory, steps));

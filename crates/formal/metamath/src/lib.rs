@@ -1,25 +1,55 @@
 //! Metamath as the embedded formal system.
+//!
+//! | modules | content |
+//! |---|---|
+//! | [`database`], [`grammar`], [`theory`] | parse a Metamath database and its formulas; turn assertions into inference rules |
+//! | [`statement`], [`notation`] | statements to prove, as canonical text and in human-readable notation |
+//! | [`proof_text`], [`proof`] | proofs as lists of essential steps, and full Metamath proofs |
+//! | [`unify`], [`kernel`], [`judge`] | check a proof twice: by unification on trees, and by substitution on symbol strings |
+//! | [`verify`], [`export`], [`audit`] | verify files of proofs, export them as a database, check a database's own theorems |
+//! | [`system`], [`tokens`], [`lemma`], [`align`] | the [`sgs_formal::FormalSystem`]: prompts, vocabulary, citing lemmas |
+//! | [`features`], [`rubric`], [`normal_text`], [`assertion_index`], [`sub_proof`] | analyse statements and proofs |
+//! | [`mod@slice`], [`splits`], [`draw`] | the part of set.mm that ships with the program, and its targets |
+//!
+//! A proof is valid only if the unifier and the kernel both accept it. The two share no checking code: they use the same
+//! parsed database and the same proof operations, but the kernel knows neither trees nor unification.
+//!
+//! ```
+//! use sgs_formal::FormalSystem;
+//! use sgs_metamath::system::Metamath;
+//! use sgs_selfplay::Verdict;
+//!
+//! let system = Metamath::shipped()?;
+//! let problem = system.problem_from_text("example", "ph  =>  ( ps -> ph )", "")?;
+//! let proof = system.read_proof(&problem, "h1 ~a1i")?;
+//! assert_eq!(proof, "h1 a1i");
+//! assert_eq!(system.verify(&problem, &proof).verdict, Verdict::Proved);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod align;
-pub mod bench;
-pub mod corpus;
+pub mod assertion_index;
+pub mod audit;
 pub mod database;
+pub mod draw;
 pub mod export;
-pub mod facts;
 pub mod features;
 pub mod grammar;
 pub mod judge;
 pub mod kernel;
 pub mod lemma;
-pub mod library;
-pub mod printed;
+pub mod normal_text;
+pub mod notation;
 pub mod proof;
 pub mod proof_text;
 pub mod rubric;
 pub mod slice;
 pub mod source;
+pub mod splits;
 pub mod statement;
+pub mod sub_proof;
 pub mod system;
 pub mod theory;
 pub mod tokens;

@@ -1,27 +1,27 @@
-//! Full Metamath proofs as lists of operations: read from a database's text (normal and compressed), and written.
+//! Full Metamath proofs as lists of operations: a parser for normal and compressed proofs, and a writer.
 
 use crate::database::{Assertion, Database, StatementId, StatementKind};
 use crate::source::next_token;
 use rustc_hash::FxHashMap;
 
-/// One operation of a full proof on the proof stack.
+/// An operation on the proof stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProofOp {
-    /// Push a hypothesis, or apply an assertion to what lies on the stack.
+    /// Pushes a hypothesis, or applies an assertion to the entries on top of the stack.
     Use(StatementId),
-    /// Remember the topmost entry under the next number.
+    /// Saves the top entry under the next number.
     Save,
-    /// Push the entry of that number.
+    /// Pushes the saved entry with this number.
     Recall(u32),
 }
 
-/// Why the text of a proof cannot be read.
+/// Why the text of a proof cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProofTextError {
-    /// The proof has an unknown step `?`.
+    /// The proof contains an unknown step `?`.
     #[error("the proof is incomplete (it has a `?`)")]
     Incomplete,
-    /// Anything else.
+    /// The proof is malformed.
     #[error("{0}")]
     Malformed(String),
 }
@@ -30,10 +30,10 @@ fn malformed(message: impl Into<String>) -> ProofTextError {
     ProofTextError::Malformed(message.into())
 }
 
-/// Reads the proof of a theorem of the database. Labels must stand before the theorem.
+/// Parses the proof of a theorem of the database. Its labels must precede the theorem.
 ///
 /// # Errors
-/// What is wrong with the text; the place is that of the theorem.
+/// Returns an error if the proof is incomplete or malformed.
 pub fn read_proof(
     database: &Database,
     id: StatementId,
@@ -67,7 +67,7 @@ fn label(database: &Database, id: StatementId, token: &[u8]) -> Result<Statement
     let text = String::from_utf8_lossy(token);
     match database.find(&text) {
         Some(found) if found < id => Ok(found),
-        Some(_) => Err(malformed(format!("`{text}` stands after the theorem"))),
+        Some(_) => Err(malformed(format!("`{text}` does not precede the theorem"))),
         None => Err(malformed(format!("label `{text}` is unknown"))),
     }
 }
@@ -86,7 +86,7 @@ fn compressed(
         let found = label(database, id, token)?;
         if assertion.hypotheses.contains(&found) {
             let text = String::from_utf8_lossy(token);
-            return Err(malformed(format!("mandatory hypothesis `{text}` stands in the label list")));
+            return Err(malformed(format!("mandatory hypothesis `{text}` is in the label list")));
         }
         usable.push(found);
     }
@@ -110,7 +110,7 @@ fn compressed(
                 saved += 1;
                 can_save = false;
             }
-            b'Z' => return Err(malformed("a `Z` that follows no step")),
+            b'Z' => return Err(malformed("a `Z` that does not follow a step")),
             b'?' => return Err(ProofTextError::Incomplete),
             other => {
                 return Err(malformed(format!(
@@ -135,12 +135,14 @@ fn compressed_step(n: u32, usable: &[StatementId], saved: u32) -> Result<ProofOp
     }
 }
 
-/// Writes a proof in compressed form, for a theorem whose mandatory hypotheses are `mandatory`.
-/// `label_of` names every statement that the proof uses.
+/// Formats a proof in compressed form, for a theorem whose mandatory hypotheses are `mandatory`. `label_of` returns the label
+/// of a statement.
 ///
-/// Only terms that are recalled are saved, so that every number behind those of the mandatory hypotheses is used: the
-/// `metamath` program takes a proof that uses some of the numbers 140 to 159 and none of 120 to 139 for one of an
-/// obsolete format.
+/// Only entries that are recalled are saved, so that all numbers after those of the mandatory hypotheses are used. Otherwise
+/// the `metamath` program could mistake the proof for one in an obsolete format, because it uses some of the numbers 140 to
+/// 159 but none of 120 to 139.
+///
+/// An operation that recalls an entry before it is saved gets a number that no verifier accepts.
 pub fn write_compressed(
     ops: &[ProofOp],
     mandatory: &[StatementId],
@@ -167,14 +169,14 @@ pub fn write_compressed(
             *recalled = true;
         }
     }
-    // The number of each saved term among those that are written.
+    // The number of each saved entry, if it is recalled.
     let total = number.len() as u32;
-    let place: Vec<u32> = recalled
+    let saved_numbers: Vec<u32> = recalled
         .iter()
         .scan(total, |next, recalled| {
-            let place = *next;
+            let number = *next;
             *next += u32::from(*recalled);
-            Some(place)
+            Some(number)
         })
         .collect();
     let mut saved = 0;
@@ -182,9 +184,8 @@ pub fn write_compressed(
     for op in ops {
         match *op {
             ProofOp::Use(id) => push_number(&mut letters, number[&id]),
-            // What was never saved cannot be recalled: a reader refuses it.
             ProofOp::Recall(n) => {
-                push_number(&mut letters, place.get(n as usize).copied().unwrap_or(total + n))
+                push_number(&mut letters, saved_numbers.get(n as usize).copied().unwrap_or(total + n))
             }
             ProofOp::Save => {
                 if recalled[saved] {
@@ -219,18 +220,18 @@ fn push_number(out: &mut String, n: u32) {
     out.push(last);
 }
 
-/// A proof of the database as a tree of its `provable` steps, in postfix order, syntax-building steps left out and
-/// remembered steps written again. `None` if it has more than `limit` steps.
+/// Returns the essential steps of a proof in postfix order: the steps with a `provable` typecode, without those that build
+/// syntax, and with recalled steps repeated. Returns `None` if there are more than `limit`.
 ///
 /// # Errors
-/// If the stack of the proof does not come out even.
+/// Returns an error if the stack underflows or does not end with one entry.
 pub fn essential_steps(
     database: &Database,
     ops: &[ProofOp],
     provable: impl Fn(crate::database::Symbol) -> bool,
     limit: usize,
 ) -> Result<Option<Vec<StatementId>>, ProofTextError> {
-    /// A stack entry: its label and the entries it was made of, with the length of its postfix list.
+    /// A stack entry: its label, the essential entries that it was derived from, and the length of its postfix list.
     struct Node {
         label: StatementId,
         children: Vec<u32>,
@@ -241,10 +242,9 @@ pub fn essential_steps(
     let (mut stack, mut saved): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
     for op in ops {
         match *op {
-            ProofOp::Save => saved.extend(stack.last().copied()),
+            ProofOp::Save => saved.push(*stack.last().ok_or_else(|| malformed("there is no step to save"))?),
             ProofOp::Recall(n) => {
-                stack
-                    .push(*saved.get(n as usize).ok_or_else(|| malformed("a recalled step does not exist"))?);
+                stack.push(*saved.get(n as usize).ok_or_else(|| malformed("a recalled step was not saved"))?);
             }
             ProofOp::Use(label) => {
                 let (arity, essential) = match &database.statement(label).kind {

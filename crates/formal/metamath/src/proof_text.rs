@@ -1,25 +1,26 @@
-//! Proofs as text: the tokens `h1`, `h2`, … and labels, read into steps and written back.
+//! Proofs as text: a parser and a formatter for the tokens `h1`, `h2`, … and labels.
 //!
-//! A token of the form `h` + number always means a hypothesis of the problem, also in a database that has a
-//! statement of that label.
+//! A token of the form `h` + number always denotes a hypothesis of the problem, even if the database has a statement with
+//! that label.
 
 use crate::database::StatementKind;
 use crate::theory::Theory;
-use crate::unify::Step;
+use crate::unify::ProofStep;
 
-/// A proof's text may have this many tokens; the checker's own bound on steps is tighter.
+/// Maximum number of tokens of a proof's text. The unifier's limit of steps is lower.
 pub const MAX_PROOF_TOKENS: usize = 10_000;
 
-/// Why a text is no proof. The `kind` is stable, for counting:
+/// Why a text is not a proof. The `kind` is a stable name for statistics:
 /// `empty-proof`, `too-many-tokens`, `hypothesis-number`, `no-such-hypothesis`, `unknown-label`, `variable-label`,
 /// `hypothesis-label`, `syntax-label`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}: {detail}")]
 pub struct ProofError {
-    /// Short name of the defect.
+    /// Short, stable name of the defect.
     pub kind: &'static str,
+    /// Description of the defect and its position.
     pub detail: String,
-    /// The token at fault, counted from 1, where there is one.
+    /// The token at fault, from 1, if there is one.
     pub step: Option<u32>,
 }
 
@@ -38,17 +39,17 @@ impl ProofError {
     }
 }
 
-/// Reads a proof of a problem with `hypotheses` hypotheses. Whether each assertion may be used, and whether the
-/// proof holds, is for the checker to say.
+/// Parses a proof of a problem with `hypotheses` hypotheses. The unifier decides whether each assertion may be used and
+/// whether the proof is valid.
 ///
 /// # Errors
-/// The first token that names no hypothesis of the problem and no provable assertion of the database; no token at
-/// all; more than [`MAX_PROOF_TOKENS`].
+/// Returns an error if a token is neither a hypothesis of the problem nor a provable assertion of the database, if there is
+/// no token, or if there are more than [`MAX_PROOF_TOKENS`].
 pub fn read_steps<T: AsRef<str>>(
     theory: &Theory,
     hypotheses: usize,
     tokens: impl IntoIterator<Item = T>,
-) -> Result<Vec<Step>, ProofError> {
+) -> Result<Vec<ProofStep>, ProofError> {
     let mut steps = Vec::new();
     for (index, token) in tokens.into_iter().enumerate() {
         if index == MAX_PROOF_TOKENS {
@@ -62,35 +63,36 @@ pub fn read_steps<T: AsRef<str>>(
     Ok(steps)
 }
 
-fn read_step(theory: &Theory, hypotheses: usize, index: usize, token: &str) -> Result<Step, ProofError> {
+fn read_step(theory: &Theory, hypotheses: usize, index: usize, token: &str) -> Result<ProofStep, ProofError> {
     if let Some(number) = hypothesis_number(token) {
         let fail = |kind, what: &str| Err(ProofError::at(index, kind, token, what));
         return match number {
             Some(n) if (1..=hypotheses).contains(&n) => match u32::try_from(n - 1) {
-                Ok(h) => Ok(Step::Hypothesis(h)),
-                Err(_) => fail("hypothesis-number", "is no number of a hypothesis"),
+                Ok(h) => Ok(ProofStep::Hypothesis(h)),
+                Err(_) => fail("hypothesis-number", "is not the number of a hypothesis"),
             },
-            Some(n) if n > 0 => {
-                fail("no-such-hypothesis", &format!("is not there: the problem has {hypotheses} hypotheses"))
-            }
-            _ => fail("hypothesis-number", "is no number of a hypothesis"),
+            Some(n) if n > 0 => fail(
+                "no-such-hypothesis",
+                &format!("does not exist: the problem has {hypotheses} hypotheses"),
+            ),
+            _ => fail("hypothesis-number", "is not the number of a hypothesis"),
         };
     }
     let Some(id) = theory.database().find(token) else {
-        return Err(ProofError::at(index, "unknown-label", token, "is no label of the database"));
+        return Err(ProofError::at(index, "unknown-label", token, "is not a label of the database"));
     };
     if let Some(rule) = theory.rule_of(id) {
-        return Ok(Step::Rule(rule));
+        return Ok(ProofStep::Rule(rule));
     }
     let (kind, what) = match theory.database().statement(id).kind {
-        StatementKind::Floating { .. } => ("variable-label", "types a variable ($f) and is no step"),
+        StatementKind::Floating { .. } => ("variable-label", "declares a variable ($f) and is not a step"),
         StatementKind::Essential(_) => ("hypothesis-label", "is a hypothesis of another assertion ($e)"),
-        StatementKind::Assertion(_) => ("syntax-label", "proves no formula (it builds syntax)"),
+        StatementKind::Assertion(_) => ("syntax-label", "builds syntax and does not prove a formula"),
     };
     Err(ProofError::at(index, kind, token, what))
 }
 
-/// For a token `h` + decimal digits its number; `Some(None)` if that is too large or has a leading zero.
+/// Returns the number of a token `h` + decimal digits; `Some(None)` if it is too large or has a leading zero.
 fn hypothesis_number(token: &str) -> Option<Option<usize>> {
     let digits = token.strip_prefix('h')?;
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -100,30 +102,27 @@ fn hypothesis_number(token: &str) -> Option<Option<usize>> {
     Some(if canonical { digits.parse().ok() } else { None })
 }
 
-/// The token of a step, as [`read_steps`] reads it.
-pub fn step_token(theory: &Theory, step: Step) -> String {
+/// Returns the token of a step, as parsed by [`read_steps`].
+fn step_token(theory: &Theory, step: ProofStep) -> String {
     match step {
-        Step::Hypothesis(h) => format!("h{}", u64::from(h) + 1),
-        Step::Rule(id) => theory.label(id).to_owned(),
+        ProofStep::Hypothesis(h) => format!("h{}", u64::from(h) + 1),
+        ProofStep::Rule(id) => theory.label(id).to_owned(),
     }
 }
 
-/// The tokens of a proof, separated by single spaces.
-pub fn write_steps(theory: &Theory, steps: &[Step]) -> String {
+/// Formats a proof as tokens separated by single spaces.
+pub fn write_steps(theory: &Theory, steps: &[ProofStep]) -> String {
     let mut out = String::new();
     for (i, &step) in steps.iter().enumerate() {
         if i > 0 {
             out.push(' ');
         }
-        match step {
-            Step::Hypothesis(_) => out.push_str(&step_token(theory, step)),
-            Step::Rule(id) => out.push_str(theory.label(id)),
-        }
+        out.push_str(&step_token(theory, step));
     }
     out
 }
 
-/// A token for a message: cut where it is long.
+/// Truncates a token for a message.
 fn shown(token: &str) -> String {
     const CHARACTERS: usize = 48;
     match token.char_indices().nth(CHARACTERS) {
@@ -152,17 +151,17 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_writes() {
+    fn a_proof_survives_a_round_trip() {
         let theory = theory();
         let text = "h1 ax-1 ax-mp";
         let steps = read_steps(&theory, 1, text.split(' ')).unwrap();
-        assert_eq!(steps[0], Step::Hypothesis(0));
+        assert_eq!(steps[0], ProofStep::Hypothesis(0));
         assert_eq!(write_steps(&theory, &steps), text);
         assert_eq!(steps.iter().map(|&s| step_token(&theory, s)).collect::<Vec<_>>().join(" "), text);
     }
 
     #[test]
-    fn each_defect_has_its_kind() {
+    fn each_defect_has_its_own_kind() {
         assert_eq!(kind(0, ""), ("empty-proof", None));
         assert_eq!(kind(1, "h1 h2"), ("no-such-hypothesis", Some(2)));
         assert_eq!(kind(1, "h0"), ("hypothesis-number", Some(1)));
@@ -177,21 +176,21 @@ mod tests {
     }
 
     #[test]
-    fn long_tokens_are_cut_in_messages() {
+    fn long_tokens_are_truncated_in_messages() {
         let e = read_steps(&theory(), 0, ["é".repeat(5_000)]).unwrap_err();
         assert!(e.detail.chars().count() < 120, "{}", e.detail);
     }
 
     proptest::proptest! {
-        /// What is judged is what is recorded: the text that a proof is printed as is read as that proof.
+        /// The recorded text of a proof must parse as the proof that was judged.
         #[test]
-        fn a_proof_is_what_its_text_says(drawn in proptest::collection::vec((0_u32..4, 0_u32..1_000), 1..60)) {
+        fn any_proof_survives_a_round_trip(drawn in proptest::collection::vec((0_u32..4, 0_u32..1_000), 1..60)) {
             let theory = theory();
             let step = |(hypothesis, rule): (u32, u32)| match hypothesis {
-                3 => Step::Rule(crate::theory::RuleId(rule % theory.rules().len() as u32)),
-                hypothesis => Step::Hypothesis(hypothesis),
+                3 => ProofStep::Rule(crate::theory::RuleId(rule % theory.rules().len() as u32)),
+                hypothesis => ProofStep::Hypothesis(hypothesis),
             };
-            let steps: Vec<Step> = drawn.into_iter().map(step).collect();
+            let steps: Vec<ProofStep> = drawn.into_iter().map(step).collect();
             let text = write_steps(&theory, &steps);
             proptest::prop_assert_eq!(read_steps(&theory, 3, text.split_ascii_whitespace()).unwrap(), steps);
         }

@@ -1,12 +1,12 @@
-//! A Guide that is no model: how much a conjecture has in common with its target, counted on symbols.
+//! A Guide without a model: scores the similarity of a conjecture to its target.
 
 use crate::statement::Statement;
 use rustc_hash::FxHashMap;
 
-/// 8 times the overlap of the two statements' constants times the closeness of their lengths, `0..=8`.
+/// Returns a score in `0..=8`: 8 times the overlap of the two statements' productions times the similarity of their lengths.
 ///
-/// The overlap is that of multisets: shared occurrences over all occurrences. The closeness is the shorter length over
-/// the longer one. A conjecture of other symbols gets 0, one about the same things at the same length nearly 8.
+/// The overlap is the Jaccard index of the multisets of productions. The similarity of the lengths is the shorter length
+/// divided by the longer one, in nodes. A conjecture without common symbols scores 0.
 pub fn rubric(target: &Statement, conjecture: &Statement) -> f64 {
     let mut counts: FxHashMap<u32, (u32, u32)> = FxHashMap::default();
     for production in productions(target) {
@@ -38,12 +38,16 @@ mod tests {
     use crate::system::Metamath;
 
     #[test]
-    fn what_is_nearer_scores_higher() -> Result<(), Box<dyn std::error::Error>> {
+    fn more_similar_conjectures_score_higher() -> Result<(), Box<dyn std::error::Error>> {
         let system = Metamath::shipped()?;
         let parse = |text: &str| Statement::parse(system.theory(), text, Default::default());
         let target = parse("$e |- ( ph -> ps ) $p |- ( ph -> ( ps /\\ ch ) )")?;
         let score = |text: &str| parse(text).map(|conjecture| rubric(&target, &conjecture));
-        assert_eq!(score("$e |- ( ch -> ps ) $p |- ( ph -> ( ps /\\ ch ) )")?, 8.0, "names do not count");
+        assert_eq!(
+            score("$e |- ( ch -> ps ) $p |- ( ph -> ( ps /\\ ch ) )")?,
+            8.0,
+            "the names of variables do not matter"
+        );
         let near = score("$p |- ( ph -> ( ps /\\ ch ) )")?;
         let far = score("$p |- -. ph")?;
         assert!(near > 2.0 && near < 8.0 && far == 0.0, "{near} {far}");

@@ -1,14 +1,14 @@
-//! The part of set.mm that ships with the project, and the recipe that cuts it.
+//! The part of set.mm that ships with the project, and how it is cut.
 //!
-//! The slice is a prefix of the file, byte for byte, up to the end of a provable assertion, followed by the `$}`
-//! and part marks that close what is still open. Nothing else is changed: comments, authors' names and dates stay.
+//! The slice is an unmodified prefix of the file up to the end of a provable assertion, followed by the `$}` and the part
+//! marks that close open scopes and parts. Comments, authors' names and dates are kept.
 
 use crate::database::Database;
 use crate::source::{DatabaseError, next_token};
 use sha2::{Digest, Sha256};
 use std::io::Read;
 
-/// Provable assertions (axioms, definitions, theorems) in the shipped slice.
+/// Number of provable assertions (axioms, definitions, theorems) in the shipped slice.
 pub const SLICE_ASSERTIONS: usize = 9_000;
 /// SHA-256 of the set.mm that the slice is cut from (Debian package `metamath-databases`
 /// 0.0.0~20210101.git55fe226-2; version of 28-Dec-2020; CC0).
@@ -23,21 +23,26 @@ static SLICE: &[u8] = include_bytes!("../../../../data/metamath/set-slice.mm.zst
 /// Why the slice cannot be cut or read.
 #[derive(Debug, thiserror::Error)]
 pub enum SliceError {
-    /// The database is broken.
+    /// The database is malformed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// It is too short.
+    /// The database has too few assertions.
     #[error("the database has {found} provable assertions, the slice needs {wanted}")]
-    TooShort { found: usize, wanted: usize },
-    /// The shipped bytes are damaged.
+    TooShort {
+        /// Number of provable assertions of the database.
+        found: usize,
+        /// Number of provable assertions of the slice.
+        wanted: usize,
+    },
+    /// The slice embedded in the program is damaged.
     #[error("the shipped slice is damaged: {0}")]
     Damaged(String),
 }
 
-/// Cuts the first `assertions` provable assertions out of a database's text.
+/// Cuts a database's text after the first `assertions` provable assertions.
 ///
 /// # Errors
-/// A broken database, or one with fewer assertions.
+/// Returns an error if the database is malformed or has fewer assertions.
 pub fn cut(name: &str, text: &[u8], assertions: usize) -> Result<Vec<u8>, SliceError> {
     let database = Database::parse(name, text)?;
     let provable = database.symbol("|-");
@@ -46,8 +51,8 @@ pub fn cut(name: &str, text: &[u8], assertions: usize) -> Result<Vec<u8>, SliceE
         let found = database.assertions().filter(|(_, _, a)| Some(a.conclusion.typecode) == provable).count();
         return Err(SliceError::TooShort { found, wanted: assertions });
     };
-    let start = database.offset(id).unwrap_or(0);
-    let mut end = start;
+    #[allow(clippy::expect_used, reason = "a database parsed from memory consists of one file")]
+    let mut end = database.offset(id).expect("invariant: all statements are in the first file");
     while let Some((s, e)) = next_token(text, end) {
         end = e;
         if &text[s..e] == b"$." {
@@ -80,8 +85,8 @@ fn open_scopes(text: &[u8]) -> usize {
     open
 }
 
-/// Names of the parts (`$( Begin $[ name $] $)` … `$( End $[ name $] $)`) that are open at the end of the text. The
-/// `metamath` program takes a part that is never closed for a file to be included.
+/// Returns the names of the parts (`$( Begin $[ name $] $)` … `$( End $[ name $] $)`) that are open at the end of the text.
+/// The `metamath` program would mistake a part that is not closed for an inclusion.
 fn open_parts(text: &[u8]) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -100,15 +105,15 @@ fn open_parts(text: &[u8]) -> Vec<String> {
     open
 }
 
-/// Lower-case hexadecimal SHA-256.
-pub fn sha256(bytes: &[u8]) -> String {
+/// Returns the SHA-256 digest in lower-case hexadecimal.
+fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// The shipped slice's text.
+/// Returns the text of the shipped slice.
 ///
 /// # Errors
-/// If the program's own bytes are damaged.
+/// Returns an error if the slice embedded in the program is damaged.
 pub fn shipped_text() -> Result<Vec<u8>, SliceError> {
     let mut text = Vec::new();
     let mut decoder = zstd::Decoder::new(SLICE).map_err(|e| SliceError::Damaged(e.to_string()))?;
@@ -120,10 +125,10 @@ pub fn shipped_text() -> Result<Vec<u8>, SliceError> {
     Ok(text)
 }
 
-/// The shipped slice as a database.
+/// Parses the shipped slice.
 ///
 /// # Errors
-/// If the program's own bytes are damaged.
+/// Returns an error if the slice embedded in the program is damaged.
 pub fn shipped() -> Result<Database, SliceError> {
     Ok(Database::parse(SLICE_NAME, shipped_text()?)?)
 }

@@ -1,13 +1,13 @@
-//! Source files of a database, their tokens, and places in them.
+//! Source files of a database, locations in them, and their tokens.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A place in a source file. Line and column count from 1; the column counts bytes.
+/// A location in a source file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// File name as it was given.
+pub struct SourceLocation {
+    /// File name as given by the user.
     pub file: Arc<str>,
     /// Line, from 1.
     pub line: u32,
@@ -15,46 +15,52 @@ pub struct Place {
     pub column: u32,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.file, self.line, self.column)
     }
 }
 
-/// Why a database cannot be read, with the place.
+/// Why a database cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DatabaseError {
-    /// A file cannot be opened or is not readable.
+    /// A file cannot be read.
     #[error("{}: cannot read: {message}", path.display())]
     Io {
+        /// Path of the file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The operating system's error message.
         message: String,
     },
-    /// The text breaks a rule of the Metamath language.
+    /// The text violates a rule of the Metamath language.
     #[error("{place}: {message}")]
-    Syntax { place: Place, message: String },
+    Syntax {
+        /// Location of the error.
+        place: SourceLocation,
+        /// Description of the error.
+        message: String,
+    },
 }
 
-/// One source file.
+/// A source file.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct SourceFile {
     pub(crate) name: Arc<str>,
     pub(crate) bytes: Arc<[u8]>,
 }
 
-impl Source {
+impl SourceFile {
     pub(crate) fn read(path: &Path) -> Result<Self, DatabaseError> {
         let bytes = std::fs::read(path)
             .map_err(|e| DatabaseError::Io { path: path.to_owned(), message: e.to_string() })?;
         Ok(Self { name: path.display().to_string().into(), bytes: bytes.into() })
     }
 
-    pub(crate) fn place(&self, offset: usize) -> Place {
+    pub(crate) fn place(&self, offset: usize) -> SourceLocation {
         let before = &self.bytes[..offset.min(self.bytes.len())];
         let line = before.iter().filter(|&&b| b == b'\n').count() + 1;
         let column = before.iter().rev().take_while(|&&b| b != b'\n').count() + 1;
-        Place {
+        SourceLocation {
             file: self.name.clone(),
             line: u32::try_from(line).unwrap_or(u32::MAX),
             column: u32::try_from(column).unwrap_or(u32::MAX),
@@ -66,7 +72,7 @@ impl Source {
     }
 }
 
-/// The next token from `at`: its start and end. `None` at the end of the text.
+/// Returns the start and end of the next token from `at`; `None` at the end of the text.
 pub(crate) fn next_token(bytes: &[u8], mut at: usize) -> Option<(usize, usize)> {
     while at < bytes.len() && is_space(bytes[at]) {
         at += 1;
@@ -85,12 +91,12 @@ fn is_space(b: u8) -> bool {
     matches!(b, b' ' | b'\t' | b'\n' | b'\r' | 0x0c)
 }
 
-/// Symbols are printable ASCII without `$`.
+/// Returns whether a token is a math symbol: printable ASCII without `$`.
 pub(crate) fn is_symbol(token: &[u8]) -> bool {
     !token.is_empty() && token.iter().all(|&b| (0x21..=0x7e).contains(&b) && b != b'$')
 }
 
-/// Labels are letters, digits, `-`, `_`, `.`.
+/// Returns whether a token is a label: letters, digits, `-`, `_` and `.`.
 pub(crate) fn is_label(token: &[u8]) -> bool {
     !token.is_empty() && token.iter().all(|&b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }

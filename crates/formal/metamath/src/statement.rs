@@ -1,22 +1,23 @@
-//! Statements to be proved: from the database or from outside, as trees and as canonical text.
+//! Statements to prove, as trees and as canonical text.
 //!
-//! Canonical text: `$d x y` for each group of distinct variables, `$e |- …` for each hypothesis, `$p |- …` for the
-//! conclusion, separated by single spaces. In normal form the variables are those of the database in a
-//! fixed order, given out in order of appearance, so that statements that differ by a renaming are equal
-//! texts. No math symbol contains `$`, so the text reads back without doubt.
+//! Canonical text consists of `$d x y` for each group of distinct variables, `$e |- …` for each hypothesis, and `$p |- …` for
+//! the conclusion, separated by single spaces. It is unambiguous because no math symbol contains `$`. In normal form, the
+//! variables are renamed in order of appearance to those of the database in a fixed order, so that statements that differ
+//! only in the names of variables have equal texts.
 
 use crate::database::{Distinct, StatementId, Symbol, distinct};
-use crate::grammar::{Head, Tree, TypeId};
-use crate::theory::{Rule, Theory};
+use crate::grammar::{Tree, TreeNode, TypeId};
+use crate::theory::{Rule, RuleId, Theory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Bounds on statements from outside.
+/// Limits of statements from untrusted text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatementLimits {
-    /// Symbols of the whole text.
+    /// Maximum number of symbols of the text.
     pub symbols: usize,
+    /// Maximum number of hypotheses.
     pub hypotheses: usize,
-    /// Number of different variables.
+    /// Maximum number of distinct variables.
     pub variables: usize,
 }
 
@@ -26,10 +27,10 @@ impl Default for StatementLimits {
     }
 }
 
-/// A statement over a theory.
+/// A statement in the language of a theory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Statement {
-    /// `$d` pairs, sorted, only over variables of the statement.
+    /// `$d` pairs of variables of the statement, sorted.
     pub distinct: Box<[Distinct]>,
     /// Hypotheses, without the provable typecode.
     pub hypotheses: Box<[Tree]>,
@@ -37,13 +38,13 @@ pub struct Statement {
     pub conclusion: Tree,
 }
 
-/// Why a text is no statement. The `kind` is stable, for counting.
+/// Why a text is not a statement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}: {detail}")]
 pub struct StatementError {
-    /// Short name of the defect.
+    /// Short, stable name of the defect, for statistics.
     pub kind: &'static str,
-    /// What was found, and where.
+    /// Description of the defect and its position.
     pub detail: String,
 }
 
@@ -51,14 +52,14 @@ pub(crate) fn error(kind: &'static str, detail: impl Into<String>) -> StatementE
     StatementError { kind, detail: detail.into() }
 }
 
-/// The parts of a statement as text, as they come in JSON.
+/// The parts of a statement as tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatementText<'a> {
-    /// Groups of variables that must be distinct from each other.
+    /// Groups of pairwise distinct variables.
     pub distinct: Vec<Vec<&'a str>>,
-    /// Hypotheses with the provable typecode in front.
+    /// Hypotheses, with `|-` in front.
     pub hypotheses: Vec<Vec<&'a str>>,
-    /// The conclusion with the provable typecode in front.
+    /// The conclusion, with `|-` in front.
     pub conclusion: Vec<&'a str>,
 }
 
@@ -66,48 +67,29 @@ impl<'a> StatementText<'a> {
     /// Splits canonical text into its parts.
     ///
     /// # Errors
-    /// Text outside of the three keywords, or parts that are missing, doubled or out of order.
+    /// Returns an error if a token precedes the first keyword, or if a part is missing, repeated or out of order.
     pub fn split(text: &'a str) -> Result<Self, StatementError> {
-        #[derive(Clone, Copy, PartialEq)]
-        enum Part {
-            Before,
-            Distinct,
-            Hypothesis,
-            Conclusion,
-        }
-        let mut out = Self::default();
-        let mut part = Part::Before;
+        let mut sections: Vec<(&str, Vec<&str>)> = Vec::new();
         for token in text.split_ascii_whitespace() {
-            match token {
-                "$d" | "$e" | "$p" if part == Part::Conclusion => {
+            let section = sections.last_mut();
+            match (token, section) {
+                ("$d" | "$e" | "$p", Some(("$p", _))) => {
                     return Err(error("after-conclusion", format!("`{token}` after the conclusion")));
                 }
-                "$d" if part == Part::Hypothesis => return Err(error("order", "`$d` after a hypothesis")),
-                "$d" => {
-                    out.distinct.push(Vec::new());
-                    part = Part::Distinct;
-                }
-                "$e" => {
-                    out.hypotheses.push(Vec::new());
-                    part = Part::Hypothesis;
-                }
-                "$p" => part = Part::Conclusion,
-                _ => match part {
-                    Part::Before => {
-                        return Err(error("no-keyword", format!("`{token}` before $d, $e or $p")));
-                    }
-                    Part::Distinct => out.distinct.last_mut().into_iter().for_each(|g| g.push(token)),
-                    Part::Hypothesis => out.hypotheses.last_mut().into_iter().for_each(|h| h.push(token)),
-                    Part::Conclusion => out.conclusion.push(token),
-                },
+                ("$d", Some(("$e", _))) => return Err(error("order", "`$d` after a hypothesis")),
+                ("$d" | "$e" | "$p", _) => sections.push((token, Vec::new())),
+                (_, Some((_, tokens))) => tokens.push(token),
+                (_, None) => return Err(error("no-keyword", format!("`{token}` before $d, $e or $p"))),
             }
         }
-        let seen_conclusion = part == Part::Conclusion;
-        if seen_conclusion {
-            Ok(out)
-        } else {
-            Err(error("no-conclusion", "there is no `$p` with a conclusion"))
+        let Some(("$p", conclusion)) = sections.pop() else {
+            return Err(error("no-conclusion", "there is no `$p` with a conclusion"));
+        };
+        let mut out = Self { conclusion, ..Self::default() };
+        for (keyword, tokens) in sections {
+            if keyword == "$d" { out.distinct.push(tokens) } else { out.hypotheses.push(tokens) }
         }
+        Ok(out)
     }
 
     fn symbols(&self) -> usize {
@@ -118,7 +100,7 @@ impl<'a> StatementText<'a> {
 }
 
 impl Statement {
-    /// The statement of a rule of the database, with the database's own variables.
+    /// Returns the statement of a rule, with the database's variables.
     pub fn of_rule(rule: &Rule) -> Self {
         Self {
             distinct: rule.distinct.clone(),
@@ -127,18 +109,18 @@ impl Statement {
         }
     }
 
-    /// Reads canonical text (in normal form or not).
+    /// Parses canonical text, in normal form or not.
     ///
     /// # Errors
-    /// Each way of being malformed has its own kind.
+    /// Returns an error if the text is malformed or exceeds a limit.
     pub fn parse(theory: &Theory, text: &str, limits: StatementLimits) -> Result<Self, StatementError> {
         Self::from_text(theory, &StatementText::split(text)?, limits)
     }
 
-    /// Reads a statement from its parts.
+    /// Parses a statement from its parts.
     ///
     /// # Errors
-    /// Each way of being malformed has its own kind.
+    /// Returns an error if a part is malformed or exceeds a limit.
     pub fn from_text(
         theory: &Theory,
         text: &StatementText<'_>,
@@ -182,12 +164,12 @@ impl Statement {
         Ok(Self { distinct: pairs.into(), hypotheses, conclusion })
     }
 
-    /// All trees: hypotheses, then the conclusion.
+    /// Returns all trees: hypotheses, then the conclusion.
     pub fn trees(&self) -> impl Iterator<Item = &Tree> {
         self.hypotheses.iter().chain([&self.conclusion])
     }
 
-    /// Variables in order of appearance.
+    /// Returns the variables in order of appearance.
     pub fn variables(&self) -> Vec<Symbol> {
         let mut seen = FxHashSet::default();
         self.trees()
@@ -196,9 +178,9 @@ impl Statement {
             .collect()
     }
 
-    /// Renames the variables in order of appearance to the theory's variables in their fixed order.
-    /// `type_of` gives the types of variables that are not of the outermost scope. `None` if the theory has too few
-    /// variables of a type or a variable has no type.
+    /// Renames the variables in order of appearance to the theory's variables in their fixed order. `type_of` returns the
+    /// types of variables that are not declared in the outermost scope. Returns `None` if the theory has too few variables
+    /// of a type or if a variable has no type.
     pub fn normal_form(&self, theory: &Theory, type_of: impl Fn(Symbol) -> Option<TypeId>) -> Option<Self> {
         let mut next: FxHashMap<TypeId, usize> = FxHashMap::default();
         let mut renaming = FxHashMap::default();
@@ -212,19 +194,19 @@ impl Statement {
         self.rename(&renaming)
     }
 
-    /// Replaces variables; `None` if one of them is not in the map.
+    /// Renames variables. Returns `None` if one of them is not in the map.
     pub fn rename(&self, renaming: &FxHashMap<Symbol, Symbol>) -> Option<Self> {
         let rename = |tree: &Tree| -> Option<Tree> {
             tree.iter()
                 .map(|&h| match h.as_variable() {
-                    Some(v) => renaming.get(&v).map(|&n| Head::variable(n)),
+                    Some(v) => renaming.get(&v).map(|&n| TreeNode::variable(n)),
                     None => Some(h),
                 })
                 .collect()
         };
         let mut pairs = Vec::with_capacity(self.distinct.len());
         for (a, b) in &self.distinct {
-            // Pairs over variables that no longer occur say nothing.
+            // A pair with a variable that does not occur in the statement has no effect.
             if let (Some(&a), Some(&b)) = (renaming.get(a), renaming.get(b)) {
                 pairs.push(distinct(a, b));
             }
@@ -238,7 +220,7 @@ impl Statement {
         })
     }
 
-    /// Canonical text.
+    /// Returns the canonical text.
     pub fn text(&self, theory: &Theory) -> String {
         let mut out = String::new();
         for group in distinct_groups(&self.distinct) {
@@ -258,6 +240,13 @@ impl Statement {
         theory.push_text(&self.conclusion, &mut out);
         out
     }
+}
+
+/// Returns the statement of a rule in normal form; `None` if the theory has too few variables.
+pub fn normal_form_of_rule(theory: &Theory, rule: RuleId) -> Option<Statement> {
+    let rule = theory.rule(rule);
+    let type_of = |symbol| rule.variables.iter().find(|(v, _)| *v == symbol).map(|(_, t)| *t);
+    Statement::of_rule(rule).normal_form(theory, type_of)
 }
 
 fn formula(theory: &Theory, tokens: &[&str], which: &str) -> Result<Tree, StatementError> {
@@ -294,7 +283,7 @@ fn distinct_group(theory: &Theory, group: &[&str]) -> Result<Vec<Distinct>, Stat
     for &token in group {
         match theory.database().symbol(token) {
             Some(s) if theory.type_of_variable(s).is_some() => variables.push(s),
-            _ => return Err(error("distinct", format!("`{token}` in $d is no declared variable"))),
+            _ => return Err(error("distinct", format!("`{token}` in $d is not a declared variable"))),
         }
     }
     if variables.len() < 2 || variables.len() > 64 {
@@ -305,7 +294,7 @@ fn distinct_group(theory: &Theory, group: &[&str]) -> Result<Vec<Distinct>, Stat
         for &b in &variables[i + 1..] {
             if a == b {
                 let text = theory.database().symbol_text(a);
-                return Err(error("distinct", format!("`{text}` stands twice in one $d")));
+                return Err(error("distinct", format!("`{text}` occurs twice in one $d")));
             }
             pairs.push(distinct(a, b));
         }
@@ -313,8 +302,8 @@ fn distinct_group(theory: &Theory, group: &[&str]) -> Result<Vec<Distinct>, Stat
     Ok(pairs)
 }
 
-/// Covers sorted pairs by groups whose variables are pairwise distinct: greedy, so that equal sets of pairs give
-/// equal groups.
+/// Covers sorted pairs by groups of pairwise distinct variables. The greedy choice is deterministic, so that equal sets of
+/// pairs give equal groups.
 fn distinct_groups(pairs: &[Distinct]) -> Vec<Vec<Symbol>> {
     let all: FxHashSet<Distinct> = pairs.iter().copied().collect();
     let mut open = all.clone();
@@ -343,7 +332,10 @@ fn distinct_groups(pairs: &[Distinct]) -> Vec<Vec<Symbol>> {
     groups
 }
 
-/// A problem's context: which assertions may be used.
+/// Returns the first statement that a proof in a context may not use. The empty context includes the whole database.
+///
+/// # Errors
+/// Returns an error if the context is not a label of the database.
 pub fn context_limit(theory: &Theory, context: &str) -> Result<StatementId, StatementError> {
     if context.is_empty() {
         return Ok(StatementId(theory.database().statements().len() as u32));

@@ -1,92 +1,89 @@
-//! Metamath as a `FormalSystem`: prompts, readers, features and the judge behind one object.
+//! Metamath as a [`FormalSystem`]: prompts, parsers, features and the judge.
 
-use crate::align::in_names_of;
-use crate::corpus::splits::{NormalText, normal_text};
+use crate::align::rename_to_match;
+use crate::assertion_index::AssertionIndex;
 use crate::database::StatementId;
 use crate::features::{Connectives, features};
 use crate::judge::{Decision, Judge};
 use crate::lemma;
-use crate::library::Library;
-use crate::printed;
+use crate::notation;
 use crate::proof::ProofOp;
 use crate::proof_text::{read_steps, write_steps};
 use crate::rubric::rubric;
 use crate::slice::{self, SliceError};
-use crate::statement::{Statement, StatementError, StatementLimits, StatementText, context_limit};
-use crate::theory::{RuleId, Theory, TheoryError};
+use crate::statement::{
+    Statement, StatementError, StatementLimits, StatementText, context_limit, normal_form_of_rule,
+};
+use crate::theory::{Theory, TheoryError};
 use crate::tokens::{self, CONJECTURE, CONJECTURER, GUIDE, PROOF, REVIEW, SOLVER};
-use crate::unify::{Goal, ProofLimits, RuleBook, Step};
-use rustc_hash::FxHashMap;
+use crate::unify::{CompiledRules, Goal, ProofLimits, ProofStep};
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
-use sgs_selfplay::{Features, Judgement, Lemma, Problem, ProblemId, ReadConjecture, Review, Verdict};
+use sgs_selfplay::{Features, Judgement, Lemma, ParsedConjecture, Problem, ProblemId, Review, Verdict};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-/// The embedded formal system over one database.
+/// The embedded formal system, for one database.
 pub struct Metamath {
     theory: Theory,
-    book: RuleBook,
+    compiled: CompiledRules,
     connectives: Connectives,
     statement_limits: StatementLimits,
     proof_limits: ProofLimits,
     judges: Mutex<Vec<Judge>>,
-    /// The first rule that says what a normal text stands for.
-    first_of: OnceLock<FxHashMap<NormalText, RuleId>>,
-    library: OnceLock<Library>,
+    assertion_index: OnceLock<AssertionIndex>,
 }
 
-/// Why the embedded system cannot start.
+/// Why the embedded system cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SystemError {
     /// The shipped slice is damaged.
     #[error(transparent)]
     Slice(#[from] SliceError),
-    /// The database cannot be used.
+    /// The database is not supported.
     #[error(transparent)]
     Theory(#[from] TheoryError),
 }
 
 impl Metamath {
-    /// The system over the slice of set.mm that ships with the program.
+    /// Creates the system for the slice of set.mm that ships with the program.
     ///
     /// # Errors
-    /// Only if the program's own bytes are damaged.
+    /// Returns an error if the slice embedded in the program is damaged.
     pub fn shipped() -> Result<Self, SystemError> {
         Ok(Self::new(Theory::new(slice::shipped()?)?))
     }
 
-    /// The system over any theory.
+    /// Creates the system for a theory.
     pub fn new(theory: Theory) -> Self {
-        let book = RuleBook::new(&theory);
+        let compiled = CompiledRules::new(&theory);
         let connectives = Connectives::of(&theory);
         Self {
             theory,
-            book,
+            compiled,
             connectives,
             statement_limits: StatementLimits { symbols: 200, hypotheses: tokens::HYPOTHESES, variables: 32 },
             proof_limits: ProofLimits::default(),
             judges: Mutex::new(Vec::new()),
-            first_of: OnceLock::new(),
-            library: OnceLock::new(),
+            assertion_index: OnceLock::new(),
         }
     }
 
-    /// The theory.
+    /// Returns the theory.
     pub fn theory(&self) -> &Theory {
         &self.theory
     }
 
-    /// Its rules, laid out for the checker.
-    pub fn book(&self) -> &RuleBook {
-        &self.book
+    /// Returns the theory's rules, compiled for the unifier.
+    pub fn compiled_rules(&self) -> &CompiledRules {
+        &self.compiled
     }
 
-    /// Its connectives.
+    /// Returns the theory's logical connectives.
     pub fn connectives(&self) -> &Connectives {
         &self.connectives
     }
 
-    /// A theorem of the database as a problem: its statement in normal form, to be proved from what stands before.
+    /// Returns a theorem of the database as a problem: its statement in normal form, to be proved from what precedes it.
     pub fn problem(&self, label: &str) -> Option<Problem> {
         let rule = self.theory.find(label)?;
         let statement = normal_form_of_rule(&self.theory, rule)?;
@@ -97,13 +94,13 @@ impl Metamath {
         })
     }
 
-    /// A statement from a person as a problem: canonical text, as it is printed, or just a formula.
+    /// Parses a user's statement as a problem. Accepts canonical text, human-readable notation, or a formula.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// Returns an error if the context is unknown or the text is not a valid statement.
     pub fn problem_from_text(&self, id: &str, text: &str, context: &str) -> Result<Problem, StatementError> {
         context_limit(&self.theory, context)?;
-        let statement = Statement::read(&self.theory, text, StatementLimits::default())?;
+        let statement = Statement::from_user_text(&self.theory, text, StatementLimits::default())?;
         let normal = statement.normal_form(&self.theory, |_| None).unwrap_or(statement);
         Ok(Problem {
             id: ProblemId::new(id),
@@ -112,7 +109,7 @@ impl Metamath {
         })
     }
 
-    /// The token that tells how much of the database stands before a context.
+    /// Returns the token of a context's position in the database. An unknown context counts as the end of the database.
     pub fn place_token(&self, context: &str) -> String {
         let rules = self.theory.rules().len();
         let before = context_limit(&self.theory, context)
@@ -121,7 +118,7 @@ impl Metamath {
         tokens::place_token(before, rules)
     }
 
-    /// The Solver's completion for a proof in canonical text.
+    /// Converts a proof from canonical text to the form of the Solver's completions.
     pub fn proof_completion(&self, proof: &str) -> String {
         let mut out = String::new();
         for token in proof.split_ascii_whitespace() {
@@ -137,7 +134,7 @@ impl Metamath {
         out
     }
 
-    /// The Guide's completion for a review (scores rounded to whole numbers).
+    /// Converts a review to the form of the Guide's completions, with scores rounded to integers.
     pub fn review_completion(review: &Review) -> String {
         format!(
             "relevance-{:.0} redundancy-{:.0} complexity-{:.0}",
@@ -145,19 +142,19 @@ impl Metamath {
         )
     }
 
-    /// What the database has to say of statements; read on first use.
-    pub fn library(&self) -> &Library {
-        self.library.get_or_init(|| Library::new(&self.theory))
+    /// Returns the index of the database's assertions, which is created on first use.
+    pub fn assertion_index(&self) -> &AssertionIndex {
+        self.assertion_index.get_or_init(|| AssertionIndex::new(&self.theory))
     }
 
-    /// A statement's canonical text in the names of another; `None` if one of them is no statement.
-    fn in_names_of(&self, statement: &str, other: &str) -> Option<String> {
+    /// Renames the variables of a statement to match those of another. Returns `None` if one of the texts is malformed.
+    fn rename_to_match(&self, statement: &str, other: &str) -> Option<String> {
         let read = |text: &str| Statement::parse(&self.theory, text, StatementLimits::default()).ok();
-        Some(in_names_of(&self.theory, &read(statement)?, &read(other)?).text(&self.theory))
+        Some(rename_to_match(&self.theory, &read(statement)?, &read(other)?).text(&self.theory))
     }
 
-    /// Runs `f` with a judge of the pool.
-    pub fn with_judge<T>(&self, f: impl FnOnce(&mut Judge) -> T) -> T {
+    /// Calls `f` with a judge from the pool.
+    fn with_judge<T>(&self, f: impl FnOnce(&mut Judge) -> T) -> T {
         let pool = || self.judges.lock().unwrap_or_else(PoisonError::into_inner);
         let mut judge = pool().pop().unwrap_or_default();
         let out = f(&mut judge);
@@ -182,13 +179,13 @@ impl Metamath {
         let tokens = proof.split_ascii_whitespace();
         match read_steps(&self.theory, goal.hypothesis_count(), tokens) {
             Ok(steps) => {
-                self.with_judge(|j| j.decide(&self.theory, &self.book, goal, &steps, self.proof_limits))
+                self.with_judge(|j| j.decide(&self.theory, &self.compiled, goal, &steps, self.proof_limits))
             }
             Err(e) => Decision { verdict: Verdict::Malformed, reason: e.to_string(), step: e.step },
         }
     }
 
-    /// Judges what was begun at `start`, and begins the next.
+    /// Judges a proof. The time is measured from `start`, which is then set to the current time.
     fn judge_timed(&self, goal: &Result<Goal, String>, proof: &str, start: &mut Instant) -> Judgement {
         let Decision { verdict, reason, step } = self.judge(goal, proof);
         let begun = std::mem::replace(start, Instant::now());
@@ -196,23 +193,15 @@ impl Metamath {
         Judgement { verdict, reason, step, micros }
     }
 
-    /// The first theorem before `limit` that says the same, whatever its variables are called.
+    /// Returns the first theorem before `limit` that is equal up to the names of variables and the order of hypotheses.
     fn known(&self, statement: &Statement, limit: StatementId) -> Option<&str> {
-        let first_of = self.first_of.get_or_init(|| {
-            let mut first_of = FxHashMap::default();
-            for id in (0..self.theory.rules().len()).map(|i| RuleId(i as u32)) {
-                if let Some(normal) = normal_form_of_rule(&self.theory, id) {
-                    first_of.entry(normal_text(&self.theory, &normal)).or_insert(id);
-                }
-            }
-            first_of
-        });
-        let id = *first_of.get(&normal_text(&self.theory, statement))?;
-        (self.theory.rule(id).statement < limit).then(|| self.theory.label(id))
+        let id = self.assertion_index().find_equivalent(&self.theory, statement, limit)?;
+        Some(self.theory.label(id))
     }
 
-    /// A problem and a lemma of it as statements, and the lemma's proof; `None` if they are not what they should be.
-    fn cited(&self, problem: &Problem, lemma: &Lemma) -> Option<(Statement, Statement, Vec<Step>)> {
+    /// Parses a problem, a lemma for it, and the lemma's proof. Returns `None` if one of them is malformed or if a proof of
+    /// the problem could not cite the lemma.
+    fn cited(&self, problem: &Problem, lemma: &Lemma) -> Option<(Statement, Statement, Vec<ProofStep>)> {
         let parse = |text: &str| Statement::parse(&self.theory, text, StatementLimits::default()).ok();
         let (target, statement) = (parse(&problem.statement)?, parse(&lemma.statement)?);
         let tokens = lemma.proof.split_ascii_whitespace();
@@ -224,7 +213,7 @@ impl Metamath {
         &self,
         condition: Condition<'_>,
         completion: &str,
-    ) -> Result<ReadConjecture, StatementError> {
+    ) -> Result<ParsedConjecture, StatementError> {
         let text = StatementText::split(completion)?;
         let statement = Statement::from_text(&self.theory, &text, self.statement_limits)?;
         let normal = statement.normal_form(&self.theory, |_| None).ok_or(StatementError {
@@ -248,22 +237,16 @@ impl Metamath {
             .map_err(|detail| StatementError { kind: "undeclared-variable", detail })?;
         let target =
             Statement::parse(&self.theory, &condition.problem().statement, StatementLimits::default()).ok();
-        // Under other conditioning the Conjecturer does not write in the problem's variables.
+        // Under other conditions, the Conjecturer does not use the problem's variables.
         let of_target = target.as_ref().filter(|_| matches!(condition, Condition::Target(_)));
         let citable = of_target.is_some_and(|target| lemma::is_citable(target, &statement));
-        Ok(ReadConjecture {
+        Ok(ParsedConjecture {
             known: self.known(&normal, limit).map(Into::into),
             lemma: citable.then(|| statement.text(&self.theory).into()),
             rubric: target.map_or(0.0, |target| rubric(&target, &normal)),
             statement: normal.text(&self.theory).into(),
         })
     }
-}
-
-/// The statement of a rule with its variables renamed in order of appearance.
-pub fn normal_form_of_rule(theory: &Theory, rule: RuleId) -> Option<Statement> {
-    let r = theory.rule(rule);
-    Statement::of_rule(r).normal_form(theory, |s| r.variables.iter().find(|(v, _)| *v == s).map(|(_, t)| *t))
 }
 
 fn is_hypothesis_token(token: &str) -> bool {
@@ -301,7 +284,7 @@ impl FormalSystem for Metamath {
 
     fn guide_prompt(&self, target: &Problem, conjecture: &Problem) -> Prompt {
         let place = self.place_token(&target.context);
-        let shown = self.in_names_of(&conjecture.statement, &target.statement);
+        let shown = self.rename_to_match(&conjecture.statement, &target.statement);
         let shown = shown.as_deref().unwrap_or(&conjecture.statement);
         Prompt::Raw(format!("{GUIDE} {place} {} {CONJECTURE} {shown} {REVIEW}", target.statement))
     }
@@ -321,14 +304,14 @@ impl FormalSystem for Metamath {
             return self.read_proof(problem, completion);
         };
         let steps = self.completed_steps(target.hypotheses.len() + 1, completion)?;
-        match lemma::put_in_place(&target, &statement, &proof, &steps) {
+        match lemma::inline_lemma(&target, &statement, &proof, &steps) {
             Some(Ok(steps)) => Ok(write_steps(&self.theory, &steps)),
             Some(Err(e)) => Err(Malformed::new(e.kind, e.detail)),
             None => self.read_proof(problem, completion),
         }
     }
 
-    /// Assertions that the proof cites: hypotheses are no inferences.
+    /// Returns the number of assertions that the proof cites. Hypotheses do not count.
     fn proof_steps(&self, proof: &str) -> u32 {
         let assertions = proof.split_ascii_whitespace().filter(|token| !is_hypothesis_token(token));
         u32::try_from(assertions.count()).unwrap_or(u32::MAX)
@@ -338,7 +321,7 @@ impl FormalSystem for Metamath {
         &self,
         condition: Condition<'_>,
         completion: &str,
-    ) -> Result<ReadConjecture, Malformed> {
+    ) -> Result<ParsedConjecture, Malformed> {
         self.read_statement(condition, completion).map_err(|e| Malformed::new(e.kind, e.detail))
     }
 
@@ -367,7 +350,7 @@ impl FormalSystem for Metamath {
         };
         match tokens.next() {
             None => Ok(review),
-            Some(_) => Err(Malformed::new("trailing-text", "the review goes on after its three scores")),
+            Some(_) => Err(Malformed::new("trailing-text", "text follows the three scores of the review")),
         }
     }
 
@@ -398,7 +381,7 @@ impl FormalSystem for Metamath {
     }
 
     fn display_statement(&self, statement: &str) -> String {
-        StatementText::split(statement).map_or_else(|_| statement.to_owned(), |text| printed::print(&text))
+        StatementText::split(statement).map_or_else(|_| statement.to_owned(), |text| notation::print(&text))
     }
 
     fn display_proof(&self, problem: &Problem, proof: &str) -> String {
@@ -407,22 +390,22 @@ impl FormalSystem for Metamath {
 }
 
 impl Metamath {
-    /// A proof in canonical text as the kernel's operations, judged again.
+    /// Judges a proof in canonical text and returns the problem's goal and the full proof.
     ///
     /// # Errors
-    /// Why it does not hold.
+    /// Returns the reason if the proof is not valid.
     pub fn proof_operations(&self, problem: &Problem, proof: &str) -> Result<(Goal, Vec<ProofOp>), String> {
         let goal = self.goal(problem)?;
         let tokens = proof.split_ascii_whitespace();
         let steps = read_steps(&self.theory, goal.hypothesis_count(), tokens).map_err(|e| e.to_string())?;
         let prove =
-            |judge: &mut Judge| judge.prove(&self.theory, &self.book, &goal, &steps, self.proof_limits);
+            |judge: &mut Judge| judge.prove(&self.theory, &self.compiled, &goal, &steps, self.proof_limits);
         let ops = self.with_judge(prove).map_err(|decision| decision.reason)?;
         Ok((goal, ops))
     }
 
-    /// The steps that a completion of the Solver names.
-    fn completed_steps(&self, hypotheses: usize, completion: &str) -> Result<Vec<Step>, Malformed> {
+    /// Parses a completion of the Solver as a proof.
+    fn completed_steps(&self, hypotheses: usize, completion: &str) -> Result<Vec<ProofStep>, Malformed> {
         let mut labels = Vec::new();
         for (i, token) in completion.split_ascii_whitespace().enumerate() {
             match token.strip_prefix('~') {
@@ -432,7 +415,7 @@ impl Metamath {
                     let shown: String = token.chars().take(40).collect();
                     return Err(Malformed::new(
                         "no-label",
-                        format!("token {}, `{shown}`, is no proof step", i + 1),
+                        format!("token {}, `{shown}`, is not a proof step", i + 1),
                     ));
                 }
             }
@@ -440,22 +423,23 @@ impl Metamath {
         read_steps(&self.theory, hypotheses, &labels).map_err(|e| Malformed::new(e.kind, e.detail))
     }
 
-    /// The proof as a table: number, hypotheses, label, formula.
+    /// Formats a proof as a table with the columns number, hypotheses, label and formula.
     fn proof_table(&self, problem: &Problem, proof: &str) -> Option<String> {
         let goal = self.goal(problem).ok()?;
         let steps = read_steps(&self.theory, goal.hypothesis_count(), proof.split_ascii_whitespace()).ok()?;
         let labels: Vec<&str> = proof.split_ascii_whitespace().collect();
         self.with_judge(|judge| {
-            judge.prove(&self.theory, &self.book, &goal, &steps, self.proof_limits).ok()?;
-            let checker = judge.checker();
-            let formulas = checker.step_formulas(&self.theory, &self.book, &goal, 500).ok()?;
+            judge.prove(&self.theory, &self.compiled, &goal, &steps, self.proof_limits).ok()?;
+            let unifier = judge.unifier();
+            let formulas = unifier.step_formulas(&self.theory, &self.compiled, &goal, 500).ok()?;
             let width = labels.iter().map(|l| l.len()).max().unwrap_or(0);
             let mut out = String::new();
-            for (i, (formula, children)) in formulas.iter().zip(checker.step_children()).enumerate() {
+            let steps = formulas.iter().zip(unifier.step_children()).zip(labels);
+            for (i, ((formula, children), label)) in steps.enumerate() {
                 let from: Vec<String> = children.iter().map(|c| (c + 1).to_string()).collect();
                 let formula =
                     formula.as_ref().map_or_else(|| "…".to_owned(), |f| self.theory.formula_text(f));
-                let label = labels.get(i).copied().unwrap_or("");
+
                 out.push_str(&format!("{:>4}  {:<9} {label:<width$}  {formula}\n", i + 1, from.join(",")));
             }
             Some(out)

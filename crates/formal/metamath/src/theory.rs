@@ -1,7 +1,7 @@
-//! A database made ready for proving: every provable assertion as trees, its variables numbered.
+//! A database prepared for proving: every provable assertion as an inference rule over trees.
 
-use crate::database::{Database, Distinct, Expression, StatementId, Symbol};
-use crate::grammar::{Grammar, GrammarError, Head, ParseError, Tree, TypeId};
+use crate::database::{Assertion, Database, Distinct, Expression, StatementId, StatementKind, Symbol};
+use crate::grammar::{Grammar, GrammarError, ParseError, Tree, TreeNode, TypeId};
 use crate::source::DatabaseError;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
@@ -14,6 +14,7 @@ pub struct RuleId(pub u32);
 /// An axiom or theorem as an inference rule.
 #[derive(Clone, Debug)]
 pub struct Rule {
+    /// The assertion.
     pub statement: StatementId,
     /// Mandatory variables with their types, in the order of their `$f` statements.
     pub variables: Box<[(Symbol, TypeId)]>,
@@ -28,23 +29,25 @@ pub struct Rule {
 /// Why a database cannot be used for proving.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TheoryError {
-    /// The text is broken.
+    /// The database is malformed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// The syntax axioms are no grammar.
-    #[error("the syntax axioms are no grammar")]
+    /// The syntax axioms are not a supported grammar.
+    #[error("the syntax axioms are not a supported grammar")]
     Grammar(#[from] GrammarError),
     /// There is no `|-`, or nothing that can follow it.
     #[error("the database has no provable typecode `|-` with formulas of typecode `wff`")]
     NoProvable,
-    /// A statement has no tree.
+    /// A formula does not parse.
     #[error("{place}: `{label}`: the formula `{formula}` {error}")]
     Formula {
-        /// Where the statement stands.
+        /// Location of the statement.
         place: String,
+        /// Label of the statement.
         label: String,
+        /// The formula.
         formula: String,
-        /// What is wrong with it.
+        /// The parse error.
         error: ParseError,
     },
 }
@@ -54,13 +57,14 @@ pub enum TheoryError {
 pub struct Theory {
     database: Database,
     grammar: Grammar,
+    provable: Symbol,
     formula: TypeId,
     rules: Vec<Rule>,
     rule_of: FxHashMap<StatementId, RuleId>,
-    /// Variables that a statement from outside may use: alphanumeric names first, then in order of declaration.
+    /// Variables of the outermost scope: alphanumeric names first, then in order of declaration.
     variables: Vec<(Symbol, TypeId, StatementId)>,
     type_of_variable: FxHashMap<Symbol, TypeId>,
-    /// Floats of inner scopes: variable, type, its `$f` statement, the first statement behind its scope.
+    /// Variables of inner scopes: symbol, type, `$f` statement, first statement after the scope.
     local_floats: Vec<(Symbol, TypeId, StatementId, StatementId)>,
 }
 
@@ -68,106 +72,121 @@ impl Theory {
     /// Reads a database file.
     ///
     /// # Errors
-    /// A broken database, a grammar that is not supported, or a formula without exactly one tree.
+    /// Returns an error if the database is malformed, its grammar is not supported, or a formula does not have exactly one
+    /// parse tree.
     pub fn read(path: &Path) -> Result<Self, TheoryError> {
         Self::new(Database::read(path)?)
     }
 
-    /// Makes a database ready.
+    /// Prepares a database.
     ///
     /// # Errors
-    /// A grammar that is not supported, or a formula without exactly one tree.
+    /// Returns an error if the grammar is not supported or a formula does not have exactly one parse tree.
     pub fn new(database: Database) -> Result<Self, TheoryError> {
         let grammar = Grammar::new(&database)?;
         let (Some(provable), Some(formula)) = (grammar.provable(), grammar.formula_type()) else {
             return Err(TheoryError::NoProvable);
         };
-        let provable_ids: Vec<StatementId> = database
+        let assertions: Vec<(StatementId, &Assertion)> = database
             .assertions()
             .filter(|(_, _, a)| {
                 a.conclusion.typecode == provable
                     && database.essentials(a).all(|(_, e)| e.typecode == provable)
             })
-            .map(|(id, _, _)| id)
+            .map(|(id, _, assertion)| (id, assertion))
             .collect();
-        let rules: Vec<Rule> = provable_ids
+        let rules: Vec<Rule> = assertions
             .par_iter()
-            .map(|&id| read_rule(&database, &grammar, formula, id))
+            .map(|&(id, assertion)| read_rule(&database, &grammar, formula, id, assertion))
             .collect::<Result<_, _>>()?;
         let rule_of = rules.iter().enumerate().map(|(i, r)| (r.statement, RuleId(i as u32))).collect();
-        let mut variables = Vec::new();
-        for &id in database.global_floats() {
-            if let crate::database::StatementKind::Floating { typecode, variable, .. } =
-                database.statement(id).kind
-                && let Some(t) = grammar.type_of(typecode)
-            {
-                variables.push((variable, t, id));
+        let (mut variables, mut local_floats) = (Vec::new(), Vec::new());
+        for (i, statement) in database.statements().iter().enumerate() {
+            if let StatementKind::Floating { typecode, variable, until } = statement.kind {
+                let (t, id) = (grammar.float_type(typecode), StatementId(i as u32));
+                match until {
+                    StatementId(u32::MAX) => variables.push((variable, t, id)),
+                    _ => local_floats.push((variable, t, id, until)),
+                }
             }
         }
-        // Names that read well are given out first: `F` before `.||`.
+        // Normal forms prefer readable names: `F` before `.||`.
         variables.sort_by_key(|&(v, _, id)| {
             let plain = database.symbol_text(v).bytes().all(|b| b.is_ascii_alphanumeric());
             (!plain, id)
         });
-        let mut local_floats = Vec::new();
-        for (i, s) in database.statements().iter().enumerate() {
-            if let crate::database::StatementKind::Floating { typecode, variable, until } = s.kind
-                && until != StatementId(u32::MAX)
-                && let Some(t) = grammar.type_of(typecode)
-            {
-                local_floats.push((variable, t, StatementId(i as u32), until));
-            }
-        }
         let type_of_variable = variables.iter().map(|&(v, t, _)| (v, t)).collect();
-        Ok(Self { database, grammar, formula, rules, rule_of, variables, type_of_variable, local_floats })
+        Ok(Self {
+            database,
+            grammar,
+            provable,
+            formula,
+            rules,
+            rule_of,
+            variables,
+            type_of_variable,
+            local_floats,
+        })
     }
 
-    /// The database.
+    /// Returns the database.
     pub fn database(&self) -> &Database {
         &self.database
     }
 
-    /// Its grammar.
+    /// Returns the database's grammar.
     pub fn grammar(&self) -> &Grammar {
         &self.grammar
     }
 
-    /// The type of provable formulas.
+    /// Returns the typecode of provable statements, `|-`.
+    pub fn provable(&self) -> Symbol {
+        self.provable
+    }
+
+    /// Returns the type of provable formulas.
     pub fn formula_type(&self) -> TypeId {
         self.formula
     }
 
-    /// All rules in order: the assertions of which the conclusion and every `$e` are provable formulas.
+    /// Returns all rules in database order: the assertions whose conclusion and `$e` hypotheses are provable formulas.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// A rule by its id.
+    /// Returns a rule by its id.
     pub fn rule(&self, id: RuleId) -> &Rule {
         &self.rules[id.0 as usize]
     }
 
-    /// The rule of a label, if that is a provable assertion.
+    /// Returns the assertion of a rule.
+    #[allow(clippy::expect_used, reason = "rules are created from assertions only")]
+    pub fn assertion(&self, id: RuleId) -> &Assertion {
+        self.database.assertion(self.rule(id).statement).expect("invariant: every rule is an assertion")
+    }
+
+    /// Returns the rule of a label; `None` if it is not a provable assertion.
     pub fn find(&self, label: &str) -> Option<RuleId> {
         self.rule_of.get(&self.database.find(label)?).copied()
     }
 
-    /// The rule of a statement, if that is a provable assertion.
+    /// Returns the rule of a statement; `None` if it is not a provable assertion.
     pub fn rule_of(&self, id: StatementId) -> Option<RuleId> {
         self.rule_of.get(&id).copied()
     }
 
-    /// A rule's label.
+    /// Returns the label of a rule.
     pub fn label(&self, id: RuleId) -> &str {
         &self.database.statement(self.rule(id).statement).label
     }
 
-    /// Variables of the outermost scope: symbol, type, `$f` statement, in the order in which normal forms use them.
+    /// Returns the variables of the outermost scope (symbol, type, `$f` statement) in the order in which normal forms use
+    /// them.
     pub fn variables(&self) -> &[(Symbol, TypeId, StatementId)] {
         &self.variables
     }
 
-    /// Variables that a proof may use at a place of the database: symbol, type, `$f` statement.
+    /// Returns the variables that are in scope just before a statement: symbol, type, `$f` statement.
     pub fn variables_at(
         &self,
         before: StatementId,
@@ -177,20 +196,20 @@ impl Theory {
         global.chain(local.map(|f| (f.0, f.1, f.2)))
     }
 
-    /// Type of a variable of the outermost scope.
+    /// Returns the type of a variable of the outermost scope.
     pub fn type_of_variable(&self, symbol: Symbol) -> Option<TypeId> {
         self.type_of_variable.get(&symbol).copied()
     }
 
-    /// A formula as text with the provable typecode in front.
-    pub fn formula_text(&self, tree: &[Head]) -> String {
+    /// Formats a formula with `|-` in front.
+    pub fn formula_text(&self, tree: &[TreeNode]) -> String {
         let mut out = String::from("|-");
         self.push_text(tree, &mut out);
         out
     }
 
-    /// Appends a tree's symbols, each after a space.
-    pub fn push_text(&self, tree: &[Head], out: &mut String) {
+    /// Appends the symbols of a tree, each preceded by a space.
+    pub fn push_text(&self, tree: &[TreeNode], out: &mut String) {
         let mut symbols = Vec::new();
         self.grammar.unparse(tree, &mut symbols);
         for s in symbols {
@@ -205,12 +224,10 @@ fn read_rule(
     grammar: &Grammar,
     formula: TypeId,
     id: StatementId,
+    assertion: &Assertion,
 ) -> Result<Rule, TheoryError> {
-    let Some(assertion) = database.assertion(id) else { return Err(TheoryError::NoProvable) };
-    let variables: Box<[(Symbol, TypeId)]> = database
-        .floats(assertion)
-        .filter_map(|(_, typecode, v)| grammar.type_of(typecode).map(|t| (v, t)))
-        .collect();
+    let variables: Box<[(Symbol, TypeId)]> =
+        database.floats(assertion).map(|(_, typecode, v)| (v, grammar.float_type(typecode))).collect();
     let tree = |e: &Expression| {
         let type_of = |s: Symbol| variables.iter().find(|(v, _)| *v == s).map(|(_, t)| *t);
         grammar.parse(formula, &e.symbols, type_of).map_err(|error| TheoryError::Formula {

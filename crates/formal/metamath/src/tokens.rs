@@ -1,5 +1,5 @@
-//! The vocabulary of the embedded model: one token per math symbol, per label, per hypothesis number, and a few for
-//! the roles; written as a `tokenizer.json` that the `tokenizers` library loads.
+//! The vocabulary of the embedded model: one token per math symbol, label and hypothesis number, and a few for the roles,
+//! in the `tokenizer.json` format of the `tokenizers` library.
 
 use crate::theory::{RuleId, Theory};
 use rustc_hash::FxHashMap;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// Padding; never part of a text.
 pub const PAD: &str = "<pad>";
-/// What the tokenizer makes of an unknown word.
+/// The token of an unknown word.
 pub const UNKNOWN: &str = "<unk>";
 /// Ends every completion.
 pub const END: &str = "<end>";
@@ -17,30 +17,30 @@ pub const SOLVER: &str = "<solver>";
 pub const CONJECTURER: &str = "<conjecturer>";
 /// Begins the Guide's prompt.
 pub const GUIDE: &str = "<guide>";
-/// After it a proof follows.
+/// Precedes a proof.
 pub const PROOF: &str = "<proof>";
-/// After it a conjecture follows.
+/// Precedes a conjecture.
 pub const CONJECTURE: &str = "<conjecture>";
-/// After it the Guide's scores follow.
+/// Precedes the Guide's scores.
 pub const REVIEW: &str = "<review>";
 
-/// Number of tokens that tell where in the database a problem stands.
+/// Number of tokens for a problem's position in the database.
 pub const PLACES: usize = 64;
-/// Hypotheses that have a token (`h1` … `h32`).
+/// Number of hypotheses that have a token (`h1` … `h32`).
 pub const HYPOTHESES: usize = 32;
 
-/// The label's token. The mark keeps labels and symbols apart that are spelt alike.
+/// Returns the token of a label. The `~` distinguishes labels from symbols with the same spelling.
 pub fn label_token(label: &str) -> String {
     format!("~{label}")
 }
 
-/// The token of the part of the database in which a problem stands, given how many rules stand before it.
+/// Returns the token of a problem's position in the database, given the number of rules before it.
 pub fn place_token(rules_before: usize, rules: usize) -> String {
     let place = rules_before * PLACES / rules.max(1);
     format!("<at-{}>", place.min(PLACES - 1))
 }
 
-/// All tokens in order of their ids: special ones, then words.
+/// Returns all tokens in order of their ids: special tokens, then words.
 pub fn vocabulary(theory: &Theory) -> (Vec<String>, Vec<String>) {
     let mut special: Vec<String> = [PAD, UNKNOWN, END, SOLVER, CONJECTURER, GUIDE, PROOF, CONJECTURE, REVIEW]
         .map(str::to_owned)
@@ -62,7 +62,7 @@ pub fn vocabulary(theory: &Theory) -> (Vec<String>, Vec<String>) {
     (special, words)
 }
 
-/// The vocabulary as `tokenizer.json`.
+/// Returns the content of `tokenizer.json`.
 pub fn tokenizer_json(theory: &Theory) -> Value {
     let (special, words) = vocabulary(theory);
     let mut vocab = serde_json::Map::new();
@@ -92,7 +92,7 @@ pub fn tokenizer_json(theory: &Theory) -> Value {
     })
 }
 
-/// `tokenizer_config.json` beside it: which tokens begin, end and fill a text.
+/// Returns the content of `tokenizer_config.json`, which names the special tokens.
 pub fn tokenizer_config_json() -> Value {
     json!({
         "tokenizer_class": "PreTrainedTokenizerFast",

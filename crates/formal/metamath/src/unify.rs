@@ -1,36 +1,38 @@
-//! Essential-step proofs and their checker: first-order unification over shared terms.
+//! Proofs as lists of essential steps, and the unifier that checks them: first-order unification over shared terms.
 //!
-//! A proof is the postfix list of the steps that prove formulas: hypotheses of the problem and earlier assertions.
-//! Each assertion gets fresh metavariables, takes its hypotheses from the stack by unification and leaves its
-//! conclusion there. A term is a node of a fixed tree together with the base of the metavariables that the tree's
-//! variables mean, so pushing a conclusion copies nothing. What remains at the end must unify with the goal, whose
-//! variables are constants. Work is counted, since unification can take exponential time.
+//! A proof lists, in postfix order, the steps that prove formulas: hypotheses of the problem and earlier assertions.
+//! Applying an assertion creates fresh metavariables for its variables, unifies its hypotheses with the formulas on top of
+//! the stack, and replaces these by its conclusion. The formula that remains at the end must unify with the goal, whose
+//! variables are constants.
+//!
+//! A term is a node of a fixed tree together with the base of the metavariables that the tree's variables refer to, so
+//! pushing a conclusion copies nothing. The work is limited, because unification can take exponential time.
 
 use crate::database::{Distinct, StatementId, StatementKind, Symbol};
-use crate::grammar::{Head, Tree, TypeId};
+use crate::grammar::{SyntaxPart, Tree, TreeNode, TreeNodeKind, TypeId};
 use crate::proof::ProofOp;
 use crate::statement::Statement;
 use crate::theory::{RuleId, Theory};
 
-/// One step of an essential-step proof.
+/// A step of a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Step {
-    /// The problem's hypothesis, counted from 0.
+pub enum ProofStep {
+    /// A hypothesis of the problem, counted from 0.
     Hypothesis(u32),
     /// An assertion of the database.
     Rule(RuleId),
 }
 
-/// Bounds on a proof, against exponential blow-up.
+/// Limits of a proof, which prevent exponential running time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProofLimits {
-    /// Steps of the proof.
+    /// Maximum number of steps.
     pub steps: usize,
-    /// Entries on the stack at any time.
+    /// Maximum number of formulas on the stack.
     pub stack: usize,
-    /// Nodes that unification, the occurs check and the `$d` check may visit.
+    /// Maximum number of nodes visited by unification, the occurs check and the `$d` check.
     pub work: u32,
-    /// Operations of the expanded proof.
+    /// Maximum number of operations of the expanded proof.
     pub operations: usize,
 }
 
@@ -40,35 +42,36 @@ impl Default for ProofLimits {
     }
 }
 
-/// Why a proof is not accepted. `step` counts from 1.
+/// Why a proof is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The step at which checking stopped; `None` if it is about the end of the proof.
+pub struct ProofRejection {
+    /// The step at which checking stopped, from 1; `None` if the error concerns the whole proof.
     pub step: Option<u32>,
-    /// What is wrong, the step's label included.
+    /// Description of the error, including the label of the step.
     pub reason: String,
-    /// Whether a bound was passed, so that nothing was decided.
+    /// Whether a limit was exceeded, so that the validity of the proof is unknown.
     pub resource: bool,
 }
 
-/// A term: a node and the base of its metavariables.
+/// A term: a node, and the base of the metavariables that the node's variables refer to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Term {
+struct TermRef {
     node: u32,
     base: u32,
 }
 
-const UNBOUND: Term = Term { node: u32::MAX, base: 0 };
+const UNBOUND: TermRef = TermRef { node: u32::MAX, base: 0 };
 
-// Nodes: the first word of a node; its children's nodes follow it.
+// The first word of a node is a metavariable or a constant with one of these flags, otherwise a production, which is followed
+// by the numbers of its children's nodes.
 const METAVARIABLE: u32 = 1 << 31;
 const CONSTANT: u32 = 1 << 30;
-/// Nodes of the goal have this bit in their number.
+/// Marks the numbers of the goal's nodes, as opposed to those of rules.
 const GOAL: u32 = 1 << 31;
 
-/// The rules of a theory, laid out for unification. Shared by all checkers.
+/// The rules of a theory, compiled for unification. All unifiers of a theory share them.
 #[derive(Debug)]
-pub struct RuleBook {
+pub struct CompiledRules {
     nodes: Vec<u32>,
     rules: Vec<CompiledRule>,
     hypothesis_roots: Vec<u32>,
@@ -83,75 +86,79 @@ struct CompiledRule {
     hypotheses: (u32, u32),
     distinct: (u32, u32),
     variables: u32,
-    /// Whether all `$f` hypotheses stand before all `$e` hypotheses, as they nearly always do.
+    /// Whether all `$f` hypotheses precede all `$e` hypotheses, as in nearly all assertions.
     floats_first: bool,
 }
 
-impl RuleBook {
-    /// Lays out the rules of a theory.
+impl CompiledRules {
+    /// Compiles the rules of a theory.
     pub fn new(theory: &Theory) -> Self {
         let arity = theory.grammar().productions().iter().map(|p| p.children.len() as u8).collect();
-        let mut book = Self {
+        let mut compiled = Self {
             nodes: Vec::new(),
             rules: Vec::new(),
             hypothesis_roots: Vec::new(),
             distinct: Vec::new(),
             arity,
         };
-        for rule in theory.rules() {
-            let index = |s: Symbol| rule.variables.iter().position(|(v, _)| *v == s).unwrap_or(0) as u32;
-            let first = book.hypothesis_roots.len() as u32;
+        for (number, rule) in theory.rules().iter().enumerate() {
+            #[allow(clippy::expect_used, reason = "the trees and $d pairs of a rule use only its variables")]
+            let index = |s: Symbol| {
+                let position = rule.variables.iter().position(|(v, _)| *v == s);
+                position.expect("invariant: every variable of a rule is among its mandatory variables") as u32
+            };
+            let first = compiled.hypothesis_roots.len() as u32;
             for h in &rule.hypotheses {
-                let root = lay_out(&mut book.nodes, &book.arity, h, |v| METAVARIABLE | index(v));
-                book.hypothesis_roots.push(root);
+                let root = compile(&mut compiled.nodes, &compiled.arity, h, |v| METAVARIABLE | index(v));
+                compiled.hypothesis_roots.push(root);
             }
             let conclusion =
-                lay_out(&mut book.nodes, &book.arity, &rule.conclusion, |v| METAVARIABLE | index(v));
-            let first_distinct = book.distinct.len() as u32;
-            book.distinct.extend(rule.distinct.iter().map(|&(a, b)| (index(a) as u16, index(b) as u16)));
-            book.rules.push(CompiledRule {
+                compile(&mut compiled.nodes, &compiled.arity, &rule.conclusion, |v| METAVARIABLE | index(v));
+            let first_distinct = compiled.distinct.len() as u32;
+            compiled.distinct.extend(rule.distinct.iter().map(|&(a, b)| (index(a) as u16, index(b) as u16)));
+            compiled.rules.push(CompiledRule {
                 statement: rule.statement,
                 conclusion,
-                hypotheses: (first, book.hypothesis_roots.len() as u32),
-                distinct: (first_distinct, book.distinct.len() as u32),
+                hypotheses: (first, compiled.hypothesis_roots.len() as u32),
+                distinct: (first_distinct, compiled.distinct.len() as u32),
                 variables: rule.variables.len() as u32,
-                floats_first: floats_first(theory, rule.statement),
+                floats_first: floats_first(theory, RuleId(number as u32)),
             });
         }
-        book
+        compiled
     }
 }
 
-fn floats_first(theory: &Theory, id: StatementId) -> bool {
+fn floats_first(theory: &Theory, rule: RuleId) -> bool {
     let database = theory.database();
     let is_float = |&h: &StatementId| matches!(database.statement(h).kind, StatementKind::Floating { .. });
-    database.assertion(id).is_some_and(|a| a.hypotheses.is_sorted_by_key(|h| !is_float(h)))
+    theory.assertion(rule).hypotheses.is_sorted_by_key(|h| !is_float(h))
 }
 
-/// Appends a tree to a node store; returns its root.
-fn lay_out(nodes: &mut Vec<u32>, arity: &[u8], tree: &[Head], leaf: impl Fn(Symbol) -> u32) -> u32 {
+/// Appends a tree to a list of nodes and returns the number of its root.
+fn compile(nodes: &mut Vec<u32>, arity: &[u8], tree: &[TreeNode], leaf: impl Fn(Symbol) -> u32) -> u32 {
     let root = nodes.len() as u32;
-    // Places that wait for the number of the next node, last first.
+    // Positions of child numbers that are not known yet, in reverse order.
     let mut waiting: Vec<usize> = Vec::new();
     for head in tree {
         let at = nodes.len();
-        if let Some(place) = waiting.pop() {
-            nodes[place] = at as u32;
+        if let Some(position) = waiting.pop() {
+            nodes[position] = at as u32;
         }
-        match head.as_production() {
-            Some(p) => {
+        match head.kind() {
+            TreeNodeKind::Production(p) => {
                 nodes.push(p);
                 let n = arity[p as usize] as usize;
                 nodes.extend(std::iter::repeat_n(0, n));
                 waiting.extend((at + 1..=at + n).rev());
             }
-            None => nodes.push(head.as_variable().map_or(0, &leaf)),
+            TreeNodeKind::Variable(v) => nodes.push(leaf(v)),
         }
     }
     root
 }
 
-/// A problem laid out for unification.
+/// A problem, compiled for unification.
 #[derive(Clone, Debug)]
 pub struct Goal {
     nodes: Vec<u32>,
@@ -159,7 +166,7 @@ pub struct Goal {
     conclusion: u32,
     /// Variables in order of appearance.
     variables: Vec<(Symbol, TypeId, StatementId)>,
-    /// For each variable, those it is distinct from, as bits.
+    /// For each variable, a bit set of the variables that it is distinct from.
     distinct: Vec<u128>,
     pairs: Box<[Distinct]>,
     before: StatementId,
@@ -167,37 +174,32 @@ pub struct Goal {
 }
 
 impl Goal {
-    /// Lays out a statement that may use what stands before `before`. The `$f` of each of its variables is looked
-    /// up in the rule that it comes from or else in the outermost scope.
+    /// Compiles a statement whose proof may use the statements before `before`. Its variables must be declared in the
+    /// outermost scope.
     ///
     /// # Errors
-    /// More than 96 variables, a variable without a `$f` in front of `before`, or syntax that is introduced later.
+    /// Returns an error if the statement has more than 96 variables, if a variable has no `$f`, or if the statement uses
+    /// syntax that `before` precedes.
     pub fn new(theory: &Theory, statement: &Statement, before: StatementId) -> Result<Self, String> {
         Self::with_floats(theory, statement, before, &[])
     }
 
-    /// The same for a theorem that stands in the database, with its own `$f` statements.
+    /// Compiles a theorem of the database, with its own `$f` statements.
     ///
     /// # Errors
-    /// As [`Goal::new`].
+    /// Returns an error under the same conditions as [`Goal::new`].
     pub fn of_rule(theory: &Theory, rule: RuleId) -> Result<Self, String> {
-        let id = theory.rule(rule).statement;
-        let Some(assertion) = theory.database().assertion(id) else {
-            return Err("not an assertion".to_owned());
-        };
-        let floats: Vec<_> = theory.database().floats(assertion).collect();
-        Self::with_floats(theory, &Statement::of_rule(theory.rule(rule)), id, &floats)
+        Self::in_place_of(theory, rule, &Statement::of_rule(theory.rule(rule)))
     }
 
-    /// A changed statement in the place of a theorem of the database, over (some of) that theorem's variables.
+    /// Compiles a statement as if it replaced a theorem of the database. Its variables are looked up among the theorem's
+    /// `$f` statements first, then in the outermost scope.
     ///
     /// # Errors
-    /// As [`Goal::new`].
+    /// Returns an error under the same conditions as [`Goal::new`].
     pub fn in_place_of(theory: &Theory, rule: RuleId, statement: &Statement) -> Result<Self, String> {
-        let id = theory.rule(rule).statement;
-        let floats: Vec<_> =
-            theory.database().assertion(id).into_iter().flat_map(|a| theory.database().floats(a)).collect();
-        Self::with_floats(theory, statement, id, &floats)
+        let floats: Vec<_> = theory.database().floats(theory.assertion(rule)).collect();
+        Self::with_floats(theory, statement, theory.rule(rule).statement, &floats)
     }
 
     fn with_floats(
@@ -208,8 +210,7 @@ impl Goal {
     ) -> Result<Self, String> {
         let mut variables = Vec::new();
         for v in statement.variables() {
-            let own =
-                floats.iter().find(|f| f.2 == v).and_then(|f| Some((v, theory.grammar().type_of(f.1)?, f.0)));
+            let own = floats.iter().find(|f| f.2 == v).map(|f| (v, theory.grammar().float_type(f.1), f.0));
             let global = || theory.variables().iter().find(|g| g.0 == v).copied();
             match own.or_else(global) {
                 Some(found) => variables.push(found),
@@ -237,12 +238,16 @@ impl Goal {
         let index = |s: Symbol| variables.iter().position(|(v, _, _)| *v == s);
         let arity: Vec<u8> = theory.grammar().productions().iter().map(|p| p.children.len() as u8).collect();
         let mut nodes = Vec::new();
-        let leaf = |s: Symbol| CONSTANT | index(s).unwrap_or(0) as u32;
+        #[allow(clippy::expect_used, reason = "`variables` was filled from the same trees")]
+        let leaf = |s: Symbol| {
+            CONSTANT | index(s).expect("invariant: every variable of a goal's trees is numbered") as u32
+        };
         let hypotheses: Vec<u32> =
-            statement.hypotheses.iter().map(|h| lay_out(&mut nodes, &arity, h, leaf)).collect();
-        let conclusion = lay_out(&mut nodes, &arity, &statement.conclusion, leaf);
+            statement.hypotheses.iter().map(|h| compile(&mut nodes, &arity, h, leaf)).collect();
+        let conclusion = compile(&mut nodes, &arity, &statement.conclusion, leaf);
         let mut distinct = vec![0u128; variables.len()];
         for &(a, b) in &statement.distinct {
+            // A pair with a variable that does not occur in the statement has no effect.
             if let (Some(a), Some(b)) = (index(a), index(b)) {
                 distinct[a] |= 1 << b;
                 distinct[b] |= 1 << a;
@@ -260,8 +265,8 @@ impl Goal {
         })
     }
 
-    /// A goal that is not known yet: `hypotheses` unknown formulas, and whatever the steps prove. For
-    /// [`Checker::most_general`].
+    /// Creates a goal with `hypotheses` unknown hypotheses and an unknown conclusion, for [`Unifier::most_general`] and
+    /// [`Unifier::unifies`].
     pub fn open(hypotheses: u32, before: StatementId) -> Self {
         Self {
             nodes: (0..hypotheses).map(|h| METAVARIABLE | h).collect(),
@@ -279,114 +284,118 @@ impl Goal {
         }
     }
 
-    /// Only statements before this one may be used.
+    /// Returns the first statement that a proof may not use.
     pub fn before(&self) -> StatementId {
         self.before
     }
 
-    /// Number of hypotheses.
+    /// Returns the number of hypotheses.
     pub fn hypothesis_count(&self) -> usize {
         self.hypotheses.len()
     }
 
-    /// `$f` statements of the goal's variables, in order of their statements.
+    /// Returns the `$f` statements of the goal's variables, in database order.
     pub fn floats(&self) -> Vec<StatementId> {
         let mut out: Vec<StatementId> = self.variables.iter().map(|v| v.2).collect();
         out.sort_unstable();
         out
     }
 
-    /// The statement that is to be proved.
+    /// Returns the statement to prove.
     pub fn statement(&self) -> &Statement {
         &self.statement
     }
 
-    /// `$d` pairs that may be relied on.
+    /// Returns the `$d` pairs that a proof may rely on.
     pub fn distinct(&self) -> &[Distinct] {
         &self.pairs
     }
 }
 
-/// Pairs of `$d` conditions that the choice of dummy variables may look at.
+/// Maximum number of `$d` pairs examined while dummy variables are chosen.
 const DUMMY_WORK: usize = 1_000_000;
 
-/// Goals have at most this many variables; the rest of the 128 bits is for dummies.
+/// Maximum number of variables of a goal. The remaining bits of a 128-bit set are for dummy variables.
 pub const MAX_GOAL_VARIABLES: usize = 96;
 
-/// One step as it was checked.
+/// A step that has been checked.
 #[derive(Clone, Copy, Debug)]
-struct Done {
-    step: Step,
+struct CheckedStep {
+    step: ProofStep,
+    /// First metavariable of the step.
     base: u32,
-    /// First of its hypotheses' steps in `children`.
+    /// Start of its hypotheses' steps in `Unifier::children`.
     children: u32,
 }
 
-/// A checker with its buffers; it can check any number of proofs, one after the other.
+/// Checks proofs by unification. It keeps its buffers from proof to proof.
 #[derive(Debug, Default)]
-pub struct Checker {
-    bindings: Vec<Term>,
-    stack: Vec<(Term, u32)>,
-    done: Vec<Done>,
+pub struct Unifier {
+    bindings: Vec<TermRef>,
+    stack: Vec<(TermRef, u32)>,
+    done: Vec<CheckedStep>,
     children: Vec<u32>,
-    todo: Vec<(Term, Term)>,
+    todo: Vec<(TermRef, TermRef)>,
     work: u32,
-    /// Whether an older metavariable was bound in the current step, so that older terms may hold new ones.
+    /// Whether the current step bound an older metavariable, so that older terms may contain new ones.
     tainted: bool,
-    /// For each metavariable the variables in what it stands for, once known.
+    /// For each metavariable, the set of variables in its term, if computed.
     masks: Vec<u128>,
-    /// Open metavariables that take part in `$d` conditions; the bit of number `i` is the goal's variables plus `i`.
+    /// Open metavariables that occur in `$d` conditions. The bit of `dummies[i]` in a mask is the number of the goal's
+    /// variables plus `i`.
     dummies: Vec<u32>,
-    /// Pairs of masks of which the variables must be distinct, where open metavariables are among them.
+    /// Pairs of masks with open metavariables; the variables of the first must be distinct from those of the second.
     apart: Vec<(u128, u128)>,
 }
 
-enum Unify {
+enum UnifyError {
     Different,
     Cyclic,
     Resource,
 }
 
-impl Checker {
-    /// A checker with empty buffers.
+impl Unifier {
+    /// Creates a unifier with empty buffers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Checks a proof. On success the checker holds the substitution, for [`Checker::expand`].
+    /// Checks a proof. On success, the unifier keeps the substitution for [`Unifier::expand`].
     ///
     /// # Errors
-    /// The first thing that is wrong, with its step.
+    /// Returns an error if the proof is invalid or exceeds a limit, with the first step at fault.
     pub fn check(
         &mut self,
         theory: &Theory,
-        book: &RuleBook,
+        compiled: &CompiledRules,
         goal: &Goal,
-        steps: &[Step],
+        steps: &[ProofStep],
         limits: ProofLimits,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ProofRejection> {
         self.clear(limits);
         if steps.len() > limits.steps {
             return Err(resource(None, format!("{} steps, more than {}", steps.len(), limits.steps)));
         }
         for (index, &step) in steps.iter().enumerate() {
-            self.step(theory, book, goal, index, step, limits)?;
+            self.step(theory, compiled, goal, index, step, limits)?;
         }
         let last = self.last()?;
         self.tainted = true;
-        let target = Term { node: goal.conclusion | GOAL, base: 0 };
-        match self.unify(book, goal, target, last, 0) {
+        let target = TermRef { node: goal.conclusion | GOAL, base: 0 };
+        match self.unify(compiled, goal, target, last, 0) {
             Ok(()) => {}
-            Err(Unify::Resource) => return Err(resource(None, "unification with the goal took too long")),
+            Err(UnifyError::Resource) => {
+                return Err(resource(None, "unification with the goal took too long"));
+            }
             Err(_) => {
-                let found = self.show(theory, book, goal, last);
+                let found = self.show(theory, compiled, goal, last);
                 return Err(refused(None, format!("the proof proves another statement: |-{found}")));
             }
         }
-        self.check_distinct(theory, book, goal)
+        self.check_distinct(theory, compiled, goal)
     }
 
-    fn last(&self) -> Result<Term, Refusal> {
+    fn last(&self) -> Result<TermRef, ProofRejection> {
         match self.stack[..] {
             [(last, _)] => Ok(last),
             _ => {
@@ -396,42 +405,38 @@ impl Checker {
         }
     }
 
-    /// The most general statement that `steps` prove: hypotheses as general as the steps allow, and just the `$d`
-    /// conditions that the steps need. `None` if the steps prove nothing, or a formula of more than `limit` nodes.
-    /// `goal` is open, with as many hypotheses as the steps use.
+    /// Returns the most general statement that `steps` prove: with the most general hypotheses, and only the `$d` conditions
+    /// that the steps need. Returns `None` if the steps are not a proof, or if a formula has more than `limit` nodes. `goal`
+    /// must be open and have as many hypotheses as the steps use.
     pub fn most_general(
         &mut self,
         theory: &Theory,
-        book: &RuleBook,
+        compiled: &CompiledRules,
         goal: &Goal,
-        steps: &[Step],
+        steps: &[ProofStep],
         limits: ProofLimits,
         limit: usize,
     ) -> Option<Statement> {
         self.clear(limits);
         self.bindings.resize(goal.hypotheses.len(), UNBOUND);
         for (index, &step) in steps.iter().enumerate() {
-            self.step(theory, book, goal, index, step, limits).ok()?;
+            self.step(theory, compiled, goal, index, step, limits).ok()?;
         }
         let last = self.last().ok()?;
-        self.check_distinct(theory, book, goal).ok()?;
+        self.check_distinct(theory, compiled, goal).ok()?;
         let dummies = self.distinct_floats(theory, goal)?;
         let hypotheses = goal
             .hypotheses
             .iter()
-            .map(|&h| self.tree(book, goal, Term { node: h | GOAL, base: 0 }, &dummies, limit))
+            .map(|&h| self.tree(compiled, goal, TermRef { node: h | GOAL, base: 0 }, &dummies, limit))
             .collect::<Option<Box<[Tree]>>>()?;
-        let conclusion = self.tree(book, goal, last, &dummies, limit)?;
-        let symbol = |bit: usize| dummies[self.dummies[bit] as usize].map(|d| d.1);
+        let conclusion = self.tree(compiled, goal, last, &dummies, limit)?;
+        let symbol = |bit: usize| dummy(&dummies, self.dummies[bit]).1;
         let bits = |mask: u128| (0..self.dummies.len()).filter(move |b| mask >> b & 1 != 0);
         let mut distinct = Vec::new();
         for &(a, b) in &self.apart {
             for x in bits(a) {
-                for y in bits(b) {
-                    if let (Some(x), Some(y)) = (symbol(x), symbol(y)) {
-                        distinct.push(crate::database::distinct(x, y));
-                    }
-                }
+                distinct.extend(bits(b).map(|y| crate::database::distinct(symbol(x), symbol(y))));
             }
         }
         let mut statement = Statement { distinct: Box::default(), hypotheses, conclusion };
@@ -443,25 +448,25 @@ impl Checker {
         Some(statement)
     }
 
-    /// Whether the steps can be taken one after the other, whatever they leave on the stack. `goal` is open.
+    /// Returns whether the steps can be applied in order, regardless of what they leave on the stack. `goal` must be open.
     pub fn unifies(
         &mut self,
         theory: &Theory,
-        book: &RuleBook,
+        compiled: &CompiledRules,
         goal: &Goal,
-        steps: &[Step],
+        steps: &[ProofStep],
         limits: ProofLimits,
     ) -> bool {
         self.clear(limits);
         self.bindings.resize(goal.hypotheses.len(), UNBOUND);
-        steps.iter().enumerate().all(|(i, &step)| self.step(theory, book, goal, i, step, limits).is_ok())
+        steps.iter().enumerate().all(|(i, &step)| self.step(theory, compiled, goal, i, step, limits).is_ok())
     }
 
-    /// A variable of its own for every open metavariable; `None` if there are too few.
+    /// Chooses a different variable for every open metavariable. Returns `None` if there are too few.
     fn distinct_floats(&self, theory: &Theory, goal: &Goal) -> Option<Vec<Option<StatementSymbol>>> {
         let mut out = vec![None; self.bindings.len()];
         let mut free: Vec<_> = theory.variables_at(goal.before).collect();
-        let mut give = |slot: usize, t: TypeId| {
+        let mut assign = |slot: usize, t: TypeId| {
             if self.bindings[slot] == UNBOUND {
                 let at = free.iter().position(|f| f.1 == t)?;
                 let (v, _, f) = free.remove(at);
@@ -470,12 +475,12 @@ impl Checker {
             Some(())
         };
         for slot in 0..goal.hypotheses.len() {
-            give(slot, theory.formula_type())?;
+            assign(slot, theory.formula_type())?;
         }
         for done in &self.done {
-            let Step::Rule(id) = done.step else { continue };
+            let ProofStep::Rule(id) = done.step else { continue };
             for (i, &(_, t)) in theory.rule(id).variables.iter().enumerate() {
-                give(done.base as usize + i, t)?;
+                assign(done.base as usize + i, t)?;
             }
         }
         Some(out)
@@ -492,53 +497,53 @@ impl Checker {
     fn step(
         &mut self,
         theory: &Theory,
-        book: &RuleBook,
+        compiled: &CompiledRules,
         goal: &Goal,
         index: usize,
-        step: Step,
+        step: ProofStep,
         limits: ProofLimits,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ProofRejection> {
         let number = Some(index as u32 + 1);
         let base = self.bindings.len() as u32;
         let first_child = self.children.len() as u32;
         let result = match step {
-            Step::Hypothesis(h) => match goal.hypotheses.get(h as usize) {
-                Some(&node) => Term { node: node | GOAL, base: 0 },
+            ProofStep::Hypothesis(h) => match goal.hypotheses.get(h as usize) {
+                Some(&node) => TermRef { node: node | GOAL, base: 0 },
                 None => {
                     return Err(refused(number, format!("h{}: the problem has no such hypothesis", h + 1)));
                 }
             },
-            Step::Rule(id) => {
-                let Some(rule) = book.rules.get(id.0 as usize).copied() else {
+            ProofStep::Rule(id) => {
+                let Some(rule) = compiled.rules.get(id.0 as usize).copied() else {
                     return Err(refused(number, "no such assertion".to_owned()));
                 };
                 if rule.statement >= goal.before {
                     let label = theory.label(id);
-                    return Err(refused(number, format!("{label}: does not stand before the problem")));
+                    return Err(refused(number, format!("{label}: does not precede the problem")));
                 }
-                self.apply(theory, book, goal, number, id, rule)?;
-                Term { node: rule.conclusion, base }
+                self.apply(theory, compiled, goal, number, id, rule)?;
+                TermRef { node: rule.conclusion, base }
             }
         };
         if self.stack.len() >= limits.stack {
             return Err(resource(number, format!("more than {} formulas on the stack", limits.stack)));
         }
         self.stack.push((result, index as u32));
-        self.done.push(Done { step, base, children: first_child });
+        self.done.push(CheckedStep { step, base, children: first_child });
         Ok(())
     }
 
     fn apply(
         &mut self,
         theory: &Theory,
-        book: &RuleBook,
+        compiled: &CompiledRules,
         goal: &Goal,
         number: Option<u32>,
         id: RuleId,
         rule: CompiledRule,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ProofRejection> {
         let base = self.bindings.len() as u32;
-        let hypotheses = &book.hypothesis_roots[rule.hypotheses.0 as usize..rule.hypotheses.1 as usize];
+        let hypotheses = &compiled.hypothesis_roots[rule.hypotheses.0 as usize..rule.hypotheses.1 as usize];
         let Some(bottom) = self.stack.len().checked_sub(hypotheses.len()) else {
             let (need, have) = (hypotheses.len(), self.stack.len());
             let label = theory.label(id);
@@ -549,20 +554,20 @@ impl Checker {
         for (i, &h) in hypotheses.iter().enumerate() {
             let (found, child) = self.stack[bottom + i];
             self.children.push(child);
-            let failure = match self.unify(book, goal, Term { node: h, base }, found, base) {
+            let failure = match self.unify(compiled, goal, TermRef { node: h, base }, found, base) {
                 Ok(()) => continue,
                 Err(failure) => failure,
             };
             let label = theory.label(id);
             return Err(match failure {
-                Unify::Resource => resource(number, format!("{label}: unification took too long")),
-                Unify::Cyclic => refused(
+                UnifyError::Resource => resource(number, format!("{label}: unification took too long")),
+                UnifyError::Cyclic => refused(
                     number,
                     format!("{label}: hypothesis {} does not unify: a variable would contain itself", i + 1),
                 ),
-                Unify::Different => {
-                    let need = self.show(theory, book, goal, Term { node: h, base });
-                    let found = self.show(theory, book, goal, found);
+                UnifyError::Different => {
+                    let need = self.show(theory, compiled, goal, TermRef { node: h, base });
+                    let found = self.show(theory, compiled, goal, found);
                     refused(
                         number,
                         format!(
@@ -578,21 +583,21 @@ impl Checker {
     }
 
     #[inline]
-    fn word(book: &RuleBook, goal: &Goal, node: u32) -> u32 {
-        if node & GOAL == 0 { book.nodes[node as usize] } else { goal.nodes[(node & !GOAL) as usize] }
+    fn word(compiled: &CompiledRules, goal: &Goal, node: u32) -> u32 {
+        if node & GOAL == 0 { compiled.nodes[node as usize] } else { goal.nodes[(node & !GOAL) as usize] }
     }
 
     #[inline]
-    fn child(book: &RuleBook, goal: &Goal, node: u32, i: u32) -> u32 {
+    fn child(compiled: &CompiledRules, goal: &Goal, node: u32, i: u32) -> u32 {
         let at = (node & !GOAL) as usize + 1 + i as usize;
-        if node & GOAL == 0 { book.nodes[at] } else { goal.nodes[at] | GOAL }
+        if node & GOAL == 0 { compiled.nodes[at] } else { goal.nodes[at] | GOAL }
     }
 
-    /// Follows bindings; returns the term with its head, which is a metavariable only if that is unbound.
+    /// Follows bindings. Returns the resulting term and its first word, which is a metavariable only if unbound.
     #[inline]
-    fn resolve(&self, book: &RuleBook, goal: &Goal, mut term: Term) -> (Term, u32) {
+    fn resolve(&self, compiled: &CompiledRules, goal: &Goal, mut term: TermRef) -> (TermRef, u32) {
         loop {
-            let head = Self::word(book, goal, term.node);
+            let head = Self::word(compiled, goal, term.node);
             if head & METAVARIABLE == 0 {
                 return (term, head);
             }
@@ -604,16 +609,23 @@ impl Checker {
         }
     }
 
-    fn unify(&mut self, book: &RuleBook, goal: &Goal, a: Term, b: Term, fresh: u32) -> Result<(), Unify> {
+    fn unify(
+        &mut self,
+        compiled: &CompiledRules,
+        goal: &Goal,
+        a: TermRef,
+        b: TermRef,
+        fresh: u32,
+    ) -> Result<(), UnifyError> {
         self.todo.clear();
         self.todo.push((a, b));
         while let Some((a, b)) = self.todo.pop() {
             if self.work == 0 {
-                return Err(Unify::Resource);
+                return Err(UnifyError::Resource);
             }
             self.work -= 1;
-            let (a, ha) = self.resolve(book, goal, a);
-            let (b, hb) = self.resolve(book, goal, b);
+            let (a, ha) = self.resolve(compiled, goal, a);
+            let (b, hb) = self.resolve(compiled, goal, b);
             if a == b {
                 continue;
             }
@@ -621,23 +633,27 @@ impl Checker {
                 (true, true) => {
                     let (sa, sb) = (a.base + (ha & !METAVARIABLE), b.base + (hb & !METAVARIABLE));
                     match sa.cmp(&sb) {
-                        // The newer one is bound to the older.
+                        // Bind the newer metavariable to the older one.
                         std::cmp::Ordering::Greater => self.bind(sa, b, fresh),
                         std::cmp::Ordering::Less => self.bind(sb, a, fresh),
                         std::cmp::Ordering::Equal => {}
                     }
                 }
-                (true, false) => self.bind_checked(book, goal, a.base + (ha & !METAVARIABLE), b, fresh)?,
-                (false, true) => self.bind_checked(book, goal, b.base + (hb & !METAVARIABLE), a, fresh)?,
+                (true, false) => {
+                    self.bind_checked(compiled, goal, a.base + (ha & !METAVARIABLE), b, fresh)?
+                }
+                (false, true) => {
+                    self.bind_checked(compiled, goal, b.base + (hb & !METAVARIABLE), a, fresh)?
+                }
                 (false, false) => {
                     if ha != hb {
-                        return Err(Unify::Different);
+                        return Err(UnifyError::Different);
                     }
                     if ha & CONSTANT == 0 {
-                        for i in (0..u32::from(book.arity[ha as usize])).rev() {
+                        for i in (0..u32::from(compiled.arity[ha as usize])).rev() {
                             let pair = (
-                                Term { node: Self::child(book, goal, a.node, i), base: a.base },
-                                Term { node: Self::child(book, goal, b.node, i), base: b.base },
+                                TermRef { node: Self::child(compiled, goal, a.node, i), base: a.base },
+                                TermRef { node: Self::child(compiled, goal, b.node, i), base: b.base },
                             );
                             self.todo.push(pair);
                         }
@@ -649,40 +665,46 @@ impl Checker {
     }
 
     #[inline]
-    fn bind(&mut self, slot: u32, term: Term, fresh: u32) {
+    fn bind(&mut self, slot: u32, term: TermRef, fresh: u32) {
         self.tainted |= slot < fresh;
         self.bindings[slot as usize] = term;
     }
 
-    /// Binds after the occurs check. A metavariable of the current step cannot occur in an older term as long as
-    /// no older metavariable was bound in this step.
+    /// Binds a metavariable after the occurs check. The check is skipped for a metavariable of the current step and an older
+    /// term as long as this step has not bound any older metavariable: the older term then cannot contain it.
     #[inline]
     fn bind_checked(
         &mut self,
-        book: &RuleBook,
+        compiled: &CompiledRules,
         goal: &Goal,
         slot: u32,
-        term: Term,
+        term: TermRef,
         fresh: u32,
-    ) -> Result<(), Unify> {
-        // A goal's terms hold no metavariables, or (an open goal's) only the very first ones.
+    ) -> Result<(), UnifyError> {
+        // Terms of a goal contain no metavariables, except that those of an open goal contain the very first ones.
         let older = term.node & GOAL != 0 || term.base < fresh;
         let safe = slot >= fresh && !self.tainted && older;
-        if !safe && self.occurs(book, goal, slot, term)? {
-            return Err(Unify::Cyclic);
+        if !safe && self.occurs(compiled, goal, slot, term)? {
+            return Err(UnifyError::Cyclic);
         }
         self.bind(slot, term, fresh);
         Ok(())
     }
 
-    fn occurs(&mut self, book: &RuleBook, goal: &Goal, slot: u32, term: Term) -> Result<bool, Unify> {
+    fn occurs(
+        &mut self,
+        compiled: &CompiledRules,
+        goal: &Goal,
+        slot: u32,
+        term: TermRef,
+    ) -> Result<bool, UnifyError> {
         let mut todo = vec![term];
         while let Some(term) = todo.pop() {
             if self.work == 0 {
-                return Err(Unify::Resource);
+                return Err(UnifyError::Resource);
             }
             self.work -= 1;
-            let (term, head) = self.resolve(book, goal, term);
+            let (term, head) = self.resolve(compiled, goal, term);
             if head & METAVARIABLE != 0 {
                 if term.base + (head & !METAVARIABLE) == slot {
                     return Ok(true);
@@ -692,22 +714,27 @@ impl Checker {
             if term.node & GOAL != 0 {
                 continue;
             }
-            for i in 0..u32::from(book.arity[head as usize]) {
-                todo.push(Term { node: Self::child(book, goal, term.node, i), base: term.base });
+            for i in 0..u32::from(compiled.arity[head as usize]) {
+                todo.push(TermRef { node: Self::child(compiled, goal, term.node, i), base: term.base });
             }
         }
         Ok(false)
     }
 
-    /// Checks the `$d` conditions of every step against those of the goal. Metavariables that the proof leaves open
-    /// are dummies: distinct from everything else.
-    fn check_distinct(&mut self, theory: &Theory, book: &RuleBook, goal: &Goal) -> Result<(), Refusal> {
+    /// Checks the `$d` conditions of every step against those of the goal. Metavariables that the proof leaves open are
+    /// dummy variables, which are distinct from all other variables.
+    fn check_distinct(
+        &mut self,
+        theory: &Theory,
+        compiled: &CompiledRules,
+        goal: &Goal,
+    ) -> Result<(), ProofRejection> {
         self.masks.clear();
         self.dummies.clear();
         self.apart.clear();
         for index in 0..self.done.len() {
-            let Done { step: Step::Rule(id), base, .. } = self.done[index] else { continue };
-            let rule = book.rules[id.0 as usize];
+            let CheckedStep { step: ProofStep::Rule(id), base, .. } = self.done[index] else { continue };
+            let rule = compiled.rules[id.0 as usize];
             if rule.distinct.0 == rule.distinct.1 {
                 continue;
             }
@@ -715,10 +742,10 @@ impl Checker {
                 self.masks.resize(self.bindings.len(), 0);
             }
             let number = Some(index as u32 + 1);
-            for &(a, b) in &book.distinct[rule.distinct.0 as usize..rule.distinct.1 as usize] {
+            for &(a, b) in &compiled.distinct[rule.distinct.0 as usize..rule.distinct.1 as usize] {
                 let too_many = || resource(number, "too many variables for the $d check".to_owned());
-                let a = self.mask(book, goal, base + u32::from(a)).ok_or_else(too_many)?;
-                let b = self.mask(book, goal, base + u32::from(b)).ok_or_else(too_many)?;
+                let a = self.mask(compiled, goal, base + u32::from(a)).ok_or_else(too_many)?;
+                let b = self.mask(compiled, goal, base + u32::from(b)).ok_or_else(too_many)?;
                 if (a | b) >> goal.variables.len() != 0 {
                     self.apart.push((a, b));
                 }
@@ -731,7 +758,7 @@ impl Checker {
                     let reason = if x == y {
                         format!("{label}: $d violated: {} occurs on both sides", name(x))
                     } else {
-                        format!("{label}: $d violated: the problem does not say $d {} {}", name(x), name(y))
+                        format!("{label}: $d violated: the problem has no $d {} {}", name(x), name(y))
                     };
                     return Err(refused(number, reason));
                 }
@@ -742,9 +769,9 @@ impl Checker {
         Ok(())
     }
 
-    /// The variables in what a metavariable stands for, as bits: the goal's first, then dummies. `None` if there
-    /// are more than 128, or the work is used up.
-    fn mask(&mut self, book: &RuleBook, goal: &Goal, slot: u32) -> Option<u128> {
+    /// Returns the set of variables in a metavariable's term: the goal's variables in the low bits, then dummy variables.
+    /// Returns `None` if there are too many variables or the work limit is reached.
+    fn mask(&mut self, compiled: &CompiledRules, goal: &Goal, slot: u32) -> Option<u128> {
         let mut open = vec![slot];
         while let Some(&top) = open.last() {
             if self.masks[top as usize] & KNOWN != 0 {
@@ -765,7 +792,7 @@ impl Checker {
             let mut todo = vec![bound];
             while let Some(term) = todo.pop() {
                 self.work = self.work.checked_sub(1)?;
-                let head = Self::word(book, goal, term.node);
+                let head = Self::word(compiled, goal, term.node);
                 if head & METAVARIABLE != 0 {
                     let inner = term.base + (head & !METAVARIABLE);
                     let known = self.masks[inner as usize];
@@ -776,8 +803,11 @@ impl Checker {
                 } else if head & CONSTANT != 0 {
                     mask |= 1 << (head & !CONSTANT);
                 } else {
-                    for i in 0..u32::from(book.arity[head as usize]) {
-                        todo.push(Term { node: Self::child(book, goal, term.node, i), base: term.base });
+                    for i in 0..u32::from(compiled.arity[head as usize]) {
+                        todo.push(TermRef {
+                            node: Self::child(compiled, goal, term.node, i),
+                            base: term.base,
+                        });
                     }
                 }
             }
@@ -788,12 +818,12 @@ impl Checker {
         Some(self.masks[slot as usize] & !KNOWN)
     }
 
-    /// A term as text for a message, cut after some symbols; open metavariables as `?n`.
-    fn show(&self, theory: &Theory, book: &RuleBook, goal: &Goal, term: Term) -> String {
+    /// Formats a term for a message, truncated after 48 symbols, with open metavariables as `?n`.
+    fn show(&self, theory: &Theory, compiled: &CompiledRules, goal: &Goal, term: TermRef) -> String {
         const SYMBOLS: usize = 48;
         enum Todo<'a> {
-            Term(Term),
-            Parts(&'a [crate::grammar::Part], Term, u32),
+            Term(TermRef),
+            Parts(&'a [SyntaxPart], TermRef, u32),
         }
         let (mut out, mut count) = (String::new(), 0);
         let mut todo = vec![Todo::Term(term)];
@@ -804,7 +834,7 @@ impl Checker {
             }
             match next {
                 Todo::Term(term) => {
-                    let (term, head) = self.resolve(book, goal, term);
+                    let (term, head) = self.resolve(compiled, goal, term);
                     if head & METAVARIABLE != 0 {
                         out.push_str(&format!(" ?{}", term.base + (head & !METAVARIABLE)));
                         count += 1;
@@ -820,16 +850,16 @@ impl Checker {
                 Todo::Parts(parts, term, child) => {
                     let Some((first, rest)) = parts.split_first() else { continue };
                     match first {
-                        crate::grammar::Part::Constant(s) => {
+                        SyntaxPart::Constant(s) => {
                             out.push(' ');
                             out.push_str(theory.database().symbol_text(*s));
                             count += 1;
                             todo.push(Todo::Parts(rest, term, child));
                         }
-                        crate::grammar::Part::Child(_) => {
+                        SyntaxPart::Child(_) => {
                             todo.push(Todo::Parts(rest, term, child + 1));
-                            let node = Self::child(book, goal, term.node, child);
-                            todo.push(Todo::Term(Term { node, base: term.base }));
+                            let node = Self::child(compiled, goal, term.node, child);
+                            todo.push(Todo::Term(TermRef { node, base: term.base }));
                         }
                     }
                 }
@@ -838,31 +868,33 @@ impl Checker {
         out
     }
 
-    /// The proof just accepted by [`Checker::check`] as trees: what each step proves, in the goal's variables;
-    /// `None` if a tree has more than `limit` nodes. Open metavariables become dummy variables.
+    /// Returns the formula that each step of the last accepted proof proves, in the goal's variables; `None` for a formula of
+    /// more than `limit` nodes. Open metavariables become dummy variables.
     ///
     /// # Errors
-    /// If the theory has too few variables to serve as dummies.
+    /// Returns an error if the theory has too few variables for the dummies.
     pub fn step_formulas(
         &self,
         theory: &Theory,
-        book: &RuleBook,
+        compiled: &CompiledRules,
         goal: &Goal,
         limit: usize,
-    ) -> Result<Vec<Option<Tree>>, Refusal> {
+    ) -> Result<Vec<Option<Tree>>, ProofRejection> {
         let dummies = self.dummy_floats(theory, goal)?;
         let mut out = Vec::with_capacity(self.done.len());
         for done in &self.done {
             let root = match done.step {
-                Step::Hypothesis(h) => Term { node: goal.hypotheses[h as usize] | GOAL, base: 0 },
-                Step::Rule(id) => Term { node: book.rules[id.0 as usize].conclusion, base: done.base },
+                ProofStep::Hypothesis(h) => TermRef { node: goal.hypotheses[h as usize] | GOAL, base: 0 },
+                ProofStep::Rule(id) => {
+                    TermRef { node: compiled.rules[id.0 as usize].conclusion, base: done.base }
+                }
             };
-            out.push(self.tree(book, goal, root, &dummies, limit));
+            out.push(self.tree(compiled, goal, root, &dummies, limit));
         }
         Ok(out)
     }
 
-    /// For each step of the proof just accepted, the steps (from 0) that prove its hypotheses.
+    /// Returns, for each step of the last accepted proof, the steps (from 0) that prove its hypotheses.
     pub fn step_children(&self) -> Vec<&[u32]> {
         (0..self.done.len())
             .map(|i| {
@@ -875,9 +907,9 @@ impl Checker {
 
     fn tree(
         &self,
-        book: &RuleBook,
+        compiled: &CompiledRules,
         goal: &Goal,
-        root: Term,
+        root: TermRef,
         dummies: &[Option<StatementSymbol>],
         limit: usize,
     ) -> Option<Tree> {
@@ -887,33 +919,36 @@ impl Checker {
             if out.len() >= limit {
                 return None;
             }
-            let (term, head) = self.resolve(book, goal, term);
+            let (term, head) = self.resolve(compiled, goal, term);
             if head & METAVARIABLE != 0 {
-                let slot = (term.base + (head & !METAVARIABLE)) as usize;
-                out.push(Head::variable(dummies.get(slot).copied().flatten()?.1));
+                out.push(TreeNode::variable(dummy(dummies, term.base + (head & !METAVARIABLE)).1));
             } else if head & CONSTANT != 0 {
-                out.push(Head::variable(goal.variables[(head & !CONSTANT) as usize].0));
+                out.push(TreeNode::variable(goal.variables[(head & !CONSTANT) as usize].0));
             } else {
-                out.push(Head::production(head));
-                for i in (0..u32::from(book.arity[head as usize])).rev() {
-                    todo.push(Term { node: Self::child(book, goal, term.node, i), base: term.base });
+                out.push(TreeNode::production(head));
+                for i in (0..u32::from(compiled.arity[head as usize])).rev() {
+                    todo.push(TermRef { node: Self::child(compiled, goal, term.node, i), base: term.base });
                 }
             }
         }
         Some(out.into())
     }
 
-    /// A variable for each metavariable that the proof leaves open: one that stands before the goal and is not in
-    /// use, else one already given out, else one of the goal's, as far as the `$d` conditions allow.
-    fn dummy_floats(&self, theory: &Theory, goal: &Goal) -> Result<Vec<Option<StatementSymbol>>, Refusal> {
+    /// Chooses a variable for each metavariable that the proof leaves open, subject to the `$d` conditions: preferably one
+    /// that is declared before the goal and not used yet, then one used for another dummy, then one of the goal's.
+    fn dummy_floats(
+        &self,
+        theory: &Theory,
+        goal: &Goal,
+    ) -> Result<Vec<Option<StatementSymbol>>, ProofRejection> {
         let mut out = vec![None; self.bindings.len()];
         let mut work = DUMMY_WORK;
         let mut taken: Vec<(StatementSymbol, TypeId)> = Vec::new();
-        // What each bit of a mask stands for, as far as it is settled.
+        // The variable of each bit of a mask, if chosen already.
         let mut of_bit: Vec<Option<Symbol>> = goal.variables.iter().map(|v| Some(v.0)).collect();
         of_bit.resize(goal.variables.len() + self.dummies.len(), None);
         for done in &self.done {
-            let Step::Rule(id) = done.step else { continue };
+            let ProofStep::Rule(id) = done.step else { continue };
             for (i, &(_, t)) in theory.rule(id).variables.iter().enumerate() {
                 let slot = done.base + i as u32;
                 if self.bindings[slot as usize] != UNBOUND {
@@ -933,7 +968,7 @@ impl Checker {
                     work = work
                         .checked_sub(cost)
                         .ok_or_else(|| resource(None, "the choice of dummy variables took too long"))?;
-                    if self.may_stand(goal, bit, v, &of_bit) {
+                    if self.is_allowed(goal, bit, v, &of_bit) {
                         free = Some((f, v));
                         break;
                     }
@@ -956,8 +991,8 @@ impl Checker {
         Ok(out)
     }
 
-    /// Whether variable `v` may stand for the open metavariable of a bit, given what others stand for.
-    fn may_stand(&self, goal: &Goal, bit: Option<usize>, v: Symbol, of_bit: &[Option<Symbol>]) -> bool {
+    /// Returns whether `v` may replace the open metavariable of a bit, given the choices made for other bits.
+    fn is_allowed(&self, goal: &Goal, bit: Option<usize>, v: Symbol, of_bit: &[Option<Symbol>]) -> bool {
         let Some(bit) = bit else { return true };
         let number = |x: Symbol| goal.variables.iter().position(|g| g.0 == x);
         let fits = |others: u128| {
@@ -973,26 +1008,29 @@ impl Checker {
         self.apart.iter().all(|&(a, b)| (a >> bit & 1 == 0 || fits(b)) && (b >> bit & 1 == 0 || fits(a)))
     }
 
-    /// Expands the proof just accepted by [`Checker::check`] to a full Metamath proof. Hypothesis `i` of the goal is
-    /// referred to as `hypothesis_ids[i]`.
+    /// Expands the last accepted proof to a full Metamath proof. `hypothesis_ids[i]` is the id of the goal's hypothesis `i`.
     ///
     /// # Errors
-    /// If it has more operations than the limit or needs more dummy variables than there are.
+    /// Returns an error if no proof was accepted, if the full proof has too many operations, or if the database has too few
+    /// variables for the dummies.
+    ///
+    /// # Panics
+    /// Panics if the proof uses a hypothesis without an id.
     pub fn expand(
         &self,
         theory: &Theory,
-        book: &RuleBook,
+        compiled: &CompiledRules,
         goal: &Goal,
         hypothesis_ids: &[StatementId],
         limits: ProofLimits,
-    ) -> Result<Vec<ProofOp>, Refusal> {
+    ) -> Result<Vec<ProofOp>, ProofRejection> {
         let Some(root) = self.stack.last().map(|s| s.1) else {
             return Err(refused(None, "there is no accepted proof".to_owned()));
         };
         let mut expansion = Expansion {
-            checker: self,
+            unifier: self,
             theory,
-            book,
+            compiled,
             goal,
             hypothesis_ids,
             dummies: self.dummy_floats(theory, goal)?,
@@ -1006,11 +1044,19 @@ impl Checker {
     }
 }
 
+/// A `$f` statement and its variable.
 type StatementSymbol = (StatementId, Symbol);
 
+/// Marks a mask that has been computed.
 const KNOWN: u128 = 1 << 127;
 
-/// Two variables of `a` and `b` that may not meet, if there are any.
+/// Returns the dummy variable of an open metavariable.
+#[allow(clippy::expect_used, reason = "dummies are chosen for all open metavariables of a proof or for none")]
+fn dummy(dummies: &[Option<StatementSymbol>], slot: u32) -> StatementSymbol {
+    dummies[slot as usize].expect("invariant: every open metavariable has a dummy variable")
+}
+
+/// Returns a variable of `a` and one of `b` that are not known to be distinct, if there are any.
 fn clash(goal: &Goal, a: u128, b: u128) -> Option<(usize, usize)> {
     if a & b != 0 {
         let i = (a & b).trailing_zeros() as usize;
@@ -1029,29 +1075,31 @@ fn clash(goal: &Goal, a: u128, b: u128) -> Option<(usize, usize)> {
     None
 }
 
-fn refused(step: Option<u32>, reason: impl Into<String>) -> Refusal {
-    Refusal { step, reason: reason.into(), resource: false }
+fn refused(step: Option<u32>, reason: impl Into<String>) -> ProofRejection {
+    ProofRejection { step, reason: reason.into(), resource: false }
 }
 
-fn resource(step: Option<u32>, reason: impl Into<String>) -> Refusal {
-    Refusal { step, reason: reason.into(), resource: true }
+fn resource(step: Option<u32>, reason: impl Into<String>) -> ProofRejection {
+    ProofRejection { step, reason: reason.into(), resource: true }
 }
 
-enum Emit {
-    Step(u32),
-    Term(Term),
+/// Pending output of an expansion.
+enum ExpansionTask {
+    ProofStep(u32),
+    Term(TermRef),
     Use(StatementId),
     Save(u32),
 }
 
+/// The expansion of a proof to a full Metamath proof.
 struct Expansion<'a> {
-    checker: &'a Checker,
+    unifier: &'a Unifier,
     theory: &'a Theory,
-    book: &'a RuleBook,
+    compiled: &'a CompiledRules,
     goal: &'a Goal,
     hypothesis_ids: &'a [StatementId],
     dummies: Vec<Option<StatementSymbol>>,
-    /// For each metavariable, the number under which the proof of its type was saved.
+    /// For each metavariable, the number under which the proof of its typecode is saved.
     saved: Vec<Option<u32>>,
     saves: u32,
     ops: Vec<ProofOp>,
@@ -1059,8 +1107,8 @@ struct Expansion<'a> {
 }
 
 impl Expansion<'_> {
-    fn run(&mut self, root: u32) -> Result<(), Refusal> {
-        let mut todo = vec![Emit::Step(root)];
+    fn run(&mut self, root: u32) -> Result<(), ProofRejection> {
+        let mut todo = vec![ExpansionTask::ProofStep(root)];
         while let Some(next) = todo.pop() {
             if self.ops.len() > self.limit {
                 return Err(resource(
@@ -1069,45 +1117,47 @@ impl Expansion<'_> {
                 ));
             }
             match next {
-                Emit::Use(id) => self.ops.push(ProofOp::Use(id)),
-                Emit::Save(slot) => {
+                ExpansionTask::Use(id) => self.ops.push(ProofOp::Use(id)),
+                ExpansionTask::Save(slot) => {
                     self.ops.push(ProofOp::Save);
                     self.saved[slot as usize] = Some(self.saves);
                     self.saves += 1;
                 }
-                Emit::Step(index) => self.step(index, &mut todo),
-                Emit::Term(term) => self.term(term, &mut todo),
+                ExpansionTask::ProofStep(index) => self.step(index, &mut todo),
+                ExpansionTask::Term(term) => self.term(term, &mut todo),
             }
         }
         Ok(())
     }
 
-    fn step(&mut self, index: u32, todo: &mut Vec<Emit>) {
-        let done = self.checker.done[index as usize];
+    fn step(&mut self, index: u32, todo: &mut Vec<ExpansionTask>) {
+        let done = self.unifier.done[index as usize];
         match done.step {
-            Step::Hypothesis(h) => {
-                self.ops.extend(self.hypothesis_ids.get(h as usize).map(|&id| ProofOp::Use(id)));
-            }
-            Step::Rule(id) => {
-                let rule = self.book.rules[id.0 as usize];
-                todo.push(Emit::Use(rule.statement));
-                // The node of a rule's variable does not exist by itself: its metavariable does.
-                let variable = |v: u32| Emit::Term(Term { node: SLOT, base: done.base + v });
+            ProofStep::Hypothesis(h) => self.ops.push(ProofOp::Use(self.hypothesis_ids[h as usize])),
+            ProofStep::Rule(id) => {
+                let rule = self.compiled.rules[id.0 as usize];
+                todo.push(ExpansionTask::Use(rule.statement));
+                // A rule's variable need not have a node, so it is referred to by its metavariable.
+                let variable = |v: u32| ExpansionTask::Term(TermRef { node: SLOT, base: done.base + v });
                 let count = (rule.hypotheses.1 - rule.hypotheses.0) as usize;
-                let children = &self.checker.children[done.children as usize..done.children as usize + count];
+                let children = &self.unifier.children[done.children as usize..done.children as usize + count];
                 if rule.floats_first {
-                    todo.extend(children.iter().rev().map(|&c| Emit::Step(c)));
+                    todo.extend(children.iter().rev().map(|&c| ExpansionTask::ProofStep(c)));
                     todo.extend((0..rule.variables).rev().map(variable));
                     return;
                 }
-                let database = self.theory.database();
-                let Some(assertion) = database.assertion(rule.statement) else { return };
-                let (mut next_variable, mut next_child) = (0.., children.iter());
+                let (mut variables, mut essentials) = (0, 0);
                 let from = todo.len();
-                for &h in &assertion.hypotheses {
-                    match database.statement(h).kind {
-                        StatementKind::Floating { .. } => todo.extend(next_variable.next().map(variable)),
-                        _ => todo.extend(next_child.next().map(|&c| Emit::Step(c))),
+                for &h in &self.theory.assertion(id).hypotheses {
+                    match self.theory.database().statement(h).kind {
+                        StatementKind::Floating { .. } => {
+                            todo.push(variable(variables));
+                            variables += 1;
+                        }
+                        _ => {
+                            todo.push(ExpansionTask::ProofStep(children[essentials]));
+                            essentials += 1;
+                        }
                     }
                 }
                 todo[from..].reverse();
@@ -1115,51 +1165,51 @@ impl Expansion<'_> {
         }
     }
 
-    fn term(&mut self, term: Term, todo: &mut Vec<Emit>) {
+    fn term(&mut self, term: TermRef, todo: &mut Vec<ExpansionTask>) {
         if term.node == SLOT {
             return self.slot(term.base, todo);
         }
-        let head = Checker::word(self.book, self.goal, term.node);
+        let head = Unifier::word(self.compiled, self.goal, term.node);
         if head & METAVARIABLE != 0 {
             self.slot(term.base + (head & !METAVARIABLE), todo);
         } else if head & CONSTANT != 0 {
             self.ops.push(ProofOp::Use(self.goal.variables[(head & !CONSTANT) as usize].2));
         } else {
             let production = &self.theory.grammar().productions()[head as usize];
-            todo.push(Emit::Use(production.statement));
+            todo.push(ExpansionTask::Use(production.statement));
             for &child in production.hypothesis_child.iter().rev() {
-                let node = Checker::child(self.book, self.goal, term.node, u32::from(child));
-                todo.push(Emit::Term(Term { node, base: term.base }));
+                let node = Unifier::child(self.compiled, self.goal, term.node, u32::from(child));
+                todo.push(ExpansionTask::Term(TermRef { node, base: term.base }));
             }
         }
     }
 
-    /// Emits what a metavariable stands for; its proof of type is remembered if it has more than one operation
-    /// (a compressed proof may not remember a hypothesis, nor anything twice).
-    fn slot(&mut self, mut slot: u32, todo: &mut Vec<Emit>) {
+    /// Emits the proof of a metavariable's typecode. It is saved if it has more than one operation, because a compressed
+    /// proof may neither save a hypothesis nor save anything twice.
+    fn slot(&mut self, mut slot: u32, todo: &mut Vec<ExpansionTask>) {
         loop {
             if let Some(n) = self.saved[slot as usize] {
                 self.ops.push(ProofOp::Recall(n));
                 return;
             }
-            let bound = self.checker.bindings[slot as usize];
+            let bound = self.unifier.bindings[slot as usize];
             if bound == UNBOUND {
-                self.ops.extend(self.dummies[slot as usize].map(|(f, _)| ProofOp::Use(f)));
+                self.ops.push(ProofOp::Use(dummy(&self.dummies, slot).0));
                 return;
             }
-            let head = Checker::word(self.book, self.goal, bound.node);
+            let head = Unifier::word(self.compiled, self.goal, bound.node);
             if head & METAVARIABLE != 0 {
                 slot = bound.base + (head & !METAVARIABLE);
                 continue;
             }
-            if head & CONSTANT == 0 && self.book.arity[head as usize] > 0 {
-                todo.push(Emit::Save(slot));
+            if head & CONSTANT == 0 && self.compiled.arity[head as usize] > 0 {
+                todo.push(ExpansionTask::Save(slot));
             }
-            todo.push(Emit::Term(bound));
+            todo.push(ExpansionTask::Term(bound));
             return;
         }
     }
 }
 
-/// A term that is the metavariable number `base` itself.
+/// The node of a term that is itself the metavariable `base`.
 const SLOT: u32 = u32::MAX;

@@ -1,22 +1,22 @@
-//! Verdicts on a file of problems with proofs: JSON Lines in, JSON Lines out, in order and in bounded memory.
+//! Verifies a file of problems with proofs: JSON Lines in, JSON Lines out, in the same order and in bounded memory.
 //!
-//! A line of input is
+//! An input line is
 //! `{"id": "…", "context": "label", "distinct": [["x", "y"], …], "hypotheses": ["|- …", …], "conclusion": "|- …",
-//! "proof": ["h1", "syl", …]}`; `context`, `distinct` and `hypotheses` may be left out. `conclusion`, which may be
-//! called `statement`, takes a whole statement, canonical or as it is printed; `proof` may be one text. Fields that are
-//! none of these are reported. A line of output is
-//! `{"id", "verdict", "reason", "step", "micros"}`. Lines that are no problem at all (no JSON, a statement that does
-//! not parse, an unknown context) are *bad*: they get the verdict `malformed` with their number in the reason, and
-//! are counted apart from proofs that are malformed.
+//! "proof": ["h1", "syl", …]}`. `context`, `distinct` and `hypotheses` are optional. `conclusion`, which may also be called
+//! `statement`, can be a whole statement in canonical text or in human-readable notation. `proof` may be a single string.
+//! Unknown fields are reported. An output line is `{"id", "verdict", "reason", "step", "micros"}`.
+//!
+//! A line without a valid problem (invalid JSON, a statement that does not parse, an unknown context) is *bad*. It gets the
+//! verdict `malformed` with its line number in the reason, and is counted separately from malformed proofs.
 
 use crate::export::{ExportError, Exporter};
 use crate::judge::Judge;
-use crate::printed;
+use crate::notation;
 use crate::proof::ProofOp;
 use crate::proof_text::read_steps;
 use crate::statement::{Statement, StatementLimits, context_limit};
 use crate::theory::Theory;
-use crate::unify::{Goal, ProofLimits, RuleBook};
+use crate::unify::{CompiledRules, Goal, ProofLimits};
 use rayon::prelude::*;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -26,22 +26,24 @@ use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::time::Instant;
 
-/// How to verify.
+/// Options of [`verify`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerifyOptions {
-    /// Threads; 0 means one for each core.
+    /// Number of threads; 0 for one per core.
     pub threads: usize,
+    /// Limits of proofs.
     pub proofs: ProofLimits,
+    /// Limits of statements.
     pub statements: StatementLimits,
 }
 
-/// Longer lines are bad, and are not kept.
+/// Maximum length of a line. Longer lines are bad and are not kept in memory.
 pub const MAX_LINE_BYTES: usize = 1 << 20;
-/// Lines are checked in batches: those that have arrived, at most this many of them …
+/// Maximum number of lines in a batch.
 const BATCH_LINES: usize = 2_048;
-/// … and about this many bytes.
+/// Approximate maximum number of bytes in a batch.
 const BATCH_BYTES: usize = 8 << 20;
-/// Bytes that are read at once.
+/// Size of the input buffer.
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Why verification stopped before the end of the input.
@@ -50,14 +52,15 @@ pub enum VerifyError {
     /// The input cannot be read.
     #[error("line {line}: cannot read the input: {error}")]
     Read {
-        /// The line at which it failed, from 1.
+        /// Number of the line, from 1.
         line: u64,
+        /// The error.
         error: io::Error,
     },
     /// The output cannot be written.
     #[error("cannot write the verdicts: {0}")]
     Write(io::Error),
-    /// The exported file cannot be written.
+    /// The exported database cannot be written.
     #[error(transparent)]
     Export(#[from] ExportError),
     /// The threads cannot be started.
@@ -65,35 +68,36 @@ pub enum VerifyError {
     Threads(usize, String),
 }
 
-/// Counts of a whole input.
+/// Statistics of a verified file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifySummary {
-    /// Lines that are not blank.
+    /// Number of non-blank lines.
     pub lines: u64,
+    /// Number of valid proofs.
     pub proved: u64,
-    /// Proofs that do not.
+    /// Number of invalid proofs.
     pub refused: u64,
-    /// Proofs that could not be read; bad lines are not among them.
+    /// Number of malformed proofs, without bad lines.
     pub malformed: u64,
-    /// Proofs that passed a bound.
+    /// Number of proofs that exceeded a limit.
     pub resource: u64,
-    /// Disagreements of unifier and kernel: defects of the checker.
+    /// Number of disagreements between unifier and kernel, which are bugs.
     pub infra: u64,
-    /// Lines that are no problem.
+    /// Number of lines without a valid problem.
     pub bad_lines: u64,
-    /// Proofs that hold and could not be exported.
+    /// Number of valid proofs that could not be exported.
     pub not_exported: u64,
-    /// Time in the checker over all threads, microseconds.
+    /// Time in the checker, summed over all threads, in microseconds.
     pub checker_micros: u64,
 }
 
 impl VerifySummary {
-    /// Whether everything in the input could be decided: no bad line, no `infra`, nothing left out of the export.
+    /// Returns whether every line was decided and exported: without bad lines, `infra` verdicts or failed exports.
     pub fn is_clean(&self) -> bool {
         self.bad_lines == 0 && self.infra == 0 && self.not_exported == 0
     }
 
-    fn count(&mut self, line: &Checked) {
+    fn count(&mut self, line: &CheckedLine) {
         self.lines += 1;
         self.checker_micros += line.output.micros;
         let counter = match line.output.verdict {
@@ -129,7 +133,7 @@ impl fmt::Display for VerifySummary {
 }
 
 #[derive(Deserialize)]
-struct InputLine {
+struct VerifyInput {
     id: String,
     #[serde(default)]
     context: Option<String>,
@@ -142,41 +146,41 @@ struct InputLine {
     #[serde(default)]
     statement: Option<String>,
     proof: ProofText,
-    /// What was found with a proof, for people: nothing of it is checked.
+    /// Information about the proof for the user; not checked.
     #[serde(default, rename = "found")]
     _found: Option<IgnoredAny>,
     #[serde(flatten)]
     unknown: BTreeMap<String, IgnoredAny>,
 }
 
-/// The fields of a line of input, for those who write another.
+/// The fields of an input line, for error messages.
 const FIELDS: &str = "id, context, statement, distinct, hypotheses, conclusion, proof, found";
 
-/// A proof as a list of steps, or as they are printed.
+/// A proof as a list of steps or as a single string.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "the proof is neither a list of steps nor a text of them")]
+#[serde(untagged, expecting = "the proof must be a list of steps or a string of steps")]
 enum ProofText {
     Steps(Vec<String>),
-    Line(String),
+    Text(String),
 }
 
 impl ProofText {
     fn steps(&self) -> Vec<&str> {
         match self {
             Self::Steps(steps) => steps.iter().map(String::as_str).collect(),
-            Self::Line(line) => line.split_ascii_whitespace().collect(),
+            Self::Text(text) => text.split_ascii_whitespace().collect(),
         }
     }
 }
 
-/// Only the id of a line of which the rest does not fit.
+/// The id of a line whose other fields are invalid.
 #[derive(Deserialize)]
 struct InputId {
     id: String,
 }
 
 #[derive(Serialize)]
-struct OutputLine {
+struct VerifyOutput {
     id: Option<String>,
     verdict: Verdict,
     reason: String,
@@ -185,24 +189,25 @@ struct OutputLine {
 }
 
 /// A line with its verdict.
-struct Checked {
+struct CheckedLine {
     number: u64,
     bad: bool,
-    output: OutputLine,
-    /// Goal and full proof, where they are wanted and the proof holds.
+    output: VerifyOutput,
+    /// Goal and full proof of a valid proof, if it is to be exported.
     proof: Option<Box<(Goal, Vec<ProofOp>)>>,
-    /// Fields that mean nothing here.
+    /// Unknown fields.
     unknown: Vec<String>,
 }
 
-/// Checks every line of `input` and writes a verdict for each to `output`, in the same order. Accepted proofs go to
-/// `export`, which the caller finishes. `report` gets a message for each line that is bad or cannot be exported.
+/// Verifies every line of `input` and writes their verdicts to `output` in the same order. Valid proofs are added to
+/// `export`, which the caller must finish. `report` is called with a message for each line that is bad or cannot be
+/// exported.
 ///
 /// # Errors
-/// Only if reading or writing fails.
+/// Returns an error if reading or writing fails or if the threads cannot be started.
 pub fn verify(
     theory: &Theory,
-    book: &RuleBook,
+    compiled: &CompiledRules,
     input: &mut dyn Read,
     output: &mut dyn Write,
     mut export: Option<&mut Exporter<'_>>,
@@ -214,7 +219,7 @@ pub fn verify(
         .build()
         .map_err(|e| VerifyError::Threads(options.threads, e.to_string()))?;
     let mut summary = VerifySummary::default();
-    let mut lines = Lines { input: BufReader::with_capacity(BUFFER_BYTES, input), number: 0 };
+    let mut lines = LineReader { input: BufReader::with_capacity(BUFFER_BYTES, input), number: 0 };
     let keep = export.is_some();
     let mut unknown = BTreeSet::new();
     loop {
@@ -222,11 +227,11 @@ pub fn verify(
         if batch.is_empty() {
             break;
         }
-        let checked: Vec<Checked> = pool.install(|| {
+        let checked: Vec<CheckedLine> = pool.install(|| {
             batch
                 .par_iter()
                 .with_min_len(16)
-                .map_init(Judge::new, |judge, line| check_line(theory, book, judge, line, options, keep))
+                .map_init(Judge::new, |judge, line| check_line(theory, compiled, judge, line, options, keep))
                 .collect()
         });
         for line in &checked {
@@ -236,13 +241,14 @@ pub fn verify(
             for field in &line.unknown {
                 if unknown.insert(field.clone()) {
                     report(&format!(
-                        "line {}: no field is called `{field}`, it is ignored; there are {FIELDS}",
+                        "line {}: unknown field `{field}` is ignored; known fields: {FIELDS}",
                         line.number
                     ));
                 }
             }
             if let (Some(export), Some(proof)) = (export.as_deref_mut(), &line.proof) {
-                let id = line.output.id.as_deref().unwrap_or_default();
+                #[allow(clippy::expect_used, reason = "only lines with an id are judged")]
+                let id = line.output.id.as_deref().expect("invariant: a line with a proof has an id");
                 match export.add(id, "", &proof.0, &proof.1) {
                     Err(error @ ExportError::Io { .. }) => return Err(error.into()),
                     Err(error) => {
@@ -261,20 +267,20 @@ pub fn verify(
     Ok(summary)
 }
 
-/// A line of input: its number and its bytes, or how long it is if it is too long.
-struct Line {
+/// An input line: its number, and its bytes, or its length if it is too long.
+struct RawLine {
     number: u64,
     text: Result<Vec<u8>, u64>,
 }
 
-struct Lines<'a> {
+struct LineReader<'a> {
     input: BufReader<&'a mut dyn Read>,
     number: u64,
 }
 
-impl Lines<'_> {
-    /// The next lines that are not blank, as many as can be had without waiting, but at least one; none at the end.
-    fn batch(&mut self) -> Result<Vec<Line>, VerifyError> {
+impl LineReader<'_> {
+    /// Returns the next non-blank lines that are available without blocking, but at least one; none at the end of the input.
+    fn batch(&mut self) -> Result<Vec<RawLine>, VerifyError> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < BATCH_LINES && bytes < BATCH_BYTES {
             if !batch.is_empty() && self.input.buffer().is_empty() {
@@ -290,7 +296,7 @@ impl Lines<'_> {
         Ok(batch)
     }
 
-    fn next(&mut self) -> Result<Option<Line>, VerifyError> {
+    fn next(&mut self) -> Result<Option<RawLine>, VerifyError> {
         let (mut text, mut length, mut ended) = (Vec::new(), 0u64, false);
         while !ended {
             let chunk = match self.input.fill_buf() {
@@ -317,55 +323,59 @@ impl Lines<'_> {
         }
         self.number += 1;
         let text = if length <= MAX_LINE_BYTES as u64 { Ok(text) } else { Err(length) };
-        Ok(Some(Line { number: self.number, text }))
+        Ok(Some(RawLine { number: self.number, text }))
     }
 }
 
 fn check_line(
     theory: &Theory,
-    book: &RuleBook,
+    compiled: &CompiledRules,
     judge: &mut Judge,
-    line: &Line,
+    line: &RawLine,
     options: VerifyOptions,
     keep: bool,
-) -> Checked {
+) -> CheckedLine {
     let start = Instant::now();
     let micros = || u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
     let (input, goal) = match read_line(theory, line, options) {
         Ok(problem) => problem,
         Err((id, reason)) => {
             let reason = format!("line {}: {reason}", line.number);
-            let output = OutputLine { id, verdict: Verdict::Malformed, reason, step: None, micros: micros() };
-            return Checked { number: line.number, bad: true, output, proof: None, unknown: Vec::new() };
+            let output =
+                VerifyOutput { id, verdict: Verdict::Malformed, reason, step: None, micros: micros() };
+            return CheckedLine { number: line.number, bad: true, output, proof: None, unknown: Vec::new() };
         }
     };
     let (verdict, reason, step, ops) = match read_steps(theory, goal.hypothesis_count(), input.proof.steps())
     {
         Err(e) => (Verdict::Malformed, e.to_string(), e.step, None),
-        Ok(steps) => match judge.prove(theory, book, &goal, &steps, options.proofs) {
+        Ok(steps) => match judge.prove(theory, compiled, &goal, &steps, options.proofs) {
             Ok(ops) => (Verdict::Proved, String::new(), None, Some(ops)),
             Err(d) => (d.verdict, d.reason, d.step, None),
         },
     };
-    let output = OutputLine { id: Some(input.id), verdict, reason, step, micros: micros() };
+    let output = VerifyOutput { id: Some(input.id), verdict, reason, step, micros: micros() };
     let proof = ops.filter(|_| keep).map(|ops| Box::new((goal, ops)));
     let unknown = input.unknown.into_keys().collect();
-    Checked { number: line.number, bad: false, output, proof, unknown }
+    CheckedLine { number: line.number, bad: false, output, proof, unknown }
 }
 
-/// Reads a line as a problem with a proof; on failure gives the line's id, if that can be read, and the reason.
+/// Parses a line as a problem with a proof.
+///
+/// # Errors
+/// Returns the line's id, if it can be parsed, and the reason.
 fn read_line(
     theory: &Theory,
-    line: &Line,
+    line: &RawLine,
     options: VerifyOptions,
-) -> Result<(InputLine, Goal), (Option<String>, String)> {
+) -> Result<(VerifyInput, Goal), (Option<String>, String)> {
     let text = match &line.text {
         Ok(text) => text,
         Err(n) => return Err((None, format!("{n} bytes, more than {MAX_LINE_BYTES}"))),
     };
-    // Editors of another system begin a file so.
+    // Some editors begin a file with a byte order mark.
     let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
-    let input: InputLine = serde_json::from_slice(text).map_err(|e| {
+    let input: VerifyInput = serde_json::from_slice(text).map_err(|e| {
         let id = serde_json::from_slice::<InputId>(text).ok().map(|i| i.id);
         (id, json_message(&e))
     })?;
@@ -375,31 +385,31 @@ fn read_line(
     }
 }
 
-/// What `serde_json` says, with the column alone: its line is always 1.
+/// Formats an error of `serde_json` without its line number, which is always 1.
 fn json_message(e: &serde_json::Error) -> String {
     let text = e.to_string();
     let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
     format!("column {}: {what}", e.column())
 }
 
-fn goal_of(theory: &Theory, input: &InputLine, limits: StatementLimits) -> Result<Goal, String> {
+fn goal_of(theory: &Theory, input: &VerifyInput, limits: StatementLimits) -> Result<Goal, String> {
     let before = context_limit(theory, input.context.as_deref().unwrap_or("")).map_err(|e| e.to_string())?;
     let stated = match (&input.statement, &input.conclusion) {
-        (Some(_), Some(_)) => return Err("it has both `statement` and `conclusion`: give one".to_owned()),
+        (Some(_), Some(_)) => return Err("both `statement` and `conclusion` are given".to_owned()),
         (None, None) => {
             let unknown: Vec<String> = input.unknown.keys().map(|field| format!("`{field}`")).collect();
             let instead = match unknown.is_empty() {
                 true => String::new(),
-                false => format!(", but {}; there are {FIELDS}", unknown.join(", ")),
+                false => format!(", but {}; known fields: {FIELDS}", unknown.join(", ")),
             };
-            return Err(format!("it has neither `statement` nor `conclusion`{instead}"));
+            return Err(format!("neither `statement` nor `conclusion` is given{instead}"));
         }
         (Some(text), None) | (None, Some(text)) => text,
     };
-    let mut text = printed::split(theory, stated).map_err(|e| e.to_string())?;
-    let listed = input.hypotheses.iter().map(|h| printed::formula(h));
+    let mut text = notation::split(theory, stated).map_err(|e| e.to_string())?;
+    let listed = input.hypotheses.iter().map(|h| notation::formula(h));
     text.hypotheses.splice(0..0, listed);
     text.distinct.extend(input.distinct.iter().map(|g| g.iter().map(String::as_str).collect()));
-    let statement = Statement::from_person(theory, &text, limits).map_err(|e| e.to_string())?;
+    let statement = Statement::from_user_parts(theory, &text, limits).map_err(|e| e.to_string())?;
     Goal::new(theory, &statement, before)
 }

@@ -1,10 +1,14 @@
-//! Checkpoints: a folder that appears whole or not at all, and from which training goes on bit for bit.
+//! Checkpoints: folders that appear atomically and from which training resumes bit for bit.
 //!
-//! `model.safetensors` (or several files and their index), `config.json` (Hugging Face layout, f32 or bf16),
-//! `optimizer-m.safetensors`, `optimizer-v.safetensors` and, where the model file is coarser than the weights,
-//! `optimizer-master.safetensors` (f32 tensors `m.NAME` and so on; all in `optimizer.safetensors` in the first format) or,
-//! from N ranks, `optimizer-00001-of-0000N.safetensors` (each rank's shards `m`, `v` and `master`, packed), and
-//! `trainer.json` (format, step, ranks, and what the caller wants to find again).
+//! A checkpoint has:
+//!
+//! - `model.safetensors` (or several files and their index) and `config.json`, in the Hugging Face layout with
+//!   f32 or bf16 tensors;
+//! - the optimiser's state: `optimizer-m.safetensors`, `optimizer-v.safetensors` and, if the model file has a
+//!   lower precision than the weights, `optimizer-master.safetensors` (f32 tensors `m.NAME` and so on). The
+//!   first format had all of them in `optimizer.safetensors`. With N ranks there is instead one file per rank,
+//!   `optimizer-00001-of-0000N.safetensors`, with its packed shards `m`, `v` and `master`;
+//! - `trainer.json`: format, step, number of ranks, and the caller's own state.
 
 mod optimiser;
 
@@ -17,12 +21,13 @@ use serde::{Deserialize, Serialize};
 use crate::device::{AdamHost, AdamPart, Device};
 use crate::error::{LmError, Result};
 use crate::model::Model;
-use crate::ranks::{Meeting, Shard};
+use crate::ranks::ProcessGroup;
+use crate::shard::Shard;
 use crate::trainer::Policy;
 use crate::weights::{FileType, Flush, HostWeights, LARGEST_FILE, Sums, save_model, write_small};
-use optimiser::Files;
+use optimiser::OptimiserFiles;
 
-/// Version of `trainer.json` that is written; those from 1 on are read.
+/// Format version of `trainer.json` that is written; versions from 1 on can be read.
 const FORMAT: u32 = 2;
 
 /// `trainer.json`.
@@ -30,10 +35,10 @@ const FORMAT: u32 = 2;
 struct TrainerState {
     format: u32,
     step: u64,
-    /// Ranks that wrote the optimiser's state.
+    /// Number of ranks that wrote the optimiser's state.
     #[serde(default = "one")]
     ranks: usize,
-    /// Whether the optimiser's files hold master weights.
+    /// Whether the optimiser's files include master weights.
     master: bool,
     #[serde(default)]
     extra: serde_json::Value,
@@ -43,23 +48,24 @@ fn one() -> usize {
     1
 }
 
-/// What else goes into a checkpoint.
+/// Options for writing a checkpoint.
 #[derive(Debug, Clone)]
 pub struct SaveOptions {
     /// Element type of `model.safetensors`.
     pub file_type: FileType,
-    /// The caller's own state (cursors, seeds), handed back by [`load`].
+    /// The caller's own state (cursors, seeds), which [`load`] returns.
     pub extra: serde_json::Value,
-    /// Files copied into the folder under their own names, such as the tokenizer's.
+    /// Files to copy into the folder under their own names, such as the tokenizer's.
     pub companions: Vec<PathBuf>,
-    /// Largest file of the model in bytes; more weights go into several files. A tensor is never split.
+    /// Maximum size of a model file in bytes; larger models are written to several files. A tensor is never
+    /// split.
     pub largest_file: usize,
     /// When the files are flushed.
     pub flush: Flush,
 }
 
 impl Default for SaveOptions {
-    /// bf16 weights, nothing else.
+    /// bf16 weights and no extra files.
     fn default() -> Self {
         Self {
             file_type: FileType::Bf16,
@@ -71,11 +77,12 @@ impl Default for SaveOptions {
     }
 }
 
-/// Writes a policy with its optimiser's state, a piece at a time; an older checkpoint of that name is replaced only
-/// once the new one is complete.
+/// Writes a policy and its optimiser state piece by piece. An existing checkpoint of that name is replaced only
+/// after the new one is complete.
 ///
 /// # Errors
-/// A parameter is NaN or infinite (the older checkpoint stays), the policy is one of several ranks', or the disk fails.
+/// Returns an error if a parameter is NaN or infinite (the existing checkpoint stays), if the policy is sharded
+/// over several ranks, or if writing fails.
 pub fn save<D: Device>(dir: &Path, policy: &Policy<D>, options: &SaveOptions) -> Result<()> {
     alone(&policy.shard)?;
     write_whole(dir, |tmp| {
@@ -85,28 +92,28 @@ pub fn save<D: Device>(dir: &Path, policy: &Policy<D>, options: &SaveOptions) ->
     })
 }
 
-/// Writes a policy that several ranks train: each its own part of the optimiser's state, rank 0 the rest. All ranks
-/// call this; the folder must be on a file system that all of them see.
+/// Writes a policy that several ranks train. Each rank writes its shard of the optimiser state, and rank 0
+/// everything else. All ranks must call this function, and all must see the folder's file system.
 ///
 /// # Errors
-/// As [`save`], on any rank; or a rank is lost.
+/// Returns an error in the same cases as [`save`] on any rank, or if a rank is lost.
 pub fn save_together<D: Device>(
     dir: &Path,
     policy: &Policy<D>,
     options: &SaveOptions,
-    meeting: &mut Meeting,
+    group: &mut ProcessGroup,
 ) -> Result<()> {
     let names = Names::of(dir)?;
-    let first = meeting.rank() == 0;
-    let ranks = meeting.ranks();
+    let first = group.rank() == 0;
+    let ranks = group.ranks();
     let only_first = |act: &dyn Fn() -> Result<()>| if first { act() } else { Ok(()) };
-    meeting.together("making the checkpoint's folder", || only_first(&|| prepare(dir, &names)))?;
-    let written = meeting.together("writing a checkpoint", || {
+    group.together("making the checkpoint's folder", || only_first(&|| prepare(dir, &names)))?;
+    let written = group.together("writing a checkpoint", || {
         only_first(&|| write_model(&names.tmp, &policy.model, options))?;
         optimiser::write_shard(&names.tmp, policy, options.file_type)
     });
     let done = written.and_then(|masters| {
-        meeting.together("completing a checkpoint", || {
+        group.together("completing a checkpoint", || {
             only_first(&|| {
                 all_parts(&names.tmp, ranks)?;
                 write_state(&names.tmp, policy.step, ranks, masters, options)?;
@@ -121,7 +128,8 @@ pub fn save_together<D: Device>(
     done
 }
 
-/// A policy's weights and optimiser state on the host: what is saved while the policy itself goes on.
+/// A copy of a policy's weights and optimiser state in host memory, which can be saved while training
+/// continues.
 pub struct Snapshot {
     weights: HostWeights,
     adam: AdamHost,
@@ -130,18 +138,18 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Copies a policy to the host: the weights, and what this rank keeps of the optimiser's state.
+    /// Copies a policy to the host: the weights, and this rank's shard of the optimiser state.
     ///
     /// # Errors
-    /// The device fails.
+    /// Returns an error if the device fails.
     pub fn of<D: Device>(policy: &Policy<D>) -> Result<Self> {
         Self::over(None, policy)
     }
 
-    /// The same into the memory of an older copy, if there is one and it is of the same shape.
+    /// As [`Snapshot::of`], but reuses the memory of an older snapshot if there is one of the same shape.
     ///
     /// # Errors
-    /// As [`Snapshot::of`].
+    /// Returns an error in the same cases as [`Snapshot::of`].
     pub fn over<D: Device>(older: Option<Self>, policy: &Policy<D>) -> Result<Self> {
         let mut copy = older.filter(|o| o.fits(policy)).unwrap_or_else(|| Self::empty(policy));
         let device = &policy.model.device;
@@ -155,7 +163,7 @@ impl Snapshot {
         Ok(copy)
     }
 
-    /// Memory for a copy.
+    /// Allocates the memory of a snapshot.
     fn empty<D: Device>(policy: &Policy<D>) -> Self {
         let Model { device, config, layout, .. } = &*policy.model;
         let part = || device.host(policy.shard.len);
@@ -173,10 +181,10 @@ impl Snapshot {
             && self.adam.master.is_some() == model.device.has_masters(&policy.adam)
     }
 
-    /// Writes it as [`save`] does.
+    /// Writes the snapshot as [`save`] does.
     ///
     /// # Errors
-    /// As [`save`].
+    /// Returns an error in the same cases as [`save`].
     pub fn save(&self, dir: &Path, options: &SaveOptions) -> Result<()> {
         alone(&self.shard)?;
         write_whole(dir, |tmp| {
@@ -185,20 +193,20 @@ impl Snapshot {
         })
     }
 
-    /// Writes the weights and this rank's part of the optimiser's state into a folder that exists, all files side by side;
-    /// the other ranks add theirs with [`save_part`], and [`Snapshot::complete`] makes a checkpoint of it. Gives the sums
-    /// of the large files if they are flushed later.
+    /// Writes the weights and this rank's part of the optimiser state to an existing folder, all files
+    /// concurrently. The other ranks add theirs with [`save_part`], and [`Snapshot::complete`] then turns the
+    /// folder into a checkpoint. Returns the hashes of the large files if they are flushed later.
     ///
     /// # Errors
-    /// As [`save`].
+    /// Returns an error in the same cases as [`save`].
     pub fn save_part(&self, dir: &Path, options: &SaveOptions) -> Result<Sums> {
         let HostWeights { config, layout, data } = &self.weights;
         let (adam, shard, flush) = (&self.adam, &self.shard, options.flush);
         let model = || {
             copy_companions(dir, options)?;
-            save_model(dir, config, layout, &slice(data), how(options))
+            save_model(dir, config, layout, &slice(data), write_options(options))
         };
-        let mut files: Vec<Writer<'_>> = vec![Box::new(model)];
+        let mut files: Vec<CheckpointWriter<'_>> = vec![Box::new(model)];
         let masters = self.has_masters(options);
         if shard.ranks > 1 {
             let masters = masters.then_some(&data[..]);
@@ -210,13 +218,13 @@ impl Snapshot {
                 files.push(Box::new(write));
             }
         }
-        side_by_side(&files)
+        write_concurrently(&files)
     }
 
-    /// Makes a checkpoint of a folder that every rank has written its part into.
+    /// Completes a checkpoint to which every rank has written its part.
     ///
     /// # Errors
-    /// The part of a rank is not there, or the disk fails.
+    /// Returns an error if the part of a rank is missing or if writing fails.
     pub fn complete(&self, dir: &Path, options: &SaveOptions) -> Result<()> {
         all_parts(dir, self.shard.ranks)?;
         write_state(dir, self.step, self.shard.ranks, self.has_masters(options), options)
@@ -227,19 +235,20 @@ impl Snapshot {
     }
 }
 
-/// Writes what a rank but the first keeps of a policy into a folder that exists: see [`Snapshot::save_part`].
+/// Writes the shard of a rank other than 0 to an existing folder; see [`Snapshot::save_part`].
 ///
 /// # Errors
-/// As [`save`].
+/// Returns an error in the same cases as [`save`].
 pub fn save_part<D: Device>(dir: &Path, policy: &Policy<D>, options: &SaveOptions) -> Result<()> {
     optimiser::write_shard(dir, policy, options.file_type).map(|_| ())
 }
 
-/// Writes a file, or several that belong together.
-type Writer<'a> = Box<dyn Fn() -> Result<Sums> + Sync + 'a>;
+/// Writes one or more related files.
+type CheckpointWriter<'a> = Box<dyn Fn() -> Result<Sums> + Sync + 'a>;
 
-/// Writes files, each in a thread of its own where there is one to be had; waits for all, whichever fails.
-fn side_by_side(files: &[Writer<'_>]) -> Result<Sums> {
+/// Writes files concurrently, each in a separate thread if one can be started. Waits for all of them even if
+/// one fails.
+fn write_concurrently(files: &[CheckpointWriter<'_>]) -> Result<Sums> {
     let written: Vec<Result<Sums>> = std::thread::scope(|scope| {
         let builder = || std::thread::Builder::new().name("checkpoint".into());
         let started: Vec<_> = files.iter().map(|write| builder().spawn_scoped(scope, write)).collect();
@@ -252,9 +261,9 @@ fn side_by_side(files: &[Writer<'_>]) -> Result<Sums> {
     Ok(written.into_iter().collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// Checks that the parts of all ranks are to be seen.
+/// Checks that the parts of all ranks are visible.
 fn all_parts(dir: &Path, ranks: usize) -> Result<()> {
-    // A single rank has written its parts itself.
+    // A single rank has written all parts itself.
     for rank in (0..ranks).filter(|_| ranks > 1) {
         let part = dir.join(optimiser::file_of_shard(rank, ranks));
         if !part.exists() {
@@ -268,12 +277,12 @@ fn all_parts(dir: &Path, ranks: usize) -> Result<()> {
     Ok(())
 }
 
-/// How a model's files are written.
-fn how(options: &SaveOptions) -> (FileType, usize, Flush) {
+/// Options for the model's files.
+fn write_options(options: &SaveOptions) -> (FileType, usize, Flush) {
     (options.file_type, options.largest_file, options.flush)
 }
 
-/// A source over numbers on the host.
+/// A source of numbers in host memory.
 fn slice(data: &[f32]) -> impl Fn(usize, &mut [f32]) -> Result<()> + '_ {
     |from, to| {
         to.copy_from_slice(&data[from..from + to.len()]);
@@ -287,21 +296,21 @@ fn alone(shard: &Shard) -> Result<()> {
         return Ok(());
     }
     Err(LmError::Input(format!(
-        "one of {ranks} ranks holds a part of the optimiser's state: save it together"
+        "the optimiser state is sharded over {ranks} ranks: call save_together on all of them"
     )))
 }
 
-/// Writes a model alone, without the optimiser's state, a tensor at a time.
+/// Writes only a model, without optimiser state, tensor by tensor.
 ///
 /// # Errors
-/// As [`save`].
+/// Returns an error in the same cases as [`save`].
 pub fn export<D: Device>(dir: &Path, model: &Model<D>, options: &SaveOptions) -> Result<()> {
     write_whole(dir, |tmp| write_model(tmp, model, options))
 }
 
 fn write_model<D: Device>(tmp: &Path, model: &Model<D>, options: &SaveOptions) -> Result<()> {
     let read = |from: usize, to: &mut [f32]| model.read(from, to);
-    save_model(tmp, &model.config, &model.layout, &read, how(options))?;
+    save_model(tmp, &model.config, &model.layout, &read, write_options(options))?;
     copy_companions(tmp, options)
 }
 
@@ -323,19 +332,20 @@ fn write_state(tmp: &Path, step: u64, ranks: usize, master: bool, options: &Save
     write_small(&path, &text, options.flush)
 }
 
-/// Whether there is a checkpoint; one whose replacement was interrupted gets its name back first.
+/// Returns whether there is a checkpoint. If a replacement was interrupted, the old checkpoint is restored
+/// first.
 ///
 /// # Errors
-/// The disk fails.
+/// Returns an error if the restoration fails.
 pub fn exists(dir: &Path) -> Result<bool> {
     recover(dir)?;
     Ok(dir.exists())
 }
 
-/// Reads a checkpoint: the policy, ready to go on, and the caller's own state.
+/// Reads a checkpoint; returns the policy, ready for training, and the caller's own state.
 ///
 /// # Errors
-/// The folder or a file of it is absent, truncated, corrupt, of another shape, or holds NaN or infinity.
+/// Returns an error if a file is missing, truncated, corrupt, of another shape, or contains NaN or infinity.
 pub fn load<D: Device>(
     dir: &Path,
     device: Arc<D>,
@@ -345,11 +355,11 @@ pub fn load<D: Device>(
     load_for_rank(dir, device, max_positions, (0, 1))
 }
 
-/// Reads a rank's part of a checkpoint, `(rank, ranks)`; it may have been written by another number of ranks.
-/// Nobody may replace the checkpoint meanwhile.
+/// Reads the part of a checkpoint that one of several ranks needs, given as `(rank, ranks)`. A different number
+/// of ranks may have written the checkpoint. It must not be replaced during the call.
 ///
 /// # Errors
-/// As [`load`].
+/// Returns an error in the same cases as [`load`].
 pub fn load_for_rank<D: Device>(
     dir: &Path,
     device: Arc<D>,
@@ -362,11 +372,11 @@ pub fn load_for_rank<D: Device>(
     let fail = |message: String| LmError::Config { origin: path.display().to_string(), message };
     let files = match (state.format, state.ranks) {
         (_, 0) => return Err(fail("ranks is 0".to_owned())),
-        (1, 1) => Files::One,
-        (FORMAT, 1) => Files::Parts,
-        (1 | FORMAT, ranks) => Files::Shards(ranks),
+        (1, 1) => OptimiserFiles::One,
+        (FORMAT, 1) => OptimiserFiles::Parts,
+        (1 | FORMAT, ranks) => OptimiserFiles::Shards(ranks),
         (other, _) => {
-            let message = "was written by another version; this one reads 1 and";
+            let message = "is not supported; supported are 1 and";
             return Err(fail(format!("format {other} {message} {FORMAT}")));
         }
     };
@@ -382,11 +392,12 @@ pub fn load_for_rank<D: Device>(
     Ok((policy, state.extra))
 }
 
-/// Fills a folder under a temporary name and renames it into place, so that `dir` is at every moment
-/// absent, the old one whole, or the new one whole.
+/// Fills a folder under a temporary name and renames it, so that at any time `dir` is missing, completely old,
+/// or completely new.
 ///
 /// # Errors
-/// `fill` fails (the temporary folder is removed, `dir` is as before) or the disk does.
+/// Returns an error if `fill` or the file system fails. If `fill` fails, the temporary folder is removed and
+/// `dir` is unchanged.
 pub fn write_whole(dir: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let names = Names::of(dir)?;
     prepare(dir, &names)?;
@@ -398,14 +409,14 @@ pub fn write_whole(dir: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result
     swap(dir, &names)
 }
 
-/// An empty temporary folder.
+/// Creates an empty temporary folder.
 fn prepare(dir: &Path, names: &Names) -> Result<()> {
     recover(dir)?;
     remove(&names.tmp)?;
     fs::create_dir_all(&names.tmp).map_err(LmError::io(&names.tmp))
 }
 
-/// Gives the complete temporary folder its name.
+/// Renames the complete temporary folder.
 fn swap(dir: &Path, names: &Names) -> Result<()> {
     if dir.exists() {
         fs::rename(dir, &names.old).map_err(LmError::io(dir))?;
@@ -415,7 +426,7 @@ fn swap(dir: &Path, names: &Names) -> Result<()> {
     remove(&names.old)
 }
 
-/// Finishes a replacement that was interrupted: without the new folder the old one gets its name back.
+/// Repairs an interrupted replacement: if the new folder is missing, the old one gets its name back.
 fn recover(dir: &Path) -> Result<()> {
     let names = Names::of(dir)?;
     if names.old.exists() {
@@ -428,7 +439,7 @@ fn recover(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The folder's neighbours during a replacement.
+/// Names of the folders that are involved in a replacement.
 struct Names {
     parent: PathBuf,
     tmp: PathBuf,

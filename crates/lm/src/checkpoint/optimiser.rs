@@ -1,8 +1,9 @@
-//! The optimiser's state in files: of a whole model under the tensors' names, each part in a file of its own, so that they
-//! are written side by side; or of each rank's shard, packed.
+//! Files of the optimiser's state. The state of a whole model is stored under the tensors' names, with one file
+//! per component, so that the files can be written concurrently. With several ranks, each rank stores its
+//! packed shard.
 //!
-//! A shard follows from the layout and the number of ranks alone, so any number of ranks can read what another number
-//! wrote: each takes the stretches that are its own from whichever file holds them.
+//! A shard depends only on the layout and the number of ranks. Therefore any number of ranks can read what
+//! another number wrote: each rank reads its ranges from the files that contain them.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -10,36 +11,36 @@ use std::sync::Arc;
 
 use safetensors::Dtype;
 
-use crate::device::{AdamHost, AdamPart, Device, PartMut};
+use crate::device::{AdamHost, AdamPart, BufferSliceMut, Device};
 use crate::error::{LmError, Result};
 use crate::layout::Layout;
 use crate::model::Model;
-use crate::ranks::Shard;
+use crate::shard::Shard;
 use crate::trainer::Policy;
 use crate::weights::{
-    FileType, Flush, Refused, Sink, Source, Sums, TensorFile, in_pieces, map_file, parse, read_prefixed,
-    release, safetensors_error, tensors_of, write_tensors,
+    FileType, Flush, Sink, Sums, TensorError, TensorFile, TensorSource, in_pieces, map_file, parse,
+    read_prefixed, release, safetensors_error, tensors_of, write_tensors,
 };
 
-/// The parts, with the names of their tensors.
+/// The components and their names in files.
 const PARTS: [(AdamPart, &str); 3] =
     [(AdamPart::First, "m"), (AdamPart::Second, "v"), (AdamPart::Master, "master")];
 
-/// How the state lies in files.
+/// How the state is divided into files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Files {
-    /// All parts of a whole model in one, as the first format had it.
+pub enum OptimiserFiles {
+    /// A whole model in a single file, as in the first format.
     One,
-    /// Each part of a whole model in a file of its own.
+    /// A whole model with one file per component.
     Parts,
-    /// The shards of so many ranks, more than one.
+    /// One shard per rank, for this number of ranks (more than one).
     Shards(usize),
 }
 
-/// The only file of [`Files::One`].
+/// The file of [`OptimiserFiles::One`].
 const ONE: &str = "optimizer.safetensors";
 
-/// The file of a part in [`Files::Parts`].
+/// The file of a component in [`OptimiserFiles::Parts`].
 fn file_of_part(name: &str) -> String {
     format!("optimizer-{name}.safetensors")
 }
@@ -49,7 +50,7 @@ pub fn file_of_shard(rank: usize, ranks: usize) -> String {
     format!("optimizer-{:05}-of-{ranks:05}.safetensors", rank + 1)
 }
 
-/// Reads a part of a policy's state; where the device keeps no masters, the parameters are.
+/// Reads a component of a policy's state. If the device has no master weights, they are the parameters.
 fn read_part<D: Device>(policy: &Policy<D>, part: AdamPart, from: usize, to: &mut [f32]) -> Result<()> {
     let device = &policy.model.device;
     if part != AdamPart::Master || device.has_masters(&policy.adam) {
@@ -62,12 +63,13 @@ fn read_part<D: Device>(policy: &Policy<D>, part: AdamPart, from: usize, to: &mu
     Ok(())
 }
 
-/// Whether masters are written: where the device has them, or the model's file rounds the parameters.
+/// Returns whether master weights must be written: if the device has them, or if the model's file rounds the
+/// parameters.
 fn wants_masters<D: Device>(policy: &Policy<D>, file_type: FileType) -> bool {
     policy.model.device.has_masters(&policy.adam) || file_type == FileType::Bf16
 }
 
-/// Writes the state of a whole model; returns whether masters are in it.
+/// Writes the state of a whole model; returns whether it includes master weights.
 pub fn write_whole_model<D: Device>(tmp: &Path, policy: &Policy<D>, file_type: FileType) -> Result<bool> {
     let masters = wants_masters(policy, file_type);
     for (part, name) in PARTS {
@@ -79,13 +81,19 @@ pub fn write_whole_model<D: Device>(tmp: &Path, policy: &Policy<D>, file_type: F
     Ok(masters)
 }
 
-/// Writes a part of a whole model's state.
-pub fn write_part(tmp: &Path, layout: &Layout, name: &str, source: Source<'_>, flush: Flush) -> Result<Sums> {
+/// Writes one component of a whole model's state.
+pub fn write_part(
+    tmp: &Path,
+    layout: &Layout,
+    name: &str,
+    source: TensorSource<'_>,
+    flush: Flush,
+) -> Result<Sums> {
     let tensors = tensors_of(layout, &format!("{name}."), source, FileType::F32);
     write_tensors(&tmp.join(file_of_part(name)), tensors, flush)
 }
 
-/// The parts of a state that is on the host, with their names.
+/// The components of a state in host memory, with their names.
 pub fn host_parts<'a>(
     adam: &'a AdamHost,
     masters: Option<&'a [f32]>,
@@ -94,7 +102,8 @@ pub fn host_parts<'a>(
     PARTS.into_iter().zip(data).filter_map(|((_, name), data)| Some((name, data?)))
 }
 
-/// Writes a rank's shard that is on the host; where it has no masters, those of `parameters` are written if given.
+/// Writes a rank's shard from host memory. If it has no master weights, those of `parameters` are written, if
+/// given.
 pub fn write_host_shard(
     tmp: &Path,
     shard: &Shard,
@@ -113,11 +122,12 @@ pub fn write_host_shard(
     };
     let m = |from: usize, to: &mut [f32]| copy(&adam.m, from, to);
     let v = |from: usize, to: &mut [f32]| copy(&adam.v, from, to);
-    let master = |from: usize, to: &mut [f32]| copy(masters.as_deref().unwrap_or_default(), from, to);
-    let sources: [Source<'_>; 3] = [&m, &v, &master];
+    let master = masters.as_deref().map(|masters| move |from: usize, to: &mut [f32]| copy(masters, from, to));
+    let master: Option<TensorSource<'_>> = master.as_ref().map(|source| source as _);
+    let sources: [Option<TensorSource<'_>>; 3] = [Some(&m), Some(&v), master];
     let mut tensors = Vec::new();
-    for ((part, name), source) in PARTS.iter().zip(sources) {
-        if *part != AdamPart::Master || masters.is_some() {
+    for ((_, name), source) in PARTS.iter().zip(sources) {
+        if let Some(source) = source {
             let (name, shape) = ((*name).to_owned(), vec![shard.len]);
             tensors.push(TensorFile { name, shape, source, from: 0, file_type: FileType::F32 });
         }
@@ -125,7 +135,7 @@ pub fn write_host_shard(
     write_tensors(&tmp.join(file_of_shard(shard.rank, shard.ranks)), tensors, flush)
 }
 
-/// Writes a rank's shard; returns whether masters are in it.
+/// Writes a rank's shard; returns whether it includes master weights.
 pub fn write_shard<D: Device>(tmp: &Path, policy: &Policy<D>, file_type: FileType) -> Result<bool> {
     let masters = wants_masters(policy, file_type);
     let reads = PARTS.map(|(part, _)| move |from: usize, to: &mut [f32]| read_part(policy, part, from, to));
@@ -141,15 +151,21 @@ pub fn write_shard<D: Device>(tmp: &Path, policy: &Policy<D>, file_type: FileTyp
 }
 
 /// Reads a policy's shard of the state.
-pub fn read<D: Device>(dir: &Path, files: Files, masters: bool, policy: &mut Policy<D>) -> Result<()> {
+pub fn read<D: Device>(
+    dir: &Path,
+    files: OptimiserFiles,
+    masters: bool,
+    policy: &mut Policy<D>,
+) -> Result<()> {
     let Policy { model, adam, shard, .. } = policy;
     let Some(Model { device, layout, params, .. }) = Arc::get_mut(model) else {
         return Err(LmError::Input(
-            "the policy's weights are held elsewhere while its state is read".to_owned(),
+            "the policy's weights are in use elsewhere while its state is read".to_owned(),
         ));
     };
-    // Masters are rounded into the parameters once more. The file may hold other weights only for masters half-way
-    // between two (rounded on a CPU); of the other ranks' shards they are right after the first update.
+    // Round the master weights to the parameters again. The file's weights can differ only for masters half-way
+    // between two values (rounded on a CPU). The weights of the other ranks' shards are corrected by the first
+    // update.
     let take = std::cell::RefCell::new(|part: AdamPart, values: &[f32], at: usize| {
         device.write_adam(values, params, adam, part, at)
     });
@@ -165,15 +181,15 @@ pub fn read<D: Device>(dir: &Path, files: Files, masters: bool, policy: &mut Pol
     read_into(dir, files, layout, shard, &mut sinks)
 }
 
-/// Reads all masters into a model whose parameters are f32.
-pub fn read_masters<D: Device>(dir: &Path, files: Files, model: &mut Model<D>) -> Result<()> {
+/// Reads all master weights into a model with f32 parameters.
+pub fn read_masters<D: Device>(dir: &Path, files: OptimiserFiles, model: &mut Model<D>) -> Result<()> {
     let Model { device, layout, params, .. } = model;
     let whole = Shard::whole(layout.len);
     let mut put = |values: &[f32], at: usize| {
-        device.write_buf(values, PartMut { buf: &mut *params, range: at..at + values.len() })
+        device.write_buf(values, BufferSliceMut { buf: &mut *params, range: at..at + values.len() })
     };
-    if files == Files::One {
-        // The other sets of the file are read at their own time.
+    if files == OptimiserFiles::One {
+        // The other components of the file are not needed here.
         let mut skip = |_: &[f32], _: usize| Ok(());
         let mut skip_too = skip;
         let sinks: &mut [(&str, Sink<'_>)] =
@@ -185,13 +201,13 @@ pub fn read_masters<D: Device>(dir: &Path, files: Files, model: &mut Model<D>) -
 
 fn read_into(
     dir: &Path,
-    files: Files,
+    files: OptimiserFiles,
     layout: &Layout,
     shard: &Shard,
     sinks: &mut [(&str, Sink<'_>)],
 ) -> Result<()> {
     match files {
-        Files::One => {
+        OptimiserFiles::One => {
             let names: Vec<String> = sinks.iter().map(|(name, _)| format!("{name}.")).collect();
             let mut sets: Vec<(&str, Sink<'_>)> = Vec::new();
             for (name, (_, sink)) in names.iter().zip(sinks.iter_mut()) {
@@ -199,18 +215,18 @@ fn read_into(
             }
             read_prefixed(&dir.join(ONE), layout, shard, &mut sets)
         }
-        Files::Parts => sinks.iter_mut().try_for_each(|(name, sink)| {
+        OptimiserFiles::Parts => sinks.iter_mut().try_for_each(|(name, sink)| {
             let sets: &mut [(&str, Sink<'_>)] = &mut [(&format!("{name}."), &mut **sink)];
             read_prefixed(&dir.join(file_of_part(name)), layout, shard, sets)
         }),
-        Files::Shards(ranks) => (0..ranks).try_for_each(|rank| {
+        OptimiserFiles::Shards(ranks) => (0..ranks).try_for_each(|rank| {
             let path = dir.join(file_of_shard(rank, ranks));
             read_from_shard(&path, &Shard::of(layout, rank, ranks), shard, sinks)
         }),
     }
 }
 
-/// Takes what `shard` needs from the file of another.
+/// Reads the ranges that `shard` needs from the file of another shard.
 fn read_from_shard(path: &Path, other: &Shard, shard: &Shard, sinks: &mut [(&str, Sink<'_>)]) -> Result<()> {
     let map = map_file(path)?;
     let file = parse(path, &map)?;
@@ -228,11 +244,11 @@ fn read_from_shard(path: &Path, other: &Shard, shard: &Shard, sinks: &mut [(&str
             for wanted in shard.within(piece.flat()) {
                 let start = piece.at + wanted.from - piece.from;
                 in_pieces(Dtype::F32, view.data(), start..start + wanted.len, |at, values| {
-                    sink(values, wanted.at + at - start).map_err(Refused::Failed)
+                    sink(values, wanted.at + at - start).map_err(TensorError::Failed)
                 })
                 .map_err(|refused| match refused {
-                    Refused::Tensor(message) => LmError::tensor(path, name, message),
-                    Refused::Failed(error) => error,
+                    TensorError::Tensor(message) => LmError::tensor(path, name, message),
+                    TensorError::Failed(error) => error,
                 })?;
             }
         }

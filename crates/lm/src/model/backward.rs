@@ -1,7 +1,7 @@
-//! The backward pass through the layers, last to first; `dx` holds the gradient of the residual stream
-//! throughout.
+//! The backward pass through the layers, from last to first. `dx` always holds the gradient of the residual
+//! stream.
 
-use crate::device::{Device, Heads, Linear, at, first, first_mut};
+use crate::device::{Device, Heads, Linear, at, first, first_mut, row_count};
 use crate::error::Result;
 use crate::pack::Packed;
 
@@ -19,7 +19,7 @@ impl<D: Device> Workspace<D> {
         for layer in (0..model.config.layers).rev() {
             let bucket = self.gradients()?.of_layer(layer);
             self.gradients()?.begin(bucket, peers)?;
-            // The last of the layers that share a place is still there.
+            // The last of the layers that share a slot still has its activations there.
             if layer + 1 < self.recomputed() {
                 self.run_layer_to_gates(model, layer, layer, &batch.starts)?;
             }
@@ -36,7 +36,7 @@ impl<D: Device> Workspace<D> {
         grads.complete(0, peers)
     }
 
-    /// `dx` from after to before the feed-forward half of a layer.
+    /// Propagates `dx` backwards through the feed-forward half of a layer.
     fn feed_forward_backward(&mut self, model: &Model<D>, layer: usize, t: usize) -> Result<()> {
         let (device, config, params) = (&*model.device, &model.config, &model.params);
         let spans = &model.layout.layers[layer];
@@ -69,11 +69,11 @@ impl<D: Device> Workspace<D> {
         )
     }
 
-    /// `dx` from between the halves to before the layer.
+    /// Propagates `dx` backwards through the attention half of a layer.
     fn attention_backward(&mut self, model: &Model<D>, layer: usize, starts: &[usize]) -> Result<()> {
         let (device, config, params) = (&*model.device, &model.config, &model.params);
         let spans = &model.layout.layers[layer];
-        let t = starts.last().copied().unwrap_or(0);
+        let t = row_count(starts);
         let (d, q, qkv) = (config.hidden_size, config.q_dim(), config.qkv_dim());
         let heads = Heads::of(config);
         let (from, _) = self.stream_ends(layer);

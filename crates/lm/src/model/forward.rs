@@ -1,7 +1,8 @@
 //! The forward pass: embedding, layers, and the head over the rows that have a loss.
 
 use crate::device::{
-    Device, Heads, Linear, LossRows, Part, PartMut, Pass, RowLoss, Write, at, first, first_mut,
+    BufferSlice, BufferSliceMut, Device, Heads, Linear, LossRows, Pass, RowLoss, Write, at, first, first_mut,
+    row_count,
 };
 use crate::error::{LmError, Result};
 use crate::pack::Packed;
@@ -13,10 +14,11 @@ use super::plan::Mode;
 use super::workspace::{Workspace, planned_for_inference};
 
 impl<D: Device> Workspace<D> {
-    /// Log-probs and entropies of a batch's loss rows, nothing kept.
+    /// Computes log-probabilities and entropies of a batch's loss rows, without gradients.
     ///
     /// # Errors
-    /// The batch is larger than planned, a token is unknown to the model, or the device fails.
+    /// Returns an error if the batch is larger than planned, if a token is not in the vocabulary, or if the
+    /// device fails.
     pub fn forward(&mut self, model: &Model<D>, batch: &Packed) -> Result<()> {
         self.check(model, batch)?;
         self.load(&model.device, batch)?;
@@ -25,11 +27,13 @@ impl<D: Device> Workspace<D> {
         self.run_head(model, batch.rows.len(), loss, |_, _| Ok(()))
     }
 
-    /// Forward and backward of a micro-batch; gradients are added to [`Workspace::gradients`], with `peers` summed
-    /// over the ranks on the way: each rank brings a micro-batch of its own, or calls [`Workspace::stand_by`].
+    /// Runs the forward and backward pass of a micro-batch and adds the gradients to [`Workspace::gradients`].
+    /// With `peers`, buckets of gradients are summed over the ranks during the backward pass: each rank passes
+    /// its own micro-batch, or calls [`Workspace::stand_by`].
     ///
     /// # Errors
-    /// As [`Workspace::forward`], and when the workspace was planned for inference or a rank is lost.
+    /// Returns an error in the same cases as [`Workspace::forward`], if the workspace was planned for
+    /// inference, or if a rank is lost.
     pub fn forward_backward(
         &mut self,
         model: &Model<D>,
@@ -42,12 +46,12 @@ impl<D: Device> Workspace<D> {
         let loss = RowLoss { backward: true, ..loss };
         let gradients = self.gradients()?;
         if batch.rows.is_empty() {
-            // Without rows the head has no product.
-            gradients.forget(&model.device)?;
+            // Without loss rows, the head has no product that would overwrite old gradients.
+            gradients.zero_outdated(&model.device)?;
         }
         gradients.begin_micro_batch();
         if peers.is_some() {
-            // Sums over ranks are made in between.
+            // The reductions run between the kernels, so the pass cannot be recorded.
             return self.run_pass(model, batch, loss, &mut peers);
         }
         let pass = Pass {
@@ -59,14 +63,14 @@ impl<D: Device> Workspace<D> {
             loss,
             write: gradients.write(),
         };
-        // A pass needs the buffers, what is recorded holds no borrow of them.
+        // A pass borrows the buffers; the recorded passes do not.
         let mut passes = std::mem::take(&mut self.passes);
         let outcome = model.device.pass(&mut passes, pass, || self.run_pass(model, batch, loss, &mut None));
         self.passes = passes;
         outcome
     }
 
-    /// The kernels of a forward and backward pass over what was loaded.
+    /// Runs the kernels of a forward and backward pass over the loaded batch.
     fn run_pass(
         &mut self,
         model: &Model<D>,
@@ -81,26 +85,26 @@ impl<D: Device> Workspace<D> {
         let gradients = self.gradients()?;
         gradients.zero_vectors(&model.device, &model.layout)?;
         let last = gradients.last();
-        // A tied head adds to the embedding's gradients.
+        // A tied head adds to the gradients of the embedding.
         [0, last].into_iter().try_for_each(|bucket| gradients.begin(bucket, peers))?;
         self.run_head(model, batch.rows.len(), loss, |_, _| Ok(()))?;
         self.gradients()?.complete(last, peers)?;
         self.run_layers_backward(model, batch, peers)
     }
 
-    /// Takes part in the sums of a micro-batch that other ranks run.
+    /// Takes part in the reductions of a micro-batch that other ranks process.
     ///
     /// # Errors
-    /// The workspace was planned for inference, or a rank is lost.
+    /// Returns an error if the workspace was planned for inference, or if a rank is lost.
     pub fn stand_by(&mut self, mut peers: Peers<'_, D>) -> Result<()> {
         self.gradients()?.complete_all(&mut peers)
     }
 
-    /// The logits of every loss row, `[rows, vocabulary]`, handed block by block to `take(first_row,
-    /// logits)`.
+    /// Computes the logits of every loss row, `[rows, vocabulary]`, and passes them block by block to
+    /// `take(first_row, logits)`.
     ///
     /// # Errors
-    /// As [`Workspace::forward`].
+    /// Returns an error in the same cases as [`Workspace::forward`].
     pub fn logits(
         &mut self,
         model: &Model<D>,
@@ -119,11 +123,11 @@ impl<D: Device> Workspace<D> {
         })
     }
 
-    /// The last hidden state of every loss row, after the final norm, `[rows, hidden]`, handed block by block to
-    /// `take(first_row, states)`.
+    /// Computes the last hidden state (after the final norm) of every loss row, `[rows, hidden]`, and passes
+    /// the states block by block to `take(first_row, states)`.
     ///
     /// # Errors
-    /// As [`Workspace::forward`].
+    /// Returns an error in the same cases as [`Workspace::forward`].
     pub fn hidden(
         &mut self,
         model: &Model<D>,
@@ -178,7 +182,7 @@ impl<D: Device> Workspace<D> {
         Ok(())
     }
 
-    /// Index of the residual streams before and after a layer.
+    /// Indices of the residual streams before and after a layer.
     pub(super) fn stream_ends(&self, layer: usize) -> (usize, usize) {
         match self.plan.mode {
             Mode::Infer => (layer % 2, (layer + 1) % 2),
@@ -191,21 +195,21 @@ impl<D: Device> Workspace<D> {
         match self.plan.mode {
             Mode::Infer => 0,
             Mode::Train => layer,
-            // The layers that are computed again share the first.
+            // All recomputed layers share the first slot.
             Mode::TrainRecompute { .. } => (layer + 1).saturating_sub(self.recomputed().max(1)),
         }
     }
 
-    /// Layers, counted from the first, that are computed again in the backward pass.
+    /// Number of layers, counted from the first, that the backward pass recomputes.
     pub(super) fn recomputed(&self) -> usize {
         self.plan.mode.recomputed(self.config.layers)
     }
 
-    /// One layer from stream `from` up to its feed-forward output in `branch`.
+    /// Runs one layer from stream `from` up to its feed-forward output in `branch`.
     fn run_layer(&mut self, model: &Model<D>, layer: usize, from: usize, starts: &[usize]) -> Result<()> {
         self.run_layer_to_gates(model, layer, from, starts)?;
         let (device, config) = (&*model.device, &model.config);
-        let t = starts.last().copied().unwrap_or(0);
+        let t = row_count(starts);
         let (d, f) = (config.hidden_size, config.intermediate_size);
         let acts = &self.slots[self.slot_of(layer)];
         device.swiglu(first(&acts.gate_up, t * 2 * f), f, first_mut(&mut self.act, t * f))?;
@@ -214,7 +218,8 @@ impl<D: Device> Workspace<D> {
         device.linear(size, first(&self.act, t * f), down, first_mut(branch, t * d))
     }
 
-    /// One layer from stream `from` up to gate and up of its feed-forward half: all that the backward pass needs.
+    /// Runs one layer from stream `from` up to the gate and up projections: everything that the backward pass
+    /// needs.
     pub(super) fn run_layer_to_gates(
         &mut self,
         model: &Model<D>,
@@ -224,7 +229,7 @@ impl<D: Device> Workspace<D> {
     ) -> Result<()> {
         let (device, config, params) = (&*model.device, &model.config, &model.params);
         let spans = &model.layout.layers[layer];
-        let t = starts.last().copied().unwrap_or(0);
+        let t = row_count(starts);
         let (d, q, qkv, f) = (config.hidden_size, config.q_dim(), config.qkv_dim(), config.intermediate_size);
         let slot = self.slot_of(layer);
         let (acts, x) = (&mut self.slots[slot], first(&self.x[from], t * d));
@@ -255,11 +260,11 @@ impl<D: Device> Workspace<D> {
         device.linear(size, first(&acts.h2, t * d), at(params, spans.gate_up), gate_up)
     }
 
-    /// The residual stream of some loss rows, gathered and brought through the final norm into `head_in`.
+    /// Gathers the residual stream of some loss rows and applies the final norm, into `head_in`.
     fn run_final_norm(&mut self, model: &Model<D>, rows: Range<usize>) -> Result<()> {
         let (device, d, n) = (&*model.device, model.config.hidden_size, rows.len());
         let (_, last) = self.stream_ends(model.config.layers - 1);
-        let ids = Part { buf: &self.rows.ids, range: rows };
+        let ids = BufferSlice { buf: &self.rows.ids, range: rows };
         let gathered = first_mut(&mut self.gathered, n * d);
         device.gather(first(&self.x[last], self.plan.tokens * d), ids, d, gathered)?;
         let (norm, rstd) = (at(&model.params, model.layout.final_norm), &mut self.head_rstd);
@@ -267,14 +272,15 @@ impl<D: Device> Workspace<D> {
         device.rmsnorm(first(&self.gathered, n * d), norm, model.config.norm_eps, head_in, rstd)
     }
 
-    /// The head over all loss rows, block by block; with [`RowLoss::backward`] also its gradients, those of
-    /// the residual stream scattered into `dx`. `look(first_row, logits)` sees each block of logits.
+    /// Runs the head over all loss rows, block by block. With [`RowLoss::backward`] it also computes the head's
+    /// gradients and scatters those of the residual stream into `dx`. `look(first_row, logits)` is called for
+    /// each block of logits.
     fn run_head(
         &mut self,
         model: &Model<D>,
         rows: usize,
         loss: RowLoss,
-        mut look: impl FnMut(usize, Part<'_, D::Buf>) -> Result<()>,
+        mut look: impl FnMut(usize, BufferSlice<'_, D::Buf>) -> Result<()>,
     ) -> Result<()> {
         let (device, config, params) = (&*model.device, &model.config, &model.params);
         let (d, v) = (config.hidden_size, config.vocab_size);
@@ -287,15 +293,15 @@ impl<D: Device> Workspace<D> {
             let size = Linear { rows: n, input: d, output: v };
             let (head_in, head) = (first(&self.head_in, n * d), at(params, model.layout.head));
             device.linear(size, head_in, head, first_mut(&mut self.logits, n * v))?;
-            let part = |buf| Part { buf, range: range.clone() };
+            let part = |buf| BufferSlice { buf, range: range.clone() };
             let loss_rows = LossRows {
-                targets: Part { buf: &self.rows.targets, range: range.clone() },
+                targets: BufferSlice { buf: &self.rows.targets, range: range.clone() },
                 weight: part(&self.rows.weight),
                 norm: part(&self.rows.norm),
                 old: part(&self.rows.old),
                 reference: part(&self.rows.reference),
-                log_prob: PartMut { buf: &mut self.rows.log_prob, range: range.clone() },
-                entropy: PartMut { buf: &mut self.rows.entropy, range: range.clone() },
+                log_prob: BufferSliceMut { buf: &mut self.rows.log_prob, range: range.clone() },
+                entropy: BufferSliceMut { buf: &mut self.rows.entropy, range: range.clone() },
             };
             device.loss_rows(loss, v, first_mut(&mut self.logits, n * v), loss_rows)?;
             look(start, first(&self.logits, n * v))?;
@@ -318,7 +324,7 @@ impl<D: Device> Workspace<D> {
                     grads.at(model.layout.final_norm),
                     &mut back.partial,
                 )?;
-                let ids = Part { buf: &self.rows.ids, range: range.clone() };
+                let ids = BufferSlice { buf: &self.rows.ids, range: range.clone() };
                 let dx = first_mut(&mut back.dx, stream);
                 device.scatter(first(&back.dgathered, n * d), ids, d, dx)?;
             }
@@ -327,14 +333,14 @@ impl<D: Device> Workspace<D> {
     }
 }
 
-/// Rows of a block, so that all of as few blocks as `most` rows a block allow have about as many: whole tiles of
-/// products, and no small block at the end.
+/// Rows per block. The number of blocks is the smallest that `most` rows per block allow, and all blocks have
+/// about the same size: whole tiles of matrix products, and no small block at the end.
 fn even_block(rows: usize, most: usize) -> usize {
     let blocks = rows.div_ceil(most).max(1);
     rows.div_ceil(blocks).max(1).next_multiple_of(TILE).min(most)
 }
 
-/// Rows of the largest tiles that matrix products are computed in.
+/// Rows of the largest tiles of matrix products.
 const TILE: usize = 128;
 
 #[cfg(test)]

@@ -1,20 +1,22 @@
-//! Gradients of the parameters: all of them where one rank trains, a few buckets at a time where several do.
+//! Gradients of the parameters: all of them if one rank trains alone, a few buckets at a time with several
+//! ranks.
 
 use std::ops::Range;
 
-use crate::device::{Device, Part, PartMut, Write, first_mut};
+use crate::device::{BufferSlice, BufferSliceMut, Device, Write, first_mut};
 use crate::error::{LmError, Result};
 use crate::layout::{Layout, Span};
-use crate::ranks::{Collective, Reduction, Shard, Sharding};
+use crate::ranks::{Collective, Reduction};
+use crate::shard::{Shard, Sharding};
 
-/// The other ranks, if there are any.
+/// The other ranks, if any.
 pub type Peers<'a, D> = Option<&'a mut (dyn Collective<D> + 'static)>;
 
-/// Where the backward pass adds gradients to, and their sums over the micro-batches of a step.
+/// The buffers to which the backward pass adds gradients, and the sums over the micro-batches of a step.
 ///
-/// With one rank both are the same buffer. With several, a bucket is summed over the ranks as soon as it is complete,
-/// each rank adds its share to `sum`, and its buffer serves the next bucket: embedding and head have buffers of their
-/// own, layers take turns in two.
+/// With one rank, both are the same buffer. With several ranks, a bucket is summed over the ranks as soon as it
+/// is complete, each rank adds its share to `sum`, and the buffer is then used for another bucket: the
+/// embedding and the head have their own buffers, and layers alternate between two.
 pub struct Gradients<D: Device> {
     sharding: Sharding,
     /// Buffer of each bucket.
@@ -22,17 +24,18 @@ pub struct Gradients<D: Device> {
     buffers: Vec<D::Grad>,
     /// Elements of each buffer.
     sizes: Vec<usize>,
-    /// This rank's shard, packed; with one rank the only buffer serves.
+    /// This rank's shard, packed; `None` with one rank, whose single buffer holds the sums.
     sum: Option<D::Grad>,
     shard: Shard,
-    /// What products of this micro-batch do with what is there.
+    /// How products of this micro-batch treat existing gradients.
     write: Write,
-    /// What those of the next will do: with one rank the first of a step writes over the gradients of the last, which
-    /// so need not be zeroed and read. Buckets of several ranks are zeroed as they are summed.
+    /// How products of the next micro-batch treat them. With one rank, the first micro-batch of a step
+    /// overwrites the gradients of the previous step, so they need not be zeroed and read. With several ranks,
+    /// buckets are zeroed when they are summed.
     next: Write,
 }
 
-/// Elements of gradients that a rank holds: the buffers of buckets, and its shard.
+/// Number of gradient elements on a rank: the buffers of buckets, and its shard.
 pub fn gradient_len(layout: &Layout, rank: usize, ranks: usize) -> usize {
     if ranks <= 1 {
         return layout.len;
@@ -42,7 +45,7 @@ pub fn gradient_len(layout: &Layout, rank: usize, ranks: usize) -> usize {
     sizes.iter().sum::<usize>() + sharding.shard(rank).len
 }
 
-/// Buffer of each bucket, and the sizes of the buffers.
+/// Maps buckets to buffers; also returns the sizes of the buffers.
 fn places(sharding: &Sharding) -> (Vec<usize>, Vec<usize>) {
     let last = sharding.buckets.len() - 1;
     let slots: Vec<usize> = (0..=last)
@@ -61,7 +64,7 @@ fn places(sharding: &Sharding) -> (Vec<usize>, Vec<usize>) {
 }
 
 impl<D: Device> Gradients<D> {
-    /// Zeroed gradients of a model for one of some ranks.
+    /// Allocates zeroed gradients for one of several ranks.
     pub(super) fn new(device: &D, layout: &Layout, rank: usize, ranks: usize) -> Result<Self> {
         let sharding = Sharding::new(layout, ranks);
         let shard = sharding.shard(rank);
@@ -72,7 +75,7 @@ impl<D: Device> Gradients<D> {
         Ok(Self { sharding, slots, buffers, sizes, sum, shard, write: Write::Add, next })
     }
 
-    /// What this rank keeps.
+    /// This rank's shard.
     pub fn shard(&self) -> &Shard {
         &self.shard
     }
@@ -85,40 +88,40 @@ impl<D: Device> Gradients<D> {
         }
     }
 
-    /// The whole gradient, which exists with one rank only.
+    /// The whole gradient, which exists only with one rank.
     ///
     /// # Errors
-    /// Several ranks train.
-    pub fn whole(&self) -> Result<Part<'_, D::Grad>> {
+    /// Returns an error if there are several ranks.
+    pub fn whole(&self) -> Result<BufferSlice<'_, D::Grad>> {
         match (&self.sum, self.buffers.first()) {
-            (None, Some(buf)) => Ok(Part { buf, range: 0..self.shard.len }),
-            _ => Err(LmError::Input("no rank holds the whole gradient".to_owned())),
+            (None, Some(buf)) => Ok(BufferSlice { buf, range: 0..self.shard.len }),
+            _ => Err(LmError::Input("the gradient is sharded over several ranks".to_owned())),
         }
     }
 
-    /// Number of the last bucket.
+    /// Index of the last bucket.
     pub(super) fn last(&self) -> usize {
         self.sharding.buckets.len() - 1
     }
 
-    /// Number of a layer's bucket.
+    /// Index of a layer's bucket.
     pub(super) fn of_layer(&self, layer: usize) -> usize {
         (layer + 1).min(self.last())
     }
 
     /// The gradient of a tensor.
-    pub(super) fn at(&mut self, span: Span) -> PartMut<'_, D::Grad> {
+    pub(super) fn at(&mut self, span: Span) -> BufferSliceMut<'_, D::Grad> {
         let bucket = self.sharding.buckets.partition_point(|b| b.end <= span.offset).min(self.last());
         let start = span.offset - self.sharding.buckets[bucket].start;
-        PartMut { buf: &mut self.buffers[self.slots[bucket]], range: start..start + span.len }
+        BufferSliceMut { buf: &mut self.buffers[self.slots[bucket]], range: start..start + span.len }
     }
 
-    /// Makes ready for a micro-batch that adds to every product's gradient.
+    /// Prepares for a micro-batch; each gradient's products then add to it.
     pub(super) fn begin_micro_batch(&mut self) {
         self.write = std::mem::replace(&mut self.next, Write::Add);
     }
 
-    /// Zeroes what no product of the first micro-batch writes over.
+    /// Zeroes the gradients that no product of the first micro-batch overwrites.
     pub(super) fn zero_vectors(&mut self, device: &D, layout: &Layout) -> Result<()> {
         if self.write == Write::Add {
             return Ok(());
@@ -128,32 +131,32 @@ impl<D: Device> Gradients<D> {
         vectors.chain(table).try_for_each(|span| device.zero_grad(self.at(span)))
     }
 
-    /// What the first product of this micro-batch for a gradient does with what is there.
+    /// How this micro-batch's first product for a gradient treats the existing values.
     pub(super) fn write(&self) -> Write {
         self.write
     }
 
-    /// Whether an update must zero the sums; if not, [`Gradients::outdate`] makes up for it.
+    /// Returns whether an update must zero the sums; otherwise [`Gradients::mark_outdated`] must be called after it.
     pub(crate) fn are_zeroed(&self) -> bool {
         self.sum.is_some()
     }
 
-    /// Leaves the gradients of a step to be written over.
-    pub(crate) fn outdate(&mut self) {
+    /// Marks the gradients of a step as outdated: the next micro-batch overwrites them.
+    pub(crate) fn mark_outdated(&mut self) {
         if !self.are_zeroed() {
             self.next = Write::Set;
         }
     }
 
-    /// Zeroes outdated gradients, where no micro-batch comes to write over them.
-    pub(crate) fn forget(&mut self, device: &D) -> Result<()> {
+    /// Zeroes outdated gradients if no micro-batch overwrites them.
+    pub(crate) fn zero_outdated(&mut self, device: &D) -> Result<()> {
         if self.next == Write::Set { self.clear(device) } else { Ok(()) }
     }
 
-    /// Makes a bucket's buffer ready for its gradients.
+    /// Prepares a bucket's buffer for its gradients.
     pub(super) fn begin(&mut self, bucket: usize, peers: &mut Peers<'_, D>) -> Result<()> {
         match peers {
-            Some(peers) if self.sum.is_some() => peers.reuse(self.slots[bucket]),
+            Some(peers) if self.sum.is_some() => peers.wait_for_slot(self.slots[bucket]),
             _ => Ok(()),
         }
     }
@@ -167,13 +170,13 @@ impl<D: Device> Gradients<D> {
         let len = self.sharding.buckets[bucket].len();
         peers.reduce(Reduction {
             slot,
-            bucket: PartMut { buf: &mut self.buffers[slot], range: 0..len },
+            bucket: BufferSliceMut { buf: &mut self.buffers[slot], range: 0..len },
             even: self.sharding.even(bucket),
-            sum: PartMut { buf: sum, range: at..at + share.len() },
+            sum: BufferSliceMut { buf: sum, range: at..at + share.len() },
         })
     }
 
-    /// Takes part in the sums of a micro-batch without having one.
+    /// Takes part in the reductions of a micro-batch without contributing to them.
     pub(super) fn complete_all(&mut self, peers: &mut Peers<'_, D>) -> Result<()> {
         let order = std::iter::once(self.last()).chain((0..self.last()).rev());
         for bucket in order {
@@ -183,11 +186,11 @@ impl<D: Device> Gradients<D> {
         Ok(())
     }
 
-    /// Gives every rank the updated parameters of a bucket.
+    /// Gathers the updated parameters of a bucket on every rank.
     pub(crate) fn gather(&self, bucket: usize, params: &mut D::Buf, peers: &mut Peers<'_, D>) -> Result<()> {
         let Some(peers) = peers else { return Ok(()) };
         let range = self.sharding.buckets[bucket].clone();
-        peers.gather(PartMut { buf: params, range }, self.sharding.even(bucket))
+        peers.gather(BufferSliceMut { buf: params, range }, self.sharding.even(bucket))
     }
 
     /// The buckets, in order.
@@ -195,10 +198,10 @@ impl<D: Device> Gradients<D> {
         &self.sharding.buckets
     }
 
-    /// Zeroes everything.
+    /// Zeroes all gradients.
     ///
     /// # Errors
-    /// The device fails.
+    /// Returns an error if the device fails.
     pub fn clear(&mut self, device: &D) -> Result<()> {
         for (buffer, len) in self.buffers.iter_mut().zip(&self.sizes) {
             device.zero_grad(first_mut(buffer, *len))?;

@@ -1,4 +1,4 @@
-//! How much memory a run takes, known before it starts.
+//! Computes the memory needs of a run before it starts.
 
 use std::fmt;
 
@@ -6,33 +6,34 @@ use crate::config::ModelConfig;
 use crate::device::Device;
 use crate::error::{LmError, Result, bytes};
 use crate::layout::Layout;
-use crate::ranks::Shard;
+use crate::shard::Shard;
 
 use super::gradients::gradient_len;
 
-/// What a workspace is for.
+/// Purpose of a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Forward passes only: two residual streams and one layer's activations.
     Infer,
-    /// Forward and backward, every layer's activations kept.
+    /// Forward and backward passes; the activations of every layer are kept.
     Train,
-    /// Forward and backward; the activations of the last `kept` layers are kept, those of the others computed again
-    /// when their turn comes in the backward pass. With none kept a quarter more work, and memory of one layer.
+    /// Forward and backward passes; the activations of the last `kept` layers are kept, and those of the others
+    /// are recomputed in the backward pass. With `kept: 0`, a step needs a quarter more time and the memory of
+    /// one layer.
     TrainRecompute {
-        /// Layers whose activations are kept.
+        /// Number of layers whose activations are kept.
         kept: usize,
     },
 }
 
 impl Mode {
-    /// Whether gradients are planned.
+    /// Returns whether there are gradients.
     pub fn trains(self) -> bool {
         self != Self::Infer
     }
 
-    /// Recomputation of as few layers as the device's free memory asks for, some of it spared; of all layers where the
-    /// device does not tell. `place` is `(rank, ranks)`.
+    /// Recomputes as few layers as the device's free memory permits (with a reserve), or all layers if the
+    /// device does not report its free memory. `place` is `(rank, ranks)`.
     pub fn recompute_as_needed<D: Device>(
         device: &D,
         config: &ModelConfig,
@@ -43,8 +44,8 @@ impl Mode {
         Self::recompute_within(free, device, config, tokens, place)
     }
 
-    /// Recomputation of as few layers as so many bytes ask for.
-    fn recompute_within<D: Device>(
+    /// Recomputes as few layers as `free` bytes permit.
+    pub fn recompute_within<D: Device>(
         free: usize,
         device: &D,
         config: &ModelConfig,
@@ -52,13 +53,14 @@ impl Mode {
         place: (usize, usize),
     ) -> Self {
         let needed = |kept: usize| {
-            Plan::for_rank(device, config, tokens, Self::TrainRecompute { kept }, place).workspace_bytes()
+            MemoryPlan::for_rank(device, config, tokens, Self::TrainRecompute { kept }, place)
+                .workspace_bytes()
         };
         let kept = (1..config.layers).rev().find(|kept| needed(*kept) <= free).unwrap_or(0);
         Self::TrainRecompute { kept }
     }
 
-    /// Layers, counted from the first, whose activations share a place and are computed again.
+    /// Number of layers, counted from the first, that share one slot for activations and are recomputed.
     pub(crate) fn recomputed(self, layers: usize) -> usize {
         match self {
             Self::Infer | Self::Train => 0,
@@ -69,48 +71,51 @@ impl Mode {
 
 /// Sizes of every buffer of a workspace, in elements, and of the model's state, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
-    /// What the workspace is for.
+pub struct MemoryPlan {
+    /// Purpose of the workspace.
     pub mode: Mode,
-    /// Tokens of the largest micro-batch.
+    /// Maximum number of tokens of a micro-batch.
     pub tokens: usize,
-    /// Loss rows whose logits exist at the same time.
+    /// Number of loss rows whose logits exist at the same time.
     pub logit_rows: usize,
+    /// Number of residual streams that are kept.
     pub streams: usize,
-    /// Layers whose activations are kept.
+    /// Number of layers whose activations are kept.
     pub slots: usize,
     /// Bytes of the parameters.
     pub weight_bytes: usize,
+    /// Bytes of one policy's gradients.
     pub gradient_bytes: usize,
     /// Bytes of one policy's optimiser state.
     pub optimiser_bytes: usize,
-    /// Bytes of activations and scratch.
+    /// Bytes of activations and scratch memory.
     pub activation_bytes: usize,
-    /// Bytes of the logits block and the rows behind it.
+    /// Bytes of a block of logits and its rows.
     pub logit_bytes: usize,
 }
 
-/// Device memory that recomputation leaves free: libraries take some when they are first used.
+/// Device memory that recomputation leaves free, because libraries allocate some when they are first used.
 const SPARED: usize = 3 << 30;
-/// Rows below which products with the head lose speed.
+/// With fewer rows, products with the head are slower.
 const MIN_LOGIT_ROWS: usize = 128;
-/// Rows behind one partial sum of weight gradients at most.
+/// Maximum number of rows per partial sum of weight gradients.
 const ROWS_OF_PARTIAL: usize = 64;
-/// Partial sums for which there is room even if that leaves them fewer rows: a GPU makes as many at once.
-pub(crate) const PARTIAL_ROWS: usize = 256;
+/// Minimum number of partial sums for which there is room, even if each then has fewer rows: a GPU computes
+/// this many concurrently.
+pub const PARTIAL_ROWS: usize = 256;
 
-/// Partial sums of weight gradients of so many tokens.
+/// Number of partial sums of weight gradients for a number of tokens.
 fn partials(tokens: usize) -> usize {
     tokens.div_ceil(ROWS_OF_PARTIAL).max(tokens.min(PARTIAL_ROWS))
 }
 
-impl Plan {
-    /// The plan for micro-batches of at most `tokens` tokens.
+impl MemoryPlan {
+    /// Plans for micro-batches of at most `tokens` tokens.
     pub fn new<D: Device>(device: &D, config: &ModelConfig, tokens: usize, mode: Mode) -> Self {
         Self::for_rank(device, config, tokens, mode, (0, 1))
     }
 
-    /// The plan of one of several ranks: `(rank, ranks)`.
+    /// Plans for one of several ranks, given as `(rank, ranks)`.
     pub fn for_rank<D: Device>(
         device: &D,
         config: &ModelConfig,
@@ -149,7 +154,7 @@ impl Plan {
         }
     }
 
-    /// Everything together for `policies` models trained one after the other in one workspace.
+    /// Total bytes for `policies` models that are trained one after the other in one workspace.
     pub fn total_bytes(&self, policies: usize) -> usize {
         policies * (self.weight_bytes + self.optimiser_bytes)
             + self.gradient_bytes
@@ -157,10 +162,10 @@ impl Plan {
             + self.logit_bytes
     }
 
-    /// Checks that a workspace fits beside what is on the device already.
+    /// Checks that a workspace fits into the device's free memory.
     ///
     /// # Errors
-    /// It does not: the error says what is needed, what is free and what to make smaller.
+    /// Returns an error that says how much memory is needed and free, and what to reduce.
     pub fn fits<D: Device>(&self, device: &D) -> Result<()> {
         match device.free_bytes() {
             Some(free) => self.fits_into(&device.name(), free),
@@ -168,8 +173,11 @@ impl Plan {
         }
     }
 
-    /// The same for a device of that name with so many bytes free.
-    fn fits_into(&self, device: &str, free: usize) -> Result<()> {
+    /// As [`MemoryPlan::fits`], for a device of this name with `free` bytes.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`MemoryPlan::fits`].
+    pub fn fits_into(&self, device: &str, free: usize) -> Result<()> {
         let needed = self.workspace_bytes();
         if needed <= free {
             return Ok(());
@@ -187,7 +195,7 @@ impl Plan {
             ),
             needed,
             free,
-            hint: format!("run fewer tokens at once (micro_batch_tokens){recompute}{ranks}"),
+            hint: format!("reduce micro_batch_tokens{recompute}{ranks}"),
         })
     }
 
@@ -196,13 +204,13 @@ impl Plan {
         self.gradient_bytes + self.activation_bytes + self.logit_bytes
     }
 
-    /// Length of the scratch for partial sums.
+    /// Length of the scratch memory for partial sums.
     pub(crate) fn partial_len(&self, config: &ModelConfig) -> usize {
         partials(self.tokens) * config.hidden_size.max(config.qkv_dim())
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for MemoryPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
         writeln!(f, "memory plan for micro-batches of {} tokens", self.tokens)?;
@@ -217,59 +225,5 @@ impl fmt::Display for Plan {
             writeln!(f, "  {name:<18} {:>10.1} MiB", mib(bytes))?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Cpu;
-    use crate::bench::small_shape;
-
-    #[test]
-    fn what_does_not_fit_says_how_much_and_what_to_do() {
-        let device = Cpu::new(1).unwrap();
-        let plan = Plan::new(&device, &small_shape(), 4096, Mode::Train);
-        let needed = plan.workspace_bytes();
-        assert!(plan.fits_into("cuda:0", needed).is_ok());
-        let error = plan.fits_into("cuda:0", needed - 1).unwrap_err().to_string();
-        for part in
-            ["cuda:0", &format!("({needed} bytes)"), &format!("({} bytes)", needed - 1), "4096 tokens"]
-        {
-            assert!(error.contains(part), "{part} in {error}");
-        }
-        assert!(error.contains("micro_batch_tokens") && error.contains("recompute = true"), "{error}");
-        let recomputed = Plan::new(&device, &small_shape(), 4096, Mode::TrainRecompute { kept: 0 });
-        assert!(recomputed.activation_bytes < plan.activation_bytes);
-        let error = recomputed.fits_into("cuda:0", 0).unwrap_err().to_string();
-        assert!(!error.contains("recompute = true") && error.contains("0 bytes is free"), "{error}");
-    }
-
-    #[test]
-    fn as_many_layers_are_kept_as_fit() {
-        let device = Cpu::new(1).unwrap();
-        let config = ModelConfig { layers: 6, ..small_shape() };
-        let bytes = |mode| Plan::new(&device, &config, 512, mode).workspace_bytes();
-        let within = |free| Mode::recompute_within(free, &device, &config, 512, (0, 1));
-        assert_eq!(within(0), Mode::TrainRecompute { kept: 0 });
-        assert_eq!(within(usize::MAX), Mode::TrainRecompute { kept: 5 });
-        for kept in 1..6 {
-            let mode = Mode::TrainRecompute { kept };
-            assert_eq!(within(bytes(mode)), mode);
-            assert_eq!(within(bytes(mode) - 1), Mode::TrainRecompute { kept: kept - 1 });
-        }
-        // Kept to the last but one, nothing is computed twice: the buffers are those of plain training.
-        assert_eq!(bytes(Mode::TrainRecompute { kept: 5 }), bytes(Mode::Train));
-    }
-
-    #[test]
-    fn ranks_share_gradients_and_optimiser_state() {
-        let device = Cpu::new(1).unwrap();
-        let config = ModelConfig { layers: 16, ..small_shape() };
-        let one = Plan::new(&device, &config, 64, Mode::Train);
-        let four = Plan::for_rank(&device, &config, 64, Mode::Train, (1, 4));
-        assert_eq!((one.weight_bytes, one.activation_bytes), (four.weight_bytes, four.activation_bytes));
-        assert!(four.optimiser_bytes <= one.optimiser_bytes / 4);
-        assert!(four.gradient_bytes < one.gradient_bytes / 2);
     }
 }

@@ -1,4 +1,4 @@
-//! Every buffer that a pass writes, allocated once.
+//! All buffers that a pass writes, allocated once.
 
 use crate::config::ModelConfig;
 use crate::device::{Device, first, first_mut};
@@ -7,9 +7,10 @@ use crate::layout::Layout;
 use crate::pack::Packed;
 
 use super::gradients::Gradients;
-use super::plan::{Mode, Plan};
+use super::plan::{MemoryPlan, Mode};
 
-/// What one layer keeps for its backward pass; `T` tokens, `d` the width of the residual stream.
+/// Activations that a layer's backward pass needs. `T` is the number of tokens, `d` the width of the residual
+/// stream.
 pub(super) struct LayerActs<D: Device> {
     /// Normalised input of attention, `[T, d]`.
     pub(super) h1: D::Buf,
@@ -31,7 +32,7 @@ pub(super) struct LayerActs<D: Device> {
     pub(super) gate_up: D::Buf,
 }
 
-/// Buffers of the backward pass alone.
+/// Buffers that only the backward pass uses.
 pub(super) struct BackwardActs<D: Device> {
     /// Gradient of the residual stream, `[T, d]`.
     pub(super) dx: D::Buf,
@@ -49,7 +50,7 @@ pub(super) struct BackwardActs<D: Device> {
 }
 
 /// Loss rows on the device, each `[T]`.
-pub(super) struct Rows<D: Device> {
+pub(super) struct LossRowBuffers<D: Device> {
     pub(super) ids: D::Ints,
     pub(super) targets: D::Ints,
     pub(super) weight: D::Stat,
@@ -60,9 +61,10 @@ pub(super) struct Rows<D: Device> {
     pub(super) entropy: D::Stat,
 }
 
-/// All buffers of forward and backward passes of one shape; models of the same shape take turns in it.
+/// All buffers of forward and backward passes for one shape; models of this shape share them.
 pub struct Workspace<D: Device> {
-    pub plan: Plan,
+    /// Sizes of the buffers.
+    pub plan: MemoryPlan,
     pub(super) config: ModelConfig,
     pub(super) tokens: D::Ints,
     pub(super) positions: D::Ints,
@@ -71,12 +73,12 @@ pub struct Workspace<D: Device> {
     pub(super) slots: Vec<LayerActs<D>>,
     /// Activation of the feed-forward layer, `[T, intermediate]`.
     pub(super) act: D::Buf,
-    /// Output of attention or feed-forward before it joins the residual stream, `[T, d]`.
+    /// Output of attention or feed-forward before it is added to the residual stream, `[T, d]`.
     pub(super) branch: D::Buf,
-    pub(super) rows: Rows<D>,
+    pub(super) rows: LossRowBuffers<D>,
     /// Rows of the residual stream that have a loss, `[R, d]`.
     pub(super) gathered: D::Buf,
-    /// The same, normalised.
+    /// These rows after the final norm.
     pub(super) head_in: D::Buf,
     pub(super) head_rstd: D::Stat,
     /// `[R, vocabulary]`.
@@ -84,7 +86,7 @@ pub struct Workspace<D: Device> {
     pub(super) back: Option<BackwardActs<D>>,
     /// Gradients, summed over the micro-batches of a step.
     pub(super) grads: Option<Gradients<D>>,
-    /// Passes over these buffers that can be started again.
+    /// Recorded passes over these buffers.
     pub(super) passes: D::Passes,
 }
 
@@ -98,15 +100,15 @@ impl<D: Device> Workspace<D> {
     /// Allocates the buffers of a plan.
     ///
     /// # Errors
-    /// The device has no room.
+    /// Returns an error if the device runs out of memory.
     pub fn new(device: &D, config: &ModelConfig, tokens: usize, mode: Mode) -> Result<Self> {
         Self::for_rank(device, config, tokens, mode, (0, 1))
     }
 
-    /// The same for one of several ranks: `(rank, ranks)`.
+    /// As [`Workspace::new`], for one of several ranks, given as `(rank, ranks)`.
     ///
     /// # Errors
-    /// As [`Workspace::new`].
+    /// Returns an error in the same cases as [`Workspace::new`].
     pub fn for_rank(
         device: &D,
         config: &ModelConfig,
@@ -114,7 +116,7 @@ impl<D: Device> Workspace<D> {
         mode: Mode,
         (rank, ranks): (usize, usize),
     ) -> Result<Self> {
-        let plan = Plan::for_rank(device, config, tokens, mode, (rank, ranks));
+        let plan = MemoryPlan::for_rank(device, config, tokens, mode, (rank, ranks));
         plan.fits(device)?;
         let (t, d, r) = (plan.tokens, config.hidden_size, plan.logit_rows);
         let x = (0..plan.streams).map(|_| device.buf(t * d)).collect::<Result<_>>()?;
@@ -133,7 +135,7 @@ impl<D: Device> Workspace<D> {
                 })
             })
             .collect::<Result<_>>()?;
-        let rows = Rows {
+        let rows = LossRowBuffers {
             ids: device.ints(t)?,
             targets: device.ints(t)?,
             weight: device.stat(t)?,
@@ -181,27 +183,27 @@ impl<D: Device> Workspace<D> {
         })
     }
 
-    /// The gradients, if this workspace trains.
+    /// The gradients, if this workspace is for training.
     ///
     /// # Errors
-    /// The workspace was planned for inference.
+    /// Returns an error if the workspace was planned for inference.
     pub fn gradients(&mut self) -> Result<&mut Gradients<D>> {
         self.grads.as_mut().ok_or_else(planned_for_inference)
     }
 
-    /// Copies log-probs and entropies of the last pass's loss rows to the host.
-    pub(crate) fn read_rows(&self, device: &D, log_prob: &mut [f32], entropy: &mut [f32]) -> Result<()> {
+    /// Copies the log-probabilities and entropies of the last pass's loss rows to the host.
+    pub fn read_rows(&self, device: &D, log_prob: &mut [f32], entropy: &mut [f32]) -> Result<()> {
         let n = log_prob.len();
         device.read_stat(first(&self.rows.log_prob, n), log_prob)?;
         device.read_stat(first(&self.rows.entropy, n), entropy)
     }
 
-    /// Checks that a batch fits and copies it to the device.
+    /// Checks that a batch fits, and copies it to the device.
     pub(super) fn load(&mut self, device: &D, batch: &Packed) -> Result<()> {
         let (tokens, rows) = (batch.tokens.len(), batch.rows.len());
         if tokens > self.plan.tokens {
             return Err(LmError::Input(format!(
-                "a micro-batch of {tokens} tokens does not fit the {} that were planned",
+                "a micro-batch of {tokens} tokens exceeds the {} tokens that were planned",
                 self.plan.tokens
             )));
         }
@@ -217,5 +219,5 @@ impl<D: Device> Workspace<D> {
 }
 
 pub(super) fn planned_for_inference() -> LmError {
-    LmError::Input("this workspace was planned for inference and holds no gradients".to_owned())
+    LmError::Input("this workspace was planned for inference and does not have gradients".to_owned())
 }

@@ -1,79 +1,76 @@
-//! Training by several processes, data parallel with gradients and optimiser state sharded (ZeRO-2: Rajbhandari et
-//! al. 2020).
+//! Data-parallel training with several processes; gradients and optimiser state are sharded (ZeRO-2,
+//! Rajbhandari et al. 2020).
 //!
-//! Every rank is a process with the whole model. The batch of a step is dealt out; as the backward pass completes a
-//! bucket of gradients ([`shard`]), the ranks sum it and each keeps its share; each updates its shard of moments
-//! and masters, and the updated weights are gathered. [`meeting`] brings the ranks together and notices when one is
-//! gone; [`Collective`] moves the numbers: over TCP between processors ([`tcp`]), by NCCL between GPUs.
+//! Every rank is a process with a copy of the whole model. Each step divides its batch among the ranks. As soon
+//! as the backward pass completes a bucket of gradients ([`crate::shard`]), the ranks sum the bucket and each
+//! keeps its share. Each rank then updates its shard of moments and master weights, and the updated weights are
+//! gathered.
+//!
+//! [`process_group`] connects the ranks and detects lost ones. [`Collective`] transfers the tensors: over TCP
+//! between CPUs ([`Tcp`]), with NCCL between GPUs.
 
-pub mod meeting;
-pub mod orders;
-pub mod shard;
-pub mod tcp;
+pub mod commands;
+pub mod process_group;
+mod tcp;
 
 use std::sync::Arc;
 
-use crate::cpu::Cpu;
-use crate::device::{Device, PartMut};
+use crate::device::{BufferSliceMut, Device};
 use crate::error::Result;
 
-pub use meeting::{Meeting, Member, Place, Rendezvous};
-pub use orders::Orders;
-pub use shard::{Piece, Shard, Sharding};
+pub use commands::CommandChannel;
+pub use process_group::{ProcessGroup, RankConfig, RankInfo, Rendezvous};
+pub use tcp::Tcp;
 
-/// One bucket of gradients on its way to the ranks that keep it.
+/// A bucket of gradients that is being reduced.
 #[derive(Debug)]
 pub struct Reduction<'a, D: Device> {
-    /// Number of the buffer that holds the bucket.
+    /// Index of the buffer that holds the bucket.
     pub slot: usize,
-    /// The bucket; zeroed once it is summed.
-    pub bucket: PartMut<'a, D::Grad>,
-    /// Elements that every rank takes alike, in the order of ranks; the last rank also takes the rest.
+    /// The bucket; zeroed after it is summed.
+    pub bucket: BufferSliceMut<'a, D::Grad>,
+    /// Elements of each rank's share, in the order of ranks; the last rank's share also has the remainder.
     pub even: usize,
-    /// Where this rank's share is added to.
-    pub sum: PartMut<'a, D::Grad>,
+    /// Where this rank's share of the sum is added.
+    pub sum: BufferSliceMut<'a, D::Grad>,
 }
 
-/// What the ranks do together. All ranks make the same calls in the same order.
+/// Collective operations. All ranks make the same calls in the same order.
 ///
-/// On a GPU a reduction or gathering only begins with its call, on a stream of its own: kernels started afterwards
-/// may run beside it. [`Collective::reuse`] and [`Collective::settle`] put later kernels behind it.
+/// On a GPU, [`Collective::reduce`] and [`Collective::gather`] only start the operation on a separate stream,
+/// and kernels that are started later may run concurrently. [`Collective::wait_for_slot`] and [`Collective::wait_all`]
+/// make later kernels wait for it.
 pub trait Collective<D: Device>: Send {
-    /// The ranks.
-    fn meeting(&mut self) -> &mut Meeting;
-    /// Sums a bucket over all ranks, in the order of ranks where the device allows.
+    /// The process group.
+    fn group(&mut self) -> &mut ProcessGroup;
+    /// Sums a bucket over all ranks, in the order of ranks where the device supports it.
     ///
     /// # Errors
-    /// A rank is gone, or the device fails.
+    /// Returns an error if a rank is lost or the device fails.
     fn reduce(&mut self, reduction: Reduction<'_, D>) -> Result<()>;
-    /// Waits with what follows until the buffer `slot` was given back by its last reduction.
+    /// Makes later kernels wait until the last reduction of the buffer `slot` no longer uses it.
     ///
     /// # Errors
-    /// As [`Collective::reduce`].
-    fn reuse(&mut self, slot: usize) -> Result<()>;
-    /// Gives every rank all shares of a bucket of parameters: `even` elements a rank, the rest from the last.
+    /// Returns an error in the same cases as [`Collective::reduce`].
+    fn wait_for_slot(&mut self, slot: usize) -> Result<()>;
+    /// Gathers the shares of a bucket of parameters on every rank: `even` elements from each rank, and the
+    /// remainder from the last.
     ///
     /// # Errors
-    /// As [`Collective::reduce`].
-    fn gather(&mut self, bucket: PartMut<'_, D::Buf>, even: usize) -> Result<()>;
-    /// Waits with what follows until everything begun is done.
+    /// Returns an error in the same cases as [`Collective::reduce`].
+    fn gather(&mut self, bucket: BufferSliceMut<'_, D::Buf>, even: usize) -> Result<()>;
+    /// Makes later kernels wait until all operations started so far are complete.
     ///
     /// # Errors
-    /// As [`Collective::reduce`].
-    fn settle(&mut self) -> Result<()>;
+    /// Returns an error in the same cases as [`Collective::reduce`].
+    fn wait_all(&mut self) -> Result<()>;
 }
 
-/// A device whose processes can train together.
+/// A device on which several processes can train together.
 pub trait Parallel: Device {
     /// Connects this process's device to those of the other ranks.
     ///
     /// # Errors
-    /// A rank does not come, or what moves the numbers is missing.
-    fn connect(device: &Arc<Self>, meeting: Meeting) -> Result<Box<dyn Collective<Self>>>;
-}
-
-impl Parallel for Cpu {
-    fn connect(_: &Arc<Self>, meeting: Meeting) -> Result<Box<dyn Collective<Self>>> {
-        Ok(Box::new(tcp::Tcp::connect(meeting)?))
-    }
+    /// Returns an error if a rank does not connect or if the communication library is missing.
+    fn connect(device: &Arc<Self>, group: ProcessGroup) -> Result<Box<dyn Collective<Self>>>;
 }

@@ -1,81 +1,79 @@
-//! Numbers between processors: every pair of ranks has a connection.
+//! Collective operations over TCP, for devices whose buffers are in host memory. Every pair of ranks has a
+//! connection.
 //!
-//! Shares go straight to the rank that keeps them; whoever receives adds up in the order of ranks, so that a sum is
-//! the same in every run with as many ranks.
+//! Each share is sent directly to the rank that keeps it. The receiver adds the shares in the order of ranks,
+//! so a sum has the same bits in every run with the same number of ranks.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::meeting::{Meeting, accept};
+use super::process_group::{ProcessGroup, accept, same_token};
 use super::{Collective, Reduction};
-use crate::cpu::Cpu;
-use crate::cpu::Floats;
-use crate::device::PartMut;
+use crate::device::{BufferSliceMut, Device};
 use crate::error::Result;
+use crate::host_buffer::HostBuffer;
 
-/// Numbers converted and sent at a time.
+/// Numbers that are converted and sent at a time.
 const CHUNK: usize = 1 << 14;
 
-/// Processors that train together.
+/// The connections of one rank.
 #[derive(Debug)]
 pub struct Tcp {
-    meeting: Meeting,
-    /// Connections by rank; none to itself.
+    group: ProcessGroup,
+    /// Connections by rank; `None` for this rank.
     streams: Vec<Option<TcpStream>>,
-    /// What came from each rank.
+    /// Numbers received from each rank.
     received: Vec<Vec<f32>>,
 }
 
 impl Tcp {
-    /// Connects every pair of ranks.
+    /// Connects this rank to every other rank.
     ///
     /// # Errors
-    /// A rank is gone or does not connect.
-    pub fn connect(meeting: Meeting) -> Result<Self> {
-        let streams = pairs(&meeting).map_err(|(rank, e)| {
-            let who = &meeting.members()[rank];
-            meeting.lost(format!("{who} cannot be reached for data at {}: {e}", who.address))
+    /// Returns an error if a rank is lost or does not connect.
+    pub fn connect(group: ProcessGroup) -> Result<Self> {
+        let streams = pairs(&group).map_err(|(rank, e)| {
+            let who = &group.members()[rank];
+            group.lost(format!("{who} cannot be reached for data at {}: {e}", who.address))
         })?;
         for stream in streams.iter().flatten() {
             let broken = stream.try_clone();
-            let limited = stream.set_read_timeout(Some(meeting.place().patience));
+            let limited = stream.set_read_timeout(Some(group.config().patience));
             let ready = stream.set_nodelay(true).and(limited).and(broken);
-            let ready = ready.map_err(|e| meeting.lost(format!("connections among ranks: {e}")))?;
-            // A blocked read or write ends as soon as any rank is lost.
-            meeting.on_loss(move || {
+            let ready = ready.map_err(|e| group.lost(format!("connections among ranks: {e}")))?;
+            // A blocked read or write returns as soon as any rank is lost.
+            group.on_loss(move || {
                 let _ = ready.shutdown(Shutdown::Both);
             });
         }
-        let received = vec![Vec::new(); meeting.ranks()];
-        Ok(Self { meeting, streams, received })
+        let received = vec![Vec::new(); group.ranks()];
+        Ok(Self { group, streams, received })
     }
 
-    /// Sends `piece(rank)` of a buffer to every other rank and receives as many numbers as `expected(rank)` says.
+    /// Sends `piece(rank)` of a buffer to every other rank and receives `expected(rank)` numbers from each.
     fn trade(
         &mut self,
         data: &[f32],
         piece: impl Fn(usize) -> Range<usize> + Sync,
         expected: impl Fn(usize) -> usize,
     ) -> Result<()> {
-        let (own, ranks) = (self.meeting.rank(), self.meeting.ranks());
+        let (own, ranks) = (self.group.rank(), self.group.ranks());
         let (streams, received) = (&self.streams, &mut self.received);
         let outcome = std::thread::scope(|scope| {
             let sender = scope.spawn(|| {
-                // Everybody begins with its right neighbour, so that no rank gets everything at once.
+                // Each rank starts with its right neighbour, so that no rank receives everything at once.
                 (1..ranks).map(|k| (own + k) % ranks).try_for_each(|to| {
-                    let Some(stream) = &streams[to] else { return Ok(()) };
-                    send(stream, &data[piece(to)]).map_err(|e| (to, "send to", e))
+                    send(connected(streams, to), &data[piece(to)]).map_err(|e| (to, "send to", e))
                 })
             });
             let got = (1..ranks).map(|k| (own + ranks - k) % ranks).try_for_each(|from| {
-                let Some(stream) = &streams[from] else { return Ok(()) };
                 received[from].resize(expected(from), 0.0);
-                receive(stream, &mut received[from]).map_err(|e| (from, "receive from", e))
+                receive(connected(streams, from), &mut received[from]).map_err(|e| (from, "receive from", e))
             });
             if got.is_err() {
-                // The sender may be blocked on a rank that is blocked, too.
+                // The sender may be blocked on a rank that is itself blocked.
                 streams.iter().flatten().for_each(|s| drop(s.shutdown(Shutdown::Both)));
             }
             let panicked = |_| Err((own, "send from", io::Error::other("the sending thread panicked")));
@@ -83,26 +81,32 @@ impl Tcp {
             got.and(sent)
         });
         outcome.map_err(|(rank, what, e)| {
-            self.meeting.lost(format!("cannot {what} {}: {e}", self.meeting.members()[rank]))
+            self.group.lost(format!("cannot {what} {}: {e}", self.group.members()[rank]))
         })
     }
 }
 
-/// A rank's part of a bucket of `len` elements.
+/// The connection to another rank.
+#[allow(clippy::expect_used, reason = "a share that is not sent must stop the program")]
+fn connected(streams: &[Option<TcpStream>], rank: usize) -> &TcpStream {
+    streams[rank].as_ref().expect("invariant: every pair of ranks is connected")
+}
+
+/// A rank's share of a bucket of `len` elements.
 fn part(len: usize, even: usize, rank: usize, ranks: usize) -> Range<usize> {
     let start = rank * even;
     start..if rank + 1 == ranks { len } else { start + even }
 }
 
-fn pairs(meeting: &Meeting) -> std::result::Result<Vec<Option<TcpStream>>, (usize, io::Error)> {
-    let (own, ranks) = (meeting.rank(), meeting.ranks());
-    let deadline = Instant::now() + meeting.place().patience;
-    let secret = meeting.place().token.as_bytes();
+fn pairs(group: &ProcessGroup) -> std::result::Result<Vec<Option<TcpStream>>, (usize, io::Error)> {
+    let (own, ranks) = (group.rank(), group.ranks());
+    let deadline = Instant::now() + group.config().patience;
+    let secret = group.config().token.as_bytes();
     let mut streams: Vec<Option<TcpStream>> = (0..ranks).map(|_| None).collect();
     for (rank, place) in streams.iter_mut().enumerate().take(own) {
         let there = || -> io::Result<TcpStream> {
             let mut stream =
-                TcpStream::connect_timeout(&meeting.members()[rank].address, Duration::from_secs(30))?;
+                TcpStream::connect_timeout(&group.members()[rank].address, Duration::from_secs(30))?;
             stream.write_all(&(own as u64).to_le_bytes())?;
             stream.write_all(&(secret.len() as u64).to_le_bytes())?;
             stream.write_all(secret)?;
@@ -111,7 +115,7 @@ fn pairs(meeting: &Meeting) -> std::result::Result<Vec<Option<TcpStream>>, (usiz
         *place = Some(there().map_err(|e| (rank, e))?);
     }
     while let Some(missing) = (own + 1..ranks).find(|rank| streams[*rank].is_none()) {
-        let (mut stream, _) = accept(&meeting.listener, deadline).map_err(|e| (missing, e))?;
+        let (mut stream, _) = accept(&group.listener, deadline).map_err(|e| (missing, e))?;
         let mut greeting = || -> io::Result<(usize, Vec<u8>)> {
             stream.set_read_timeout(Some(Duration::from_secs(5)))?;
             let mut numbers = [[0; 8]; 2];
@@ -122,9 +126,9 @@ fn pairs(meeting: &Meeting) -> std::result::Result<Vec<Option<TcpStream>>, (usiz
             stream.set_read_timeout(None)?;
             Ok((rank, shown))
         };
-        // A stranger is turned away.
+        // Ignore unknown clients.
         if let Ok((rank, shown)) = greeting()
-            && shown == secret
+            && same_token(&shown, secret)
             && rank > own
             && streams.get(rank).is_some_and(Option::is_none)
         {
@@ -150,8 +154,7 @@ fn receive(mut from: &TcpStream, values: &mut [f32]) -> io::Result<()> {
     from.read_exact(&mut len)?;
     let len = u64::from_le_bytes(len);
     if len != values.len() as u64 {
-        let message =
-            format!("it sent {len} numbers where {} belong: the ranks are out of step", values.len());
+        let message = format!("it sent {len} numbers instead of {}: the ranks are out of step", values.len());
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
     let mut bytes = vec![0; 4 * CHUNK.min(values.len())];
@@ -164,13 +167,13 @@ fn receive(mut from: &TcpStream, values: &mut [f32]) -> io::Result<()> {
     Ok(())
 }
 
-impl Collective<Cpu> for Tcp {
-    fn meeting(&mut self) -> &mut Meeting {
-        &mut self.meeting
+impl<D: Device<Buf = HostBuffer, Grad = HostBuffer>> Collective<D> for Tcp {
+    fn group(&mut self) -> &mut ProcessGroup {
+        &mut self.group
     }
 
-    fn reduce(&mut self, reduction: Reduction<'_, Cpu>) -> Result<()> {
-        let (own, ranks) = (self.meeting.rank(), self.meeting.ranks());
+    fn reduce(&mut self, reduction: Reduction<'_, D>) -> Result<()> {
+        let (own, ranks) = (self.group.rank(), self.group.ranks());
         let Reduction { bucket, even, sum, .. } = reduction;
         let len = bucket.range.len();
         let data = &mut bucket.buf[bucket.range];
@@ -186,12 +189,12 @@ impl Collective<Cpu> for Tcp {
         Ok(())
     }
 
-    fn reuse(&mut self, _: usize) -> Result<()> {
+    fn wait_for_slot(&mut self, _: usize) -> Result<()> {
         Ok(())
     }
 
-    fn gather(&mut self, bucket: PartMut<'_, Floats>, even: usize) -> Result<()> {
-        let (own, ranks) = (self.meeting.rank(), self.meeting.ranks());
+    fn gather(&mut self, bucket: BufferSliceMut<'_, HostBuffer>, even: usize) -> Result<()> {
+        let (own, ranks) = (self.group.rank(), self.group.ranks());
         let len = bucket.range.len();
         let data = &mut bucket.buf[bucket.range];
         let mine = part(len, even, own, ranks);
@@ -202,7 +205,7 @@ impl Collective<Cpu> for Tcp {
         Ok(())
     }
 
-    fn settle(&mut self) -> Result<()> {
-        self.meeting.check()
+    fn wait_all(&mut self) -> Result<()> {
+        self.group.check()
     }
 }

@@ -5,9 +5,12 @@
 
 mod system;
 
+use sgs_run::config::device;
+use sgs_run::config::folder;
 use sgs_run::config::{self, Layers};
-use sgs_run::lm::Cpu;
-use sgs_run::{Interrupt, RunEvent, Runner, device, folder, policies};
+use sgs_run::lm_cpu::Cpu;
+use sgs_run::train::policies;
+use sgs_run::{Interrupt, RunEvent, Runner};
 use std::sync::Arc;
 
 fn main() -> anyhow::Result<()> {
@@ -25,7 +28,7 @@ fn main() -> anyhow::Result<()> {
         config: Arc::new(config),
         interrupt: Interrupt::default(),
         fleet: None,
-        meeting: None,
+        process_group: None,
     };
     runner.work(&mut |event| {
         if let RunEvent::RoundFinished { outcome, metrics } = event {

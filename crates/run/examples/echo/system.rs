@@ -1,7 +1,7 @@
 //! A formal system whose theorems are words, and whose proof of a word is a text with that word in it.
 
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
-use sgs_selfplay::{Features, Judgement, Problem, ProblemId, ReadConjecture, Review, Verdict};
+use sgs_selfplay::{Features, Judgement, ParsedConjecture, Problem, ProblemId, Review, Verdict};
 use std::sync::Arc;
 
 /// The words, in symbols that the shipped tokenizer knows.
@@ -40,9 +40,9 @@ impl FormalSystem for Echo {
         Ok(completion.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 
-    fn read_conjecture(&self, _: Condition<'_>, completion: &str) -> Result<ReadConjecture, Malformed> {
+    fn read_conjecture(&self, _: Condition<'_>, completion: &str) -> Result<ParsedConjecture, Malformed> {
         let word = completion.split_whitespace().find(|word| WORDS.contains(word));
-        word.map(ReadConjecture::plain)
+        word.map(ParsedConjecture::plain)
             .ok_or_else(|| Malformed::new("no-word", completion.chars().take(40).collect::<String>()))
     }
 

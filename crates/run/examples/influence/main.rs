@@ -12,19 +12,22 @@ use serde::Serialize;
 use sgs_analysis::stats::rank_correlation;
 use sgs_formal::FormalSystem;
 use sgs_lm::Device;
-use sgs_lm::loss::{Example, LossConfig, Normaliser, Objective};
+use sgs_lm::loss::{LossConfig, Normaliser, Objective, TrainExample};
 use sgs_lm::model::{Mode, Model};
-use sgs_lm::optim::{AdamConfig, Schedule};
+use sgs_lm::optim::{AdamConfig, LrSchedule};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 use sgs_metamath::judge::database_proof;
 use sgs_metamath::proof_text::write_steps;
 use sgs_metamath::system::Metamath;
 use sgs_run::config::RunConfig;
-use sgs_run::system::metamath_targets;
-use sgs_run::{device, evaluate, folder, policies};
+use sgs_run::config::device;
+use sgs_run::config::folder;
+use sgs_run::config::system::metamath_targets;
+use sgs_run::train::policies;
+use sgs_run::workers::sampling;
 use sgs_rundir::RunView;
-use sgs_selfplay::seed::Stream;
+use sgs_selfplay::seed::SeededRng;
 use sgs_selfplay::{Problem, ProblemId, Verdict};
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -89,7 +92,7 @@ fn main() -> Result<()> {
     let base = policies::base_folder(&config, &run.path().join("base"))?;
     let mut study = Study::new(&run, &config, base, rate)?;
     let mut proved = proved_conjectures(&run)?;
-    Stream::new(1).shuffle(&mut proved);
+    SeededRng::new(1).shuffle(&mut proved);
     proved.truncate(count);
     let mut out = String::new();
     let mut lines = Vec::new();
@@ -139,10 +142,10 @@ fn proved_conjectures(run: &RunView) -> Result<Vec<Proved>> {
 /// What the study works with.
 struct Study {
     system: Metamath,
-    device: Arc<sgs_lm::Cpu>,
+    device: Arc<sgs_lm_cpu::Cpu>,
     base: PathBuf,
     positions: usize,
-    trainer: Trainer<sgs_lm::Cpu>,
+    trainer: Trainer<sgs_lm_cpu::Cpu>,
     rate: f64,
     /// Of the targets that the run never proved.
     known: HashMap<ProblemId, KnownProof>,
@@ -155,7 +158,7 @@ struct Study {
 impl Study {
     fn new(run: &RunView, config: &RunConfig, base: PathBuf, rate: f64) -> Result<Self> {
         let system = Metamath::shipped()?;
-        let device = Arc::new(sgs_lm::Cpu::new(device::threads())?);
+        let device = Arc::new(sgs_lm_cpu::Cpu::new(device::threads())?);
         let positions = config.model.positions();
         let model = Model::load(Arc::clone(&device), &base, positions)?;
         let tokenizer = policies::tokenizer(&base, &model.config)?;
@@ -200,7 +203,7 @@ impl Study {
         let length = symbols(&conjecture.statement) / symbols(&target.statement);
         let steps = shortest.map_or(0.0, |proof| f64::from(self.system.proof_steps(proof)));
         // The same others whenever the study is repeated.
-        let mut draw = Stream::new(u64::from(one.round));
+        let mut draw = SeededRng::new(u64::from(one.round));
         let mut others: Vec<ProblemId> =
             self.unsolved.iter().filter(|id| **id != one.target).cloned().collect();
         draw.shuffle(&mut others);
@@ -228,17 +231,17 @@ impl Study {
     fn changes(&mut self, one: &Proved, watched: &[ProblemId]) -> Result<Vec<f64>> {
         let model = Model::load(Arc::clone(&self.device), &self.base, self.positions)?;
         let mut policy = Policy::new(model)?;
-        let example = |rollout: &Rollout| Example {
+        let example = |rollout: &Rollout| TrainExample {
             tokens: rollout.tokens.clone(),
             prompt_len: rollout.prompt_len,
             weight: 1.0,
-            ..Example::default()
+            ..TrainExample::default()
         };
-        let examples: Vec<Example> = one.proofs.iter().map(example).collect();
+        let examples: Vec<TrainExample> = one.proofs.iter().map(example).collect();
         let options = TrainOptions {
             loss: LossConfig::new(Objective::Reinforce, Normaliser::Token),
             adam: AdamConfig { learning_rate: self.rate, ..AdamConfig::default() },
-            schedule: Schedule::Constant,
+            schedule: LrSchedule::Constant,
             batch_size: examples.len(),
             shuffle_seed: None,
         };
@@ -254,7 +257,7 @@ fn known_proof(system: &Metamath, tokenizer: &Tokenizer, problem: &Problem) -> R
     let Some(rule) = theory.find(problem.id.as_str()) else { return Ok(None) };
     let Some(steps) = database_proof(theory, rule, 24)? else { return Ok(None) };
     let proof = write_steps(theory, &steps);
-    let mut tokens = evaluate::encode(tokenizer, &system.solver_prompt(problem))?.to_vec();
+    let mut tokens = sampling::encode(tokenizer, &system.solver_prompt(problem))?.to_vec();
     let prompt_len = tokens.len();
     tokens.extend(tokenizer.encode(&system.proof_completion(&proof))?);
     tokens.extend(tokenizer.eos().first());

@@ -1,10 +1,11 @@
-//! Who does a run's work: threads of the coordinator, processes of this machine, Slurm jobs, or whoever connects.
+//! Configuration of a run's workers: threads of the coordinator, local processes, Slurm jobs, or workers that connect
+//! by themselves.
 //!
-//! Given as `--workers SPEC` or as a TOML file; none of it changes what a run computes, so it is no part of the frozen
-//! configuration, and a run may be resumed with other workers. What a run was last given stands in its `fleet.toml`.
+//! Given as `--workers SPEC` or a TOML file. It does not affect what a run computes, so it is not frozen, and a run
+//! may be resumed with other workers. The last one is stored in `fleet.toml` in the run's folder.
 
 use crate::Usage;
-use anyhow::{Context, Result};
+use crate::error::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,13 +18,14 @@ pub const FILE: &str = "fleet.toml";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct FleetConfig {
-    /// Address to listen on; absent: loopback, or every address if workers are Slurm jobs; port 0: any free one.
+    /// Address to listen on. Default: loopback, or all addresses if workers are Slurm jobs. Port 0 selects a free
+    /// port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
-    /// Name or address under which workers reach the coordinator [default: the host's name, or the loopback address].
+    /// Host name or address that workers connect to. Default: the host's name, or the loopback address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// File with the workers' token [default: `fleet.token` in the run's folder, made if it is not there].
+    /// File with the workers' token. Default: `fleet.token` in the run's folder, created if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
     /// Certificate chain for TLS, PEM.
@@ -32,15 +34,15 @@ pub struct FleetConfig {
     /// Its private key, PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
-    /// Certificates that workers trust, PEM, if the coordinator's is not publicly signed.
+    /// CA certificates for workers, PEM, if the coordinator's certificate is not publicly signed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authority: Option<PathBuf>,
-    /// Share of the proofs, beside those of targets that nobody has solved yet, that another worker checks again before
-    /// they count, where a check takes seconds [default: none, of no target either].
+    /// Fraction of the proofs to recheck on another worker, in addition to all proofs of unsolved targets, if
+    /// verification takes seconds. Default: no rechecks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recheck: Option<f64>,
-    pub generate: CrewConfig,
-    pub verify: CrewConfig,
+    pub generate: WorkerPoolConfig,
+    pub verify: WorkerPoolConfig,
 }
 
 /// Where workers of one kind come from.
@@ -50,9 +52,9 @@ pub enum By {
     /// Threads of the coordinator.
     #[default]
     Embedded,
-    /// Nobody is started: those that connect.
+    /// Workers connect by themselves.
     None,
-    /// Processes of this machine.
+    /// Local processes.
     Local,
     /// Slurm jobs.
     Slurm,
@@ -61,43 +63,43 @@ pub enum By {
 /// The workers of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct CrewConfig {
+pub struct WorkerPoolConfig {
     /// `embedded`, `none`, `local` or `slurm`.
     pub by: By,
     pub count: usize,
-    /// Proofs that one verification worker checks at a time [default: its cores].
+    /// Proofs that one verification worker checks at once. Default: its cores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<usize>,
-    /// Threads that one generation worker computes with [default: its cores; local: shared out among the workers].
+    /// Threads of one generation worker. Default: its cores; local workers share them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
-    /// The `sgs` program as workers find it [default: this one].
+    /// Path of `sgs` for workers. Default: this program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<PathBuf>,
-    /// Slurm: lines of shell before the worker starts.
+    /// Slurm: shell lines to run before the worker starts.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub setup: String,
-    /// Slurm: what the worker runs in, as ["apptainer", "exec", "--nv", "image.sif"].
+    /// Slurm: the container command, such as ["apptainer", "exec", "--nv", "image.sif"].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub container: Vec<String>,
-    /// Slurm: a batch script of one's own.
+    /// Slurm: a custom batch script.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<PathBuf>,
     /// Slurm: seconds between SIGTERM and the job's time limit [default: 90].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_s: Option<u32>,
-    /// Slurm: seconds between two looks at the queue [default: 10].
+    /// Slurm: interval between queries of the queue in seconds. Default: 10.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub poll_s: Option<f64>,
-    /// Slurm: folder of its commands, if they are not in the PATH.
+    /// Slurm: folder of the Slurm commands, if it is not in PATH.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bin: Option<PathBuf>,
-    /// Slurm: options of `sbatch` by their long names without dashes; an empty value stands for an option without one.
+    /// Slurm: options of `sbatch` by long name without dashes; an empty value means an option without a value.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, String>,
 }
 
-impl Default for CrewConfig {
+impl Default for WorkerPoolConfig {
     fn default() -> Self {
         Self {
             by: By::Embedded,
@@ -116,39 +118,43 @@ impl Default for CrewConfig {
     }
 }
 
-impl CrewConfig {
+impl WorkerPoolConfig {
     fn by(by: By) -> Self {
         Self { by, ..Self::default() }
     }
 
-    /// Whether the coordinator starts processes for it.
+    /// Returns true if the coordinator starts processes for it.
     pub fn is_launched(&self) -> bool {
         matches!(self.by, By::Local | By::Slurm)
     }
 }
 
 impl FleetConfig {
-    /// Nobody is started: those that connect.
+    /// A fleet whose workers connect by themselves.
     pub fn by_hand() -> Self {
-        Self { generate: CrewConfig::by(By::None), verify: CrewConfig::by(By::None), ..Self::default() }
+        Self {
+            generate: WorkerPoolConfig::by(By::None),
+            verify: WorkerPoolConfig::by(By::None),
+            ..Self::default()
+        }
     }
 
-    /// Whether anything happens outside of the coordinator's process.
+    /// Returns true if all work is done in the coordinator's process.
     pub fn is_embedded(&self) -> bool {
-        self.listen.is_none() && [&self.generate, &self.verify].iter().all(|crew| crew.by == By::Embedded)
+        self.listen.is_none() && [&self.generate, &self.verify].iter().all(|pool| pool.by == By::Embedded)
     }
 
-    /// Reads `--workers SPEC`: `embedded`, `none`, `local:…`, `slurm:…` or a TOML file.
+    /// Parses `--workers SPEC`: `embedded`, `none`, `local:…`, `slurm:…` or a TOML file.
     ///
     /// # Errors
-    /// The text makes no sense, or the file cannot be read.
+    /// Returns an error if the text is invalid or the file cannot be read.
     pub fn parse(spec: &str) -> Result<Self> {
         let config = match spec.split_once(':') {
             None if spec == "embedded" => Self::default(),
             None if spec == "none" => Self::by_hand(),
             None if spec.ends_with(".toml") => Self::read(Path::new(spec))?,
-            Some(("local", rest)) => crews(By::Local, rest, spec)?,
-            Some(("slurm", rest)) => crews(By::Slurm, rest, spec)?,
+            Some(("local", rest)) => pools(By::Local, rest, spec)?,
+            Some(("slurm", rest)) => pools(By::Slurm, rest, spec)?,
             _ => {
                 return Err(Usage(format!(
                     "--workers {spec}: expected embedded, none, local:N, local:generate=G,verify=V, \
@@ -164,7 +170,7 @@ impl FleetConfig {
     /// Reads a TOML file.
     ///
     /// # Errors
-    /// It cannot be read, or has unknown keys or wrong values.
+    /// Returns an error if the file cannot be read, or has unknown keys or invalid values.
     pub fn read(path: &Path) -> Result<Self> {
         let text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -172,12 +178,12 @@ impl FleetConfig {
     }
 
     fn check(&self, origin: &str) -> Result<()> {
-        for (name, crew) in [("generate", &self.generate), ("verify", &self.verify)] {
-            let zero = [("count", Some(crew.count)), ("slots", crew.slots), ("threads", crew.threads)];
+        for (name, pool) in [("generate", &self.generate), ("verify", &self.verify)] {
+            let zero = [("count", Some(pool.count)), ("slots", pool.slots), ("threads", pool.threads)];
             if let Some((key, _)) = zero.iter().find(|(_, n)| *n == Some(0)) {
                 return Err(Usage(format!("{origin}: {name}.{key} is 0: give at least 1")).into());
             }
-            if crew.poll_s.is_some_and(|s| !(s > 0.0 && s <= A_DAY)) {
+            if pool.poll_s.is_some_and(|s| !(s > 0.0 && s <= A_DAY)) {
                 return Err(Usage(format!(
                     "{origin}: {name}.poll-s: give a number of seconds above 0, at most {A_DAY}"
                 ))
@@ -202,23 +208,24 @@ impl FleetConfig {
     }
 }
 
-/// Longest time between two looks at the queue, in seconds.
+/// Longest interval between queries of the queue, in seconds.
 const A_DAY: f64 = 86_400.0;
 
-/// Own keys of the short form, beside `generate` and `verify`.
+/// Keys of the short form besides `generate` and `verify`.
 const KEYS: [&str; 6] = ["slots", "threads", "program", "bin", "poll-s", "recheck"];
 
-/// `N`, or `KEY=VALUE,…`: `generate` and `verify` are numbers of workers, the rest is for both kinds, or for one of them
-/// as `generate.KEY`; what is no key of ours is an option of `sbatch`.
-fn crews(by: By, text: &str, spec: &str) -> Result<FleetConfig> {
+/// Parses `N` or `KEY=VALUE,…`. `generate` and `verify` are numbers of workers. Other keys apply to both kinds, or to
+/// one as `generate.KEY`; unknown keys are options of `sbatch`.
+fn pools(by: By, text: &str, spec: &str) -> Result<FleetConfig> {
     let wrong = |problem: String| Usage(format!("--workers {spec}: {problem}"));
     let number = |key: &str, value: &str| {
         value.parse::<usize>().map_err(|_| wrong(format!("{key} is {value:?}: expected a whole number")))
     };
     let mut config = FleetConfig::default();
     if !text.contains('=') {
-        config.generate = CrewConfig { count: number("the number of workers", text)?, ..CrewConfig::by(by) };
-        config.verify = CrewConfig::by(by);
+        config.generate =
+            WorkerPoolConfig { count: number("the number of workers", text)?, ..WorkerPoolConfig::by(by) };
+        config.verify = WorkerPoolConfig::by(by);
         return Ok(config);
     }
     let pairs: Vec<(&str, &str)> = text
@@ -231,8 +238,12 @@ fn crews(by: By, text: &str, spec: &str) -> Result<FleetConfig> {
         .collect();
     for (key, value) in &pairs {
         match *key {
-            "generate" => config.generate = CrewConfig { count: number(key, value)?, ..CrewConfig::by(by) },
-            "verify" => config.verify = CrewConfig { count: number(key, value)?, ..CrewConfig::by(by) },
+            "generate" => {
+                config.generate = WorkerPoolConfig { count: number(key, value)?, ..WorkerPoolConfig::by(by) }
+            }
+            "verify" => {
+                config.verify = WorkerPoolConfig { count: number(key, value)?, ..WorkerPoolConfig::by(by) }
+            }
             _ => {}
         }
     }
@@ -240,7 +251,7 @@ fn crews(by: By, text: &str, spec: &str) -> Result<FleetConfig> {
         return Err(wrong("it starts nobody: give generate=N, verify=N or both".into()).into());
     }
     for (key, value) in pairs {
-        let (crews, key) = match key.split_once('.') {
+        let (pools, key) = match key.split_once('.') {
             Some(("generate", key)) => (vec![&mut config.generate], key),
             Some(("verify", key)) => (vec![&mut config.verify], key),
             None if key == "recheck" => {
@@ -254,15 +265,15 @@ fn crews(by: By, text: &str, spec: &str) -> Result<FleetConfig> {
             None if key == "generate" || key == "verify" => continue,
             None => (vec![&mut config.generate, &mut config.verify], key),
         };
-        for crew in crews {
+        for pool in pools {
             match key {
-                "slots" => crew.slots = Some(number(key, value)?),
-                "threads" => crew.threads = Some(number(key, value)?),
-                "program" => crew.program = Some(value.into()),
-                "bin" => crew.bin = Some(value.into()),
+                "slots" => pool.slots = Some(number(key, value)?),
+                "threads" => pool.threads = Some(number(key, value)?),
+                "program" => pool.program = Some(value.into()),
+                "bin" => pool.bin = Some(value.into()),
                 "poll-s" => {
                     let seconds = value.parse().map_err(|_| wrong(format!("poll-s is {value:?}")))?;
-                    crew.poll_s = Some(seconds);
+                    pool.poll_s = Some(seconds);
                 }
                 _ => {
                     let own = KEYS.iter().chain(["generate", "verify"].iter());
@@ -277,7 +288,7 @@ fn crews(by: By, text: &str, spec: &str) -> Result<FleetConfig> {
                         ))
                         .into());
                     }
-                    crew.options.insert(key.to_owned(), value.to_owned());
+                    pool.options.insert(key.to_owned(), value.to_owned());
                 }
             }
         }
@@ -288,6 +299,7 @@ fn crews(by: By, text: &str, spec: &str) -> Result<FleetConfig> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::RunError;
 
     fn parse(spec: &str) -> FleetConfig {
         FleetConfig::parse(spec).unwrap_or_else(|e| panic!("{spec}: {e:#}"))
@@ -295,7 +307,7 @@ mod tests {
 
     fn refusal(spec: &str) -> String {
         let error = FleetConfig::parse(spec).expect_err("makes no sense");
-        assert!(error.is::<Usage>(), "{error:#}");
+        assert!(matches!(error, RunError::Usage(_)), "{error:#}");
         error.to_string()
     }
 

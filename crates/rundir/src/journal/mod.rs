@@ -1,9 +1,9 @@
-//! The journal: every task and its result, on the disk before it is acknowledged.
+//! The journal: a durable log of the results of the rounds in progress.
 //!
-//! A single-threaded loop hands records over with [`Journal::append`], which puts them into a bounded queue and
-//! returns a [`Ticket`] at once. A writer thread commits whatever has gathered in one transaction (group commit,
-//! flushed to the disk) and then raises the high-water mark that [`Journal::durable`] reads: a record is safe when
-//! its ticket is at or below the mark. Tickets become durable in the order in which they were given.
+//! [`Journal::append`] puts records into a bounded queue and returns a [`Ticket`] immediately. A writer thread commits all
+//! queued records in one transaction (group commit) and then advances the high-water mark that [`Journal::durable`]
+//! returns: a record is durable when its ticket is at or below the mark. Tickets become durable in the order in which they
+//! were issued.
 
 mod queue;
 mod reader;
@@ -11,8 +11,9 @@ mod store;
 
 pub use reader::JournalReader;
 
+use crate::directories::checksum_of;
 use crate::error::{Error, Result};
-use queue::{Next, Queue, Work};
+use queue::{JournalWrite, WriteQueue, WriterTask};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,51 +22,54 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use store::Store;
 
-/// Format of the journal's tables; a journal of another version is refused.
+/// Version of the journal's tables. Journals of other versions are rejected.
 pub const JOURNAL_VERSION: i32 = 1;
 
-/// Name of a record: unique in the journal, and the order in which records are read back.
+/// Unique key of a record. Records are read in the order of their keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordKey {
+    /// The round.
     pub round: u32,
-    /// What it records, such as `rollout` or `verdict`: the caller's own words.
+    /// The kind of record, such as `rollout` or `verdict`. The journal does not interpret it.
     pub kind: Arc<str>,
-    /// The problem, or whatever else the kind is about.
+    /// The problem, or another subject of this kind of record.
     pub problem: Arc<str>,
-    /// Number among those of the same round, kind and problem.
+    /// Number among the records of the same round, kind and problem.
     pub index: u32,
 }
 
-/// A record: its name and an opaque payload, which is compressed on disk.
+/// A record with an opaque payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
+    /// The unique key.
     pub key: RecordKey,
+    /// The payload, which is compressed on disk.
     pub payload: Vec<u8>,
 }
 
-/// A place in the order of everything handed to the journal by this process, counted from 1; 0 is before all.
+/// Sequence number of an operation that this process submitted to the journal, counted from 1. 0 precedes all operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// Stages of a round, in their order.
+/// The stages of a round, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Stage {
-    /// The batch of the round is fixed.
+pub enum JournalStage {
+    /// The round's batch is chosen.
     Started,
     /// All samples, verdicts and reviews are in the journal.
     Sampled,
     /// The new weights are published as a checkpoint, or the round has no update.
     Updated,
-    /// The tables are published; the round is over.
+    /// The round's tables are published.
     Published,
 }
 
-impl Stage {
+impl JournalStage {
     /// All stages in order.
     pub const ALL: [Self; 4] = [Self::Started, Self::Sampled, Self::Updated, Self::Published];
 
-    /// The stage's name as it is written in the journal.
+    /// Returns the name that the journal stores.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Started => "started",
@@ -76,29 +80,39 @@ impl Stage {
     }
 }
 
-/// That a round has reached a stage.
+/// A journal entry that a round has reached a stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Marker {
+    /// The round.
     pub round: u32,
-    /// The stage that it reached.
-    pub stage: Stage,
-    /// From [`Stage::Updated`] on: the checkpoint that holds the weights after this round; absent while the weights
-    /// are still the base model's.
+    /// The stage that it has reached.
+    pub stage: JournalStage,
+    /// From [`JournalStage::Updated`] on: the round of the checkpoint with the weights after this round, or `None` for the base
+    /// model.
     pub checkpoint: Option<u32>,
-    /// Whatever the caller needs on resume, such as cursors and training metrics: opaque text.
+    /// Opaque text that the caller needs on resume, such as cursors and training metrics.
     pub detail: String,
-    /// When it was written, seconds since 1970.
+    /// Time of writing, in seconds since 1970.
     pub unix_time: f64,
 }
 
-/// Bounds of the journal's queue and waits.
+impl Marker {
+    /// Checksum of all fields, stored with the marker.
+    fn sum(&self) -> String {
+        let Self { round, stage, checkpoint, detail, unix_time } = self;
+        let (stage, bits) = (stage.as_str(), unix_time.to_bits());
+        checksum_of(format!("{round}\n{stage}\n{checkpoint:?}\n{bits:x}\n{detail}").as_bytes())
+    }
+}
+
+/// Limits of the journal's queue and waits.
 #[derive(Clone, Copy, Debug)]
 pub struct JournalLimits {
-    /// Bytes of payload that may wait for the writer before [`Journal::append`] waits itself.
+    /// Maximum size of queued payloads in bytes. [`Journal::append`] blocks while the queue is full.
     pub queue_bytes: usize,
-    /// Bytes of payload in one transaction.
+    /// Target size of the payloads in one transaction, in bytes.
     pub batch_bytes: usize,
-    /// Longest wait for room in the queue, for a ticket, or for a lock of the database.
+    /// Timeout of waits for space in the queue, for a ticket, and for a database lock.
     pub deadline: Duration,
 }
 
@@ -108,13 +122,13 @@ impl Default for JournalLimits {
     }
 }
 
-/// Called by the writer thread after each commit with the new high-water mark; it must return soon.
+/// Callback that the writer thread calls after each commit with the new high-water mark. It must return quickly.
 pub type OnDurable = Box<dyn Fn(Ticket) + Send>;
 
-/// The journal of a run, open for writing. All methods may be called from any thread.
+/// The journal of a run, open for writing. Its methods may be called from any thread.
 pub struct Journal {
     path: PathBuf,
-    queue: Arc<Queue>,
+    queue: Arc<WriteQueue>,
     durable: Arc<AtomicU64>,
     duplicates: Arc<AtomicU64>,
     limits: JournalLimits,
@@ -123,18 +137,19 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal at `path`, or makes one without records, and starts its writer thread. The caller holds the run's
-    /// lock: two writers are not provided for.
+    /// Opens the journal at `path`, or creates an empty one, and starts its writer thread. The caller must hold the run's lock,
+    /// because only one process may write.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if the file is no journal, is corrupt or of another version; [`Error::Journal`] otherwise.
+    /// Returns [`Error::Damaged`] if the file is not a journal, is corrupt or has another version, and [`Error::Journal`] if
+    /// SQLite fails otherwise.
     pub fn open(path: &Path, limits: JournalLimits, on_durable: Option<OnDurable>) -> Result<Self> {
         let store = Store::open(path, limits.deadline)?;
         let reader = JournalReader::beside_writer(path, limits.deadline)?;
-        let queue = Arc::new(Queue::new(limits.queue_bytes));
+        let queue = Arc::new(WriteQueue::new(limits.queue_bytes));
         let durable = Arc::new(AtomicU64::new(0));
         let duplicates = Arc::new(AtomicU64::new(0));
-        let mut writer = Writer {
+        let mut writer = JournalWriter {
             path: path.to_path_buf(),
             store,
             queue: Arc::clone(&queue),
@@ -158,24 +173,16 @@ impl Journal {
         })
     }
 
-    /// Refuses a file without anything in it: every journal has its tables from its first moment on.
+    /// Removes a journal without markers, and SQLite's files next to it. Returns `false` if the journal has markers.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if it is one, or no database at all.
-    pub fn refuse_empty(path: &Path) -> Result<()> {
-        store::refuse_empty(path)
-    }
-
-    /// Removes the journal of a run that never began, with what SQLite has put beside it.
-    ///
-    /// # Errors
-    /// It has markers: a run has begun with it; or it is damaged, or the file system refuses.
+    /// Returns an error if the journal is damaged or a file cannot be removed.
     pub(crate) fn remove_unused(path: &Path) -> Result<bool> {
         if path.exists() {
             match JournalReader::open(path, Duration::from_secs(10)).and_then(|journal| journal.markers()) {
                 Ok(markers) if !markers.is_empty() => return Ok(false),
                 Err(damaged @ Error::Damaged { .. }) => return Err(damaged),
-                // Without its tables it never was a journal.
+                // A database without the journal's tables was never completed.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -183,30 +190,30 @@ impl Journal {
         Ok(true)
     }
 
-    /// Hands records over and returns at once with a ticket that covers them all. Waits only while more than
-    /// [`JournalLimits::queue_bytes`] are queued.
+    /// Queues records and returns a ticket that covers them all. Blocks only while more than [`JournalLimits::queue_bytes`] are
+    /// queued.
     ///
-    /// A record whose key the journal already holds is not written again: the first one stands.
+    /// A record whose key is already in the journal is not written: the first record is kept.
     ///
     /// # Errors
-    /// [`Error::JournalStopped`] after a failed write, [`Error::Deadline`] if the queue stays full.
+    /// Returns [`Error::JournalStopped`] after a failed write, and [`Error::Deadline`] if the queue remains full.
     pub fn append(&self, records: Vec<Record>) -> Result<Ticket> {
         if records.is_empty() {
             return Ok(self.durable());
         }
         let bytes = records.iter().map(|r| r.payload.len() + r.key.problem.len() + 64).sum();
-        self.submit(Work::Records(records), bytes)
+        self.submit(JournalWrite::Records(records), bytes)
     }
 
-    /// Everything up to this ticket is on the disk. One atomic load: call it as often as you like.
+    /// Returns the highest durable ticket. This is a single atomic load.
     pub fn durable(&self) -> Ticket {
         Ticket(self.durable.load(Ordering::Acquire))
     }
 
-    /// Whether what `ticket` covers is on the disk.
+    /// Returns whether everything up to `ticket` is durable.
     ///
     /// # Errors
-    /// [`Error::JournalStopped`] if it never will be.
+    /// Returns [`Error::JournalStopped`] if it never will be.
     pub fn is_durable(&self, ticket: Ticket) -> Result<bool> {
         if self.durable() >= ticket {
             return Ok(true);
@@ -217,10 +224,10 @@ impl Journal {
         }
     }
 
-    /// Waits until what `ticket` covers is on the disk.
+    /// Waits until everything up to `ticket` is durable.
     ///
     /// # Errors
-    /// [`Error::JournalStopped`] or [`Error::Deadline`].
+    /// Returns [`Error::JournalStopped`] after a failed write, and [`Error::Deadline`] on a timeout.
     pub fn wait(&self, ticket: Ticket) -> Result<()> {
         if self.durable() >= ticket {
             return Ok(());
@@ -228,89 +235,88 @@ impl Journal {
         self.queue.wait_until_done(ticket.0, self.limits.deadline).map_err(|stop| self.stopped(stop))
     }
 
-    /// Records on the disk when this returns: [`Journal::append`], then [`Journal::wait`].
+    /// Appends records and waits until they are durable.
     ///
     /// # Errors
-    /// As those.
+    /// Returns the errors of [`Journal::append`] and [`Journal::wait`].
     pub fn append_durably(&self, records: Vec<Record>) -> Result<()> {
         let ticket = self.append(records)?;
         self.wait(ticket)
     }
 
-    /// Writes a marker and waits until it is on the disk, and with it everything handed over before. A marker of the
-    /// same round and stage that exists already stands.
+    /// Writes a marker and waits until it and all earlier records are durable. If the round already has a marker of this stage,
+    /// that one is kept.
     ///
     /// # Errors
-    /// As [`Journal::append_durably`].
+    /// Returns the same errors as [`Journal::append_durably`].
     pub fn mark(&self, marker: Marker) -> Result<()> {
         let ticket = self.mark_later(marker)?;
         self.wait(ticket)
     }
 
-    /// A marker like [`Journal::mark`], without the wait: the ticket tells when it is on the disk.
+    /// Queues a marker like [`Journal::mark`], without waiting. Returns its ticket.
     ///
     /// # Errors
-    /// As [`Journal::append`].
+    /// Returns the same errors as [`Journal::append`].
     pub fn mark_later(&self, marker: Marker) -> Result<Ticket> {
         let bytes = marker.detail.len() + 64;
-        self.submit(Work::Marker(marker), bytes)
+        self.submit(JournalWrite::Marker(marker), bytes)
     }
 
-    /// Removes what [`Journal::retire`] removes, bit by bit while nothing else is to be written; at the latest before
-    /// the journal closes.
+    /// Removes the same records as [`Journal::retire`], in small steps while the journal is idle, and the rest before it closes.
     pub fn retire_later(&self, round: u32) {
         self.queue.retire_later(round);
     }
 
-    /// Removes the records of all rounds up to `round` (markers stay), gives the space back to the file system, and
-    /// waits until that is done.
+    /// Removes the records of all rounds up to `round`, but not their markers, returns the space to the file system, and waits
+    /// until this is done.
     ///
     /// # Errors
-    /// As [`Journal::append_durably`].
+    /// Returns the same errors as [`Journal::append_durably`].
     pub fn retire(&self, round: u32) -> Result<()> {
-        let ticket = self.submit(Work::Retire(round), 64)?;
+        let ticket = self.submit(JournalWrite::Retire(round), 64)?;
         self.wait(ticket)
     }
 
-    /// Removes everything of the rounds from `round` on, markers too, and waits until that is done.
+    /// Removes the records and markers of `round` and all later rounds, and waits until this is done.
     ///
     /// # Errors
-    /// As [`Journal::append_durably`].
+    /// Returns the same errors as [`Journal::append_durably`].
     pub fn forget(&self, round: u32) -> Result<()> {
-        let ticket = self.submit(Work::Forget(round), 64)?;
+        let ticket = self.submit(JournalWrite::Forget(round), 64)?;
         self.wait(ticket)
     }
 
-    /// Removes these records, if they are there, and waits until that is done: their keys are free again.
+    /// Removes the records with these keys, if they exist, and waits until this is done. The keys can then be used again.
     ///
     /// # Errors
-    /// As [`Journal::append_durably`].
+    /// Returns the same errors as [`Journal::append_durably`].
     pub fn remove(&self, keys: Vec<RecordKey>) -> Result<()> {
         let bytes = keys.iter().map(|key| key.problem.len() + 64).sum();
-        let ticket = self.submit(Work::Remove(keys), bytes)?;
+        let ticket = self.submit(JournalWrite::Remove(keys), bytes)?;
         self.wait(ticket)
     }
 
-    /// Records that were not written because their key was taken, since this journal was opened.
+    /// Returns the number of records that were not written because their key existed, since the journal was opened.
     pub fn duplicates(&self) -> u64 {
         self.duplicates.load(Ordering::Relaxed)
     }
 
-    /// What the journal holds on disk: see [`JournalReader`]. Records not yet durable do not show.
+    /// Returns a reader of the journal's durable content.
     pub fn reader(&self) -> &JournalReader {
         &self.reader
     }
 
-    fn submit(&self, work: Work, bytes: usize) -> Result<Ticket> {
+    fn submit(&self, work: JournalWrite, bytes: usize) -> Result<Ticket> {
         let number =
             self.queue.submit(work, bytes, self.limits.deadline).map_err(|stop| self.stopped(stop))?;
         Ok(Ticket(number))
     }
 
-    fn stopped(&self, stop: queue::Stopped) -> Error {
+    fn stopped(&self, stop: queue::WaitError) -> Error {
         match stop {
-            queue::Stopped::Failed(cause) => Error::JournalStopped { path: self.path.clone(), cause },
-            queue::Stopped::Deadline => Error::Deadline {
+            queue::WaitError::Failed(cause) => Error::JournalStopped { path: self.path.clone(), cause },
+            queue::WaitError::Deadline => Error::Deadline {
                 what: format!("the journal {} to write", self.path.display()),
                 waited: self.limits.deadline,
             },
@@ -319,7 +325,7 @@ impl Journal {
 }
 
 impl Drop for Journal {
-    /// Writes what is still queued, then ends the writer thread.
+    /// Writes the queued records and stops the writer thread.
     fn drop(&mut self) {
         self.queue.close();
         if let Some(writer) = self.writer.take() {
@@ -334,27 +340,27 @@ impl std::fmt::Debug for Journal {
     }
 }
 
-/// The writer thread's part.
-struct Writer {
+/// State of the writer thread.
+struct JournalWriter {
     path: PathBuf,
     store: Store,
-    queue: Arc<Queue>,
+    queue: Arc<WriteQueue>,
     durable: Arc<AtomicU64>,
     duplicates: Arc<AtomicU64>,
     batch_bytes: usize,
     on_durable: Option<OnDurable>,
 }
 
-impl Writer {
+impl JournalWriter {
     fn run(&mut self) {
         let _on_panic = StopOnPanic(Arc::clone(&self.queue));
         while let Some(next) = self.queue.take(self.batch_bytes) {
             let outcome = match next {
-                Next::Batch(batch, last) => self.write(batch, last),
-                Next::Retire(round) => self.retire_some(round),
+                WriterTask::Batch(batch, last) => self.write(batch, last),
+                WriterTask::Retire(round) => self.retire_some(round),
             };
             if let Err(error) = outcome {
-                tracing::error!(journal = %self.path.display(), %error, "the journal stops");
+                tracing::error!(journal = %self.path.display(), %error, "the journal stopped");
                 self.queue.fail(error.to_string().into());
                 if let Some(notify) = &self.on_durable {
                     notify(Ticket(self.durable.load(Ordering::Acquire)));
@@ -364,7 +370,7 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, batch: Vec<Work>, last: u64) -> Result<()> {
+    fn write(&mut self, batch: Vec<JournalWrite>, last: u64) -> Result<()> {
         let duplicates = self.store.write(batch)?;
         self.duplicates.fetch_add(duplicates, Ordering::Relaxed);
         self.durable.store(last, Ordering::Release);
@@ -383,8 +389,8 @@ impl Writer {
     }
 }
 
-/// Lets nobody wait for a writer thread that is gone.
-struct StopOnPanic(Arc<Queue>);
+/// Fails the queue if the writer thread panics, so that no caller waits for it.
+struct StopOnPanic(Arc<WriteQueue>);
 
 impl Drop for StopOnPanic {
     fn drop(&mut self) {

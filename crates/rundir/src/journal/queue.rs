@@ -1,12 +1,12 @@
-//! The bounded queue between the callers and the writer thread.
+//! The bounded queue between callers and the writer thread.
 
 use super::{Marker, Record, RecordKey};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Something for the writer thread to do.
-pub(super) enum Work {
+/// An operation for the writer thread.
+pub(super) enum JournalWrite {
     Records(Vec<Record>),
     Marker(Marker),
     Retire(u32),
@@ -14,53 +14,58 @@ pub(super) enum Work {
     Remove(Vec<RecordKey>),
 }
 
-/// What the writer thread does next.
-pub(super) enum Next {
-    /// A batch, with the number of its last piece.
-    Batch(Vec<Work>, u64),
-    /// Nothing waits: a part of the retirement of rounds up to this one.
+/// The next task of the writer thread.
+pub(super) enum WriterTask {
+    /// A batch of operations and the number of its last one.
+    Batch(Vec<JournalWrite>, u64),
+    /// The queue is empty: remove some records of the rounds up to this one.
     Retire(u32),
 }
 
-/// Why a caller waits no longer.
-pub(super) enum Stopped {
+/// Why a wait ended without success.
+pub(super) enum WaitError {
     Failed(Arc<str>),
     Deadline,
 }
 
-pub(super) struct Queue {
-    state: Mutex<State>,
-    /// Work has come, or the queue has closed.
+pub(super) struct WriteQueue {
+    state: Mutex<WriteQueueState>,
+    /// Signals that an operation was queued or the queue was closed.
     filled: Condvar,
-    /// Work was taken or done, or the writer has failed.
+    /// Signals that operations were taken or completed, or that the writer failed.
     progressed: Condvar,
     limit_bytes: usize,
 }
 
 #[derive(Default)]
-struct State {
-    waiting: VecDeque<(Work, usize)>,
+struct WriteQueueState {
+    waiting: VecDeque<(JournalWrite, usize)>,
     bytes: usize,
     submitted: u64,
     done: u64,
-    /// Rounds up to this one retire when nothing else is to be done.
+    /// The records of rounds up to this one are removed when the queue is empty.
     retire: Option<u32>,
     failure: Option<Arc<str>>,
     closed: bool,
 }
 
-impl Queue {
+impl WriteQueue {
     pub(super) fn new(limit_bytes: usize) -> Self {
         Self { state: Mutex::default(), filled: Condvar::new(), progressed: Condvar::new(), limit_bytes }
     }
 
-    /// No code panics while it holds the lock, so that a poisoned one still guards a whole state.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    /// Ignores poisoning: no code panics while it modifies the state.
+    fn lock(&self) -> MutexGuard<'_, WriteQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues work and returns its number, from 1. One piece of work always has room in an empty queue.
-    pub(super) fn submit(&self, work: Work, bytes: usize, deadline: Duration) -> Result<u64, Stopped> {
+    /// Queues an operation and returns its number, counted from 1. An empty queue accepts an operation of any size.
+    pub(super) fn submit(
+        &self,
+        work: JournalWrite,
+        bytes: usize,
+        deadline: Duration,
+    ) -> Result<u64, WaitError> {
         let mut state = self
             .wait(deadline, |s| s.waiting.is_empty() || s.bytes.saturating_add(bytes) <= self.limit_bytes)?;
         state.waiting.push_back((work, bytes));
@@ -72,34 +77,34 @@ impl Queue {
         Ok(number)
     }
 
-    /// Waits until the work with this number, and all before it, is done.
-    pub(super) fn wait_until_done(&self, number: u64, deadline: Duration) -> Result<(), Stopped> {
+    /// Waits until the operation with this number and all earlier ones are done.
+    pub(super) fn wait_until_done(&self, number: u64, deadline: Duration) -> Result<(), WaitError> {
         self.wait(deadline, |s| s.done >= number).map(drop)
     }
 
     fn wait(
         &self,
         deadline: Duration,
-        ready: impl Fn(&State) -> bool,
-    ) -> Result<MutexGuard<'_, State>, Stopped> {
+        ready: impl Fn(&WriteQueueState) -> bool,
+    ) -> Result<MutexGuard<'_, WriteQueueState>, WaitError> {
         let until = Instant::now() + deadline;
         let mut state = self.lock();
         loop {
             if let Some(cause) = &state.failure {
-                return Err(Stopped::Failed(Arc::clone(cause)));
+                return Err(WaitError::Failed(Arc::clone(cause)));
             }
             if ready(&state) {
                 return Ok(state);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Stopped::Deadline);
+                return Err(WaitError::Deadline);
             }
             state = self.progressed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Leaves the retirement of rounds up to `round` for when nothing else is to be done.
+    /// Requests the removal of records of the rounds up to `round` when the queue is empty.
     pub(super) fn retire_later(&self, round: u32) {
         let mut state = self.lock();
         state.retire = state.retire.max(Some(round));
@@ -107,19 +112,19 @@ impl Queue {
         self.filled.notify_one();
     }
 
-    /// The rounds up to `round` have retired.
+    /// Marks the records of the rounds up to `round` as removed.
     pub(super) fn retired(&self, round: u32) {
         let mut state = self.lock();
         state.retire = state.retire.filter(|&wanted| wanted > round);
     }
 
-    /// Waits for work and takes as much of it as fits `limit_bytes`, at least one piece. `None` once the queue is
+    /// Waits for operations and takes up to about `limit_bytes` of them, but at least one. Returns `None` once the queue is
     /// closed and empty.
-    pub(super) fn take(&self, limit_bytes: usize) -> Option<Next> {
+    pub(super) fn take(&self, limit_bytes: usize) -> Option<WriterTask> {
         let mut state = self.lock();
         while state.waiting.is_empty() {
             if let Some(round) = state.retire {
-                return Some(Next::Retire(round));
+                return Some(WriterTask::Retire(round));
             }
             if state.closed {
                 return None;
@@ -138,7 +143,7 @@ impl Queue {
         let last = state.submitted - state.waiting.len() as u64;
         drop(state);
         self.progressed.notify_all();
-        Some(Next::Batch(batch, last))
+        Some(WriterTask::Batch(batch, last))
     }
 
     pub(super) fn done(&self, last: u64) {

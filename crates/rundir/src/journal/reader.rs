@@ -1,81 +1,125 @@
-//! Reading the journal.
+//! Read access to the journal.
 
-use super::store::{damaged, failed};
-use super::{Marker, Record, RecordKey, Stage};
-use crate::error::Result;
+use super::store::{damaged, failed, refuse_without_tables};
+use super::{JournalStage, Marker, Record, RecordKey};
+use crate::error::{Error, Result};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{fs, io};
 
-/// The largest payload that is read back, bytes: a bound for damaged files.
-const LARGEST_PAYLOAD: usize = 1 << 30;
+/// Maximum size of a decompressed payload in bytes. It protects against damaged files.
+const MAX_PAYLOAD_BYTES: u64 = 1 << 30;
 
-/// Reads a journal, also while another process writes it.
+/// Reads a journal, even while another process writes it.
 pub struct JournalReader {
     path: PathBuf,
     connection: Mutex<Connection>,
 }
 
 impl JournalReader {
-    /// Opens an existing journal for reading only.
+    /// Opens an existing journal for reading. Write permission is not needed.
     ///
     /// # Errors
-    /// There is none, or it is damaged.
+    /// Returns an error if the journal is missing or damaged.
     pub fn open(path: &Path, busy: Duration) -> Result<Self> {
-        Self::open_with(path, busy, OpenFlags::SQLITE_OPEN_READ_ONLY)
-    }
-
-    /// The reader beside a writer in one process: it may be the last to close the database and tidies up then.
-    pub(super) fn beside_writer(path: &Path, busy: Duration) -> Result<Self> {
-        Self::open_with(path, busy, OpenFlags::SQLITE_OPEN_READ_WRITE)
-    }
-
-    fn open_with(path: &Path, busy: Duration, mode: OpenFlags) -> Result<Self> {
-        let flags = mode | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags).map_err(failed("open", path))?;
-        connection.busy_timeout(busy).map_err(failed("open", path))?;
-        let reader = Self { path: path.to_path_buf(), connection: Mutex::new(connection) };
+        let reader = Self::connect(path, busy)?;
         reader.markers()?;
         Ok(reader)
+    }
+
+    /// Opens the journal in the process that writes it. This reader may be the last to close the database, and then
+    /// removes SQLite's log.
+    pub(super) fn beside_writer(path: &Path, busy: Duration) -> Result<Self> {
+        let reader = Self::open_database(path, path, OpenFlags::SQLITE_OPEN_READ_WRITE, busy)?;
+        reader.markers()?;
+        Ok(reader)
+    }
+
+    /// Returns an error if the file has no tables: a journal has them from the moment that it is created.
+    pub(crate) fn refuse_empty(path: &Path, busy: Duration) -> Result<()> {
+        refuse_without_tables(path, &Self::connect(path, busy)?.lock())
+    }
+
+    /// Opens the database read-only and reads its schema.
+    fn connect(path: &Path, busy: Duration) -> Result<Self> {
+        match Self::open_database(path, path, OpenFlags::SQLITE_OPEN_READ_ONLY, busy) {
+            Err(error) if error.is_permission_denied() => Self::open_immutable(path, busy),
+            opened => opened,
+        }
+    }
+
+    /// Opens a closed journal that this process may not write. By default, SQLite creates files next to a database in WAL
+    /// mode even to read it.
+    fn open_immutable(path: &Path, busy: Duration) -> Result<Self> {
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        if fs::metadata(&log).is_ok_and(|about| about.len() > 0) {
+            // Part of the journal is in the log, which an immutable database does not have.
+            return Err(Error::io("read the log of", path)(io::ErrorKind::PermissionDenied.into()));
+        }
+        let absolute = path.canonicalize().map_err(Error::io("open", path))?;
+        let escaped = absolute.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+        let mode = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+        Self::open_database(path, Path::new(&format!("file:{escaped}?immutable=1")), mode, busy)
+    }
+
+    fn open_database(path: &Path, name: &Path, mode: OpenFlags, busy: Duration) -> Result<Self> {
+        let flags = mode | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(name, flags).map_err(failed("open", path))?;
+        connection.busy_timeout(busy).map_err(failed("open", path))?;
+        // SQLite opens the file with the first query.
+        connection
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
+            .map_err(failed("open", path))?;
+        Ok(Self { path: path.to_path_buf(), connection: Mutex::new(connection) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All markers, by round and stage.
+    /// Returns all markers, ordered by round and stage.
     ///
     /// # Errors
-    /// The database cannot be read or names an unknown stage.
+    /// Returns an error if the database cannot be read, or if a marker has an unknown stage or a wrong checksum.
     pub fn markers(&self) -> Result<Vec<Marker>> {
         let connection = self.lock();
-        let mut statement = connection
-            .prepare("SELECT round, stage, checkpoint, detail, unix_time FROM marker")
-            .map_err(failed("read", &self.path))?;
+        let mut statement = connection.prepare("SELECT * FROM marker").map_err(failed("read", &self.path))?;
+        // Journals of older programs lack the column.
+        let has_sums = statement.column_index("sum").is_ok();
         let rows = statement
             .query_map([], |row| {
-                let stage: String = row.get(1)?;
-                Ok((row.get(0)?, stage, row.get(2)?, row.get(3)?, row.get(4)?))
+                let sum: Option<String> = if has_sums { row.get("sum")? } else { None };
+                let stage: String = row.get("stage")?;
+                let (round, checkpoint) = (row.get("round")?, row.get("checkpoint")?);
+                Ok((round, stage, checkpoint, row.get("detail")?, row.get("unix_time")?, sum))
             })
             .map_err(failed("read", &self.path))?;
         let mut markers = Vec::new();
         for row in rows {
-            let (round, name, checkpoint, detail, unix_time) = row.map_err(failed("read", &self.path))?;
-            let stage = Stage::ALL.into_iter().find(|s| s.as_str() == name);
+            let (round, name, checkpoint, detail, unix_time, sum) =
+                row.map_err(failed("read", &self.path))?;
+            let stage = JournalStage::ALL.into_iter().find(|s| s.as_str() == name);
             let stage = stage.ok_or_else(|| damaged(&self.path, &format!("unknown stage '{name}'")))?;
-            markers.push(Marker { round, stage, checkpoint, detail, unix_time });
+            let marker = Marker { round, stage, checkpoint, detail, unix_time };
+            if sum.is_some_and(|sum| sum != marker.sum()) {
+                let what = format!("the marker '{name}' of round {round} does not match its checksum");
+                return Err(damaged(&self.path, &what));
+            }
+            markers.push(marker);
         }
         markers.sort_by_key(|m| (m.round, m.stage));
         Ok(markers)
     }
 
-    /// Calls `each` with every record of a round, or with those of one kind, in the order of their keys (kind,
-    /// problem, index; texts byte by byte), until it fails. `each` must not use this reader.
+    /// Calls `each` with the records of a round, or with those of one kind, in the order of their keys (kind, problem and
+    /// index, with text compared bytewise). `each` must not use this reader.
     ///
     /// # Errors
-    /// A damaged record, or the error of `each`.
+    /// Returns an error if a record is damaged, or the first error of `each`.
     pub fn for_each_record(
         &self,
         round: u32,
@@ -107,12 +151,12 @@ impl JournalReader {
         Ok(())
     }
 
-    /// Calls `each` with every record of a round that came in after the record `after`, in the order of arrival, until
-    /// it fails; gives the last record's number, for the next call. 0 is before the first record. For whoever watches a
-    /// round that another process works on. `each` must not use this reader.
+    /// Calls `each` with the records of a round that were written after the record with the number `after`, in the order of
+    /// writing. Returns the number of the last record for the next call; 0 precedes the first record. This follows a round that
+    /// another process works on. `each` must not use this reader.
     ///
     /// # Errors
-    /// A damaged record, or the error of `each`.
+    /// Returns an error if a record is damaged, or the first error of `each`.
     pub fn for_each_record_after(
         &self,
         round: u32,
@@ -139,10 +183,10 @@ impl JournalReader {
         Ok(last)
     }
 
-    /// The payload of one record, if the journal holds it.
+    /// Returns the payload of a record, or `None` if there is no such record.
     ///
     /// # Errors
-    /// The database cannot be read, or the record is damaged.
+    /// Returns an error if the database cannot be read or the record is damaged.
     pub fn get(&self, key: &RecordKey) -> Result<Option<Vec<u8>>> {
         let connection = self.lock();
         let mut statement = connection
@@ -158,10 +202,10 @@ impl JournalReader {
         unpacked.map_err(|what| damaged(&self.path, &format!("the payload of {key:?} is corrupt: {what}")))
     }
 
-    /// All records of a round, or those of one kind, in the order of their keys.
+    /// Returns the records of a round, or those of one kind, in the order of their keys.
     ///
     /// # Errors
-    /// As [`JournalReader::for_each_record`].
+    /// Returns an error if a record is damaged.
     pub fn records(&self, round: u32, kind: Option<&str>) -> Result<Vec<Record>> {
         let mut records = Vec::new();
         self.for_each_record(round, kind, |record| {
@@ -171,10 +215,10 @@ impl JournalReader {
         Ok(records)
     }
 
-    /// How many records of each kind a round has.
+    /// Returns the number of a round's records by kind.
     ///
     /// # Errors
-    /// The database cannot be read.
+    /// Returns an error if the database cannot be read.
     pub fn counts(&self, round: u32) -> Result<BTreeMap<String, u64>> {
         let connection = self.lock();
         let mut statement = connection
@@ -186,10 +230,10 @@ impl JournalReader {
         rows.collect::<rusqlite::Result<_>>().map_err(failed("read", &self.path))
     }
 
-    /// The rounds that have records, ascending.
+    /// Returns the rounds that have records, in ascending order.
     ///
     /// # Errors
-    /// The database cannot be read.
+    /// Returns an error if the database cannot be read.
     pub fn rounds_with_records(&self) -> Result<Vec<u32>> {
         let connection = self.lock();
         let mut statement = connection
@@ -207,10 +251,10 @@ impl std::fmt::Debug for JournalReader {
 }
 
 fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
-    let size = zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| "no zstd frame".to_owned())?;
-    let size = usize::try_from(size.unwrap_or(0)).unwrap_or(usize::MAX);
-    if size > LARGEST_PAYLOAD {
-        return Err(format!("it claims {size} bytes"));
+    let size = zstd::zstd_safe::get_frame_content_size(packed).map_err(|_| "not a zstd frame".to_owned())?;
+    let size = size.ok_or("its size is missing")?;
+    if size > MAX_PAYLOAD_BYTES {
+        return Err(format!("its size of {size} bytes exceeds {MAX_PAYLOAD_BYTES}"));
     }
-    zstd::bulk::decompress(packed, size).map_err(|error| error.to_string())
+    zstd::bulk::decompress(packed, size as usize).map_err(|error| error.to_string())
 }

@@ -1,6 +1,6 @@
 //! The journal's SQLite database.
 
-use super::queue::Work;
+use super::queue::JournalWrite;
 use super::{JOURNAL_VERSION, Marker, Record, RecordKey};
 use crate::error::{Error, Result};
 use crate::files::{parent_of, sync_directory, temporary_beside};
@@ -10,9 +10,9 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Marks an SQLite file as a journal of this kind: "sgsj" in ASCII.
+/// SQLite application id of journals: "sgsj" in ASCII.
 const APPLICATION_ID: i32 = 0x7367_736a;
-/// Rows removed in one transaction when a round retires.
+/// Maximum number of rows that one transaction removes when a round retires.
 const RETIRE_ROWS: u32 = 2000;
 
 const TABLES: &str = "
@@ -31,9 +31,13 @@ const TABLES: &str = "
         checkpoint INTEGER,
         detail TEXT NOT NULL,
         unix_time REAL NOT NULL,
+        sum TEXT,
         PRIMARY KEY (round, stage)
     ) STRICT;
 ";
+
+/// Adds the checksums of markers to a journal of an older program. Its markers have none and are accepted without.
+const ADD_SUM: &str = "ALTER TABLE marker ADD COLUMN sum TEXT";
 
 pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(rusqlite::Error) -> Error + use<> {
     let path = path.to_path_buf();
@@ -44,12 +48,12 @@ pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(rusqlite:
 }
 
 pub(super) fn damaged(path: &Path, what: &str) -> Error {
-    let advice = "restore it from a copy; or move it away (with its -wal and -shm files) and resume: the run goes \
-                  on after its last published round, and what it had sampled since then is lost";
+    let advice = "restore it from a copy; or move it away (with its -wal and -shm files) and resume: the run continues \
+                  after its last published round and loses the samples since then";
     Error::damaged(path, what, advice)
 }
 
-/// The connection that writes.
+/// The writing connection.
 pub(super) struct Store {
     path: PathBuf,
     connection: Connection,
@@ -57,7 +61,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Opens the database and checks it; makes it first if there is none.
+    /// Opens and checks the database. Creates it if it does not exist.
     pub(super) fn open(path: &Path, busy: Duration) -> Result<Self> {
         if !path.exists() {
             create(path)?;
@@ -70,21 +74,21 @@ impl Store {
         Ok(Self { path: path.to_path_buf(), connection, compressor })
     }
 
-    /// Does all of the batch, or none of its records and markers; returns how many records were already there.
-    pub(super) fn write(&mut self, batch: Vec<Work>) -> Result<u64> {
+    /// Writes a batch in one transaction, and returns the number of records whose key existed.
+    pub(super) fn write(&mut self, batch: Vec<JournalWrite>) -> Result<u64> {
         let mut retire = None;
         let mut duplicates = 0;
         reached("journal.begin", &self.path)?;
         let transaction = self.connection.transaction().map_err(failed("write", &self.path))?;
         for work in batch {
             match work {
-                Work::Records(records) => {
+                JournalWrite::Records(records) => {
                     duplicates += insert_records(&self.path, &transaction, &mut self.compressor, &records)?;
                 }
-                Work::Marker(marker) => insert_marker(&self.path, &transaction, &marker)?,
-                Work::Forget(round) => forget(&self.path, &transaction, round)?,
-                Work::Remove(keys) => remove(&self.path, &transaction, &keys)?,
-                Work::Retire(round) => retire = retire.max(Some(round)),
+                JournalWrite::Marker(marker) => insert_marker(&self.path, &transaction, &marker)?,
+                JournalWrite::Forget(round) => forget(&self.path, &transaction, round)?,
+                JournalWrite::Remove(keys) => remove(&self.path, &transaction, &keys)?,
+                JournalWrite::Retire(round) => retire = retire.max(Some(round)),
             }
         }
         reached("journal.commit", &self.path)?;
@@ -96,14 +100,15 @@ impl Store {
         Ok(duplicates)
     }
 
-    /// Removes the records of rounds up to `round` in small transactions: one that is cut off goes on at the next
-    /// opening of the run.
+    /// Removes the records of rounds up to `round` in small transactions. If it is interrupted, recovery repeats it when the
+    /// run is opened.
     fn retire(&mut self, round: u32) -> Result<()> {
         while !self.retire_some(round)? {}
         Ok(())
     }
 
-    /// One of these transactions; `true` if it was the last, and the space is given back.
+    /// Runs one of these transactions. Returns `true` if it was the last one, after which the space is returned to the file
+    /// system.
     pub(super) fn retire_some(&mut self, round: u32) -> Result<bool> {
         reached("journal.retire", &self.path)?;
         let removed = self
@@ -117,7 +122,7 @@ impl Store {
             return Ok(false);
         }
         run_pragma(&self.connection, "PRAGMA incremental_vacuum").map_err(failed("shrink", &self.path))?;
-        // A reader that is just looking at the file keeps the log from being cut: the next round will.
+        // A concurrent reader prevents the log from being truncated. The next round does it then.
         run_pragma(&self.connection, "PRAGMA wal_checkpoint(TRUNCATE)")
             .map_err(failed("shrink", &self.path))?;
         Ok(true)
@@ -131,7 +136,7 @@ fn connect(path: &Path, busy: Duration, more: OpenFlags) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Makes a journal that shows under its name with all of its tables, or not at all: one without them has lost something.
+/// Creates a journal under a temporary name and renames it, so that a journal without tables is always damage.
 fn create(path: &Path) -> Result<()> {
     let unfinished = Unfinished(temporary_beside(path));
     reached("journal.create", path)?;
@@ -139,8 +144,8 @@ fn create(path: &Path) -> Result<()> {
     reached("journal.flush", path)?;
     File::open(&unfinished.0).and_then(|file| file.sync_all()).map_err(Error::io("flush", path))?;
     reached("journal.rename", path)?;
-    // A log of another file that stood here would be taken for this one's.
-    remove_companions(path).map_err(Error::io("remove what stood beside", path))?;
+    // SQLite would apply the log of an earlier file with this name.
+    remove_companions(path).map_err(Error::io("remove the log of", path))?;
     fs::rename(&unfinished.0, path).map_err(Error::io("rename into place", path))?;
     reached("journal.sync-directory", path)?;
     sync_directory(parent_of(path))
@@ -154,12 +159,12 @@ fn lay_out(path: &Path) -> rusqlite::Result<()> {
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", JOURNAL_VERSION)?;
     transaction.commit()?;
-    // After the tables: they stand in the file itself, not in a log beside it.
+    // After the tables, so that they are in the file itself and not in a log.
     run_pragma(&connection, "PRAGMA journal_mode = WAL")?;
     connection.close().map_err(|(_, error)| error)
 }
 
-/// Removes a database and what SQLite puts beside it.
+/// Removes a database and SQLite's files next to it.
 pub(super) fn remove_files(path: &Path) -> std::io::Result<()> {
     remove_companions(path)?;
     remove_if_there(path)
@@ -180,29 +185,25 @@ fn remove_if_there(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// A journal in the making; what is not renamed away goes.
+/// A journal under a temporary name, which is removed on drop unless it has been renamed.
 struct Unfinished(PathBuf);
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // Should this fail, the next opening of the run removes it.
+        // If this fails, the file is removed when the run is opened again.
         let _ = remove_files(&self.0);
     }
 }
 
-pub(super) fn refuse_empty(path: &Path) -> Result<()> {
-    refuse_without_tables(path, &connect(path, Duration::from_secs(10), OpenFlags::empty())?)
-}
-
-fn refuse_without_tables(path: &Path, connection: &Connection) -> Result<()> {
+pub(super) fn refuse_without_tables(path: &Path, connection: &Connection) -> Result<()> {
     let tables = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0));
     match tables.map_err(failed("read", path))? {
-        0 => Err(damaged(path, "it is empty, and the run has begun")),
+        0 => Err(damaged(path, "it is empty, although the run has started")),
         _ => Ok(()),
     }
 }
 
-/// Removes everything of the rounds from `round` on: all of it or nothing.
+/// Removes the records and markers of `round` and all later rounds.
 fn forget(path: &Path, transaction: &Transaction<'_>, round: u32) -> Result<()> {
     for sql in ["DELETE FROM record WHERE round >= ?1", "DELETE FROM marker WHERE round >= ?1"] {
         transaction.execute(sql, params![round]).map_err(failed("shrink", path))?;
@@ -220,7 +221,7 @@ fn remove(path: &Path, transaction: &Transaction<'_>, keys: &[RecordKey]) -> Res
     Ok(())
 }
 
-/// Steps a pragma to its end, whatever rows it returns.
+/// Runs a pragma to completion and ignores the rows that it returns.
 fn run_pragma(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     let mut statement = connection.prepare(sql)?;
     let mut rows = statement.query([])?;
@@ -240,7 +241,10 @@ fn prepare(path: &Path, connection: &Connection) -> Result<()> {
     let version = number(connection, "user_version").map_err(fail())?;
     if version != JOURNAL_VERSION {
         let what = format!("its format is version {version}; this program reads version {JOURNAL_VERSION}");
-        return Err(Error::damaged(path, what, "resume the run with the program that began it"));
+        return Err(Error::damaged(path, what, "resume the run with the program that created it"));
+    }
+    if connection.prepare("SELECT sum FROM marker").is_err() {
+        connection.execute_batch(ADD_SUM).map_err(fail())?;
     }
     let verdict: String =
         connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(fail())?;
@@ -273,9 +277,16 @@ fn insert_records(
 fn insert_marker(path: &Path, transaction: &Transaction<'_>, marker: &Marker) -> Result<()> {
     transaction
         .execute(
-            "INSERT INTO marker (round, stage, checkpoint, detail, unix_time) VALUES (?1, ?2, ?3, ?4, ?5) \
-             ON CONFLICT DO NOTHING",
-            params![marker.round, marker.stage.as_str(), marker.checkpoint, marker.detail, marker.unix_time],
+            "INSERT INTO marker (round, stage, checkpoint, detail, unix_time, sum) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING",
+            params![
+                marker.round,
+                marker.stage.as_str(),
+                marker.checkpoint,
+                marker.detail,
+                marker.unix_time,
+                marker.sum()
+            ],
         )
         .map_err(failed("write", path))
         .map(drop)
@@ -334,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicates_are_counted_and_the_first_stands() {
+    fn duplicates_are_counted_and_the_first_record_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let journal = open(&dir.path().join("j"));
         journal.append_durably(vec![record(1, "v", "p", 0, b"first")]).unwrap();
@@ -351,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_without_its_file_is_not_taken_for_a_new_ones() {
+    fn the_log_of_a_lost_journal_is_not_applied_to_a_new_one() {
         let dir = tempfile::tempdir().unwrap();
         let (path, log) = (dir.path().join("j"), dir.path().join("j-wal"));
         let journal = open(&path);
@@ -369,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_removed_may_be_written_anew() {
+    fn a_removed_record_can_be_written_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("j");
         let journal = open(&path);
@@ -383,11 +394,11 @@ mod tests {
     }
 
     #[test]
-    fn retiring_a_round_gives_the_space_back_and_keeps_later_rounds() {
+    fn retiring_a_round_returns_its_space_and_keeps_later_rounds() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("j");
         let journal = open(&path);
-        // Bytes that do not compress.
+        // Incompressible bytes.
         let noise: Vec<u8> = (0u32..4000).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let records = (0..3000).map(|i| {
             let mut payload = noise.clone();
@@ -407,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_kind_is_refused_with_advice() {
+    fn a_file_of_another_program_is_rejected_with_advice() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("j");
         std::fs::write(&path, vec![b'x'; 5000]).unwrap();
@@ -422,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_corrupt_page_or_payload_is_found() {
+    fn a_corrupt_page_or_payload_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("j");
         let journal = open(&path);
@@ -446,24 +457,25 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("j");
         let mut store = Store::open(&path, Duration::ZERO).unwrap();
-        store.write(vec![Work::Records(vec![record(1, "r", "p", 0, b"safe")])]).unwrap();
+        store.write(vec![JournalWrite::Records(vec![record(1, "r", "p", 0, b"safe")])]).unwrap();
         run_pragma(&store.connection, "PRAGMA max_page_count = 8").unwrap();
         let noise: Vec<u8> = (0u32..200_000).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-        let error = store.write(vec![Work::Records(vec![record(1, "r", "p", 1, &noise)])]).unwrap_err();
+        let error =
+            store.write(vec![JournalWrite::Records(vec![record(1, "r", "p", 1, &noise)])]).unwrap_err();
         assert!(error.is_disk_full() && error.to_string().contains("the disk is full"), "{error}");
         drop(store);
         assert_eq!(open(&path).reader().records(1, None).unwrap(), [record(1, "r", "p", 0, b"safe")]);
     }
 
     #[test]
-    fn a_full_queue_waits_until_the_deadline_and_then_says_so() {
+    fn a_full_queue_blocks_until_the_deadline() {
         use std::sync::mpsc;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("j");
         let limits = JournalLimits { queue_bytes: 100, batch_bytes: 1, deadline: Duration::from_millis(100) };
         let (send, hold) = mpsc::channel::<()>();
         let hold = Mutex::new(hold);
-        // The writer thread stands still in its notice until the channel closes.
+        // The callback blocks the writer thread until the channel closes.
         let notice = Box::new(move |_| hold.lock().unwrap().recv().unwrap_or_default());
         let journal = Journal::open(&path, limits, Some(notice)).unwrap();
         let results: Vec<_> =
@@ -475,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn tickets_become_durable_in_order_and_notices_follow() {
+    fn tickets_become_durable_and_are_announced_in_order() {
         let dir = tempfile::tempdir().unwrap();
         let (send, notices) = std::sync::mpsc::channel();
         let notice = Box::new(move |ticket| send.send(ticket).unwrap_or_default());

@@ -1,6 +1,6 @@
-//! The metrics of all rounds and evaluations in one file, a line each.
+//! `metrics.jsonl`: the metrics of all rounds and evaluations, one per line.
 
-use super::sink::Lasts;
+use super::sink::LastRecorded;
 use super::{MetricKind, MetricSink, MetricValues};
 use crate::error::{Error, Result};
 use crate::write_point::reached;
@@ -8,19 +8,19 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Appends to a JSON Lines file. A line that a crash tore is cut off when the file is opened.
+/// Appends to a JSON Lines file. A torn last line is removed when the file is opened.
 #[derive(Debug)]
 pub struct JsonLinesSink {
     path: PathBuf,
     file: File,
-    lasts: Lasts,
+    recorded: LastRecorded,
 }
 
 impl JsonLinesSink {
     /// Opens or creates the file.
     ///
     /// # Errors
-    /// The file system refuses, or a whole line is not the metrics of a round.
+    /// Returns an error if the file cannot be opened, or if a complete line is not a set of metrics.
     pub fn open(path: &Path) -> Result<Self> {
         let mut file = File::options()
             .read(true)
@@ -32,18 +32,23 @@ impl JsonLinesSink {
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(Error::io("read", path))?;
         let whole = text.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
-        let mut lasts = Lasts::default();
+        let mut recorded = LastRecorded::default();
         for (number, line) in text[..whole].split(|&b| b == b'\n').enumerate().filter(|(_, l)| !l.is_empty())
         {
             let metrics: MetricValues = serde_json::from_slice(line).map_err(|error| {
                 let what = format!("line {} is not the metrics of a round: {error}", number + 1);
-                Error::damaged(path, what, "move it away: it is written anew from the rounds")
+                Error::damaged(path, what, "move it away: it is written again from the rounds")
             })?;
-            lasts.note(metrics.kind, metrics.round);
+            recorded.note(metrics.kind, metrics.round);
         }
         file.set_len(whole as u64).map_err(Error::io("cut the torn end of", path))?;
         file.seek(SeekFrom::End(0)).map_err(Error::io("read", path))?;
-        Ok(Self { path: path.to_path_buf(), file, lasts })
+        Ok(Self { path: path.to_path_buf(), file, recorded })
+    }
+
+    /// Returns the last round and evaluation in the file.
+    pub fn recorded(&self) -> LastRecorded {
+        self.recorded
     }
 }
 
@@ -53,7 +58,7 @@ impl MetricSink for JsonLinesSink {
     }
 
     fn last(&self, kind: MetricKind) -> Option<u32> {
-        self.lasts.of(kind)
+        self.recorded.of(kind)
     }
 
     fn record(&mut self, metrics: &MetricValues) -> Result<()> {
@@ -64,7 +69,7 @@ impl MetricSink for JsonLinesSink {
         self.file.write_all(&line).map_err(Error::io("write", &self.path))?;
         reached("metrics.flush", &self.path)?;
         self.file.sync_data().map_err(Error::io("flush", &self.path))?;
-        self.lasts.note(metrics.kind, metrics.round);
+        self.recorded.note(metrics.kind, metrics.round);
         Ok(())
     }
 }
@@ -74,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_torn_line_is_cut_and_written_again() {
+    fn a_torn_line_is_removed_and_written_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("metrics.jsonl");
         let mut sink = JsonLinesSink::open(&path).unwrap();
@@ -97,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_line_is_named() {
+    fn an_invalid_line_is_reported_with_its_number() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("metrics.jsonl");
         std::fs::write(&path, "{\"round\":1}\n").unwrap();

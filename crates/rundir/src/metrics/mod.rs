@@ -1,7 +1,7 @@
-//! The numbers of a round, and where they go besides the round's own `metrics.json`.
+//! The metrics of a round, and the sinks that receive them in addition to the round's `metrics.json`.
 //!
-//! The run's own files are the truth: sinks follow them, catch up on what they lack when a run is opened, and may
-//! fail without harm to the run.
+//! The files of the rounds are authoritative: sinks are brought up to date from them when a run is opened, and a failing
+//! sink does not affect the run.
 
 mod json_lines;
 pub mod names;
@@ -10,50 +10,50 @@ mod tags;
 mod tensorboard;
 
 pub use json_lines::JsonLinesSink;
-pub use sink::{MetricSink, MetricSinks};
-pub use tensorboard::{TensorBoardEvent, TensorBoardSink, TensorBoardValue, read_events};
+pub use sink::{LastRecorded, MetricSink, MetricSinks};
+pub use tensorboard::TensorBoardSink;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 
-/// Counts of values in adjoining intervals.
+/// A histogram.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// Ascending bounds of the intervals: one more than there are counts. Interval `i` holds the values from
-    /// `edges[i]` to below `edges[i + 1]`; the last one includes its upper bound.
+    /// Bounds of the bins in ascending order, one more than there are counts. Bin `i` counts the values from `edges[i]` up
+    /// to, but excluding, `edges[i + 1]`; the last bin includes its upper bound.
     pub edges: Vec<f64>,
-    /// How many values lie in each interval.
+    /// Number of values in each bin.
     pub counts: Vec<u64>,
 }
 
 impl Histogram {
-    /// Counts `values` into `bins` intervals of equal width from `low` to `high`; values outside count into the
-    /// first or last interval, those that are not numbers are left out.
+    /// Counts `values` in `bins` bins of equal width from `low` to `high`. Values outside are counted in the first or last
+    /// bin, and NaN is ignored.
     pub fn equal_width(values: impl IntoIterator<Item = f64>, low: f64, high: f64, bins: usize) -> Self {
         let bins = bins.max(1);
         let width = (high - low) / bins as f64;
         let mut counts = vec![0u64; bins];
         for value in values.into_iter().filter(|v| !v.is_nan()) {
-            // The cast saturates, so that what lies below or above ends in the first or last interval.
+            // The cast saturates, so that values outside end up in the first or last bin.
             let bin = ((value - low) / width) as usize;
             counts[bin.min(bins - 1)] += 1;
         }
         Self { edges: (0..=bins).map(|i| low + width * i as f64).collect(), counts }
     }
 
-    /// Counts solve rates of problems with `k` rollouts each: interval `i` is centred on `i / k`.
+    /// Counts solve rates of problems with `k` rollouts each. Bin `i` is centred on `i / k`.
     pub fn of_rates(rates: impl IntoIterator<Item = f64>, k: u32) -> Self {
         let half = 0.5 / f64::from(k.max(1));
         Self::equal_width(rates, -half, 1.0 + half, k.max(1) as usize + 1)
     }
 
-    /// Whether there is one more edge than counts and the edges ascend.
+    /// Returns whether there is one more edge than counts and the edges ascend.
     pub fn is_valid(&self) -> bool {
         self.edges.len() == self.counts.len() + 1 && self.edges.windows(2).all(|pair| pair[0] < pair[1])
     }
 }
 
-/// What numbers are of.
+/// The subject of a set of metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MetricKind {
@@ -65,7 +65,7 @@ pub enum MetricKind {
 }
 
 impl MetricKind {
-    /// Both.
+    /// Both kinds.
     pub const ALL: [Self; 2] = [Self::Round, Self::Evaluation];
 
     fn is_round(&self) -> bool {
@@ -73,28 +73,30 @@ impl MetricKind {
     }
 }
 
-/// All numbers of one round, or of an evaluation. Names are those of `docs/formats.md`, with `/` between their parts.
+/// All metrics of a round or an evaluation. `docs/formats.md` lists the names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MetricValues {
+    /// The round; for an evaluation, the number of rounds before it.
     pub round: u32,
-    /// What the numbers are of; a round's do not say so.
+    /// The subject. It is omitted from the files for a round.
     #[serde(default, skip_serializing_if = "MetricKind::is_round")]
     pub kind: MetricKind,
-    /// When the round was published, seconds since 1970.
+    /// Time of publication, in seconds since 1970.
     pub unix_time: f64,
-    /// Numbers by name; one that could not be computed is not a number, and `null` in the file.
+    /// Numbers by name. A number that could not be computed is NaN, and `null` in the file.
     #[serde(serialize_with = "write_scalars", deserialize_with = "read_scalars")]
     pub scalars: BTreeMap<String, f64>,
+    /// Histograms by name.
     pub histograms: BTreeMap<String, Histogram>,
 }
 
 impl MetricValues {
-    /// No numbers yet, as of now.
+    /// Creates an empty set of metrics of a round, with the current time.
     pub fn new(round: u32) -> Self {
         Self { round, unix_time: unix_time(), ..Self::default() }
     }
 
-    /// No numbers yet of an evaluation after so many rounds.
+    /// Creates an empty set of metrics of an evaluation after `after` rounds.
     pub fn of_evaluation(after: u32) -> Self {
         Self { kind: MetricKind::Evaluation, ..Self::new(after) }
     }
@@ -110,7 +112,7 @@ impl MetricValues {
     }
 }
 
-/// Seconds since 1970 now.
+/// Returns the current time in seconds since 1970, or 0 if the clock is set before that.
 pub(crate) fn unix_time() -> f64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map(|d| d.as_secs_f64()).unwrap_or_default()
@@ -130,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_fall_into_their_own_bins() {
+    fn rates_are_counted_in_separate_bins() {
         let histogram = Histogram::of_rates([0.0, 0.125, 0.125, 0.5, 1.0, f64::NAN], 8);
         assert_eq!(histogram.counts, [1, 2, 0, 0, 1, 0, 0, 0, 1]);
         assert!(histogram.is_valid());
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_survive_json_bit_for_bit_and_the_rest_is_null() {
+    fn numbers_survive_json_bit_for_bit_and_nan_is_null() {
         let mut metrics = MetricValues::new(3);
         metrics.set("a/b", 0.1 + 0.2);
         metrics.set("a/none", f64::NAN);

@@ -1,4 +1,4 @@
-//! Names of a round's numbers.
+//! Names and descriptions of a round's metrics.
 
 use super::{Histogram, MetricValues};
 use crate::rows::EvaluatedSet;
@@ -9,33 +9,33 @@ macro_rules! names {
     ($($constant:ident = $name:literal: $meaning:literal;)*) => {
         $(#[doc = $meaning] pub const $constant: &str = $name;)*
 
-        /// Name and meaning of every number that needs a clock, a trainer or a machine. Those that follow from the
-        /// round's outcome alone are in [`RoundMetrics::DESCRIPTIONS`].
+        /// Names and descriptions of the metrics that are measured. Those that are computed from the round's outcome are in
+        /// [`RoundMetrics::DESCRIPTIONS`].
         pub const MEASURED: &[(&str, &str)] = &[$(($name, $meaning)),*];
     };
 }
 
 names! {
-    TIME_ROUND = "time_round_s": "Wall time of the round, seconds; where it was cut short, of the process that ended it.";
+    TIME_ROUND = "time_round_s": "Wall time of the round, seconds; for an interrupted round, of the process that finished it.";
     TIME_SAMPLING = "time_sampling_s": "Wall time from the first task of the round to the last verdict or review, seconds. Sampling and checking overlap within it.";
     TIME_CONJECTURES = "time_conjectures_s": "Wall time in the sampler of this process that samples conjectures, seconds; absent where other processes sample.";
     TIME_ROLLOUTS = "time_rollouts_s": "Wall time in the sampler of this process that samples rollouts, seconds; absent where other processes sample.";
     TIME_REVIEWS = "time_reviews_s": "Wall time in the sampler of this process that samples reviews, seconds; absent where other processes sample.";
-    TIME_DISPATCHER = "time_dispatcher_s": "Wall time in which the dispatcher was reading results, writing them or handing out tasks, seconds. It works beside the sampler.";
-    TIME_CHECKS = "time_checks_s": "Time in the checker, seconds, added up over its threads or workers.";
+    TIME_DISPATCHER = "time_dispatcher_s": "Wall time in which the dispatcher read results, wrote them or submitted tasks, seconds. It overlaps with sampling.";
+    TIME_CHECKS = "time_checks_s": "Time in the checker, seconds, summed over its threads or workers.";
     TIME_UPDATE_SOLVER = "time_update_solver_s": "Wall time of the Solver's update, seconds.";
     TIME_UPDATE_CONJECTURER = "time_update_conjecturer_s": "Wall time of the Conjecturer's update, seconds.";
     TIME_MATCHING = "time_matching_s": "Wall time of embedding statements and matching conjectures to targets, under STP, seconds.";
-    TIME_SNAPSHOT = "time_snapshot_s": "Wall time of copying the trained weights and optimiser states to the host, seconds; the copy is then written beside the next round.";
-    TIME_PUBLISH = "time_publish_s": "Wall time of writing the previous round's checkpoint and tables, seconds. It runs beside the sampling and the updates.";
-    TIME_PUBLISH_CHECKPOINT = "time_publish_checkpoint_s": "Of time_publish_s: writing, summing and flushing the checkpoint, seconds. It runs beside the next two.";
-    TIME_PUBLISH_TABLES = "time_publish_tables_s": "Of time_publish_s: writing, summing and flushing the tables, seconds.";
-    TIME_PUBLISH_WAIT = "time_publish_wait_s": "Wall time for which the round had nothing to do but wait for the previous round's publication, seconds.";
+    TIME_SNAPSHOT = "time_snapshot_s": "Wall time of copying the trained weights and optimiser states to the host, seconds; the copy is then written during the next round.";
+    TIME_PUBLISH = "time_publish_s": "Wall time of writing the previous round's checkpoint and tables, seconds. It overlaps with the sampling and the updates.";
+    TIME_PUBLISH_CHECKPOINT = "time_publish_checkpoint_s": "Part of time_publish_s: writing, checksumming and flushing the checkpoint, seconds. It overlaps with time_publish_tables_s.";
+    TIME_PUBLISH_TABLES = "time_publish_tables_s": "Part of time_publish_s: writing, checksumming and flushing the tables, seconds.";
+    TIME_PUBLISH_WAIT = "time_publish_wait_s": "Wall time in which the round only waited for the publication of the previous round, seconds.";
     SAMPLED_TOKENS_PER_S = "sampled_tokens_per_s": "Tokens sampled by all roles, divided by time_sampling_s.";
     TRAINED_TOKENS_PER_S = "trained_tokens_per_s": "Tokens of both updates, prompts included, divided by the time of both updates.";
     MEMORY_PEAK = "memory_peak_bytes": "Largest resident memory of the process so far, bytes.";
     DEVICE_MEMORY_PEAK = "device_memory_peak_bytes": "Largest memory used on one accelerator so far, bytes.";
-    RECORDS_REPEATED = "records_repeated": "Results that came in again after they were journalled; the first one stood.";
+    RECORDS_REPEATED = "records_repeated": "Results that arrived again after they were journalled; the first one is kept.";
     SOLVER_LOSS = "solver_loss": "Mean loss over the steps of the Solver's update.";
     SOLVER_GRADIENT_NORM = "solver_gradient_norm": "Mean norm of the gradient before clipping over the steps of the Solver's update.";
     SOLVER_STEPS = "solver_steps": "Optimiser steps of the Solver's update.";
@@ -43,27 +43,27 @@ names! {
     SOLVER_TRAINED_TOKENS = "solver_trained_tokens": "Sampled tokens that the Solver was trained on.";
     SOLVER_LOG_PROB_GAP = "solver_log_prob_gap": "Mean absolute difference between the trainer's and the sampler's log-probability of a token before the first step of the Solver's update, nats.";
     SOLVER_LOG_PROB_GAP_MAX = "solver_log_prob_gap_max": "Largest such difference, nats.";
-    SOLVER_SHARE_CLIPPED = "solver_share_clipped": "Share of the tokens whose importance ratio was clipped, under CISPO.";
-    SOLVER_KL = "solver_kl": "Estimated divergence of the Solver from the base model per token, nats, where it is measured.";
+    SOLVER_SHARE_CLIPPED = "solver_share_clipped": "Fraction of the tokens whose importance ratio was clipped, under CISPO.";
+    SOLVER_KL = "solver_kl": "Estimated KL divergence of the Solver from the base model per token, nats, if it is measured.";
     CONJECTURER_LOSS = "conjecturer_loss": "Mean loss over the steps of the Conjecturer's update.";
     CONJECTURER_GRADIENT_NORM = "conjecturer_gradient_norm": "Mean norm of the gradient before clipping over the steps of the Conjecturer's update.";
     CONJECTURER_STEPS = "conjecturer_steps": "Optimiser steps of the Conjecturer's update.";
     CONJECTURER_LEARNING_RATE = "conjecturer_learning_rate": "Learning rate of the last step of the Conjecturer's update.";
     CONJECTURER_TRAINED_TOKENS = "conjecturer_trained_tokens": "Sampled tokens that the Conjecturer was trained on.";
-    CONJECTURER_LOG_PROB_GAP = "conjecturer_log_prob_gap": "As solver_log_prob_gap, of the Conjecturer.";
+    CONJECTURER_LOG_PROB_GAP = "conjecturer_log_prob_gap": "Like solver_log_prob_gap, for the Conjecturer.";
     CONJECTURER_LOG_PROB_GAP_MAX = "conjecturer_log_prob_gap_max": "Largest such difference, nats.";
 }
 
-/// How the names of an evaluation's numbers begin; a round's never do.
+/// Prefixes of the names of an evaluation's metrics. A round's metrics do not have them.
 pub const EVALUATION_GROUPS: [&str; 2] = [HELD_OUT, BASE_TARGETS];
 
-/// How the names of numbers begin that are of held-out problems.
+/// Prefix of the metrics of held-out problems.
 pub const HELD_OUT: &str = "held_out/";
 
-/// How the names of numbers begin that are of what the base model can do on the run's targets.
+/// Prefix of the metrics of the base model on the run's targets.
 pub const BASE_TARGETS: &str = "base_targets/";
 
-/// How the names of an evaluation's numbers of a set begin.
+/// Returns the prefix of an evaluation's metrics for a set of problems.
 pub fn evaluation_group(set: EvaluatedSet) -> &'static str {
     match set {
         EvaluatedSet::HeldOut => HELD_OUT,
@@ -72,10 +72,12 @@ pub fn evaluation_group(set: EvaluatedSet) -> &'static str {
 }
 
 impl MetricValues {
-    /// The numbers of a round's outcome under their names: its single numbers; pass@j as `target_pass_at_<j>` and
-    /// `conjecture_pass_at_<j>`; defects as `proof_defects/<defect>` and so on; and its histograms.
+    /// Returns the metrics of a round's outcome: its scalars; pass@j as `target_pass_at_<j>` and `conjecture_pass_at_<j>`;
+    /// defects as `proof_defects/<defect>` and so on; and its histograms.
+    #[allow(clippy::expect_used, reason = "the number comes from a 32-bit one")]
     pub fn of_round(round: &RoundMetrics) -> Self {
-        let mut values = Self::new(u32::try_from(round.round).unwrap_or(u32::MAX));
+        let number = u32::try_from(round.round).expect("invariant: rounds are numbered with 32 bits");
+        let mut values = Self::new(number);
         for (name, value) in round.scalars() {
             values.set(name, value);
         }
@@ -114,7 +116,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn names_are_distinct_and_every_number_of_the_outcome_has_its_place() {
+    fn names_are_distinct_and_every_metric_of_the_outcome_is_included() {
         let described = RoundMetrics::DESCRIPTIONS.iter().chain(MEASURED).map(|(name, _)| *name);
         let distinct: BTreeSet<_> = described.clone().collect();
         assert_eq!(distinct.len(), described.count());
@@ -131,7 +133,7 @@ mod tests {
         assert_eq!(values.scalars["cumulative_solve_rate"], 0.5);
         assert_eq!(values.scalars["target_pass_at_8"], 0.75);
         assert_eq!(values.scalars["proof_defects/no-end"], 4.0);
-        assert!(!values.scalars.contains_key("r_guide"), "what has no value is absent");
+        assert!(!values.scalars.contains_key("r_guide"), "a metric without a value is absent");
         let histogram = &values.histograms["target_solve_rates"];
         assert_eq!(
             (&histogram.edges[..], &histogram.counts[..]),

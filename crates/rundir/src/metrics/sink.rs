@@ -1,16 +1,18 @@
-//! Followers of a run's metrics.
+//! Sinks of a run's metrics.
 
 use super::{MetricKind, MetricValues};
 use crate::error::Result;
 
-/// The last round and the last evaluation that a sink holds.
+/// The last round and the last evaluation that were recorded.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lasts {
-    round: Option<u32>,
-    evaluation: Option<u32>,
+pub struct LastRecorded {
+    /// Number of the last round.
+    pub round: Option<u32>,
+    /// Number of rounds before the last evaluation.
+    pub evaluation: Option<u32>,
 }
 
-impl Lasts {
+impl LastRecorded {
     pub(super) fn of(self, kind: MetricKind) -> Option<u32> {
         match kind {
             MetricKind::Round => self.round,
@@ -27,22 +29,22 @@ impl Lasts {
     }
 }
 
-/// Somewhere that metrics go besides the round's own directory.
+/// A destination of metrics in addition to the round's directory.
 pub trait MetricSink: Send {
-    /// Its name in messages.
+    /// Returns the sink's name for messages.
     fn name(&self) -> &str;
 
-    /// The last round, or evaluation, that it holds whole.
+    /// Returns the last round or evaluation that was recorded completely.
     fn last(&self, kind: MetricKind) -> Option<u32>;
 
-    /// Writes a round. A sink that talks to something that may hang brings its own deadline.
+    /// Records a round or evaluation. A sink that may block must have a timeout.
     ///
     /// # Errors
-    /// The sink cannot go on; it is then switched off.
+    /// Returns an error if the sink fails. It is then disabled.
     fn record(&mut self, metrics: &MetricValues) -> Result<()>;
 }
 
-/// Several sinks, of which any may fail: a failure is logged once, the sink is switched off, the run goes on.
+/// A set of sinks. A sink that fails is logged once and disabled, and the run continues.
 #[derive(Default)]
 pub struct MetricSinks {
     sinks: Vec<Box<dyn MetricSink>>,
@@ -50,12 +52,12 @@ pub struct MetricSinks {
 }
 
 impl MetricSinks {
-    /// No sinks.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a sink, or reports why it could not be opened.
+    /// Adds a sink, or logs why it could not be opened.
     pub fn add<S: MetricSink + 'static>(&mut self, name: &str, sink: Result<S>) {
         match sink {
             Ok(sink) => self.sinks.push(Box::new(sink)),
@@ -63,7 +65,7 @@ impl MetricSinks {
         }
     }
 
-    /// Hands a round or an evaluation to every sink that does not hold it yet.
+    /// Records a round or evaluation in every sink that does not have it yet.
     pub fn record(&mut self, metrics: &MetricValues) {
         for mut sink in std::mem::take(&mut self.sinks) {
             let new = sink.last(metrics.kind).is_none_or(|last| metrics.round > last);
@@ -75,17 +77,17 @@ impl MetricSinks {
         }
     }
 
-    /// Sinks that were switched off, each with the reason.
+    /// Returns a message for each sink that was disabled.
     pub fn failures(&self) -> &[String] {
         &self.failures
     }
 
-    /// How many sinks work.
+    /// Returns the number of working sinks.
     pub fn active(&self) -> usize {
         self.sinks.len()
     }
 
-    /// The smallest last round of the sinks that work: later rounds are to be recorded (again) on opening.
+    /// Returns the smallest last round among the working sinks. When a run is opened, all later rounds are recorded again.
     pub fn behind(&self) -> Option<u32> {
         self.sinks.iter().map(|s| s.last(MetricKind::Round)).min().flatten()
     }
@@ -127,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_sink_is_switched_off_and_the_others_go_on() {
+    fn a_failing_sink_is_disabled_and_the_others_continue() {
         let (bad, good) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
         let mut sinks = MetricSinks::new();
         sinks.add("bad", Ok(Recorder { rounds: Arc::clone(&bad), fails_at: 3 }));

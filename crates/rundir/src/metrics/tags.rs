@@ -1,8 +1,8 @@
-//! Names of numbers as TensorBoard groups them: what stands before the first `/` is a section of its page.
+//! TensorBoard tags of metrics. TensorBoard groups tags by the part before the first `/`.
 
 use std::borrow::Cow;
 
-/// How names begin, and what is put in the place of that.
+/// Prefixes of names and their replacements.
 const GROUPS: [(&str, &str); 26] = [
     ("time_", "time/"),
     ("sampled_tokens_", "time/sampled_tokens_"),
@@ -32,7 +32,7 @@ const GROUPS: [(&str, &str); 26] = [
     ("records_", "run/records_"),
 ];
 
-/// The tag of a number. A name that has a group already keeps it.
+/// Returns the tag of a metric. A name with a group keeps it.
 pub(super) fn tag(name: &str) -> Cow<'_, str> {
     if name.contains('/') {
         return Cow::Borrowed(name);
@@ -49,7 +49,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_number_has_a_tag_of_its_own_in_a_group() {
+    fn every_metric_has_a_distinct_tag_in_a_group() {
         let histograms =
             ["target_solve_rates", "conjecture_solve_rates", "guide_scores", "normalised_rewards"];
         let names: Vec<&str> = RoundMetrics::DESCRIPTIONS

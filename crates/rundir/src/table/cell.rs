@@ -1,27 +1,27 @@
-//! Rust types that a column can hold.
+//! Rust types of table columns.
 
-use super::{ColumnType, Value};
+use super::{CellValue, ColumnType};
 use sgs_selfplay::{FinishReason, ProblemId, Verdict};
 use std::sync::Arc;
 
-/// A type whose values stand in one column.
+/// A type whose values are stored in one column.
 pub trait Cell: Sized {
-    /// What the column holds.
+    /// Type of the column.
     const COLUMN: ColumnType;
-    /// Whether the column may lack values.
+    /// Whether values may be missing.
     const OPTIONAL: bool = false;
 
-    /// The value as it is written.
+    /// Converts to the stored value.
     ///
     /// # Errors
-    /// The value lies outside of what the column holds.
-    fn into_value(self) -> Result<Value, String>;
+    /// Returns an error if the column type cannot represent the value.
+    fn into_value(self) -> Result<CellValue, String>;
 
-    /// The value as it was read.
+    /// Converts from the stored value.
     ///
     /// # Errors
-    /// The column's value lies outside of what the type holds.
-    fn from_value(value: Value) -> Result<Self, String>;
+    /// Returns an error if this type cannot represent the value.
+    fn from_value(value: CellValue) -> Result<Self, String>;
 }
 
 macro_rules! direct {
@@ -29,13 +29,13 @@ macro_rules! direct {
         impl Cell for $type {
             const COLUMN: ColumnType = ColumnType::$variant;
 
-            fn into_value(self) -> Result<Value, String> {
-                Ok(Value::$variant(self))
+            fn into_value(self) -> Result<CellValue, String> {
+                Ok(CellValue::$variant(self))
             }
 
-            fn from_value(value: Value) -> Result<Self, String> {
+            fn from_value(value: CellValue) -> Result<Self, String> {
                 match value {
-                    Value::$variant(inner) => Ok(inner),
+                    CellValue::$variant(inner) => Ok(inner),
                     other => Err(mismatch(ColumnType::$variant, &other)),
                 }
             }
@@ -48,7 +48,7 @@ direct! {
     Vec<i32> => I32List, Vec<f32> => F32List, Vec<String> => StrList,
 }
 
-fn mismatch(column: ColumnType, found: &Value) -> String {
+fn mismatch(column: ColumnType, found: &CellValue) -> String {
     format!("expected {}, found {}", column.as_str(), found.kind())
 }
 
@@ -56,30 +56,30 @@ impl<T: Cell> Cell for Option<T> {
     const COLUMN: ColumnType = T::COLUMN;
     const OPTIONAL: bool = true;
 
-    fn into_value(self) -> Result<Value, String> {
-        self.map_or(Ok(Value::Null), T::into_value)
+    fn into_value(self) -> Result<CellValue, String> {
+        self.map_or(Ok(CellValue::Null), T::into_value)
     }
 
-    fn from_value(value: Value) -> Result<Self, String> {
+    fn from_value(value: CellValue) -> Result<Self, String> {
         match value {
-            Value::Null => Ok(None),
+            CellValue::Null => Ok(None),
             other => T::from_value(other).map(Some),
         }
     }
 }
 
-/// A type that is written as another one.
+/// Implements [`Cell`] for a type that is stored as another one.
 macro_rules! through {
     ($type:ty, $inner:ty, $into:expr, $from:expr) => {
         impl Cell for $type {
             const COLUMN: ColumnType = <$inner as Cell>::COLUMN;
 
-            fn into_value(self) -> Result<Value, String> {
+            fn into_value(self) -> Result<CellValue, String> {
                 let convert: fn($type) -> Result<$inner, String> = $into;
                 convert(self)?.into_value()
             }
 
-            fn from_value(value: Value) -> Result<Self, String> {
+            fn from_value(value: CellValue) -> Result<Self, String> {
                 let convert: fn($inner) -> Result<$type, String> = $from;
                 convert(<$inner as Cell>::from_value(value)?)
             }
@@ -89,8 +89,9 @@ macro_rules! through {
 
 through!(String, Arc<str>, |text| Ok(text.into()), |text| Ok((*text).to_owned()));
 through!(ProblemId, Arc<str>, |id| Ok(id.0), |text| Ok(ProblemId(text)));
-through!(u32, i64, |n| Ok(n.into()), |n| u32::try_from(n).map_err(|_| format!("{n} is no 32-bit count")));
-// All 64 bits are used, as in seeds: those from 2^63 on are written as the negative number of the same bits.
+through!(u32, i64, |n| Ok(n.into()), |n| u32::try_from(n)
+    .map_err(|_| format!("{n} does not fit into 32 bits")));
+// Seeds use all 64 bits. Numbers from 2^63 on are stored as the negative number with the same bits.
 through!(u64, i64, |n| Ok(n.cast_signed()), |n| Ok(n.cast_unsigned()));
 through!(f32, f64, |x| Ok(x.into()), |x| Ok(x as f32));
 through!(Vec<u32>, Vec<i32>, |list| unsigned_to_signed(&list), |list| signed_to_unsigned(&list));
@@ -101,13 +102,13 @@ through!(Verdict, Arc<str>, |verdict| Ok(verdict.as_str().into()), |text| {
     [Verdict::Proved, Verdict::Refused, Verdict::Malformed, Verdict::Resource, Verdict::Infra]
         .into_iter()
         .find(|v| v.as_str() == &*text)
-        .ok_or_else(|| format!("'{text}' is no verdict"))
+        .ok_or_else(|| format!("'{text}' is not a verdict"))
 });
 through!(FinishReason, Arc<str>, |reason| Ok(finish_name(reason).into()), |text| {
     [FinishReason::Stop, FinishReason::Length, FinishReason::Refused, FinishReason::Cancelled]
         .into_iter()
         .find(|&r| finish_name(r) == &*text)
-        .ok_or_else(|| format!("'{text}' is no finish reason"))
+        .ok_or_else(|| format!("'{text}' is not a finish reason"))
 });
 
 fn finish_name(reason: FinishReason) -> &'static str {
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_serialised_types() {
+    fn names_match_those_of_serde() {
         for reason in
             [FinishReason::Stop, FinishReason::Length, FinishReason::Refused, FinishReason::Cancelled]
         {
@@ -145,16 +146,16 @@ mod tests {
         {
             assert_eq!(Verdict::from_value(verdict.into_value().unwrap()), Ok(verdict));
         }
-        assert!(Verdict::from_value(Value::Str("perhaps".into())).unwrap_err().contains("perhaps"));
+        assert!(Verdict::from_value(CellValue::Str("perhaps".into())).unwrap_err().contains("perhaps"));
     }
 
     #[test]
-    fn extreme_numbers_survive_or_are_refused() {
+    fn extreme_numbers_survive_or_are_rejected() {
         assert_eq!(u64::from_value(u64::MAX.into_value().unwrap()), Ok(u64::MAX));
         assert_eq!(u32::from_value(u32::MAX.into_value().unwrap()), Ok(u32::MAX));
-        assert!(u32::from_value(Value::I64(-1)).is_err());
+        assert!(u32::from_value(CellValue::I64(-1)).is_err());
         assert!(vec![1u32, 1 << 31].into_value().is_err());
-        assert!(<Vec<u32>>::from_value(Value::I32List(vec![-1])).is_err());
-        assert!(i64::from_value(Value::Bool(true)).unwrap_err().contains("expected i64, found bool"));
+        assert!(<Vec<u32>>::from_value(CellValue::I32List(vec![-1])).is_err());
+        assert!(i64::from_value(CellValue::Bool(true)).unwrap_err().contains("expected i64, found bool"));
     }
 }

@@ -1,22 +1,22 @@
-//! Tables as files: the format follows from the name.
+//! Table files. The file's extension determines its format.
 
-use super::json_lines::{JsonLinesReader, JsonLinesWriter};
-use super::parquet_read::{self, ParquetReader};
+use super::json_lines::JsonLinesReader;
+use super::parquet_read::ParquetReader;
 use super::parquet_write::ParquetWriter;
-use super::{Schema, TableRow, Value, check_row};
+use super::{CellValue, Schema, TableRow, check_row};
 use crate::error::{Error, Result};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
-enum Format {
+enum TableFormat {
     Parquet,
     JsonLines,
 }
 
-fn format_of(path: &Path) -> Result<Format> {
+fn format_of(path: &Path) -> Result<TableFormat> {
     match path.extension().and_then(|e| e.to_str()) {
-        Some("parquet") => Ok(Format::Parquet),
-        Some("jsonl") => Ok(Format::JsonLines),
+        Some("parquet") => Ok(TableFormat::Parquet),
+        Some("jsonl") => Ok(TableFormat::JsonLines),
         _ => Err(Error::Table {
             path: path.to_path_buf(),
             row: None,
@@ -25,59 +25,51 @@ fn format_of(path: &Path) -> Result<Format> {
     }
 }
 
-enum WriterOf {
-    Parquet(Box<ParquetWriter>),
-    JsonLines(JsonLinesWriter),
-}
-
-/// Writes a table row by row; the file appears under its name when [`TableWriter::finish`] returns, and never
-/// if the writer is dropped before.
+/// Writes a Parquet table row by row.
+///
+/// The file appears under its name when [`TableWriter::finish`] returns. If the writer is dropped before that, no file
+/// appears.
 pub struct TableWriter {
     path: PathBuf,
     schema: Schema,
-    writer: WriterOf,
+    writer: Box<ParquetWriter>,
     rows: u64,
 }
 
 impl TableWriter {
-    /// Begins a table at `path`, which ends in `.parquet` or `.jsonl`, in an existing directory.
+    /// Creates a table at `path`, which must end in `.parquet`, in an existing directory.
     ///
     /// # Errors
-    /// Another ending, or the file system refuses.
+    /// Returns an error if the name has another extension or the file cannot be created.
     pub fn create(path: &Path, schema: &Schema) -> Result<Self> {
-        let writer = match format_of(path)? {
-            Format::Parquet => WriterOf::Parquet(Box::new(ParquetWriter::create(path, schema)?)),
-            Format::JsonLines => WriterOf::JsonLines(JsonLinesWriter::create(path, schema)?),
-        };
+        if !matches!(format_of(path)?, TableFormat::Parquet) {
+            let what = "tables are written as .parquet only".into();
+            return Err(Error::Table { path: path.to_path_buf(), row: None, what });
+        }
+        let writer = Box::new(ParquetWriter::create(path, schema)?);
         Ok(Self { path: path.to_path_buf(), schema: schema.clone(), writer, rows: 0 })
     }
 
     /// Appends a row: one value for each column.
     ///
     /// # Errors
-    /// A value does not fit its column (the table stays usable), or the file system refuses.
-    pub fn push(&mut self, row: Vec<Value>) -> Result<()> {
-        check_row(&self.schema, &row).map_err(|what| self.blame(what))?;
+    /// Returns an error if a value does not fit its column, in which case the table stays usable, or if writing fails.
+    pub fn push(&mut self, row: Vec<CellValue>) -> Result<()> {
+        check_row(&self.schema, &row).map_err(|what| self.row_error(what))?;
         self.rows += 1;
-        match &mut self.writer {
-            WriterOf::Parquet(writer) => writer.push(row),
-            WriterOf::JsonLines(writer) => writer.push(row),
-        }
+        self.writer.push(row)
     }
 
-    /// Ends the table; returns its number of rows.
+    /// Completes the table and returns its number of rows.
     ///
     /// # Errors
-    /// The file system refuses; then there is no file.
+    /// Returns an error if writing fails. No file appears in that case.
     pub fn finish(self) -> Result<u64> {
-        match self.writer {
-            WriterOf::Parquet(writer) => writer.finish()?,
-            WriterOf::JsonLines(writer) => writer.finish()?,
-        }
+        self.writer.finish()?;
         Ok(self.rows)
     }
 
-    fn blame(&self, what: String) -> Error {
+    fn row_error(&self, what: String) -> Error {
         Error::Table { path: self.path.clone(), row: Some(self.rows + 1), what }
     }
 }
@@ -87,7 +79,7 @@ enum ReaderOf {
     JsonLines(JsonLinesReader),
 }
 
-/// Reads a table row by row. Columns are found by name; a file may have more of them, and may lack optional ones.
+/// Reads a table row by row. Columns are matched by name: additional columns are ignored, and optional ones may be missing.
 pub struct TableReader {
     reader: ReaderOf,
     done: bool,
@@ -97,18 +89,18 @@ impl TableReader {
     /// Opens a table whose name ends in `.parquet` or `.jsonl`.
     ///
     /// # Errors
-    /// Another ending, a file that is no table, or one that lacks a required column or holds another type in it.
+    /// Returns an error if the name has another extension, the file is not a table, or a column is missing or has another type.
     pub fn open(path: &Path, schema: &Schema) -> Result<Self> {
         let reader = match format_of(path)? {
-            Format::Parquet => ReaderOf::Parquet(Box::new(ParquetReader::open(path, schema)?)),
-            Format::JsonLines => ReaderOf::JsonLines(JsonLinesReader::open(path, schema)?),
+            TableFormat::Parquet => ReaderOf::Parquet(Box::new(ParquetReader::open(path, schema)?)),
+            TableFormat::JsonLines => ReaderOf::JsonLines(JsonLinesReader::open(path, schema)?),
         };
         Ok(Self { reader, done: false })
     }
 }
 
 impl Iterator for TableReader {
-    type Item = Result<Vec<Value>>;
+    type Item = Result<Vec<CellValue>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.done {
@@ -123,25 +115,17 @@ impl Iterator for TableReader {
     }
 }
 
-/// The columns of a Parquet file that [`TableReader`] can read; columns of other types are left out.
-///
-/// # Errors
-/// The file cannot be read or is not Parquet.
-pub fn parquet_schema(path: &Path) -> Result<Schema> {
-    parquet_read::schema_of(path)
-}
-
-/// A [`TableWriter`] for structures.
+/// A [`TableWriter`] of structures.
 pub struct RowWriter<R> {
     table: TableWriter,
     rows: PhantomData<fn(R)>,
 }
 
 impl<R: TableRow> RowWriter<R> {
-    /// Begins a table, as [`TableWriter::create`].
+    /// Creates a table.
     ///
     /// # Errors
-    /// As [`TableWriter::create`].
+    /// Returns the same errors as [`TableWriter::create`].
     pub fn create(path: &Path) -> Result<Self> {
         let schema = Schema::new(R::fields())?;
         Ok(Self { table: TableWriter::create(path, &schema)?, rows: PhantomData })
@@ -150,22 +134,22 @@ impl<R: TableRow> RowWriter<R> {
     /// Appends a row.
     ///
     /// # Errors
-    /// As [`TableWriter::push`].
+    /// Returns the same errors as [`TableWriter::push`].
     pub fn push(&mut self, row: R) -> Result<()> {
-        let values = row.into_values().map_err(|what| self.table.blame(what))?;
+        let values = row.into_values().map_err(|what| self.table.row_error(what))?;
         self.table.push(values)
     }
 
-    /// Ends the table; returns its number of rows.
+    /// Completes the table and returns its number of rows.
     ///
     /// # Errors
-    /// As [`TableWriter::finish`].
+    /// Returns the same errors as [`TableWriter::finish`].
     pub fn finish(self) -> Result<u64> {
         self.table.finish()
     }
 }
 
-/// A [`TableReader`] for structures.
+/// A [`TableReader`] of structures.
 pub struct RowReader<R> {
     path: PathBuf,
     table: TableReader,
@@ -174,10 +158,10 @@ pub struct RowReader<R> {
 }
 
 impl<R: TableRow> RowReader<R> {
-    /// Opens a table, as [`TableReader::open`].
+    /// Opens a table.
     ///
     /// # Errors
-    /// As [`TableReader::open`].
+    /// Returns the same errors as [`TableReader::open`].
     pub fn open(path: &Path) -> Result<Self> {
         let schema = Schema::new(R::fields())?;
         let table = TableReader::open(path, &schema)?;
@@ -201,10 +185,10 @@ impl<R: TableRow> Iterator for RowReader<R> {
     }
 }
 
-/// Writes a whole table of structures; returns its number of rows.
+/// Writes a table of structures and returns its number of rows.
 ///
 /// # Errors
-/// As [`TableWriter`]; then there is no file.
+/// Returns an error if a row does not fit or writing fails. No file appears in that case.
 pub fn write_rows<R: TableRow>(path: &Path, rows: impl IntoIterator<Item = R>) -> Result<u64> {
     let mut writer = RowWriter::create(path)?;
     for row in rows {
@@ -213,10 +197,10 @@ pub fn write_rows<R: TableRow>(path: &Path, rows: impl IntoIterator<Item = R>) -
     writer.finish()
 }
 
-/// Reads a whole table of structures into memory.
+/// Reads a table of structures into memory.
 ///
 /// # Errors
-/// As [`TableReader`], or a value that the structure cannot hold.
+/// Returns an error if the table cannot be read, or if the structure cannot represent a value.
 pub fn read_rows<R: TableRow>(path: &Path) -> Result<Vec<R>> {
     RowReader::open(path)?.collect()
 }

@@ -1,8 +1,8 @@
-//! Typed tables: a schema, rows of values, and Rust structures as rows.
+//! Typed tables, with Rust structures as rows.
 //!
-//! A table is a Parquet file (`.parquet`) or JSON Lines (`.jsonl`); [`TableWriter`] and [`TableReader`] choose by
-//! the file's name. Rows are either plain `Vec<Value>` with a [`Schema`], or structures declared with
-//! [`table_row!`](crate::table_row).
+//! Tables are written as Parquet files. [`TableReader`] also reads JSON Lines (`.jsonl`), which is convenient for corpora
+//! that are written manually. Rows are either `Vec<CellValue>` with a [`Schema`], or structures that
+//! [`table_row!`](crate::table_row) declares.
 
 mod cell;
 mod file;
@@ -12,35 +12,35 @@ mod parquet_read;
 mod parquet_write;
 
 pub use cell::Cell;
-pub use file::{RowReader, RowWriter, TableReader, TableWriter, parquet_schema, read_rows, write_rows};
-pub use parquet_pages::{ParquetFile, guarded};
+pub use file::{RowReader, RowWriter, TableReader, TableWriter, read_rows, write_rows};
+pub use parquet_pages::{ParquetFile, call_library};
 
 use crate::error::{Error, Result};
 use parquet::errors::ParquetError;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What one column holds.
+/// Type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnType {
     /// UTF-8 text.
     Str,
-    /// Integers of 64 bits.
+    /// 64-bit integers.
     I64,
-    /// Floating-point numbers of 64 bits.
+    /// 64-bit floating-point numbers.
     F64,
-    /// Truth values.
+    /// Booleans.
     Bool,
-    /// Lists of integers of 32 bits, such as token ids.
+    /// Lists of 32-bit integers, such as token ids.
     I32List,
-    /// Lists of floating-point numbers of 32 bits, such as log-probabilities.
+    /// Lists of 32-bit floating-point numbers, such as log-probabilities.
     F32List,
-    /// Lists of UTF-8 texts.
+    /// Lists of UTF-8 strings.
     StrList,
 }
 
 impl ColumnType {
-    /// The type's name in messages.
+    /// Returns the type's name for messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Str => "string",
@@ -54,39 +54,40 @@ impl ColumnType {
     }
 }
 
-/// One column of a schema.
+/// A column of a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     /// The column's name.
     pub name: String,
+    /// The column's type.
     pub column: ColumnType,
-    /// Whether a row may lack a value.
+    /// Whether values may be missing.
     pub optional: bool,
 }
 
 impl Field {
-    /// A column in which every row has a value.
+    /// Creates a column in which every row has a value.
     pub fn required(name: impl Into<String>, column: ColumnType) -> Self {
         Self { name: name.into(), column, optional: false }
     }
 
-    /// A column in which a row may lack a value.
+    /// Creates a column in which values may be missing.
     pub fn optional(name: impl Into<String>, column: ColumnType) -> Self {
         Self { name: name.into(), column, optional: true }
     }
 }
 
-/// The columns of a table, in order, with distinct names.
+/// The columns of a table in order. Their names are distinct.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
     fields: Vec<Field>,
 }
 
 impl Schema {
-    /// A schema of these columns.
+    /// Creates a schema.
     ///
     /// # Errors
-    /// There is no column, a name is empty, or two columns share one.
+    /// Returns an error if there are no columns, a name is empty, or two columns have the same name.
     pub fn new(fields: Vec<Field>) -> Result<Self> {
         if fields.is_empty() {
             return Err(Error::Schema("a table needs at least one column".into()));
@@ -102,16 +103,16 @@ impl Schema {
         Ok(Self { fields })
     }
 
-    /// The columns in order.
+    /// Returns the columns in order.
     pub fn fields(&self) -> &[Field] {
         &self.fields
     }
 }
 
-/// One value of a row.
+/// A value in a row.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
-    /// No value, in an optional column.
+pub enum CellValue {
+    /// A missing value, in an optional column.
     Null,
     /// Text.
     Str(Arc<str>),
@@ -119,18 +120,18 @@ pub enum Value {
     I64(i64),
     /// A floating-point number.
     F64(f64),
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// A list of integers.
     I32List(Vec<i32>),
     /// A list of floating-point numbers.
     F32List(Vec<f32>),
-    /// A list of texts.
+    /// A list of strings.
     StrList(Vec<String>),
 }
 
-impl Value {
-    /// What the value is, in messages.
+impl CellValue {
+    /// Returns the name of the value's type for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -144,7 +145,7 @@ impl Value {
         }
     }
 
-    /// Whether the value may stand in a column.
+    /// Returns whether a column accepts the value.
     pub fn fits(&self, field: &Field) -> bool {
         match self {
             Self::Null => field.optional,
@@ -158,7 +159,7 @@ impl Value {
         }
     }
 
-    /// Bytes of memory that the value takes, about.
+    /// Returns the approximate memory use of the value in bytes.
     pub(crate) fn size(&self) -> usize {
         16 + match self {
             Self::Null | Self::I64(_) | Self::F64(_) | Self::Bool(_) => 0,
@@ -170,26 +171,26 @@ impl Value {
     }
 }
 
-/// A structure that is one row of a table; declare it with [`table_row!`](crate::table_row).
+/// A structure that is a row of a table. [`table_row!`](crate::table_row) implements it.
 pub trait TableRow: Sized {
-    /// The columns, in the order of [`TableRow::into_values`].
+    /// Returns the columns, in the order of [`TableRow::into_values`].
     fn fields() -> Vec<Field>;
 
-    /// The row's values.
+    /// Converts the row to values.
     ///
     /// # Errors
-    /// A value that no column can hold, by its column's name.
-    fn into_values(self) -> Result<Vec<Value>, String>;
+    /// Returns an error with the column's name if a column type cannot represent its value.
+    fn into_values(self) -> Result<Vec<CellValue>, String>;
 
-    /// The row of these values.
+    /// Creates the row from one value for each column.
     ///
     /// # Errors
-    /// A value that the structure cannot hold, by its column's name.
-    fn from_values(values: Vec<Value>) -> Result<Self, String>;
+    /// Returns an error with the column's name if the structure cannot represent a value.
+    fn from_values(values: Vec<CellValue>) -> Result<Self, String>;
 }
 
-/// Checks that a row has one fitting value for each column.
-pub(crate) fn check_row(schema: &Schema, values: &[Value]) -> Result<(), String> {
+/// Checks that a row has one value of the right type for each column.
+pub(crate) fn check_row(schema: &Schema, values: &[CellValue]) -> Result<(), String> {
     if values.len() != schema.fields.len() {
         return Err(format!("{} values for {} columns", values.len(), schema.fields.len()));
     }
@@ -206,7 +207,7 @@ pub(crate) fn check_row(schema: &Schema, values: &[Value]) -> Result<(), String>
     Ok(())
 }
 
-/// An error of the Parquet library with its file.
+/// Returns a converter from an error of the Parquet library to [`Error::Parquet`].
 fn parquet_failed(path: &Path) -> impl FnOnce(ParquetError) -> Error + use<> {
     let path = path.to_path_buf();
     move |error| Error::Parquet { path, error }
@@ -216,8 +217,8 @@ fn is_list(column: ColumnType) -> bool {
     matches!(column, ColumnType::I32List | ColumnType::F32List | ColumnType::StrList)
 }
 
-/// Declares a structure whose fields are the columns of a table, with their names; every field's type implements
-/// [`Cell`](crate::table::Cell). After a semicolon stands a group of further columns, a row itself.
+/// Declares a structure whose fields are the columns of a table. Each field's type must implement
+/// [`Cell`](crate::table::Cell). A field after a semicolon is a row itself and contributes all its columns.
 ///
 /// ```
 /// sgs_rundir::table_row! {
@@ -247,7 +248,7 @@ macro_rules! table_row {
 
         $crate::table_row! { @impl $name { $($field: $type,)* } $($group: $columns)? }
     };
-    // The columns of a structure that is declared elsewhere.
+    // Implements the trait for a structure that is declared elsewhere.
     (@impl $name:ident { $($field:ident : $type:ty),* $(,)? } $($group:ident : $columns:ty)?) => {
         impl $crate::table::TableRow for $name {
             fn fields() -> Vec<$crate::table::Field> {
@@ -260,7 +261,7 @@ macro_rules! table_row {
                 own
             }
 
-            fn into_values(self) -> Result<Vec<$crate::table::Value>, String> {
+            fn into_values(self) -> Result<Vec<$crate::table::CellValue>, String> {
                 let own = vec![$(
                     $crate::table::Cell::into_value(self.$field)
                         .map_err(|what| format!("column '{}': {what}", stringify!($field)))?
@@ -269,11 +270,12 @@ macro_rules! table_row {
                 Ok(own)
             }
 
-            fn from_values(values: Vec<$crate::table::Value>) -> Result<Self, String> {
+            #[allow(clippy::expect_used, reason = "readers return a value for each column of the schema")]
+            fn from_values(values: Vec<$crate::table::CellValue>) -> Result<Self, String> {
                 let mut values = values.into_iter();
                 Ok(Self {
                     $($field: $crate::table::Cell::from_value(
-                        values.next().unwrap_or($crate::table::Value::Null)
+                        values.next().expect("invariant: a row has a value for each column")
                     ).map_err(|what| format!("column '{}': {what}", stringify!($field)))?,)*
                     $($group: $crate::table::TableRow::from_values(values.collect())?,)?
                 })

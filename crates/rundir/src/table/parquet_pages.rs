@@ -1,127 +1,143 @@
-//! What the pages of a Parquet file unpack to, as their own headers say.
+//! Opens Parquet files within bounded memory, and turns panics of the Parquet library into errors.
 //!
-//! Pages are unpacked whole, into a buffer of the size that their header names. What the file's metadata says of whole
-//! columns binds nobody, so the headers are read before anything is unpacked.
+//! The library decompresses each page into a buffer whose size it takes from the page's header. The sizes in the file's
+//! metadata are not binding, so the page headers are read before anything is decompressed. The library does not expose
+//! them; this module therefore decodes their Thrift encoding itself.
 
-use super::parquet_failed as failed;
 use crate::error::{Error, Result};
+use parquet::errors::ParquetError;
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use std::any::Any;
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-/// Largest pages of a group of rows, unpacked, the largest of each column together: so much is in memory at a time.
-const LARGEST_PAGES: u64 = 512 << 20;
-/// Rows that are read at a time may take so many bytes, if each is as large as a page.
+/// Largest allowed sum, over the columns of a row group, of each column's largest decompressed pages, in bytes.
+const MAX_PAGE_BYTES: u64 = 512 << 20;
+/// Memory budget for the rows that are read at once, in bytes, if each row is as large as a page.
 const BATCH_BYTES: u64 = 256 << 20;
-/// Most rows that are read at a time.
-const BATCH_ROWS: u64 = 1024;
-/// Structures in structures of a page's header; the format has four.
-const DEEPEST: u8 = 16;
+/// Maximum number of rows that are read at once.
+const MAX_BATCH_ROWS: u64 = 1024;
+/// Maximum nesting depth of structures in a page header. The format uses four levels.
+const MAX_DEPTH: u8 = 16;
 
-/// A Parquet file whose pages are not too large.
+/// An open Parquet file whose decompressed pages are within the size limit.
 pub struct ParquetFile {
+    /// The library's reader. Call it through [`call_library`] only.
     pub reader: SerializedFileReader<File>,
-    /// How many rows may be read at a time.
-    pub rows_at_once: usize,
+    /// Number of rows that fit into memory at once.
+    pub batch_rows: usize,
 }
 
 impl ParquetFile {
-    /// Opens a file and reads the headers of its pages.
+    /// Opens a file and checks the sizes in its page headers.
     ///
     /// # Errors
-    /// It is no Parquet file, or has pages that are too large.
+    /// Returns an error if the file is not a Parquet file, is damaged, or has pages that are too large.
     pub fn open(path: &Path) -> Result<Self> {
-        guarded(path, || Self::open_unguarded(path))
-    }
-
-    fn open_unguarded(path: &Path) -> Result<Self> {
         let open = || File::open(path).map_err(Error::io("open", path));
-        let reader = SerializedFileReader::new(open()?).map_err(failed(path))?;
+        let file = open()?;
+        let reader = call_library(path, || SerializedFileReader::new(file))?;
         let mut input = BufReader::with_capacity(512, open()?);
         let mut largest = 1;
         for (number, group) in reader.metadata().row_groups().iter().enumerate() {
-            let mut together = 0;
+            let mut page_bytes = 0;
             for column in group.columns() {
-                together += largest_pages(&mut input, column).map_err(|error| {
-                    let what = format!("its pages cannot be found: {error}");
-                    Error::damaged(path, what, "restore it from a copy or write it again")
+                page_bytes += largest_pages(&mut input, column).map_err(|error| {
+                    Error::damaged(path, format!("its pages cannot be found: {error}"), RESTORE)
                 })?;
             }
-            if together > LARGEST_PAGES {
+            if page_bytes > MAX_PAGE_BYTES {
                 let what = format!(
-                    "row group {number} has pages that unpack to {together} bytes, more than {LARGEST_PAGES}: write \
-                     smaller ones"
+                    "row group {number} has pages that unpack to {page_bytes} bytes, more than {MAX_PAGE_BYTES}: write \
+                     the file with smaller pages"
                 );
                 return Err(Error::Table { path: path.to_path_buf(), row: None, what });
             }
-            largest = largest.max(together);
+            largest = largest.max(page_bytes);
         }
-        let rows_at_once = (BATCH_BYTES / largest).clamp(1, BATCH_ROWS) as usize;
-        Ok(Self { reader, rows_at_once })
+        let batch_rows = (BATCH_BYTES / largest).clamp(1, MAX_BATCH_ROWS) as usize;
+        Ok(Self { reader, batch_rows })
     }
 }
 
-/// The library panics on some damaged files; here they are errors like any other. What was being read is dropped.
+const RESTORE: &str = "restore it from a copy or write it again";
+
+/// Runs a call into the Parquet library, which panics on some damaged files.
+///
+/// `call` must contain nothing but library calls: a panic in it is reported as a damaged file.
 ///
 /// # Errors
-/// It panicked, or those of `read`.
-pub fn guarded<T, E: From<Error>>(path: &Path, read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)).unwrap_or_else(|_| {
-        let what = "its metadata or pages contradict each other";
-        Err(Error::damaged(path, what, "restore it from a copy or write it again").into())
-    })
+/// Returns the error of `call`, or [`Error::Damaged`] with the panic's message if `call` panics.
+pub fn call_library<T>(path: &Path, call: impl FnOnce() -> Result<T, ParquetError>) -> Result<T> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(result) => result.map_err(|error| Error::Parquet { path: path.to_path_buf(), error }),
+        Err(panic) => {
+            let what = format!("its metadata or pages are inconsistent ({})", panic_message(&*panic));
+            Err(Error::damaged(path, what, RESTORE))
+        }
+    }
 }
 
-/// The largest dictionary of a column and its largest other page, together, unpacked.
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("the Parquet library panicked")
+}
+
+/// Returns the decompressed size of a column's largest dictionary page plus that of its largest other page.
 fn largest_pages(input: &mut (impl Read + Seek), column: &ColumnChunkMetaData) -> io::Result<u64> {
     let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
     let (Ok(start), Ok(length)) = (u64::try_from(start), u64::try_from(column.compressed_size())) else {
-        return Err(io::Error::new(ErrorKind::InvalidData, "a column has a negative place"));
+        return Err(invalid("a column has a negative offset or size"));
     };
     let (mut dictionary, mut other, mut at) = (0, 0, 0);
     while at < length {
         input.seek(SeekFrom::Start(start.saturating_add(at)))?;
-        let mut header = Compact { input: &mut *input, read: 0 };
+        let mut header = CompactReader { input: &mut *input, read: 0 };
         let page = header.page()?;
-        at = at.saturating_add(header.read).saturating_add(page.packed);
+        at = at.saturating_add(header.read).saturating_add(page.compressed);
         let largest = if page.is_dictionary { &mut dictionary } else { &mut other };
-        *largest = page.unpacked.max(*largest);
+        *largest = page.uncompressed.max(*largest);
     }
     Ok(dictionary + other)
 }
 
-/// What a page's header says.
+/// The fields of a page header that matter here. Sizes are in bytes.
 #[derive(Debug, Default, PartialEq)]
-struct PageSize {
+struct PageHeader {
     is_dictionary: bool,
-    unpacked: u64,
-    packed: u64,
+    uncompressed: u64,
+    compressed: u64,
 }
 
-/// The number of the type of pages that hold a dictionary.
+/// The page type of dictionary pages.
 const DICTIONARY: i64 = 2;
 
-/// Thrift's compact protocol, as far as a page's header needs it.
-struct Compact<R> {
+/// Decodes Thrift's compact protocol, as far as page headers need it.
+struct CompactReader<R> {
     input: R,
+    /// Bytes consumed so far.
     read: u64,
 }
 
-impl<R: Read> Compact<R> {
-    fn page(&mut self) -> io::Result<PageSize> {
-        let mut page = PageSize::default();
+impl<R: Read> CompactReader<R> {
+    fn page(&mut self) -> io::Result<PageHeader> {
+        let mut page = PageHeader::default();
         let mut field = 0;
         while let Some(kind) = self.field(&mut field)? {
             match (field, kind) {
                 (1..=3, 5) => {
                     let number = self.signed()?;
-                    let size = u64::try_from(number);
+                    let size = u64::try_from(number).map_err(|_| invalid("a page has a negative size"));
                     match field {
                         1 => page.is_dictionary = number == DICTIONARY,
-                        2 => page.unpacked = size.map_err(|_| odd("a page of negative size"))?,
-                        _ => page.packed = size.map_err(|_| odd("a page of negative size"))?,
+                        2 => page.uncompressed = size?,
+                        _ => page.compressed = size?,
                     }
                 }
                 _ => self.skip(kind, 0)?,
@@ -130,7 +146,8 @@ impl<R: Read> Compact<R> {
         Ok(page)
     }
 
-    /// The kind of a structure's next field, whose number `field` becomes; `None` at its end.
+    /// Reads the head of a structure's next field: stores its number in `field` and returns its type. Returns `None` at
+    /// the end of the structure.
     fn field(&mut self, field: &mut i64) -> io::Result<Option<u8>> {
         let head = self.byte()?;
         let (delta, kind) = (head >> 4, head & 15);
@@ -142,11 +159,11 @@ impl<R: Read> Compact<R> {
     }
 
     fn skip(&mut self, kind: u8, depth: u8) -> io::Result<()> {
-        if depth > DEEPEST {
-            return Err(odd("a header that is nested too deeply"));
+        if depth > MAX_DEPTH {
+            return Err(invalid("a page header is nested too deeply"));
         }
         match kind {
-            // Truth values of fields stand in the kind.
+            // The type of a boolean field encodes its value.
             1 | 2 => Ok(()),
             3 => self.skip_bytes(1),
             4..=6 => self.varint().map(drop),
@@ -163,7 +180,7 @@ impl<R: Read> Compact<R> {
                 }
                 Ok(())
             }
-            _ => Err(odd("a header with a field of an unknown kind")),
+            _ => Err(invalid("a page header has a field of unknown type")),
         }
     }
 
@@ -201,7 +218,7 @@ impl<R: Read> Compact<R> {
                 return Ok(number);
             }
         }
-        Err(odd("a number that does not end"))
+        Err(invalid("a number in a page header is too long"))
     }
 
     fn signed(&mut self) -> io::Result<i64> {
@@ -210,7 +227,7 @@ impl<R: Read> Compact<R> {
     }
 }
 
-fn odd(what: &str) -> io::Error {
+fn invalid(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, what)
 }
 
@@ -219,28 +236,39 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn page(bytes: &[u8]) -> io::Result<PageSize> {
-        Compact { input: bytes, read: 0 }.page()
+    fn page(bytes: &[u8]) -> io::Result<PageHeader> {
+        CompactReader { input: bytes, read: 0 }.page()
     }
 
     #[test]
-    fn a_header_is_read_whatever_stands_beside_the_sizes() {
-        // Kind dictionary, 300 bytes in 20; a structure with a number, a text, a list and a truth value; a checksum.
+    fn page_sizes_are_read_and_other_fields_are_skipped() {
+        // A dictionary page, 300 bytes compressed to 20; a structure of a number, a string, a list and a boolean; a
+        // checksum.
         let header =
             [0x15, 4, 0x15, 0xd8, 4, 0x15, 40, 0x3c, 0x15, 2, 0x18, 2, b'a', b'b', 0x19, 0x25, 2, 4, 0x11, 0];
         let whole = [&header[..], &[0x15, 9, 0]].concat();
-        assert_eq!(page(&whole).unwrap(), PageSize { is_dictionary: true, unpacked: 300, packed: 20 });
+        assert_eq!(
+            page(&whole).unwrap(),
+            PageHeader { is_dictionary: true, uncompressed: 300, compressed: 20 }
+        );
         for end in 0..whole.len() {
             assert!(page(&whole[..end]).is_err(), "{end}");
         }
         assert!(page(&[0x15, 4, 0x15, 1, 0]).is_err(), "a negative size");
-        assert!(page(&[0x1c; 100]).is_err(), "structures without end");
-        assert!(page(&[&[0x19, 0xf3][..], &[0xff; 9], &[1]].concat()).is_err(), "a list without end");
+        assert!(page(&[0x1c; 100]).is_err(), "unbounded nesting");
+        assert!(page(&[&[0x19, 0xf3][..], &[0xff; 9], &[1]].concat()).is_err(), "a list that does not end");
+    }
+
+    #[test]
+    fn a_panic_of_the_library_is_an_error_with_its_message() {
+        let panics = || -> Result<(), ParquetError> { panic!("index out of bounds") };
+        let error = call_library(Path::new("t.parquet"), panics).unwrap_err().to_string();
+        assert!(error.contains("t.parquet is damaged") && error.contains("(index out of bounds)"), "{error}");
     }
 
     proptest! {
         #[test]
-        fn no_bytes_are_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn decoding_arbitrary_bytes_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = page(&bytes);
         }
     }

@@ -1,6 +1,6 @@
-//! Writes tables as Parquet files, column by column without Arrow.
+//! Writes tables as Parquet files, column by column and without Arrow.
 
-use super::{ColumnType, Field, Schema, Value, is_list, parquet_failed as failed};
+use super::{CellValue, ColumnType, Field, Schema, is_list, parquet_failed as failed};
 use crate::error::{Error, Result};
 use crate::files::AtomicFile;
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
@@ -13,33 +13,33 @@ use parquet::schema::types::{ColumnPath, Type, TypePtr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Rows of a row group are kept in memory until they take this many bytes.
+/// Approximate memory use at which a row group is written, in bytes.
 const ROW_GROUP_BYTES: usize = 48 << 20;
 
-/// Values of one leaf column with the definition and repetition levels of Parquet.
+/// Values of a leaf column with Parquet's definition and repetition levels.
 #[derive(Default)]
-struct Leaf<T> {
+struct LeafBuffer<T> {
     values: Vec<T>,
     definition: Vec<i16>,
     repetition: Vec<i16>,
 }
 
 enum Buffer {
-    Str(Leaf<ByteArray>),
-    I64(Leaf<i64>),
-    F64(Leaf<f64>),
-    Bool(Leaf<bool>),
-    I32(Leaf<i32>),
-    F32(Leaf<f32>),
+    Str(LeafBuffer<ByteArray>),
+    I64(LeafBuffer<i64>),
+    F64(LeafBuffer<f64>),
+    Bool(LeafBuffer<bool>),
+    I32(LeafBuffer<i32>),
+    F32(LeafBuffer<f32>),
 }
 
-impl<T> Leaf<T> {
+impl<T> LeafBuffer<T> {
     fn push(&mut self, value: Option<T>) {
         self.definition.push(value.is_some().into());
         self.values.extend(value);
     }
 
-    /// `None` is a missing list, which differs from an empty one.
+    /// Appends a list. `None` is a missing list, which differs from an empty one.
     fn push_list(&mut self, optional: bool, list: Option<impl Iterator<Item = T>>) {
         let empty = i16::from(optional);
         let mut first = true;
@@ -62,7 +62,7 @@ impl<T> Leaf<T> {
         self.repetition.clear();
     }
 
-    /// The levels that Parquet wants for this column.
+    /// Returns the definition and repetition levels, if Parquet stores them for this column.
     fn levels(&self, field: &Field) -> (Option<&[i16]>, Option<&[i16]>) {
         let list = is_list(field.column);
         ((list || field.optional).then_some(&*self.definition), list.then_some(&*self.repetition))
@@ -72,34 +72,34 @@ impl<T> Leaf<T> {
 impl Buffer {
     fn new(column: ColumnType) -> Self {
         match column {
-            ColumnType::Str | ColumnType::StrList => Self::Str(Leaf::default()),
-            ColumnType::I64 => Self::I64(Leaf::default()),
-            ColumnType::F64 => Self::F64(Leaf::default()),
-            ColumnType::Bool => Self::Bool(Leaf::default()),
-            ColumnType::I32List => Self::I32(Leaf::default()),
-            ColumnType::F32List => Self::F32(Leaf::default()),
+            ColumnType::Str | ColumnType::StrList => Self::Str(LeafBuffer::default()),
+            ColumnType::I64 => Self::I64(LeafBuffer::default()),
+            ColumnType::F64 => Self::F64(LeafBuffer::default()),
+            ColumnType::Bool => Self::Bool(LeafBuffer::default()),
+            ColumnType::I32List => Self::I32(LeafBuffer::default()),
+            ColumnType::F32List => Self::F32(LeafBuffer::default()),
         }
     }
 
-    /// Appends a value that fits the field; the row has been checked.
-    fn push(&mut self, field: &Field, value: Value) {
+    /// Appends a value. The caller has checked its type.
+    fn push(&mut self, field: &Field, value: CellValue) {
         let optional = field.optional;
         match (self, value) {
-            (Self::Str(leaf), Value::Str(text)) => leaf.push(Some(text.as_bytes().to_vec().into())),
-            (Self::Str(leaf), Value::StrList(list)) => {
+            (Self::Str(leaf), CellValue::Str(text)) => leaf.push(Some(text.as_bytes().to_vec().into())),
+            (Self::Str(leaf), CellValue::StrList(list)) => {
                 leaf.push_list(optional, Some(list.into_iter().map(|t| ByteArray::from(t.into_bytes()))));
             }
-            (Self::I64(leaf), Value::I64(n)) => leaf.push(Some(n)),
-            (Self::F64(leaf), Value::F64(x)) => leaf.push(Some(x)),
-            (Self::Bool(leaf), Value::Bool(b)) => leaf.push(Some(b)),
-            (Self::I32(leaf), Value::I32List(list)) => leaf.push_list(optional, Some(list.into_iter())),
-            (Self::F32(leaf), Value::F32List(list)) => leaf.push_list(optional, Some(list.into_iter())),
+            (Self::I64(leaf), CellValue::I64(n)) => leaf.push(Some(n)),
+            (Self::F64(leaf), CellValue::F64(x)) => leaf.push(Some(x)),
+            (Self::Bool(leaf), CellValue::Bool(b)) => leaf.push(Some(b)),
+            (Self::I32(leaf), CellValue::I32List(list)) => leaf.push_list(optional, Some(list.into_iter())),
+            (Self::F32(leaf), CellValue::F32List(list)) => leaf.push_list(optional, Some(list.into_iter())),
             (buffer, _null) => buffer.push_null(field),
         }
     }
 
     fn push_null(&mut self, field: &Field) {
-        fn push<T>(leaf: &mut Leaf<T>, field: &Field) {
+        fn push<T>(leaf: &mut LeafBuffer<T>, field: &Field) {
             if is_list(field.column) {
                 leaf.push_list(field.optional, None::<std::iter::Empty<T>>);
             } else {
@@ -138,7 +138,7 @@ impl Buffer {
     }
 }
 
-/// Writes a Parquet file that appears whole.
+/// Writes a Parquet file that appears when it is complete.
 pub(super) struct ParquetWriter {
     schema: Schema,
     path: PathBuf,
@@ -164,8 +164,8 @@ impl ParquetWriter {
         })
     }
 
-    pub(super) fn push(&mut self, row: Vec<Value>) -> Result<()> {
-        self.buffered_bytes += row.iter().map(Value::size).sum::<usize>();
+    pub(super) fn push(&mut self, row: Vec<CellValue>) -> Result<()> {
+        self.buffered_bytes += row.iter().map(CellValue::size).sum::<usize>();
         self.buffered_rows += 1;
         for ((buffer, field), value) in self.buffers.iter_mut().zip(self.schema.fields()).zip(row) {
             buffer.push(field, value);
@@ -211,7 +211,7 @@ fn properties(schema: &Schema) -> WriterProperties {
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_created_by(concat!("sgs-rundir ", env!("CARGO_PKG_VERSION")).to_owned());
     for field in schema.fields() {
-        // Log-probabilities hardly repeat: a dictionary only costs, while equal bytes of neighbours compress.
+        // Log-probabilities rarely repeat, so a dictionary is useless. Grouping their bytes by position compresses better.
         if field.column == ColumnType::F32List {
             let path = leaf_path(field);
             builder = builder

@@ -1,8 +1,8 @@
-"""Makes the cases of stp_matching.json: `python stp_matching.py > stp_matching.json`, with NumPy and SciPy.
+"""Generates the test cases of stp_matching.json. Needs NumPy and SciPy: `python stp_matching.py > stp_matching.json`.
 
-Weights and distance are those of STP's rule in NumPy. `least` and `least_of_equals` are exact optimal transport (a linear
-program) where no conjecture may weigh more than `max_weight`, or more than 1; absent where shares of targets do not come
-out even, so that the rule's weights may exceed their bound.
+Weights and distance follow STP's rule in NumPy. `least` and `least_of_equals` are exact optimal transport distances (by
+linear programming) with a weight per conjecture of at most `max_weight`, or at most 1. They are omitted if the number of
+targets is not a multiple of the number of conjectures, because the rule's weights may then exceed the bound.
 """
 
 import json

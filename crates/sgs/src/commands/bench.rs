@@ -1,22 +1,23 @@
-//! `sgs bench`: what this machine does in a second.
+//! `sgs bench`: benchmarks.
 
 use super::bench_dispatch;
+use super::bench_verify::{self, VerifyBench};
 use super::verify::theory;
 use crate::args::{BenchCommand, BenchSampleArgs, BenchSystem, BenchTrainArgs, BenchVerifyArgs};
 use crate::exit::{Outcome, Usage};
 use crate::output;
 use anyhow::Result;
-use sgs_lm::bench::{self, TrainBench, gemm_peak, random_model, small_shape};
-use sgs_lm::sampler::bench::{SampleBench, sample};
-use sgs_lm::{Cpu, Cuda, Device, ModelConfig, Precision};
-use sgs_metamath::bench::{BenchOptions, bench as bench_checker};
-use sgs_metamath::unify::RuleBook;
-use sgs_run::device::DeviceKind;
-use sgs_run::machine;
+use sgs_lm::testing::{random_model, small_shape};
+use sgs_lm::{Device, ModelConfig};
+use sgs_lm_bench::{SampleBench, TrainBench, gemm_peak, sample, train};
+use sgs_lm_cpu::Cpu;
+use sgs_lm_cuda::{Cuda, Precision};
+use sgs_run::config::device::DeviceKind;
+use sgs_run::config::machine;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Runs a benchmark and prints what it measured.
+/// Runs a benchmark and prints its results.
 pub fn run(command: &BenchCommand) -> Result<Outcome> {
     match command {
         BenchCommand::Verify(args) => checking(args)?,
@@ -31,10 +32,9 @@ fn checking(args: &BenchVerifyArgs) -> Result<()> {
     positive(&[("--steps", args.steps), ("--repeats", args.repeats)])?;
     let BenchSystem::Metamath = args.system;
     let theory = theory(args.database.as_deref())?;
-    let book = RuleBook::new(&theory);
     let threads = if args.threads == 0 { machine::processor().threads } else { args.threads };
-    let options = BenchOptions { steps: args.steps, repeats: args.repeats, threads };
-    let report = bench_checker(&theory, &book, options)?;
+    let report =
+        bench_verify::bench(&theory, &VerifyBench { steps: args.steps, repeats: args.repeats, threads })?;
     if args.json { output::json(&report) } else { output::line(report) }
 }
 
@@ -69,7 +69,7 @@ fn sampling(args: &BenchSampleArgs) -> Result<()> {
             let head = head(&args.shape, &bench.config, &device.name());
             let model = device.random_model(&bench.config, bench.config.max_positions)?;
             let (free, _) = device.gpu().free_memory()?;
-            // The rest is for what the driver and cuBLAS take.
+            // The rest is for the driver and cuBLAS.
             bench.memory_budget_bytes = free as u64 / 10 * 9;
             bench.prefill_tokens = 8192;
             (head, sample(&model, &bench, Cuda::gemm_peak)?)
@@ -101,29 +101,31 @@ fn training(args: &BenchTrainArgs) -> Result<()> {
         DeviceKind::Cpu => {
             let device = Arc::new(Cpu::new(args.threads)?);
             let head = head(&args.shape, &bench.config, &device.name());
-            (head, bench::train(random_model(device, &bench.config)?, &bench, |cpu| Ok(gemm_peak(cpu)))?)
+            (head, train(random_model(device, &bench.config)?, &bench, |cpu| Ok(gemm_peak(cpu)))?)
         }
         gpu => {
             let device = Arc::new(Cuda::new(0, precision(gpu))?);
             let head = head(&args.shape, &bench.config, &device.name());
             let model = device.random_model(&bench.config, bench.length)?;
-            (head, bench::train(model, &bench, Cuda::gemm_peak)?)
+            (head, train(model, &bench, Cuda::gemm_peak)?)
         }
     };
     output::line(format!("{head}\n{} sequences of {} tokens a step\n{speed}", bench.sequences, bench.length))
 }
 
-/// Element type of a GPU device.
+/// Returns the element type of a GPU device.
 fn precision(kind: DeviceKind) -> Precision {
     if kind == DeviceKind::CudaF32 { Precision::F32 } else { Precision::Bf16 }
 }
 
-/// The shape that a name or a model folder stands for.
+/// Returns the shape of a name or a model folder.
 fn shape(name: &str) -> Result<ModelConfig> {
     match name {
         "small" => Ok(small_shape()),
         _ if Path::new(name).join("config.json").is_file() => Ok(ModelConfig::load(Path::new(name))?),
-        _ => Err(Usage(format!("--model is `{name}`: give `small`, or a folder with a config.json")).into()),
+        _ => {
+            Err(Usage(format!("--model is `{name}`: expected `small` or a folder with a config.json")).into())
+        }
     }
 }
 
@@ -149,7 +151,7 @@ fn fits(config: &ModelConfig, tokens: usize, what: &str) -> Result<()> {
     if tokens > config.max_positions {
         let limit = config.max_positions;
         return Err(
-            Usage(format!("{what} take {tokens} tokens, and the shape's context holds {limit}")).into()
+            Usage(format!("{what}: {tokens} tokens do not fit into the context window of {limit}")).into()
         );
     }
     Ok(())

@@ -1,52 +1,53 @@
-//! `sgs conjecture`: what the Conjecturer invents for a statement.
+//! `sgs conjecture`: samples conjectures for a statement.
 
 use crate::args::ConjectureArgs;
-use crate::desk::Desk;
 use crate::exit::{Outcome, Usage};
+use crate::model_source::ModelSource;
 use crate::output;
-use crate::players::Players;
+use crate::statement_input::StatementInput;
 use anyhow::Result;
 use serde_json::json;
 use sgs_formal::{Condition, FormalSystem};
 use sgs_lm::Device;
 use sgs_lm::model::Model;
-use sgs_lm::sampler::Decode;
 use sgs_lm::tokenizer::Tokenizer;
-use sgs_run::evaluate;
+use sgs_lm_sampler::Decode;
 use sgs_run::with_device;
+use sgs_run::workers::sampling;
 use sgs_selfplay::seed::task_seed;
-use sgs_selfplay::{Problem, ReadConjecture, Role};
+use sgs_selfplay::{ParsedConjecture, Problem, Role};
 use std::collections::BTreeMap;
 
-/// Samples conjectures for a statement and prints those that are statements, the most frequent first.
+/// Samples conjectures for a statement and prints the well-formed ones, most frequent first.
 pub fn run(args: &ConjectureArgs) -> Result<Outcome> {
     if args.samples == 0 {
         return Err(Usage("--samples is 0: give at least 1".to_owned()).into());
     }
-    let players = Players::choose(&args.play)?;
-    let desk = Desk::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;
-    let target = desk.asked(args.problem.as_deref(), args.statement.as_deref())?;
-    let session = desk.start(Some(&target))?;
+    let players = ModelSource::choose(&args.play)?;
+    let statements =
+        StatementInput::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;
+    let target = statements.given_target(args.problem.as_deref(), args.statement.as_deref())?;
+    let session = statements.start(Some(&target))?;
     let (tokenizer, weights) = players.load(Role::Conjecturer)?;
-    let invented = with_device!(args.play.device, 0, device => {
+    let counts = with_device!(args.play.device, 0, device => {
         let model = Model::new(device, weights, players.positions())?;
         let tokens = players.tokens(Role::Conjecturer);
         invent(&*session.system, &target.problem, &tokenizer, &model, tokens, args)?
     });
     match args.json {
-        true => output::json(&invented.as_json(&target.problem))?,
-        false => output::line(invented.as_text(&*session.system, &target.problem))?,
+        true => output::json(&counts.as_json(&target.problem))?,
+        false => output::line(counts.as_text(&*session.system, &target.problem))?,
     }
-    Ok(if invented.conjectures.is_empty() { Outcome::Failed } else { Outcome::Done })
+    Ok(if counts.conjectures.is_empty() { Outcome::Failed } else { Outcome::Done })
 }
 
-/// What came of the samples.
+/// The parsed samples.
 #[derive(Default)]
-struct Invented {
+struct ConjectureCounts {
     samples: u32,
-    /// How often each statement came, in the order in which they came first.
-    conjectures: Vec<(ReadConjecture, u32)>,
-    /// Defects with their number and one in full.
+    /// Number of occurrences of each statement, in order of first occurrence.
+    conjectures: Vec<(ParsedConjecture, u32)>,
+    /// Defects, with their count and an example.
     defects: BTreeMap<String, (u32, String)>,
 }
 
@@ -57,27 +58,27 @@ fn invent<D: Device + Decode>(
     model: &Model<D>,
     tokens: usize,
     args: &ConjectureArgs,
-) -> Result<Invented> {
+) -> Result<ConjectureCounts> {
     let prompt = system.conjecturer_prompt(Condition::Target(target));
     let seeds = (0..args.samples).map(|i| task_seed(args.play.seed, 0, Role::Conjecturer, &target.id, i));
-    let texts = evaluate::sample_one(model, tokenizer, &prompt, seeds, tokens, args.play.memory_mib)?;
-    let mut invented = Invented { samples: args.samples, ..Invented::default() };
+    let texts = sampling::sample_one(model, tokenizer, &prompt, seeds, tokens, args.play.memory_mib)?;
+    let mut counts = ConjectureCounts { samples: args.samples, ..ConjectureCounts::default() };
     for text in texts {
         match system.read_conjecture(Condition::Target(target), &text) {
             Ok(read) => {
-                match invented.conjectures.iter_mut().find(|(known, _)| known.statement == read.statement) {
+                match counts.conjectures.iter_mut().find(|(known, _)| known.statement == read.statement) {
                     Some((_, count)) => *count += 1,
-                    None => invented.conjectures.push((read, 1)),
+                    None => counts.conjectures.push((read, 1)),
                 }
             }
-            Err(e) => invented.defects.entry(e.kind).or_insert((0, e.detail)).0 += 1,
+            Err(e) => counts.defects.entry(e.kind).or_insert((0, e.detail)).0 += 1,
         }
     }
-    invented.conjectures.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    Ok(invented)
+    counts.conjectures.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    Ok(counts)
 }
 
-impl Invented {
+impl ConjectureCounts {
     fn as_text(&self, system: &dyn FormalSystem, target: &Problem) -> String {
         let mut text = format!("for {}\n\n", system.display_statement(&target.statement));
         for (read, count) in &self.conjectures {
@@ -90,11 +91,11 @@ impl Invented {
         }
         for (kind, (count, example)) in &self.defects {
             let example: String = example.chars().take(120).collect();
-            text.push_str(&format!("{count:>5}  no statement, {kind}: {example}\n"));
+            text.push_str(&format!("{count:>5}  malformed, {kind}: {example}\n"));
         }
         let well = self.conjectures.iter().map(|(_, count)| count).sum::<u32>();
         text.push_str(&format!(
-            "\n{well} of {} samples are statements, {} different ones",
+            "\n{well} of {} samples are valid statements, {} of them distinct",
             self.samples,
             self.conjectures.len()
         ));

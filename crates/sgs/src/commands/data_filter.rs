@@ -2,21 +2,21 @@
 
 use crate::args::DataFilterArgs;
 use crate::exit::Outcome;
-use crate::terminal::{self, Live};
+use crate::terminal::{self, LiveGuard};
 use crate::{lean, output};
 use anyhow::Result;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::json;
+use sgs_data::sets::filter::{self, Filter, FilterConfig, Row};
 use sgs_lean::LeanSettings;
-use sgs_run::filter::{self, Filter, FilterConfig, Row};
 use std::ops::Deref;
 
-/// Filters a data set; goes on where it was stopped.
+/// Filters a data set; continues where an earlier call stopped.
 pub fn run(args: &DataFilterArgs) -> Result<Outcome> {
     let config = FilterConfig::read(&args.config)?;
     let settings = lean::settings_over(LeanSettings::default(), &args.lean)?;
     let (system, targets, notes) = filter::open(&config, &settings)?;
-    lean::say(&notes);
+    lean::print_notes(&notes);
     let bar = bar("problems");
     let filter = Filter {
         config: &config,
@@ -39,10 +39,10 @@ pub fn run(args: &DataFilterArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// How much is done, on a terminal, below what is said meanwhile; gone when this is dropped.
+/// A progress bar on the terminal, below other output; removed on drop.
 pub struct Bar {
     bar: ProgressBar,
-    _live: Live,
+    _live: LiveGuard,
 }
 
 impl Deref for Bar {
@@ -59,7 +59,7 @@ impl Drop for Bar {
     }
 }
 
-/// Counts so many of `what`.
+/// Creates a progress bar that counts `what`.
 pub fn bar(what: &str) -> Bar {
     let template = format!("{{msg}} {{bar:32}} {{pos}}/{{len}} {what}  {{per_sec}}  {{eta}} left");
     let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());

@@ -1,27 +1,31 @@
-//! `sgs run --dry-run`: the configuration and what it would take.
+//! `sgs run --dry-run`: prints the configuration and its requirements.
 
 use super::explain;
+use super::missing::{MissingRequirement, lacks};
 use crate::exit::Outcome;
 use crate::output;
-use crate::requirements::{Lack, lacks};
 use anyhow::Result;
 use serde_json::json;
+use sgs_data::base::made::shape as shape_of;
+use sgs_data::base::recipe::Recipe;
 use sgs_fleet::launch::quote;
 use sgs_lm::ModelConfig;
-use sgs_lm::model::Plan;
-use sgs_run::config::{Resolved, RunConfig, SystemName, model_folder};
-use sgs_run::device::DeviceKind;
-use sgs_run::forecast::{ASSUMED, EIGHT_H200, Forecast, Work, forecast};
-use sgs_run::machine;
-use sgs_run::recipe::Recipe;
-use sgs_run::system::lean_targets;
-use sgs_run::{device, guide, with_device};
-use std::path::Path;
+use sgs_lm::model::MemoryPlan;
+use sgs_run::config::base_model::is_model;
+use sgs_run::config::device;
+use sgs_run::config::device::DeviceKind;
+use sgs_run::config::forecast::{ASSUMED, EIGHT_H200, Forecast, RoundWork, forecast};
+use sgs_run::config::guide_format;
+use sgs_run::config::machine;
+use sgs_run::config::system::lean_targets;
+use sgs_run::config::{BaseSource, Resolved, RunConfig, SystemName};
+use sgs_run::with_device;
+use std::path::{Path, PathBuf};
 
-/// Says what the run would be and take, and does nothing.
+/// Prints the configuration, its requirements and its memory plan.
 ///
 /// # Errors
-/// The model or the data set of the configuration is broken.
+/// Returns an error if the configuration's model or data set is damaged.
 pub fn run(resolved: &Resolved, as_json: bool) -> Result<Outcome> {
     let config = &resolved.config;
     let kind = device::kind(&config.model.device)?;
@@ -30,12 +34,12 @@ pub fn run(resolved: &Resolved, as_json: bool) -> Result<Outcome> {
         return on_this_machine(resolved, kind, &lacks, as_json);
     }
     let (model, known) = shape(config)?;
-    let work = work(config)?;
+    let work = round_work(config)?;
     let forecast = forecast(config, &model, work, EIGHT_H200, ASSUMED);
     if as_json {
         output::json(&json!({
             "config": config, "layers": explain::layers(resolved), "lacks": lacks, "forecast": forecast,
-            "hardware": EIGHT_H200, "assumed": ASSUMED, "guide": guide::forecast(config),
+            "hardware": EIGHT_H200, "assumed": ASSUMED, "guide": guide_format::forecast(config),
         }))?;
     } else {
         output::line(screen(config, &model, known, work, &lacks, &forecast))?;
@@ -43,8 +47,13 @@ pub fn run(resolved: &Resolved, as_json: bool) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The configuration, what lacks, and the memory that training takes.
-fn on_this_machine(resolved: &Resolved, kind: DeviceKind, lacks: &[Lack], as_json: bool) -> Result<Outcome> {
+/// Prints the configuration, missing requirements, and the memory that training needs.
+fn on_this_machine(
+    resolved: &Resolved,
+    kind: DeviceKind,
+    lacks: &[MissingRequirement],
+    as_json: bool,
+) -> Result<Outcome> {
     let config = &resolved.config;
     let possible = !lacks.iter().any(|l| l.what == "model" || l.what == "GPU");
     let plan = if possible { Some(memory_plan(config, kind)?) } else { None };
@@ -60,11 +69,11 @@ fn on_this_machine(resolved: &Resolved, kind: DeviceKind, lacks: &[Lack], as_jso
         return Ok(Outcome::Done);
     }
     output::line(explain::annotated(resolved)?)?;
-    if let Some(told) = guide::forecast(config) {
+    if let Some(told) = guide_format::forecast(config) {
         output::line(format!("# {}", told.replace('\n', "\n#")))?;
     }
     for lack in lacks {
-        output::line(format!("# this machine lacks {} ({})", lack.what, lack.found))?;
+        output::line(format!("# missing: {} ({})", lack.what, lack.found))?;
     }
     if !lacks.is_empty() {
         let lines = next(lacks).into_iter().map(|l| format!("# {l}"));
@@ -80,31 +89,34 @@ fn on_this_machine(resolved: &Resolved, kind: DeviceKind, lacks: &[Lack], as_jso
     Ok(Outcome::Done)
 }
 
-/// The memory that training takes on the configuration's device.
-fn memory_plan(config: &RunConfig, kind: DeviceKind) -> Result<Plan> {
+/// Plans the memory of training on the configuration's device.
+fn memory_plan(config: &RunConfig, kind: DeviceKind) -> Result<MemoryPlan> {
     let (model, _) = shape(config)?;
     let tokens = config.training_tokens(&model);
     let (mode, ranks) = (config.training.mode(), config.training.ranks);
-    // The last rank keeps what does not divide.
+    // The last rank stores the remainder.
     let place = (ranks - 1, ranks);
     with_device!(kind, device::threads(), device => {
-        Ok(Plan::for_rank(&*device, &model, tokens, mode, place))
+        Ok(MemoryPlan::for_rank(&*device, &model, tokens, mode, place))
     })
 }
 
-/// The shape of the model, and whether it is that of this very model: a folder's, or one that is known by name. One
-/// that is neither is taken to be of the paper's shape.
+/// Returns the shape of the model and whether it is known: from its folder or by name. An unknown model is assumed to have
+/// the paper's shape.
 fn shape(config: &RunConfig) -> Result<(ModelConfig, bool)> {
     let name = config.model.base.as_str();
-    let folder = match model_folder(name) {
-        Some(folder) => folder,
-        None => sgs_run::base_model::folder_for(config.problems.system, None)?,
+    let recipe = Recipe::of(name);
+    let folder = match (config.model.base_source(), recipe) {
+        (BaseSource::Shipped, _) => sgs_run::config::base_model::folder_for(config.problems.system, None)?,
+        (_, Some(recipe)) => recipe.model(),
+        (BaseSource::Folder(folder), None) => folder.to_owned(),
+        (BaseSource::Made(_), None) => PathBuf::from(name),
     };
-    if folder.join("config.json").is_file() {
+    if is_model(&folder) {
         return Ok((ModelConfig::load(&folder)?, true));
     }
-    if let Some(recipe) = Recipe::of(name) {
-        return Ok((super::made::shape(recipe)?, true));
+    if let Some(recipe) = recipe {
+        return Ok((shape_of(recipe)?, true));
     }
     // DeepSeek-Prover-V2-7B: 30 layers of 4,096 with 32 heads.
     let paper = json!({
@@ -115,27 +127,27 @@ fn shape(config: &RunConfig) -> Result<(ModelConfig, bool)> {
     Ok((ModelConfig::from_json(paper, name)?, name == "deepseek-ai/DeepSeek-Prover-V2-7B"))
 }
 
-fn work(config: &RunConfig) -> Result<Work> {
+fn round_work(config: &RunConfig) -> Result<RoundWork> {
     let set = &config.problems.set;
     let sizes: Vec<usize> = match config.problems.system {
         SystemName::Lean => lean_targets(set)?.iter().map(|t| size(&t.problem)).collect(),
-        SystemName::Metamath => sgs_run::system::metamath(set)?.targets.iter().map(size).collect(),
+        SystemName::Metamath => sgs_run::config::system::metamath(set)?.targets.iter().map(size).collect(),
     };
     let all: usize = sizes.iter().sum();
-    Ok(Work { targets: sizes.len(), characters: all as f64 / sizes.len().max(1) as f64 })
+    Ok(RoundWork { targets: sizes.len(), characters: all as f64 / sizes.len().max(1) as f64 })
 }
 
 fn size(problem: &sgs_selfplay::Problem) -> usize {
     problem.statement.chars().count() + problem.context.chars().count()
 }
 
-/// Everything on one screen.
+/// Formats the forecast of a Lean run.
 fn screen(
     config: &RunConfig,
     model: &ModelConfig,
     known: bool,
-    work: Work,
-    lacks: &[Lack],
+    work: RoundWork,
+    lacks: &[MissingRequirement],
     forecast: &Forecast,
 ) -> String {
     let mut lines = vec![
@@ -147,23 +159,23 @@ fn screen(
             config.problems.set,
             config.model.base,
             model.parameters() as f64 / 1e9,
-            if known { "" } else { ": not here, taken to be of the paper's shape" }
+            if known { "" } else { ": not found, assumed to have the paper's shape" }
         ),
         String::new(),
     ];
     lines.extend(lacking(lacks, forecast));
     lines.push(String::new());
     lines.push(forecast.describe(config, work, EIGHT_H200, ASSUMED));
-    lines.push("  Arithmetic on the figures named here, not a measurement.".to_owned());
-    lines.extend(guide::forecast(config).map(|told| format!("  guide     {told}")));
+    lines.push("  Computed from the figures listed here, not measured.".to_owned());
+    lines.extend(guide_format::forecast(config).map(|told| format!("  guide     {told}")));
     lines.push(String::new());
     lines.extend(next(lacks));
     lines.push(format!("Every key of the configuration: sgs run --size {} --dry-run --json", config.size));
     lines.join("\n")
 }
 
-/// What is not there, and what there is too little of.
-fn lacking(lacks: &[Lack], forecast: &Forecast) -> Vec<String> {
+/// Lists missing requirements and insufficient resources.
+fn lacking(lacks: &[MissingRequirement], forecast: &Forecast) -> Vec<String> {
     let mut lines = Vec::new();
     for lack in lacks {
         lines.push(format!("  {:<9} {}", lack.what, lack.found));
@@ -179,20 +191,21 @@ fn lacking(lacks: &[Lack], forecast: &Forecast) -> Vec<String> {
     if threads < EIGHT_H200.cores as usize {
         lines.push(format!("  cores     {threads} of {}", EIGHT_H200.cores));
     }
-    let head = if lines.is_empty() { "This machine lacks nothing of it." } else { "This machine lacks" };
+    let head =
+        if lines.is_empty() { "This machine meets all requirements." } else { "Missing on this machine:" };
     lines.insert(0, head.to_owned());
     lines
 }
 
-/// This command, as it begins the run: all of its arguments are kept.
+/// Returns this command without `--dry-run`, with all its other arguments.
 fn command() -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let words = words.filter(|word| word != "--dry-run").map(|word| quote(&word));
     std::iter::once("sgs".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// The next command, and those after it.
-fn next(lacks: &[Lack]) -> Vec<String> {
+/// Lists the next commands.
+fn next(lacks: &[MissingRequirement]) -> Vec<String> {
     let run = command();
     let mut commands: Vec<String> = lacks.iter().filter_map(|l| l.remedy.clone()).collect();
     let lacks_gpu = lacks.iter().any(|l| l.what == "GPU");
@@ -201,7 +214,7 @@ fn next(lacks: &[Lack]) -> Vec<String> {
     lines.extend(commands.into_iter().map(|c| format!("    then: {c}")));
     if !lacks.is_empty() {
         lines.push(
-            "Without all that: sgs run (Metamath, some minutes), sgs lean setup --wasm (core Lean)"
+            "Without these requirements: sgs run (Metamath, a few minutes), or sgs lean setup --wasm (core Lean)"
                 .to_owned(),
         );
     }

@@ -1,26 +1,30 @@
-//! `sgs eval`: pass@k of a model on problems, and how well it plays the other roles.
+//! `sgs eval`: pass@k of a model on problems, and its quality in the other roles.
 
 use crate::args::EvalArgs;
-use crate::corpus::CorpusRow;
 use crate::exit::Outcome;
+use crate::model_source::ModelSource;
 use crate::output;
-use crate::players::Players;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use sgs_analysis::stats::{Alone, Interval, area_under_curve, pass_at_k_interval, rank_correlation};
+use sgs_analysis::stats::{
+    Interval, SamplingBaseline, area_under_curve, pass_at_k_interval, rank_correlation,
+};
+use sgs_data::corpus::CorpusRow;
+use sgs_data::metamath::guide::Relation;
 use sgs_formal::{FormalSystem, Prompt};
 use sgs_lm::Device;
 use sgs_lm::model::Model;
-use sgs_lm::sampler::{Decode, SamplerOptions};
 use sgs_lm::tokenizer::Tokenizer;
-use sgs_metamath::corpus::guide::Relation;
+use sgs_lm_sampler::{Decode, SamplerOptions};
 use sgs_metamath::system::Metamath;
 use sgs_run::config::SystemName;
-use sgs_run::endpoint::{EndpointConfig, ServedRoles};
-use sgs_run::evaluate::{self, Ask, ConjecturerResult, GuideResult, KnownReview, ReadReview, SolverResult};
-use sgs_run::system::{self, Opened};
+use sgs_run::config::endpoint::EndpointConfig;
+use sgs_run::config::system::{self, Opened};
+use sgs_run::round::evaluate::{self, ConjecturerResult, GuideResult, KnownReview, ReadReview, SolverResult};
+use sgs_run::served::client::ServedRoles;
 use sgs_run::with_device;
+use sgs_run::workers::sampling::{self, Ask};
 use sgs_rundir::table::read_rows;
 use sgs_selfplay::{Problem, Role};
 use std::collections::BTreeMap;
@@ -30,38 +34,38 @@ use std::sync::Arc;
 /// Confidence level of the intervals.
 const LEVEL: f64 = 0.95;
 
-/// The formal system and the problems that the arguments name.
-fn open(args: &EvalArgs, players: &Players) -> Result<Opened> {
+/// Opens the formal system and the problems that the arguments name.
+fn open(args: &EvalArgs, players: &ModelSource) -> Result<Opened> {
     let set = args.problems.as_deref().or(players.problems());
     match players.system() {
-        SystemName::Metamath => system::metamath(set.unwrap_or("all")),
+        SystemName::Metamath => Ok(system::metamath(set.unwrap_or("all"))?),
         SystemName::Lean => {
             let set = set.unwrap_or("d3k");
             let settings = crate::lean::settings_over(players.lean(), &args.play.lean)?;
-            system::lean(&settings, system::lean_targets(set)?, set)
+            Ok(system::lean(&settings, system::lean_targets(set)?, set)?)
         }
     }
 }
 
 /// Evaluates a model.
 pub fn run(args: &EvalArgs) -> Result<Outcome> {
-    let players = Players::choose(&args.play)?;
+    let players = ModelSource::choose(&args.play)?;
     if let (true, Some(reviews)) = (args.only_reviews, &args.reviews) {
         return only_reviews(args, &players, reviews);
     }
     let endpoint = endpoint(args, &players);
-    // What is not there is told before Lean is started.
+    // Report missing files before Lean starts.
     let name = match &endpoint {
         Some(endpoint) => endpoint.url.clone(),
         None => players.solver()?.display().to_string(),
     };
     let Opened { system, targets: mut problems, notes, .. } = open(args, &players)?;
-    crate::lean::say(&notes);
+    crate::lean::print_notes(&notes);
     problems.truncate(args.limit.unwrap_or(usize::MAX));
-    let examiner = Examiner { args, players: &players, system: &*system, problems: &problems };
+    let examiner = Evaluator { args, players: &players, system: &*system, problems: &problems };
     let done = match &endpoint {
         Some(endpoint) => examiner.ask(endpoint)?,
-        None => with_device!(args.play.device, sgs_run::device::threads(), device => {
+        None => with_device!(args.play.device, sgs_run::config::device::threads(), device => {
             examiner.examine(&device)?
         }),
     };
@@ -72,8 +76,8 @@ pub fn run(args: &EvalArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Measures the Guide alone.
-fn only_reviews(args: &EvalArgs, players: &Players, reviews: &Path) -> Result<Outcome> {
+/// Evaluates only the Guide.
+fn only_reviews(args: &EvalArgs, players: &ModelSource, reviews: &Path) -> Result<Outcome> {
     let metamath = match players.system() {
         SystemName::Metamath => Some(Metamath::shipped()?),
         SystemName::Lean => None,
@@ -82,7 +86,7 @@ fn only_reviews(args: &EvalArgs, players: &Players, reviews: &Path) -> Result<Ou
         Some(system) => system.read_review(text),
         None => sgs_lean::read::read_review(text),
     };
-    let guide = with_device!(args.play.device, sgs_run::device::threads(), device => {
+    let guide = with_device!(args.play.device, sgs_run::config::device::threads(), device => {
         review(args, players, &read, reviews, &device)?
     });
     match args.json {
@@ -92,10 +96,10 @@ fn only_reviews(args: &EvalArgs, players: &Players, reviews: &Path) -> Result<Ou
     Ok(Outcome::Done)
 }
 
-/// Has the Guide review the rows of a corpus.
+/// Samples the Guide's reviews of the rows of a corpus.
 fn review<D: Device + Decode>(
     args: &EvalArgs,
-    players: &Players,
+    players: &ModelSource,
     read: &ReadReview<'_>,
     reviews: &Path,
     device: &Arc<D>,
@@ -104,11 +108,11 @@ fn review<D: Device + Decode>(
     let (tokenizer, weights) = players.load(Role::Guide)?;
     let model = Model::new(Arc::clone(device), weights, players.positions())?;
     let most = longest_of(args, players, Role::Guide);
-    evaluate::review(read, &model, &tokenizer, &cases, args.play.seed, most, &sampler(args))
+    Ok(evaluate::review(read, &model, &tokenizer, &cases, args.play.seed, most, &sampler(args))?)
 }
 
-/// The longest completion of a role, tokens: what the user says, else what suits the formal system.
-fn longest_of(args: &EvalArgs, players: &Players, role: Role) -> usize {
+/// Returns the maximum length of a role's completions, in tokens: the user's, or the default of the formal system.
+fn longest_of(args: &EvalArgs, players: &ModelSource, role: Role) -> usize {
     args.max_new_tokens.unwrap_or_else(|| match players.system() {
         SystemName::Metamath => 64,
         SystemName::Lean => players.tokens(role),
@@ -123,8 +127,8 @@ fn sampler(args: &EvalArgs) -> SamplerOptions {
     }
 }
 
-/// The server that plays the Solver: the one that the arguments name, else the run's.
-fn endpoint(args: &EvalArgs, players: &Players) -> Option<EndpointConfig> {
+/// Returns the endpoint that serves the Solver: the arguments', or the run's.
+fn endpoint(args: &EvalArgs, players: &ModelSource) -> Option<EndpointConfig> {
     let Some(url) = &args.endpoint else { return players.served(Role::Solver) };
     Some(EndpointConfig {
         url: url.clone(),
@@ -137,35 +141,35 @@ fn endpoint(args: &EvalArgs, players: &Players) -> Option<EndpointConfig> {
     })
 }
 
-/// What is asked of a model.
-struct Examiner<'a> {
+/// The models, problems and arguments of an evaluation.
+struct Evaluator<'a> {
     args: &'a EvalArgs,
-    players: &'a Players,
+    players: &'a ModelSource,
     system: &'a dyn FormalSystem,
     problems: &'a [Problem],
 }
 
-/// What came of it.
-struct Examined {
+/// The results of an evaluation, by role.
+struct EvalResults {
     solver: SolverResult,
     conjecturer: Option<ConjecturerResult>,
     guide: Option<GuideResult>,
 }
 
-impl Examiner<'_> {
-    fn examine<D: Device + Decode>(&self, device: &Arc<D>) -> Result<Examined> {
+impl Evaluator<'_> {
+    fn examine<D: Device + Decode>(&self, device: &Arc<D>) -> Result<EvalResults> {
         let args = self.args;
         let options = sampler(args);
         let (tokenizer, model) = self.load(Role::Solver, device)?;
         let (asks, bar) = self.asks(&tokenizer)?;
         let most = longest_of(args, self.players, Role::Solver);
-        let answers = evaluate::answers(&model, &tokenizer, &asks, most, &options, || bar.inc(1))?;
+        let answers = sampling::answers(&model, &tokenizer, &asks, most, &options, || bar.inc(1))?;
         bar.finish_and_clear();
         drop(model);
         let solver = evaluate::verify_all(self.system, self.problems, args.k, answers)?;
         let conjecturer = args.roles.then(|| -> Result<_> {
             let (tokenizer, model) = self.load(Role::Conjecturer, device)?;
-            evaluate::conjecture(
+            Ok(evaluate::conjecture(
                 self.system,
                 &model,
                 &tokenizer,
@@ -173,22 +177,22 @@ impl Examiner<'_> {
                 args.play.seed,
                 200,
                 &options,
-            )
+            )?)
         });
         let read = |text: &str| self.system.read_review(text);
         let guide = args.reviews.as_deref().map(|path| review(args, self.players, &read, path, device));
-        Ok(Examined { solver, conjecturer: conjecturer.transpose()?, guide: guide.transpose()? })
+        Ok(EvalResults { solver, conjecturer: conjecturer.transpose()?, guide: guide.transpose()? })
     }
 
-    /// The same of a Solver that another server plays.
-    fn ask(&self, endpoint: &EndpointConfig) -> Result<Examined> {
+    /// Evaluates a Solver that an endpoint serves.
+    fn ask(&self, endpoint: &EndpointConfig) -> Result<EvalResults> {
         let (args, tokenizer) = (self.args, self.players.solver_tokenizer()?);
         let (asks, bar) = self.asks(&tokenizer)?;
         let longest = asks.iter().map(|ask| ask.prompt.len()).max().unwrap_or_default();
         let mut answers = Vec::new();
         if let Some(probe) = asks.first() {
             let new = longest_of(args, self.players, Role::Solver);
-            // Without a number of the user's a server of Lean models is asked for what its prompts leave of the window.
+            // Without a limit by the user, Lean completions may fill the window that the prompt leaves.
             let context = match (args.max_new_tokens, self.players.system()) {
                 (None, SystemName::Lean) => new.max(longest + 1),
                 _ => longest + new,
@@ -198,7 +202,7 @@ impl Examiner<'_> {
         }
         bar.finish_and_clear();
         let solver = evaluate::verify_all(self.system, self.problems, args.k, answers)?;
-        Ok(Examined { solver, conjecturer: None, guide: None })
+        Ok(EvalResults { solver, conjecturer: None, guide: None })
     }
 
     fn asks(&self, tokenizer: &Tokenizer) -> Result<(Vec<Ask>, ProgressBar)> {
@@ -215,42 +219,43 @@ impl Examiner<'_> {
     }
 }
 
-/// Attempts on a terminal, nothing elsewhere.
+/// Creates a progress bar over attempts; hidden unless standard error is a terminal.
 fn bar(attempts: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:32} {pos}/{len} samples  {per_sec}  {eta} left");
     ProgressBar::new(attempts).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// 1, 2, 4, … up to the attempts.
+/// Returns 1, 2, 4, … up to the number of attempts.
 fn powers(k: u32) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(1u32), |k| k.checked_mul(2)).take_while(move |power| *power <= k)
 }
 
-/// Attempts that were judged and those that proved it, of each problem.
-fn tallies(solver: &SolverResult) -> Vec<(u32, u32)> {
+/// Returns the number of judged and of successful attempts of each problem.
+fn attempt_counts(solver: &SolverResult) -> Vec<(u32, u32)> {
     let count = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
     solver.problems.iter().map(|p| (count(p.judged), count(p.proved))).collect()
 }
 
 fn interval(solver: &SolverResult, k: u32, seed: u64) -> Option<Interval> {
-    pass_at_k_interval(&tallies(solver), k, LEVEL, seed)
+    pass_at_k_interval(&attempt_counts(solver), k, LEVEL, seed)
 }
 
-/// What so many samples in all would solve; empty if nothing, or everything, was proved.
-fn foretold(args: &EvalArgs, solver: &SolverResult) -> Vec<(u64, Interval)> {
+/// Estimates the number of problems that a larger number of samples would solve; empty if no or every problem was proved.
+fn extrapolate(args: &EvalArgs, solver: &SolverResult) -> Vec<(u64, Interval)> {
     let all = solver.problems.len() as f64;
-    let Some(alone) = Alone::of(&tallies(solver)).filter(|_| !args.foretell.is_empty()) else {
+    let Some(alone) = SamplingBaseline::of(&attempt_counts(solver)).filter(|_| !args.foretell.is_empty())
+    else {
         return Vec::new();
     };
     args.foretell.iter().map(|samples| (*samples, alone.solved(*samples as f64 / all))).collect()
 }
 
-fn as_text(args: &EvalArgs, name: &str, done: &Examined) -> String {
+fn as_text(args: &EvalArgs, name: &str, done: &EvalResults) -> String {
     let solver = &done.solver;
     let (all, solved) = (solver.problems.len(), solver.problems.iter().filter(|p| p.proved > 0).count());
     let mut text = format!("{all} problems, {} samples each, {name}\n", args.k);
     text.push_str(&format!("solved {solved} of {all}\n\n"));
-    let percent = |x: f64| format!("{:.1} %", 100.0 * x);
+    let percent = |x: f64| format!("{:.1}%", 100.0 * x);
     let rows: Vec<Vec<String>> = powers(args.k)
         .map(|k| {
             let name = format!("pass@{k}");
@@ -260,17 +265,17 @@ fn as_text(args: &EvalArgs, name: &str, done: &Examined) -> String {
             }
         })
         .collect();
-    text.push_str(&output::table(&["", "rate", "from", "to (95 %)"], &rows));
-    let foretold: Vec<Vec<String>> = foretold(args, solver)
+    text.push_str(&output::table(&["", "rate", "from", "to (95%)"], &rows));
+    let estimates: Vec<Vec<String>> = extrapolate(args, solver)
         .into_iter()
         .map(|(samples, i)| vec![samples.to_string(), percent(i.value), percent(i.low), percent(i.high)])
         .collect();
-    match (foretold.is_empty(), args.foretell.is_empty()) {
+    match (estimates.is_empty(), args.foretell.is_empty()) {
         (false, _) => {
-            let columns = ["samples in all", "solved (estimate)", "from", "to (95 %)"];
-            text.push_str(&format!("\n\n{}", output::table(&columns, &foretold)));
+            let columns = ["total samples", "solved (estimate)", "from", "to (95%)"];
+            text.push_str(&format!("\n\n{}", output::table(&columns, &estimates)));
         }
-        (true, false) => text.push_str("\n\nnothing can be foretold: nothing, or everything, was proved"),
+        (true, false) => text.push_str("\n\nno estimate: no problem, or every problem, was proved"),
         (true, true) => {}
     }
     let mut outcomes: Vec<_> = solver.outcomes.iter().collect();
@@ -291,7 +296,7 @@ fn as_text(args: &EvalArgs, name: &str, done: &Examined) -> String {
 }
 
 fn guide_text(g: &GuideResult) -> String {
-    let percent = |x: f64| format!("{:.1} %", 100.0 * x);
+    let percent = |x: f64| format!("{:.1}%", 100.0 * x);
     let share = |n: u64| percent(n as f64 / g.well_formed.max(1) as f64);
     let [relevance, redundancy, complexity] = g.agree.map(share);
     let mut text = format!(
@@ -306,10 +311,13 @@ fn guide_text(g: &GuideResult) -> String {
     }
     let (correlation, areas) = order(g);
     if let Some(correlation) = correlation {
-        text.push_str(&format!("\nrank correlation of R_guide with the known one: {correlation:.2}"));
+        text.push_str(&format!("\nrank correlation of R_guide with the known score: {correlation:.2}"));
     }
     for (kind, area) in areas {
-        text.push_str(&format!("\nhow often what can help is above what is {kind}: {}", percent(area)));
+        text.push_str(&format!(
+            "\nprobability that a useful conjecture scores above one that is {kind}: {}",
+            percent(area)
+        ));
     }
     text
 }
@@ -323,7 +331,7 @@ fn guide_json(g: &GuideResult) -> Value {
     })
 }
 
-fn as_json(args: &EvalArgs, name: &str, done: &Examined) -> Value {
+fn as_json(args: &EvalArgs, name: &str, done: &EvalResults) -> Value {
     let solver = &done.solver;
     let proofs = solver.problems.iter().filter_map(|p| {
         let rate = p.proved as f64 / p.judged as f64;
@@ -339,10 +347,10 @@ fn as_json(args: &EvalArgs, name: &str, done: &Examined) -> Value {
         out["intervals"][&name] = json!(interval(solver, k, args.play.seed).map(|i| [i.low, i.high]));
         out[name] = json!(solver.pass_at(u64::from(k)));
     }
-    let foretold = foretold(args, solver);
-    if !foretold.is_empty() {
+    let estimates = extrapolate(args, solver);
+    if !estimates.is_empty() {
         let one = |(samples, i): &(u64, Interval)| json!({ "samples": samples, "solved": i.value, "interval": [i.low, i.high] });
-        out["foretold"] = foretold.iter().map(one).collect();
+        out["foretold"] = estimates.iter().map(one).collect();
     }
     if let Some(c) = &done.conjecturer {
         out["conjecturer"] = json!({
@@ -356,11 +364,11 @@ fn as_json(args: &EvalArgs, name: &str, done: &Examined) -> Value {
     out
 }
 
-/// How well the scores found order the conjectures: their rank correlation with the known ones, and the area under the
-/// curve of those that can help over each kind that cannot, by the kind's name.
+/// Returns the rank correlation of the scores with the known ones, and for each kind of useless conjecture the area under
+/// the ROC curve against useful ones.
 fn order(guide: &GuideResult) -> (Option<f64>, BTreeMap<&str, f64>) {
     let pairs: Vec<(f64, f64)> = guide.scores.iter().map(|(_, known, found)| (*known, *found)).collect();
-    let helps = |kind: &str| WORTHLESS_KINDS.iter().all(|worthless| worthless.as_str() != kind);
+    let helps = |kind: &str| USELESS_KINDS.iter().all(|useless| useless.as_str() != kind);
     let of = |wanted: &dyn Fn(&str) -> bool| -> Vec<f64> {
         guide.scores.iter().filter(|(kind, ..)| wanted(kind)).map(|(.., found)| *found).collect()
     };
@@ -368,13 +376,13 @@ fn order(guide: &GuideResult) -> (Option<f64>, BTreeMap<&str, f64>) {
     let area = |kind: &Relation| {
         Some((kind.as_str(), area_under_curve(&helpful, &of(&|k: &str| k == kind.as_str()))?))
     };
-    (rank_correlation(&pairs), WORTHLESS_KINDS.iter().filter_map(area).collect())
+    (rank_correlation(&pairs), USELESS_KINDS.iter().filter_map(area).collect())
 }
 
-/// What a conjecture can be to its target without helping it.
-const WORTHLESS_KINDS: [Relation; 3] = [Relation::Known, Relation::OneStep, Relation::Duplicate];
+/// The kinds of conjectures that do not help their target.
+const USELESS_KINDS: [Relation; 3] = [Relation::Known, Relation::OneStep, Relation::Duplicate];
 
-/// Every so many-th row of a Guide corpus, as a prompt with its known scores.
+/// Returns every n-th row of a Guide corpus as a prompt with its known scores.
 fn known_reviews(
     system: SystemName,
     read: &ReadReview<'_>,

@@ -1,18 +1,18 @@
-//! `sgs run --explain`: every key of a run's configuration, and `--dry-run`'s view of their values.
+//! `sgs run --explain`: every configuration key; and the annotated configuration of `--dry-run`.
 
 use crate::exit::Outcome;
 use crate::output;
 use anyhow::{Context, Result};
-use sgs_keys::{Table as _, dotted};
+use sgs_keys::{KeyTable as _, dotted};
 use sgs_lean::LeanSettings;
 use sgs_run::config::{Layer, Resolved, RunConfig, value_of};
 use std::fmt::Write as _;
 use toml::{Table, Value};
 
-/// Prints every key: what it means, what it may be, its default, and its value here with the layer that gave it.
+/// Prints every key with its meaning, allowed values, default, current value and source.
 ///
 /// # Errors
-/// The output cannot be written.
+/// Returns an error if the output cannot be written.
 pub fn run(resolved: &Resolved) -> Result<Outcome> {
     let defaults = RunConfig { lean: Some(LeanSettings::default()), ..RunConfig::default() };
     let defaults = Table::try_from(defaults).context("the defaults")?;
@@ -30,17 +30,17 @@ pub fn run(resolved: &Resolved) -> Result<Outcome> {
         };
     }
     text.push_str(
-        "\nLayers, each over the one before: default, size, method, method at this size, file, SGS_SET_… variables,\n\
-         --set. METHOD, --size and --set beside --explain show what they come to.",
+        "\nLayers, in order of increasing precedence: default, size, method, method at this size, file, SGS_SET_… variables,\n\
+         --set. Add METHOD, --size or --set to --explain to see their effect.",
     );
     output::line(text)?;
     Ok(Outcome::Done)
 }
 
-/// The configuration as TOML, each value with the layer that gave it.
+/// Formats the configuration as TOML, with the source of each value.
 ///
 /// # Errors
-/// Never for a configuration that was resolved.
+/// Returns an error if the configuration cannot be serialised, which no resolved configuration causes.
 pub fn annotated(resolved: &Resolved) -> Result<String> {
     let table = Table::try_from(&resolved.config).context("the configuration")?;
     let mut text = String::new();
@@ -49,7 +49,7 @@ pub fn annotated(resolved: &Resolved) -> Result<String> {
 }
 
 fn write_table(text: &mut String, prefix: &str, table: &Table, resolved: &Resolved) {
-    // Keys before tables: whatever follows a table's head belongs to it.
+    // Write keys before tables, because keys after a table's header belong to the table.
     for (name, value) in table.iter().filter(|(_, value)| !value.is_table()) {
         let layer = resolved.layer(&dotted(prefix, name));
         let _ = writeln!(text, "{:<40} # {layer}", format!("{name} = {value}"));
@@ -65,7 +65,7 @@ fn write_table(text: &mut String, prefix: &str, table: &Table, resolved: &Resolv
     }
 }
 
-/// Every key with a value and the layer that gave it.
+/// Returns the source of every key that has a value.
 pub fn layers(resolved: &Resolved) -> serde_json::Map<String, serde_json::Value> {
     let keys = RunConfig::keys("").into_iter().filter(|key| resolved.value(&key.key).is_some());
     keys.map(|key| (key.key.clone(), resolved.layer(&key.key).to_string().into())).collect()

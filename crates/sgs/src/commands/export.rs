@@ -1,61 +1,63 @@
-//! `sgs export`: the theorems that a run has proved, for other programs.
+//! `sgs export`: exports the theorems that a run has proved.
 
 use crate::args::{ExportArgs, Exported};
+use crate::display::TextDisplay;
 use crate::exit::{Outcome, Usage};
 use crate::output;
-use crate::shown::Shown;
-use crate::theorems::{self, Open, Theorem};
+use crate::theorems::{self, ProvedTheorem, UnsolvedTarget};
 use anyhow::{Context, Result};
 use serde_json::json;
-use sgs_analysis::run::Display as _;
+use sgs_analysis::run::StatementDisplay as _;
 use sgs_formal::FormalSystem;
 use sgs_metamath::export::{ExportError, Exporter};
 use sgs_metamath::system::Metamath;
 use sgs_run::config::SystemName;
-use sgs_run::folder;
+use sgs_run::config::folder;
 use sgs_rundir::rows::ProblemKind;
 use sgs_rundir::{RunView, files};
 use std::path::Path;
 
-/// Writes the theorems of a run.
+/// Exports the theorems of a run.
 pub fn run(args: &ExportArgs) -> Result<Outcome> {
     let view = RunView::open(&args.dir)?;
     let name = folder::config_of(&view)?.problems.system;
     let lines = args.jsonl.as_deref().unwrap_or(Path::new("-"));
-    let wanted = |theorem: &Theorem| match args.only {
+    let wanted = |theorem: &ProvedTheorem| match args.only {
         None | Some(Exported::Unsolved) => true,
         Some(Exported::Targets) => theorem.kind == ProblemKind::Target,
         Some(Exported::Conjectures) => theorem.kind == ProblemKind::Conjecture,
     };
-    let select = |steps: &dyn Fn(&str) -> u32| -> Result<Vec<Theorem>> {
+    let select = |steps: &dyn Fn(&str) -> u32| -> Result<Vec<ProvedTheorem>> {
         let mut all = theorems::proved(&view, steps)?;
         all.retain(wanted);
         Ok(all)
     };
     if args.only == Some(Exported::Unsolved) {
         if args.mm.is_some() {
-            return Err(Usage("--only unsolved has no proofs for --mm: give --jsonl".to_owned()).into());
+            return Err(
+                Usage("unsolved targets have no proofs: use --jsonl instead of --mm".to_owned()).into()
+            );
         }
         return open_as_lines(&theorems::unsolved(&view)?, name, lines);
     }
     match (&args.mm, name) {
         (Some(_), SystemName::Lean) => {
-            Err(Usage("--mm is for Metamath, and this is a run of Lean: give --jsonl".to_owned()).into())
+            Err(Usage("--mm needs a Metamath run, and this is a Lean run: use --jsonl".to_owned()).into())
         }
         (Some(file), SystemName::Metamath) => {
             let system = Metamath::shipped()?;
             as_database(&system, &select(&|proof| system.proof_steps(proof))?, file)
         }
         (None, _) => {
-            let shown = Shown::of(name)?;
+            let shown = TextDisplay::of(name)?;
             let theorems = select(&|proof| shown.steps(proof))?;
             as_lines(&theorems, name, &shown, lines)
         }
     }
 }
 
-/// A database that any Metamath verifier can check: the slice, and the theorems behind it. Each is judged again.
-fn as_database(system: &Metamath, theorems: &[Theorem], file: &Path) -> Result<Outcome> {
+/// Writes a Metamath database: the bundled slice, followed by the theorems. Verifies each theorem again.
+fn as_database(system: &Metamath, theorems: &[ProvedTheorem], file: &Path) -> Result<Outcome> {
     let mut exporter = Exporter::create(system.theory(), file)?;
     let mut left_out = 0;
     for theorem in theorems {
@@ -63,32 +65,37 @@ fn as_database(system: &Metamath, theorems: &[Theorem], file: &Path) -> Result<O
         let (goal, ops) = system
             .proof_operations(&theorem.problem, &theorem.proof)
             .map_err(|reason| anyhow::anyhow!("{reason}"))
-            .with_context(|| format!("the proof of {id} in round {} does not hold here", theorem.round))?;
+            .with_context(|| format!("the proof of {id} in round {} is not valid here", theorem.round))?;
         match exporter.add(id.as_str(), &about(theorem), &goal, &ops) {
             Ok(_) => {}
             Err(error @ ExportError::Io { .. }) => return Err(error.into()),
             Err(error) => {
                 left_out += 1;
-                eprintln!("{id} is left out: {error}");
+                eprintln!("skipped {id}: {error}");
             }
         }
     }
     let written = exporter.finish()?;
-    eprintln!("{written} theorems, each judged again, behind the slice of set.mm: {}", file.display());
-    eprintln!("check them: metamath \"read '{}'\" \"verify proof *\" exit", file.display());
+    eprintln!("exported {written} theorems, each verified again, to {}", file.display());
+    eprintln!("to check them: metamath \"read '{}'\" \"verify proof *\" exit", file.display());
     Ok(if left_out == 0 { Outcome::Done } else { Outcome::Failed })
 }
 
-/// Where a theorem comes from.
-fn about(theorem: &Theorem) -> String {
+/// Returns the comment on the origin of a theorem.
+fn about(theorem: &ProvedTheorem) -> String {
     match &theorem.target {
         None => format!("Target {}, proved in round {}.", theorem.problem.id, theorem.round),
-        Some(target) => format!("Invented for {target}, proved in round {}.", theorem.round),
+        Some(target) => format!("Conjectured for {target}, proved in round {}.", theorem.round),
     }
 }
 
-/// One JSON object a line, as `sgs verify` reads them.
-fn as_lines(theorems: &[Theorem], system: SystemName, shown: &Shown, file: &Path) -> Result<Outcome> {
+/// Writes one JSON object per line, in the input format of `sgs verify`.
+fn as_lines(
+    theorems: &[ProvedTheorem],
+    system: SystemName,
+    shown: &TextDisplay,
+    file: &Path,
+) -> Result<Outcome> {
     let context = context_of(system);
     let mut text = String::new();
     for theorem in theorems {
@@ -96,7 +103,7 @@ fn as_lines(theorems: &[Theorem], system: SystemName, shown: &Shown, file: &Path
         let line = json!({
             "id": problem.id, context: problem.context, "statement": problem.statement, "proof": theorem.proof,
             "found": {
-                "kind": theorem.kind.name(), "target": theorem.target, "round": theorem.round,
+                "kind": theorem.kind, "target": theorem.target, "round": theorem.round,
                 "steps": theorem.steps, "printed": shown.statement(&problem.statement),
             },
         });
@@ -105,21 +112,21 @@ fn as_lines(theorems: &[Theorem], system: SystemName, shown: &Shown, file: &Path
     write(&text, file, &format!("{} theorems", theorems.len()))
 }
 
-/// One JSON object a line, as `problems.set` reads them.
-fn open_as_lines(targets: &[Open], system: SystemName, file: &Path) -> Result<Outcome> {
+/// Writes one JSON object per line, in the format of `problems.set`.
+fn open_as_lines(targets: &[UnsolvedTarget], system: SystemName, file: &Path) -> Result<Outcome> {
     let context = context_of(system);
     let mut text = String::new();
-    for Open { problem, judged } in targets {
+    for UnsolvedTarget { problem, judged } in targets {
         let line = json!({
             "id": problem.id, context: problem.context, "statement": problem.statement,
             "tried": { "judged": judged },
         });
         text.push_str(&format!("{line}\n"));
     }
-    write(&text, file, &format!("{} targets that were tried and not proved", targets.len()))
+    write(&text, file, &format!("{} unsolved targets", targets.len()))
 }
 
-/// What a data set calls the text that a problem stands under.
+/// Returns the JSON key of a problem's context.
 fn context_of(system: SystemName) -> &'static str {
     match system {
         SystemName::Metamath => "context",

@@ -1,4 +1,4 @@
-//! `sgs fit`: the scaling law of runs, or of any curve as CSV.
+//! `sgs fit`: fits the scaling law to runs or CSV files.
 
 use crate::args::FitArgs;
 use crate::curve_file;
@@ -6,12 +6,12 @@ use crate::exit::{Outcome, Usage};
 use crate::output;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use sgs_analysis::fit::{CurvePoint, Cut, Examined, FitOptions, PAPER_CUT, Parameter, examine};
+use sgs_analysis::fit::{ConfirmedFit, CurvePoint, Cut, FitOptions, PAPER_CUT, Parameter, examine};
 use sgs_analysis::run::RunData;
 use sgs_rundir::RunView;
 use std::path::Path;
 
-/// Fits every curve; one that cannot be fitted does not keep the others from it.
+/// Fits every curve. A failure does not affect the other curves.
 pub fn run(args: &FitArgs) -> Result<Outcome> {
     let options = options(args)?;
     let mut results = Vec::new();
@@ -39,7 +39,7 @@ pub fn run(args: &FitArgs) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The curves of a run's directory or of a CSV file by name, or why there are none.
+/// Reads the curves of a run or a CSV file by name, or returns the reason why there are none.
 fn curves(path: &Path, args: &FitArgs) -> Vec<(String, Result<Vec<CurvePoint>>)> {
     let shown = path.display().to_string();
     let found = match path.is_dir() {
@@ -55,17 +55,23 @@ fn curves(path: &Path, args: &FitArgs) -> Vec<(String, Result<Vec<CurvePoint>>)>
 
 fn options(args: &FitArgs) -> Result<FitOptions> {
     if !(args.level > 0.0 && args.level < 1.0) {
-        return Err(
-            Usage(format!("--level is {}: give a number between 0 and 1, as 0.95", args.level)).into()
-        );
+        return Err(Usage(format!(
+            "--level is {}: expected a number between 0 and 1, such as 0.95",
+            args.level
+        ))
+        .into());
     }
     if !(args.max_rate > 0.0 && args.max_rate <= 1.0) {
-        return Err(Usage(format!("--max-rate is {}: give a rate above 0, at most 1", args.max_rate)).into());
+        return Err(
+            Usage(format!("--max-rate is {}: expected a rate above 0, at most 1", args.max_rate)).into()
+        );
     }
     let cut = match args.cut {
         None => Cut::Scaled,
         Some(cut) if cut.is_finite() && cut >= 0.0 => Cut::At(cut),
-        Some(cut) => return Err(Usage(format!("--cut is {cut}: give generations, at least 0")).into()),
+        Some(cut) => {
+            return Err(Usage(format!("--cut is {cut}: expected a number of generations, at least 0")).into());
+        }
     };
     Ok(FitOptions { cut, max_rate: args.max_rate, level: args.level })
 }
@@ -75,18 +81,18 @@ fn read_run(path: &Path) -> Result<Vec<CurvePoint>> {
     for round in RunView::open(path)?.rounds()? {
         match round.metrics() {
             Ok(metrics) => run.rounds.push(metrics),
-            Err(error) => eprintln!("warning: round {} is left out: {error}", round.round()),
+            Err(error) => eprintln!("warning: skipped round {}: {error}", round.round()),
         }
     }
     if run.is_empty() {
-        bail!("the run has no finished round yet: wait for some, or see `sgs status {}`", path.display());
+        bail!("the run has no finished round yet; see `sgs status {}`", path.display());
     }
     Ok(run.curve())
 }
 
 struct Analysis {
     points: usize,
-    examined: Examined,
+    examined: ConfirmedFit,
 }
 
 fn analyse(
@@ -106,7 +112,7 @@ fn number(parameter: Parameter, value: f64) -> String {
 }
 
 fn text(name: &str, analysis: &Analysis, level: f64) -> String {
-    let Examined { fit, tails, halves } = &analysis.examined;
+    let ConfirmedFit { fit, tails, halves } = &analysis.examined;
     let cut = if fit.cut_is_scaled {
         format!("{:.0} generations (the paper's {PAPER_CUT:.0}, scaled down to this curve)", fit.cut)
     } else {
@@ -121,7 +127,7 @@ fn text(name: &str, analysis: &Analysis, level: f64) -> String {
         out.push_str(&format!("  {:<6} {}", p.symbol(), number(p, fit.value(p))));
         if let (Some(error), Some((low, high))) = (fit.standard_error(p), fit.interval(p, level)) {
             out.push_str(&format!(
-                "  ± {}  ({:.0} %: {} to {})",
+                "  ± {}  ({:.0}%: {} to {})",
                 number(p, error),
                 100.0 * level,
                 number(p, low),
@@ -140,7 +146,7 @@ fn text(name: &str, analysis: &Analysis, level: f64) -> String {
             }
             Err(error) => error.to_string(),
         };
-        out.push_str(&format!("  without the last {:.0} %: {found}\n", 100.0 * tail.removed));
+        out.push_str(&format!("  without the last {:.0}%: {found}\n", 100.0 * tail.removed));
     }
     if let Some(halves) = halves {
         let of = |i: usize| halves.fits.get(i).map_or(f64::NAN, |f| f.law.asymptote);
@@ -164,7 +170,7 @@ fn text(name: &str, analysis: &Analysis, level: f64) -> String {
 }
 
 fn as_json(name: &str, analysis: &Analysis, level: f64) -> Value {
-    let Examined { fit, tails, halves } = &analysis.examined;
+    let ConfirmedFit { fit, tails, halves } = &analysis.examined;
     let parameters: serde_json::Map<String, Value> = Parameter::ALL
         .iter()
         .map(|&p| {

@@ -1,12 +1,12 @@
-//! `sgs lean setup`: gets Lean onto this machine.
+//! `sgs lean setup`: installs Lean.
 
 use crate::args::LeanSetupArgs;
 use crate::exit::Outcome;
 use crate::output;
 use anyhow::Result;
-use sgs_lean::setup::{self, Event, SetupOptions};
+use sgs_lean::setup::{self, SetupEvent, SetupOptions};
 
-/// Says what is to be done, and does what is not done yet.
+/// Prints the steps, and executes those that are not done yet.
 pub fn run(args: &LeanSetupArgs) -> Result<Outcome> {
     let root = args
         .root
@@ -19,9 +19,9 @@ pub fn run(args: &LeanSetupArgs) -> Result<Outcome> {
         return Ok(Outcome::Done);
     }
     setup::run(&plan, &mut |event| match event {
-        Event::Skipped(step) => eprintln!("done before: {}", step.title),
-        Event::Begun(step) => eprintln!("now: {}", step.title),
-        Event::Finished(step) => eprintln!("done: {}", step.title),
+        SetupEvent::Skipped(step) => eprintln!("already done: {}", step.title),
+        SetupEvent::Begun(step) => eprintln!("now: {}", step.title),
+        SetupEvent::Finished(step) => eprintln!("done: {}", step.title),
     })?;
     output::line(format!("ready: {}", plan.result))?;
     Ok(Outcome::Done)

@@ -1,4 +1,4 @@
-//! `sgs lm check`: a model folder with recorded numbers, run through this engine.
+//! `sgs lm check`: compares the engine with the recorded numbers of a model folder.
 
 use crate::args::LmCheckArgs;
 use crate::exit::Outcome;
@@ -6,12 +6,12 @@ use crate::output;
 use anyhow::Result;
 use serde_json::json;
 use sgs_lm::Device;
-use sgs_lm::check::{self, CheckReport, Tolerances};
-use sgs_run::device::DeviceKind;
+use sgs_lm_bench::check::{self, CheckReport, Tolerances};
+use sgs_run::config::device::DeviceKind;
 use sgs_run::with_device;
 use std::sync::Arc;
 
-/// Prints the largest error of every quantity beside its tolerance.
+/// Prints the largest error of every quantity and its tolerance.
 pub fn run(args: &LmCheckArgs) -> Result<Outcome> {
     with_device!(args.device, 0, device => check_on(args, device))
 }
@@ -34,7 +34,7 @@ fn check_on<D: Device>(args: &LmCheckArgs, device: Arc<D>) -> Result<Outcome> {
 }
 
 fn as_json(args: &LmCheckArgs, device: &str, report: &CheckReport) -> serde_json::Value {
-    // JSON knows no infinity: such an error is null.
+    // JSON has no infinity: such an error is null.
     let quantities: Vec<_> = report
         .quantities
         .iter()

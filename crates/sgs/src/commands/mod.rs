@@ -1,7 +1,8 @@
-//! The commands: each a thin wiring of the libraries.
+//! The commands. Each is a thin layer over the libraries.
 
 mod bench;
 mod bench_dispatch;
+mod bench_verify;
 mod compare;
 mod conjecture;
 mod data_build;
@@ -19,11 +20,13 @@ mod fit;
 mod lean_setup;
 mod lm_check;
 mod made;
+mod missing;
 pub mod pretrain;
 mod prove;
 pub mod report;
 mod review;
 pub mod run;
+mod schema;
 mod serve;
 mod serve_model;
 pub mod status;
@@ -57,7 +60,7 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Data(DataCommand::Compose(args)) => data_compose::run(&args),
-        Command::Data(DataCommand::Stats(args)) => data_import::describe(&args),
+        Command::Data(DataCommand::Stats(args)) => data_import::stats(&args),
         Command::Data(DataCommand::Import(args)) => data_import::import(&args),
         Command::Data(DataCommand::Filter(args)) => data_filter::run(&args),
         Command::Data(DataCommand::Reviews(args)) => data_reviews::run(&args),
@@ -72,6 +75,7 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::Lm(LmCommand::Check(args)) => lm_check::run(&args),
         Command::Bench(command) => bench::run(&command),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Schema { file } => schema::run(file),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "sgs", &mut std::io::stdout());
             Ok(Outcome::Done)
@@ -84,10 +88,11 @@ fn start_logging(verbose: u8) {
     let level = ["warn", "info", "debug", "trace"][usize::from(verbose.min(3))];
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-    tracing_subscriber::fmt()
+    let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| crate::terminal::Log)
+        .with_writer(|| crate::terminal::LogWriter)
         .with_target(false)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .init();
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()));
+    // Fails if an earlier command of this process has set it: that subscriber stays.
+    let _ = subscriber.try_init();
 }

@@ -1,19 +1,19 @@
-//! `sgs review`: what the Guide says of a conjecture.
+//! `sgs review`: samples the Guide's reviews of a conjecture.
 
 use crate::args::ReviewArgs;
-use crate::desk::Desk;
 use crate::exit::{Outcome, Usage};
+use crate::model_source::ModelSource;
 use crate::output;
-use crate::players::Players;
+use crate::statement_input::StatementInput;
 use anyhow::Result;
 use serde_json::json;
 use sgs_formal::{FormalSystem, Malformed};
 use sgs_lm::Device;
 use sgs_lm::model::Model;
-use sgs_lm::sampler::Decode;
 use sgs_lm::tokenizer::Tokenizer;
-use sgs_run::evaluate;
+use sgs_lm_sampler::Decode;
 use sgs_run::with_device;
+use sgs_run::workers::sampling;
 use sgs_selfplay::reward::guide_score;
 use sgs_selfplay::seed::task_seed;
 use sgs_selfplay::{Problem, Review, Role};
@@ -23,15 +23,14 @@ pub fn run(args: &ReviewArgs) -> Result<Outcome> {
     if args.samples == 0 {
         return Err(Usage("--samples is 0: give at least 1".to_owned()).into());
     }
-    let players = Players::choose(&args.play)?;
-    let desk = Desk::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;
-    let target = desk.asked(args.problem.as_deref(), args.target.as_deref())?;
-    let conjecture = desk.statement_in(&target.problem.context, "conjecture", &args.conjecture)?;
-    let session = desk.start(Some(&target))?;
+    let players = ModelSource::choose(&args.play)?;
+    let statements =
+        StatementInput::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;
+    let target = statements.given_target(args.problem.as_deref(), args.target.as_deref())?;
+    let conjecture = statements.statement_in(&target.problem.context, "conjecture", &args.conjecture)?;
+    let session = statements.start(Some(&target))?;
     if players.guide_is_rubric() {
-        eprintln!(
-            "note: the reviews of this run come from the formal system's rubric; this is its model's opinion"
-        );
+        eprintln!("note: this run takes its reviews from the formal system's rubric; these are its model's");
     }
     let (tokenizer, weights) = players.load(Role::Guide)?;
     let (system, target, conjecture) = (&*session.system, &target.problem, &conjecture.problem);
@@ -46,8 +45,8 @@ pub fn run(args: &ReviewArgs) -> Result<Outcome> {
     Ok(if reviews.iter().any(|(_, read)| read.is_ok()) { Outcome::Done } else { Outcome::Failed })
 }
 
-/// What the Guide wrote, and how it was read.
-type Read = (String, Result<Review, Malformed>);
+/// A completion of the Guide, and the review parsed from it.
+type SampledReview = (String, Result<Review, Malformed>);
 
 fn review<D: Device + Decode>(
     system: &dyn FormalSystem,
@@ -57,10 +56,10 @@ fn review<D: Device + Decode>(
     model: &Model<D>,
     tokens: usize,
     args: &ReviewArgs,
-) -> Result<Vec<Read>> {
+) -> Result<Vec<SampledReview>> {
     let prompt = system.guide_prompt(target, conjecture);
     let seeds = (0..args.samples).map(|i| task_seed(args.play.seed, 0, Role::Guide, &conjecture.id, i));
-    let texts = evaluate::sample_one(model, tokenizer, &prompt, seeds, tokens, args.play.memory_mib)?;
+    let texts = sampling::sample_one(model, tokenizer, &prompt, seeds, tokens, args.play.memory_mib)?;
     let read = |text: String| {
         let read = system.read_review(&text);
         (text, read)
@@ -68,7 +67,12 @@ fn review<D: Device + Decode>(
     Ok(texts.into_iter().map(read).collect())
 }
 
-fn as_text(system: &dyn FormalSystem, target: &Problem, conjecture: &Problem, reviews: &[Read]) -> String {
+fn as_text(
+    system: &dyn FormalSystem,
+    target: &Problem,
+    conjecture: &Problem,
+    reviews: &[SampledReview],
+) -> String {
     let mut text = format!(
         "target      {}\nconjecture  {}\n\n",
         system.display_statement(&target.statement),
@@ -94,8 +98,8 @@ fn as_text(system: &dyn FormalSystem, target: &Problem, conjecture: &Problem, re
     text
 }
 
-fn as_json(target: &Problem, conjecture: &Problem, reviews: &[Read]) -> serde_json::Value {
-    let one = |(text, read): &Read| match read {
+fn as_json(target: &Problem, conjecture: &Problem, reviews: &[SampledReview]) -> serde_json::Value {
+    let one = |(text, read): &SampledReview| match read {
         Ok(review) => json!({ "review": review, "r_guide": guide_score(review), "text": text }),
         Err(e) => json!({ "malformed": e, "text": text }),
     };

@@ -1,27 +1,32 @@
 //! `sgs run` and `sgs resume`.
 
+use super::missing;
 use crate::args::{FleetArgs, PageArgs, RankArgs, ResumeArgs, RunArgs};
+use crate::display::TextDisplay;
+use crate::eta::EtaEstimator;
 use crate::exit::Outcome;
-use crate::pace::Pace;
-use crate::page::Page;
-use crate::shown::Shown;
-use crate::view::{Show, View};
-use crate::{earlier, requirements, signals, summary};
+use crate::page::LivePage;
+use crate::view::{ProgressFormat, View};
+use crate::{related_runs, signals, summary};
 use anyhow::{Result, bail};
 use sgs_analysis::report::{self, ReportOptions};
 use sgs_analysis::run::{ReadOptions, metric, read_run};
-use sgs_lm::ranks::{Meeting, Parallel};
-use sgs_lm::sampler::Decode;
+use sgs_data::base::made::{MadeBase, base_folder};
+use sgs_data::base::recipe;
+use sgs_lm::ranks::{Parallel, ProcessGroup};
+use sgs_lm_sampler::Decode;
+use sgs_run::config::base_model::is_model;
+use sgs_run::config::device;
+use sgs_run::config::folder;
+use sgs_run::config::system::{self, Opened};
 use sgs_run::config::{self, Layers, RunConfig};
-use sgs_run::ranks::crew::Crew;
-use sgs_run::ranks::follow;
-use sgs_run::recipe;
-use sgs_run::seats::{self, Standing};
-use sgs_run::system::{self, Opened};
+use sgs_run::train::launcher::{self, RankPlan};
+use sgs_run::train::ranks::rank_group::RankGroup;
+use sgs_run::train::ranks::rank_worker;
+use sgs_run::with_device;
 use sgs_run::workers::config::FleetConfig;
-use sgs_run::workers::outside::Remembered;
-use sgs_run::{RunEvent, Runner, folder, policies};
-use sgs_run::{device, with_device};
+use sgs_run::workers::coordinator::CoordinatorAddress;
+use sgs_run::{RunError, RunEvent, Runner};
 use sgs_rundir::metrics::names;
 use sgs_rundir::{NextStep, RunDir, RunView};
 use sgs_selfplay::Problem;
@@ -29,12 +34,12 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Begins a run.
+/// Starts a run.
 pub fn run(args: &RunArgs) -> Result<Outcome> {
     begin(args, FleetConfig::default())
 }
 
-/// Begins a run with these workers unless the arguments name others.
+/// Starts a run with `workers`, unless the arguments name others.
 pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     args.page.check()?;
     let layers = Layers {
@@ -43,7 +48,11 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
         as_published: args.as_published,
         set: args.set.clone(),
     };
-    let resolve = || config::resolve(&layers, std::env::vars());
+    let resolve = || {
+        let resolved = config::resolve(&layers, std::env::vars())?;
+        recipe::check(&resolved.config.model.base)?;
+        anyhow::Ok(resolved)
+    };
     if args.explain || args.dry_run {
         let mut resolved = resolve()?;
         if let Some(ranks) = args.ranks.ranks {
@@ -55,56 +64,61 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
             super::dry_run::run(&resolved, args.json)
         };
     }
-    let mut crew = match join(&args.ranks, &args.fleet)? {
-        ControlFlow::Continue(crew) => crew,
+    let mut rank_group = match join(&args.ranks, &args.fleet)? {
+        ControlFlow::Continue(rank_group) => rank_group,
         ControlFlow::Break(outcome) => return Ok(outcome),
     };
     let mut config = resolve()?.config;
     let workers = fleet(&args.fleet, workers)?;
-    begin_with(&config, workers.as_ref(), &layers)?;
-    if let Outcome::Interrupted = super::made::ensure(&config)? {
-        return Ok(Outcome::Interrupted);
-    }
-    config.training.ranks = crew.settle(&config, args.ranks.ranks.is_some())?;
+    check_requirements(&config, workers.as_ref(), &layers)?;
+    let base = match super::made::ensure(&config)? {
+        MadeBase::NotMade => None,
+        MadeBase::Ready(folder) => Some(folder),
+        MadeBase::Interrupted => return Ok(Outcome::Interrupted),
+    };
+    config.training.ranks = rank_group.settle(&config, args.ranks.ranks.is_some())?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
-    earlier::tell(&config, &out);
-    let run = folder::begin(&config, &out)?;
+    related_runs::report(&config, &out);
+    let run = folder::begin_from(&config, base.as_deref(), &out)?;
     eprintln!(
-        "{} at {} into {} (stop with Ctrl-C, go on with `sgs resume {}`)",
+        "{} at size {}, writing to {} (Ctrl-C stops it; to continue: `sgs resume {}`)",
         config.method,
         config.size,
         out.display(),
         out.display()
     );
-    work(config, run, workers, crew, args.json, &args.page)
+    work(config, run, workers, rank_group, args.json, &args.page)
 }
 
-/// Goes on with a run.
+/// Resumes a run.
 pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     args.page.check()?;
-    let mut crew = match join(&args.ranks, &args.fleet)? {
-        ControlFlow::Continue(crew) => crew,
+    let mut rank_group = match join(&args.ranks, &args.fleet)? {
+        ControlFlow::Continue(rank_group) => rank_group,
         ControlFlow::Break(outcome) => return Ok(outcome),
     };
     if args.verify {
         super::doctor::read_whole(&args.dir)?;
     }
-    let before = Remembered::read(&args.dir)?.map(|remembered| remembered.fleet).unwrap_or_default();
+    let before = CoordinatorAddress::read(&args.dir)?.map(|remembered| remembered.fleet).unwrap_or_default();
     let workers = fleet(&args.fleet, before)?;
     let frozen = folder::config_of(&RunView::open(&args.dir)?)?;
-    begin_with(&frozen, workers.as_ref(), &Layers::default())?;
-    // The run has its own copy of a model that was made for it.
-    if !recipe::is_model(&args.dir.join("base"))
-        && let Outcome::Interrupted = super::made::ensure(&frozen)?
-    {
-        return Ok(Outcome::Interrupted);
-    }
-    let (run, config) = folder::reopen(&args.dir)?;
+    check_requirements(&frozen, workers.as_ref(), &Layers::default())?;
+    // A run keeps its own copy of a model that was made for it.
+    let base = match is_model(&args.dir.join("base")) {
+        true => None,
+        false => match super::made::ensure(&frozen)? {
+            MadeBase::NotMade => None,
+            MadeBase::Ready(folder) => Some(folder),
+            MadeBase::Interrupted => return Ok(Outcome::Interrupted),
+        },
+    };
+    let (run, config) = folder::reopen_from(&args.dir, base.as_deref())?;
     let config = if args.rounds.is_some() || args.minutes.is_some() || !args.set.is_empty() {
         let wanted = folder::change(&run, args.rounds, args.minutes, &args.set)?;
         if config.minutes > 0.0 && wanted.minutes == 0.0 && args.minutes.is_none() {
             eprintln!(
-                "--rounds without --minutes: no limit of time, where it was {} minutes",
+                "--rounds given without --minutes: the {}-minute limit no longer applies",
                 config.minutes
             );
         }
@@ -116,22 +130,22 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
         && let Some(over) = folder::what_is_over(run.view(), &config)?
     {
         let more = config.rounds.saturating_mul(2).max(1);
-        eprintln!("{over}; `sgs resume {} --rounds {more}` goes on", args.dir.display());
+        eprintln!("{over}; to continue: `sgs resume {} --rounds {more}`", args.dir.display());
     }
-    crew.settle(&config, args.ranks.ranks.is_some())?;
-    work(config, run, workers, crew, args.json, &args.page)
+    rank_group.settle(&config, args.ranks.ranks.is_some())?;
+    work(config, run, workers, rank_group, args.json, &args.page)
 }
 
-/// Takes part in a run's ranks as the arguments, the launcher or Slurm say. The first works on the run; any other does
-/// its part here, and this is how it ended.
-fn join(args: &RankArgs, fleet: &FleetArgs) -> Result<ControlFlow<Outcome, Crew>> {
-    match seats::standing(&args.asked(), fleet.token_file.as_deref())? {
-        Standing::Seated(seat) if seat.rank > 0 => Ok(ControlFlow::Break(follow::run(&seat)?)),
-        standing => Ok(ControlFlow::Continue(Crew::new(standing, args.asked().patience)?)),
+/// Joins the ranks of a run, as the arguments, the launcher or Slurm specify. Rank 0 executes the run. Any other rank does
+/// its work here; its outcome is returned.
+fn join(args: &RankArgs, fleet: &FleetArgs) -> Result<ControlFlow<Outcome, RankGroup>> {
+    match launcher::plan(&args.rank_options(), fleet.token_file.as_deref())? {
+        RankPlan::Rank(seat) if seat.rank > 0 => Ok(ControlFlow::Break(rank_worker::run(&seat)?)),
+        standing => Ok(ControlFlow::Continue(RankGroup::new(standing, args.rank_options().patience)?)),
     }
 }
 
-/// Who does the work: what the arguments say, over what was `before`. `None` if it is all done in this process.
+/// Returns the worker configuration: the arguments applied to `before`. `None` if this process does all the work.
 fn fleet(args: &FleetArgs, before: FleetConfig) -> Result<Option<FleetConfig>> {
     let mut config = match &args.workers {
         None => before,
@@ -153,59 +167,66 @@ fn work(
     config: RunConfig,
     run: RunDir,
     fleet: Option<FleetConfig>,
-    mut crew: Crew,
+    mut rank_group: RankGroup,
     json: bool,
     page: &PageArgs,
 ) -> Result<Outcome> {
     let path = run.view().path().to_owned();
-    crew.start(&path)?;
-    let done = open(config, run, fleet, &mut crew, json, page);
-    let outcome = crew.end(done, &path)?;
+    rank_group.start(&path)?;
+    let outcome = match open(config, run, fleet, &mut rank_group, json, page) {
+        Ok(done) => rank_group.end(done, &path)?,
+        Err(error) => {
+            rank_group.end(Ok(()), &path)?;
+            return Err(error);
+        }
+    };
     match outcome {
-        Outcome::Interrupted => eprintln!("stopped; go on with `sgs resume {}`", path.display()),
-        _ => conclude(&path, json),
+        Outcome::Interrupted => eprintln!("stopped; to continue: `sgs resume {}`", path.display()),
+        _ => print_results(&path, json),
     }
     Ok(outcome)
 }
 
+/// Runs the rounds. The inner result is that of the rounds themselves.
 fn open(
     config: RunConfig,
     run: RunDir,
     fleet: Option<FleetConfig>,
-    crew: &mut Crew,
+    rank_group: &mut RankGroup,
     json: bool,
     page: &PageArgs,
-) -> Result<Outcome> {
+) -> Result<Result<Outcome, RunError>> {
     let kind = device::kind(&config.model.device)?;
-    with_device!(kind, crew.threads(), crew.gpu(kind)?, device => {
-        work_on(config, run, fleet, crew.meeting(), json, page, device)
+    with_device!(kind, rank_group.threads(), rank_group.gpu(kind)?, device => {
+        run_on_device(config, run, fleet, rank_group.group(), json, page, device)
     })
 }
 
-fn work_on<D: Parallel + Decode>(
+fn run_on_device<D: Parallel + Decode>(
     config: RunConfig,
     run: RunDir,
     fleet: Option<FleetConfig>,
-    meeting: Option<Meeting>,
+    meeting: Option<ProcessGroup>,
     json: bool,
     page: &PageArgs,
     device: Arc<D>,
-) -> Result<Outcome> {
+) -> Result<Result<Outcome, RunError>> {
     let path = run.view().path().to_owned();
     let Opened { system, targets, held_out, notes } = system::open(&config, &path.join("lean-scratch"))?;
     let shared = |problems: Vec<Problem>| problems.into_iter().map(Arc::new).collect();
     let (targets, held_out): (Vec<Arc<Problem>>, _) = (shared(targets), shared(held_out));
     folder::same_checker(&path, &system.identity())?;
-    let base = policies::base_folder(&config, &path.join("base"))?;
-    let (rates, seconds) = so_far(&run)?;
-    let pace = Pace::new(config.minutes, folder::seconds_worked(run.view())?, seconds);
+    let base = base_folder(&config, &path.join("base"))?;
+    let (rates, seconds) = finished_rounds(&run)?;
+    let pace = EtaEstimator::new(config.minutes, folder::seconds_worked(run.view())?, seconds);
     let base_evaluation = match run.view().evaluations()?.first() {
         Some(first) if first.after == 0 => Some(first.metrics()?),
         _ => None,
     };
-    let (interrupt, _attending) = signals::attend()?;
-    let page = Page::start(page, &path, &system)?;
-    let mut view = View::new(Show::choose(json), Arc::clone(&system), rates, base_evaluation, pace, page);
+    let (interrupt, _guard) = signals::guard()?;
+    let page = LivePage::start(page, &path, &system)?;
+    let mut view =
+        View::new(ProgressFormat::choose(json), Arc::clone(&system), rates, base_evaluation, pace, page);
     notes.iter().for_each(|note| view.on(&RunEvent::Note(note)));
     let runner = Runner {
         config: Arc::new(config),
@@ -217,36 +238,37 @@ fn work_on<D: Parallel + Decode>(
         base,
         interrupt,
         fleet,
-        meeting,
+        process_group: meeting,
     };
     let done = runner.work(&mut |event| view.on(&event));
     view.end();
-    done
+    Ok(done)
 }
 
-/// Refuses to begin what would fail later.
-fn begin_with(config: &RunConfig, workers: Option<&FleetConfig>, asked: &Layers) -> Result<()> {
-    let mut lacks = requirements::lacks(config);
-    lacks.extend(workers.and_then(requirements::slurm_lack));
+/// Returns an error if a requirement is missing, before anything is written.
+fn check_requirements(config: &RunConfig, workers: Option<&FleetConfig>, asked: &Layers) -> Result<()> {
+    let mut lacks = missing::lacks(config);
+    lacks.extend(workers.and_then(missing::slurm_lack));
     if !lacks.is_empty() {
         let all: Vec<String> = lacks.iter().map(|l| format!("{} ({})", l.what, l.found)).collect();
         let set = asked.set.iter().map(|set| format!(" --set {set}")).collect::<String>();
         let method = asked.method.as_ref().unwrap_or(&config.method);
         bail!(
-            "{} at {} cannot run here: this machine lacks {}; `sgs run {method} --size {}{set} --dry-run` says how to get it",
+            "{} at size {} cannot run here; missing: {}. For instructions: `sgs run {method} --size {}{set} --dry-run`",
             config.method,
             config.size,
             all.join(", "),
             config.size
         );
     }
-    device::kind(&config.model.device).map(|_| ())
+    device::kind(&config.model.device)?;
+    Ok(())
 }
 
-/// The report and the last lines. Both are pictures of the run's files: failing to draw them does not fail the run.
-fn conclude(path: &Path, json: bool) {
+/// Prints the summary and writes the report. Both only read the run's files, so a failure does not fail the run.
+fn print_results(path: &Path, json: bool) {
     let draw = || -> Result<()> {
-        let shown = Shown::of_run(path)?;
+        let shown = TextDisplay::of_run(path)?;
         let run = read_run(path, &ReadOptions { display: Some(&shown), ..ReadOptions::default() })?;
         if !json {
             for line in summary::lines(&run, &RunView::open(path)?, &shown)? {
@@ -258,12 +280,12 @@ fn conclude(path: &Path, json: bool) {
         Ok(())
     };
     if let Err(error) = draw() {
-        eprintln!("the report could not be written: {error:#}");
+        eprintln!("cannot write the report: {error:#}");
     }
 }
 
-/// Cumulative solve rate and seconds of each round that is over.
-fn so_far(run: &RunDir) -> Result<(Vec<f64>, Vec<f64>)> {
+/// Returns the cumulative solve rate and the duration of each finished round.
+fn finished_rounds(run: &RunDir) -> Result<(Vec<f64>, Vec<f64>)> {
     let (mut rates, mut seconds) = (Vec::new(), Vec::new());
     for round in run.view().rounds()? {
         let scalars = round.metrics()?.scalars;
@@ -273,7 +295,7 @@ fn so_far(run: &RunDir) -> Result<(Vec<f64>, Vec<f64>)> {
     Ok((rates, seconds))
 }
 
-/// `runs/METHOD-SIZE`, with a number behind it if that is taken.
+/// Returns `runs/METHOD-SIZE`, with a number appended if it exists.
 fn default_folder(config: &RunConfig) -> PathBuf {
     let name = format!("{}-{}", config.method, config.size);
     let first = Path::new("runs").join(&name);

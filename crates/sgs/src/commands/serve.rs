@@ -1,4 +1,4 @@
-//! `sgs serve`: a run whose work is done by those that connect.
+//! `sgs serve`: a run whose workers connect from elsewhere.
 
 use crate::args::ServeArgs;
 use crate::exit::Outcome;
@@ -6,11 +6,11 @@ use anyhow::Result;
 use sgs_run::workers::config::FleetConfig;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Where the coordinator listens unless it is told otherwise.
-const PORT: u16 = 7717;
+/// Default address of the coordinator.
+const DEFAULT_PORT: u16 = 7717;
 
-/// Begins a run that waits for workers.
+/// Starts a run that waits for workers.
 pub fn run(args: &ServeArgs) -> Result<Outcome> {
-    let listen = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
+    let listen = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT);
     super::run::begin(&args.run, FleetConfig { listen: Some(listen), ..FleetConfig::by_hand() })
 }

@@ -1,24 +1,25 @@
-//! `sgs serve-model`: a model behind the protocol of OpenAI's completions.
+//! `sgs serve-model`: serves a model over the OpenAI completions protocol.
 
 use crate::args::ServeModelArgs;
 use crate::exit::Outcome;
+use crate::model_source::ModelSource;
 use crate::output;
-use crate::players::Players;
 use crate::signals;
 use anyhow::Result;
-use sgs_lm::sampler::SamplerOptions;
-use sgs_run::{device, with_device};
-use sgs_serve::{Engine, Key, Service, ServiceConfig};
+use sgs_lm_sampler::SamplerOptions;
+use sgs_run::config::device;
+use sgs_run::with_device;
+use sgs_serve::{ApiKey, ModelEngine, ModelServer, ModelServerConfig};
 use std::time::Duration;
 
-/// How often it is looked whether to end.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval between checks of the interrupt flag.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Serves until a signal comes.
+/// Serves until a signal arrives.
 pub fn run(args: &ServeModelArgs) -> Result<Outcome> {
-    // Told before anything is loaded.
-    let key = args.key_file.as_deref().map(Key::read).transpose()?;
-    let players = Players::choose(&args.play)?;
+    // Check the address and key before loading the model.
+    let key = args.key_file.as_deref().map(ApiKey::read).transpose()?;
+    let players = ModelSource::choose(&args.play)?;
     let folder = players.of(args.role.into())?.display().to_string();
     let (tokenizer, weights) = players.load(args.role.into())?;
     let options = SamplerOptions {
@@ -28,18 +29,22 @@ pub fn run(args: &ServeModelArgs) -> Result<Outcome> {
     };
     let positions = args.context.unwrap_or(usize::MAX).min(players.positions());
     let name = players.round().map_or_else(|| "base".to_owned(), |round| format!("round-{round}"));
-    let (interrupt, _attending) = signals::attend()?;
+    let (interrupt, _guard) = signals::guard()?;
     let (engine, sampler) = with_device!(args.play.device, device::threads(), device => {
-        Engine::start(device, weights, positions, &options, &folder, &name)?
+        ModelEngine::start(device, weights, positions, &options, &folder, &name)?
     });
-    let config =
-        ServiceConfig { listen: args.listen, key, name: args.name.clone(), updates: args.updates.clone() };
+    let config = ModelServerConfig {
+        listen: args.listen,
+        key,
+        name: args.name.clone(),
+        updates: args.updates.clone(),
+    };
     let window = engine.served().window;
-    let service = Service::start(engine, tokenizer, config)?;
+    let service = ModelServer::start(engine, tokenizer, config)?;
     eprintln!("{folder} ({name}, context {window} tokens) as `{}`", args.name);
     output::line(format!("http://{}/v1", service.address()))?;
     while !interrupt.is_set() && !sampler.is_finished() {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     anyhow::ensure!(interrupt.is_set(), "the sampler has stopped");
     Ok(Outcome::Done)

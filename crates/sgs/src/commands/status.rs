@@ -1,75 +1,58 @@
-//! `sgs status`: where a run stands, whether or not a process works on it.
+//! `sgs status`: the progress of a run, whether or not a process is executing it.
 
+use crate::activity::{Activity, activity_of, fleet};
 use crate::args::StatusArgs;
 use crate::exit::Outcome;
 use crate::{output, page};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use sgs_analysis::run::{RunData, metric};
-use sgs_fleet::{BoardStatus, Client};
-use sgs_run::workers::outside::Remembered;
-use sgs_run::{authority, folder, machine, record};
-use sgs_rundir::journal::Stage;
+use sgs_fleet::BoardStatus;
+use sgs_run::config::machine;
+use sgs_run::round::record;
+use sgs_rundir::journal::JournalStage;
 use sgs_rundir::{MetricValues, RunView};
 use std::collections::BTreeMap;
-use std::fs::{File, TryLockError};
-use std::path::Path;
-use std::time::Duration;
 
-/// Whether somebody works on a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case", tag = "state")]
-pub enum Activity {
-    /// A process holds the run's lock.
-    Running { holder: String },
-    /// Nobody does; the run can be resumed.
-    Stopped,
-    /// All rounds, or the run's minutes, are over.
-    Finished,
-}
-
-/// Everything that is told.
+/// The status of a run.
 #[derive(Debug, Serialize)]
-struct Status {
+struct RunStatus {
     run: String,
     method: Option<String>,
     version: Option<String>,
     #[serde(flatten)]
     activity: Activity,
     published: usize,
-    /// Rounds in all, where the configuration tells.
+    /// Total number of rounds, if configured.
     rounds: Option<u64>,
     /// The round in progress with its stage; absent between rounds.
-    progress: Option<Progress>,
+    progress: Option<RoundInProgress>,
     checkpoints: Vec<u32>,
     free_disk_bytes: Option<u64>,
-    /// The last rounds' numbers.
+    /// Metrics of the latest rounds.
     last: Vec<MetricValues>,
-    /// The queue and the workers, if there are some outside of the coordinator and it answers.
+    /// Queue and workers, if the run has remote workers and its coordinator answers.
     fleet: Option<BoardStatus>,
-    /// Where workers connect.
+    /// Address for workers.
     url: Option<String>,
     notes: Vec<String>,
 }
 
-/// How long the coordinator may take to answer.
-const ANSWER: Duration = Duration::from_secs(3);
-
 #[derive(Debug, Serialize)]
-struct Progress {
+struct RoundInProgress {
     round: u32,
-    stage: Stage,
-    /// Seconds since that stage was reached.
+    stage: JournalStage,
+    /// Seconds since the stage was reached.
     seconds: f64,
-    /// Journalled results of each kind.
+    /// Number of results in the journal, by kind.
     records: BTreeMap<String, u64>,
 }
 
-/// Prints the results that the journal holds.
+/// Prints the results in the journal.
 fn print_journal(view: &RunView) -> Result<Outcome> {
     let journal = view.journal()?;
     for round in journal.rounds_with_records()? {
-        // Printed after the look: a slow reader of the output does not hold the journal.
+        // Print after reading, so that a slow reader of the output does not block the journal.
         for record in journal.records(round, None)? {
             for entry in record::entries(&record.payload).with_context(|| format!("{:?}", record.key))? {
                 output::line(serde_json::to_string(&entry)?)?;
@@ -99,7 +82,7 @@ pub fn run(args: &StatusArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn status(view: &RunView, shown: usize) -> Result<Status> {
+fn status(view: &RunView, shown: usize) -> Result<RunStatus> {
     let config = view.config()?;
     let find = |key: &str| find(&config, key);
     let rounds = find("rounds").and_then(toml::Value::as_integer).and_then(|n| u64::try_from(n).ok());
@@ -124,7 +107,7 @@ fn status(view: &RunView, shown: usize) -> Result<Status> {
         Activity::Running { .. } => fleet(view.path(), &mut notes),
         _ => (None, None),
     };
-    Ok(Status {
+    Ok(RunStatus {
         fleet,
         url,
         run: view.path().display().to_string(),
@@ -141,56 +124,18 @@ fn status(view: &RunView, shown: usize) -> Result<Status> {
     })
 }
 
-/// Whether somebody works on a run of so many rounds, of which so many are published and perhaps one is in progress.
-pub fn activity_of(run: &Path, rounds: Option<u64>, published: usize, in_progress: bool) -> Activity {
-    match holder(run) {
-        Some(holder) => Activity::Running { holder },
-        None if in_progress => Activity::Stopped,
-        None if rounds.is_some_and(|all| published as u64 >= all) => Activity::Finished,
-        // Its minutes were over first.
-        None if folder::ended(run).is_some() => Activity::Finished,
-        None => Activity::Stopped,
-    }
-}
-
-/// The coordinator's address and board, if workers can connect to it. That it does not answer is a note.
-pub fn fleet(run: &Path, notes: &mut Vec<String>) -> (Option<String>, Option<BoardStatus>) {
-    let remembered = match Remembered::read(run) {
-        Ok(Some(remembered)) => remembered,
-        Ok(None) => return (None, None),
-        Err(error) => {
-            notes.push(format!("{error:#}"));
-            return (None, None);
-        }
-    };
-    let ask = || -> Result<BoardStatus> {
-        let trusted = remembered.fleet.authority.as_deref();
-        let trusted =
-            trusted.map(|path| authority::certificates(path, "the workers' `authority`")).transpose()?;
-        let client = Client::new(&remembered.url, Some(remembered.token(run)?), trusted.as_deref())?;
-        Ok(client.status_within(ANSWER)?)
-    };
-    match ask() {
-        Ok(board) => (Some(remembered.url), Some(board)),
-        Err(error) => {
-            notes.push(format!("its workers are not known: {error:#}"));
-            (Some(remembered.url), None)
-        }
-    }
-}
-
-/// The value of a key that is no table, in the outermost table or the first that has it.
+/// Returns the value of a key in the outermost table, or in the first inner table that has it. Ignores tables.
 fn find<'a>(table: &'a toml::Table, key: &str) -> Option<&'a toml::Value> {
     let own = table.get(key).filter(|value| !value.is_table());
     own.or_else(|| table.values().filter_map(toml::Value::as_table).find_map(|t| find(t, key)))
 }
 
-fn progress(view: &RunView) -> Result<Option<Progress>> {
+fn progress(view: &RunView) -> Result<Option<RoundInProgress>> {
     let journal = view.journal()?;
     let markers = journal.markers()?;
-    let Some(marker) = markers.last().filter(|m| m.stage != Stage::Published) else { return Ok(None) };
+    let Some(marker) = markers.last().filter(|m| m.stage != JournalStage::Published) else { return Ok(None) };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Ok(Some(Progress {
+    Ok(Some(RoundInProgress {
         round: marker.round,
         stage: marker.stage,
         seconds: (now.as_secs_f64() - marker.unix_time).max(0.0),
@@ -198,32 +143,7 @@ fn progress(view: &RunView) -> Result<Option<Progress>> {
     }))
 }
 
-/// Who works on the run. The lock is only tried where its holder may be alive, and let go at once.
-fn holder(run: &Path) -> Option<String> {
-    let path = run.join("lock");
-    let holder = std::fs::read_to_string(&path).ok()?.trim().to_owned();
-    if is_gone(&holder) {
-        return None;
-    }
-    match File::open(&path).ok()?.try_lock_shared() {
-        Err(TryLockError::WouldBlock) => {
-            Some(if holder.is_empty() { "a process".to_owned() } else { holder })
-        }
-        Ok(()) | Err(TryLockError::Error(_)) => None,
-    }
-}
-
-/// Whether `process N on host H` names a process of this host that does not exist.
-fn is_gone(holder: &str) -> bool {
-    let Some((process, host)) = holder.strip_prefix("process ").and_then(|h| h.split_once(" on host "))
-    else {
-        return false;
-    };
-    let here = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    host == here.trim() && process.parse::<u32>().is_ok_and(|p| !Path::new(&format!("/proc/{p}")).exists())
-}
-
-fn text(status: &Status) -> String {
+fn text(status: &RunStatus) -> String {
     let mut rows = vec![("run", status.run.clone())];
     if let Some(method) = &status.method {
         let version = status.version.as_deref().map(|v| format!(" (sgs {v})")).unwrap_or_default();
@@ -234,8 +154,7 @@ fn text(status: &Status) -> String {
     rows.push(("rounds", format!("{}{of} published", status.published)));
     if let Some(p) = &status.progress {
         let records: Vec<String> = p.records.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
-        let records =
-            if records.is_empty() { "nothing journalled yet".to_owned() } else { records.join(", ") };
+        let records = if records.is_empty() { "no results yet".to_owned() } else { records.join(", ") };
         let since = duration(p.seconds);
         rows.push(("in progress", format!("round {}, {} {since} ago: {records}", p.round, p.stage.as_str())));
     }
@@ -249,7 +168,7 @@ fn text(status: &Status) -> String {
         let queue: Vec<String> = board
             .kinds
             .iter()
-            .map(|k| format!("{}: {} wait, {} in hand", k.kind, k.pending, k.leased))
+            .map(|k| format!("{}: {} pending, {} leased", k.kind, k.pending, k.leased))
             .collect();
         rows.push(("queue", if queue.is_empty() { "empty".to_owned() } else { queue.join("; ") }));
     }
@@ -272,18 +191,18 @@ fn text(status: &Status) -> String {
     out
 }
 
-fn activity(status: &Status) -> String {
+fn activity(status: &RunStatus) -> String {
     match &status.activity {
         Activity::Running { holder } => format!("running ({holder})"),
-        Activity::Finished => format!("finished; look at it with `sgs report {}`", status.run),
-        Activity::Stopped => format!("stopped; go on with `sgs resume {}`", status.run),
+        Activity::Finished => format!("finished; for a report: `sgs report {}`", status.run),
+        Activity::Stopped => format!("stopped; to continue: `sgs resume {}`", status.run),
     }
 }
 
 fn solved(metrics: &MetricValues) -> String {
     let value = |name| RunData::value(metrics, name);
     let count = |name| value(name).map_or("?".to_owned(), |n: f64| format!("{n:.0}"));
-    let rate = value(metric::CUMULATIVE).map_or("?".to_owned(), |r| format!("{:.1} %", 100.0 * r));
+    let rate = value(metric::CUMULATIVE).map_or("?".to_owned(), |r| format!("{:.1}%", 100.0 * r));
     format!(
         "{} of {} targets ({rate}) after {} generations",
         count(metric::SOLVED_EVER),
@@ -295,7 +214,7 @@ fn solved(metrics: &MetricValues) -> String {
 fn table(rounds: &[MetricValues]) -> String {
     let columns: [(&str, &str, bool); 7] = [
         ("generations", metric::GENERATIONS, false),
-        ("solved ever", metric::CUMULATIVE, true),
+        ("solved", metric::CUMULATIVE, true),
         ("newly", "targets_newly_solved", false),
         ("target rate", metric::TARGET_RATE, true),
         ("conjecture rate", metric::CONJECTURE_RATE, true),
@@ -306,7 +225,7 @@ fn table(rounds: &[MetricValues]) -> String {
     header.extend(columns.iter().map(|c| c.0));
     let cell = |round: &MetricValues, name: &str, is_share: bool| match RunData::value(round, name) {
         None => "-".to_owned(),
-        Some(v) if is_share => format!("{:.1} %", 100.0 * v),
+        Some(v) if is_share => format!("{:.1}%", 100.0 * v),
         Some(v) if v.fract() == 0.0 => format!("{v:.0}"),
         Some(v) => format!("{v:.3}"),
     };
@@ -321,15 +240,15 @@ fn table(rounds: &[MetricValues]) -> String {
     output::table(&header, &rows)
 }
 
-/// The workers that the coordinator knows, with what they have in hand and have done.
+/// Formats the workers with their leases and results.
 fn workers(board: &BoardStatus) -> String {
     let rows: Vec<Vec<String>> = board
         .workers
         .iter()
         .map(|w| {
             let error = w.last_error.as_deref().unwrap_or("");
-            let benched = format!("benched for {}: ", duration(w.benched_s));
-            let benched = if w.benched_s > 0.0 { benched } else { String::new() };
+            let benched = format!("benched for {}: ", duration(w.backoff_s));
+            let benched = if w.backoff_s > 0.0 { benched } else { String::new() };
             vec![
                 w.worker.to_string(),
                 w.leases.to_string(),
@@ -340,10 +259,10 @@ fn workers(board: &BoardStatus) -> String {
             ]
         })
         .collect();
-    output::table(&["worker", "in hand", "done", "failed", "heard of", "last error"], &rows)
+    output::table(&["worker", "leases", "done", "failed", "last seen", "last error"], &rows)
 }
 
-/// Seconds for people.
+/// Formats a duration.
 fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 120.0 => format!("{s:.0} s"),
@@ -355,17 +274,6 @@ fn duration(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_holder_that_is_gone_is_known() {
-        let here = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let here = here.trim();
-        assert!(!is_gone(&format!("process {} on host {here}", std::process::id())));
-        // Above the kernel's largest process id.
-        assert_eq!(is_gone(&format!("process 4194999 on host {here}")), Path::new("/proc").exists());
-        assert!(!is_gone("process 4194999 on host elsewhere.invalid"));
-        assert!(!is_gone("anything"));
-    }
 
     #[test]
     fn keys_are_found_at_any_depth() {

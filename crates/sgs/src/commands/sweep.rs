@@ -1,4 +1,4 @@
-//! `sgs sweep`: methods, seeds and keys against each other, so many runs at once as there are GPUs or cores for.
+//! `sgs sweep`: runs a grid of methods, seeds and settings, as many at the same time as there are GPUs or cores for.
 
 mod machine;
 mod plan;
@@ -8,8 +8,8 @@ use crate::args::SweepArgs;
 use crate::exit::Outcome;
 use crate::{output, signals};
 use anyhow::{Context, Result};
-use machine::{Place, Places};
-use plan::{Member, Plan};
+use machine::{RunSlot, SlotPool};
+use plan::{SweepPlan, SweepRun};
 use sgs_analysis::report::ReportOptions;
 use sgs_analysis::run::{RunData, metric};
 use sgs_rundir::RunView;
@@ -18,73 +18,73 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-/// How often the runs are looked at.
-const LOOK: Duration = Duration::from_millis(200);
+/// Interval between checks of the runs.
+const POLL: Duration = Duration::from_millis(200);
 
-/// Works the runs off and draws one report of them.
+/// Executes the runs and writes one report.
 pub fn run(args: &SweepArgs) -> Result<Outcome> {
-    let plan = Plan::read(&args.file)?;
+    let plan = SweepPlan::read(&args.file)?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&args.file));
     let members = plan.members(&out)?;
-    let places = Places::of_machine(args.jobs.or(plan.jobs), &members)?;
+    let slots = SlotPool::for_machine(args.jobs.or(plan.jobs), &members)?;
     if args.dry_run {
-        return dry_run(&members, &places);
+        return dry_run(&members, &slots);
     }
     std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     let mut sweep = Sweep::new(members)?;
     eprintln!(
-        "{} runs in {}, {} at once on {}; {} are finished already",
+        "{} runs in {}, {} at a time on {}; {} already finished",
         sweep.all,
         out.display(),
-        places.len(),
-        places.what(),
+        slots.len(),
+        slots.what(),
         sweep.done.len()
     );
-    let stopped = sweep.work(places)?;
+    let stopped = sweep.run_all(slots)?;
     if stopped {
-        eprintln!("stopped; `sgs sweep {}` goes on", args.file.display());
+        eprintln!("stopped; to continue: `sgs sweep {}`", args.file.display());
         return Ok(Outcome::Interrupted);
     }
     sweep.finish(&out)
 }
 
-/// `runs/NAME` of `NAME.toml`.
+/// Returns `runs/NAME` for `NAME.toml`.
 fn default_folder(file: &Path) -> PathBuf {
     Path::new("runs").join(file.file_stem().unwrap_or(file.as_os_str()))
 }
 
-fn dry_run(members: &[Member], places: &Places) -> Result<Outcome> {
+fn dry_run(members: &[SweepRun], slots: &SlotPool) -> Result<Outcome> {
     for member in members {
         output::line(member.command().join(" "))?;
     }
-    output::line(format!("{} runs, {} at once on {}", members.len(), places.len(), places.what()))?;
+    output::line(format!("{} runs, {} at a time on {}", members.len(), slots.len(), slots.what()))?;
     Ok(Outcome::Done)
 }
 
-/// The runs, and where they stand.
+/// The runs by state.
 struct Sweep {
     all: usize,
-    waiting: VecDeque<Member>,
-    done: Vec<Member>,
-    /// Those that failed, with how.
-    failed: Vec<(Member, String)>,
+    waiting: VecDeque<SweepRun>,
+    done: Vec<SweepRun>,
+    /// Failed runs, with the exit status.
+    failed: Vec<(SweepRun, String)>,
 }
 
-/// A run that a process works on.
-struct Working {
-    member: Member,
+/// A run that a child process executes.
+struct ActiveRun {
+    member: SweepRun,
     child: Child,
-    place: Place,
+    slot: RunSlot,
     since: Instant,
 }
 
-/// The runs that processes work on. They are in groups of their own, so that they end only when they are told to.
-struct AtWork(Vec<Working>);
+/// The active runs. Each has its own process group, so that signals to the sweep do not reach it.
+struct ActiveRuns(Vec<ActiveRun>);
 
-impl Drop for AtWork {
+impl Drop for ActiveRuns {
     fn drop(&mut self) {
         self.0.iter_mut().for_each(interrupt);
-        // Once: a second signal would end them at once.
+        // Signal once: a second signal would end them immediately.
         for one in &mut self.0 {
             let _ = one.child.wait();
         }
@@ -92,7 +92,7 @@ impl Drop for AtWork {
 }
 
 impl Sweep {
-    fn new(members: Vec<Member>) -> Result<Self> {
+    fn new(members: Vec<SweepRun>) -> Result<Self> {
         let all = members.len();
         let (mut waiting, mut done) = (VecDeque::new(), Vec::new());
         for member in members {
@@ -104,23 +104,23 @@ impl Sweep {
         Ok(Self { all, waiting, done, failed: Vec::new() })
     }
 
-    /// Works until nothing waits; whether the user stopped it. However it ends, nothing works on.
-    fn work(&mut self, mut places: Places) -> Result<bool> {
-        let (stop, _attending) = signals::attend()?;
-        let mut working = AtWork(Vec::new());
+    /// Executes all runs; returns whether the user stopped the sweep. No run stays active in either case.
+    fn run_all(&mut self, mut slots: SlotPool) -> Result<bool> {
+        let (stop, _guard) = signals::guard()?;
+        let mut working = ActiveRuns(Vec::new());
         while !(stop.is_set() || working.0.is_empty() && self.waiting.is_empty()) {
-            while let Some(place) = places.free().filter(|_| !stop.is_set()) {
+            while let Some(slot) = slots.free().filter(|_| !stop.is_set()) {
                 let Some(member) = self.waiting.pop_front() else {
-                    places.give_back(place);
+                    slots.release(slot);
                     break;
                 };
-                working.0.push(start(member, place)?);
+                working.0.push(start(member, slot)?);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL);
             for i in (0..working.0.len()).rev() {
                 if let Some(status) = working.0[i].child.try_wait().context("cannot wait for a run")? {
-                    let Working { member, place, since, .. } = working.0.swap_remove(i);
-                    places.give_back(place);
+                    let ActiveRun { member, slot, since, .. } = working.0.swap_remove(i);
+                    slots.release(slot);
                     self.ended(member, status, since.elapsed());
                 }
             }
@@ -128,11 +128,11 @@ impl Sweep {
         Ok(stop.is_set())
     }
 
-    fn ended(&mut self, member: Member, status: std::process::ExitStatus, took: Duration) {
+    fn ended(&mut self, member: SweepRun, status: std::process::ExitStatus, took: Duration) {
         let number = self.done.len() + self.failed.len() + 1;
         let head = format!("{number}/{} {}", self.all, member.name);
         if status.success() {
-            eprintln!("{head}: {} in {:.0} s", standing(&member.folder), took.as_secs_f64());
+            eprintln!("{head}: {} in {:.0} s", progress_of(&member.folder), took.as_secs_f64());
             self.done.push(member);
         } else {
             eprintln!("{head} failed ({status}): {}", member.log().display());
@@ -140,7 +140,7 @@ impl Sweep {
         }
     }
 
-    /// One report over what is done.
+    /// Writes the report over the finished runs.
     fn finish(mut self, out: &Path) -> Result<Outcome> {
         self.done.sort_by_key(|member| member.number);
         let rows: Vec<Vec<String>> = self.done.iter().map(row).collect();
@@ -157,25 +157,25 @@ impl Sweep {
     }
 }
 
-fn start(member: Member, place: Place) -> Result<Working> {
+fn start(member: SweepRun, slot: RunSlot) -> Result<ActiveRun> {
     let mut command = member.process()?;
-    let child = place.spawn(&mut command).with_context(|| format!("cannot start {}", member.name))?;
-    eprintln!("{} on {}: {}", member.name, place.what(), member.log().display());
-    Ok(Working { member, child, place, since: Instant::now() })
+    let child = slot.spawn(&mut command).with_context(|| format!("cannot start {}", member.name))?;
+    eprintln!("{} on {}: {}", member.name, slot.what(), member.log().display());
+    Ok(ActiveRun { member, child, slot, since: Instant::now() })
 }
 
-fn interrupt(working: &mut Working) {
+fn interrupt(working: &mut ActiveRun) {
     use rustix::process::{Pid, Signal, kill_process};
-    // The number of one that has ended may be another process's by now.
+    // After the child has ended, its id may belong to another process.
     if matches!(working.child.try_wait(), Ok(None)) {
         let _ = kill_process(Pid::from_child(&working.child), Signal::INT);
     }
 }
 
-/// How far a run has come, in a few words.
-fn standing(run: &Path) -> String {
+/// Formats the progress of a run.
+fn progress_of(run: &Path) -> String {
     match numbers(run).and_then(|data| Some((data.rounds.len(), data.last(metric::CUMULATIVE)?))) {
-        Some((rounds, solved)) => format!("{rounds} rounds, solved {:.1} %", 100.0 * solved),
+        Some((rounds, solved)) => format!("{rounds} rounds, solved {:.1}%", 100.0 * solved),
         None => "done".to_owned(),
     }
 }
@@ -184,7 +184,7 @@ fn numbers(run: &Path) -> Option<RunData> {
     compare::numbers_of(&RunView::open(run).ok()?).ok()
 }
 
-fn row(member: &Member) -> Vec<String> {
+fn row(member: &SweepRun) -> Vec<String> {
     let data = numbers(&member.folder).unwrap_or_default();
     let show = |value: Option<f64>, unit: &str, digits: usize| {
         value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}{unit}"))
@@ -193,7 +193,7 @@ fn row(member: &Member) -> Vec<String> {
         member.name.clone(),
         data.rounds.len().to_string(),
         show(data.last(metric::GENERATIONS), "", 0),
-        show(data.last(metric::CUMULATIVE).map(|share| 100.0 * share), " %", 1),
+        show(data.last(metric::CUMULATIVE).map(|share| 100.0 * share), "%", 1),
         show(data.clock().last().map(|point| point.1), "", 0),
     ]
 }

@@ -1,20 +1,22 @@
-//! `sgs train --from RUN/rounds/0007`: a round's updates again, without sampling.
+//! `sgs train --from RUN/rounds/0007`: replays a round's updates without sampling.
 
 use crate::args::TrainArgs;
 use crate::exit::{Outcome, Usage};
 use crate::output;
 use anyhow::{Context, Result};
+use sgs_data::base::made::base_folder;
 use sgs_lm::Device;
 use sgs_lm::ranks::Parallel;
 use sgs_lm::trainer::Trainer;
 use sgs_run::config::RunConfig;
-use sgs_run::device::{gpu_of, threads};
-use sgs_run::dispatcher::Completions;
-use sgs_run::policies::{Policies, base_folder};
-use sgs_run::ranks::Team;
-use sgs_run::seats::{self, Seat};
-use sgs_run::update;
-use sgs_run::{device, with_device};
+use sgs_run::config::device;
+use sgs_run::config::device::threads;
+use sgs_run::train::launcher::{self, RankEnv, gpu_of};
+use sgs_run::train::policies::PolicySet;
+use sgs_run::train::ranks::distributed_trainer::DistributedTrainer;
+use sgs_run::train::update;
+use sgs_run::train::update::Completions;
+use sgs_run::with_device;
 use sgs_rundir::rows::SampleKind;
 use sgs_rundir::{PublishedRound, RunView};
 use sgs_selfplay::training::Group;
@@ -22,12 +24,12 @@ use sgs_selfplay::{Example, Role, RoundOutcome, TaskKey, TaskKind};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Repeats the updates and prints what they did.
+/// Replays the updates and prints their report.
 pub fn run(args: &TrainArgs) -> Result<Outcome> {
     let round = PublishedRound::at(&args.from)?;
     let folder =
         args.from.parent().and_then(Path::parent).with_context(|| {
-            format!("{} is no round of a run: give RUN/rounds/NUMBER", args.from.display())
+            format!("{} is not a round of a run: pass RUN/rounds/NNNN", args.from.display())
         })?;
     let view = RunView::open(folder)?;
     let mut table = view.config()?;
@@ -37,19 +39,20 @@ pub fn run(args: &TrainArgs) -> Result<Outcome> {
     let base = base_folder(&config, &folder.join("base"))?;
     let temporary = || std::env::temp_dir().join(format!("sgs-train-{}", std::process::id()));
     let logs = args.out.clone().unwrap_or_else(temporary);
-    let seat = match seats::role(&args.ranks.asked(), args.token_file.as_deref(), &logs)? {
-        seats::Role::Launched(outcome) => return Ok(outcome),
-        seats::Role::Alone => None,
-        seats::Role::Member(seat) => Some(seat),
+    let seat = match launcher::launch_mode(&args.ranks.rank_options(), args.token_file.as_deref(), &logs)? {
+        launcher::LaunchMode::Launched(outcome) => return Ok(outcome),
+        launcher::LaunchMode::Single => None,
+        launcher::LaunchMode::Rank(seat) => Some(seat),
     };
     let kind = device::kind(&config.model.device)?;
     let threads = seat.as_ref().map_or(threads(), |seat| seat.threads(threads()));
-    let job = Job { round: &round, view: &view, config: &config, start: start.as_deref(), base: &base };
+    let job =
+        ReplayedUpdate { round: &round, view: &view, config: &config, start: start.as_deref(), base: &base };
     with_device!(kind, threads, gpu_of(kind, seat.as_ref())?, device => job.start(args, seat.as_ref(), device))
 }
 
-/// What is repeated.
-struct Job<'a> {
+/// The update to replay.
+struct ReplayedUpdate<'a> {
     round: &'a PublishedRound,
     view: &'a RunView,
     config: &'a RunConfig,
@@ -57,18 +60,23 @@ struct Job<'a> {
     base: &'a Path,
 }
 
-impl Job<'_> {
-    /// Meets the other ranks, if there are any, and repeats the updates; tells them if this one fails.
-    fn start<D: Parallel>(&self, args: &TrainArgs, seat: Option<&Seat>, device: Arc<D>) -> Result<Outcome> {
+impl ReplayedUpdate<'_> {
+    /// Joins the other ranks, if there are any, and replays the updates. If this rank fails, it notifies the others.
+    fn start<D: Parallel>(
+        &self,
+        args: &TrainArgs,
+        seat: Option<&RankEnv>,
+        device: Arc<D>,
+    ) -> Result<Outcome> {
         let job = format!("{:?}\n{:?}\n{:?}", args.from, self.start, args.out);
-        let meeting = seat.map(|seat| seat.meet(&job, seats::UNWIND)).transpose()?;
+        let meeting = seat.map(|seat| seat.meet(&job, launcher::UNWIND)).transpose()?;
         let place = meeting.as_ref().map_or((0, 1), |m| (m.rank(), m.ranks()));
         let number = self.round.round();
-        let loaded = Policies::load(self.config, &device, self.base, self.start, number, place);
+        let loaded = PolicySet::load(self.config, &device, self.base, self.start, number, place);
         let mut policies = match (loaded, &meeting) {
             (Err(error), Some(meeting)) => {
                 meeting.fail(&format!("{error:#}"));
-                return Err(error);
+                return Err(error.into());
             }
             (loaded, _) => loaded?,
         };
@@ -76,8 +84,8 @@ impl Job<'_> {
         let tokens = self.config.training_tokens(policies.config());
         let trainer =
             Trainer::with_peers(device, policies.config(), tokens, self.config.training.mode(), peers)?;
-        // Every rank reads the round and knows what to do.
-        let mut team = Team::new(trainer);
+        // Every rank reads the round itself, so no rank needs instructions.
+        let mut team = DistributedTrainer::new(trainer);
         let done = self.repeat(args.out.as_deref(), &mut policies, &mut team);
         team.end(done)
     }
@@ -85,12 +93,12 @@ impl Job<'_> {
     fn repeat<D: Device>(
         &self,
         out: Option<&Path>,
-        policies: &mut Policies<D>,
-        team: &mut Team<D>,
+        policies: &mut PolicySet<D>,
+        team: &mut DistributedTrainer<D>,
     ) -> Result<Outcome> {
         let outcome = outcome_of(self.round)?;
         let completions = completions_of(self.round)?;
-        let (rank, _) = team.trainer().place();
+        let (rank, _) = team.trainer().rank_and_size();
         if rank == 0 {
             eprintln!(
                 "round {}: {} examples of the Solver, {} of the Conjecturer, from {}",
@@ -106,7 +114,7 @@ impl Job<'_> {
         }
         let Some(out) = out else { return Ok(Outcome::Done) };
         let companions = ["tokenizer.json", "tokenizer_config.json"].map(|n| self.base.join(n));
-        match team.trainer().meeting() {
+        match team.trainer().group() {
             Some(meeting) => policies.trained.save_together(out, &companions, meeting)?,
             None => policies.trained.snapshot(None, None)?.save(out, &companions)?,
         }
@@ -114,7 +122,7 @@ impl Job<'_> {
     }
 }
 
-/// The weights that the round was sampled with: those of the last checkpoint before it, or the base model.
+/// Returns the checkpoint that the round was sampled with; `None` for the base model.
 fn start_weights(view: &RunView, round: u32, given: Option<&Path>) -> Result<Option<std::path::PathBuf>> {
     if let Some(given) = given {
         return Ok(Some(given.to_owned()));
@@ -125,14 +133,14 @@ fn start_weights(view: &RunView, round: u32, given: Option<&Path>) -> Result<Opt
     match view.checkpoints().get(round - 1) {
         Some(checkpoint) => Ok(Some(checkpoint.directory)),
         None => Err(Usage(format!(
-            "the checkpoint of round {} is no longer kept: give --weights, or run with checkpoints.every=1",
+            "the checkpoint of round {} was deleted: pass --weights, or run with checkpoints.every=1",
             round - 1
         ))
         .into()),
     }
 }
 
-/// The examples of a published round, in their order.
+/// Reads the examples of a published round, in order.
 fn outcome_of(round: &PublishedRound) -> Result<RoundOutcome> {
     let mut outcome: RoundOutcome = round.read_json("outcome.json")?;
     for row in round.examples()? {

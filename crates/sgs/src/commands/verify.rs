@@ -1,14 +1,14 @@
-//! `sgs verify`: verdicts on a file of proofs.
+//! `sgs verify`: verifies a file of proofs.
 
 use super::verify_lean;
 use crate::args::VerifyArgs;
 use crate::exit::Outcome;
 use anyhow::{Context, Result, bail};
+use sgs_metamath::audit::DatabaseAudit;
 use sgs_metamath::export::Exporter;
-use sgs_metamath::facts::Facts;
 use sgs_metamath::slice;
 use sgs_metamath::theory::Theory;
-use sgs_metamath::unify::RuleBook;
+use sgs_metamath::unify::CompiledRules;
 use sgs_metamath::verify::{VerifyError, VerifyOptions, VerifySummary, verify};
 use sgs_run::config::SystemName;
 use std::fs::File;
@@ -24,18 +24,18 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
 }
 
 fn metamath(args: &VerifyArgs) -> Result<Outcome> {
-    // Before the database is read, so that a wrong name is told at once.
+    // Open the input before the database is read, so that a wrong name is reported immediately.
     let mut input = open(&args.file)?;
     let theory = theory(args.database.as_deref())?;
     if let Some(path) = &args.database {
         check_facts(&theory, path, args.strict)?;
     }
-    let book = RuleBook::new(&theory);
+    let compiled = CompiledRules::new(&theory);
     let mut export = args.export.as_deref().map(|path| Exporter::create(&theory, path)).transpose()?;
     let mut output = BufWriter::new(io::stdout().lock());
     let options = VerifyOptions { threads: args.threads, ..VerifyOptions::default() };
     let mut report = |message: &str| eprintln!("{message}");
-    let summary = verify(&theory, &book, &mut *input, &mut output, export.as_mut(), &mut report, options)
+    let summary = verify(&theory, &compiled, &mut *input, &mut output, export.as_mut(), &mut report, options)
         .map_err(plain)?;
     drop(output);
     eprintln!("{summary}");
@@ -45,7 +45,7 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
     Ok(outcome(&summary))
 }
 
-/// The system's own error where the output's reader has gone away, so that it is seen for what it is.
+/// Exposes the I/O error of a closed output, so that the program recognises it.
 fn plain(error: VerifyError) -> anyhow::Error {
     match error {
         VerifyError::Write(error) => anyhow::Error::new(error).context("cannot write the verdicts"),
@@ -57,7 +57,7 @@ fn outcome(summary: &VerifySummary) -> Outcome {
     if summary.is_clean() { Outcome::Done } else { Outcome::Failed }
 }
 
-/// The input: a file, or standard input for `-`.
+/// Opens the input: a file, or standard input for `-`.
 fn open(path: &Path) -> Result<Box<dyn BufRead>> {
     if path == Path::new("-") {
         return Ok(Box::new(BufReader::new(io::stdin())));
@@ -66,23 +66,23 @@ fn open(path: &Path) -> Result<Box<dyn BufRead>> {
     Ok(Box::new(BufReader::with_capacity(1 << 16, file)))
 }
 
-/// Says which theorems of a database are no facts: what is proved from them is as doubtful as they are.
+/// Warns about theorems of a database without a valid proof, because verdicts that depend on them are unreliable.
 fn check_facts(theory: &Theory, path: &Path, strict: bool) -> Result<()> {
-    let facts = Facts::of(theory.database());
+    let facts = DatabaseAudit::of(theory.database());
     if facts.unproved.is_empty() {
         return Ok(());
     }
     if strict {
-        bail!("{}: {facts}; nothing is verified with it", path.display());
+        bail!("{}: {facts}; rejected because of --strict", path.display());
     }
     eprintln!(
-        "warning: {}: {facts}; what cites them is taken for proved all the same (`--strict` refuses such a database)",
+        "warning: {}: {facts}; proofs that cite them are accepted (use `--strict` to reject such a database)",
         path.display()
     );
     Ok(())
 }
 
-/// A database of the user, or the slice that ships.
+/// Opens the user's database, or the bundled slice.
 pub fn theory(database: Option<&Path>) -> Result<Theory> {
     Ok(match database {
         Some(path) => Theory::read(path)?,

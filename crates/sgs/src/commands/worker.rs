@@ -1,33 +1,38 @@
-//! `sgs worker`: a process that samples or checks for a run elsewhere. It keeps nothing that matters.
+//! `sgs worker`: a process that samples or verifies for a remote run. It keeps no state.
 
 use crate::args::{ConnectArgs, WorkerCommand, WorkerGenerateArgs, WorkerVerifyArgs};
 use crate::exit::{Code, Outcome, Usage};
 use crate::lean;
 use anyhow::{Context, Result};
-use sgs_fleet::{Client, Coordinator, Drain, Session, Summary, TaskKind, Token, WorkerConfig, WorkerName};
+use sgs_fleet::{
+    AuthToken, Client, Coordinator, DrainFlag, WorkKind, WorkerConfig, WorkerName, WorkerSession,
+    WorkerSummary,
+};
 use sgs_formal::FormalSystem;
 use sgs_lm::Device;
-use sgs_lm::sampler::{Decode, SamplerOptions};
+use sgs_lm_sampler::{Decode, SamplerOptions};
 use sgs_metamath::system::Metamath;
 use sgs_run::config::SystemName;
-use sgs_run::generate::{self, GenerateCounters, GenerateSettings};
-use sgs_run::tasks::{GENERATE, VERIFY};
-use sgs_run::verify;
-use sgs_run::workers::follow::{Followed, Source};
-use sgs_run::workers::outside::{nonce, token_of_environment};
-use sgs_run::workers::sheet::Sheet;
-use sgs_run::{authority, device, with_device};
+use sgs_run::config::device;
+use sgs_run::served::ca_certs;
+use sgs_run::with_device;
+use sgs_run::workers::coordinator::{nonce, token_of_environment};
+use sgs_run::workers::generate::{self, GenerateCounters, GenerateSettings};
+use sgs_run::workers::manifest::RunManifest;
+use sgs_run::workers::tasks::{GENERATE, VERIFY};
+use sgs_run::workers::verify;
+use sgs_run::workers::weight_sync::{SyncedWeights, WeightSource};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-/// How often a worker looks whether the process that started it is still there.
+/// Interval between checks of the process that started the worker.
 const PARENT_POLL: Duration = Duration::from_millis(500);
 
-/// Proofs in hand beyond those being checked, where a check takes microseconds.
-const QUICK_AHEAD: usize = 256;
+/// Number of proofs to lease in advance if a verification takes microseconds.
+const FAST_LEASES_AHEAD: usize = 256;
 
-/// Works until it is sent home.
+/// Runs until the coordinator or a signal ends the worker.
 pub fn run(command: &WorkerCommand) -> Result<Outcome> {
     match command {
         WorkerCommand::Generate(args) => generate(args),
@@ -35,41 +40,41 @@ pub fn run(command: &WorkerCommand) -> Result<Outcome> {
     }
 }
 
-/// A worker's way to the coordinator.
-struct Post {
-    source: Source,
+/// A worker's connection to the coordinator.
+struct Connection {
+    source: WeightSource,
     config: WorkerConfig,
-    drain: Drain,
+    drain: DrainFlag,
 }
 
-impl Post {
-    fn take_up(kind: TaskKind, args: &ConnectArgs) -> Result<Self> {
-        let drain = Drain::default();
-        drain.begin_on_signals().context("signals cannot be handled")?;
+impl Connection {
+    fn open(kind: WorkKind, args: &ConnectArgs) -> Result<Self> {
+        let drain = DrainFlag::default();
+        drain.begin_on_signals().context("cannot register signal handlers")?;
         if let Some(parent) = args.parent {
-            end_with(parent)?;
+            exit_with_parent(parent)?;
         }
         let token = match &args.token_file {
-            Some(path) => Some(Token::read(path)?),
+            Some(path) => Some(AuthToken::read(path)?),
             None => token_of_environment()?,
         };
         let trusted =
-            args.authority.as_deref().map(|path| authority::certificates(path, "--authority")).transpose()?;
+            args.authority.as_deref().map(|path| ca_certs::certificates(path, "--authority")).transpose()?;
         let client = Client::new(&args.connect, token, trusted.as_deref())?;
-        let own = || format!("{}-{}-{}", sgs_run::machine::host_name(), std::process::id(), nonce());
+        let own = || format!("{}-{}-{}", sgs_run::config::machine::host_name(), std::process::id(), nonce());
         let name = args.name.clone().unwrap_or_else(own);
-        // By its name the coordinator tells what a worker does.
+        // The coordinator derives the worker's kind from its name.
         let name = if name.starts_with(kind.as_str()) { name } else { format!("{kind}-{name}") };
         let name = WorkerName::new(&name).map_err(|e| Usage(format!("--name: {e}")))?;
         let patience = Duration::from_secs(args.patience);
-        leave_in_time(drain.clone(), Duration::from_secs(args.grace))?;
+        enforce_grace_period(drain.clone(), Duration::from_secs(args.grace))?;
         let mut config = WorkerConfig::new(name, kind);
         (config.patience, config.grace) = (patience, Duration::from_secs(args.grace));
-        let source = Source { client: Arc::new(client), patience, drain: drain.clone() };
+        let source = WeightSource { client: Arc::new(client), patience, drain: drain.clone() };
         Ok(Self { source, config, drain })
     }
 
-    fn sheet(&self) -> Result<Sheet> {
+    fn sheet(&self) -> Result<RunManifest> {
         let sheet = self.source.sheet(0)?;
         eprintln!("{}: at work for a run at policy {}", self.config.name, sheet.policy.policy_version);
         Ok(sheet)
@@ -80,16 +85,16 @@ impl Post {
     }
 }
 
-fn farewell(name: &WorkerName, summary: Summary) -> Outcome {
+fn print_summary(name: &WorkerName, summary: WorkerSummary) -> Outcome {
     eprintln!(
-        "{name}: sent home after {} leases: {} done, {} came second, {} given back or failed",
+        "{name}: finished after {} leases: {} done, {} duplicates, {} returned or failed",
         summary.leased, summary.accepted, summary.duplicates, summary.noted
     );
     Outcome::Done
 }
 
-/// Ends this process as soon as `parent` is not its parent any more: whoever started it will not miss it.
-fn end_with(parent: u32) -> Result<()> {
+/// Ends this process as soon as `parent` is no longer its parent, because then its launcher is gone.
+fn exit_with_parent(parent: u32) -> Result<()> {
     let is_there = move || {
         let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
         now.and_then(|pid| u32::try_from(pid).ok()) == Some(parent)
@@ -100,28 +105,28 @@ fn end_with(parent: u32) -> Result<()> {
             while is_there() {
                 std::thread::sleep(PARENT_POLL);
             }
-            eprintln!("process {parent}, which started this worker, is gone");
+            eprintln!("the process {parent} that started this worker has exited");
             std::process::exit(Code::Failed.into());
         })
         .context("cannot start a thread")?;
     Ok(())
 }
 
-/// How long after its grace a worker that was asked to leave may still be there.
-const LAST_SECONDS: Duration = Duration::from_secs(2);
+/// Time after the grace period before a draining worker is ended.
+const EXIT_MARGIN: Duration = Duration::from_secs(2);
 
-/// Ends this process when it was asked to leave and its grace is over, whatever it waits for: a coordinator that takes a
-/// connection and never answers must not keep it.
-fn leave_in_time(drain: Drain, grace: Duration) -> Result<()> {
-    let leave = move || {
+/// Ends this process after its grace period, even if it waits for something: a coordinator that accepts a connection and
+/// never answers must not keep it alive.
+fn enforce_grace_period(drain: DrainFlag, grace: Duration) -> Result<()> {
+    let exit_late = move || {
         while !drain.has_begun() {
             std::thread::sleep(PARENT_POLL);
         }
-        std::thread::sleep(grace + LAST_SECONDS);
-        eprintln!("asked to leave {} s ago, and something still waits: ending", grace.as_secs());
+        std::thread::sleep(grace + EXIT_MARGIN);
+        eprintln!("still waiting {} s after the request to stop: exiting", grace.as_secs());
         std::process::exit(Code::Failed.into());
     };
-    std::thread::Builder::new().name("leave".into()).spawn(leave).context("cannot start a thread")?;
+    std::thread::Builder::new().name("leave".into()).spawn(exit_late).context("cannot start a thread")?;
     Ok(())
 }
 
@@ -129,26 +134,26 @@ fn generate(args: &WorkerGenerateArgs) -> Result<Outcome> {
     if args.batch == Some(0) {
         return Err(Usage("--batch is 0: give at least 1".into()).into());
     }
-    let post = Post::take_up(GENERATE, &args.connect)?;
-    let sheet = post.sheet()?;
+    let connection = Connection::open(GENERATE, &args.connect)?;
+    let sheet = connection.sheet()?;
     let threads = if args.threads == 0 { device::threads() } else { args.threads };
     let kind = match args.device {
         Some(kind) => kind,
         None => device::kind(&sheet.device)?,
     };
-    with_device!(kind, threads, device => sample_on(args, &post, &sheet, device))
+    with_device!(kind, threads, device => sample_on(args, &connection, &sheet, device))
 }
 
 fn sample_on<D: Device + Decode>(
     args: &WorkerGenerateArgs,
-    post: &Post,
-    sheet: &Sheet,
+    connection: &Connection,
+    sheet: &RunManifest,
     device: Arc<D>,
 ) -> Result<Outcome> {
-    eprintln!("{}: samples on {}", post.config.name, device.name());
+    eprintln!("{}: sampling on {}", connection.config.name, device.name());
     let scratch: PathBuf = args.scratch.clone().unwrap_or_else(std::env::temp_dir);
-    let scratch = scratch.join(format!("sgs-{}", post.config.name));
-    let weights = RwLock::new(Followed::load(post.source.clone(), device, scratch, sheet)?);
+    let scratch = scratch.join(format!("sgs-{}", connection.config.name));
+    let weights = RwLock::new(SyncedWeights::load(connection.source.clone(), device, scratch, sheet)?);
     let options = SamplerOptions {
         max_batch: args.batch.unwrap_or(sheet.batch),
         memory_budget_bytes: args.memory_mib.unwrap_or(sheet.memory_mib).saturating_mul(1 << 20),
@@ -156,26 +161,27 @@ fn sample_on<D: Device + Decode>(
     };
     let settings = GenerateSettings {
         stop: sheet.stop.as_slice().into(),
-        // A little more than is sampled at once, and no more: what one has in hand, another has not.
+        // Lease slightly more than one batch. Other workers cannot take tasks that this one holds.
         in_hand: options.max_batch + options.max_batch.div_ceil(8),
         sampler: options,
-        grace: post.config.grace,
+        grace: connection.config.grace,
     };
-    let session = Session::start(post.coordinator(), post.config.clone(), post.drain.clone())?;
+    let session =
+        WorkerSession::start(connection.coordinator(), connection.config.clone(), connection.drain.clone())?;
     let counters = Mutex::new(GenerateCounters::default());
     let follow = |version| weights.write().unwrap_or_else(PoisonError::into_inner).follow(version);
-    let worked = generate::work(&session, &weights, follow, &settings, &post.drain, &counters);
+    let worked = generate::work(&session, &weights, follow, &settings, &connection.drain, &counters);
     let closed = session.close();
     worked?;
-    Ok(farewell(&post.config.name, closed?))
+    Ok(print_summary(&connection.config.name, closed?))
 }
 
 fn verify(args: &WorkerVerifyArgs) -> Result<Outcome> {
-    let mut post = Post::take_up(VERIFY, &args.connect)?;
-    let sheet = post.sheet()?;
+    let mut connection = Connection::open(VERIFY, &args.connect)?;
+    let sheet = connection.sheet()?;
     let system: Arc<dyn FormalSystem> = match sheet.system {
         SystemName::Metamath => {
-            post.config.ahead = QUICK_AHEAD;
+            connection.config.ahead = FAST_LEASES_AHEAD;
             Arc::new(Metamath::shipped()?)
         }
         SystemName::Lean => {
@@ -185,7 +191,7 @@ fn verify(args: &WorkerVerifyArgs) -> Result<Outcome> {
             }
             let system = lean::start(&settings)?;
             if !args.lean.skip_canaries {
-                let refused = || format!("{} cannot check proofs of this run", post.config.name);
+                let refused = || format!("{} cannot check proofs of this run", connection.config.name);
                 system.canaries(&sheet.header).with_context(refused)?;
             }
             Arc::new(system)
@@ -196,8 +202,13 @@ fn verify(args: &WorkerVerifyArgs) -> Result<Outcome> {
         (SystemName::Metamath, 0) => device::threads(),
         (SystemName::Metamath, n) => n,
     };
-    let check = |lease: &sgs_fleet::Lease, _: &sgs_fleet::Cancel| verify::verify(&*system, lease);
-    let summary =
-        sgs_fleet::serve(post.coordinator(), post.config.clone(), post.drain.clone(), slots, check)?;
-    Ok(farewell(&post.config.name, summary))
+    let check = |lease: &sgs_fleet::Lease, _: &sgs_fleet::CancelFlag| verify::verify(&*system, lease);
+    let summary = sgs_fleet::run_worker(
+        connection.coordinator(),
+        connection.config.clone(),
+        connection.drain.clone(),
+        slots,
+        check,
+    )?;
+    Ok(print_summary(&connection.config.name, summary))
 }

@@ -1,16 +1,16 @@
-//! From the events of a round to what a page shows of it.
+//! Converts the events of a round to the status of the live page.
 
-use crate::shown::Shown;
-use sgs_analysis::live::{Recent, StageProgress, Status};
-use sgs_analysis::run::Display;
+use crate::display::TextDisplay;
+use sgs_analysis::live::{LiveStage, LiveStatus, Recent};
+use sgs_analysis::run::StatementDisplay;
 use sgs_run::{RoundStage, RunEvent};
 use sgs_selfplay::reward::guide_score;
 use sgs_selfplay::{Problem, ProblemId, Progress, Review, TaskKind};
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// Proofs, and as many conjectures, that a page shows.
-const SHOWN: usize = 40;
+/// Maximum number of proofs, and of conjectures, on the page.
+const MAX_CARDS: usize = 40;
 
 const STAGES: [(TaskKind, &str); 4] = [
     (TaskKind::Conjecture, "Conjectures"),
@@ -19,27 +19,27 @@ const STAGES: [(TaskKind, &str); 4] = [
     (TaskKind::Review, "Reviews"),
 ];
 
-/// What is known of the round in progress.
+/// The round in progress.
 pub(super) struct Feed {
-    shown: Shown,
+    shown: TextDisplay,
     round: Option<u32>,
     progress: Progress,
     began: (Instant, Progress),
-    /// The latest, newest first, with their order of arrival.
+    /// Latest proofs, newest first, with their order of arrival.
     proofs: VecDeque<(u64, Recent)>,
-    inventions: VecDeque<(u64, Recent)>,
+    conjectures: VecDeque<(u64, Recent)>,
     arrived: u64,
 }
 
 impl Feed {
-    pub(super) fn new(shown: Shown) -> Self {
+    pub(super) fn new(shown: TextDisplay) -> Self {
         Self {
             shown,
             round: None,
             progress: Progress::default(),
             began: (Instant::now(), Progress::default()),
             proofs: VecDeque::new(),
-            inventions: VecDeque::new(),
+            conjectures: VecDeque::new(),
             arrived: 0,
         }
     }
@@ -49,19 +49,19 @@ impl Feed {
             RunEvent::Stage { round, stage, .. } => {
                 self.begin_round(*round);
                 if *stage == RoundStage::Evaluating {
-                    // Its attempts are none of the round's.
+                    // The attempts of an evaluation do not count for the round.
                     self.round = None;
                 }
             }
             RunEvent::Progress(progress) => self.progress(*progress),
-            RunEvent::Conjecture { id, statement } => self.invented(id, statement),
+            RunEvent::Conjecture { id, statement } => self.add_conjecture(id, statement),
             RunEvent::Reviewed { id, review, .. } => self.reviewed(id, review),
             RunEvent::Solved { problem, target, proof } => self.proved(problem, *target, proof),
             _ => {}
         }
     }
 
-    /// Forgets the counts of the round before, if this is another one; proofs and conjectures stay shown.
+    /// Resets the counts if this is another round. Proofs and conjectures stay.
     pub(super) fn begin_round(&mut self, round: u32) {
         if self.round != Some(round) {
             self.round = Some(round);
@@ -69,7 +69,7 @@ impl Feed {
         }
     }
 
-    /// The counts of the round. Rates are means since the first counts of this round that were seen.
+    /// Updates the counts of the round. Rates are means since the first counts of this round.
     pub(super) fn progress(&mut self, now: Progress) {
         if self.progress == Progress::default() {
             self.began = (Instant::now(), now);
@@ -77,7 +77,7 @@ impl Feed {
         self.progress = now;
     }
 
-    fn invented(&mut self, id: &ProblemId, statement: &str) {
+    fn add_conjecture(&mut self, id: &ProblemId, statement: &str) {
         let recent = Recent {
             kind: "conjecture".into(),
             problem: id.to_string(),
@@ -86,12 +86,12 @@ impl Feed {
             scores: String::new(),
         };
         self.arrived += 1;
-        self.inventions.push_front((self.arrived, recent));
-        self.inventions.truncate(SHOWN);
+        self.conjectures.push_front((self.arrived, recent));
+        self.conjectures.truncate(MAX_CARDS);
     }
 
     fn reviewed(&mut self, conjecture: &ProblemId, review: &Review) {
-        let shown = self.inventions.iter_mut().find(|(_, r)| r.problem == conjecture.as_str());
+        let shown = self.conjectures.iter_mut().find(|(_, r)| r.problem == conjecture.as_str());
         if let Some((_, recent)) = shown {
             let Review { relevance, redundancy, complexity } = review;
             recent.scores = format!(
@@ -111,25 +111,25 @@ impl Feed {
         };
         self.arrived += 1;
         self.proofs.push_front((self.arrived, recent));
-        self.proofs.truncate(SHOWN);
+        self.proofs.truncate(MAX_CARDS);
     }
 
-    /// Stages and the latest proofs and conjectures, newest first.
-    pub(super) fn status(&self) -> Status {
+    /// Returns the stages and the latest proofs and conjectures, newest first.
+    pub(super) fn status(&self) -> LiveStatus {
         let seconds = self.began.0.elapsed().as_secs_f64();
         let stage = |&(kind, name): &(TaskKind, &str)| {
             let (now, then) = (self.progress.of(kind), self.began.1.of(kind));
             let rate = (now.done - then.done.min(now.done)) as f64 / seconds;
             let rate = (now.done > then.done && now.done < now.asked && seconds > 0.5).then_some(rate);
-            StageProgress { name: name.to_owned(), done: now.done, total: now.asked, rate }
+            LiveStage { name: name.to_owned(), done: now.done, total: now.asked, rate }
         };
-        let mut recent: Vec<&(u64, Recent)> = self.proofs.iter().chain(&self.inventions).collect();
+        let mut recent: Vec<&(u64, Recent)> = self.proofs.iter().chain(&self.conjectures).collect();
         recent.sort_by_key(|(order, _)| std::cmp::Reverse(*order));
-        Status {
+        LiveStatus {
             round: self.round,
             stages: STAGES.iter().map(stage).filter(|s| s.total > 0).collect(),
             recent: recent.into_iter().map(|(_, r)| r.clone()).collect(),
-            ..Status::default()
+            ..LiveStatus::default()
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The live page of a run: its figures, and what happens right now.
+//! The live page of a run: its figures and its current activity.
 //!
-//! Figures follow the published rounds on disk. What happens right now comes from the loop itself where the page belongs
-//! to the process that works on the run ([`Page`]), and from the run's journal where it does not ([`watch`]).
+//! The figures follow the published rounds on disk. The current activity comes from the loop's events if this process
+//! executes the run ([`LivePage`]), and otherwise from the run's journal ([`watch`]).
 
 mod feed;
 mod watch;
@@ -10,95 +10,100 @@ pub use watch::watch;
 
 use crate::args::PageArgs;
 
-use crate::shown::Shown;
+use crate::display::TextDisplay;
 use anyhow::{Context, Result};
 use feed::Feed;
-use sgs_analysis::live::{self, LiveOptions, LiveServer, Status, WorkerStatus};
+use sgs_analysis::live::{self, LiveOptions, LiveServer, LiveStatus, LiveWorker};
 use sgs_analysis::report::ReportOptions;
 use sgs_analysis::run::ReadOptions;
-use sgs_fleet::board::KindStatus;
+use sgs_fleet::board::KindStats;
 use sgs_fleet::{BoardStatus, Fleet};
 use sgs_formal::FormalSystem;
-use sgs_run::{Interrupt, RunEvent, folder};
+use sgs_run::config::folder;
+use sgs_run::{Interrupt, RunEvent};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often the run's folder is looked at for new rounds.
-const LOOK: Duration = Duration::from_secs(1);
-/// How long a run that is over waits for open pages to take its last figures.
-const LAST_LOOK: Duration = Duration::from_secs(5);
-/// What the page of a run says that has come to its end, and of one that can go on.
+/// Interval between checks of the run's folder for new rounds.
+const POLL: Duration = Duration::from_secs(1);
+/// Time that open pages have to load the last figures after the end of a run.
+const FINAL_UPDATE_TIME: Duration = Duration::from_secs(5);
+/// Status of a finished run, and of a stopped one.
 const FINISHED: &str = live::FINISHED;
-const STOPPED: &str = "stopped; go on with sgs resume";
-/// How often what happens right now is told.
-const TELL: Duration = Duration::from_millis(500);
+const STOPPED: &str = "stopped; to continue: sgs resume";
+/// Minimum interval between status updates.
+const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The page of the run that this process works on.
-pub struct Page {
+/// The page of the run that this process executes.
+pub struct LivePage {
     server: Arc<LiveServer>,
     feed: Feed,
     fleet: Option<Fleet>,
     message: String,
-    told: Option<Instant>,
+    last_update: Option<Instant>,
     stop: Interrupt,
     figures: Option<JoinHandle<()>>,
     run: PathBuf,
 }
 
-impl Page {
-    /// Begins to serve the run in a folder; `None` without `--serve`. Says on standard error where.
+impl LivePage {
+    /// Starts to serve a run's folder and prints the address on standard error. Returns `None` without `--serve`.
     ///
     /// # Errors
-    /// The address is open to others without a token, or cannot be bound.
+    /// Returns an error if a non-loopback address has no token, or if the address cannot be bound.
     pub fn start(args: &PageArgs, run: &Path, system: &Arc<dyn FormalSystem>) -> Result<Option<Self>> {
         let Some(address) = args.serve else { return Ok(None) };
         let server = Arc::new(LiveServer::start(&LiveOptions { address, token: args.token() })?);
         eprintln!("live page: {}", server.url());
         let stop = Interrupt::default();
         let (shared, flag, folder) = (Arc::clone(&server), stop.flag(), run.to_owned());
-        let shown = Shown::by(system);
+        let shown = TextDisplay::by(system);
         let follow = move || -> Result<()> {
             let read = ReadOptions { display: Some(&shown), ..ReadOptions::default() };
-            Ok(live::follow(&shared, &folder, &read, &ReportOptions::default(), LOOK, &flag, |_| ())?)
+            Ok(live::follow(&shared, &folder, &read, &ReportOptions::default(), POLL, &flag, |_| ())?)
         };
         let figures = std::thread::Builder::new().name("live-figures".into()).spawn(move || {
-            // A page that cannot be drawn is no reason to stop a run.
+            // A failure of the page does not stop the run.
             if let Err(error) = follow() {
-                tracing::warn!("the live page follows the run no longer: {error:#}");
+                tracing::warn!("the live page no longer follows the run: {error:#}");
             }
         });
         Ok(Some(Self {
             server,
-            feed: Feed::new(Shown::by(system)),
+            feed: Feed::new(TextDisplay::by(system)),
             fleet: None,
             message: "preparing".into(),
-            told: None,
+            last_update: None,
             stop,
             figures: Some(figures.context("cannot start the live page's thread")?),
             run: run.to_owned(),
         }))
     }
 
-    /// Takes one event of the run.
+    /// Handles one event of the run.
     pub fn on(&mut self, event: &RunEvent<'_>) {
         self.feed.on(event);
         match event {
             RunEvent::Board(fleet) => self.fleet = Some((*fleet).clone()),
             RunEvent::Stage { stage, .. } => {
                 stage.as_str().clone_into(&mut self.message);
-                self.tell();
+                self.update_status();
             }
-            RunEvent::Progress(_) if self.told.is_none_or(|told| told.elapsed() >= TELL) => self.tell(),
+            RunEvent::Progress(_)
+                if self.last_update.is_none_or(|last_update| last_update.elapsed() >= STATUS_INTERVAL) =>
+            {
+                self.update_status()
+            }
             _ => {}
         }
     }
 
-    fn tell(&mut self) {
-        self.told = Some(Instant::now());
-        let mut status = Status { message: self.message.clone(), ..self.feed.status() };
+    fn update_status(&mut self) {
+        self.last_update = Some(Instant::now());
+        let mut status = LiveStatus { message: self.message.clone(), ..self.feed.status() };
         if let Some(board) = self.fleet.as_ref().and_then(|fleet| fleet.status().ok()) {
             show_board(&board, &mut status);
         }
@@ -106,18 +111,18 @@ impl Page {
     }
 }
 
-/// Workers and queue of a task board.
-fn show_board(board: &BoardStatus, status: &mut Status) {
-    let sum = |of: fn(&KindStatus) -> usize| board.kinds.iter().map(of).sum::<usize>() as u64;
+/// Copies the workers and the queue of a task board into the status.
+fn show_board(board: &BoardStatus, status: &mut LiveStatus) {
+    let sum = |of: fn(&KindStats) -> usize| board.kinds.iter().map(of).sum::<usize>() as u64;
     status.queue = vec![
         ("pending".into(), sum(|k| k.pending)),
         ("leased".into(), sum(|k| k.leased)),
         ("done".into(), board.counters.done),
         ("quarantined".into(), board.counters.quarantined),
     ];
-    let worker = |w: &sgs_fleet::board::WorkerStatus| WorkerStatus {
+    let worker = |w: &sgs_fleet::board::WorkerStats| LiveWorker {
         name: w.worker.to_string(),
-        // Workers are named after what they do.
+        // The name of a worker starts with its kind.
         kind: w.worker.to_string().split('-').next().unwrap_or_default().to_owned(),
         tasks: w.leases as u64,
         silent_s: w.silent_s,
@@ -125,16 +130,16 @@ fn show_board(board: &BoardStatus, status: &mut Status) {
     status.workers = board.workers.iter().map(worker).collect();
 }
 
-impl Drop for Page {
+impl Drop for LivePage {
     fn drop(&mut self) {
-        // What stands on open pages when the run is over.
+        // The last status of open pages.
         let message = if folder::ended(&self.run).is_some() { FINISHED } else { STOPPED };
-        self.server.set_status(&Status { message: message.into(), ..self.feed.status() });
+        self.server.set_status(&LiveStatus { message: message.into(), ..self.feed.status() });
         self.stop.flag().store(true, Ordering::SeqCst);
         if let Some(figures) = self.figures.take() {
-            // A panic there has nothing left to harm.
+            // Ignore a panic of the thread: the run is over.
             let _ = figures.join();
         }
-        self.server.settle(LAST_LOOK);
+        self.server.settle(FINAL_UPDATE_TIME);
     }
 }

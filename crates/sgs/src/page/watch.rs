@@ -1,31 +1,32 @@
-//! The live page of a run that another process works on, or nobody: from the run's folder alone.
+//! The live page of a run that this process does not execute, from the run's folder.
 
 use super::feed::Feed;
-use super::{FINISHED, LOOK, STOPPED, show_board};
+use super::{FINISHED, POLL, STOPPED, show_board};
+use crate::activity::{Activity, activity_of, fleet};
 use crate::args::PageArgs;
-use crate::commands::status::{Activity, activity_of, fleet};
-use crate::shown::Shown;
+use crate::display::TextDisplay;
 use anyhow::Result;
-use sgs_analysis::live::{self, LiveOptions, LiveServer, Status, WorkerStatus};
+use sgs_analysis::live::{self, LiveOptions, LiveServer, LiveStatus, LiveWorker};
 use sgs_analysis::report::ReportOptions;
 use sgs_analysis::run::ReadOptions;
+use sgs_run::Interrupt;
+use sgs_run::config::folder::config_of;
+use sgs_run::config::held_out;
+use sgs_run::config::system::{self, Opened};
 use sgs_run::config::{RunConfig, SystemName};
-use sgs_run::event::Teller;
-use sgs_run::folder::config_of;
-use sgs_run::held_out;
-use sgs_run::system::{self, Opened};
-use sgs_run::{Interrupt, record};
-use sgs_rundir::journal::{JournalReader, Stage};
+use sgs_run::round::event::EventTranslator;
+use sgs_run::round::record;
+use sgs_rundir::journal::{JournalReader, JournalStage};
 use sgs_rundir::{RunView, read_outcome};
 use sgs_selfplay::{Problem, Round, RunState};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Serves the report as a page that follows the run, until the user stops it.
+/// Serves a live report of the run until the user stops it.
 ///
 /// # Errors
-/// The folder is no run, or the page cannot be served.
+/// Returns an error if the folder is not a run, or if the page cannot be served.
 pub fn watch(run: &Path, address: SocketAddr, args: &PageArgs) -> Result<()> {
     let stop = Interrupt::default();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -33,16 +34,16 @@ pub fn watch(run: &Path, address: SocketAddr, args: &PageArgs) -> Result<()> {
     }
     let server = LiveServer::start(&LiveOptions { address, token: args.token() })?;
     crate::output::line(server.url())?;
-    let shown = Shown::of_run(run)?;
+    let shown = TextDisplay::of_run(run)?;
     let read = ReadOptions { display: Some(&shown), ..ReadOptions::default() };
-    let mut look = Look::new(RunView::open(run)?);
-    let each = |server: &LiveServer| server.set_status(&look.status());
-    live::follow(&server, run, &read, &ReportOptions::default(), LOOK, &stop.flag(), each)?;
+    let mut follower = JournalFollower::new(RunView::open(run)?);
+    let each = |server: &LiveServer| server.set_status(&follower.status());
+    live::follow(&server, run, &read, &ReportOptions::default(), POLL, &stop.flag(), each)?;
     Ok(())
 }
 
-/// What the round in progress looks like: the loop's own round, fed with the same events out of the journal.
-struct Look {
+/// Reconstructs the round in progress by applying the journal's events to a copy of the round.
+struct JournalFollower {
     view: RunView,
     journal: Option<JournalReader>,
     replica: Option<Replica>,
@@ -54,13 +55,13 @@ struct Replica {
     targets: Vec<Arc<Problem>>,
     state: RunState,
     feed: Feed,
-    teller: Teller,
+    teller: EventTranslator,
     round: Option<Round>,
-    /// The last record that the round has seen.
+    /// Id of the last applied record.
     last: i64,
 }
 
-impl Look {
+impl JournalFollower {
     fn new(view: RunView) -> Self {
         let (replica, trouble) = match Replica::new(&view) {
             Ok(replica) => (Some(replica), None),
@@ -69,36 +70,35 @@ impl Look {
         Self { journal: view.journal().ok(), view, replica, trouble }
     }
 
-    fn status(&mut self) -> Status {
+    fn status(&mut self) -> LiveStatus {
         if self.journal.is_none() {
             self.journal = self.view.journal().ok();
         }
-        let mut status = Status::default();
+        let mut status = LiveStatus::default();
         let mut stage = None;
         if let Some(journal) = &self.journal {
             match self.replica.as_mut().map(|replica| replica.catch_up(&self.view, journal)) {
                 Some(Ok((reached, now))) => (stage, status) = (reached, now),
-                // A torn moment between two stages: the next look sees it whole.
+                // Between two stages; the next poll succeeds.
                 Some(Err(error)) => status.message = format!("{error:#}"),
                 None => status.message = self.trouble.clone().unwrap_or_default(),
             }
         }
         let doing = match stage {
-            Some(Stage::Started) => "sampling",
-            Some(Stage::Sampled) => "updating",
-            Some(Stage::Updated) => "publishing",
-            Some(Stage::Published) | None => "between rounds",
+            Some(JournalStage::Started) => "sampling",
+            Some(JournalStage::Sampled) => "updating",
+            Some(JournalStage::Updated) => "publishing",
+            Some(JournalStage::Published) | None => "between rounds",
         };
         let published = self.view.rounds().map_or(0, |rounds| rounds.len());
         let rounds = self.replica.as_ref().map(|replica| u64::from(replica.config.rounds));
         match activity_of(self.view.path(), rounds, published, stage.is_some()) {
             Activity::Running { holder } => {
-                // Workers elsewhere are known to the coordinator; others are threads of the process.
+                // The coordinator knows remote workers; embedded workers are threads of the process.
                 match fleet(self.view.path(), &mut Vec::new()) {
                     (_, Some(board)) => show_board(&board, &mut status),
                     _ => {
-                        let worker =
-                            WorkerStatus { name: holder, kind: "run".into(), ..WorkerStatus::default() };
+                        let worker = LiveWorker { name: holder, kind: "run".into(), ..LiveWorker::default() };
                         status.workers = vec![worker];
                     }
                 }
@@ -117,27 +117,34 @@ impl Replica {
     fn new(view: &RunView) -> Result<Self> {
         let config = config_of(view)?;
         let set = &config.problems.set;
-        // Nothing is checked here, so no Lean is started: its texts are shown as they are.
+        // Nothing is verified here, so Lean is not started; its texts are shown unchanged.
         let (shown, mut targets) = match config.problems.system {
             SystemName::Metamath => {
                 let Opened { system, targets, .. } = system::metamath(set)?;
-                (Shown::by(&system), targets)
+                (TextDisplay::by(&system), targets)
             }
             SystemName::Lean => {
                 let targets = system::lean_targets(set)?;
-                (Shown::of(SystemName::Lean)?, targets.into_iter().map(|t| t.problem).collect::<Vec<_>>())
+                (
+                    TextDisplay::of(SystemName::Lean)?,
+                    targets.into_iter().map(|t| t.problem).collect::<Vec<_>>(),
+                )
             }
         };
         held_out::leave_out(&config.evaluation, &mut targets, &system::says(config.problems.system));
         let targets: Vec<Arc<Problem>> = targets.into_iter().map(Arc::new).collect();
-        let (feed, teller) = (Feed::new(shown), Teller::new(&targets));
+        let (feed, teller) = (Feed::new(shown), EventTranslator::new(&targets));
         Ok(Self { config, targets, state: RunState::default(), feed, teller, round: None, last: 0 })
     }
 
-    /// Takes what has come in since the last call; gives the stage that the run has reached, and what to show.
-    fn catch_up(&mut self, view: &RunView, journal: &JournalReader) -> Result<(Option<Stage>, Status)> {
+    /// Applies the records since the last call; returns the stage of the run and the status to show.
+    fn catch_up(
+        &mut self,
+        view: &RunView,
+        journal: &JournalReader,
+    ) -> Result<(Option<JournalStage>, LiveStatus)> {
         let marker = journal.markers()?.pop();
-        let Some(marker) = marker.filter(|m| m.stage < Stage::Published) else {
+        let Some(marker) = marker.filter(|m| m.stage < JournalStage::Published) else {
             return Ok((None, self.feed.status()));
         };
         if self.round.as_ref().is_none_or(|r| r.number() != marker.round) {
@@ -149,7 +156,7 @@ impl Replica {
                 return Ok((None, self.feed.status()));
             }
             let algorithm = Arc::new(self.config.algorithm.clone());
-            // The context window only matters for the length penalty, which a page does not show.
+            // The context window affects only the length penalty, which the page does not show.
             let window = u32::MAX;
             self.round = Some(Round::new(algorithm, self.config.seed, window, &self.targets, &self.state)?);
             self.feed.begin_round(marker.round);
@@ -159,7 +166,7 @@ impl Replica {
             let (feed, teller) = (&mut self.feed, &mut self.teller);
             self.last = journal.for_each_record_after(marker.round, self.last, |record| {
                 for entry in record::entries(&record.payload).unwrap_or_default() {
-                    teller.tell(&entry.event, &mut |told| feed.on(&told));
+                    teller.emit(&entry.event, &mut |told| feed.on(&told));
                     round.apply(entry.event);
                 }
                 Ok(())

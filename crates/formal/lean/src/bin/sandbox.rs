@@ -1,4 +1,4 @@
-//! Enters the sandbox and becomes the program that it is given.
+//! Enters the sandbox and executes the given program.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

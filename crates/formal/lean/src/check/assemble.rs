@@ -1,47 +1,57 @@
-//! The text that the REPL judges: ours, with the model's in its place.
+//! The text that a REPL is given: our commands, with the model's text embedded.
 //!
 //! ```text
 //! namespace Sgs_0_NONCE
-//! axiom _sgs_pin_NONCE BINDERS : CONCLUSION                (only if the model brings helpers)
+//! axiom _sgs_pin_NONCE BINDERS : CONCLUSION                (only if the proof has helpers)
 //! HELPERS
 //! theorem NAME BINDERS : CONCLUSION := by PROOF
 //! theorem sgs_agree_NONCE : type_of% @NAME := @NAME        (or : type_of% @_sgs_pin_NONCE := @NAME)
-//! #print axioms sgs_agree_NONCE                            (or #check, where Lean has no axioms to tell)
+//! #print axioms sgs_agree_NONCE                            (or #check, if this Lean cannot list axioms)
 //! end Sgs_0_NONCE
 //! ```
 //!
-//! The statement is elaborated before the proof is looked at, and from our text. Helpers stand before it, so that
-//! they could change what its words mean: the pin is elaborated before them and must agree. It is an axiom, so that names
-//! which Lean binds by itself are bound in it as in the theorem. Nobody knows its name; one that begins with `_` is found
-//! by no search; and a proof that rests on it says so.
+//! Lean elaborates the statement from our text, before the proof. Helpers precede the statement and could change the
+//! meaning of its words. The pin is therefore elaborated before the helpers, and the theorem must agree with it. The
+//! pin is an axiom, so that names which Lean binds automatically are bound as in the theorem. A proof cannot use it
+//! unnoticed: its name is random, searches skip names that begin with `_`, and `#print axioms` would report it.
 
 use crate::read::Proof;
-use crate::text::Statement;
+use crate::text::{LeanStatement, TokenKind, lex};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// One proof to be judged.
+/// A proof to be judged, with its statement and header.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Imports, opens and options of the problem.
+    /// Imports, `open` commands, options and definitions that precede the problem's theorem.
     pub header: Arc<str>,
-    pub statement: Statement,
+    /// The statement, in canonical form.
+    pub statement: LeanStatement,
     /// The model's proof.
     pub proof: Proof,
 }
 
-/// How the evidence is asked for.
+impl Candidate {
+    /// Returns whether helpers or proof contain a string literal, whose text could become part of a message.
+    pub(super) fn has_strings(&self) -> bool {
+        [&self.proof.helpers, &self.proof.body]
+            .iter()
+            .any(|text| lex(text).iter().any(|token| matches!(token.kind, TokenKind::Str { .. })))
+    }
+}
+
+/// The command that provides the evidence that a theorem exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Probe {
-    /// `#print axioms`: the theorem exists and rests on these axioms.
+    /// `#print axioms`: the theorem exists and depends on the listed axioms.
     Axioms,
-    /// `#check`: the theorem exists. For Lean builds that cannot list axioms.
+    /// `#check`: the theorem exists. For builds of Lean that cannot list axioms.
     Presence,
 }
 
 impl Probe {
-    /// What stands before the name that is asked about.
+    /// Returns the command, up to the name that it is applied to.
     pub(super) fn command(self) -> &'static str {
         match self {
             Self::Axioms => "#print axioms ",
@@ -50,33 +60,36 @@ impl Probe {
     }
 }
 
-/// Where the parts of a candidate stand, in lines of the text counted from 1.
+/// The lines of a candidate's parts, counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Everything of the candidate.
+    /// All lines of the candidate.
     pub all: RangeInclusive<u32>,
     /// The pin, if there is one.
     pub pin: Option<RangeInclusive<u32>>,
     /// The statement, from `theorem` to `:= by`.
     pub statement: RangeInclusive<u32>,
-    /// The two lines of evidence.
+    /// The two lines that provide the evidence.
     pub probe: RangeInclusive<u32>,
-    /// The name that the evidence must carry.
+    /// The name that the evidence must refer to.
     pub witness: String,
 }
 
-/// A text with the places of its candidates.
+/// A text with the line ranges of its candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assembled {
+    /// The text.
     pub text: String,
-    /// One region a candidate, in order.
+    /// The regions of the candidates, in order.
     pub regions: Vec<Region>,
 }
 
-/// Puts candidates into one text. `prelude` is the header with the options, empty for a REPL that has them in its
-/// environment. `nonce` is fresh for every text.
+/// Assembles candidates into one text.
+///
+/// `prelude` is the header with the options. It is empty for a REPL that has them in its environment. `nonce` must be
+/// fresh for every text.
 pub fn assemble(prelude: &str, candidates: &[&Candidate], nonce: &str, probe: Probe) -> Assembled {
-    let mut writer = Writer { text: String::new(), line: 1 };
+    let mut writer = SourceWriter { text: String::new(), line: 1 };
     writer.put(prelude);
     writer.fresh_line();
     let mut regions = Vec::with_capacity(candidates.len());
@@ -86,14 +99,16 @@ pub fn assemble(prelude: &str, candidates: &[&Candidate], nonce: &str, probe: Pr
     Assembled { text: writer.text, regions }
 }
 
-struct Writer {
+struct SourceWriter {
     text: String,
     line: u32,
 }
 
-impl Writer {
+impl SourceWriter {
+    #[allow(clippy::expect_used, reason = "a text of 4 GiB is refused long before")]
     fn put(&mut self, text: &str) {
-        self.line += u32::try_from(text.matches('\n').count()).unwrap_or(u32::MAX / 2);
+        let lines = u32::try_from(text.matches('\n').count());
+        self.line += lines.expect("invariant: a text has fewer than 2^32 lines");
         self.text.push_str(text);
     }
 
@@ -106,7 +121,7 @@ impl Writer {
     fn candidate(&mut self, candidate: &Candidate, id: &str, probe: Probe) -> Region {
         let first = self.line;
         let name = candidate.statement.name();
-        // A dotted name opens its own namespace for the proof, which the wrapper would hide: it is made and opened.
+        // A dotted name opens its namespace for the proof. The wrapping namespace would hide it, so it is created and opened.
         let own = candidate.statement.declared();
         let own = Some(own.namespace).filter(|space| !space.is_empty() && !own.rooted);
         if let Some(own) = own {
@@ -149,7 +164,7 @@ mod tests {
     use super::*;
 
     fn candidate(statement: &str, proof: Proof) -> Candidate {
-        Candidate { header: "".into(), statement: Statement::read(statement).unwrap(), proof }
+        Candidate { header: "".into(), statement: LeanStatement::read(statement).unwrap(), proof }
     }
 
     fn lines(text: &str, range: &RangeInclusive<u32>) -> String {

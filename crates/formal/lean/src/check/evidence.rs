@@ -1,13 +1,13 @@
-//! From Lean's messages to a verdict.
+//! Derivation of a verdict from Lean's messages.
 
-use super::assemble::{Probe, Region};
+use super::assemble::{Candidate, Probe, Region};
 use serde::{Deserialize, Serialize};
 use sgs_selfplay::Verdict;
 
-/// How grave a message is.
+/// Severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// Information, traces.
+    /// Information or a trace.
     Info,
     /// A warning.
     Warning,
@@ -15,15 +15,16 @@ pub enum Severity {
     Error,
 }
 
-/// One of Lean's messages.
+/// A message of Lean.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct LeanMessage {
+    /// Severity.
     pub severity: Severity,
-    /// Lean's own tag (`hasSorry`, `runtime.maxHeartbeats`, …), where the channel has one.
+    /// Lean's tag (`hasSorry`, `runtime.maxHeartbeats`, …); empty if the message or the channel has none.
     pub kind: String,
     /// Line, counted from 1.
     pub line: u32,
-    /// The text; may hold anything that the model wrote.
+    /// The text, which can contain anything that the model wrote.
     pub text: String,
 }
 
@@ -41,8 +42,8 @@ struct RawPosition {
     line: u32,
 }
 
-impl Message {
-    /// Reads a message of the judge or of the REPL.
+impl LeanMessage {
+    /// Parses a message of the judge or of the REPL.
     pub fn from_json(value: &serde_json::Value) -> Result<Self, String> {
         let raw = RawMessage::deserialize(value).map_err(|e| format!("not a message: {e}"))?;
         let severity = match raw.severity.as_str() {
@@ -55,48 +56,50 @@ impl Message {
     }
 }
 
-/// The layers of trust that can be switched off, to show that each stops something (`docs/trust.md`).
+/// The layers of trust that can be disabled, to show that each of them stops something (`docs/trust.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Layers {
-    /// Textual refusal of what a proof never needs.
+pub struct TrustLayers {
+    /// The text layer, which refuses what a proof never needs.
     pub text: bool,
-    /// The theorem must exist under its name and agree with the pinned statement, and Lean must say so.
+    /// The evidence layer: Lean must confirm that the theorem exists under its name and agrees with the pinned statement.
     pub evidence: bool,
-    /// The axioms must be the three standard ones.
+    /// The axioms layer: the theorem must depend on the three standard axioms only.
     pub axioms: bool,
 }
 
-impl Layers {
-    /// All layers: the only setting for training.
+impl TrustLayers {
+    /// All layers, the only setting for training.
     pub const ALL: Self = Self { text: true, evidence: true, axioms: true };
-    /// None: no error, no `sorry`, no warning that says so. What most published systems do.
+    /// No layers: a text without an error, a `sorry` and a warning about one counts as a proof, as in most published
+    /// systems.
     pub const NONE: Self = Self { text: false, evidence: false, axioms: false };
 }
 
-impl Default for Layers {
+impl Default for TrustLayers {
     fn default() -> Self {
         Self::ALL
     }
 }
 
-/// What became of a candidate.
+/// The result of checking a candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct CheckOutcome {
+    /// The verdict.
     pub verdict: Verdict,
-    /// Why, empty for `proved`.
+    /// The reason for the verdict; for `proved`, the layers that were missing.
     pub reason: String,
-    /// The axioms that Lean reported, where it was asked.
+    /// The axioms that Lean reported, if it was asked for them.
     pub axioms: Option<Vec<String>>,
 }
 
-impl Outcome {
-    /// An outcome with a reason.
+impl CheckOutcome {
+    /// Returns an outcome with a reason and no axioms.
     pub fn new(verdict: Verdict, reason: impl Into<String>) -> Self {
         Self { verdict, reason: reason.into(), axioms: None }
     }
 
-    /// A refusal by a layer, with what was said, shortened.
+    /// Returns a refusal by a layer, with its message shortened.
     pub(super) fn refused(layer: &str, said: &str) -> Self {
         Self::new(Verdict::Refused, shortened(layer, said))
     }
@@ -104,79 +107,81 @@ impl Outcome {
 
 const STANDARD_AXIOMS: [&str; 3] = ["propext", "Classical.choice", "Quot.sound"];
 
-/// Longest reason that is kept.
-const REASON: usize = 400;
+/// Maximum length of a reason, in characters.
+const MAX_REASON: usize = 400;
 
-/// Judges a candidate by the messages of its region. `sorries` is what the REPL counted there.
+/// Judges a candidate by the messages in its region. `sorries` is the REPL's count of `sorry` in the candidate.
 pub fn judge_messages(
-    messages: &[&Message],
+    messages: &[&LeanMessage],
     sorries: usize,
     region: &Region,
     probe: Probe,
-    layers: Layers,
-) -> Outcome {
+    layers: TrustLayers,
+) -> CheckOutcome {
     if !layers.evidence {
-        let own: Vec<&Message> =
+        let own: Vec<&LeanMessage> =
             messages.iter().copied().filter(|m| !region.probe.contains(&m.line)).collect();
         return without_evidence(&own, sorries);
     }
     if let Some(error) = messages.iter().find(|m| m.severity == Severity::Error && !is_pin(region, m)) {
-        return of_error(error, place_of(error, region));
+        return judge_error(error, part_of(error, region));
     }
     if messages.iter().any(|m| is_sorry(m)) || sorries > 0 {
-        return Outcome::new(Verdict::Refused, "messages layer: the declaration uses `sorry`");
+        return CheckOutcome::new(Verdict::Refused, "messages layer: the declaration uses `sorry`");
     }
     if let Some(error) = messages.iter().find(|m| m.severity == Severity::Error) {
-        return Outcome::new(
+        return CheckOutcome::new(
             Verdict::Refused,
-            shortened("evidence layer: the statement does not stand before the helpers: ", &error.text),
+            shortened("evidence layer: the statement cannot be elaborated before the helpers: ", &error.text),
         );
     }
     let last = *region.probe.end();
     let mut answers = messages.iter().filter(|m| m.line == last && m.severity == Severity::Info);
     let Some(answer) = answers.next() else {
-        return Outcome::new(
+        return CheckOutcome::new(
             Verdict::Infra,
-            "evidence layer: Lean reported no error and did not answer for the theorem",
+            "evidence layer: Lean reported no error and gave no answer about the theorem",
         );
     };
     if answers.next().is_some() {
-        return Outcome::new(Verdict::Infra, "evidence layer: Lean answered twice for the theorem");
+        return CheckOutcome::new(Verdict::Infra, "evidence layer: Lean answered twice for the theorem");
     }
     match probe {
-        Probe::Presence if answer.text.contains(&region.witness) => Outcome::new(Verdict::Proved, ""),
+        Probe::Presence if answer.text.contains(&region.witness) => CheckOutcome::new(Verdict::Proved, ""),
         Probe::Presence => {
-            Outcome::new(Verdict::Infra, "evidence layer: the answer is not about the theorem")
+            CheckOutcome::new(Verdict::Infra, "evidence layer: the answer is not about the theorem")
         }
-        Probe::Axioms => of_answer(&answer.text, &region.witness, layers),
+        Probe::Axioms => judge_answer(&answer.text, &region.witness, layers),
     }
 }
 
-fn is_pin(region: &Region, message: &Message) -> bool {
+fn is_pin(region: &Region, message: &LeanMessage) -> bool {
     region.pin.as_ref().is_some_and(|pin| pin.contains(&message.line))
 }
 
-fn of_answer(text: &str, witness: &str, layers: Layers) -> Outcome {
+fn judge_answer(text: &str, witness: &str, layers: TrustLayers) -> CheckOutcome {
     match parse_axioms(text, witness) {
-        Some(axioms) => of_axioms(axioms, layers),
-        None => Outcome::new(Verdict::Infra, shortened("evidence layer: not an answer about axioms: ", text)),
+        Some(axioms) => judge_axioms(axioms, layers),
+        None => {
+            CheckOutcome::new(Verdict::Infra, shortened("evidence layer: not an answer about axioms: ", text))
+        }
     }
 }
 
-/// The verdict on a theorem that exists and has its statement, by the axioms it rests on.
-pub(super) fn of_axioms(axioms: Vec<String>, layers: Layers) -> Outcome {
+/// Returns the verdict on a theorem that exists and has its statement, from its axioms.
+pub(super) fn judge_axioms(axioms: Vec<String>, layers: TrustLayers) -> CheckOutcome {
     let foreign: Vec<&str> =
         axioms.iter().map(String::as_str).filter(|a| !STANDARD_AXIOMS.contains(a)).collect();
     let outcome = if layers.axioms && !foreign.is_empty() {
-        Outcome::refused("axioms layer: ", &foreign.join(", "))
+        CheckOutcome::refused("axioms layer: ", &foreign.join(", "))
     } else {
-        Outcome::new(Verdict::Proved, "")
+        CheckOutcome::new(Verdict::Proved, "")
     };
-    Outcome { axioms: Some(axioms), ..outcome }
+    CheckOutcome { axioms: Some(axioms), ..outcome }
 }
 
-/// Reads `'NAME' depends on axioms: [a, b]` or `'NAME' does not depend on any axioms`; `None` if it is neither, or
-/// about another theorem.
+/// Parses `'NAME' depends on axioms: [a, b]` or `'NAME' does not depend on any axioms`. Returns `None` for any other text
+/// and for another name.
 pub fn parse_axioms(text: &str, witness: &str) -> Option<Vec<String>> {
     let (name, rest) = text.trim().strip_prefix('\'')?.split_once('\'')?;
     if name.rsplit('.').next() != Some(witness) {
@@ -190,17 +195,32 @@ pub fn parse_axioms(text: &str, witness: &str) -> Option<Vec<String>> {
     Some(list.split(',').map(|a| a.trim().to_owned()).filter(|a| !a.is_empty()).collect())
 }
 
-/// The verdict on a text with an error; `place` says which part of it, where that is known.
-pub(super) fn of_error(error: &Message, place: &str) -> Outcome {
-    let exhausted =
-        error.kind == "runtime.maxHeartbeats" || error.text.starts_with("(deterministic) timeout");
-    if exhausted {
-        return Outcome::new(Verdict::Resource, shortened("Lean's heartbeats ran out: ", &error.text));
+/// Lean's tag of messages about exhausted heartbeats, since v4.14.0.
+const HEARTBEATS: &str = "runtime.maxHeartbeats";
+
+/// Tags messages about exhausted heartbeats by their wording, for channels without tags (the REPL) and older versions of
+/// Lean. A proof with a string literal could have produced the wording (`fail "(deterministic) timeout"`); its messages
+/// are left unchanged.
+pub(super) fn tag_timeouts(messages: &mut [LeanMessage], candidate: &Candidate) {
+    if candidate.has_strings() {
+        return;
     }
-    Outcome::refused(place, &error.text)
+    for message in messages {
+        if message.kind.is_empty() && message.text.starts_with("(deterministic) timeout") {
+            message.kind = HEARTBEATS.to_owned();
+        }
+    }
 }
 
-fn place_of(error: &Message, region: &Region) -> &'static str {
+/// Returns the verdict on a text with an error. `place` names the part of the text, if it is known.
+pub(super) fn judge_error(error: &LeanMessage, place: &str) -> CheckOutcome {
+    if error.kind == HEARTBEATS {
+        return CheckOutcome::new(Verdict::Resource, shortened("Lean's heartbeats ran out: ", &error.text));
+    }
+    CheckOutcome::refused(place, &error.text)
+}
+
+fn part_of(error: &LeanMessage, region: &Region) -> &'static str {
     if region.probe.contains(&error.line) {
         "evidence layer: "
     } else if region.statement.contains(&error.line) && error.line < *region.statement.end() {
@@ -210,25 +230,25 @@ fn place_of(error: &Message, region: &Region) -> &'static str {
     }
 }
 
-pub(super) fn is_sorry(message: &Message) -> bool {
+pub(super) fn is_sorry(message: &LeanMessage) -> bool {
     message.kind == "hasSorry"
         || (message.severity == Severity::Warning
             && message.text.starts_with("declaration uses")
             && message.text.contains("sorry"))
 }
 
-pub(super) fn without_evidence(messages: &[&Message], sorries: usize) -> Outcome {
+pub(super) fn without_evidence(messages: &[&LeanMessage], sorries: usize) -> CheckOutcome {
     let values: Vec<(Severity, &str)> = messages.iter().map(|m| (m.severity, m.text.as_str())).collect();
     let (_, complete) = reference_rule(&values, sorries);
     if complete {
-        return Outcome::new(Verdict::Proved, "");
+        return CheckOutcome::new(Verdict::Proved, "");
     }
     let said = messages.iter().find(|m| m.severity != Severity::Info).map_or("sorry", |m| m.text.as_str());
-    Outcome::new(Verdict::Refused, shortened("", said))
+    CheckOutcome::new(Verdict::Refused, shortened("", said))
 }
 
-/// The rule of the paper's code, as `(pass, complete)`: no error; and no `sorries`, and no warning that says
-/// `declaration uses 'sorry'` or `failed` (a wording that Lean has given up in 4.28).
+/// The rule of the paper's code, as `(pass, complete)`. A reply passes if it has no error. It is complete if it also has
+/// no `sorries` and no warning with `declaration uses 'sorry'` (a wording that Lean 4.28 no longer uses) or `failed`.
 pub fn reference_rule(messages: &[(Severity, &str)], sorries: usize) -> (bool, bool) {
     let pass = !messages.iter().any(|(severity, _)| *severity == Severity::Error);
     let doubtful = |text: &str| text.contains("declaration uses 'sorry'") || text.contains("failed");
@@ -238,8 +258,8 @@ pub fn reference_rule(messages: &[(Severity, &str)], sorries: usize) -> (bool, b
 
 fn shortened(place: &str, text: &str) -> String {
     let mut reason = place.to_owned();
-    reason.extend(text.chars().take(REASON));
-    if text.chars().nth(REASON).is_some() {
+    reason.extend(text.chars().take(MAX_REASON));
+    if text.chars().nth(MAX_REASON).is_some() {
         reason.push('…');
     }
     reason
@@ -248,6 +268,8 @@ fn shortened(place: &str, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read::Proof;
+    use crate::text::LeanStatement;
 
     fn region() -> Region {
         Region {
@@ -259,16 +281,16 @@ mod tests {
         }
     }
 
-    fn message(severity: Severity, line: u32, text: &str) -> Message {
-        Message { severity, kind: String::new(), line, text: text.into() }
+    fn message(severity: Severity, line: u32, text: &str) -> LeanMessage {
+        LeanMessage { severity, kind: String::new(), line, text: text.into() }
     }
 
-    fn judge(messages: &[Message], sorries: usize) -> Outcome {
-        let own: Vec<&Message> = messages.iter().collect();
-        judge_messages(&own, sorries, &region(), Probe::Axioms, Layers::ALL)
+    fn judge(messages: &[LeanMessage], sorries: usize) -> CheckOutcome {
+        let own: Vec<&LeanMessage> = messages.iter().collect();
+        judge_messages(&own, sorries, &region(), Probe::Axioms, TrustLayers::ALL)
     }
 
-    fn answer(axioms: &str) -> Message {
+    fn answer(axioms: &str) -> LeanMessage {
         message(Severity::Info, 8, &format!("'Sgs_0_n.sgs_agree_0_n' {axioms}"))
     }
 
@@ -288,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_axioms_errors_and_sorries_refuse() {
+    fn foreign_axioms_errors_and_sorries_are_refused() {
         for axiom in ["sorryAx", "Lean.ofReduceBool", "cheat", "Foo.propext", "t._native.native_decide.ax_1"]
         {
             let outcome = judge(&[answer(&format!("depends on axioms: [propext, {axiom}]"))], 0);
@@ -304,31 +326,49 @@ mod tests {
         );
         assert_eq!(judge(std::slice::from_ref(&fine), 1).verdict, Verdict::Refused);
         let tagged =
-            Message { kind: "hasSorry".into(), ..message(Severity::Warning, 4, "whatever the wording") };
+            LeanMessage { kind: "hasSorry".into(), ..message(Severity::Warning, 4, "whatever the wording") };
         assert_eq!(judge(&[tagged, fine.clone()], 0).verdict, Verdict::Refused);
         assert_eq!(
             judge(&[message(Severity::Warning, 4, "unused variable `h_failed`"), fine.clone()], 0).verdict,
             Verdict::Proved
         );
-        let tired = message(
-            Severity::Error,
-            6,
-            "(deterministic) timeout at `whnf`, maximum number of heartbeats (200000) has been reached",
-        );
-        assert_eq!(judge(&[tired, fine.clone()], 0).verdict, Verdict::Resource);
         let pin = judge(&[message(Severity::Error, 2, "unknown identifier"), fine], 0);
         assert!(pin.verdict == Verdict::Refused && pin.reason.contains("before the helpers"));
     }
 
     #[test]
+    fn timeouts_are_recognized_by_tag_or_by_unforgeable_wording() {
+        let after = |body: &str, kind: &str| {
+            let candidate = Candidate {
+                header: "".into(),
+                statement: LeanStatement::read("theorem t : 1 = 1 := by").unwrap(),
+                proof: Proof::new(body),
+            };
+            let text =
+                "(deterministic) timeout at `whnf`, maximum number of heartbeats (200000) has been reached";
+            let mut messages = [
+                LeanMessage { kind: kind.into(), ..message(Severity::Error, 6, text) },
+                answer("depends on axioms: []"),
+            ];
+            tag_timeouts(&mut messages, &candidate);
+            judge(&messages, 0).verdict
+        };
+        assert_eq!(after("\n  decide -- \"c\"", ""), Verdict::Resource);
+        assert_eq!(after("\n  exact f \"a\"", "runtime.maxHeartbeats"), Verdict::Resource);
+        assert_eq!(after("\n  fail \"(deterministic) timeout at `whnf`\"", ""), Verdict::Refused);
+        assert_eq!(after("\n  fail r\"(deterministic) timeout\"", ""), Verdict::Refused);
+    }
+
+    #[test]
     fn messages_of_both_channels_are_read() {
         let lean = serde_json::json!({"caption":"","data":"x","endPos":null,"fileName":"a","kind":"hasSorry","pos":{"column":0,"line":3},"severity":"warning"});
-        assert_eq!(Message::from_json(&lean).unwrap().kind, "hasSorry");
+        assert_eq!(LeanMessage::from_json(&lean).unwrap().kind, "hasSorry");
         let repl = serde_json::json!({"severity":"info","pos":{"line":1,"column":0},"endPos":{"line":1,"column":3},"data":"x"});
-        assert_eq!(Message::from_json(&repl).unwrap().severity, Severity::Info);
+        assert_eq!(LeanMessage::from_json(&repl).unwrap().severity, Severity::Info);
         assert!(
-            Message::from_json(&serde_json::json!({"severity":"odd","pos":{"line":1},"data":"x"})).is_err()
+            LeanMessage::from_json(&serde_json::json!({"severity":"odd","pos":{"line":1},"data":"x"}))
+                .is_err()
         );
-        assert!(Message::from_json(&serde_json::json!({"message":"x"})).is_err());
+        assert!(LeanMessage::from_json(&serde_json::json!({"message":"x"})).is_err());
     }
 }

@@ -1,87 +1,89 @@
-//! Checking with a process of the judge a file: several theorems in it, each elaborated over the header alone.
+//! Checking with judge processes. Each takes a file of several theorems and elaborates every one over the header alone.
 //!
-//! The first process elaborates the proofs and asks the kernel again. Where there is a second one, it runs no proof:
-//! it reads the declarations that the first has written as text, and only what it says counts.
+//! The first process elaborates the proofs and has the kernel check them. An optional second process replays them: it
+//! runs no proof, reads the declarations that the first process wrote as text, and makes the final decision.
 
 use super::assemble::Candidate;
-use super::evidence::{Layers, Outcome};
-use super::limits::Limits;
-use super::pool::{Backend, fresh_nonce};
-use super::process::{Fault, Launch, Process};
-use super::question::{Line, Question, Said, request};
+use super::backend::{Backend, fresh_nonce};
+use super::evidence::{CheckOutcome, TrustLayers, tag_timeouts};
+use super::question::{JudgeLine, JudgeQuestion, JudgeReply, request};
 use crate::judge::judge_in_one_file;
+use crate::limits::Limits;
+use crate::process::{Launch, Process, ProcessFault};
 use sgs_selfplay::Verdict;
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What the judge's process is.
+/// How a judge process is started.
 #[derive(Clone, Debug, PartialEq)]
 pub enum JudgeProgram {
-    /// `sgs-judge`, built; what it is to do is its argument, and the request comes on standard input.
+    /// The compiled `sgs-judge`. Its argument names the task, and it reads the request from standard input.
     Built(Launch),
-    /// A `lean` that interprets the judge's text, for builds without a C compiler.
+    /// A `lean` that interprets the judge's source, for builds of Lean without a C compiler.
     Interpreted {
-        /// Starts Lean; the file is its argument.
+        /// Starts Lean, which takes the source file as an argument.
         lean: Launch,
-        /// Folder for that file and the request, which processes can read and cannot write to.
+        /// Folder of the source file and of the request. The processes can read it but not write to it.
         sources: PathBuf,
     },
 }
 
-/// How files are checked.
+/// Settings for checking files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileChecker {
-    /// The judge's process.
+    /// How a judge process is started.
     pub judge: JudgeProgram,
-    /// Whether a second process, which runs no proof, replays what the first accepts.
+    /// Whether a second process, which runs no proof, replays accepted proofs.
     pub replay: bool,
-    /// Folder under which every worker has one of its own, the only place a process may write to.
+    /// Folder with one subfolder per worker, the only place that a process can write to.
     pub scratch: PathBuf,
-    /// Options set after the header, as `set_option` lines.
+    /// Options that are set after the header, as `set_option` commands.
     pub options: Vec<(String, String)>,
-    pub layers: Layers,
+    /// The layers of trust that are enabled.
+    pub layers: TrustLayers,
+    /// Limits of a check.
     pub limits: Limits,
-    /// Theorems in one file.
+    /// Maximum number of theorems in one file.
     pub batch: usize,
-    /// How long a file that is not full waits for more theorems, milliseconds.
+    /// Time that an incomplete file waits for further theorems, in milliseconds.
     pub linger_ms: u64,
-    /// Whether a process that interprets the judge's text serves one file after the other: its start is dear. Code that ran
-    /// in it could then reach what comes later: what is asked must have passed the text layer, which lets none run.
-    pub stays: bool,
+    /// Whether an interpreting process is kept alive across files, because its startup is expensive. Code that ran in it
+    /// could affect later files, so candidates must have passed the text layer, which lets no code run.
+    pub keep_alive: bool,
 }
 
-/// One slot that runs a process a file, or a file after the other in a process whose start is dear.
+/// A slot that runs judge processes.
 #[derive(Debug)]
 pub struct FileWorker {
     checker: FileChecker,
     folder: PathBuf,
     slot: usize,
-    waiting: RefCell<Option<Waiting>>,
+    waiting: RefCell<Option<IdleJudge>>,
 }
 
-/// A process that interprets the judge's text, has served and waits for its next request.
+/// An interpreting process that has answered its requests and waits for the next one.
 #[derive(Debug)]
-struct Waiting {
+struct IdleJudge {
     process: Process,
-    task: Task,
-    /// Candidates that it was asked about.
+    task: JudgeTask,
+    /// Number of candidates in its requests so far.
     served: usize,
 }
 
-/// Candidates after which a process that stays is replaced.
-const MOST_SERVED: usize = 4096;
+/// Number of candidates after which a persistent process is replaced.
+const MAX_SERVED: usize = 4096;
 
-/// What a process of the judge does.
+/// The task of a judge process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Task {
-    /// Elaborates proofs and asks the kernel again.
+enum JudgeTask {
+    /// Elaborates proofs and has the kernel check them.
     Check,
-    /// Runs no proof, reads declarations.
+    /// Reads declarations and has the kernel check them, without running a proof.
     Replay,
 }
 
-impl Task {
+impl JudgeTask {
     fn word(self) -> &'static str {
         match self {
             Self::Check => "check",
@@ -90,11 +92,14 @@ impl Task {
     }
 }
 
-/// Largest text of declarations that is handed on, bytes.
-const DECLARATIONS: u64 = 256 << 20;
+/// Maximum size of a file of declarations, in bytes.
+const MAX_DECLARATION_BYTES: u64 = 256 << 20;
 
 impl FileChecker {
-    /// Makes a worker with a folder of its own.
+    /// Makes a worker with its own folder.
+    ///
+    /// # Errors
+    /// Returns an error if the folder cannot be created.
     pub fn worker(&self, slot: usize) -> std::io::Result<FileWorker> {
         let folder = self.scratch.join(format!("slot-{slot}"));
         std::fs::create_dir_all(&folder)?;
@@ -102,88 +107,91 @@ impl FileChecker {
     }
 }
 
-/// What came of one request, as far as it went.
+/// The answer to one request, as far as the process got.
 #[derive(Default)]
-struct Run {
-    /// Whether the header stands.
+struct JudgeRun {
+    /// Whether the header was loaded.
     header: bool,
-    /// Why it does not.
+    /// The reason why the header cannot be used.
     broken: Option<String>,
-    /// The candidate that the process was at last.
+    /// The last candidate that the process began.
     at: Option<usize>,
-    said: Vec<Option<Said>>,
-    fault: Option<Fault>,
+    replies: Vec<Option<JudgeReply>>,
+    fault: Option<ProcessFault>,
 }
 
-/// What the process said of a candidate, or what became of one that it did not answer for.
-type Settled = Result<Said, Outcome>;
+/// The process's reply on a candidate, or the outcome of a candidate without a reply.
+type Settled = Result<JudgeReply, CheckOutcome>;
 
 impl FileWorker {
-    fn run(&self, task: Task, questions: &[&Question<'_>]) -> Run {
+    fn run(&self, task: JudgeTask, questions: &[&JudgeQuestion<'_>]) -> JudgeRun {
         let nonce = fresh_nonce();
         let opening = match &self.checker.judge {
             JudgeProgram::Built(_) => "",
-            // This build takes every text for a module's, whose names are found by nobody unless they are public.
+            // This build treats every file as a module, whose names are visible only if they are public.
             JudgeProgram::Interpreted { .. } => "public section\n",
         };
         let input = request(questions, opening, &self.checker.options, &nonce);
-        let failed = |fault| Run { fault: Some(fault), ..Run::default() };
-        let (mut process, served, handed) = match self.hand_over(task, &input, questions.len()) {
+        let failed = |fault| JudgeRun { fault: Some(fault), ..JudgeRun::default() };
+        let (mut process, served, request_file) = match self.deliver(task, &input, questions.len()) {
             Ok(begun) => begun,
             Err(fault) => return failed(fault),
         };
-        let input = match handed {
+        let input = match request_file {
             Some(_) => {
                 process.close_stdin();
                 &[]
             }
             None => input.as_bytes(),
         };
-        let mut lines = Lines::new(&nonce, questions.len());
+        let mut lines = AnswerReader::new(&nonce, questions.len());
         let limits = &self.checker.limits;
-        // Until the header stands, the start's time counts; then every candidate has its own.
+        // The start limit applies until the header is loaded; then each candidate has its own limit.
         let allowed = Cell::new((Instant::now() + limits.start(), limits.start()));
         let mut steps = 0;
         let result = process.exchange(input, limits, &mut || allowed.get(), &mut |out, ended| {
-            lines.take(out, ended);
-            if let (Some(path), true) = (&handed, lines.has_read) {
-                // The process looks at no candidate before the file with the nonce is gone, and waits a minute.
+            lines.push(out, ended);
+            if let (Some(path), true) = (&request_file, lines.request_read) {
+                // The file holds the nonce. The process waits until it is gone before it looks at a candidate.
                 let _ = std::fs::remove_file(path);
             }
             if lines.steps > steps {
                 steps = lines.steps;
                 allowed.set((Instant::now() + limits.proof(), limits.proof()));
             }
-            (ended || lines.torn.is_some() || lines.run.broken.is_some() || lines.is_done())
+            (ended || lines.violation.is_some() || lines.run.broken.is_some() || lines.is_done())
                 .then_some(out.len())
         });
         let mut run = lines.run;
-        run.fault = match (result, lines.torn) {
-            (_, Some(torn)) => Some(Fault::Protocol(torn)),
-            // Everything is said: how the process ends is of no interest.
-            _ if run.broken.is_some() || (run.header && run.said.iter().all(Option::is_some)) => None,
+        run.fault = match (result, lines.violation) {
+            (_, Some(violation)) => Some(ProcessFault::Protocol(violation)),
+            // All replies are complete, so it does not matter how the process ended.
+            _ if run.broken.is_some() || (run.header && run.replies.iter().all(Option::is_some)) => None,
             (Err(fault), None) => Some(fault),
             (Ok(_), None) => Some(process.fault_of_end()),
         };
-        // One that met with anything out of the ordinary is not asked again.
+        // Keep the process only if nothing unusual happened in it.
         let is_sound = run.fault.is_none() && run.broken.is_none();
-        if self.checker.stays && handed.is_some() && is_sound && !run.said.iter().flatten().any(Said::is_odd)
+        if self.checker.keep_alive
+            && request_file.is_some()
+            && is_sound
+            && !run.replies.iter().flatten().any(JudgeReply::is_unusual)
         {
             let served = served + questions.len();
-            self.waiting.replace(Some(Waiting { process, task, served }));
+            self.waiting.replace(Some(IdleJudge { process, task, served }));
         }
         run
     }
 
-    /// The process that answers, how many candidates it was asked about before, and the file that the request is in, if it
-    /// is in one.
-    fn hand_over(
+    /// Returns the process that will answer, the number of candidates in its earlier requests, and the path of the request if
+    /// it is passed in a file.
+    fn deliver(
         &self,
-        task: Task,
+        task: JudgeTask,
         input: &str,
         questions: usize,
-    ) -> Result<(Process, usize, Option<PathBuf>), Fault> {
-        let (mut launch, handed) = match &self.checker.judge {
+    ) -> Result<(Process, usize, Option<PathBuf>), ProcessFault> {
+        let (mut launch, request_file) = match &self.checker.judge {
             JudgeProgram::Built(launch) => {
                 let mut launch = launch.clone();
                 launch.args.push(task.word().into());
@@ -191,61 +199,63 @@ impl FileWorker {
             }
             JudgeProgram::Interpreted { lean, sources } => {
                 let folder = sources.join(format!("slot-{}", self.slot));
-                let (file, handed) = (folder.join("Judge.lean"), folder.join("request.json"));
+                let (file, request_file) = (folder.join("Judge.lean"), folder.join("request.json"));
                 let failed = |path: &Path, error: std::io::Error| {
                     let (program, error) = (path.display().to_string(), error.to_string());
-                    Fault::Start { program, error }
+                    ProcessFault::Start { program, error }
                 };
                 std::fs::create_dir_all(&folder).map_err(|e| failed(&folder, e))?;
                 let mut waiting = self.waiting.take();
                 waiting.take_if(|w| {
-                    w.task != task || w.served + questions > MOST_SERVED || !w.process.is_quiet()
+                    w.task != task || w.served + questions > MAX_SERVED || !w.process.is_quiet()
                 });
-                // A process may be looking: the request appears whole.
+                // Rename, because a process may already be polling for the file.
                 let whole = folder.join("request.new");
                 std::fs::write(&whole, input)
-                    .and_then(|()| std::fs::rename(&whole, &handed))
-                    .map_err(|e| failed(&handed, e))?;
+                    .and_then(|()| std::fs::rename(&whole, &request_file))
+                    .map_err(|e| failed(&request_file, e))?;
                 if let Some(waiting) = waiting {
-                    return Ok((waiting.process, waiting.served, Some(handed)));
+                    return Ok((waiting.process, waiting.served, Some(request_file)));
                 }
-                let text = judge_in_one_file(task == Task::Replay, self.checker.stays, &handed);
+                let text =
+                    judge_in_one_file(task == JudgeTask::Replay, self.checker.keep_alive, &request_file);
                 std::fs::write(&file, text).map_err(|e| failed(&file, e))?;
                 let mut launch = lean.clone();
                 launch.args.extend(["--run".into(), file.into()]);
-                (launch, Some(handed))
+                (launch, Some(request_file))
             }
         };
         launch.folder = self.folder.clone();
-        Ok((Process::start(&launch)?, 0, handed))
+        Ok((Process::start(&launch)?, 0, request_file))
     }
 
-    /// Asks about candidates of one header until each is decided: one that costs the process its life, or makes it
-    /// say what is no answer, is tried once more alone, and the others without it.
-    fn settle(&self, task: Task, questions: &[&Question<'_>]) -> Vec<Settled> {
+    /// Asks about candidates of one header until each is settled. A candidate that kills the process, or makes it break the
+    /// protocol, is retried once alone; the other candidates are retried without it.
+    fn settle(&self, task: JudgeTask, questions: &[&JudgeQuestion<'_>]) -> Vec<Settled> {
         let mut settled: Vec<Option<Settled>> = questions.iter().map(|_| None).collect();
-        // Groups of candidates that are still to be asked about, and whether it is for the second time.
+        // Groups of candidates that are still to be asked about, and whether it is their second attempt.
         let mut groups: Vec<(Vec<usize>, bool)> = vec![((0..questions.len()).collect(), false)];
         while let Some((group, again)) = groups.pop() {
-            let asked: Vec<&Question<'_>> = group.iter().filter_map(|i| questions.get(*i).copied()).collect();
+            let asked: Vec<&JudgeQuestion<'_>> =
+                group.iter().filter_map(|i| questions.get(*i).copied()).collect();
             if asked.is_empty() {
                 continue;
             }
             let mut run = self.run(task, &asked);
-            if matches!(run.fault, Some(Fault::Protocol(_))) {
-                // What else such a process said is worth nothing.
-                run.said.fill_with(|| None);
+            if matches!(run.fault, Some(ProcessFault::Protocol(_))) {
+                // Once the protocol is broken, no reply of the process can be trusted.
+                run.replies.fill_with(|| None);
             }
             let mut rest = Vec::new();
             let mut culprit = None;
             for (place, index) in group.iter().enumerate() {
-                match (run.said.get_mut(place).and_then(Option::take), settled.get_mut(*index)) {
-                    (Some(said), Some(slot)) => *slot = Some(Ok(said)),
+                match (run.replies.get_mut(place).and_then(Option::take), settled.get_mut(*index)) {
+                    (Some(reply), Some(slot)) => *slot = Some(Ok(reply)),
                     _ if run.at == Some(place) => culprit = Some(*index),
                     _ => rest.push(*index),
                 }
             }
-            let mut put = |indices: &[usize], outcome: &Outcome| {
+            let mut put = |indices: &[usize], outcome: &CheckOutcome| {
                 for index in indices {
                     if let Some(slot) = settled.get_mut(*index) {
                         *slot = Some(Err(outcome.clone()));
@@ -255,21 +265,29 @@ impl FileWorker {
             match (run.broken, run.fault) {
                 (Some(reason), _) => {
                     rest.extend(culprit);
-                    put(&rest, &Outcome::new(Verdict::Infra, format!("the header does not stand: {reason}")));
+                    put(
+                        &rest,
+                        &CheckOutcome::new(Verdict::Infra, format!("the header cannot be used: {reason}")),
+                    );
                 }
                 (None, None) => {}
                 (None, Some(fault)) => {
                     let alone = group.len() == 1;
                     match culprit {
-                        // It did not come so far as to look at a candidate: no candidate's fault.
-                        None if again || matches!(fault, Fault::Start { .. } | Fault::Timeout(_)) => {
+                        // The process died before the first candidate, so none of them is at fault.
+                        None if again
+                            || matches!(fault, ProcessFault::Start { .. } | ProcessFault::Timeout(_)) =>
+                        {
                             put(
                                 &rest,
-                                &Outcome::new(Verdict::Infra, format!("the header was not loaded: {fault}")),
+                                &CheckOutcome::new(
+                                    Verdict::Infra,
+                                    format!("the header was not loaded: {fault}"),
+                                ),
                             );
                         }
                         None => groups.push((std::mem::take(&mut rest), true)),
-                        Some(index) => match of_culprit(&fault, alone, again) {
+                        Some(index) => match verdict_on_culprit(&fault, alone, again) {
                             Some(outcome) => put(&[index], &outcome),
                             None => groups.push((vec![index], true)),
                         },
@@ -280,89 +298,96 @@ impl FileWorker {
                 }
             }
         }
-        let undecided = || Err(Outcome::new(Verdict::Infra, "undecided"));
+        let undecided = || Err(CheckOutcome::new(Verdict::Infra, "undecided"));
         settled.into_iter().map(|s| s.unwrap_or_else(undecided)).collect()
     }
 
-    /// Judges candidates as [`Backend::check`] does, under each of several sets of layers: what Lean says is the
-    /// same for all. For every candidate one outcome a set.
-    pub fn check_under(&self, candidates: &[&Candidate], layers: &[Layers]) -> Vec<Vec<Outcome>> {
+    /// Judges candidates as [`Backend::check`] does, under several sets of layers. Lean runs once, since its replies do not
+    /// depend on the layers. Returns one outcome per set for each candidate.
+    pub fn check_under(&self, candidates: &[&Candidate], layers: &[TrustLayers]) -> Vec<Vec<CheckOutcome>> {
         let place = |index: usize| self.folder.join(format!("declarations-{index}"));
         let names = fresh_nonce();
-        let questions: Vec<Question<'_>> = candidates
+        let questions: Vec<JudgeQuestion<'_>> = candidates
             .iter()
             .enumerate()
             .map(|(index, candidate)| {
                 let declarations = self.checker.replay.then(|| place(index));
-                Question { candidate, id: format!("{index}_{names}"), declarations }
+                JudgeQuestion { candidate, id: format!("{index}_{names}"), declarations }
             })
             .collect();
         for path in questions.iter().filter_map(|q| q.declarations.as_ref()) {
-            // What an earlier file left must not be taken for this one's; usually there is nothing.
+            // A stale file must not be mistaken for this candidate's. Usually there is none.
             let _ = std::fs::remove_file(path);
         }
-        let asked: Vec<&Question<'_>> = questions.iter().collect();
-        let settled = self.settle(Task::Check, &asked);
-        let mut sets: Vec<Vec<Outcome>> = Vec::with_capacity(layers.len());
+        let asked: Vec<&JudgeQuestion<'_>> = questions.iter().collect();
+        let mut settled = self.settle(JudgeTask::Check, &asked);
+        for (reply, candidate) in settled.iter_mut().zip(candidates) {
+            if let Ok(reply) = reply {
+                tag_timeouts(&mut reply.messages, candidate);
+            }
+        }
+        let mut sets: Vec<Vec<CheckOutcome>> = Vec::with_capacity(layers.len());
         for layers in layers {
-            let judge = |s: &Settled| s.as_ref().map_or_else(Clone::clone, |said| said.judge(*layers));
-            let mut outcomes: Vec<Outcome> = settled.iter().map(judge).collect();
+            let judge = |s: &Settled| s.as_ref().map_or_else(Clone::clone, |reply| reply.judge(*layers));
+            let mut outcomes: Vec<CheckOutcome> = settled.iter().map(judge).collect();
             if self.checker.replay && layers.evidence {
                 self.replay(&questions, &mut outcomes, *layers);
             }
             for outcome in outcomes.iter_mut().filter(|o| o.verdict == Verdict::Proved) {
-                outcome.reason = self.checker.missing().to_owned();
+                outcome.reason = self.checker.missing_layers().to_owned();
             }
             sets.push(outcomes);
         }
         (0..candidates.len()).map(|i| sets.iter().filter_map(|set| set.get(i).cloned()).collect()).collect()
     }
 
-    fn replay(&self, questions: &[Question<'_>], outcomes: &mut [Outcome], layers: Layers) {
+    fn replay(&self, questions: &[JudgeQuestion<'_>], outcomes: &mut [CheckOutcome], layers: TrustLayers) {
         let mut held = Vec::new();
         for (index, question) in questions.iter().enumerate() {
             let Some(outcome) = outcomes.get_mut(index).filter(|o| o.verdict == Verdict::Proved) else {
                 continue;
             };
             match question.declarations.as_deref().map(std::fs::symlink_metadata) {
-                Some(Ok(meta)) if meta.is_file() && meta.len() <= DECLARATIONS => held.push(index),
+                Some(Ok(meta)) if meta.is_file() && meta.len() <= MAX_DECLARATION_BYTES => held.push(index),
                 Some(Ok(_)) => {
                     *outcome =
-                        Outcome::new(Verdict::Resource, "replay layer: the declarations are too large");
+                        CheckOutcome::new(Verdict::Resource, "replay layer: the declarations are too large");
                 }
                 Some(Err(error)) => {
                     *outcome =
-                        Outcome::new(Verdict::Infra, format!("replay layer: no declarations: {error}"));
+                        CheckOutcome::new(Verdict::Infra, format!("replay layer: no declarations: {error}"));
                 }
-                None => *outcome = Outcome::new(Verdict::Infra, "replay layer: no place for declarations"),
+                None => {
+                    *outcome = CheckOutcome::new(Verdict::Infra, "replay layer: no file for the declarations")
+                }
             }
         }
-        let asked: Vec<&Question<'_>> = held.iter().filter_map(|i| questions.get(*i)).collect();
-        for (index, settled) in held.iter().zip(self.settle(Task::Replay, &asked)) {
-            let replayed = settled.map_or_else(|outcome| outcome, |said| said.kernel(layers));
+        let asked: Vec<&JudgeQuestion<'_>> = held.iter().filter_map(|i| questions.get(*i)).collect();
+        for (index, settled) in held.iter().zip(self.settle(JudgeTask::Replay, &asked)) {
+            let replayed = settled.map_or_else(|outcome| outcome, |reply| reply.kernel(layers));
             let reason = match replayed.reason.as_str() {
                 "" => String::new(),
                 reason => format!("replay layer: {reason}"),
             };
             if let Some(slot) = outcomes.get_mut(*index) {
-                *slot = Outcome { reason, ..replayed };
+                *slot = CheckOutcome { reason, ..replayed };
             }
         }
     }
 }
 
-/// The verdict on a candidate that the process did not survive; `None` if it is to be tried once more, alone.
-fn of_culprit(fault: &Fault, alone: bool, again: bool) -> Option<Outcome> {
-    let resource = |why: String| Some(Outcome::new(Verdict::Resource, why));
+/// Returns the verdict on a candidate that ended its process, or `None` if it is to be retried alone.
+fn verdict_on_culprit(fault: &ProcessFault, alone: bool, again: bool) -> Option<CheckOutcome> {
+    let resource = |why: String| Some(CheckOutcome::new(Verdict::Resource, why));
     match fault {
-        Fault::Timeout(_) | Fault::Output(_) => resource(fault.to_string()),
-        // In company, the others' memory counts too.
-        Fault::Memory { .. } if alone => resource(fault.to_string()),
-        Fault::Ended { .. } | Fault::Protocol(_) if alone && again => {
-            resource(format!("Lean died twice of this proof, the second time alone: {fault}"))
+        ProcessFault::Timeout(_) | ProcessFault::Output(_) => resource(fault.to_string()),
+        // In a group, the memory of the other candidates counts too.
+        ProcessFault::Memory { .. } if alone => resource(fault.to_string()),
+        ProcessFault::Ended { .. } | ProcessFault::Protocol(_) if alone && again => {
+            resource(format!("Lean died twice on this proof, the second time alone: {fault}"))
         }
-        Fault::Start { .. } => Some(Outcome::new(Verdict::Infra, fault.to_string())),
-        Fault::Memory { .. } | Fault::Ended { .. } | Fault::Protocol(_) => None,
+        ProcessFault::Start { .. } => Some(CheckOutcome::new(Verdict::Infra, fault.to_string())),
+        ProcessFault::Memory { .. } | ProcessFault::Ended { .. } | ProcessFault::Protocol(_) => None,
     }
 }
 
@@ -375,7 +400,7 @@ impl Backend for FileWorker {
         true
     }
 
-    fn check(&mut self, candidates: &[&Candidate]) -> Vec<Outcome> {
+    fn check(&mut self, candidates: &[&Candidate]) -> Vec<CheckOutcome> {
         let layers = self.checker.layers;
         self.check_under(candidates, &[layers])
             .into_iter()
@@ -395,39 +420,39 @@ impl Backend for FileWorker {
 }
 
 impl FileChecker {
-    /// What stands beside `proved` in a verdict: the layers that it was given without.
-    pub fn missing(&self) -> &'static str {
+    /// Returns the reason that accompanies `proved`: the layers that are disabled.
+    pub fn missing_layers(&self) -> &'static str {
         if self.replay { "" } else { NO_REPLAY }
     }
 }
 
-/// Beside a verdict that no second process has confirmed.
+/// The reason of a `proved` that no second process has confirmed.
 pub const NO_REPLAY: &str = "not replayed in a second process";
 
-/// Reads the answer's lines as they arrive.
-struct Lines<'n> {
+/// Parses the lines of an answer as they arrive.
+struct AnswerReader<'n> {
     nonce: &'n str,
-    run: Run,
-    /// The request was read.
-    has_read: bool,
-    /// Lines that count, so far: each gives the process more time.
+    run: JudgeRun,
+    /// Whether the process has read the request.
+    request_read: bool,
+    /// Number of lines that extend the deadline, so far.
     steps: usize,
     read: usize,
-    torn: Option<String>,
+    violation: Option<String>,
 }
 
-impl<'n> Lines<'n> {
+impl<'n> AnswerReader<'n> {
     fn new(nonce: &'n str, candidates: usize) -> Self {
-        let run = Run { said: (0..candidates).map(|_| None).collect(), ..Run::default() };
-        Self { nonce, run, has_read: false, steps: 0, read: 0, torn: None }
+        let run = JudgeRun { replies: (0..candidates).map(|_| None).collect(), ..JudgeRun::default() };
+        Self { nonce, run, request_read: false, steps: 0, read: 0, violation: None }
     }
 
     fn is_done(&self) -> bool {
-        self.run.header && self.run.said.iter().all(Option::is_some)
+        self.run.header && self.run.replies.iter().all(Option::is_some)
     }
 
-    fn take(&mut self, out: &[u8], ended: bool) {
-        while self.torn.is_none() {
+    fn push(&mut self, out: &[u8], ended: bool) {
+        while self.violation.is_none() {
             let rest = out.get(self.read..).unwrap_or_default();
             let length = match rest.iter().position(|b| *b == b'\n') {
                 Some(at) => at + 1,
@@ -439,32 +464,32 @@ impl<'n> Lines<'n> {
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            let known = Line::read(line, self.nonce);
+            let known = JudgeLine::read(line, self.nonce);
             let shown = || String::from_utf8_lossy(line).trim().chars().take(120).collect::<String>();
             match known {
-                Some(Ok(line)) => self.one(line),
-                Some(Err(error)) => self.torn = Some(error),
-                // Before the header is loaded, Lean may say something of the judge's own text.
+                Some(Ok(line)) => self.apply(line),
+                Some(Err(error)) => self.violation = Some(error),
+                // Before the header is loaded, Lean may report messages about the judge's source.
                 None if !self.run.header => {}
-                None => self.torn = Some(format!("a line that is no answer: {}", shown())),
+                None => self.violation = Some(format!("a line that is not an answer: {}", shown())),
             }
         }
     }
 
-    fn one(&mut self, line: Line) {
+    fn apply(&mut self, line: JudgeLine) {
         self.steps += 1;
         match line {
-            Line::Read => {
-                self.has_read = true;
-                // The header is still to be loaded, in the time of the start.
+            JudgeLine::Read => {
+                self.request_read = true;
+                // The header is still to be loaded, within the start limit.
                 self.steps -= 1;
             }
-            Line::Header => self.run.header = true,
-            Line::Broken(reason) => self.run.broken = Some(reason),
-            Line::Begin(index) => self.run.at = Some(index),
-            Line::End(index, said) => match self.run.said.get_mut(index) {
-                Some(slot @ None) if self.run.at == Some(index) => *slot = Some(said),
-                _ => self.torn = Some(format!("an answer about number {index}, which is not due")),
+            JudgeLine::Header => self.run.header = true,
+            JudgeLine::Broken(reason) => self.run.broken = Some(reason),
+            JudgeLine::Begin(index) => self.run.at = Some(index),
+            JudgeLine::End(index, reply) => match self.run.replies.get_mut(index) {
+                Some(slot @ None) if self.run.at == Some(index) => *slot = Some(reply),
+                _ => self.violation = Some(format!("an unexpected answer about candidate {index}")),
             },
         }
     }

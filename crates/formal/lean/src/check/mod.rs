@@ -1,22 +1,22 @@
-//! Checking: the file that we own, the processes that judge it, the pool that runs them.
+//! Judging of proofs: the text that Lean is given, the processes that run Lean, and the pool that schedules them.
 //!
-//! A verdict is `proved` only on positive evidence: Lean answered for this very candidate (a nonce says so), no
-//! message of the candidate is an error or a `sorry`, the theorem exists under its name with its statement, and its
-//! axioms are the three standard ones. Whatever the checker could not decide is `resource` or `infra`.
+//! A verdict is `proved` only on positive evidence: Lean answered for this candidate (identified by a nonce), none of
+//! the candidate's messages is an error or a `sorry`, the theorem exists under its name with its statement, and it
+//! depends on the three standard axioms only. If the checker cannot decide, the verdict is `resource` or `infra`.
 
 mod assemble;
+mod backend;
 mod evidence;
 mod file;
-mod limits;
 mod pool;
-mod process;
 mod question;
 mod repl;
 
+pub use crate::limits::{Limits, Recycling};
+pub use crate::process::{Launch, Process, ProcessFault};
 pub use assemble::{Assembled, Candidate, Probe, Region, assemble};
-pub use evidence::{Layers, Message, Outcome, Severity, judge_messages, parse_axioms, reference_rule};
+pub use backend::Backend;
+pub use evidence::{CheckOutcome, LeanMessage, Severity, TrustLayers, judge_messages, reference_rule};
 pub use file::{FileChecker, FileWorker, JudgeProgram, NO_REPLAY};
-pub use limits::{Limits, Recycling};
-pub use pool::{Backend, Checker, Pool, PoolStatus};
-pub use process::{Fault, Launch, Process};
+pub use pool::{CheckerConfig, Pool, PoolStatus};
 pub use repl::{ReplChecker, ReplWorker};

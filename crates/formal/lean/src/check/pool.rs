@@ -1,73 +1,58 @@
-//! One pool of slots before both kinds of checkers: blocking calls in, verdicts out, no call without an end.
+//! A pool of slots over either kind of checker. Calls block until there is an outcome, for a bounded time.
 
 use super::assemble::Candidate;
-use super::evidence::Outcome;
+use super::backend::Backend;
+use super::evidence::CheckOutcome;
 use super::file::FileChecker;
 use super::repl::ReplChecker;
 use sgs_selfplay::Verdict;
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a slot runs: a REPL that stays, or a process a file.
-pub trait Backend: Send {
-    /// Candidates that one call may take.
-    fn batch(&self) -> usize;
-    /// Whether a candidate with this header costs no new start.
-    fn prefers(&self, header: &str) -> bool;
-    /// Judges candidates that share one header: one outcome each, in order.
-    fn check(&mut self, candidates: &[&Candidate]) -> Vec<Outcome>;
-    /// How long a slot waits for more candidates when it has some and could take more.
-    fn linger(&self) -> Duration {
-        Duration::ZERO
-    }
-    /// Longest time that [`Backend::check`] may take, for the watchdog of the caller.
-    fn deadline(&self, candidates: usize) -> Duration;
-}
-
-/// Which checker a pool runs.
+/// The checker that a pool runs.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Checker {
+pub enum CheckerConfig {
     /// The community REPL.
     Repl(ReplChecker),
-    /// The judge's process, a file of theorems at a time.
+    /// Judge processes, each with a file of theorems.
     File(FileChecker),
 }
 
 /// Counters of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStatus {
+    /// Number of slots.
     pub slots: usize,
-    /// Candidates that wait.
+    /// Candidates in the queue.
     pub waiting: usize,
     /// Candidates that are being judged.
     pub running: usize,
     /// Candidates judged since the start.
     pub judged: u64,
-    /// Of these, `infra`.
+    /// Number of these with the verdict `infra`.
     pub infra: u64,
-    /// Of these, `resource`.
+    /// Number of these with the verdict `resource`.
     pub resource: u64,
 }
 
-struct Job {
+struct CheckJob {
     candidate: Arc<Candidate>,
-    reply: SyncSender<Outcome>,
+    reply: SyncSender<CheckOutcome>,
 }
 
 #[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
+struct CheckQueue {
+    jobs: VecDeque<CheckJob>,
     running: usize,
     closed: bool,
 }
 
-struct Shared {
-    queue: Mutex<Queue>,
+struct PoolState {
+    queue: Mutex<CheckQueue>,
     arrived: Condvar,
     judged: AtomicU64,
     infra: AtomicU64,
@@ -76,32 +61,38 @@ struct Shared {
 
 /// A fixed number of slots, each with its own process. Dropping the pool ends every process.
 pub struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
     threads: Vec<JoinHandle<()>>,
     patience: Duration,
 }
 
-/// How far ahead a slot looks for a candidate of its own header.
+/// Number of queued candidates that a slot searches for one with its current header.
 const LOOK_AHEAD: usize = 64;
 
 impl Pool {
-    /// Starts a pool of `slots` slots over a checker.
-    pub fn new(checker: &Checker, slots: usize) -> std::io::Result<Self> {
+    /// Starts a pool of `slots` slots.
+    ///
+    /// # Errors
+    /// Returns an error if a worker's folder or a thread cannot be created.
+    pub fn new(checker: &CheckerConfig, slots: usize) -> std::io::Result<Self> {
         let backends: Vec<Box<dyn Backend>> = match checker {
-            Checker::Repl(repl) => {
+            CheckerConfig::Repl(repl) => {
                 (0..slots.max(1)).map(|_| Box::new(repl.worker()) as Box<dyn Backend>).collect()
             }
-            Checker::File(file) => (0..slots.max(1))
+            CheckerConfig::File(file) => (0..slots.max(1))
                 .map(|slot| file.worker(slot).map(|w| Box::new(w) as Box<dyn Backend>))
                 .collect::<std::io::Result<_>>()?,
         };
         Self::over(backends)
     }
 
-    /// Starts a pool over given backends, one slot each.
+    /// Starts a pool with one slot per backend.
+    ///
+    /// # Errors
+    /// Returns an error if a thread cannot be created.
     pub fn over(backends: Vec<Box<dyn Backend>>) -> std::io::Result<Self> {
         let deadline = backends.iter().map(|b| b.deadline(b.batch())).max().unwrap_or_default();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolState {
             queue: Mutex::default(),
             arrived: Condvar::new(),
             judged: AtomicU64::new(0),
@@ -120,15 +111,15 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Judges a candidate. Blocks until the outcome is known, which the slots' own deadlines bound.
-    pub fn check(&self, candidate: Arc<Candidate>) -> Outcome {
+    /// Judges a candidate. Blocks until the outcome is known; the deadlines of the backends limit that time.
+    pub fn check(&self, candidate: Arc<Candidate>) -> CheckOutcome {
         let (reply, outcome) = sync_channel(1);
         {
             let mut queue = lock(&self.shared.queue);
             if queue.closed {
-                return Outcome::new(Verdict::Infra, "the pool is closed");
+                return CheckOutcome::new(Verdict::Infra, "the pool is closed");
             }
-            queue.jobs.push_back(Job { candidate, reply });
+            queue.jobs.push_back(CheckJob { candidate, reply });
         }
         self.shared.arrived.notify_one();
         let mut idle_since = Instant::now();
@@ -137,19 +128,19 @@ impl Pool {
             match outcome.recv_timeout(Duration::from_secs(5).min(self.patience)) {
                 Ok(outcome) => return outcome,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Outcome::new(Verdict::Infra, "the slot that judged this candidate ended");
+                    return CheckOutcome::new(Verdict::Infra, "the slot that judged this candidate ended");
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    // As long as the pool judges anything, the queue moves. A pool in which nothing ends for longer
-                    // than any call may take is broken, and says so.
+                    // While the pool judges anything, the queue advances. A pool that finishes nothing for longer than the
+                    // longest permitted call is broken.
                     let now = self.shared.judged.load(Ordering::Relaxed);
                     if now != judged {
                         (judged, idle_since) = (now, Instant::now());
                     } else if idle_since.elapsed() > self.patience {
                         let status = self.status();
-                        return Outcome::new(
+                        return CheckOutcome::new(
                             Verdict::Infra,
-                            format!("no slot ended anything for {:?}: {status:?}", self.patience),
+                            format!("no slot finished a candidate for {:?}: {status:?}", self.patience),
                         );
                     }
                 }
@@ -157,7 +148,7 @@ impl Pool {
         }
     }
 
-    /// Counters.
+    /// Returns the current counters.
     pub fn status(&self) -> PoolStatus {
         let queue = lock(&self.shared.queue);
         PoolStatus {
@@ -176,27 +167,29 @@ impl Drop for Pool {
         {
             let mut queue = lock(&self.shared.queue);
             queue.closed = true;
-            // Dropping a job's sender tells its caller.
+            // Dropping a job's sender unblocks its caller.
             queue.jobs.clear();
         }
         self.shared.arrived.notify_all();
         for thread in self.threads.drain(..) {
-            // A slot that panicked has already told its caller by dropping the sender.
+            // The caller of a slot that panicked was unblocked when the sender was dropped.
             let _ = thread.join();
         }
     }
 }
 
-/// A queue whose lock was poisoned is still a queue: no code under the lock leaves it half changed.
-fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+/// Locks the queue. A poisoned lock is ignored, because no code under the lock leaves the queue inconsistent.
+fn lock(queue: &Mutex<CheckQueue>) -> MutexGuard<'_, CheckQueue> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn serve(shared: &Shared, mut backend: Box<dyn Backend>) {
+fn serve(shared: &PoolState, mut backend: Box<dyn Backend>) {
     while let Some(jobs) = next(shared, backend.as_ref()) {
         let candidates: Vec<&Candidate> = jobs.iter().map(|job| &*job.candidate).collect();
         let mut outcomes = backend.check(&candidates);
-        outcomes.resize_with(jobs.len(), || Outcome::new(Verdict::Infra, "the checker gave too few answers"));
+        outcomes.resize_with(jobs.len(), || {
+            CheckOutcome::new(Verdict::Infra, "the checker returned too few outcomes")
+        });
         for outcome in &outcomes {
             shared.judged.fetch_add(1, Ordering::Relaxed);
             match outcome.verdict {
@@ -207,14 +200,14 @@ fn serve(shared: &Shared, mut backend: Box<dyn Backend>) {
         }
         lock(&shared.queue).running -= jobs.len();
         for (job, outcome) in jobs.iter().zip(outcomes) {
-            // A caller that is gone needs no answer.
+            // The caller may have given up.
             let _ = job.reply.send(outcome);
         }
     }
 }
 
-/// Waits for work: as many candidates of one header as the backend takes; `None` when the pool closes.
-fn next(shared: &Shared, backend: &dyn Backend) -> Option<Vec<Job>> {
+/// Waits for candidates. Returns as many with one header as the backend takes, or `None` when the pool closes.
+fn next(shared: &PoolState, backend: &dyn Backend) -> Option<Vec<CheckJob>> {
     let mut queue = lock(&shared.queue);
     loop {
         if queue.closed {
@@ -228,7 +221,7 @@ fn next(shared: &Shared, backend: &dyn Backend) -> Option<Vec<Job>> {
     let linger = backend.linger();
     if backend.batch() > 1 && queue.jobs.len() < backend.batch() && !linger.is_zero() {
         let wait = |queue| {
-            shared.arrived.wait_timeout_while(queue, linger, |q: &mut Queue| {
+            shared.arrived.wait_timeout_while(queue, linger, |q: &mut CheckQueue| {
                 !q.closed && q.jobs.len() < backend.batch()
             })
         };
@@ -252,12 +245,4 @@ fn next(shared: &Shared, backend: &dyn Backend) -> Option<Vec<Job>> {
     }
     queue.running += jobs.len();
     Some(jobs)
-}
-
-/// A name that nobody can guess and that does not repeat: 64 random bits.
-pub(super) fn fresh_nonce() -> String {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
-    hasher.write_u64(COUNTER.fetch_add(1, Ordering::Relaxed));
-    format!("{:016x}", hasher.finish())
 }

@@ -1,38 +1,43 @@
-//! What the judge's process is asked, and what it answers.
+//! Requests to a judge process, and its answers.
 //!
-//! The process (`lean/SgsJudge`) loads the header once and elaborates every candidate over the header's environment,
-//! so that none sees another. It gets one line of JSON and answers with lines of JSON, each with a nonce that no
-//! model's text has seen: that the header stands, then `begin` and `end` for every candidate.
+//! The process (`lean/SgsJudge`) loads the header once and elaborates every candidate over the header's environment, so
+//! that no candidate sees another. The request is one line of JSON. The answer is several: one when the header is
+//! loaded, then one at the beginning and one at the end of every candidate. Each carries a nonce that the model's text
+//! cannot know.
 
 use super::assemble::Candidate;
-use super::evidence::{Layers, Message, Outcome, Severity, is_sorry, of_axioms, of_error, without_evidence};
+use super::evidence::{
+    CheckOutcome, LeanMessage, Severity, TrustLayers, is_sorry, judge_axioms, judge_error, without_evidence,
+};
 use crate::text::{commands, lex};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sgs_selfplay::Verdict;
 use std::path::{Path, PathBuf};
 
-/// One candidate as it is asked about.
+/// A candidate in a request.
 #[derive(Clone, Debug)]
-pub(super) struct Question<'c> {
+pub(super) struct JudgeQuestion<'c> {
+    /// The candidate.
     pub candidate: &'c Candidate,
-    /// Its names are made of this, in whatever company and process it is asked about: what one process has declared,
-    /// the other looks for.
+    /// Suffix of the generated names. It is the same in every request about the candidate, because the second process
+    /// looks for the names that the first process declared.
     pub id: String,
-    /// File of the declarations that its theorem rests on: written by the first process, read by the second.
+    /// File for the declarations that the theorem depends on. The first process writes it and the second reads it.
     pub declarations: Option<PathBuf>,
 }
 
-/// The request for some candidates of one header. `nonce` is fresh for every request and in no name: a model's text can
-/// see the namespace that it stands in, and must not know from it what an answer looks like. `opening` are commands before
-/// those of the header.
+/// Returns the request for candidates that share a header. There must be at least one.
+///
+/// `nonce` must be fresh for every request and occur in no name: the model's text can see the name of its namespace,
+/// and must not learn how to forge an answer. `opening` precedes the header's other commands.
 pub(super) fn request(
-    questions: &[&Question<'_>],
+    questions: &[&JudgeQuestion<'_>],
     opening: &str,
     options: &[(String, String)],
     nonce: &str,
 ) -> String {
-    let header = questions.first().map(|q| &*q.candidate.header).unwrap_or_default();
+    let header = &*questions[0].candidate.header;
     let (imports, rest) = split_header(header);
     let mut context = format!("{opening}{rest}");
     for (name, value) in options {
@@ -49,10 +54,12 @@ pub(super) fn request(
     format!("{request}\n")
 }
 
-/// A namespace of its own keeps a theorem or a helper from names that the library has. A dotted name opens its own
-/// namespace for statement and proof, which a wrapper would hide; the pinned statement stands in the same. One that
-/// begins with `_root_` is declared at the root, whatever stands around it.
-fn one(question: &Question<'_>) -> Value {
+/// Returns the JSON of a candidate.
+///
+/// A separate namespace keeps the names of the theorem and its helpers apart from those of the library. A dotted name
+/// opens its own namespace for statement and proof, which a wrapping namespace would hide, so the pinned statement is
+/// declared in the same one. A name that begins with `_root_` is declared at the root.
+fn one(question: &JudgeQuestion<'_>) -> Value {
     let id = &question.id;
     let (statement, proof) = (&question.candidate.statement, &question.candidate.proof);
     let (name, signature) = (statement.declared(), statement.signature());
@@ -77,7 +84,7 @@ fn one(question: &Question<'_>) -> Value {
     })
 }
 
-/// The imports of a header, and the rest of it.
+/// Splits a header into its imports and the rest.
 pub(super) fn split_header(header: &str) -> (String, String) {
     let tokens = lex(header);
     let found = commands(header, &tokens);
@@ -87,7 +94,7 @@ pub(super) fn split_header(header: &str) -> (String, String) {
     (imports.to_owned(), rest.to_owned())
 }
 
-/// The modules that must be there when a header stands: those that it names, or `Init`, which nobody names.
+/// Returns the modules that must be present after the header is loaded: the imported ones, or the implicit `Init`.
 pub(super) fn modules(imports: &str) -> Vec<String> {
     let tokens = lex(imports);
     let named = commands(imports, &tokens);
@@ -107,48 +114,50 @@ pub(super) fn modules(imports: &str) -> Vec<String> {
     modules
 }
 
-/// One line of an answer.
+/// A line of an answer.
 #[derive(Debug)]
-pub(super) enum Line {
-    /// The request was read, where it came in a file.
+pub(super) enum JudgeLine {
+    /// The request was read. Sent only if the request was passed in a file.
     Read,
-    /// The header stands, and the modules that must be there are.
+    /// The header was loaded, and all required modules are present.
     Header,
-    /// It does not.
+    /// The header cannot be used, for this reason.
     Broken(String),
-    /// What follows is of this candidate.
+    /// The following lines are about this candidate.
     Begin(usize),
-    /// What was found out about it.
-    End(usize, Said),
+    /// The results on this candidate.
+    End(usize, JudgeReply),
 }
 
-/// What the judge's process says of a candidate.
+/// A judge process's reply on a candidate.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Said {
-    /// Lean's messages for the candidate's text.
+pub(super) struct JudgeReply {
+    /// Lean's messages about the candidate's text.
     #[serde(skip)]
-    pub messages: Vec<Message>,
-    /// A command of the candidate's text that is no theorem, by Lean's own grammar; none if empty.
+    pub messages: Vec<LeanMessage>,
+    /// Kind of the first command in the text that is not a theorem, by Lean's grammar; empty if there is none.
     #[serde(default)]
     pub foreign: String,
-    /// Whether the kernel, asked again, accepts every declaration and the agreement with the pinned statement.
+    /// Whether the kernel accepts every declaration, and the theorem as a proof of the pinned statement.
     pub stands: bool,
+    /// The reason why the kernel does not accept the proof; empty if it does.
     pub reason: String,
-    /// All axioms that theorem and statement rest on.
+    /// All axioms that the theorem and its statement depend on.
     pub axioms: Vec<String>,
 }
 
-impl Line {
-    /// Reads a line. `None` if it is none of ours: no JSON, or without the nonce.
+impl JudgeLine {
+    /// Parses a line. Returns `None` if it is not JSON or does not carry the nonce.
     pub(super) fn read(line: &[u8], nonce: &str) -> Option<Result<Self, String>> {
         let value: Value = serde_json::from_slice(line).ok()?;
         (value.get("nonce").and_then(Value::as_str) == Some(nonce)).then(|| Self::of(&value))
     }
 
     fn of(value: &Value) -> Result<Self, String> {
-        let index =
-            |v: &Value| v.as_u64().and_then(|i| usize::try_from(i).ok()).ok_or("an index is no number");
-        let odd = |e: serde_json::Error| format!("a line that is not understood: {e}");
+        let index = |v: &Value| {
+            v.as_u64().and_then(|i| usize::try_from(i).ok()).ok_or("an index that is not a number")
+        };
+        let unreadable = |e: serde_json::Error| format!("a line that cannot be parsed: {e}");
         if value.get("read").is_some() {
             return Ok(Self::Read);
         }
@@ -161,48 +170,48 @@ impl Line {
         if let Some(begin) = value.get("begin") {
             return Ok(Self::Begin(index(begin)?));
         }
-        let end = value.get("end").ok_or("a line that says nothing")?;
-        let mut said = Said::deserialize(value).map_err(odd)?;
-        let messages = value.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        said.messages = messages.iter().map(Message::from_json).collect::<Result<_, _>>()?;
-        Ok(Self::End(index(end)?, said))
+        let end = value.get("end").ok_or("a line of unknown kind")?;
+        let mut reply = JudgeReply::deserialize(value).map_err(unreadable)?;
+        let messages = value.get("messages").and_then(Value::as_array).ok_or("an answer without messages")?;
+        reply.messages = messages.iter().map(LeanMessage::from_json).collect::<Result<_, _>>()?;
+        Ok(Self::End(index(end)?, reply))
     }
 }
 
-impl Said {
-    /// Whether a proof without an error is none all the same: nothing that a model usually writes.
-    pub(super) fn is_odd(&self) -> bool {
+impl JudgeReply {
+    /// Returns whether a text without errors is not a proof, which models rarely produce.
+    pub(super) fn is_unusual(&self) -> bool {
         let failed = self.messages.iter().any(|m| m.severity == Severity::Error);
-        !failed && self.judge(Layers::ALL).verdict != Verdict::Proved
+        !failed && self.judge(TrustLayers::ALL).verdict != Verdict::Proved
     }
 
-    /// The verdict under given layers.
-    pub(super) fn judge(&self, layers: Layers) -> Outcome {
-        let messages: Vec<&Message> = self.messages.iter().collect();
+    /// Returns the verdict under the given layers.
+    pub(super) fn judge(&self, layers: TrustLayers) -> CheckOutcome {
+        let messages: Vec<&LeanMessage> = self.messages.iter().collect();
         if !layers.evidence {
             return without_evidence(&messages, 0);
         }
         if let Some(error) = messages.iter().find(|m| m.severity == Severity::Error) {
-            return of_error(
+            return judge_error(
                 error,
                 if self.reason.starts_with("the statement") { "statement: " } else { "" },
             );
         }
         if messages.iter().any(|m| is_sorry(m)) {
-            return Outcome::new(Verdict::Refused, "messages layer: the declaration uses `sorry`");
+            return CheckOutcome::new(Verdict::Refused, "messages layer: the declaration uses `sorry`");
         }
         if layers.text && !self.foreign.is_empty() {
-            return Outcome::refused("text layer: a command that is no theorem: ", &self.foreign);
+            return CheckOutcome::refused("text layer: a command that is not a theorem: ", &self.foreign);
         }
         self.kernel(layers)
     }
 
-    /// What the kernel and the axioms say, for a process that elaborates no proof.
-    pub(super) fn kernel(&self, layers: Layers) -> Outcome {
+    /// Returns the verdict from the kernel and the axioms alone, for a process that elaborates no proof.
+    pub(super) fn kernel(&self, layers: TrustLayers) -> CheckOutcome {
         if self.stands {
-            of_axioms(self.axioms.clone(), layers)
+            judge_axioms(self.axioms.clone(), layers)
         } else {
-            Outcome::refused("kernel layer: ", &self.reason)
+            CheckOutcome::refused("kernel layer: ", &self.reason)
         }
     }
 }
@@ -211,21 +220,21 @@ impl Said {
 mod tests {
     use super::*;
     use crate::read::Proof;
-    use crate::text::Statement;
+    use crate::text::LeanStatement;
 
     fn asked(header: &str, statement: &str, helpers: &str) -> Value {
         let candidate = Candidate {
             header: header.into(),
-            statement: Statement::read(statement).unwrap(),
+            statement: LeanStatement::read(statement).unwrap(),
             proof: Proof { helpers: helpers.into(), body: "\n  rfl".into() },
         };
-        let question = Question { candidate: &candidate, id: "0_n".into(), declarations: None };
+        let question = JudgeQuestion { candidate: &candidate, id: "0_n".into(), declarations: None };
         let options = [("autoImplicit".to_owned(), "false".to_owned())];
         serde_json::from_str(&request(&[&question], "", &options, "secret")).unwrap()
     }
 
     #[test]
-    fn the_request_holds_our_statement_and_the_models_text_apart() {
+    fn the_request_separates_our_statement_from_the_models_text() {
         let header = "import Mathlib\nimport Aesop -- c\nset_option maxHeartbeats 0\nopen Real\n\n";
         let request = asked(header, "theorem t (x : ℝ) : x = x := by", "theorem h : True := trivial");
         assert_eq!(request["imports"], json!(["Mathlib", "Aesop"]));
@@ -246,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dotted_name_keeps_its_namespace_and_so_does_its_pin() {
+    fn dotted_names_and_their_pins_share_a_namespace() {
         let request = asked("", "theorem Nat.t.{u} (a : Type u) : a = a := by", "");
         let one = &request["candidates"][0];
         assert_eq!(one["pinned"], "axiom Nat.sgs_pinned_0_n.{u} (a : Type u) : a = a\n");
@@ -257,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn quoted_and_rooted_names_are_cut_where_lean_cuts_them() {
+    fn quoted_and_rooted_names_are_split_like_lean_does() {
         let names = |statement: &str| {
             let request = asked("", statement, "");
             let one = &request["candidates"][0];
@@ -293,18 +302,18 @@ mod tests {
     #[test]
     fn only_lines_with_the_nonce_count() {
         let end = br#"{"nonce":"n","end":2,"messages":[],"stands":true,"reason":"","axioms":["propext"]}"#;
-        let Some(Ok(Line::End(2, said))) = Line::read(end, "n") else { panic!() };
-        assert_eq!(said.judge(Layers::ALL).verdict, Verdict::Proved);
-        assert!(!said.is_odd());
+        let Some(Ok(JudgeLine::End(2, reply))) = JudgeLine::read(end, "n") else { panic!() };
+        assert_eq!(reply.judge(TrustLayers::ALL).verdict, Verdict::Proved);
+        assert!(!reply.is_unusual());
         let error = br#"{"nonce":"n","end":2,"messages":[{"severity":"error","kind":"","pos":{"line":1},"data":"unsolved goals"}],"stands":false,"reason":"the text has errors","axioms":[]}"#;
-        let Some(Ok(Line::End(2, said))) = Line::read(error, "n") else { panic!() };
-        assert!(!said.is_odd() && said.judge(Layers::ALL).verdict == Verdict::Refused);
-        assert!(Line::read(end, "other").is_none() && Line::read(b"warning: x", "n").is_none());
-        assert!(Line::read(br#"{"nonce":"n","end":2}"#, "n").unwrap().is_err());
-        let judge = |line: &str| match Line::read(line.as_bytes(), "n") {
-            Some(Ok(Line::End(_, said))) => {
-                assert!(said.is_odd(), "{line}");
-                said.judge(Layers::ALL)
+        let Some(Ok(JudgeLine::End(2, reply))) = JudgeLine::read(error, "n") else { panic!() };
+        assert!(!reply.is_unusual() && reply.judge(TrustLayers::ALL).verdict == Verdict::Refused);
+        assert!(JudgeLine::read(end, "other").is_none() && JudgeLine::read(b"warning: x", "n").is_none());
+        assert!(JudgeLine::read(br#"{"nonce":"n","end":2}"#, "n").unwrap().is_err());
+        let judge = |line: &str| match JudgeLine::read(line.as_bytes(), "n") {
+            Some(Ok(JudgeLine::End(_, reply))) => {
+                assert!(reply.is_unusual(), "{line}");
+                reply.judge(TrustLayers::ALL)
             }
             other => panic!("{other:?}"),
         };
@@ -312,8 +321,11 @@ mod tests {
         assert_eq!(judge(cheat).reason, "axioms layer: cheat");
         let more =
             r#"{"nonce":"n","end":0,"messages":[],"foreign":"alias","stands":true,"reason":"","axioms":[]}"#;
-        assert_eq!(judge(more).reason, "text layer: a command that is no theorem: alias");
+        assert_eq!(judge(more).reason, "text layer: a command that is not a theorem: alias");
         let kernel = r#"{"nonce":"n","end":0,"messages":[],"stands":false,"reason":"the kernel refuses `t`","axioms":[]}"#;
-        assert_eq!(judge(kernel), Outcome::new(Verdict::Refused, "kernel layer: the kernel refuses `t`"));
+        assert_eq!(
+            judge(kernel),
+            CheckOutcome::new(Verdict::Refused, "kernel layer: the kernel refuses `t`")
+        );
     }
 }

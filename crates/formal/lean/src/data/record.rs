@@ -1,17 +1,21 @@
-//! One JSON record as a target: the field names of Goedel-Pset, NuminaMath-LEAN, miniF2F, D_3k and our own.
+//! Conversion of a JSON record, with the field names of Goedel-Pset, NuminaMath-LEAN, miniF2F, D_3k or our own, to a target.
 
-use super::read::Target;
+use super::target::Target;
 use crate::read::{Proof, proof_in_source};
-use crate::text::{Command, ProofStart, canonical_statement, commands, lex, parse_declaration};
+use crate::text::{
+    ProofStart, SourceCommand, TextRefusal, canonical_statement, commands, inspect_header, lex,
+    parse_declaration, unix_lines,
+};
 use serde_json::{Map, Value};
 use sgs_selfplay::{Problem, ProblemId, Verdict};
 
-/// Why a record was not taken.
+/// The reason why a record was skipped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{id}{}{reason}", if .id.is_empty() { "" } else { ": " })]
 pub struct RecordError {
-    /// The record's name, empty if it has none.
+    /// The record's id, empty if it has none.
     pub id: String,
+    /// The reason.
     pub reason: String,
 }
 
@@ -24,10 +28,13 @@ const TOOLCHAIN: &[&str] = &["toolchain", "lean_toolchain", "lean_version"];
 const INFORMAL: &[&str] =
     &["informal", "informal_statement", "nl_statement", "informal_stmt", "problem", "informal_prefix"];
 
-/// Reads one record. `header` is the context of a record that brings none.
+/// Reads a record. `header` is the context of a record without its own.
 ///
-/// The statement's field may hold a whole file: what stands before the theorem becomes part of the context, a
-/// proof behind it is kept as the target's proof unless it is `sorry`.
+/// The field of the statement may contain a complete file. The text before the theorem becomes part of the context, and
+/// a proof other than `sorry` becomes the target's proof.
+///
+/// # Errors
+/// Returns an error if the record has no statement, if its statement cannot be read, or if its header is not allowed.
 pub fn target_from_record(record: &Map<String, Value>, header: &str) -> Result<Target, RecordError> {
     let field = |names: &[&str]| {
         names
@@ -44,10 +51,10 @@ pub fn target_from_record(record: &Map<String, Value>, header: &str) -> Result<T
     let fail = |reason: String| RecordError { id: id.clone(), reason };
     let text = field(STATEMENT)
         .ok_or_else(|| fail(format!("none of the fields {} holds a statement", STATEMENT.join(", "))))?;
-    let split = split_file(text).map_err(&fail)?;
+    let split = split_file(&unix_lines(text)).map_err(&fail)?;
     let (statement, repair) = canonical_statement(&split.statement).map_err(|e| fail(e.to_string()))?;
     let name = if id.is_empty() { statement.name().to_owned() } else { id.clone() };
-    let own = field(HEADER).map(str::to_owned);
+    let own = field(HEADER).map(|own| unix_lines(own).into_owned());
     let context = match (own, split.before.trim().is_empty()) {
         (Some(own), true) => own,
         (Some(own), false) => format!("{}\n\n{}", own.trim_end(), split.before),
@@ -55,7 +62,9 @@ pub fn target_from_record(record: &Map<String, Value>, header: &str) -> Result<T
         (None, true) => header.to_owned(),
     };
     may_stand_before(&context, statement.name()).map_err(fail)?;
-    let proof = field(PROOF).map(|text| proof_of(text, statement.name())).or(split.proof.map(Proof::new));
+    let proof = field(PROOF)
+        .map(|text| proof_of(&unix_lines(text), statement.name()))
+        .or(split.proof.map(Proof::new));
     let proof = proof.map(|proof| with_helpers(proof, field(HELPERS)).to_text());
     Ok(Target {
         problem: Problem {
@@ -73,17 +82,24 @@ pub fn target_from_record(record: &Map<String, Value>, header: &str) -> Result<T
     })
 }
 
-/// Header and theorem are read apart, and the judge looks for the theorem under its own name.
+/// Checks the text before a theorem: it must pass the text layer, and must not leave a namespace open, because the judge
+/// looks for the theorem under its own name.
 pub(super) fn may_stand_before(context: &str, theorem: &str) -> Result<(), String> {
+    if let Err(refusal) = inspect_header(context) {
+        let TextRefusal { what, line, .. } = refusal;
+        return Err(format!(
+            "the header contains `{what}` in line {line}: a header must not add axioms, `sorry` or code that runs \
+             during elaboration, because any statement could be proved with them"
+        ));
+    }
     if let Some("in") = meaning(context).last().copied() {
         return Err(
-            "what stands before the theorem ends with `in`: write `open …` or `set_option …` without it"
-                .into(),
+            "the text before the theorem ends with `in`: write `open …` or `set_option …` without it".into(),
         );
     }
     let mut scopes: Vec<Option<&str>> = Vec::new();
     for command in commands(context, &lex(context)) {
-        let text = context.get(command.range.clone()).unwrap_or_default();
+        let text = &context[command.range.clone()];
         let name = meaning(text).into_iter().skip_while(|word| *word != command.keyword).nth(1);
         match command.keyword.as_str() {
             "namespace" => scopes.extend(name.unwrap_or_default().split('.').map(Some)),
@@ -101,19 +117,19 @@ pub(super) fn may_stand_before(context: &str, theorem: &str) -> Result<(), Strin
     }
     let space = open.join(".");
     Err(format!(
-        "{theorem} stands in `namespace {space}`, where no proof of it is found: end the namespace before it, and name it \
+        "{theorem} is declared inside of `namespace {space}`, where the judge does not find it: end the namespace before it, and name it \
          {space}.{theorem}"
     ))
 }
 
-/// A proof as records hold them: a tactic block, our canonical text, or a file that proves the theorem, with helper
-/// theorems before it.
+/// Reads a proof in one of the forms of data sets: a tactic block, our canonical text, or a file that proves the theorem
+/// after helper theorems.
 fn proof_of(text: &str, name: &str) -> Proof {
     let canonical = Proof::from_text(text);
     if !canonical.helpers.is_empty() {
         return canonical;
     }
-    // What cannot be read is kept as it is, so that the checker names what is wrong.
+    // A text that cannot be read is kept, so that the checker reports what is wrong with it.
     proof_in_source(text, name).and_then(Result::ok).unwrap_or(canonical)
 }
 
@@ -131,41 +147,41 @@ fn expectation(text: Option<&str>) -> Result<Option<Verdict>, String> {
     .transpose()
 }
 
-struct Split {
+struct SourceSplit {
     before: String,
     statement: String,
     proof: Option<String>,
 }
 
-/// Splits a whole file into what stands before its one theorem, the theorem's statement, and its proof.
-fn split_file(text: &str) -> Result<Split, String> {
+/// Splits a complete file into the text before its only theorem, the theorem's statement, and its proof.
+fn split_file(text: &str) -> Result<SourceSplit, String> {
     let tokens = lex(text);
     let found = commands(text, &tokens);
-    let theorems: Vec<&Command> = found.iter().filter(|c| c.is_theorem()).collect();
+    let theorems: Vec<&SourceCommand> = found.iter().filter(|c| c.is_theorem()).collect();
     let theorem = match theorems.as_slice() {
         [one] => *one,
         [] => return Err("no theorem".into()),
         several => return Err(format!("{} theorems where one is expected", several.len())),
     };
-    let before = text.get(..theorem.range.start).unwrap_or_default().to_owned();
-    let source = text.get(theorem.range.clone()).unwrap_or_default();
-    // `canonical_statement` judges statements with no proof, `sorry`, or a commented `:= by` itself.
+    let before = text[..theorem.range.start].to_owned();
+    let source = &text[theorem.range.clone()];
+    // `canonical_statement` handles statements without a proof, with `sorry`, or with a commented `:= by`.
     let proof = body_of(source).filter(|body| !matches!(meaning(body).as_slice(), [] | ["sorry"]));
     let statement = match (&proof, parse_declaration(source, &lex(source))) {
         (Some(_), Some(declaration)) => {
-            let head = source.get(..declaration.proof.statement_end(source)).unwrap_or_default();
+            let head = &source[..declaration.proof.statement_end(source)];
             format!("{} := by", head.trim_end())
         }
         _ => source.to_owned(),
     };
-    Ok(Split { before, statement, proof })
+    Ok(SourceSplit { before, statement, proof })
 }
 
 fn meaning(text: &str) -> Vec<&str> {
     lex(text).iter().filter(|t| !t.is_trivia()).map(|t| t.text(text)).collect()
 }
 
-/// The tactic block of a declaration's text: what stands after `:= by`.
+/// Returns the tactic block of a declaration: the text after `:= by`.
 fn body_of(source: &str) -> Option<String> {
     let tokens = lex(source);
     let found = commands(source, &tokens);
@@ -213,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_for_the_next_command_alone_is_refused() {
+    fn a_header_that_ends_in_in_is_refused() {
         for before in ["open Nat in", "set_option maxRecDepth 1000 in -- much\n"] {
             let record =
                 serde_json::json!({ "id": "x", "statement": format!("{before}\ntheorem a : 1 = 1 := by") });
@@ -225,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_theorem_within_a_namespace_is_refused_and_one_behind_it_is_not() {
+    fn a_theorem_inside_of_a_namespace_is_refused() {
         let read = |before: &str| {
             read(&serde_json::json!({ "header": before, "statement": "theorem a : 1 = 1 := by" }).to_string())
         };
@@ -252,7 +268,35 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn a_header_that_could_prove_anything_is_refused() {
+        for before in [
+            "axiom foo : False\n",
+            "import Mathlib\ninstance : Inhabited False := ⟨sorry⟩\n",
+            "unsafe def foo : Nat := 1\n",
+        ] {
+            let apart =
+                serde_json::json!({ "header": before, "statement": "theorem a : (1 : Nat) = 2 := by" });
+            let whole =
+                serde_json::json!({ "statement": format!("{before}theorem a : (1 : Nat) = 2 := by sorry") });
+            for record in [apart, whole] {
+                let reason = read(&record.to_string()).unwrap_err().reason;
+                assert!(reason.starts_with("the header contains `"), "{reason}");
+            }
+        }
+    }
+
+    #[test]
+    fn line_ends_of_other_systems_are_read() {
+        let target = read(&serde_json::json!({
+            "header": "import Mathlib\r\n", "statement": "theorem a :\r\n  1 = 1 := by\r\n", "proof": "\r\n  rfl\r\n"
+        }).to_string()).unwrap();
+        assert_eq!(&*target.problem.context, "import Mathlib\n");
+        assert_eq!(&*target.problem.statement, "theorem a :\n  1 = 1 := by");
+        assert_eq!(target.proof.as_deref(), Some("\n  rfl\n"));
+    }
+
+    #[test]
+    fn errors_name_the_problem() {
         assert!(read(r#"{"id":"x"}"#).unwrap_err().reason.contains("holds a statement"));
         assert!(
             read(r#"{"id":7,"statement":"def a := 1"}"#)

@@ -1,49 +1,47 @@
-//! The sets that ship: the paper's targets, and a small one of our own that needs no Mathlib.
+//! The data sets that are part of the program.
 
-use super::read::{ReadError, Target, read_text};
+use super::read::read_text;
+use super::target::{DataSetError, Target};
 use sgs_selfplay::Verdict;
 
-/// The toolchain of the paper's runs over D_3k.
-pub const D3K_TOOLCHAIN: &str = "v4.15.0";
-
-/// The paper's 3,323 targets, in its order.
+/// Returns the paper's 3,323 targets, in its order.
 ///
 /// # Errors
-/// The program is damaged.
-pub fn d3k() -> Result<Vec<Target>, ReadError> {
+/// Returns an error if the program is damaged.
+pub fn d3k() -> Result<Vec<Target>, DataSetError> {
     let bytes: &[u8] = include_bytes!("../../../../../data/lean/D_3k.json.zst");
     let text = zstd::stream::decode_all(bytes)
         .and_then(|bytes| {
             String::from_utf8(bytes).map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidData, e))
         })
-        .map_err(|error| ReadError::Io { path: "D_3k.json.zst".into(), error })?;
+        .map_err(|error| DataSetError::Io { path: "D_3k.json.zst".into(), error })?;
     Ok(read_text("D_3k.json", &text, "")?.targets)
 }
 
-/// The theorems of the small set: core Lean, any version, each with a proof that holds.
+/// Returns the theorems of our small set for core Lean of any version, each with a correct proof.
 ///
 /// # Errors
-/// The program is damaged.
-pub fn core() -> Result<Vec<Target>, ReadError> {
+/// Returns an error if the program is damaged.
+pub fn core() -> Result<Vec<Target>, DataSetError> {
     let text = include_str!("../../../../../data/lean/core.jsonl");
     let mut targets = read_text("core.jsonl", text, "")?.targets;
     targets.retain(|target| target.expect == Some(Verdict::Proved));
     Ok(targets)
 }
 
-/// Targets of the size `lean-core`: composed theorems that the model which ships does not prove easily, each with a proof.
+/// Returns the targets of the size `lean-core`: composed theorems that the shipped model rarely proves, each with a proof.
 ///
 /// # Errors
-/// The program is damaged.
-pub fn composed() -> Result<Vec<Target>, ReadError> {
+/// Returns an error if the program is damaged.
+pub fn composed() -> Result<Vec<Target>, DataSetError> {
     Ok(read_text("composed.jsonl", include_str!("../../../../../data/lean/composed.jsonl"), "")?.targets)
 }
 
-/// Problems like them that nothing is trained on.
+/// Returns similar problems that no model is trained on.
 ///
 /// # Errors
-/// The program is damaged.
-pub fn composed_held_out() -> Result<Vec<Target>, ReadError> {
+/// Returns an error if the program is damaged.
+pub fn composed_held_out() -> Result<Vec<Target>, DataSetError> {
     let text = include_str!("../../../../../data/lean/composed-held-out.jsonl");
     Ok(read_text("composed-held-out.jsonl", text, "")?.targets)
 }
@@ -53,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shipped_sets_are_whole() {
+    fn the_shipped_sets_are_complete() {
         let d3k = d3k().unwrap();
         assert_eq!(d3k.len(), 3323);
         assert!(d3k.iter().all(|t| t.toolchain.as_deref() == Some("v4.15.0")));

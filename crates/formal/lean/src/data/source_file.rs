@@ -1,12 +1,12 @@
-//! Targets out of Lean source: every theorem whose proof is `sorry`.
+//! Extraction of targets from Lean source: the theorems whose proof is `sorry`.
 
-use super::read::Target;
 use super::record::{RecordError, may_stand_before};
-use crate::text::{Command, ProofStart, canonical_statement, commands, lex, parse_declaration};
+use super::target::Target;
+use crate::text::{ProofStart, SourceCommand, canonical_statement, commands, lex, parse_declaration};
 use sgs_selfplay::{Problem, ProblemId};
 
-/// Reads the theorems that wait for a proof. A target's context is everything before it but what proves nothing:
-/// other theorems with `sorry`, examples and `#` commands. `header` stands in for a file that imports nothing.
+/// Returns the theorems without a proof. A target's context is everything before it, except other theorems without a
+/// proof, examples and `#` commands. `header` is the context of a file without imports.
 pub fn targets_from_source(file: &str, source: &str, header: &str) -> Vec<Result<Target, RecordError>> {
     let tokens = lex(source);
     let found = commands(source, &tokens);
@@ -15,7 +15,7 @@ pub fn targets_from_source(file: &str, source: &str, header: &str) -> Vec<Result
     let mut targets = Vec::new();
     for command in &found {
         let text = source.get(command.range.clone()).unwrap_or_default();
-        if command.is_theorem() && waits(text) {
+        if command.is_theorem() && has_no_proof(text) {
             targets.push(target(file, text, command, &context));
         } else if command.keyword != "example" && !command.keyword.starts_with('#') {
             context.push_str(text);
@@ -24,8 +24,8 @@ pub fn targets_from_source(file: &str, source: &str, header: &str) -> Vec<Result
     targets
 }
 
-/// Whether the proof is `sorry`.
-fn waits(text: &str) -> bool {
+/// Returns whether the proof of a theorem is `sorry`.
+fn has_no_proof(text: &str) -> bool {
     let Some(declaration) = parse_declaration(text, &lex(text)) else { return false };
     let after = match declaration.proof {
         ProofStart::By { after, .. } | ProofStart::Term { after, .. } => after,
@@ -36,12 +36,12 @@ fn waits(text: &str) -> bool {
     matches!(meaning.as_slice(), ["sorry"] | ["by", "sorry"])
 }
 
-fn target(file: &str, text: &str, command: &Command, context: &str) -> Result<Target, RecordError> {
+fn target(file: &str, text: &str, command: &SourceCommand, context: &str) -> Result<Target, RecordError> {
     let fail = |reason: &str| RecordError { id: file.to_owned(), reason: reason.to_owned() };
     if command.has_attributes || !command.modifiers.is_empty() {
         return Err(fail("a theorem with attributes or modifiers cannot be a target; take them away"));
     }
-    // Documentation before the theorem stays out of the statement.
+    // The documentation comment is not part of the statement.
     let tokens = lex(text);
     let start = tokens.iter().find(|t| matches!(t.text(text), "theorem" | "lemma")).map_or(0, |t| t.start);
     let (statement, repair) =

@@ -1,11 +1,10 @@
-//! Data sets read one record after the other: what is in memory at a time is a record, not the file.
+//! Streaming of data sets: one record is in memory at a time, not the file.
 //!
-//! A file says little of what it unpacks to. The text of a file, a record, and the number of records are bounded.
+//! A compressed file can be of any size when it is decompressed, so its text, a record, and the number of records are limited.
 
-use super::read::{Format, ReadError, Target};
 use super::record::{RecordError, target_from_record};
-use super::shipped::D3K_TOOLCHAIN;
 use super::source_file::targets_from_source;
+use super::target::{D3K_TOOLCHAIN, DataSetError, DataSetFormat, Target};
 use rustc_hash::FxHashSet;
 use serde::Deserializer as _;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -17,21 +16,21 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
-/// Largest text of a file, decompressed: a data set of statements has no reason to be larger.
-const LARGEST_FILE: u64 = 8 << 30;
-/// Largest record, and largest file of Lean source, in bytes.
-const LARGEST_RECORD: u64 = 64 << 20;
-/// Most records of a file.
-const MOST_RECORDS: usize = 10_000_000;
-/// So much of a file is looked at to tell what it is.
+/// Maximum size of a decompressed file, in bytes. No data set of statements is larger.
+const MAX_FILE_BYTES: u64 = 8 << 30;
+/// Maximum size of a record, and of a file of Lean source, in bytes.
+const MAX_RECORD_BYTES: u64 = 64 << 20;
+/// Maximum number of records in a file.
+const MAX_RECORDS: usize = 10_000_000;
+/// Number of bytes that are examined to detect the format.
 const HEAD: u64 = 64 << 10;
 
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// Takes what was read: the line, 0 where records have none, and the record or why it is none.
-pub type Take<'a> = dyn FnMut(usize, Result<Target, RecordError>) -> Result<(), ReadError> + 'a;
+/// Receives each record, or the reason why it was skipped, with its line (0 if the format has no lines).
+pub type Take<'a> = dyn FnMut(usize, Result<Target, RecordError>) -> Result<(), DataSetError> + 'a;
 
-/// The records of one file on their way to whoever takes them. A name that comes a second time is refused.
+/// Passes the records of one file to a consumer. A repeated id is an error of its record.
 pub struct Records<'a> {
     header: &'a str,
     take: &'a mut Take<'a>,
@@ -41,24 +40,24 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// No record yet. `header` is the context of problems that bring none of their own.
+    /// Makes a reader without records so far. `header` is the context of problems without their own.
     pub fn new(header: &'a str, take: &'a mut Take<'a>) -> Self {
         let hashers = [RandomState::new(), RandomState::new()];
         Self { header, take, seen: FxHashSet::default(), hashers, count: 0 }
     }
 
-    /// The next record, of fields.
+    /// Passes on the next record, given as a JSON object.
     ///
     /// # Errors
-    /// There are too many, or the taker's.
-    pub fn record(&mut self, line: usize, record: &Map<String, Value>) -> Result<(), ReadError> {
+    /// Returns an error if there are too many records, or if the consumer does.
+    pub fn record(&mut self, line: usize, record: &Map<String, Value>) -> Result<(), DataSetError> {
         self.target(line, target_from_record(record, self.header))
     }
 
-    fn target(&mut self, line: usize, target: Result<Target, RecordError>) -> Result<(), ReadError> {
+    fn target(&mut self, line: usize, target: Result<Target, RecordError>) -> Result<(), DataSetError> {
         self.count += 1;
-        if self.count > MOST_RECORDS {
-            return Err(ReadError::TooMany { most: MOST_RECORDS });
+        if self.count > MAX_RECORDS {
+            return Err(DataSetError::TooMany { most: MAX_RECORDS });
         }
         let target = target.and_then(|target| {
             let id = target.problem.id.as_str();
@@ -74,12 +73,16 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Reads a file of any format but Parquet, and hands over each record; `.zst` is decompressed on the way.
+/// Reads a file of any format except Parquet and passes on each record. `.zst` is decompressed.
 ///
 /// # Errors
-/// The file cannot be read, is too large or is not what its first bytes announce; or the taker's.
-pub fn stream_file<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> Result<Format, ReadError> {
-    let io = |error| ReadError::Io { path: path.to_owned(), error };
+/// Returns an error if the file cannot be read, is too large or is not in the detected format, or if the consumer does.
+pub fn stream_file<'a>(
+    path: &Path,
+    header: &'a str,
+    take: &'a mut Take<'a>,
+) -> Result<DataSetFormat, DataSetError> {
+    let io = |error| DataSetError::Io { path: path.to_owned(), error };
     let file = File::open(path).map_err(io)?;
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let records = Records::new(header, take);
@@ -90,42 +93,46 @@ pub fn stream_file<'a>(path: &Path, header: &'a str, take: &'a mut Take<'a>) -> 
     }
 }
 
-/// Reads the text of a file of any format but Parquet; `name` is the file's name.
-pub(super) fn stream(name: &str, text: impl Read, records: Records<'_>) -> Result<Format, ReadError> {
-    let io = |error| ReadError::Io { path: name.into(), error };
-    let mut text = BufReader::with_capacity(1 << 16, text.take(LARGEST_FILE));
+/// Reads the text of a file of any format except Parquet. `name` is the file's name.
+pub(super) fn stream(
+    name: &str,
+    text: impl Read,
+    records: Records<'_>,
+) -> Result<DataSetFormat, DataSetError> {
+    let io = |error| DataSetError::Io { path: name.into(), error };
+    let mut text = BufReader::with_capacity(1 << 16, text.take(MAX_FILE_BYTES));
     let mut head = Vec::new();
     text.by_ref().take(HEAD).read_to_end(&mut head).map_err(io)?;
     let is_all = (head.len() as u64) < HEAD;
-    // As some editors mark UTF-8.
+    // Some editors mark UTF-8 in this way.
     if head.starts_with(BYTE_ORDER_MARK) {
         head.drain(..BYTE_ORDER_MARK.len());
     }
     let format = detect(name, &String::from_utf8_lossy(&head), is_all);
     let mut whole = Cursor::new(head).chain(&mut text);
     match format {
-        Format::JsonLines => lines(name, &mut whole, records)?,
-        Format::JsonArray | Format::D3k => document(name, &mut whole, records, format)?,
-        Format::LeanSource => source(name, &mut whole, records)?,
-        // Its bytes are no text: `detect` never says so.
-        Format::Parquet => {}
+        DataSetFormat::JsonLines => lines(name, &mut whole, records)?,
+        DataSetFormat::JsonArray | DataSetFormat::D3k => document(name, &mut whole, records, format)?,
+        DataSetFormat::LeanSource => source(name, &mut whole, records)?,
+        // `detect` never returns it, because Parquet is not text.
+        DataSetFormat::Parquet => {}
     }
     if text.get_ref().limit() == 0 {
-        return Err(ReadError::TooLarge { path: name.into(), most: LARGEST_FILE });
+        return Err(DataSetError::TooLarge { path: name.into(), most: MAX_FILE_BYTES });
     }
     Ok(format)
 }
 
-fn lines(name: &str, text: &mut impl BufRead, mut records: Records<'_>) -> Result<(), ReadError> {
+fn lines(name: &str, text: &mut impl BufRead, mut records: Records<'_>) -> Result<(), DataSetError> {
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
-        let read = text.by_ref().take(LARGEST_RECORD + 1).read_until(b'\n', &mut line);
-        let read = read.map_err(|error| ReadError::Io { path: name.into(), error })?;
-        if read as u64 > LARGEST_RECORD {
-            return Err(ReadError::TooLarge {
+        let read = text.by_ref().take(MAX_RECORD_BYTES + 1).read_until(b'\n', &mut line);
+        let read = read.map_err(|error| DataSetError::Io { path: name.into(), error })?;
+        if read as u64 > MAX_RECORD_BYTES {
+            return Err(DataSetError::TooLarge {
                 path: format!("{name}: line {number}").into(),
-                most: LARGEST_RECORD,
+                most: MAX_RECORD_BYTES,
             });
         }
         if read == 0 {
@@ -145,35 +152,40 @@ fn lines(name: &str, text: &mut impl BufRead, mut records: Records<'_>) -> Resul
     Ok(())
 }
 
-fn source(name: &str, text: &mut impl Read, mut records: Records<'_>) -> Result<(), ReadError> {
+fn source(name: &str, text: &mut impl Read, mut records: Records<'_>) -> Result<(), DataSetError> {
     let mut source = String::new();
-    let read = text.take(LARGEST_RECORD + 1).read_to_string(&mut source);
-    if read.map_err(|error| ReadError::Io { path: name.into(), error })? as u64 > LARGEST_RECORD {
-        return Err(ReadError::TooLarge { path: name.into(), most: LARGEST_RECORD });
+    let read = text.take(MAX_RECORD_BYTES + 1).read_to_string(&mut source);
+    if read.map_err(|error| DataSetError::Io { path: name.into(), error })? as u64 > MAX_RECORD_BYTES {
+        return Err(DataSetError::TooLarge { path: name.into(), most: MAX_RECORD_BYTES });
     }
     let header = records.header;
     targets_from_source(name, &source, header).into_iter().try_for_each(|target| records.target(0, target))
 }
 
-/// One JSON value: an array of records, or the paper's object of them.
-fn document(name: &str, text: &mut impl Read, records: Records<'_>, format: Format) -> Result<(), ReadError> {
-    let left = Cell::new(LARGEST_RECORD);
+/// The deserializer of a JSON document: an array of records, or the paper's object of them.
+fn document(
+    name: &str,
+    text: &mut impl Read,
+    records: Records<'_>,
+    format: DataSetFormat,
+) -> Result<(), DataSetError> {
+    let left = Cell::new(MAX_RECORD_BYTES);
     let failed = Cell::new(None);
-    let each = Each { records, left: &left, failed: &failed, is_d3k: format == Format::D3k };
+    let each = Each { records, left: &left, failed: &failed, is_d3k: format == DataSetFormat::D3k };
     let reader = BufReader::with_capacity(1 << 16, Bounded { text, left: &left });
     let mut json = serde_json::Deserializer::from_reader(reader);
     let read = match format {
-        Format::JsonArray => json.deserialize_seq(each),
+        DataSetFormat::JsonArray => json.deserialize_seq(each),
         _ => json.deserialize_map(Document(each)),
     };
     let read = read.and_then(|()| json.end());
     match failed.take() {
         Some(error) => Err(error),
-        None => read.map_err(|error| ReadError::Json { name: name.to_owned(), error }),
+        None => read.map_err(|error| DataSetError::Json { name: name.to_owned(), error }),
     }
 }
 
-/// A text of which no record may be larger than what is left.
+/// A reader that fails if a record exceeds the remaining limit.
 struct Bounded<'a, R> {
     text: R,
     left: &'a Cell<u64>,
@@ -182,7 +194,7 @@ struct Bounded<'a, R> {
 impl<R: Read> Read for Bounded<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.left.get() == 0 {
-            return Err(io::Error::other(format!("a record is larger than {LARGEST_RECORD} bytes")));
+            return Err(io::Error::other(format!("a record is larger than {MAX_RECORD_BYTES} bytes")));
         }
         let read = self.text.read(buffer)?;
         self.left.set(self.left.get().saturating_sub(read as u64));
@@ -190,20 +202,20 @@ impl<R: Read> Read for Bounded<'_, R> {
     }
 }
 
-/// Hands over the records of an array, or the values of an object.
+/// Passes on the elements of an array, or the values of an object.
 struct Each<'a, 'b> {
     records: Records<'a>,
     left: &'b Cell<u64>,
-    failed: &'b Cell<Option<ReadError>>,
+    failed: &'b Cell<Option<DataSetError>>,
     is_d3k: bool,
 }
 
 impl Each<'_, '_> {
     fn take<E: serde::de::Error>(&mut self, record: &Map<String, Value>) -> Result<(), E> {
-        self.left.set(LARGEST_RECORD);
+        self.left.set(MAX_RECORD_BYTES);
         let mut target = target_from_record(record, self.records.header);
         if let (true, Ok(target)) = (self.is_d3k, &mut target) {
-            // The layout is the paper's, and so is Lean's version, unless the record names one.
+            // The paper's layout implies its version of Lean, unless the record names another.
             target.toolchain.get_or_insert_with(|| D3K_TOOLCHAIN.to_owned());
         }
         self.records.target(0, target).map_err(|error| {
@@ -244,7 +256,7 @@ impl<'de> DeserializeSeed<'de> for Each<'_, '_> {
     }
 }
 
-/// The paper's file: an object whose `target_statements` are the records.
+/// The deserializer of the paper's file, an object with the records in `target_statements`.
 struct Document<'a, 'b>(Each<'a, 'b>);
 
 impl<'de> Visitor<'de> for Document<'_, '_> {
@@ -269,33 +281,33 @@ impl<'de> Visitor<'de> for Document<'_, '_> {
     }
 }
 
-/// Tells a file's format by its name and how it begins; `is_all` says that this is the whole text.
-fn detect(name: &str, head: &str, is_all: bool) -> Format {
+/// Detects a file's format from its name and its beginning. `is_all` means that this is the complete text.
+fn detect(name: &str, head: &str, is_all: bool) -> DataSetFormat {
     let start = head.trim_start();
     let name = name.strip_suffix(".zst").unwrap_or(name);
     let is_json = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
     let first = head.lines().next().unwrap_or_default();
-    // A line that goes on behind the head can be told by its beginning only.
+    // Only the beginning is known of a line that is longer than the examined part.
     let is_cut = !is_all && !head.contains('\n');
     if name.ends_with(".lean") {
-        Format::LeanSource
+        DataSetFormat::LeanSource
     } else if start.starts_with('[') {
-        Format::JsonArray
+        DataSetFormat::JsonArray
     } else if is_cut && start.starts_with('{') {
         let is_d3k = start.contains("\"target_statements\"") && !name.ends_with(".jsonl");
-        if is_d3k { Format::D3k } else { Format::JsonLines }
+        if is_d3k { DataSetFormat::D3k } else { DataSetFormat::JsonLines }
     } else if is_json(first) && !start.starts_with("{\"target_statements\"") && !is_d3k(start) {
-        Format::JsonLines
+        DataSetFormat::JsonLines
     } else if start.starts_with('{') && !name.ends_with(".jsonl") {
-        Format::D3k
+        DataSetFormat::D3k
     } else if start.starts_with('{') || name.ends_with(".jsonl") {
-        Format::JsonLines
+        DataSetFormat::JsonLines
     } else {
-        Format::LeanSource
+        DataSetFormat::LeanSource
     }
 }
 
-/// A whole D_3k file on one line is one JSON object with the key `target_statements`.
+/// Returns whether a single line is a complete D_3k file: a JSON object with the key `target_statements`.
 fn is_d3k(start: &str) -> bool {
     #[derive(serde::Deserialize)]
     struct Probe {

@@ -1,15 +1,18 @@
-//! The Conjecturer's completion as a statement.
+//! Extraction of a conjecture from the Conjecturer's completion.
 
 use super::fence::{blocks, may_be_lean};
-use crate::text::{Bounds, canonical_conjecture, inspect_statement};
+use crate::text::{Bounds, canonical_conjecture, inspect_statement, unix_lines};
 use sgs_formal::Malformed;
 
-/// Reads a conjecture: the theorem of the last block of Lean code, in canonical text, without proof, refused if it
-/// brings along anything but a theorem's statement.
+/// Extracts the theorem of the last block of Lean code as a canonical statement without a proof.
+///
+/// # Errors
+/// Returns an error if there is no such block, if it contains more than a theorem, or if the text layer refuses it.
 pub fn read_conjecture(completion: &str, bounds: &Bounds) -> Result<String, Malformed> {
     if completion.len() > bounds.bytes * 4 {
         return Err(Malformed::new("too-long", format!("{} bytes", completion.len())));
     }
+    let completion = &*unix_lines(completion);
     let found = blocks(completion);
     let block = found
         .iter()
@@ -25,9 +28,12 @@ pub fn read_conjecture(completion: &str, bounds: &Bounds) -> Result<String, Malf
     Ok(statement.text)
 }
 
-/// Reads a conjecture as the paper's code does: text between the last `lean4` fence and the last fence, exactly one
-/// `:= by`, at most one `sorry`, ending in either. Commands before the theorem are kept: do not use it on a model
-/// that is trained on the result.
+/// Extracts a conjecture as the paper's code does: the text between the last `lean4` fence and the last fence, with
+/// exactly one `:= by` and at most one `sorry`, ending in either. Commands before the theorem are kept, so this must not
+/// be used with a model that is trained on the result.
+///
+/// # Errors
+/// Returns an error if the completion has another form.
 pub fn read_conjecture_strict(completion: &str) -> Result<String, Malformed> {
     let refuse = |detail: &str| Err(Malformed::new("strict", detail));
     let Some((_, after)) = completion.rsplit_once("```lean4") else { return refuse("no `lean4` fence") };
@@ -52,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_are_read_whatever_stands_for_the_proof() {
+    fn statements_are_read_with_any_proof() {
         let expected = Ok("theorem l1 (x : ℝ) : x < x + 1 := by".to_owned());
         for proof in [":= by sorry", ":= sorry", ":= by", ":= by linarith", ":=\n  by\n  sorry", ""] {
             assert_eq!(
@@ -61,6 +67,7 @@ mod tests {
                 "{proof}"
             );
         }
+        assert_eq!(read("```lean4\r\ntheorem l1 (x : ℝ) : x < x + 1 := by sorry\r\n```\r\n"), expected);
         assert_eq!(
             read("```lean4\nimport Mathlib\n\n-- no sorry here\nlemma l1 (x : ℝ) : x < x + 1 := by sorry"),
             expected
@@ -68,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_more_than_a_statement_is_refused() {
+    fn more_than_a_statement_is_refused() {
         assert_eq!(
             read("```lean4\naxiom cheat : False\ntheorem b : (1:ℕ) = 2 := by sorry\n```"),
             Err("not-one-statement".into())
@@ -83,8 +90,8 @@ mod tests {
         assert_eq!(read("nothing"), Err("no-code-block".into()));
     }
 
-    /// What a conjecture could smuggle in: axioms and theorems behind numbers, characters and projections; comments
-    /// and strings that are not what they seem; options, code, attributes, other namespaces.
+    /// Tricks of conjectures: axioms and theorems after numbers, characters and projections; ambiguous comments and strings;
+    /// options, code, attributes and other namespaces.
     #[test]
     fn tricks_of_conjectures_are_refused() {
         for statement in [
@@ -94,7 +101,6 @@ mod tests {
             "theorem b : 'a' ≠'\"' ∧ set_option debug.skipKernelTC true in p -- \"",
             "theorem b : { x : Int //-1 < x } → (set_option debug.skipKernelTC true in p) -- -/",
             "theorem b : x ∑'\"' axiom c : False -- \"",
-            "theorem b : «axiom» c",
             "theorem b : (1:Nat) = 2 where axiom c : False",
             "theorem b (h : by exact (sorryAx _)) : p",
             "theorem b (h : Lean.Elab.Term.foo) : p",

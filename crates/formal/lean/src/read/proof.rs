@@ -1,28 +1,30 @@
-//! The Solver's completion as a proof.
+//! Extraction of a proof from the Solver's completion.
 
-use super::fence::{Block, blocks, may_be_lean};
-use crate::text::{Bounds, Command, ProofStart, Statement, commands, lex, parse_declaration};
+use super::fence::{CodeBlock, blocks, may_be_lean};
+use crate::text::{
+    Bounds, LeanStatement, ProofStart, SourceCommand, commands, lex, parse_declaration, unix_lines,
+};
 use sgs_formal::Malformed;
 
-/// What a completion proves with: the text after the statement's `:= by`, and theorems to stand before it.
+/// A proof: the text after the statement's `:= by`, and theorems that precede the statement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
-    /// Commands before the target's theorem: helper lemmas, or what a textual check will refuse. Often empty.
+    /// Commands before the theorem: helper lemmas, or commands that the text layer will refuse. Often empty.
     pub helpers: String,
-    /// The tactic block, with its own leading blank or line break.
+    /// The tactic block, with its leading blank or line break.
     pub body: String,
 }
 
-/// Between helpers and body in the canonical text of a proof.
+/// Separates helpers and body in the canonical text of a proof.
 const SEPARATOR: &str = "\n-- proof of the target:\n";
 
 impl Proof {
-    /// A proof without helpers.
+    /// Makes a proof without helpers.
     pub fn new(body: impl Into<String>) -> Self {
         Self { helpers: String::new(), body: body.into() }
     }
 
-    /// The canonical text; the body alone if there are no helpers.
+    /// Returns the canonical text. Without helpers, it is the body.
     pub fn to_text(&self) -> String {
         if self.helpers.is_empty() {
             self.body.clone()
@@ -31,7 +33,7 @@ impl Proof {
         }
     }
 
-    /// Reads the canonical text back.
+    /// Parses the canonical text.
     pub fn from_text(text: &str) -> Self {
         match text.split_once(SEPARATOR) {
             Some((helpers, body)) => Self { helpers: helpers.to_owned(), body: body.to_owned() },
@@ -40,7 +42,7 @@ impl Proof {
     }
 }
 
-/// Commands that set a context; the problem's own context stands, the completion's copy of it is dropped.
+/// Commands that set a context. They are dropped from completions, because the problem has its own context.
 const CONTEXT: &[&str] = &[
     "import",
     "open",
@@ -57,20 +59,24 @@ const CONTEXT: &[&str] = &[
     "module",
 ];
 
-/// Reads a proof of the theorem `statement` out of a completion.
+/// Extracts a proof of the theorem `statement` from a completion.
 ///
-/// The last block of Lean code that declares the target counts, else the last that declares any theorem, else a
-/// block of bare tactics. The completion's own copy of the statement and header is dropped: ours stand. What
-/// follows the proof is dropped too. Theorems (and anything else that declares) before it become helpers.
+/// The proof is taken from the last block of Lean code that declares the theorem, otherwise from the last block that
+/// declares any theorem, otherwise from the last block, as bare tactics. The completion's copies of statement and header
+/// and everything after the proof are dropped. Declarations before the theorem become helpers.
+///
+/// # Errors
+/// Returns an error if the completion contains no proof.
 pub fn read_proof(statement: &str, completion: &str, bounds: &Bounds) -> Result<Proof, Malformed> {
     if completion.len() > bounds.bytes * 4 {
         return Err(Malformed::new("too-long", format!("{} bytes", completion.len())));
     }
-    let name = Statement::read(statement).map(|s| s.name().to_owned()).unwrap_or_default();
+    let completion = &*unix_lines(completion);
+    let name = LeanStatement::read(statement).map(|s| s.name().to_owned()).unwrap_or_default();
     let found = blocks(completion);
-    let lean: Vec<&Block<'_>> =
+    let lean: Vec<&CodeBlock<'_>> =
         found.iter().filter(|b| may_be_lean(b) && !b.code.trim().is_empty()).collect();
-    let read: Vec<Option<Candidate>> = lean.iter().map(|b| candidate(b.code, &name)).collect();
+    let read: Vec<Option<TheoremReading>> = lean.iter().map(|b| candidate(b.code, &name)).collect();
     let best = read.iter().flatten().rfind(|c| c.is_target).or_else(|| read.iter().flatten().next_back());
     if let Some(best) = best {
         return best.proof.clone();
@@ -84,8 +90,8 @@ pub fn read_proof(statement: &str, completion: &str, bounds: &Bounds) -> Result<
     }
 }
 
-/// Reads a proof of the theorem `name` out of a Lean file: of the last theorem called that, or of the last theorem.
-/// `None` if it declares none.
+/// Extracts a proof from a Lean file: of the last theorem with the given name, otherwise of the last theorem. Returns
+/// `None` if the file declares no theorem.
 pub fn proof_in_source(code: &str, name: &str) -> Option<Result<Proof, Malformed>> {
     candidate(code, name).map(|candidate| candidate.proof)
 }
@@ -94,27 +100,27 @@ fn no_code() -> Malformed {
     Malformed::new("no-code-block", "no fenced block of Lean code, and no copy of the theorem")
 }
 
-struct Candidate {
+struct TheoremReading {
     is_target: bool,
     proof: Result<Proof, Malformed>,
 }
 
-/// Reads a block that declares a theorem; `None` if it declares none.
-fn candidate(code: &str, name: &str) -> Option<Candidate> {
+/// Reads a block that declares a theorem, or returns `None` if it declares none.
+fn candidate(code: &str, name: &str) -> Option<TheoremReading> {
     let tokens = lex(code);
     let found = commands(code, &tokens);
-    let theorem = |c: &Command| {
-        let text = code.get(c.range.clone()).unwrap_or_default();
+    let theorem = |c: &SourceCommand| {
+        let text = &code[c.range.clone()];
         parse_declaration(text, &lex(text)).map(|d| (text, d))
     };
-    let named = |c: &Command| {
+    let named = |c: &SourceCommand| {
         theorem(c).is_some_and(|(text, d)| {
             text.get(d.name).is_some_and(|n| n == name || n.ends_with(&format!(".{name}")))
         })
     };
     let position = found.iter().rposition(|c| c.is_theorem() && named(c));
     let is_target = position.is_some();
-    let position = position.or_else(|| found.iter().rposition(Command::is_theorem))?;
+    let position = position.or_else(|| found.iter().rposition(SourceCommand::is_theorem))?;
     let own = found.get(position)?;
     let proof = match theorem(own) {
         Some((text, declaration)) => body(text, declaration.proof),
@@ -128,13 +134,13 @@ fn candidate(code: &str, name: &str) -> Option<Candidate> {
         .map(str::trim)
         .collect();
     let proof = proof.map(|body| Proof { helpers: helpers.join("\n\n"), body });
-    Some(Candidate { is_target, proof })
+    Some(TheoremReading { is_target, proof })
 }
 
 fn body(text: &str, start: ProofStart) -> Result<String, Malformed> {
     match start {
         ProofStart::By { after, .. } => {
-            let body = text.get(after..).unwrap_or_default().trim_end();
+            let body = text[after..].trim_end();
             if body.trim().is_empty() {
                 Err(Malformed::new("empty-proof", "nothing after `:= by`"))
             } else {
@@ -142,11 +148,11 @@ fn body(text: &str, start: ProofStart) -> Result<String, Malformed> {
             }
         }
         ProofStart::Term { after, .. } => {
-            let term = text.get(after..).unwrap_or_default().trim();
+            let term = text[after..].trim();
             if term.is_empty() {
                 return Err(Malformed::new("empty-proof", "nothing after `:=`"));
             }
-            // One blank before `exact`, so that the term's own lines stand to its right.
+            // One blank before `exact` keeps the lines of the term further to the right.
             Ok(format!("\n exact {term}"))
         }
         ProofStart::Equations { .. } => {
@@ -156,7 +162,7 @@ fn body(text: &str, start: ProofStart) -> Result<String, Malformed> {
     }
 }
 
-/// A block that holds tactics and no theorem.
+/// Reads a block of tactics without a theorem.
 fn bare_tactics(code: &str) -> Result<Proof, Malformed> {
     let tokens = lex(code);
     if commands(code, &tokens).iter().any(|c| c.keyword != "open" && c.keyword != "set_option") {
@@ -169,8 +175,11 @@ fn bare_tactics(code: &str) -> Result<Proof, Malformed> {
     Ok(Proof::new(body.trim_end()))
 }
 
-/// Reads a completion as the paper's code does: exactly one `lean4` block and nothing around it, exactly one of
-/// `theorem `, `lemma ` and `def ` as substrings, the text after the first `:= by`.
+/// Extracts a proof as the paper's code does. The completion must be exactly one `lean4` block and contain exactly one of
+/// the substrings `theorem `, `lemma ` and `def `. The proof is the text after the first `:= by`.
+///
+/// # Errors
+/// Returns an error if the completion has another form.
 pub fn read_proof_strict(completion: &str) -> Result<Proof, Malformed> {
     let refuse = |detail: &str| Err(Malformed::new("strict", detail));
     let trimmed = completion.trim();
@@ -184,7 +193,7 @@ pub fn read_proof_strict(completion: &str) -> Result<Proof, Malformed> {
     if declared != 1 {
         return refuse("not exactly one `theorem `, `lemma ` or `def `");
     }
-    let code = completion.rsplit("```lean4").next().unwrap_or_default();
+    let code = completion.rsplit_once("```lean4").map_or(completion, |(_, code)| code);
     let Some((_, after)) = code.split_once(":= by") else { return refuse("no `:= by`") };
     let body = after.rsplit_once("```").map_or(after, |(body, _)| body);
     Ok(Proof::new(body))
@@ -213,6 +222,7 @@ mod tests {
         assert_eq!(read(&format!("```lean4\n{code}")), bare("\n  linarith"));
         assert_eq!(read(&format!("```lean\n{code}\n```")), bare("\n  linarith"));
         assert_eq!(read(&code), bare("\n  linarith"));
+        assert_eq!(read(&format!("```lean4\n{code}\n```").replace('\n', "\r\n")), bare("\n  linarith"));
         assert_eq!(read("```lean4\nlinarith\nring\n```"), bare("\n  linarith\n  ring"));
         assert_eq!(read("```lean4\n  linarith\n```"), bare("\n  linarith"));
         assert_eq!(read(""), Err("no-code-block".into()));
@@ -238,7 +248,7 @@ mod tests {
         assert_eq!(Proof::from_text(&proof.to_text()), proof);
         let cheat =
             read(&format!("```lean4\naxiom cheat : False\n{STATEMENT}\n  exact cheat.elim\n```")).unwrap();
-        assert_eq!(cheat.helpers, "axiom cheat : False", "kept, so that the textual layer names it");
+        assert_eq!(cheat.helpers, "axiom cheat : False", "kept, so that the text layer reports it");
     }
 
     #[test]
@@ -253,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn hypotheses_called_def_are_no_obstacle() {
+    fn hypotheses_can_be_called_def() {
         let statement = "theorem t2 (f  : ℝ → ℝ) (h_def  : ∀ x, f x = x)  :\n  f 1 = 1 := by";
         let proof =
             read_proof(statement, &format!("```lean4\n{statement}\n  simp [h_def]\n```"), &Bounds::default());

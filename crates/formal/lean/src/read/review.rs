@@ -1,10 +1,12 @@
-//! The Guide's completion as three sub-scores.
+//! Extraction of the three scores from the Guide's completion.
 
 use sgs_formal::Malformed;
 use sgs_selfplay::Review;
 
-/// Reads the three sub-scores and refuses what lies outside of the rubric: relevance 0-5, redundancy 0-1,
-/// complexity 0-4.
+/// Extracts the three scores: relevance 0 to 5, redundancy 0 to 1, complexity 0 to 4.
+///
+/// # Errors
+/// Returns an error if a score is missing, not a number, or out of range.
 pub fn read_review(completion: &str) -> Result<Review, Malformed> {
     let review = read_review_strict(completion)?;
     for (name, value, limit) in [
@@ -15,14 +17,17 @@ pub fn read_review(completion: &str) -> Result<Review, Malformed> {
         if !(0.0..=limit).contains(&value) {
             return Err(Malformed::new(
                 "out-of-range",
-                format!("{name} is {value}, not within 0 to {limit}"),
+                format!("{name} is {value}, not between 0 and {limit}"),
             ));
         }
     }
     Ok(review)
 }
 
-/// Reads the three sub-scores as the paper's code does: the last of each tag, Python's `float()`, any range.
+/// Extracts the three scores as the paper's code does: the last of each tag, as Python's `float()`, in any range.
+///
+/// # Errors
+/// Returns an error if a score is missing or not a number.
 pub fn read_review_strict(completion: &str) -> Result<Review, Malformed> {
     Ok(Review {
         relevance: score(completion, "relevance")?,
@@ -44,7 +49,8 @@ fn score(text: &str, name: &str) -> Result<f64, Malformed> {
     })
 }
 
-/// Python's `float(str)`: blanks around, `inf` and `nan` in any case, single underscores between digits.
+/// Parses a number as Python's `float(str)`: with surrounding blanks, `inf` and `nan` in any case, and single underscores
+/// between digits.
 fn python_float(text: &str) -> Option<f64> {
     let text = text.trim();
     let bytes = text.as_bytes();
@@ -61,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_pythons() {
+    fn numbers_are_parsed_like_python() {
         for (text, value) in
             [(" 1e0\n", 1.0), ("1_0", 10.0), ("+.5", 0.5), ("5.", 5.0), ("Infinity", f64::INFINITY)]
         {

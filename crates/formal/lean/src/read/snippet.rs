@@ -1,7 +1,7 @@
-//! A whole file as header and body, as the paper's (unused) batch path cuts it.
+//! Splitting of a complete file into header and body, as in the paper's (unused) batch path.
 
-/// Splits a file at its first line that is neither blank nor `import`, `open` or `set_option`. Any import of
-/// Mathlib becomes `import Mathlib`; a header line that repeats is dropped; the header ends in two line breaks.
+/// Splits a file at its first line that is neither blank nor begins with `import`, `open` or `set_option`. Every import of
+/// Mathlib becomes `import Mathlib`, repeated lines of the header are dropped, and the header ends in two line breaks.
 pub fn split_snippet(text: &str) -> (String, String) {
     let is_header = |line: &str| {
         line.trim().is_empty()

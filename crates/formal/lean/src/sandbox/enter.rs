@@ -1,6 +1,7 @@
-//! Entering the sandbox, and finding out how far this machine goes.
+//! Entry into the sandbox, and detection of the layers that this machine supports.
 
-use super::{Layer, LayerStatus, Sandbox, cgroup, syscalls};
+use super::{LayerStatus, Sandbox, SandboxLayer, syscalls};
+use crate::process::cgroup;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreated,
     RulesetCreatedAttr, RulesetStatus, Scope, path_beneath_rules,
@@ -10,41 +11,46 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Why the sandbox was not entered.
+/// The sandbox was not entered, or the program was not started.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum SandboxError {
-    /// A layer that is required is not in force.
-    #[error("the sandbox is required and {layer:?} is not in force: {detail}")]
-    Missing { layer: Layer, detail: String },
-    /// The launcher was called with something that it does not understand.
+    /// A required layer is not active.
+    #[error("the sandbox is required, but its layer {layer:?} is not active: {detail}")]
+    Missing { layer: SandboxLayer, detail: String },
+    /// The launcher was called with invalid arguments.
     #[error("usage: sandbox SPECIFICATION-AS-JSON PROGRAM [ARGUMENT]...: {0}")]
     Usage(String),
     /// The program did not start.
     #[error("cannot start {program}: {error}")]
     Exec {
         program: String,
-        /// What the system said.
+        /// The operating system's error.
         error: std::io::Error,
     },
 }
 
-/// Layers without which `require` refuses to run; control groups need a delegation that many machines do not give.
-const REQUIRED: &[Layer] = &[Layer::Landlock, Layer::Seccomp, Layer::ResourceLimits];
+/// The layers without which `require` refuses to run. Control groups need a delegation that many machines lack.
+const REQUIRED: &[SandboxLayer] =
+    &[SandboxLayer::Landlock, SandboxLayer::Seccomp, SandboxLayer::ResourceLimits];
 
-/// The newest Landlock that is asked for; the kernel gives what it has.
+/// The newest version of Landlock that is requested. The kernel applies what it supports.
 const LANDLOCK: ABI = ABI::V6;
 
-/// Puts the calling process, which must have a single thread, under the sandbox's rules for the rest of its life.
+/// Places the calling process under the sandbox's rules for the rest of its life. It must have a single thread.
+///
+/// # Errors
+/// Returns an error if a required layer is not active.
 pub fn enter(sandbox: &Sandbox) -> Result<Vec<LayerStatus>, SandboxError> {
-    // Orphans do not live on; a parent that is gone already is noticed by the closed pipes.
+    // Kill the process when its parent dies. If the parent is already gone, the closed pipes end it.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let mut layers = vec![
-        status(Layer::Cgroup, join_cgroup(sandbox)),
-        status(Layer::ResourceLimits, resource_limits(sandbox)),
-        status(Layer::Privileges, drop_privileges()),
-        status(Layer::Landlock, landlock(sandbox)),
+        status(SandboxLayer::Cgroup, join_cgroup(sandbox)),
+        status(SandboxLayer::ResourceLimits, resource_limits(sandbox)),
+        status(SandboxLayer::Privileges, drop_privileges()),
+        status(SandboxLayer::Landlock, landlock(sandbox)),
     ];
-    layers.push(status(Layer::Seccomp, seccomp(sandbox)));
+    layers.push(status(SandboxLayer::Seccomp, seccomp(sandbox)));
     if sandbox.require {
         for layer in &layers {
             if REQUIRED.contains(&layer.layer) && !layer.active {
@@ -55,7 +61,7 @@ pub fn enter(sandbox: &Sandbox) -> Result<Vec<LayerStatus>, SandboxError> {
     Ok(layers)
 }
 
-fn status(layer: Layer, result: Result<String, String>) -> LayerStatus {
+fn status(layer: SandboxLayer, result: Result<String, String>) -> LayerStatus {
     match result {
         Ok(detail) => LayerStatus { layer, active: true, detail },
         Err(detail) => LayerStatus { layer, active: false, detail },
@@ -64,7 +70,7 @@ fn status(layer: Layer, result: Result<String, String>) -> LayerStatus {
 
 fn join_cgroup(sandbox: &Sandbox) -> Result<String, String> {
     let base = sandbox.cgroup.as_ref().ok_or("no folder of control groups is configured")?;
-    cgroup::join(base, sandbox).map_err(|e| format!("{}: {e}", base.display()))?;
+    cgroup::join(base, sandbox.memory, sandbox.threads).map_err(|e| format!("{}: {e}", base.display()))?;
     Ok(format!("memory {} bytes, {} threads", sandbox.memory, sandbox.threads))
 }
 
@@ -111,10 +117,8 @@ fn landlock(sandbox: &Sandbox) -> Result<String, String> {
     let status = restrict().and_then(RulesetCreated::restrict_self).map_err(|e| e.to_string())?;
     match status.ruleset {
         RulesetStatus::FullyEnforced => Ok("files, TCP and signals".into()),
-        RulesetStatus::PartiallyEnforced => Ok("as far as this kernel goes".into()),
-        RulesetStatus::NotEnforced => {
-            Err("this kernel does not have Landlock, or has it switched off".into())
-        }
+        RulesetStatus::PartiallyEnforced => Ok("as far as this kernel supports it".into()),
+        RulesetStatus::NotEnforced => Err("this kernel does not have Landlock, or it is disabled".into()),
     }
 }
 
@@ -126,7 +130,7 @@ fn seccomp(sandbox: &Sandbox) -> Result<String, String> {
     Ok(format!("no network, no signals to others, {processes}"))
 }
 
-/// Enters the sandbox and becomes the program. Returns only if that fails.
+/// Enters the sandbox and replaces this process by the program. Returns only on failure.
 pub fn become_program(sandbox: &Sandbox, program: &OsString, args: &[OsString]) -> SandboxError {
     match enter(sandbox) {
         Err(error) => error,
@@ -137,8 +141,8 @@ pub fn become_program(sandbox: &Sandbox, program: &OsString, args: &[OsString]) 
     }
 }
 
-/// The launcher's main function: `SPECIFICATION PROGRAM ARGUMENT...`, or `--report SPECIFICATION`, which enters the
-/// sandbox and prints what is in force. Returns the exit status of a failure.
+/// The main function of the launcher: `SPECIFICATION PROGRAM ARGUMENT...`, or `--report SPECIFICATION`, which enters the
+/// sandbox and prints the active layers. Returns the exit code if it fails.
 pub fn run_launcher(args: impl IntoIterator<Item = OsString>) -> u8 {
     let args: Vec<OsString> = args.into_iter().collect();
     let specification = |text: Option<&OsString>| {
@@ -150,8 +154,9 @@ pub fn run_launcher(args: impl IntoIterator<Item = OsString>) -> u8 {
         Some((first, rest)) if first == "--report" => {
             specification(rest.first()).and_then(|s| enter(&s)).map(|layers| {
                 use std::io::Write;
-                let text = serde_json::to_string(&layers).unwrap_or_default();
-                // Whoever asked and went away needs no report.
+                #[allow(clippy::expect_used, reason = "words and booleans")]
+                let text = serde_json::to_string(&layers).expect("invariant: the layers have a JSON form");
+                // A closed pipe means that no one reads the report.
                 let _ = writeln!(std::io::stdout(), "{text}");
             })
         }
@@ -166,13 +171,16 @@ pub fn run_launcher(args: impl IntoIterator<Item = OsString>) -> u8 {
         Err(error) => {
             use std::io::Write;
             let _ = writeln!(std::io::stderr(), "sandbox: {error}");
-            // No status of Lean's own.
+            // Lean never exits with this code.
             126
         }
     }
 }
 
-/// What would be in force on this machine: asks a launcher process, so that the caller stays free.
+/// Returns the layers that this machine supports. A launcher process tries them, so that the caller is not restricted.
+///
+/// # Errors
+/// Returns an error if the launcher does not start, or prints no report.
 pub fn available(sandbox: &Sandbox, launcher: &[OsString]) -> Result<Vec<LayerStatus>, String> {
     let (program, leading) = launcher.split_first().ok_or("no launcher is configured")?;
     let specification =

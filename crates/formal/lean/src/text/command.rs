@@ -1,35 +1,35 @@
-//! A Lean text as commands: `import`, `theorem`, `end`, …
+//! Splitting of a Lean text into commands: `import`, `theorem`, `end`, …
 //!
-//! The words that begin a command are keywords of Lean's grammar and cannot occur inside a tactic block or a term,
-//! which is what makes the cut reliable without a parser. The few that can (`open … in`, `set_option … in`) or that
-//! are keywords only in some versions begin a command only at the left margin.
+//! The words that begin a command are keywords of Lean's grammar and cannot occur inside a tactic block or a term, so no
+//! parser is needed. Words that can occur there (`open … in`, `set_option … in`), and words that are keywords in some
+//! versions only, begin a command only at the left margin.
 
-use super::lexer::{Token, TokenKind};
+use super::lexer::{SourceToken, TokenKind};
 use std::ops::Range;
 
-/// One command of a text.
+/// A command of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Command {
-    /// The word that makes it what it is: `theorem`, `import`, `#eval`; modifiers and attributes are skipped.
+pub struct SourceCommand {
+    /// The word that determines the command: `theorem`, `import`, `#eval`. Modifiers and attributes precede it.
     pub keyword: String,
-    /// Byte range from its documentation comment, attributes and modifiers up to the next command.
+    /// Byte range, from the documentation comment, attributes and modifiers up to the next command.
     pub range: Range<usize>,
-    /// Its tokens, as a range of the text's tokens.
+    /// The command's tokens, as a range of the text's tokens.
     pub tokens: Range<usize>,
-    /// Whether attributes (`@[…]`) stand before it.
+    /// Whether attributes (`@[…]`) precede the keyword.
     pub has_attributes: bool,
-    /// Modifiers before the keyword, in order: `private`, `noncomputable`, ….
+    /// Modifiers that precede the keyword, in order: `private`, `noncomputable`, ….
     pub modifiers: Vec<String>,
 }
 
-impl Command {
-    /// Whether it declares something that has a statement and a proof.
+impl SourceCommand {
+    /// Returns whether the command declares a theorem.
     pub fn is_theorem(&self) -> bool {
         matches!(self.keyword.as_str(), "theorem" | "lemma")
     }
 }
 
-/// Words that begin a command wherever they stand.
+/// Words that begin a command at any position.
 pub(super) const KEYWORDS: &[&str] = &[
     "theorem",
     "lemma",
@@ -81,7 +81,7 @@ pub(super) const KEYWORDS: &[&str] = &[
     "unlock_limits",
 ];
 
-/// Words that begin a command at the left margin and may be something else elsewhere.
+/// Words that begin a command at the left margin only.
 pub(super) const MARGIN_KEYWORDS: &[&str] = &[
     "open",
     "set_option",
@@ -113,7 +113,7 @@ pub(super) const MARGIN_KEYWORDS: &[&str] = &[
     "grind_propagator",
 ];
 
-/// Words that stand before a keyword.
+/// Words that modify the following command.
 pub(super) const MODIFIERS: &[&str] = &[
     "private",
     "protected",
@@ -127,10 +127,10 @@ pub(super) const MODIFIERS: &[&str] = &[
     "scoped",
 ];
 
-/// Cuts a text, given with its tokens, into commands. What stands before the first command is not part of any.
-pub fn commands(source: &str, tokens: &[Token]) -> Vec<Command> {
-    let mut found: Vec<Command> = Vec::new();
-    let mut prefix = Prefix::default();
+/// Splits a text into commands. Text before the first command belongs to none.
+pub fn commands(source: &str, tokens: &[SourceToken]) -> Vec<SourceCommand> {
+    let mut found: Vec<SourceCommand> = Vec::new();
+    let mut prefix = CommandPrefix::default();
     for (index, token) in tokens.iter().enumerate() {
         if token.is_trivia() || prefix.is_inside_attributes(source, token) {
             continue;
@@ -151,7 +151,7 @@ pub fn commands(source: &str, tokens: &[Token]) -> Vec<Command> {
                     last.range.end = start;
                     last.tokens.end = first;
                 }
-                found.push(Command {
+                found.push(SourceCommand {
                     keyword: text.to_owned(),
                     range: start..source.len(),
                     tokens: first..tokens.len(),
@@ -159,13 +159,13 @@ pub fn commands(source: &str, tokens: &[Token]) -> Vec<Command> {
                     modifiers: prefix.modifiers,
                 });
             }
-            _ => prefix = Prefix::default(),
+            _ => prefix = CommandPrefix::default(),
         }
     }
     found
 }
 
-fn begins(source: &str, token: &Token, text: &str, prefix: &Prefix) -> bool {
+fn begins(source: &str, token: &SourceToken, text: &str, prefix: &CommandPrefix) -> bool {
     if token.kind == TokenKind::Word && KEYWORDS.contains(&text) {
         return true;
     }
@@ -174,17 +174,17 @@ fn begins(source: &str, token: &Token, text: &str, prefix: &Prefix) -> bool {
     margin && (token.kind == TokenKind::HashWord || MARGIN_KEYWORDS.contains(&text))
 }
 
-/// What stands before a keyword and belongs to its command.
+/// Documentation, attributes and modifiers that precede a keyword.
 #[derive(Default)]
-struct Prefix {
+struct CommandPrefix {
     first: Option<usize>,
     attributes: bool,
-    /// Open brackets inside `@[…]`.
+    /// Nesting of brackets inside of `@[…]`.
     depth: usize,
     modifiers: Vec<String>,
 }
 
-impl Prefix {
+impl CommandPrefix {
     fn begin(&mut self, index: usize) {
         self.first.get_or_insert(index);
     }
@@ -195,7 +195,7 @@ impl Prefix {
         self.depth = 1;
     }
 
-    fn is_inside_attributes(&mut self, source: &str, token: &Token) -> bool {
+    fn is_inside_attributes(&mut self, source: &str, token: &SourceToken) -> bool {
         if self.depth == 0 {
             return false;
         }
@@ -203,7 +203,7 @@ impl Prefix {
         match token.kind {
             TokenKind::Open => self.depth += 1,
             TokenKind::Close => self.depth -= 1,
-            // `@[simp` that is never closed: the next command goes on.
+            // `@[simp` is not closed: a new command begins here.
             _ if keyword && token.text(source) != "instance" && token.text(source) != "macro" => {
                 self.depth = 0;
                 return false;
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_cut_at_keywords_and_keep_their_prefix() {
+    fn commands_are_split_at_keywords_and_keep_their_prefix() {
         let source = "import Mathlib\nopen Nat Real\n\n/-- doc -/\n@[simp, to_additive (attr := simp)]\nprivate lemma a : True := by\n  open Nat in\n  trivial\n-- theorem in a comment\ntheorem b : \"theorem\" = x.instance := by simp\n#print axioms b";
         let found = cut(source);
         let keywords: Vec<_> = found.iter().map(|(k, _)| k.as_str()).collect();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_contain_keywords_begin_nothing() {
+    fn names_that_contain_keywords_begin_no_command() {
         assert_eq!(
             cut("theorem a (h_def : x) (section' : y) : «def» = theorem_b := by simp [h_def]").len(),
             1

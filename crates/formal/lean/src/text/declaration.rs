@@ -1,9 +1,9 @@
-//! A declaration's parts: name, binders, conclusion, and where its proof begins.
+//! The parts of a declaration: name, binders, conclusion, and the beginning of the proof.
 
-use super::lexer::{Token, TokenKind};
+use super::lexer::{SourceToken, TokenKind};
 use std::ops::Range;
 
-/// How a binder is written.
+/// The kind of a binder, given by its brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BinderKind {
     /// `(x : T)`
@@ -16,41 +16,41 @@ pub enum BinderKind {
     Instance,
 }
 
-/// One bracketed group of binders.
+/// A bracketed group of binders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binder {
-    /// How it is written.
+    /// The kind of its brackets.
     pub kind: BinderKind,
-    /// The names it binds; empty for an anonymous instance.
+    /// The names that it binds; empty for an anonymous instance.
     pub names: Vec<String>,
     /// Byte range of the type.
     pub ty: Range<usize>,
-    /// Byte range of a default value, its `:=` left out.
+    /// Byte range of the default value, without its `:=`.
     pub default: Option<Range<usize>>,
-    /// Byte range with the brackets.
+    /// Byte range, including the brackets.
     pub range: Range<usize>,
 }
 
-/// Where the proof of a declaration begins.
+/// The beginning of a declaration's proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProofStart {
-    /// The text ends with the conclusion.
+    /// There is none: the text ends with the conclusion.
     Missing,
-    /// `:= by`: offsets of `:=` and of the first byte after `by`.
+    /// `:= by`
     By {
         /// Offset of `:=`.
         assign: usize,
         /// Offset after `by`.
         after: usize,
     },
-    /// `:=` and a term: offsets of `:=` and of the first byte after it.
+    /// `:=` and a term.
     Term {
         /// Offset of `:=`.
         assign: usize,
         /// Offset after `:=`.
         after: usize,
     },
-    /// `| pattern => …`: offset of the first `|`.
+    /// Equations: `| pattern => …`.
     Equations {
         /// Offset of `|`.
         at: usize,
@@ -58,7 +58,7 @@ pub enum ProofStart {
 }
 
 impl ProofStart {
-    /// Where the statement ends.
+    /// Returns the offset at which the statement ends.
     pub fn statement_end(self, source: &str) -> usize {
         match self {
             ProofStart::Missing => source.len(),
@@ -68,26 +68,26 @@ impl ProofStart {
     }
 }
 
-/// A declaration cut into its parts; all ranges are bytes of the source it was read from.
+/// The parts of a declaration, as byte ranges of its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {
     /// `theorem`, `lemma`, `example`, ….
     pub keyword: Range<usize>,
     /// The declared name; empty for `example`.
     pub name: Range<usize>,
-    /// Binders before the colon.
+    /// The binders before the colon.
     pub binders: Vec<Binder>,
     /// From after the colon up to the proof.
     pub conclusion: Range<usize>,
-    /// Where the proof begins.
+    /// The beginning of the proof.
     pub proof: ProofStart,
 }
 
-/// Reads the declaration that a slice of tokens begins with (attributes and modifiers are skipped).
-/// `None` if it has no keyword, no name or no colon.
-pub fn parse_declaration(source: &str, tokens: &[Token]) -> Option<Declaration> {
-    let tokens: Vec<Token> = tokens.iter().copied().filter(|t| !t.is_trivia()).collect();
-    let mut reader = Reader { source, tokens: &tokens, at: 0 };
+/// Parses the declaration at the beginning of `tokens`, after its attributes and modifiers. Returns `None` if it has no
+/// keyword, no name or no colon.
+pub fn parse_declaration(source: &str, tokens: &[SourceToken]) -> Option<Declaration> {
+    let tokens: Vec<SourceToken> = tokens.iter().copied().filter(|t| !t.is_trivia()).collect();
+    let mut reader = DeclarationParser { source, tokens: &tokens, at: 0 };
     let keyword = reader.keyword()?;
     let name = if keyword.text(source) == "example" { keyword.end..keyword.end } else { reader.name()? };
     let binders = reader.binders();
@@ -102,24 +102,24 @@ pub fn parse_declaration(source: &str, tokens: &[Token]) -> Option<Declaration> 
     })
 }
 
-struct Reader<'s> {
+struct DeclarationParser<'s> {
     source: &'s str,
-    tokens: &'s [Token],
+    tokens: &'s [SourceToken],
     at: usize,
 }
 
-impl Reader<'_> {
-    fn peek(&self) -> Option<Token> {
+impl DeclarationParser<'_> {
+    fn peek(&self) -> Option<SourceToken> {
         self.tokens.get(self.at).copied()
     }
 
-    fn next(&mut self) -> Option<Token> {
+    fn next(&mut self) -> Option<SourceToken> {
         let token = self.peek()?;
         self.at += 1;
         Some(token)
     }
 
-    fn keyword(&mut self) -> Option<Token> {
+    fn keyword(&mut self) -> Option<SourceToken> {
         loop {
             let token = self.next()?;
             match (token.kind, token.text(self.source)) {
@@ -138,8 +138,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Skips to after the bracket that closes the one just read; returns the closing token.
-    fn close(&mut self) -> Option<Token> {
+    /// Skips to the bracket that closes the last one, and returns it.
+    fn close(&mut self) -> Option<SourceToken> {
         let mut depth = 1;
         while let Some(token) = self.next() {
             match token.kind {
@@ -180,7 +180,7 @@ impl Reader<'_> {
                     let Some(close) = self.close() else { break };
                     binders.push(self.binder(token, close, inner..self.at - 1));
                 }
-                // A bare name binds too (`theorem a x : …`), `_` as well.
+                // A bare name binds too (`theorem a x : …`), and so does `_`.
                 TokenKind::Word | TokenKind::QuotedWord => {
                     self.at += 1;
                     binders.push(Binder {
@@ -197,14 +197,14 @@ impl Reader<'_> {
         binders
     }
 
-    fn binder(&self, open: Token, close: Token, inner: Range<usize>) -> Binder {
+    fn binder(&self, open: SourceToken, close: SourceToken, inner: Range<usize>) -> Binder {
         let kind = match open.text(self.source) {
             "(" => BinderKind::Explicit,
             "{" => BinderKind::Implicit,
             "⦃" => BinderKind::StrictImplicit,
             _ => BinderKind::Instance,
         };
-        let tokens = self.tokens.get(inner).unwrap_or_default();
+        let tokens = &self.tokens[inner];
         let colon = tokens.iter().position(|t| t.kind == TokenKind::Colon);
         let (names, start) = match colon {
             Some(colon) => {
@@ -214,7 +214,7 @@ impl Reader<'_> {
             None => (tokens.iter().map(|t| t.text(self.source).to_owned()).collect(), close.start),
         };
         // The `:=` of a default value, not of a `let` in the type.
-        let ty = tokens.get(colon.unwrap_or(0)..).unwrap_or_default();
+        let ty = &tokens[colon.unwrap_or(0)..];
         let assign = first_own_assign(&self.top_level(ty));
         Binder {
             kind,
@@ -225,11 +225,11 @@ impl Reader<'_> {
         }
     }
 
-    /// Finds the `:=` that belongs to the declaration and not to a `let` or `have` of the conclusion.
+    /// Finds the `:=` of the declaration, which does not belong to a `let` or `have` of the conclusion.
     fn proof(&mut self) -> (usize, ProofStart) {
-        let tokens = self.tokens.get(self.at..).unwrap_or_default();
+        let tokens = &self.tokens[self.at..];
         let level = self.top_level(tokens);
-        // A statement without a proof, as data sets hold them, ends with `:= by`, whatever stands before.
+        // A statement without a proof, as in data sets, ends in `:= by`.
         let at_end = match tokens {
             [.., assign, by] if assign.kind == TokenKind::Assign && by.text(self.source) == "by" => {
                 Some(*assign)
@@ -256,7 +256,7 @@ impl Reader<'_> {
         }
     }
 
-    fn top_level(&self, tokens: &[Token]) -> Vec<(Token, &str)> {
+    fn top_level(&self, tokens: &[SourceToken]) -> Vec<(SourceToken, &str)> {
         let mut depth = 0_i32;
         let mut level = Vec::new();
         for token in tokens {
@@ -270,15 +270,15 @@ impl Reader<'_> {
         level
     }
 
-    fn begins_line(&self, token: &Token) -> bool {
+    fn begins_line(&self, token: &SourceToken) -> bool {
         self.source
             .get(..token.start)
             .is_some_and(|before| before.rsplit('\n').next().is_some_and(|line| line.trim().is_empty()))
     }
 }
 
-/// The first `:=` that no `let` or `have` before it claims.
-fn first_own_assign(level: &[(Token, &str)]) -> Option<Token> {
+/// Returns the first `:=` that does not belong to a preceding `let` or `have`.
+fn first_own_assign(level: &[(SourceToken, &str)]) -> Option<SourceToken> {
     let mut claims = 0_u32;
     for (token, text) in level {
         match token.kind {

@@ -1,33 +1,32 @@
-//! What Lean is given in place of what was written: the same code, column by column, without comments and in brackets
-//! of ours.
+//! The form in which Lean is given a text: the same code in the same columns, without comments and with added brackets.
 //!
-//! A comment that Lean never sees cannot turn out to be code. And a proof in brackets is a proof for Lean's own
-//! grammar: a command in it, known to us or not, leaves the bracket open, which is an error.
+//! A comment that Lean never sees cannot turn out to be code. A command inside of the brackets around a proof, whether or
+//! not it is on our lists, leaves the bracket open, which is an error in Lean's own grammar.
 
 use super::command::commands;
 use super::declaration::{ProofStart, parse_declaration};
-use super::lexer::{Token, TokenKind, lex};
-use super::statement::Statement;
+use super::lexer::{SourceToken, TokenKind, lex};
+use super::statement::LeanStatement;
 
-/// Words that may follow a proof and belong to its theorem.
+/// Words that can follow a proof and belong to its theorem.
 pub(super) const SUFFIXES: &[&str] = &["where", "termination_by", "decreasing_by"];
 
-/// The same text with blanks in place of every comment; lines and columns stay.
+/// Replaces every comment by blanks. Lines and columns do not change.
 pub fn blank_comments(source: &str) -> String {
     let mut text = String::with_capacity(source.len());
     let mut at = 0;
-    let is_comment = |t: &&Token| t.is_trivia() || t.kind == TokenKind::DocComment;
+    let is_comment = |t: &&SourceToken| t.is_trivia() || t.kind == TokenKind::DocComment;
     for comment in lex(source).iter().filter(is_comment) {
-        text.push_str(source.get(at..comment.start).unwrap_or_default());
+        text.push_str(&source[at..comment.start]);
         text.extend(comment.text(source).chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
         at = comment.end;
     }
-    text.push_str(source.get(at..).unwrap_or_default());
+    text.push_str(&source[at..]);
     text
 }
 
-/// A proof (a tactic block after `by`, or a term after `:=`) in brackets; what follows it and belongs to the theorem
-/// (`where`, `termination_by`) stays behind them. Comments are gone.
+/// Encloses a proof (a tactic block after `by`, or a term after `:=`) in brackets and removes its comments. Parts that
+/// follow the proof and belong to the theorem (`where`, `termination_by`) remain outside.
 pub fn enclosed_proof(proof: &str) -> String {
     let proof = blank_comments(proof);
     let (own, rest) = proof.split_at(suffix(&proof));
@@ -35,31 +34,32 @@ pub fn enclosed_proof(proof: &str) -> String {
     if rest.is_empty() {
         return format!("({inner}\n)");
     }
-    // The opening bracket takes a blank's place, and what follows keeps its column too.
+    // The opening bracket replaces a blank, so that columns do not change. The rest keeps its column too.
     let column = " ".repeat(line_before(own, own.len()).chars().count());
     format!("({inner}\n)\n{column}{rest}")
 }
 
-/// A statement with its conclusion in brackets. Comments are gone.
-pub fn enclosed_statement(statement: &Statement) -> Option<Statement> {
-    let plain = Statement::read(&blank_comments(&statement.text)).ok()?;
+/// Encloses the conclusion of a statement in brackets and removes comments. Returns `None` if the result is not a
+/// statement.
+pub fn enclosed_statement(statement: &LeanStatement) -> Option<LeanStatement> {
+    let plain = LeanStatement::read(&blank_comments(&statement.text)).ok()?;
     let range = plain.declaration.conclusion.clone();
     let conclusion = plain.text.get(range.clone())?;
     let start = range.start + (conclusion.len() - conclusion.trim_start().len());
     let end = range.start + conclusion.trim_end().len();
     let before = plain.text.get(..start)?;
     let before = before.strip_suffix(' ').unwrap_or(before);
-    Statement::read(&format!("{before}({}){}", plain.text.get(start..end)?, plain.text.get(end..)?)).ok()
+    LeanStatement::read(&format!("{before}({}){}", plain.text.get(start..end)?, plain.text.get(end..)?)).ok()
 }
 
-/// Helper theorems, each with its proof in brackets.
+/// Encloses the proof of each helper theorem in brackets and removes comments.
 pub fn enclosed_theorems(source: &str) -> String {
     let found = commands(source, &lex(source));
     let each = found.iter().filter_map(|c| source.get(c.range.clone()));
     each.map(|theorem| enclosed_theorem(theorem.trim_end())).collect::<Vec<_>>().join("\n\n")
 }
 
-/// A helper theorem with its proof in brackets; one that is written as equations stays as it is. Comments are gone.
+/// Encloses the proof of a theorem in brackets, unless it is written as equations, and removes comments.
 fn enclosed_theorem(source: &str) -> String {
     let plain = blank_comments(source);
     let after = parse_declaration(&plain, &lex(&plain)).map(|d| d.proof);
@@ -72,8 +72,8 @@ fn enclosed_theorem(source: &str) -> String {
     }
 }
 
-/// Where the words that may follow a proof begin, wherever they stand: outside of brackets they end every term and every
-/// tactic. Only a `let rec` may have them for itself: then they must not be indented deeper than the proof.
+/// Returns the offset of the first word that ends a proof. Outside of brackets, these words end every term and every
+/// tactic, except that a `let rec` can have its own; then they are indented deeper than the proof.
 fn suffix(proof: &str) -> usize {
     let tokens = lex(proof);
     let begins_line = |at: usize| {
@@ -81,7 +81,7 @@ fn suffix(proof: &str) -> usize {
         line.trim().is_empty().then(|| line.chars().count())
     };
     let first = tokens.first().filter(|t| proof.get(..t.start).is_some_and(|b| b.contains('\n')));
-    // A proof that begins behind its `by` has the column of its other lines.
+    // The column of a proof that begins in the line of its `by` is that of its other lines.
     let margin = match first {
         Some(first) => begins_line(first.start).unwrap_or(0),
         None => tokens.iter().skip(1).filter_map(|t| begins_line(t.start)).min().unwrap_or(0),
@@ -105,7 +105,7 @@ fn suffix(proof: &str) -> usize {
     proof.len()
 }
 
-/// The line that `at` stands in, up to there.
+/// Returns the part of the line of `at` that precedes it.
 fn line_before(text: &str, at: usize) -> &str {
     text.get(..at).and_then(|before| before.rsplit('\n').next()).unwrap_or_default()
 }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_stands_in_brackets_and_what_belongs_to_its_theorem_behind_them() {
+    fn proofs_are_enclosed_without_their_suffixes() {
         assert_eq!(enclosed_proof(" simp -- c"), "(simp\n)");
         assert_eq!(enclosed_proof("\n  a\n  b\n"), "(\n  a\n  b\n)");
         assert_eq!(
@@ -140,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn a_conclusion_stands_in_brackets() {
-        let enclosed = |text: &str| enclosed_statement(&Statement::read(text).unwrap()).unwrap().text;
+    fn conclusions_are_enclosed() {
+        let enclosed = |text: &str| enclosed_statement(&LeanStatement::read(text).unwrap()).unwrap().text;
         assert_eq!(enclosed("theorem a (x : ℕ) : x = x := by"), "theorem a (x : ℕ) :(x = x) := by");
         assert_eq!(enclosed("theorem a :\n  x = -- c\n  x := by"), "theorem a :\n (x =     \n  x) := by");
         assert_eq!(enclosed("theorem a : 1 = 1\n  := by"), "theorem a :(1 = 1)\n  := by");

@@ -1,114 +1,33 @@
-//! Words and constructions that a proof never needs and that could make it more, or other, than a proof.
+//! The rules of the text layer, which refuses constructions that no proof needs and that could be more than a proof.
 //!
-//! This is the first layer of trust: cheap, and not a guarantee. It looks three times: for places that Lean could read
-//! otherwise (`ambiguity`), for forbidden words anywhere in the text, without a lexer (`words`), and at the tokens,
-//! where commands, options and reserved names are judged by what stands around them.
+//! This is the first layer of trust. It is cheap and gives no guarantee. It examines the code tokens of a text, and then
+//! the places where Lean's lexer might split the text differently ([`ambiguity`](super::ambiguity)). Comments and
+//! strings are not searched: Lean never sees a comment of a proof, and a string that both lexers read as a string is
+//! data.
 
 use super::ambiguity::ambiguity;
-use super::bounds::{Bounds, Exceeded};
-use super::command::{Command, KEYWORDS, MARGIN_KEYWORDS, MODIFIERS, commands};
+use super::bounds::{Bounds, BoundsError};
+use super::command::{KEYWORDS, MARGIN_KEYWORDS, MODIFIERS, SourceCommand, commands};
 use super::declaration::{ProofStart, parse_declaration};
 use super::enclose::SUFFIXES;
-use super::lexer::{Token, TokenKind, lex};
+use super::lexer::{SourceToken, TokenKind, lex};
 use super::line_of;
-use super::words::{COMPILER, HASH_COMMANDS, META_CODE, SORRY, forbidden_word};
-use std::fmt;
+use super::rule::{TextRefusal, TextRule};
+use super::words::{COMPILER, META_CODE, SORRY, is_hash_command};
 
-/// The rules of the textual layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Rule {
-    /// Size, nesting, brackets, unclosed text, foreign characters.
-    Bounds,
-    /// A place that Lean could read otherwise than we do.
-    Ambiguous,
-    /// A command where only a proof may stand.
-    Command,
-    /// A `#…` command.
-    HashCommand,
-    /// `sorry` under any of its names.
-    Sorry,
-    /// Trust in the compiler in place of the kernel.
-    Compiler,
-    /// Code that runs while Lean elaborates.
-    MetaCode,
-    /// An option that is not on the list of harmless ones.
-    Option,
-    /// `open` without `in`.
-    Open,
-    /// An attribute.
-    Attribute,
-    /// A quotation or a name literal.
-    Quotation,
-    /// A string with code in it.
-    InterpolatedString,
-    /// A name of Lean's own machinery, of input and output, or of this checker.
-    ReservedName,
-    /// A helper that is not a plain theorem, or whose name the statement could mean.
-    Helper,
-}
-
-impl Rule {
-    /// The rule's name as it is counted and reported.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Rule::Bounds => "bounds",
-            Rule::Ambiguous => "ambiguous",
-            Rule::Command => "command",
-            Rule::HashCommand => "hash-command",
-            Rule::Sorry => "sorry",
-            Rule::Compiler => "compiler",
-            Rule::MetaCode => "meta-code",
-            Rule::Option => "option",
-            Rule::Open => "open",
-            Rule::Attribute => "attribute",
-            Rule::Quotation => "quotation",
-            Rule::InterpolatedString => "interpolated-string",
-            Rule::ReservedName => "reserved-name",
-            Rule::Helper => "helper",
-        }
-    }
-}
-
-/// Why the textual layer refuses a text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    pub rule: Rule,
-    /// The offending word, or what exceeds which bound.
-    pub what: String,
-    /// Line of the text, counted from 1.
-    pub line: u32,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "text layer, rule {}: `{}` in line {}", self.rule.as_str(), self.what, self.line)
-    }
-}
-
-/// First parts of dotted names. Alone (`IO`, `System`) they may be names of the proof's own.
+/// First components of reserved dotted names. A proof may use the component alone (`IO`, `System`) as a name.
 const RESERVED_ROOTS: &[&str] =
     &["Lean", "IO", "EIO", "BaseIO", "System", "Qq", "Mathlib.Tactic", "Lake", "Sgs"];
 
-/// What no proof opens, and no helper is called: namespaces in which a short name is code.
+/// Namespaces that contain code under short names. A proof must not open them, and no helper may be declared in them.
 const RESERVED_NAMESPACES: &[&str] =
     &["Lean", "IO", "System", "Qq", "Lake", "Elab", "Meta", "Tactic", "Compiler"];
 
-/// Whole names, with or without a namespace before them.
-const RESERVED_PARTS: &[&str] = &[
-    "MetaM",
-    "TacticM",
-    "CoreM",
-    "TermElabM",
-    "CommandElabM",
-    "MacroM",
-    "CommandElab",
-    "ofReduceBool",
-    "sorryAx",
-    "unsafeCast",
-];
+/// Reserved components at any position of a dotted name, in addition to the lists of forbidden words.
+const RESERVED_COMPONENTS: &[&str] =
+    &["MetaM", "TacticM", "CoreM", "TermElabM", "CommandElabM", "MacroM", "CommandElab"];
 
-/// Options that a proof may set for one tactic, with the largest number each may have: they bound work.
+/// Numeric options that a proof may set for one tactic, with the largest value of each. They limit work.
 const NUMBER_OPTIONS: &[(&str, u64)] = &[
     ("maxRecDepth", 100_000),
     ("maxHeartbeats", u64::MAX),
@@ -117,83 +36,169 @@ const NUMBER_OPTIONS: &[(&str, u64)] = &[
     ("exponentiation.threshold", 4_096),
 ];
 
-/// Options that are on or off and change what is printed, or how names are chosen.
+/// Boolean options that a proof may set for one tactic. They change output, or the choice of names.
 const SWITCH_OPTIONS: &[&str] =
     &["linter.unusedVariables", "linter.all", "tactic.hygienic", "pp.all", "pp.explicit"];
 
-/// What a piece of text may be; decides which commands it may hold.
+/// Commands that a header must not contain: they add assumptions, or run code during elaboration.
+const HEADER_COMMANDS: &[&str] = &[
+    "axiom",
+    "constant",
+    "opaque",
+    "initialize",
+    "builtin_initialize",
+    "run_cmd",
+    "run_elab",
+    "run_meta",
+    "elab",
+    "elab_rules",
+    "simproc",
+    "dsimproc",
+    "simproc_decl",
+    "dsimproc_decl",
+    "builtin_simproc",
+    "builtin_dsimproc",
+    "#eval",
+    "#eval!",
+    "#exit",
+];
+
+/// Attributes that a header must not contain: they replace the compiled code of a definition, or register code.
+const HEADER_ATTRIBUTES: &[&str] = &[
+    "extern",
+    "implemented_by",
+    "csimp",
+    "init",
+    "builtin_init",
+    "macro",
+    "tactic",
+    "term_elab",
+    "command_elab",
+];
+
+/// The part of a candidate that a text is used for. It determines which commands the text may contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum TextRole {
     Proof,
     Helpers,
     Statement,
 }
 
-/// Refuses a tactic block (the text after `:= by`) that is not just that.
-pub fn inspect_proof(body: &str, bounds: &Bounds) -> Result<(), Refusal> {
+/// Checks that a text is a single tactic block, as it follows `:= by`.
+///
+/// # Errors
+/// Returns the first rule that the text breaks.
+pub fn inspect_proof(body: &str, bounds: &Bounds) -> Result<(), TextRefusal> {
     let tokens = bounded(body, bounds)?;
-    inspect_tokens(body, &tokens, Place::Proof)?;
+    inspect_tokens(body, &tokens, TextRole::Proof)?;
     nothing_follows(body, &tokens, 0)
 }
 
-/// Refuses a statement (ending in `:= by`) that brings more than one theorem's type.
-pub fn inspect_statement(statement: &str, bounds: &Bounds) -> Result<(), Refusal> {
+/// Checks that a text that ends in `:= by` is the statement of a single theorem.
+///
+/// # Errors
+/// Returns the first rule that the text breaks.
+pub fn inspect_statement(statement: &str, bounds: &Bounds) -> Result<(), TextRefusal> {
     let tokens = bounded(statement, bounds)?;
-    inspect_tokens(statement, &tokens, Place::Statement)
+    inspect_tokens(statement, &tokens, TextRole::Statement)
 }
 
-/// Refuses helpers (the text before the target's theorem) that are not plain theorems, or that declare a name
-/// which the statement could mean by one of its own words.
-pub fn inspect_helpers(helpers: &str, statement: &str, bounds: &Bounds) -> Result<(), Refusal> {
+/// Checks that helpers (the text before the theorem) are plain theorems, and that none declares a name that occurs in
+/// the statement.
+///
+/// # Errors
+/// Returns the first rule that the text breaks.
+pub fn inspect_helpers(helpers: &str, statement: &str, bounds: &Bounds) -> Result<(), TextRefusal> {
     let tokens = bounded(helpers, bounds)?;
-    inspect_tokens(helpers, &tokens, Place::Helpers)?;
+    inspect_tokens(helpers, &tokens, TextRole::Helpers)?;
+    let outside = |at: usize| Err(refusal(helpers, TextRule::Helper, "text outside of a theorem", at));
     let mut expected = 0;
     for command in commands(helpers, &tokens) {
-        helper(helpers, &tokens, &command, statement)?;
+        inspect_helper(helpers, &tokens, &command, statement)?;
         if tokens.get(expected..command.tokens.start).is_some_and(|gap| gap.iter().any(|t| !t.is_trivia())) {
-            return Err(refusal(helpers, Rule::Helper, "text outside of a theorem", command.range.start));
+            return outside(command.range.start);
         }
         expected = command.tokens.end;
     }
-    if tokens.get(expected..).is_some_and(|gap| gap.iter().any(|t| !t.is_trivia())) {
-        return Err(refusal(helpers, Rule::Helper, "text outside of a theorem", 0));
+    match tokens.get(expected..).and_then(|rest| rest.iter().find(|t| !t.is_trivia())) {
+        Some(token) => outside(token.start),
+        None => Ok(()),
+    }
+}
+
+/// Checks the header of a problem (the text before its theorem): imports, options, notations, definitions and proved
+/// theorems are allowed. Axioms, opaque constants, unsafe code, `sorry` and code that runs during elaboration are not,
+/// because any statement could be proved with them.
+///
+/// # Errors
+/// Returns the first offending word, under [`TextRule::Header`].
+pub fn inspect_header(header: &str) -> Result<(), TextRefusal> {
+    let tokens = lex(header);
+    let refuse = |what: &str, at: usize| Err(refusal(header, TextRule::Header, what, at));
+    for command in commands(header, &tokens) {
+        if HEADER_COMMANDS.contains(&command.keyword.as_str()) {
+            return refuse(&command.keyword, command.range.start);
+        }
+        if command.modifiers.iter().any(|modifier| modifier == "unsafe") {
+            return refuse("unsafe", command.range.start);
+        }
+    }
+    let mut attribute_depth = 0_usize;
+    for token in &tokens {
+        let text = token.text(header);
+        match token.kind {
+            TokenKind::Open if text == "@[" || attribute_depth > 0 => attribute_depth += 1,
+            TokenKind::Close => attribute_depth = attribute_depth.saturating_sub(1),
+            TokenKind::Word if attribute_depth > 0 && HEADER_ATTRIBUTES.contains(&text) => {
+                return refuse(text, token.start);
+            }
+            TokenKind::Word | TokenKind::QuotedWord if has_forbidden_component(text) => {
+                return refuse(text, token.start);
+            }
+            _ => {}
+        }
     }
     Ok(())
 }
 
-/// Whether a proof uses the tactic `try` (a token; not `symmetry`, not a comment, not `try?`).
+/// Returns whether a proof uses the tactic `try` (as a token: not `symmetry`, not in a comment, not `try?`).
 pub fn uses_tactic_try(proof: &str) -> bool {
     lex(proof).iter().any(|t| t.kind == TokenKind::Word && t.text(proof) == "try")
 }
 
-fn refusal(source: &str, rule: Rule, what: impl Into<String>, at: usize) -> Refusal {
-    Refusal { rule, what: what.into(), line: line_of(source, at) }
+fn refusal(source: &str, rule: TextRule, what: impl Into<String>, at: usize) -> TextRefusal {
+    TextRefusal { rule, what: what.into(), line: line_of(source, at) }
 }
 
-fn bounded(source: &str, bounds: &Bounds) -> Result<Vec<Token>, Refusal> {
-    bounds.check(source).map_err(|error: Exceeded| refusal(source, Rule::Bounds, error.to_string(), 0))
+fn bounded(source: &str, bounds: &Bounds) -> Result<Vec<SourceToken>, TextRefusal> {
+    bounds.check(source).map_err(|error: BoundsError| refusal(source, TextRule::Bounds, error.to_string(), 0))
 }
 
-/// Refuses what stands at the left margin after a proof that is indented: by Lean's grammar a proof has ended there,
-/// and only `where` and its like belong to it still. Which commands there are does not matter. `after` is where the
-/// proof begins.
-fn nothing_follows(source: &str, tokens: &[Token], after: usize) -> Result<(), Refusal> {
-    let margin = |t: &Token| t.start == 0 || source.get(..t.start).is_some_and(|b| b.ends_with('\n'));
-    let mut own = tokens.iter().filter(|t| t.start >= after && !t.is_trivia());
+/// Refuses words at the left margin after an indented proof that begins at `after`. By Lean's grammar the proof has
+/// ended there; only `where`, `termination_by` and `decreasing_by` can still belong to it. No list of commands is
+/// needed.
+fn nothing_follows(source: &str, tokens: &[SourceToken], after: usize) -> Result<(), TextRefusal> {
+    let margin = |t: &SourceToken| t.start == 0 || source.get(..t.start).is_some_and(|b| b.ends_with('\n'));
+    let mut code = tokens.iter().filter(|t| t.start >= after && !t.is_trivia());
     // A block that begins at the margin has all its lines there.
-    if own.clone().next().is_none_or(&margin) {
+    if code.clone().next().is_none_or(&margin) {
         return Ok(());
     }
-    let foreign = own.find(|t| {
+    let foreign = code.find(|t| {
         matches!(t.kind, TokenKind::Word | TokenKind::QuotedWord | TokenKind::HashWord)
             && margin(t)
             && !SUFFIXES.contains(&t.text(source))
     });
-    foreign.map_or(Ok(()), |t| Err(refusal(source, Rule::Command, t.text(source), t.start)))
+    foreign.map_or(Ok(()), |t| Err(refusal(source, TextRule::Command, t.text(source), t.start)))
 }
 
-fn helper(source: &str, tokens: &[Token], command: &Command, statement: &str) -> Result<(), Refusal> {
-    let refuse = |what: &str| Err(refusal(source, Rule::Helper, what, command.range.start));
+fn inspect_helper(
+    source: &str,
+    tokens: &[SourceToken],
+    command: &SourceCommand,
+    statement: &str,
+) -> Result<(), TextRefusal> {
+    let refuse = |what: &str| Err(refusal(source, TextRule::Helper, what, command.range.start));
     if !command.is_theorem() {
         return refuse(&command.keyword);
     }
@@ -202,7 +207,7 @@ fn helper(source: &str, tokens: &[Token], command: &Command, statement: &str) ->
     {
         return refuse("attributes or modifiers before a helper");
     }
-    let own = tokens.get(command.tokens.clone()).unwrap_or_default();
+    let own = &tokens[command.tokens.clone()];
     let Some(declaration) = parse_declaration(source, own) else {
         return refuse("a helper that cannot be read");
     };
@@ -211,7 +216,7 @@ fn helper(source: &str, tokens: &[Token], command: &Command, statement: &str) ->
         ProofStart::By { after, .. } | ProofStart::Term { after, .. } => nothing_follows(source, own, after)?,
         ProofStart::Equations { at } => nothing_follows(source, own, at + 1)?,
     }
-    let name = source.get(declaration.name).unwrap_or_default();
+    let name = &source[declaration.name];
     let last = name.rsplit('.').next().unwrap_or(name).trim_matches(['«', '»']);
     let clash = lex(statement).iter().any(|t| {
         matches!(t.kind, TokenKind::Word | TokenKind::QuotedWord)
@@ -224,107 +229,122 @@ fn helper(source: &str, tokens: &[Token], command: &Command, statement: &str) ->
     Ok(())
 }
 
-fn inspect_tokens(source: &str, tokens: &[Token], place: Place) -> Result<(), Refusal> {
-    // The tokens first: their reasons are the clearer ones.
-    inspect_each(source, tokens, place)?;
-    if let Some(found) = forbidden_word(source, tokens) {
-        return Err(refusal(source, found.rule, found.word, found.at));
-    }
+fn inspect_tokens(source: &str, tokens: &[SourceToken], role: TextRole) -> Result<(), TextRefusal> {
+    // Tokens before ambiguities, because their reasons are clearer.
+    inspect_each(source, tokens, role)?;
     match ambiguity(source, tokens) {
-        Some((at, what)) => Err(refusal(source, Rule::Ambiguous, what, at)),
+        Some((at, what)) => Err(refusal(source, TextRule::Ambiguous, what, at)),
         None => Ok(()),
     }
 }
 
-fn inspect_each(source: &str, tokens: &[Token], place: Place) -> Result<(), Refusal> {
-    let meaning: Vec<&Token> = tokens.iter().filter(|t| !t.is_trivia()).collect();
-    for (index, token) in meaning.iter().enumerate() {
+fn inspect_each(source: &str, tokens: &[SourceToken], role: TextRole) -> Result<(), TextRefusal> {
+    let code: Vec<&SourceToken> = tokens.iter().filter(|t| !t.is_trivia()).collect();
+    for (index, token) in code.iter().enumerate() {
         let text = token.text(source);
-        let refuse = |rule: Rule| Err(refusal(source, rule, text, token.start));
+        let refuse = |rule: TextRule| Err(refusal(source, rule, text, token.start));
         match token.kind {
-            TokenKind::HashWord if is_hash_command(source, token, text) => return refuse(Rule::HashCommand),
-            TokenKind::Backtick => return refuse(Rule::Quotation),
-            TokenKind::Open if text == "@[" => return refuse(Rule::Attribute),
-            TokenKind::DocComment if place == Place::Proof => return refuse(Rule::Command),
-            TokenKind::Str { interpolated: true } => return refuse(Rule::InterpolatedString),
-            TokenKind::QuotedWord => reserved(source, token, text)?,
-            TokenKind::Word => word(source, &meaning, index, place)?,
+            // A word with `#` at the start of a line is a command, whether it is listed or not.
+            TokenKind::HashWord if begins_line(source, token) || is_hash_command(text) => {
+                return refuse(TextRule::HashCommand);
+            }
+            TokenKind::Backtick => return refuse(TextRule::Quotation),
+            TokenKind::Open if text == "@[" => return refuse(TextRule::Attribute),
+            TokenKind::DocComment if role == TextRole::Proof => return refuse(TextRule::Command),
+            TokenKind::Str { interpolated: true } => return refuse(TextRule::InterpolatedString),
+            TokenKind::QuotedWord => inspect_name(source, token, text)?,
+            TokenKind::Word => inspect_word(source, &code, index, role)?,
             _ => {}
         }
     }
     Ok(())
 }
 
-fn word(source: &str, meaning: &[&Token], index: usize, place: Place) -> Result<(), Refusal> {
-    let Some(token) = meaning.get(index) else { return Ok(()) };
+fn begins_line(source: &str, token: &SourceToken) -> bool {
+    source
+        .get(..token.start)
+        .is_some_and(|before| before.rsplit('\n').next().is_some_and(|line| line.trim().is_empty()))
+}
+
+fn inspect_word(
+    source: &str,
+    code: &[&SourceToken],
+    index: usize,
+    role: TextRole,
+) -> Result<(), TextRefusal> {
+    let Some(token) = code.get(index) else { return Ok(()) };
     let text = token.text(source);
-    let refuse = |rule: Rule| Err(refusal(source, rule, text, token.start));
-    let follows_percent =
-        meaning.get(index + 1).is_some_and(|t| t.start == token.end && t.text(source) == "%");
-    // `foo%` is a syntax of its own in Lean (`eval%`, `decl_name%`); the percent sign is a token here.
+    let refuse = |rule: TextRule| Err(refusal(source, rule, text, token.start));
+    let follows_percent = code.get(index + 1).is_some_and(|t| t.start == token.end && t.text(source) == "%");
+    // To Lean, `eval%` and `decl_name%` are single tokens. Here the percent sign is a token.
     let with_percent = if follows_percent { format!("{text}%") } else { String::new() };
     let is_one_of = |list: &[&str]| list.contains(&text) || list.contains(&with_percent.as_str());
     let after_dot =
-        index > 0 && meaning.get(index - 1).is_some_and(|t| t.end == token.start && t.text(source) == ".");
+        index > 0 && code.get(index - 1).is_some_and(|t| t.end == token.start && t.text(source) == ".");
     if is_one_of(SORRY) {
-        return refuse(Rule::Sorry);
+        return refuse(TextRule::Sorry);
     }
     if is_one_of(COMPILER) {
-        return refuse(Rule::Compiler);
+        return refuse(TextRule::Compiler);
     }
     if is_one_of(META_CODE) {
-        return refuse(Rule::MetaCode);
+        return refuse(TextRule::MetaCode);
     }
     match text {
-        "open" => return open(source, meaning, index),
-        "set_option" => return option(source, meaning, index),
-        "config" => return configuration(source, meaning, index),
-        "theorem" | "lemma" if place == Place::Helpers => return Ok(()),
-        "theorem" | "lemma" if place == Place::Statement && index == 0 => return Ok(()),
-        "private" | "protected" if place == Place::Helpers => return Ok(()),
+        "open" => return inspect_open(source, code, index),
+        "set_option" => return inspect_option(source, code, index),
+        "config" => return inspect_configuration(source, code, index),
+        "theorem" | "lemma" if role == TextRole::Helpers => return Ok(()),
+        "theorem" | "lemma" if role == TextRole::Statement && index == 0 => return Ok(()),
+        "private" | "protected" if role == TextRole::Helpers => return Ok(()),
         _ => {}
     }
     let margin = source.get(..token.start).is_some_and(|b| b.is_empty() || b.ends_with('\n'));
-    let is_command = KEYWORDS.contains(&text) || MODIFIERS.contains(&text) && !is_plain_word(text);
+    let is_command = KEYWORDS.contains(&text) || MODIFIERS.contains(&text) && !is_ordinary_name(text);
     if !after_dot && (is_command || margin && (MARGIN_KEYWORDS.contains(&text) || MODIFIERS.contains(&text)))
     {
-        return refuse(Rule::Command);
+        return refuse(TextRule::Command);
     }
-    reserved(source, token, text)
+    inspect_name(source, token, text)
 }
 
-/// Modifiers that are keywords only in newer versions: ordinary names in older proofs.
-fn is_plain_word(text: &str) -> bool {
-    matches!(text, "public" | "meta" | "nonrec")
+/// Returns whether a modifier is a keyword in newer versions only, and an ordinary name in older proofs.
+fn is_ordinary_name(modifier: &str) -> bool {
+    matches!(modifier, "public" | "meta" | "nonrec")
 }
 
-fn reserved(source: &str, token: &Token, text: &str) -> Result<(), Refusal> {
+/// Returns whether a component of a dotted name is a forbidden word, with or without `«»`.
+fn has_forbidden_component(name: &str) -> bool {
+    let lists = [SORRY, COMPILER, META_CODE, RESERVED_COMPONENTS];
+    name.split('.').any(|part| {
+        let part = part.trim_matches(['«', '»']);
+        lists.iter().any(|list| list.contains(&part))
+    })
+}
+
+fn inspect_name(source: &str, token: &SourceToken, text: &str) -> Result<(), TextRefusal> {
     let plain: String = text.chars().filter(|c| !matches!(c, '«' | '»')).collect();
     let name = plain.strip_prefix("_root_.").unwrap_or(&plain);
-    let root = |list: &str| name.strip_prefix(list).is_some_and(|rest| rest.starts_with('.'));
-    let parts = || {
-        name.split('.')
-            .any(|part| RESERVED_PARTS.contains(&part) || SORRY.contains(&part) || COMPILER.contains(&part))
-    };
-    let mut parts_of_name = name.split('.').map(|part| part.trim_start_matches('_'));
-    let own = parts_of_name.any(|part| part.starts_with("sgs_") || part.starts_with("Sgs_"));
-    if RESERVED_ROOTS.iter().any(|list| root(list)) || parts() || own {
-        return Err(refusal(source, Rule::ReservedName, text, token.start));
+    let has_root = |root: &str| name.strip_prefix(root).is_some_and(|rest| rest.starts_with('.'));
+    let mut components = name.split('.').map(|part| part.trim_start_matches('_'));
+    let is_ours = components.any(|part| part.starts_with("sgs_") || part.starts_with("Sgs_"));
+    if RESERVED_ROOTS.iter().any(|root| has_root(root)) || has_forbidden_component(name) || is_ours {
+        return Err(refusal(source, TextRule::ReservedName, text, token.start));
     }
     Ok(())
 }
 
-/// `open A B in …` changes what one tactic or term sees; `open A B` alone would be a command.
-fn open(source: &str, meaning: &[&Token], index: usize) -> Result<(), Refusal> {
+/// Allows `open A B in …`, which affects one tactic or term. `open A B` alone would be a command.
+fn inspect_open(source: &str, code: &[&SourceToken], index: usize) -> Result<(), TextRefusal> {
     let mut depth = 0_i32;
-    let at = meaning.get(index).map_or(0, |t| t.start);
-    for token in meaning.get(index + 1..).unwrap_or_default() {
+    let at = code.get(index).map_or(0, |t| t.start);
+    for token in &code[index + 1..] {
         let text = token.text(source);
         let reserved = || text.split('.').any(|p| RESERVED_NAMESPACES.contains(&p.trim_matches(['«', '»'])));
         match token.kind {
             TokenKind::Word if depth == 0 && text == "in" => return Ok(()),
             TokenKind::Word | TokenKind::QuotedWord if reserved() => {
-                return Err(refusal(source, Rule::Open, format!("open {text}"), token.start));
+                return Err(refusal(source, TextRule::Open, format!("open {text}"), token.start));
             }
             TokenKind::Word | TokenKind::QuotedWord | TokenKind::Symbol => {}
             TokenKind::Open => depth += 1,
@@ -332,13 +352,14 @@ fn open(source: &str, meaning: &[&Token], index: usize) -> Result<(), Refusal> {
             _ => break,
         }
     }
-    Err(refusal(source, Rule::Open, "open", at))
+    Err(refusal(source, TextRule::Open, "open", at))
 }
 
-/// `(config := { decide := true })` names what it sets, and the names are looked at; by position (`⟨false, true⟩`,
-/// `.mk false true`) it could ask for compiled code without saying so.
-fn configuration(source: &str, meaning: &[&Token], index: usize) -> Result<(), Refusal> {
-    let rest = meaning.get(index + 1..).unwrap_or_default();
+/// Allows a configuration that names its fields, `(config := { decide := true })`: the field names are checked like
+/// all words. One that sets fields by position (`⟨false, true⟩`, `.mk false true`) could enable compiled code
+/// without naming it.
+fn inspect_configuration(source: &str, code: &[&SourceToken], index: usize) -> Result<(), TextRefusal> {
+    let rest = &code[index + 1..];
     let text = |at: usize| rest.get(at).map_or("", |t| t.text(source));
     if rest.first().is_none_or(|t| t.kind != TokenKind::Assign) {
         return Ok(());
@@ -353,20 +374,20 @@ fn configuration(source: &str, meaning: &[&Token], index: usize) -> Result<(), R
         }
         depth > 0
     });
-    let positional = |t: &Token| {
+    let positional = |t: &SourceToken| {
         let text = t.text(source);
         text == "⟨" || text == "with" || text.rsplit('.').next() == Some("mk")
     };
     if named || text(1) == "{" && !inside.any(|t| positional(t)) {
         return Ok(());
     }
-    let at = meaning.get(index).map_or(0, |t| t.start);
-    Err(refusal(source, Rule::Compiler, "a configuration by position", at))
+    let at = code.get(index).map_or(0, |t| t.start);
+    Err(refusal(source, TextRule::Compiler, "a configuration by position", at))
 }
 
-/// `set_option maxRecDepth 2000 in …` is harmless; every option that is not on the lists is refused.
-fn option(source: &str, meaning: &[&Token], index: usize) -> Result<(), Refusal> {
-    let text = |offset: usize| meaning.get(index + offset).map_or("", |t| t.text(source));
+/// Allows `set_option NAME VALUE in …` for the options on the two lists.
+fn inspect_option(source: &str, code: &[&SourceToken], index: usize) -> Result<(), TextRefusal> {
+    let text = |offset: usize| code.get(index + offset).map_or("", |t| t.text(source));
     let (name, value) = (text(1), text(2));
     let limit = NUMBER_OPTIONS.iter().find(|(option, _)| *option == name).map(|(_, limit)| *limit);
     let number = value.replace('_', "").parse::<u64>().ok();
@@ -375,24 +396,15 @@ fn option(source: &str, meaning: &[&Token], index: usize) -> Result<(), Refusal>
     if (bounded || switch) && text(3) == "in" {
         return Ok(());
     }
-    let at = meaning.get(index).map_or(0, |t| t.start);
-    Err(refusal(source, Rule::Option, format!("set_option {name} {value}"), at))
-}
-
-/// `#s` is a cardinality in Mathlib and `#[` an array; `#eval` and its like are commands. A command stands at the
-/// start of a line or has a name of two letters or more that Lean or Mathlib gives to a command.
-fn is_hash_command(source: &str, token: &Token, text: &str) -> bool {
-    let begins_line = source
-        .get(..token.start)
-        .is_some_and(|before| before.rsplit('\n').next().is_some_and(|line| line.trim().is_empty()));
-    begins_line || HASH_COMMANDS.contains(&text)
+    let at = code.get(index).map_or(0, |t| t.start);
+    Err(refusal(source, TextRule::Option, format!("set_option {name} {value}"), at))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn rule(body: &str) -> Option<Rule> {
+    fn rule(body: &str) -> Option<TextRule> {
         inspect_proof(body, &Bounds::default()).err().map(|r| r.rule)
     }
 
@@ -416,6 +428,12 @@ mod tests {
             "\n  set_option linter.unusedVariables false in\n  simp",
             "\n  simp (config := { decide := true, zeta := false }) at h",
             "\n  simp (config := .arith)",
+            "\n  -- no sorry needed\n  /- nor an axiom, nor run_tac -/ rfl",
+            "\n  exact foo \"an axiom, sorry, #eval 1\"",
+            "\r\n  rfl -- CRLF\r\n",
+            "\n  exact foo r\"a\\b\" (r#\"\"quoted\"\"#)",
+            "\n  exact 'a'::'b'::['c','d']",
+            "\n  intro csimp implemented_by\n  exact csimp implemented_by",
         ] {
             assert_eq!(rule(body), None, "{body}");
         }
@@ -423,8 +441,8 @@ mod tests {
 
     #[test]
     fn every_forbidden_word_is_refused_alone_and_not_as_a_part_of_a_name() {
-        let lists: [(&[&str], Rule); 3] =
-            [(SORRY, Rule::Sorry), (COMPILER, Rule::Compiler), (META_CODE, Rule::MetaCode)];
+        let lists: [(&[&str], TextRule); 3] =
+            [(SORRY, TextRule::Sorry), (COMPILER, TextRule::Compiler), (META_CODE, TextRule::MetaCode)];
         for (list, expected) in lists {
             for word in list {
                 assert_eq!(rule(&format!("\n  exact {word} x")), Some(expected), "{word}");
@@ -433,10 +451,8 @@ mod tests {
                     None,
                     "{word}"
                 );
-                let comment = rule(&format!("\n  simp -- {word}"));
-                let english = matches!(*word, "stop" | "admit" | "native");
-                assert_eq!(comment, (!english).then_some(expected), "{word} in a comment");
-                assert_eq!(rule(&format!("\n  exact \"{word} x\"")), Some(expected), "{word} in a string");
+                assert_eq!(rule(&format!("\n  simp -- {word}")), None, "{word} in a comment");
+                assert_eq!(rule(&format!("\n  exact \"{word} x\"")), None, "{word} in a string");
             }
         }
     }
@@ -444,39 +460,43 @@ mod tests {
     #[test]
     fn every_command_is_refused() {
         for keyword in KEYWORDS {
-            assert_eq!(rule(&format!("\n  trivial\n{keyword} x")), Some(Rule::Command), "{keyword}");
-            assert_eq!(rule(&format!(" trivial {keyword} x")), Some(Rule::Command), "{keyword} in a line");
+            assert_eq!(rule(&format!("\n  trivial\n{keyword} x")), Some(TextRule::Command), "{keyword}");
+            assert_eq!(
+                rule(&format!(" trivial {keyword} x")),
+                Some(TextRule::Command),
+                "{keyword} in a line"
+            );
         }
         for keyword in MARGIN_KEYWORDS.iter().filter(|k| !matches!(**k, "open" | "set_option")) {
-            assert_eq!(rule(&format!("\n  trivial\n{keyword} x")), Some(Rule::Command), "{keyword}");
+            assert_eq!(rule(&format!("\n  trivial\n{keyword} x")), Some(TextRule::Command), "{keyword}");
         }
         for keyword in MODIFIERS {
-            assert_eq!(rule(&format!("\n  trivial\n{keyword} x")), Some(Rule::Command), "{keyword}");
+            assert_eq!(rule(&format!("\n  trivial\n{keyword} x")), Some(TextRule::Command), "{keyword}");
         }
-        assert_eq!(rule("\n  trivial\nopen Nat"), Some(Rule::Open));
-        assert_eq!(rule("\n  trivial\n/-- doc -/"), Some(Rule::Command));
+        assert_eq!(rule("\n  trivial\nopen Nat"), Some(TextRule::Open));
+        assert_eq!(rule("\n  trivial\n/-- doc -/"), Some(TextRule::Command));
     }
 
     #[test]
-    fn every_other_rule_is_tried() {
-        assert_eq!(rule("\n  trivial\n#exit"), Some(Rule::HashCommand));
-        assert_eq!(rule("\n  trivial #eval 1"), Some(Rule::HashCommand));
-        assert_eq!(rule("\n  trivial\n  #my_command"), Some(Rule::HashCommand));
-        assert_eq!(rule("\n  set_option debug.skipKernelTC true in\n  decide"), Some(Rule::Option));
-        assert_eq!(rule("\n  set_option maxRecDepth x in\n  decide"), Some(Rule::Option));
-        assert_eq!(rule("\n  exact (set_option warn.sorry false in foo)"), Some(Rule::Option));
-        assert_eq!(rule("\n  trivial\n@[simp] x"), Some(Rule::Attribute));
-        assert_eq!(rule("\n  exact `foo"), Some(Rule::Quotation));
-        assert_eq!(rule("\n  exact foo s!\"{x}\""), Some(Rule::InterpolatedString));
-        assert_eq!(rule("\n  open Lean in\n  exact x"), Some(Rule::Open));
-        assert_eq!(rule("\n  decide (config := ⟨false, true, false, false⟩)"), Some(Rule::Compiler));
-        assert_eq!(rule("\n  decide (config := .mk false true false false)"), Some(Rule::Compiler));
-        assert_eq!(rule("\n  decide (config := { (⟨false, true, false⟩) with })"), Some(Rule::Compiler));
-        assert_eq!(rule("\n  set_option maxRecDepth 0 in\n  decide"), Some(Rule::Option));
-        assert_eq!(rule("\n  set_option maxRecDepth 10000000 in\n  decide"), Some(Rule::Option));
-        assert_eq!(rule("\n  have h : 'a' ≠'\"' := by decide\n  exact h -- \""), Some(Rule::Ambiguous));
-        assert_eq!(rule("\n  exact x\nan_unknown_command y"), Some(Rule::Command));
-        assert_eq!(rule("\n  exact x\n#an_unknown_command y"), Some(Rule::HashCommand));
+    fn every_other_rule_refuses_something() {
+        assert_eq!(rule("\n  trivial\n#exit"), Some(TextRule::HashCommand));
+        assert_eq!(rule("\n  trivial #eval 1"), Some(TextRule::HashCommand));
+        assert_eq!(rule("\n  trivial\n  #my_command"), Some(TextRule::HashCommand));
+        assert_eq!(rule("\n  set_option debug.skipKernelTC true in\n  decide"), Some(TextRule::Option));
+        assert_eq!(rule("\n  set_option maxRecDepth x in\n  decide"), Some(TextRule::Option));
+        assert_eq!(rule("\n  exact (set_option warn.sorry false in foo)"), Some(TextRule::Option));
+        assert_eq!(rule("\n  trivial\n@[simp] x"), Some(TextRule::Attribute));
+        assert_eq!(rule("\n  exact `foo"), Some(TextRule::Quotation));
+        assert_eq!(rule("\n  exact foo s!\"{x}\""), Some(TextRule::InterpolatedString));
+        assert_eq!(rule("\n  open Lean in\n  exact x"), Some(TextRule::Open));
+        assert_eq!(rule("\n  decide (config := ⟨false, true, false, false⟩)"), Some(TextRule::Compiler));
+        assert_eq!(rule("\n  decide (config := .mk false true false false)"), Some(TextRule::Compiler));
+        assert_eq!(rule("\n  decide (config := { (⟨false, true, false⟩) with })"), Some(TextRule::Compiler));
+        assert_eq!(rule("\n  set_option maxRecDepth 0 in\n  decide"), Some(TextRule::Option));
+        assert_eq!(rule("\n  set_option maxRecDepth 10000000 in\n  decide"), Some(TextRule::Option));
+        assert_eq!(rule("\n  have h : 'a' ≠'\"' := by decide\n  exact h -- \""), Some(TextRule::Ambiguous));
+        assert_eq!(rule("\n  exact x\nan_unknown_command y"), Some(TextRule::Command));
+        assert_eq!(rule("\n  exact x\n#an_unknown_command y"), Some(TextRule::HashCommand));
         for name in [
             "Lean.Elab.Tactic.run",
             "IO.println",
@@ -487,10 +507,10 @@ mod tests {
             "«sorryAx»",
             "Lean.ofReduceBool",
         ] {
-            assert_eq!(rule(&format!("\n  exact {name}")), Some(Rule::ReservedName), "{name}");
+            assert_eq!(rule(&format!("\n  exact {name}")), Some(TextRule::ReservedName), "{name}");
         }
-        assert_eq!(rule("\n  exact (1"), Some(Rule::Bounds));
-        assert_eq!(rule("\n  exact 1 /- "), Some(Rule::Bounds));
+        assert_eq!(rule("\n  exact (1"), Some(TextRule::Bounds));
+        assert_eq!(rule("\n  exact 1 /- "), Some(TextRule::Bounds));
     }
 
     #[test]
@@ -509,7 +529,7 @@ mod tests {
             "theorem aux : 1 = 1",
             "junk theorem aux : 1 = 1 := rfl",
         ] {
-            assert!(matches!(check(bad), Some(Rule::Helper | Rule::Attribute)), "{bad}");
+            assert!(matches!(check(bad), Some(TextRule::Helper | TextRule::Attribute)), "{bad}");
         }
         for bad in [
             "def pow := 0",
@@ -529,9 +549,41 @@ mod tests {
     fn statements_bring_no_code() {
         let check = |s: &str| inspect_statement(s, &Bounds::default()).err().map(|r| r.rule);
         assert_eq!(check("theorem a (x : Fin 3 := ⟨2, by norm_num⟩) : x = x := by"), None);
-        assert_eq!(check("theorem a : (by run_tac foo) := by"), Some(Rule::MetaCode));
-        assert_eq!(check("theorem a : 1 = 1 := by\naxiom b : False"), Some(Rule::Command));
-        assert_eq!(check("axiom b : False\ntheorem a : 1 = 1 := by"), Some(Rule::Command));
+        assert_eq!(check("theorem a : (by run_tac foo) := by"), Some(TextRule::MetaCode));
+        assert_eq!(check("theorem a : 1 = 1 := by\naxiom b : False"), Some(TextRule::Command));
+        assert_eq!(check("axiom b : False\ntheorem a : 1 = 1 := by"), Some(TextRule::Command));
+    }
+
+    #[test]
+    fn headers_add_neither_assumptions_nor_code() {
+        for allowed in [
+            "import Mathlib\nimport Aesop\nset_option maxHeartbeats 400000\nopen BigOperators Real Nat Topology Rat\n",
+            "-- no axiom, no sorry\n/-- An `axiom`. -/\ndef f (n : ℕ) := n\n@[simp] theorem one : f 1 = 1 := rfl\n",
+            "namespace A\nvariable (n : ℕ) (constant : ℕ)\nnotation \"|\" x \"|\" => abs x\nend A\n",
+            "def s := \"axiom sorry\"\n",
+        ] {
+            assert_eq!(inspect_header(allowed), Ok(()), "{allowed}");
+        }
+        for (header, what) in [
+            ("axiom foo : False\n", "axiom"),
+            ("import Mathlib\nopen Real in axiom foo : False", "axiom"),
+            ("private axiom foo : False", "axiom"),
+            ("constant foo : False", "constant"),
+            ("opaque foo : Nat", "opaque"),
+            ("unsafe def foo : False := unsafeCast ()", "unsafe"),
+            ("instance : Inhabited False := ⟨sorry⟩", "sorry"),
+            ("theorem foo : False := Lean.ofReduceBool _ _ rfl", "Lean.ofReduceBool"),
+            ("theorem foo : False := by native_decide", "native_decide"),
+            ("set_option debug.skipKernelTC true", "debug.skipKernelTC"),
+            ("def foo : False := «sorryAx» _ true", "«sorryAx»"),
+            ("run_cmd Lean.logInfo \"\"", "run_cmd"),
+            ("open Lean Elab Tactic\ndef f : TacticM Unit := pure ()", "TacticM"),
+            ("@[simp, implemented_by g] def f (n : Nat) := n", "implemented_by"),
+            ("#eval 1", "#eval"),
+        ] {
+            let refusal = inspect_header(header).unwrap_err();
+            assert_eq!((refusal.rule, refusal.what.as_str()), (TextRule::Header, what), "{header}");
+        }
     }
 
     #[test]

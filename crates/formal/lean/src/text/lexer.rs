@@ -1,11 +1,12 @@
-//! Lean 4 source as tokens: nested comments, strings of every kind, characters, `«»` names, Unicode.
+//! A lexer for Lean 4: nested comments, all kinds of strings, characters, names in `«»`, Unicode.
 //!
-//! The lexer knows no grammar and no user-defined notation. It never fails: what is not closed becomes a token
-//! with an [`Defect`], so that a caller can refuse the text with a position.
+//! It knows no grammar and no notations. It never fails: anything that is not closed becomes a token with a [`Defect`],
+//! so that the caller can refuse the text with a position.
 
-/// A piece of source.
+/// A token of Lean source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token {
+pub struct SourceToken {
+    /// The kind.
     pub kind: TokenKind,
     /// Byte offset of its first byte.
     pub start: usize,
@@ -13,33 +14,33 @@ pub struct Token {
     pub end: usize,
 }
 
-impl Token {
-    /// The token's text.
+impl SourceToken {
+    /// Returns the token's text.
     pub fn text<'s>(&self, source: &'s str) -> &'s str {
-        source.get(self.start..self.end).unwrap_or_default()
+        &source[self.start..self.end]
     }
 
-    /// Whether it is a comment that Lean skips (documentation comments are syntax).
+    /// Returns whether it is a comment that Lean skips. Documentation comments are syntax.
     pub fn is_trivia(&self) -> bool {
         matches!(self.kind, TokenKind::LineComment | TokenKind::BlockComment)
     }
 }
 
-/// The kinds of tokens.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
-    /// An identifier or a keyword, dotted parts included: `Nat.succ`, `theorem`, `x₁'`.
+    /// An identifier, including its dotted parts, or a keyword: `Nat.succ`, `theorem`, `x₁'`.
     Word,
-    /// An identifier with at least one part in `«»`; never a keyword.
+    /// An identifier with at least one part in `«»`, which is never a keyword.
     QuotedWord,
-    /// A command or notation that begins with `#` and a letter: `#eval`.
+    /// A command or notation of `#` and a letter: `#eval`.
     HashWord,
-    /// A number, decimals and exponents included.
+    /// A number, including decimals and an exponent.
     Number,
-    /// A string of any kind, delimiters included. `interpolated`: written with `s!`, `m!`, `f!` or another
-    /// `word!` before it (the word is a token of its own).
+    /// A string of any kind, including its delimiters.
     Str {
-        /// Whether `{…}` inside it is code for certain.
+        /// Whether a word that ends in `!` (`s!`, `m!`) precedes it, so that `{…}` in it is code. The word is a
+        /// separate token.
         interpolated: bool,
     },
     /// A character literal.
@@ -52,10 +53,9 @@ pub enum TokenKind {
     Assign,
     /// `:` alone.
     Colon,
-    /// A quotation or name literal that begins with a backtick.
+    /// The beginning of a quotation or a name literal.
     Backtick,
-    /// Any other symbol, one character (a few ASCII pairs are kept together: `=>`, `->`, `<-`, `::`, `..`, `//`,
-    /// `\/`, `/\`, `''`).
+    /// Any other symbol: a single character, or one of `=>`, `->`, `<-`, `::`, `..`, `//`, `\/`, `/\`, `''`.
     Symbol,
     /// `-- …` up to the end of the line.
     LineComment,
@@ -67,7 +67,7 @@ pub enum TokenKind {
     Unclosed(Defect),
 }
 
-/// What is not closed.
+/// The kind of thing that is not closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
     /// A `/-` without `-/`.
@@ -76,12 +76,12 @@ pub enum Defect {
     Str,
     /// A `«` without `»`.
     Name,
-    /// A `'` that begins no character.
+    /// A `'` that begins no character literal.
     Char,
 }
 
-/// Splits a text into tokens, comments included, blanks left out.
-pub fn lex(source: &str) -> Vec<Token> {
+/// Splits a text into tokens, including comments.
+pub fn lex(source: &str) -> Vec<SourceToken> {
     let mut lexer = Lexer { source, at: 0, tokens: Vec::with_capacity(source.len() / 4) };
     while lexer.step() {}
     lexer.tokens
@@ -90,17 +90,17 @@ pub fn lex(source: &str) -> Vec<Token> {
 struct Lexer<'s> {
     source: &'s str,
     at: usize,
-    tokens: Vec<Token>,
+    tokens: Vec<SourceToken>,
 }
 
 impl Lexer<'_> {
     fn rest(&self) -> &str {
-        self.source.get(self.at..).unwrap_or_default()
+        &self.source[self.at..]
     }
 
     fn push(&mut self, kind: TokenKind, length: usize) -> bool {
         let end = (self.at + length).min(self.source.len());
-        self.tokens.push(Token { kind, start: self.at, end });
+        self.tokens.push(SourceToken { kind, start: self.at, end });
         self.at = end;
         true
     }
@@ -118,7 +118,7 @@ impl Lexer<'_> {
             }
             ('/', Some('-')) => self.block_comment(),
             ('"', _) => self.string(self.follows_bang()),
-            // `xs[i]'h`: `]'` is one symbol of Lean.
+            // In `xs[i]'h`, `]'` is one symbol of Lean.
             ('\'', _) if self.follows_bracket() => self.push(TokenKind::Symbol, 1),
             ('\'', Some('\'')) => self.push(TokenKind::Symbol, 2),
             ('\'', _) => {
@@ -151,31 +151,31 @@ impl Lexer<'_> {
             (':', Some(':')) | ('=', Some('>')) | ('-', Some('>')) | ('<', Some('-')) | ('.', Some('.')) => {
                 self.push(TokenKind::Symbol, 2)
             }
-            // `{ x : Int //-1 < x }`: the slash belongs to the one before it and begins no comment.
+            // `{ x : Int //-1 < x }`: the second slash belongs to the first one and begins no comment.
             ('/', Some('/' | '\\')) | ('\\', Some('/')) => self.push(TokenKind::Symbol, 2),
             (':', _) => self.push(TokenKind::Colon, 1),
-            // `∑'`, `∏'`, `⁻¹'` and their like are one symbol of Mathlib. Whether this one is, only Lean knows: see
-            // `ambiguity`.
+            // `∑'`, `∏'` and `⁻¹'` are symbols of Mathlib. Other symbols are read in the same way; `ambiguity` refuses
+            // those where it matters.
             (c, Some('\'')) if !c.is_ascii() => self.push(TokenKind::Symbol, c.len_utf8() + 1),
             (c, _) => self.push(TokenKind::Symbol, c.len_utf8()),
         }
     }
 
-    /// Whether the token that ends right here is a word that ends in `!` (`s!"…"`).
+    /// Returns whether the token that ends here is a word that ends in `!` (`s!"…"`).
     fn follows_bang(&self) -> bool {
         self.tokens.last().is_some_and(|last| {
             last.end == self.at && last.kind == TokenKind::Word && last.text(self.source).ends_with('!')
         })
     }
 
-    /// Whether the token that ends right here is `]`.
+    /// Returns whether the token that ends here is `]`.
     fn follows_bracket(&self) -> bool {
         self.tokens.last().is_some_and(|last| last.end == self.at && last.text(self.source) == "]")
     }
 
     fn block_comment(&mut self) -> bool {
         let rest = self.rest();
-        // `/--/` is a whole plain comment in Lean: `/-` directly followed by `-/`.
+        // `/--/` is a complete comment in Lean: `/-` and `-/`.
         let documents = (rest.starts_with("/--") || rest.starts_with("/-!")) && !rest.starts_with("/--/");
         let bytes = rest.as_bytes();
         let (mut depth, mut at) = (1_usize, 2_usize);
@@ -238,11 +238,11 @@ impl Lexer<'_> {
     }
 }
 
-/// Length of the string at the start of `text`, which begins with `"`; `None` if it is not closed. In an
-/// interpolated string, `{…}` holds code, which may hold strings of its own.
+/// Returns the length of the string at the beginning of `text`, which starts with `"`, or `None` if it is not closed. In
+/// an interpolated string, `{…}` contains code, which can contain further strings.
 fn string(text: &str, interpolated: bool) -> Option<usize> {
     let bytes = text.as_bytes();
-    // What each open brace waits for; a string is on top when the stack's height is even.
+    // Nesting of the braces that are open in each interpolation.
     let mut braces: Vec<usize> = Vec::new();
     let mut inside = true;
     let mut at = 1;
@@ -287,7 +287,8 @@ fn string(text: &str, interpolated: bool) -> Option<usize> {
     None
 }
 
-/// `None` if `text` does not begin a raw string, `Some(None)` if it does and is not closed.
+/// Returns `None` if `text` does not begin with a raw string, and otherwise its length, or `Some(None)` if it is not
+/// closed.
 fn raw_string(text: &str) -> Option<Option<usize>> {
     let body = text.strip_prefix('r')?;
     let hashes = body.len() - body.trim_start_matches('#').len();
@@ -297,9 +298,9 @@ fn raw_string(text: &str) -> Option<Option<usize>> {
     Some(inner.find(&close).map(|at| 1 + hashes + 1 + at + close.len()))
 }
 
-/// Length of the character literal at the start of `text`, which begins with a quote; 0 if there is none.
+/// Returns the length of the character literal at the beginning of `text`, which starts with a quote, or 0.
 pub(super) fn char_literal(text: &str) -> usize {
-    let body = text.get(1..).unwrap_or_default();
+    let body = &text[1..];
     let length = match body.chars().next() {
         Some('\\') => escape(body),
         Some(c) => Some(c.len_utf8()),
@@ -311,8 +312,8 @@ pub(super) fn char_literal(text: &str) -> usize {
     }
 }
 
-/// Length of the escape sequence at the start of `text`, which begins with a backslash; `None` if Lean knows none
-/// such.
+/// Returns the length of the escape sequence at the beginning of `text`, which starts with a backslash, or `None` if Lean
+/// has no such sequence.
 pub(super) fn escape(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let digits = match bytes.get(1)? {
@@ -325,7 +326,7 @@ pub(super) fn escape(text: &str) -> Option<usize> {
     hexadecimal.then_some(2 + digits)
 }
 
-/// Length of the number at the start of `text`. A letter right behind it begins the next token, as it does in Lean:
+/// Returns the length of the number at the beginning of `text`. As in Lean, a letter after it begins another token:
 /// `0b1axiom` is a number and a keyword.
 fn number(text: &str) -> usize {
     let bytes = text.as_bytes();
@@ -346,7 +347,7 @@ fn number(text: &str) -> usize {
     }
     let digit = |b: &u8| b.is_ascii_digit() || *b == b'_';
     let mut at = run(0, digit);
-    // `1.5` is one number, `1..5` and `x.1.foo` are not continued here.
+    // `1.5` is one number. `1..5` and `x.1.foo` end here.
     if bytes.get(at) == Some(&b'.') && bytes.get(at + 1).is_some_and(u8::is_ascii_digit) {
         at += 1 + run(at + 1, digit);
     }
@@ -359,17 +360,17 @@ fn number(text: &str) -> usize {
     at.max(1)
 }
 
-/// What Lean takes for a blank between tokens, and nothing else.
+/// Returns whether Lean skips a character between tokens.
 pub(super) fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n')
 }
 
-/// Lean's `isIdFirst`.
+/// Lean's `isIdFirst`: whether a name can begin with a character.
 pub fn is_word_start(c: char) -> bool {
     c.is_ascii_alphabetic() || c == '_' || is_letter_like(c)
 }
 
-/// Lean's `isIdRest`.
+/// Lean's `isIdRest`: whether a name can continue with a character.
 pub fn is_word_rest(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '\'' | '!' | '?') || is_letter_like(c) || is_subscript(c)
 }
@@ -393,7 +394,7 @@ fn is_close(c: char) -> bool {
     matches!(c, ')' | ']' | '}' | '⟩' | '⌋' | '⌉' | '⟧' | '⟫' | '⦄')
 }
 
-/// The closing bracket that an opening token waits for.
+/// Returns the bracket that closes `open`.
 pub fn closing(open: &str) -> Option<&'static str> {
     Some(match open {
         "(" => ")",

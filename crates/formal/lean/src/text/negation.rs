@@ -1,22 +1,22 @@
 //! The negation of a statement.
 //!
-//! Binders before the colon become binders of a `∀`, so that hypotheses, instances and implicit arguments mean what they
-//! meant: Lean elaborates both lists by the same rules. What spans lines keeps its columns, since line breaks of `let`,
-//! `match` and tactics mean something only by them.
+//! Binders before the colon become binders of a `∀`. Lean elaborates both by the same rules, so hypotheses, instances and
+//! implicit arguments keep their meaning. Parts that span lines keep their columns, which determine the structure of
+//! `let`, `match` and tactic blocks.
 
 use super::lexer::lex;
-use super::statement::{Statement, StatementError};
+use super::statement::{LeanStatement, LeanStatementError};
 use std::ops::Range;
 
-/// The statement that says of the same name that not all of it holds: `theorem a (x : T) : p := by` becomes
+/// Returns the statement with the same name that negates `statement`: `theorem a (x : T) : p := by` becomes
 /// `theorem a : ¬ (∀ (x : T), p) := by`.
 ///
-/// Names that the statement leaves to Lean to bind (`autoImplicit`) would be bound outside of the negation, which says
-/// something else: the result is a negation only where that option is off.
+/// With `autoImplicit`, Lean would bind undeclared names outside of the negation. The result is a negation only if that
+/// option is off.
 ///
 /// # Errors
-/// What comes out cannot be read as a statement.
-pub fn negation(statement: &Statement) -> Result<Statement, StatementError> {
+/// Returns an error if the result is not a statement.
+pub fn negation(statement: &LeanStatement) -> Result<LeanStatement, LeanStatementError> {
     let source = &statement.text;
     let parts = &statement.declaration;
     let tokens = lex(source);
@@ -27,13 +27,13 @@ pub fn negation(statement: &Statement) -> Result<Statement, StatementError> {
         [one] => Some(one.range.clone()),
         [first, .., last] => Some(first.range.start..last.range.end),
     };
-    // The colon stands right before the conclusion.
+    // The colon directly precedes the conclusion.
     let head = last_before(binders.as_ref().map_or(parts.conclusion.start - 1, |b| b.start));
     let begin = meant().find(|t| t.start >= parts.conclusion.start).map_or(head, |t| t.start);
     let conclusion = begin..last_before(parts.conclusion.end).max(begin);
     let breaks = |range: Range<usize>| source.get(range).is_some_and(|text| text.contains('\n'));
     let conclusion_text = placed(source, &conclusion, breaks(parts.conclusion.start..conclusion.end));
-    let head = source.get(..head).unwrap_or_default();
+    let head = &source[..head];
     let text = match binders {
         None => format!("{head} : ¬ ({}) := by", conclusion_text.trim_start_matches(' ')),
         Some(all) => {
@@ -42,12 +42,12 @@ pub fn negation(statement: &Statement) -> Result<Statement, StatementError> {
             format!("{head} : ¬ (∀{binders},{conclusion_text}) := by")
         }
     };
-    Statement::read(&text)
+    LeanStatement::read(&text)
 }
 
-/// A part of a text behind a blank, or on a line of its own at the column that it had.
+/// Returns a part of a text, either after a blank or on its own line at its original column.
 fn placed(source: &str, part: &Range<usize>, own_line: bool) -> String {
-    let text = source.get(part.clone()).unwrap_or_default();
+    let text = &source[part.clone()];
     if !own_line {
         return format!(" {text}");
     }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     fn negated(text: &str) -> String {
-        negation(&Statement::read(text).unwrap()).unwrap().text
+        negation(&LeanStatement::read(text).unwrap()).unwrap().text
     }
 
     #[test]
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_spans_lines_keeps_its_columns() {
+    fn parts_that_span_lines_keep_their_columns() {
         assert_eq!(
             negated("theorem a (x : Nat)\n    (h : x > 0) :\n    x + 1 > 1 ∧\n      x > 0 := by"),
             "theorem a : ¬ (∀ (x : Nat)\n    (h : x > 0),\n    x + 1 > 1 ∧\n      x > 0) := by"
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_swallow_nothing() {
+    fn comments_hide_no_part_of_a_negation() {
         assert_eq!(
             negated("theorem a -- one\n  (x : Nat) -- two\n  : -- three\n  x = 1 -- four\n  := by"),
             "theorem a : ¬ (∀ (x : Nat),\n  x = 1) := by"

@@ -1,77 +1,80 @@
-//! Statements in canonical text: one theorem that ends in `:= by`.
+//! Statements in canonical form: one theorem that ends in `:= by`.
 
 use super::command::commands;
 use super::declaration::{Declaration, ProofStart, parse_declaration};
-use super::lexer::{Token, TokenKind, lex};
+use super::lexer::{SourceToken, TokenKind, lex};
 use std::ops::Range;
 
-/// A statement with its parts.
+/// A statement in canonical form, with its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Statement {
-    /// The canonical text; ends in `:= by`.
+pub struct LeanStatement {
+    /// The canonical text, which ends in `:= by`.
     pub text: String,
     /// Its parts, as ranges of `text`.
     pub declaration: Declaration,
 }
 
-impl Statement {
-    /// The declared name.
+impl LeanStatement {
+    /// Returns the declared name.
     pub fn name(&self) -> &str {
         self.slice(&self.declaration.name)
     }
 
-    /// The declared name's parts.
+    /// Returns the components of the declared name.
     pub fn declared(&self) -> DeclaredName<'_> {
         DeclaredName::of(self.name())
     }
 
-    /// Everything from the name's end up to the proof, trimmed: binders, colon, conclusion.
+    /// Returns binders, colon and conclusion, trimmed.
     pub fn signature(&self) -> &str {
         let end = self.declaration.proof.statement_end(&self.text);
         self.slice(&(self.declaration.name.end..end)).trim()
     }
 
-    /// The conclusion.
+    /// Returns the conclusion.
     pub fn conclusion(&self) -> &str {
         self.slice(&self.declaration.conclusion).trim()
     }
 
-    /// The statement without its final `:= by`.
+    /// Returns the statement without its final `:= by`.
     pub fn before_proof(&self) -> &str {
         self.slice(&(0..self.declaration.proof.statement_end(&self.text))).trim_end()
     }
 
     fn slice(&self, range: &Range<usize>) -> &str {
-        self.text.get(range.clone()).unwrap_or_default()
+        &self.text[range.clone()]
     }
 
-    /// Reads a canonical text.
-    pub fn read(text: &str) -> Result<Self, StatementError> {
+    /// Parses a canonical text.
+    ///
+    /// # Errors
+    /// Returns an error if the text is not a theorem that ends in `:= by`.
+    pub fn read(text: &str) -> Result<Self, LeanStatementError> {
         let tokens = lex(text);
-        let declaration = parse_declaration(text, &tokens).ok_or(StatementError::NoStatement)?;
+        let declaration = parse_declaration(text, &tokens).ok_or(LeanStatementError::NoStatement)?;
         let ProofStart::By { after, .. } = declaration.proof else {
-            return Err(StatementError::NoProofPosition);
+            return Err(LeanStatementError::NoProofPosition);
         };
         if !text.get(after..).is_some_and(|rest| rest.trim().is_empty()) {
-            return Err(StatementError::Proof);
+            return Err(LeanStatementError::Proof);
         }
         Ok(Self { text: text.to_owned(), declaration })
     }
 }
 
-/// A declared name: where it is declared, and its last part.
+/// The namespace and the last component of a declared name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeclaredName<'s> {
-    /// Written with `_root_.` before it: as it stands, whatever namespace is open, and without opening its own.
+    /// Whether it begins with `_root_.`, which ignores and opens no namespace.
     pub rooted: bool,
-    /// Everything before the last part; empty for a name of one part.
+    /// Everything before the last component; empty for a name of one component.
     pub namespace: &'s str,
-    /// The last part.
+    /// The last component.
     pub last: &'s str,
 }
 
 impl<'s> DeclaredName<'s> {
-    /// Cuts a name at its last dot that is not inside of `«»`.
+    /// Splits a name at its last dot outside of `«»`.
     pub fn of(name: &'s str) -> Self {
         let (rooted, name) = match name.strip_prefix("_root_.") {
             Some(rest) => (true, rest),
@@ -93,110 +96,118 @@ impl<'s> DeclaredName<'s> {
     }
 }
 
-/// What had to be done to a text to make it canonical.
+/// The change that made a text canonical.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Repair {
-    /// The final `:= by` stood inside a line comment and was put on a line of its own.
+    /// The final `:= by` was inside of a line comment and was moved to its own line.
     CommentedProof,
-    /// A final `sorry` was taken away.
+    /// A final `sorry` was removed.
     Sorry,
-    /// `:= by` was added to a bare statement.
+    /// `:= by` was appended to a bare statement.
     NoProof,
 }
 
-/// Why a text is not a statement.
+/// The reason why a text is not a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StatementError {
-    /// No theorem with a name and a colon.
+pub enum LeanStatementError {
+    /// The text contains no theorem with a name and a colon.
     #[error("no theorem with a name and a `:` before its conclusion")]
     NoStatement,
-    /// The place of the proof was not found.
-    #[error("the place of the proof was not found (`:= by` or `:=` at the end of the statement)")]
+    /// The beginning of the proof was not found.
+    #[error("the beginning of the proof was not found (`:= by` or `:=` at the end of the statement)")]
     NoProofPosition,
-    /// A proof stands where none may.
-    #[error("the statement comes with a proof")]
+    /// There is a proof.
+    #[error("the statement has a proof")]
     Proof,
-    /// More than one declaration, or commands around it.
+    /// There is more than one declaration, or another command.
     #[error("more than one command where one theorem is expected")]
     MoreThanOne,
-    /// Attributes or modifiers before the theorem.
+    /// Attributes or modifiers precede the theorem.
     #[error("attributes or modifiers before the theorem")]
     Modified,
 }
 
-/// Brings a data set's statement into canonical form: one theorem, ending in `:= by`, otherwise byte for byte.
+/// Brings the statement of a data set into canonical form: one theorem that ends in `:= by`.
 ///
-/// A text that already has the form is returned unchanged. `sorry` as its proof is taken away; a `:= by` that a
-/// line comment swallows is put on a line of its own.
-pub fn canonical_statement(text: &str) -> Result<(Statement, Option<Repair>), StatementError> {
+/// A text that is already canonical is returned unchanged. A proof by `sorry` is removed. A `:= by` inside of a line
+/// comment is moved to its own line.
+///
+/// # Errors
+/// Returns an error if the text is not a theorem, or has a proof.
+pub fn canonical_statement(text: &str) -> Result<(LeanStatement, Option<Repair>), LeanStatementError> {
     let text = text.trim_end();
     let tokens = lex(text);
-    let declaration = parse_declaration(text, &tokens).ok_or(StatementError::NoStatement)?;
+    let declaration = parse_declaration(text, &tokens).ok_or(LeanStatementError::NoStatement)?;
     let rest = match declaration.proof {
-        ProofStart::By { after, .. } | ProofStart::Term { after, .. } => {
-            text.get(after..).unwrap_or_default()
-        }
-        ProofStart::Equations { .. } => return Err(StatementError::Proof),
+        ProofStart::By { after, .. } | ProofStart::Term { after, .. } => &text[after..],
+        ProofStart::Equations { .. } => return Err(LeanStatementError::Proof),
         ProofStart::Missing => return without_proof(text, &tokens),
     };
     let is_by = matches!(declaration.proof, ProofStart::By { .. });
     let meaning: Vec<&str> = lex(rest).iter().filter(|t| !t.is_trivia()).map(|t| t.text(rest)).collect();
     match (meaning.as_slice(), is_by) {
-        ([], true) if rest.is_empty() => Ok((Statement { text: text.to_owned(), declaration }, None)),
+        ([], true) if rest.is_empty() => Ok((LeanStatement { text: text.to_owned(), declaration }, None)),
         ([], _) | (["sorry"], _) | (["by", "sorry"], false) => {
             let end = declaration.proof.statement_end(text);
-            let head = text.get(..end).unwrap_or_default().trim_end();
-            let statement = Statement::read(&format!("{head} := by"))?;
+            let head = text[..end].trim_end();
+            let statement = LeanStatement::read(&format!("{head} := by"))?;
             Ok((statement, Some(Repair::Sorry)))
         }
-        _ => Err(StatementError::Proof),
+        _ => Err(LeanStatementError::Proof),
     }
 }
 
-fn without_proof(text: &str, tokens: &[Token]) -> Result<(Statement, Option<Repair>), StatementError> {
+fn without_proof(
+    text: &str,
+    tokens: &[SourceToken],
+) -> Result<(LeanStatement, Option<Repair>), LeanStatementError> {
     let comment = tokens.last().filter(|t| t.kind == TokenKind::LineComment);
     if let Some(comment) = comment
         && let Some(before) = comment.text(text).strip_suffix(":= by")
     {
-        let head = text.get(..comment.start).unwrap_or_default();
-        // An empty comment (`-- := by`) goes; any other stays as it was written.
+        let head = &text[..comment.start];
+        // An empty comment (`-- := by`) is removed. Any other is kept.
         let kept = if before.trim() == "--" { "" } else { before.trim_end() };
-        let statement = Statement::read(&format!("{}\n  := by", format!("{head}{kept}").trim_end()))?;
+        let statement = LeanStatement::read(&format!("{}\n  := by", format!("{head}{kept}").trim_end()))?;
         return Ok((statement, Some(Repair::CommentedProof)));
     }
     let ends_in_comment = tokens.last().is_some_and(|t| t.kind == TokenKind::LineComment);
     let glue = if ends_in_comment { "\n  := by" } else { " := by" };
-    Ok((Statement::read(&format!("{text}{glue}"))?, Some(Repair::NoProof)))
+    Ok((LeanStatement::read(&format!("{text}{glue}"))?, Some(Repair::NoProof)))
 }
 
-/// Brings a conjecture into canonical form: exactly one `theorem` (or `lemma`, written as `theorem`), its proof
-/// (if it brings one) taken away, no attributes and no modifiers; comments are left out, blanks inside a line become one, line breaks
-/// and indentation stay (they can carry meaning), so that conjectures that differ in nothing else are equal.
+/// Brings a conjecture into canonical form, so that conjectures that differ in layout only are equal strings.
 ///
-/// `import`, `open` and `set_option` commands before it are dropped: a conjecture stands in its target's context.
-pub fn canonical_conjecture(text: &str) -> Result<Statement, StatementError> {
+/// The text must contain exactly one `theorem` or `lemma` without attributes and modifiers. Its proof and its comments
+/// are removed, `lemma` becomes `theorem`, and blanks within a line are merged. Line breaks and indentation are kept,
+/// because they can carry meaning. `import`, `open` and `set_option` commands before the theorem are dropped: a
+/// conjecture is judged after the header of its target.
+///
+/// # Errors
+/// Returns an error if the text is anything else.
+pub fn canonical_conjecture(text: &str) -> Result<LeanStatement, LeanStatementError> {
     let tokens = lex(text);
     let found = commands(text, &tokens);
     let mut theorems = found.iter().filter(|c| c.is_theorem());
-    let theorem = theorems.next().ok_or(StatementError::NoStatement)?;
+    let theorem = theorems.next().ok_or(LeanStatementError::NoStatement)?;
     let others = found.iter().filter(|c| !c.is_theorem());
     if theorems.next().is_some()
         || !others.into_iter().all(|c| matches!(c.keyword.as_str(), "import" | "open" | "set_option"))
     {
-        return Err(StatementError::MoreThanOne);
+        return Err(LeanStatementError::MoreThanOne);
     }
     if theorem.has_attributes || !theorem.modifiers.is_empty() {
-        return Err(StatementError::Modified);
+        return Err(LeanStatementError::Modified);
     }
-    let source = text.get(theorem.range.clone()).unwrap_or_default();
+    let source = &text[theorem.range.clone()];
     let plain = without_comments(source);
-    let declaration = parse_declaration(&plain, &lex(&plain)).ok_or(StatementError::NoStatement)?;
-    let head = plain.get(..declaration.proof.statement_end(&plain)).unwrap_or_default();
-    Statement::read(&format!("{} := by", head.trim_end()))
+    let declaration = parse_declaration(&plain, &lex(&plain)).ok_or(LeanStatementError::NoStatement)?;
+    let head = &plain[..declaration.proof.statement_end(&plain)];
+    LeanStatement::read(&format!("{} := by", head.trim_end()))
 }
 
-/// Rewrites a declaration without comments and with single blanks inside lines; `lemma` becomes `theorem`.
+/// Returns a declaration without comments, with single blanks within lines, and with `theorem` instead of `lemma`.
 fn without_comments(source: &str) -> String {
     let mut text = String::with_capacity(source.len());
     let mut end = None;
@@ -204,7 +215,7 @@ fn without_comments(source: &str) -> String {
     let kept = tokens.iter().filter(|t| !t.is_trivia() && t.kind != TokenKind::DocComment);
     for (index, token) in kept.enumerate() {
         if let Some(end) = end {
-            let gap = source.get(end..token.start).unwrap_or_default();
+            let gap = &source[end..token.start];
             if gap.contains('\n') {
                 let line = source.get(..token.start).and_then(|s| s.rsplit('\n').next()).unwrap_or_default();
                 text.push('\n');
@@ -234,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_in_canonical_form_stay_as_they_are() {
+    fn canonical_statements_are_unchanged() {
         let text = "theorem t1 (x  : ℝ) (h  : x > 0)  :\n  x + 1 > 1 := by";
         assert_eq!(canonical(text), (text.to_owned(), None));
         let (statement, _) = canonical_statement(text).unwrap();
@@ -244,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_position_inside_a_comment_is_set_free() {
+    fn a_commented_proof_position_is_repaired() {
         let (text, repair) = canonical("theorem a : 1/a < 1   -- not sufficient := by");
         assert_eq!(text, "theorem a : 1/a < 1   -- not sufficient\n  := by");
         assert_eq!(repair, Some(Repair::CommentedProof));
@@ -252,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn sorry_is_taken_away_and_a_bare_statement_completed() {
+    fn sorry_is_removed_and_a_bare_statement_completed() {
         for text in ["theorem a : p := by sorry", "theorem a : p := sorry", "theorem a : p :=\n  by\n  sorry"]
         {
             assert_eq!(canonical(text), ("theorem a : p := by".into(), Some(Repair::Sorry)), "{text}");
@@ -262,8 +273,8 @@ mod tests {
             canonical("theorem a : p -- c"),
             ("theorem a : p -- c\n  := by".into(), Some(Repair::NoProof))
         );
-        assert_eq!(canonical_statement("theorem a : p := by simp").unwrap_err(), StatementError::Proof);
-        assert_eq!(canonical_statement("def a := 1").unwrap_err(), StatementError::NoStatement);
+        assert_eq!(canonical_statement("theorem a : p := by simp").unwrap_err(), LeanStatementError::Proof);
+        assert_eq!(canonical_statement("def a := 1").unwrap_err(), LeanStatementError::NoStatement);
     }
 
     #[test]
@@ -278,18 +289,24 @@ mod tests {
     }
 
     #[test]
-    fn conjectures_bring_nothing_along() {
+    fn conjectures_contain_one_theorem_only() {
         for text in [
             "axiom cheat : False\ntheorem b : 1 = 2 := by sorry",
             "def P := True\ntheorem b : P := by sorry",
             "theorem a : p := by sorry\ntheorem b : q := by sorry",
             "namespace A\ntheorem b : P := by sorry",
         ] {
-            assert_eq!(canonical_conjecture(text), Err(StatementError::MoreThanOne), "{text}");
+            assert_eq!(canonical_conjecture(text), Err(LeanStatementError::MoreThanOne), "{text}");
         }
-        assert_eq!(canonical_conjecture("@[simp] theorem b : P := by sorry"), Err(StatementError::Modified));
-        assert_eq!(canonical_conjecture("private theorem b : P := by sorry"), Err(StatementError::Modified));
-        assert_eq!(canonical_conjecture("example : P := by sorry"), Err(StatementError::NoStatement));
+        assert_eq!(
+            canonical_conjecture("@[simp] theorem b : P := by sorry"),
+            Err(LeanStatementError::Modified)
+        );
+        assert_eq!(
+            canonical_conjecture("private theorem b : P := by sorry"),
+            Err(LeanStatementError::Modified)
+        );
+        assert_eq!(canonical_conjecture("example : P := by sorry"), Err(LeanStatementError::NoStatement));
         assert_eq!(canonical_conjecture("theorem b : P := by simp").unwrap().text, "theorem b : P := by");
     }
 

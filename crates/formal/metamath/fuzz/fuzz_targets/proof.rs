@@ -1,8 +1,8 @@
-//! A problem and a proof over a small theory: unifier and kernel must agree.
+//! Judges an arbitrary proof of an arbitrary problem in a small theory: unifier and kernel must agree.
 //!
-//! Text: the first line is the problem (a theorem's number, or a statement), the rest are the proof's tokens.
-//! Bytes that begin with 0xff: the problem's number and the steps' numbers, two bytes each, so that every input is a
-//! proof that can be read.
+//! If the input is text, the first line is the problem (a theorem's number, or a statement) and the rest are the proof's
+//! tokens. If it begins with the byte 0xff, the rest are the numbers of the problem and of the steps, two bytes each, so that
+//! every such input is a well-formed proof.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,16 +11,16 @@ use sgs_metamath::judge::Judge;
 use sgs_metamath::proof_text::{read_steps, write_steps};
 use sgs_metamath::statement::{Statement, StatementLimits};
 use sgs_metamath::theory::{RuleId, Theory};
-use sgs_metamath::unify::{Goal, ProofLimits, RuleBook, Step};
+use sgs_metamath::unify::{Goal, ProofLimits, CompiledRules, ProofStep};
 use sgs_selfplay::Verdict;
 use std::cell::RefCell;
 use std::sync::LazyLock;
 
-static THEORY: LazyLock<(Theory, RuleBook)> = LazyLock::new(|| {
+static THEORY: LazyLock<(Theory, CompiledRules)> = LazyLock::new(|| {
     let database = Database::parse("mini.mm", *include_bytes!("../../tests/data/mini.mm")).unwrap();
     let theory = Theory::new(database).unwrap();
-    let book = RuleBook::new(&theory);
-    (theory, book)
+    let compiled = CompiledRules::new(&theory);
+    (theory, compiled)
 });
 
 thread_local! {
@@ -29,10 +29,10 @@ thread_local! {
 
 const HYPOTHESES: usize = 4;
 
-fn judge(goal: &Goal, steps: &[Step]) {
-    let (theory, book) = &*THEORY;
+fn judge(goal: &Goal, steps: &[ProofStep]) {
+    let (theory, compiled) = &*THEORY;
     JUDGE.with_borrow_mut(|judge| {
-        let decision = judge.decide(theory, book, goal, steps, ProofLimits::default());
+        let decision = judge.decide(theory, compiled, goal, steps, ProofLimits::default());
         assert_ne!(decision.verdict, Verdict::Infra, "{}", decision.reason);
     });
 }
@@ -43,10 +43,10 @@ fn numbers(bytes: &[u8]) {
     let mut numbers = bytes.chunks_exact(2).map(|b| usize::from(u16::from_le_bytes([b[0], b[1]])));
     let Some(problem) = numbers.next() else { return };
     let Ok(goal) = Goal::of_rule(theory, RuleId((problem % rules) as u32)) else { return };
-    let steps: Vec<Step> = numbers
+    let steps: Vec<ProofStep> = numbers
         .map(|n| match (n % (HYPOTHESES + rules)).checked_sub(HYPOTHESES) {
-            Some(rule) => Step::Rule(RuleId(rule as u32)),
-            None => Step::Hypothesis((n % (HYPOTHESES + rules)) as u32),
+            Some(rule) => ProofStep::Rule(RuleId(rule as u32)),
+            None => ProofStep::Hypothesis((n % (HYPOTHESES + rules)) as u32),
         })
         .collect();
     judge(&goal, &steps);

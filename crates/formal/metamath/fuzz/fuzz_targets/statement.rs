@@ -1,4 +1,5 @@
-//! Any text as a statement over a small theory: what is read must write and read back, and have one normal form.
+//! Parses arbitrary text as a statement of a small theory. A parsed statement must survive a round trip and have one normal
+//! form.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,12 +1,12 @@
 //! NVIDIA GPUs: driver, devices, and the libraries that are loaded at run time.
 
-use super::{Area, Check, State, lookup};
-use sgs_lm::{Cuda, Precision};
+use super::{Area, Check, CheckState, lookup};
+use sgs_lm_cuda::{Cuda, Precision};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Libraries by what they are for: name, file names in order of preference, where to get it.
+/// Libraries: name, file names in order of preference, and where to get it.
 const LIBRARIES: [(&str, &[&str], &str); 4] = [
     ("driver library", &["libcuda.so.1", "libcuda.so"], "comes with the NVIDIA driver, version 580 or newer"),
     (
@@ -18,29 +18,29 @@ const LIBRARIES: [(&str, &[&str], &str); 4] = [
     ("NCCL", &["libnccl.so.2", "libnccl.so"], "only for several GPUs: the package libnccl2"),
 ];
 
-/// Looks for all of it.
+/// Checks the GPU requirements.
 pub fn area() -> Area {
     let folders = lookup::library_folders();
     let mut checks = vec![driver(), devices()];
     checks.extend(LIBRARIES.iter().map(|(name, files, source)| match lookup::library(files, &folders) {
         Some(path) => Check::ok(*name, path.display().to_string()),
-        None => Check::new(*name, State::Absent, format!("no {}", files.join(", no ")), *source),
+        None => Check::new(*name, CheckState::Absent, format!("not found: {}", files.join(", ")), *source),
     }));
-    // Without a driver there is nothing to open, and the checks above say so.
-    if checks.iter().any(|c| c.name == "driver library" && c.state == State::Ok) {
+    // Without a driver there is no GPU to open; the checks above report it.
+    if checks.iter().any(|c| c.name == "driver library" && c.state == CheckState::Ok) {
         checks.push(engine());
     }
     let required = checks.iter().filter(|c| c.name != "NCCL");
-    let usable = required.clone().all(|c| c.state == State::Ok);
+    let usable = required.clone().all(|c| c.state == CheckState::Ok);
     if !usable {
         let places: Vec<String> = folders.iter().map(|f| f.display().to_string()).collect();
         let advice = "LD_LIBRARY_PATH, CUDA_HOME or /etc/ld.so.conf.d can name other folders";
-        checks.push(Check::new("looked in", State::Absent, places.join(" "), advice));
+        checks.push(Check::new("searched", CheckState::Absent, places.join(" "), advice));
     }
     Area { name: "gpu", purpose: "training and sampling on NVIDIA GPUs", usable, checks }
 }
 
-/// Opens the first GPU and has its kernels compiled, as training and sampling do.
+/// Opens the first GPU and compiles the kernels, as training and sampling do.
 fn engine() -> Check {
     let started = Instant::now();
     match Cuda::new(0, Precision::Bf16) {
@@ -58,7 +58,7 @@ fn engine() -> Check {
             );
             Check::ok("engine", found)
         }
-        Err(error) => Check::new("engine", State::Broken, error.to_string(), "see the libraries above"),
+        Err(error) => Check::new("engine", CheckState::Broken, error.to_string(), "see the libraries above"),
     }
 }
 
@@ -67,7 +67,7 @@ fn driver() -> Check {
         Ok(text) => Check::ok("driver", text.lines().next().unwrap_or("").trim()),
         Err(_) => Check::new(
             "driver",
-            State::Absent,
+            CheckState::Absent,
             "no /proc/driver/nvidia/version",
             "install the NVIDIA driver (in a container: start it with its GPUs)",
         ),
@@ -83,7 +83,7 @@ fn devices() -> Check {
     let nodes: Vec<PathBuf> =
         (0..64).map(|i| PathBuf::from(format!("/dev/nvidia{i}"))).filter(|p| p.exists()).collect();
     if nodes.is_empty() {
-        return Check::new("devices", State::Absent, "no /dev/nvidia0, nvidia-smi lists none", "");
+        return Check::new("devices", CheckState::Absent, "no /dev/nvidia0, nvidia-smi lists none", "");
     }
     Check::ok("devices", format!("{} (nvidia-smi does not name them)", nodes.len()))
 }

@@ -1,6 +1,6 @@
-//! What every run needs: the embedded formal system, processor, memory, disk.
+//! Requirements of every run: the embedded formal system, processor, memory, disk.
 
-use super::{Area, Check, State};
+use super::{Area, Check, CheckState};
 use crate::args::DoctorArgs;
 use sgs_formal::FormalSystem;
 use sgs_lm::tokenizer::Tokenizer;
@@ -8,35 +8,35 @@ use sgs_lm::weights::HostWeights;
 use sgs_metamath::judge::database_proof;
 use sgs_metamath::proof_text::write_steps;
 use sgs_metamath::system::Metamath;
-use sgs_run::base_model;
 use sgs_run::config::SystemName;
-use sgs_run::machine;
+use sgs_run::config::base_model;
+use sgs_run::config::machine;
 use sgs_selfplay::Verdict;
 use std::path::Path;
 use std::time::Instant;
 
-/// Memory below which the embedded default may not fit.
+/// Memory that the embedded default needs.
 const MEMORY: u64 = 2 << 30;
-/// Disk space below which a run of a few rounds may not fit.
+/// Disk space that a run of a few rounds needs.
 const DISK: u64 = 1 << 30;
 
-/// Looks at it all.
+/// Checks the requirements of every run.
 pub fn area(args: &DoctorArgs) -> Area {
     let model = args.model.as_deref().map_or_else(base, |dir| model("model", dir));
     let checks = vec![slice(), model, processor(), memory(), disk(&args.dir)];
-    let usable = checks.iter().all(|c| c.state != State::Broken);
+    let usable = checks.iter().all(|c| c.state != CheckState::Broken);
     Area { name: "metamath", purpose: "the embedded formal system on the CPU", usable, checks }
 }
 
-/// Loads the slice and has the checker accept a proof of it and refuse a wrong one.
+/// Loads the bundled slice, and verifies a valid and an invalid proof.
 fn slice() -> Check {
     const NAME: &str = "slice of set.mm";
     let defect = |found: String| {
         Check::new(
             NAME,
-            State::Broken,
+            CheckState::Broken,
             found,
-            "the program is damaged or has a defect: build it again, or report it",
+            "the program is damaged or has a bug: rebuild it, or report the bug",
         )
     };
     let started = Instant::now();
@@ -46,7 +46,7 @@ fn slice() -> Check {
     };
     let theory = system.theory();
     let (Some(problem), Some(rule)) = (system.problem("syl"), theory.find("syl")) else {
-        return defect("it has no theorem `syl`".to_owned());
+        return defect("the theorem `syl` is missing".to_owned());
     };
     let Ok(Some(steps)) = database_proof(theory, rule, 60) else {
         return defect("the proof of `syl` cannot be read".to_owned());
@@ -55,7 +55,7 @@ fn slice() -> Check {
     let wrong = system.verify(&problem, "h1");
     if good.verdict != Verdict::Proved || wrong.verdict != Verdict::Refused {
         return defect(format!(
-            "the checker says `{}` of a proof and `{}` of a wrong one",
+            "the checker returns `{}` for a valid proof and `{}` for an invalid one",
             good.verdict.as_str(),
             wrong.verdict.as_str()
         ));
@@ -70,14 +70,14 @@ fn slice() -> Check {
     )
 }
 
-/// The base model that ships, where commands that work on no run unpack it.
+/// Checks the bundled base model and the folder that it is unpacked into.
 fn base() -> Check {
     const NAME: &str = "base model";
     match base_model::folder_for(SystemName::Metamath, None) {
         Ok(folder) => model(NAME, &folder),
         Err(error) => {
-            let advice = "make the folder writable, or name another one in XDG_CACHE_HOME";
-            Check::new(NAME, State::Broken, format!("{error:#}"), advice)
+            let advice = "make the folder writable, or set XDG_CACHE_HOME to another one";
+            Check::new(NAME, CheckState::Broken, format!("{error:#}"), advice)
         }
     }
 }
@@ -95,7 +95,7 @@ fn model(name: &str, dir: &Path) -> Check {
         ),
         Err(error) => Check::new(
             name,
-            State::Broken,
+            CheckState::Broken,
             error.to_string(),
             "give a folder with config.json, model.safetensors and tokenizer.json",
         ),
@@ -106,26 +106,26 @@ fn processor() -> Check {
     let p = machine::processor();
     let name = p.name.unwrap_or_else(|| std::env::consts::ARCH.to_owned());
     let features =
-        if p.features.is_empty() { "no vector extensions known".to_owned() } else { p.features.join(" ") };
+        if p.features.is_empty() { "no vector extensions detected".to_owned() } else { p.features.join(" ") };
     let found = format!("{name}, {} threads, {features}", p.threads);
     if cfg!(target_arch = "x86_64") && !(p.features.contains(&"avx2") && p.features.contains(&"fma")) {
-        let advice = "without AVX2 and FMA everything works and is several times slower";
-        return Check::new("processor", State::Warning, found, advice);
+        let advice = "without AVX2 and FMA, everything works but is several times slower";
+        return Check::new("processor", CheckState::Warning, found, advice);
     }
     Check::ok("processor", found)
 }
 
 fn memory() -> Check {
     match machine::memory() {
-        None => Check::new("memory", State::Warning, "the system does not tell", ""),
+        None => Check::new("memory", CheckState::Warning, "unknown", ""),
         Some(m) => {
             let found = format!("{} free of {}", machine::bytes(m.available), machine::bytes(m.total));
             if m.available < MEMORY {
                 let advice = format!(
-                    "the embedded default wants about {}: end other programs",
+                    "the embedded default needs about {}: close other programs",
                     machine::bytes(MEMORY)
                 );
-                return Check::new("memory", State::Warning, found, advice);
+                return Check::new("memory", CheckState::Warning, found, advice);
             }
             Check::ok("memory", found)
         }
@@ -136,18 +136,18 @@ fn disk(dir: &Path) -> Check {
     match machine::free_disk(dir) {
         None => Check::new(
             "disk",
-            State::Broken,
-            format!("{} cannot be looked at", dir.display()),
-            "give a folder that exists with --dir",
+            CheckState::Broken,
+            format!("cannot read {}", dir.display()),
+            "pass an existing folder with --dir",
         ),
         Some(free) => {
             let found = format!("{} free in {}", machine::bytes(free), dir.display());
             if free < DISK {
                 return Check::new(
                     "disk",
-                    State::Warning,
+                    CheckState::Warning,
                     found,
-                    "a run may fill it: free some space, or give --out another disk",
+                    "a run may fill the disk: free some space, or pass --out on another disk",
                 );
             }
             Check::ok("disk", found)

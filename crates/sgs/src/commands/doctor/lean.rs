@@ -1,16 +1,16 @@
 //! Lean 4: its installations, the sandbox, memory.
 
-use super::{Area, Check, State};
+use super::{Area, Check, CheckState};
 use crate::args::DoctorArgs;
-use sgs_lean::setup::{self, Finding, LeanPaths, examine, suggestion};
+use sgs_lean::setup::{self, DoctorFinding, LeanPaths, examine, suggestion};
 
-/// Looks for all of it.
+/// Checks the Lean requirements.
 pub fn area(args: &DoctorArgs) -> Area {
     let paths = LeanPaths {
         root: args.lean_root.clone(),
         version: sgs_lean::VERSION.to_owned(),
         wasm: args.lean_wasm_root.clone(),
-        launcher: sgs_run::lean::launcher().unwrap_or_default(),
+        launcher: sgs_run::config::lean::launcher().unwrap_or_default(),
     };
     let findings = examine(&paths);
     let usable = suggestion(&findings).is_none();
@@ -18,11 +18,11 @@ pub fn area(args: &DoctorArgs) -> Area {
     Area { name: "lean", purpose: "problems in Lean 4", usable, checks }
 }
 
-fn check(finding: Finding) -> Check {
+fn check(finding: DoctorFinding) -> Check {
     let state = match finding.state {
-        setup::State::Ready => State::Ok,
-        setup::State::Partial => State::Warning,
-        setup::State::Missing => State::Absent,
+        setup::Readiness::Ready => CheckState::Ok,
+        setup::Readiness::Partial => CheckState::Warning,
+        setup::Readiness::Missing => CheckState::Absent,
     };
     Check::new(finding.what, state, finding.detail, finding.remedy.unwrap_or_default())
 }

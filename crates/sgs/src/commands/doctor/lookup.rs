@@ -1,4 +1,4 @@
-//! Where programs and libraries are looked for, and asking a program for its version.
+//! Finds programs and libraries, and queries the version of a program.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A program on the `PATH`, or in one of the other folders.
+/// Finds a program on the `PATH` or in one of the other folders.
 pub fn program(name: &str, others: &[PathBuf]) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).chain(others.iter().cloned()).map(|dir| dir.join(name)).find(|p| is_executable(p))
@@ -25,7 +25,7 @@ fn is_executable(path: &Path) -> bool {
     path.is_file()
 }
 
-/// What a program prints on standard output; `None` if it fails or takes longer than five seconds.
+/// Returns the standard output of a program; `None` if it fails or takes longer than five seconds.
 pub fn ask(program: &Path, args: &[&str]) -> Option<String> {
     const PATIENCE: Duration = Duration::from_secs(5);
     let mut child = Command::new(program)
@@ -48,12 +48,12 @@ pub fn ask(program: &Path, args: &[&str]) -> Option<String> {
         }
     };
     let mut text = String::new();
-    // A program that we ask for a line or two does not fill the pipe.
+    // The output of a line or two does not fill the pipe.
     child.stdout.take()?.take(1 << 16).read_to_string(&mut text).ok()?;
     (status.success() && !text.trim().is_empty()).then(|| text.trim().to_owned())
 }
 
-/// The folders in which the dynamic loader looks, as far as its configuration tells, and CUDA's own.
+/// Returns the folders of the dynamic loader's configuration, and CUDA's.
 pub fn library_folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
     if let Some(path) = env::var_os("LD_LIBRARY_PATH") {
@@ -78,7 +78,7 @@ pub fn library_folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Adds the folders of a loader configuration file and of those that it includes.
+/// Adds the folders of a loader configuration file and of the files that it includes.
 fn loader_configuration(path: &Path, folders: &mut Vec<PathBuf>, depth: u32) {
     let Ok(text) = fs::read_to_string(path) else { return };
     for line in text.lines().map(|l| l.split('#').next().unwrap_or("").trim()) {
@@ -94,7 +94,7 @@ fn loader_configuration(path: &Path, folders: &mut Vec<PathBuf>, depth: u32) {
     }
 }
 
-/// The files of a pattern `folder/*.end`; or the file itself where there is no star.
+/// Expands a pattern `folder/*.end`; without a star, returns the file itself.
 fn matching(pattern: &Path) -> Vec<PathBuf> {
     let name = pattern.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let Some((start, end)) = name.split_once('*') else { return vec![pattern.to_owned()] };
@@ -108,7 +108,7 @@ fn matching(pattern: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The first of some library names in the first folder that has one.
+/// Returns the first of the library names in the first folder that has one.
 pub fn library(names: &[&str], folders: &[PathBuf]) -> Option<PathBuf> {
     names.iter().flat_map(|name| folders.iter().map(move |f| f.join(name))).find(|p| p.exists())
 }
@@ -142,12 +142,12 @@ mod tests {
         assert_eq!(
             program("sgs-no-program", &folders),
             None,
-            "a file that may not be executed is no program"
+            "a file without the execute permission is not a program"
         );
     }
 
     #[test]
-    fn a_program_that_fails_says_nothing() {
+    fn a_failing_program_has_no_output() {
         let Some(sh) = program("sh", &[]) else { return };
         assert_eq!(ask(&sh, &["-c", "echo ' x '"]).as_deref(), Some("x"));
         assert_eq!(ask(&sh, &["-c", "echo x; exit 3"]), None);

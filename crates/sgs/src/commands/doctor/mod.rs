@@ -1,4 +1,4 @@
-//! `sgs doctor`: what of this machine sgs can use, and how to get the rest.
+//! `sgs doctor`: checks which features this machine supports, and how to set up the rest.
 
 mod gpu;
 mod home;
@@ -16,46 +16,46 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum State {
-    /// There and usable.
+enum CheckState {
+    /// Usable.
     Ok,
-    /// Usable, with something to know.
+    /// Usable, with a note.
     Warning,
-    /// Not there; nothing is wrong with that.
+    /// Not installed, which is not an error.
     Absent,
-    /// There and not usable.
+    /// Installed, but not usable.
     Broken,
 }
 
-impl State {
+impl CheckState {
     fn mark(self) -> &'static str {
         match self {
-            State::Ok => "ok",
-            State::Warning => "note",
-            State::Absent => "--",
-            State::Broken => "BAD",
+            CheckState::Ok => "ok",
+            CheckState::Warning => "note",
+            CheckState::Absent => "--",
+            CheckState::Broken => "BAD",
         }
     }
 }
 
-/// One thing that was looked at.
+/// One check.
 #[derive(Clone, Debug, Serialize)]
 struct Check {
     name: String,
-    state: State,
-    /// What was found, or where it was looked for.
+    state: CheckState,
+    /// What was found, or the places that were searched.
     found: String,
-    /// What to do about it; empty where there is nothing to do.
+    /// What to do; empty if nothing.
     advice: String,
 }
 
 impl Check {
     fn new(
         name: impl Into<String>,
-        state: State,
+        state: CheckState,
         found: impl Into<String>,
         advice: impl Into<String>,
     ) -> Self {
@@ -63,23 +63,23 @@ impl Check {
     }
 
     fn ok(name: impl Into<String>, found: impl Into<String>) -> Self {
-        Self::new(name, State::Ok, found, "")
+        Self::new(name, CheckState::Ok, found, "")
     }
 }
 
-/// A part of sgs with what it needs.
+/// A feature with its requirements.
 #[derive(Clone, Debug, Serialize)]
 struct Area {
     /// `metamath`, `gpu`, `lean` or `slurm`; or `run`.
     name: &'static str,
     purpose: &'static str,
-    /// Whether it can be used here.
+    /// Whether the feature is usable here.
     usable: bool,
-    /// What was looked at.
+    /// The checks of its requirements.
     checks: Vec<Check>,
 }
 
-/// Looks at everything, or at one run; fails only if what every run needs does not work, or something of the run is damaged.
+/// Checks the machine, or one run. Fails only if the embedded default does not work, or if the run is damaged.
 pub fn run(args: &DoctorArgs) -> Result<Outcome> {
     let areas = match &args.run {
         Some(folder) => vec![run::area(folder)?],
@@ -94,18 +94,20 @@ pub fn run(args: &DoctorArgs) -> Result<Outcome> {
     Ok(if works { Outcome::Done } else { Outcome::Failed })
 }
 
-/// What a run on GPUs lacks here, each as a name and what was found in its place; empty if nothing.
-pub fn gpu_lacks() -> Vec<(String, String)> {
+/// Returns the missing requirements of runs on GPUs: name, and what was found instead.
+pub fn missing_gpu_requirements() -> Vec<(String, String)> {
     let area = gpu::area();
     if area.usable {
         return Vec::new();
     }
-    let lacks =
-        area.checks.into_iter().filter(|c| c.state != State::Ok && !matches!(&*c.name, "NCCL" | "looked in"));
+    let lacks = area
+        .checks
+        .into_iter()
+        .filter(|c| c.state != CheckState::Ok && !matches!(&*c.name, "NCCL" | "searched"));
     lacks.map(|c| (c.name, c.found)).collect()
 }
 
-/// Whether a program is not on the PATH.
+/// Returns whether a program is missing from the PATH.
 pub fn lacks_program(name: &str) -> bool {
     lookup::program(name, &[]).is_none()
 }

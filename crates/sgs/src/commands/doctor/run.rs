@@ -1,8 +1,9 @@
-//! `sgs doctor RUN` and `sgs resume --verify`: all that a run has on the disk, read to its end.
+//! `sgs doctor RUN` and `sgs resume --verify`: checks all files of a run against their checksums.
 
-use super::{Area, Check, State};
+use super::{Area, Check, CheckState};
 use anyhow::Result;
-use sgs_run::{folder, machine};
+use sgs_run::config::machine;
+use sgs_run::round::examine::examine;
 use sgs_rundir::RunView;
 use std::path::Path;
 use std::time::Instant;
@@ -10,10 +11,10 @@ use std::time::Instant;
 /// Name of the area.
 pub const NAME: &str = "run";
 
-/// Reads it all.
+/// Checks the files of a run.
 pub fn area(run: &Path) -> Result<Area> {
     let started = Instant::now();
-    let examined = folder::examine(&RunView::open(run)?)?;
+    let examined = examine(&RunView::open(run)?)?;
     let damages = examined.damages.iter().map(|damage| damage.to_string());
     let usable = examined.damages.is_empty();
     let found = format!(
@@ -23,16 +24,16 @@ pub fn area(run: &Path) -> Result<Area> {
         started.elapsed().as_secs_f64()
     );
     let mut checks = vec![Check::ok("read", found)];
-    let notes = examined.notes.iter().map(|note| Check::new("note", State::Warning, note, ""));
+    let notes = examined.notes.iter().map(|note| Check::new("note", CheckState::Warning, note, ""));
     checks.extend(notes);
-    checks.extend(damages.map(|damage| Check::new("damage", State::Broken, damage, "")));
+    checks.extend(damages.map(|damage| Check::new("damage", CheckState::Broken, damage, "")));
     Ok(Area { name: NAME, purpose: "every file against its checksum", usable, checks })
 }
 
-/// Reads it all, says what was read, and refuses what is damaged.
+/// Checks the files of a run and prints a summary.
 ///
 /// # Errors
-/// Something is damaged; all of it is named.
+/// Returns an error that lists all damage.
 pub fn read_whole(run: &Path) -> Result<()> {
     let area = area(run)?;
     let found = |check: &Check| format!("{}: {}", check.name, check.found);
@@ -41,5 +42,5 @@ pub fn read_whole(run: &Path) -> Result<()> {
         lines.iter().for_each(|line| eprintln!("{line}"));
         return Ok(());
     }
-    anyhow::bail!("{} is not resumed\n  {}", run.display(), lines.join("\n  "))
+    anyhow::bail!("{} is damaged and is not resumed\n  {}", run.display(), lines.join("\n  "))
 }

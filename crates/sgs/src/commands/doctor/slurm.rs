@@ -1,11 +1,11 @@
-//! Slurm: its commands, and whether this is inside of a job.
+//! Slurm: its commands, and the current job.
 
-use super::{Area, Check, State, lookup};
+use super::{Area, Check, CheckState, lookup};
 
-/// Commands that starting and watching jobs takes.
+/// Commands that start and query jobs.
 const COMMANDS: [&str; 4] = ["sbatch", "srun", "squeue", "scancel"];
 
-/// Looks for all of it.
+/// Checks the Slurm requirements.
 pub fn area() -> Area {
     let mut checks: Vec<Check> = COMMANDS
         .iter()
@@ -14,16 +14,15 @@ pub fn area() -> Area {
                 let version = lookup::ask(&path, &["--version"]).unwrap_or_default();
                 Check::ok(*name, format!("{} {version}", path.display()).trim())
             }
-            None => Check::new(*name, State::Absent, "not on the PATH", ""),
+            None => Check::new(*name, CheckState::Absent, "not on the PATH", ""),
         })
         .collect();
-    let usable = checks.iter().all(|c| c.state == State::Ok);
+    let usable = checks.iter().all(|c| c.state == CheckState::Ok);
     if let Ok(job) = std::env::var("SLURM_JOB_ID") {
-        checks.push(Check::ok("job", format!("this is inside of job {job}")));
+        checks.push(Check::ok("job", format!("running inside job {job}")));
     }
     if !usable && let Some(last) = checks.last_mut() {
-        last.advice =
-            "log in to a node of the cluster that submits jobs, or load its Slurm module".to_owned();
+        last.advice = "log in to a submission node of the cluster, or load its Slurm module".to_owned();
     }
     Area { name: "slurm", purpose: "workers on a cluster", usable, checks }
 }

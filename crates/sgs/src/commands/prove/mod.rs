@@ -1,27 +1,27 @@
-//! `sgs prove`: samples proofs of statements and prints the first that holds.
+//! `sgs prove`: samples proofs of statements and prints the first valid one.
 
 mod search;
 
 use crate::args::ProveArgs;
-use crate::desk::{Desk, Session};
 use crate::exit::{Outcome, Usage};
+use crate::model_source::ModelSource;
 use crate::output;
-use crate::players::Players;
+use crate::statement_input::{CheckerSession, StatementInput};
 use anyhow::Result;
-use search::{Search, search};
+use search::{ProofSearch, search};
 use serde_json::{Value, json};
 use sgs_formal::FormalSystem;
 use sgs_lean::data::Target;
 use sgs_lm::Device;
 use sgs_lm::model::Model;
-use sgs_lm::sampler::Decode;
 use sgs_lm::tokenizer::Tokenizer;
+use sgs_lm_sampler::Decode;
 use sgs_run::with_device;
 use sgs_selfplay::{Problem, Role};
 use std::io::{BufRead, IsTerminal, Read, Write};
 use std::time::Instant;
 
-/// Samples until a proof holds or the samples are used up; without a statement, for each that is typed.
+/// Samples until a proof is valid or the budget is spent; without a statement, does so for each line of standard input.
 pub fn run(args: &ProveArgs) -> Result<Outcome> {
     if args.samples == 0 {
         return Err(Usage("--samples is 0: give at least 1".to_owned()).into());
@@ -31,35 +31,36 @@ pub fn run(args: &ProveArgs) -> Result<Outcome> {
             Usage(format!("--temperature is {}: give a number of at least 0", args.temperature)).into()
         );
     }
-    let players = Players::choose(&args.play)?;
-    let mut desk = Desk::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;
-    // Before anything is started: a wrong statement is told at once.
-    let asked = || desk.asked(args.problem.as_deref(), args.statement.as_deref());
-    let first = if args.is_interactive() { None } else { Some(asked()?) };
+    let players = ModelSource::choose(&args.play)?;
+    let mut statements =
+        StatementInput::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;
+    // Parse before anything starts: an invalid statement is reported immediately.
+    let given = || statements.given_target(args.problem.as_deref(), args.statement.as_deref());
+    let first = if args.is_interactive() { None } else { Some(given()?) };
     let folder = players.solver()?;
-    let mut session = desk.start(first.as_ref())?;
+    let mut session = statements.start(first.as_ref())?;
     let (tokenizer, weights) = players.load(Role::Solver)?;
     if let Some(round) = players.round() {
-        eprintln!("the Solver as round {round} left it: {}", folder.display());
+        eprintln!("Solver after round {round}: {}", folder.display());
     }
     with_device!(args.play.device, 0, device => {
-        let prover = Prover { args, tokenizer: &tokenizer, model: Model::new(device, weights, players.positions())? };
+        let prover = ProofSampler { args, tokenizer: &tokenizer, model: Model::new(device, weights, players.positions())? };
         match first {
             Some(target) => prover.prove(&*session.system, &target.problem),
-            None => prover.converse(&mut desk, &mut session),
+            None => prover.converse(&mut statements, &mut session),
         }
     })
 }
 
-/// A model that proves.
-struct Prover<'a, D: Device + Decode> {
+/// The Solver's model with the arguments of the command.
+struct ProofSampler<'a, D: Device + Decode> {
     args: &'a ProveArgs,
     tokenizer: &'a Tokenizer,
     model: Model<D>,
 }
 
-impl<D: Device + Decode> Prover<'_, D> {
-    /// One problem.
+impl<D: Device + Decode> ProofSampler<'_, D> {
+    /// Proves one problem.
     fn prove(&self, system: &dyn FormalSystem, problem: &Problem) -> Result<Outcome> {
         let started = Instant::now();
         let search = search(system, problem, self.tokenizer, &self.model, self.args)?;
@@ -72,11 +73,11 @@ impl<D: Device + Decode> Prover<'_, D> {
         Ok(if search.proof.is_some() { Outcome::Done } else { Outcome::Failed })
     }
 
-    /// One problem after the other, as they are typed or come through a pipe.
-    fn converse(&self, desk: &mut Desk<'_>, session: &mut Session) -> Result<Outcome> {
+    /// Proves the problems of standard input, one per line.
+    fn converse(&self, statements: &mut StatementInput<'_>, session: &mut CheckerSession) -> Result<Outcome> {
         let typed = std::io::stdin().is_terminal();
         if typed {
-            eprintln!("{}", desk.greeting());
+            eprintln!("{}", statements.greeting());
         }
         let mut outcome = Outcome::Done;
         let mut input = std::io::stdin().lock();
@@ -97,40 +98,45 @@ impl<D: Device + Decode> Prover<'_, D> {
             if line == "quit" || line == "exit" {
                 break;
             }
-            if !line.is_empty() && self.answer(line, desk, session)? != Outcome::Done {
+            if !line.is_empty() && self.answer(line, statements, session)? != Outcome::Done {
                 outcome = Outcome::Failed;
             }
         }
-        // The shell's prompt begins a line.
+        // End the line for the shell's prompt.
         if typed {
             eprintln!();
         }
-        // A person has seen what failed; a script wants to be told.
+        // A user has seen the failures; a script needs the exit code.
         Ok(if typed { Outcome::Done } else { outcome })
     }
 
-    /// What is said to one line; a line that makes no sense ends nothing.
-    fn answer(&self, line: &str, desk: &mut Desk<'_>, session: &mut Session) -> Result<Outcome> {
-        let read = |desk: &mut Desk<'_>, session: &mut Session| -> Result<Target> {
-            let target = desk.typed(line)?;
+    /// Answers one line. An invalid line does not end the session.
+    fn answer(
+        &self,
+        line: &str,
+        statements: &mut StatementInput<'_>,
+        session: &mut CheckerSession,
+    ) -> Result<Outcome> {
+        let read = |statements: &mut StatementInput<'_>, session: &mut CheckerSession| -> Result<Target> {
+            let target = statements.typed(line)?;
             session.prepare(&target)?;
             Ok(target)
         };
-        let done = read(desk, session).and_then(|target| self.prove(&*session.system, &target.problem));
+        let done = read(statements, session).and_then(|target| self.prove(&*session.system, &target.problem));
         if let Err(error) = &done
             && error.chain().all(|cause| !cause.is::<std::io::Error>())
         {
             if self.args.json {
                 output::line(json!({ "statement": line, "error": format!("{error:#}") }))?;
             }
-            eprintln!("{}", crate::exit::told(error));
+            eprintln!("{}", crate::exit::format_error(error));
             return Ok(Outcome::Failed);
         }
         done
     }
 }
 
-fn print(system: &dyn FormalSystem, problem: &Problem, search: &Search, seconds: f64) -> Result<()> {
+fn print(system: &dyn FormalSystem, problem: &Problem, search: &ProofSearch, seconds: f64) -> Result<()> {
     let statement = system.display_statement(&problem.statement);
     if let Some(proof) = &search.proof {
         output::line(format!("{statement}\n"))?;
@@ -151,10 +157,10 @@ fn print(system: &dyn FormalSystem, problem: &Problem, search: &Search, seconds:
             verdict.as_str()
         ))?;
     }
-    output::line("more --samples, another --seed, or a model trained longer may find one")
+    output::line("Try a larger --samples, another --seed, or a longer-trained model.")
 }
 
-fn as_json(problem: &Problem, search: &Search, seconds: f64) -> Value {
+fn as_json(problem: &Problem, search: &ProofSearch, seconds: f64) -> Value {
     let failures: Vec<_> = search
         .failures
         .iter()
@@ -167,24 +173,24 @@ fn as_json(problem: &Problem, search: &Search, seconds: f64) -> Value {
         "failures": failures,
     })
 }
-/// Bytes of the longest line that is read.
-const LONGEST_LINE: u64 = 64 * 1024;
+/// Maximum length of a line, in bytes.
+const MAX_LINE_BYTES: u64 = 64 * 1024;
 
-/// The next line, or why it is none to be answered; `None` at the end.
+/// Reads the next line, or the reason why it is not valid. Returns `None` at the end of the input.
 fn read_line(input: &mut impl BufRead) -> Result<Option<Result<String, String>>> {
     let mut bytes = Vec::new();
-    let read = input.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut bytes)?;
+    let read = input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut bytes)?;
     if read == 0 {
         return Ok(None);
     }
-    if read as u64 == LONGEST_LINE && bytes.last() != Some(&b'\n') {
-        // What is left of the line is no line of its own.
-        while input.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut bytes)? > 0
+    if read as u64 == MAX_LINE_BYTES && bytes.last() != Some(&b'\n') {
+        // Skip the rest of the line.
+        while input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut bytes)? > 0
             && bytes.last() != Some(&b'\n')
         {
             bytes.clear();
         }
-        return Ok(Some(Err(format!("a line of more than {LONGEST_LINE} bytes is no statement"))));
+        return Ok(Some(Err(format!("the line is longer than {MAX_LINE_BYTES} bytes"))));
     }
     Ok(Some(String::from_utf8(bytes).map_err(|e| format!("the line is not UTF-8: {e}"))))
 }
@@ -195,8 +201,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_is_none_ends_nothing() {
-        let long = [vec![b'x'; 3 * LONGEST_LINE as usize], b"\nlast".to_vec()].concat();
+    fn an_invalid_line_does_not_end_the_session() {
+        let long = [vec![b'x'; 3 * MAX_LINE_BYTES as usize], b"\nlast".to_vec()].concat();
         let mut input = &[b"one\n\xff\xfe\ntwo\n".to_vec(), long].concat()[..];
         let mut next = || read_line(&mut input).unwrap();
         assert_eq!(next().unwrap().unwrap().trim(), "one");

@@ -1,38 +1,40 @@
-//! Proofs of one problem, sampled and judged.
+//! Samples and verifies proofs of one problem.
 
 use crate::args::ProveArgs;
 use anyhow::{Context, Result, bail};
 use sgs_formal::FormalSystem;
 use sgs_lm::Device;
 use sgs_lm::model::Model;
-use sgs_lm::sampler::{Choice, Completion, Decode, Finish, Request, RequestId, Sampler, SamplerOptions};
 use sgs_lm::tokenizer::Tokenizer;
-use sgs_run::evaluate;
+use sgs_lm_sampler::{
+    Decode, Finish, Request, RequestId, SampledCompletion, Sampler, SamplerOptions, SamplingParams,
+};
+use sgs_run::workers::sampling;
 use sgs_selfplay::seed::task_seed;
 use sgs_selfplay::{Problem, Role, Verdict};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What came of the samples.
+/// The result of a search.
 #[derive(Default)]
-pub struct Search {
-    /// How many there were.
+pub struct ProofSearch {
+    /// Number of samples.
     pub sampled: u32,
-    /// The proof, if one holds.
+    /// A valid proof, if one was found.
     pub proof: Option<String>,
-    /// Verdict and kind of reason, with their number and one reason in full.
+    /// Failures by verdict and kind of reason, with their count and an example.
     pub failures: BTreeMap<(Verdict, String), (u32, String)>,
 }
 
-/// Samples proofs of a problem until one holds or the samples are used up.
+/// Samples proofs of a problem until one is valid or the budget is spent.
 pub fn search<D: Device + Decode>(
     system: &dyn FormalSystem,
     problem: &Problem,
     tokenizer: &Tokenizer,
     model: &Model<D>,
     args: &ProveArgs,
-) -> Result<Search> {
-    let prompt = evaluate::encode(tokenizer, &system.solver_prompt(problem))?;
+) -> Result<ProofSearch> {
+    let prompt = sampling::encode(tokenizer, &system.solver_prompt(problem))?;
     let unknown = tokenizer.special_tokens().unk.as_ref().and_then(|t| tokenizer.id_of(t));
     if unknown.is_some_and(|id| prompt.contains(&id)) {
         bail!(
@@ -43,7 +45,7 @@ pub fn search<D: Device + Decode>(
     let room = model.max_positions.saturating_sub(prompt.len());
     if room == 0 {
         bail!(
-            "the statement takes {} tokens, and the model's context holds {}: choose a shorter one",
+            "the statement has {} tokens, and the model's context window has {}: choose a shorter one",
             prompt.len(),
             model.max_positions
         );
@@ -61,14 +63,14 @@ pub fn search<D: Device + Decode>(
             prompt: Arc::clone(&prompt),
             seed: task_seed(args.play.seed, 0, Role::Solver, &problem.id, i),
             max_new_tokens: args.max_new_tokens.clamp(1, room),
-            choice: Choice { temperature: args.temperature, ..Choice::default() },
+            params: SamplingParams { temperature: args.temperature, ..SamplingParams::default() },
             stop: Arc::clone(&stop),
         })
         .collect();
     if system.parallel_verifications() > 1 {
         return search_at_once(system, problem, tokenizer, model, &mut sampler, requests);
     }
-    let mut search = Search::default();
+    let mut search = ProofSearch::default();
     let mut failure = None;
     sampler.run(model, requests, |sampler, completion| {
         if search.proof.is_some() || failure.is_some() {
@@ -86,7 +88,7 @@ pub fn search<D: Device + Decode>(
     failure.map_or(Ok(search), Err)
 }
 
-/// Samples everything, then checks everything: for a checker that takes many proofs at once.
+/// Samples everything, then verifies everything, for a checker that takes many proofs at the same time.
 fn search_at_once<D: Device + Decode>(
     system: &dyn FormalSystem,
     problem: &Problem,
@@ -94,15 +96,15 @@ fn search_at_once<D: Device + Decode>(
     model: &Model<D>,
     sampler: &mut Sampler<D>,
     requests: Vec<Request>,
-) -> Result<Search> {
+) -> Result<ProofSearch> {
     let mut completions = Vec::with_capacity(requests.len());
     sampler.run(model, requests, |_, completion| completions.push(completion))?;
     completions.sort_by_key(|c| c.id.0);
-    let searches = evaluate::in_parallel(system.parallel_verifications(), &completions, |completion| {
-        let mut one = Search::default();
+    let searches = sampling::in_parallel(system.parallel_verifications(), &completions, |completion| {
+        let mut one = ProofSearch::default();
         verify(system, problem, tokenizer, completion, &mut one).map(|_| one)
     });
-    let mut all = Search::default();
+    let mut all = ProofSearch::default();
     for one in searches {
         let one = one?;
         all.sampled += 1;
@@ -117,13 +119,13 @@ fn search_at_once<D: Device + Decode>(
     Ok(all)
 }
 
-/// Reads and verifies a completion; whether it is a proof.
+/// Parses and verifies a completion; returns whether it is a proof.
 fn verify(
     system: &dyn FormalSystem,
     problem: &Problem,
     tokenizer: &Tokenizer,
-    completion: &Completion,
-    search: &mut Search,
+    completion: &SampledCompletion,
+    search: &mut ProofSearch,
 ) -> Result<bool> {
     let mut fail = |verdict, kind: String, reason: String| {
         let entry = search.failures.entry((verdict, kind)).or_insert((0, reason));
@@ -133,13 +135,13 @@ fn verify(
     match &completion.finish {
         Finish::Refused(refusal) => return Err(refusal.clone()).context("the sampler refused the prompt"),
         Finish::Length => {
-            let reason = format!("no end after {} tokens", completion.tokens.len());
+            let reason = format!("not finished after {} tokens", completion.tokens.len());
             fail(Verdict::Malformed, "no end".to_owned(), reason);
             return Ok(false);
         }
         Finish::Stop | Finish::Cancelled => {}
     }
-    let text = evaluate::decode(tokenizer, completion)?;
+    let text = sampling::decode(tokenizer, completion)?;
     match system.read_proof(problem, &text) {
         Err(e) => fail(Verdict::Malformed, e.kind, e.detail),
         Ok(proof) => {
@@ -154,7 +156,7 @@ fn verify(
     Ok(false)
 }
 
-/// What reasons of the same kind have in common: `step 4, syl: hypothesis 2 does not unify: …` becomes
+/// Reduces a reason to its kind: `step 4, syl: hypothesis 2 does not unify: …` becomes
 /// `hypothesis n does not unify`.
 fn kind_of(reason: &str) -> String {
     let rest = match reason.strip_prefix("step ").and_then(|r| r.split_once(": ")) {

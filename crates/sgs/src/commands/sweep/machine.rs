@@ -1,38 +1,38 @@
-//! What a machine has for several runs at once: a GPU or some cores for each.
+//! Divides a machine among concurrent runs: a GPU or a share of the cores for each.
 
-use super::plan::Member;
+use super::plan::SweepRun;
 use crate::exit::Usage;
 use anyhow::Result;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use sgs_run::device;
+use sgs_run::config::device;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-/// Cores that a run on the processor gets, if nobody says how many runs there are to be.
-const CORES: usize = 2;
+/// Cores per CPU run, unless the number of concurrent runs is given.
+const CORES_PER_RUN: usize = 2;
 
-/// The places for runs that are free.
-pub struct Places {
-    free: Vec<Place>,
+/// The free slots.
+pub struct SlotPool {
+    free: Vec<RunSlot>,
     all: usize,
     what: String,
 }
 
-/// Where one run works.
+/// The resources of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RunSlot {
     /// The value of `CUDA_VISIBLE_DEVICES`.
     gpu: Option<String>,
     cores: Vec<usize>,
 }
 
-impl Places {
-    /// So many places, or as many as fit: one for each GPU, else one for every two cores.
+impl SlotPool {
+    /// Creates `wanted` slots, or as many as fit: one per GPU, otherwise one per two cores.
     ///
     /// # Errors
-    /// A number of zero.
-    pub fn of_machine(wanted: Option<usize>, members: &[Member]) -> Result<Self> {
+    /// Returns an error if `wanted` is zero.
+    pub fn for_machine(wanted: Option<usize>, members: &[SweepRun]) -> Result<Self> {
         if wanted == Some(0) {
             return Err(Usage("jobs is 0: give at least 1".to_owned()).into());
         }
@@ -41,13 +41,13 @@ impl Places {
         Ok(Self::share(wanted, gpus, cores()))
     }
 
-    /// Shares GPUs and cores out.
+    /// Divides GPUs and cores.
     fn share(wanted: Option<usize>, gpus: Vec<String>, cores: Vec<usize>) -> Self {
-        let fit = if gpus.is_empty() { cores.len() / CORES } else { gpus.len() };
+        let fit = if gpus.is_empty() { cores.len() / CORES_PER_RUN } else { gpus.len() };
         let all = wanted.unwrap_or(fit).max(1);
-        let place = |i: usize| Place {
+        let slot = |i: usize| RunSlot {
             gpu: (!gpus.is_empty()).then(|| gpus[i % gpus.len()].clone()),
-            // More runs than cores share them all.
+            // With more runs than cores, all runs share all cores.
             cores: match cores.len() >= all {
                 true => cores.iter().copied().skip(i).step_by(all).collect(),
                 false => cores.clone(),
@@ -57,32 +57,32 @@ impl Places {
             0 => format!("{} cores", cores.len()),
             n => format!("{n} GPUs and {} cores", cores.len()),
         };
-        // The last is taken first.
-        Self { free: (0..all).rev().map(place).collect(), all, what }
+        // Slots are taken from the end.
+        Self { free: (0..all).rev().map(slot).collect(), all, what }
     }
 
-    /// How many there are.
+    /// Returns the number of slots.
     pub fn len(&self) -> usize {
         self.all
     }
 
-    /// What they are made of.
+    /// Describes the divided resources.
     pub fn what(&self) -> &str {
         &self.what
     }
 
-    /// One that is free.
-    pub fn free(&mut self) -> Option<Place> {
+    /// Takes a free slot.
+    pub fn free(&mut self) -> Option<RunSlot> {
         self.free.pop()
     }
 
-    /// A run there has ended.
-    pub fn give_back(&mut self, place: Place) {
-        self.free.push(place);
+    /// Returns a slot.
+    pub fn release(&mut self, slot: RunSlot) {
+        self.free.push(slot);
     }
 }
 
-/// The cores that this process may use.
+/// Returns the cores that this process may use.
 fn cores() -> Vec<usize> {
     match sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect(),
@@ -90,17 +90,17 @@ fn cores() -> Vec<usize> {
     }
 }
 
-impl Place {
-    /// Starts a process there, in a group of its own: a key pressed at the terminal is for the sweep.
+impl RunSlot {
+    /// Starts a process on the slot, in its own process group, so that Ctrl-C reaches only the sweep.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// Returns an error if the process cannot be started.
     pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         if let Some(gpu) = &self.gpu {
             command.env("CUDA_VISIBLE_DEVICES", gpu);
         }
         command.process_group(0);
-        // A process has the cores of the thread that starts it. Where the system refuses, it has them all.
+        // A process inherits the cores of the thread that starts it; if the system refuses, it gets all cores.
         let before = sched_getaffinity(None);
         let mut own = CpuSet::new();
         self.cores.iter().for_each(|core| own.set(*core));
@@ -112,7 +112,7 @@ impl Place {
         child
     }
 
-    /// For people.
+    /// Describes the slot.
     pub fn what(&self) -> String {
         match &self.gpu {
             Some(gpu) => format!("GPU {gpu}"),
@@ -126,19 +126,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_there_is_is_shared_out() {
-        let places = |wanted, gpus: &[&str], cores: usize| {
+    fn gpus_and_cores_are_divided_among_the_runs() {
+        let slots = |wanted, gpus: &[&str], cores: usize| {
             let gpus = gpus.iter().map(|gpu| (*gpu).to_owned()).collect();
-            let mut places = Places::share(wanted, gpus, (0..cores).collect());
-            std::iter::from_fn(|| places.free()).map(|p| (p.gpu, p.cores)).collect::<Vec<_>>()
+            let mut slots = SlotPool::share(wanted, gpus, (0..cores).collect());
+            std::iter::from_fn(|| slots.free()).map(|p| (p.gpu, p.cores)).collect::<Vec<_>>()
         };
         let gpu = |name: &str| Some(name.to_owned());
-        assert_eq!(places(None, &[], 1), [(None, vec![0])]);
-        assert_eq!(places(None, &[], 4), [(None, vec![0, 2]), (None, vec![1, 3])]);
-        assert_eq!(places(Some(2), &[], 3), [(None, vec![0, 2]), (None, vec![1])]);
-        assert_eq!(places(Some(2), &[], 1), [(None, vec![0]), (None, vec![0])]);
-        assert_eq!(places(None, &["3", "5"], 2), [(gpu("3"), vec![0]), (gpu("5"), vec![1])]);
-        let shared = places(Some(3), &["3"], 3);
+        assert_eq!(slots(None, &[], 1), [(None, vec![0])]);
+        assert_eq!(slots(None, &[], 4), [(None, vec![0, 2]), (None, vec![1, 3])]);
+        assert_eq!(slots(Some(2), &[], 3), [(None, vec![0, 2]), (None, vec![1])]);
+        assert_eq!(slots(Some(2), &[], 1), [(None, vec![0]), (None, vec![0])]);
+        assert_eq!(slots(None, &["3", "5"], 2), [(gpu("3"), vec![0]), (gpu("5"), vec![1])]);
+        let shared = slots(Some(3), &["3"], 3);
         assert!(shared.iter().all(|(g, cores)| *g == gpu("3") && cores.len() == 1), "{shared:?}");
     }
 }

@@ -1,10 +1,11 @@
-//! The file of a sweep, and the runs that it stands for.
+//! The file of a sweep, and the runs that it describes.
 
 use crate::exit::Usage;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
+use sgs_data::base::recipe;
+use sgs_run::config::folder;
 use sgs_run::config::{self, Layers, RunConfig};
-use sgs_run::folder;
 use sgs_rundir::RunView;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -12,29 +13,29 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Longest file of a sweep, bytes.
-const LONGEST: u64 = 1 << 20;
+/// Maximum size of a sweep's file, in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Most runs of a sweep.
-const MOST_RUNS: usize = 10_000;
+/// Maximum number of runs.
+const MAX_RUNS: usize = 10_000;
 
-/// A sweep as it is written.
+/// The contents of a sweep's file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Plan {
-    /// Methods, or TOML files as `sgs run` takes them.
+pub struct SweepPlan {
+    /// Methods, or TOML files as for `sgs run`.
     #[serde(default = "sgs")]
     methods: Vec<String>,
     /// Seeds of each method.
     #[serde(default = "one")]
     seeds: Vec<u64>,
-    /// The size of all.
+    /// The size of all runs.
     size: Option<String>,
     pub jobs: Option<usize>,
-    /// Keys that all runs have.
+    /// Keys of all runs.
     #[serde(default)]
     set: toml::Table,
-    /// Keys, each with its values: every combination is a run.
+    /// Keys with their values: every combination is a run.
     #[serde(default)]
     vary: BTreeMap<String, Vec<toml::Value>>,
 }
@@ -48,21 +49,21 @@ fn one() -> Vec<u64> {
 }
 
 /// One run of a sweep.
-pub struct Member {
-    /// Its place in the order of the file.
+pub struct SweepRun {
+    /// Position in the order of the file.
     pub number: usize,
-    /// Its folder's name.
+    /// Name of its folder.
     pub name: String,
     pub folder: PathBuf,
     pub config: RunConfig,
     layers: Layers,
 }
 
-impl Plan {
+impl SweepPlan {
     /// Reads the file.
     ///
     /// # Errors
-    /// It cannot be read, is not TOML, or has a key that means nothing.
+    /// Returns an error if the file cannot be read, is not TOML, or has an unknown key.
     pub fn read(file: &Path) -> Result<Self> {
         let text = text_of(file).with_context(|| format!("cannot read the sweep {}", file.display()))?;
         let plan: Self = toml::from_str(&text).map_err(|e| Usage(format!("{}: {e}", file.display())))?;
@@ -72,54 +73,57 @@ impl Plan {
             ("a key of [vary]", plan.vary.values().any(Vec::is_empty)),
         ] {
             if is_empty {
-                return Err(
-                    Usage(format!("{}: {what} is empty: there is nothing to run", file.display())).into()
-                );
+                return Err(Usage(format!(
+                    "{}: {what} is empty, so there is nothing to run",
+                    file.display()
+                ))
+                .into());
             }
         }
         Ok(plan)
     }
 
-    /// How many runs it stands for.
+    /// Returns the number of runs.
     fn count(&self) -> usize {
         let varied = self.vary.values().map(Vec::len);
         [self.methods.len(), self.seeds.len()].into_iter().chain(varied).fold(1, usize::saturating_mul)
     }
 
-    /// All runs, in folders below `out`: each is resolved before any begins.
+    /// Returns all runs, in folders below `out`. Every configuration is resolved before the first run starts.
     ///
     /// # Errors
-    /// A method, size, key or value that a run would refuse; or two runs of one name.
-    pub fn members(&self, out: &Path) -> Result<Vec<Member>> {
+    /// Returns an error for an invalid method, size, key or value, or if two runs have the same name.
+    pub fn members(&self, out: &Path) -> Result<Vec<SweepRun>> {
         let count = self.count();
-        if count > MOST_RUNS {
-            let told = format!("the sweep stands for {count} runs, and {MOST_RUNS} are the most: split it");
+        if count > MAX_RUNS {
+            let told = format!("the sweep has {count} runs, more than the maximum of {MAX_RUNS}: split it");
             return Err(Usage(told).into());
         }
         let mut common = Vec::new();
         settings("", &self.set, &mut common);
-        let mut members: Vec<Member> = Vec::new();
+        let mut members: Vec<SweepRun> = Vec::new();
         let mut names = BTreeSet::new();
         for method in &self.methods {
             for varied in self.combinations() {
                 for seed in &self.seeds {
                     let name = name_of(method, &varied, *seed);
-                    ensure!(names.insert(name.clone()), "two runs of the sweep would be called {name}");
+                    ensure!(names.insert(name.clone()), "two runs of the sweep have the same name, {name}");
                     let mut set = common.clone();
                     set.extend(varied.iter().map(|(key, value)| format!("{key}={value}")));
                     set.push(format!("seed={seed}"));
                     let (method, size) = (Some(method.clone()), self.size.clone());
                     let layers = Layers { method, size, set, ..Layers::default() };
                     let config = config::resolve(&layers, std::env::vars())?.config;
+                    recipe::check(&config.model.base)?;
                     let (number, folder) = (members.len(), out.join(&name));
-                    members.push(Member { number, name, folder, config, layers });
+                    members.push(SweepRun { number, name, folder, config, layers });
                 }
             }
         }
         Ok(members)
     }
 
-    /// Every combination of the keys that vary.
+    /// Returns every combination of the varied keys.
     fn combinations(&self) -> Vec<Vec<(&str, &toml::Value)>> {
         let mut all = vec![Vec::new()];
         for (key, values) in &self.vary {
@@ -130,18 +134,20 @@ impl Plan {
     }
 }
 
-/// A file of a size that somebody may have written.
+/// Reads a sweep's file; returns an error if it is longer than [`MAX_FILE_BYTES`].
 fn text_of(file: &Path) -> Result<String> {
     let mut text = String::new();
     let opened = File::open(file)?;
-    opened.take(LONGEST + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > LONGEST {
-        return Err(Usage(format!("it is longer than {} KiB, which no sweep is", LONGEST >> 10)).into());
+    opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(
+            Usage(format!("it is longer than {} KiB, which no sweep is", MAX_FILE_BYTES >> 10)).into()
+        );
     }
     Ok(text)
 }
 
-/// `KEY=VALUE` of every key of a table, dots between the names of tables.
+/// Collects `KEY=VALUE` for every key of a table, with dotted keys.
 fn settings(prefix: &str, table: &toml::Table, out: &mut Vec<String>) {
     for (name, value) in table {
         let key = sgs_keys::dotted(prefix, name);
@@ -152,7 +158,7 @@ fn settings(prefix: &str, table: &toml::Table, out: &mut Vec<String>) {
     }
 }
 
-/// `METHOD-KEY=VALUE-seedN`, with nothing in it that a folder's name cannot have.
+/// Returns `METHOD-KEY=VALUE-seedN`, with `_` for characters that are unsuitable in folder names.
 fn name_of(method: &str, varied: &[(&str, &toml::Value)], seed: u64) -> String {
     let stem = Path::new(method).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let mut name = stem;
@@ -166,11 +172,11 @@ fn name_of(method: &str, varied: &[(&str, &toml::Value)], seed: u64) -> String {
     name.chars().map(plain).collect()
 }
 
-impl Member {
-    /// Whether nothing is left to do.
+impl SweepRun {
+    /// Returns whether the run is finished.
     ///
     /// # Errors
-    /// The folder holds a run of another configuration, or cannot be read.
+    /// Returns an error if the folder contains a run with another configuration or cannot be read.
     pub fn is_finished(&self) -> Result<bool> {
         if !self.folder.join("config.toml").is_file() {
             return Ok(false);
@@ -186,41 +192,41 @@ impl Member {
         Ok(folder::is_finished(&view)? && !self.is_longer()?)
     }
 
-    /// Whether the file wants more of a run than it was begun with: more rounds, or more minutes.
+    /// Returns whether the file requests more rounds or minutes than the existing run was configured with.
     fn is_longer(&self) -> Result<bool> {
         let before = folder::config_of(&RunView::open(&self.folder)?)?;
         let (minutes, limit) = (self.config.minutes, before.minutes);
         Ok(self.config.rounds > before.rounds || limit > 0.0 && (minutes == 0.0 || minutes > limit))
     }
 
-    /// Where what it prints goes.
+    /// Returns the path of the run's log file.
     pub fn log(&self) -> PathBuf {
         self.folder.with_file_name(format!("{}.log", self.name))
     }
 
-    /// The arguments of the program: of a run that is there, to go on with it.
+    /// Returns the arguments that start the run, or resume it if it exists.
     pub fn command(&self) -> Vec<String> {
         let folder = self.folder.display().to_string();
         if self.folder.join("config.toml").is_file() {
-            let mut words = vec!["resume".to_owned(), folder];
+            let mut arguments = vec!["resume".to_owned(), folder];
             if self.is_longer().unwrap_or(false) {
                 let (rounds, minutes) = (self.config.rounds.to_string(), self.config.minutes.to_string());
-                words.extend(["--rounds".to_owned(), rounds, "--minutes".to_owned(), minutes]);
+                arguments.extend(["--rounds".to_owned(), rounds, "--minutes".to_owned(), minutes]);
             }
-            return words;
+            return arguments;
         }
-        let mut words = vec!["run".to_owned()];
-        words.extend(self.layers.method.clone());
-        words.extend(self.layers.size.iter().flat_map(|size| ["--size".to_owned(), size.clone()]));
-        words.extend(["--out".to_owned(), folder]);
-        words.extend(self.layers.set.iter().flat_map(|set| ["--set".to_owned(), set.clone()]));
-        words
+        let mut arguments = vec!["run".to_owned()];
+        arguments.extend(self.layers.method.clone());
+        arguments.extend(self.layers.size.iter().flat_map(|size| ["--size".to_owned(), size.clone()]));
+        arguments.extend(["--out".to_owned(), folder]);
+        arguments.extend(self.layers.set.iter().flat_map(|set| ["--set".to_owned(), set.clone()]));
+        arguments
     }
 
-    /// The process that works on it.
+    /// Returns the command of the process that executes the run.
     ///
     /// # Errors
-    /// The system does not tell where this program is, or the log cannot be made.
+    /// Returns an error if the path of this program is unknown or the log file cannot be created.
     pub fn process(&self) -> Result<Command> {
         let path = self.log();
         let log = OpenOptions::new().create(true).append(true).open(&path);

@@ -1,0 +1,124 @@
+//! Figures of the conjectures and the Guide of the main run.
+
+use super::common::{generations_axis, panel, running_mean, window};
+use super::{MOST_POINTS, PlottedRun, thinned};
+use crate::plot::{
+    Axis, BarSeries, Bars, Figure, FigurePanel, Ink, PanelContent, PanelShape, Series, Unit, Xy,
+};
+use crate::run::{ConjectureClass, ConjectureRound, RunData, StatementOrigin, metric};
+
+/// Colour of each [`StatementOrigin`]. New statements stand out.
+const ORIGINS: [usize; 5] = [0, 1, 5, 3, 2];
+
+/// Origins of the statements, and the number of distinct statements.
+pub(super) fn novelty(d: &PlottedRun<'_>) -> Option<Figure> {
+    let rounds = &d.run.conjecture_stats.rounds;
+    let last = rounds.last()?;
+    let share = |origin: StatementOrigin| {
+        let of = |r: &ConjectureRound| {
+            let all: u64 = r.origins.iter().sum();
+            (all > 0).then(|| r.origins[origin as usize] as f64 / all as f64)
+        };
+        curve(d.run, origin.as_str(), Ink::Series(ORIGINS[origin as usize]), of)
+    };
+    let mut shares: Vec<Series> = StatementOrigin::ALL.into_iter().map(share).collect();
+    shares.retain(|s| s.points.iter().any(|p| p.1 > 0.0));
+    let total = |name: &str, ink, of: fn(&ConjectureRound) -> u64| Series {
+        points: thinned(points(d.run, |r| Some(of(r) as f64)), MOST_POINTS),
+        ..Series::line(name, ink, Vec::new())
+    };
+    let totals = vec![
+        total("accepted", Ink::Series(1), |r| r.accepted),
+        total("distinct statements", Ink::Series(0), |r| r.distinct),
+    ];
+    let count = Axis::new("So far", Unit::Count).from(0.0);
+    let share = Axis::new("Share of the statements", Unit::Percent).from(0.0).to(1.0);
+    Some(Figure {
+        id: "novelty".into(),
+        title: "Novelty of the conjectures".into(),
+        caption: format!(
+            "{}. Left: origin of the Conjecturer's statements (running means; variables are renamed canonically). Right: \
+             cumulative count of accepted conjectures and of distinct statements: {} and {}.",
+            d.label, last.accepted, last.distinct
+        ),
+        panels: vec![xy("Origin of the statements", share, shares), xy("Statements", count, totals)],
+    })
+}
+
+/// The Guide's scores, their correlations, and the reward with and without them.
+pub(super) fn guide(d: &PlottedRun<'_>) -> Option<Figure> {
+    let run = d.run;
+    if run.conjecture_stats.rounds.iter().all(|r| r.scores.is_none() && r.correlations == [None; 2]) {
+        return None;
+    }
+    let names = ["relevance, 0 to 5", "redundancy, 0 to 1", "complexity, 0 to 4"];
+    let score = |(i, name): (usize, &str)| {
+        curve(run, name, Ink::Series([0, 3, 1][i]), |r| r.scores.and_then(|s| s.get(i).copied()))
+    };
+    let scores = names.into_iter().enumerate().map(score).collect();
+    let names = ["R_guide and solve rate", "R_guide and novelty"];
+    let correlation = |(i, name): (usize, &str)| {
+        curve(run, name, Ink::Series([4, 2][i]), |r| r.correlations.get(i).copied().flatten())
+    };
+    let correlations = names.into_iter().enumerate().map(correlation).collect();
+    let rank =
+        Axis { fixed: (Some(-1.0), Some(1.0)), ..Axis::new("Spearman's rank correlation", Unit::Plain) };
+    let mut panels = vec![
+        xy("Scores of the reviews", Axis::new("Mean", Unit::Plain).from(0.0), scores),
+        xy("What the Guide's score correlates with", rank, correlations),
+    ];
+    panels.extend(rewards(run));
+    panels.retain(|p| !matches!(&p.content, PanelContent::Xy(xy) if xy.series.is_empty()));
+    (!panels.is_empty()).then(|| Figure {
+        id: "guide".into(),
+        title: "The Guide".into(),
+        caption: format!(
+            "{}: mean scores of the reviews; rank correlation of R_guide with the solve rate and with novelty of the \
+             conjectures of a round (running means; 0: uncorrelated); and shares of the reward by class of conjecture, \
+             compared with the shares if R_guide were constant.",
+            d.label
+        ),
+        panels,
+    })
+}
+
+/// Shares of the reward by class of conjecture, with and without the Guide.
+fn rewards(run: &RunData) -> Option<FigurePanel> {
+    let shares = run.conjecture_stats.rewards_by_kind()?;
+    let of = |pick: fn(&(f64, f64)) -> f64| shares.values().map(pick).collect::<Vec<_>>();
+    Some(FigurePanel {
+        title: "Distribution of the reward".into(),
+        shape: PanelShape::Half,
+        content: PanelContent::Bars(Bars {
+            x_label: "Class of conjecture".into(),
+            categories: shares.keys().map(|kind: &ConjectureClass| kind.as_str().to_owned()).collect(),
+            y: Axis::new("Share of the reward", Unit::Percent).from(0.0),
+            series: vec![
+                BarSeries::new("with the Guide", Ink::Series(0), of(|s| s.0)),
+                BarSeries::new("without it", Ink::Series(1), of(|s| s.1)),
+            ],
+            stacked: false,
+        }),
+    })
+}
+
+fn xy(title: &str, y: Axis, mut series: Vec<Series>) -> FigurePanel {
+    series.retain(|s| !s.points.is_empty());
+    panel(title, PanelShape::Half, Xy { x: generations_axis(), y, series, lines: Vec::new() })
+}
+
+/// Returns a number of each round over generations.
+fn points(run: &RunData, of: impl Fn(&ConjectureRound) -> Option<f64>) -> Vec<(f64, f64)> {
+    let generations = |round: u32| {
+        let metrics = run.rounds.iter().find(|m| m.round == round)?;
+        RunData::value(metrics, metric::GENERATIONS)
+    };
+    run.conjecture_stats.rounds.iter().filter_map(|r| Some((generations(r.round)?, of(r)?))).collect()
+}
+
+/// Returns the running mean of a number of each round.
+fn curve(run: &RunData, name: &str, ink: Ink, of: impl Fn(&ConjectureRound) -> Option<f64>) -> Series {
+    let points = points(run, of);
+    let means = running_mean(&points, window(points.len()));
+    Series::line(name, ink, thinned(means, MOST_POINTS))
+}

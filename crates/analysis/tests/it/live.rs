@@ -1,0 +1,164 @@
+//! Tests the live page over HTTP.
+
+use crate::synthetic;
+use sgs_analysis::live::{LiveOptions, LiveServer, LiveStatus, Recent};
+use sgs_analysis::report::ReportOptions;
+use sgs_selfplay::Method;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+fn ask(address: SocketAddr, head: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n"))
+}
+
+#[test]
+fn the_page_and_its_sections_are_read_only() {
+    let server = LiveServer::start(&LiveOptions::default()).unwrap();
+    let at = server.address();
+    assert!(get(at, "/").contains("No round is finished yet"));
+    let run = synthetic::run(Method::Sgs, 1, synthetic::Size { rounds: 12, targets: 30 });
+    server.publish(&[run], &ReportOptions::default());
+    let page = get(at, "/");
+    assert!(page.starts_with("HTTP/1.1 200 OK") && page.contains("EventSource") && page.contains("12</dd>"));
+    let fragment = get(at, "/fragment");
+    let json: serde_json::Value = serde_json::from_str(fragment.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    assert_eq!(json["version"], 2);
+    let parts = json["parts"].as_array().unwrap();
+    assert!(parts.iter().any(|p| p[0] == "cumulative-solve-rate" && p[2].as_str().unwrap().contains("<svg")));
+    assert!(
+        parts.iter().all(|p| p[2].as_str().unwrap().contains(p[1].as_str().unwrap())),
+        "a part knows its tag"
+    );
+    for method in ["POST", "PUT", "DELETE"] {
+        let answer = ask(at, &format!("{method} / HTTP/1.1\r\nHost: {at}\r\n\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
+    }
+    assert!(get(at, "/../etc/passwd").starts_with("HTTP/1.1 404"));
+    assert!(ask(at, "nonsense\r\n\r\n").starts_with("HTTP/1.1 400"));
+}
+
+#[test]
+fn other_host_names_and_missing_tokens_are_rejected() {
+    let server = LiveServer::start(&LiveOptions::default()).unwrap();
+    let at = server.address();
+    let foreign = ask(at, "GET / HTTP/1.1\r\nHost: example.com\r\n\r\n");
+    assert!(foreign.starts_with("HTTP/1.1 403"), "{foreign}");
+    let local = ask(at, "GET /status HTTP/1.1\r\nHost: localhost:1\r\n\r\n");
+    assert!(local.starts_with("HTTP/1.1 200"), "{local}");
+
+    let open = LiveOptions { address: SocketAddr::from(([0, 0, 0, 0], 0)), token: None };
+    assert!(LiveServer::start(&open).err().unwrap().to_string().contains("token"));
+    let short = LiveOptions { token: Some("a b".into()), ..LiveOptions::default() };
+    assert!(LiveServer::start(&short).is_err());
+    let options = LiveOptions { token: Some("abcdef-123".into()), ..LiveOptions::default() };
+    let guarded = LiveServer::start(&options).unwrap();
+    assert!(get(guarded.address(), "/").starts_with("HTTP/1.1 403"));
+    assert!(get(guarded.address(), "/?token=abcdef-124").starts_with("HTTP/1.1 403"));
+    assert!(get(guarded.address(), "/?token=abcdef-123").starts_with("HTTP/1.1 200"));
+    assert!(guarded.url().ends_with("?token=abcdef-123"));
+}
+
+#[test]
+fn new_figures_and_status_changes_are_sent_as_events() {
+    let server = LiveServer::start(&LiveOptions::default()).unwrap();
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    write!(stream, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+    assert!(lines.by_ref().any(|l| l == "data: 1"));
+    let recent =
+        Recent { kind: "proof".into(), problem: "t".into(), text: "line\nline".into(), ..Recent::default() };
+    server.set_status(&LiveStatus { round: Some(7), recent: vec![recent], ..LiveStatus::default() });
+    let status = lines.by_ref().find(|l| l.starts_with("data: {\"round\":7")).unwrap();
+    assert!(status.contains("line\\nline"), "an event is one line");
+    server.publish(&[], &ReportOptions::default());
+    assert!(lines.by_ref().any(|l| l == "data: 2"));
+    let start = Instant::now();
+    drop(server);
+    assert!(start.elapsed() < Duration::from_secs(60), "stopping does not wait for open pages");
+    // Each chunk of the stream follows its length, and a chunk of length 0 ends the stream.
+    let is_length = |l: &str| usize::from_str_radix(l, 16).is_ok();
+    let rest: Vec<String> = lines.filter(|l| !(l.is_empty() || l.starts_with(':'))).collect();
+    assert!(rest.iter().all(|l| is_length(l)) && rest.last().is_some_and(|l| l == "0"), "{rest:?}");
+}
+
+#[test]
+fn further_pages_are_rejected_until_others_are_closed() {
+    let server = LiveServer::start(&LiveOptions::default()).unwrap();
+    let idle: Vec<TcpStream> = (0..64).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    let start = Instant::now();
+    let full = get(server.address(), "/status");
+    assert!(full.starts_with("HTTP/1.1 503"), "{full}");
+    drop(idle);
+    while !get(server.address(), "/status").starts_with("HTTP/1.1 200") {
+        assert!(start.elapsed() < Duration::from_secs(100), "no room came back");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_stopping_server_waits_until_open_pages_have_the_last_figures() {
+    let server = LiveServer::start(&LiveOptions::default()).unwrap();
+    let at = server.address();
+    let begun = Instant::now();
+    server.settle(Duration::from_secs(600));
+    assert!(begun.elapsed() < Duration::from_secs(300), "nobody looks");
+    get(at, "/");
+    let mut page = TcpStream::connect(at).unwrap();
+    write!(page, "GET /events HTTP/1.1\r\nHost: {at}\r\n\r\n").unwrap();
+    let mut lines = BufReader::new(page.try_clone().unwrap()).lines().map(Result::unwrap);
+    lines.find(|l| l == "event: version").unwrap();
+    server.publish(&[], &ReportOptions::default());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| server.settle(Duration::from_secs(600)));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!waiting.is_finished(), "the page has the figures of before");
+        get(at, "/fragment");
+        waiting.join().unwrap();
+    });
+    assert!(begun.elapsed() < Duration::from_secs(300));
+}
+
+/// Requests that are sent byte by byte and never end time out, and do not delay stopping the server.
+#[test]
+fn incomplete_requests_do_not_block_the_server() {
+    let server = LiveServer::start(&LiveOptions::default()).unwrap();
+    let at = server.address();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    // More than all connections that are accepted or rejected.
+    let mut streams: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(at).unwrap()).collect();
+    let dribbling = std::thread::spawn(move || {
+        while stopped.recv_timeout(Duration::from_millis(50)).is_err() {
+            streams.iter_mut().for_each(|stream| drop(stream.write(b"G")));
+        }
+    });
+    let start = Instant::now();
+    std::thread::sleep(Duration::from_millis(500));
+    let mut answer = String::new();
+    while !answer.starts_with("HTTP/1.1 200") {
+        assert!(start.elapsed() < Duration::from_secs(30), "no place came free: {answer}");
+        std::thread::sleep(Duration::from_millis(100));
+        let Ok(mut stream) = TcpStream::connect(at) else { continue };
+        let _ = stream.write_all(format!("GET /status HTTP/1.1\r\nHost: {at}\r\n\r\n").as_bytes());
+        answer.clear();
+        let _ = stream.read_to_string(&mut answer);
+    }
+    let mut others: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(at).unwrap()).collect();
+    others.iter_mut().for_each(|stream| drop(stream.write(b"GET / HTTP/1.1\r\n")));
+    std::thread::sleep(Duration::from_millis(200));
+    let start = Instant::now();
+    drop(server);
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    stop.send(()).unwrap();
+    dribbling.join().unwrap();
+}

@@ -1,0 +1,325 @@
+//! Makes the base models named `made:RECIPE` in the user's cache: corpora first, then two trainings.
+//!
+//! A finished step is never repeated, and an interrupted training continues from its last checkpoint. The model's folder
+//! is renamed into place when it is complete; its name is derived from the recipe.
+
+use super::config::PretrainConfig;
+use super::pretrain::{self, TrainingEnd, TrainingObserver};
+use super::recipe::Recipe;
+use crate::error::{Context, Result, bail};
+use crate::metamath::{BuildOptions, build};
+use sgs_lm::ModelConfig;
+use sgs_metamath::system::Metamath;
+use sgs_metamath::tokens;
+use sgs_run::config::RunConfig;
+use sgs_run::config::base_model::{CONFIG, is_model};
+use sgs_run::config::device::{self, DeviceKind};
+use sgs_run::train::policies;
+use sgs_rundir::directories::{CHECKSUMS, checksum_of};
+use sgs_rundir::files::write_file;
+use sgs_rundir::lock::RunLock;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Checksums of the model's files, written before the model is moved to its final place.
+const SUMS: &str = "SHA256SUMS";
+
+/// What [`ensure`] reports while it makes a model.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MakeEvent<'a> {
+    /// Another process makes the model; this one waits for it.
+    Waiting {
+        /// The process that holds the lock.
+        holder: &'a str,
+        /// Name of the recipe.
+        recipe: &'a str,
+    },
+    /// The model is not in the cache and is made now.
+    Begun {
+        /// Name of the recipe.
+        recipe: &'a str,
+        /// The folder in which it is made.
+        home: &'a Path,
+    },
+    /// The corpora are built.
+    Corpora {
+        /// Theorems that are composed at random.
+        composed: usize,
+    },
+    /// A training begins.
+    Training {
+        /// Its number, from 1.
+        number: usize,
+        /// Number of trainings.
+        of: usize,
+        /// Time since the beginning of this call.
+        elapsed: Duration,
+    },
+    /// A training is complete.
+    Trained(&'a TrainingEnd),
+    /// The model is complete.
+    Made {
+        /// Time since the beginning of this call.
+        elapsed: Duration,
+        /// The model's folder.
+        model: &'a Path,
+    },
+}
+
+/// Follows the making of a base model and may stop it.
+pub trait MakeObserver: TrainingObserver {
+    /// Called for each event.
+    fn on_make(&mut self, event: MakeEvent<'_>);
+}
+
+/// The base model of a configuration, as far as runs make it themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MadeBase {
+    /// The configuration names another kind of base model.
+    NotMade,
+    /// The model is in this folder.
+    Ready(PathBuf),
+    /// The observer stopped the making. Another call continues it.
+    Interrupted,
+}
+
+/// Makes the base model of a configuration if its name is `made:RECIPE` and the model is not in the user's cache.
+///
+/// # Errors
+/// Returns an error if there is no such recipe, if the model in the cache is damaged, or if it cannot be made.
+pub fn ensure(config: &RunConfig, observer: &mut dyn MakeObserver) -> Result<MadeBase> {
+    let base = &config.model.base;
+    super::recipe::check(base)?;
+    let Some(recipe) = Recipe::of(base) else { return Ok(MadeBase::NotMade) };
+    let ready = || check(&recipe.model()).map(|()| MadeBase::Ready(recipe.model()));
+    // A complete model may be in a place that is read-only, so no lock is taken before looking.
+    if recipe.model().exists() {
+        return ready();
+    }
+    let _lock = wait_for_turn(recipe, observer)?;
+    if recipe.model().exists() {
+        return ready();
+    }
+    make(recipe, device::kind(&config.model.device)?, observer)
+        .with_context(|| format!("making the base model {base} in {}", recipe.home().display()))
+}
+
+/// Takes the lock on a recipe's folder. If several runs begin at the same time, the first makes the model and the others
+/// wait for it.
+fn wait_for_turn(recipe: &Recipe, observer: &mut dyn MakeObserver) -> Result<RunLock> {
+    let home = recipe.home();
+    fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
+    let mut told = false;
+    loop {
+        match RunLock::take(&home.join("making.lock"), &home) {
+            Err(sgs_rundir::Error::InUse { holder, .. }) => {
+                if !told {
+                    observer.on_make(MakeEvent::Waiting { holder: &holder, recipe: recipe.name });
+                    told = true;
+                }
+                std::thread::sleep(Duration::from_millis(500));
+            }
+            lock => return Ok(lock?),
+        }
+    }
+}
+
+fn make(recipe: &Recipe, device: DeviceKind, observer: &mut dyn MakeObserver) -> Result<MadeBase> {
+    let (home, started) = (recipe.home(), Instant::now());
+    observer.on_make(MakeEvent::Begun { recipe: recipe.name, home: &home });
+    let data = home.join("data");
+    let whole = home.join("data.whole");
+    if !whole.exists() {
+        observer.on_make(MakeEvent::Corpora { composed: recipe.composed });
+        build(&BuildOptions {
+            source: None,
+            out: data.clone(),
+            seed: 1,
+            composed: recipe.composed,
+            reviews: recipe.reviews,
+        })?;
+        write_file(&whole, b"")?;
+    }
+    let mut base: Option<PathBuf> = None;
+    for (number, stage) in (1..).zip(recipe.stages) {
+        let out = home.join(format!("stage-{number}"));
+        let done = out.join("done");
+        // An interrupted call may have moved this training's model to its final place, from which it was removed since.
+        if done.exists() && !is_model(&out.join("model")) {
+            fs::remove_dir_all(&out).with_context(|| format!("cannot remove {}", out.display()))?;
+        }
+        if !done.exists() {
+            let (of, elapsed) = (recipe.stages.len(), started.elapsed());
+            observer.on_make(MakeEvent::Training { number, of, elapsed });
+            let config = PretrainConfig { data: data.clone(), ..config_of(stage)? };
+            let end = pretrain::train(&config, &out, base.as_deref(), device, None, "", observer)?;
+            if end == TrainingEnd::Interrupted {
+                return Ok(MadeBase::Interrupted);
+            }
+            observer.on_make(MakeEvent::Trained(&end));
+            write_file(&done, b"")?;
+            if observer.should_stop() {
+                return Ok(MadeBase::Interrupted);
+            }
+        }
+        base = Some(out.join("model"));
+    }
+    let Some(made) = base else { bail!("the recipe has no training") };
+    write_sums(&made)?;
+    let model = recipe.model();
+    fs::rename(&made, &model).context("cannot give the model its name")?;
+    // The marker of complete corpora is removed before the corpora.
+    let removed = fs::remove_file(&whole).and_then(|()| {
+        ["data", "stage-1", "stage-2"].iter().try_for_each(|folder| fs::remove_dir_all(home.join(folder)))
+    });
+    if let Err(error) = removed {
+        tracing::warn!(
+            "cannot remove the corpora and trainings of the base model from {}: {error}",
+            home.display()
+        );
+    }
+    observer.on_make(MakeEvent::Made { elapsed: started.elapsed(), model: &model });
+    Ok(MadeBase::Ready(model))
+}
+
+/// The folder of a run's base model. A model that was made is copied from the cache to `own`, the run's folder for it,
+/// unless it is there: the cache may be cleared, and ranks on other machines see the run's folder only.
+///
+/// # Errors
+/// Returns an error if the model is neither in `own` nor in the cache, or if the copy fails or is damaged.
+pub fn base_folder(config: &RunConfig, own: &Path) -> Result<PathBuf> {
+    if let Some(recipe) = Recipe::of(&config.model.base).filter(|_| !is_model(own)) {
+        copy(recipe, own)?;
+    }
+    Ok(policies::base_folder(config, own)?)
+}
+
+/// Copies a made model out of the cache.
+fn copy(recipe: &Recipe, to: &Path) -> Result<()> {
+    let from = recipe.model();
+    let missing = || {
+        format!(
+            "{} is not there: `sgs resume` of a run with model.base=made:{} makes it",
+            from.display(),
+            recipe.name
+        )
+    };
+    fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir(&from).with_context(missing)? {
+        files.push(entry?.path());
+    }
+    // `config.json` is copied last: its presence marks the copy as complete.
+    files.retain(|path| !path.ends_with(CHECKSUMS));
+    files.sort_by_key(|path| path.ends_with(CONFIG));
+    let mut list = String::new();
+    for path in files {
+        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let name = path.file_name().unwrap_or_default();
+        list.push_str(&format!("{}  {}\n", checksum_of(&bytes), name.to_string_lossy()));
+        if path.ends_with(CONFIG) {
+            write_file(&to.join(CHECKSUMS), list.as_bytes())?;
+        }
+        write_file(&to.join(name), &bytes)?;
+    }
+    Ok(())
+}
+
+fn config_of(stage: &str) -> Result<PretrainConfig> {
+    PretrainConfig::parse(stage, "a training of the recipe")
+}
+
+fn write_sums(model: &Path) -> Result<()> {
+    let mut names: Vec<String> = Vec::new();
+    for entry in fs::read_dir(model).with_context(|| format!("cannot read {}", model.display()))? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.retain(|name| name != SUMS);
+    names.sort();
+    let mut text = String::new();
+    for name in names {
+        text.push_str(&format!("{}  {name}\n", sum_of(&model.join(&name))?));
+    }
+    Ok(write_file(&model.join(SUMS), text.as_bytes())?)
+}
+
+fn sum_of(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(checksum_of(&bytes))
+}
+
+/// Compares a model's files with their checksums.
+fn check(model: &Path) -> Result<()> {
+    let path = model.join(SUMS);
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    for line in text.lines() {
+        let Some((sum, name)) = line.split_once("  ") else {
+            bail!("{}: `{line}` is not a checksum", path.display())
+        };
+        if sum_of(&model.join(name))? != sum {
+            bail!(
+                "{} was altered: remove the folder {}, and the next run makes it again",
+                model.join(name).display(),
+                model.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The shape of a recipe's model, whether it exists or not.
+///
+/// # Errors
+/// Returns an error if the bundled database is damaged.
+pub fn shape(recipe: &Recipe) -> Result<ModelConfig> {
+    let tokenizer = tokens::tokenizer_json(Metamath::shipped()?.theory());
+    let ids = |place: &str| tokenizer.pointer(place).cloned().unwrap_or_default();
+    let words = ids("/model/vocab")
+        .as_object()
+        .map_or(0, |words| words.values().filter_map(|v| v.as_u64()).max().unwrap_or(0));
+    pretrain::shape(&config_of(recipe.stages[0])?, words as usize + 1, None, None)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::base::recipe::RECIPES;
+    use sgs_run::config::{Layers, resolve};
+
+    #[test]
+    fn recipes_are_valid_and_only_the_first_training_has_a_shape() {
+        for recipe in &RECIPES {
+            let [first, second] = recipe.stages.map(|stage| config_of(stage).unwrap());
+            assert!(first.model.is_some() && second.model.is_none(), "{}", recipe.name);
+            let parameters = shape(recipe).unwrap().parameters() as f64 / 1e6;
+            let named: f64 = recipe.name.trim_end_matches('m').parse().unwrap();
+            assert!((parameters - named).abs() < 1.0, "{} has {parameters} million parameters", recipe.name);
+        }
+    }
+
+    #[test]
+    fn a_run_keeps_its_copy_of_a_made_model() {
+        let run = tempfile::tempdir().unwrap();
+        let own = run.path().join("base");
+        let missing = copy(&RECIPES[0], &own);
+        // Nothing can be copied if the model was never made, as on a CI machine.
+        assert!(missing.is_err() || is_model(&own));
+        fs::write(own.join(CONFIG), b"{}").unwrap();
+        let set = vec!["model.base=made:13m".to_owned()];
+        let layers = Layers { set, ..Layers::default() };
+        let config = resolve(&layers, std::iter::empty()).unwrap().config;
+        assert_eq!(base_folder(&config, &own).unwrap(), own);
+    }
+
+    #[test]
+    fn an_altered_model_is_refused() {
+        let model = tempfile::tempdir().unwrap();
+        fs::write(model.path().join("a"), b"1").unwrap();
+        write_sums(model.path()).unwrap();
+        check(model.path()).unwrap();
+        fs::write(model.path().join("a"), b"2").unwrap();
+        assert!(check(model.path()).unwrap_err().to_string().contains("was altered"));
+    }
+}

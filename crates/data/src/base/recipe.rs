@@ -1,0 +1,93 @@
+//! Recipes of the base models that are made for runs, and their folders.
+
+use sgs_metamath::slice::SLICE_SHA256;
+use sgs_run::Usage;
+use sgs_run::config::base_model::cache;
+use sgs_rundir::directories::checksum_of;
+use std::path::PathBuf;
+
+/// The recipe of a base model for Metamath.
+pub struct Recipe {
+    /// The name after `made:`.
+    pub name: &'static str,
+    /// Theorems to compose at random.
+    pub composed: usize,
+    /// Most reviews for each theorem.
+    pub reviews: usize,
+    /// The configurations of two trainings: `sgs pretrain` on all corpora, then `sgs sft` on theorems written by people. Most
+    /// texts of the first are composed theorems, whose style the second training removes.
+    pub stages: [&'static str; 2],
+}
+
+/// All recipes.
+pub const RECIPES: [Recipe; 2] = [
+    Recipe {
+        name: "13m",
+        composed: 1_600_000,
+        reviews: 16,
+        stages: [
+            include_str!("../../../../presets/base/13m-1.toml"),
+            include_str!("../../../../presets/base/13m-2.toml"),
+        ],
+    },
+    Recipe {
+        name: "30m",
+        composed: 1_600_000,
+        reviews: 16,
+        stages: [
+            include_str!("../../../../presets/base/30m-1.toml"),
+            include_str!("../../../../presets/base/30m-2.toml"),
+        ],
+    },
+];
+
+/// Checks that a value of `model.base` does not name an unknown recipe.
+///
+/// # Errors
+/// Returns an error if it does.
+pub fn check(base: &str) -> Result<(), Usage> {
+    if !base.starts_with("made:") || Recipe::of(base).is_some() {
+        return Ok(());
+    }
+    let names: Vec<String> = RECIPES.iter().map(|recipe| format!("made:{}", recipe.name)).collect();
+    Err(Usage(format!("model.base={base}: there is no such recipe, only {}", names.join(", "))))
+}
+
+impl Recipe {
+    /// The recipe that a value of `model.base` names.
+    pub fn of(base: &str) -> Option<&'static Recipe> {
+        let name = base.strip_prefix("made:")?;
+        RECIPES.iter().find(|recipe| recipe.name == name)
+    }
+
+    /// The folder in the user's cache in which the model is made. It is specific to the recipe and the slice of set.mm.
+    pub fn home(&self) -> PathBuf {
+        let [first, second] = self.stages;
+        let text = format!("{SLICE_SHA256}\n{}\n{}\n{first}\n{second}", self.composed, self.reviews);
+        cache().join(format!("made-{}-{}", self.name, &checksum_of(text.as_bytes())[..16]))
+    }
+
+    /// The folder of the model. It exists only when the model is complete.
+    pub fn model(&self) -> PathBuf {
+        self.home().join("model")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn each_recipe_has_a_name_and_a_separate_folder() {
+        let homes: Vec<PathBuf> =
+            RECIPES.iter().filter_map(|r| Some(Recipe::of(&format!("made:{}", r.name))?.home())).collect();
+        assert_eq!(homes.len(), RECIPES.len());
+        assert_ne!(homes[0], homes[1]);
+        for other in ["13m", "made:", "made:13", "made:13m/..", "shipped"] {
+            assert!(Recipe::of(other).is_none(), "{other}");
+        }
+        assert!(check("made:13m").is_ok() && check("shipped").is_ok() && check("made-by-me").is_ok());
+        assert!(check("made:20m").unwrap_err().to_string().contains("made:30m"));
+    }
+}

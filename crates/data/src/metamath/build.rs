@@ -1,0 +1,277 @@
+//! Builds the slice, the targets, the corpora and the tokenizer of Metamath.
+
+use super::{conjecturer, guide, solver};
+use crate::corpus::{CorpusRow, HELD_OUT};
+use crate::error::{Context, Result, bail};
+use serde_json::json;
+use sgs_formal::{Condition, FormalSystem, Prompt};
+use sgs_metamath::database::Database;
+use sgs_metamath::splits::{Split, SplitRule, split};
+use sgs_metamath::system::Metamath;
+use sgs_metamath::theory::{RuleId, Theory};
+use sgs_metamath::{slice, tokens};
+use sgs_run::config::device::threads;
+use sgs_run::workers::sampling::in_parallel;
+use sgs_rundir::directories::checksum_of;
+use sgs_rundir::files::write_file;
+use sgs_rundir::table::write_rows;
+use sgs_selfplay::{Problem, ProblemId};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What to build, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuildOptions {
+    /// The set.mm to cut the slice from; `None` for the slice that ships.
+    pub source: Option<PathBuf>,
+    /// The folder to write to.
+    pub out: PathBuf,
+    /// Seed of the corpora. The targets have a separate, fixed seed.
+    pub seed: u64,
+    /// Theorems to compose at random.
+    pub composed: usize,
+    /// Most reviews for each theorem of the Guide's corpus.
+    pub reviews: usize,
+}
+
+/// Builds everything, and returns the text of the folder's README.md, which is written last.
+///
+/// # Errors
+/// Returns an error if the source cannot be read or cut, or if the file system fails.
+pub fn build(options: &BuildOptions) -> Result<String> {
+    fs::create_dir_all(&options.out).with_context(|| format!("cannot make {}", options.out.display()))?;
+    let (text, origin) = slice_text(options.source.as_deref())?;
+    write_file(&options.out.join("set-slice.mm"), &text)?;
+    let system = Metamath::new(Theory::new(Database::parse(slice::SLICE_NAME, text)?)?);
+    let split = split(system.theory(), SplitRule::default());
+    let corpora = Corpora { system: &system, split: &split, options };
+    let mut files = BTreeMap::new();
+    let mut counts = Counts::new();
+    corpora.write_all(&mut |role, name, count| {
+        counts.entry((role, name.to_owned())).and_modify(|n| *n += count).or_insert(count);
+    })?;
+    for name in CORPUS_FILES {
+        files.insert(name.to_owned(), hash_of(&options.out.join(name))?);
+    }
+    write_targets(&system, &split, &options.out)?;
+    let tokenizer = serde_json::to_vec(&tokens::tokenizer_json(system.theory()))?;
+    write_file(&options.out.join("tokenizer.json"), &tokenizer)?;
+    let config = serde_json::to_vec_pretty(&tokens::tokenizer_config_json())?;
+    write_file(&options.out.join("tokenizer_config.json"), &config)?;
+    for name in ["targets.jsonl", "tokenizer.json", "tokenizer_config.json", "set-slice.mm"] {
+        files.insert(name.to_owned(), hash_of(&options.out.join(name))?);
+    }
+    let card = card(options, &split, &counts, &files, &origin);
+    write_file(&options.out.join("README.md"), card.as_bytes())?;
+    Ok(card)
+}
+
+/// The slice's text and where it comes from.
+fn slice_text(source: Option<&Path>) -> Result<(Vec<u8>, String)> {
+    let Some(path) = source else {
+        return Ok((slice::shipped_text()?, "the slice that ships with sgs".to_owned()));
+    };
+    let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let hash = checksum_of(&text);
+    let cut = slice::cut(&path.display().to_string(), &text, slice::SLICE_ASSERTIONS)?;
+    let cut_hash = checksum_of(&cut);
+    if hash == slice::ORIGIN_SHA256 && cut_hash != slice::SLICE_SHA256 {
+        bail!(
+            "the slice of the known set.mm has hash {cut_hash}, not {}: this is a defect",
+            slice::SLICE_SHA256
+        );
+    }
+    let same = if cut_hash == slice::SLICE_SHA256 { "equal to" } else { "different from" };
+    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok((cut, format!("{name} with SHA-256 {hash}; the slice is {same} the one that ships with sgs")))
+}
+
+/// Reviews of each target in the held-out file, at most.
+const HELD_OUT_REVIEWS: usize = 8;
+
+/// Number of examples by file and kind.
+type Counts = BTreeMap<(&'static str, String), usize>;
+
+const SOLVER: &str = "solver.parquet";
+const CONJECTURER: &str = "conjecturer.parquet";
+const GUIDE: &str = "guide.parquet";
+/// Reviews of the targets, from their own proofs: they measure a Guide, and `sgs pretrain` refuses them.
+const GUIDE_HELD_OUT: &str = "guide-held-out.parquet";
+const CORPUS_FILES: [&str; 4] = [SOLVER, CONJECTURER, GUIDE, GUIDE_HELD_OUT];
+
+/// Most batches that wait to be written.
+const WAITING: usize = 2;
+
+struct Corpora<'a> {
+    system: &'a Metamath,
+    split: &'a Split,
+    options: &'a BuildOptions,
+}
+
+impl Corpora<'_> {
+    /// Writes every corpus, in an order that does not depend on the number of threads. Calls `count` with the file, the
+    /// kind and the number of its examples.
+    fn write_all(&self, count: &mut dyn FnMut(&'static str, &str, usize)) -> Result<()> {
+        let (theory, compiled, library) =
+            (self.system.theory(), self.system.compiled_rules(), self.system.assertion_index());
+        let seed = self.options.seed;
+        let composer = solver::Composer::new(theory, compiled, self.split);
+        let proofs = [solver::theorems(theory, self.split), solver::sub_proofs(theory, compiled, self.split)]
+            .into_iter()
+            .chain(composer.batches(seed, self.options.composed));
+        self.write(SOLVER, proofs, |e| self.solver_row(e), count)?;
+        let conjectures = conjecturer::examples(theory, compiled, library, self.split, seed);
+        self.write(CONJECTURER, std::iter::once(conjectures), |e| self.conjecturer_row(e), count)?;
+        let maker = guide::Maker::new(theory, compiled, library, self.split);
+        let reviews = maker.examples(seed, self.options.reviews);
+        self.write(GUIDE, std::iter::once(reviews), |e| self.guide_row("guide", e), count)?;
+        let held_out = maker.of_targets(seed, HELD_OUT_REVIEWS);
+        self.write(GUIDE_HELD_OUT, std::iter::once(held_out), |e| self.guide_row(HELD_OUT, e), count)
+    }
+
+    /// Writes one corpus: a thread writes a batch while the next one is made.
+    fn write<E: Sync>(
+        &self,
+        name: &'static str,
+        batches: impl Iterator<Item = Vec<E>>,
+        row: impl Fn(&E) -> CorpusRow + Sync,
+        count: &mut dyn FnMut(&'static str, &str, usize),
+    ) -> Result<()> {
+        let path = self.options.out.join(name);
+        std::thread::scope(|scope| {
+            let (full, to_write) = std::sync::mpsc::sync_channel::<Vec<CorpusRow>>(WAITING);
+            let writer = std::thread::Builder::new()
+                .name("corpus".into())
+                .spawn_scoped(scope, || write_rows(&path, to_write.into_iter().flatten()))?;
+            for batch in batches {
+                let rows = in_parallel(threads(), &batch, &row);
+                for row in &rows {
+                    count(name, &row.kind, 1);
+                }
+                // The writer stops early only after an error, which is returned below.
+                if full.send(rows).is_err() {
+                    break;
+                }
+            }
+            drop(full);
+            match writer.join() {
+                Ok(written) => Ok(written.map(|_| ())?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+
+    fn problem(&self, source: RuleId, statement: &str) -> Problem {
+        let label = self.system.theory().label(source);
+        Problem { id: ProblemId::new(label), statement: statement.into(), context: label.into() }
+    }
+
+    fn row(&self, role: &str, kind: &str, source: RuleId, prompt: Prompt, completion: &str) -> CorpusRow {
+        let (Prompt::Raw(prompt) | Prompt::Chat(prompt)) = prompt;
+        CorpusRow {
+            role: role.to_owned(),
+            kind: kind.to_owned(),
+            source: self.system.theory().label(source).to_owned(),
+            prompt,
+            completion: format!("{completion} {}", tokens::END),
+        }
+    }
+
+    fn solver_row(&self, e: &solver::ProofExample) -> CorpusRow {
+        let prompt = self.system.solver_prompt(&self.problem(e.source, &e.statement));
+        self.row("solver", e.kind.as_str(), e.source, prompt, &self.system.proof_completion(&e.proof))
+    }
+
+    fn conjecturer_row(&self, e: &conjecturer::ConjectureExample) -> CorpusRow {
+        let (kind, prompt) = match &e.condition {
+            conjecturer::Condition::Target(target) => {
+                let target = self.problem(e.source, target);
+                ("target", self.system.conjecturer_prompt(Condition::Target(&target)))
+            }
+            conjecturer::Condition::Solved { statement, proof } => {
+                let problem = self.problem(e.source, statement);
+                ("solved", self.system.conjecturer_prompt(Condition::Solved { problem: &problem, proof }))
+            }
+            conjecturer::Condition::Nothing => {
+                let place = self.problem(e.source, "");
+                ("nothing", self.system.conjecturer_prompt(Condition::Nothing(&place)))
+            }
+        };
+        self.row("conjecturer", kind, e.source, prompt, &e.conjecture)
+    }
+
+    fn guide_row(&self, role: &str, e: &guide::ReviewExample) -> CorpusRow {
+        let (target, conjecture) = (self.problem(e.source, &e.target), self.problem(e.source, &e.conjecture));
+        let prompt = self.system.guide_prompt(&target, &conjecture);
+        self.row(role, e.relation.as_str(), e.source, prompt, &Metamath::review_completion(&e.review))
+    }
+}
+
+fn write_targets(system: &Metamath, split: &Split, out: &Path) -> Result<()> {
+    let mut text = String::new();
+    for (i, &target) in split.targets.iter().enumerate() {
+        let label = system.theory().label(target);
+        let problem = system.problem(label).with_context(|| format!("{label} has no normal form"))?;
+        let line = json!({
+            "id": problem.id, "statement": problem.statement, "context": problem.context,
+            "quick": i < SplitRule::default().quick,
+        });
+        text.push_str(&line.to_string());
+        text.push('\n');
+    }
+    write_file(&out.join("targets.jsonl"), text.as_bytes())?;
+    Ok(())
+}
+
+fn hash_of(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(checksum_of(&bytes))
+}
+
+fn card(
+    options: &BuildOptions,
+    split: &Split,
+    counts: &Counts,
+    files: &BTreeMap<String, String>,
+    origin: &str,
+) -> String {
+    let rule = SplitRule::default();
+    let mut out = format!(
+        "# Metamath corpora of sgs\n\n\
+         Source: {origin}. set.mm is in the public domain (CC0).\n\n\
+         Made by `sgs data build --seed {} --composed {} --reviews {}`.\n\n\
+         ## Targets\n\n\
+         {} theorems drawn with seed {} from {} candidates among the provable assertions {} to {}: {} to {} \
+         essential steps, at most {} symbols, not discouraged, not old or alternative, not stated before. The first \
+         {} are the quick set. Not candidates:\n\n",
+        options.seed,
+        options.composed,
+        options.reviews,
+        split.targets.len(),
+        rule.seed,
+        split.candidates,
+        rule.from,
+        rule.to,
+        rule.min_steps,
+        rule.max_steps,
+        rule.max_symbols,
+        rule.quick
+    );
+    for (reason, count) in &split.dropped {
+        out.push_str(&format!("- {reason}: {count}\n"));
+    }
+    out.push_str(
+        "\nNo target, under whatever names and order of hypotheses, is stated by any training text, and no part of a \
+         target's own proof is in a corpus. guide-held-out.parquet alone is made from the targets: it measures a Guide, \
+         and sgs pretrain refuses it.\n\n## Corpora\n\n| file | kind | examples |\n|---|---|---|\n",
+    );
+    for ((file, kind), count) in counts {
+        out.push_str(&format!("| {file} | {kind} | {count} |\n"));
+    }
+    out.push_str("\n## Files\n\n| file | SHA-256 |\n|---|---|\n");
+    for (name, hash) in files {
+        out.push_str(&format!("| {name} | {hash} |\n"));
+    }
+    out
+}

@@ -1,0 +1,204 @@
+//! The Conjecturer's corpus: theorems with intermediate statements of their proofs.
+
+use rayon::prelude::*;
+use rustc_hash::FxHashSet;
+use sgs_metamath::assertion_index::{AssertionIndex, Triviality};
+use sgs_metamath::database::{Distinct, Symbol, distinct};
+use sgs_metamath::draw::Draw;
+use sgs_metamath::normal_text::normal_text;
+use sgs_metamath::proof_text::write_steps;
+use sgs_metamath::splits::{Lesson, Split};
+use sgs_metamath::statement::Statement;
+use sgs_metamath::sub_proof::{renumber, sub_proof_starts};
+use sgs_metamath::theory::{RuleId, Theory};
+use sgs_metamath::unify::{CompiledRules, Goal, ProofLimits, ProofStep, Unifier};
+
+/// The condition of a conjecture in the corpus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// A theorem to be proved (canonical text).
+    Target(String),
+    /// A proved theorem and its proof.
+    Solved {
+        statement: String,
+        /// Its proof in canonical text.
+        proof: String,
+    },
+    /// Nothing.
+    Nothing,
+}
+
+/// A conjecture for training.
+#[derive(Clone, Debug)]
+pub struct ConjectureExample {
+    /// The theorem that it comes from, which determines its context.
+    pub source: RuleId,
+    /// The condition in the Conjecturer's prompt.
+    pub condition: Condition,
+    /// The statement that the Conjecturer should write.
+    pub conjecture: String,
+}
+
+const MAX_SYMBOLS: usize = 100;
+const MAX_NODES: usize = 100;
+/// Most conjectures from one theorem.
+const PER_LESSON: usize = 6;
+
+/// A step of a theorem's proof as a separate statement, in the theorem's variables.
+#[derive(Clone, Debug)]
+pub(crate) struct Intermediate {
+    pub(crate) statement: Statement,
+    /// Length of its proof in steps.
+    pub(crate) steps: usize,
+    /// Why it is not a useful conjecture at the theorem's position.
+    pub(crate) fault: Option<Triviality>,
+}
+
+/// The intermediate statements of a proof: all steps except hypotheses and the last step.
+pub(crate) fn intermediates(
+    theory: &Theory,
+    compiled: &CompiledRules,
+    library: &AssertionIndex,
+    unifier: &mut Unifier,
+    lesson: &Lesson,
+) -> Vec<Intermediate> {
+    let before = theory.rule(lesson.rule).statement;
+    let Ok(goal) = Goal::new(theory, &lesson.statement, before) else { return Vec::new() };
+    if unifier.check(theory, compiled, &goal, &lesson.steps, ProofLimits::default()).is_err() {
+        return Vec::new();
+    }
+    let Ok(formulas) = unifier.step_formulas(theory, compiled, &goal, MAX_NODES) else { return Vec::new() };
+    let starts = sub_proof_starts(theory, &lesson.steps);
+    let mut out: Vec<Intermediate> = Vec::new();
+    for (i, formula) in formulas.into_iter().enumerate() {
+        let (Some(conclusion), ProofStep::Rule(_)) = (formula, lesson.steps[i]) else { continue };
+        if i + 1 == lesson.steps.len() || conclusion.len() < 2 {
+            continue;
+        }
+        let (_, mut used) = renumber(&lesson.steps[starts[i]..=i]);
+        used.sort_unstable();
+        let hypotheses = used.iter().map(|&h| lesson.statement.hypotheses[h as usize].clone()).collect();
+        let mut statement = Statement { distinct: Box::default(), hypotheses, conclusion };
+        statement.distinct = pairs_with_dummies(&statement, &lesson.statement);
+        if statement.text(theory).split_ascii_whitespace().count() <= MAX_SYMBOLS
+            && !out.iter().any(|o| o.statement == statement)
+        {
+            let fault = library.triviality(theory, compiled, unifier, &statement, before);
+            out.push(Intermediate { statement, steps: i + 1 - starts[i], fault });
+        }
+    }
+    out
+}
+
+/// The `$d` conditions of a part of a theorem: the theorem's own, and dummies distinct from everything.
+fn pairs_with_dummies(part: &Statement, whole: &Statement) -> Box<[Distinct]> {
+    let own = whole.variables();
+    let variables = part.variables();
+    let mut pairs = Vec::new();
+    for (i, &a) in variables.iter().enumerate() {
+        for &b in &variables[i + 1..] {
+            let dummy = |v: Symbol| !own.contains(&v);
+            if dummy(a) || dummy(b) || whole.distinct.contains(&distinct(a, b)) {
+                pairs.push(distinct(a, b));
+            }
+        }
+    }
+    pairs.sort_unstable();
+    pairs.into()
+}
+
+/// Builds the corpus, without steps that precede their theorem in the database or follow in one step.
+pub fn examples(
+    theory: &Theory,
+    compiled: &CompiledRules,
+    library: &AssertionIndex,
+    split: &Split,
+    seed: u64,
+) -> Vec<ConjectureExample> {
+    let found: Vec<Vec<ConjectureExample>> = split
+        .lessons
+        .par_iter()
+        .map_init(Unifier::new, |unifier, lesson| {
+            let mut draw = Draw::numbered(seed, "conjectures", u64::from(lesson.rule.0));
+            examples_of(theory, compiled, library, split, lesson, unifier, &mut draw)
+        })
+        .collect();
+    let mut out: Vec<ConjectureExample> = found.into_iter().flatten().collect();
+    out.extend(solved_to_new(theory, split, seed));
+    out
+}
+
+fn examples_of(
+    theory: &Theory,
+    compiled: &CompiledRules,
+    library: &AssertionIndex,
+    split: &Split,
+    lesson: &Lesson,
+    unifier: &mut Unifier,
+    draw: &mut Draw,
+) -> Vec<ConjectureExample> {
+    let target = lesson.statement.text(theory);
+    if target.split_ascii_whitespace().count() > MAX_SYMBOLS {
+        return Vec::new();
+    }
+    let own = normal_text(theory, &lesson.statement);
+    let mut found = intermediates(theory, compiled, library, unifier, lesson);
+    found.retain(|i| {
+        let print = normal_text(theory, &i.statement);
+        i.fault.is_none() && print != own && !split.forbidden.contains(&print)
+    });
+    draw.shuffle(&mut found);
+    found.truncate(PER_LESSON);
+    let mut out = Vec::new();
+    for intermediate in found {
+        let conjecture = intermediate.statement.text(theory);
+        if draw.chance(0.1)
+            && let Some(normal) = intermediate.statement.normal_form(theory, |_| None)
+        {
+            out.push(ConjectureExample {
+                source: lesson.rule,
+                condition: Condition::Nothing,
+                conjecture: normal.text(theory),
+            });
+        }
+        out.push(ConjectureExample {
+            source: lesson.rule,
+            condition: Condition::Target(target.clone()),
+            conjecture,
+        });
+    }
+    out
+}
+
+/// Examples conditioned on solved problems: a lemma with its proof, and a theorem that uses the lemma.
+fn solved_to_new(theory: &Theory, split: &Split, seed: u64) -> Vec<ConjectureExample> {
+    let lesson_of: rustc_hash::FxHashMap<RuleId, &Lesson> =
+        split.lessons.iter().map(|l| (l.rule, l)).collect();
+    let mut draw = Draw::new(seed, "solved");
+    let mut out = Vec::new();
+    for lesson in &split.lessons {
+        let used: FxHashSet<RuleId> = lesson
+            .steps
+            .iter()
+            .filter_map(|s| if let ProofStep::Rule(id) = s { Some(*id) } else { None })
+            .filter(|id| lesson_of.get(id).is_some_and(|l| l.steps.len() >= 2 && l.steps.len() <= 16))
+            .collect();
+        let mut used: Vec<RuleId> = used.into_iter().collect();
+        used.sort_unstable();
+        let conjecture = lesson.statement.text(theory);
+        if conjecture.split_ascii_whitespace().count() > MAX_SYMBOLS {
+            continue;
+        }
+        if let Some(lemma) = draw.pick(&used).and_then(|id| lesson_of.get(id)) {
+            out.push(ConjectureExample {
+                source: lesson.rule,
+                condition: Condition::Solved {
+                    statement: lemma.statement.text(theory),
+                    proof: write_steps(theory, &lemma.steps),
+                },
+                conjecture,
+            });
+        }
+    }
+    out
+}

@@ -1,0 +1,73 @@
+//! Classifies problems by difficulty and area with a served model (paper, Appendix D).
+
+use super::label::{AREAS, DIFFICULTIES, read_classification};
+use super::ledger::Ledger;
+use super::teacher::{About, Enough, Said, Teacher, TeacherOptions};
+use crate::error::{Context, Result};
+use serde_json::json;
+use sgs_lean::data::Target;
+use sgs_lean::prompt;
+use std::path::Path;
+
+/// No question is repeated when a larger fraction of the problems is classified (paper, Appendix D).
+pub const ENOUGH: f64 = 0.99;
+
+/// A problem's difficulty and area.
+type Class = (String, String);
+
+/// The classes of a data set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Classification {
+    /// The served model's name, if it is known.
+    pub model: Option<String>,
+    /// Problems of the data set.
+    pub problems: usize,
+    /// Problems that are classified.
+    pub classified: usize,
+    /// Problems of each difficulty, by area.
+    pub counts: Vec<Vec<usize>>,
+}
+
+impl Classification {
+    /// Fraction of the problems that are classified.
+    pub fn share(&self) -> f64 {
+        self.classified as f64 / self.problems as f64
+    }
+}
+
+/// Classifies a data set and keeps the classes in `out/classes.jsonl`; a later call with the same folder continues.
+/// `on_progress` gets the number of classified problems.
+///
+/// # Errors
+/// Returns an error if the endpoint cannot be used, or if the file cannot be read or written.
+pub fn classify(
+    targets: &[Target],
+    options: &TeacherOptions,
+    out: &Path,
+    on_progress: impl Fn(usize) + Sync,
+) -> Result<Classification> {
+    let questions: Vec<About> =
+        targets.iter().map(|t| About::new(&t.problem.id, prompt::classification(&t.problem))).collect();
+    std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    let made = json!({ "model": options.endpoint.model, "seed": options.seed });
+    let mut ledger = Ledger::<Said<Class>>::open(&out.join("classes.jsonl"), &made)?;
+    let mut teacher = Teacher::new(options.endpoint.clone(), options.max_tokens);
+    let enough = Enough { tries: options.tries, share: ENOUGH };
+    let read = |text: &str| read_classification(text).map(|(d, a)| (d.to_owned(), a.to_owned()));
+    teacher.ask(&mut ledger, &questions, options.seed, enough, read, on_progress)?;
+    let classes: Vec<&Class> =
+        questions.iter().filter_map(|about| Some(&ledger.found(&about.subject)?.said)).collect();
+    Ok(Classification {
+        model: teacher.model().map(str::to_owned),
+        problems: questions.len(),
+        classified: classes.len(),
+        counts: count(&classes),
+    })
+}
+
+/// Problems of each difficulty, by area.
+fn count(classes: &[&Class]) -> Vec<Vec<usize>> {
+    let of =
+        |difficulty: &str, area: &str| classes.iter().filter(|c| c.0 == difficulty && c.1 == area).count();
+    DIFFICULTIES.iter().map(|difficulty| AREAS.iter().map(|area| of(difficulty, area)).collect()).collect()
+}

@@ -1,0 +1,160 @@
+//! A served model that answers questions about problems. A question is repeated until its answer can be parsed.
+
+use super::ledger::{Ledger, Subject};
+use crate::error::{Result, bail};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use sgs_endpoint::{ChatClient, ChatRequest, StopReason};
+use sgs_run::config::endpoint::EndpointConfig;
+use sgs_run::served::client::ask_all;
+use sgs_run::workers::sampling::Answer;
+use sgs_selfplay::seed::task_seed;
+use sgs_selfplay::{ProblemId, Role};
+use std::sync::{Mutex, PoisonError};
+
+/// How a served model is asked.
+#[derive(Clone, Debug)]
+pub struct TeacherOptions {
+    /// The server.
+    pub endpoint: EndpointConfig,
+    /// Longest answer in tokens, including any reasoning before it.
+    pub max_tokens: usize,
+    /// Most times that a question is asked until its answer can be read.
+    pub tries: u32,
+    /// Sampling seed.
+    pub seed: u64,
+}
+
+/// A served model. It connects when the first question is asked.
+pub struct Teacher {
+    config: EndpointConfig,
+    max_tokens: usize,
+    chat: Option<ChatClient>,
+}
+
+/// A question about a problem.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// The problem and the question.
+    pub subject: Subject,
+    /// The text of the question.
+    pub text: String,
+}
+
+impl About {
+    /// A question about a problem.
+    pub fn new(id: &ProblemId, text: String) -> Self {
+        Self { subject: Subject::new(id, &text), text }
+    }
+}
+
+/// An answer about a problem.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Said<T> {
+    /// The parsed answer.
+    pub said: T,
+    /// How many times the question was asked.
+    pub asked: u32,
+}
+
+/// When to stop asking.
+#[derive(Clone, Copy, Debug)]
+pub struct Enough {
+    /// Most times that each question is asked.
+    pub tries: u32,
+    /// No question is repeated when a larger fraction of them is answered; 1 repeats until all are.
+    pub share: f64,
+}
+
+/// Most questions of a turn that may get no answer at all. More of them mean that the server is broken.
+fn most_lost(questions: usize) -> usize {
+    (questions / 20).max(4).min(questions.saturating_sub(1))
+}
+
+impl Teacher {
+    /// A model of a server.
+    pub fn new(config: EndpointConfig, max_tokens: usize) -> Self {
+        Self { config, max_tokens, chat: None }
+    }
+
+    /// The served model's name, if it is known.
+    pub fn model(&self) -> Option<&str> {
+        let named = Some(self.config.model.as_str()).filter(|name| !name.is_empty());
+        self.chat.as_ref().map(ChatClient::model).or(named)
+    }
+
+    /// Connects to the endpoint on the first call.
+    fn chat(&mut self, probe: &str) -> Result<&ChatClient> {
+        let chat = match self.chat.take() {
+            Some(chat) => chat,
+            None => {
+                let max_tokens = self.max_tokens.min(16);
+                let probe = ChatRequest { text: probe.to_owned(), seed: 0, max_tokens };
+                ChatClient::connect(self.config.settings()?, &probe)?
+            }
+        };
+        Ok(self.chat.insert(chat))
+    }
+
+    /// Asks every question that has no answer in the ledger, and repeats those whose answer cannot be parsed. Each parsed
+    /// answer is added to the ledger as it arrives; `on_answer` is called with the number of answered questions.
+    ///
+    /// # Errors
+    /// Returns an error if the endpoint cannot be used, if too many questions get no answer, or if the ledger cannot be
+    /// written.
+    pub fn ask<T: Clone + Send + Serialize + DeserializeOwned>(
+        &mut self,
+        ledger: &mut Ledger<Said<T>>,
+        questions: &[About],
+        seed: u64,
+        enough: Enough,
+        read: impl Fn(&str) -> Option<T> + Sync,
+        on_answer: impl Fn(usize) + Sync,
+    ) -> Result<()> {
+        for turn in 0..enough.tries {
+            let open: Vec<&About> =
+                questions.iter().filter(|about| ledger.found(&about.subject).is_none()).collect();
+            let answered = questions.len() - open.len();
+            on_answer(answered);
+            let is_enough = answered as f64 > enough.share * questions.len() as f64;
+            let Some(first) = open.first().filter(|_| turn == 0 || !is_enough) else { break };
+            let (requests, max_tokens, url) =
+                (self.config.concurrency, self.max_tokens, self.config.url.clone());
+            let chat = self.chat(&first.text)?;
+            let one = |about: &&About, is_over: &dyn Fn() -> bool| {
+                let seed = task_seed(seed, turn, Role::Guide, &about.subject.id, 0);
+                let question = ChatRequest { text: about.text.clone(), seed, max_tokens };
+                let reply = chat.ask(&question, is_over)?;
+                Ok(match reply.end {
+                    StopReason::Stop => Answer::Whole(reply.text),
+                    StopReason::Length => Answer::Cut,
+                })
+            };
+            let state = Mutex::new((&mut *ledger, answered, 0));
+            let take = |about: &&About, answer: &Answer| {
+                let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                let (ledger, answered, lost) = &mut *state;
+                match answer {
+                    Answer::Whole(text) => {
+                        let Some(said) = read(text) else { return Ok(()) };
+                        ledger.add(vec![(about.subject.clone(), Said { said, asked: turn + 1 })])?;
+                        *answered += 1;
+                        on_answer(*answered);
+                    }
+                    Answer::Cut => {}
+                    Answer::Lost => *lost += 1,
+                }
+                if *lost > most_lost(questions.len()) {
+                    bail!(
+                        "{url} gave no answer to {lost} of {} questions: it is not well; what it said before is kept, and \
+                         the same command goes on from there",
+                        open.len()
+                    );
+                }
+                Ok(())
+            };
+            ask_all(&url, requests, &open, take, one)?;
+        }
+        Ok(())
+    }
+}

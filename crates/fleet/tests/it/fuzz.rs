@@ -1,0 +1,130 @@
+//! Fuzz tests of bodies and requests.
+
+use crate::fuzzing;
+use fuzzing::Fuzzer;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sgs_fleet::wire::{
+    BodyFormat, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, ResultsReply, ResultsRequest,
+};
+use sgs_fleet::{
+    ArtifactStore, AttemptId, AuthToken, BoardConfig, Client, Coordinator, Fleet, Lease, LeaseId,
+    LeaseOutcome, Receipt, Report, Service, ServiceConfig, Task, TaskId, WorkKind, WorkerName,
+};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+const VERIFY: WorkKind = WorkKind::of("verify");
+
+fn worker() -> WorkerName {
+    WorkerName::new("verify-host-1").unwrap()
+}
+
+fn bodies(form: BodyFormat) -> Vec<Vec<u8>> {
+    let (task, attempt) = (TaskId(u64::MAX - 7), AttemptId(4097));
+    let report = |outcome| Report { task, attempt, outcome };
+    let results = vec![
+        report(LeaseOutcome::Done(vec![0, 255, 7].into())),
+        report(LeaseOutcome::Failed("∀ broken".into())),
+        report(LeaseOutcome::Returned),
+    ];
+    let held = vec![LeaseId { task, attempt }; 3];
+    let lease = Lease { task, attempt, kind: VERIFY, payload: "payload".into() };
+    vec![
+        form.write(&LeaseRequest { worker: worker(), kind: VERIFY, capacity: 9, wait_s: 0.0 }).unwrap(),
+        form.write(&HeartbeatRequest { worker: worker(), tasks: held.clone() }).unwrap(),
+        form.write(&ResultsRequest { worker: worker(), results }).unwrap(),
+        form.write(&LeaseReply { tasks: vec![lease; 2], lease_s: 60.0, drain: true }).unwrap(),
+        form.write(&HeartbeatReply { abandon: held, lease_s: 60.0, drain: false }).unwrap(),
+        form.write(&ResultsReply { receipts: vec![Receipt::Accepted, Receipt::Waiting] }).unwrap(),
+    ]
+}
+
+/// Parses the bytes. If they are valid, checks that the value survives a round trip. Returns whether they are valid.
+fn is_whole<T: Serialize + DeserializeOwned>(form: BodyFormat, bytes: &[u8]) -> bool {
+    let Ok(value) = form.read::<T>(bytes) else { return false };
+    let written = form.write(&value).unwrap();
+    let again: T = form.read(&written).unwrap();
+    assert_eq!(form.write(&again).unwrap(), written);
+    true
+}
+
+#[test]
+#[ignore = "as long as SGS_FUZZ_SECONDS says, 10 s otherwise"]
+fn fuzz_bodies_of_the_wire() {
+    for form in [BodyFormat::Binary, BodyFormat::Json] {
+        let mut fuzzer = Fuzzer::new(bodies(form));
+        while let Some(bytes) = fuzzer.input() {
+            let whole = [
+                is_whole::<LeaseRequest>(form, &bytes),
+                is_whole::<HeartbeatRequest>(form, &bytes),
+                is_whole::<ResultsRequest>(form, &bytes),
+                is_whole::<LeaseReply>(form, &bytes),
+                is_whole::<HeartbeatReply>(form, &bytes),
+                is_whole::<ResultsReply>(form, &bytes),
+            ];
+            if whole.contains(&true) {
+                fuzzer.keep(bytes);
+            }
+        }
+        fuzzer.report(form.content_type());
+    }
+}
+
+fn request(path: &str, kind: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer 0123456789abcdef-test\r\nconnection: close\r\n\
+         content-type: {kind}\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body].concat()
+}
+
+#[test]
+#[ignore = "as long as SGS_FUZZ_SECONDS says, 10 s otherwise"]
+fn fuzz_requests_to_the_service() {
+    let token = AuthToken::new("0123456789abcdef-test", "test").unwrap();
+    let artifacts = ArtifactStore::default();
+    artifacts.put("run.json", &b"{}"[..]);
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    let tasks = (0..50).map(|id| Task { id: TaskId(id), kind: VERIFY, priority: 0, payload: "x".into() });
+    fleet.submit(tasks).unwrap();
+    let config = ServiceConfig {
+        token: Some(token.clone()),
+        artifacts,
+        max_body: 1 << 16,
+        ..ServiceConfig::default()
+    };
+    let service = Service::start(fleet, config).unwrap();
+    let mut corpus = vec![
+        b"GET /v1/files/run.json HTTP/1.1\r\nhost: x\r\nauthorization: Bearer 0123456789abcdef-test\r\nrange: bytes=0-9\r\nconnection: close\r\n\r\n".to_vec(),
+        b"GET /metrics HTTP/1.1\r\nhost: x\r\nauthorization: SGS-HMAC-SHA256 00 00 00\r\nconnection: close\r\n\r\n".to_vec(),
+    ];
+    for form in [BodyFormat::Binary, BodyFormat::Json] {
+        for (path, body) in ["/v1/lease", "/v1/heartbeat", "/v1/results"].iter().zip(bodies(form)) {
+            corpus.push(request(path, form.content_type(), &body));
+        }
+    }
+    let mut fuzzer = Fuzzer::new(corpus);
+    while let Some(bytes) = fuzzer.input() {
+        // The system may run out of ports, because those of closed connections stay reserved for a while.
+        let Ok(mut stream) = TcpStream::connect(service.address()) else {
+            std::thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let _ = stream.write_all(&bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        if answer.starts_with(b"HTTP/1.1 2") {
+            fuzzer.keep(bytes);
+        }
+        assert!(!answer.starts_with(b"HTTP/1.1 500"), "{}", String::from_utf8_lossy(&answer));
+    }
+    fuzzer.report("requests");
+    let client = Client::new(&service.url("127.0.0.1"), Some(token), None).unwrap();
+    client.status().unwrap();
+    client.heartbeat(&worker(), &[]).unwrap();
+}

@@ -1,0 +1,113 @@
+//! The text layer on two catalogues. The first contains correct proofs in many styles: all must be admitted, and proved by
+//! the real Lean. The second contains exploits: each must be refused by the rule that it is aimed at.
+//!
+//! The real Lean is that in `lean/wasm` (`npm install && npm run setup` there), or in the folder `SGS_LEAN_WASM`.
+
+use sgs_lean::check::Limits;
+use sgs_lean::read::Proof;
+use sgs_lean::text::{Bounds, LeanStatement, lex};
+use sgs_lean::{Backing, Lean, LeanSettings, admit};
+use sgs_selfplay::{Problem, ProblemId, Verdict};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().unwrap()
+}
+
+#[derive(serde::Deserialize)]
+struct Entry {
+    id: String,
+    statement: String,
+    helpers: String,
+    proof: String,
+    /// The rule that refuses an exploit.
+    #[serde(default)]
+    rule: String,
+}
+
+impl Entry {
+    fn proof(&self) -> Proof {
+        Proof { helpers: self.helpers.clone(), body: self.proof.clone() }
+    }
+}
+
+fn read(name: &str) -> Vec<Entry> {
+    let text = std::fs::read_to_string(repository().join("data/lean").join(name)).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn every_correct_proof_is_admitted_without_its_comments() {
+    let corpus = read("corpus.jsonl");
+    assert!(corpus.len() >= 500, "{}", corpus.len());
+    let mut wrong = Vec::new();
+    for entry in &corpus {
+        let statement = LeanStatement::read(&entry.statement).unwrap();
+        match admit(&statement, &entry.proof(), &Bounds::default()) {
+            Err(refusal) => wrong.push(format!("{}: {refusal}", entry.id)),
+            Ok((statement, proof)) => {
+                let texts = [&statement.text, &proof.helpers, &proof.body];
+                assert!(texts.iter().all(|t| !lex(t).iter().any(|t| t.is_trivia())), "{}", entry.id);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn every_exploit_is_refused_by_the_intended_rule() {
+    let exploits = read("exploits.jsonl");
+    assert!(exploits.len() >= 120, "{}", exploits.len());
+    let ids: BTreeSet<&str> = exploits.iter().map(|e| e.id.as_str()).collect();
+    assert_eq!(ids.len(), exploits.len(), "an id occurs twice");
+    let mut wrong = Vec::new();
+    for exploit in &exploits {
+        let statement = LeanStatement::read(&exploit.statement).unwrap();
+        match admit(&statement, &exploit.proof(), &Bounds::default()) {
+            Err(refusal) if refusal.rule.as_str() == exploit.rule => {}
+            Err(refusal) => wrong.push(format!("{}\t{}\t{refusal}", exploit.id, refusal.rule.as_str())),
+            Ok(_) => wrong.push(format!("{}\tADMITTED", exploit.id)),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+#[ignore = "runs Lean: a minute and a half of CPU time; .ci/run runs it"]
+fn every_correct_proof_is_proved_by_the_real_lean() {
+    let root =
+        std::env::var_os("SGS_LEAN_WASM").map_or_else(|| repository().join("lean/wasm"), PathBuf::from);
+    let settings = LeanSettings {
+        backing: Backing::Wasm,
+        root,
+        slots: 1,
+        theorems_per_file: 1_000,
+        // A start takes half a minute on an idle machine. The machines of CI are busy.
+        limits: Limits { start_ms: 900_000, proof_ms: 600_000, ..Limits::default() },
+        cache: 0,
+        ..LeanSettings::default()
+    };
+    let launcher = [env!("CARGO_BIN_EXE_sgs-lean-sandbox").into()];
+    let lean: Lean = settings.prepare(&launcher).unwrap().start().unwrap();
+    let corpus = read("corpus.jsonl");
+    let judge = |entry: &Entry| {
+        let id = ProblemId::new(entry.id.as_str());
+        let problem = Problem { id, statement: entry.statement.as_str().into(), context: "".into() };
+        lean.outcome(&problem, &entry.proof().to_text())
+    };
+    // Concurrently, so that one start of Lean serves all of them.
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let calls: Vec<_> = corpus.iter().map(|entry| scope.spawn(|| judge(entry))).collect();
+        calls.into_iter().map(|call| call.join().unwrap()).collect()
+    });
+    let proved = outcomes.iter().filter(|o| o.verdict == Verdict::Proved).count();
+    println!("{proved} of {} proved", corpus.len());
+    let wrong: Vec<String> = corpus
+        .iter()
+        .zip(&outcomes)
+        .filter(|(_, o)| o.verdict != Verdict::Proved)
+        .map(|(entry, o)| format!("{}: {o:?}", entry.id))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,13 @@
+//! The integration tests of this crate, in one binary.
+// Tests fail by panicking, and print what they skip.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
+
+mod corpus;
+mod d3k;
+mod differential;
+mod protocol;
+mod real_lean;
+mod sandbox;
+mod scripted;
+mod system;
+mod vectors;

@@ -1,0 +1,922 @@
+//! Tests with the real Lean: our small set, and every exploit of the catalogues that core Lean can express.
+//!
+//! They need a `lean` binary, either `SGS_LEAN` or `lean/wasm/lean` (`npm install && npm run setup` there). A start of the
+//! latter takes half a minute of CPU time, so these tests do not run by default.
+
+use sgs_lean::admit;
+use sgs_lean::check::{
+    Backend, Candidate, CheckOutcome, FileChecker, FileWorker, JudgeProgram, Launch, Limits, NO_REPLAY,
+    Probe, Recycling, ReplChecker, ReplWorker, TrustLayers,
+};
+use sgs_lean::data::{Target, composed, read_file};
+use sgs_lean::read::Proof;
+use sgs_lean::sandbox::Sandbox;
+use sgs_lean::text::{Bounds, LeanStatement, inspect_helpers, inspect_proof, negation};
+use sgs_selfplay::Verdict;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().unwrap()
+}
+
+/// Returns a launch of the real Lean in the sandbox. It can write to `work` and read `judge`.
+fn lean(scratch: &Path) -> Launch {
+    let wasm = repository().join("lean/wasm");
+    let program = std::env::var_os("SGS_LEAN").map_or_else(|| wasm.join("lean"), PathBuf::from);
+    assert!(
+        program.exists(),
+        "no Lean at {}: set SGS_LEAN, or run `npm install && npm run setup` in lean/wasm",
+        program.display()
+    );
+    let (work, sources) = (scratch.join("work"), scratch.join("judge"));
+    for folder in [&work, &sources] {
+        std::fs::create_dir_all(folder).unwrap();
+    }
+    let launch = Launch {
+        program: program.clone(),
+        args: Vec::new(),
+        env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        folder: work.clone(),
+        cgroup: None,
+    };
+    let mut read = Sandbox::system_files();
+    read.extend([program.parent().unwrap().to_owned(), sources]);
+    let sandbox = Sandbox { read, write: vec![work], ..Sandbox::default() };
+    sandbox.wrap(&launch, &[env!("CARGO_BIN_EXE_sgs-lean-sandbox").into()])
+}
+
+fn options() -> Vec<(String, String)> {
+    [("autoImplicit", "false"), ("maxHeartbeats", "200000"), ("maxSynthPendingDepth", "3")]
+        .map(|(k, v)| (k.to_owned(), v.to_owned()))
+        .into()
+}
+
+/// A start takes half a minute on an idle machine. The machines of CI are busy.
+fn limits() -> Limits {
+    Limits { start_ms: 900_000, proof_ms: 600_000, ..Limits::default() }
+}
+
+fn worker(scratch: &Path, replay: bool) -> FileWorker {
+    worker_under(scratch, replay, TrustLayers::ALL)
+}
+
+fn worker_under(scratch: &Path, replay: bool, layers: TrustLayers) -> FileWorker {
+    worker_that(scratch, replay, layers, false)
+}
+
+fn worker_that(scratch: &Path, replay: bool, layers: TrustLayers, keep_alive: bool) -> FileWorker {
+    let lean = lean(scratch);
+    let checker = FileChecker {
+        judge: JudgeProgram::Interpreted { lean, sources: scratch.join("judge") },
+        replay,
+        scratch: scratch.join("work"),
+        options: options(),
+        layers,
+        limits: limits(),
+        batch: 200,
+        linger_ms: 50,
+        keep_alive,
+    };
+    checker.worker(0).unwrap()
+}
+
+/// Returns the folder with the source of the community REPL, which is not part of this repository. `.ci/run` fetches it.
+fn repl_source() -> PathBuf {
+    let folder = std::env::var_os("SGS_LEAN_REPL")
+        .map_or_else(|| repository().join("target/lean-repl/itp_interface/tools/repl"), PathBuf::from);
+    assert!(
+        folder.join("REPL/Main.lean").exists(),
+        "no REPL at {}: set SGS_LEAN_REPL to its repository, or fetch it as .ci/run does",
+        folder.display()
+    );
+    folder
+}
+
+/// Joins the community REPL into one file that can be interpreted: its modules in the order of their imports, each in its
+/// own section, after the code that makes this build of Lean interpret them.
+fn one_file_of(folder: &Path) -> String {
+    let mut modules = Vec::new();
+    visit(folder, "REPL.Main", &mut modules);
+    let mut text = String::from("import Lean\nset_option linter.deprecated false\npublic section\n");
+    text.push_str(include_str!("../data/Index.lean"));
+    text.push_str("\nend\n");
+    for (name, module) in &modules {
+        let own: Vec<&str> = module.lines().filter(|l| !l.starts_with("import ")).collect();
+        text.push_str(&format!("-- {name}\npublic section\n{}\n", own.join("\n")));
+        for open in left_open(&own).iter().rev() {
+            text.push_str(&format!("end {open}\n"));
+        }
+        text.push_str("end\n");
+    }
+    // Nodes of an information tree that were added after v4.21.0. The tests do not ask for them.
+    if !text.contains(".ofErrorNameInfo") {
+        for (last, other) in [("_ => \"DelabTermInfo\"", "\"other\""), ("info => info.stx", "none")] {
+            let arm = format!("  | .ofDelabTermInfo      {last}\n");
+            assert_eq!(text.matches(&arm).count(), 1, "an unknown version of the REPL");
+            text = text.replace(&arm, &format!("{arm}  | _ => {other}\n"));
+        }
+    }
+    text
+}
+
+/// Appends a module after its imports. Modules that are not the REPL's are Lean's. `REPL.Util.Path` is skipped: it is unused
+/// and does not work in a single file.
+fn visit(folder: &Path, name: &str, found: &mut Vec<(String, String)>) {
+    let path = folder.join(name.replace('.', "/")).with_extension("lean");
+    if name == "REPL.Util.Path" || !path.exists() || found.iter().any(|(known, _)| known == name) {
+        return;
+    }
+    let text = std::fs::read_to_string(path).unwrap();
+    for import in text.lines().filter_map(|line| line.strip_prefix("import ")) {
+        visit(folder, import.trim(), found);
+    }
+    found.push((name.to_owned(), text));
+}
+
+/// Returns the namespaces that are still open at the end of a module.
+fn left_open<'t>(lines: &[&'t str]) -> Vec<&'t str> {
+    let mut open = Vec::new();
+    for line in lines {
+        match line.split_once(' ').unwrap_or((line, "")) {
+            ("namespace" | "section" | "mutual", name) => open.push(name),
+            ("end", _) => {
+                open.pop();
+            }
+            _ => {}
+        }
+    }
+    open
+}
+
+/// Makes a checker over the community REPL.
+fn repl(scratch: &Path, options: Vec<(String, String)>) -> ReplWorker {
+    let mut launch = lean(scratch);
+    let program = scratch.join("judge/Repl.lean");
+    std::fs::write(&program, one_file_of(&repl_source())).unwrap();
+    launch.args.extend(["--run".into(), program.into()]);
+    let checker = ReplChecker {
+        launch,
+        options,
+        // This build refuses `#print axioms`.
+        probe: Probe::Presence,
+        layers: TrustLayers::ALL,
+        limits: Limits { proof_ms: 120_000, ..limits() },
+        // A single start.
+        recycling: Recycling { uses: 10_000, age_ms: u64::MAX, growth: u64::MAX },
+    };
+    checker.worker()
+}
+
+/// Returns an exploit unchanged, after a header that lets its code run: it imports Lean's library and makes this build
+/// interpret all of it.
+fn hostile(exploit: &Exploit) -> Candidate {
+    let header = concat!("import Lean\n", include_str!("../data/Index.lean"));
+    Candidate { header: header.into(), ..candidate(&exploit.statement, &exploit.helpers, &exploit.proof) }
+}
+
+fn candidate(statement: &str, helpers: &str, body: &str) -> Candidate {
+    Candidate {
+        header: "".into(),
+        statement: LeanStatement::read(statement).unwrap(),
+        proof: Proof { helpers: helpers.to_owned(), body: body.to_owned() },
+    }
+}
+
+fn check(worker: &mut FileWorker, candidates: &[Candidate]) -> Vec<CheckOutcome> {
+    worker.check(&candidates.iter().collect::<Vec<_>>())
+}
+
+fn core_set() -> Vec<Target> {
+    let import = read_file(&repository().join("data/lean/core.jsonl"), "").unwrap();
+    assert_eq!(import.skipped, []);
+    import.targets
+}
+
+#[test]
+fn the_small_set_is_read_and_passes_the_text_layer() {
+    let set = core_set();
+    let count = |verdict| set.iter().filter(|t| t.expect == Some(verdict)).count();
+    assert!(count(Verdict::Proved) >= 60 && count(Verdict::Refused) >= 40, "{}", set.len());
+    for target in &set {
+        let proof = target.proof.as_deref().unwrap();
+        inspect_proof(proof, &Bounds::default()).unwrap_or_else(|e| panic!("{}: {e}", target.problem.id));
+    }
+}
+
+/// Returns the small set, and proofs that try to use a neighbour or that reuse names of the library.
+fn asked() -> Vec<(Candidate, Verdict)> {
+    let small = core_set();
+    let small = small
+        .iter()
+        .map(|t| (candidate(&t.problem.statement, "", t.proof.as_deref().unwrap()), t.expect.unwrap()));
+    let neighbours = NEIGHBOURS
+        .iter()
+        .map(|(statement, helpers, body, verdict)| (candidate(statement, helpers, body), *verdict));
+    small.chain(neighbours).collect()
+}
+
+fn assert_expected(asked: &[(Candidate, Verdict)], outcomes: &[CheckOutcome]) {
+    let wrong: Vec<_> = asked
+        .iter()
+        .zip(outcomes)
+        .filter(|((_, expect), o)| *expect != o.verdict)
+        .map(|((c, _), o)| (&c.statement.text, &c.proof, o))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Checks all of it in one file.
+#[test]
+#[ignore = "runs Lean: a minute and a half of CPU time; .ci/run runs it"]
+fn every_true_proof_is_proved_and_every_false_one_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut worker = worker(scratch.path(), true);
+    let asked = asked();
+    let begun = std::time::Instant::now();
+    let candidates: Vec<Candidate> = asked.iter().map(|(c, _)| c.clone()).collect();
+    let outcomes = check(&mut worker, &candidates);
+    println!("{} proofs, checked and replayed, in {:?}", outcomes.len(), begun.elapsed());
+    assert_expected(&asked, &outcomes);
+    for outcome in outcomes.iter().filter(|o| o.verdict == Verdict::Proved) {
+        assert_eq!(outcome.reason, "", "no layer is missing");
+        assert!(outcome.axioms.is_some());
+    }
+}
+
+/// Checks the same proofs through the community REPL, in one process. The verdicts must be the same.
+#[test]
+#[ignore = "runs Lean: a minute of CPU time; .ci/run runs it"]
+fn the_community_repl_gives_the_same_verdicts() {
+    let scratch = tempfile::tempdir().unwrap();
+    // Lean's default of `autoImplicit`, as in D_3k.
+    let mut worker = repl(scratch.path(), options().into_iter().skip(1).collect());
+    let mut asked = asked();
+    // Names that Lean binds automatically, in a statement with a helper.
+    let bound = candidate(
+        "theorem bound (h : p ∧ q) : q ∧ p := by",
+        "theorem swapped (a b : Prop) (h : a ∧ b) : b ∧ a := ⟨h.2, h.1⟩",
+        "\n  exact swapped p q h",
+    );
+    asked.push((bound, Proved));
+    let candidates: Vec<Candidate> = asked.iter().map(|(c, _)| c.clone()).collect();
+    let outcomes = worker.check(&candidates.iter().collect::<Vec<_>>());
+    let count = |verdict| outcomes.iter().filter(|o| o.verdict == verdict).count();
+    println!("{} proved, {} refused, {} starts", count(Proved), count(Refused), worker.starts());
+    assert_expected(&asked, &outcomes);
+    assert_eq!(worker.starts(), 1);
+}
+
+use Verdict::{Proved, Refused};
+
+/// All layers except the text layer.
+const NO_TEXT: TrustLayers = TrustLayers { text: false, ..TrustLayers::ALL };
+
+/// Statements in one file, with helpers and proof. No proof may see another candidate, by name or through a search, and
+/// names of the library may be reused.
+const NEIGHBOURS: &[(&str, &str, &str, Verdict)] = &[
+    ("theorem false_one (a b c : Nat) : a + b * c = b * c + a + 7 := by", "", "\n  omega", Refused),
+    ("theorem by_search (a b c : Nat) : a + b * c = b * c + a + 7 := by", "", "\n  exact?", Refused),
+    ("theorem by_rw (a b c : Nat) : a + b * c = b * c + a + 7 := by", "", "\n  rw?", Refused),
+    ("theorem by_try (a b c : Nat) : a + b * c = b * c + a + 7 := by", "", "\n  try?", Refused),
+    ("theorem shown (a b c : Nat) : a + b * c = b * c + a + 7 := by", "", "\n  show_term exact?", Refused),
+    (
+        "theorem by_name (a b c : Nat) : a + b * c = b * c + a + 7 := by",
+        "",
+        "\n  exact false_one a b c",
+        Refused,
+    ),
+    (
+        "theorem true_one (a b c : Nat) : a + b * c = c * b + a := by",
+        "",
+        "\n  rw [Nat.add_comm, Nat.mul_comm]",
+        Proved,
+    ),
+    (
+        "theorem by_true_name (a b c : Nat) : a + b * c = c * b + a := by",
+        "",
+        "\n  exact true_one a b c",
+        Refused,
+    ),
+    ("theorem and_comm (a b : Nat) : a + b = b + a := by", "", "\n  omega", Proved),
+    (
+        "theorem with_helper (a b : Nat) : a + b = b + a := by",
+        "theorem Nat.add_comm (a b : Nat) : a + b = b + a := by omega",
+        "\n  exact Nat.add_comm a b",
+        Proved,
+    ),
+    ("theorem Nat.dotted (n : Nat) : 0 < succ n := by", "", "\n  exact succ_pos n", Proved),
+    ("theorem Nat.dotted (n : Nat) : 0 < succ n := by", "", "\n  exact Nat.zero_lt_succ n", Proved),
+    (
+        "theorem matched (n : Nat) (h : match n with | 0 => True | _ + 1 => False) : n = 0 := by",
+        "",
+        "\n  cases n with\n  | zero => rfl\n  | succ n => exact h.elim",
+        Proved,
+    ),
+];
+
+/// A true theorem with commands after the end of a helper or of the theorem, where no bracket can be added.
+const COMMANDS: &[(&str, &str)] = &[
+    ("theorem h : True := trivial\n  termination_by 0 seal Nat.add", "\n  exact h"),
+    ("theorem h : ∀ n : Nat, n = n\n  | _ => rfl seal Nat.add", "\n  trivial"),
+    ("", "\n  exact f\nwhere\n  f : True := trivial seal Nat.add"),
+];
+
+/// Lean's own grammar detects anything that is not a theorem, whichever commands this Lean has.
+#[test]
+#[ignore = "runs Lean: a minute of CPU time; .ci/run runs it"]
+fn unlisted_commands_are_detected_by_leans_grammar() {
+    let scratch = tempfile::tempdir().unwrap();
+    let asked = COMMANDS.iter().flat_map(|(helpers, body)| {
+        [("", ""), (" seal Nat.add", "")].map(|(from, to)| {
+            let asked =
+                candidate("theorem t : True := by", &helpers.replace(from, to), &body.replace(from, to));
+            let (statement, proof) = admit(&asked.statement, &asked.proof, &Bounds::default()).unwrap();
+            Candidate { statement, proof, ..asked }
+        })
+    });
+    let outcomes = check(&mut worker(scratch.path(), false), &asked.collect::<Vec<_>>());
+    for pair in outcomes.chunks(2) {
+        assert!(pair[0].reason.starts_with("text layer: a command that is not a theorem: "), "{pair:?}");
+        assert_eq!((pair[0].verdict, pair[1].verdict), (Refused, Proved), "{pair:?}");
+    }
+}
+
+/// The judge counts the axioms of a header. The text layer refuses such a header before it reaches Lean.
+#[test]
+#[ignore = "runs Lean: a minute of CPU time; .ci/run runs it"]
+fn axioms_of_a_header_count() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut worker = worker(scratch.path(), false);
+    let under = |header: &str, body: &str| Candidate {
+        header: header.into(),
+        ..candidate("theorem ha1 : (1 : Nat) = 2 := by", "", body)
+    };
+    let verdict = |outcome: &CheckOutcome| (outcome.verdict, outcome.reason.clone());
+    let outcomes = check(&mut worker, &[under("axiom foo : False\n", "\n  exact foo.elim")]);
+    assert_eq!(verdict(&outcomes[0]), (Refused, "axioms layer: foo".to_owned()));
+    let through = "axiom foo : False\ntheorem bar : False := foo\n";
+    let outcomes = check(&mut worker, &[under(through, "\n  exact bar.elim")]);
+    assert_eq!(verdict(&outcomes[0]), (Refused, "axioms layer: foo".to_owned()));
+}
+
+/// Statements with binders, layouts and instances that the sets lack.
+const SHAPES: &[&str] = &[
+    "theorem a.{u, v} {α : Type u} {β : Type v} (f : α → β) ⦃x y : α⦄ (h : x = y) : f x = f y := by",
+    "theorem a.{u} {α : Sort u} (x : α) : x = x := by",
+    "theorem a {α : Type} [DecidableEq α] (x y : α) : (if x = y then 1 else 2) > 0 := by",
+    "theorem a {α : Type} [inst : Inhabited α] (p : α → Prop) (h : ∀ x, p x) : p inst.default := by",
+    "theorem a (α : Type) [Add α] [Std.Commutative (α := α) (· + ·)] (x y : α) : x + y = y + x := by",
+    "theorem a (n : Nat) [NeZero n] : n ≠ 0 := by",
+    "theorem a (n : Nat := 3) (h : n > 0 := by decide) : n ≠ 0 := by",
+    "theorem a (f : Nat → Nat) n m (h : n = m) : f n = f m := by",
+    "theorem a (_ : 1 = 2) (_h : 2 = 3) : False := by",
+    "theorem a {n} (h : n + 1 = 2) : n = (1 : Nat) := by",
+    "theorem a (x : _) (h : x = (1 : Int)) : x + 1 = 2 := by",
+    "theorem a -- not `: p`\n  (x : Nat) /- nor : this -/ -- (y\n  : -- here\n  x = x -- := by\n  := by",
+    "theorem a (x : Nat) : let y := x\n                    y = x := by",
+    "theorem a (x : Nat)\n    (h : let y := 1\n         y = x) :\n  let z := 2\n  let w := x + 1\n  z = w := by",
+    "theorem a (x y : Nat) (hx : let f : Nat → Nat\n      | 0 => 1\n      | n + 1 => n\n    f x = y) : y = y := by",
+    "theorem a (x : Nat) : match x with\n  | 0 => True\n  | n + 1 => n < x := by",
+    "theorem a :\n∀ n : Nat,\nn = n := by",
+    "theorem a (p q : Prop) : p →\n  q →\n    (p ∧\n  q) := by",
+    "theorem a (f : Nat → Nat) (h : f = fun\n  | 0 => 0\n  | n + 1 => n) : f 1 = 0 := by",
+    "theorem a (b : Bool) (h : b) : !b = false := by",
+    "theorem a (b : Bool) : b || !b := by",
+    "theorem a : ∃ x : Nat, x * x = 4 := by",
+    "theorem a (s : String) : \") := by\".length + s.length = s.length + 7 := by",
+    "theorem a (xs : List Nat) : xs.map (fun x ↦ x + 0) = xs := by",
+    "theorem a (x : Nat) (h : x ∈ [1, 2, 3]) : x = 1 ∨ x = 2 ∨ x = 3 := by",
+    "theorem a (x : { n : Nat // n > 2 }) : (x : Nat) > 1 := by",
+    "theorem a (x : Nat) (h : (x : Int) = -1) : False := by",
+    "theorem a : (∀ x : Nat, x = x) ∧ ¬ ∃ x : Nat, x ≠ x := by",
+    "theorem a (α : Type) {{x y : α}} (h : x = y) : y = x := by",
+    "theorem a «x» (h : «x» = (1 : Nat)) : «x» + 1 = 2 := by",
+    "theorem a (x y z : Nat) (h₁ : x < y) (h₂ : y < z := by omega) : x < z := by",
+    "theorem a (x y : Nat := 0) : x + y = y + x := by",
+    "theorem a (n : Nat) (h : n ≠ 0) (i : Fin n) (j : Fin n := ⟨0, Nat.pos_of_ne_zero h⟩) : i = i ∧ j = j := by",
+    "theorem a (n : Nat) [Inhabited (Fin n)] (i : Fin n) (h : i.val = n - 1) : n ≠ 0 := by",
+    "theorem a (p : Nat → Prop) (h : p = fun x => x > 0) : p 1 ∧ p = fun x => x > 0 := by",
+    "theorem a (p : Nat → Prop) : (∃ x, p x) → ¬ ∀ x, ¬ p x /- the end -/ := by",
+    "theorem a : (⟨0, by decide⟩ : Fin 2) = 0 -- := by\n:= by",
+    "theorem a : let x := 1; have h : x = 1 := rfl; x = 1 ∧ h = h := by",
+    "theorem a : if 1 = 1 then True else ∀ n : Nat, n = n := by",
+    "theorem a (x₁ x₂' : Nat) (hx₁! : x₁ = x₂') : x₂' = x₁ := by",
+    "theorem a.{u} (α : Type u) (s : α → Prop) (h : ∃ x, s x ∧ ∀ y, s y → y = x) : ∀ x y, s x → s y → x = y := by",
+    "theorem a.{u, v} {α : Sort u} {β : α → Sort v} (f g : (x : α) → β x) (h : ∀ x, f x = g x) : f = g := by",
+    "/-- Says `: 1 = 2`. -/\ntheorem a (x : Nat) : x = x := by",
+    "theorem a (f : {n : Nat} → n = n → Nat) (g : (n : Nat) → [NeZero n] → Fin n) : f (n := 1) rfl = f (n := 1) rfl ∧ g 1 = 0 := by",
+    "theorem a (x : Nat) (h : match x with | 0 => False | _ => True) : x ≠ 0 := by",
+    "theorem a (a b : Nat) (h : a = b) : b = a ∧ (fun a => a + b) = fun b => b + a := by",
+    "theorem a («odd name» : Nat) (h : «odd name» = 1) : «odd name» + 1 = 2 := by",
+];
+
+/// Returns a name in the namespace of a statement, which the statement opens.
+fn beside(statement: &LeanStatement, name: &str) -> String {
+    match statement.declared().namespace {
+        "" => name.to_owned(),
+        namespace => format!("{namespace}.{name}"),
+    }
+}
+
+/// Returns a statement under another name. If `spread`, each binder and the conclusion are on their own lines.
+fn renamed(statement: &LeanStatement, name: &str, spread: bool) -> String {
+    let (text, parts) = (&statement.text, &statement.declaration);
+    let root = if statement.declared().rooted { "_root_." } else { "" };
+    let head = format!("theorem {root}{}", beside(statement, name));
+    if !spread || text.contains('\n') {
+        return format!("{head}{}", &text[parts.name.end..]);
+    }
+    let binders = parts.binders.iter().map(|b| format!("\n    {}", &text[b.range.clone()]));
+    let binders = binders.collect::<String>();
+    format!("{head}{}{binders} :\n  {} := by", universes(statement), statement.conclusion())
+}
+
+/// Returns `.{u, v}` after the name, if the statement has universe parameters.
+fn universes(statement: &LeanStatement) -> &str {
+    let rest = &statement.text[statement.declaration.name.end..];
+    rest.find('}').filter(|_| rest.starts_with(".{")).map_or("", |end| &rest[..=end])
+}
+
+/// Returns three theorems: a statement, its negation, and that one holds if and only if the other does not. The first two
+/// have no proofs, because only their types matter.
+fn equivalence(number: usize, said: &LeanStatement, negated: &LeanStatement) -> String {
+    // Lean names the universe of `Type _`.
+    let u = if said.text.contains("Type _") { ".{u}" } else { universes(said) };
+    let [p, n] = ["p", "n"].map(|letter| format!("{letter}{number}"));
+    format!(
+        "{}\n  sorry\n{}\n  sorry\ntheorem e{number}{u} : type_of% @{}{u} ↔ ¬ type_of% @{}{u} := Classical.not_not.symm\n",
+        renamed(said, &p, false),
+        renamed(negated, &n, false),
+        beside(said, &p),
+        beside(negated, &n),
+    )
+}
+
+/// Lean proves of each statement that it holds if and only if its negation does not, as it elaborates both. It must reject
+/// wrong negations, which negate the conclusion only.
+#[test]
+#[ignore = "runs Lean: a minute of CPU time; .ci/run runs it"]
+fn a_statement_is_true_exactly_if_its_negation_is_not() {
+    let mut statements: Vec<String> = core_set().iter().map(|t| t.problem.statement.to_string()).collect();
+    let corpus = read_file(&repository().join("data/lean/corpus.jsonl"), "").unwrap();
+    statements.extend(corpus.targets.iter().map(|t| t.problem.statement.to_string()));
+    statements.extend(SHAPES.iter().map(|text| (*text).to_owned()));
+    statements.extend(NEIGHBOURS.iter().map(|(text, ..)| (*text).to_owned()));
+    let mut read: Vec<LeanStatement> =
+        statements.iter().map(|text| LeanStatement::read(text).unwrap()).collect();
+    read.extend(read.clone().iter().map(|s| LeanStatement::read(&renamed(s, "spread", true)).unwrap()));
+    let mut seen = BTreeSet::new();
+    read.retain(|s| seen.insert(s.signature().to_owned()));
+
+    let mut text = String::from("set_option autoImplicit false\n");
+    let (mut starts, mut wrong) = (Vec::new(), Vec::new());
+    for (number, statement) in read.iter().enumerate() {
+        starts.push(text.lines().count());
+        let negated = negation(statement).unwrap_or_else(|e| panic!("{e}: {}", statement.text));
+        text.push_str(&equivalence(number, statement, &negated));
+    }
+    for bad in ["(p q : Prop) (h : p ∨ q) : p", "(x : Nat) : x = 1", "{α : Type} (x y : α) : x = y"] {
+        let (binders, conclusion) = bad.rsplit_once(" : ").unwrap();
+        let number = starts.len();
+        wrong.push(number);
+        starts.push(text.lines().count());
+        let read = |text: String| LeanStatement::read(&text).unwrap();
+        let said = read(format!("theorem a {bad} := by"));
+        let negated = read(format!("theorem a {binders} : ¬ ({conclusion}) := by"));
+        text.push_str(&equivalence(number, &said, &negated));
+    }
+
+    let scratch = tempfile::tempdir().unwrap();
+    let launch = lean(scratch.path());
+    let file = scratch.path().join("judge/Negations.lean");
+    std::fs::write(&file, &text).unwrap();
+    let ran = std::process::Command::new(&launch.program)
+        .args(&launch.args)
+        .arg(&file)
+        .env_clear()
+        .envs(launch.env.iter().cloned())
+        .current_dir(&launch.folder)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
+    let mut failed: BTreeMap<usize, &str> = BTreeMap::new();
+    for line in said.lines().filter(|line| line.contains(": error")) {
+        let place = line
+            .split("Negations.lean:")
+            .nth(1)
+            .and_then(|rest| rest.split(':').next()?.parse::<usize>().ok());
+        let line_number = place.unwrap_or_else(|| panic!("{said}"));
+        failed.entry(starts.partition_point(|start| *start < line_number) - 1).or_insert(line);
+    }
+    // Lean warns about every statement that it has no proof.
+    let told = said.matches("declaration uses").count();
+    assert!(told >= 2 * read.len() - 10, "{told} warnings\n{said}");
+    // A statement that Lean cannot elaborate, or only by binding names automatically, has no valid negation.
+    let meaningless = ["(n : Nat) : Foo n", ": (1 : Nat) = \"", "(h : p ∧ q) :", "(a : α) (xs : List α) :"];
+    let is_meaningless = |s: &LeanStatement| {
+        let words = s.signature().split_whitespace().collect::<Vec<_>>().join(" ");
+        meaningless.iter().any(|part| words.starts_with(part))
+    };
+    for (number, statement) in read.iter().enumerate() {
+        assert_eq!(
+            failed.contains_key(&number),
+            is_meaningless(statement),
+            "{:?}\n{}",
+            failed.get(&number),
+            statement.text
+        );
+    }
+    assert!(wrong.iter().all(|number| failed.contains_key(number)), "{failed:?}");
+    let meant = read.iter().filter(|s| !is_meaningless(s)).count();
+    println!("{meant} statements, each true exactly if its negation is not");
+    assert!(meant >= 300, "{meant}");
+}
+
+/// Code that writes to the memory of the process that checks it, and turns a theorem of the library into `False`.
+const POISON: &str = "open Lean Elab Command in
+run_cmd unsafe do
+  let some (.axiomInfo known) := (← getEnv).find? ``Nat.add_right_cancel_iff | return
+  let place : IO.Ref ConstantVal := unsafeCast known
+  place.set { name := ``Nat.add_right_cancel_iff, levelParams := [], type := mkConst ``False }";
+
+/// No layer of a process can resist code that modifies the process. The text layer lets no code run, and the second process
+/// reads the theorem from the header.
+#[test]
+#[ignore = "runs Lean: minutes of CPU time; .ci/run runs it"]
+fn memory_corruption_is_detected_by_the_second_process() {
+    let poisoned = hostile(&Exploit {
+        id: "memory".into(),
+        title: String::new(),
+        statement: "theorem t : (1 : Nat) = 2 := by".into(),
+        helpers: POISON.into(),
+        proof: "\n  exact Nat.add_right_cancel_iff.elim".into(),
+        rule: String::new(),
+    });
+    assert!(admit(&poisoned.statement, &poisoned.proof, &Bounds::default()).is_err());
+    let outcome = |replay| {
+        let scratch = tempfile::tempdir().unwrap();
+        check(&mut worker_under(scratch.path(), replay, NO_TEXT), std::slice::from_ref(&poisoned)).remove(0)
+    };
+    let (one, two) = (outcome(false), outcome(true));
+    println!("one process: {one:?}; with a second: {two:?}");
+    assert_eq!(one.verdict, Proved, "the exploit has no effect, so this test proves nothing");
+    assert_eq!(two.verdict, Refused);
+}
+
+/// A candidate that ends the process, or tries to, in the middle of a file must not affect the others.
+#[test]
+#[ignore = "runs Lean: minutes of CPU time; .ci/run runs it"]
+fn hostile_candidates_do_not_affect_their_neighbours() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut worker = worker(scratch.path(), false);
+    let honest =
+        |name: &str| candidate(&format!("theorem {name} (p : Prop) (h : p) : p := by"), "", "\n  exact h");
+    let bomb = "\n  exact absurd (rfl : (1 <<< 2^33 : Nat) = 0) (by simp)";
+    let deep = format!("\n  have h : {}True := by trivial\n  exact h.elim", "¬".repeat(20_000));
+    let candidates = [
+        honest("first"),
+        candidate("theorem bomb : False := by", "", bomb),
+        honest("second"),
+        candidate("theorem deep : False := by", "", &deep),
+        honest("third"),
+    ];
+    let outcomes = check(&mut worker, &candidates);
+    println!("the culprits: {:?}; {:?}", outcomes[1], outcomes[3]);
+    let honest: Vec<&CheckOutcome> = outcomes.iter().step_by(2).collect();
+    assert!(honest.iter().all(|o| o.verdict == Proved && o.reason == NO_REPLAY), "{honest:?}");
+    for culprit in [&outcomes[1], &outcomes[3]] {
+        assert!(matches!(culprit.verdict, Verdict::Resource | Verdict::Refused), "{culprit:?}");
+    }
+}
+
+#[derive(Clone, serde::Deserialize)]
+struct Exploit {
+    id: String,
+    title: String,
+    statement: String,
+    helpers: String,
+    proof: String,
+    /// The rule of the text layer that refuses it; empty for exploits of the other layers.
+    #[serde(default)]
+    rule: String,
+}
+
+fn read_exploits(name: &str) -> Vec<Exploit> {
+    let text = std::fs::read_to_string(repository().join("data/lean").join(name)).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn exploits() -> Vec<Exploit> {
+    read_exploits("exploits.jsonl")
+}
+
+/// Returns both catalogues.
+fn all_exploits() -> Vec<Exploit> {
+    exploits().into_iter().chain(kernel_exploits()).collect()
+}
+
+/// The rule by which the text layer rejects an exploit, or `none`.
+fn rule(exploit: &Exploit) -> &'static str {
+    let bounds = Bounds::default();
+    let refusal = inspect_proof(&exploit.proof, &bounds)
+        .and_then(|()| inspect_helpers(&exploit.helpers, &exploit.statement, &bounds));
+    refusal.err().map_or("none", |refusal| refusal.rule.as_str())
+}
+
+/// Returns the exploits of the checker itself, for tests without the text layer.
+fn kernel_exploits() -> Vec<Exploit> {
+    read_exploits("exploits-kernel.jsonl")
+}
+
+#[test]
+fn the_text_layer_refuses_every_exploit_by_the_intended_rule() {
+    let mut rules = BTreeSet::new();
+    for exploit in exploits() {
+        let bounds = Bounds::default();
+        let refusal = inspect_proof(&exploit.proof, &bounds)
+            .and_then(|()| inspect_helpers(&exploit.helpers, &exploit.statement, &bounds))
+            .expect_err(&exploit.id);
+        assert_eq!(refusal.rule.as_str(), exploit.rule, "{}: {refusal}", exploit.id);
+        rules.insert(exploit.rule);
+    }
+    assert!(rules.len() >= 10, "{rules:?}");
+}
+
+/// The page of the documentation that lists all exploits.
+const TABLE: &str = "docs/exploits.md";
+
+/// One exploit and what stops it.
+struct Row {
+    id: String,
+    title: String,
+    /// The result without layers, the result with all layers but the text layer, and the text layer's rule.
+    cells: [String; 3],
+}
+
+fn row(exploit: &Exploit, without: &CheckOutcome, with: &CheckOutcome) -> Row {
+    let cells = [stopped_by(without), stopped_by(with), rule(exploit).to_owned()];
+    Row { id: exploit.id.clone(), title: exploit.title.clone(), cells }
+}
+
+/// The layer that stops an exploit. Lean's own messages are left out, because they differ between versions.
+fn stopped_by(outcome: &CheckOutcome) -> String {
+    let layers = ["messages", "evidence", "kernel", "axioms", "replay"];
+    let layer = layers.into_iter().find(|layer| outcome.reason.starts_with(layer));
+    match (outcome.verdict, layer) {
+        (Verdict::Proved, _) => ACCEPTED.to_owned(),
+        (Verdict::Refused, Some(layer)) => format!("{layer} layer"),
+        (Verdict::Refused, None) => "an error".to_owned(),
+        (other, _) => other.as_str().to_owned(),
+    }
+}
+
+/// The result of an exploit that succeeds.
+const ACCEPTED: &str = "accepted";
+
+/// The beginning of the page.
+const HEAD: &str = "\
+# Exploits
+
+Each entry is a text that tries to make a checker accept a false statement, or a proof that is not allowed. Real Lean
+elaborates each one twice. A heading gives the results: without any layer / with all layers but the text layer. A
+bullet names the rule by which the text layer rejects its entries. [trust.md](trust.md#exploits) describes the
+layers. This page is generated by
+
+```
+SGS_WRITE_TABLE=1 cargo nextest run --release -p sgs-lean --run-ignored only -E 'test(exploits_are_tried)'
+```
+
+Without the variable, the test fails if the page is out of date; CI runs it.
+";
+
+/// The page: exploits grouped by the results with Lean, then by the rule of the text layer.
+fn table(rows: &[Row]) -> String {
+    let mut groups: BTreeMap<[&str; 2], BTreeMap<&str, Vec<String>>> = BTreeMap::new();
+    for Row { id, title, cells: [without, with, rule] } in rows {
+        let group = groups.entry([without, with]).or_default();
+        group.entry(rule).or_default().push(format!("{id} {title}"));
+    }
+    let mut text = String::from(HEAD);
+    for ([without, with], rules) in groups {
+        let count: usize = rules.values().map(Vec::len).sum();
+        text.push_str(&format!("\n## {without} / {with} ({count})\n\n"));
+        for (rule, entries) in rules {
+            text.push_str(&format!("- {rule}: {}\n", entries.join("; ")));
+        }
+    }
+    text
+}
+
+/// Parses what [`table`] writes.
+fn parse_table(text: &str) -> Vec<Row> {
+    let (mut rows, mut group) = (Vec::new(), None);
+    for line in text.lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            group = heading.rsplit_once(" (").unwrap().0.split_once(" / ");
+        } else if let (Some((without, with)), Some(line)) = (group, line.strip_prefix("- ")) {
+            let (rule, entries) = line.split_once(": ").unwrap();
+            rows.extend(entries.split("; ").map(|entry| {
+                let (id, title) = entry.split_once(' ').unwrap();
+                let cells = [without, with, rule].map(str::to_owned);
+                Row { id: id.to_owned(), title: title.to_owned(), cells }
+            }));
+        }
+    }
+    rows
+}
+
+#[test]
+fn the_table_holds_every_exploit() {
+    let text = page().0;
+    let mut found: BTreeMap<String, Row> =
+        parse_table(&text).into_iter().map(|row| (row.id.clone(), row)).collect();
+    let listed = |exploit: &Exploit| {
+        let row = found.remove(&exploit.id).unwrap_or_else(|| panic!("{TABLE} lacks {}", exploit.id));
+        let [without, with, _] = row.cells;
+        Row { cells: [without, with, rule(exploit).to_owned()], id: row.id, title: exploit.title.clone() }
+    };
+    let expected: Vec<Row> = all_exploits().iter().map(listed).collect();
+    assert!(found.is_empty(), "{TABLE} lists unknown exploits: {:?}", found.keys());
+    assert_eq!(text, table(&expected), "{TABLE} is out of date: it says how to write it");
+}
+
+/// Lean elaborates every exploit without the text layer. Its results are judged once without any layer, and once by
+/// messages, kernel and axioms. Another test shows that the text layer refuses each exploit of the first catalogue, so that
+/// no layer is tested behind another one.
+#[test]
+#[ignore = "runs Lean: a minute or two of CPU time; .ci/run runs it"]
+fn exploits_are_tried_for_real_with_and_without_the_layers() {
+    let tried = all_exploits();
+    let candidates: Vec<Candidate> = tried.iter().map(hostile).collect();
+    let scratch = tempfile::tempdir().unwrap();
+    let worker = worker(scratch.path(), false);
+    let layers = [TrustLayers::NONE, NO_TEXT];
+    let asked: Vec<&Candidate> = candidates.iter().collect();
+    let mut rows = Vec::new();
+    for (exploit, outcomes) in tried.iter().zip(worker.check_under(&asked, &layers)) {
+        let [without, with] = <[CheckOutcome; 2]>::try_from(outcomes).unwrap();
+        println!("{}: {:?} / {:?} {}", exploit.id, without.verdict, with.verdict, with.reason);
+        rows.push(row(exploit, &without, &with));
+    }
+    let found = table(&rows);
+    if std::env::var_os("SGS_WRITE_TABLE").is_some() {
+        write_page(&found, &page().1);
+    }
+    let count = |column: usize, word: &str| rows.iter().filter(|row| row.cells[column] == word).count();
+    assert!(count(0, ACCEPTED) >= 20, "without layers, most exploits work, or this test shows nothing");
+    let accepted = rows.iter().filter(|row| row.cells[1] == ACCEPTED);
+    let accepted: Vec<&str> = accepted.map(|row| row.id.as_str()).collect();
+    assert_eq!(accepted, Vec::<&str>::new(), "accepted with the text layer disabled");
+    assert_eq!(count(1, "infra"), 0, "no exploit may stop a run");
+    for (id, layer) in [
+        ("A2", "messages layer"),
+        ("A3", "axioms layer"),
+        ("A4", "messages layer"),
+        ("B1", "axioms layer"),
+        ("D1", "kernel layer"),
+        ("E2", "kernel layer"),
+        ("E5", "kernel layer"),
+        ("H1", "kernel layer"),
+        ("H3", "kernel layer"),
+    ] {
+        let row = rows.iter().find(|row| row.id == id).unwrap();
+        assert_eq!(row.cells[1], layer, "{id}");
+    }
+    let written = page().0;
+    assert!(written == found, "{TABLE} differs from the results (it says how to write it):\n{found}");
+}
+
+/// Exploits that end the text before the theorem is queried. Each costs two starts of the REPL, so only one of them is
+/// tested.
+const SILENT: [&str; 6] = ["E9", "E11", "E11-end", "H23", "H24", "H25"];
+
+/// Returns the exploits for the REPL, which are those that are accepted without layers.
+fn exploits_for_a_repl() -> Vec<Exploit> {
+    let rows = parse_table(&page().0).into_iter();
+    let accepted: BTreeSet<String> = rows.filter(|row| row.cells[0] == ACCEPTED).map(|row| row.id).collect();
+    let is_tried = |id: &str| accepted.contains(id) && !SILENT.contains(&id);
+    all_exploits().into_iter().filter(|e| is_tried(&e.id)).collect()
+}
+
+/// Returns the rows of the second part of the page: each finding, and its exploits.
+fn by_finding(who: &str, found: &[(&str, String)]) -> BTreeMap<String, Vec<String>> {
+    let mut rows: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (id, finding) in found {
+        println!("{who}: {id}: {finding}");
+        rows.entry(format!("{who}: {finding}")).or_default().push((*id).to_owned());
+    }
+    rows
+}
+
+/// The beginning of the second part of the page.
+const REPL_HEAD: &str = "\
+The exploits that are accepted without layers, sent through the community REPL without the text layer. What the REPL
+accepts is then checked by the judge's two processes, as it is by default. Of E8, E9, E11, E11-end, H23, H24 and H25,
+which hide the rest of the file, only the first is tried, because each costs two starts. `test(exploits_are_tried_through)`
+writes this part.
+
+";
+
+/// Returns the two parts of the page.
+fn page() -> (String, String) {
+    let text = std::fs::read_to_string(repository().join(TABLE)).unwrap();
+    let (first, second) = text.split_once(REPL_TITLE).unwrap_or((&text, ""));
+    (first.to_owned(), second.to_owned())
+}
+
+const REPL_TITLE: &str = "\n## Through the community REPL\n\n";
+
+fn write_page(first: &str, second: &str) {
+    std::fs::write(repository().join(TABLE), format!("{first}{REPL_TITLE}{second}")).unwrap();
+}
+
+fn what_the_text_layer_admits_is_refused(repl: &mut ReplWorker) {
+    let every = all_exploits();
+    let admitted = every.iter().filter_map(|e| {
+        let c = hostile(e);
+        let (statement, proof) = admit(&c.statement, &c.proof, &Bounds::default()).ok()?;
+        Some((e.id.as_str(), Candidate { statement, proof, ..c }))
+    });
+    let outcomes: Vec<(&str, CheckOutcome)> =
+        admitted.map(|(id, c)| (id, repl.check(&[&c]).remove(0))).collect();
+    println!("admitted by the text layer: {outcomes:?}");
+    assert!(outcomes.len() >= 2, "some must pass the text layer, or this proves nothing");
+    assert!(outcomes.iter().all(|(_, o)| o.verdict == Refused), "accepted with all layers");
+}
+
+/// Exploits through the community REPL. With all layers: those that the text layer admits, in the form in which it admits
+/// them. Without the text layer: all of them unchanged; those that the REPL accepts are passed to the judge and its
+/// second process, as by default. The REPL does not have the kernel check a proof again, and this Lean cannot list axioms.
+/// The number of exploits that the REPL accepts shows that the judge is needed.
+#[test]
+#[ignore = "runs Lean: minutes of CPU time; .ci/run runs it"]
+fn exploits_are_tried_through_a_repl_with_and_without_the_text_layer() {
+    let tried = exploits_for_a_repl();
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut repl = repl(first.path(), options());
+    let mut judge = worker_under(second.path(), true, NO_TEXT);
+
+    what_the_text_layer_admits_is_refused(&mut repl);
+    let (mut alone, mut accepted) = (Vec::new(), Vec::new());
+    for exploit in &tried {
+        let candidate = hostile(exploit);
+        let outcome = repl.check(&[&candidate]).remove(0);
+        println!("{}: {} ({} starts)", exploit.id, outcome.reason, repl.starts());
+        assert_ne!(outcome.verdict, Verdict::Infra, "{}: no exploit may stop a run", exploit.id);
+        if outcome.verdict == Proved {
+            accepted.push((exploit.id.as_str(), candidate));
+        }
+        let finding = if outcome.verdict == Proved { ACCEPTED.to_owned() } else { stopped_by(&outcome) };
+        alone.push((exploit.id.as_str(), finding));
+    }
+    assert!(accepted.len() >= 20, "a REPL alone must accept many, or this test proves nothing");
+
+    // Each Lean takes gigabytes of memory.
+    drop(repl);
+    let asked: Vec<&Candidate> = accepted.iter().map(|(_, candidate)| candidate).collect();
+    let judged = judge.check(&asked);
+    let findings: Vec<(&str, String)> =
+        accepted.iter().zip(&judged).map(|((id, _), outcome)| (*id, stopped_by(outcome))).collect();
+    let mut rows = by_finding("REPL", &alone);
+    rows.extend(by_finding("judge", &findings));
+    assert!(judged.iter().all(|o| o.verdict == Refused), "accepted without the text layer: {judged:#?}");
+
+    if std::env::var_os("SGS_WRITE_TABLE").is_some() {
+        let mut text = String::from(REPL_HEAD);
+        for (finding, ids) in &rows {
+            text.push_str(&format!("- {finding} ({}): {}\n", ids.len(), ids.join(" ")));
+        }
+        write_page(&page().0, &text);
+    }
+    let written = page().1;
+    for (finding, ids) in &rows {
+        let count = ids.len();
+        let row = written.lines().find(|line| line.starts_with(&format!("- {finding} ("))).unwrap_or("");
+        let found = format!("- {finding} ({count}): {}", ids.join(" "));
+        assert_eq!(row, found, "try them again: {TABLE} says how");
+    }
+}
+
+/// Verifies bundled theorems of every kind, in two files that one process serves.
+#[test]
+#[ignore = "runs Lean: a minute of CPU time; .ci/run runs it"]
+fn shipped_theorems_are_proved_by_a_process_that_stays() {
+    let mut kinds: BTreeMap<String, Vec<Candidate>> = BTreeMap::new();
+    for target in composed().unwrap() {
+        let some = kinds.entry(target.source.unwrap()).or_default();
+        if some.len() < 6 {
+            some.push(candidate(&target.problem.statement, "", &target.proof.unwrap()));
+        }
+    }
+    let candidates: Vec<Candidate> = kinds.into_values().flatten().collect();
+    let dir = tempfile::tempdir().unwrap();
+    let mut worker = worker_that(dir.path(), false, TrustLayers::ALL, true);
+    let (first, second) = candidates.split_at(candidates.len() / 2);
+    let mut outcomes = check(&mut worker, first);
+    let judge = dir.path().join("judge/slot-0/Judge.lean");
+    std::fs::remove_file(&judge).unwrap();
+    outcomes.extend(check(&mut worker, second));
+    assert!(!judge.exists(), "the second file has its own process");
+    assert!(outcomes.iter().all(|o| o.verdict == Proved), "{outcomes:?}");
+}

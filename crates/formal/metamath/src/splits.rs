@@ -1,0 +1,162 @@
+//! Splits the theorems of a database into targets and training theorems.
+
+use crate::draw::Draw;
+use crate::judge::database_proof;
+use crate::normal_text::{NormalText, normal_text};
+use crate::statement::{Statement, normal_form_of_rule};
+use crate::theory::{RuleId, Theory};
+use crate::unify::ProofStep;
+use rayon::prelude::*;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Rules for choosing targets. The defaults define the project's own set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SplitRule {
+    /// Seed of the draw.
+    pub seed: u64,
+    /// Number of targets.
+    pub targets: usize,
+    /// Size of the quick set, which consists of the first targets.
+    pub quick: usize,
+    /// Size of the held-out set, which consists of the last targets.
+    pub held_out: usize,
+    /// Position of the first rule that can be a target.
+    pub from: usize,
+    /// Position after the last rule that can be a target.
+    pub to: usize,
+    /// Minimum number of essential steps of the database's proof.
+    pub min_steps: usize,
+    /// Maximum number of essential steps of the database's proof.
+    pub max_steps: usize,
+    /// Maximum number of symbols of the statement.
+    pub max_symbols: usize,
+}
+
+impl Default for SplitRule {
+    fn default() -> Self {
+        Self {
+            seed: 20_260_101,
+            targets: 1_000,
+            quick: 100,
+            held_out: 200,
+            from: 400,
+            to: 9_000,
+            min_steps: 2,
+            max_steps: 24,
+            max_symbols: 100,
+        }
+    }
+}
+
+/// A training theorem with its proof as essential steps.
+#[derive(Clone, Debug)]
+pub struct Lesson {
+    /// The theorem.
+    pub rule: RuleId,
+    /// Its statement in normal form.
+    pub statement: Statement,
+    /// The steps of its proof, in postfix order.
+    pub steps: Vec<ProofStep>,
+}
+
+/// The theorems of a theory, split into targets and training theorems.
+#[derive(Clone, Debug)]
+pub struct Split {
+    /// Targets in random order, beginning with the quick set.
+    pub targets: Vec<RuleId>,
+    /// The other theorems with a proof of at most [`LESSON_STEPS`] steps, in database order.
+    pub lessons: Vec<Lesson>,
+    /// Normal forms of the targets' statements, which training texts must not contain.
+    pub forbidden: FxHashSet<NormalText>,
+    /// Numbers of theorems that are not candidates, by reason.
+    pub dropped: Vec<(&'static str, usize)>,
+    /// Number of candidates from which the targets were drawn.
+    pub candidates: usize,
+}
+
+/// Maximum number of steps of a proof in the training corpora.
+pub const LESSON_STEPS: usize = 60;
+
+/// Splits the theorems of a theory.
+pub fn split(theory: &Theory, rule: SplitRule) -> Split {
+    let count = theory.rules().len();
+    let proofs: Vec<Option<(Statement, Vec<ProofStep>)>> = (0..count)
+        .into_par_iter()
+        .map(|i| {
+            let id = RuleId(i as u32);
+            if !theory.assertion(id).is_theorem() {
+                return None;
+            }
+            let steps = database_proof(theory, id, LESSON_STEPS).ok()??;
+            Some((normal_form_of_rule(theory, id)?, steps))
+        })
+        .collect();
+    let texts: Vec<Option<NormalText>> = (0..count)
+        .into_par_iter()
+        .map(|i| normal_form_of_rule(theory, RuleId(i as u32)).map(|s| normal_text(theory, &s)))
+        .collect();
+    let mut first_of: FxHashMap<&NormalText, usize> = FxHashMap::default();
+    for (i, text) in texts.iter().enumerate() {
+        if let Some(text) = text {
+            first_of.entry(text).or_insert(i);
+        }
+    }
+    let mut dropped: FxHashMap<&'static str, usize> = FxHashMap::default();
+    let mut candidates = Vec::new();
+    for i in rule.from..rule.to.min(count) {
+        let known = texts[i].as_ref().and_then(|p| first_of.get(p)).is_some_and(|&first| first < i);
+        match exclusion_reason(theory, RuleId(i as u32), proofs[i].as_ref(), known, rule) {
+            Some(reason) => *dropped.entry(reason).or_insert(0) += 1,
+            None => candidates.push(RuleId(i as u32)),
+        }
+    }
+    let total = candidates.len();
+    Draw::new(rule.seed, "targets").shuffle(&mut candidates);
+    candidates.truncate(rule.targets);
+    let chosen: FxHashSet<RuleId> = candidates.iter().copied().collect();
+    let forbidden: FxHashSet<NormalText> =
+        candidates.iter().filter_map(|r| texts[r.0 as usize].clone()).collect();
+    let lessons = proofs
+        .into_iter()
+        .enumerate()
+        .filter_map(|(i, p)| p.map(|(statement, steps)| Lesson { rule: RuleId(i as u32), statement, steps }))
+        .filter(|l| !chosen.contains(&l.rule))
+        .filter(|l| texts[l.rule.0 as usize].as_ref().is_some_and(|p| !forbidden.contains(p)))
+        .collect();
+    let mut dropped: Vec<_> = dropped.into_iter().collect();
+    dropped.sort_unstable();
+    Split { targets: candidates, lessons, forbidden, dropped, candidates: total }
+}
+
+/// Returns why a rule cannot be a target; `None` if it can.
+fn exclusion_reason(
+    theory: &Theory,
+    id: RuleId,
+    proof: Option<&(Statement, Vec<ProofStep>)>,
+    known: bool,
+    rule: SplitRule,
+) -> Option<&'static str> {
+    let assertion = theory.assertion(id);
+    if !assertion.is_theorem() {
+        return Some("axiom or definition");
+    }
+    let label = theory.label(id);
+    if label.contains("OLD") || label.contains("ALT") {
+        return Some("old or alternative");
+    }
+    let comment = theory.database().comment(assertion).unwrap_or_default();
+    let words = comment.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+    if words.contains("(New usage is discouraged.)") || words.contains("(Proof modification is discouraged.)")
+    {
+        return Some("discouraged");
+    }
+    let Some((statement, steps)) = proof else { return Some("proof longer than 60 steps") };
+    if steps.len() < rule.min_steps || steps.len() > rule.max_steps {
+        return Some("number of steps");
+    }
+    if known {
+        return Some("stated before");
+    }
+    let symbols = statement.text(theory).split_ascii_whitespace().count();
+    (symbols > rule.max_symbols).then_some("long statement")
+}

@@ -1,0 +1,41 @@
+//! Sub-proofs of a proof in postfix order.
+
+use crate::theory::Theory;
+use crate::unify::ProofStep;
+
+/// Returns the start of each step's sub-proof: the sub-proof of step `i` is `starts[i]..=i`.
+pub fn sub_proof_starts(theory: &Theory, steps: &[ProofStep]) -> Vec<usize> {
+    let mut starts = Vec::with_capacity(steps.len());
+    let mut stack: Vec<usize> = Vec::new();
+    for (i, step) in steps.iter().enumerate() {
+        let arity = match step {
+            ProofStep::Hypothesis(_) => 0,
+            ProofStep::Rule(id) => theory.rule(*id).hypotheses.len(),
+        };
+        let base = stack.len().saturating_sub(arity);
+        let start = stack.get(base).copied().filter(|_| arity > 0).unwrap_or(i);
+        stack.truncate(base);
+        stack.push(start);
+        starts.push(start);
+    }
+    starts
+}
+
+/// Renumbers the hypotheses of some steps in order of appearance. Also returns the original numbers of the used hypotheses.
+pub fn renumber(steps: &[ProofStep]) -> (Vec<ProofStep>, Vec<u32>) {
+    let mut used: Vec<u32> = Vec::new();
+    let steps = steps
+        .iter()
+        .map(|step| match step {
+            ProofStep::Hypothesis(h) => {
+                let n = used.iter().position(|u| u == h).unwrap_or_else(|| {
+                    used.push(*h);
+                    used.len() - 1
+                });
+                ProofStep::Hypothesis(n as u32)
+            }
+            rule => *rule,
+        })
+        .collect();
+    (steps, used)
+}

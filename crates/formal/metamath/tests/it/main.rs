@@ -1,0 +1,16 @@
+//! The integration tests of this crate, in one binary.
+// Tests fail by panicking, and print what they skip.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
+
+mod broken_databases;
+mod compressed;
+mod debian;
+mod export;
+mod grammar;
+mod mutants;
+mod mutations;
+mod slice;
+mod statements;
+mod unifier;
+mod verifiers;
+mod verify;

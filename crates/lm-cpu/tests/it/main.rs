@@ -1,0 +1,11 @@
+//! The integration tests of this crate, in one binary.
+// Tests fail by panicking, and print what they skip.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
+
+mod checkpoints;
+mod gradients;
+mod kernels;
+mod memory_plan;
+mod model_files;
+mod ranks;
+mod reference;

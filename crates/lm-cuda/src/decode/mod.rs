@@ -1,0 +1,287 @@
+//! One step of the sampler on the GPU: runs all planned tokens (of running requests and of prompts) through all
+//! layers together, and then samples. Steps of a shape that has run before are started as one CUDA graph.
+
+mod graphs;
+mod layers;
+mod probe;
+mod shape;
+
+use std::sync::Arc;
+
+use super::Cuda;
+use super::gemm::WORKSPACE;
+use super::gpu::{Arg, Array, CacheArg, Element, Lane, Pinned};
+use super::work::CudaKernel;
+use graphs::Graphs;
+use sgs_lm::config::ModelConfig;
+use sgs_lm::decode::{Decode, DecoderSizes, InputToken, SampleSpec, SampledToken, StepPlan};
+use sgs_lm::device::Device;
+use sgs_lm::error::{LmError, Result};
+use sgs_lm::model::Model;
+use sgs_lm::philox::uniform;
+use shape::{BLOCKS_EACH, StepShape, most_columns, padded, tiles};
+
+/// Maximum vocabulary size of the sampling kernel.
+const VOCABULARY: usize = 512 * 2048;
+/// The position of padding columns, as in cache.cu.
+const PADDING: u32 = u32::MAX;
+/// Size of the struct `Choice` of draw.cu, in 32-bit words.
+const CHOICE: usize = 6;
+
+/// Output of the sampling kernel.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct RawSampledToken {
+    token: u32,
+    log_prob: f32,
+    entropy: f32,
+    finite: u32,
+}
+
+impl From<RawSampledToken> for SampledToken {
+    fn from(raw: RawSampledToken) -> Self {
+        let RawSampledToken { token, log_prob, entropy, finite } = raw;
+        Self { token, log_prob, entropy, finite: finite != 0 }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Kernels {
+    append: CudaKernel,
+    copy_pages: CudaKernel,
+    attend: CudaKernel,
+    attend_short: CudaKernel,
+    join: CudaKernel,
+    /// Prompt attention on tensor cores, if they support the model's heads.
+    prompt: Option<CudaKernel>,
+}
+
+/// The paged cache and the buffers of a step.
+#[derive(Debug)]
+pub struct CudaDecoder {
+    /// The stream of the steps, concurrent with training and other decoders. It is the first field because its
+    /// drop, which waits for the work, must precede that of the buffers.
+    lane: Arc<Lane>,
+    sizes: DecoderSizes,
+    /// Elements of a page in one layer: the keys and then the values of its positions, head by head.
+    page: usize,
+    /// The pages, layer by layer.
+    cache: Array<Element>,
+    /// Pages to copy: source and destination.
+    pairs: Array<u32>,
+    kernels: Kernels,
+    /// Residual stream before and after attention, `[columns, d]`.
+    x: Array<Element>,
+    x_mid: Array<Element>,
+    h: Array<Element>,
+    branch: Array<Element>,
+    qkv: Array<Element>,
+    attn: Array<Element>,
+    gate_up: Array<Element>,
+    act: Array<Element>,
+    logits: Array<Element>,
+    rstd: Array<f32>,
+    parts: Array<f32>,
+    /// Tokens, positions and first pages of the columns, sampling parameters, tiles of prompts, page tables.
+    ints: Array<u32>,
+    host_ints: Vec<u32>,
+    pinned_ints: Pinned<u32>,
+    sampled: Array<RawSampledToken>,
+    host_sampled: Pinned<RawSampledToken>,
+    graphs: Graphs,
+}
+
+/// Sizes of the buffers of a step: elements, f32 numbers and u32 numbers.
+fn work(config: &ModelConfig, sizes: &DecoderSizes, processors: usize) -> [usize; 3] {
+    let columns = most_columns(sizes);
+    let (d, f) = (config.hidden_size, config.intermediate_size);
+    let elements = columns * (4 * d + config.qkv_dim() + config.q_dim() + 3 * f)
+        + padded(sizes.max_batch) * config.vocab_size;
+    let floats = columns + parts(config, processors) + sizes.max_batch * 4;
+    [elements, floats, tables(sizes)]
+}
+
+/// Size of the partial results of split attention, in f32 numbers.
+fn parts(config: &ModelConfig, processors: usize) -> usize {
+    BLOCKS_EACH * processors * (2 + config.head_dim)
+}
+
+/// Size of the columns, sampling parameters, tiles and page tables of a step, in u32 numbers.
+fn tables(sizes: &DecoderSizes) -> usize {
+    let pages =
+        (sizes.max_batch + sizes.prefill_tokens.div_ceil(16)) * sizes.context.div_ceil(sizes.page_len);
+    3 * most_columns(sizes)
+        + CHOICE * padded(sizes.max_batch)
+        + 4 * sizes.prefill_tokens.next_power_of_two()
+        + pages
+}
+
+/// Elements of a page in one layer.
+fn page_elements(config: &ModelConfig, page_len: usize) -> usize {
+    2 * config.kv_dim() * page_len
+}
+
+/// The struct `Choice` of draw.cu.
+fn choice(draw: &SampleSpec) -> [u32; CHOICE] {
+    let choice = draw.params;
+    let u = uniform(draw.seed, draw.index).to_bits();
+    let top_k = if choice.truncates() { choice.top_k } else { 0 };
+    [choice.temperature.to_bits(), choice.top_p.to_bits(), top_k, 0, u as u32, (u >> 32) as u32]
+}
+
+/// Up to this size in bytes, a step of the model takes the host as long as the GPU.
+const SMALL_MODEL: usize = 128 << 20;
+
+impl Decode for Cuda {
+    type Decoder = CudaDecoder;
+
+    fn samplers(&self, config: &ModelConfig) -> usize {
+        if config.parameters() * self.width() <= SMALL_MODEL { 2 } else { 1 }
+    }
+
+    fn decoder_work_bytes(&self, config: &ModelConfig, sizes: &DecoderSizes) -> u64 {
+        let [elements, floats, ints] = work(config, sizes, self.gpu.processors);
+        (elements * self.width() + 4 * (floats + ints) + WORKSPACE) as u64
+    }
+
+    fn decoder_page_bytes(&self, config: &ModelConfig, page_len: usize) -> u64 {
+        (config.layers * page_elements(config, page_len) * self.width()) as u64
+    }
+
+    fn decoder(&self, config: &ModelConfig, sizes: &DecoderSizes) -> Result<CudaDecoder> {
+        if config.vocab_size > VOCABULARY || config.head_dim > 256 {
+            return Err(LmError::Input(format!(
+                "the vocabulary has {} tokens and heads have width {}; the GPU samples up to {VOCABULARY} tokens and width 256",
+                config.vocab_size, config.head_dim
+            )));
+        }
+        let columns = most_columns(sizes);
+        let (d, f) = (config.hidden_size, config.intermediate_size);
+        let page = page_elements(config, sizes.page_len);
+        Ok(CudaDecoder {
+            lane: Arc::new(Lane::new(&self.gpu, WORKSPACE)?),
+            sizes: *sizes,
+            page,
+            cache: self.buf(config.layers * page * sizes.pages)?,
+            pairs: self.ints(2 * sizes.max_batch)?,
+            kernels: self.decode_kernels(config.head_dim, sizes.page_len)?,
+            x: self.buf(columns * d)?,
+            x_mid: self.buf(columns * d)?,
+            h: self.buf(columns * d)?,
+            branch: self.buf(columns * d)?,
+            qkv: self.buf(columns * config.qkv_dim())?,
+            attn: self.buf(columns * config.q_dim())?,
+            gate_up: self.buf(columns * 2 * f)?,
+            act: self.buf(columns * f)?,
+            logits: self.buf(padded(sizes.max_batch) * config.vocab_size)?,
+            rstd: self.stat(columns)?,
+            parts: self.stat(parts(config, self.gpu.processors))?,
+            ints: self.ints(tables(sizes))?,
+            host_ints: Vec::with_capacity(tables(sizes)),
+            pinned_ints: Pinned::filled(&self.gpu, tables(sizes), 0)?,
+            sampled: Array::zeros(&self.gpu, padded(sizes.max_batch), size_of::<RawSampledToken>())?,
+            host_sampled: Pinned::filled(&self.gpu, sizes.max_batch, RawSampledToken::default())?,
+            graphs: Graphs::default(),
+        })
+    }
+
+    fn prefill_tokens(&self) -> usize {
+        // For a small model, a step takes the GPU as long for a few tokens as for several thousand.
+        8192
+    }
+
+    fn panel(&self, prefill_tokens: usize) -> usize {
+        prefill_tokens
+    }
+
+    fn decode(
+        &self,
+        decoder: &mut CudaDecoder,
+        model: &Model<Self>,
+        plan: &StepPlan,
+        _sampled: &mut [SampledToken],
+    ) -> Result<()> {
+        let lane = Arc::clone(&decoder.lane);
+        lane.start(|| self.start_step(decoder, model, plan))
+    }
+
+    fn is_done(&self, decoder: &CudaDecoder) -> Result<bool> {
+        decoder.lane.is_done()
+    }
+
+    fn collect(&self, decoder: &mut CudaDecoder, sampled: &mut [SampledToken]) -> Result<()> {
+        decoder.lane.wait()?;
+        sampled.iter_mut().zip(&*decoder.host_sampled).for_each(|(to, from)| *to = (*from).into());
+        Ok(())
+    }
+}
+
+impl Cuda {
+    /// Starts a planned step, and the copy of its results to the host.
+    fn start_step(&self, decoder: &mut CudaDecoder, model: &Model<Self>, plan: &StepPlan) -> Result<()> {
+        decoder.copy_pages(self, &model.config, &plan.copies)?;
+        let by_tiles = decoder.kernels.prompt.is_some();
+        let (heads, processors) = (model.config.heads, self.gpu.processors);
+        let shape = StepShape::new(&plan.decode, &plan.prefill, by_tiles, heads, processors);
+        decoder.load(self, plan, shape)?;
+        // The steps borrow the buffers; the graphs do not.
+        let mut graphs = std::mem::take(&mut decoder.graphs);
+        let outcome = graphs.step(self, decoder, model, shape);
+        decoder.graphs = graphs;
+        outcome?;
+        decoder.sampled.fetch(&mut decoder.host_sampled, plan.samples.len())
+    }
+}
+
+impl CudaDecoder {
+    /// Copies pages; each pair is source and destination.
+    fn copy_pages(&mut self, device: &Cuda, config: &ModelConfig, copies: &[(u32, u32)]) -> Result<()> {
+        if copies.is_empty() {
+            return Ok(());
+        }
+        let pairs: Vec<u32> = copies.iter().flat_map(|(from, to)| [*from, *to]).collect();
+        self.pairs.write(&pairs, 0)?;
+        let len = self.page * self.sizes.pages;
+        let pages = self.cache.front(config.layers * len)?;
+        let cache = Arg::Cache(CacheArg { pages, kv_heads: config.kv_heads as i32 });
+        let arguments = [cache, Arg::Long(len as u64), Arg::Ptr(self.pairs.front(pairs.len())?)];
+        device.gpu.launch(self.kernels.copy_pages, (config.layers, copies.len()), 256, 0, &arguments)
+    }
+
+    /// Copies the columns of a step to the GPU.
+    fn load(&mut self, device: &Cuda, plan: &StepPlan, shape: StepShape) -> Result<()> {
+        let nobody = InputToken { token: 0, position: PADDING, table: (0, 0) };
+        let fill = |columns: &[InputToken], len: usize| std::iter::repeat_n(nobody, len - columns.len());
+        let columns = || {
+            let decode = plan.decode.iter().copied().chain(fill(&plan.decode, shape.decode));
+            decode.chain(plan.prefill.iter().copied()).chain(fill(&plan.prefill, shape.prompt))
+        };
+        let host = &mut self.host_ints;
+        host.clear();
+        host.extend(columns().map(|c| c.token));
+        host.extend(columns().map(|c| c.position));
+        host.extend(columns().map(|c| c.table.0));
+        host.extend(plan.samples.iter().flat_map(choice));
+        // Padding columns are sampled at temperature 1.
+        let idle = [1f32.to_bits(), 1f32.to_bits(), 0, 0, 0, 0];
+        host.extend(std::iter::repeat_n(idle, shape.decode - plan.samples.len()).flatten());
+        if shape.tiles > 0 {
+            let tiles = tiles(&plan.prefill, shape.decode);
+            host.extend(tiles.iter().flatten());
+            host.extend(std::iter::repeat_n(0, 4 * (shape.tiles - tiles.len())));
+        }
+        host.extend_from_slice(&plan.tables);
+        if host.len() > self.ints.len {
+            // Recorded steps read from the old addresses.
+            device.gpu.wait()?;
+            self.graphs.clear();
+            let len = host.len().next_power_of_two();
+            self.ints = device.ints(len)?;
+            self.pinned_ints = Pinned::filled(&device.gpu, len, 0)?;
+        }
+        // No copy from this memory is running, because each step is collected before the next one starts.
+        let pinned = &mut self.pinned_ints[..host.len()];
+        pinned.copy_from_slice(host);
+        self.ints.write(pinned, 0)
+    }
+}

@@ -1,0 +1,347 @@
+//! The sampler: accepts requests, runs steps on a device and returns completions.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::request::{Finish, Request, SampledCompletion, SamplerError};
+use super::schedule::{Limits, PlannedStep, Scheduler};
+use sgs_lm::config::ModelConfig;
+use sgs_lm::decode::{Decode, DecoderSizes, PAGE_BLOCK, PANEL, RequestId, SampledToken};
+use sgs_lm::model::Model;
+
+/// Limits of a sampler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SamplerOptions {
+    /// Memory budget in bytes for the key/value cache and the working buffers together. The weights belong to
+    /// the caller and do not count.
+    pub memory_budget_bytes: u64,
+    /// Maximum number of requests that are decoded at the same time; at least 1.
+    pub max_batch: usize,
+    /// Positions per page of the cache; a positive multiple of 16.
+    pub page_len: usize,
+    /// Prompt tokens that a step prefills in addition to decoding, rounded up to a multiple of 64; at least 1.
+    /// `None` chooses a number that suits the device and whose buffers take at most a quarter of the budget.
+    pub prefill_tokens: Option<usize>,
+}
+
+impl Default for SamplerOptions {
+    /// 1 GiB, 256 requests at once, pages of 16 positions, and the device's choice of prompt tokens.
+    fn default() -> Self {
+        Self { memory_budget_bytes: 1 << 30, max_batch: 256, page_len: 16, prefill_tokens: None }
+    }
+}
+
+/// Smallest number of prompt tokens per step that is chosen automatically.
+const PREFILL_TOKENS: usize = 512;
+
+/// How a sampler's memory is divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SamplerMemory {
+    /// Bytes of working buffers.
+    pub work_bytes: u64,
+    /// Bytes reserved for the key/value cache; the system provides them when pages are first written.
+    pub cache_bytes: u64,
+    /// Pages in the cache.
+    pub pages: usize,
+    /// Positions in the cache.
+    pub positions: usize,
+}
+
+/// Totals since the sampler was created.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct SamplerCounters {
+    /// Steps run.
+    pub steps: u64,
+    /// Prompt tokens prefilled; each prompt counts once, however many requests share it.
+    pub prefilled_tokens: u64,
+    /// New tokens sampled.
+    pub decoded_tokens: u64,
+    /// Requests that ended with a stop token.
+    pub stopped: u64,
+    /// Requests that reached their maximum length.
+    pub reached_length: u64,
+    /// Requests cancelled by the caller.
+    pub cancelled: u64,
+    /// Requests that were refused as invalid.
+    pub refused: u64,
+    /// Time during which a step was in flight.
+    pub time: Duration,
+    /// Maximum number of pages in use at the same time.
+    pub peak_pages: usize,
+}
+
+/// A continuous-batching sampler for one model shape. The caller owns the weights and passes them to each step.
+/// They must not change between the submission of a request and its end.
+#[derive(Debug)]
+pub struct Sampler<D: Decode> {
+    device: Arc<D>,
+    config: ModelConfig,
+    context: usize,
+    scheduler: Scheduler,
+    decoder: D::Decoder,
+    plan: PlannedStep,
+    sampled: Vec<SampledToken>,
+    /// Start time of the step in flight.
+    in_flight: Option<Instant>,
+    /// Requests cancelled while a step is in flight. They end after the step, because its plan refers to them.
+    cancelled: Vec<RequestId>,
+    memory: SamplerMemory,
+    counters: SamplerCounters,
+}
+
+impl<D: Decode> Sampler<D> {
+    /// Plans the memory for models of this shape, on the model's device. The cache gets what the budget leaves
+    /// after the working buffers, but no more than `max_batch` sequences of maximum length can use.
+    ///
+    /// # Errors
+    /// Returns an error if an option is out of range, if the budget is too small for a single page, or if the
+    /// device runs out of memory.
+    pub fn new(model: &Model<D>, options: &SamplerOptions) -> Result<Self, SamplerError> {
+        let SamplerOptions { memory_budget_bytes: budget, max_batch, page_len, prefill_tokens } = *options;
+        let least = prefill_tokens.unwrap_or(PREFILL_TOKENS);
+        for (name, value) in [("max_batch", max_batch), ("page_len", page_len), ("prefill_tokens", least)] {
+            if value == 0 || value > 1 << 20 {
+                return Err(SamplerError::Options(format!("{name} is {value}; expected 1 to {}", 1 << 20)));
+            }
+        }
+        if !page_len.is_multiple_of(PAGE_BLOCK) {
+            return Err(SamplerError::Options(format!(
+                "page_len is {page_len}; expected a multiple of {PAGE_BLOCK}"
+            )));
+        }
+        let (device, config, context) = (&model.device, &model.config, model.max_positions);
+        let sizes = |prefill_tokens: usize| {
+            let prefill_tokens = prefill_tokens.next_multiple_of(PANEL);
+            DecoderSizes { max_batch, prefill_tokens, context, page_len, pages: 0 }
+        };
+        let mut sizes = match prefill_tokens {
+            Some(tokens) => sizes(tokens),
+            None => std::iter::successors(Some(device.prefill_tokens()), |tokens| Some(tokens / 2))
+                .take_while(|tokens| *tokens > PREFILL_TOKENS)
+                .map(sizes)
+                .find(|sizes| device.decoder_work_bytes(config, sizes) <= budget / 4)
+                .unwrap_or_else(|| sizes(PREFILL_TOKENS)),
+        };
+        let prefill_tokens = sizes.prefill_tokens;
+        let work = device.decoder_work_bytes(config, &sizes);
+        let page = device.decoder_page_bytes(config, page_len).max(1);
+        // Each request may copy the partially filled page of its prompt.
+        let useful = max_batch as u64 * (context.div_ceil(page_len) as u64 + 1);
+        sizes.pages = (budget.saturating_sub(work) / page).min(useful).min(u64::from(u32::MAX)) as usize;
+        let pages = sizes.pages;
+        if pages == 0 {
+            return Err(SamplerError::Budget { budget, work, page });
+        }
+        let panel = device.panel(prefill_tokens);
+        let limits = Limits {
+            max_batch,
+            page_len,
+            pages,
+            max_positions: context,
+            vocabulary: config.vocab_size,
+            prefill_panels: prefill_tokens / panel,
+            panel,
+        };
+        Ok(Self {
+            device: Arc::clone(device),
+            config: config.clone(),
+            context,
+            scheduler: Scheduler::new(limits),
+            decoder: device.decoder(config, &sizes)?,
+            plan: PlannedStep::default(),
+            sampled: Vec::with_capacity(max_batch),
+            in_flight: None,
+            cancelled: Vec::new(),
+            memory: SamplerMemory {
+                work_bytes: work,
+                cache_bytes: pages as u64 * page,
+                pages,
+                positions: pages * page_len,
+            },
+            counters: SamplerCounters::default(),
+        })
+    }
+
+    /// Queues a request. A request that can never run (empty, too long, unknown tokens, invalid parameters) is
+    /// returned as refused by the next step; it does not affect other requests.
+    ///
+    /// # Errors
+    /// Returns an error if an unfinished request has the same id.
+    pub fn submit(&mut self, request: Request) -> Result<(), SamplerError> {
+        self.scheduler.submit(request)
+    }
+
+    /// Cancels a request. The next step returns it with the tokens sampled so far. Returns `false` if no
+    /// unfinished request has this id.
+    pub fn cancel(&mut self, id: RequestId) -> bool {
+        if self.in_flight.is_none() {
+            return self.scheduler.cancel(id);
+        }
+        let known = self.scheduler.knows(id) && !self.cancelled.contains(&id);
+        if known {
+            self.cancelled.push(id);
+        }
+        known
+    }
+
+    /// Cancels all requests, as [`Sampler::cancel`] does, and discards the step in flight.
+    pub fn cancel_all(&mut self) {
+        if self.in_flight.take().is_some() {
+            // The results are discarded, and so is an error of the step.
+            let _ = self.device.collect(&mut self.decoder, &mut self.sampled);
+        }
+        self.cancelled.clear();
+        self.scheduler.clear();
+    }
+
+    /// Runs one step: admits waiting requests, feeds one token of every running request, and appends the
+    /// requests that ended to `finished`. Does nothing if there is no request.
+    ///
+    /// # Errors
+    /// Returns an error if the model has another shape, if the device fails, or if logits are not finite. In
+    /// that case no request has advanced, and [`Sampler::cancel_all`] returns the tokens sampled so far.
+    pub fn step(
+        &mut self,
+        model: &Model<D>,
+        finished: &mut Vec<SampledCompletion>,
+    ) -> Result<(), SamplerError> {
+        self.start(model)?;
+        self.finish(finished)
+    }
+
+    /// Runs the first half of [`Sampler::step`]: starts a step unless one is in flight. On a GPU, the step runs
+    /// concurrently with this thread and with the steps of other samplers.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`Sampler::step`].
+    pub fn start(&mut self, model: &Model<D>) -> Result<(), SamplerError> {
+        self.check(model)?;
+        if self.in_flight.is_some() {
+            return Ok(());
+        }
+        let started = Instant::now();
+        self.scheduler.plan(&mut self.plan);
+        if !self.plan.step.is_empty() {
+            self.sampled.clear();
+            self.sampled.resize(self.plan.step.samples.len(), SampledToken::default());
+            self.device.decode(&mut self.decoder, model, &self.plan.step, &mut self.sampled)?;
+            self.in_flight = Some(started);
+        }
+        Ok(())
+    }
+
+    /// Returns whether [`Sampler::finish`] would return without waiting.
+    ///
+    /// # Errors
+    /// Returns an error if the device fails.
+    pub fn is_ready(&self) -> Result<bool, SamplerError> {
+        Ok(self.in_flight.is_none() || self.device.is_done(&self.decoder)?)
+    }
+
+    /// Runs the second half of [`Sampler::step`]: waits for the step in flight, if any, and applies its
+    /// results.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`Sampler::step`].
+    pub fn finish(&mut self, finished: &mut Vec<SampledCompletion>) -> Result<(), SamplerError> {
+        let before = finished.len();
+        self.scheduler.take_done(finished);
+        if let Some(started) = self.in_flight.take() {
+            self.device.collect(&mut self.decoder, &mut self.sampled)?;
+            let pages = self.scheduler.pages();
+            self.counters.peak_pages = self.counters.peak_pages.max(pages.total() - pages.free());
+            let progress = self.scheduler.commit(&self.plan, &self.sampled, finished)?;
+            self.counters.steps += 1;
+            self.counters.prefilled_tokens += progress.prefilled as u64;
+            self.counters.decoded_tokens += progress.decoded as u64;
+            self.counters.time += started.elapsed();
+        }
+        for id in self.cancelled.drain(..) {
+            self.scheduler.cancel(id);
+        }
+        self.scheduler.take_done(finished);
+        for done in &finished[before..] {
+            *match done.finish {
+                Finish::Stop => &mut self.counters.stopped,
+                Finish::Length => &mut self.counters.reached_length,
+                Finish::Cancelled => &mut self.counters.cancelled,
+                Finish::Refused(_) => &mut self.counters.refused,
+            } += 1;
+        }
+        Ok(())
+    }
+
+    fn check(&self, model: &Model<D>) -> Result<(), SamplerError> {
+        if model.config != self.config {
+            return Err(SamplerError::Model(format!("{:?} instead of {:?}", model.config, self.config)));
+        }
+        if model.max_positions < self.context {
+            let (has, need) = (model.max_positions, self.context);
+            return Err(SamplerError::Model(format!(
+                "its tables cover {has} positions, and {need} are needed"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Submits `requests` and runs steps until every request has ended. Each completion is passed to
+    /// `on_finished` as soon as it ends, together with the sampler, so that the callback can submit and cancel
+    /// requests.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`Sampler::submit`] and [`Sampler::step`].
+    pub fn run(
+        &mut self,
+        model: &Model<D>,
+        requests: impl IntoIterator<Item = Request>,
+        mut on_finished: impl FnMut(&mut Self, SampledCompletion),
+    ) -> Result<(), SamplerError> {
+        for request in requests {
+            self.submit(request)?;
+        }
+        let mut finished = Vec::new();
+        while !self.is_idle() {
+            self.step(model, &mut finished)?;
+            for completion in finished.drain(..) {
+                on_finished(self, completion);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what a running request has sampled so far, or `None` if the request is waiting or has ended. The
+    /// `finish` field is meaningless until the request ends.
+    pub fn so_far(&self, id: RequestId) -> Option<&SampledCompletion> {
+        self.scheduler.so_far(id)
+    }
+
+    /// Returns whether every request has ended and been returned.
+    pub fn is_idle(&self) -> bool {
+        self.scheduler.is_idle()
+    }
+
+    /// Number of requests that are admitted and unfinished.
+    pub fn running(&self) -> usize {
+        self.scheduler.running()
+    }
+
+    /// Number of requests that are not admitted yet.
+    pub fn waiting(&self) -> usize {
+        self.scheduler.waiting()
+    }
+
+    /// Number of free pages in the cache.
+    pub fn free_pages(&self) -> usize {
+        self.scheduler.pages().free()
+    }
+
+    /// How the sampler's memory is divided.
+    pub fn memory(&self) -> SamplerMemory {
+        self.memory
+    }
+
+    /// Totals since the sampler was created.
+    pub fn counters(&self) -> &SamplerCounters {
+        &self.counters
+    }
+}

@@ -1,0 +1,721 @@
+//! The scheduler: the queue, the running requests, the prompts that they share, and the cache pages of both.
+//!
+//! The scheduler is plain data and knows nothing of the model's arithmetic.
+//!
+//! A prompt of `n` tokens is prefilled once, without its last token. Every request of the prompt feeds that last token
+//! itself in its first step, so the first token that it samples depends on the prompt only through the cache. Requests
+//! share the full pages of the prompt; the last, partially filled page is copied. A request gets all pages that it can
+//! need when it is admitted, so a running request is never preempted.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::pages::PagePool;
+use super::request::{Finish, Request, RequestRefusal, SampledCompletion, SamplerError};
+use sgs_lm::decode::{InputToken, PageId, RequestId, SampleSpec, SampledToken, StepPlan};
+
+/// Sizes that the scheduler must respect.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Maximum number of running requests.
+    pub max_batch: usize,
+    /// Positions per page.
+    pub page_len: usize,
+    /// Pages in the cache.
+    pub pages: usize,
+    /// Longest sequence that the model supports, in tokens.
+    pub max_positions: usize,
+    /// Vocabulary size, in tokens.
+    pub vocabulary: usize,
+    /// Maximum number of prefill panels per step.
+    pub prefill_panels: usize,
+    /// Tokens per panel.
+    pub panel: usize,
+}
+
+/// The part of a prompt that one step prefills.
+#[derive(Debug, Clone, Copy)]
+struct PromptChunk {
+    /// Index in [`Scheduler::prompts`].
+    prompt: usize,
+    /// Number of tokens.
+    count: usize,
+}
+
+/// A step and what [`Scheduler::commit`] needs to know about it. Reused from step to step.
+#[derive(Debug, Default)]
+pub(crate) struct PlannedStep {
+    pub step: StepPlan,
+    /// Slots of the requests in [`StepPlan::decode`], in the same order.
+    slots: Vec<usize>,
+    chunks: Vec<PromptChunk>,
+}
+
+impl PlannedStep {
+    fn clear(&mut self) {
+        self.step.clear();
+        self.slots.clear();
+        self.chunks.clear();
+    }
+}
+
+/// A prompt with at least one unfinished request.
+#[derive(Debug)]
+struct SharedPrompt {
+    tokens: Arc<[u32]>,
+    /// Pages of all tokens but the last; empty while the prompt is not resident.
+    pages: Vec<PageId>,
+    /// Whether the prompt owns pages.
+    resident: bool,
+    /// Number of tokens whose keys and values are in the cache.
+    filled: usize,
+    /// Number of queued requests.
+    waiting: usize,
+    /// Number of running requests.
+    running: usize,
+}
+
+impl SharedPrompt {
+    /// Number of tokens that are prefilled once for all requests.
+    fn target(&self) -> usize {
+        self.tokens.len() - 1
+    }
+
+    /// Whether requests of this prompt can decode.
+    fn is_filled(&self) -> bool {
+        self.filled == self.target()
+    }
+}
+
+/// A running request.
+#[derive(Debug)]
+struct RunningRequest {
+    request: Request,
+    /// Index in [`Scheduler::prompts`].
+    prompt: usize,
+    /// Pages of the whole sequence, the shared ones first.
+    table: Vec<PageId>,
+    /// Whether the request has taken part in a decode step.
+    decoding: bool,
+    out: SampledCompletion,
+}
+
+/// The state of all unfinished requests.
+#[derive(Debug)]
+pub(crate) struct Scheduler {
+    limits: Limits,
+    pool: PagePool,
+    /// Queued requests and the index of each one's prompt.
+    queue: VecDeque<(Request, usize)>,
+    slots: Vec<Option<RunningRequest>>,
+    free_slots: Vec<usize>,
+    prompts: Vec<Option<SharedPrompt>>,
+    free_prompts: Vec<usize>,
+    by_tokens: HashMap<Arc<[u32]>, usize>,
+    /// Resident prompts that are not completely prefilled, in order of admission.
+    filling: Vec<usize>,
+    /// Slot of each unfinished request, or `None` if it is queued.
+    slot_of: HashMap<RequestId, Option<usize>>,
+    /// Requests that ended outside of a step: refused or cancelled.
+    done: Vec<SampledCompletion>,
+}
+
+/// Token counts of a committed step.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct StepProgress {
+    pub prefilled: usize,
+    pub decoded: usize,
+}
+
+#[allow(clippy::expect_used, reason = "a dangling index must stop the program")]
+fn prompt_at(prompts: &[Option<SharedPrompt>], index: usize) -> &SharedPrompt {
+    prompts[index].as_ref().expect("invariant: a prompt exists as long as one of its requests is unfinished")
+}
+
+#[allow(clippy::expect_used, reason = "a dangling index must stop the program")]
+fn prompt_at_mut(prompts: &mut [Option<SharedPrompt>], index: usize) -> &mut SharedPrompt {
+    prompts[index].as_mut().expect("invariant: a prompt exists as long as one of its requests is unfinished")
+}
+
+#[allow(clippy::expect_used, reason = "a dangling index must stop the program")]
+fn running_at_mut(slots: &mut [Option<RunningRequest>], index: usize) -> &mut RunningRequest {
+    slots[index].as_mut().expect("invariant: a planned slot holds a request until the step is committed")
+}
+
+impl Scheduler {
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            pool: PagePool::new(limits.pages),
+            queue: VecDeque::new(),
+            slots: (0..limits.max_batch).map(|_| None).collect(),
+            free_slots: (0..limits.max_batch).rev().collect(),
+            prompts: Vec::new(),
+            free_prompts: Vec::new(),
+            by_tokens: HashMap::new(),
+            filling: Vec::new(),
+            slot_of: HashMap::new(),
+            done: Vec::new(),
+        }
+    }
+
+    /// Returns whether every request has finished and been returned.
+    pub fn is_idle(&self) -> bool {
+        self.slot_of.is_empty() && self.done.is_empty()
+    }
+
+    /// Returns what a running request has sampled so far.
+    pub fn so_far(&self, id: RequestId) -> Option<&SampledCompletion> {
+        let slot = (*self.slot_of.get(&id)?)?;
+        Some(&self.slots.get(slot)?.as_ref()?.out)
+    }
+
+    /// Returns whether an unfinished request has this id.
+    pub fn knows(&self, id: RequestId) -> bool {
+        self.slot_of.contains_key(&id)
+    }
+
+    pub fn running(&self) -> usize {
+        self.limits.max_batch - self.free_slots.len()
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub fn pages(&self) -> &PagePool {
+        &self.pool
+    }
+
+    /// Queues a request. A request that can never run finishes immediately as refused.
+    pub fn submit(&mut self, request: Request) -> Result<(), SamplerError> {
+        if self.slot_of.contains_key(&request.id) {
+            return Err(SamplerError::DuplicateId(request.id));
+        }
+        if let Err(reason) = self.check(&request) {
+            self.done.push(without_tokens(request.id, Finish::Refused(reason)));
+            return Ok(());
+        }
+        let prompt = match self.by_tokens.get(&request.prompt) {
+            Some(index) => *index,
+            None => self.add_prompt(&request.prompt),
+        };
+        prompt_at_mut(&mut self.prompts, prompt).waiting += 1;
+        self.slot_of.insert(request.id, None);
+        self.queue.push_back((request, prompt));
+        Ok(())
+    }
+
+    fn add_prompt(&mut self, tokens: &Arc<[u32]>) -> usize {
+        let prompt = SharedPrompt {
+            tokens: Arc::clone(tokens),
+            pages: Vec::new(),
+            resident: false,
+            filled: 0,
+            waiting: 0,
+            running: 0,
+        };
+        let index = match self.free_prompts.pop() {
+            Some(index) => {
+                self.prompts[index] = Some(prompt);
+                index
+            }
+            None => {
+                self.prompts.push(Some(prompt));
+                self.prompts.len() - 1
+            }
+        };
+        self.by_tokens.insert(Arc::clone(tokens), index);
+        index
+    }
+
+    /// Checks whether a request can ever run.
+    fn check(&self, request: &Request) -> Result<(), RequestRefusal> {
+        let (prompt, max_new) = (request.prompt.len(), request.max_new_tokens);
+        let params = request.params;
+        if prompt == 0 {
+            return Err(RequestRefusal::EmptyPrompt);
+        }
+        if max_new == 0 {
+            return Err(RequestRefusal::NoNewTokens);
+        }
+        let vocabulary = self.limits.vocabulary;
+        if let Some((position, token)) =
+            request.prompt.iter().enumerate().find(|(_, token)| **token as usize >= vocabulary)
+        {
+            return Err(RequestRefusal::UnknownToken { position, token: *token, vocabulary });
+        }
+        if !(params.temperature >= 0.0 && params.temperature.is_finite()) {
+            let (name, value) = ("temperature", params.temperature);
+            return Err(RequestRefusal::Parameter { name, value, expected: "a number from 0" });
+        }
+        if !(params.top_p > 0.0 && params.top_p <= 1.0) {
+            let (name, value) = ("top_p", params.top_p);
+            return Err(RequestRefusal::Parameter { name, value, expected: "a number above 0 and up to 1" });
+        }
+        let limit = self.limits.max_positions;
+        if prompt.saturating_add(max_new) > limit {
+            return Err(RequestRefusal::ExceedsContext { prompt, max_new, limit });
+        }
+        let (shared, own) = self.pages_of(prompt, max_new);
+        if shared + own > self.limits.pages {
+            let limit = self.limits.pages * self.limits.page_len;
+            return Err(RequestRefusal::ExceedsBudget { prompt, max_new, limit });
+        }
+        Ok(())
+    }
+
+    /// Returns how many pages a prompt needs once, and how many each of its requests needs in addition.
+    fn pages_of(&self, prompt: usize, max_new: usize) -> (usize, usize) {
+        let len = self.limits.page_len;
+        let target = prompt - 1;
+        // The last new token is sampled but never fed.
+        (target.div_ceil(len), (target + max_new).div_ceil(len) - target / len)
+    }
+
+    /// Ends a request with the tokens that it has. Returns `false` if no unfinished request has this id.
+    #[allow(clippy::expect_used, reason = "a lost request must stop the program")]
+    pub fn cancel(&mut self, id: RequestId) -> bool {
+        match self.slot_of.get(&id).copied() {
+            None => return false,
+            Some(Some(slot)) => {
+                let done = self.finish(slot, Finish::Cancelled);
+                self.done.push(done);
+            }
+            Some(None) => {
+                let at = self.queue.iter().position(|(request, _)| request.id == id);
+                let queued = at.and_then(|at| self.queue.remove(at));
+                let (_, prompt) = queued.expect("invariant: a request without a slot is in the queue");
+                prompt_at_mut(&mut self.prompts, prompt).waiting -= 1;
+                self.release_unneeded(prompt);
+                self.slot_of.remove(&id);
+                self.done.push(without_tokens(id, Finish::Cancelled));
+            }
+        }
+        true
+    }
+
+    /// Moves requests that ended outside of a step to `finished`.
+    pub fn take_done(&mut self, finished: &mut Vec<SampledCompletion>) {
+        finished.append(&mut self.done);
+    }
+
+    /// Plans the next step: admits the requests that fit, then feeds one token of every running request and as many
+    /// prompt tokens as fit.
+    pub fn plan(&mut self, plan: &mut PlannedStep) {
+        plan.clear();
+        while self.admit_next() {}
+        self.plan_decode(plan);
+        self.plan_prefill(plan);
+    }
+
+    /// Starts the request at the head of the queue if a slot and enough pages are free. Returns whether it did.
+    fn admit_next(&mut self) -> bool {
+        let (Some((request, index)), Some(slot)) = (self.queue.front(), self.free_slots.last().copied())
+        else {
+            return false;
+        };
+        let (index, max_new) = (*index, request.max_new_tokens);
+        let (shared, own) = self.pages_of(request.prompt.len(), max_new);
+        let resident = prompt_at(&self.prompts, index).resident;
+        let needed = own + if resident { 0 } else { shared };
+        if self.pool.free() < needed {
+            self.evict_idle(index);
+        }
+        if self.pool.free() < needed {
+            return false;
+        }
+        let Some((request, _)) = self.queue.pop_front() else { return false };
+        let prompt = prompt_at_mut(&mut self.prompts, index);
+        if !resident {
+            prompt.pages.extend((0..shared).map(|_| self.pool.allocate()));
+            prompt.resident = true;
+            prompt.filled = 0;
+            if prompt.target() > 0 {
+                self.filling.push(index);
+            }
+        }
+        prompt.waiting -= 1;
+        prompt.running += 1;
+        let full = prompt.target() / self.limits.page_len;
+        let mut table = Vec::with_capacity(full + own);
+        table.extend_from_slice(&prompt.pages[..full]);
+        table.iter().for_each(|page| self.pool.share(*page));
+        table.extend((0..own).map(|_| self.pool.allocate()));
+        self.free_slots.pop();
+        self.slot_of.insert(request.id, Some(slot));
+        let out = SampledCompletion {
+            id: request.id,
+            tokens: Vec::with_capacity(max_new),
+            log_probs: Vec::with_capacity(max_new),
+            entropies: Vec::with_capacity(max_new),
+            finish: Finish::Cancelled,
+        };
+        self.slots[slot] = Some(RunningRequest { request, prompt: index, table, decoding: false, out });
+        true
+    }
+
+    /// Releases the pages of prompts without running requests, except those of the prompt `keep`.
+    fn evict_idle(&mut self, keep: usize) {
+        for index in 0..self.prompts.len() {
+            let idle = self.prompts[index].as_ref().is_some_and(|p| p.resident && p.running == 0);
+            if idle && index != keep {
+                self.unload(index);
+            }
+        }
+    }
+
+    /// Releases a prompt's pages.
+    fn unload(&mut self, index: usize) {
+        let prompt = prompt_at_mut(&mut self.prompts, index);
+        prompt.pages.drain(..).for_each(|page| self.pool.release(page));
+        prompt.resident = false;
+        prompt.filled = 0;
+        self.filling.retain(|i| *i != index);
+    }
+
+    /// Called when a request has left a prompt: forgets the prompt if that was its last request, and releases the pages
+    /// of a partially filled prompt that no running request needs.
+    fn release_unneeded(&mut self, index: usize) {
+        let prompt = prompt_at(&self.prompts, index);
+        if prompt.running > 0 {
+            return;
+        }
+        let last = prompt.waiting == 0;
+        if prompt.resident && (last || !prompt.is_filled()) {
+            self.unload(index);
+        }
+        if last && let Some(prompt) = self.prompts[index].take() {
+            self.by_tokens.remove(&prompt.tokens);
+            self.free_prompts.push(index);
+        }
+    }
+
+    /// Feeds every running request whose prompt is filled. Requests of one prompt are adjacent, because adjacent requests
+    /// read the shared pages together.
+    fn plan_decode(&mut self, plan: &mut PlannedStep) {
+        let prompt_of = |slot: &usize| self.slots[*slot].as_ref().map(|running| running.prompt);
+        let is_ready =
+            |slot: &usize| prompt_of(slot).is_some_and(|p| prompt_at(&self.prompts, p).is_filled());
+        plan.slots.extend((0..self.slots.len()).filter(is_ready));
+        plan.slots.sort_unstable_by_key(|slot| (prompt_of(slot), *slot));
+        for slot in &plan.slots {
+            let running = running_at_mut(&mut self.slots, *slot);
+            let prompt = prompt_at(&self.prompts, running.prompt);
+            let target = prompt.target();
+            if !running.decoding {
+                let full = target / self.limits.page_len;
+                if !target.is_multiple_of(self.limits.page_len) {
+                    plan.step.copies.push((prompt.pages[full], running.table[full]));
+                }
+                running.decoding = true;
+            }
+            let sampled = running.out.tokens.len();
+            let token = running.out.tokens.last().copied().unwrap_or(prompt.tokens[target]);
+            let table = (plan.step.tables.len() as u32, running.table.len() as u32);
+            plan.step.tables.extend_from_slice(&running.table);
+            plan.step.decode.push(InputToken { token, position: (target + sampled) as u32, table });
+            let Request { id, seed, params, .. } = running.request;
+            plan.step.samples.push(SampleSpec { id, seed, index: sampled as u32, params });
+        }
+    }
+
+    fn plan_prefill(&self, plan: &mut PlannedStep) {
+        let mut room = self.limits.panel;
+        let mut panels_left = self.limits.prefill_panels;
+        for index in &self.filling {
+            if panels_left == 0 {
+                break;
+            }
+            let prompt = prompt_at(&self.prompts, *index);
+            let count = (prompt.target() - prompt.filled).min(room);
+            let table = (plan.step.tables.len() as u32, prompt.pages.len() as u32);
+            plan.step.tables.extend_from_slice(&prompt.pages);
+            for position in prompt.filled..prompt.filled + count {
+                let token = prompt.tokens[position];
+                plan.step.prefill.push(InputToken { token, position: position as u32, table });
+            }
+            plan.chunks.push(PromptChunk { prompt: *index, count });
+            room -= count;
+            if room == 0 {
+                plan.step.prefill_ends.push(plan.step.prefill.len());
+                room = self.limits.panel;
+                panels_left -= 1;
+            }
+        }
+        if room < self.limits.panel {
+            plan.step.prefill_ends.push(plan.step.prefill.len());
+        }
+    }
+
+    /// Applies the results of a planned step; `sampled` is in the order of [`StepPlan::samples`].
+    ///
+    /// # Errors
+    /// Returns an error, without any effect, if a result is not finite.
+    pub fn commit(
+        &mut self,
+        plan: &PlannedStep,
+        sampled: &[SampledToken],
+        finished: &mut Vec<SampledCompletion>,
+    ) -> Result<StepProgress, SamplerError> {
+        let StepPlan { samples, decode, prefill, .. } = &plan.step;
+        assert_eq!(sampled.len(), samples.len(), "invariant: a step returns one token per sample");
+        if let Some(((spec, input), _)) =
+            samples.iter().zip(decode).zip(sampled).find(|(_, result)| !result.finite)
+        {
+            return Err(SamplerError::NotFinite { id: spec.id, position: input.position as usize });
+        }
+        for chunk in &plan.chunks {
+            prompt_at_mut(&mut self.prompts, chunk.prompt).filled += chunk.count;
+        }
+        let prompts = &self.prompts;
+        self.filling.retain(|index| !prompt_at(prompts, *index).is_filled());
+        for (slot, result) in plan.slots.iter().zip(sampled) {
+            let running = running_at_mut(&mut self.slots, *slot);
+            running.out.tokens.push(result.token);
+            running.out.log_probs.push(result.log_prob);
+            running.out.entropies.push(result.entropy);
+            let finish = if running.request.stop.contains(&result.token) {
+                Finish::Stop
+            } else if running.out.tokens.len() == running.request.max_new_tokens {
+                Finish::Length
+            } else {
+                continue;
+            };
+            finished.push(self.finish(*slot, finish));
+        }
+        Ok(StepProgress { prefilled: prefill.len(), decoded: decode.len() })
+    }
+
+    /// Frees a slot and returns what its request has sampled.
+    #[allow(clippy::expect_used, reason = "a lost request must stop the program")]
+    fn finish(&mut self, slot: usize, finish: Finish) -> SampledCompletion {
+        let running = self.slots[slot].take().expect("invariant: the slot of an unfinished request is taken");
+        self.free_slots.push(slot);
+        running.table.iter().for_each(|page| self.pool.release(*page));
+        prompt_at_mut(&mut self.prompts, running.prompt).running -= 1;
+        self.release_unneeded(running.prompt);
+        self.slot_of.remove(&running.request.id);
+        SampledCompletion { finish, ..running.out }
+    }
+
+    /// Cancels every request.
+    pub fn clear(&mut self) {
+        let ids: Vec<RequestId> = self.slot_of.keys().copied().collect();
+        ids.into_iter().for_each(|id| {
+            self.cancel(id);
+        });
+    }
+}
+
+/// A request that ended before it sampled a token.
+fn without_tokens(id: RequestId, finish: Finish) -> SampledCompletion {
+    SampledCompletion { id, tokens: Vec::new(), log_probs: Vec::new(), entropies: Vec::new(), finish }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use sgs_lm::decode::SamplingParams;
+
+    fn limits(pages: usize) -> Limits {
+        Limits {
+            max_batch: 3,
+            page_len: 4,
+            pages,
+            max_positions: 64,
+            vocabulary: 10,
+            prefill_panels: 2,
+            panel: 8,
+        }
+    }
+
+    fn request(id: u64, prompt: &[u32], max_new_tokens: usize) -> Request {
+        Request {
+            id: RequestId(id),
+            prompt: prompt.into(),
+            seed: id,
+            max_new_tokens,
+            params: SamplingParams::default(),
+            stop: Arc::from([9]),
+        }
+    }
+
+    /// A cache that remembers only which tokens were fed, and checks each input token against the sequence that
+    /// it continues.
+    struct Mirror {
+        pages: Vec<Vec<Option<u32>>>,
+    }
+
+    impl Mirror {
+        fn step(&mut self, scheduler: &Scheduler, plan: &PlannedStep) {
+            let len = scheduler.limits.page_len;
+            for (from, to) in &plan.step.copies {
+                self.pages[*to as usize] = self.pages[*from as usize].clone();
+            }
+            let mut written = BTreeSet::new();
+            for (index, input) in plan.step.decode.iter().chain(&plan.step.prefill).enumerate() {
+                let table = &plan.step.tables[input.table.0 as usize..][..input.table.1 as usize];
+                let position = input.position as usize;
+                let page = table[position / len];
+                let own = index >= plan.step.decode.len() || scheduler.pool.references(page) == 1;
+                assert!(own, "a request writes to a shared page");
+                assert!(written.insert((page, position % len)), "two tokens are written to one position");
+                self.pages[page as usize][position % len] = Some(input.token);
+            }
+            for (input, slot) in plan.step.decode.iter().zip(&plan.slots) {
+                let running = scheduler.slots[*slot].as_ref().unwrap();
+                let sequence: Vec<u32> =
+                    running.request.prompt.iter().chain(&running.out.tokens).copied().collect();
+                assert_eq!(input.position as usize + 1, sequence.len());
+                for (position, token) in sequence.iter().enumerate() {
+                    let page = running.table[position / len];
+                    assert_eq!(
+                        self.pages[page as usize][position % len],
+                        Some(*token),
+                        "position {position}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Runs `steps` steps. Token `i` of each request is `(seed + i) % 9`, so that any confusion of requests
+    /// shows.
+    fn run_steps(
+        scheduler: &mut Scheduler,
+        mirror: &mut Mirror,
+        finished: &mut Vec<SampledCompletion>,
+        steps: usize,
+    ) {
+        let mut plan = PlannedStep::default();
+        for _ in 0..steps {
+            scheduler.take_done(finished);
+            scheduler.plan(&mut plan);
+            assert!(
+                !plan.step.is_empty() || scheduler.slot_of.is_empty(),
+                "a request waits although nothing runs: {scheduler:?}"
+            );
+            mirror.step(scheduler, &plan);
+            let sampled: Vec<SampledToken> = plan
+                .step
+                .samples
+                .iter()
+                .map(|d| SampledToken {
+                    token: (d.seed as u32 + d.index) % 9,
+                    finite: true,
+                    ..SampledToken::default()
+                })
+                .collect();
+            scheduler.commit(&plan, &sampled, finished).unwrap();
+        }
+        scheduler.take_done(finished);
+    }
+
+    #[test]
+    fn a_shared_prompt_is_prefilled_once() {
+        let mut scheduler = Scheduler::new(limits(40));
+        let prompt: Vec<u32> = (0..11).map(|t| t % 9).collect();
+        for id in 0..3 {
+            scheduler.submit(request(id, &prompt, 5)).unwrap();
+        }
+        let mut plan = PlannedStep::default();
+        scheduler.plan(&mut plan);
+        assert_eq!(
+            (plan.step.decode.len(), plan.step.prefill.len(), &plan.step.prefill_ends[..]),
+            (0, 8, &[8][..])
+        );
+        scheduler.commit(&plan, &[], &mut Vec::new()).unwrap();
+        scheduler.plan(&mut plan);
+        assert_eq!((plan.step.decode.len(), plan.step.prefill.len()), (0, 2));
+        scheduler.commit(&plan, &[], &mut Vec::new()).unwrap();
+        scheduler.plan(&mut plan);
+        assert_eq!((plan.step.decode.len(), plan.step.prefill.len(), plan.step.copies.len()), (3, 0, 3));
+        // Two full pages shared by three requests and their prompt, one partial page, and two more pages for
+        // each request.
+        assert_eq!(scheduler.pool.total() - scheduler.pool.free(), 3 + 3 * 2);
+        assert_eq!(scheduler.pool.references(plan.step.tables[0]), 4);
+        scheduler.clear();
+        assert_eq!(scheduler.pool.free(), 40);
+    }
+
+    #[test]
+    fn requests_that_can_never_run_are_refused_with_their_size() {
+        let mut scheduler = Scheduler::new(limits(6));
+        let mut truncated = request(5, &[1], 1);
+        truncated.params.top_p = 0.0;
+        let mut hot = request(6, &[1], 1);
+        hot.params.temperature = f32::NAN;
+        for r in [
+            request(0, &[], 1),
+            request(1, &[1], 0),
+            request(2, &[1, 10], 1),
+            request(3, &[1; 60], 5),
+            request(4, &[1; 20], 9),
+            truncated,
+            hot,
+        ] {
+            scheduler.submit(r).unwrap();
+        }
+        let mut finished = Vec::new();
+        scheduler.take_done(&mut finished);
+        let reasons: Vec<String> = finished
+            .iter()
+            .map(|c| match &c.finish {
+                Finish::Refused(r) => r.to_string(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        for (reason, word) in
+            reasons.iter().zip(["empty", "is 0", "id 10", "60 tokens", "24 tokens", "top_p", "temperature"])
+        {
+            assert!(reason.contains(word), "{reason}");
+        }
+        assert!(scheduler.is_idle());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+        /// For any order of submissions, cancellations and steps: every request ends exactly once with its own
+        /// tokens, no token reads a position that was not written for it, and all pages are free at the end.
+        #[test]
+        fn no_page_leaks_and_no_request_is_lost(
+            pages in 4usize..30,
+            actions in prop::collection::vec((0u8..10, 1usize..30, 0u32..3, 1usize..12), 1..60),
+        ) {
+            let mut scheduler = Scheduler::new(limits(pages));
+            let mut mirror = Mirror { pages: vec![vec![None; 4]; pages] };
+            let mut finished = Vec::new();
+            let mut asked = BTreeMap::new();
+            for (i, (action, length, kind, max_new)) in actions.iter().enumerate() {
+                match action {
+                    0..6 => {
+                        let prompt: Vec<u32> = (0..*length as u32).map(|t| (t * kind + kind) % 9).collect();
+                        asked.insert(i as u64, *max_new);
+                        scheduler.submit(request(i as u64, &prompt, *max_new)).unwrap();
+                    }
+                    6 => { scheduler.cancel(RequestId((length % (i + 1)) as u64)); }
+                    _ => run_steps(&mut scheduler, &mut mirror, &mut finished, *length % 5),
+                }
+            }
+            run_steps(&mut scheduler, &mut mirror, &mut finished, 1200);
+            prop_assert!(scheduler.is_idle());
+            prop_assert_eq!(scheduler.pool.free(), pages);
+            prop_assert!(scheduler.prompts.iter().all(Option::is_none) && scheduler.by_tokens.is_empty());
+            prop_assert_eq!(finished.len(), asked.len());
+            for done in finished {
+                let max_new = asked.remove(&done.id.0).unwrap();
+                let want: Vec<u32> = (0..done.tokens.len() as u32).map(|i| (done.id.0 as u32 + i) % 9).collect();
+                prop_assert_eq!(&done.tokens, &want);
+                if done.finish == Finish::Length {
+                    prop_assert_eq!(done.tokens.len(), max_new);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Selects the device that a command computes on.
+
+use crate::Usage;
+use crate::error::Result;
+
+/// A device for models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// The CPU.
+    Cpu,
+    /// One NVIDIA GPU in bfloat16, with f32 accumulation and f32 master weights.
+    Cuda,
+    /// One NVIDIA GPU in f32 throughout. It is slow and meant for comparisons.
+    CudaF32,
+}
+
+impl std::str::FromStr for DeviceKind {
+    type Err = Usage;
+
+    fn from_str(name: &str) -> Result<Self, Usage> {
+        match name {
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda),
+            "cuda-f32" => Ok(Self::CudaF32),
+            other => Err(Usage(format!("unknown device `{other}`; expected cpu, cuda or cuda-f32"))),
+        }
+    }
+}
+
+/// Parses the value of `model.device`.
+pub fn kind(name: &str) -> Result<DeviceKind> {
+    match name {
+        "cpu" => Ok(DeviceKind::Cpu),
+        "cuda" => Ok(DeviceKind::Cuda),
+        other => Err(Usage(format!("model.device is `{other}`; expected `cpu` or `cuda`")).into()),
+    }
+}
+
+/// Returns the GPUs visible to this process, each as a value of `CUDA_VISIBLE_DEVICES` for a child process.
+pub fn visible_gpus() -> Vec<String> {
+    let outer = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    (0..sgs_lm_cuda::gpu_count().unwrap_or(0))
+        .filter_map(|i| sgs_fleet::visible_device(outer.as_deref(), i))
+        .collect()
+}
+
+/// Returns the number of threads to compute with: one per core.
+pub fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Opens a device of the given kind and evaluates the body with it. `$threads` is the number of CPU threads; `$gpu` is
+/// the index of the GPU, by default 0. The body is compiled once for each device type.
+#[macro_export]
+macro_rules! with_device {
+    ($kind:expr, $threads:expr, $device:ident => $body:expr) => {
+        $crate::with_device!($kind, $threads, 0, $device => $body)
+    };
+    ($kind:expr, $threads:expr, $gpu:expr, $device:ident => $body:expr) => {
+        match $kind {
+            $crate::config::device::DeviceKind::Cpu => {
+                let $device = std::sync::Arc::new($crate::lm_cpu::Cpu::new($threads)?);
+                $body
+            }
+            kind => {
+                let precision = match kind {
+                    $crate::config::device::DeviceKind::CudaF32 => $crate::lm_cuda::Precision::F32,
+                    _ => $crate::lm_cuda::Precision::Bf16,
+                };
+                let $device = std::sync::Arc::new($crate::lm_cuda::Cuda::new($gpu, precision)?);
+                $body
+            }
+        }
+    };
+}

@@ -1,0 +1,316 @@
+//! Creates and reopens run folders. The configuration of a run is frozen when its folder is created.
+
+use crate::Usage;
+use crate::config::base_model::{self, is_model};
+use crate::config::system;
+use crate::config::{self, BaseSource, RunConfig, SystemName};
+use crate::error::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use sgs_keys::KeyTable as _;
+use sgs_rundir::directories::checksum_of;
+use sgs_rundir::metrics::names;
+use sgs_rundir::{FrozenConfig, RunDir, RunOptions, RunView};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use toml::{Table, Value};
+
+/// Creates a run in a folder that is empty or does not exist, and freezes its configuration and the hashes of its input
+/// data there.
+///
+/// # Errors
+/// Returns an error if the folder is not empty, if the model or a problem file cannot be read, or if writing fails.
+pub fn begin(config: &RunConfig, folder: &Path) -> Result<RunDir> {
+    begin_from(config, None, folder)
+}
+
+/// Like [`begin`]. `made` is the folder of the base model if it was made for the run (`model.base=made:NAME`).
+///
+/// # Errors
+/// See [`begin`].
+pub fn begin_from(config: &RunConfig, made: Option<&Path>, folder: &Path) -> Result<RunDir> {
+    Ok(RunDir::create(folder, &frozen(config, made)?, RunOptions::default())?)
+}
+
+/// Opens a run in order to resume it, and returns its configuration.
+///
+/// # Errors
+/// Returns an error if there is no run in the folder, if another process is working on it, if a file in it is damaged,
+/// or if the program or the input data differ from those that the run was created with.
+pub fn reopen(folder: &Path) -> Result<(RunDir, RunConfig)> {
+    reopen_from(folder, None)
+}
+
+/// Like [`reopen`]. `made` is the folder of the base model if it was made for the run and the run has no copy of it.
+///
+/// # Errors
+/// See [`reopen`].
+pub fn reopen_from(folder: &Path, made: Option<&Path>) -> Result<(RunDir, RunConfig)> {
+    let run = RunDir::open(folder, RunOptions::default())?;
+    let config = config_of(run.view())?;
+    // Compare only the program and the data: the configuration was read from the run itself. Using the run's own text
+    // keeps keys that were added to the program since from counting as differences.
+    let own = folder.join("base");
+    let mut here = frozen(&config, Some(own.as_path()).filter(|own| is_model(own)).or(made))?;
+    here.text = own_text(run.view())?;
+    // Older versions of the program did not record this hash.
+    let recorded = run.view().config()?;
+    if config::value_of(&recorded, "frozen.data").is_none_or(|data| data.get(GUIDE).is_none()) {
+        here.data.remove(GUIDE);
+    }
+    run.check_config(&here)?;
+    Ok((run, config))
+}
+
+/// Changes the number of rounds, the time limit, or keys in [`config::OF_SERVERS`] (`set`) of an open run, and records
+/// the changes in its configuration. Giving `rounds` without `minutes` removes the time limit.
+///
+/// # Errors
+/// Returns an error if the run already has more rounds, if a value is not allowed, or if writing fails.
+pub fn change(run: &RunDir, rounds: Option<u32>, minutes: Option<f64>, set: &[String]) -> Result<RunConfig> {
+    let before = config_of(run.view())?;
+    let published = run.view().rounds()?.len();
+    if let Some(rounds) = rounds.filter(|rounds| (*rounds as usize) < published) {
+        return Err(Usage(format!("--rounds {rounds}: the run has {published} rounds already")).into());
+    }
+    let wanted = RunConfig {
+        rounds: rounds.unwrap_or(before.rounds),
+        // An explicit number of rounds overrides an earlier time limit.
+        minutes: minutes.unwrap_or(if rounds.is_some() { 0.0 } else { before.minutes }),
+        ..config::with_servers(&before, set)?
+    };
+    wanted.check("").map_err(|e| Usage(e.to_string()))?;
+    let [from, to] = [&before, &wanted].map(Table::try_from);
+    let (from, to) = (from?, to?);
+    let servers = config::OF_SERVERS.map(|name| format!("sampling.endpoint.{name}"));
+    let changes: Vec<(&str, Value)> = ["rounds", "minutes"]
+        .into_iter()
+        .chain(servers.iter().map(String::as_str))
+        .filter(|key| config::value_of(&from, key) != config::value_of(&to, key))
+        .filter_map(|key| Some((key, config::value_of(&to, key)?.clone())))
+        .collect();
+    if changes.iter().any(|(key, _)| ["rounds", "minutes"].contains(key)) {
+        forget_end(run.view().path())?;
+    }
+    if !changes.is_empty() {
+        run.change_config(&changes)?;
+    }
+    Ok(wanted)
+}
+
+/// Returns the working time of a run's rounds and evaluations, in seconds. Interrupted rounds are not counted, because
+/// no table records their time.
+///
+/// # Errors
+/// Returns an error if a table cannot be read.
+pub fn seconds_worked(run: &RunView) -> Result<f64> {
+    let mut seconds = 0.0;
+    for round in run.rounds()? {
+        seconds += round.metrics()?.scalars.get(names::TIME_ROUND).copied().unwrap_or_default();
+    }
+    for evaluation in run.evaluations()? {
+        let metrics = evaluation.metrics()?.scalars;
+        let of = |group: &&str| metrics.get(&format!("{group}seconds")).copied();
+        seconds += names::EVALUATION_GROUPS.iter().filter_map(of).sum::<f64>();
+    }
+    Ok(seconds)
+}
+
+/// Returns a message that says why the run starts no further round, or `None` if it does.
+///
+/// # Errors
+/// Returns an error if a table cannot be read.
+pub fn what_is_over(run: &RunView, config: &RunConfig) -> Result<Option<String>> {
+    let rounds = run.rounds()?.len();
+    if rounds >= config.rounds as usize {
+        return Ok(Some(format!("all {} rounds are done", config.rounds)));
+    }
+    let is_late = config.minutes > 0.0 && seconds_worked(run)? > 60.0 * config.minutes;
+    Ok(is_late.then(|| {
+        format!("its {} minutes are over, with {rounds} of {} rounds done", config.minutes, config.rounds)
+    }))
+}
+
+/// The content of `ended.json`, which is written when the run ends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunEnd {
+    /// Why the run ended.
+    pub by: EndReason,
+    /// Number of completed rounds.
+    pub rounds: u32,
+    /// Time of the end, in seconds since 1970.
+    pub unix_time: f64,
+}
+
+/// The reason for the end of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndReason {
+    /// All rounds are done.
+    Rounds,
+    /// The time limit has expired.
+    Minutes,
+}
+
+const ENDED: &str = "ended.json";
+/// Name under which the hash of the Guide's own model is recorded.
+const GUIDE: &str = "guide-model";
+
+/// Records that a run has ended.
+///
+/// # Errors
+/// Returns an error if the file cannot be written.
+pub fn mark_ended(run: &Path, by: EndReason, rounds: u32) -> Result<()> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let ended = RunEnd { by, rounds, unix_time: now.as_secs_f64() };
+    Ok(sgs_rundir::files::write_file(&run.join(ENDED), serde_json::to_string(&ended)?.as_bytes())?)
+}
+
+/// Removes the record of a run's end, so that the run can continue.
+///
+/// # Errors
+/// Returns an error if the file cannot be removed.
+pub fn forget_end(run: &Path) -> Result<()> {
+    match std::fs::remove_file(run.join(ENDED)) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(e).with_context(|| format!("cannot remove {}", run.join(ENDED).display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the record of a run's end, or `None` if the run has not ended.
+pub fn ended(run: &Path) -> Option<RunEnd> {
+    serde_json::from_slice(&std::fs::read(run.join(ENDED)).ok()?).ok()
+}
+
+/// Returns whether a run is complete: all its rounds are done, or its time limit has expired.
+///
+/// # Errors
+/// Returns an error if the configuration or the rounds cannot be read.
+pub fn is_finished(run: &RunView) -> Result<bool> {
+    if ended(run.path()).is_some() {
+        return Ok(true);
+    }
+    // The end is recorded after the last evaluation, which follows the last round. Runs of older versions of the
+    // program have no such record and no evaluations.
+    let is_older = run.evaluations()?.is_empty();
+    Ok(is_older && run.rounds()?.len() >= config_of(run)?.rounds as usize)
+}
+
+/// Describes the keys whose values differ between a run's configuration and `config`. `rounds`, `minutes` and
+/// `training.ranks` are ignored, because they do not affect the results of the rounds.
+///
+/// # Errors
+/// Returns an error if the run's configuration cannot be read.
+pub fn differences(run: &RunView, config: &RunConfig) -> Result<Vec<String>> {
+    let own = config_of(run)?;
+    let mut wanted = RunConfig { rounds: own.rounds, minutes: own.minutes, ..config.clone() };
+    wanted.training.ranks = own.training.ranks;
+    let flat = |config: &RunConfig| -> Result<BTreeMap<String, String>> {
+        let mut keys = BTreeMap::new();
+        flatten("", &Table::try_from(config)?, &mut keys);
+        Ok(keys)
+    };
+    let (own, wanted) = (flat(&own)?, flat(&wanted)?);
+    let keys: BTreeSet<&String> = own.keys().chain(wanted.keys()).collect();
+    let show = |value: Option<&String>| value.map_or_else(|| "nothing".to_owned(), String::clone);
+    let differs = |key: &&String| own.get(*key) != wanted.get(*key);
+    let describe =
+        |key: &String| format!("{key} is {} there, not {}", show(own.get(key)), show(wanted.get(key)));
+    Ok(keys.into_iter().filter(differs).map(describe).collect())
+}
+
+/// Collects the values of a table and of its inner tables by dotted key.
+pub fn flatten(prefix: &str, table: &Table, out: &mut BTreeMap<String, String>) {
+    for (name, value) in table {
+        let key = sgs_keys::dotted(prefix, name);
+        match value {
+            Value::Table(inner) => flatten(&key, inner, out),
+            value => drop(out.insert(key, value.to_string())),
+        }
+    }
+}
+
+/// Returns the text of a run's configuration without the `frozen` table.
+fn own_text(run: &RunView) -> Result<String> {
+    let mut table = run.config()?;
+    table.remove("frozen");
+    Ok(toml::to_string(&table)?)
+}
+
+/// Returns the configuration of a run.
+///
+/// # Errors
+/// Returns an error if it cannot be read.
+pub fn config_of(run: &RunView) -> Result<RunConfig> {
+    let mut table = run.config()?;
+    table.remove("frozen");
+    table.try_into().context("config.toml of the run")
+}
+
+/// Records the identity of the checker that verifies this run's proofs, or compares it with the recorded one. A run
+/// must not mix the verdicts of different checkers.
+///
+/// # Errors
+/// Returns an error if another checker is recorded, or if the file cannot be read or written.
+pub fn same_checker(run: &Path, identity: &str) -> Result<()> {
+    let path = run.join("checker.txt");
+    match std::fs::read_to_string(&path) {
+        Ok(recorded) if recorded.trim() == identity => Ok(()),
+        Ok(recorded) => bail!(
+            "the run's verdicts so far come from another checker (checker.txt): `{}`; this machine has `{identity}`",
+            recorded.trim()
+        ),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            Ok(sgs_rundir::files::write_file(&path, format!("{identity}\n").as_bytes())?)
+        }
+        Err(e) => Err(e).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+/// Returns the configuration and the data hashes to freeze. `made` is the folder of the base model if it was made for
+/// the run.
+fn frozen(config: &RunConfig, made: Option<&Path>) -> Result<FrozenConfig> {
+    let mut data = BTreeMap::new();
+    if config.problems.system == SystemName::Metamath {
+        data.insert("slice".to_owned(), sgs_metamath::slice::SLICE_SHA256.to_owned());
+    }
+    data.insert(
+        "base-model".to_owned(),
+        match config.model.base_source() {
+            BaseSource::Shipped => base_model::hash(config.problems.system),
+            BaseSource::Folder(folder) => weights_hash(folder)?,
+            BaseSource::Made(_) => {
+                let made =
+                    made.with_context(|| format!("the base model {} is not made yet", config.model.base))?;
+                weights_hash(made)?
+            }
+        },
+    );
+    if config.model.guide != "base" {
+        data.insert(GUIDE.to_owned(), weights_hash(Path::new(&config.model.guide))?);
+    }
+    if !system::is_shipped_set(&config.problems.set) {
+        data.insert("problems".to_owned(), file_hash(Path::new(&config.problems.set))?);
+    }
+    if let Some(source) = config.evaluation.source().filter(|source| !system::is_shipped_set(source)) {
+        data.insert("held-out".to_owned(), file_hash(Path::new(source))?);
+    }
+    Ok(FrozenConfig {
+        text: toml::to_string_pretty(config)?,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        data,
+    })
+}
+
+/// Returns the hash that identifies a model: of its weights, or of the index if they are split into several files.
+fn weights_hash(folder: &Path) -> Result<String> {
+    let names = ["model.safetensors", "model.safetensors.index.json"];
+    let found = names.iter().map(|name| folder.join(name)).find(|path| path.exists());
+    file_hash(&found.with_context(|| format!("{} holds no model.safetensors", folder.display()))?)
+}
+
+fn file_hash(path: &Path) -> Result<String> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(checksum_of(&bytes))
+}

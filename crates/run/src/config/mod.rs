@@ -1,0 +1,18 @@
+//! The configuration of a run and the properties of the machine that it runs on. Imports none of the other four
+//! folders.
+
+pub mod base_model;
+pub mod device;
+pub mod endpoint;
+pub mod folder;
+pub mod forecast;
+pub mod guide_format;
+pub mod held_out;
+pub mod lean;
+pub mod machine;
+mod problems;
+mod run_config;
+pub mod system;
+
+pub use problems::{ProblemsConfig, SystemName};
+pub use run_config::*;

@@ -1,0 +1,605 @@
+//! The effective configuration of a run, from these layers in this order: size, method, file, environment, `--set`.
+
+use super::endpoint::EndpointConfig;
+use super::problems::{ProblemsConfig, SystemName};
+use crate::Usage;
+use crate::config::held_out::EvaluationConfig;
+use crate::error::{Context, Result, ensure};
+use sgs_keys::{Allowed, InvalidValue, KeySpec, KeyTable as _, at_least, dotted};
+use sgs_lean::LeanSettings;
+use sgs_lm::ModelConfig;
+use sgs_lm::model::Mode;
+use sgs_selfplay::{AlgorithmConfig, Role, Weights};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use toml::{Table, Value};
+
+sgs_keys::table! {
+    /// The complete configuration of a run.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct RunConfig {
+        /// Name of the method.
+        pub method: String = "sgs".to_owned(), in "a method, as `sgs run METHOD` or in a file",
+        /// Name of the size.
+        pub size: String = "metamath-quick".to_owned(), in "a size, as `--size SIZE` or in a file",
+        /// Seed of all random numbers.
+        pub seed: u64 = 1, in 0..=i64::MAX as u64,
+        /// Number of rounds.
+        pub rounds: u32 = 40, in 1..=1_000_000,
+        /// Time limit, in minutes of work summed over all resumptions: no round starts after it. 0 means no limit.
+        pub minutes: f64 = 0.0, in at_least(0.0).at_most(1e7),
+        /// The formal system and its problems.
+        pub problems: ProblemsConfig,
+        /// The language model.
+        pub model: ModelChoice,
+        /// Sampling of completions.
+        pub sampling: SamplingConfig,
+        /// Resources for training.
+        pub training: TrainingConfig,
+        /// Which checkpoints are kept.
+        pub checkpoints: CheckpointsConfig,
+        /// Evaluation of the Solver on held-out problems.
+        pub evaluation: EvaluationConfig,
+        /// The algorithm.
+        pub algorithm: AlgorithmConfig,
+        /// Lean settings, used if Lean is the formal system.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub lean: Option<LeanSettings>,
+    }
+}
+
+sgs_keys::table! {
+    /// The language model.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct ModelChoice {
+        /// Initial model of the Solver and the Conjecturer.
+        pub base: String = "shipped".to_owned(), in "shipped, made:13m or made:30m (made by the run if absent), or a folder in Hugging Face layout",
+        /// Model of the Guide.
+        pub guide: String = "base".to_owned(), in "base, or a folder",
+        /// Context window of all roles, in tokens (prompt plus completion). 0 means the model's own.
+        pub context: usize = 0, in 0..=10_000_000,
+        /// Device that the model runs on.
+        pub device: String = "cpu".to_owned(), in &["cpu", "cuda"],
+    }
+}
+
+sgs_keys::table! {
+    /// Sampling of completions.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct SamplingConfig {
+        /// Maximum completion length of the Solver, in tokens.
+        pub solver_tokens: usize = 48, in 1..=10_000_000,
+        /// Maximum completion length of the Conjecturer, in tokens.
+        pub conjecturer_tokens: usize = 120, in 1..=10_000_000,
+        /// Maximum completion length of the Guide, in tokens.
+        pub guide_tokens: usize = 6, in 1..=10_000_000,
+        /// Number of sequences sampled at once, per role.
+        pub batch: usize = 256, in 1..=1_000_000,
+        /// Memory for buffers and the KV cache, per role, in MiB.
+        pub memory_mib: u64 = 512, in 16..=1_000_000_000,
+        /// Roles that are sampled by external servers.
+        pub endpoint: EndpointConfig,
+    }
+}
+
+sgs_keys::table! {
+    /// Resources for training.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct TrainingConfig {
+        /// Number of training processes, each with one GPU or a share of the CPU cores. Gradients and optimizer state
+        /// are sharded over them.
+        pub ranks: usize = 1, in 1..=65_536,
+        /// Number of tokens in a micro-batch, the unit of one forward and backward pass.
+        pub micro_batch_tokens: usize = 4096, in 64..=100_000_000,
+        /// Whether to recompute activations in the backward pass. This needs memory for only one layer's activations,
+        /// and about 25% more computation.
+        pub recompute: bool = false,
+    }
+}
+
+sgs_keys::table! {
+    /// Which checkpoints are kept.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct CheckpointsConfig {
+        /// Number of most recent checkpoints to keep.
+        pub last: u32 = 2, in 1..=1_000_000,
+        /// Also keep checkpoints of rounds that are a multiple of this. 0 means none.
+        pub every: u32 = 0, in 0..=1_000_000,
+    }
+}
+
+impl RunConfig {
+    /// Returns the weights that a role uses.
+    pub fn weights_of(&self, role: Role) -> Weights {
+        self.algorithm.weights_of(role, self.sampling.endpoint.backend_of(role))
+    }
+
+    /// Returns the context window of a model in this run, in tokens (prompt plus completion).
+    pub fn window(&self, model: &ModelConfig) -> usize {
+        self.model.positions().min(model.max_positions)
+    }
+
+    /// Returns the capacity of a training workspace, in tokens: a micro-batch, or one sequence that fills the window if
+    /// that is larger.
+    pub fn training_tokens(&self, model: &ModelConfig) -> usize {
+        self.training.micro_batch_tokens.max(self.window(model))
+    }
+}
+
+/// The source of a run's base model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BaseSource<'a> {
+    /// The model embedded in the program.
+    Shipped,
+    /// A model that the program trains before the run begins (`made:NAME`). The run's folder holds a copy.
+    Made(&'a str),
+    /// A folder given by the user.
+    Folder(&'a Path),
+}
+
+impl ModelChoice {
+    /// Returns the source of the base model.
+    pub fn base_source(&self) -> BaseSource<'_> {
+        match (self.base.as_str(), self.base.strip_prefix("made:")) {
+            ("shipped", _) => BaseSource::Shipped,
+            (_, Some(name)) => BaseSource::Made(name),
+            (folder, None) => BaseSource::Folder(Path::new(folder)),
+        }
+    }
+
+    /// Returns the number of positions to load a model with. A model that has fewer keeps its own number.
+    pub fn positions(&self) -> usize {
+        if self.context == 0 { usize::MAX } else { self.context }
+    }
+
+    /// Checks that a model's own context window is at least as large as the configured one. `what` names the model in
+    /// errors.
+    ///
+    /// # Errors
+    /// Returns an error if the model's window is smaller.
+    pub fn check_window(&self, model: &ModelConfig, what: &str) -> Result<()> {
+        let (asked, own) = (self.context, model.max_positions);
+        ensure!(
+            asked <= own,
+            "model.context is {asked} tokens, and {what} has {own} positions: set model.context to {own} or less, or to 0"
+        );
+        Ok(())
+    }
+}
+
+impl SamplingConfig {
+    /// Returns the maximum completion length of a role, in tokens.
+    pub fn tokens(&self, role: Role) -> usize {
+        match role {
+            Role::Solver => self.solver_tokens,
+            Role::Conjecturer => self.conjecturer_tokens,
+            Role::Guide => self.guide_tokens,
+        }
+    }
+}
+
+impl TrainingConfig {
+    /// Returns which activations the trainer keeps from the forward pass.
+    pub fn mode(&self) -> Mode {
+        if self.recompute { Mode::TrainRecompute { kept: 0 } } else { Mode::Train }
+    }
+}
+
+/// The names of the sizes and their presets (TOML).
+pub const SIZES: [(&str, &str); 6] = [
+    ("metamath-quick", include_str!("../../../../presets/size/metamath-quick.toml")),
+    ("metamath", include_str!("../../../../presets/size/metamath.toml")),
+    ("metamath-13m", include_str!("../../../../presets/size/metamath-13m.toml")),
+    ("metamath-30m", include_str!("../../../../presets/size/metamath-30m.toml")),
+    ("lean-d3k", include_str!("../../../../presets/size/lean-d3k.toml")),
+    ("lean-core", include_str!("../../../../presets/size/lean-core.toml")),
+];
+
+/// The names of the methods and their presets (TOML).
+pub const METHODS: [(&str, &str); 12] = [
+    ("sgs", include_str!("../../../../presets/method/sgs.toml")),
+    ("reinforce-half", include_str!("../../../../presets/method/reinforce-half.toml")),
+    ("reinforce", include_str!("../../../../presets/method/reinforce.toml")),
+    ("expert-iteration", include_str!("../../../../presets/method/expert-iteration.toml")),
+    ("cispo", include_str!("../../../../presets/method/cispo.toml")),
+    ("sgs-no-guide", include_str!("../../../../presets/method/sgs-no-guide.toml")),
+    ("sgs-learned-guide", include_str!("../../../../presets/method/sgs-learned-guide.toml")),
+    ("sgs-frozen-conjecturer", include_str!("../../../../presets/method/sgs-frozen-conjecturer.toml")),
+    ("sgs-no-conditioning", include_str!("../../../../presets/method/sgs-no-conditioning.toml")),
+    ("sgs-cispo", include_str!("../../../../presets/method/sgs-cispo.toml")),
+    ("stp", include_str!("../../../../presets/method/stp.toml")),
+    ("sampling-only", include_str!("../../../../presets/method/sampling-only.toml")),
+];
+
+/// The user's choices from which a configuration is resolved.
+#[derive(Clone, Debug, Default)]
+pub struct Layers {
+    /// The name of a method, or the path of a TOML file. If absent, the size's own method is used.
+    pub method: Option<String>,
+    /// The name of a size.
+    pub size: Option<String>,
+    /// Whether to follow the paper's code where the paper's text is silent or differs.
+    pub as_published: bool,
+    /// `KEY=VALUE` settings, applied last.
+    pub set: Vec<String>,
+}
+
+/// The layer that a key's value comes from. Later variants override earlier ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// The key's default.
+    Default,
+    /// The preset of a size.
+    Size(String),
+    /// The preset of a method.
+    Method(String),
+    /// The part of a method's preset that applies to one size only.
+    MethodAtSize(String, String),
+    /// A TOML file.
+    File(String),
+    /// An environment variable.
+    Variable(String),
+    /// A command-line argument.
+    Argument(&'static str),
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Layer::Default => f.write_str("default"),
+            Layer::Size(size) => write!(f, "size {size}"),
+            Layer::Method(method) => write!(f, "method {method}"),
+            Layer::MethodAtSize(method, size) => write!(f, "method {method} at size {size}"),
+            Layer::File(path) => write!(f, "file {path}"),
+            Layer::Variable(name) => write!(f, "environment {name}"),
+            Layer::Argument(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A configuration and the layer that each of its values comes from.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The configuration.
+    pub config: RunConfig,
+    /// All keys that have a value. Contains the Lean keys even if Lean is not the formal system.
+    table: Table,
+    /// The layer of each key. A key that is absent has its default value.
+    layers: BTreeMap<String, Layer>,
+}
+
+impl Resolved {
+    /// Returns the value of a key, or `None` if it has none.
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        value_of(&self.table, key)
+    }
+
+    /// Returns the layer that a key's value comes from.
+    pub fn layer(&self, key: &str) -> &Layer {
+        self.layers.get(key).unwrap_or(&Layer::Default)
+    }
+
+    /// Sets the number of training processes, as `--ranks` does.
+    pub fn set_ranks(&mut self, ranks: usize) {
+        self.config.training.ranks = ranks;
+        self.layers.insert("training.ranks".to_owned(), Layer::Argument("--ranks"));
+    }
+}
+
+/// Returns the value of a dotted key in a table.
+pub fn value_of<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
+    let mut parts = key.split('.');
+    let first = table.get(parts.next()?)?;
+    parts.try_fold(first, |value, part| value.get(part))
+}
+
+/// Resolves the layers into one configuration.
+///
+/// # Errors
+/// Returns an error if a method, size or key is unknown (the message suggests the closest name), or if a value has the
+/// wrong type or is out of range.
+pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, String)>) -> Result<Resolved> {
+    let named = layers.method.as_deref();
+    let mut file = match named {
+        Some(name) if METHODS.iter().all(|m| m.0 != name) => match name.ends_with(".toml") {
+            true => read_file(Path::new(name))?,
+            false => return Err(unknown("method", name, METHODS.iter().map(|m| m.0)).into()),
+        },
+        _ => Table::new(),
+    };
+    let from_file = || Layer::File(named.unwrap_or_default().to_owned());
+    let (size, sized) = match (&layers.size, text_of(&file, "size")?) {
+        (Some(size), _) => (size.clone(), Layer::Argument("--size")),
+        (None, Some(size)) => (size, from_file()),
+        (None, None) => ("metamath-quick".to_owned(), Layer::Default),
+    };
+    let Some((_, size_text)) = SIZES.iter().find(|s| s.0 == size) else {
+        return Err(unknown("size", &size, SIZES.iter().map(|s| s.0)).into());
+    };
+    let mut size_table: Table = size_text.parse().context("the size's preset")?;
+    let own_method = text_of(&size_table, "method")?;
+    size_table.remove("method");
+    let (method, chosen) = match (named, text_of(&file, "method")?, own_method) {
+        (Some(name), _, _) if METHODS.iter().any(|m| m.0 == name) => {
+            (name.to_owned(), Layer::Argument("command line"))
+        }
+        (_, Some(method), _) => (method, from_file()),
+        (_, None, Some(method)) => (method, Layer::Size(size.clone())),
+        (_, None, None) => ("sgs".to_owned(), Layer::Default),
+    };
+    let Some((_, method_text)) = METHODS.iter().find(|m| m.0 == method) else {
+        return Err(unknown("method", &method, METHODS.iter().map(|m| m.0)).into());
+    };
+    // Both keys have already selected their presets. If they stayed in the file's table, its `size` would override the
+    // name given with `--size`.
+    file.remove("method");
+    file.remove("size");
+    // A method's preset applies to every size, except for its `[size.NAME]` tables, which apply to one size each.
+    let mut method_table: Table = method_text.parse().context("the method's preset")?;
+    let at_sizes = method_table.remove("size");
+    let mut stack = LayerStack::of_defaults()?;
+    stack.set("method", Value::String(method.clone()), chosen)?;
+    stack.set("size", Value::String(size.clone()), sized)?;
+    stack.lay(size_table, &Layer::Size(size.clone()))?;
+    stack.lay(method_table, &Layer::Method(method.clone()))?;
+    if let Some(Value::Table(mut at_sizes)) = at_sizes
+        && let Some(Value::Table(at_size)) = at_sizes.remove(&size)
+    {
+        stack.lay(at_size, &Layer::MethodAtSize(method.clone(), size.clone()))?;
+    }
+    if layers.as_published {
+        stack.lay_code_choices()?;
+    }
+    stack.lay(file, &from_file())?;
+    for (name, value) in environment.filter(|(k, _)| k.starts_with("SGS_SET_")) {
+        let key = name["SGS_SET_".len()..].to_lowercase().replace("__", ".");
+        stack.assign(&key, &value, Layer::Variable(name))?;
+    }
+    for setting in &layers.set {
+        let (key, value) = key_and_value(setting)?;
+        stack.assign(key, value, Layer::Argument("--set"))?;
+    }
+    stack.resolved()
+}
+
+/// Keys of `sampling.endpoint` that may change when a run is resumed: the addresses of the servers and the way requests
+/// are sent, none of which affects the samples.
+pub const OF_SERVERS: [&str; 14] = [
+    "url",
+    "urls",
+    "solver_urls",
+    "conjecturer_urls",
+    "guide_urls",
+    "folder",
+    "folder_there",
+    "concurrency",
+    "tries",
+    "timeout_s",
+    "patience_s",
+    "key_env",
+    "key_file",
+    "authority",
+];
+
+/// Returns the configuration of a resumed run with new values for some of [`OF_SERVERS`], given as `KEY=VALUE`.
+///
+/// # Errors
+/// Returns an error if a setting names any other key or a value that is not allowed.
+pub fn with_servers(config: &RunConfig, settings: &[String]) -> Result<RunConfig> {
+    let table = Table::try_from(config).context("the configuration")?;
+    let mut stack = LayerStack { keys: RunConfig::keys(""), table, layers: BTreeMap::new() };
+    for setting in settings {
+        let (key, value) = key_and_value(setting)?;
+        if !key.strip_prefix("sampling.endpoint.").is_some_and(|name| OF_SERVERS.contains(&name)) {
+            return Err(Usage(format!(
+                "--set {key}: this key cannot change after the run was created; only the settings of its servers can: \
+                 `sampling.endpoint.` followed by one of {}",
+                OF_SERVERS.join(", ")
+            ))
+            .into());
+        }
+        stack.assign(key, value, Layer::Argument("--set"))?;
+    }
+    Ok(stack.resolved()?.config)
+}
+
+fn key_and_value(setting: &str) -> Result<(&str, &str), Usage> {
+    let (key, value) =
+        setting.split_once('=').ok_or_else(|| Usage(format!("--set {setting}: expected KEY=VALUE")))?;
+    Ok((key.trim(), value.trim()))
+}
+
+fn read_file(path: &Path) -> Result<Table> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+    text.parse::<Table>().with_context(|| format!("{} is not TOML", path.display()))
+}
+
+/// Returns the value of `method` or `size` in a file.
+fn text_of(file: &Table, key: &str) -> Result<Option<String>> {
+    match file.get(key) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(other) => Err(Usage(format!("`{key}` is {other}; expected a name in quotes")).into()),
+    }
+}
+
+/// Accumulates configuration layers. Later layers override earlier ones.
+struct LayerStack {
+    keys: Vec<KeySpec>,
+    table: Table,
+    layers: BTreeMap<String, Layer>,
+}
+
+impl LayerStack {
+    fn of_defaults() -> Result<Self> {
+        let defaults = RunConfig { lean: Some(LeanSettings::default()), ..RunConfig::default() };
+        let table = Table::try_from(defaults).context("the defaults")?;
+        Ok(Self { keys: RunConfig::keys(""), table, layers: BTreeMap::new() })
+    }
+
+    /// Adds a layer on top of the others.
+    fn lay(&mut self, over: Table, layer: &Layer) -> Result<()> {
+        self.lay_at("", over, layer)
+    }
+
+    fn lay_at(&mut self, prefix: &str, over: Table, layer: &Layer) -> Result<()> {
+        for (name, value) in over {
+            let key = dotted(prefix, &name);
+            match value {
+                Value::Table(inner) if self.is_table(&key) => self.lay_at(&key, inner, layer)?,
+                value => self.set(&key, value, layer.clone())?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a layer with the choices of the paper's code, as far as they differ from the algorithm so far.
+    fn lay_code_choices(&mut self) -> Result<()> {
+        let Some(Value::Table(ours)) = self.table.get("algorithm").cloned() else { return Ok(()) };
+        let algorithm: AlgorithmConfig = ours.clone().try_into().context("the algorithm of the presets")?;
+        let mut published = Table::try_from(algorithm.with_code_choices())?;
+        drop_equal(&mut published, &ours);
+        self.lay_at("algorithm", published, &Layer::Argument("--as-published"))
+    }
+
+    fn is_table(&self, key: &str) -> bool {
+        self.keys.iter().any(|k| k.key.strip_prefix(key).is_some_and(|rest| rest.starts_with('.')))
+    }
+
+    /// Sets one key from text. Numbers, booleans and lists are parsed as TOML; anything else is a string.
+    fn assign(&mut self, key: &str, text: &str, layer: Layer) -> Result<()> {
+        if key == "method" || key == "size" {
+            return Err(self.not_a_label(key, text, &layer).into());
+        }
+        let parsed = format!("v = {text}").parse::<Table>().ok().and_then(|mut t| t.remove("v"));
+        let text = || Value::String(text.to_owned());
+        let value = match (parsed, self.keys.iter().find(|k| k.key == key).map(|k| k.allowed)) {
+            (Some(value @ (Value::String(_) | Value::Array(_))), _) => value,
+            // A name or folder can look like a number.
+            (_, Some(Allowed::Names(_) | Allowed::Text(_))) => text(),
+            (parsed, _) => parsed.unwrap_or_else(text),
+        };
+        self.set(key, value, layer)
+    }
+
+    /// Returns the error for setting `method` or `size` as a plain key: these names select presets.
+    fn not_a_label(&self, key: &str, name: &str, layer: &Layer) -> Usage {
+        let now = |key: &str| self.table.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (method, size) = match key {
+            "method" => (name.to_owned(), now("size")),
+            _ => (now("method"), name.to_owned()),
+        };
+        Usage(format!(
+            "`{key}` cannot be set by {layer}, because it selects presets; choose it with \
+             `sgs run {method} --size {size}`, or in a file: `sgs run FILE.toml`"
+        ))
+    }
+
+    /// Sets one key.
+    fn set(&mut self, key: &str, value: Value, layer: Layer) -> Result<()> {
+        let Some(declared) = self.keys.iter().find(|k| k.key == key) else {
+            return Err(match self.is_table(key) {
+                true => Usage(format!("`{key}` is a table: set one of its keys")),
+                false => unknown_key(key, &self.keys),
+            }
+            .into());
+        };
+        let (tables, name) = key.rsplit_once('.').map_or(("", key), |(tables, name)| (tables, name));
+        let mut table = &mut self.table;
+        for part in tables.split('.').filter(|part| !part.is_empty()) {
+            let inner = table.entry(part).or_insert_with(|| Value::Table(Table::new()));
+            table = inner.as_table_mut().with_context(|| format!("`{key}` is not in a table"))?;
+        }
+        let is_list = table.get(name).is_some_and(Value::is_array);
+        table.insert(name.to_owned(), fit(declared, is_list, value, &layer)?);
+        self.layers.insert(key.to_owned(), layer);
+        Ok(())
+    }
+
+    fn resolved(self) -> Result<Resolved> {
+        let mut config: RunConfig =
+            self.table.clone().try_into().map_err(|e| Usage(format!("the configuration: {e}")))?;
+        check(&config)?;
+        if config.problems.system != SystemName::Lean {
+            config.lean = None;
+        }
+        Ok(Resolved { config, table: self.table, layers: self.layers })
+    }
+}
+
+/// Removes the keys that have the same value in `other`.
+fn drop_equal(table: &mut Table, other: &Table) {
+    table.retain(|name, value| match (value, other.get(name)) {
+        (Value::Table(inner), Some(Value::Table(other))) => {
+            drop_equal(inner, other);
+            !inner.is_empty()
+        }
+        (value, other) => other != Some(value),
+    });
+}
+
+/// Converts a value to the key's type and checks that it is allowed.
+fn fit(key: &KeySpec, is_list: bool, value: Value, layer: &Layer) -> Result<Value, Usage> {
+    let value = match (&key.allowed, value) {
+        (Allowed::Real { .. }, Value::Integer(n)) => Value::Float(n as f64),
+        (_, value) => value,
+    };
+    let fits = match (&key.allowed, &value) {
+        (Allowed::Switch, Value::Boolean(_)) => true,
+        (Allowed::Real { .. }, Value::Float(x)) => key.allowed.admits_real(*x),
+        (Allowed::Whole { .. } | Allowed::NameOrWhole { .. }, Value::Integer(n)) => {
+            u64::try_from(*n).is_ok_and(|n| key.allowed.admits_whole(n))
+        }
+        (Allowed::Text(_), Value::String(_)) => !is_list,
+        (Allowed::Text(_), Value::Array(_)) => is_list,
+        (Allowed::Names(_) | Allowed::NameOrWhole { .. }, Value::String(text)) => {
+            key.allowed.admits_text(text)
+        }
+        _ => false,
+    };
+    if fits {
+        return Ok(value);
+    }
+    let place = match layer {
+        Layer::File(_) | Layer::Variable(_) => format!("{layer}: "),
+        _ => String::new(),
+    };
+    Err(Usage(format!("{place}`{}` is {value}; expected {}", key.key, key.allowed)))
+}
+
+fn unknown_key(key: &str, keys: &[KeySpec]) -> Usage {
+    let near = nearest(key, keys.iter().map(|key| key.key.as_str()));
+    Usage(format!("there is no key `{key}`{near} (`sgs run --explain` lists all)"))
+}
+
+fn unknown<'a>(what: &str, name: &str, all: impl Iterator<Item = &'a str> + Clone) -> Usage {
+    let list = all.clone().collect::<Vec<_>>().join(", ");
+    Usage(format!("there is no {what} `{name}`{}; there are {list}", nearest(name, all)))
+}
+
+fn nearest<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> String {
+    let last = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
+    let score = |key: &str| {
+        let whole = strsim::jaro_winkler(name, key);
+        let end = strsim::jaro_winkler(&last(name), &last(key));
+        whole.max(end * 0.98)
+    };
+    all.map(|key| (score(key), key))
+        .filter(|(s, _)| *s > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, key)| format!("; did you mean `{key}`?"))
+        .unwrap_or_default()
+}
+
+/// Checks each key, then the combinations of keys that depend on each other.
+fn check(config: &RunConfig) -> Result<()> {
+    config.check("").map_err(|e| Usage(e.to_string()))?;
+    let algorithm = config.algorithm.validate();
+    algorithm.map_err(|e| Usage(InvalidValue { key: dotted("algorithm", &e.key), ..e }.to_string()))?;
+    Ok(config.sampling.endpoint.check(&config.algorithm)?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+#![allow(clippy::unwrap_used, clippy::panic)] // a failing test panics
+
+use super::*;
+use crate::error::RunError;
+use sgs_keys::RangeEnd;
+use sgs_selfplay::Method;
+
+fn set(settings: &[String]) -> Result<Resolved> {
+    resolve(&Layers { set: settings.to_vec(), ..Layers::default() }, std::iter::empty())
+}
+
+fn message(settings: &[&str]) -> String {
+    let settings: Vec<String> = settings.iter().map(|s| (*s).to_owned()).collect();
+    set(&settings).unwrap_err().to_string()
+}
+
+fn with_lean() -> Table {
+    Table::try_from(RunConfig { lean: Some(LeanSettings::default()), ..RunConfig::default() }).unwrap()
+}
+
+fn names(prefix: &str, table: &Table, into: &mut Vec<String>) {
+    for (name, value) in table {
+        match value {
+            Value::Table(inner) => names(&dotted(prefix, name), inner, into),
+            _ => into.push(dotted(prefix, name)),
+        }
+    }
+}
+
+#[test]
+fn every_key_has_a_meaning_a_range_and_a_default_in_the_range() {
+    let keys = RunConfig::keys("");
+    let defaults = with_lean();
+    for key in &keys {
+        assert!(key.meaning.len() > 10 && key.meaning.ends_with('.'), "{key:?}");
+        assert!(key.allowed.to_string().len() >= 4, "{key:?}");
+        match value_of(&defaults, &key.key) {
+            Some(value) => {
+                fit(key, value.is_array(), value.clone(), &Layer::Default).unwrap();
+            }
+            None => assert_eq!(key.key, "lean.scratch", "only this key has no default"),
+        }
+    }
+    let mut written = Vec::new();
+    names("", &defaults, &mut written);
+    let mut declared: Vec<String> = keys.into_iter().map(|key| key.key).collect();
+    declared.retain(|key| key != "lean.scratch");
+    written.sort();
+    declared.sort();
+    assert_eq!(written, declared);
+}
+
+/// Returns the values at the ends of a range and those just outside, as text.
+fn ends(allowed: Allowed) -> (Vec<String>, Vec<String>) {
+    let whole = |low: u64, high: u64| {
+        let above = u128::from(high) + 1;
+        (vec![low.to_string(), high.to_string()], vec![(i128::from(low) - 1).to_string(), above.to_string()])
+    };
+    match allowed {
+        Allowed::Whole { low, high } => whole(low, high),
+        Allowed::NameOrWhole { name, low, high } => {
+            let (mut inside, outside) = whole(low, high);
+            inside.push(name.to_owned());
+            (inside, outside)
+        }
+        Allowed::Real { low, high } => {
+            let at = |end: RangeEnd, outwards: f64| match end.included {
+                true => (end.at, outwards),
+                false => (if end == low { end.at.next_up() } else { end.at.next_down() }, end.at),
+            };
+            let (low, high) = (at(low, low.at.next_down()), at(high, high.at.next_up()));
+            let text = |x: f64| format!("{x:e}");
+            let outside = vec![text(low.1), text(high.1), "nan".to_owned(), "inf".to_owned()];
+            (vec![text(low.0), text(high.0)], outside)
+        }
+        Allowed::Switch => (vec!["true".into(), "false".into()], vec!["1".into(), "yes".into()]),
+        Allowed::Names(names) => {
+            (names.iter().map(|name| (*name).to_owned()).collect(), vec!["no-such-name".into(), "1".into()])
+        }
+        Allowed::Text(_) => (Vec::new(), Vec::new()),
+    }
+}
+
+/// One layer is enough, because all layers set keys in the same way. Constraints between keys are tested elsewhere.
+#[test]
+fn every_range_is_enforced_at_both_ends() {
+    let mut tried = 0;
+    for key in RunConfig::keys("") {
+        let (inside, outside) = ends(key.allowed);
+        for text in inside {
+            let mut stack = LayerStack::of_defaults().unwrap();
+            stack.assign(&key.key, &text, Layer::Argument("--set")).unwrap();
+            let config: RunConfig =
+                stack.table.try_into().unwrap_or_else(|e| panic!("{} {text}: {e}", key.key));
+            config.check("").unwrap();
+            tried += 1;
+        }
+        for text in outside {
+            let told = message(&[&format!("{}={text}", key.key)]);
+            let expected = format!("`{}` is ", key.key);
+            assert!(told.starts_with(&expected) && told.ends_with(&key.allowed.to_string()), "{told}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 300, "{tried}");
+}
+
+#[test]
+fn unknown_keys_are_rejected_with_a_suggestion() {
+    let told = message(&["algorithm.solver.learning_rat=1e-4"]);
+    assert!(told.contains("did you mean `algorithm.solver.learning_rate`"), "{told}");
+    assert!(message(&["algorithm.solver=3"]).contains("is a table"));
+    assert!(message(&["rounds"]).contains("expected KEY=VALUE"));
+}
+
+#[test]
+fn method_and_size_cannot_be_set_as_keys() {
+    let told = message(&["method=cispo"]);
+    assert!(told.contains("`sgs run cispo --size metamath-quick`"), "{told}");
+    let layers =
+        Layers { method: Some("stp".into()), set: vec!["size=metamath".into()], ..Layers::default() };
+    let told = resolve(&layers, std::iter::empty()).unwrap_err();
+    assert!(
+        matches!(told, RunError::Usage(_)) && told.to_string().contains("`sgs run stp --size metamath`"),
+        "{told}"
+    );
+    let variable = std::iter::once(("SGS_SET_METHOD".to_owned(), "cispo".to_owned()));
+    assert!(resolve(&Layers::default(), variable).unwrap_err().to_string().contains("SGS_SET_METHOD"));
+}
+
+#[test]
+fn each_value_names_its_layer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    let text = "method = \"cispo\"\nsize = \"metamath\"\nrounds = 7\nseed = 2\n[training]\nranks = 2\n[algorithm.solver]\n\
+                clip_high = 4\n";
+    std::fs::write(&path, text).unwrap();
+    let file = path.display().to_string();
+    let layers = |size: Option<&str>| Layers {
+        method: Some(file.clone()),
+        size: size.map(str::to_owned),
+        as_published: false,
+        set: vec!["seed=4".to_owned(), "lean.scratch=there".to_owned()],
+    };
+    let variables =
+        || [("SGS_SET_SEED".to_owned(), "3".to_owned()), ("SGS_SET_MINUTES".to_owned(), "3".to_owned())];
+    let resolved = resolve(&layers(None), variables().into_iter()).unwrap();
+    let layer = |resolved: &Resolved, key: &str| resolved.layer(key).to_string();
+    for (key, from) in [
+        ("method", format!("file {file}")),
+        ("size", format!("file {file}")),
+        ("rounds", format!("file {file}")),
+        ("training.ranks", format!("file {file}")),
+        ("algorithm.solver.clip_high", format!("file {file}")),
+        ("seed", "--set".to_owned()),
+        ("minutes", "environment SGS_SET_MINUTES".to_owned()),
+        ("algorithm.solver.objective", "method cispo".to_owned()),
+        ("algorithm.solver.learning_rate", "size metamath".to_owned()),
+        ("algorithm.temperature", "default".to_owned()),
+        ("lean.scratch", "--set".to_owned()),
+    ] {
+        assert_eq!(layer(&resolved, key), from, "{key}");
+    }
+    assert_eq!((resolved.config.seed, resolved.config.rounds), (4, 7));
+    assert_eq!(resolved.value("algorithm.solver.clip_high"), Some(&Value::Float(4.0)));
+    assert_eq!(resolved.value("lean.scratch"), Some(&Value::String("there".into())));
+    // `--size` overrides the size in the file.
+    let resolved = resolve(&layers(Some("lean-d3k")), std::iter::empty()).unwrap();
+    assert_eq!((resolved.config.size.as_str(), layer(&resolved, "size").as_str()), ("lean-d3k", "--size"));
+    let rate = "algorithm.solver.learning_rate";
+    assert_eq!(layer(&resolved, rate), "method cispo at size lean-d3k");
+    assert_eq!(resolved.config.algorithm.solver.learning_rate, 1e-6);
+    std::fs::write(&path, "rounds = 0\n").unwrap();
+    let told = resolve(&layers(None), std::iter::empty()).unwrap_err().to_string();
+    assert_eq!(told, format!("file {file}: `rounds` is 0; expected 1 to 1000000"));
+}
+
+/// Each preset equals the library's method, apart from the keys that a size sets for all methods.
+#[test]
+fn presets_match_the_methods_of_the_library() {
+    for (method, _) in METHODS {
+        for (size, size_text) in SIZES {
+            let layers = Layers { method: Some(method.into()), size: Some(size.into()), ..Layers::default() };
+            let config = resolve(&layers, std::iter::empty()).unwrap().config.algorithm;
+            let mut stack = LayerStack::of_defaults().unwrap();
+            let library = method.parse::<Method>().unwrap().config();
+            stack.table.insert("algorithm".into(), Value::try_from(library).unwrap());
+            stack.lay(size_text.parse().unwrap(), &Layer::Size(size.into())).unwrap();
+            let mut expected: RunConfig = stack.table.try_into().unwrap();
+            let at_paper_scale = size == "lean-d3k" && method.contains("cispo");
+            if at_paper_scale {
+                // The paper's learning rates for this objective override those of the size.
+                expected.algorithm.solver.learning_rate = 1e-6;
+                let conjecturer = &mut expected.algorithm.conjecturer;
+                conjecturer.learning_rate = config.conjecturer.learning_rate;
+            }
+            assert_eq!(config, expected.algorithm, "{method} at {size}");
+        }
+    }
+}
+
+/// `--as-published` applies `with_code_choices` after the presets and before the user's settings.
+#[test]
+fn as_published_selects_the_choices_of_the_papers_code() {
+    for (method, _) in METHODS {
+        let layers = |as_published, set: &[&str]| Layers {
+            method: Some(method.into()),
+            as_published,
+            set: set.iter().map(|s| (*s).to_owned()).collect(),
+            ..Layers::default()
+        };
+        let of = |layers: &Layers| resolve(layers, std::iter::empty()).unwrap();
+        let text = of(&layers(false, &[])).config.algorithm;
+        let code = of(&layers(true, &[]));
+        assert_eq!(code.config.algorithm, text.clone().with_code_choices(), "{method}");
+        assert_ne!(code.config.algorithm, text, "{method}");
+        let said = "--as-published";
+        assert_eq!(code.layer("algorithm.optimizer.clip_norm").to_string(), said);
+        assert_ne!(
+            code.layer("algorithm.rollouts_per_problem").to_string(),
+            said,
+            "the text and the code agree"
+        );
+        let set = of(&layers(true, &["algorithm.optimizer.clip_norm=0.5"]));
+        assert_eq!(set.config.algorithm.optimizer.clip_norm, 0.5);
+    }
+}
+
+/// Asserts that a table has every key of an older one with the same value.
+#[track_caller]
+fn assert_holds(table: &Table, older: &Table) {
+    for (key, value) in older {
+        match (table.get(key), value) {
+            (Some(Value::Table(inner)), Value::Table(older)) => assert_holds(inner, older),
+            (found, value) => assert_eq!(found, Some(value), "{key}"),
+        }
+    }
+}
+
+/// `config.toml` files written by an older version can be read and keep their values when written again.
+#[test]
+fn configurations_of_old_runs_load_and_keep_their_values() {
+    for text in [include_str!("frozen-metamath.toml"), include_str!("frozen-lean.toml")] {
+        let config: RunConfig = toml::from_str(text).unwrap();
+        config.check("").unwrap();
+        // Keys added since then are also written.
+        let written = toml::to_string(&config).unwrap().parse::<Table>().unwrap();
+        assert_holds(&written, &text.parse::<Table>().unwrap());
+    }
+    let lean: RunConfig = toml::from_str(include_str!("frozen-lean.toml")).unwrap();
+    // The defaults at that time.
+    let options = [("autoImplicit", "false"), ("maxSynthPendingDepth", "3")];
+    let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    assert_eq!(lean.lean, Some(LeanSettings { judge: false, options, ..LeanSettings::default() }));
+    assert_eq!(lean.algorithm, {
+        let mut algorithm = Method::Cispo.config();
+        algorithm.batch.size = "64".parse::<toml::Value>().unwrap().try_into().unwrap();
+        algorithm
+    });
+    // A missing key takes its default; an unknown key is an error.
+    let text = include_str!("frozen-metamath.toml");
+    let without = text.replace("recompute = false\n", "");
+    assert!(without.len() < text.len());
+    assert_eq!(toml::from_str::<RunConfig>(&without).unwrap(), toml::from_str(text).unwrap());
+    let beyond = text.replace("recompute = false\n", "recomputes = false\n");
+    assert!(toml::from_str::<RunConfig>(&beyond).unwrap_err().to_string().contains("recomputes"));
+}

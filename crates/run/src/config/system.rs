@@ -1,0 +1,271 @@
+//! Opens the formal system of a configuration and reads its problems.
+
+use crate::config::held_out::{self, HeldOut};
+use crate::config::lean;
+use crate::config::{RunConfig, SystemName};
+use crate::error::{Context, Result, bail};
+use serde::Deserialize;
+use sgs_formal::FormalSystem;
+use sgs_lean::data::{self, Target};
+use sgs_lean::{Lean, LeanSettings};
+use sgs_metamath::splits::{SplitRule, split};
+use sgs_metamath::system::Metamath;
+use sgs_selfplay::Problem;
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A running formal system and the problems of a run.
+pub struct Opened {
+    pub system: Arc<dyn FormalSystem>,
+    /// The target problems, in the order of their set.
+    pub targets: Vec<Problem>,
+    /// Problems for evaluation, which the run is never trained on.
+    pub held_out: Vec<Problem>,
+    /// Notes for the user on the sandbox and the held-out problems, one line each.
+    pub notes: Vec<String>,
+}
+
+/// Starts the formal system of a run and reads its problems. `scratch` is a folder of the run in which checkers may
+/// write.
+///
+/// # Errors
+/// Returns an error if a set is unknown or invalid, if Lean is not installed or has a different version from the one
+/// that the set is pinned to, or if the checker fails its canary checks.
+pub fn open(config: &RunConfig, scratch: &Path) -> Result<Opened> {
+    let (set, others) = (&config.problems.set, config.evaluation.source());
+    match config.problems.system {
+        SystemName::Metamath => {
+            let system = Metamath::shipped()?;
+            let targets = metamath_targets(&system, set)?;
+            let others = others.map(|set| metamath_targets(&system, set).context("evaluation.held_out"));
+            Ok(with_held_out(config, Arc::new(system), targets, others.transpose()?, Vec::new()))
+        }
+        SystemName::Lean => {
+            let mut settings = config.lean.clone().unwrap_or_default();
+            settings.scratch.get_or_insert_with(|| scratch.to_owned());
+            let targets = lean_targets(set)?;
+            let others = others.map(|set| lean_targets(set).context("evaluation.held_out")).transpose()?;
+            let count = targets.len();
+            let all = targets.into_iter().chain(others.iter().flatten().cloned()).collect();
+            let Opened { system, mut targets, notes, .. } = lean(&settings, all, set)?;
+            let others = others.map(|_| targets.split_off(count));
+            Ok(with_held_out(config, system, targets, others, notes))
+        }
+    }
+}
+
+/// Selects the held-out problems, from `others` if given, and adds a note about them.
+fn with_held_out(
+    config: &RunConfig,
+    system: Arc<dyn FormalSystem>,
+    mut targets: Vec<Problem>,
+    others: Option<Vec<Problem>>,
+    mut notes: Vec<String>,
+) -> Opened {
+    let says = says(config.problems.system);
+    let HeldOut { problems, note } =
+        held_out::choose(&config.evaluation, &mut targets, others.unwrap_or_default(), &says);
+    notes.extend(note);
+    Opened { system, targets, held_out: problems, notes }
+}
+
+/// Returns a function that maps a statement to its content without the theorem's name, in order to find duplicates.
+/// Canonical Metamath text has no name, and its variables are numbered by first appearance. For Lean, the content is
+/// the signature after the name, with white space normalised.
+pub fn says(system: SystemName) -> fn(&str) -> String {
+    match system {
+        SystemName::Metamath => str::to_owned,
+        SystemName::Lean => |text| {
+            let statement = sgs_lean::text::LeanStatement::read(text);
+            let said = statement.as_ref().map_or(text, |statement| statement.signature());
+            said.split_whitespace().collect::<Vec<_>>().join(" ")
+        },
+    }
+}
+
+/// Opens the embedded Metamath system with a set of problems.
+///
+/// # Errors
+/// Returns an error if the set is unknown or its file is invalid.
+pub fn metamath(set: &str) -> Result<Opened> {
+    let system = Metamath::shipped()?;
+    let targets = metamath_targets(&system, set)?;
+    Ok(Opened { system: Arc::new(system), targets, held_out: Vec::new(), notes: Vec::new() })
+}
+
+/// Starts Lean with the targets of a set and runs the canary checks before any verdict is used. `set` names the problem
+/// set in errors.
+///
+/// # Errors
+/// Returns an error as [`open`] does.
+pub fn lean(settings: &LeanSettings, targets: Vec<Target>, set: &str) -> Result<Opened> {
+    let (system, notes) = lean::start(settings)?;
+    check_toolchain(&system, &targets, set)?;
+    if let Some(first) = targets.first() {
+        system.canaries(&first.problem.context)?;
+    }
+    let targets = targets.into_iter().map(|t| t.problem).collect();
+    Ok(Opened { system: Arc::new(system), targets, held_out: Vec::new(), notes })
+}
+
+/// Checks that Lean has the version that the data set is pinned to.
+///
+/// # Errors
+/// Returns an error if a target requires another toolchain.
+pub fn check_toolchain(system: &Lean, targets: &[Target], set: &str) -> Result<()> {
+    let version = system.identity().version;
+    for target in targets {
+        if let Some(wanted) = &target.toolchain {
+            version.require(&format!("`{}` of {set}", target.problem.id), wanted)?;
+        }
+    }
+    Ok(())
+}
+
+/// Metamath sets shipped with the program.
+const METAMATH_SETS: [&str; 4] = ["quick", "all", "train", "held-out"];
+
+/// Lean sets shipped with the program.
+const LEAN_SETS: [&str; 4] = ["d3k", "core", "composed", "composed-held-out"];
+
+/// Returns whether a set ships with the program. Any other name is the path of a file.
+pub fn is_shipped_set(set: &str) -> bool {
+    METAMATH_SETS.contains(&set) || LEAN_SETS.contains(&set)
+}
+
+/// Reads the targets of a Lean set: `d3k`, `core`, `composed`, `composed-held-out`, or a file in any format that
+/// `sgs data import` supports.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, or if a record is invalid. The error names the first such record.
+pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
+    match set {
+        "d3k" => Ok(data::d3k()?),
+        "core" => Ok(data::core()?),
+        "composed" => Ok(data::composed()?),
+        "composed-held-out" => Ok(data::composed_held_out()?),
+        set if METAMATH_SETS.contains(&set) => {
+            bail!(
+                "the set `{set}` is one of Metamath; for Lean: d3k, core, composed, composed-held-out, or a file"
+            )
+        }
+        file => {
+            let import = crate::lean_set::read(Path::new(file), "")?;
+            if let Some(first) = import.skipped.first() {
+                let place =
+                    if first.line > 0 { format!("{file}: line {}", first.line) } else { file.to_owned() };
+                bail!(
+                    "{place}: {}: {} ({} invalid records in all; `sgs data import` writes a file of the valid ones)",
+                    first.id,
+                    first.reason,
+                    import.skipped.len()
+                );
+            }
+            Ok(import.targets)
+        }
+    }
+}
+
+/// Reads the targets of a Metamath set: `quick`, `all`, `train`, `held-out`, or a JSONL file.
+///
+/// # Errors
+/// Returns an error if the file cannot be read or is invalid.
+pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
+    let rule = SplitRule::default();
+    let labels = |from: usize, to: usize| -> Result<Vec<Problem>> {
+        let split = split(system.theory(), rule);
+        let chosen = split.targets.iter().take(to).skip(from);
+        let labels = chosen.map(|&t| system.theory().label(t));
+        labels
+            .map(|l| system.problem(l).with_context(|| format!("{l} is not a theorem of the slice")))
+            .collect()
+    };
+    match set {
+        "quick" => labels(0, rule.quick),
+        "all" => labels(0, rule.targets),
+        "train" => labels(0, rule.targets - rule.held_out),
+        "held-out" => labels(rule.targets - rule.held_out, rule.targets),
+        set if LEAN_SETS.contains(&set) => {
+            bail!(
+                "the set `{set}` is one of Lean: set problems.system=lean, or choose quick, all, train or held-out"
+            )
+        }
+        file => read_problems(system, Path::new(file)),
+    }
+}
+
+#[derive(Deserialize)]
+struct ProblemLine {
+    id: String,
+    statement: String,
+    #[serde(default)]
+    context: String,
+}
+
+/// Reads problems from a JSONL file. Each line is an object with `id`, `statement` and optionally `context`, which
+/// defaults to the whole database. A statement is written in canonical or in display form.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, or if a line is not a valid problem. The error names the line.
+pub fn read_problems(system: &Metamath, path: &Path) -> Result<Vec<Problem>> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    // Some editors write a byte order mark.
+    let text = text.trim_start_matches('\u{feff}');
+    let lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
+    let mut ids = HashSet::new();
+    lines
+        .map(|(i, line)| {
+            let place = || format!("{}: line {} is not a valid problem", path.display(), i + 1);
+            let line: ProblemLine = serde_json::from_str(line).with_context(place)?;
+            // Ids must be unique, because proofs refer to their problem by id.
+            if !ids.insert(line.id.clone()) {
+                bail!("{}: line {}: duplicate id `{}`", path.display(), i + 1, line.id);
+            }
+            system.problem_from_text(&line.id, &line.statement, &line.context).with_context(place)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_duplicate_id_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.jsonl");
+        let line = r#"{"id":"a","statement":"|- ( ph -> ph )","context":""}"#;
+        std::fs::write(&path, format!("{line}\n\n{line}\n")).unwrap();
+        let error = read_problems(&Metamath::shipped().unwrap(), &path).unwrap_err().to_string();
+        assert!(error.contains("line 3") && error.contains("`a`"), "{error}");
+    }
+
+    #[test]
+    fn names_do_not_affect_the_content_of_statements() {
+        let lean = says(SystemName::Lean);
+        let [one, other] = ["a (p : Prop)", "lemma_of.mine  (p :\n Prop)"]
+            .map(|begin| lean(&format!("theorem {begin} : p → p := by")));
+        assert_eq!(one, other);
+        assert_ne!(one, lean("theorem a (p : Prop) : p → p ∧ p := by"));
+        // Two statements of set.mm that differ only in the names of their variables.
+        let system = Metamath::shipped().unwrap();
+        let said = ["( ph -> ph )", "( ch -> ch )"].map(|text| {
+            says(SystemName::Metamath)(&system.problem_from_text("x", text, "").unwrap().statement)
+        });
+        assert_eq!(said[0], said[1]);
+    }
+
+    #[test]
+    fn train_and_held_out_together_are_all_targets() {
+        let system = Metamath::shipped().unwrap();
+        let set = |name: &str| metamath_targets(&system, name).unwrap();
+        let mut both = set("train");
+        both.extend(set("held-out"));
+        assert_eq!(both, set("all"));
+        assert_eq!(set("held-out").len(), 200);
+        assert!(METAMATH_SETS.iter().all(|set| is_shipped_set(set)) && !is_shipped_set("mine.jsonl"));
+    }
+}

@@ -1,0 +1,249 @@
+//! The error of this crate, and how its causes are reported.
+
+use crate::exit::Code;
+use sgs_endpoint::EndpointError;
+use sgs_fleet::WorkerName;
+use sgs_lm::LmError;
+use sgs_lm_sampler::SamplerError;
+use sgs_selfplay::{TaskKey, Verdict};
+use std::error::Error;
+use std::fmt;
+
+/// A result of this crate.
+pub(crate) type Result<T, E = RunError> = std::result::Result<T, E>;
+
+/// A request that makes no sense: an unknown name, a value out of range, options that exclude each other.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+/// Two workers that differ about a proof.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{first} says that the proof of {key} holds, {second} says `{}` ({reason}): one of them is broken or lies. Nothing \
+     of it was counted, but what {first} said before may be as wrong: look at both, then go on with `sgs resume`, without \
+     the one that is not to be trusted", verdict.as_str()
+)]
+pub struct Disagreement {
+    pub(crate) key: TaskKey,
+    pub(crate) first: WorkerName,
+    pub(crate) second: WorkerName,
+    pub(crate) verdict: Verdict,
+    pub(crate) reason: String,
+}
+
+/// Why an operation of this crate failed.
+///
+/// `{}` prints the message of the error itself; `{:#}` appends its causes, separated by colons.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The caller's request is invalid; nothing was started.
+    Usage(Usage),
+    /// A training rank was lost, did not join, or does not match this process.
+    RankLost(LmError),
+    /// Two workers gave contradictory verdicts on the same proof.
+    Disagreement(Box<Disagreement>),
+    /// A completions endpoint failed.
+    Endpoint(EndpointError),
+    /// A step failed for the reason that the message gives.
+    Failed(String),
+    /// What was being done when another error occurred.
+    Context {
+        /// What was being done.
+        what: String,
+        /// The error that occurred.
+        source: Box<RunError>,
+    },
+    /// An error of another library.
+    Other(Box<dyn Error + Send + Sync>),
+}
+
+impl RunError {
+    /// The error below all [`RunError::Context`] layers.
+    pub fn root(&self) -> &Self {
+        match self {
+            Self::Context { source, .. } => source.root(),
+            other => other,
+        }
+    }
+
+    /// The exit code of a process that ends with this error.
+    pub fn code(&self) -> Code {
+        match self.root() {
+            Self::Usage(_) => Code::Usage,
+            Self::RankLost(_) => Code::RankLost,
+            _ => Code::Failed,
+        }
+    }
+
+    /// Adds what was being done.
+    pub fn context(self, what: impl fmt::Display) -> Self {
+        Self::Context { what: what.to_string(), source: Box::new(self) }
+    }
+
+    /// The error of an endpoint, if this is one after which the endpoint cannot be used.
+    pub(crate) fn final_endpoint_error(&self) -> Option<&EndpointError> {
+        match self.root() {
+            Self::Endpoint(error) => Some(error).filter(|error| error.is_final()),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(error) => write!(f, "{error}")?,
+            Self::RankLost(error) => write!(f, "{error}")?,
+            Self::Disagreement(error) => write!(f, "{error}")?,
+            Self::Endpoint(error) => write!(f, "{error}")?,
+            Self::Failed(what) | Self::Context { what, .. } => f.write_str(what)?,
+            Self::Other(error) => write!(f, "{error}")?,
+        }
+        if f.alternate() {
+            let mut cause = self.source();
+            while let Some(error) = cause {
+                write!(f, ": {error}")?;
+                cause = error.source();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Error for RunError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Usage(error) => error.source(),
+            Self::RankLost(error) => error.source(),
+            Self::Disagreement(error) => error.source(),
+            Self::Endpoint(error) => error.source(),
+            Self::Failed(_) => None,
+            Self::Context { source, .. } => Some(source),
+            Self::Other(error) => error.source(),
+        }
+    }
+}
+
+impl From<LmError> for RunError {
+    fn from(error: LmError) -> Self {
+        match error {
+            lost @ LmError::Rank { .. } => Self::RankLost(lost),
+            other => Self::Other(Box::new(other)),
+        }
+    }
+}
+
+impl From<SamplerError> for RunError {
+    fn from(error: SamplerError) -> Self {
+        match error {
+            SamplerError::Device(error) => error.into(),
+            other => Self::Other(Box::new(other)),
+        }
+    }
+}
+
+impl From<Usage> for RunError {
+    fn from(error: Usage) -> Self {
+        Self::Usage(error)
+    }
+}
+
+impl From<Disagreement> for RunError {
+    fn from(error: Disagreement) -> Self {
+        Self::Disagreement(Box::new(error))
+    }
+}
+
+impl From<EndpointError> for RunError {
+    fn from(error: EndpointError) -> Self {
+        Self::Endpoint(error)
+    }
+}
+
+macro_rules! other_errors {
+    ($($error:ty),* $(,)?) => {
+        $(impl From<$error> for RunError {
+            fn from(error: $error) -> Self {
+                Self::Other(Box::new(error))
+            }
+        })*
+    };
+}
+
+other_errors!(
+    std::env::VarError,
+    std::io::Error,
+    std::num::ParseIntError,
+    serde_json::Error,
+    parquet::errors::ParquetError,
+    postcard::Error,
+    toml::de::Error,
+    toml::ser::Error,
+    sgs_fleet::CallError,
+    sgs_fleet::FleetError,
+    sgs_fleet::CrashLoop,
+    sgs_fleet::LaunchError,
+    sgs_fleet::NameError,
+    sgs_fleet::ServiceError,
+    sgs_fleet::TokenError,
+    sgs_fleet::WorkerError,
+    sgs_lean::SettingsError,
+    sgs_lean::StartError,
+    sgs_lean::VersionError,
+    sgs_lean::data::DataSetError,
+    sgs_metamath::statement::StatementError,
+    sgs_metamath::system::SystemError,
+    sgs_rundir::Error,
+    sgs_selfplay::RoundError,
+    sgs_selfplay::RoundNotComplete,
+    sgs_selfplay::state::RoundOutOfOrder,
+);
+
+/// Attaches a description of what was being done to an error.
+pub(crate) trait Context<T> {
+    /// Attaches a fixed description.
+    fn context(self, what: impl fmt::Display) -> Result<T>;
+
+    /// Attaches a description that is only built for an error.
+    fn with_context<W: fmt::Display>(self, what: impl FnOnce() -> W) -> Result<T>;
+}
+
+impl<T, E: Into<RunError>> Context<T> for std::result::Result<T, E> {
+    fn context(self, what: impl fmt::Display) -> Result<T> {
+        self.map_err(|error| error.into().context(what))
+    }
+
+    fn with_context<W: fmt::Display>(self, what: impl FnOnce() -> W) -> Result<T> {
+        self.map_err(|error| error.into().context(what()))
+    }
+}
+
+impl<T> Context<T> for Option<T> {
+    fn context(self, what: impl fmt::Display) -> Result<T> {
+        self.ok_or_else(|| RunError::Failed(what.to_string()))
+    }
+
+    fn with_context<W: fmt::Display>(self, what: impl FnOnce() -> W) -> Result<T> {
+        self.ok_or_else(|| RunError::Failed(what().to_string()))
+    }
+}
+
+/// Returns a [`RunError::Failed`] with a formatted message.
+macro_rules! bail {
+    ($($message:tt)*) => {
+        return Err($crate::error::RunError::Failed(format!($($message)*)))
+    };
+}
+
+/// Returns a [`RunError::Failed`] unless a condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)*) => {
+        if !$condition {
+            $crate::error::bail!($($message)*);
+        }
+    };
+}
+
+pub(crate) use {bail, ensure};

@@ -1,0 +1,19 @@
+//! The rounds of a run: sampling, verification, the update and its publication. Imports all other folders.
+
+mod attempts;
+mod dispatcher;
+mod eval_schedule;
+pub mod evaluate;
+pub mod event;
+pub mod examine;
+mod infra;
+mod publication;
+mod recheck;
+pub mod record;
+pub mod result_parser;
+mod round_metrics;
+mod rounds;
+mod run_workers;
+pub mod runner;
+mod task_builder;
+mod update_record;

@@ -1,0 +1,307 @@
+//! The workers of a run: threads of this process, endpoints, and remote workers.
+
+use crate::config::RunConfig;
+use crate::error::{Context, Result, RunError, bail};
+use crate::round::recheck::RecheckPolicy;
+use crate::round::result_parser::is_quick;
+use crate::served::{RECORDED, Servers};
+use crate::train::policies::{self, PolicySet};
+use crate::workers::config::By;
+use crate::workers::coordinator::RemoteWorkers;
+use crate::workers::generate::{self, GenerateCounters, GenerateSettings};
+use crate::workers::manifest::RunManifest;
+use crate::workers::tasks::{GENERATE, VERIFY};
+use crate::workers::verify;
+use crate::{Interrupt, Runner};
+use sgs_fleet::{BoardConfig, DrainFlag, Fleet, WorkKind, WorkerConfig, WorkerName, WorkerSession};
+use sgs_formal::FormalSystem;
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_lm::trainer::Trainer;
+use sgs_lm::{Device, ModelConfig};
+use sgs_lm_sampler::{Decode, SamplerOptions};
+use sgs_selfplay::{Problem, RunState};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+/// Time for which a worker of this process collects results before it reports them.
+const LINGER: Duration = Duration::from_millis(5);
+
+/// Time without any result after which a run with only local workers stops.
+const SILENCE: Duration = Duration::from_secs(600);
+
+/// The workers of a run.
+pub(crate) struct RunWorkers {
+    fleet: Fleet,
+    drain: DrainFlag,
+    threads: Vec<std::thread::JoinHandle<()>>,
+    failure: Arc<Mutex<Option<RunError>>>,
+    counters: Arc<Mutex<GenerateCounters>>,
+    interrupt: Interrupt,
+    remote: Option<RemoteWorkers>,
+    /// Servers that play roles.
+    servers: Option<Servers>,
+    /// Whether the remote workers have been started.
+    started: bool,
+    base: PathBuf,
+    /// Id of the weights that remote workers use.
+    policy_id: Option<String>,
+}
+
+impl RunWorkers {
+    /// Starts the worker threads of this process, and listens if remote workers may connect.
+    ///
+    /// # Errors
+    /// Returns an error if a thread cannot be started or the address is in use.
+    pub(crate) fn start<D: Device + Decode + 'static>(
+        runner: &Runner<D>,
+        tokenizer: &Tokenizer,
+        policies: &Arc<RwLock<PolicySet<D>>>,
+    ) -> Result<Self>
+    where
+        PolicySet<D>: Send + Sync,
+    {
+        let run = runner.run.view().path();
+        let remote = match &runner.fleet {
+            Some(config) => {
+                let mut remote = RemoteWorkers::open(config, run)?;
+                if runner.config.model.device == "cuda" {
+                    remote.spread_over(crate::config::device::visible_gpus());
+                }
+                Some(remote)
+            }
+            None => {
+                RemoteWorkers::forget(run)?;
+                None
+            }
+        };
+        let in_process = || Fleet::in_memory(BoardConfig { speculation: None, ..BoardConfig::default() });
+        let mut workers = Self {
+            fleet: remote.as_ref().map_or_else(in_process, |remote| remote.fleet().clone()),
+            drain: DrainFlag::default(),
+            threads: Vec::new(),
+            failure: Arc::default(),
+            counters: Arc::default(),
+            interrupt: runner.interrupt.clone(),
+            remote,
+            servers: None,
+            started: false,
+            base: runner.base.clone(),
+            policy_id: None,
+        };
+        if workers.is_embedded(&GENERATE) {
+            let settings = settings(&runner.config, tokenizer);
+            let (policies, drain) = (Arc::clone(policies), workers.drain.clone());
+            let counters = Arc::clone(&workers.counters);
+            workers.spawn(GENERATE, move |session| {
+                // The weights of this process are always those of the current round.
+                generate::work(session, &policies, |_| Ok(()), &settings, &drain, &counters)
+            })?;
+        }
+        if workers.is_embedded(&VERIFY) {
+            let (system, drain) = (Arc::clone(&runner.system), workers.drain.clone());
+            workers.spawn(VERIFY, move |session| verify::work(session, &*system, &drain))?;
+        }
+        let model = policies.read().unwrap_or_else(PoisonError::into_inner).config().clone();
+        workers.serve_roles(runner, tokenizer, &model)?;
+        Ok(workers)
+    }
+
+    /// Connects to the endpoints that play roles, if the configuration names any.
+    fn serve_roles<D: Decode>(
+        &mut self,
+        runner: &Runner<D>,
+        tokenizer: &Tokenizer,
+        model: &ModelConfig,
+    ) -> Result<()> {
+        let prompt =
+            |target| crate::workers::sampling::encode(tokenizer, &runner.system.solver_prompt(target));
+        let probes =
+            runner.targets.iter().take(RECORDED).map(|target| prompt(target)).collect::<Result<Vec<_>>>()?;
+        let own = || policies::tokenizer(&runner.base, model);
+        let context = runner.config.window(model);
+        let (servers, works) = Servers::connect(&runner.config, own, &probes, context)?;
+        self.servers = Some(servers);
+        for (name, work) in works {
+            let (fleet, drain) = (self.fleet.clone(), self.drain.clone());
+            self.spawn_thread(&name, move || work(Arc::new(fleet), drain))?;
+        }
+        Ok(())
+    }
+
+    fn is_embedded(&self, kind: &WorkKind) -> bool {
+        self.remote.as_ref().is_none_or(|remote| remote.by(kind) == By::Embedded)
+    }
+
+    fn spawn(
+        &mut self,
+        kind: WorkKind,
+        body: impl FnOnce(&WorkerSession) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let name = kind.to_string();
+        let worker = WorkerName::new(&format!(
+            "{name}-{}-{}",
+            crate::config::machine::host_name(),
+            std::process::id()
+        ))?;
+        let config = WorkerConfig { linger: LINGER, ..WorkerConfig::new(worker, kind) };
+        let session = WorkerSession::start(Arc::new(self.fleet.clone()), config, self.drain.clone())?;
+        self.spawn_thread(&name, move || {
+            let end = body(&session);
+            let _ = session.close();
+            end
+        })
+    }
+
+    /// Runs a worker thread. If it fails, the run ends with its error.
+    fn spawn_thread(&mut self, name: &str, body: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
+        let failure = Arc::clone(&self.failure);
+        let interrupt = self.interrupt.clone();
+        let thread =
+            std::thread::Builder::new().name(name.to_owned()).stack_size(16 << 20).spawn(move || {
+                if let Err(error) = body() {
+                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    interrupt.flag().store(true, Ordering::Release);
+                }
+            });
+        self.threads.push(thread.context("cannot start a worker's thread")?);
+        Ok(())
+    }
+
+    /// Runs the dispatcher. If a worker thread fails, returns that error.
+    pub(crate) fn watch<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let result = work();
+        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => Err(error.context("a worker of this process failed")),
+            None => result,
+        }
+    }
+
+    /// The board.
+    pub(crate) fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// Id of the weights that remote workers sample with.
+    pub(crate) fn policy_id(&self) -> Option<&str> {
+        self.policy_id.as_deref()
+    }
+
+    /// Returns the recheck policy of a round. A worker with the token can use any name, so no worker is exempt once
+    /// remote workers may connect.
+    pub(crate) fn recheck_policy(
+        &self,
+        system: &dyn FormalSystem,
+        targets: &[Arc<Problem>],
+        state: &RunState,
+    ) -> RecheckPolicy {
+        match self.remote.as_ref().map(RemoteWorkers::recheck) {
+            Some(Some(share)) if !is_quick(system) => {
+                let unsolved = targets.iter().map(|target| &target.id).filter(|id| !state.is_solved(id));
+                RecheckPolicy::other_worker(share, unsolved.cloned().collect())
+            }
+            _ => self.local_recheck(system),
+        }
+    }
+
+    /// Returns the policy without rechecks by other workers: all verdicts locally, if remote workers may connect and
+    /// verification is quick.
+    pub(crate) fn local_recheck(&self, system: &dyn FormalSystem) -> RecheckPolicy {
+        if self.remote.is_some() && is_quick(system) { RecheckPolicy::Local } else { RecheckPolicy::Off }
+    }
+
+    /// Counters of this process's samplers since the start.
+    pub(crate) fn counters(&self) -> GenerateCounters {
+        *self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Prepares workers for a round: makes its weights available to servers and remote workers, and starts the latter
+    /// once. Returns notes for the user.
+    ///
+    /// # Errors
+    /// Returns an error if the weights cannot be read or a launcher rejects its configuration.
+    pub(crate) fn begin_round<D: Device + Decode>(
+        &mut self,
+        runner: &Runner<D>,
+        policy_version: u32,
+        tokenizer: &Tokenizer,
+        policies: &RwLock<PolicySet<D>>,
+        trainer: &mut Trainer<D>,
+    ) -> Result<Vec<String>> {
+        let at = runner.run.checkpoint()?.map(|checkpoint| checkpoint.directory);
+        if let Some(servers) = &mut self.servers {
+            let policies = policies.read().unwrap_or_else(PoisonError::into_inner);
+            servers.refresh(&runner.config, policy_version, &self.base, at.as_deref(), &policies, trainer)?;
+        }
+        let Some(remote) = &mut self.remote else { return Ok(Vec::new()) };
+        let folders = policies::folders(&runner.config, &self.base, at.as_deref());
+        let header = runner.targets.first().map(|target| Arc::clone(&target.context)).unwrap_or_default();
+        let sheet = |policy| RunManifest::new(&runner.config, &header, tokenizer.eos(), policy);
+        self.policy_id = Some(remote.lay_out(policy_version, &folders, sheet)?);
+        if self.started {
+            return Ok(Vec::new());
+        }
+        self.started = true;
+        remote.start_workers()
+    }
+
+    /// Called while no results arrive, with the idle time and a description of the pending work.
+    ///
+    /// # Errors
+    /// Returns an error if workers have failed or the idle time is too long.
+    pub(crate) fn check(&self, silent: Duration, open: &dyn Fn() -> String) -> Result<()> {
+        match &self.remote {
+            Some(remote) => remote.check(silent, open),
+            None if silent > SILENCE => {
+                let status = serde_json::to_string(&self.fleet.status()?).unwrap_or_default();
+                bail!("nothing has come in for {} s; {}; board: {status}", silent.as_secs(), open())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns true if a round may begin only after the previous checkpoint is on disk.
+    pub(crate) fn read_weights_from_disk(&self) -> bool {
+        self.remote.is_some() || self.servers.as_ref().is_some_and(Servers::follow)
+    }
+
+    /// Stops all workers at the end of the run.
+    ///
+    /// # Errors
+    /// Returns an error if a thread panicked or the board fails.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        self.drain.begin();
+        self.servers = None;
+        self.fleet.set_drain(true)?;
+        for thread in std::mem::take(&mut self.threads) {
+            thread.join().map_err(|_| RunError::Failed("a worker's thread panicked".into()))?;
+        }
+        self.remote.take().map_or(Ok(()), RemoteWorkers::finish)
+    }
+}
+
+impl Drop for RunWorkers {
+    fn drop(&mut self) {
+        self.drain.begin();
+        // Keep remote workers that were started by others: the run may be resumed.
+        if self.remote.is_none() {
+            let _ = self.fleet.set_drain(true);
+        }
+    }
+}
+
+/// Settings of the generation worker of this process.
+fn settings(config: &RunConfig, tokenizer: &Tokenizer) -> GenerateSettings {
+    let s = &config.sampling;
+    GenerateSettings {
+        stop: tokenizer.eos().into(),
+        sampler: SamplerOptions {
+            max_batch: s.batch,
+            memory_budget_bytes: s.memory_mib.saturating_mul(1 << 20),
+            ..SamplerOptions::default()
+        },
+        in_hand: 2 * s.batch,
+        grace: Duration::ZERO,
+    }
+}

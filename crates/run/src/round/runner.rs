@@ -1,0 +1,36 @@
+//! The inputs of a run.
+
+use crate::Interrupt;
+use crate::config::RunConfig;
+use crate::workers::config::FleetConfig;
+use sgs_formal::FormalSystem;
+use sgs_lm::ranks::ProcessGroup;
+use sgs_lm_sampler::Decode;
+use sgs_rundir::RunDir;
+use sgs_selfplay::Problem;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Everything that a run works with. [`Runner::work`] runs it.
+pub struct Runner<D: Decode> {
+    /// The effective configuration.
+    pub config: Arc<RunConfig>,
+    /// The formal system.
+    pub system: Arc<dyn FormalSystem>,
+    /// The targets, in order.
+    pub targets: Vec<Arc<Problem>>,
+    /// Problems that the run is evaluated on and never trained on. Can be empty.
+    pub held_out: Vec<Arc<Problem>>,
+    /// The run's folder.
+    pub run: Arc<RunDir>,
+    /// The device that the model computes on.
+    pub device: Arc<D>,
+    /// Folder of the base model.
+    pub base: PathBuf,
+    /// Set it to interrupt the run.
+    pub interrupt: Interrupt,
+    /// How workers outside of this process are started and reached; `None` if there are none.
+    pub fleet: Option<FleetConfig>,
+    /// The process group of the training ranks; `None` if this process trains alone.
+    pub process_group: Option<ProcessGroup>,
+}

@@ -1,0 +1,139 @@
+//! Builds tasks from commands: batching, prompts and payloads.
+
+use crate::error::Result;
+use crate::round::result_parser::{Reader, condition_of, is_quick, limit, role};
+use crate::workers::sampling::{encode, room};
+use crate::workers::tasks::{self, GENERATE, GenerateTask, VERIFY, VerifyTask};
+use rayon::prelude::*;
+use sgs_fleet::{Payload, WorkKind};
+use sgs_selfplay::{Command, Problem, Role};
+use std::sync::Arc;
+
+/// Maximum number of tokens in a task with several completions. The completions of a task are reported together, so it
+/// must be short: short completions of one problem form one task, long ones a task each. This limits what is lost with
+/// a worker.
+const TOKENS_A_TASK: usize = 1024;
+
+/// Proofs in one task, if the checker takes microseconds for each.
+const PROOFS_A_TASK: usize = 32;
+
+/// Minimum number of items per thread when parsing in parallel.
+pub(crate) const READ_BY_ONE: usize = 16;
+
+impl Reader<'_> {
+    /// Groups commands into tasks: completions of the same prompt, and proofs for a checker that is faster than a
+    /// round trip.
+    pub fn groups(&self, commands: Vec<Command>) -> Vec<Vec<Command>> {
+        let proofs = if is_quick(self.system) { PROOFS_A_TASK } else { 1 };
+        let mut groups: Vec<Vec<Command>> = Vec::new();
+        let mut checks: Vec<Command> = Vec::new();
+        for command in commands {
+            if let Command::Verify { .. } = command {
+                checks.push(command);
+                continue;
+            }
+            let most = self.completions_a_task(&command);
+            match groups.last_mut() {
+                Some(group) if group.len() < most && have_one_prompt(&group[0], &command) => {
+                    group.push(command)
+                }
+                _ => groups.push(vec![command]),
+            }
+        }
+        while !checks.is_empty() {
+            let rest = checks.split_off(checks.len().min(proofs));
+            groups.push(std::mem::replace(&mut checks, rest));
+        }
+        groups
+    }
+
+    /// Number of completions of one prompt in one task.
+    fn completions_a_task(&self, command: &Command) -> usize {
+        let served = role(command).is_some_and(|role| self.config.sampling.endpoint.plays(role));
+        if served { 1 } else { (TOKENS_A_TASK / limit(self.config, command).max(1)).max(1) }
+    }
+
+    /// Returns the prompt of each group in tokens. Adjacent groups of the same problem share theirs.
+    ///
+    /// # Errors
+    /// Returns an error as [`Reader::prompt`] does.
+    pub fn prompts(&self, groups: &[Vec<Command>]) -> Result<Vec<Arc<[u32]>>> {
+        let is_next = |i: usize| match (groups[i].first(), groups[i - 1].first()) {
+            (Some(command), Some(before)) => have_one_prompt(before, command),
+            _ => false,
+        };
+        let own: Vec<usize> = (0..groups.len()).filter(|&i| i == 0 || !is_next(i)).collect();
+        let encode = |&i: &usize| groups[i].first().map_or(Ok(Arc::default()), |first| self.prompt(first));
+        let encoded: Vec<Arc<[u32]>> =
+            own.par_iter().with_min_len(READ_BY_ONE).map(encode).collect::<Result<_>>()?;
+        let ends = own.iter().skip(1).copied().chain([groups.len()]);
+        let shared = own.iter().zip(ends).zip(encoded);
+        Ok(shared.flat_map(|((&start, end), prompt)| vec![prompt; end - start]).collect())
+    }
+
+    /// Returns the prompt of a command in tokens; empty for a verification.
+    ///
+    /// # Errors
+    /// Returns an error if the tokenizer rejects the text.
+    pub fn prompt(&self, command: &Command) -> Result<Arc<[u32]>> {
+        let system = self.system;
+        let prompt = match command {
+            Command::Verify { .. } => return Ok(Arc::default()),
+            Command::SampleConjecture { condition, .. } => system.conjecturer_prompt(condition_of(condition)),
+            Command::SampleReview { target, conjecture, .. } => system.guide_prompt(target, conjecture),
+            Command::SampleRollout { problem, lemma: None, .. } => system.solver_prompt(problem),
+            Command::SampleRollout { problem, lemma: Some(lemma), .. } => {
+                system.solver_prompt_citing(problem, lemma)
+            }
+        };
+        encode(self.tokenizer, &prompt)
+    }
+
+    /// Encodes a task. The Conjecturer has the highest priority, because the rest of the round waits for it.
+    ///
+    /// # Errors
+    /// Returns an error if the task cannot be encoded.
+    pub fn payload(&self, commands: &[Command], prompt: &[u32]) -> Result<(WorkKind, i32, Payload)> {
+        let Some(role) = commands.first().and_then(role) else {
+            return Ok((VERIFY, 0, tasks::pack(&self.verify_task(commands))?));
+        };
+        let priority = match role {
+            Role::Conjecturer => 2,
+            Role::Guide => 1,
+            Role::Solver => 0,
+        };
+        let task = GenerateTask {
+            role,
+            policy_version: self.policy_version,
+            prompt: prompt.to_vec(),
+            seeds: commands.iter().filter_map(Command::seed).collect(),
+            max_new_tokens: room(self.config.sampling.tokens(role), prompt.len(), self.context),
+            temperature: self.config.algorithm.temperature as f32,
+        };
+        let kind = self.config.sampling.endpoint.kind_of(role).unwrap_or(GENERATE);
+        Ok((kind, priority, tasks::pack(&task)?))
+    }
+
+    fn verify_task(&self, commands: &[Command]) -> VerifyTask {
+        let mut proofs: Vec<(Arc<Problem>, Vec<Arc<str>>)> = Vec::new();
+        for command in commands {
+            let Command::Verify { problem, proof, .. } = command else { continue };
+            match proofs.last_mut() {
+                Some((last, of_it)) if last.id == problem.id => of_it.push(Arc::clone(proof)),
+                _ => proofs.push((Arc::clone(problem), vec![Arc::clone(proof)])),
+            }
+        }
+        VerifyTask { checker: self.system.identity(), proofs }
+    }
+}
+
+/// Returns true if two commands have the same prompt.
+fn have_one_prompt(a: &Command, b: &Command) -> bool {
+    match (a, b) {
+        (
+            Command::SampleRollout { problem: p, lemma: l, .. },
+            Command::SampleRollout { problem: q, lemma: m, .. },
+        ) => Arc::ptr_eq(p, q) && l == m,
+        _ => false,
+    }
+}

@@ -1,0 +1,278 @@
+//! Ranks as local processes: starts them, watches them, and stops them together.
+
+use super::{RankEnv, env_name};
+use crate::config::machine;
+use crate::error::{Context, Result, RunError, bail};
+use crate::{Code, Outcome};
+use sgs_fleet::token::fresh_secret;
+use sgs_lm::ranks::Rendezvous;
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Polling interval for the ranks' processes.
+const LOOK: Duration = Duration::from_millis(20);
+/// Time that the other ranks have to exit after one has failed.
+const GRACE: Duration = Duration::from_secs(20);
+/// Number of log lines that an error shows.
+const LAST_LINES: usize = 12;
+
+/// The rendezvous file of the ranks with this folder.
+pub fn meeting_file(folder: &Path) -> PathBuf {
+    folder.join("meeting")
+}
+
+/// A rank's log.
+pub fn log_file(folder: &Path, rank: usize) -> PathBuf {
+    folder.join(format!("rank-{rank}.log"))
+}
+
+/// The process of a rank.
+struct RankProcess {
+    rank: usize,
+    child: Child,
+    log: PathBuf,
+    status: Option<ExitStatus>,
+    /// Whether this process killed it.
+    killed: bool,
+}
+
+/// Runs this command again as `ranks` processes and waits for all of them.
+pub fn launch(ranks: usize, folder: &Path) -> Result<Outcome> {
+    let token = prepare(folder)?;
+    let mut started: Vec<RankProcess> = Vec::new();
+    let mut echo = None;
+    for rank in 0..ranks {
+        match start(rank, ranks, folder, &token, rank == 0) {
+            Ok(mut one) => {
+                if let Some(errors) = one.child.stderr.take() {
+                    echo = Some(copy(errors, &one.log)?);
+                }
+                started.push(one);
+            }
+            Err(error) => {
+                started.iter_mut().for_each(end);
+                return Err(error);
+            }
+        }
+    }
+    watch(&mut started);
+    if let Some(echo) = echo {
+        let _ = echo.join();
+    }
+    match culprit(&started) {
+        None => Ok(Outcome::Done),
+        Some(lost) => {
+            let text = describe(lost, ranks);
+            bail!("{text}\nThe other ranks were ended; the same command goes on from the last checkpoint.")
+        }
+    }
+}
+
+/// All ranks except rank 0, which is this process.
+pub struct RankProcesses {
+    started: Vec<RankProcess>,
+    ranks: usize,
+}
+
+impl RankProcesses {
+    /// Runs this command again as every rank except rank 0. The processes end with this one. Also returns this
+    /// process's own rank environment.
+    ///
+    /// # Errors
+    /// Returns an error if a process cannot be started.
+    pub fn start(ranks: usize, folder: &Path, patience: Duration) -> Result<(Self, RankEnv)> {
+        let token = prepare(folder)?;
+        let mut others = Self { started: Vec::new(), ranks };
+        for rank in 1..ranks {
+            // Dropping `others` ends the processes that were already started.
+            others.started.push(start(rank, ranks, folder, &token, false)?);
+        }
+        let env = RankEnv {
+            rank: 0,
+            ranks,
+            local_rank: 0,
+            local_ranks: ranks,
+            rendezvous: Rendezvous::File(meeting_file(folder)),
+            token,
+            log: None,
+            patience,
+        };
+        Ok((others, env))
+    }
+
+    /// Runs `meet`, which needs the other ranks to join, in a thread. A rank that exits early is an error.
+    ///
+    /// # Errors
+    /// Returns the error of `meet`, or an error if a rank exits.
+    pub fn while_joining<T: Send + 'static>(
+        &mut self,
+        meet: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (done, result) = mpsc::channel();
+        thread::Builder::new().name("meet".into()).spawn(move || done.send(meet()))?;
+        loop {
+            match result.recv_timeout(LOOK) {
+                Ok(met) => return met,
+                Err(RecvTimeoutError::Disconnected) => bail!("the thread that meets the ranks panicked"),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            look(&mut self.started);
+            if let Some(lost) = culprit(&self.started) {
+                return Err(RunError::Failed(describe(lost, self.ranks)));
+            }
+        }
+    }
+
+    /// Waits until all ranks have exited, which they do when this process leaves the group. Returns the reason of the
+    /// first rank that failed by itself, if any.
+    pub fn reason(mut self) -> Option<String> {
+        let deadline = Instant::now() + GRACE;
+        while !look(&mut self.started) && Instant::now() < deadline {
+            thread::sleep(LOOK);
+        }
+        self.started.iter_mut().filter(|s| s.status.is_none()).for_each(end);
+        let lost = culprit(&self.started).filter(|lost| !only_lost_another(lost))?;
+        Some(describe(lost, self.ranks))
+    }
+}
+
+/// Creates an empty folder for the ranks and their token.
+fn prepare(folder: &Path) -> Result<String> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    match fs::remove_file(meeting_file(folder)) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(e).with_context(|| format!("cannot remove {}", meeting_file(folder).display()))
+        }
+        _ => Ok(fresh_secret()?),
+    }
+}
+
+/// Starts a rank. If it is `heard`, its output is also shown here and it receives the terminal's signals.
+fn start(rank: usize, ranks: usize, folder: &Path, token: &str, heard: bool) -> Result<RankProcess> {
+    let program = std::env::current_exe().context("cannot find this program's file")?;
+    let log = log_file(folder, rank);
+    let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    let mut command = Command::new(program);
+    command.args(std::env::args_os().skip(1)).stdin(Stdio::piped());
+    command.env(env_name::RANK, rank.to_string()).env(env_name::RANKS, ranks.to_string());
+    command.env(env_name::FOLDER, folder).env(env_name::TOKEN, token);
+    if heard {
+        // Its output goes to the terminal and into its log.
+        command.stderr(Stdio::piped());
+    } else {
+        let again = file.try_clone().with_context(|| format!("cannot write {}", log.display()))?;
+        command.stdout(again).stderr(file).process_group(0);
+    }
+    let child = command.spawn().with_context(|| format!("cannot start rank {rank}"))?;
+    Ok(RankProcess { rank, child, log, status: None, killed: false })
+}
+
+/// Copies the output of rank 0 into its log.
+fn copy(errors: impl Read + Send + 'static, log: &Path) -> Result<JoinHandle<()>> {
+    let mut file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+    let echo = thread::Builder::new().name("rank-0".into());
+    echo.spawn(move || {
+        let mut errors = BufReader::new(errors);
+        let mut line = Vec::new();
+        while errors.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            let _ = file.write_all(&line);
+            let _ = std::io::stderr().write_all(&line);
+            line.clear();
+        }
+    })
+    .context("cannot start a thread")
+}
+
+/// Waits until all ranks have exited. After the first failure, gives the others a moment before killing them.
+fn watch(started: &mut [RankProcess]) {
+    let mut deadline: Option<Instant> = None;
+    while !look(started) {
+        if started.iter().any(|s| s.status.is_some_and(|status| !status.success())) {
+            deadline.get_or_insert_with(|| Instant::now() + GRACE);
+        }
+        if deadline.is_some_and(|d| Instant::now() >= d) {
+            started.iter_mut().filter(|s| s.status.is_none()).for_each(end);
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+/// Updates the exit statuses. Returns true if all ranks have exited.
+fn look(started: &mut [RankProcess]) -> bool {
+    for one in started.iter_mut().filter(|s| s.status.is_none()) {
+        one.status = one.child.try_wait().ok().flatten();
+    }
+    started.iter().all(|s| s.status.is_some())
+}
+
+fn end(one: &mut RankProcess) {
+    one.killed = true;
+    let _ = one.child.kill();
+    one.status = one.child.wait().ok();
+}
+
+/// The rank that caused the failure: one killed by a signal, or one that failed by itself, or any that failed.
+fn culprit(started: &[RankProcess]) -> Option<&RankProcess> {
+    let failed = || started.iter().filter(|s| !s.killed && s.status.is_some_and(|status| !status.success()));
+    let signal = |s: &&RankProcess| s.status.is_some_and(|status| status.signal().is_some());
+    let own = |s: &&RankProcess| !only_lost_another(s);
+    failed().find(signal).or_else(|| failed().find(own)).or_else(|| failed().next())
+}
+
+/// Returns true if a rank exited because another one did.
+fn only_lost_another(one: &RankProcess) -> bool {
+    one.status.and_then(|status| status.code()) == Some(i32::from(Code::RankLost))
+}
+
+fn describe(lost: &RankProcess, ranks: usize) -> String {
+    let how = match lost.status {
+        Some(status) => match (status.signal(), status.code()) {
+            (Some(9), _) => "was killed by signal 9 (by hand, or because memory ran out)".to_owned(),
+            (Some(signal), _) => format!("was killed by signal {signal}"),
+            (None, Some(code)) => format!("ended with code {code}"),
+            (None, None) => "ended".to_owned(),
+        },
+        None => "ended".to_owned(),
+    };
+    let mut text = format!(
+        "rank {} of {ranks} {how} (host {}, process {}, log {})",
+        lost.rank,
+        machine::host_name(),
+        lost.child.id(),
+        lost.log.display()
+    );
+    let lines = last_lines(&lost.log);
+    if !lines.is_empty() {
+        text.push_str("; the end of its log:");
+        lines.iter().for_each(|line| text.push_str(&format!("\n  | {line}")));
+    }
+    text
+}
+
+/// The last lines of a file, from its last 64 KiB.
+fn last_lines(path: &Path) -> Vec<String> {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        let len = file.metadata()?.len();
+        file.seek(SeekFrom::Start(len.saturating_sub(1 << 16)))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read().unwrap_or_default();
+    let mut lines = VecDeque::new();
+    for line in String::from_utf8_lossy(&bytes).lines() {
+        if lines.len() == LAST_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line.to_owned());
+    }
+    lines.into()
+}

@@ -1,0 +1,314 @@
+//! The weights of the three roles, shared between the sampling and the training thread.
+
+use super::ranks::command::RankCommand;
+use crate::config::base_model::is_model;
+use crate::config::{BaseSource, RunConfig};
+use crate::error::{Context, Result, RunError, bail};
+use sgs_lm::checkpoint::{self, SaveOptions, Snapshot};
+use sgs_lm::model::Model;
+use sgs_lm::ranks::{CommandChannel, ProcessGroup};
+use sgs_lm::shard::Shard;
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_lm::trainer::Policy;
+use sgs_lm::weights::{FileType, Flush, Sums};
+use sgs_lm::{Device, ModelConfig};
+use sgs_rundir::directories::{CHECKSUMS, check_directory};
+use sgs_selfplay::{Role, Weights};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The sets of weights that a run trains, as `AlgorithmConfig::weights_of` defines them.
+pub struct TrainablePolicies<D: Device> {
+    policies: BTreeMap<Weights, Policy<D>>,
+    /// The weights of Solver and Conjecturer.
+    of: [Weights; 2],
+}
+
+impl<D: Device> TrainablePolicies<D> {
+    /// Loads the base model or a checkpoint for one training rank; `place` is `(rank, ranks)`.
+    ///
+    /// # Errors
+    /// Returns an error if a model cannot be read or does not fit the device.
+    pub fn load(
+        config: &RunConfig,
+        device: &Arc<D>,
+        base: &Path,
+        at: Option<&Path>,
+        place: (usize, usize),
+    ) -> Result<Self> {
+        let of = [Role::Solver, Role::Conjecturer].map(|role| config.weights_of(role));
+        let sets: BTreeMap<Weights, &str> = of.iter().filter_map(|w| Some((*w, w.folder()?))).collect();
+        if let (Some(folder), (_, 1)) = (at, place) {
+            for name in sets.values() {
+                checkpoint::exists(&folder.join(name))?;
+            }
+        }
+        let positions = config.model.positions();
+        let load = |name: &str| -> Result<Policy<D>> {
+            if let Some(folder) = at {
+                let folder = folder.join(name);
+                return Ok(checkpoint::load_for_rank(&folder, Arc::clone(device), positions, place)?.0);
+            }
+            let model = Model::load(Arc::clone(device), base, positions)?;
+            let shard = Shard::of(&model.layout, place.0, place.1);
+            Ok(Policy::of_shard(model, shard)?)
+        };
+        let policies = sets.into_iter().map(|(set, name)| Ok((set, load(name)?))).collect::<Result<_>>()?;
+        Ok(Self { policies, of })
+    }
+
+    /// The policy that an update of a role trains; `None` if its weights are not trained.
+    pub fn policy(&mut self, role: Role) -> Option<&mut Policy<D>> {
+        self.policies.get_mut(&self.weights_of(role))
+    }
+
+    /// The trained model of a role; `None` if its weights are not trained.
+    pub fn model(&self, role: Role) -> Option<&Model<D>> {
+        self.policies.get(&self.weights_of(role)).map(|policy| &*policy.model)
+    }
+
+    fn weights_of(&self, role: Role) -> Weights {
+        match role {
+            Role::Solver => self.of[0],
+            Role::Conjecturer => self.of[1],
+            Role::Guide => Weights::Guide,
+        }
+    }
+
+    /// The policies with their folder names in a checkpoint.
+    fn named(&self) -> impl Iterator<Item = (&'static str, &Policy<D>)> {
+        self.policies.iter().filter_map(|(weights, policy)| Some((weights.folder()?, policy)))
+    }
+
+    /// Writes the policies. Each rank writes its part.
+    ///
+    /// # Errors
+    /// Returns an error as [`HostSnapshots::write`] does on any rank, or if a rank is lost.
+    pub fn save_together(
+        &self,
+        folder: &Path,
+        companions: &[PathBuf],
+        meeting: &mut ProcessGroup,
+    ) -> Result<()> {
+        let options = save_options(companions);
+        for (name, policy) in self.named() {
+            checkpoint::save_together(&folder.join(name), policy, &options, meeting)?;
+        }
+        Ok(())
+    }
+
+    /// Writes this rank's part into the folders that rank 0 has created.
+    ///
+    /// # Errors
+    /// Returns an error if the file system fails or a number is not finite.
+    pub fn save_part(&self, folder: &Path) -> Result<()> {
+        for (name, policy) in self.named() {
+            checkpoint::save_part(&folder.join(name), policy, &save_options(&[]))?;
+        }
+        Ok(())
+    }
+
+    /// Copies this rank's part of the policies to the host, into the memory of an older copy if there is one. Training
+    /// can continue while the copy is being written. `orders` tells the other ranks to write their parts.
+    ///
+    /// # Errors
+    /// Returns an error if the device fails.
+    pub fn snapshot(
+        &self,
+        orders: Option<CommandChannel>,
+        older: Option<HostSnapshots>,
+    ) -> Result<HostSnapshots> {
+        let mut older = older.map_or_else(Vec::new, |o| o.copies).into_iter();
+        let copy = |(name, policy): (&'static str, &Policy<D>)| {
+            let older = older.next().map(|(_, copy)| copy);
+            Ok((name, Snapshot::over(older, policy)?))
+        };
+        Ok(HostSnapshots { copies: self.named().map(copy).collect::<Result<_>>()?, orders })
+    }
+}
+
+/// The models of Solver, Conjecturer and Guide.
+pub struct PolicySet<D: Device> {
+    /// Number of rounds whose updates the weights have seen.
+    pub policy_version: u32,
+    /// Solver and Conjecturer.
+    pub trained: TrainablePolicies<D>,
+    /// The base model: used by the Guide, by a frozen Conjecturer, and as the reference of the KL penalty.
+    pub base: Arc<Model<D>>,
+    /// The Guide's model, if it is not the base model.
+    pub guide: Option<Model<D>>,
+}
+
+impl<D: Device> PolicySet<D> {
+    /// Loads the base model in all roles, or a checkpoint, for one training rank; `place` is `(rank, ranks)`.
+    ///
+    /// # Errors
+    /// Returns an error if a model cannot be read or does not fit the device.
+    pub fn load(
+        config: &RunConfig,
+        device: &Arc<D>,
+        base: &Path,
+        at: Option<&Path>,
+        policy_version: u32,
+        place: (usize, usize),
+    ) -> Result<Self> {
+        let model = |folder: &Path, what| -> Result<Model<D>> {
+            let model = Model::load(Arc::clone(device), folder, config.model.positions())?;
+            config.model.check_window(&model.config, what)?;
+            Ok(model)
+        };
+        let guide = match config.model.guide.as_str() {
+            "base" => None,
+            folder => Some(model(Path::new(folder), "the Guide's model").context("the Guide's model")?),
+        };
+        let trained = TrainablePolicies::load(config, device, base, at, place)?;
+        let base = Arc::new(model(base, "the base model")?);
+        if let Some(guide) = guide.as_ref().filter(|guide| guide.config.vocab_size != base.config.vocab_size)
+        {
+            bail!(
+                "{}: the Guide's model has a vocabulary of {} tokens and the base model one of {}; all roles speak with the \
+                 base model's tokenizer, so the Guide has to be trained from it (`sgs sft --model`)",
+                config.model.guide,
+                guide.config.vocab_size,
+                base.config.vocab_size
+            );
+        }
+        Ok(Self { policy_version, trained, base, guide })
+    }
+
+    /// The model of a role.
+    pub fn model(&self, role: Role) -> &Model<D> {
+        let kept = if role == Role::Guide { self.guide.as_ref() } else { self.trained.model(role) };
+        kept.unwrap_or(&self.base)
+    }
+
+    /// The configuration of the models.
+    pub fn config(&self) -> &ModelConfig {
+        &self.base.config
+    }
+}
+
+fn save_options(companions: &[PathBuf]) -> SaveOptions {
+    SaveOptions { file_type: FileType::F32, companions: companions.to_vec(), ..SaveOptions::default() }
+}
+
+/// Copies of this process's part of the policies, to be written to a checkpoint.
+pub struct HostSnapshots {
+    copies: Vec<(&'static str, Snapshot)>,
+    /// Tells the other ranks to write their parts.
+    orders: Option<CommandChannel>,
+}
+
+impl HostSnapshots {
+    /// Writes each policy into its own folder below `folder`. A folder appears complete and replaces an older one.
+    ///
+    /// # Errors
+    /// Returns an error if the file system fails, a weight is not finite, or other ranks hold a part.
+    pub fn save(&self, folder: &Path, companions: &[PathBuf]) -> Result<()> {
+        let options = save_options(companions);
+        self.copies.iter().try_for_each(|(name, copy)| Ok(copy.save(&folder.join(name), &options)?))
+    }
+
+    /// Writes the policies into a checkpoint's folder, all files in parallel, while the other ranks write their parts.
+    /// The caller flushes and publishes the folder. Returns the checksums of the large files.
+    ///
+    /// # Errors
+    /// Returns an error if the file system fails, a weight is not finite, or another rank fails or is lost.
+    pub fn write(&self, folder: &Path, companions: &[PathBuf]) -> Result<Sums> {
+        let options = SaveOptions { flush: Flush::Later, ..save_options(companions) };
+        let folders = || self.copies.iter().map(|(name, copy)| (folder.join(name), copy));
+        for (folder, _) in folders() {
+            std::fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        }
+        if let Some(orders) = &self.orders {
+            orders.send(&RankCommand::Save { folder: std::path::absolute(folder)? }.encode()?)?;
+        }
+        let written = all_beside(folders().map(|(folder, copy)| {
+            let options = &options;
+            move || Ok(copy.save_part(&folder, options)?)
+        }));
+        if let Some(orders) = &self.orders {
+            // Wait for the other ranks even after an error: the caller may delete the folder.
+            orders.wait()?;
+        }
+        let sums = written?;
+        folders().try_for_each(|(folder, copy)| copy.complete(&folder, &options))?;
+        Ok(sums.concat())
+    }
+}
+
+/// Runs each part in its own thread and waits for all. Returns the results in order.
+///
+/// # Errors
+/// Returns the first error, or an error if a thread cannot be started or panics.
+fn all_beside<T: Send>(parts: impl Iterator<Item = impl FnOnce() -> Result<T> + Send>) -> Result<Vec<T>> {
+    std::thread::scope(|scope| {
+        let builder = || std::thread::Builder::new().name("publish".into());
+        let threads: Vec<_> = parts.map(|part| builder().spawn_scoped(scope, part)).collect();
+        let joined: Vec<Result<T>> = threads
+            .into_iter()
+            .map(|thread| {
+                thread?.join().map_err(|_| RunError::Failed("a publishing thread panicked".into()))?
+            })
+            .collect();
+        joined.into_iter().collect()
+    })
+}
+
+/// Runs `other` in a thread while `own` runs in this one. Returns both results.
+///
+/// # Errors
+/// Returns an error if the thread cannot be started or panics.
+pub fn beside<A: Send, B>(other: impl FnOnce() -> A + Send, own: impl FnOnce() -> B) -> Result<(B, A)> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("publish".into()).spawn_scoped(scope, other)?;
+        let own = own();
+        Ok((own, thread.join().map_err(|_| RunError::Failed("a publishing thread panicked".into()))?))
+    })
+}
+
+/// The model folders of Solver, Conjecturer and Guide, as [`PolicySet::load`] reads them.
+pub fn folders(config: &RunConfig, base: &Path, at: Option<&Path>) -> [PathBuf; 3] {
+    [Role::Solver, Role::Conjecturer, Role::Guide].map(|role| match (config.weights_of(role), at) {
+        (Weights::Guide, _) if config.model.guide != "base" => PathBuf::from(&config.model.guide),
+        (weights, Some(folder)) => weights.folder().map_or_else(|| base.to_owned(), |name| folder.join(name)),
+        _ => base.to_owned(),
+    })
+}
+
+/// Returns the base model's folder: the configured one, or `own` for a shipped or made model. Unpacks the shipped
+/// model there if it is missing.
+///
+/// # Errors
+/// Returns an error if a made model is not in `own` or is damaged there, or if the shipped one cannot be unpacked.
+pub fn base_folder(config: &RunConfig, own: &Path) -> Result<PathBuf> {
+    match config.model.base_source() {
+        BaseSource::Shipped => crate::config::base_model::unpack(config.problems.system, own),
+        BaseSource::Folder(folder) => Ok(folder.to_owned()),
+        BaseSource::Made(_) => {
+            if !is_model(own) {
+                bail!(
+                    "{} is not there: `sgs resume` of a run with model.base={} makes it",
+                    own.display(),
+                    config.model.base
+                );
+            }
+            // Copies of early versions have no checksums; compare the weights with the frozen hash.
+            if own.join(CHECKSUMS).exists() {
+                check_directory(own).context("the run's copy of its base model")?;
+            }
+            Ok(own.to_owned())
+        }
+    }
+}
+
+/// Loads the tokenizer of a model folder and checks that it fits the model.
+///
+/// # Errors
+/// Returns an error if it is missing, invalid, or has a different vocabulary.
+pub fn tokenizer(folder: &Path, config: &ModelConfig) -> Result<Tokenizer> {
+    let tokenizer = Tokenizer::load(folder)?;
+    tokenizer.check_model(config)?;
+    Ok(tokenizer)
+}

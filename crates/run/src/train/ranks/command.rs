@@ -1,0 +1,82 @@
+//! The commands that rank 0 sends to the other ranks.
+
+use crate::error::{Context, Result};
+use serde::{Deserialize, Serialize};
+use sgs_lm::loss::TrainExample;
+use sgs_selfplay::Role;
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+/// A command of rank 0.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub enum RankCommand<'a> {
+    /// Load the trained weights and connect. Sent first, and once.
+    Load {
+        /// The run's configuration as TOML.
+        config: String,
+        /// Folder of the base model.
+        base: PathBuf,
+        /// Checkpoint to continue from; `None` for the base model.
+        at: Option<PathBuf>,
+    },
+    /// Train on examples, together with the other ranks.
+    Train {
+        role: Role,
+        /// The pass over the round's examples.
+        pass: u32,
+        /// All examples; each rank takes its part.
+        examples: Cow<'a, [TrainExample]>,
+    },
+    /// Write your part of the optimizer state into a checkpoint folder, and acknowledge.
+    Save {
+        /// The checkpoint, not yet published.
+        folder: PathBuf,
+    },
+}
+
+impl RankCommand<'_> {
+    /// Encodes the command.
+    ///
+    /// # Errors
+    /// Returns an error if a path is not UTF-8.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        postcard::to_stdvec(self).context("an order to the ranks that train")
+    }
+
+    /// Decodes a command.
+    ///
+    /// # Errors
+    /// Returns an error if the bytes are not a command.
+    pub fn decode(bytes: &[u8]) -> Result<RankCommand<'static>> {
+        postcard::from_bytes(bytes).context("an order of rank 0 cannot be read: is it the same program?")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_arrive_as_they_were_given() {
+        let examples = vec![
+            TrainExample {
+                tokens: vec![3, 70_000, 1],
+                prompt_len: 1,
+                weight: -0.1,
+                sampled_log_probs: vec![f32::NEG_INFINITY, -1e-30],
+                group: 7,
+                ..TrainExample::default()
+            },
+            TrainExample::plain(vec![5, 6]),
+        ];
+        for command in [
+            RankCommand::Load { config: "seed = 1".into(), base: "/base".into(), at: None },
+            RankCommand::Train { role: Role::Conjecturer, pass: 2, examples: Cow::Owned(examples) },
+            RankCommand::Save { folder: "/run/checkpoints/.tmp".into() },
+        ] {
+            let bytes = command.encode().unwrap();
+            assert_eq!(RankCommand::decode(&bytes).unwrap(), command);
+            assert!(RankCommand::decode(&bytes[..bytes.len() - 1]).is_err());
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The trainer of a process together with its link to the other ranks.
+
+use super::command::RankCommand;
+use crate::config::RunConfig;
+use crate::error::{Result, RunError};
+use crate::train::pass;
+use sgs_lm::Device;
+use sgs_lm::loss::TrainExample;
+use sgs_lm::ranks::CommandChannel;
+use sgs_lm::trainer::{Policy, TrainReport, Trainer};
+use sgs_selfplay::Role;
+use std::borrow::Cow;
+use std::fmt;
+
+/// The trainer of a process, with the channel to the ranks that it commands, if any.
+pub struct DistributedTrainer<D: Device> {
+    trainer: Trainer<D>,
+    orders: Option<CommandChannel>,
+}
+
+impl<D: Device> DistributedTrainer<D> {
+    /// A trainer whose other ranks need no commands.
+    pub fn new(trainer: Trainer<D>) -> Self {
+        Self { trainer, orders: None }
+    }
+
+    /// The trainer of rank 0, or of the only process.
+    pub fn lead(mut trainer: Trainer<D>) -> Self {
+        let orders = trainer.group().map(|group| group.command_channel());
+        Self { trainer, orders }
+    }
+
+    /// The trainer.
+    pub fn trainer(&mut self) -> &mut Trainer<D> {
+        &mut self.trainer
+    }
+
+    /// The channel for commands to other ranks.
+    pub fn orders(&self) -> Option<&CommandChannel> {
+        self.orders.as_ref()
+    }
+
+    /// Trains a policy on examples once, on all ranks.
+    ///
+    /// # Errors
+    /// Returns an error as `pass::train_once` does.
+    pub fn train_once(
+        &mut self,
+        config: &RunConfig,
+        role: Role,
+        pass: u32,
+        policy: &mut Policy<D>,
+        examples: &[TrainExample],
+    ) -> Result<TrainReport> {
+        if let Some(orders) = &self.orders {
+            orders.send(&RankCommand::Train { role, pass, examples: Cow::Borrowed(examples) }.encode()?)?;
+        }
+        pass::train_once(config, role, pass, policy, examples, &mut self.trainer)
+    }
+
+    /// Reports the end of this rank's work to the others and returns it. If a rank was lost, that loss replaces the
+    /// errors it has caused.
+    ///
+    /// # Errors
+    /// Returns the error of the work, or an error if a rank was lost.
+    pub fn end<T, E: fmt::Display + From<RunError>>(&mut self, done: Result<T, E>) -> Result<T, E> {
+        let Some(group) = self.trainer.group() else { return done };
+        match (done, group.command_channel().check()) {
+            (Ok(done), Ok(())) => {
+                group.finish();
+                Ok(done)
+            }
+            (Err(error), Ok(())) => {
+                group.fail(&format!("{error:#}"));
+                Err(error)
+            }
+            (Ok(_), Err(lost)) => Err(RunError::from(lost).into()),
+            (Err(consequence), Err(lost)) => {
+                tracing::debug!("what the loss of a rank has brought about: {consequence:#}");
+                Err(RunError::from(lost).into())
+            }
+        }
+    }
+}

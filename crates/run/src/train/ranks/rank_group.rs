@@ -1,0 +1,145 @@
+//! The process group of a run, as rank 0 sees it.
+
+use crate::Usage;
+use crate::config::RunConfig;
+use crate::config::device;
+use crate::config::device::DeviceKind;
+use crate::error::{Context, Result, RunError};
+use crate::train::launcher::launch::RankProcesses;
+use crate::train::launcher::{RankEnv, RankPlan, gpu_of};
+use sgs_lm::ranks::ProcessGroup;
+use std::path::Path;
+use std::time::Duration;
+
+/// Folder of the ranks' logs in a run's folder.
+const FOLDER: &str = "ranks";
+/// Time in which the run must stop after a rank is lost, long enough to finish a checkpoint.
+const UNWIND: Duration = Duration::from_secs(120);
+
+/// The description that all ranks of a run must agree on.
+pub fn job() -> String {
+    format!("sgs run {}", env!("CARGO_PKG_VERSION"))
+}
+
+/// The process group of a run, as rank 0 sees it.
+pub struct RankGroup {
+    ranks: usize,
+    join_timeout: Duration,
+    env: Option<RankEnv>,
+    group: Option<ProcessGroup>,
+    processes: Option<RankProcesses>,
+}
+
+impl RankGroup {
+    /// Joins ranks that were started elsewhere, before anything else happens, so that they learn about failures of
+    /// this process. Ranks that this process launches join in [`RankGroup::start`].
+    ///
+    /// # Errors
+    /// Returns an error if a rank does not join.
+    pub fn new(plan: RankPlan, join_timeout: Duration) -> Result<Self> {
+        let mut crew = Self { ranks: plan.ranks(), join_timeout, env: None, group: None, processes: None };
+        if let RankPlan::Rank(env) = plan {
+            crew.group = Some(env.meet(&job(), UNWIND)?);
+            crew.env = Some(env);
+        }
+        Ok(crew)
+    }
+
+    /// Decides the number of ranks: the configuration's, unless the arguments `asked` for another.
+    ///
+    /// # Errors
+    /// Returns an error if the machine has too few GPUs or processors for the ranks, or the method trains nothing.
+    pub fn settle(&mut self, config: &RunConfig, asked: bool) -> Result<usize> {
+        if self.ranks == 1 && !asked {
+            self.ranks = config.training.ranks;
+        }
+        if self.ranks > 1 && !config.algorithm.trains() {
+            let (ranks, method) = (self.ranks, &config.method);
+            let message = format!("training.ranks is {ranks}, but {method} trains nothing: leave it at 1");
+            return Err(Usage(message).into());
+        }
+        if self.ranks > 1 && self.group.is_none() {
+            enough_room(config, self.ranks)?;
+        }
+        Ok(self.ranks)
+    }
+
+    /// Launches the other ranks, if this process has to, and joins them. Their logs go into the run's folder.
+    ///
+    /// # Errors
+    /// Returns an error if a process cannot be started or exits at once.
+    pub fn start(&mut self, run: &Path) -> Result<()> {
+        if self.ranks == 1 || self.group.is_some() {
+            return Ok(());
+        }
+        let folder = std::path::absolute(run.join(FOLDER)).context("the folder of the ranks")?;
+        let (mut processes, env) = RankProcesses::start(self.ranks, &folder, self.join_timeout)?;
+        let own = env.clone();
+        self.group = Some(processes.while_joining(move || own.meet(&job(), UNWIND))?);
+        self.processes = Some(processes);
+        self.env = Some(env);
+        Ok(())
+    }
+
+    /// Number of threads for this rank.
+    pub fn threads(&self) -> usize {
+        let all = device::threads();
+        self.env.as_ref().map_or(all, |env| env.threads(all))
+    }
+
+    /// The GPU of this rank.
+    ///
+    /// # Errors
+    /// Returns an error if the machine has too few GPUs.
+    pub fn gpu(&self, kind: DeviceKind) -> Result<usize> {
+        gpu_of(kind, self.env.as_ref())
+    }
+
+    /// Takes the process group, to train with it.
+    pub fn group(&mut self) -> Option<ProcessGroup> {
+        self.group.take()
+    }
+
+    /// Ends the group and returns the run's result. If a rank was lost, the error contains its last words and how to
+    /// resume.
+    ///
+    /// # Errors
+    /// Returns the error of `done`.
+    pub fn end<T>(self, done: Result<T>, run: &Path) -> Result<T> {
+        // A group that was never taken ends here, which tells the other ranks to exit.
+        drop(self.group);
+        let reason = self.processes.and_then(RankProcesses::reason);
+        let error = match done {
+            Ok(done) => return Ok(done),
+            Err(error) => error,
+        };
+        if !matches!(error.root(), RunError::RankLost(_)) {
+            return Err(error);
+        }
+        let reason = reason.unwrap_or_else(|| format!("{error:#}"));
+        Err(RunError::Failed(format!(
+            "{reason}\nThe run has stopped; `sgs resume {}` goes on from the last published round.",
+            run.display()
+        )))
+    }
+}
+
+/// Maximum number of processes per thread.
+const MOST_A_THREAD: usize = 16;
+
+/// Rejects more ranks than this machine can run.
+fn enough_room(config: &RunConfig, ranks: usize) -> Result<()> {
+    let (most, of) = match device::kind(&config.model.device)? {
+        DeviceKind::Cpu => (MOST_A_THREAD * device::threads(), "has processors for"),
+        _ => (sgs_lm_cuda::gpu_count()?, "shows GPUs for"),
+    };
+    if ranks <= most {
+        return Ok(());
+    }
+    Err(Usage(format!(
+        "training.ranks is {ranks}, but this machine {of} {most}: lower it (--ranks {}), or start ranks on several \
+         machines (docs/cluster.md)",
+        most.max(1)
+    ))
+    .into())
+}

@@ -1,0 +1,518 @@
+//! The coordinator of a run with remote workers: the board behind HTTP, the published weights, and the supervised
+//! workers.
+
+use super::config::{self, By, FleetConfig, WorkerPoolConfig};
+use super::manifest::{self, ModelManifest, PolicyManifest, RunManifest};
+use crate::error::{Context, Result, RunError, bail};
+use crate::workers::tasks::{GENERATE, VERIFY};
+use serde::{Deserialize, Serialize};
+use sgs_fleet::{
+    ArtifactStore, AuthToken, Backpressure, BoardConfig, BoardStatus, Fleet, JobId, LocalLauncher,
+    RestartPolicy, Service, ServiceConfig, SlurmConfig, SlurmLauncher, Supervisor, SupervisorStatus,
+    TlsFiles, WorkKind, WorkerJob, WorkerName,
+};
+use sgs_rundir::files::write_file;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// File with the workers' token in a run's folder.
+const TOKEN: &str = "fleet.token";
+/// Folder with logs, batch scripts and job lists of workers in a run's folder.
+const WORKERS: &str = "workers";
+/// Environment variable with the token.
+pub const TOKEN_VARIABLE: &str = "SGS_TOKEN";
+/// Environment variable with the name of a token file.
+pub const TOKEN_FILE_VARIABLE: &str = "SGS_TOKEN_FILE";
+
+/// Maximum number of open verifications before generation is held back.
+const MOST_OPEN_VERIFICATIONS: usize = 200_000;
+/// Time that workers have to exit at the end of the run.
+const GRACE: Duration = Duration::from_secs(30);
+/// Time that the service keeps answering after the end, so that all workers learn about it.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// A worker that was silent for longer does not count as present.
+const HEARD: f64 = 60.0;
+/// Interval between warnings that there are no workers.
+const REMINDER: Duration = Duration::from_secs(60);
+/// Longest time in which workers hold tasks without any result.
+const SILENCE: Duration = Duration::from_secs(600);
+
+/// The coordinator's address as stored in a run's folder, for `sgs resume` and `sgs status`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CoordinatorAddress {
+    /// The address for workers.
+    pub url: String,
+    /// The configuration, with the actual address.
+    pub fleet: FleetConfig,
+}
+
+impl CoordinatorAddress {
+    /// Reads the stored address; `None` if the run had no remote workers.
+    ///
+    /// # Errors
+    /// Returns an error if the file is damaged.
+    pub fn read(run: &Path) -> Result<Option<Self>> {
+        let path = run.join(config::FILE);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(toml::from_str(&text).with_context(|| path.display().to_string())?)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+    }
+
+    /// Reads the token of the run's workers.
+    ///
+    /// # Errors
+    /// Returns an error if there is none or it cannot be read.
+    pub fn token(&self, run: &Path) -> Result<AuthToken> {
+        match token_of_environment()? {
+            Some(token) => Ok(token),
+            None => Ok(AuthToken::read(&self.fleet.token_file.clone().unwrap_or_else(|| run.join(TOKEN)))?),
+        }
+    }
+}
+
+/// The token from the environment: itself, or the name of its file.
+///
+/// # Errors
+/// Returns an error if the token is invalid or the file cannot be read.
+pub fn token_of_environment() -> Result<Option<AuthToken>> {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    if let Some(text) = set(TOKEN_VARIABLE) {
+        return Ok(Some(AuthToken::new(&text, TOKEN_VARIABLE)?));
+    }
+    Ok(set(TOKEN_FILE_VARIABLE).map(|path| AuthToken::read(Path::new(&path))).transpose()?)
+}
+
+/// Supervised workers of one kind.
+struct WorkerPool {
+    kind: WorkKind,
+    supervisor: Supervisor,
+}
+
+/// Remote workers of a run and the coordinator that they connect to. Dropping it ends the workers that it has started.
+pub struct RemoteWorkers {
+    fleet: Fleet,
+    config: FleetConfig,
+    run: PathBuf,
+    url: String,
+    token_file: Option<PathBuf>,
+    shelf: ArtifactStore,
+    pools: Vec<WorkerPool>,
+    models: Mutex<HashMap<PathBuf, ModelManifest>>,
+    gpus: Vec<String>,
+    reminded: Mutex<Instant>,
+    // Dropped after the pools, whose workers sign off here.
+    service: Service,
+}
+
+impl RemoteWorkers {
+    /// Opens a board and listens. Workers of an earlier coordinator keep their leases.
+    ///
+    /// # Errors
+    /// Returns an error if the address is in use or there is no token.
+    pub fn open(config: &FleetConfig, run: &Path) -> Result<Self> {
+        let mut config = config.clone();
+        let run = std::fs::canonicalize(run).with_context(|| run.display().to_string())?;
+        let (token, token_file) = token(&config, &run)?;
+        let fleet = Fleet::journalled(BoardConfig {
+            backpressure: Some(Backpressure {
+                hold: GENERATE,
+                while_open: VERIFY,
+                limit: MOST_OPEN_VERIFICATIONS,
+            }),
+            ..BoardConfig::default()
+        });
+        let shelf = ArtifactStore::default();
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let pools = [&config.generate, &config.verify];
+        let is_cluster = pools.iter().any(|pool| pool.by == By::Slurm);
+        let open = if is_cluster { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { loopback };
+        let listen = config.listen.unwrap_or_else(|| SocketAddr::new(open, 0));
+        let tls = match (&config.certificate, &config.key) {
+            (Some(certificate), Some(key)) => {
+                Some(TlsFiles { certificate: certificate.clone(), key: key.clone() })
+            }
+            _ => None,
+        };
+        let asked = ServiceConfig {
+            listen,
+            token: Some(token),
+            tls,
+            artifacts: shelf.clone(),
+            ..ServiceConfig::default()
+        };
+        let service = Service::start(fleet.clone(), asked).map_err(|error| {
+            RunError::from(error)
+                .context("the coordinator cannot listen (another address: --listen ADDRESS:PORT)")
+        })?;
+        let address = service.address();
+        // Keep the previous port for workers that were given this address; local workers are restarted anyway.
+        let is_looked_for =
+            config.listen.is_some() || pools.iter().any(|c| matches!(c.by, By::None | By::Slurm));
+        let host = match &config.host {
+            Some(host) => host.clone(),
+            None if address.ip().is_unspecified() => crate::config::machine::host_name(),
+            None => address.ip().to_string(),
+        };
+        let url = service.url(&host);
+        if is_looked_for {
+            config.listen = Some(address);
+        }
+        // Absolute paths, valid in any working directory.
+        if config.token_file.is_some() {
+            config.token_file.clone_from(&token_file);
+        }
+        if let Some(authority) = &config.authority {
+            let path = std::fs::canonicalize(authority);
+            config.authority = Some(path.with_context(|| format!("authority {}", authority.display()))?);
+        }
+        let remembered = CoordinatorAddress { url: url.clone(), fleet: config.clone() };
+        write_file(&run.join(config::FILE), toml::to_string_pretty(&remembered)?.as_bytes())?;
+        Ok(Self {
+            fleet,
+            config,
+            run,
+            url,
+            token_file,
+            shelf,
+            pools: Vec::new(),
+            models: Mutex::default(),
+            gpus: Vec::new(),
+            reminded: Mutex::new(Instant::now()),
+            service,
+        })
+    }
+
+    /// Deletes the stored address of a run that continues without remote workers.
+    ///
+    /// # Errors
+    /// Returns an error if the file system fails.
+    pub fn forget(run: &Path) -> Result<()> {
+        match std::fs::remove_file(run.join(config::FILE)) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(e).with_context(|| format!("cannot remove {}", config::FILE))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Distributes the generation workers of this machine over these GPUs. Workers share GPUs if there are more of
+    /// them.
+    pub fn spread_over(&mut self, gpus: Vec<String>) {
+        self.gpus = gpus;
+    }
+
+    /// The board.
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// Where workers of a kind come from.
+    pub fn by(&self, kind: &WorkKind) -> By {
+        if *kind == GENERATE {
+            self.config.generate.by
+        } else if *kind == VERIFY {
+            self.config.verify.by
+        } else {
+            // A thread of the coordinator asks the endpoints.
+            By::Embedded
+        }
+    }
+
+    /// The fraction of proofs that another worker rechecks, if any.
+    pub fn recheck(&self) -> Option<f64> {
+        self.config.recheck
+    }
+
+    /// Publishes the models of a policy version, in the order Solver, Conjecturer, Guide. Returns the version's id.
+    ///
+    /// # Errors
+    /// Returns an error if a model folder cannot be read.
+    pub fn lay_out(
+        &self,
+        policy_version: u32,
+        folders: &[PathBuf; 3],
+        sheet: impl FnOnce(PolicyManifest) -> RunManifest,
+    ) -> Result<String> {
+        let [solver, conjecturer, guide] = folders;
+        let policy = PolicyManifest {
+            policy_version,
+            solver: self.model(solver)?,
+            conjecturer: self.model(conjecturer)?,
+            guide: self.model(guide)?,
+        };
+        let policy_id = policy.policy_id();
+        let names: Vec<String> = policy
+            .models()
+            .values()
+            .flat_map(|model| {
+                model.files.iter().map(|file| {
+                    let name = model.shelf_name(file);
+                    self.shelf.put_file(&name, &model.folder.join(file.name.as_str()));
+                    name
+                })
+            })
+            .collect();
+        let sheet = serde_json::to_vec(&sheet(policy)).context("the run's sheet")?;
+        self.shelf.put(manifest::NAME, sheet);
+        self.shelf.retain(|name| name == manifest::NAME || names.iter().any(|n| n == name));
+        Ok(policy_id)
+    }
+
+    /// Describes a model folder. Its content does not change while a run works, so the result is cached.
+    fn model(&self, folder: &Path) -> Result<ModelManifest> {
+        let mut known = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sheet) = known.get(folder) {
+            return Ok(sheet.clone());
+        }
+        let sheet = ModelManifest::of(folder)?;
+        // Checkpoints of earlier rounds are not needed again.
+        known.retain(|path, _| path.is_dir());
+        known.insert(folder.to_owned(), sheet.clone());
+        Ok(sheet)
+    }
+
+    /// Starts the configured workers, or takes over those of a previous coordinator.
+    ///
+    /// # Errors
+    /// Returns an error if a launcher rejects its configuration.
+    pub fn start_workers(&mut self) -> Result<Vec<String>> {
+        let mut notes = Vec::new();
+        for (kind, pool) in [(GENERATE, self.config.generate.clone()), (VERIFY, self.config.verify.clone())] {
+            if pool.is_launched() {
+                let supervisor = self.start_pool(&kind, &pool)?;
+                self.pools.push(WorkerPool { kind, supervisor });
+            }
+        }
+        if self.pools.is_empty() {
+            let options = self.token_option().join(" ");
+            for (kind, pool) in [("generate", &self.config.generate), ("verify", &self.config.verify)] {
+                let others = if pool.by == By::Embedded { "more " } else { "" };
+                notes.push(format!("{others}workers: sgs worker {kind} --connect {} {options}", self.url));
+            }
+        }
+        Ok(notes)
+    }
+
+    fn start_pool(&self, kind: &WorkKind, pool: &WorkerPoolConfig) -> Result<Supervisor> {
+        let folder = self.run.join(WORKERS);
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let command = self.command(kind, pool)?;
+        // Different for every coordinator, so that worker names are unique.
+        let prefix = format!("{kind}-{}", nonce());
+        let launcher: Box<dyn sgs_fleet::Launcher> = match pool.by {
+            By::Slurm => Box::new(SlurmLauncher::new(slurm(pool, command, &prefix, &folder)?)?),
+            _ => {
+                let launcher = LocalLauncher::new(command, &prefix, &folder)?;
+                // Checkers need no GPU.
+                let gpus = if *kind == GENERATE { self.gpus.clone() } else { Vec::new() };
+                Box::new(launcher.with_devices(gpus))
+            }
+        };
+        let list =
+            folder.join(format!("{kind}-{}.json", if pool.by == By::Slurm { "slurm" } else { "local" }));
+        let inherited = read_jobs(&list);
+        let changed = move |jobs: &[WorkerJob]| {
+            let pairs: Vec<(&str, &str)> =
+                jobs.iter().map(|j| (j.id.0.as_str(), j.worker.as_str())).collect();
+            let text = serde_json::to_vec(&pairs).unwrap_or_default();
+            if let Err(error) = write_file(&list, &text) {
+                tracing::warn!("the list of workers is not written: {error}");
+            }
+        };
+        let fleet = Some(self.fleet.clone());
+        Ok(Supervisor::take_over(
+            launcher,
+            pool.count,
+            RestartPolicy::default(),
+            fleet,
+            inherited,
+            Box::new(changed),
+        )?)
+    }
+
+    /// The command line of a worker.
+    fn command(&self, kind: &WorkKind, pool: &WorkerPoolConfig) -> Result<Vec<String>> {
+        let program = match &pool.program {
+            Some(program) => program.clone(),
+            None => std::env::current_exe().context("this program's own path")?,
+        };
+        let mut command = vec![program.display().to_string(), "worker".into(), kind.to_string()];
+        command.extend(["--connect".into(), self.url.clone(), "--name".into(), "{worker}".into()]);
+        command.extend(self.token_option());
+        if let Some(authority) = &self.config.authority {
+            command.extend(["--authority".into(), authority.display().to_string()]);
+        }
+        if pool.by == By::Local {
+            command.extend(["--parent".into(), std::process::id().to_string()]);
+        }
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        if *kind == GENERATE {
+            let shared = (pool.by == By::Local).then(|| (cores / pool.count).max(1));
+            if let Some(threads) = pool.threads.or(shared) {
+                command.extend(["--threads".into(), threads.to_string()]);
+            }
+        } else if let Some(slots) = pool.slots {
+            command.extend(["--slots".into(), slots.to_string()]);
+        }
+        Ok(command)
+    }
+
+    /// Options that pass the token to workers, never as plain text.
+    fn token_option(&self) -> Vec<String> {
+        match &self.token_file {
+            Some(path) => vec!["--token-file".into(), path.display().to_string()],
+            // Local processes and Slurm jobs inherit it from the environment.
+            None => Vec::new(),
+        }
+    }
+
+    /// Called while the run waits for results; `silent` is the idle time, `open` describes the pending work.
+    ///
+    /// # Errors
+    /// Returns an error if workers keep crashing, or no result arrives although there are workers.
+    pub fn check(&self, silent: Duration, open: &dyn Fn() -> String) -> Result<()> {
+        for pool in &self.pools {
+            pool.supervisor.check().with_context(|| format!("no {} workers", pool.kind))?;
+        }
+        if silent < Duration::from_secs(5) {
+            return Ok(());
+        }
+        let status = self.fleet.status()?;
+        let missing = self.missing(&status);
+        if missing.is_empty() {
+            // Not `silent`: the workers may have just arrived after hours in a queue.
+            if status.stalled_s > SILENCE.as_secs_f64() {
+                bail!(
+                    "nothing has come in for {:.0} s although workers hold tasks; {}; board: {}",
+                    status.stalled_s,
+                    open(),
+                    serde_json::to_string(&status).unwrap_or_default()
+                );
+            }
+            return Ok(());
+        }
+        let mut reminded = self.reminded.lock().unwrap_or_else(PoisonError::into_inner);
+        if reminded.elapsed() >= REMINDER {
+            *reminded = Instant::now();
+            tracing::warn!("waiting for workers: {}", missing.join("; "));
+        }
+        Ok(())
+    }
+
+    /// Describes the kinds of tasks that are pending without a recently active worker.
+    fn missing(&self, status: &BoardStatus) -> Vec<String> {
+        let waits =
+            status.kinds.iter().filter(|k| k.pending + k.leased > 0 && self.by(&k.kind) != By::Embedded);
+        let alone = self.config.recheck.is_some()
+            && status.kinds.iter().any(|k| {
+                k.kind == VERIFY && k.pending > 0 && k.leased == 0 && self.heard(status, &VERIFY) == 1
+            });
+        let second =
+            alone.then(|| "proofs wait for a second worker to check them again (`recheck`)".to_owned());
+        let nobody = waits.filter(|k| self.heard(status, &k.kind) == 0);
+        let nobody = nobody.map(|k| {
+            let pool = self.pools.iter().find(|pool| pool.kind == k.kind).map(|c| c.supervisor.status());
+            let jobs = pool.map_or_else(|| format!("none has connected to {}", self.url), |s| in_words(&s));
+            format!("{} {} tasks wait, {jobs}", k.pending + k.leased, k.kind)
+        });
+        nobody.chain(second).collect()
+    }
+
+    /// Number of recently active workers of a kind.
+    fn heard(&self, status: &BoardStatus, kind: &WorkKind) -> usize {
+        let workers = status.workers.iter().filter(|w| w.silent_s < HEARD);
+        workers.filter(|w| w.worker.as_str().starts_with(kind.as_str())).count()
+    }
+
+    /// Ends all workers at the end of the run.
+    ///
+    /// # Errors
+    /// Returns an error if the board fails.
+    pub fn finish(mut self) -> Result<()> {
+        self.fleet.set_drain(true)?;
+        let stopping: Vec<_> = self
+            .pools
+            .drain(..)
+            .map(|pool| std::thread::spawn(move || pool.supervisor.stop(GRACE)))
+            .collect();
+        for thread in stopping {
+            thread.join().map_err(|_| RunError::Failed("a supervisor's thread panicked".into()))?;
+        }
+        if self.fleet.status()?.workers.iter().any(|w| w.silent_s < HEARD) {
+            std::thread::sleep(FAREWELL);
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for RemoteWorkers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outside")
+            .field("url", &self.url)
+            .field("service", &self.service)
+            .finish_non_exhaustive()
+    }
+}
+
+fn in_words(s: &SupervisorStatus) -> String {
+    let trouble = s.trouble.as_ref().map(|t| format!("; the last trouble: {t}")).unwrap_or_default();
+    format!("{} of {} workers run, {} are in the queue{trouble}", s.running, s.wanted, s.waiting)
+}
+
+/// Returns the token and its file: the given one, or the run's own.
+fn token(config: &FleetConfig, run: &Path) -> Result<(AuthToken, Option<PathBuf>)> {
+    if let Some(path) = &config.token_file {
+        let path = std::fs::canonicalize(path).with_context(|| format!("token file {}", path.display()))?;
+        return Ok((AuthToken::read(&path)?, Some(path)));
+    }
+    if let Some(token) = token_of_environment()? {
+        return Ok((token, None));
+    }
+    let path = run.join(TOKEN);
+    if !path.exists() {
+        AuthToken::generate()?.write(&path)?;
+    }
+    Ok((AuthToken::read(&path)?, Some(path)))
+}
+
+fn slurm(pool: &WorkerPoolConfig, command: Vec<String>, prefix: &str, logs: &Path) -> Result<SlurmConfig> {
+    let mut config = SlurmConfig::new(command, prefix, logs);
+    if let Some(path) = &pool.template {
+        config.template = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the template {}", path.display()))?;
+    }
+    config.options = pool.options.clone();
+    config.setup = pool.setup.clone();
+    config.container = pool.container.clone();
+    config.bin = pool.bin.clone();
+    if let Some(grace) = pool.grace_s {
+        config.grace_s = grace;
+    }
+    if let Some(seconds) = pool.poll_s {
+        config.interval = Duration::from_secs_f64(seconds);
+    }
+    Ok(config)
+}
+
+/// Jobs of a previous coordinator. If the list cannot be read, new workers are started and the old ones help until
+/// they end.
+fn read_jobs(list: &Path) -> Vec<WorkerJob> {
+    let pairs: Vec<(String, String)> =
+        std::fs::read(list).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+    let job = |(id, worker): (String, String)| {
+        Some(WorkerJob { id: JobId(id), worker: WorkerName::new(&worker).ok()? })
+    };
+    pairs.into_iter().filter_map(job).collect()
+}
+
+/// A few characters that differ between processes.
+pub fn nonce() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let mixed = (now.as_nanos() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(std::process::id());
+    format!("{:08x}", (mixed >> 20) as u32)
+}

@@ -1,0 +1,327 @@
+//! The generation worker: leases sampling tasks, keeps the samplers busy, and reports results.
+
+use crate::error::{Context, Result};
+use crate::train::policies::PolicySet;
+use crate::workers::tasks::{self, GenerateResult, GenerateTask, Sample};
+use sgs_fleet::{DrainFlag, LeaseId, LeaseOutcome, WorkerSession};
+use sgs_lm::Device;
+use sgs_lm::model::Model;
+use sgs_lm_sampler::{
+    Decode, Finish, Request, RequestId, SampledCompletion, Sampler, SamplerOptions, SamplingParams,
+};
+use sgs_selfplay::{FinishReason, Role};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+/// The models of a generation worker: the run's own, or copies that follow them.
+pub trait RoleModels<D: Device> {
+    /// Number of rounds whose updates the weights have seen.
+    fn policy_version(&self) -> u32;
+
+    /// The model of a role; `None` if it is not available.
+    fn model(&self, role: Role) -> Option<&Model<D>>;
+
+    /// Identifies the weights; see [`GenerateResult`].
+    fn policy_id(&self) -> String;
+}
+
+impl<D: Device> RoleModels<D> for PolicySet<D> {
+    fn policy_version(&self) -> u32 {
+        self.policy_version
+    }
+
+    fn model(&self, role: Role) -> Option<&Model<D>> {
+        Some(PolicySet::model(self, role))
+    }
+
+    fn policy_id(&self) -> String {
+        tasks::own_mark().to_owned()
+    }
+}
+
+const ROLES: [Role; 3] = [Role::Conjecturer, Role::Guide, Role::Solver];
+
+/// Counters of a generation worker, for views and metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GenerateCounters {
+    /// Prompt tokens processed.
+    pub prefilled: u64,
+    pub decoded: u64,
+    /// Time in the samplers of Solver, Conjecturer and Guide, in seconds.
+    pub seconds: [f64; 3],
+}
+
+/// Settings of a generation worker.
+pub struct GenerateSettings {
+    /// Tokens that end a completion.
+    pub stop: Arc<[u32]>,
+    /// The samplers, one for each role.
+    pub sampler: SamplerOptions,
+    /// Maximum number of completions leased at once, including those that wait for a slot.
+    pub in_hand: usize,
+    /// Time for completions to finish after the drain begins; the rest are returned.
+    pub grace: Duration,
+}
+
+/// Samples until the drain begins. Calls `follow` for weights that a task needs and the worker lacks. If the worker
+/// still has a different policy version then, it fails the task.
+///
+/// # Errors
+/// Returns an error if the sampler, the coordinator or `follow` fails.
+pub fn work<D: Device + Decode, W: RoleModels<D>>(
+    session: &WorkerSession,
+    weights: &RwLock<W>,
+    mut follow: impl FnMut(u32) -> Result<()>,
+    settings: &GenerateSettings,
+    drain: &DrainFlag,
+    counters: &Mutex<GenerateCounters>,
+) -> Result<()> {
+    let mut bench = SamplerBench::new(weights, &settings.sampler)?;
+    while !drain.has_begun() {
+        let wait = if bench.in_flight() == 0 { Duration::from_millis(200) } else { Duration::ZERO };
+        let room = bench.room(settings.in_hand);
+        if room > 0 {
+            for (lease, _) in session.lease(room, wait)? {
+                let task: GenerateTask = match tasks::unpack(lease.payload.as_bytes()) {
+                    Ok(task) => task,
+                    Err(e) => {
+                        session.finish(lease.id(), LeaseOutcome::Failed(format!("{e:#}")));
+                        continue;
+                    }
+                };
+                if task.policy_version > bench.policy_version {
+                    bench.leave(|lease| session.finish(lease, LeaseOutcome::Returned));
+                    follow(task.policy_version)?;
+                    bench.take_up(&*weights.read().unwrap_or_else(PoisonError::into_inner));
+                }
+                if task.policy_version == bench.policy_version {
+                    if bench.submit(lease.id(), &task, &settings.stop)? {
+                        bench.answer(lease.id(), session)?;
+                    }
+                } else {
+                    let (asked, has) = (task.policy_version, bench.policy_version);
+                    let reason = format!("asked for policy {asked}, the worker has {has}");
+                    session.finish(lease.id(), LeaseOutcome::Failed(reason));
+                }
+            }
+        }
+        for lease in session.take_abandoned() {
+            bench.cancel(lease);
+        }
+        bench.step(weights, session, counters)?;
+    }
+    let deadline = Instant::now() + settings.grace;
+    while bench.in_flight() > 0 && Instant::now() < deadline {
+        bench.step(weights, session, counters)?;
+    }
+    Ok(())
+}
+
+/// One sampler per role, and the tasks whose completions they sample.
+struct SamplerBench<D: Decode> {
+    /// In the order of [`ROLES`]. The Solver may have several, because it does most of the work.
+    samplers: Vec<(Role, Sampler<D>)>,
+    /// The policy version of everything in flight.
+    policy_version: u32,
+    policy_id: String,
+    /// The task of each request, and the request's index in it.
+    requests: HashMap<RequestId, (LeaseId, usize)>,
+    tasks: HashMap<LeaseId, TaskInFlight>,
+    next: u64,
+    /// Number of completions in the last task, used to estimate that of the next.
+    a_task: usize,
+    finished: Vec<SampledCompletion>,
+}
+
+/// A task whose completions are in flight.
+struct TaskInFlight {
+    sampler: usize,
+    requests: Vec<RequestId>,
+    samples: Vec<Option<Sample>>,
+    left: usize,
+}
+
+impl<D: Device + Decode> SamplerBench<D> {
+    fn new(weights: &RwLock<impl RoleModels<D>>, options: &SamplerOptions) -> Result<Self> {
+        let weights = weights.read().unwrap_or_else(PoisonError::into_inner);
+        let mut samplers = Vec::new();
+        for role in ROLES {
+            let model = model(&*weights, role)?;
+            let count = if role == Role::Solver { model.device.samplers(&model.config) } else { 1 };
+            let options = SamplerOptions {
+                max_batch: options.max_batch.div_ceil(count),
+                memory_budget_bytes: options.memory_budget_bytes / count as u64,
+                ..options.clone()
+            };
+            for _ in 0..count {
+                samplers.push((role, Sampler::new(model, &options)?));
+            }
+        }
+        Ok(Self {
+            samplers,
+            policy_version: weights.policy_version(),
+            policy_id: weights.policy_id(),
+            requests: HashMap::new(),
+            tasks: HashMap::new(),
+            next: 0,
+            a_task: 1,
+            finished: Vec::new(),
+        })
+    }
+
+    /// Switches to new weights.
+    fn take_up(&mut self, weights: &impl RoleModels<D>) {
+        self.policy_version = weights.policy_version();
+        self.policy_id = weights.policy_id();
+    }
+
+    /// Number of completions in flight.
+    fn in_flight(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Number of tasks to lease for about `most` completions in flight.
+    fn room(&self, most: usize) -> usize {
+        most.saturating_sub(self.in_flight()).div_ceil(self.a_task)
+    }
+
+    /// Accepts a task. Returns true if it asks for no completions and is done.
+    fn submit(&mut self, lease: LeaseId, task: &GenerateTask, stop: &Arc<[u32]>) -> Result<bool> {
+        let own = self.samplers.iter().enumerate().filter(|(_, (role, _))| *role == task.role);
+        let sampler = own.min_by_key(|(_, (_, s))| s.running() + s.waiting()).map_or(0, |(i, _)| i);
+        let prompt: Arc<[u32]> = task.prompt.as_slice().into();
+        let mut requests = Vec::with_capacity(task.seeds.len());
+        for (place, &seed) in task.seeds.iter().enumerate() {
+            let id = RequestId(self.next);
+            self.next += 1;
+            self.samplers[sampler].1.submit(Request {
+                id,
+                prompt: Arc::clone(&prompt),
+                seed,
+                max_new_tokens: task.max_new_tokens,
+                params: SamplingParams { temperature: task.temperature, ..SamplingParams::default() },
+                stop: Arc::clone(stop),
+            })?;
+            self.requests.insert(id, (lease, place));
+            requests.push(id);
+        }
+        let left = requests.len();
+        self.a_task = left.max(1);
+        self.tasks.insert(lease, TaskInFlight { sampler, samples: vec![None; left], requests, left });
+        Ok(left == 0)
+    }
+
+    fn cancel(&mut self, lease: LeaseId) {
+        let Some(task) = self.tasks.remove(&lease) else { return };
+        for id in task.requests {
+            if self.requests.remove(&id).is_some() {
+                self.samplers[task.sampler].1.cancel(id);
+            }
+        }
+    }
+
+    /// Cancels everything in flight, because the run has moved on to other weights.
+    fn leave(&mut self, mut give_back: impl FnMut(LeaseId)) {
+        self.samplers.iter_mut().for_each(|(_, sampler)| sampler.cancel_all());
+        self.requests.clear();
+        self.tasks.drain().for_each(|(lease, _)| give_back(lease));
+    }
+
+    /// Reports a task whose completions are all finished.
+    fn answer(&mut self, lease: LeaseId, session: &WorkerSession) -> Result<()> {
+        let Some(task) = self.tasks.remove(&lease) else { return Ok(()) };
+        let samples = task.samples.into_iter().flatten().collect();
+        let result = GenerateResult { samples, policy_id: self.policy_id.clone() };
+        session.finish(lease, LeaseOutcome::Done(tasks::pack(&result)?));
+        Ok(())
+    }
+
+    /// Starts a step of every busy sampler and takes the results of those that are ready. On a GPU the samplers run
+    /// concurrently, so that none waits for another's longer steps. If none is ready, waits for one.
+    fn step(
+        &mut self,
+        weights: &RwLock<impl RoleModels<D>>,
+        session: &WorkerSession,
+        counters: &Mutex<GenerateCounters>,
+    ) -> Result<()> {
+        if self.in_flight() == 0 {
+            return Ok(());
+        }
+        let weights = weights.read().unwrap_or_else(PoisonError::into_inner);
+        for (role, sampler) in &mut self.samplers {
+            if !sampler.is_idle() {
+                sampler.start(model(&*weights, *role)?)?;
+            }
+        }
+        let mut done = Vec::with_capacity(self.samplers.len());
+        for (i, (_, sampler)) in self.samplers.iter().enumerate() {
+            if !sampler.is_idle() && sampler.is_ready()? {
+                done.push(i);
+            }
+        }
+        if done.is_empty() {
+            // In the order of the roles: rollouts of a conjecture depend on the others.
+            done.extend(self.samplers.iter().position(|(_, sampler)| !sampler.is_idle()));
+        }
+        for i in done {
+            self.samplers[i].1.finish(&mut self.finished)?;
+        }
+        // The weights changed during the completion. Fail the task, so that it is sampled again.
+        let exchanged = self.policy_version != weights.policy_version();
+        for completion in std::mem::take(&mut self.finished) {
+            let Some((lease, place)) = self.requests.remove(&completion.id) else { continue };
+            if exchanged {
+                self.cancel(lease);
+                let reason = format!("sampled while policy {} was exchanged", self.policy_version);
+                session.finish(lease, LeaseOutcome::Failed(reason));
+                continue;
+            }
+            let Some(task) = self.tasks.get_mut(&lease) else { continue };
+            task.samples[place] = Some(sample_of(completion));
+            task.left -= 1;
+            if task.left == 0 {
+                self.answer(lease, session)?;
+            }
+        }
+        *counters.lock().unwrap_or_else(PoisonError::into_inner) = self.counters();
+        Ok(())
+    }
+
+    fn counters(&self) -> GenerateCounters {
+        let mut sum = GenerateCounters::default();
+        for (role, sampler) in &self.samplers {
+            let c = sampler.counters();
+            sum.prefilled += c.prefilled_tokens;
+            sum.decoded += c.decoded_tokens;
+            let seconds = &mut sum.seconds[place(*role)];
+            *seconds = seconds.max(c.time.as_secs_f64());
+        }
+        sum
+    }
+}
+
+/// Index of a role in [`GenerateCounters::seconds`].
+fn place(role: Role) -> usize {
+    match role {
+        Role::Solver => 0,
+        Role::Conjecturer => 1,
+        Role::Guide => 2,
+    }
+}
+
+fn model<D: Device, W: RoleModels<D>>(weights: &W, role: Role) -> Result<&Model<D>> {
+    weights.model(role).with_context(|| format!("the worker has no weights for {role:?}"))
+}
+
+fn sample_of(completion: SampledCompletion) -> Sample {
+    let n = completion.entropies.len();
+    let entropy = (n > 0).then(|| completion.entropies.iter().sum::<f32>() / n as f32);
+    let (finish, refusal) = match completion.finish {
+        Finish::Stop => (FinishReason::Stop, None),
+        Finish::Length => (FinishReason::Length, None),
+        Finish::Cancelled => (FinishReason::Cancelled, None),
+        Finish::Refused(why) => (FinishReason::Refused, Some(why.to_string())),
+    };
+    Sample { tokens: completion.tokens, log_probs: completion.log_probs, entropy, finish, refusal }
+}

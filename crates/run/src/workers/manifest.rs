@@ -1,0 +1,267 @@
+//! The run manifest: what a worker must know about the run, as a JSON document served by the coordinator.
+
+use crate::config::{RunConfig, SystemName};
+use crate::error::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use sgs_fleet::{Digest, FileName};
+use sgs_lean::LeanSettings;
+use sgs_rundir::directories::{CHECKSUMS, checksum, checksum_of, listed_checksums};
+use sgs_selfplay::Role;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Name of the manifest in the artifact store.
+pub const NAME: &str = "run.json";
+
+/// What a worker must know about a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunManifest {
+    /// The coordinator's program version. Workers must have the same version.
+    pub version: String,
+    /// The formal system.
+    pub system: SystemName,
+    /// Lean settings, if Lean is the formal system.
+    #[serde(default)]
+    pub lean: Option<LeanSettings>,
+    /// Context of the run's first target. A worker checks its own checker with it.
+    #[serde(default)]
+    pub header: String,
+    /// SHA-256 of the mathematics shipped with the coordinator.
+    pub slice: String,
+    /// `cpu` or `cuda`.
+    pub device: String,
+    /// Sequences sampled at once per role.
+    pub batch: usize,
+    /// Memory for buffers and key/value cache per role, MiB.
+    pub memory_mib: u64,
+    /// Maximum context to load models with.
+    pub positions: usize,
+    /// Tokens that end a completion.
+    pub stop: Vec<u32>,
+    /// The weights to sample with.
+    pub policy: PolicyManifest,
+}
+
+/// The weights of one policy version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyManifest {
+    /// Number of rounds whose updates they have seen.
+    pub policy_version: u32,
+    /// Of the Solver.
+    pub solver: ModelManifest,
+    /// Of the Conjecturer.
+    pub conjecturer: ModelManifest,
+    /// Of the Guide.
+    pub guide: ModelManifest,
+}
+
+/// A model's files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelManifest {
+    /// SHA-256 over names and contents. Equal ids mean equal models.
+    pub id: Digest,
+    /// Path on the coordinator's file system, for workers that share it.
+    pub folder: PathBuf,
+    /// The files that make up the model.
+    pub files: Vec<ManifestFile>,
+}
+
+/// A file of a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestFile {
+    /// Its name.
+    pub name: FileName,
+    /// Its size.
+    pub bytes: u64,
+    /// Its SHA-256.
+    pub sha256: Digest,
+}
+
+impl PolicyManifest {
+    /// A role's model.
+    pub fn model(&self, role: Role) -> &ModelManifest {
+        match role {
+            Role::Solver => &self.solver,
+            Role::Conjecturer => &self.conjecturer,
+            Role::Guide => &self.guide,
+        }
+    }
+
+    /// The models, each once.
+    pub fn models(&self) -> BTreeMap<&str, &ModelManifest> {
+        [&self.solver, &self.conjecturer, &self.guide].into_iter().map(|m| (m.id.as_str(), m)).collect()
+    }
+
+    /// Digest of the three models. Workers report it with each completion, so that samples of other weights are
+    /// detected.
+    pub fn policy_id(&self) -> String {
+        let ids = [&self.solver, &self.conjecturer, &self.guide].map(|m| m.id.as_str()).join(" ");
+        checksum_of(ids.as_bytes()).chars().take(16).collect()
+    }
+}
+
+impl ModelManifest {
+    /// Describes a model folder. Uses the checksums of the checkpoint that it belongs to, if any.
+    ///
+    /// # Errors
+    /// Returns an error if the folder cannot be read or has no weights.
+    pub fn of(folder: &Path) -> Result<Self> {
+        let folder =
+            std::fs::canonicalize(folder).with_context(|| format!("the model {}", folder.display()))?;
+        let listed = listed_sums(&folder);
+        let mut files = Vec::new();
+        let entries =
+            std::fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if !belongs(&name) {
+                continue;
+            }
+            let sha256 = match listed.get(&name) {
+                Some(sum) => sum.clone(),
+                None => checksum(&entry.path())?,
+            };
+            let about = || format!("{}, a file of the model", entry.path().display());
+            let name = FileName::new(&name).with_context(about)?;
+            let sha256 = Digest::new(&sha256).with_context(about)?;
+            files.push(ManifestFile { bytes: entry.metadata()?.len(), name, sha256 });
+        }
+        files.sort_by(|a: &ManifestFile, b| a.name.cmp(&b.name));
+        ensure!(
+            files.iter().any(|f| f.name.as_str().ends_with(".safetensors")),
+            "{} holds no model.safetensors",
+            folder.display()
+        );
+        let text: String = files.iter().map(|f| format!("{}  {}\n", f.sha256, f.name)).collect();
+        Ok(Self { id: Digest::new(&checksum_of(text.as_bytes()))?, folder, files })
+    }
+
+    /// Name of a model file in the artifact store.
+    pub fn shelf_name(&self, file: &ManifestFile) -> String {
+        format!("models/{}/{}", self.id, file.name)
+    }
+}
+
+/// Returns true for files needed for sampling: configuration and weights, but not optimizer state.
+fn belongs(name: &str) -> bool {
+    // The optimizer state has its own files.
+    let weights = name.ends_with(".safetensors") && !name.starts_with("optimizer");
+    // Leftovers of an interrupted process begin with a dot.
+    !name.starts_with('.') && (weights || name == "config.json" || name == "model.safetensors.index.json")
+}
+
+/// Checksums by file name, if the folder belongs to a published checkpoint.
+fn listed_sums(folder: &Path) -> BTreeMap<String, String> {
+    let (Some(parent), Some(own)) = (folder.parent(), folder.file_name().and_then(|n| n.to_str())) else {
+        return BTreeMap::new();
+    };
+    if !parent.join(CHECKSUMS).is_file() {
+        return BTreeMap::new();
+    }
+    let listed = listed_checksums(parent).unwrap_or_default();
+    let inside =
+        |(name, sum): (String, String)| Some((name.strip_prefix(own)?.strip_prefix('/')?.to_owned(), sum));
+    listed.into_iter().filter_map(inside).collect()
+}
+
+impl RunManifest {
+    /// Builds the manifest of a run.
+    pub fn new(config: &RunConfig, header: &str, stop: &[u32], policy: PolicyManifest) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            system: config.problems.system,
+            lean: config.lean.clone(),
+            header: header.to_owned(),
+            slice: sgs_metamath::slice::SLICE_SHA256.to_owned(),
+            device: config.model.device.clone(),
+            batch: config.sampling.batch,
+            memory_mib: config.sampling.memory_mib,
+            positions: config.model.positions(),
+            stop: stop.to_vec(),
+            policy,
+        }
+    }
+
+    /// Parses a manifest and checks the program version.
+    ///
+    /// # Errors
+    /// Returns an error if the text is not a manifest or the coordinator's program differs.
+    pub fn read(bytes: &[u8]) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Head {
+            version: String,
+        }
+        let own = env!("CARGO_PKG_VERSION");
+        let head: Head = serde_json::from_slice(bytes).context("the run's sheet")?;
+        if head.version != own {
+            bail!("the coordinator is sgs {}, this worker is sgs {own}: use the same program", head.version);
+        }
+        let sheet: Self = serde_json::from_slice(bytes)
+            .context("the run's sheet is not as this build of sgs writes it: use the same program")?;
+        if sheet.slice != sgs_metamath::slice::SLICE_SHA256 {
+            bail!("the coordinator ships with another slice of set.mm: use the same program");
+        }
+        Ok(sheet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_models_have_equal_ids_wherever_they_are() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let make = |name: &str, weights: &[u8]| {
+            let at = folder.path().join(name);
+            std::fs::create_dir(&at).expect("makes");
+            std::fs::write(at.join("config.json"), "{}").expect("writes");
+            std::fs::write(at.join("model.safetensors"), weights).expect("writes");
+            // Neither of these is needed for sampling.
+            std::fs::write(at.join("optimizer-m.safetensors"), name).expect("writes");
+            std::fs::write(at.join("tokenizer.json"), name).expect("writes");
+            ModelManifest::of(&at).expect("a model")
+        };
+        let (a, b, c) = (make("a", b"1"), make("b", b"1"), make("c", b"2"));
+        assert_eq!(a.id, b.id);
+        assert_ne!(a.id, c.id);
+        assert_eq!(
+            a.files.iter().map(|f| f.name.as_str()).collect::<Vec<_>>(),
+            ["config.json", "model.safetensors"]
+        );
+        let policy = |solver: &ModelManifest| PolicyManifest {
+            policy_version: 1,
+            solver: solver.clone(),
+            conjecturer: c.clone(),
+            guide: c.clone(),
+        };
+        assert_eq!(policy(&a).policy_id(), policy(&b).policy_id());
+        assert_ne!(policy(&a).policy_id(), policy(&c).policy_id());
+        assert_eq!(policy(&a).models().len(), 2);
+        std::fs::create_dir(folder.path().join("empty")).expect("makes");
+        assert!(ModelManifest::of(&folder.path().join("empty")).is_err());
+    }
+
+    #[test]
+    fn a_checkpoints_own_list_gives_the_sums() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = folder.path().join("0003");
+        sgs_rundir::directories::publish_directory(&at, |dir| {
+            std::fs::create_dir(dir.join("solver"))?;
+            std::fs::write(dir.join("solver/config.json"), "{}")?;
+            Ok(std::fs::write(dir.join("solver/model.safetensors"), "weights")?)
+        })
+        .expect("publishes");
+        let listed = ModelManifest::of(&at.join("solver")).expect("a model");
+        std::fs::remove_file(at.join(CHECKSUMS)).expect("removes");
+        assert_eq!(ModelManifest::of(&at.join("solver")).expect("a model"), listed, "the same as computed");
+    }
+
+    #[test]
+    fn another_version_is_refused_by_name() {
+        let error = RunManifest::read(b"{\"version\": \"9.9.9\", \"new\": 1}").expect_err("another version");
+        assert!(error.to_string().contains("sgs 9.9.9"), "{error}");
+        assert!(RunManifest::read(b"[]").is_err());
+    }
+}

@@ -1,0 +1,113 @@
+//! The verification worker: leases proofs, verifies them, and reports judgements.
+
+use crate::error::Result;
+use crate::workers::tasks::{self, VerifyResult, VerifyTask};
+use sgs_fleet::{CancelFlag, DrainFlag, Lease, LeaseOutcome, Payload, WorkerSession};
+use sgs_formal::FormalSystem;
+use sgs_selfplay::Verdict;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Tasks leased per call by a system that verifies one proof at a time in microseconds.
+const LEASES: usize = 16;
+
+/// Verifies until the drain begins.
+///
+/// # Errors
+/// Returns an error if the coordinator fails.
+pub fn work(session: &WorkerSession, system: &dyn FormalSystem, drain: &DrainFlag) -> Result<()> {
+    match system.parallel_verifications() {
+        0 | 1 => one_by_one(session, system, drain),
+        threads => side_by_side(session, system, drain, threads),
+    }
+}
+
+fn one_by_one(session: &WorkerSession, system: &dyn FormalSystem, drain: &DrainFlag) -> Result<()> {
+    while !drain.has_begun() {
+        for (lease, cancel) in session.lease(LEASES, Duration::from_millis(200))? {
+            answer(session, system, &lease, &cancel);
+        }
+    }
+    Ok(())
+}
+
+/// Runs as many verifications at once as the system supports. Leases twice as many tasks, so that no slot waits for
+/// the coordinator.
+fn side_by_side(
+    session: &WorkerSession,
+    system: &dyn FormalSystem,
+    drain: &DrainFlag,
+    threads: usize,
+) -> Result<()> {
+    let (send, receive) = channel::<(Lease, CancelFlag)>();
+    let receive = Mutex::new(receive);
+    let in_flight = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((lease, cancel)) = take(&receive) {
+                    // Tasks not started when the drain begins are left to other workers.
+                    if !drain.has_begun() {
+                        answer(session, system, &lease, &cancel);
+                    }
+                    in_flight.fetch_sub(1, Ordering::Relaxed);
+                }
+            });
+        }
+        // Dropped at the end of this block, even after an error, which ends the threads.
+        let send = send;
+        while !drain.has_begun() {
+            let room = (2 * threads).saturating_sub(in_flight.load(Ordering::Relaxed));
+            if room == 0 {
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+            for leased in session.lease(room, Duration::from_millis(200))? {
+                in_flight.fetch_add(1, Ordering::Relaxed);
+                if send.send(leased).is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+fn take<T>(receive: &Mutex<Receiver<T>>) -> Option<T> {
+    receive.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+}
+
+fn answer(session: &WorkerSession, system: &dyn FormalSystem, lease: &Lease, cancel: &CancelFlag) {
+    if cancel.is_cancelled() {
+        return;
+    }
+    let outcome = match verify(system, lease) {
+        Ok(judgements) => LeaseOutcome::Done(judgements),
+        Err(reason) => LeaseOutcome::Failed(reason),
+    };
+    session.finish(lease.id(), outcome);
+}
+
+/// Verifies the proofs of a task and returns the encoded judgements.
+///
+/// # Errors
+/// Returns a message if the task cannot be decoded or the checker breaks. That is a fault of this worker, not of the
+/// proofs: the board leases the task to another one.
+pub fn verify(system: &dyn FormalSystem, lease: &Lease) -> Result<Payload, String> {
+    let task: VerifyTask = tasks::unpack(lease.payload.as_bytes()).map_err(|e| format!("{e:#}"))?;
+    let own = system.identity();
+    if task.checker != own {
+        return Err(format!("the run wants the checker `{}`, this worker has `{own}`", task.checker));
+    }
+    let mut judgements = VerifyResult::new();
+    for (problem, proofs) in &task.proofs {
+        let proofs: Vec<&str> = proofs.iter().map(|proof| &**proof).collect();
+        judgements.extend(system.verify_all(problem, &proofs));
+    }
+    if let Some(broken) = judgements.iter().position(|judgement| judgement.verdict == Verdict::Infra) {
+        return Err(judgements.swap_remove(broken).reason);
+    }
+    tasks::pack(&judgements).map_err(|e| format!("{e:#}"))
+}

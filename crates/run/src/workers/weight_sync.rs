@@ -1,0 +1,359 @@
+//! Keeps a generation worker's weights in step with the run: reads them from the run's checkpoints on a shared file
+//! system, or fetches them from the coordinator.
+
+use super::generate::RoleModels;
+use super::manifest::{self, ModelManifest, PolicyManifest, RunManifest};
+use crate::error::{Context, Result, bail, ensure};
+use sgs_fleet::{CallError, Client, DrainFlag};
+use sgs_lm::Device;
+use sgs_lm::model::Model;
+use sgs_lm::weights::HostWeights;
+use sgs_rundir::directories::checksum;
+use sgs_selfplay::Role;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Size of one chunk of a file, in bytes.
+const PART: usize = 8 << 20;
+
+/// Pause between two requests to the coordinator.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// First interval between repeated log messages. Each interval is twice the one before.
+const WARNING: Duration = Duration::from_secs(60);
+
+/// Attempts to fetch weights before the worker gives up.
+const TRIES: u32 = 5;
+
+/// Reads documents and files from the coordinator, with retries.
+#[derive(Clone)]
+pub struct WeightSource {
+    pub client: Arc<Client>,
+    /// How long the coordinator may be unreachable.
+    pub patience: Duration,
+    /// Asks the worker to stop, even while it waits.
+    pub drain: DrainFlag,
+}
+
+impl WeightSource {
+    /// Waits for a manifest of `policy_version` or later.
+    ///
+    /// # Errors
+    /// Returns an error if the coordinator rejects the request, stays unreachable, or does not reach that version.
+    pub fn sheet(&self, policy_version: u32) -> Result<RunManifest> {
+        let mut found = None;
+        self.until(&format!("the run's sheet with policy {policy_version}"), || {
+            let Some(bytes) = self.client.read_document(manifest::NAME)? else { return Ok(None) };
+            let sheet = RunManifest::read(&bytes);
+            let there = sheet.as_ref().map_or(true, |sheet| sheet.policy.policy_version >= policy_version);
+            Ok(there.then(|| found = Some(sheet)))
+        })?;
+        found.context("the coordinator has no sheet")?
+    }
+
+    /// Repeats a request until it gets a reply.
+    fn until<T>(&self, what: &str, ask: impl FnMut() -> Result<Option<T>, CallError>) -> Result<T> {
+        let mut ask = ask;
+        let deadline = Instant::now() + self.patience;
+        let (mut warning, mut pause) = (Instant::now(), WARNING);
+        loop {
+            let why = match ask() {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) => "the coordinator has it not".to_owned(),
+                Err(CallError::Unavailable(why)) => why,
+                Err(error) => return Err(error).with_context(|| what.to_owned()),
+            };
+            if Instant::now() >= deadline {
+                bail!("waited {} s for {what}: {why}", self.patience.as_secs());
+            }
+            if self.drain.has_begun() {
+                bail!("asked to leave while waiting for {what}: {why}");
+            }
+            if Instant::now() >= warning {
+                tracing::warn!("waiting for {what}: {why}");
+                (warning, pause) = (Instant::now() + pause, 2 * pause);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Fetches a model into a folder.
+    fn fetch(&self, model: &ModelManifest, folder: &Path) -> Result<()> {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        for file in &model.files {
+            let path = folder.join(file.name.as_str());
+            let mut out = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+            let name = model.shelf_name(file);
+            let mut at = 0;
+            while at < file.bytes {
+                let part = self.until(&name, || match self.client.read_file(&name, at, PART)? {
+                    Some(part) => Ok(Some(part)),
+                    // The run has moved on to newer weights.
+                    None => Err(CallError::Refused(format!("{name} is not laid out any more"))),
+                })?;
+                ensure!(
+                    !part.bytes.is_empty() && part.total == file.bytes,
+                    "{name} is not what the sheet says"
+                );
+                out.write_all(&part.bytes).with_context(|| format!("cannot write {}", path.display()))?;
+                at += part.bytes.len() as u64;
+            }
+            out.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks that the files match the manifest.
+fn check_files(model: &ModelManifest, folder: &Path) -> Result<()> {
+    for file in &model.files {
+        let path = folder.join(file.name.as_str());
+        let found = checksum(&path)?;
+        ensure!(
+            found == file.sha256.as_str(),
+            "{} has SHA-256 {found}, the run says {}",
+            path.display(),
+            file.sha256
+        );
+    }
+    Ok(())
+}
+
+/// The three models of one policy version in a worker process.
+pub struct SyncedWeights<D: Device> {
+    source: WeightSource,
+    device: Arc<D>,
+    /// Folder for files that are being fetched.
+    scratch: PathBuf,
+    policy: PolicyManifest,
+    models: BTreeMap<String, Model<D>>,
+}
+
+impl<D: Device> SyncedWeights<D> {
+    /// Loads the weights of a manifest.
+    ///
+    /// # Errors
+    /// Returns an error if they can neither be read nor fetched, or do not match the manifest.
+    pub fn load(source: WeightSource, device: Arc<D>, scratch: PathBuf, sheet: &RunManifest) -> Result<Self> {
+        let policy = sheet.policy.clone();
+        let mut followed = Self { source, device, scratch, models: BTreeMap::new(), policy };
+        followed.follow(sheet.policy.policy_version)?;
+        Ok(followed)
+    }
+
+    /// Switches to `policy_version`, or to a later one that the run has reached.
+    ///
+    /// # Errors
+    /// Returns an error if the coordinator never offers it or the weights cannot be loaded. The worker cannot continue
+    /// then.
+    pub fn follow(&mut self, policy_version: u32) -> Result<()> {
+        let mut tries = TRIES;
+        loop {
+            let sheet = self.source.sheet(policy_version)?;
+            match self.exchange(&sheet) {
+                Ok(()) => return Ok(()),
+                // The run may have moved on while this worker fetched the weights.
+                Err(error) if tries > 1 => tracing::warn!("trying again: {error:#}"),
+                Err(error) => return Err(error),
+            }
+            tries -= 1;
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn exchange(&mut self, sheet: &RunManifest) -> Result<()> {
+        let start = Instant::now();
+        let wanted = sheet.policy.models();
+        // Drop the old weights first, so that memory never holds both.
+        self.models.retain(|id, _| wanted.contains_key(id.as_str()));
+        for (id, model) in wanted {
+            if !self.models.contains_key(id) {
+                let weights = self.read(model)?;
+                let loaded = Model::new(Arc::clone(&self.device), weights, sheet.positions)?;
+                self.models.insert(id.to_owned(), loaded);
+            }
+        }
+        self.policy = sheet.policy.clone();
+        tracing::info!(
+            policy_version = self.policy.policy_version,
+            seconds = start.elapsed().as_secs_f64(),
+            "weights loaded"
+        );
+        Ok(())
+    }
+
+    /// Reads the weights from the coordinator's folder if this machine sees it, otherwise over the network.
+    fn read(&self, model: &ModelManifest) -> Result<HostWeights> {
+        if model.folder.is_dir() {
+            match check_files(model, &model.folder).and_then(|()| Ok(HostWeights::load(&model.folder)?)) {
+                Ok(weights) => return Ok(weights),
+                Err(error) => tracing::warn!("{} is not used: {error:#}", model.folder.display()),
+            }
+        }
+        let folder = self.scratch.join(model.id.as_str());
+        let fetched = self.source.fetch(model, &folder).and_then(|()| check_files(model, &folder));
+        let weights = fetched.and_then(|()| Ok(HostWeights::load(&folder)?));
+        // The weights are in memory now, or unusable.
+        let _ = fs::remove_dir_all(&folder);
+        weights
+    }
+}
+
+impl<D: Device> Drop for SyncedWeights<D> {
+    fn drop(&mut self) {
+        // Fails if the folder is not empty, which is fine.
+        let _ = fs::remove_dir(&self.scratch);
+    }
+}
+
+impl<D: Device> RoleModels<D> for SyncedWeights<D> {
+    fn policy_version(&self) -> u32 {
+        self.policy.policy_version
+    }
+
+    fn model(&self, role: Role) -> Option<&Model<D>> {
+        self.models.get(self.policy.model(role).id.as_str())
+    }
+
+    fn policy_id(&self) -> String {
+        self.policy.policy_id()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sgs_fleet::{ArtifactStore, BoardConfig, Fleet, Service, ServiceConfig};
+    use sgs_lm::ModelConfig;
+    use sgs_lm::weights::FileType;
+    use sgs_lm_cpu::Cpu;
+
+    fn model(folder: &Path, seed: u64) -> ModelManifest {
+        std::fs::create_dir(folder).expect("makes");
+        let weights = HostWeights::random(&ModelConfig::load(&shipped()).expect("a shape"), seed);
+        weights.save(folder, FileType::F32).expect("saves");
+        ModelManifest::of(folder).expect("a model")
+    }
+
+    fn shipped() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/metamath/base")
+    }
+
+    /// Publishes a policy whose folder no worker can see.
+    fn lay_out(
+        shelf: &ArtifactStore,
+        policy_version: u32,
+        solver: &ModelManifest,
+        others: &ModelManifest,
+    ) -> PolicyManifest {
+        let hidden = |model: &ModelManifest| {
+            for file in &model.files {
+                shelf.put_file(&model.shelf_name(file), &model.folder.join(file.name.as_str()));
+            }
+            ModelManifest { folder: "/no/such/folder".into(), ..model.clone() }
+        };
+        let (solver, others) = (hidden(solver), hidden(others));
+        let policy = PolicyManifest { policy_version, solver, conjecturer: others.clone(), guide: others };
+        let config =
+            crate::config::resolve(&Default::default(), std::iter::empty()).expect("the default").config;
+        let sheet = RunManifest::new(&config, "", &[0], policy.clone());
+        shelf.put(manifest::NAME, serde_json::to_vec(&sheet).expect("JSON"));
+        policy
+    }
+
+    #[test]
+    fn weights_come_over_the_network_where_no_folder_is_shared() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let (old, new, base) = (model(&at("old"), 1), model(&at("new"), 2), model(&at("base"), 3));
+        let shelf = ArtifactStore::default();
+        let service = ServiceConfig { artifacts: shelf.clone(), ..ServiceConfig::default() };
+        let service = Service::start(Fleet::in_memory(BoardConfig::default()), service).expect("listens");
+        let client = Client::new(&service.url("127.0.0.1"), None, None).expect("a client");
+        let source = WeightSource {
+            client: Arc::new(client),
+            patience: Duration::from_secs(20),
+            drain: DrainFlag::default(),
+        };
+        let first = lay_out(&shelf, 1, &old, &base);
+        let sheet = source.sheet(0).expect("a sheet");
+        assert_eq!(sheet.policy, first);
+        let device = Arc::new(Cpu::new(1).expect("a device"));
+        let mut followed = SyncedWeights::load(source, device, at("scratch"), &sheet).expect("loads");
+        let holds = |followed: &SyncedWeights<Cpu>, role, folder: &Path| {
+            let found = followed.model(role).expect("is there").to_host().expect("reads");
+            found.data[..] == HostWeights::load(folder).expect("reads").data[..]
+        };
+        assert!(holds(&followed, Role::Solver, &at("old")) && holds(&followed, Role::Guide, &at("base")));
+        lay_out(&shelf, 2, &new, &base);
+        followed.follow(2).expect("follows");
+        assert_eq!(followed.policy_version(), 2);
+        assert!(
+            holds(&followed, Role::Solver, &at("new")) && holds(&followed, Role::Conjecturer, &at("base"))
+        );
+        assert!(!at("scratch").join(new.id.as_str()).exists(), "what is in memory is not kept on the disk");
+
+        // A file that changed in transit or on the coordinator's disk is rejected.
+        let path = at("old").join("model.safetensors");
+        let mut bytes = std::fs::read(&path).expect("reads");
+        *bytes.last_mut().expect("not empty") ^= 1;
+        std::fs::write(&path, bytes).expect("writes");
+        lay_out(&shelf, 3, &old, &base);
+        let error = format!("{:#}", followed.follow(3).expect_err("damaged"));
+        assert!(error.contains("model.safetensors") && error.contains("SHA-256"), "{error}");
+    }
+
+    #[test]
+    fn a_name_from_the_network_leads_to_no_other_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let base = model(&at("base"), 3);
+        let victim = at("victim");
+        std::fs::create_dir(&victim).expect("makes");
+        std::fs::write(victim.join("config.json"), "precious").expect("writes");
+        let shelf = ArtifactStore::default();
+        let service = ServiceConfig { artifacts: shelf.clone(), ..ServiceConfig::default() };
+        let service = Service::start(Fleet::in_memory(BoardConfig::default()), service).expect("listens");
+        let client = Client::new(&service.url("127.0.0.1"), None, None).expect("a client");
+        let source = WeightSource {
+            client: Arc::new(client),
+            patience: Duration::from_secs(5),
+            drain: DrainFlag::default(),
+        };
+        lay_out(&shelf, 1, &base, &base);
+        let honest = shelf.read(manifest::NAME, 0, 1 << 20).expect("reads").expect("is there").bytes;
+        let honest = String::from_utf8(honest).expect("text");
+        let device = Arc::new(Cpu::new(1).expect("a device"));
+        let sheet = RunManifest::read(honest.as_bytes()).expect("a sheet");
+        for id in ["../victim", &victim.display().to_string(), &format!("../{}", "a".repeat(61))] {
+            let text = honest.replace(base.id.as_str(), id);
+            assert_ne!(text, honest);
+            shelf.put(manifest::NAME, text.into_bytes());
+            let device = Arc::clone(&device);
+            let mut followed = SyncedWeights {
+                source: source.clone(),
+                device,
+                scratch: at("scratch"),
+                policy: sheet.policy.clone(),
+                models: BTreeMap::new(),
+            };
+            // The files exist under other names.
+            for file in &base.files {
+                let path = base.folder.join(file.name.as_str());
+                shelf.put_file(&format!("models/{id}/{}", file.name), &path);
+            }
+            let error = format!("{:#}", followed.follow(1).expect_err("no name of a model"));
+            assert!(error.contains("64 hexadecimal digits"), "{error}");
+        }
+        let kept = std::fs::read_to_string(victim.join("config.json")).expect("is there still");
+        assert_eq!(kept, "precious");
+        for name in ["../config.json", "/etc/hostname", ".config.json"] {
+            let text = honest.replace("\"config.json\"", &format!("{name:?}"));
+            assert!(text != honest && RunManifest::read(text.as_bytes()).is_err(), "{name}");
+        }
+    }
+}

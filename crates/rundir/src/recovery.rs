@@ -1,0 +1,137 @@
+//! Repairs a run's journal when the run is opened.
+//!
+//! Two effects come *before* their marker, because they are renames and cannot share a transaction with it: a
+//! checkpoint and a round's directory. Both appear whole, so a directory without its marker is complete: opening the run
+//! writes the missing marker.
+
+use crate::error::{Error, Result};
+use crate::journal::{Journal, JournalStage, Marker};
+use crate::metrics::unix_time;
+use crate::view::RunView;
+
+/// Completes the journal's markers from the directories, in whatever state the last process left them.
+pub(crate) fn recover(view: &RunView, journal: &Journal) -> Result<()> {
+    // The order matters: whether a checkpoint is accepted depends on which rounds are published, and whether a round's
+    // samples are usable depends on the previous checkpoint.
+    adopt_rounds(view, journal)?;
+    settle_checkpoints(view, journal)?;
+    drop_orphan(journal)?;
+    // A crash may have interrupted the removal of published rounds' records.
+    let published =
+        journal.reader().markers()?.into_iter().rev().find(|m| m.stage == JournalStage::Published);
+    let kept = journal.reader().rounds_with_records()?;
+    if let (Some(last), Some(&oldest)) = (published, kept.first())
+        && oldest <= last.round
+    {
+        journal.retire(last.round)?;
+    }
+    Ok(())
+}
+
+/// Removes a round from the journal that started while the previous one was being published, if the previous round's update
+/// is lost: its samples come from weights that no longer exist.
+fn drop_orphan(journal: &Journal) -> Result<()> {
+    let markers = journal.reader().markers()?;
+    let reached = |round| markers.iter().filter(|m| m.round == round).map(|m| m.stage).max();
+    let is_orphan = |round: &u32| {
+        let before = round.checked_sub(1).and_then(reached);
+        before.is_some_and(|before| before < JournalStage::Updated)
+    };
+    if let Some(round) = markers.iter().map(|m| m.round).find(is_orphan) {
+        tracing::info!(round, "removing its results: the update of the previous round was not finished");
+        journal.forget(round)?;
+    }
+    Ok(())
+}
+
+/// Marks rounds as published that have a directory but no marker, because a crash came between the two or the journal was
+/// lost.
+fn adopt_rounds(view: &RunView, journal: &Journal) -> Result<()> {
+    let markers = journal.reader().markers()?;
+    let reached = |round, stage| markers.iter().find(|m| m.round == round && m.stage == stage);
+    let rounds = view.rounds()?;
+    let mut unknown = None;
+    for round in &rounds {
+        let number = round.round();
+        if reached(number, JournalStage::Published).is_some() {
+            unknown = None;
+            continue;
+        }
+        // Check it before it is marked: its records are then removed, and the directory is the only copy.
+        round.check()?;
+        let checkpoint = match reached(number, JournalStage::Updated) {
+            Some(marker) => marker.checkpoint,
+            None => view.checkpoints().list()?.iter().map(|c| c.round).rfind(|&c| c <= number),
+        };
+        tracing::info!(round = number, "adopting its tables, which were published before the crash");
+        unknown = reached(number, JournalStage::Updated).is_none().then_some((number, checkpoint));
+        // `Published` is marked last: if a crash comes before it, the round is adopted again.
+        for stage in JournalStage::ALL {
+            let checkpoint = checkpoint.filter(|_| stage >= JournalStage::Updated);
+            let detail = String::new();
+            journal.mark(Marker { round: number, stage, checkpoint, detail, unix_time: unix_time() })?;
+        }
+    }
+    // The last round determines the weights to continue from. If it has no checkpoint, either it trained nothing or the
+    // checkpoint is missing; only the journal could distinguish the two.
+    if let Some((round, checkpoint)) = unknown.filter(|(round, checkpoint)| *checkpoint != Some(*round)) {
+        let weights =
+            checkpoint.map_or("the base model".to_owned(), |c| format!("the checkpoint of round {c}"));
+        tracing::warn!(
+            round,
+            "the journal is missing, so the weights after this round are unknown: the run continues from {weights}"
+        );
+    }
+    let gone = markers
+        .iter()
+        .find(|m| m.stage == JournalStage::Published && !rounds.iter().any(|round| round.round() == m.round));
+    match gone {
+        None => Ok(()),
+        Some(marker) => {
+            let directory = view.round_directory(marker.round);
+            Err(Error::damaged(
+                &directory,
+                "it is missing, although the journal marks it as published",
+                "restore it from a copy",
+            ))
+        }
+    }
+}
+
+/// Marks the update of the round in progress as complete if its checkpoint is intact. Removes checkpoints that cannot be
+/// used: damaged ones, and those of a round whose samples were lost with the journal.
+fn settle_checkpoints(view: &RunView, journal: &Journal) -> Result<()> {
+    let markers = journal.reader().markers()?;
+    let last_published = markers.iter().rev().find(|m| m.stage == JournalStage::Published).map(|m| m.round);
+    let checkpoints = view.checkpoints();
+    for checkpoint in checkpoints.list()? {
+        let round = checkpoint.round;
+        let reached = |stage| markers.iter().any(|m| m.round == round && m.stage == stage);
+        if last_published.is_some_and(|last| round <= last) || reached(JournalStage::Updated) {
+            continue;
+        }
+        let sound = checkpoint.check().and_then(|()| checkpoint.about());
+        match sound {
+            Ok(about) if reached(JournalStage::Sampled) => {
+                tracing::info!(round, "adopting its update, which was finished before the crash");
+                let (stage, detail) = (JournalStage::Updated, about.detail);
+                journal.mark(Marker {
+                    round,
+                    stage,
+                    checkpoint: Some(round),
+                    detail,
+                    unix_time: unix_time(),
+                })?;
+            }
+            Ok(_) => {
+                tracing::warn!(round, "removing its checkpoint: the samples of its update are lost");
+                checkpoints.remove(round)?;
+            }
+            Err(error) => {
+                tracing::warn!(round, "removing its checkpoint and repeating the update: {error}");
+                checkpoints.remove(round)?;
+            }
+        }
+    }
+    Ok(())
+}

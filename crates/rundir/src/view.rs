@@ -1,0 +1,192 @@
+//! Read access to a run's directory.
+
+use crate::checkpoints::Checkpoints;
+use crate::directories::{CHECKSUMS, IntegrityReport};
+use crate::error::{Error, Result};
+use crate::evaluations::{self, Evaluation};
+use crate::frozen;
+use crate::journal::{JournalLimits, JournalReader};
+use crate::outcome::state_after;
+use crate::resume::{self, ResumePlan};
+use crate::rounds::{self, PublishedRound, directory_name};
+use sgs_selfplay::RunState;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub(crate) const CONFIG: &str = "config.toml";
+pub(crate) const JOURNAL: &str = "journal.sqlite";
+pub(crate) const ROUNDS: &str = "rounds";
+pub(crate) const CHECKPOINTS: &str = "checkpoints";
+pub(crate) const EVALUATIONS: &str = "evaluations";
+pub(crate) const METRICS: &str = "metrics.jsonl";
+pub(crate) const TENSORBOARD: &str = "tensorboard";
+pub(crate) const REPORT: &str = "report";
+
+/// Read access to a run, whether or not a process is working on it.
+#[derive(Clone, Debug)]
+pub struct RunView {
+    path: PathBuf,
+}
+
+impl RunView {
+    /// Opens the run in the directory `path`.
+    ///
+    /// # Errors
+    /// Returns an error if `path` is not a run's directory.
+    pub fn open(path: &Path) -> Result<Self> {
+        let not_a_run = |what: &str| Error::NotARun { path: path.to_path_buf(), what: what.into() };
+        if !path.is_dir() {
+            return Err(not_a_run("the directory does not exist"));
+        }
+        if !path.join(CONFIG).is_file() {
+            return Err(not_a_run("it has no config.toml; give a directory that `sgs run` created"));
+        }
+        Ok(Self { path: path.to_path_buf() })
+    }
+
+    /// Returns the run's directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the text of `config.toml`.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read.
+    pub fn config_text(&self) -> Result<String> {
+        let path = self.path.join(CONFIG);
+        fs::read_to_string(&path).map_err(Error::io("read", &path))
+    }
+
+    /// Returns the frozen configuration: the caller's keys and the table `frozen` (`version`, `data`).
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read or is not valid TOML.
+    pub fn config(&self) -> Result<toml::Table> {
+        frozen::read(&self.path.join(CONFIG))
+    }
+
+    /// Returns the published rounds in ascending order.
+    ///
+    /// # Errors
+    /// Returns an error if the directory cannot be read.
+    pub fn rounds(&self) -> Result<Vec<PublishedRound>> {
+        rounds::list(&self.path.join(ROUNDS))
+    }
+
+    /// Rebuilds the algorithm's state from the published rounds, which must have been written with
+    /// [`write_outcome`](crate::outcome::write_outcome).
+    ///
+    /// # Errors
+    /// Returns an error if a round or its `outcome.json` is missing or damaged.
+    pub fn state(&self) -> Result<RunState> {
+        state_after(&self.rounds()?)
+    }
+
+    /// Returns a published round.
+    ///
+    /// # Errors
+    /// Returns an error if the round is not published.
+    pub fn round(&self, round: u32) -> Result<PublishedRound> {
+        PublishedRound::at(&self.round_directory(round))
+    }
+
+    /// Returns the path of a round's directory, whether or not it exists.
+    pub fn round_directory(&self, round: u32) -> PathBuf {
+        self.path.join(ROUNDS).join(directory_name(round))
+    }
+
+    /// Returns the run's checkpoints.
+    pub fn checkpoints(&self) -> Checkpoints {
+        Checkpoints::new(self.path.join(CHECKPOINTS))
+    }
+
+    /// Returns the run's evaluations in ascending order.
+    ///
+    /// # Errors
+    /// Returns an error if the directory cannot be read.
+    pub fn evaluations(&self) -> Result<Vec<Evaluation>> {
+        evaluations::list(&self.path.join(EVALUATIONS))
+    }
+
+    /// Opens the journal for reading.
+    ///
+    /// # Errors
+    /// Returns an error if the journal is missing or damaged.
+    pub fn journal(&self) -> Result<JournalReader> {
+        JournalReader::open(&self.path.join(JOURNAL), JournalLimits::default().deadline)
+    }
+
+    /// Determines the next step of the run. While a process works on the run, the result is a snapshot.
+    ///
+    /// # Errors
+    /// Returns an error if the journal or the checkpoint to load is missing or damaged.
+    pub fn plan(&self, first_round: u32) -> Result<ResumePlan> {
+        resume::plan(&self.journal()?, &self.checkpoints(), self.rounds()?.len(), first_round)
+    }
+
+    /// Checks every file of the run that has a checksum: configuration, rounds, evaluations, checkpoints and journal.
+    ///
+    /// Takes about one second per gigabyte. Checkpoints that another process removes in the meantime are ignored.
+    ///
+    /// # Errors
+    /// Returns an error if a directory cannot be listed. Damage is not an error but part of the report.
+    pub fn examine(&self) -> Result<IntegrityReport> {
+        let mut examined = IntegrityReport::default();
+        let (config, list) = (self.path.join(CONFIG), self.path.join(CHECKSUMS));
+        if list.exists() {
+            examined.file(&config, frozen::check(&config));
+        } else {
+            examined.notes.push(format!(
+                "{} is missing, as in runs of older programs: edits of {CONFIG} cannot be detected; the next `sgs resume` \
+                records its current checksum",
+                list.display()
+            ));
+        }
+        for round in self.rounds()? {
+            examined.directory(round.directory());
+        }
+        for evaluation in self.evaluations()? {
+            examined.directory(evaluation.directory());
+        }
+        for checkpoint in self.checkpoints().list()? {
+            let mut found = IntegrityReport::default();
+            found.directory(&checkpoint.directory);
+            if found.damages.is_empty() || checkpoint.directory.is_dir() {
+                examined.files += found.files;
+                examined.bytes += found.bytes;
+                examined.damages.extend(found.damages);
+            }
+        }
+        let journal = self.path.join(JOURNAL);
+        if journal.exists() {
+            examined.file(&journal, self.read_journal());
+        }
+        Ok(examined)
+    }
+
+    fn read_journal(&self) -> Result<()> {
+        JournalReader::refuse_empty(&self.path.join(JOURNAL), JournalLimits::default().deadline)?;
+        let journal = self.journal()?;
+        journal.markers()?;
+        for round in journal.rounds_with_records()? {
+            journal.for_each_record(round, None, |_| Ok(()))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the directory of the report.
+    pub fn report_directory(&self) -> PathBuf {
+        self.path.join(REPORT)
+    }
+
+    /// Returns the directory of the TensorBoard event files.
+    pub fn tensorboard_directory(&self) -> PathBuf {
+        self.path.join(TENSORBOARD)
+    }
+
+    /// Returns the path of `metrics.jsonl`, which has the metrics of all rounds.
+    pub fn metrics_file(&self) -> PathBuf {
+        self.path.join(METRICS)
+    }
+}

@@ -1,0 +1,106 @@
+//! The activity of a run: whether a process is executing it, and its workers.
+
+use anyhow::Result;
+use serde::Serialize;
+use sgs_fleet::{BoardStatus, Client};
+use sgs_run::config::folder;
+use sgs_run::served::ca_certs;
+use sgs_run::workers::coordinator::CoordinatorAddress;
+use std::fs::{File, TryLockError};
+use std::path::Path;
+use std::time::Duration;
+
+/// Timeout of a request to the coordinator.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Whether a process is executing a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "state")]
+pub enum Activity {
+    /// A process holds the run's lock.
+    Running { holder: String },
+    /// No process does; the run can be resumed.
+    Stopped,
+    /// The run has used its rounds or minutes.
+    Finished,
+}
+
+/// Returns the activity of a run with `rounds` rounds in total and `published` published ones.
+pub fn activity_of(run: &Path, rounds: Option<u64>, published: usize, in_progress: bool) -> Activity {
+    match holder(run) {
+        Some(holder) => Activity::Running { holder },
+        None if in_progress => Activity::Stopped,
+        None if rounds.is_some_and(|all| published as u64 >= all) => Activity::Finished,
+        // The run has used its minutes.
+        None if folder::ended(run).is_some() => Activity::Finished,
+        None => Activity::Stopped,
+    }
+}
+
+/// Returns the coordinator's address and board, if it accepts workers. Adds a note if it does not answer.
+pub fn fleet(run: &Path, notes: &mut Vec<String>) -> (Option<String>, Option<BoardStatus>) {
+    let remembered = match CoordinatorAddress::read(run) {
+        Ok(Some(remembered)) => remembered,
+        Ok(None) => return (None, None),
+        Err(error) => {
+            notes.push(format!("{error:#}"));
+            return (None, None);
+        }
+    };
+    let ask = || -> Result<BoardStatus> {
+        let trusted = remembered.fleet.authority.as_deref();
+        let trusted =
+            trusted.map(|path| ca_certs::certificates(path, "the workers' `authority`")).transpose()?;
+        let client = Client::new(&remembered.url, Some(remembered.token(run)?), trusted.as_deref())?;
+        Ok(client.status_within(ANSWER_TIMEOUT)?)
+    };
+    match ask() {
+        Ok(board) => (Some(remembered.url), Some(board)),
+        Err(error) => {
+            notes.push(format!("cannot query the workers: {error:#}"));
+            (Some(remembered.url), None)
+        }
+    }
+}
+
+/// Returns the process that holds the run's lock. Tries the lock only if its holder may be alive, and releases it
+/// immediately.
+fn holder(run: &Path) -> Option<String> {
+    let path = run.join("lock");
+    let holder = std::fs::read_to_string(&path).ok()?.trim().to_owned();
+    if is_gone(&holder) {
+        return None;
+    }
+    match File::open(&path).ok()?.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => {
+            Some(if holder.is_empty() { "a process".to_owned() } else { holder })
+        }
+        Ok(()) | Err(TryLockError::Error(_)) => None,
+    }
+}
+
+/// Returns whether `process N on host H` names a process of this host that does not exist.
+fn is_gone(holder: &str) -> bool {
+    let Some((process, host)) = holder.strip_prefix("process ").and_then(|h| h.split_once(" on host "))
+    else {
+        return false;
+    };
+    let here = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    host == here.trim() && process.parse::<u32>().is_ok_and(|p| !Path::new(&format!("/proc/{p}")).exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_that_no_longer_exists_is_detected() {
+        let here = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let here = here.trim();
+        assert!(!is_gone(&format!("process {} on host {here}", std::process::id())));
+        // Above the kernel's largest process id.
+        assert_eq!(is_gone(&format!("process 4194999 on host {here}")), Path::new("/proc").exists());
+        assert!(!is_gone("process 4194999 on host elsewhere.invalid"));
+        assert!(!is_gone("anything"));
+    }
+}

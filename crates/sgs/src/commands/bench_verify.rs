@@ -1,0 +1,199 @@
+//! `sgs bench verify`: measures how fast the theorems of a database are verified, with the unifier only and with the judge.
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+use sgs_metamath::judge::{DatabaseProof, Judge, database_proofs};
+use sgs_metamath::theory::Theory;
+use sgs_metamath::unify::{CompiledRules, Goal, ProofLimits, ProofStep, Unifier};
+use sgs_selfplay::Verdict;
+use std::fmt;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+/// Options of the benchmark.
+pub struct VerifyBench {
+    /// Maximum number of steps of a proof.
+    pub steps: usize,
+    /// Number of repeats; the fastest counts.
+    pub repeats: usize,
+    /// Number of threads of the parallel measurement.
+    pub threads: usize,
+}
+
+/// Proofs per second.
+#[derive(Clone, Copy, Serialize)]
+struct ProofRate {
+    one_thread: f64,
+    all_threads: f64,
+}
+
+/// The result of the benchmark.
+#[derive(Serialize)]
+pub struct VerifyBenchReport {
+    /// Number of proofs.
+    proofs: usize,
+    /// Total number of steps.
+    steps: usize,
+    repeats: usize,
+    threads: usize,
+    unifier: ProofRate,
+    /// Unifier, expansion and kernel.
+    judge: ProofRate,
+    /// Peak resident memory of the process in bytes, if known.
+    peak_memory: Option<u64>,
+}
+
+impl fmt::Display for VerifyBenchReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mean = self.steps as f64 / self.proofs.max(1) as f64;
+        writeln!(f, "{} proofs, {mean:.1} steps on average; best of {} repeats", self.proofs, self.repeats)?;
+        writeln!(f, "{:<22}{:>16}{:>16}{:>10}", "proofs per second", "1 thread", "all threads", "scaling")?;
+        for (name, rate) in [("unifier", self.unifier), ("unifier and kernel", self.judge)] {
+            writeln!(
+                f,
+                "{name:<22}{:>16.0}{:>16.0}{:>9.2}x  ({} threads)",
+                rate.one_thread,
+                rate.all_threads,
+                rate.all_threads / rate.one_thread,
+                self.threads
+            )?;
+        }
+        match self.peak_memory {
+            Some(bytes) => write!(f, "peak memory {:.0} MB", bytes as f64 / 1e6),
+            None => write!(f, "peak memory unknown on this system"),
+        }
+    }
+}
+
+/// A theorem with its proof.
+struct Case {
+    goal: Goal,
+    steps: Vec<ProofStep>,
+}
+
+/// Verifies all short proofs of a database repeatedly.
+///
+/// # Errors
+/// Returns an error if there are no short proofs or if one is rejected.
+pub fn bench(theory: &Theory, options: &VerifyBench) -> Result<VerifyBenchReport> {
+    let rules = CompiledRules::new(theory);
+    let cases = cases(theory, &rules, options.steps)?;
+    let limits = ProofLimits::default();
+    let unifier = |case: &Case, unifier: &mut Unifier| {
+        unifier.check(theory, &rules, &case.goal, &case.steps, limits).is_ok()
+    };
+    let judge = |case: &Case, judge: &mut Judge| {
+        judge.decide(theory, &rules, &case.goal, &case.steps, limits).verdict == Verdict::Proved
+    };
+    let (threads, repeats) = (options.threads.max(1), options.repeats.max(1));
+    let rate = |time: Duration| cases.len() as f64 / time.as_secs_f64().max(1e-9);
+    Ok(VerifyBenchReport {
+        proofs: cases.len(),
+        steps: cases.iter().map(|c| c.steps.len()).sum(),
+        repeats,
+        threads,
+        unifier: ProofRate {
+            one_thread: rate(best_time(&cases, 1, repeats, unifier)),
+            all_threads: rate(best_time(&cases, threads, repeats, unifier)),
+        },
+        judge: ProofRate {
+            one_thread: rate(best_time(&cases, 1, repeats, judge)),
+            all_threads: rate(best_time(&cases, threads, repeats, judge)),
+        },
+        peak_memory: peak_memory(),
+    })
+}
+
+fn cases(theory: &Theory, rules: &CompiledRules, max_steps: usize) -> Result<Vec<Case>> {
+    let mut judge = Judge::new();
+    let mut cases = Vec::new();
+    for DatabaseProof { rule, steps, .. } in database_proofs(theory, max_steps) {
+        let label = theory.label(rule);
+        let goal = match Goal::of_rule(theory, rule) {
+            Ok(goal) => goal,
+            Err(reason) => bail!("{label}: the theorem is not supported: {reason}"),
+        };
+        let decision = judge.decide(theory, rules, &goal, &steps, ProofLimits::default());
+        if decision.verdict != Verdict::Proved {
+            bail!("{label}: the database's own proof is rejected: {}", decision.reason);
+        }
+        cases.push(Case { goal, steps });
+    }
+    if cases.is_empty() {
+        bail!("the database has no proof of at most {max_steps} steps");
+    }
+    Ok(cases)
+}
+
+/// Returns the shortest time in which `threads` threads verify all cases once, each thread with its own checker.
+#[allow(clippy::expect_used, reason = "a panic of a thread is passed on, and there is at least one repeat")]
+fn best_time<C: Default>(
+    cases: &[Case],
+    threads: usize,
+    repeats: usize,
+    check: impl Fn(&Case, &mut C) -> bool + Sync,
+) -> Duration {
+    let barrier = Barrier::new(threads);
+    // The start and end of each repeat on one thread.
+    let run = |number: usize| -> Vec<(Instant, Instant)> {
+        let mut checker = C::default();
+        let time_one = |_| {
+            barrier.wait();
+            let start = Instant::now();
+            for case in cases.iter().skip(number).step_by(threads) {
+                std::hint::black_box(check(case, &mut checker));
+            }
+            (start, Instant::now())
+        };
+        (0..repeats).map(time_one).collect()
+    };
+    let times: Vec<Vec<(Instant, Instant)>> = std::thread::scope(|scope| {
+        let run = &run;
+        let handles: Vec<_> = (0..threads).map(|n| scope.spawn(move || run(n))).collect();
+        handles.into_iter().map(|handle| handle.join().expect("a benchmark thread panicked")).collect()
+    });
+    let whole = |repeat: usize| {
+        let start = times.iter().map(|t| t[repeat].0).min()?;
+        let end = times.iter().map(|t| t[repeat].1).max()?;
+        Some(end.saturating_duration_since(start))
+    };
+    (0..repeats).filter_map(whole).min().expect("invariant: there is at least one repeat and one thread")
+}
+
+/// Returns the peak resident set size of the process (`VmHWM`) in bytes.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sgs_metamath::database::Database;
+
+    const OPTIONS: VerifyBench = VerifyBench { steps: 60, repeats: 2, threads: 2 };
+
+    #[test]
+    fn a_small_database_is_measured() {
+        let text = include_bytes!("../../../formal/metamath/tests/data/mini.mm");
+        let theory = Theory::new(Database::parse("mini.mm", *text).unwrap()).unwrap();
+        let report = bench(&theory, &OPTIONS).unwrap();
+        assert!(report.proofs > 500 && report.steps > report.proofs);
+        assert!(report.unifier.one_thread > 0.0 && report.judge.one_thread > 0.0);
+        let text = report.to_string();
+        assert!(text.contains("unifier and kernel") && text.contains("2 threads"), "{text}");
+        if cfg!(target_os = "linux") {
+            assert!(report.peak_memory.unwrap() > 1_000_000);
+        }
+    }
+
+    #[test]
+    fn a_database_without_proofs_is_an_error() {
+        let text = b"$c wff |- $. $v p $. fp $f wff p $. a $a |- p $.";
+        let theory = Theory::new(Database::parse("axioms.mm", *text).unwrap()).unwrap();
+        let error = bench(&theory, &OPTIONS).err().unwrap().to_string();
+        assert!(error.contains("no proof of at most 60 steps"), "{error}");
+    }
+}

@@ -1,0 +1,103 @@
+//! Finds requirements of a run that this machine lacks.
+
+use super::doctor;
+use sgs_lean::Backing;
+use sgs_lean::setup::{LeanPaths, Readiness, examine};
+use sgs_run::config::base_model::is_model;
+use sgs_run::config::system::is_shipped_set;
+use sgs_run::config::{BaseSource, RunConfig, SystemName};
+use sgs_run::workers::config::{By, FleetConfig};
+use std::path::{Path, PathBuf};
+
+/// A missing requirement.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct MissingRequirement {
+    /// Its kind: `GPU`, `Lean`, `model`, `Guide`, `held-out` or `Slurm`.
+    pub what: &'static str,
+    /// Where it was expected, and what was found there.
+    pub found: String,
+    /// The command that installs it, if there is one.
+    pub remedy: Option<String>,
+}
+
+/// Returns the missing requirements of a configuration, in the order in which to install them.
+pub fn lacks(config: &RunConfig) -> Vec<MissingRequirement> {
+    let mut lacks: Vec<MissingRequirement> =
+        lean_lack(config).into_iter().chain(model_lack(config)).collect();
+    lacks.extend(guide_lack(config).into_iter().chain(held_out_lack(config)));
+    if config.model.device == "cuda" {
+        let gpu = doctor::missing_gpu_requirements();
+        // Report a missing device before missing libraries.
+        let found = gpu.iter().find(|(name, _)| name == "devices").or(gpu.first());
+        if let Some((name, found)) = found {
+            lacks.push(MissingRequirement { what: "GPU", found: format!("{name}: {found}"), remedy: None });
+        }
+    }
+    lacks
+}
+
+/// Returns the missing requirement of workers that Slurm starts.
+pub fn slurm_lack(workers: &FleetConfig) -> Option<MissingRequirement> {
+    let by_slurm = [&workers.generate, &workers.verify].into_iter().filter(|crew| crew.by == By::Slurm);
+    let mut missing = by_slurm.filter_map(|crew| match &crew.bin {
+        Some(folder) => Some(folder.join("sbatch")).filter(|sbatch| !sbatch.is_file()),
+        None => doctor::lacks_program("sbatch").then(|| PathBuf::from("sbatch on the PATH")),
+    });
+    let found = format!("{} not found", missing.next()?.display());
+    Some(MissingRequirement { what: "Slurm", found, remedy: None })
+}
+
+fn lean_lack(config: &RunConfig) -> Option<MissingRequirement> {
+    if config.problems.system != SystemName::Lean {
+        return None;
+    }
+    let settings = config.lean.clone().unwrap_or_default();
+    let is_wasm = settings.backing == Backing::Wasm;
+    let paths = LeanPaths {
+        root: settings.root(),
+        version: settings.version().to_owned(),
+        wasm: settings.root(),
+        launcher: sgs_run::config::lean::launcher().unwrap_or_default(),
+    };
+    // The first finding is the native Lean, the second the WebAssembly build.
+    let finding = examine(&paths).into_iter().nth(usize::from(is_wasm))?;
+    (finding.state != Readiness::Ready).then(|| MissingRequirement {
+        what: "Lean",
+        found: format!(
+            "{}, {}",
+            finding.what.trim_start_matches("Lean "),
+            finding.detail.split("; first").next().unwrap_or_default()
+        ),
+        remedy: finding.remedy,
+    })
+}
+
+fn model_lack(config: &RunConfig) -> Option<MissingRequirement> {
+    // A run that begins has, or makes, every other model.
+    let BaseSource::Folder(folder) = config.model.base_source() else { return None };
+    (!is_model(folder)).then(|| no_model("model", &config.model.base))
+}
+
+/// The Guide's own model. `sgs sft` makes it; a run never does.
+fn guide_lack(config: &RunConfig) -> Option<MissingRequirement> {
+    let name = config.model.guide.as_str();
+    (name != "base" && !Path::new(name).join("config.json").is_file()).then(|| no_model("Guide", name))
+}
+
+fn no_model(what: &'static str, name: &str) -> MissingRequirement {
+    // A name on the hub is `owner/name`. `sgs sft` writes folders called `model`.
+    let from_hub =
+        name.split('/').count() == 2 && !name.starts_with(['.', '/', '~']) && !name.ends_with("/model");
+    MissingRequirement {
+        what,
+        found: format!("{name} is not a model folder: config.json not found"),
+        remedy: from_hub.then(|| format!("hf download {name} --local-dir {name}")),
+    }
+}
+
+/// The file with held-out problems.
+fn held_out_lack(config: &RunConfig) -> Option<MissingRequirement> {
+    let file = config.evaluation.source().filter(|source| !is_shipped_set(source))?;
+    let found = format!("file {file} not found (evaluation.held_out)");
+    (!Path::new(file).is_file()).then_some(MissingRequirement { what: "held-out", found, remedy: None })
+}

@@ -1,0 +1,84 @@
+//! Formats statements and proofs for display.
+
+use anyhow::Result;
+use sgs_analysis::run::{StatementDisplay, StatementIdentity};
+use sgs_formal::{Condition, FormalSystem};
+use sgs_metamath::system::Metamath;
+use sgs_run::config::SystemName;
+use sgs_rundir::RunView;
+use sgs_selfplay::{Problem, ProblemId};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Formats the texts of a formal system; without a system, texts are shown unchanged.
+pub struct TextDisplay(Option<Arc<dyn FormalSystem>>);
+
+impl TextDisplay {
+    /// Formats texts as `system` does.
+    pub fn by(system: &Arc<dyn FormalSystem>) -> Self {
+        Self(Some(Arc::clone(system)))
+    }
+
+    /// Formats texts as the system of a run does. Lean is not started: its texts are readable unchanged.
+    ///
+    /// # Errors
+    /// Returns an error if the folder is not a run, or if the bundled database is damaged.
+    pub fn of_run(run: &Path) -> Result<Self> {
+        let config = RunView::open(run)?.config()?;
+        let named = config.get("problems").and_then(|p| p.get("system")).cloned();
+        Self::of(named.and_then(|name| name.try_into().ok()).unwrap_or(SystemName::Metamath))
+    }
+
+    /// Formats texts as `system` does, without starting Lean.
+    ///
+    /// # Errors
+    /// Returns an error if the bundled database is damaged.
+    pub fn of(system: SystemName) -> Result<Self> {
+        Ok(Self(match system {
+            SystemName::Metamath => Some(Arc::new(Metamath::shipped()?)),
+            SystemName::Lean => None,
+        }))
+    }
+}
+
+impl TextDisplay {
+    /// Returns whether an earlier theorem of the database has the problem's statement.
+    pub fn is_known(&self, problem: &Problem) -> bool {
+        self.identity(&problem.statement, &problem.context).theorem.is_some()
+    }
+
+    /// Returns the number of inference steps of a proof.
+    pub fn steps(&self, proof: &str) -> u32 {
+        self.0.as_ref().map_or_else(|| sgs_formal::lines_of(proof), |system| system.proof_steps(proof))
+    }
+}
+
+impl StatementDisplay for TextDisplay {
+    fn statement(&self, statement: &str) -> String {
+        self.0.as_ref().map_or_else(|| statement.to_owned(), |system| system.display_statement(statement))
+    }
+
+    fn proof(&self, statement: &str, context: &str, proof: &str) -> String {
+        let problem =
+            Problem { id: ProblemId::new("shown"), statement: statement.into(), context: context.into() };
+        self.0.as_ref().map_or_else(|| proof.to_owned(), |system| system.display_proof(&problem, proof))
+    }
+
+    fn identity(&self, statement: &str, context: &str) -> StatementIdentity {
+        let problem =
+            Problem { id: ProblemId::new("shown"), statement: statement.into(), context: context.into() };
+        let read = |system: &Arc<dyn FormalSystem>| {
+            let read = system.read_conjecture(Condition::Nothing(&problem), statement).ok()?;
+            Some(StatementIdentity {
+                normal: read.statement.to_string(),
+                theorem: read.known.map(|label| label.to_string()),
+            })
+        };
+        let plain = || StatementIdentity { normal: statement.to_owned(), theorem: None };
+        self.0.as_ref().and_then(read).unwrap_or_else(plain)
+    }
+
+    fn steps(&self, proof: &str) -> u32 {
+        TextDisplay::steps(self, proof)
+    }
+}

@@ -1,0 +1,70 @@
+//! The program `sgs` as a library: parses a command line, runs the command and returns its exit code.
+//!
+//! [`run`] executes a command in this process; `main` is a call of it. [`command`] is the definition of the command line,
+//! for tools that read it (help, completions, manual pages):
+//!
+//! ```
+//! let names: Vec<String> = sgs::command().get_subcommands().map(|c| c.get_name().to_owned()).collect();
+//! assert!(names.contains(&"run".to_owned()) && names.contains(&"prove".to_owned()));
+//! ```
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+/// Replaces `std`'s `eprintln!`: does not panic if standard error is closed, and prints above the progress display.
+macro_rules! eprintln {
+    () => {
+        crate::terminal::print_line(format_args!(""))
+    };
+    ($($text:tt)*) => {
+        crate::terminal::print_line(format_args!($($text)*))
+    };
+}
+
+mod activity;
+mod args;
+mod commands;
+mod curve_file;
+mod display;
+mod eta;
+mod evaluation_line;
+mod exit;
+mod lean;
+mod model_source;
+mod output;
+mod page;
+mod related_runs;
+mod signals;
+mod statement_input;
+mod summary;
+mod terminal;
+mod theorems;
+mod view;
+mod yardstick;
+
+/// Runs the command line `args`, whose first entry is the name of the program.
+///
+/// Reads standard input and writes standard output and standard error like the program. The first call of a process sets
+/// the process-wide log subscriber.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    match args::Cli::try_parse_from(args) {
+        Ok(cli) => exit::code_of(commands::dispatch(cli)),
+        Err(error) => exit::code_of_parse_error(&error),
+    }
+}
+
+/// Returns the definition of the command line.
+pub fn command() -> clap::Command {
+    args::Cli::command()
+}
+
+/// Enters the sandbox of a Lean process if this process was started for that, and does not return in that case.
+///
+/// Call it first in `main` of a program that runs Lean: the program starts itself again to apply the sandbox.
+pub fn become_sandboxed() -> Option<ExitCode> {
+    sgs_run::config::lean::become_sandboxed()
+}

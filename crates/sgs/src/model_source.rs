@@ -1,0 +1,185 @@
+//! Selects the models to sample from: those of a run, a folder, or the bundled model.
+
+use crate::args::PlayArgs;
+use crate::exit::Usage;
+use anyhow::{Result, bail};
+use sgs_data::base::made::base_folder;
+use sgs_lean::LeanSettings;
+use sgs_lean::prompt::SolverForm;
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_lm::weights::HostWeights;
+use sgs_run::config::base_model;
+use sgs_run::config::endpoint::EndpointConfig;
+use sgs_run::config::folder;
+use sgs_run::config::{BaseSource, RunConfig, SystemName};
+use sgs_run::train::policies;
+use sgs_rundir::RunView;
+use sgs_selfplay::config::GuideKind;
+use sgs_selfplay::{Role, Weights};
+use std::path::PathBuf;
+
+/// The models of the three roles and their formal system.
+pub struct ModelSource {
+    system: SystemName,
+    /// Folders of Solver, Conjecturer and Guide; `None` for the bundled model.
+    folders: Option<[PathBuf; 3]>,
+    run: Option<TrainedRun>,
+}
+
+/// A run and the round whose weights are used.
+struct TrainedRun {
+    config: RunConfig,
+    round: Option<u32>,
+}
+
+/// The paper's context window, in tokens.
+const LEAN_WINDOW: usize = 8192;
+
+impl ModelSource {
+    /// Selects the models of a run, of a folder, or the bundled model.
+    ///
+    /// # Errors
+    /// Returns an error if the run cannot be read or has another formal system than requested.
+    pub fn choose(args: &PlayArgs) -> Result<Self> {
+        let Some(path) = &args.run else {
+            let folders = args.model.as_ref().map(|model| [(); 3].map(|()| model.clone()));
+            return Ok(Self { system: args.system.unwrap_or(SystemName::Metamath), folders, run: None });
+        };
+        let view = RunView::open(path)?;
+        let config = folder::config_of(&view)?;
+        let own = config.problems.system;
+        if args.system.is_some_and(|asked| asked != own) {
+            return Err(Usage(format!(
+                "--system: {} is a run with the formal system {own:?}",
+                path.display()
+            ))
+            .into());
+        }
+        let checkpoint = view.checkpoints().newest_valid(u32::MAX)?;
+        // A model that was made for the run is in its folder; the bundled one is in the cache.
+        let place = match config.model.base_source() {
+            BaseSource::Made(_) => path.join("base"),
+            BaseSource::Shipped | BaseSource::Folder(_) => base_model::cache_folder(own),
+        };
+        let base = base_folder(&config, &place)?;
+        let at = checkpoint.as_ref().map(|checkpoint| checkpoint.directory.as_path());
+        let folders = Some(policies::folders(&config, &base, at));
+        let round = checkpoint.map(|checkpoint| checkpoint.round);
+        Ok(Self { system: own, folders, run: Some(TrainedRun { config, round }) })
+    }
+
+    /// The formal system.
+    pub fn system(&self) -> SystemName {
+        self.system
+    }
+
+    /// Returns the run's Lean settings, or those of the bundled model.
+    pub fn lean(&self) -> LeanSettings {
+        match &self.run {
+            Some(run) => run.config.lean.clone().unwrap_or_default(),
+            // The bundled model was trained on compact prompts only.
+            None if self.folders.is_none() => {
+                LeanSettings { form: SolverForm::Compact, ..LeanSettings::default() }
+            }
+            None => LeanSettings::default(),
+        }
+    }
+
+    /// Returns the run's problem set.
+    pub fn problems(&self) -> Option<&str> {
+        self.run.as_ref().map(|run| run.config.problems.set.as_str())
+    }
+
+    /// Returns the maximum length of a role's completions, in tokens: the run's, or the default. For a Lean model without
+    /// a run it is the paper's context window, which prompt and completion share.
+    pub fn tokens(&self, role: Role) -> usize {
+        match (&self.run, self.system) {
+            (Some(run), _) => run.config.sampling.tokens(role),
+            (None, SystemName::Metamath) => RunConfig::default().sampling.tokens(role),
+            (None, SystemName::Lean) => LEAN_WINDOW,
+        }
+    }
+
+    /// Returns the maximum context window to load a model with: the run's.
+    pub fn positions(&self) -> usize {
+        self.run.as_ref().map_or(usize::MAX, |run| run.config.model.positions())
+    }
+
+    /// Returns whether the run's Guide is the formal system's rubric instead of a model.
+    pub fn guide_is_rubric(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.config.algorithm.guide.kind == GuideKind::Rubric)
+    }
+
+    /// Returns the round whose update produced the weights, if a run trained them.
+    pub fn round(&self) -> Option<u32> {
+        self.run.as_ref().and_then(|run| run.round)
+    }
+
+    /// Returns the endpoint that serves a role of the run with its own weights, if there is one.
+    pub fn served(&self, role: Role) -> Option<EndpointConfig> {
+        let run = self.run.as_ref().filter(|run| run.config.weights_of(role) == Weights::Served)?;
+        let endpoint = &run.config.sampling.endpoint;
+        endpoint.urls_of(role).first().map(|url| endpoint.at(url))
+    }
+
+    /// Loads the tokenizer of the Solver's model; for a served model, the tokenizer of the base model.
+    ///
+    /// # Errors
+    /// Returns an error as [`ModelSource::solver`] does, or if the tokenizer is missing or damaged.
+    pub fn solver_tokenizer(&self) -> Result<Tokenizer> {
+        let named = self.folders.as_ref().map(|[solver, ..]| solver.as_path());
+        Ok(Tokenizer::load(&base_model::folder_for(self.system, named)?)?)
+    }
+
+    /// Returns the folder of the Solver's model.
+    ///
+    /// # Errors
+    /// Returns an error if the bundled model cannot be unpacked, or if the role is served elsewhere.
+    pub fn solver(&self) -> Result<PathBuf> {
+        self.of(Role::Solver)
+    }
+
+    /// Returns the folder of a role's model.
+    ///
+    /// # Errors
+    /// Returns an error as [`ModelSource::solver`] does.
+    pub fn of(&self, role: Role) -> Result<PathBuf> {
+        if let Some(endpoint) = self.served(role) {
+            let (role, url) = (role.as_str(), &endpoint.url);
+            bail!("the {role} of this run is served at {url}: its weights are not in the run's folder");
+        }
+        let named = self.folders.as_ref().map(|[solver, conjecturer, guide]| match role {
+            Role::Solver => solver,
+            Role::Conjecturer => conjecturer,
+            Role::Guide => guide,
+        });
+        Ok(base_model::folder_for(self.system, named.map(PathBuf::as_path))?)
+    }
+
+    /// Loads a role's tokenizer and weights.
+    ///
+    /// # Errors
+    /// Returns an error as [`ModelSource::solver`] does, or if a file is missing or damaged.
+    pub fn load(&self, role: Role) -> Result<(Tokenizer, HostWeights)> {
+        let folder = self.of(role)?;
+        let (tokenizer, weights) = (Tokenizer::load(&folder)?, HostWeights::load(&folder)?);
+        tokenizer.check_model(&weights.config)?;
+        Ok((tokenizer, weights))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lean_models_get_the_context_window_of_the_paper() {
+        let players = |system| ModelSource { system, folders: None, run: None };
+        let [solver, guide] = [Role::Solver, Role::Guide].map(|role| players(SystemName::Lean).tokens(role));
+        assert_eq!((solver, guide), (8192, 8192));
+        assert_eq!(
+            players(SystemName::Metamath).tokens(Role::Solver),
+            RunConfig::default().sampling.solver_tokens
+        );
+    }
+}

@@ -1,0 +1,50 @@
+//! Finds existing runs with the same configuration and seed as a new run.
+
+use crate::activity::{Activity, activity_of};
+use anyhow::Result;
+use sgs_run::config::RunConfig;
+use sgs_run::config::folder;
+use sgs_rundir::RunView;
+use std::path::Path;
+
+/// Reports on standard error which runs in the parent folder of `out` have this configuration and seed. Ignores folders
+/// that cannot be read.
+pub fn report(config: &RunConfig, out: &Path) {
+    let parent = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut folders: Vec<_> =
+        std::fs::read_dir(parent).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    folders.sort();
+    for folder in folders.iter().filter(|folder| folder.as_path() != out) {
+        if let Ok(Some(message)) = matching_run_message(config, folder) {
+            eprintln!("{message}");
+        }
+    }
+}
+
+/// Returns the message for a folder that contains a run with this configuration and seed.
+fn matching_run_message(config: &RunConfig, path: &Path) -> Result<Option<String>> {
+    if !path.join("config.toml").is_file() {
+        return Ok(None);
+    }
+    let view = RunView::open(path)?;
+    if !folder::differences(&view, config)?.is_empty() {
+        return Ok(None);
+    }
+    let (published, all) = (view.rounds()?.len(), folder::config_of(&view)?.rounds);
+    let (name, seed) = (path.display(), config.seed);
+    Ok(Some(match activity_of(path, Some(u64::from(all)), published, false) {
+        Activity::Running { holder } => {
+            format!("{name} has this configuration and seed, and {holder} is running it")
+        }
+        Activity::Stopped => format!(
+            "{name} has this configuration and seed, with {published} of {all} rounds done; to continue it: \
+             `sgs resume {name}`"
+        ),
+        Activity::Finished => format!(
+            "{name} already has this configuration and seed; the new run will reproduce it exactly. For another run: \
+             `--set seed={}`; to continue that one: `sgs resume {name} --rounds {}`",
+            seed.wrapping_add(1),
+            2 * all
+        ),
+    }))
+}

@@ -1,0 +1,226 @@
+//! Converts statements and names that a user types to problems of a formal system.
+
+use crate::args::LeanArgs;
+use crate::exit::Usage;
+use crate::lean;
+use crate::model_source::ModelSource;
+use anyhow::Result;
+use sgs_formal::FormalSystem;
+use sgs_lean::data::{self, Target};
+use sgs_lean::text::canonical_statement;
+use sgs_lean::{Lean, LeanSettings};
+use sgs_metamath::system::Metamath;
+use sgs_metamath::theory::RuleId;
+use sgs_run::config::SystemName;
+use sgs_run::config::system::check_toolchain;
+use sgs_selfplay::{Problem, ProblemId};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Parses statements and names of problems that a user types. Does not start Lean.
+pub struct StatementInput<'a> {
+    reader: StatementReader,
+    /// The context of typed statements: which theorems a proof may use.
+    context: &'a str,
+    typed: usize,
+}
+
+enum StatementReader {
+    Metamath(Arc<Metamath>),
+    Lean(Box<LeanSettings>),
+}
+
+impl<'a> StatementInput<'a> {
+    /// Creates a parser for the formal system of `players`; `context` limits the theorems that proofs may use.
+    ///
+    /// # Errors
+    /// Returns an error if the bundled database is damaged or the Lean settings are not valid.
+    pub fn new(players: &ModelSource, context: &'a str, args: &LeanArgs) -> Result<Self> {
+        let reader = match players.system() {
+            SystemName::Metamath => StatementReader::Metamath(Arc::new(Metamath::shipped()?)),
+            SystemName::Lean => StatementReader::Lean(Box::new(lean::settings_over(players.lean(), args)?)),
+        };
+        Ok(Self { reader, context, typed: 0 })
+    }
+
+    /// Returns the first lines of an interactive session.
+    pub fn greeting(&self) -> &'static str {
+        match &self.reader {
+            StatementReader::Metamath(_) => {
+                "Type a statement, as |- ( ph -> ph ) or |- ph  &  |- ( ph -> ps )  =>  |- ps, or the label of a theorem; \
+                 Ctrl-D ends."
+            }
+            StatementReader::Lean(_) => {
+                "Type a statement, as theorem a (p : Prop) (h : p) : p, or the name of a target; Ctrl-D ends."
+            }
+        }
+    }
+
+    /// Parses a typed line: a name or a statement.
+    ///
+    /// # Errors
+    /// Returns an error if it is neither.
+    pub fn typed(&mut self, line: &str) -> Result<Target> {
+        if !line.contains(char::is_whitespace)
+            && let Ok(target) = self.named(line)
+        {
+            return Ok(target);
+        }
+        self.typed += 1;
+        self.statement(&format!("statement-{}", self.typed), line)
+    }
+
+    /// Returns the problem that the arguments name or state.
+    ///
+    /// # Errors
+    /// Returns an error if they do neither, or if the statement is not valid.
+    pub fn given_target(&self, problem: Option<&str>, statement: Option<&str>) -> Result<Target> {
+        match (problem, statement) {
+            (Some(id), _) => self.named(id),
+            (None, Some(text)) => self.statement("statement", text),
+            (None, None) => {
+                Err(Usage("give the target: a statement, or --problem with a theorem's label".to_owned())
+                    .into())
+            }
+        }
+    }
+
+    /// Returns a problem by name: a theorem of the bundled database, or a target of a bundled Lean set.
+    ///
+    /// # Errors
+    /// Returns an error with similar names if there is no such problem.
+    pub fn named(&self, id: &str) -> Result<Target> {
+        match &self.reader {
+            StatementReader::Metamath(system) => {
+                let near = || match near_labels(system, id) {
+                    near if near.is_empty() => String::new(),
+                    near => format!("; near it: {}", near.join(", ")),
+                };
+                let problem = system.problem(id);
+                Ok(bare(problem.ok_or_else(|| {
+                    Usage(format!(
+                        "--problem: `{id}` is not an axiom or theorem of the bundled database{}",
+                        near()
+                    ))
+                })?))
+            }
+            StatementReader::Lean(_) => {
+                let sets = [data::core()?, data::composed()?, data::composed_held_out()?, data::d3k()?];
+                let found = sets.into_iter().flatten().find(|t| t.problem.id.as_str() == id);
+                Ok(found.ok_or_else(|| {
+                    Usage(format!(
+                        "--problem: `{id}` is not a target of core, composed, composed-held-out or d3k"
+                    ))
+                })?)
+            }
+        }
+    }
+
+    /// Parses a statement.
+    ///
+    /// # Errors
+    /// Returns an error that explains why it is not a valid statement.
+    pub fn statement(&self, id: &str, text: &str) -> Result<Target> {
+        self.statement_in(self.context, id, text)
+    }
+
+    /// Parses a statement with its own context.
+    ///
+    /// # Errors
+    /// Returns an error that explains why it is not a valid statement.
+    pub fn statement_in(&self, context: &str, id: &str, text: &str) -> Result<Target> {
+        match &self.reader {
+            StatementReader::Metamath(system) => {
+                let problem = system.problem_from_text(id, text, context).map_err(|e| {
+                    let hint = match text.split_whitespace().last() {
+                        // A shell turns `"… ($d x ph)"` into `… ( x ph)`.
+                        Some(last) if last.len() > 1 && last.ends_with(')') && !text.contains("$d") => {
+                            "put statements that contain `$d` in single quotes; in double quotes the shell expands \
+                             `$d`"
+                        }
+                        _ => "separate symbols by spaces, as in \"|- ( ph -> ph )\"",
+                    };
+                    Usage(format!("not a valid statement: {e}; {hint}"))
+                })?;
+                Ok(bare(problem))
+            }
+            StatementReader::Lean(_) => {
+                let (statement, repair) = canonical_statement(text).map_err(|e| {
+                    Usage(format!(
+                        "not a valid Lean statement: {e}; expected the form \"theorem a (p : Prop) (h : p) : p\""
+                    ))
+                })?;
+                let (id, statement) = (ProblemId::new(id), statement.text.into());
+                Ok(Target { repair, ..bare(Problem { id, statement, context: context.into() }) })
+            }
+        }
+    }
+
+    /// Starts the formal system and prepares it for the first problem, if there is one.
+    ///
+    /// # Errors
+    /// Returns an error if Lean is missing, has another version than the problem needs, or fails the canaries.
+    pub fn start(&self, first: Option<&Target>) -> Result<CheckerSession> {
+        let mut session = match &self.reader {
+            StatementReader::Metamath(system) => {
+                let system: Arc<dyn FormalSystem> = Arc::<Metamath>::clone(system);
+                CheckerSession { system, lean: None, tried: HashSet::new() }
+            }
+            StatementReader::Lean(settings) => {
+                let checker = Arc::new(lean::start(settings)?);
+                let system: Arc<dyn FormalSystem> = Arc::<Lean>::clone(&checker);
+                CheckerSession { system, lean: Some(checker), tried: HashSet::new() }
+            }
+        };
+        first.map_or(Ok(()), |target| session.prepare(target))?;
+        Ok(session)
+    }
+}
+
+/// A formal system that is ready to verify proofs.
+pub struct CheckerSession {
+    pub system: Arc<dyn FormalSystem>,
+    lean: Option<Arc<Lean>>,
+    /// Headers for which Lean has passed the canaries.
+    tried: HashSet<Arc<str>>,
+}
+
+impl CheckerSession {
+    /// Checks that verdicts on this problem are reliable.
+    ///
+    /// # Errors
+    /// Returns an error if Lean has another version than the problem needs, or fails the canaries.
+    pub fn prepare(&mut self, target: &Target) -> Result<()> {
+        let Some(lean) = &self.lean else { return Ok(()) };
+        check_toolchain(lean, std::slice::from_ref(target), "the given problem")?;
+        if !self.tried.contains(&target.problem.context) {
+            lean.canaries(&target.problem.context)?;
+            self.tried.insert(Arc::clone(&target.problem.context));
+        }
+        Ok(())
+    }
+}
+
+/// Wraps a problem without further data.
+fn bare(problem: Problem) -> Target {
+    Target {
+        problem,
+        repair: None,
+        proof: None,
+        informal: None,
+        split: None,
+        source: None,
+        toolchain: None,
+        expect: None,
+    }
+}
+
+/// Returns up to four labels that resemble a missing one.
+fn near_labels(system: &Metamath, wanted: &str) -> Vec<String> {
+    let theory = system.theory();
+    let labels = (0..theory.rules().len()).map(|i| theory.label(RuleId(i as u32)));
+    let mut scored: Vec<(usize, &str)> =
+        labels.map(|l| (strsim::levenshtein(l, wanted), l)).filter(|(d, _)| *d <= 2).collect();
+    scored.sort_unstable();
+    scored.into_iter().take(4).map(|(_, l)| l.to_owned()).collect()
+}

@@ -1,0 +1,142 @@
+//! Commands that use a finished run: `prove`, `eval`, `conjecture`, `review`, `export` and `compare`.
+
+use crate::program::{file, path, sgs, sgs_with_input};
+use crate::small_run::{embedded, settings};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn trained_models_work_in_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = embedded();
+    let run = text(&run);
+
+    let done = sgs(&["prove", "--run", run, "-n", "1", "--json", "|- ( ph -> ph )"]);
+    assert!(done.err.contains("Solver after round 1"), "{}", done.err);
+    assert_eq!(done.json()["samples"], 1);
+
+    // The input has a byte order mark, and one statement in Metamath's canonical form.
+    let problems = file(
+        folder.path(),
+        "problems.jsonl",
+        "\u{feff}{\"id\":\"a\",\"statement\":\"ph  &  ( ph -> ps )  =>  ps\"}\n\
+         {\"id\":\"b\",\"statement\":\"$p |- ( ph -> ph )\",\"context\":\"syl\"}\n",
+    );
+    let eval = ["eval", "--problems", &problems, "-k", "4", "--run", run];
+    let table = sgs(&eval).expect(0).out;
+    for part in ["2 problems, 4 samples each", "solved ", "pass@1", "pass@4", "to (95%)", "verdict"] {
+        assert!(table.contains(part), "{part}\n{table}");
+    }
+    let json = sgs(&[&eval[..], &["--json"]].concat()).expect(0).json();
+    let (rate, ends) = (json["pass@4"].as_f64().unwrap(), &json["intervals"]["pass@4"]);
+    assert!(ends[0].as_f64().unwrap() <= rate && rate <= ends[1].as_f64().unwrap(), "{json}");
+    assert_eq!(sgs(&["eval", "-k", "0"]).code, 2);
+    let other = sgs(&["eval", "--run", run, "--system", "lean"]).expect(2);
+    assert!(other.err.contains("with the formal system Metamath"), "{}", other.err);
+    let wrong = file(folder.path(), "wrong.jsonl", "{\"id\":\"a\",\"statement\":\"ph -> ph\"}\n");
+    let done = sgs(&["eval", "--problems", &wrong]).expect(1);
+    assert!(done.err.contains("line 1") && done.err.contains("did you mean"), "{}", done.err);
+
+    let target = "( ( ph -> ps ) -> ( -. ps -> -. ph ) )";
+    let conjectured = sgs(&["conjecture", "--run", run, "-n", "12", target]).expect(0).out;
+    assert!(
+        conjectured.starts_with(&format!("for |- {target}")) && conjectured.contains(" of 12 samples"),
+        "{conjectured}"
+    );
+    let json = sgs(&["conjecture", "--run", run, "-n", "12", "--json", target]).expect(0).json();
+    let conjecture = json["conjectures"][0]["statement"].as_str().unwrap();
+    let reviewed = sgs(&["review", "--run", run, "--target", target, conjecture]).expect(0).out;
+    assert!(reviewed.contains("R_guide (0-8)") && reviewed.contains("mean"), "{reviewed}");
+    let json = sgs(&["review", "--run", run, "--target", target, "-n", "1", "--json", conjecture]).json();
+    assert!(json["reviews"][0]["r_guide"].as_f64().unwrap() <= 8.0, "{json}");
+    assert_eq!(sgs(&["review", conjecture]).code, 2);
+}
+
+#[test]
+fn exported_proofs_are_accepted_by_verify() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = embedded();
+    let (mm, jsonl) = (path(folder.path(), "run.mm"), path(folder.path(), "run.jsonl"));
+    let done = sgs(&["export", text(&run), "--mm", &mm]).expect(0);
+    let theorems: usize = done.err.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(theorems > 0, "{}", done.err);
+    sgs(&["export", text(&run), "--jsonl", &jsonl]).expect(0);
+    let lines = std::fs::read_to_string(&jsonl).unwrap();
+    assert_eq!(lines.lines().count(), theorems);
+    let verified = sgs(&["verify", &jsonl]).expect(0);
+    assert!(verified.lines().iter().all(|line| line["verdict"] == "proved"), "{}", verified.out);
+    assert!(!verified.err.contains("no field"), "{}", verified.err);
+    // Statements are also accepted in printed form.
+    let printed: String = lines
+        .lines()
+        .map(|line| {
+            let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+            line["statement"] = line["found"]["printed"].clone();
+            format!("{line}\n")
+        })
+        .collect();
+    let verified = sgs_with_input(&["verify", "-"], &printed).expect(0);
+    assert!(verified.lines().iter().all(|line| line["verdict"] == "proved"), "{}", verified.out);
+    let kinds: usize = ["targets", "conjectures"]
+        .iter()
+        .map(|kind| sgs(&["export", text(&run), "--only", kind]).expect(0).lines().len())
+        .sum();
+    assert_eq!(kinds, theorems);
+    // The unsolved targets are a problem set: exactly the targets without a proof.
+    let left = path(folder.path(), "left.jsonl");
+    sgs(&["export", text(&run), "--only", "unsolved", "--jsonl", &left]).expect(0);
+    let ids = |lines: &[serde_json::Value]| -> std::collections::BTreeSet<String> {
+        lines.iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let solved = ids(&sgs(&["export", text(&run), "--only", "targets"]).expect(0).lines());
+    let left_lines: Vec<serde_json::Value> =
+        std::fs::read_to_string(&left).unwrap().lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let open = ids(&left_lines);
+    assert!(!open.is_empty() && open.is_disjoint(&solved));
+    assert!(left_lines.iter().all(|line| line["tried"]["judged"].as_u64() > Some(0)));
+    let out = path(folder.path(), "run-on-unsolved");
+    let set = format!("problems.set={left}");
+    let small = [
+        "--set",
+        "rounds=1",
+        "--set",
+        "evaluation.held_out=none",
+        "--set",
+        "algorithm.rollouts_per_problem=1",
+    ];
+    sgs(&[&["run", "sampling-only", "--out", &out, "--set", &set][..], &small].concat()).expect(0);
+    assert_eq!(sgs(&["export", text(&run), "--only", "unsolved", "--mm", &mm]).code, 2);
+
+    let command = [format!("read '{mm}'"), "verify proof *".to_owned(), "exit".to_owned()];
+    match Command::new("metamath").args(command).stdin(Stdio::null()).output() {
+        Ok(output) => {
+            let out = String::from_utf8_lossy(&output.stdout).into_owned();
+            let verified = out.contains("All proofs in the database were verified");
+            assert!(verified && !out.contains("?Error") && !out.contains("?Warning"), "{out}");
+        }
+        Err(_) => println!("skipped: the program `metamath` is not installed (Debian package `metamath`)"),
+    }
+}
+
+#[test]
+fn runs_are_compared_over_their_common_range() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = embedded();
+    let other = path(folder.path(), "other");
+    let set = ["--set", "rounds=1", "--set", "seed=2", "--out", &other].map(str::to_owned);
+    sgs(&[&settings()[..], &set].concat()).expect(0);
+    let out = sgs(&["compare", text(&first), &other]).expect(0).out;
+    for part in ["The runs differ only in their seed.", "seed", "rounds", "Targets solved, up to", "solved"] {
+        assert!(out.contains(part), "{part}\n{out}");
+    }
+    let json = sgs(&["compare", text(&first), &other, "--json"]).expect(0).json();
+    let ends = json["runs"].as_array().unwrap().iter().map(|run| run["generations"].as_f64().unwrap());
+    assert_eq!(json["common"].as_f64().unwrap(), ends.fold(f64::INFINITY, f64::min), "{json}");
+    let same = sgs(&["compare", text(&first), text(&first)]).expect(0).out;
+    assert!(same.contains("copies of one run"), "{same}");
+    assert_eq!(sgs(&["compare", text(&first)]).code, 2);
+}

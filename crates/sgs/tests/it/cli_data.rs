@@ -1,0 +1,195 @@
+//! `sgs data stats` and `sgs data import`.
+
+use crate::program;
+use crate::program::{file, path, sgs};
+use std::io::Write;
+
+const PROBLEMS: &str = r#"[{"name":"a","formal_statement":"theorem a (x : Nat) : x = x := by sorry"},
+{"name":"b","formal_statement":"theorem b (p q : Prop) (h : p) : p ∨ q := by\n  exact Or.inl h"},
+{"name":"c","formal_statement":"def c := 1"}]"#;
+
+#[test]
+fn stats_describe_a_data_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let given = file(dir.path(), "p.json", PROBLEMS);
+    let done = sgs(&["data", "stats", &given]).expect(1);
+    assert!(done.err.contains("c: no theorem"), "{}", done.err);
+    assert!(
+        done.out.contains("(json-array)") && done.out.contains("disjunctive conclusions"),
+        "{}",
+        done.out
+    );
+    let json = sgs(&["data", "stats", "--json", &given]).expect(1).json();
+    assert_eq!(json["stats"]["problems"], 2);
+    assert_eq!(json["stats"]["with_disjunction"], 1);
+    assert_eq!(json["stats"]["with_proof"], 1);
+    assert_eq!(json["skipped"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn imported_problems_read_back_unchanged() {
+    let dir = tempfile::tempdir().unwrap();
+    let given = file(dir.path(), "p.json", PROBLEMS);
+    let header = file(dir.path(), "header.lean", "import Mathlib\n");
+    let (first, second) = (path(dir.path(), "1.jsonl"), path(dir.path(), "2.jsonl"));
+    let done = sgs(&["data", "import", &given, "--out", &first, "--header", &header]).expect(1);
+    assert!(done.err.contains("2 problems written, 1 records not taken"), "{}", done.err);
+    sgs(&["data", "import", &first, "--out", &second]).expect(0);
+    let text = std::fs::read_to_string(&first).unwrap();
+    assert_eq!(text, std::fs::read_to_string(&second).unwrap());
+    assert!(text.contains("import Mathlib") && text.lines().count() == 2, "{text}");
+    // Some editors save a byte order mark and CRLF line ends.
+    let marked = file(dir.path(), "marked.jsonl", &format!("\u{feff}{}", text.replace('\n', "\r\n")));
+    let shown = sgs(&["data", "import", &marked, "--out", "-"]).expect(0);
+    assert_eq!(shown.out, text);
+    assert_eq!(shown.lines()[1]["id"], "b");
+}
+
+#[test]
+fn an_import_pins_the_toolchain() {
+    let dir = tempfile::tempdir().unwrap();
+    let given = file(dir.path(), "p.json", PROBLEMS);
+    let done = sgs(&["data", "import", &given, "--out", "-", "--toolchain", "v4.15.0"]).expect(1);
+    assert!(done.lines().iter().all(|line| line["toolchain"] == "v4.15.0"), "{}", done.out);
+}
+
+#[test]
+fn files_without_problems_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let done = sgs(&["data", "stats", &file(dir.path(), "empty.jsonl", "")]).expect(1);
+    assert!(done.err.contains("empty.jsonl"), "{}", done.err);
+    let done =
+        sgs(&["data", "stats", &file(dir.path(), "p.json", PROBLEMS), "--header", "/no/header"]).expect(1);
+    assert!(done.err.contains("/no/header"), "{}", done.err);
+}
+
+#[test]
+fn stats_describe_a_corpus() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = |kind: &str| {
+        format!(
+            "{{\"role\":\"solver\",\"kind\":\"{kind}\",\"source\":\"a\",\"prompt\":\"p q\",\"completion\":\"c\"}}\n"
+        )
+    };
+    let corpus =
+        file(dir.path(), "corpus.jsonl", &[row("theorem"), row("theorem"), row("composed")].concat());
+    let text = sgs(&["data", "stats", &corpus]).expect(0).out;
+    assert!(text.contains("3 examples") && text.contains("solver theorem"), "{text}");
+    let json = sgs(&["data", "stats", "--json", &corpus]).expect(0).json();
+    assert_eq!(json["stats"]["kinds"]["solver theorem"], serde_json::json!([2, 4, 2]));
+    let line = r#"{"id":"a","statement":"$e |- ph $p |- ( ps -> ph )","context":"","quick":true}"#;
+    let targets = file(dir.path(), "targets.jsonl", &format!("{line}\n"));
+    let json = sgs(&["data", "stats", "--json", &targets]).expect(0).json();
+    assert_eq!((&json["format"], &json["stats"]["with_hypotheses"]), (&"metamath".into(), &1.into()));
+    assert!(sgs(&["data", "stats", &targets]).expect(0).out.contains("with hypotheses              1"));
+}
+
+/// Builds a corpus and evaluates the shipped Guide on reviews of targets that are not in the corpus.
+#[test]
+fn guide_is_evaluated_on_conjectures_of_known_quality() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = path(dir.path(), "data");
+    sgs(&["data", "build", "--out", &data, "--composed", "100", "--reviews", "1"]).expect(0);
+    let reviews = format!("{data}/guide-held-out.parquet");
+    let json = sgs(&["eval", "-k", "1", "--limit", "60", "--reviews", &reviews, "--json"]).expect(0).json();
+    let guide = &json["guide"];
+    assert!(guide["well_formed"].as_u64().unwrap() > 50, "{guide}");
+    // The shipped model ranks them better than chance; its model card has the number.
+    assert!(guide["rank_correlation"].as_f64().unwrap() > 0.0, "{guide}");
+    for kind in ["known", "one-step", "duplicate"] {
+        let area = guide["area_over"][kind].as_f64().unwrap();
+        assert!((0.0..=1.0).contains(&area), "{kind}: {area}");
+    }
+}
+
+/// Runs `sgs` with about 700 MB of address space.
+fn sgs_with_limited_memory(arguments: &[&str]) -> program::ProgramOutput {
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -v 700000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_sgs")]).args(arguments);
+    program::finish(command)
+}
+
+/// Writes a table of `groups` row groups with `rows` rows each, whose texts have `letters` letters.
+///
+/// With `dictionary`, equal texts are stored once.
+fn write_parquet(path: &str, groups: usize, rows: usize, letters: usize, dictionary: bool) {
+    use parquet::basic::{Compression, ZstdLevel};
+    use parquet::data_type::{ByteArray, ByteArrayType};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    let schema = "message set { required binary problem_id (UTF8); required binary informal (UTF8); }";
+    let schema = std::sync::Arc::new(parquet::schema::parser::parse_message_type(schema).unwrap());
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).unwrap()))
+        .set_dictionary_enabled(dictionary)
+        .set_dictionary_page_size_limit(64 << 20)
+        .build();
+    let file = std::fs::File::create(path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, properties.into()).unwrap();
+    let long = ByteArray::from("a".repeat(letters).as_str());
+    for _ in 0..groups {
+        let mut group = writer.next_row_group().unwrap();
+        for value in [ByteArray::from("x"), long.clone()] {
+            let mut column = group.next_column().unwrap().unwrap();
+            for _ in 0..rows {
+                let batch = std::slice::from_ref(&value);
+                column.typed::<ByteArrayType>().write_batch(batch, None, None).unwrap();
+            }
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+    }
+    writer.close().unwrap();
+}
+
+/// Tables are read page by page.
+#[test]
+fn a_table_that_unpacks_to_800_mb_needs_little_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let table = path(dir.path(), "much.parquet");
+    let small = |table: &str| {
+        assert!(std::fs::metadata(table).unwrap().len() < 1_500_000, "the compressed file must be small")
+    };
+    for (groups, rows, dictionary) in [(16, 5, false), (1, 80, false), (1, 80, true)] {
+        write_parquet(&table, groups, rows, 10_000_000, dictionary);
+        small(&table);
+        let json = sgs_with_limited_memory(&["data", "stats", "--json", &table]).expect(1).json();
+        assert_eq!(json["skipped_total"], groups * rows, "{json}");
+        let out = path(dir.path(), "out.jsonl");
+        let done = sgs_with_limited_memory(&["data", "import", &table, "--out", &out]).expect(1);
+        let message = format!("0 problems written, {} records not taken", groups * rows);
+        assert!(done.err.contains(&message), "{}", done.err);
+    }
+    // A single page that would not fit into memory.
+    write_parquet(&table, 1, 1, 600 << 20, false);
+    small(&table);
+    let done = sgs_with_limited_memory(&["data", "stats", &table]).expect(1);
+    assert!(done.err.contains("row group 0 has pages that unpack to 629"), "{}", done.err);
+}
+
+/// JSON Lines are read record by record.
+#[test]
+fn a_file_that_unpacks_to_800_mb_needs_little_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let packed = path(dir.path(), "much.jsonl.zst");
+    let mut writer = zstd::stream::Encoder::new(std::fs::File::create(&packed).unwrap(), 1).unwrap();
+    let put = |writer: &mut zstd::stream::Encoder<'_, std::fs::File>, bytes: usize| {
+        writeln!(writer, "{{\"id\":\"x\",\"informal\":\"{}\"}}", "a".repeat(bytes)).unwrap();
+    };
+    (0..80).for_each(|_| put(&mut writer, 10_000_000));
+    writeln!(writer, "{{\"id\":\"good\",\"statement\":\"theorem t : 1 = 1 := by\"}}").unwrap();
+    writer.finish().unwrap();
+    assert!(std::fs::metadata(&packed).unwrap().len() < 1_000_000, "the compressed file must be small");
+    let json = sgs_with_limited_memory(&["data", "stats", "--json", &packed]).expect(1).json();
+    assert_eq!((&json["stats"]["problems"], &json["skipped_total"]), (&1.into(), &80.into()));
+    let out = path(dir.path(), "out.jsonl");
+    let done = sgs_with_limited_memory(&["data", "import", &packed, "--out", &out]).expect(1);
+    assert!(done.err.contains("1 problems written, 80 records not taken"), "{}", done.err);
+    // A single record that would not fit into memory.
+    let packed = path(dir.path(), "long.jsonl.zst");
+    let mut writer = zstd::stream::Encoder::new(std::fs::File::create(&packed).unwrap(), 1).unwrap();
+    put(&mut writer, 70 << 20);
+    writer.finish().unwrap();
+    let done = sgs_with_limited_memory(&["data", "stats", &packed]).expect(1);
+    assert!(done.err.contains("line 1: larger than 67108864 bytes"), "{}", done.err);
+}

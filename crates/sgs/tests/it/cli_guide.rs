@@ -1,0 +1,138 @@
+//! Fine-tuning a Guide: conjectures of a run, reviews by a served teacher, `sgs sft`, and a run with the new Guide.
+#![cfg(target_os = "linux")]
+
+use crate::lean_fixtures;
+use crate::program;
+use crate::program::{file, path, sgs};
+use crate::server::{Options, Server};
+use std::path::Path;
+
+fn review(relevance: u32) -> String {
+    let score = |name: &str, n: u32| format!("<begin_{name}_score>{n}<end_{name}_score>\n");
+    [score("relevance", relevance), score("redundancy", 0), score("conclusion_complexity", 1)].concat()
+}
+
+/// Completions of the teacher. Half of them are well-formed reviews.
+fn reviews() -> Vec<String> {
+    vec![review(4), review(1), "Relevance: 4 of 5.".to_owned(), review(9)]
+}
+
+/// Completions of the base model: proofs, conjectures and reviews, for any prompt.
+fn base_completions() -> Vec<String> {
+    let code = |text: String| format!("```lean4\n{text}\n```");
+    let proofs = ["  omega", "  simp"].map(|proof| code(proof.to_owned()));
+    let conjectures =
+        (0..30).map(|n| code(format!("theorem c (a : Nat) : a + {n} ≤ {n} + a + a := by sorry")));
+    proofs.into_iter().chain(conjectures).chain(reviews()).collect()
+}
+
+fn run(dir: &Path, out: &str, more: &[String]) -> program::ProgramOutput {
+    let model = format!("model.base={}", path(dir, "model"));
+    let lean = format!("lean.root={}", path(dir, "lean"));
+    let small = [
+        &model,
+        &lean,
+        "rounds=1",
+        "problems.set=core",
+        "lean.form=non-cot",
+        "sampling.solver_tokens=256",
+        "sampling.conjecturer_tokens=256",
+        "sampling.guide_tokens=256",
+        "algorithm.batch.size=28",
+        "algorithm.rollouts_per_problem=2",
+        "evaluation.held_out=none",
+        "sampling.batch=32",
+        "sampling.memory_mib=64",
+    ];
+    let out = path(dir, out);
+    let mut args = ["run", "--size", "lean-core", "--out", &out].map(str::to_owned).to_vec();
+    for setting in small.into_iter().map(str::to_owned).chain(more.iter().cloned()) {
+        args.extend(["--set".to_owned(), setting]);
+    }
+    sgs(&args).expect(0)
+}
+
+/// Returns the fraction of a model's reviews that are well-formed.
+fn well_formed_share(dir: &Path, model: &str) -> f64 {
+    let held_out = path(dir, "reviews/guide-held-out.parquet");
+    let eval =
+        ["eval", "--system", "lean", "--model", model, "--reviews", &held_out, "--only-reviews", "--json"];
+    let guide = sgs(&eval).expect(0).json()["guide"].clone();
+    assert_eq!(guide["sampled"], 6, "{guide}");
+    guide["well_formed"].as_f64().unwrap() / 6.0
+}
+
+#[test]
+fn a_fine_tuned_guide_writes_well_formed_reviews() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    lean_fixtures::write_model_with_completions(&dir.join("model"), &base_completions());
+    lean_fixtures::write_scripted_lean(&dir.join("lean"), "4.28.0-pre");
+    lean_fixtures::write_model_with_completions(&dir.join("teacher"), &reviews());
+    let teacher =
+        Options { model: Some(dir.join("teacher")), context: 8192, name: "teacher", ..Options::default() };
+    let Some(server) = Server::start(&teacher) else { return };
+
+    // Without fine-tuning, the run reports the share of malformed reviews, and the forecast warns of it.
+    let untaught = run(dir, "untaught", &[]);
+    assert!(
+        untaught.err.contains("of the Guide's") && untaught.err.contains("were malformed"),
+        "{}",
+        untaught.err
+    );
+    let dry =
+        ["run", "--size", "lean-core", "--dry-run", "--set", &format!("model.base={}", path(dir, "model"))];
+    assert!(sgs(&dry).expect(0).out.contains("# model.guide is the base model"));
+
+    let (from, out) = (path(dir, "untaught"), path(dir, "reviews"));
+    let collect = ["data", "reviews", &from, "--out", &out, "--endpoint", &server.url, "--held-out", "6"];
+    let short = ["--endpoint-requests", "4", "--max-new-tokens", "256"];
+    let few = sgs(&[&collect[..], &short].concat()).expect(1);
+    assert!(few.err.contains("different conjectures, and 2054 are to be reviewed"), "{}", few.err);
+    let done = sgs(&[&collect[..], &short, &["-n", "8"]].concat()).expect(0);
+    assert!(done.out.contains("8 reviews by teacher to train on, 6 held out"), "{}", done.out);
+    // Some answers were malformed and requested a second time. A repeated command requests nothing.
+    let ledger = std::fs::read_to_string(dir.join("reviews/reviews.jsonl")).unwrap();
+    assert!(ledger.contains("\"asked\":2") && ledger.lines().count() == 15, "{ledger}");
+    sgs(&[&collect[..], &short, &["-n", "8"]].concat()).expect(0);
+    assert_eq!(std::fs::read_to_string(dir.join("reviews/reviews.jsonl")).unwrap(), ledger);
+    let stats = sgs(&["data", "stats", &path(dir, "reviews/guide.parquet"), "--json"]).expect(0).json();
+    assert_eq!(stats["stats"]["kinds"]["guide review"][0], 8, "{stats}");
+
+    // The model is tiny and needs a large learning rate.
+    let mut sft = std::fs::read_to_string(dir.join("reviews/sft.toml")).unwrap();
+    for (key, value) in [
+        ("learning_rate = 1e-5", "learning_rate = 5e-2"),
+        ("batch_size = 32", "batch_size = 1"),
+        ("steps = 10", "steps = 1"),
+    ] {
+        assert!(sft.contains(key), "{sft}");
+        sft = sft.replace(key, value);
+    }
+    let sft = file(dir, "sft.toml", &sft);
+    let (base, guide) = (path(dir, "model"), path(dir, "guide"));
+    sgs(&["sft", &sft, "--model", &base, "--out", &guide]).expect(0);
+    let guide = path(dir, "guide/model");
+    let rates = (well_formed_share(dir, &base), well_formed_share(dir, &guide));
+    eprintln!(
+        "{:.1}% of the reviews are well-formed before fine-tuning, {:.1}% after it",
+        100.0 * rates.0,
+        100.0 * rates.1
+    );
+    assert!(rates.0 < 0.4 && rates.1 > 0.99, "{rates:?}");
+
+    let taught = run(dir, "taught", &[format!("model.guide={guide}")]);
+    assert!(!taught.err.contains("were malformed"), "{}", taught.err);
+}
+
+#[test]
+fn reviews_require_a_lean_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let none = path(dir.path(), "none");
+    let ask = |run: &str| sgs(&["data", "reviews", run, "--out", &none, "--endpoint", "http://127.0.0.1:1"]);
+    assert!(ask(&none).expect(1).err.contains("none"));
+    let metamath = path(dir.path(), "metamath");
+    let small = ["--set", "rounds=1", "--set", "algorithm.batch.size=2", "--set", "evaluation.held_out=none"];
+    sgs(&[&["run", "sgs", "--out", &metamath][..], &small].concat()).expect(0);
+    assert!(ask(&metamath).expect(2).err.contains("is no run of Lean"));
+}

@@ -1,0 +1,344 @@
+//! `sgs run`, `sgs eval` and `sgs prove` with Lean.
+#![cfg(target_os = "linux")]
+
+use crate::lean_fixtures;
+use crate::program::{command, file, finish, path, project, sgs};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// Creates a folder with a model (`model`) and a scripted Lean (`lean`).
+fn fixture_folder() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    lean_fixtures::write_model(&dir.path().join("model"));
+    lean_fixtures::write_scripted_lean(&dir.path().join("lean"), "4.28.0-pre");
+    dir
+}
+
+fn run_arguments(dir: &Path, lean: &str, more: &[&str]) -> Vec<String> {
+    let mut args = vec!["run".to_owned(), "--size".to_owned(), "lean-core".to_owned()];
+    let model = format!("model.base={}", path(dir, "model"));
+    let lean = format!("lean.root={lean}");
+    let small = [
+        &model,
+        &lean,
+        "problems.set=core",
+        "lean.form=non-cot",
+        "evaluation.held_out=split",
+        "evaluation.every=1",
+        "algorithm.batch.size=8",
+        "algorithm.rollouts_per_problem=4",
+        "algorithm.optimizer.batch_size=8",
+        "sampling.batch=16",
+        "sampling.memory_mib=64",
+    ];
+    for setting in small.into_iter().chain(more.iter().copied()) {
+        args.extend(["--set".to_owned(), setting.to_owned()]);
+    }
+    args.extend(["--out".to_owned(), path(dir, "run"), "--json".to_owned()]);
+    args
+}
+
+fn metrics(dir: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(dir.join("run/metrics.jsonl")).unwrap();
+    text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+}
+
+fn is_evaluation(row: &Value) -> bool {
+    row["kind"] == "evaluation"
+}
+
+#[test]
+fn the_forecast_of_the_paper_size_fits_one_screen() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut dry = command(&["run", "--size", "lean-d3k", "--dry-run"]);
+    // A machine without programs and libraries, and a working folder without Lean.
+    dry.current_dir(dir.path()).env("PATH", "/nonexistent").env_remove("LD_LIBRARY_PATH");
+    let done = finish(dry).expect(0);
+    let lines: Vec<&str> = done.out.lines().collect();
+    assert!(lines.len() <= 30, "{} lines\n{}", lines.len(), done.out);
+    let widest = lines.iter().map(|l| l.chars().count()).max().unwrap();
+    assert!(widest <= 104, "{widest} columns\n{}", done.out);
+    for part in [
+        "3323 targets of d3k",
+        "6.91 B parameters",
+        "Missing on this machine:",
+        "Lean      v4.15.0 with Mathlib and the REPL, in lean-setup: 9 of 9 steps to do",
+        "model     deepseek-ai/DeepSeek-Prover-V2-7B is not a model folder: config.json not found",
+        "On 8 H200: about",
+        "200 rounds",
+        "sampling  ",
+        "checking  ",
+        "3 s per proof",
+        "training  ",
+        "989 TFLOP/s per GPU; 5% of the rollouts",
+        "fits into 141 GB",
+        "disk      ",
+        "checkpoints of 166 GB",
+        "guide     model.guide is the base model: 45% of its reviews are malformed",
+        "Run next: sgs lean setup --root lean-setup --version v4.15.0",
+        "then: sgs run --size lean-d3k   (on a machine with the GPUs)",
+    ] {
+        assert!(done.out.contains(part), "`{part}` is not in\n{}", done.out);
+    }
+}
+
+#[test]
+fn the_forecast_follows_the_configuration() {
+    let forecast = |set: &[&str]| {
+        let mut args = vec!["run", "--size", "lean-d3k", "--dry-run", "--json"];
+        set.iter().for_each(|s| args.extend(["--set", s]));
+        let json = sgs(&args).expect(0).json();
+        assert_eq!(json["config"]["problems"]["system"], "lean");
+        json["forecast"].clone()
+    };
+    let number = |f: &Value, key: &str| f[key].as_f64().unwrap();
+    let all = forecast(&[]);
+    // 8 rollouts for each of 3,323 targets and of the conjectures, 45% as many; 3 CPU seconds each.
+    assert!((number(&all, "generations") - 8.0 * 3323.0 * 1.45).abs() < 1.0, "{all}");
+    assert!((number(&all, "checking_cpu_s") - 3.0 * number(&all, "generations")).abs() < 1.0, "{all}");
+    // Three bf16 models of 6.91 billion parameters; gradients and Adam states of two of them, sharded over 8 GPUs.
+    assert!((number(&all["gpu"], "weights") / 1e9 - 41.5).abs() < 0.1, "{all}");
+    assert!((number(&all["gpu"], "optimiser") / 1e9 - 20.7).abs() < 0.1, "{all}");
+    let half = forecast(&["rounds=100"]);
+    assert!((number(&half, "run_s") * 2.0 / number(&all, "run_s") - 1.0).abs() < 1e-9);
+    let short = forecast(&["sampling.solver_tokens=200"]);
+    assert!(number(&short, "sampling_s") < number(&all, "sampling_s") / 2.0);
+    let large =
+        sgs(&["run", "--size", "lean-d3k", "--dry-run", "--set", "sampling.memory_mib=65536"]).expect(0);
+    assert!(large.out.contains("DOES NOT FIT into 141 GB"), "{}", large.out);
+}
+
+#[test]
+fn a_run_with_missing_software_does_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = path(dir.path(), "run");
+    let mut run = command(&["run", "--size", "lean-d3k", "--out", &out]);
+    run.current_dir(dir.path());
+    let done = finish(run).expect(1);
+    for part in ["missing: Lean (v4.15.0", "is not a model folder: config.json not found", "--dry-run"] {
+        assert!(done.err.contains(part), "{part}: {}", done.err);
+    }
+    assert!(!Path::new(&out).exists(), "a run folder was created");
+    // Other missing models and files are reported, too.
+    let missing = ["model.guide=guide/model", "evaluation.held_out=none.jsonl"];
+    let sets = missing.iter().flat_map(|set| ["--set", set]);
+    for size in ["lean-d3k", "lean-core"] {
+        let mut dry = command(&["run", "--size", size, "--dry-run"]);
+        dry.args(sets.clone()).current_dir(dir.path());
+        let out = finish(dry).expect(0).out;
+        for part in ["guide/model is not a model folder", "file none.jsonl not found (evaluation.held_out)"] {
+            assert!(out.contains(part), "{size}, {part}: {out}");
+        }
+        let again = format!("sgs run --size {size} --set {} --set {}", missing[0], missing[1]);
+        assert!(out.contains(&again), "{again}: {out}");
+    }
+    // The small size needs no GPU. Its forecast says what it needs.
+    let mut dry = command(&["run", "--size", "lean-core", "--dry-run"]);
+    dry.current_dir(dir.path());
+    let done = finish(dry).expect(0);
+    for part in [
+        "set = \"composed\"",
+        "# missing: Lean (core Lean as WebAssembly",
+        "# Run next: sgs lean setup --wasm --root lean-wasm",
+    ] {
+        assert!(done.out.contains(part), "{part}: {}", done.out);
+    }
+    let mut run = command(&["run", "--size", "lean-core", "--out", &out]);
+    run.current_dir(dir.path());
+    let done = finish(run).expect(1);
+    assert!(done.err.contains("missing: Lean (core Lean as WebAssembly"), "{}", done.err);
+}
+
+#[test]
+fn a_killed_run_is_resumed() {
+    let dir = fixture_folder();
+    let lean = path(dir.path(), "lean");
+    let args = run_arguments(dir.path(), &lean, &["rounds=4"]);
+    let mut child = command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let start = Instant::now();
+    while !dir.path().join("run/rounds/0000").exists() && child.try_wait().unwrap().is_none() {
+        assert!(start.elapsed() < Duration::from_secs(240), "no round within 240 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    child.wait().unwrap();
+    let run = path(dir.path(), "run");
+    let done = sgs(&["resume", &run, "--json"]).expect(0);
+    assert!(done.err.contains("Lean (version 4.28.0-pre, scripted"), "{}", done.err);
+    let (evaluations, rows): (Vec<Value>, Vec<Value>) =
+        metrics(dir.path()).into_iter().partition(is_evaluation);
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    let after: Vec<u64> = evaluations.iter().map(|e| e["round"].as_u64().unwrap()).collect();
+    assert_eq!(after, [0, 1, 2, 3, 4], "evaluated on the held-out tenth before each round and at the end");
+    assert!(evaluations.iter().all(|e| e["scalars"]["held_out/pass@1"].is_number()), "{evaluations:?}");
+    let scalar = |row: &Value, name: &str| row["scalars"][name].as_f64().unwrap_or_default();
+    for row in &rows {
+        assert_eq!(scalar(row, "infra_share"), 0.0, "{row}");
+        let sum: f64 = ["proved", "refused", "malformed"]
+            .iter()
+            .map(|v| scalar(row, &format!("target_rollouts_{v}")))
+            .sum();
+        assert_eq!(sum, 32.0, "{row}");
+    }
+    assert!(rows.iter().any(|r| scalar(r, "target_rollouts_proved") > 0.0), "{rows:?}");
+    assert!(rows.iter().any(|r| scalar(r, "target_rollouts_refused") > 0.0), "{rows:?}");
+    let checker = std::fs::read_to_string(dir.path().join("run/checker.txt")).unwrap();
+    assert!(checker.contains("4.28.0-pre") && checker.contains("maxSynthPendingDepth 3"), "{checker}");
+    // Resuming with another Lean would mix verdicts.
+    lean_fixtures::write_scripted_lean(&dir.path().join("lean"), "4.29.0");
+    let other = sgs(&["resume", &run]).expect(1);
+    assert!(other.err.contains("4.28.0-pre") && other.err.contains("4.29.0"), "{}", other.err);
+}
+
+/// A child process that is killed on drop.
+struct Process(std::process::Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_worker_without_the_imported_modules_leaves_with_an_error() {
+    let dir = fixture_folder();
+    let bare = dir.path().join("bare");
+    lean_fixtures::write_scripted_lean(&bare, "4.28.0-pre");
+    std::fs::write(bare.join("lacks"), "Mathlib\n").unwrap();
+    let set = file(
+        dir.path(),
+        "set.jsonl",
+        "{\"id\":\"p1\",\"header\":\"import Mathlib\\n\",\"statement\":\"theorem p1 (a b : Nat) (h : a < b) : a + 1 ≤ b := by\"}\n",
+    );
+    let set = format!("problems.set={set}");
+    let lean = path(dir.path(), "lean");
+    let mut args = run_arguments(dir.path(), &lean, &["rounds=1", "algorithm.rollouts_per_problem=32", &set]);
+    args[0] = "serve".to_owned();
+    args.retain(|a| a != "--json");
+    args.extend(["--listen".to_owned(), "127.0.0.1:0".to_owned()]);
+    let log = dir.path().join("log");
+    let stderr = std::fs::File::create(&log).unwrap();
+    let mut coordinator = Process(command(&args).stdout(Stdio::null()).stderr(stderr).spawn().unwrap());
+    let start = Instant::now();
+    let url = loop {
+        let table = std::fs::read_to_string(dir.path().join("run/fleet.toml")).unwrap_or_default();
+        if let Some(url) =
+            table.parse::<toml::Table>().ok().and_then(|t| Some(t.get("url")?.as_str()?.to_owned()))
+        {
+            break url;
+        }
+        let stderr = || std::fs::read_to_string(&log).unwrap();
+        assert!(coordinator.0.try_wait().unwrap().is_none(), "{}", stderr());
+        assert!(start.elapsed() < Duration::from_secs(240), "{}", stderr());
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let token = path(dir.path(), "run/fleet.token");
+    let bare = bare.display().to_string();
+    let worker = ["worker", "verify", "--connect", &url, "--token-file", &token, "--lean-root", &bare];
+    let done = sgs(&[&worker[..], &["--name", "far"]].concat()).expect(1);
+    for part in ["verify-far cannot check proofs of this run", "got infra", "unknown module prefix Mathlib"] {
+        assert!(done.err.contains(part), "{part}: {}", done.err);
+    }
+}
+
+/// Line breaks, indentation and symbols with a meaning in Metamath (`=>`, `&`, double spaces) are shown unchanged.
+#[test]
+fn a_report_shows_lean_text_unchanged() {
+    let dir = fixture_folder();
+    let set = file(
+        dir.path(),
+        "set.jsonl",
+        "{\"id\":\"lines\",\"header\":\"\",\"statement\":\"theorem lines (a b : Nat)\\n    (h : a < b) :\\n    a + 1 ≤ b := by\"}\n\
+         {\"id\":\"signs\",\"header\":\"\",\"statement\":\"theorem signs (p q : Prop)  (f : p => q) (h : p & q) : q ∧ p := by\"}\n\
+         {\"id\":\"wrong\",\"header\":\"\",\"statement\":\"theorem wrong (n : Nat) : n = n + 1 := by\"}\n",
+    );
+    let set = format!("problems.set={set}");
+    let mut args = run_arguments(
+        dir.path(),
+        &path(dir.path(), "lean"),
+        &["rounds=1", "algorithm.rollouts_per_problem=64", &set],
+    );
+    args.retain(|a| a != "--json");
+    sgs(&args).expect(0);
+    let run = path(dir.path(), "run");
+    sgs(&["report", &run]).expect(0);
+    let page = std::fs::read_to_string(dir.path().join("run/report/index.html")).unwrap();
+    for part in [
+        "theorem lines (a b : Nat)\n    (h : a &lt; b) :\n    a + 1 ≤ b",
+        "theorem signs (p q : Prop)  (f : p =&gt; q) (h : p &amp; q)",
+        "<pre class=\"proof\">\n  omega",
+    ] {
+        assert!(page.contains(part), "{part} is not in the page");
+    }
+}
+
+#[test]
+fn eval_and_prove_work_with_lean() {
+    let dir = fixture_folder();
+    let (lean, model) = (path(dir.path(), "lean"), path(dir.path(), "model"));
+    let common = ["--system", "lean", "--lean-checker", "wasm", "--lean-root", &lean, "--lean-slots", "1"];
+    let eval = ["eval", "--problems", "core", "--limit", "6", "-k", "8", "--batch", "16", "--model", &model];
+    let json = sgs(&[&eval[..], &common, &["--json"]].concat()).expect(0).json();
+    assert_eq!(json["problems"], 6);
+    let count = |name: &str| json["outcomes"][name].as_u64().unwrap_or(0);
+    assert!(count("proved") > 0 && count("refused") > 0, "{json}");
+    assert!(json["pass@8"].as_f64().unwrap() > 0.0, "{json}");
+
+    let prove = ["prove", "theorem a (a b : Nat) (h : a < b) : a + 1 ≤ b", "--model", &model];
+    let done = sgs(&[&prove[..], &common].concat()).expect(0);
+    assert!(done.out.contains("proved by sample") && done.out.contains("omega"), "{}", done.out);
+    assert!(done.out.contains("4.28.0-pre"), "{}", done.out);
+    let wrong = ["prove", "not a statement", "--model", &model];
+    let done = sgs(&[&wrong[..], &common].concat()).expect(2);
+    assert!(done.err.contains("not a valid Lean statement"), "{}", done.err);
+}
+
+#[test]
+fn a_set_pinned_to_another_toolchain_is_refused() {
+    let dir = fixture_folder();
+    let lean = path(dir.path(), "lean");
+    let set = file(
+        dir.path(),
+        "set.jsonl",
+        "{\"id\":\"p1\",\"header\":\"\",\"statement\":\"theorem p1 : 1 = 1 := by\",\"proof\":\" omega\",\"toolchain\":\"leanprover/lean4:v4.9.0\"}\n",
+    );
+    let args = ["verify", "--system", "lean", "--lean-checker", "wasm", "--lean-root", &lean, &set];
+    let done = sgs(&args).expect(1);
+    assert!(done.err.contains("`p1`") && done.err.contains("requires Lean 4.9.0"), "{}", done.err);
+    let text = std::fs::read_to_string(&set).unwrap().replace("v4.9.0", "v4.28.0-pre");
+    std::fs::write(&set, text).unwrap();
+    let line = &sgs(&args).expect(0).lines()[0];
+    assert_eq!(line["verdict"], "proved");
+    assert_eq!(line["lean"], "Lean (version 4.28.0-pre, scripted, commit 0, Release)");
+}
+
+/// A run with real Lean: a round, verdicts and `resume`.
+#[test]
+#[ignore = "runs Lean as WebAssembly (lean/wasm, or SGS_LEAN_WASM): minutes of CPU time; .ci/run runs it"]
+fn a_run_with_real_lean_completes() {
+    let dir = tempfile::tempdir().unwrap();
+    lean_fixtures::write_model(&dir.path().join("model"));
+    let lean =
+        std::env::var("SGS_LEAN_WASM").unwrap_or_else(|_| project("lean/wasm").to_str().unwrap().to_owned());
+    let more = ["rounds=1", "algorithm.rollouts_per_problem=8"];
+    let done = sgs(&run_arguments(dir.path(), &lean, &more)).expect(0);
+    assert!(done.err.contains("Lean (version 4.28.0-pre"), "{}", done.err);
+    let run = path(dir.path(), "run");
+    sgs(&["resume", &run]).expect(0);
+    let (_, rows): (Vec<_>, Vec<_>) = metrics(dir.path()).into_iter().partition(is_evaluation);
+    let scalar = |name: &str| rows[0]["scalars"][name].as_f64().unwrap_or_default();
+    assert_eq!(scalar("infra_share"), 0.0, "{rows:?}");
+    assert!(
+        scalar("target_rollouts_proved") > 0.0,
+        "core Lean must prove some targets by `omega` or `simp`: {rows:?}"
+    );
+    assert!(scalar("target_rollouts_refused") > 0.0, "{rows:?}");
+    std::io::Write::write_all(
+        &mut std::io::stdout(),
+        format!("{}\n", std::fs::read_to_string(dir.path().join("run/metrics.jsonl")).unwrap()).as_bytes(),
+    )
+    .unwrap();
+}

@@ -1,0 +1,176 @@
+//! Start and end of runs: the final summary, existing runs, more rounds, time budgets and sweeps.
+
+use crate::program::{ProgramOutput, command, file, path, sgs};
+use crate::small_run::{embedded, journal_records, settings, wait_for};
+use crate::snapshot::snapshot;
+use rustix::process::{Pid, Signal, kill_process};
+use sgs_rundir::RunView;
+use std::path::Path;
+use std::process::Stdio;
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Executes the small run with additional settings in a folder.
+fn run(out: &str, more: &[&str]) -> ProgramOutput {
+    let more: Vec<String> = more.iter().flat_map(|set| ["--set".to_owned(), (*set).to_owned()]).collect();
+    sgs(&[&settings()[..], &more, &["--out".to_owned(), out.to_owned()]].concat())
+}
+
+#[test]
+fn a_run_ends_with_results_and_next_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(folder.path(), "first");
+    let done = run(&out, &[]).expect(0);
+    assert!(!done.out.contains('\x1b') && !done.err.contains('\x1b'), "escape sequences without a terminal");
+    for name in ["solved      ", "best new    ", "time        ", "next        sgs prove --run "] {
+        assert!(done.out.lines().any(|line| line.starts_with(name)), "{name}\n{}", done.out);
+    }
+    assert!(done.out.contains("ever solved") && done.out.contains("this round pass@1"), "{}", done.out);
+    assert!(done.out.contains(&format!("sgs resume {out} --rounds 4")), "{}", done.out);
+    assert!(sgs(&["status", &out]).expect(0).out.contains("finished"));
+
+    // A note reports an existing run with the same configuration, but not one with another seed.
+    let again = run(&path(folder.path(), "again"), &["rounds=1"]).expect(0);
+    assert!(again.err.contains("first already has this configuration and seed"), "{}", again.err);
+    let other = run(&path(folder.path(), "other"), &["rounds=1", "seed=5"]).expect(0);
+    assert!(!other.err.contains("same configuration"), "{}", other.err);
+}
+
+#[test]
+fn starting_a_run_again_offers_to_resume_the_unfinished_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = folder.path().join("first");
+    let arguments = [&settings()[..], &["--out".to_owned(), text(&first).to_owned()]].concat();
+    let mut child = command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_for("a result", || journal_records(&first) > 0 || child.try_wait().unwrap().is_some());
+    let _ = kill_process(Pid::from_child(&child), Signal::KILL);
+    child.wait().unwrap();
+    let done = run(&path(folder.path(), "second"), &["rounds=1"]).expect(0);
+    let offer = format!("to continue it: `sgs resume {}`", text(&first));
+    assert!(
+        done.err.contains("has this configuration and seed") && done.err.contains(&offer),
+        "{}",
+        done.err
+    );
+}
+
+#[test]
+fn an_extended_run_equals_one_with_more_rounds_from_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = embedded();
+    let out = path(folder.path(), "short");
+    run(&out, &["rounds=1"]).expect(0);
+    let refused = sgs(&["resume", &out, "--rounds", "0"]).expect(2);
+    assert!(refused.err.contains("the run has 1 rounds already"), "{}", refused.err);
+    let over = sgs(&["resume", &out]).expect(0);
+    assert!(over.err.contains("all 1 rounds are done") && over.err.contains("--rounds 2"), "{}", over.err);
+    sgs(&["resume", &out, "--rounds", "2"]).expect(0);
+    assert_eq!(snapshot(Path::new(&out)), snapshot(&long));
+    let config = RunView::open(Path::new(&out)).unwrap().config().unwrap();
+    assert_eq!(config["rounds"].as_integer(), Some(2));
+    let history = &config["frozen"]["history"][0];
+    let change = (history["key"].as_str(), history["from"].as_integer(), history["to"].as_integer());
+    assert_eq!(change, (Some("rounds"), Some(1), Some(2)));
+    // It still counts as the same run.
+    sgs(&["resume", &out]).expect(0);
+    let same = sgs(&["compare", text(&long), &out]).expect(0).out;
+    assert!(same.contains("copies of one run"), "{same}");
+}
+
+#[test]
+fn the_time_budget_covers_all_sessions_of_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(folder.path(), "run");
+    run(&out, &["rounds=1"]).expect(0);
+    let rounds = || RunView::open(Path::new(&out)).unwrap().rounds().unwrap().len();
+    // Time spent in earlier sessions counts.
+    let over = "its 0.0001 minutes are over, with 1 of 3 rounds done";
+    let late = sgs(&["resume", &out, "--rounds", "3", "--minutes", "0.0001"]).expect(0);
+    assert!(late.err.contains(over) && rounds() == 1, "{}", late.err);
+    let ended = std::fs::read_to_string(Path::new(&out).join("ended.json")).unwrap();
+    assert!(ended.contains("\"minutes\""), "{ended}");
+    let again = sgs(&["resume", &out]).expect(0);
+    assert!(again.err.contains(over) && again.err.contains("--rounds 6`"), "{}", again.err);
+    // `--rounds` alone removes the time budget.
+    let lifted = sgs(&["resume", &out, "--rounds", "2"]).expect(0);
+    assert!(lifted.err.contains("the 0.0001-minute limit no longer applies"), "{}", lifted.err);
+    assert_eq!(rounds(), 2);
+}
+
+/// A hangup, as when the terminal is closed, stops a sweep and the runs it started. The same command resumes it.
+#[test]
+fn a_hangup_stops_a_sweep_and_its_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = "seeds = [1, 2]\njobs = 2\n[set]\nrounds = 500\nminutes = 0\n[set.algorithm]\nrollouts_per_problem = 2\n\
+                [set.algorithm.batch]\nsize = 4\n[set.evaluation]\nheld_out = \"none\"\n";
+    let (sweep, out) = (file(folder.path(), "plan.toml", plan), path(folder.path(), "runs"));
+    let mut child = command(&["sweep", &sweep, "--out", &out])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let runs = ["sgs-seed1", "sgs-seed2"].map(|name| Path::new(&out).join(name));
+    wait_for("results of both", || {
+        runs.iter().all(|run| journal_records(run) > 0) || child.try_wait().unwrap().is_some()
+    });
+    kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(130), "{err}");
+    assert!(err.contains("to continue"), "{err}");
+    for run in &runs {
+        let status = sgs(&["status", text(run)]).expect(0).out;
+        assert!(status.contains("stopped; to continue:"), "{status}");
+    }
+}
+
+#[test]
+fn a_sweep_completes_its_runs_and_can_be_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = |more: &str| {
+        format!(
+            "methods = [\"sgs\", \"reinforce-half\"]\nseeds = [1, 2]\njobs = 2\n[set]\nrounds = 1\nminutes = 0\n{more}\
+             [set.algorithm]\nrollouts_per_problem = 2\n[set.algorithm.batch]\nsize = 4\n\
+             [set.evaluation]\nheld_out = \"none\"\n"
+        )
+    };
+    let (sweep, out) = (file(folder.path(), "plan.toml", &plan("")), path(folder.path(), "runs"));
+    let dry = sgs(&["sweep", &sweep, "--out", &out, "--dry-run"]).expect(0).out;
+    assert!(dry.contains("run reinforce-half --out") && dry.contains("4 runs, 2 at a time on"), "{dry}");
+    assert!(!Path::new(&out).exists());
+    let done = sgs(&["sweep", &sweep, "--out", &out]).expect(0);
+    for name in ["sgs-seed1", "sgs-seed2", "reinforce-half-seed1", "reinforce-half-seed2"] {
+        assert!(done.out.lines().any(|line| line.starts_with(name)), "{name}\n{}", done.out);
+        assert_eq!(RunView::open(&Path::new(&out).join(name)).unwrap().rounds().unwrap().len(), 1);
+    }
+    assert!(Path::new(&out).join("report/index.html").is_file(), "{}", done.err);
+    // Finished runs are skipped; a larger number of rounds extends them.
+    let again = sgs(&["sweep", &sweep, "--out", &out]).expect(0);
+    assert!(again.err.contains("4 already finished"), "{}", again.err);
+    let longer = file(
+        folder.path(),
+        "longer.toml",
+        &plan("").replace("rounds = 1", "rounds = 2").replace(", \"reinforce-half\"", ""),
+    );
+    sgs(&["sweep", &longer, "--out", &out]).expect(0);
+    assert_eq!(RunView::open(&Path::new(&out).join("sgs-seed2")).unwrap().rounds().unwrap().len(), 2);
+    // Runs with another configuration are not touched, and mistakes are reported before any run starts.
+    let other = file(folder.path(), "other.toml", &plan("sampling.batch = 8\n"));
+    let refused = sgs(&["sweep", &other, "--out", &out]).expect(1);
+    assert!(refused.err.contains("sampling.batch is"), "{}", refused.err);
+    for (wrong, message) in [
+        ("method = \"sgs\"\n", "method"),
+        ("methods = [\"nix\"]\n", "no method `nix`"),
+        ("seeds = []\n", "nothing to run"),
+        (
+            &format!("seeds = {:?}\n", (0..10_001).collect::<Vec<_>>()),
+            "10001 runs, more than the maximum of 10000",
+        ),
+        (&"# much\n".repeat(1 << 18), "longer than 1024 KiB"),
+    ] {
+        let done = sgs(&["sweep", &file(folder.path(), "wrong.toml", wrong), "--out", "none"]).expect(2);
+        assert!(done.err.contains(message), "{}", done.err);
+    }
+}

@@ -1,0 +1,161 @@
+//! `sgs pretrain` and `sgs sft`: learning, exact resumption and refused configurations.
+
+use crate::program::{ProgramOutput, command, file, finish, path, sgs};
+use rustix::process::{Pid, Signal, kill_process};
+use sgs_metamath::system::Metamath;
+use sgs_metamath::tokens;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// Writes a tokenizer and a corpus of four prompts with completions.
+fn write_data(dir: &Path) {
+    let system = Metamath::shipped().unwrap();
+    std::fs::write(dir.join("tokenizer.json"), tokens::tokenizer_json(system.theory()).to_string()).unwrap();
+    std::fs::write(dir.join("tokenizer_config.json"), tokens::tokenizer_config_json().to_string()).unwrap();
+    let mut rows = String::new();
+    for (prompt, completion) in [
+        ("|- ( ph -> ph )", "id"),
+        ("|- ( ph -> ( ps -> ph ) )", "ax-1"),
+        ("|- ( -. -. ph -> ph )", "notnotr"),
+        ("|- ( ph -> -. -. ph )", "notnot"),
+    ] {
+        let row = serde_json::json!({"role": "solver", "kind": "theorem", "source": completion, "prompt": prompt,
+            "completion": completion});
+        rows.push_str(&format!("{row}\n"));
+    }
+    file(dir, "corpus.jsonl", &rows);
+}
+
+fn config(dir: &Path, passes: u32, more: &str) -> String {
+    let text = format!(
+        "data = {:?}\nseed = 3\n{more}\n[[corpus]]\nfile = \"corpus.jsonl\"\npasses = {passes}\n
+        [train]\nbatch_size = 4\nmicro_batch_tokens = 128\nlearning_rate = 1e-2\nwarmup_steps = 2\nfloor = 0.1
+        weight_decay = 0.0\nbeta2 = 0.98\ncheckpoint_every = 25\n",
+        dir.to_str().unwrap()
+    );
+    file(dir, &format!("train-{passes}-{}.toml", more.len()), &text)
+}
+
+const SHAPE: &str = "[model]\nlayers = 2\nhidden_size = 32\nheads = 2\nkv_heads = 1\nintermediate_size = 64\n\
+    max_positions = 64\nrope_theta = 10000.0\n";
+
+fn losses(out: &str) -> Vec<f64> {
+    let text = std::fs::read_to_string(Path::new(out).join("loss.csv")).unwrap();
+    text.lines().skip(1).map(|l| l.split(',').nth(1).unwrap().parse().unwrap()).collect()
+}
+
+fn weights(out: &str) -> Vec<u8> {
+    std::fs::read(Path::new(out).join("model/model.safetensors")).unwrap()
+}
+
+fn pretrain(config: &str, out: &str) -> ProgramOutput {
+    sgs(&["pretrain", config, "--out", out])
+}
+
+#[test]
+fn killed_training_resumes_to_the_same_weights() {
+    let dir = tempfile::tempdir().unwrap();
+    write_data(dir.path());
+    let config = config(dir.path(), 600, SHAPE);
+    let (whole, killed) = (path(dir.path(), "whole"), path(dir.path(), "killed"));
+    pretrain(&config, &whole).expect(0);
+    let curve = losses(&whole);
+    assert_eq!(curve.len(), 600);
+    assert!(curve[599] < 0.1 * curve[0], "the loss fell only from {} to {}", curve[0], curve[599]);
+    let mut child = command(&["pretrain", &config, "--out", &killed]).spawn().unwrap();
+    while !Path::new(&killed).join("checkpoint/trainer.json").exists() {
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "the training ended before its first checkpoint was seen"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let resumed = pretrain(&config, &killed).expect(0);
+    assert!(!resumed.err.contains("from step 0"), "{}", resumed.err);
+    assert!(weights(&killed) == weights(&whole), "the weights must be bit-identical");
+    assert_eq!(losses(&killed).last(), curve.last());
+}
+
+#[test]
+fn interrupted_training_resumes_at_its_step_and_finished_training_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    write_data(dir.path());
+    let (config, out) = (config(dir.path(), 6000, SHAPE), path(dir.path(), "out"));
+    let mut child = command(&["pretrain", &config, "--out", &out])
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    while !Path::new(&out).join("checkpoint/trainer.json").exists() {
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "the training ended before its first checkpoint was seen"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(130), "{err}");
+    let step = err.split_once("stopped after step ").unwrap().1.split(' ').next().unwrap().to_owned();
+    // Training resumes at the step where the signal stopped it.
+    let resumed =
+        command(&["pretrain", &config, "--out", &out]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let mut resumed = resumed.unwrap();
+    let mut lines = BufReader::new(resumed.stderr.take().unwrap()).lines();
+    let line = lines.by_ref().map(Result::unwrap).find(|line| line.contains("from step")).unwrap();
+    resumed.kill().unwrap();
+    resumed.wait().unwrap();
+    assert!(line.contains(&format!("from step {step}")), "{line}, stopped after {step}");
+
+    let (short, whole) = (self::config(dir.path(), 5, SHAPE), path(dir.path(), "whole"));
+    pretrain(&short, &whole).expect(0);
+    let again = pretrain(&short, &whole).expect(0);
+    assert!(again.out.starts_with("already done: "), "{}", again.out);
+}
+
+#[test]
+fn resuming_with_other_corpora_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    write_data(dir.path());
+    let out = path(dir.path(), "out");
+    pretrain(&config(dir.path(), 2, SHAPE), &out).expect(0);
+    let done = pretrain(&config(dir.path(), 3, SHAPE), &out).expect(1);
+    assert!(done.err.contains("other corpora"), "{}", done.err);
+}
+
+#[test]
+fn sft_continues_from_a_trained_model() {
+    let dir = tempfile::tempdir().unwrap();
+    write_data(dir.path());
+    let (first, second) = (path(dir.path(), "first"), path(dir.path(), "second"));
+    pretrain(&config(dir.path(), 40, SHAPE), &first).expect(0);
+    let base = format!("{first}/model");
+    let args = ["sft", &config(dir.path(), 40, ""), "--model", &base, "--out", &second];
+    finish(command(&args)).expect(0);
+    let (before, after) = (losses(&first), losses(&second));
+    assert!(after[0] < before[0] && after[39] < before[39], "{before:?} {after:?}");
+}
+
+#[test]
+fn configuration_mistakes_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    write_data(dir.path());
+    let out = path(dir.path(), "out");
+    let done = pretrain(&config(dir.path(), 1, ""), &out).expect(1);
+    assert!(done.err.contains("[model]"), "{}", done.err);
+    let text = std::fs::read_to_string(config(dir.path(), 1, SHAPE)).unwrap();
+    let zero = file(dir.path(), "zero.toml", &text.replace("checkpoint_every = 25", "checkpoint_every = 0"));
+    let done = pretrain(&zero, &out).expect(2);
+    assert!(done.err.contains("train.checkpoint_every"), "{}", done.err);
+    let typo = file(dir.path(), "typo.toml", &text.replace("warmup_steps", "warmup_step"));
+    let done = pretrain(&typo, &out).expect(1);
+    assert!(done.err.contains("warmup_step") && done.err.contains("typo.toml"), "{}", done.err);
+    file(dir.path(), "corpus.jsonl", "{\"role\": \"solver\"}\n");
+    let done = pretrain(&config(dir.path(), 1, SHAPE), &path(dir.path(), "other")).expect(1);
+    assert!(done.err.contains("corpus.jsonl"), "{}", done.err);
+}

@@ -1,0 +1,185 @@
+//! `sgs run`: every method, Ctrl-C, checksums, configuration keys and their layers.
+
+use crate::program;
+use crate::program::{command, file, sgs};
+use crate::small_run::{embedded, journal_records, settings, wait_for};
+use crate::snapshot::snapshot;
+use rustix::process::{Pid, Signal, kill_process};
+use sgs_rundir::RunView;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const METHODS: [&str; 12] = [
+    "sgs",
+    "reinforce-half",
+    "reinforce",
+    "expert-iteration",
+    "cispo",
+    "sgs-no-guide",
+    "sgs-learned-guide",
+    "sgs-frozen-conjecturer",
+    "sgs-no-conditioning",
+    "sgs-cispo",
+    "stp",
+    "sampling-only",
+];
+
+#[test]
+fn every_method_runs_and_sampler_and_trainer_agree() {
+    let folder = tempfile::tempdir().unwrap();
+    for method in METHODS {
+        let run = folder.path().join(method);
+        let out = run.to_str().unwrap();
+        let mut arguments = vec!["run", method, "--out", out];
+        for setting in [
+            "rounds=2",
+            "minutes=0",
+            "algorithm.batch.size=8",
+            "algorithm.rollouts_per_problem=4",
+            "algorithm.optimizer.batch_size=8",
+            "sampling.memory_mib=64",
+            "evaluation.problems=2",
+            "evaluation.samples=2",
+        ] {
+            arguments.extend(["--set", setting]);
+        }
+        sgs(&arguments).expect(0);
+        let view = RunView::open(&run).unwrap();
+        let rounds = view.rounds().unwrap();
+        assert_eq!(rounds.len(), 2, "{method}");
+        for round in &rounds {
+            round.check().unwrap();
+            // For methods that train only on rollouts of the same round, trainer and sampler must agree on log-probs.
+            let own = !matches!(method, "expert-iteration" | "stp" | "sampling-only");
+            if let Some(gap) = round.metrics().unwrap().scalars.get("solver_log_prob_gap").filter(|_| own) {
+                assert!(*gap < 1e-4, "{method}: {gap}");
+            }
+        }
+        let trained = view.checkpoints().newest_valid(u32::MAX).unwrap().is_some();
+        assert!(trained || method == "sampling-only", "{method} has no checkpoint");
+        let evaluated: Vec<u32> = view.evaluations().unwrap().iter().map(|e| e.after).collect();
+        let once = method == "sampling-only";
+        assert_eq!(
+            evaluated,
+            if once { vec![0] } else { vec![0, 2] },
+            "{method}: evaluates before the first round and, if it trains, at the end"
+        );
+    }
+}
+
+#[test]
+fn an_interrupted_run_resumes_to_the_same_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let expected = snapshot(&embedded());
+    let run = folder.path().join("interrupted");
+    let arguments = [&settings()[..], &["--out".to_owned(), run.to_str().unwrap().to_owned()]].concat();
+    let mut child = command(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("a result", || journal_records(&run) > 0 || child.try_wait().unwrap().is_some());
+    // The run may end before the signal arrives.
+    let _ = kill_process(Pid::from_child(&child), Signal::INT);
+    let code = child.wait().unwrap().code();
+    assert!(code == Some(130) || code == Some(0), "{code:?}");
+    sgs(&["resume", run.to_str().unwrap()]).expect(0);
+    assert_eq!(snapshot(&run), expected);
+}
+
+#[test]
+fn sha256sum_accepts_the_checksum_files() {
+    let folder = tempfile::tempdir().unwrap();
+    // A copy, because this test alters it.
+    let copied = Command::new("cp").arg("-r").arg(embedded()).arg(folder.path()).status().unwrap();
+    assert!(copied.success(), "{copied}");
+    let run = folder.path().join("run");
+    let check = |dir: &Path| {
+        let mut command = Command::new("sha256sum");
+        command.args(["--check", "--strict", "--quiet", "SHA256SUMS"]).current_dir(dir);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+    };
+    let checkpoint = RunView::open(&run).unwrap().checkpoints().newest_valid(u32::MAX).unwrap().unwrap();
+    let round = run.join("rounds/0000");
+    for dir in [&round, &checkpoint.directory] {
+        assert!(check(dir), "{}", dir.display());
+    }
+    let table = round.join("rollouts.parquet");
+    let mut bytes = std::fs::read(&table).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&table, bytes).unwrap();
+    assert!(!check(&round));
+}
+
+/// Collects the dotted keys of a table.
+fn keys(prefix: &str, value: &serde_json::Value, out: &mut Vec<String>) {
+    match value.as_object() {
+        Some(table) => {
+            let name = |key: &String| if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+            table.iter().for_each(|(key, value)| keys(&name(key), value, out));
+        }
+        None => out.push(prefix.to_owned()),
+    }
+}
+
+#[test]
+fn every_key_is_explained() {
+    let explained = sgs(&["run", "--explain"]).expect(0).out;
+    for size in ["metamath-quick", "lean-core"] {
+        let config = sgs(&["run", "--size", size, "--dry-run", "--json"]).expect(0).json()["config"].clone();
+        let mut all = Vec::new();
+        keys("", &config, &mut all);
+        assert!(all.len() > 60, "{all:?}");
+        let missing: Vec<&String> =
+            all.iter().filter(|key| !explained.lines().any(|line| line.trim() == key.as_str())).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+}
+
+#[test]
+fn the_source_of_each_value_is_shown() {
+    let call = ["run", "cispo", "--size", "metamath", "--set", "seed=7"];
+    let explained = sgs(&[&call[..], &["--explain"]].concat()).expect(0).out;
+    for part in [
+        "seed\n    Seed of all random numbers.\n    allowed: 0 to 9223372036854775807\n    default: 1; here: 7 (--set)\n",
+        "default: \"reinforce-half\"; here: \"cispo\" (method cispo)\n",
+        "; here: 200 (size metamath)\n",
+        "model.device\n    Device that the model runs on.\n    allowed: cpu, cuda\n    default: \"cpu\"\n",
+    ] {
+        assert!(explained.contains(part), "{part}\n{explained}");
+    }
+    let dry = sgs(&[&call[..], &["--dry-run"]].concat()).expect(0).out;
+    let line = |start: &str| dry.lines().find(|line| line.starts_with(start)).unwrap().to_owned();
+    assert!(line("seed = 7 ").ends_with("# --set"), "{dry}");
+    assert!(line("objective = ").ends_with("# method cispo"), "{dry}");
+    assert!(line("rollouts_per_problem = ").ends_with("# default"), "{dry}");
+    let json = sgs(&[&call[..], &["--dry-run", "--json"]].concat()).expect(0).json();
+    assert_eq!(json["layers"]["size"], "--size");
+    assert_eq!(json["layers"]["algorithm.solver.learning_rate"], "size metamath");
+}
+
+#[test]
+fn method_and_size_cannot_be_set_as_keys() {
+    for (setting, right) in [
+        ("method=cispo", "`sgs run cispo --size metamath-quick`"),
+        ("size=metamath", "`sgs run sgs-cispo --size metamath`"),
+    ] {
+        let done = sgs(&["run", "--dry-run", "--set", setting]).expect(2);
+        assert!(done.err.contains(right), "{}", done.err);
+    }
+}
+
+#[test]
+fn each_configuration_layer_overrides_the_previous_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let method = file(folder.path(), "mine.toml", "method = \"sgs\"\nseed = 11\nrounds = 7\nminutes = 3.0\n");
+    let seed = |arguments: &[&str], variable: Option<&str>| {
+        let mut all = vec!["run", method.as_str(), "--dry-run", "--json"];
+        all.extend(arguments);
+        let mut command = command(&all);
+        if let Some(value) = variable {
+            command.env("SGS_SET_SEED", value);
+        }
+        program::finish(command).expect(0).json()["config"]["seed"].clone()
+    };
+    assert_eq!(seed(&[], None), 11);
+    assert_eq!(seed(&[], Some("12")), 12);
+    assert_eq!(seed(&["--set", "seed=13"], Some("12")), 13);
+}

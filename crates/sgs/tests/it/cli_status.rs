@@ -1,0 +1,139 @@
+//! `sgs status`.
+
+use crate::program::{command, path, sgs};
+use sgs_run::round::record::{Entry, record};
+use sgs_rundir::{FrozenConfig, MetricValues, RunDir, RunOptions};
+use sgs_selfplay::{Event, ProblemId, TaskKey, TaskKind};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+fn create(path: &Path) -> RunDir {
+    let text = "rounds = 3\n[method]\nmethod = \"sgs\"\n".to_owned();
+    let config = FrozenConfig { text, version: "0.9".into(), data: Default::default() };
+    RunDir::create(path, &config, RunOptions::default()).unwrap()
+}
+
+fn round(run: &RunDir, round: u32) {
+    run.start_round(round, "").unwrap();
+    run.finish_sampling(round, "").unwrap();
+    run.publish_checkpoint(round, "", |dir| Ok(std::fs::write(dir.join("weights"), "w")?)).unwrap();
+    let mut metrics = MetricValues::new(round);
+    for (name, value) in [
+        ("generations", 800.0 * f64::from(round + 1)),
+        ("cumulative_solve_rate", 0.125),
+        ("targets", 100.0),
+        ("targets_solved_ever", 12.5),
+        ("target_solve_rate", f64::NAN),
+    ] {
+        metrics.set(name, value);
+    }
+    run.publish_round(&metrics, |_| Ok(())).unwrap();
+}
+
+#[test]
+fn status_follows_a_run_to_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = path(dir.path(), "run");
+    let run = create(Path::new(&name));
+
+    let json = sgs(&["status", "--json", &name]).expect(0).json();
+    assert_eq!((&json["state"], &json["published"]), (&"running".into(), &0.into()));
+    assert!(json["holder"].as_str().unwrap().contains(&format!("process {}", std::process::id())));
+    assert_eq!(
+        (&json["rounds"], &json["method"], &json["version"]),
+        (&3.into(), &"sgs".into(), &"0.9".into())
+    );
+    assert!(json["progress"].is_null());
+
+    round(&run, 0);
+    run.start_round(1, "").unwrap();
+    let key = TaskKey { round: 1, kind: TaskKind::Rollout, problem: ProblemId::new("p"), index: 0 };
+    let mut entries = [Entry { event: Event::Lost { key, reason: "gone".into() }, completion: None }];
+    run.journal().append_durably(vec![record(&mut entries).unwrap().unwrap()]).unwrap();
+    let json = sgs(&["status", "--json", &name]).expect(0).json();
+    assert_eq!(json["published"], 1);
+    assert_eq!((&json["progress"]["round"], &json["progress"]["stage"]), (&1.into(), &"started".into()));
+    assert_eq!(json["progress"]["records"]["rollout"], 1);
+    assert_eq!(json["checkpoints"], serde_json::json!([0]));
+    assert_eq!(json["last"][0]["scalars"]["generations"], 800.0);
+
+    drop(run);
+    let text = sgs(&["status", &name]).expect(0).out;
+    for part in
+        ["stopped; to continue: `sgs resume", "1 of 3 published", "1 rollout", "12.5%", "newest of round 0"]
+    {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+
+    let run = RunDir::open(Path::new(&name), RunOptions::default()).unwrap();
+    run.finish_sampling(1, "").unwrap();
+    run.skip_update(1, "").unwrap();
+    run.publish_round(&MetricValues::new(1), |_| Ok(())).unwrap();
+    round(&run, 2);
+    drop(run);
+    assert_eq!(sgs(&["status", "--json", &name]).expect(0).json()["state"], "finished");
+    let text = sgs(&["status", "--rounds", "2", &name]).expect(0).out;
+    assert!(text.contains("finished; for a report: `sgs report"), "{text}");
+    assert!(!text.contains("\n0 "), "more than the last two rounds: {text}");
+}
+
+#[test]
+fn status_does_not_lock_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = path(dir.path(), "run");
+    drop(create(Path::new(&name)));
+    sgs(&["status", &name]).expect(0);
+    drop(RunDir::open(Path::new(&name), RunOptions::default()).unwrap());
+}
+
+#[test]
+fn damaged_rounds_are_noted_and_the_rest_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = path(dir.path(), "run");
+    let run = create(Path::new(&name));
+    round(&run, 0);
+    round(&run, 1);
+    drop(run);
+    std::fs::write(dir.path().join("run/rounds/0001/metrics.json"), "{").unwrap();
+    let done = sgs(&["status", &name]).expect(0);
+    assert!(done.out.contains("note: round 1:") && done.out.contains("2 of 3 published"), "{}", done.out);
+}
+
+#[cfg(unix)]
+#[test]
+fn the_page_is_served_until_interrupted() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = path(dir.path(), "run");
+    round(&create(Path::new(&name)), 0);
+    let mut child =
+        command(&["status", "--serve", "127.0.0.1:0", &name]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut url = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut url).unwrap();
+    let address = url.trim().trim_start_matches("http://").trim_end_matches('/');
+    let mut page = String::new();
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    stream.read_to_string(&mut page).unwrap();
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("<html"), "{page}");
+    let stopped = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(stopped.success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_public_address_needs_a_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = path(dir.path(), "run");
+    drop(create(Path::new(&name)));
+    let done = sgs(&["status", &name, "--serve", "0.0.0.0:0"]).expect(2);
+    assert!(done.err.contains("give --token"), "{}", done.err);
+}
+
+#[test]
+fn a_folder_that_is_not_a_run_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let done = sgs(&["status", dir.path().to_str().unwrap()]).expect(1);
+    assert!(done.err.contains("is not a run") && done.err.contains("sgs run"), "{}", done.err);
+}

@@ -1,0 +1,177 @@
+//! `sgs verify`.
+
+use crate::program::{file, path, sgs, sgs_with_input};
+
+const PROOFS: &str = r#"{"id":"mp","hypotheses":["|- ph","|- ( ph -> ps )"],"conclusion":"|- ps","proof":["h1","h2","ax-mp"]}
+{"id":"id","conclusion":"|- ( ph -> ph )","proof":["id"]}
+{"id":"itself","context":"id","conclusion":"|- ( ph -> ph )","proof":["id"]}
+
+{"id":"short","conclusion":"|- ph","proof":["ax-mp"]}
+{"id":"unknown","conclusion":"|- ph","proof":["nix"]}
+"#;
+
+#[test]
+fn verdicts_are_printed_one_per_line_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let done = sgs(&["verify", "--system", "metamath", &file(dir.path(), "p.jsonl", PROOFS)]).expect(0);
+    let found: Vec<(String, String)> = done
+        .lines()
+        .iter()
+        .map(|l| (l["id"].as_str().unwrap().to_owned(), l["verdict"].as_str().unwrap().to_owned()))
+        .collect();
+    let expected = [
+        ("mp", "proved"),
+        ("id", "proved"),
+        ("itself", "refused"),
+        ("short", "refused"),
+        ("unknown", "malformed"),
+    ];
+    assert_eq!(found, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
+    for line in done.lines() {
+        let keys: Vec<&String> = line.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["id", "micros", "reason", "step", "verdict"]);
+        assert_eq!(line["verdict"] == "proved", line["reason"] == "", "{line}");
+    }
+    assert_eq!(done.lines()[2]["step"], 1);
+    assert!(done.err.contains("5 proofs: 2 proved, 2 refused, 1 malformed"), "{}", done.err);
+}
+
+#[test]
+fn bad_lines_are_reported_and_the_rest_is_checked() {
+    let input = format!("nonsense\n{PROOFS}{{\"id\":\"x\",\"conclusion\":\"ph ->\",\"proof\":[]}}\n");
+    let done = sgs_with_input(&["verify", "-"], &input).expect(1);
+    let lines = done.lines();
+    assert_eq!(lines.len(), 7);
+    assert_eq!((&lines[0]["id"], &lines[0]["verdict"]), (&serde_json::Value::Null, &"malformed".into()));
+    assert_eq!(lines[1]["verdict"], "proved");
+    assert_eq!(lines[6]["id"], "x");
+    assert!(done.err.contains("line 1: ") && done.err.contains("line 8: "), "{}", done.err);
+    assert!(done.err.contains("2 bad lines"), "{}", done.err);
+}
+
+#[test]
+fn exported_theorems_can_be_used_in_proofs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (proofs, out) = (file(dir.path(), "p.jsonl", PROOFS), path(dir.path(), "out.mm"));
+    let done = sgs(&["verify", &proofs, "--export", &out]).expect(0);
+    assert!(done.err.contains("2 theorems appended"), "{}", done.err);
+    let use_it = r#"{"id":"u","hypotheses":["|- ch","|- ( ch -> th )"],"conclusion":"|- th","proof":["h1","h2","sgs-mp"]}"#;
+    let with = sgs_with_input(&["verify", "--database", &out, "-"], use_it).expect(0);
+    assert_eq!(with.lines()[0]["verdict"], "proved", "{}", with.out);
+    let without = sgs_with_input(&["verify", "-"], use_it).expect(0);
+    assert_eq!(without.lines()[0]["verdict"], "malformed");
+}
+
+#[test]
+fn a_failed_export_leaves_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let proofs = file(dir.path(), "p.jsonl", PROOFS);
+    let out = path(dir.path(), "none/out.mm");
+    let done = sgs(&["verify", &proofs, "--export", &out]).expect(1);
+    assert!(done.err.contains(&out), "{}", done.err);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn other_databases_are_read_and_broken_ones_are_refused_with_their_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let tiny = "$c ( ) -> wff |- $. $v ph ps $. wph $f wff ph $. wps $f wff ps $.
+        wi $a wff ( ph -> ps ) $. ax-1 $a |- ( ph -> ( ps -> ph ) ) $.\n";
+    let database = file(dir.path(), "tiny.mm", tiny);
+    let line = r#"{"id":"a","conclusion":"|- ( ps -> ( ph -> ps ) )","proof":["ax-1"]}"#;
+    let done = sgs_with_input(&["verify", "--database", &database, "-"], line).expect(0);
+    assert_eq!(done.lines()[0]["verdict"], "proved");
+    let broken = file(dir.path(), "broken.mm", "$c ( ) $.\n$v ph $. wph $f wff ph $.\n");
+    let done = sgs_with_input(&["verify", "--database", &broken, "-"], line).expect(1);
+    assert!(done.err.contains("broken.mm:2:"), "{}", done.err);
+}
+
+#[test]
+fn theorems_without_valid_proofs_cause_a_warning_or_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = "$c ( ) -> wff |- $. $v ph ps $. wph $f wff ph $. wps $f wff ps $.
+        wi $a wff ( ph -> ps ) $. ax-1 $a |- ( ph -> ( ps -> ph ) ) $.
+        good $p |- ( ps -> ( ph -> ps ) ) $= wps wph ax-1 $.\n";
+    let line = r#"{"id":"a","conclusion":"|- ph","proof":["cheat"]}"#;
+    for proof in ["?", "wph wps ax-1"] {
+        let database = file(dir.path(), "f.mm", &format!("{base} cheat $p |- ph $= {proof} $.\n"));
+        let done = sgs_with_input(&["verify", "--database", &database, "-"], line).expect(0);
+        assert!(
+            done.err.contains("1 of 2 theorems have no valid proof") && done.err.contains("`cheat`"),
+            "{}",
+            done.err
+        );
+        let strict = sgs_with_input(&["verify", "--database", &database, "--strict", "-"], line).expect(1);
+        assert!(strict.err.contains("`cheat`") && strict.out.is_empty(), "{}", strict.err);
+    }
+    let sound = file(dir.path(), "g.mm", base);
+    let done = sgs_with_input(&["verify", "--database", &sound, "--strict", "-"], line).expect(0);
+    assert!(!done.err.contains("warning"), "{}", done.err);
+}
+
+#[test]
+fn the_checker_is_benchmarked() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = file(
+        dir.path(),
+        "tiny.mm",
+        "$c ( ) -> wff |- $. $v ph ps $. wph $f wff ph $. wps $f wff ps $.
+        wi $a wff ( ph -> ps ) $. ax-1 $a |- ( ph -> ( ps -> ph ) ) $.
+        ${ mp.1 $e |- ph $. mp.2 $e |- ( ph -> ps ) $. ax-mp $a |- ps $. $}
+        ${ a.1 $e |- ph $. a1i $p |- ( ps -> ph ) $= wph wps wph wi a.1 wph wps ax-1 ax-mp $. $}\n",
+    );
+    let args = [
+        "bench",
+        "verify",
+        "--system",
+        "metamath",
+        "--database",
+        &database,
+        "--repeats",
+        "2",
+        "--threads",
+        "2",
+    ];
+    let text = sgs(&args).expect(0).out;
+    assert!(text.contains("unifier and kernel") && text.contains("2 threads"), "{text}");
+    let json = sgs(&[&args[..], &["--json"]].concat()).expect(0).json();
+    assert_eq!((&json["proofs"], &json["steps"]), (&1.into(), &3.into()));
+    assert!(json["unifier"]["one_thread"].as_f64().unwrap() > 0.0);
+    let none = file(
+        dir.path(),
+        "none.mm",
+        "$c ( ) -> wff |- $. $v ph $. wph $f wff ph $.
+        wn $a wff ( -> ph ) $. ax $a |- ( -> ph ) $.\n",
+    );
+    let done = sgs(&["bench", "verify", "--database", &none]).expect(1);
+    assert!(done.err.contains("no proof of at most 60 steps"), "{}", done.err);
+}
+
+#[test]
+fn printed_statements_are_accepted_and_unknown_fields_are_named() {
+    let input = "\u{feff}{\"id\":\"a\",\"statement\":\"ph  &  ( ph -> ps )  =>  ps\",\"proof\":\"h1 h2 ax-mp\"}\n\
+        {\"id\":\"b\",\"conclusion\":\"( ph -> A. x ph )  ($d x ph)\",\"proof\":[\"ax-5\"],\"hypothesis\":[]}\n\
+        {\"id\":\"c\",\"statement\":\"$d x ph $p |- ( ph -> A. x ph )\",\"proof\":[\"ax-5\"],\"hypothesis\":[]}\n\
+        {\"id\":\"d\",\"conclusion\":\"ph -> ph\",\"proof\":[\"id\"]}\n\
+        {\"id\":\"e\",\"statment\":\"( ph -> ph )\",\"proof\":[\"id\"]}\n\
+        {\"id\":\"f\",\"conclusion\":\"( ph -> ph )\",\"proof\":7}\n";
+    let done = sgs_with_input(&["verify", "-"], input).expect(1);
+    let verdicts: Vec<String> =
+        done.lines().iter().map(|l| l["verdict"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(
+        verdicts,
+        ["proved", "proved", "proved", "malformed", "malformed", "malformed"],
+        "{}",
+        done.out
+    );
+    // The warning appears once, for the first line.
+    assert_eq!(done.err.matches("unknown field `hypothesis`").count(), 1, "{}", done.err);
+    for message in [
+        "line 2: unknown field `hypothesis`",
+        "did you mean `|- ( ph -> ph )`?",
+        "line 5: neither `statement` nor `conclusion` is given, but `statment`; known fields",
+        "the proof must be a list of steps or a string of steps",
+    ] {
+        assert!(done.err.contains(message), "{message}\n{}", done.err);
+    }
+}

@@ -1,0 +1,69 @@
+//! The files in `examples/` work.
+
+use crate::program::{project, sgs, sgs_with_input};
+use crate::small_run::embedded;
+use std::path::Path;
+use std::process::Command;
+
+fn example(name: &str) -> String {
+    project("examples").join(name).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_example_files_are_accepted() {
+    let dry = sgs(&["run", &example("run.toml"), "--dry-run", "--json"]).expect(0).json();
+    assert_eq!((&dry["config"]["seed"], &dry["config"]["rounds"]), (&7.into(), &10.into()));
+    let sweep = sgs(&["sweep", &example("sweep.toml"), "--dry-run"]).expect(0).out;
+    assert_eq!(sweep.lines().filter(|line| line.starts_with("run ")).count(), 8, "{sweep}");
+    let rates = sgs(&["sweep", &example("learning-rates.toml"), "--dry-run"]).expect(0).out;
+    assert_eq!(rates.lines().filter(|line| line.starts_with("run ")).count(), 12, "{rates}");
+    let fit = sgs(&["fit", &example("curve.csv"), "--json"]).expect(0);
+    assert!(fit.out.contains("\"points\": 89"), "{}", fit.out);
+    let out = tempfile::tempdir().unwrap();
+    let out = out.path().join("d3k");
+    let filter = sgs(&["data", "filter", &example("filter.toml"), "--out", out.to_str().unwrap()]).expect(1);
+    assert!(filter.err.contains("goedel-pset.jsonl") && !out.exists(), "{}", filter.err);
+    let statements = std::fs::read_to_string(example("statements.txt")).unwrap();
+    let proved = sgs_with_input(&["prove", "-n", "2", "--max-new-tokens", "4", "--json"], &statements);
+    assert_eq!(proved.out.lines().count(), statements.lines().count());
+    assert!(proved.lines().iter().all(|line| line["error"].is_null()), "{}", proved.err);
+}
+
+#[test]
+fn the_notebook_reads_the_tables_of_a_run() {
+    let python = std::env::var("SGS_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let has_polars = Command::new(&python).args(["-c", "import polars"]).output();
+    if !has_polars.is_ok_and(|output| output.status.success()) {
+        let required = std::env::var("SGS_REQUIRE").unwrap_or_default();
+        assert!(!required.contains("polars"), "SGS_REQUIRE names polars, which {python} does not have");
+        println!("skipped: {python} has no polars (`pip install polars`; SGS_PYTHON names another Python)");
+        return;
+    }
+    let run = embedded();
+    let tables = notebook_output(&python, &run);
+    // Cells end with a table that has the columns which the text mentions.
+    for columns in ["verdict", "pass_at_1", "status", "times", "steps"] {
+        assert!(tables.contains(columns), "{columns}\n{tables}");
+    }
+}
+
+/// Executes the cells of the notebook and returns their output.
+fn notebook_output(python: &str, run: &Path) -> String {
+    let notebook = std::fs::read_to_string(example("tables.ipynb")).unwrap();
+    let notebook: serde_json::Value = serde_json::from_str(&notebook).unwrap();
+    let code = notebook["cells"].as_array().unwrap().iter().filter(|cell| cell["cell_type"] == "code");
+    let source = |cell: &serde_json::Value| {
+        cell["source"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect::<String>()
+    };
+    let cells = serde_json::to_string(&code.map(source).collect::<Vec<_>>()).unwrap();
+    // Like a notebook, print the value of a cell's last expression.
+    let program = "import ast, json, os\nscope = {}\nfor cell in json.loads(os.environ['CELLS']):\n    tree = ast.parse(cell)\n    \
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None\n    \
+        exec(compile(tree, 'cell', 'exec'), scope)\n    \
+        if last: print(eval(compile(ast.Expression(last.value), 'cell', 'eval'), scope))\n";
+    let output =
+        Command::new(python).args(["-c", program]).env("RUN", run).env("CELLS", cells).output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{err}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}

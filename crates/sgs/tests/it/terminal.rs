@@ -1,0 +1,186 @@
+//! The live view in a real terminal (tmux): at 80 and 120 columns, when the terminal is resized, and at the end.
+//!
+//! Screens are written to the folder `SGS_SCREENSHOTS`.
+#![cfg(unix)]
+
+use crate::program::{file, path};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Much longer than needed, so that tests also pass on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// A tmux session with a shell.
+struct Terminal {
+    socket: String,
+}
+
+impl Terminal {
+    /// Starts a terminal. Returns `None` if tmux is not installed; panics instead if `SGS_REQUIRE` contains `tmux`.
+    fn start(name: &str, columns: u32, lines: u32) -> Option<Self> {
+        let terminal = Self { socket: format!("sgs-{name}-{}", std::process::id()) };
+        let (columns, lines) = (columns.to_string(), lines.to_string());
+        let start = ["new-session", "-d", "-x", &columns, "-y", &lines, "sh"];
+        match terminal.tmux(&start) {
+            Some(_) => {}
+            None => {
+                let required = std::env::var("SGS_REQUIRE").unwrap_or_default();
+                assert!(!required.contains("tmux"), "SGS_REQUIRE names tmux, which does not start here");
+                println!("skipped: tmux is not installed (Debian package `tmux`)");
+                return None;
+            }
+        }
+        // A short prompt without escape sequences.
+        terminal.type_line("PS1='$ '; clear");
+        Some(terminal)
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> Option<String> {
+        let output = Command::new("tmux")
+            .args(["-L", &self.socket, "-f", "/dev/null"])
+            .args(arguments)
+            .output()
+            .ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Types a line and presses Enter.
+    fn type_line(&self, line: &str) {
+        self.tmux(&["send-keys", "-l", line]).unwrap();
+        self.tmux(&["send-keys", "Enter"]).unwrap();
+    }
+
+    /// Returns the screen and the last lines that have scrolled off.
+    fn screen(&self) -> String {
+        self.tmux(&["capture-pane", "-p", "-S", "-200"]).unwrap()
+    }
+
+    /// Returns the same text with wrapped lines joined.
+    fn text(&self) -> String {
+        self.tmux(&["capture-pane", "-p", "-J", "-S", "-200"]).unwrap()
+    }
+
+    /// Waits until `is_so` accepts the screen, and returns it.
+    fn wait(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+        let started = Instant::now();
+        loop {
+            let screen = self.screen();
+            if is_so(&screen) {
+                return screen;
+            }
+            assert!(started.elapsed() < PATIENCE, "{what}:\n{screen}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Saves the screen to the folder `SGS_SCREENSHOTS`, if it is set.
+    fn save(&self, name: &str) {
+        if let Some(folder) = std::env::var_os("SGS_SCREENSHOTS") {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(Path::new(&folder).join(format!("terminal-{name}.txt")), self.screen()).unwrap();
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.tmux(&["kill-server"]);
+    }
+}
+
+/// Returns the shell command of a run with this number of rounds.
+fn run(folder: &str, rounds: u32, more: &str) -> String {
+    let cache = env!("CARGO_TARGET_TMPDIR");
+    format!(
+        "XDG_CACHE_HOME={cache} {} run --out {folder} --set rounds={rounds} --set minutes=0 --set \
+         algorithm.batch.size=12 --set algorithm.rollouts_per_problem=4 --set evaluation.problems=5 {more}; echo code $?",
+        env!("CARGO_BIN_EXE_sgs")
+    )
+}
+
+/// Returns the lines about finished rounds.
+fn rounds(screen: &str) -> Vec<&str> {
+    screen.lines().filter(|line| line.starts_with("round ") && line.contains("ever solved")).collect()
+}
+
+fn check_live_view(columns: u32, lines: u32) {
+    let name = format!("{columns}x{lines}");
+    let Some(terminal) = Terminal::start(&name, columns, lines) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let folder = path(dir.path(), "run");
+    terminal.type_line(&run(&folder, 3, ""));
+    let live = terminal.wait("the live view", |screen| {
+        screen.contains(" of 3  sampling") && screen.contains("rollouts") && rounds(screen).len() == 1
+    });
+    terminal.save(&format!("{name}-live"));
+    // The view is on the screen once: no remains of an older one, and no wrapped lines.
+    for part in [" of 3  sampling", " conjectures ", " rollouts ", " verdicts ", " reviews "] {
+        let lines = live.lines().filter(|line| line.contains(part) && !line.contains("--set"));
+        assert_eq!(lines.count(), 1, "{part}\n{live}");
+    }
+    assert!(live.lines().any(|line| line.starts_with("ever solved ")), "{live}");
+    let end = terminal.wait("the end", |screen| screen.contains("\ncode 0"));
+    terminal.save(&format!("{name}-end"));
+    assert_eq!(rounds(&end).len(), 3, "{end}");
+    assert!(rounds(&end).iter().all(|line| line.ends_with(" s")), "each round must take one line:\n{end}");
+    for part in ["solved      ", "time        ", "next        sgs prove --run "] {
+        assert!(end.lines().any(|line| line.starts_with(part)), "{part}\n{end}");
+    }
+    assert!(!end.contains(" verdicts "), "the progress bars must be gone:\n{end}");
+}
+
+#[test]
+fn the_live_view_fits_80_columns() {
+    check_live_view(80, 24);
+}
+
+#[test]
+fn the_live_view_fits_120_columns() {
+    check_live_view(120, 40);
+}
+
+#[test]
+fn a_warning_stays_above_the_view_when_the_terminal_is_resized() {
+    let Some(terminal) = Terminal::start("resized", 120, 40) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let folder = path(dir.path(), "run");
+    // A cluster that accepts no jobs: its error message appears while the view is on the screen.
+    let sbatch = dir.path().join("sbatch");
+    std::fs::write(&sbatch, "#!/bin/sh\necho 'no jobs are taken today' >&2\nexit 1\n").unwrap();
+    std::fs::set_permissions(&sbatch, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let bin = dir.path().display();
+    let pool = format!("by = \"slurm\"\ncount = 1\npoll-s = 0.3\nbin = \"{bin}\"\n");
+    let fleet = file(dir.path(), "fleet.toml", &format!("listen = \"127.0.0.1:0\"\n[generate]\n{pool}"));
+    terminal.type_line(&run(&folder, 3, &format!("--workers {fleet}")));
+    terminal.wait("the view with a warning above it", |screen| {
+        let warned = screen.find("sbatch rejects");
+        warned.is_some() && warned < screen.rfind(" of 3  evaluating")
+    });
+    terminal.tmux(&["resize-window", "-x", "80", "-y", "24"]).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let screen = terminal.text();
+    terminal.save("resized");
+    assert!(screen.contains("no jobs are taken today"), "the warning has vanished:\n{screen}");
+    terminal.tmux(&["send-keys", "C-c"]).unwrap();
+    let end = terminal.wait("the end", |screen| screen.contains("\ncode 130"));
+    assert!(end.contains("stopped; to continue: `sgs resume"), "{end}");
+}
+
+#[test]
+fn statements_are_proved_interactively() {
+    let Some(terminal) = Terminal::start("prove", 80, 24) else { return };
+    let cache = env!("CARGO_TARGET_TMPDIR");
+    let program = env!("CARGO_BIN_EXE_sgs");
+    terminal.type_line(&format!("XDG_CACHE_HOME={cache} {program} prove -n 64; echo code $?"));
+    terminal.wait("the greeting", |screen| screen.contains("Type a statement") && screen.contains("\n>"));
+    terminal.type_line("ph -> ph");
+    terminal.wait("the suggestion", |screen| screen.contains("did you mean `|- ( ph -> ph )`"));
+    terminal.type_line("( ph -> ph )");
+    terminal
+        .wait("an answer", |screen| screen.contains("proved by sample") || screen.contains("no proof of"));
+    terminal.save("prove");
+    terminal.type_line("quit");
+    terminal.wait("the end", |screen| screen.contains("\ncode 0"));
+}

