@@ -1,21 +1,23 @@
-//! HTTP client of the coordinator, for workers. Without TLS, requests and replies are signed with the token (see
-//! [`crate::signing`]).
+//! HTTPS client of the coordinator, for workers.
 
 use std::io::Read;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use sgs_tls::Fingerprint;
 use ureq::http::{HeaderMap, Response};
 use ureq::tls::{Certificate, TlsConfig};
-use ureq::{Agent, Body};
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{Connector as _, TcpConnector};
+use ureq::{Agent, Body, RequestBuilder};
 
 use crate::artifacts::ArtifactChunk;
 use crate::board::BoardStatus;
+use crate::connector::PinnedConnector;
 use crate::coordinator::{CallError, Coordinator, Grant, HeartbeatAck};
-use crate::signing::{self, Nonce, SignedRequest};
 use crate::task::{LeaseId, Receipt, Report, WorkKind, WorkerName};
 use crate::token::AuthToken;
 use crate::wire::{
@@ -29,10 +31,10 @@ pub struct Client {
     agent: Agent,
     url: String,
     token: Option<AuthToken>,
-    /// Whether the server has proved at least once that it knows the token.
+    /// The key that the server must have.
+    fingerprint: Option<Fingerprint>,
+    /// Whether the server has been reached at least once.
     is_known: Arc<AtomicBool>,
-    /// The challenge to sign the next request over. Updated from every reply.
-    challenge: Arc<Mutex<Nonce>>,
 }
 
 /// Timeout of a connection attempt.
@@ -46,22 +48,22 @@ const SHORT_REPLY_TIMEOUT: Duration = Duration::from_secs(12);
 const MIN_COMPRESSED: usize = 16 << 10;
 /// Maximum size of a reply, uncompressed, in bytes.
 const MAX_REPLY: u64 = 1 << 30;
-/// Attempts to sign a request, because its challenge may expire in transit.
-const MAX_SIGNATURES: usize = 3;
 
 impl Client {
-    /// Creates a client for `http(s)://host:port`, without connecting. `trusted` are certificates (DER) to trust instead
-    /// of the public ones, for a service with a private certificate authority.
+    /// Creates a client for `https://host:port`, without connecting. The token is sent only to the server whose key it
+    /// names. If it names none, or `trusted` is given, the server needs a certificate from a public authority or one of
+    /// `trusted` (DER). Without a token, `http://` is possible as well.
     ///
     /// # Errors
     /// Returns an error if the URL is invalid.
     pub fn new(url: &str, token: Option<AuthToken>, trusted: Option<&[Vec<u8>]>) -> Result<Self, CallError> {
         let url = url.trim_end_matches('/').to_owned();
-        if !(url.starts_with("http://") || url.starts_with("https://")) {
+        if !(url.starts_with("https://") || token.is_none() && url.starts_with("http://")) {
             return Err(CallError::Refused(format!(
-                "{url}: the coordinator's URL begins with http:// or https://"
+                "{url}: the coordinator's URL begins with https://, because a token is never sent in plain text"
             )));
         }
+        let fingerprint = token.as_ref().and_then(AuthToken::fingerprint).filter(|_| trusted.is_none());
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECT_TIMEOUT))
@@ -75,13 +77,14 @@ impl Client {
                 config.tls_config(TlsConfig::builder().root_certs(roots.into()).build())
             }
         };
-        Ok(Self {
-            agent: config.build().into(),
-            url,
-            token,
-            is_known: Arc::default(),
-            challenge: Arc::default(),
-        })
+        let agent = match fingerprint {
+            None => config.build().into(),
+            Some(fingerprint) => {
+                let connector = ().chain(TcpConnector::default()).chain(PinnedConnector::new(fingerprint));
+                Agent::with_parts(config.build(), connector, DefaultResolver::default())
+            }
+        };
+        Ok(Self { agent, url, token, fingerprint, is_known: Arc::default() })
     }
 
     /// Requests the board's statistics.
@@ -160,96 +163,53 @@ impl Client {
         range: Option<&str>,
         timeout: Duration,
     ) -> Result<Response<Vec<u8>>, CallError> {
-        let shown = range.unwrap_or_default();
-        let call = signing::RequestHead {
-            method: "GET",
-            path,
-            range: shown,
-            content_type: "",
-            content_encoding: "",
+        let request = self.authorized(self.agent.get(format!("{}{path}", self.url)));
+        let request = match range {
+            None => request.header("accept-encoding", "zstd"),
+            Some(range) => request.header("range", range),
         };
-        self.call(call, b"", |authorization| {
-            let mut request = self.agent.get(format!("{}{path}", self.url));
-            let packs = if range.is_none() { Some(("accept-encoding", "zstd")) } else { None };
-            let range = range.map(|range| ("range", range));
-            for (name, value) in [packs, range, authorization].into_iter().flatten() {
-                request = request.header(name, value);
-            }
-            request.config().timeout_global(Some(timeout)).build().call()
-        })
+        self.received(request.config().timeout_global(Some(timeout)).build().call())
     }
 
-    /// Makes a call. `send` gets the `authorization` header. Signs the request again if its challenge has expired.
-    fn call(
-        &self,
-        call: signing::RequestHead<'_>,
-        body: &[u8],
-        send: impl Fn(Option<(&str, &str)>) -> Result<Response<Body>, ureq::Error>,
-    ) -> Result<Response<Vec<u8>>, CallError> {
-        let away = |error: ureq::Error| CallError::Unavailable(format!("{}: {error}", self.url));
-        let Some(token) = &self.token else { return whole(send(None).map_err(away)?) };
-        // The certificate identifies the server, so the token can be sent.
-        if self.url.starts_with("https://") {
-            return whole(send(Some(("authorization", &token.header()))).map_err(away)?);
+    /// Adds the token. [`Client::new`] ensures that only TLS connections carry it.
+    fn authorized<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.token {
+            Some(token) => request.header("authorization", token.header()),
+            None => request,
         }
-        for _ in 0..MAX_SIGNATURES {
-            let challenge = *self.challenge.lock().unwrap_or_else(PoisonError::into_inner);
-            let signed = SignedRequest::sign(token, challenge, call, body);
-            let (signed, header) = signed.map_err(|e| CallError::Refused(e.to_string()))?;
-            let reply = send(Some(("authorization", &header))).map_err(away)?;
-            let reply = self.receive(reply, &signed, token)?;
-            // A server that knows the token returns 401 only for an expired challenge or a damaged request.
-            if reply.status().as_u16() != 401 {
-                return Ok(reply);
-            }
-        }
-        let (url, times) = (&self.url, MAX_SIGNATURES);
-        Err(CallError::Unavailable(format!(
-            "{url} rejected the signature of a request {times} times in a row"
-        )))
     }
 
-    /// Reads an authenticated reply. If the signature is missing or wrong, the body is not read, because it may be forged.
-    fn receive(
-        &self,
-        reply: Response<Body>,
-        signed: &SignedRequest,
-        token: &AuthToken,
-    ) -> Result<Response<Vec<u8>>, CallError> {
-        let headers = reply.headers();
-        let challenge = text_of(headers, signing::CHALLENGE);
-        let head = signing::ReplyHead {
-            status: reply.status().as_u16(),
-            challenge,
-            content_type: text_of(headers, "content-type"),
-            content_encoding: text_of(headers, "content-encoding"),
-            content_range: text_of(headers, "content-range"),
-        };
-        let signature = headers.get(signing::SIGNATURE).map(|value| value.as_bytes()).unwrap_or_default();
-        let Some(digest) = signed.verify_reply(token, head, signature) else {
-            return Err(self.unauthenticated(reply.status().as_u16()));
-        };
+    /// Reads a whole reply.
+    fn received(&self, reply: Result<Response<Body>, ureq::Error>) -> Result<Response<Vec<u8>>, CallError> {
+        let mut reply = reply.map_err(|error| self.not_received(&error))?;
         self.is_known.store(true, Ordering::Relaxed);
-        if let Some(challenge) = signing::unhex(challenge) {
-            *self.challenge.lock().unwrap_or_else(PoisonError::into_inner) = challenge;
-        }
-        let reply = read_at_most(reply, digest.length.min(MAX_REPLY))?;
-        if digest.matches(reply.body()) {
-            Ok(reply)
-        } else {
-            Err(CallError::Unavailable(format!("{}: a reply was damaged in transit", self.url)))
-        }
+        let body = reply.body_mut().with_config().limit(MAX_REPLY + 1).read_to_vec();
+        let body = body.map_err(|e| CallError::Unavailable(format!("an invalid reply: {e}")))?;
+        Ok(reply.map(|_| body))
     }
 
-    fn unauthenticated(&self, status: u16) -> CallError {
+    fn not_received(&self, error: &ureq::Error) -> CallError {
         let url = &self.url;
-        let reason = format!(
-            "{url} returned HTTP {status} and does not prove that it knows the token; check that this is the run's \
-             coordinator, and that the token is the right one"
-        );
-        // A server that rejects the token on first contact has another token. Any other reply may come from a gateway, or
-        // from an impostor while the coordinator is down; it must not end the worker.
-        let refused = status == 401 && !self.is_known.load(Ordering::Relaxed);
+        let untrusted = match error {
+            ureq::Error::Io(error) => sgs_tls::is_untrusted(error),
+            ureq::Error::Rustls(error) => sgs_tls::is_untrusted(error),
+            _ => false,
+        };
+        if !untrusted {
+            return CallError::Unavailable(format!("{url}: {error}"));
+        }
+        let reason = match self.fingerprint {
+            Some(fingerprint) => format!(
+                "{url} does not have the key {fingerprint} that the token names: check the URL, and copy fleet.token \
+                 from the run's folder again; if a proxy with its own certificate answers there, give --authority"
+            ),
+            None => format!(
+                "{url}: {error}; use the run's own fleet.token, which names the coordinator's key, or give --authority \
+                 if the operator's certificate is not publicly signed"
+            ),
+        };
+        // Once the coordinator has been reached, a stranger at its address must not end the worker.
+        let refused = !self.is_known.load(Ordering::Relaxed);
         if refused { CallError::Refused(reason) } else { CallError::Unavailable(reason) }
     }
 
@@ -262,34 +222,13 @@ impl Client {
         let body = BodyFormat::Binary.write(body);
         let body = body.map_err(|e| CallError::Refused(format!("cannot write the request: {e}")))?;
         let packed = if body.len() < MIN_COMPRESSED { None } else { zstd::bulk::compress(&body, 1).ok() };
-        let content_encoding = if packed.is_some() { "zstd" } else { "" };
+        let request = self.authorized(self.agent.post(format!("{}{path}", self.url)));
+        let request = request.header("content-type", BodyFormat::Binary.content_type());
+        let request = request.header("accept-encoding", "zstd");
+        let request = if packed.is_some() { request.header("content-encoding", "zstd") } else { request };
         let body = packed.unwrap_or(body);
-        let content_type = BodyFormat::Binary.content_type();
-        let call = signing::RequestHead { method: "POST", path, range: "", content_type, content_encoding };
-        let reply = self.call(call, &body, |authorization| {
-            let request = self.agent.post(format!("{}{path}", self.url));
-            let mut request = request.header("content-type", content_type).header("accept-encoding", "zstd");
-            let packed =
-                Some(("content-encoding", content_encoding)).filter(|(_, coding)| !coding.is_empty());
-            for (name, value) in [packed, authorization].into_iter().flatten() {
-                request = request.header(name, value);
-            }
-            request.config().timeout_global(Some(timeout)).build().send(&body[..])
-        })?;
-        read(reply)
+        read(self.received(request.config().timeout_global(Some(timeout)).build().send(&body[..]))?)
     }
-}
-
-/// Reads the body of a reply from a trusted server.
-fn whole(reply: Response<Body>) -> Result<Response<Vec<u8>>, CallError> {
-    read_at_most(reply, MAX_REPLY)
-}
-
-fn read_at_most(mut reply: Response<Body>, limit: u64) -> Result<Response<Vec<u8>>, CallError> {
-    // One byte more, because the reader fails at its limit.
-    let body = reply.body_mut().with_config().limit(limit + 1).read_to_vec();
-    let body = body.map_err(|e| CallError::Unavailable(format!("an invalid reply: {e}")))?;
-    Ok(reply.map(|_| body))
 }
 
 /// Decompresses and parses a reply. An invalid reply is worth a retry; a rejected request is not.

@@ -2,7 +2,7 @@
 //!
 //! - A [`Board`] holds the tasks of a run. It is a pure state machine: time is an argument.
 //! - A [`Fleet`] wraps a board in a lock and a clock. Threads of the same process lease tasks from it directly.
-//! - A [`Service`] exposes a fleet over HTTP, and a [`Client`] calls it. Both sides implement [`Coordinator`], so a
+//! - A [`Service`] exposes a fleet over HTTPS, and a [`Client`] calls it. Both sides implement [`Coordinator`], so a
 //!   worker runs the same code in either case.
 //! - A [`WorkerSession`] is the worker's end of the protocol: it keeps leases alive and delivers results.
 //!   [`run_worker`] is a ready-made loop on top of it.
@@ -46,14 +46,13 @@
 mod artifacts;
 pub mod board;
 mod client;
+mod connector;
 mod coordinator;
 pub mod descriptors;
 mod fleet;
 pub mod launch;
 mod name;
-mod replay_guard;
 mod service;
-mod signing;
 mod task;
 pub mod token;
 pub mod wait;
@@ -69,7 +68,7 @@ pub use launch::{
     CrashLoop, JobId, LaunchError, Launcher, LocalLauncher, RestartPolicy, SlurmConfig, SlurmLauncher,
     Supervisor, SupervisorStatus, WorkerJob, visible_device,
 };
-pub use service::{Service, ServiceConfig, ServiceError, TlsFiles};
+pub use service::{Service, ServiceConfig, ServiceError};
 pub use task::*;
 pub use token::{AuthToken, TokenError};
 pub use worker::{

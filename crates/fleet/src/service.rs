@@ -1,16 +1,14 @@
-//! HTTP service of the coordinator: the calls of [`crate::wire`], the board's statistics, and Prometheus metrics.
+//! HTTPS service of the coordinator: the calls of [`crate::wire`], the board's statistics, and Prometheus metrics.
 //!
 //! Every call that changes state is a POST with a token and with a content type that a web page cannot send across
-//! origins. The token, or the signature made with it (see [`crate::signing`]), is checked before the body is read. The size
-//! of a body is checked while it is read and decompressed, and the memory for decompressed bodies is bounded over all
-//! connections. Replies to signed requests are signed; replayed requests are rejected (see [`crate::replay_guard`]).
+//! origins. The token is checked before the body is read. The size of a body is checked while it is read and decompressed,
+//! and the memory for decompressed bodies is bounded over all connections. Processes of the same machine may also use
+//! plain HTTP: scripts, and proxies with a certificate of their own.
 
-use std::fs;
 use std::io::{self, Read};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -22,7 +20,9 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sgs_http::ServiceThread;
+use sgs_tls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
@@ -32,9 +32,7 @@ use crate::artifacts::ArtifactStore;
 use crate::board::BoardStatus;
 use crate::descriptors::{max_connections, raise_limit};
 use crate::fleet::{Fleet, FleetError};
-use crate::replay_guard::ReplayGuard;
-use crate::signing::{self, Nonce, SignedRequest};
-use crate::token::{AuthToken, TokenError};
+use crate::token::AuthToken;
 use crate::wire::{
     BodyFormat, ErrorReply, HeartbeatReply, HeartbeatRequest, LeaseReply, LeaseRequest, ResultsReply,
     ResultsRequest,
@@ -45,10 +43,10 @@ use crate::wire::{
 pub struct ServiceConfig {
     /// Address to listen on. Port 0 picks a free port. Default `127.0.0.1:0`.
     pub listen: SocketAddr,
-    /// Token of the callers. Without a token, the service listens only on loopback.
+    /// Token of the callers. Without a token or TLS, the service listens only on loopback.
     pub token: Option<AuthToken>,
-    /// Certificate for TLS, if any.
-    pub tls: Option<TlsFiles>,
+    /// Key and certificate. With TLS, only connections from loopback may be in plain text.
+    pub tls: Option<Arc<ServerConfig>>,
     /// Maximum size of a decompressed body, in bytes. Also the total size of bodies being decompressed at a time; further
     /// bodies wait. Default 256 MiB.
     pub max_body: usize,
@@ -78,22 +76,11 @@ impl Default for ServiceConfig {
     }
 }
 
-/// Paths of a certificate chain and its private key, both in PEM form.
-#[derive(Clone, Debug)]
-pub struct TlsFiles {
-    /// The chain, with the server's own certificate first.
-    pub certificate: PathBuf,
-    /// The private key.
-    pub key: PathBuf,
-}
-
 /// Why the service cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// It would be open to the network without a token.
-    #[error(
-        "refusing to listen on {0} without a token: provide one in a file or in the environment, or listen on 127.0.0.1"
-    )]
+    /// It would be open to the network without a token or without TLS.
+    #[error("refusing to listen on {0} without a token and TLS: listen on 127.0.0.1")]
     Unprotected(SocketAddr),
     /// The address is unavailable.
     #[error("cannot listen on {address}: {error}")]
@@ -103,20 +90,9 @@ pub enum ServiceError {
         /// The error.
         error: io::Error,
     },
-    /// The certificate or the key is invalid.
-    #[error("{path}: {problem}")]
-    Tls {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        problem: String,
-    },
     /// The threads cannot be started.
     #[error("cannot start the service's threads: {0}")]
     Threads(io::Error),
-    /// The system has no random bytes.
-    #[error(transparent)]
-    Random(#[from] TokenError),
 }
 
 /// A running service. Dropping it stops the service.
@@ -134,8 +110,6 @@ struct HandlerState {
     config: ServiceConfig,
     /// Permits for decompressed bodies, in units of [`DECOMPRESSION_UNIT`].
     decompression: Arc<Semaphore>,
-    /// Rejects replayed requests.
-    replay_guard: Mutex<ReplayGuard>,
 }
 
 /// Interval at which overdue leases are expired.
@@ -144,8 +118,10 @@ const EXPIRY_INTERVAL: Duration = Duration::from_millis(250);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for the body of a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(120);
-/// Timeout of a TLS handshake.
+/// Timeout for the first byte of a connection, and of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// First byte of a TLS connection: the content type of a handshake record (RFC 8446, §5.1).
+const TLS_HANDSHAKE: [u8; 1] = [22];
 /// How long the reply to a report waits for the consumer to store the outcomes. Then the worker must send them again.
 const MAX_RECEIPT_WAIT: Duration = Duration::from_secs(2);
 /// Minimum size of a reply that is compressed, in bytes.
@@ -167,12 +143,11 @@ impl Service {
     /// # Errors
     /// Returns an error if the configuration is unsafe or invalid, or the address or threads are unavailable.
     pub fn start(fleet: Fleet, mut config: ServiceConfig) -> Result<Self, ServiceError> {
-        if config.token.is_none() && !config.listen.ip().is_loopback() {
+        if (config.token.is_none() || config.tls.is_none()) && !config.listen.ip().is_loopback() {
             return Err(ServiceError::Unprotected(config.listen));
         }
         config.max_connections = config.max_connections.min(max_connections(raise_limit()));
-        let tls = config.tls.as_ref().map(TlsHandshake::load).transpose()?;
-        let replay_guard = Mutex::new(ReplayGuard::new(Instant::now())?);
+        let tls = config.tls.clone().map(tokio_rustls::TlsAcceptor::from);
         let listening = |error| ServiceError::Listen { address: config.listen, error };
         let thread = || ServiceThread::start("fleet-service").map_err(ServiceError::Threads);
         let first = thread()?;
@@ -184,8 +159,8 @@ impl Service {
         let encrypted = tls.is_some();
         let units = config.max_body.div_ceil(DECOMPRESSION_UNIT).clamp(1, Semaphore::MAX_PERMITS);
         let decompression = Arc::new(Semaphore::new(units));
-        let state = Arc::new(HandlerState { fleet: fleet.clone(), config, decompression, replay_guard });
-        handle.spawn(accept(listener, tls.map(Arc::new), state, handles));
+        let state = Arc::new(HandlerState { fleet: fleet.clone(), config, decompression });
+        handle.spawn(accept(listener, tls, state, handles));
         handle.spawn(tick(fleet));
         Ok(Self { address, encrypted, _threads: threads })
     }
@@ -217,8 +192,8 @@ async fn tick(fleet: Fleet) {
 }
 
 async fn accept(
-    listener: tokio::net::TcpListener,
-    tls: Option<Arc<TlsHandshake>>,
+    listener: TcpListener,
+    tls: Option<tokio_rustls::TlsAcceptor>,
     state: Arc<HandlerState>,
     threads: Vec<Handle>,
 ) {
@@ -231,12 +206,28 @@ async fn accept(
         let stream = stream.into_std();
         thread.spawn(async move {
             let _permit = permit;
-            match (stream.and_then(tokio::net::TcpStream::from_std), tls) {
-                (Ok(stream), None) => serve_connection(stream, state).await,
-                (Ok(stream), Some(tls)) => tls.serve_connection(stream, state).await,
-                (Err(error), _) => tracing::warn!("cannot serve a connection: {error}"),
+            match stream.and_then(TcpStream::from_std) {
+                Ok(stream) => serve(stream, tls, state).await,
+                Err(error) => tracing::warn!("cannot serve a connection: {error}"),
             }
         });
+    }
+}
+
+/// Serves a connection: over TLS or, if there is none or the client is on this machine, in plain text.
+async fn serve(stream: TcpStream, tls: Option<tokio_rustls::TlsAcceptor>, state: Arc<HandlerState>) {
+    let Some(tls) = tls else { return serve_connection(stream, state).await };
+    let is_local = stream.peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_loopback());
+    let mut first = [0];
+    if is_local
+        && !matches!(timeout(HANDSHAKE_TIMEOUT, stream.peek(&mut first)).await, Ok(Ok(1)) if first == TLS_HANDSHAKE)
+    {
+        return serve_connection(stream, state).await;
+    }
+    match timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+        Ok(Ok(stream)) => serve_connection(stream, state).await,
+        Ok(Err(error)) => tracing::debug!("a TLS handshake failed: {error}"),
+        Err(_) => tracing::debug!("a TLS handshake timed out"),
     }
 }
 
@@ -246,39 +237,6 @@ async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin, state: Ar
         async move { state.answer(request).await }
     };
     sgs_http::serve_connection(stream, HEAD_TIMEOUT, answer).await;
-}
-
-struct TlsHandshake(tokio_rustls::TlsAcceptor);
-
-impl TlsHandshake {
-    fn load(files: &TlsFiles) -> Result<Self, ServiceError> {
-        use tokio_rustls::rustls::ServerConfig;
-        use tokio_rustls::rustls::crypto::ring::default_provider;
-        use tokio_rustls::rustls::pki_types::pem::PemObject;
-        use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-
-        let wrong = |path: &Path, problem: String| ServiceError::Tls { path: path.to_owned(), problem };
-        let pem = |path: &Path| fs::read(path).map_err(|e| wrong(path, e.to_string()));
-        let chain = CertificateDer::pem_slice_iter(&pem(&files.certificate)?).collect::<Result<Vec<_>, _>>();
-        let chain = chain.map_err(|e| wrong(&files.certificate, format!("not a PEM certificate: {e:?}")))?;
-        let key = PrivateKeyDer::from_pem_slice(&pem(&files.key)?);
-        let key = key.map_err(|e| wrong(&files.key, format!("not a PEM private key: {e:?}")))?;
-        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|e| wrong(&files.certificate, e.to_string()))?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .map_err(|e| wrong(&files.certificate, format!("certificate and key do not match: {e}")))?;
-        Ok(Self(tokio_rustls::TlsAcceptor::from(Arc::new(config))))
-    }
-
-    async fn serve_connection(&self, stream: tokio::net::TcpStream, state: Arc<HandlerState>) {
-        match timeout(HANDSHAKE_TIMEOUT, self.0.accept(stream)).await {
-            Ok(Ok(stream)) => serve_connection(stream, state).await,
-            Ok(Err(error)) => tracing::debug!("a TLS handshake failed: {error}"),
-            Err(_) => tracing::debug!("a TLS handshake timed out"),
-        }
-    }
 }
 
 type HttpResponse = Response<Full<Bytes>>;
@@ -299,18 +257,11 @@ impl HandlerState {
             .get(ACCEPT_ENCODING)
             .and_then(|v| v.to_str().ok())
             .is_some_and(|v| v.split(',').any(|coding| coding.trim().starts_with("zstd")));
-        let admitted = self.admit(&request);
-        let signed = admitted.as_ref().ok().cloned().flatten();
-        let routed = match admitted {
-            Ok(Some(signed)) if !self.is_fresh(&signed) => {
-                self.discard_body(request).await;
-                let error = "the challenge has expired, or this is a replay: sign the request over the challenge of this reply";
-                Err(Rejection(StatusCode::UNAUTHORIZED, error.to_owned()))
-            }
-            Ok(signed) => self.route(request, signed.as_ref()).await,
+        let routed = match self.admit(&request) {
+            Ok(()) => self.route(request).await,
             Err(rejection) => Err(rejection),
         };
-        let mut reply = match routed {
+        let reply = match routed {
             Ok(mut reply) => {
                 if accepts_zstd {
                     compress(&mut reply);
@@ -332,69 +283,32 @@ impl HandlerState {
                 reply
             }
         };
-        if let (Some(signed), Some(token)) = (&signed, &self.config.token) {
-            sign(&mut reply, signed, token, self.replay_guard().challenge(Instant::now()));
-        }
         reply.map(|body| Full::new(Bytes::from(body)))
     }
 
-    /// Reads and discards a body. Otherwise the connection is closed, and a client that is still sending may never receive
-    /// the new challenge.
-    async fn discard_body(&self, request: Request<Incoming>) {
-        let mut body = Limited::new(request.into_body(), self.config.max_body);
-        let end = async { while let Some(Ok(_)) = body.frame().await {} };
-        // A client that is slow, or sends too much, is cut off by the reply.
-        let _ = timeout(BODY_TIMEOUT, end).await;
-    }
-
-    fn replay_guard(&self) -> MutexGuard<'_, ReplayGuard> {
-        // The guard is consistent after every statement.
-        self.replay_guard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_fresh(&self, signed: &SignedRequest) -> bool {
-        self.replay_guard().admits(signed.challenge, signed.nonce, Instant::now())
-    }
-
-    /// Authenticates a request by its token or its signature. Returns the signature, if any.
-    fn admit(&self, request: &Request<Incoming>) -> Result<Option<SignedRequest>, Rejection> {
-        let Some(token) = &self.config.token else { return Ok(None) };
+    /// Authenticates a request by its token.
+    fn admit(&self, request: &Request<Incoming>) -> Result<(), Rejection> {
         let shown = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        if token.admits(shown) {
-            return Ok(None);
+        if self.config.token.as_ref().is_none_or(|token| token.admits(shown)) {
+            return Ok(());
         }
-        let call = signing::RequestHead {
-            method: request.method().as_str(),
-            path: request.uri().path(),
-            range: text_of(request.headers(), &RANGE),
-            content_type: text_of(request.headers(), &CONTENT_TYPE),
-            content_encoding: text_of(request.headers(), &CONTENT_ENCODING),
-        };
-        match shown.and_then(|shown| SignedRequest::verify(token, shown, call)) {
-            Some(signed) => Ok(Some(signed)),
-            None => {
-                let error = "missing or wrong token: send `Authorization: Bearer TOKEN`".to_owned();
-                Err(Rejection(StatusCode::UNAUTHORIZED, error))
-            }
-        }
+        let error = "missing or wrong token: use the token of this run (fleet.token in its folder), in a script as \
+                     `Authorization: Bearer TOKEN`";
+        Err(Rejection(StatusCode::UNAUTHORIZED, error.to_owned()))
     }
 
-    async fn route(
-        &self,
-        request: Request<Incoming>,
-        signed: Option<&SignedRequest>,
-    ) -> Result<BufferedResponse, Rejection> {
+    async fn route(&self, request: Request<Incoming>) -> Result<BufferedResponse, Rejection> {
         match (request.method(), request.uri().path()) {
             (&Method::POST, "/v1/lease") => {
-                let (form, call) = self.body(request, signed).await?;
+                let (form, call) = self.body(request).await?;
                 Ok(written(form, &self.lease(call).await?))
             }
             (&Method::POST, "/v1/heartbeat") => {
-                let (form, call) = self.body(request, signed).await?;
+                let (form, call) = self.body(request).await?;
                 Ok(written(form, &self.heartbeat(&call)?))
             }
             (&Method::POST, "/v1/results") => {
-                let (form, call) = self.body(request, signed).await?;
+                let (form, call) = self.body(request).await?;
                 Ok(written(form, &self.results(call).await?))
             }
             (&Method::GET, "/v1/status") => Ok(written(BodyFormat::Json, &self.fleet.status()?)),
@@ -484,7 +398,6 @@ impl HandlerState {
     async fn body<T: DeserializeOwned + Send + 'static>(
         &self,
         request: Request<Incoming>,
-        signed: Option<&SignedRequest>,
     ) -> Result<(BodyFormat, T), Rejection> {
         let kind = text_of(request.headers(), &CONTENT_TYPE);
         let Some(form) = BodyFormat::of(kind) else {
@@ -513,10 +426,6 @@ impl HandlerState {
                 return Err(Rejection(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time".into()));
             }
         };
-        if signed.is_some_and(|signed| !signed.has_body(&bytes)) {
-            let error = "the body does not match its signature".to_owned();
-            return Err(Rejection(StatusCode::UNAUTHORIZED, error));
-        }
         let size = if packed { decompressed_size(&bytes, limit)? } else { bytes.len() };
         // Held until the body is parsed, which bounds the memory for decompressed bodies.
         let _room = if packed { Some(self.room_for(size).await?) } else { None };
@@ -547,22 +456,6 @@ fn text_of<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// Signs the reply for the client that signed the request, and attaches the next challenge.
-fn sign(reply: &mut BufferedResponse, signed: &SignedRequest, token: &AuthToken, challenge: Nonce) {
-    let challenge = signing::hex(&challenge);
-    let headers = reply.headers();
-    let head = signing::ReplyHead {
-        status: reply.status().as_u16(),
-        challenge: &challenge,
-        content_type: text_of(headers, &CONTENT_TYPE),
-        content_encoding: text_of(headers, &CONTENT_ENCODING),
-        content_range: text_of(headers, &CONTENT_RANGE),
-    };
-    let signature = signed.sign_reply(token, head, reply.body());
-    reply.headers_mut().insert(signing::SIGNATURE, ascii_header(&signature));
-    reply.headers_mut().insert(signing::CHALLENGE, ascii_header(&challenge));
-}
-
 #[allow(clippy::expect_used, reason = "called only with digits and ASCII words")]
 fn ascii_header(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).expect("invariant: the text is printable ASCII")
@@ -578,7 +471,8 @@ fn decompressed_size(bytes: &[u8], limit: usize) -> Result<usize, Rejection> {
 
 /// Parses `bytes=FIRST-LAST` as offset and length.
 fn read_range(header: &[u8]) -> Option<(u64, usize)> {
-    let (first, last) = std::str::from_utf8(header).ok()?.trim().strip_prefix("bytes=")?.split_once('-')?;
+    let (first, last) =
+        std::str::from_utf8(header).ok()?.trim_ascii().strip_prefix("bytes=")?.split_once('-')?;
     let first: u64 = first.parse().ok()?;
     if last.is_empty() {
         return Some((first, usize::MAX));

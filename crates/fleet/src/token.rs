@@ -1,25 +1,37 @@
 //! The secret shared by the coordinator and its workers.
 
 use std::fmt;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use sgs_tls::Fingerprint;
 use subtle::ConstantTimeEq;
 
-/// A secret token. `Debug` does not print it.
+/// A secret token, and the fingerprint of the key of the coordinator to which it may be sent. `Debug` does not print the
+/// secret. As text, the fingerprint follows the secret after a line break or a space.
 #[derive(Clone)]
-pub struct AuthToken(String);
+pub struct AuthToken {
+    secret: String,
+    fingerprint: Option<Fingerprint>,
+}
 
 /// Minimum length of a token.
 const MIN_LENGTH: usize = 16;
+/// Environment variable with the token.
+const TOKEN_VARIABLE: &str = "SGS_TOKEN";
+/// Environment variable with the name of a token file.
+const TOKEN_FILE_VARIABLE: &str = "SGS_TOKEN_FILE";
 
 /// Why a token is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The text is too short, or not valid in a header.
-    #[error("{0}: a token is one line of at least 16 printable ASCII characters without spaces")]
+    #[error(
+        "{0}: a token is at least 16 printable ASCII characters without spaces; after it, on a second line, only the \
+         fingerprint `sha256//…` of the coordinator's key may follow"
+    )]
     Unfit(String),
     /// A file could not be read or written.
     #[error("token file {path}: {error}")]
@@ -40,12 +52,12 @@ impl AuthToken {
     /// # Errors
     /// Returns an error if the text is not a valid token.
     pub fn new(text: &str, origin: &str) -> Result<Self, TokenError> {
-        let text = text.trim();
-        if text.len() >= MIN_LENGTH && text.bytes().all(|b| b.is_ascii_graphic()) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(TokenError::Unfit(origin.to_owned()))
-        }
+        let unfit = || TokenError::Unfit(origin.to_owned());
+        let mut words = text.split_ascii_whitespace();
+        let secret = words.next().unwrap_or_default().to_owned();
+        let fingerprint = words.next().map(str::parse).transpose().map_err(|_| unfit())?;
+        let fits = secret.len() >= MIN_LENGTH && secret.bytes().all(|b| b.is_ascii_graphic());
+        if fits && words.next().is_none() { Ok(Self { secret, fingerprint }) } else { Err(unfit()) }
     }
 
     /// Reads a token file.
@@ -59,25 +71,66 @@ impl AuthToken {
         Self::new(&text, &format!("token file {name}"))
     }
 
+    /// Reads the token of a file or, without one, of the environment: the token itself, or the name of its file.
+    ///
+    /// # Errors
+    /// Returns an error if the token is invalid or the file cannot be read.
+    pub fn from_file_or_environment(file: Option<&Path>) -> Result<Option<Self>, TokenError> {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        if let (None, Some(text)) = (file, set(TOKEN_VARIABLE)) {
+            return Self::new(&text.to_string_lossy(), TOKEN_VARIABLE).map(Some);
+        }
+        let file = file.map(Path::to_owned).or_else(|| set(TOKEN_FILE_VARIABLE).map(PathBuf::from));
+        file.map(|path| Self::read(&path)).transpose()
+    }
+
     /// Generates a token of 256 random bits.
     ///
     /// # Errors
     /// Returns an error if the system has no random bytes.
     pub fn generate() -> Result<Self, TokenError> {
-        fresh_secret().map(Self)
+        Ok(Self { secret: fresh_secret()?, fingerprint: None })
     }
 
-    /// Writes the token to a new file that only its owner can read.
+    /// Reads a token file, or generates the token and writes the file if there is none.
     ///
     /// # Errors
-    /// Returns an error if the file exists or cannot be written.
+    /// Returns an error if the file cannot be read or written, or does not contain a valid token.
+    pub fn read_or_generate(path: &Path) -> Result<Self, TokenError> {
+        if !path.exists() {
+            Self::generate()?.write(path)?;
+        }
+        Self::read(path)
+    }
+
+    /// Returns the same token for a coordinator with this key, or for one whose certificate an authority has signed.
+    #[must_use]
+    pub fn with_fingerprint(self, fingerprint: Option<Fingerprint>) -> Self {
+        Self { fingerprint, ..self }
+    }
+
+    /// Writes the token to a file that only its owner can read. Replaces the file.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), TokenError> {
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-        let written = file.and_then(|mut f| {
-            writeln!(f, "{}", self.0)?;
-            f.sync_all()
-        });
-        written.map_err(|error| TokenError::File { path: path.display().to_string(), error })
+        let temporary = path.with_extension("tmp");
+        let write = || {
+            match fs::remove_file(&temporary) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+            writeln!(file, "{}", self.secret)?;
+            if let Some(fingerprint) = self.fingerprint {
+                writeln!(file, "{fingerprint}")?;
+            }
+            file.sync_all()?;
+            fs::rename(&temporary, path)?;
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+        };
+        write().map_err(|error| TokenError::File { path: path.display().to_string(), error })
     }
 
     /// Returns true if an `authorization` header contains this token. Takes the same time for all wrong tokens of the
@@ -85,18 +138,25 @@ impl AuthToken {
     #[must_use]
     pub fn admits(&self, authorization: Option<&[u8]>) -> bool {
         let Some(shown) = authorization.and_then(|h| h.strip_prefix(b"Bearer ")) else { return false };
-        shown.ct_eq(self.0.as_bytes()).into()
+        shown.ct_eq(self.secret.as_bytes()).into()
     }
 
-    /// Returns the key for signatures.
-    pub(crate) fn secret(&self) -> &[u8] {
-        self.0.as_bytes()
+    /// Returns the secret.
+    #[must_use]
+    pub fn secret(&self) -> &str {
+        &self.secret
+    }
+
+    /// Returns the fingerprint of the coordinator's key, if the token names one.
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.fingerprint
     }
 
     /// Returns the value of an `authorization` header that presents this token.
     #[must_use]
     pub fn header(&self) -> String {
-        format!("Bearer {}", self.0)
+        format!("Bearer {}", self.secret)
     }
 }
 
@@ -135,19 +195,28 @@ mod tests {
 
     #[test]
     fn weak_tokens_are_rejected() {
-        for weak in ["", "short", "has a space in the middle", "ümläut-ümläut-ümläut"] {
+        let fingerprint = "sha256//AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+        let three = format!("0123456789abcdef {fingerprint} more");
+        for weak in ["", "short", "has a space in the middle", "ümläut-ümläut-ümläut", &three] {
             assert!(AuthToken::new(weak, "test").is_err(), "{weak}");
         }
     }
 
     #[test]
-    fn a_token_file_is_private_and_never_overwritten() {
+    fn a_token_file_is_private_and_read_as_it_was_written() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("token");
-        let token = AuthToken::generate().expect("random");
-        token.write(&path).expect("writes");
+        let token = AuthToken::read_or_generate(&path).expect("generates");
         assert_eq!(fs::metadata(&path).expect("is there").permissions().mode() & 0o777, 0o600);
-        assert_eq!(AuthToken::read(&path).expect("reads").0, token.0);
-        assert!(token.write(&path).is_err());
+        assert_eq!(AuthToken::read_or_generate(&path).expect("reads").secret(), token.secret());
+        let fingerprint = sgs_tls::Identity::from_secret("of this test").fingerprint();
+        let named = token.clone().with_fingerprint(Some(fingerprint));
+        // The rest of an interrupted write.
+        fs::write(path.with_extension("tmp"), "half").expect("writes");
+        named.write(&path).expect("replaces");
+        assert_eq!(fs::metadata(&path).expect("is there").permissions().mode() & 0o777, 0o600);
+        let read = AuthToken::read(&path).expect("reads");
+        assert_eq!(read.fingerprint(), Some(fingerprint));
+        assert_eq!(read.secret(), token.secret());
     }
 }

@@ -189,6 +189,7 @@ other_errors!(
     sgs_fleet::ServiceError,
     sgs_fleet::TokenError,
     sgs_fleet::WorkerError,
+    sgs_tls::TlsFilesError,
     sgs_lean::SettingsError,
     sgs_lean::StartError,
     sgs_lean::VersionError,

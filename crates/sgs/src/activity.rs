@@ -51,7 +51,7 @@ pub fn fleet(run: &Path, notes: &mut Vec<String>) -> (Option<String>, Option<Boa
         let trusted = remembered.fleet.authority.as_deref();
         let trusted =
             trusted.map(|path| ca_certs::certificates(path, "the workers' `authority`")).transpose()?;
-        let client = Client::new(&remembered.url, Some(remembered.token(run)?), trusted.as_deref())?;
+        let client = Client::new(&remembered.url, Some(CoordinatorAddress::token(run)?), trusted.as_deref())?;
         Ok(client.status_within(ANSWER_TIMEOUT)?)
     };
     match ask() {

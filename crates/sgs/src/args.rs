@@ -182,7 +182,7 @@ pub struct FleetArgs {
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
     /// File with the token that workers must present [default: SGS_TOKEN, SGS_TOKEN_FILE, or fleet.token in the
-    /// run's folder].
+    /// run's folder, from which workers get it in any case].
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 }
@@ -191,8 +191,8 @@ pub struct FleetArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Start workers on any machine that has this program:
-  sgs worker generate --connect http://HOST:7717 --token-file FILE
-  sgs worker verify   --connect http://HOST:7717 --token-file FILE
+  sgs worker generate --connect https://HOST:7717 --token-file FILE
+  sgs worker verify   --connect https://HOST:7717 --token-file FILE
 `sgs resume DIR` continues in the same way, on the same address.")]
 pub struct ServeArgs {
     /// The run; by default only workers that connect to 127.0.0.1:7717 serve it.
@@ -212,13 +212,13 @@ pub enum WorkerCommand {
 /// Arguments of both kinds of worker.
 #[derive(Debug, Args)]
 pub struct ConnectArgs {
-    /// Address of the coordinator, http://HOST:PORT, as `sgs run` or `sgs serve` prints it.
+    /// Address of the coordinator, https://HOST:PORT, as `sgs run` or `sgs serve` prints it.
     #[arg(long, value_name = "URL")]
     pub connect: String,
-    /// File with the coordinator's token [default: SGS_TOKEN, or the file named by SGS_TOKEN_FILE].
+    /// The coordinator's fleet.token [default: its text in SGS_TOKEN, or the file named by SGS_TOKEN_FILE].
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// CA certificates to trust for https, in PEM format [default: the public ones].
+    /// CA certificates to trust, in PEM format, if the operator's certificate answers instead of the run's own.
     #[arg(long, value_name = "FILE")]
     pub authority: Option<PathBuf>,
     /// Name of the worker, unique within the run [default: its kind, host, process id and random characters].

@@ -17,9 +17,11 @@ use sgs_fleet::{
     AuthToken, BoardConfig, CallError, Client, Coordinator, DrainFlag, Fleet, Service, ServiceConfig,
     Speculation, TaskId, TaskResult, WorkKind, WorkerName,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use worker_process::{client, command, square, task, token};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use worker_process::{IDENTITY, client, command, config, square, task};
 
 const VERIFY: WorkKind = WorkKind::of("verify");
 
@@ -52,7 +54,7 @@ fn coordinator_process() {
     let lease = Duration::from_millis(words[2].parse().unwrap());
     let fleet = Fleet::journalled(board(lease));
     let listen = SocketAddr::from(([127, 0, 0, 1], port));
-    let config = ServiceConfig { listen, token: Some(token()), ..ServiceConfig::default() };
+    let config = ServiceConfig { listen, ..config() };
     let _service = Service::start(fleet.clone(), config).unwrap();
     let path = Path::new(words[3]);
     let (known, whole) = journal(path);
@@ -118,19 +120,26 @@ struct Faults {
     lost_replies: AtomicU64,
 }
 
-/// A proxy that injects network faults.
+/// A proxy that has the coordinator's key and injects network faults.
 async fn proxy(listener: tokio::net::TcpListener, to: SocketAddr, faults: Arc<Faults>, rate: f64) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
         let faults = Arc::clone(&faults);
         tokio::spawn(async move {
             // Broken connections are part of the test.
-            let _ = relay(stream, to, &faults, rate).await;
+            if let Ok(stream) = TlsAcceptor::from(IDENTITY.server()).accept(stream).await {
+                let _ = relay(stream, to, &faults, rate).await;
+            }
         });
     }
 }
 
-async fn relay(mut from: TcpStream, to: SocketAddr, faults: &Faults, rate: f64) -> std::io::Result<()> {
+async fn relay(
+    mut from: TlsStream<TcpStream>,
+    to: SocketAddr,
+    faults: &Faults,
+    rate: f64,
+) -> std::io::Result<()> {
     let mut upstream: Option<TcpStream> = None;
     while let Some(request) = message(&mut from).await? {
         let fate = if fastrand::f64() < rate { fastrand::u8(0..5) } else { 9 };
@@ -180,7 +189,7 @@ async fn relay(mut from: TcpStream, to: SocketAddr, faults: &Faults, rate: f64) 
 }
 
 /// Reads one HTTP message with a content length. Returns `None` at the end of the stream.
-async fn message(stream: &mut TcpStream) -> std::io::Result<Option<Vec<u8>>> {
+async fn message(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     loop {
         if let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
@@ -260,13 +269,13 @@ impl Chaos {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("journal");
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let direct = format!("http://127.0.0.1:{port}");
+        let direct = format!("https://127.0.0.1:{port}");
         let mut coordinator = start_coordinator(port, self.tasks, self.lease, &log);
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let faults = Arc::new(Faults::default());
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let url = format!("https://{}", listener.local_addr().unwrap());
         runtime.spawn(proxy(listener, SocketAddr::from(([127, 0, 0, 1], port)), Arc::clone(&faults), 0.03));
         let skew = Command::new("unshare").args(["--time", "--monotonic", "400", "true"]).status();
         let skew = skew.is_ok_and(|s| s.success());
@@ -351,7 +360,10 @@ impl Chaos {
 
 /// Tries to lease a task with a wrong token. Returns true if the service rejects the token.
 fn intrude(url: &str) -> bool {
-    let intruder = Client::new(url, Some(AuthToken::generate().unwrap()), None).unwrap();
+    let intruder = {
+        let token = AuthToken::generate().unwrap().with_fingerprint(Some(IDENTITY.fingerprint()));
+        Client::new(url, Some(token), None).unwrap()
+    };
     let name = WorkerName::new("intruder").unwrap();
     match intruder.lease(&name, &VERIFY, 100, Duration::ZERO) {
         Err(CallError::Refused(_)) => true,

@@ -1,6 +1,7 @@
 //! Fuzz tests of bodies and requests.
 
 use crate::fuzzing;
+use crate::worker_process::IDENTITY;
 use fuzzing::Fuzzer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -85,6 +86,7 @@ fn request(path: &str, kind: &str, body: &[u8]) -> Vec<u8> {
 #[ignore = "as long as SGS_FUZZ_SECONDS says, 10 s otherwise"]
 fn fuzz_requests_to_the_service() {
     let token = AuthToken::new("0123456789abcdef-test", "test").unwrap();
+    let token = token.with_fingerprint(Some(IDENTITY.fingerprint()));
     let artifacts = ArtifactStore::default();
     artifacts.put("run.json", &b"{}"[..]);
     let fleet = Fleet::in_memory(BoardConfig::default());
@@ -92,6 +94,7 @@ fn fuzz_requests_to_the_service() {
     fleet.submit(tasks).unwrap();
     let config = ServiceConfig {
         token: Some(token.clone()),
+        tls: Some(IDENTITY.server()),
         artifacts,
         max_body: 1 << 16,
         ..ServiceConfig::default()
@@ -99,7 +102,7 @@ fn fuzz_requests_to_the_service() {
     let service = Service::start(fleet, config).unwrap();
     let mut corpus = vec![
         b"GET /v1/files/run.json HTTP/1.1\r\nhost: x\r\nauthorization: Bearer 0123456789abcdef-test\r\nrange: bytes=0-9\r\nconnection: close\r\n\r\n".to_vec(),
-        b"GET /metrics HTTP/1.1\r\nhost: x\r\nauthorization: SGS-HMAC-SHA256 00 00 00\r\nconnection: close\r\n\r\n".to_vec(),
+        b"GET /metrics HTTP/1.1\r\nhost: x\r\nauthorization: Basic 00\r\nconnection: close\r\n\r\n".to_vec(),
     ];
     for form in [BodyFormat::Binary, BodyFormat::Json] {
         for (path, body) in ["/v1/lease", "/v1/heartbeat", "/v1/results"].iter().zip(bodies(form)) {

@@ -1,5 +1,6 @@
 //! The service and its client over real sockets: the protocol, its limits, restarts, encryption.
 
+use crate::worker_process::IDENTITY;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,12 +20,14 @@ const VERIFY: WorkKind = WorkKind::of("verify");
 const SECOND: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(120);
 
+const SECRET: &str = "0123456789abcdef-test";
+
 fn token() -> AuthToken {
-    AuthToken::new("0123456789abcdef-test", "test").unwrap()
+    AuthToken::new(SECRET, "test").unwrap().with_fingerprint(Some(IDENTITY.fingerprint()))
 }
 
 fn config() -> ServiceConfig {
-    ServiceConfig { token: Some(token()), ..ServiceConfig::default() }
+    ServiceConfig { token: Some(token()), tls: Some(IDENTITY.server()), ..ServiceConfig::default() }
 }
 
 fn client(service: &Service) -> Client {
@@ -148,32 +151,66 @@ fn without_the_token_nothing_can_be_read_or_changed() {
         );
     }
     assert_eq!(fleet.status().unwrap().counters.leases, 0);
-    let wrong = Client::new(&service.url("127.0.0.1"), Some(AuthToken::generate().unwrap()), None).unwrap();
+    let wrong = AuthToken::generate().unwrap().with_fingerprint(Some(IDENTITY.fingerprint()));
+    let wrong = Client::new(&service.url("127.0.0.1"), Some(wrong), None).unwrap();
     let error = wrong.lease(&worker("w"), &VERIFY, 1, SECOND).unwrap_err();
-    assert!(matches!(&error, CallError::Refused(why) if why.contains("token")), "{error}");
+    assert!(matches!(&error, CallError::Refused(why) if why.contains("fleet.token")), "{error}");
 }
 
-/// Starts a server that gives the same reply to every request and records the requests in `seen`.
-fn impostor(
-    answer: impl Fn(&str) -> Vec<u8> + Send + 'static,
-) -> (String, std::sync::mpsc::Receiver<Vec<u8>>) {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let (seen, asked) = std::sync::mpsc::channel();
+/// How a stranger at the coordinator's address answers.
+#[derive(Clone, Copy)]
+enum Stranger {
+    /// In plain text, as soon as anything arrives.
+    Plain,
+    /// Over TLS, with a key of its own.
+    OwnKey,
+    /// Passes the service's bytes on, and changes some of them.
+    Relay(SocketAddr),
+}
+
+/// Starts a stranger that answers each request with `answer`, and records what it can read.
+fn stranger(how: Stranger, answer: Vec<u8>) -> (String, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let heard: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let read = Arc::clone(&heard);
+    let own = sgs_tls::Identity::from_secret("the key of a stranger").server();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
-            let mut request = vec![0; 65_536];
-            let n = stream.read(&mut request).unwrap();
-            request.truncate(n);
-            let body = answer(&String::from_utf8_lossy(&request));
-            if seen.send(request).is_err() {
-                return;
+            let mut part = vec![0; 65_536];
+            match how {
+                Stranger::Plain => {
+                    let n = stream.read(&mut part).unwrap_or(0);
+                    read.lock().unwrap().extend(&part[..n]);
+                    let _ = stream.write_all(&answer);
+                }
+                Stranger::OwnKey => {
+                    let Ok(stream) = sgs_tls::TlsStream::accept(stream, &own) else { continue };
+                    let n = (&stream).read(&mut part).unwrap_or(0);
+                    read.lock().unwrap().extend(&part[..n]);
+                    let _ = (&stream).write_all(&answer);
+                }
+                Stranger::Relay(to) => {
+                    // Changes one byte of each part that the service sends after the handshake.
+                    let mut up = TcpStream::connect(to).unwrap();
+                    let (mut from, mut there) = (stream.try_clone().unwrap(), up.try_clone().unwrap());
+                    thread::spawn(move || std::io::copy(&mut from, &mut there));
+                    let mut passed = 0;
+                    while let Ok(n @ 1..) = up.read(&mut part) {
+                        if passed > 2000 {
+                            part[n - 1] ^= 1;
+                        }
+                        passed += n;
+                        if stream.write_all(&part[..n]).is_err() {
+                            break;
+                        }
+                    }
+                }
             }
-            let _ = stream.write_all(&body);
         }
     });
-    (url, asked)
+    (url, heard)
 }
 
 fn http(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
@@ -183,98 +220,88 @@ fn http(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_client_neither_reveals_the_token_to_an_impostor_nor_obeys_it() {
+fn a_client_neither_reveals_the_token_to_a_stranger_nor_obeys_it() {
     let lease =
         br#"{"tasks":[{"task":7,"attempt":1,"kind":"verify","payload":"evil"}],"lease_s":60.0,"drain":true}"#;
-    let proof = format!("sgs-proof: {} {} {}\r\n", lease.len(), "00".repeat(32), "00".repeat(32));
-    for headers in [JSON.to_owned(), format!("{JSON}{proof}")] {
-        let (url, asked) = impostor(move |request| match request.starts_with("GET /v1/files") {
-            true => http("206 Partial Content", &format!("{headers}content-range: bytes 0-3/4\r\n"), b"evil"),
-            false => http("200 OK", &headers, lease),
-        });
+    for how in [Stranger::Plain, Stranger::OwnKey] {
+        let (url, heard) = stranger(how, http("200 OK", JSON, lease));
         let client = Client::new(&url, Some(token()), None).unwrap();
         let error = client.lease(&worker("w"), &VERIFY, 1, SECOND).unwrap_err();
-        assert!(matches!(&error, CallError::Unavailable(why) if why.contains("does not prove")), "{error}");
+        let named = format!("{url} does not have the key sha256//");
+        assert!(matches!(&error, CallError::Refused(why) if why.contains(&named)), "{error}");
         assert!(client.read_file("run.json", 0, 9).is_err());
         assert!(client.heartbeat(&worker("w"), &[]).is_err());
-        for request in asked.try_iter() {
-            let text = String::from_utf8_lossy(&request).into_owned();
-            assert!(!text.contains("0123456789abcdef-test"), "the token is not sent: {text}");
-        }
+        let heard = String::from_utf8_lossy(&heard.lock().unwrap()).into_owned();
+        assert!(!heard.contains(SECRET) && !heard.contains("HTTP"), "{heard}");
     }
-}
-
-/// The coordinator dies, and an impostor without the token takes its address.
-#[test]
-fn an_impostor_cannot_end_a_worker_that_knows_its_coordinator() {
-    let artifacts = ArtifactStore::default();
-    artifacts.put("run.json", &b"good"[..]);
-    let fleet = Fleet::in_memory(BoardConfig::default());
-    let service = Service::start(fleet, ServiceConfig { artifacts, ..config() }).unwrap();
-    let at = service.address();
-    // The client needs two requests: the first returns the challenge.
-    let asked = AtomicUsize::new(0);
-    let (url, _asked) = impostor(move |request| {
-        if asked.fetch_add(1, Ordering::Relaxed) >= 2 {
-            return http("401 Unauthorized", JSON, b"{}");
-        }
-        let mut stream = TcpStream::connect(at).unwrap();
-        let request =
-            String::from_utf8_lossy(request.as_bytes()).replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        answer
-    });
-    let client = Client::new(&url, Some(token()), None).unwrap();
-    assert_eq!(client.read_document("run.json").unwrap().as_deref(), Some(&b"good"[..]));
-    let error = client.heartbeat(&worker("w"), &[]).unwrap_err();
-    assert!(matches!(&error, CallError::Unavailable(_)), "{error}");
-    // A new client fails at once.
-    let error = Client::new(&url, Some(token()), None).unwrap().heartbeat(&worker("w"), &[]).unwrap_err();
-    assert!(matches!(&error, CallError::Refused(_)), "{error}");
-}
-
-#[test]
-fn replies_that_were_modified_or_belong_to_another_request_are_rejected() {
-    let fleet = Fleet::in_memory(BoardConfig::default());
-    let artifacts = ArtifactStore::default();
-    artifacts.put("run.json", &b"good"[..]);
-    let service = Service::start(fleet, ServiceConfig { artifacts, ..config() }).unwrap();
-    let at = service.address();
-    let forward = move |request: &[u8]| {
-        let mut stream = TcpStream::connect(at).unwrap();
-        let request = String::from_utf8_lossy(request).replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        answer
-    };
-    let read = |change: fn(String) -> String| {
-        let (url, _asked) = impostor(move |request| {
-            change(String::from_utf8_lossy(&forward(request.as_bytes())).into_owned()).into_bytes()
-        });
-        Client::new(&url, Some(token()), None).unwrap().read_document("run.json")
-    };
-    assert_eq!(
-        read(|answer| answer).unwrap().as_deref(),
-        Some(&b"good"[..]),
-        "the unmodified connection works"
+    // A token in the old form, without a fingerprint, is not sent to a server that nobody vouches for.
+    let (url, heard) = stranger(Stranger::OwnKey, http("200 OK", JSON, lease));
+    let old = Client::new(&url, Some(AuthToken::new(SECRET, "test").unwrap()), None).unwrap();
+    let error = old.status().unwrap_err();
+    assert!(
+        matches!(&error, CallError::Refused(why) if why.contains("use the run's own fleet.token")),
+        "{error}"
     );
-    assert!(read(|answer| answer.replace("good", "evil")).is_err());
-    assert!(read(|answer| answer.replace("/4", "/2")).is_err());
-    // A valid reply to another request.
-    let kept = Mutex::new(Vec::new());
-    let (url, _asked) = impostor(move |request| {
-        let mut kept = kept.lock().unwrap();
-        if kept.len() < 2 {
-            kept.push(forward(request.as_bytes()));
-        }
-        kept.last().cloned().unwrap()
+    assert!(heard.lock().unwrap().is_empty());
+    // Nor in plain text.
+    let error = Client::new("http://127.0.0.1:1", Some(token()), None).unwrap_err();
+    assert!(matches!(&error, CallError::Refused(why) if why.contains("begins with https://")), "{error}");
+}
+
+/// The coordinator dies, and a stranger takes its address.
+#[test]
+fn a_stranger_cannot_end_a_worker_that_knows_its_coordinator() {
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    let service = Service::start(fleet, config()).unwrap();
+    let address = service.address();
+    let client = client(&service);
+    client.heartbeat(&worker("w"), &[]).unwrap();
+    drop(service);
+    let listener = TcpListener::bind(address).unwrap();
+    let own = sgs_tls::Identity::from_secret("the key of a stranger").server();
+    let stranger = thread::spawn(move || sgs_tls::TlsStream::accept(listener.accept().unwrap().0, &own));
+    // The first call may find the old connection closed.
+    let error = (0..2).find_map(|_| {
+        client.heartbeat(&worker("w"), &[]).err().filter(|e| e.to_string().contains("the key"))
     });
+    assert!(matches!(&error, Some(CallError::Unavailable(_))), "{error:?}");
+    assert!(stranger.join().unwrap().is_err());
+}
+
+#[test]
+fn a_modified_reply_is_rejected() {
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    let artifacts = ArtifactStore::default();
+    artifacts.put("run.json", vec![b'x'; 100_000]);
+    let service = Service::start(fleet, ServiceConfig { artifacts, ..config() }).unwrap();
+    let (url, _) = stranger(Stranger::Relay(service.address()), Vec::new());
     let client = Client::new(&url, Some(token()), None).unwrap();
-    assert!(client.read_file("run.json", 0, 9).unwrap().is_some());
-    assert!(client.read_file("run.json", 0, 9).is_err(), "a nonce is valid for one reply");
+    let error = client.read_document("run.json").unwrap_err();
+    assert!(matches!(error, CallError::Unavailable(_)), "{error}");
+}
+
+#[test]
+fn plain_text_is_accepted_from_this_machine_only() {
+    let Some(outside) = address_of_this_machine() else {
+        println!("skipped: this machine has only loopback addresses");
+        return;
+    };
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    let listen = SocketAddr::from(([0, 0, 0, 0], 0));
+    let service = Service::start(fleet, ServiceConfig { listen, ..config() }).unwrap();
+    let port = service.address().port();
+    let ask = format!("GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{AUTH}\r\n");
+    assert_eq!(raw(SocketAddr::from(([127, 0, 0, 1], port)), ask.as_bytes()).0, 200);
+    assert_eq!(raw(SocketAddr::new(outside, port), ask.as_bytes()), (0, String::new()));
+    Client::new(&service.url(&outside.to_string()), Some(token()), None).unwrap().status().unwrap();
+}
+
+/// The address from which this machine would send to the network.
+fn address_of_this_machine() -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Sends nothing.
+    socket.connect("192.0.2.1:9").ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_loopback())
 }
 
 #[test]
@@ -391,12 +418,14 @@ fn a_client_that_disconnects_while_waiting_gets_no_lease() {
 }
 
 #[test]
-fn a_public_address_requires_a_token() {
+fn a_public_address_requires_a_token_and_tls() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     let open = SocketAddr::from(([0, 0, 0, 0], 0));
     let error = Service::start(fleet.clone(), ServiceConfig { listen: open, ..ServiceConfig::default() })
         .unwrap_err();
     assert!(matches!(error, ServiceError::Unprotected(_)), "{error}");
+    let plain = ServiceConfig { listen: open, tls: None, ..config() };
+    assert!(matches!(Service::start(fleet.clone(), plain), Err(ServiceError::Unprotected(_))));
     Service::start(fleet.clone(), ServiceConfig { listen: open, ..config() }).unwrap();
     Service::start(fleet, ServiceConfig::default()).unwrap();
 }
@@ -493,31 +522,31 @@ fn workers_outlive_their_coordinator() {
 }
 
 #[test]
-fn calls_are_encrypted_with_a_certificate() {
+fn an_operators_certificate_is_trusted_through_its_authority() {
     let folder = tempfile::tempdir().unwrap();
     let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let files = sgs_fleet::TlsFiles {
-        certificate: folder.path().join("cert.pem"),
-        key: folder.path().join("key.pem"),
-    };
+    let files =
+        sgs_tls::TlsFiles { certificate: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
     std::fs::write(&files.certificate, certified.cert.pem()).unwrap();
     std::fs::write(&files.key, certified.signing_key.serialize_pem()).unwrap();
     let fleet = Fleet::in_memory(BoardConfig::default());
     fleet.submit(verifications(0..1)).unwrap();
-    let tls = ServiceConfig { tls: Some(files.clone()), ..config() };
+    let tls = ServiceConfig { tls: Some(files.server().unwrap()), ..config() };
     let service = Service::start(fleet.clone(), tls).unwrap();
     let url = service.url("localhost");
     assert!(url.starts_with("https://localhost:"));
-    let trusting = Client::new(&url, Some(token()), Some(&[certified.cert.der().to_vec()])).unwrap();
+    let bare = || Some(AuthToken::new(SECRET, "test").unwrap());
+    let trusting = Client::new(&url, bare(), Some(&[certified.cert.der().to_vec()])).unwrap();
     assert_eq!(trusting.lease(&worker("w"), &VERIFY, 1, SECOND).unwrap().leases.len(), 1);
-    let doubting = Client::new(&url, Some(token()), None).unwrap();
-    assert!(doubting.status().is_err(), "an unknown certificate is not trusted");
-    let plain = Client::new(&url.replace("https", "http"), Some(token()), None).unwrap();
-    assert!(plain.status().is_err());
+    // With a file of authorities, the operator's certificate counts, not the fingerprint of a proxied coordinator.
+    Client::new(&url, Some(token()), Some(&[certified.cert.der().to_vec()])).unwrap().status().unwrap();
+    for doubting in [bare(), Some(token())] {
+        let error = Client::new(&url, doubting, None).unwrap().status().unwrap_err();
+        assert!(matches!(&error, CallError::Refused(why) if why.contains("--authority")), "{error}");
+    }
 
     std::fs::write(&files.key, "nonsense").unwrap();
-    let broken = ServiceConfig { tls: Some(files), ..config() };
-    let error = Service::start(fleet, broken).unwrap_err().to_string();
+    let error = files.server().unwrap_err().to_string();
     assert!(error.contains("key.pem") && error.contains("PEM private key"), "{error}");
 }
 
@@ -591,16 +620,14 @@ fn tap(service: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<Vec<u8>>>>) {
     (address, heard)
 }
 
-/// Sends recorded bytes and counts the replies by status.
-fn replay(service: SocketAddr, bytes: &[u8]) -> Vec<u16> {
+/// Sends recorded bytes. Returns the reply.
+fn replay(service: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(service).unwrap();
     stream.write_all(bytes).unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    let statuses = answer.split("HTTP/1.1 ").skip(1);
-    statuses.map(|rest| rest.get(..3).and_then(|status| status.parse().ok()).unwrap_or(0)).collect()
+    answer
 }
 
 #[test]
@@ -608,7 +635,7 @@ fn recorded_requests_cannot_be_replayed() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     let service = Service::start(fleet.clone(), config()).unwrap();
     let (address, heard) = tap(service.address());
-    let client = Client::new(&format!("http://{address}"), Some(token()), None).unwrap();
+    let client = Client::new(&format!("https://{address}"), Some(token()), None).unwrap();
     fleet.submit(verifications(0..4)).unwrap();
     let grant = client.lease(&worker("w"), &VERIFY, 1, SECOND).unwrap();
     let held: Vec<_> = grant.leases.iter().map(|lease| lease.id()).collect();
@@ -618,72 +645,18 @@ fn recorded_requests_cannot_be_replayed() {
     assert_eq!((before.kinds[0].leased, before.counters.leases), (1, 1));
     let heard = heard.lock().unwrap().clone();
     let text = String::from_utf8_lossy(&heard.concat()).into_owned();
-    let calls = text.matches("SGS-HMAC-SHA256 ").count();
-    assert_eq!(calls, 4, "the first call is repeated with the right challenge: {text}");
-    let statuses: Vec<u16> = heard.iter().flat_map(|bytes| replay(service.address(), bytes)).collect();
-    assert!(!statuses.is_empty() && statuses.iter().all(|status| *status == 401), "{statuses:?}");
+    assert!(text.len() > 500 && !text.contains(SECRET) && !text.contains("HTTP"), "a listener reads nothing");
+    let rejected = |at: SocketAddr| {
+        heard.iter().all(|bytes| !String::from_utf8_lossy(&replay(at, bytes)).contains("HTTP"))
+    };
+    assert!(rejected(service.address()));
     let after = fleet.status().unwrap();
     assert_eq!((after.kinds[0].leased, after.counters.leases), (1, 1), "no new lease");
-    // A restarted coordinator with the same token rejects them, too.
+    // A restarted coordinator with the same key rejects them, too.
     drop(service);
-    let again = Service::start(Fleet::in_memory(BoardConfig::default()), config()).unwrap();
-    let statuses: Vec<u16> = heard.iter().flat_map(|bytes| replay(again.address(), bytes)).collect();
-    assert!(!statuses.is_empty() && statuses.iter().all(|status| *status == 401), "{statuses:?}");
-}
-
-/// After a restart of the coordinator, the first request is a large result, signed over an old challenge. The worker gets
-/// the new challenge, and the second attempt succeeds.
-#[test]
-fn a_large_request_with_an_expired_challenge_succeeds_on_the_second_attempt() {
-    for _ in 0..20 {
-        let fleet = Fleet::in_memory(BoardConfig::default());
-        let service = Service::start(fleet.clone(), config()).unwrap();
-        fleet.submit(verifications(0..1)).unwrap();
-        let other = Client::new(&service.url("127.0.0.1"), Some(token()), None).unwrap();
-        let lease = other.lease(&worker("w"), &VERIFY, 1, SECOND).unwrap().leases.remove(0);
-        // A new client, and an incompressible payload.
-        let mut state = 1_u64;
-        let mut noise = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 33) as u8
-        };
-        let outcome: Vec<u8> = (0..4 << 20).map(|_| noise()).collect();
-        let client = Client::new(&service.url("127.0.0.1"), Some(token()), None).unwrap();
-        let report =
-            Report { task: lease.task, attempt: lease.attempt, outcome: LeaseOutcome::Done(outcome.into()) };
-        let waits = thread::spawn(move || client.report(&worker("w"), vec![report]).map(|_| ()));
-        let finished = fleet.take_finished(None, 1, Duration::from_secs(20)).unwrap();
-        assert_eq!(finished.len(), 1);
-        fleet.remove(&[finished[0].task]).unwrap();
-        waits.join().unwrap().unwrap();
-    }
-}
-
-/// An impostor sends an endless reply.
-#[test]
-fn the_body_of_an_unsigned_reply_is_not_read() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let sent = Arc::new(AtomicUsize::new(0));
-    let flood = {
-        let sent = Arc::clone(&sent);
-        thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let _ = stream.read(&mut [0; 4096]);
-            let _ = stream.write_all(
-                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000000000\r\n\r\n",
-            );
-            while sent.load(Ordering::SeqCst) < 1_000_000_000 {
-                let Ok(n) = stream.write(&[b' '; 1 << 16]) else { break };
-                sent.fetch_add(n, Ordering::SeqCst);
-            }
-        })
-    };
-    let client = Client::new(&format!("http://{address}"), Some(token()), None).unwrap();
-    let error = client.status().unwrap_err().to_string();
-    assert!(error.contains("does not prove that it knows the token"), "{error}");
-    flood.join().unwrap();
-    // The system's socket buffers.
-    let sent = sent.load(Ordering::SeqCst);
-    assert!(sent < 32 << 20, "{sent} bytes were read");
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    fleet.submit(verifications(0..4)).unwrap();
+    let again = Service::start(fleet.clone(), config()).unwrap();
+    assert!(rejected(again.address()));
+    assert_eq!(fleet.status().unwrap().counters.leases, 0);
 }

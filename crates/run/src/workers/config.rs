@@ -25,10 +25,11 @@ pub struct FleetConfig {
     /// Host name or address that workers connect to. Default: the host's name, or the loopback address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// File with the workers' token. Default: `fleet.token` in the run's folder, created if missing.
+    /// File with the workers' token. Default: `fleet.token` in the run's folder, created if missing. Workers get the
+    /// token from there in any case, with the fingerprint of the coordinator's key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
-    /// Certificate chain for TLS, PEM.
+    /// The operator's certificate chain for TLS, PEM. Default: the coordinator makes its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
     /// Its private key, PEM.
@@ -203,6 +204,11 @@ impl FleetConfig {
         }
         if self.certificate.is_some() != self.key.is_some() {
             return Err(Usage(format!("{origin}: certificate and key go together")).into());
+        }
+        if self.authority.is_some() && self.certificate.is_none() {
+            let problem =
+                "authority is for workers that check the operator's certificate: give certificate and key";
+            return Err(Usage(format!("{origin}: {problem}")).into());
         }
         Ok(())
     }

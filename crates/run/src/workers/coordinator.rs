@@ -9,23 +9,22 @@ use serde::{Deserialize, Serialize};
 use sgs_fleet::{
     ArtifactStore, AuthToken, Backpressure, BoardConfig, BoardStatus, Fleet, JobId, LocalLauncher,
     RestartPolicy, Service, ServiceConfig, SlurmConfig, SlurmLauncher, Supervisor, SupervisorStatus,
-    TlsFiles, WorkKind, WorkerJob, WorkerName,
+    WorkKind, WorkerJob, WorkerName,
 };
 use sgs_rundir::files::write_file;
+use sgs_tls::{Identity, ServerConfig, TlsFiles};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// File with the workers' token in a run's folder.
+/// File with the workers' token, and the fingerprint of the coordinator's key, in a run's folder.
 const TOKEN: &str = "fleet.token";
+/// File with the secret that the coordinator's key is derived from, in a run's folder.
+const KEY: &str = "fleet.key";
 /// Folder with logs, batch scripts and job lists of workers in a run's folder.
 const WORKERS: &str = "workers";
-/// Environment variable with the token.
-pub const TOKEN_VARIABLE: &str = "SGS_TOKEN";
-/// Environment variable with the name of a token file.
-pub const TOKEN_FILE_VARIABLE: &str = "SGS_TOKEN_FILE";
 
 /// Maximum number of open verifications before generation is held back.
 const MOST_OPEN_VERIFICATIONS: usize = 200_000;
@@ -67,24 +66,9 @@ impl CoordinatorAddress {
     ///
     /// # Errors
     /// Returns an error if there is none or it cannot be read.
-    pub fn token(&self, run: &Path) -> Result<AuthToken> {
-        match token_of_environment()? {
-            Some(token) => Ok(token),
-            None => Ok(AuthToken::read(&self.fleet.token_file.clone().unwrap_or_else(|| run.join(TOKEN)))?),
-        }
+    pub fn token(run: &Path) -> Result<AuthToken> {
+        Ok(AuthToken::read(&run.join(TOKEN))?)
     }
-}
-
-/// The token from the environment: itself, or the name of its file.
-///
-/// # Errors
-/// Returns an error if the token is invalid or the file cannot be read.
-pub fn token_of_environment() -> Result<Option<AuthToken>> {
-    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    if let Some(text) = set(TOKEN_VARIABLE) {
-        return Ok(Some(AuthToken::new(&text, TOKEN_VARIABLE)?));
-    }
-    Ok(set(TOKEN_FILE_VARIABLE).map(|path| AuthToken::read(Path::new(&path))).transpose()?)
 }
 
 /// Supervised workers of one kind.
@@ -99,7 +83,6 @@ pub struct RemoteWorkers {
     config: FleetConfig,
     run: PathBuf,
     url: String,
-    token_file: Option<PathBuf>,
     shelf: ArtifactStore,
     pools: Vec<WorkerPool>,
     models: Mutex<HashMap<PathBuf, ModelManifest>>,
@@ -117,7 +100,7 @@ impl RemoteWorkers {
     pub fn open(config: &FleetConfig, run: &Path) -> Result<Self> {
         let mut config = config.clone();
         let run = std::fs::canonicalize(run).with_context(|| run.display().to_string())?;
-        let (token, token_file) = token(&config, &run)?;
+        let (token, tls) = credentials(&config, &run)?;
         let fleet = Fleet::journalled(BoardConfig {
             backpressure: Some(Backpressure {
                 hold: GENERATE,
@@ -132,16 +115,10 @@ impl RemoteWorkers {
         let is_cluster = pools.iter().any(|pool| pool.by == By::Slurm);
         let open = if is_cluster { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { loopback };
         let listen = config.listen.unwrap_or_else(|| SocketAddr::new(open, 0));
-        let tls = match (&config.certificate, &config.key) {
-            (Some(certificate), Some(key)) => {
-                Some(TlsFiles { certificate: certificate.clone(), key: key.clone() })
-            }
-            _ => None,
-        };
         let asked = ServiceConfig {
             listen,
             token: Some(token),
-            tls,
+            tls: Some(tls),
             artifacts: shelf.clone(),
             ..ServiceConfig::default()
         };
@@ -163,12 +140,9 @@ impl RemoteWorkers {
             config.listen = Some(address);
         }
         // Absolute paths, valid in any working directory.
-        if config.token_file.is_some() {
-            config.token_file.clone_from(&token_file);
-        }
-        if let Some(authority) = &config.authority {
-            let path = std::fs::canonicalize(authority);
-            config.authority = Some(path.with_context(|| format!("authority {}", authority.display()))?);
+        let FleetConfig { token_file, certificate, key, authority, .. } = &mut config;
+        for path in [token_file, certificate, key, authority].into_iter().flatten() {
+            *path = std::path::absolute(&*path).with_context(|| path.display().to_string())?;
         }
         let remembered = CoordinatorAddress { url: url.clone(), fleet: config.clone() };
         write_file(&run.join(config::FILE), toml::to_string_pretty(&remembered)?.as_bytes())?;
@@ -177,7 +151,6 @@ impl RemoteWorkers {
             config,
             run,
             url,
-            token_file,
             shelf,
             pools: Vec::new(),
             models: Mutex::default(),
@@ -289,10 +262,14 @@ impl RemoteWorkers {
             }
         }
         if self.pools.is_empty() {
-            let options = self.token_option().join(" ");
+            let token = self.run.join(TOKEN);
             for (kind, pool) in [("generate", &self.config.generate), ("verify", &self.config.verify)] {
                 let others = if pool.by == By::Embedded { "more " } else { "" };
-                notes.push(format!("{others}workers: sgs worker {kind} --connect {} {options}", self.url));
+                notes.push(format!(
+                    "{others}workers: sgs worker {kind} --connect {} --token-file {}",
+                    self.url,
+                    token.display()
+                ));
             }
         }
         Ok(notes)
@@ -343,7 +320,8 @@ impl RemoteWorkers {
         };
         let mut command = vec![program.display().to_string(), "worker".into(), kind.to_string()];
         command.extend(["--connect".into(), self.url.clone(), "--name".into(), "{worker}".into()]);
-        command.extend(self.token_option());
+        // The file, because other users can read command lines.
+        command.extend(["--token-file".into(), self.run.join(TOKEN).display().to_string()]);
         if let Some(authority) = &self.config.authority {
             command.extend(["--authority".into(), authority.display().to_string()]);
         }
@@ -360,15 +338,6 @@ impl RemoteWorkers {
             command.extend(["--slots".into(), slots.to_string()]);
         }
         Ok(command)
-    }
-
-    /// Options that pass the token to workers, never as plain text.
-    fn token_option(&self) -> Vec<String> {
-        match &self.token_file {
-            Some(path) => vec!["--token-file".into(), path.display().to_string()],
-            // Local processes and Slurm jobs inherit it from the environment.
-            None => Vec::new(),
-        }
     }
 
     /// Called while the run waits for results; `silent` is the idle time, `open` describes the pending work.
@@ -464,20 +433,26 @@ fn in_words(s: &SupervisorStatus) -> String {
     format!("{} of {} workers run, {} are in the queue{trouble}", s.running, s.wanted, s.waiting)
 }
 
-/// Returns the token and its file: the given one, or the run's own.
-fn token(config: &FleetConfig, run: &Path) -> Result<(AuthToken, Option<PathBuf>)> {
-    if let Some(path) = &config.token_file {
-        let path = std::fs::canonicalize(path).with_context(|| format!("token file {}", path.display()))?;
-        return Ok((AuthToken::read(&path)?, Some(path)));
-    }
-    if let Some(token) = token_of_environment()? {
-        return Ok((token, None));
-    }
+/// Returns the workers' token and the certificate of the coordinator, and writes the file with which workers connect. The
+/// key is generated at the first start and kept, so that workers recognise a resumed coordinator.
+fn credentials(config: &FleetConfig, run: &Path) -> Result<(AuthToken, Arc<ServerConfig>)> {
     let path = run.join(TOKEN);
-    if !path.exists() {
-        AuthToken::generate()?.write(&path)?;
-    }
-    Ok((AuthToken::read(&path)?, Some(path)))
+    let token = match AuthToken::from_file_or_environment(config.token_file.as_deref())? {
+        Some(token) => token,
+        None => AuthToken::read_or_generate(&path)?,
+    };
+    let (tls, fingerprint) = match (&config.certificate, &config.key) {
+        (Some(certificate), Some(key)) => {
+            (TlsFiles { certificate: certificate.clone(), key: key.clone() }.server()?, None)
+        }
+        _ => {
+            let identity = Identity::from_secret(AuthToken::read_or_generate(&run.join(KEY))?.secret());
+            (identity.server(), Some(identity.fingerprint()))
+        }
+    };
+    let token = token.with_fingerprint(fingerprint);
+    token.write(&path)?;
+    Ok((token, tls))
 }
 
 fn slurm(pool: &WorkerPoolConfig, command: Vec<String>, prefix: &str, logs: &Path) -> Result<SlurmConfig> {

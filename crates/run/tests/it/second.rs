@@ -109,7 +109,8 @@ fn worker(
                 _ => std::thread::sleep(Duration::from_millis(20)),
             }
         };
-        let client = Client::new(&remembered.url, Some(remembered.token(&run).unwrap()), None).unwrap();
+        let client =
+            Client::new(&remembered.url, Some(CoordinatorAddress::token(&run).unwrap()), None).unwrap();
         let config = WorkerConfig {
             patience: Duration::from_secs(5),
             grace: Duration::from_secs(1),

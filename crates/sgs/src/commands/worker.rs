@@ -16,7 +16,7 @@ use sgs_run::config::SystemName;
 use sgs_run::config::device;
 use sgs_run::served::ca_certs;
 use sgs_run::with_device;
-use sgs_run::workers::coordinator::{nonce, token_of_environment};
+use sgs_run::workers::coordinator::nonce;
 use sgs_run::workers::generate::{self, GenerateCounters, GenerateSettings};
 use sgs_run::workers::manifest::RunManifest;
 use sgs_run::workers::tasks::{GENERATE, VERIFY};
@@ -54,10 +54,7 @@ impl Connection {
         if let Some(parent) = args.parent {
             exit_with_parent(parent)?;
         }
-        let token = match &args.token_file {
-            Some(path) => Some(AuthToken::read(path)?),
-            None => token_of_environment()?,
-        };
+        let token = AuthToken::from_file_or_environment(args.token_file.as_deref())?;
         let trusted =
             args.authority.as_deref().map(|path| ca_certs::certificates(path, "--authority")).transpose()?;
         let client = Client::new(&args.connect, token, trusted.as_deref())?;

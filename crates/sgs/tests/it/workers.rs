@@ -105,14 +105,22 @@ fn workers_outlive_their_coordinator_and_repeat_no_finished_task() {
     let mut workers =
         [worker("generate", "generate-a"), worker("generate", "generate-b"), worker("verify", "verify-a")];
     wait_for("results in the journal", || journal_records(&run) >= 15);
+    // The files of a run from before TLS: `status` names the problem, and `resume` completes them.
+    let (address, credentials) = (text(&run.join("fleet.toml")), text(Path::new(&token)));
+    std::fs::write(run.join("fleet.toml"), address.replace("https://", "http://")).unwrap();
+    std::fs::write(&token, credentials.lines().next().unwrap()).unwrap();
+    let status = sgs(&["status", run.to_str().unwrap()]).expect(0);
+    let said = format!("{}{}", status.out, status.err);
+    assert!(said.contains("the coordinator's URL begins with https://"), "{said}");
     coordinator.0.kill().unwrap();
     coordinator.0.wait().unwrap();
     let before = journal_records(&run);
     println!("killed with {before} results in the journal");
 
-    // `resume` uses the same address and workers without further arguments.
+    // `resume` uses the same address, key and workers without further arguments.
     let resume = start(command(&["resume", run.to_str().unwrap()]), &folder.path().join("second"));
     finish(resume, &folder.path().join("second"));
+    assert_eq!(text(Path::new(&token)), credentials);
     assert_eq!(snapshot(&run), expected);
     let mut done = 0;
     for (worker, name) in workers.iter_mut().zip(["generate-a", "generate-b", "verify-a"]) {
@@ -228,7 +236,7 @@ fn a_terminated_worker_returns_its_leases() {
 fn a_worker_names_the_reason_it_cannot_work() {
     let folder = tempfile::tempdir().unwrap();
     let wrong = file(folder.path(), "token", "a-token-of-another-run\n");
-    let unreachable = ["worker", "verify", "--connect", "http://127.0.0.1:9", "--patience", "1"];
+    let unreachable = ["worker", "verify", "--connect", "https://127.0.0.1:9", "--patience", "1"];
     let done = sgs(&unreachable).expect(1);
     assert!(
         done.err.contains("waited 1 s for the run's sheet") && done.err.contains("127.0.0.1:9"),
@@ -236,7 +244,7 @@ fn a_worker_names_the_reason_it_cannot_work() {
         done.err
     );
     let done = sgs(&["worker", "generate", "--connect", "localhost:80"]).expect(1);
-    assert!(done.err.contains("begins with http://"), "{}", done.err);
+    assert!(done.err.contains("begins with https://"), "{}", done.err);
     let run = folder.path().join("run");
     let mut serve = settings();
     serve[0] = "serve".to_owned();
@@ -261,11 +269,14 @@ fn a_worker_names_the_reason_it_cannot_work() {
 #[test]
 fn a_worker_with_a_hanging_coordinator_stops_when_terminated() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
+    let url = format!("https://{}", listener.local_addr().unwrap());
     let folder = tempfile::tempdir().unwrap();
+    let key = sgs_tls::Identity::from_secret("a key of this test").fingerprint();
     let workers = ["generate", "verify"].map(|kind| {
         let log = folder.path().join(kind);
-        (start(command(&["worker", kind, "--connect", &url, "--grace", "1"]), &log), log)
+        let mut worker = command(&["worker", kind, "--connect", &url, "--grace", "1"]);
+        worker.env("SGS_TOKEN", format!("a-token-of-this-test {key}"));
+        (start(worker, &log), log)
     });
     std::thread::sleep(std::time::Duration::from_secs(2));
     for (worker, _) in &workers {

@@ -2,7 +2,7 @@
 // Each test binary uses a part of this.
 #![allow(dead_code)]
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,18 +11,27 @@ use sgs_fleet::{
     AuthToken, BoardConfig, CancelFlag, Client, DrainFlag, Fleet, Lease, Payload, Service, ServiceConfig,
     Task, TaskId, WorkKind, WorkerConfig, WorkerName, run_worker,
 };
+use sgs_tls::Identity;
 
 pub const VERIFY: WorkKind = WorkKind::of("verify");
 
 const ORDERS: &str = "SGS_FLEET_TEST_WORKER";
 const TOKEN: &str = "the token of the tests";
 
+/// The key of every coordinator of these tests.
+pub static IDENTITY: LazyLock<Identity> = LazyLock::new(|| Identity::from_secret("the key of the tests"));
+
 pub fn token() -> AuthToken {
-    AuthToken::new(&TOKEN.replace(' ', "-"), "test").unwrap()
+    let token = AuthToken::new(&TOKEN.replace(' ', "-"), "test").unwrap();
+    token.with_fingerprint(Some(IDENTITY.fingerprint()))
+}
+
+pub fn config() -> ServiceConfig {
+    ServiceConfig { token: Some(token()), tls: Some(IDENTITY.server()), ..ServiceConfig::default() }
 }
 
 pub fn start_service(fleet: &Fleet) -> Service {
-    Service::start(fleet.clone(), ServiceConfig { token: Some(token()), ..ServiceConfig::default() }).unwrap()
+    Service::start(fleet.clone(), config()).unwrap()
 }
 
 pub fn client(url: &str) -> Client {
