@@ -1,6 +1,8 @@
 //! Training with several ranks: it is equivalent to one rank, any number of ranks can read the checkpoints, and
 //! errors name the lost rank.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -460,7 +462,7 @@ fn ranks_that_do_not_connect_or_do_not_match_are_named() {
     let error = ProcessGroup::join(place(dir.path(), 2, 2)).unwrap_err().to_string();
     assert!(error.contains("no rank 2 of 2"), "{error}");
     let open = RankConfig {
-        rendezvous: Rendezvous::Address("0.0.0.0:0".to_owned()),
+        rendezvous: Rendezvous::Address("127.0.0.1:0".to_owned()),
         token: String::new(),
         ..place(dir.path(), 0, 2)
     };
@@ -482,7 +484,77 @@ fn ranks_that_do_not_connect_or_do_not_match_are_named() {
         ProcessGroup::join(own).unwrap_err().to_string()
     });
     assert!(errors[0].contains("rank 1"), "{errors:?}");
-    assert!(errors[1].contains("token"), "{errors:?}");
+    assert!(errors[1].contains("has another token than this rank"), "{errors:?}");
+}
+
+/// A stranger listens where rank 0 should: in plain text, or over TLS with a key of its own.
+#[test]
+fn a_rank_says_nothing_to_a_stranger_in_place_of_rank_0() {
+    for over_tls in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let stranger = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut heard = Vec::new();
+            if over_tls {
+                let own = sgs_tls::Identity::from_secret("the key of a stranger").server();
+                assert!(sgs_tls::TlsStream::accept(socket, &own).is_err(), "the rank accepts another key");
+            } else {
+                heard.resize(4096, 0);
+                let read = socket.read(&mut heard).unwrap();
+                heard.truncate(read);
+                socket.write_all(&[0; 64]).unwrap();
+                let _ = socket.read_to_end(&mut heard);
+            }
+            heard
+        });
+        let dir = tempfile::tempdir().unwrap();
+        let rank = RankConfig { rendezvous: Rendezvous::Address(address), ..place(dir.path(), 1, 2) };
+        let secret = rank.token.clone();
+        let error = ProcessGroup::join(rank).unwrap_err().to_string();
+        assert!(error.contains("has another token than this rank"), "{error}");
+        let heard = stranger.join().unwrap();
+        assert!(over_tls || !heard.is_empty());
+        assert!(!heard.windows(secret.len()).any(|part| part == secret.as_bytes()), "it heard the token");
+    }
+}
+
+/// Strangers connect to rank 0 before the other rank does: silent, in plain text, and over TLS with a wrong token.
+#[test]
+fn rank_0_ignores_strangers() {
+    let hello = |token: &str| {
+        let hello = serde_json::json!({"magic": "sgs-ranks-2", "token": token, "job": "test", "rank": 1, "ranks": 2,
+            "host": "away", "pid": 1, "log": null, "port": 1});
+        let hello = hello.to_string();
+        [&[1][..], &(hello.len() as u32).to_le_bytes(), hello.as_bytes()].concat()
+    };
+    let hosts = on_ranks(2, |dir, rank| {
+        let own = place(dir, rank, 2);
+        if rank == 1 {
+            let meeting = dir.join("rendezvous");
+            let address = loop {
+                match std::fs::read_to_string(&meeting) {
+                    Ok(address) => break address,
+                    Err(_) => std::thread::sleep(Duration::from_millis(5)),
+                }
+            };
+            let connect = || TcpStream::connect(address.trim()).unwrap();
+            let _silent = connect();
+            connect().write_all(&hello(&own.token)).unwrap();
+            // The key of rank 0 is public.
+            let key = sgs_tls::Identity::from_secret(&own.token).fingerprint();
+            let stream = sgs_tls::TlsStream::connect(connect(), key).unwrap();
+            (&stream).write_all(&hello("a wrong token")).unwrap();
+            let mut reply = Vec::new();
+            let _ = (&stream).read_to_end(&mut reply);
+            assert!(reply.is_empty(), "a stranger got {} bytes", reply.len());
+        }
+        let mut group = ProcessGroup::join(own).unwrap();
+        group.barrier().unwrap();
+        group.finish();
+        group.members()[1].host.clone()
+    });
+    assert_eq!(hosts, ["here", "here"]);
 }
 
 #[test]

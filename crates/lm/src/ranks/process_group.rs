@@ -1,7 +1,8 @@
 //! A process group: rendezvous, small messages among the ranks, and failure detection.
 //!
-//! Rank 0 listens; every other rank connects to it and sends the token. These connections carry small messages
-//! and one heartbeat per second. If a connection closes or is silent for too long, its rank is lost: rank 0
+//! Rank 0 listens; every other rank connects to it over TLS. The key of every listening rank is derived from the token,
+//! so a rank sends the token only to a rank that has it. These connections carry small messages and one heartbeat per
+//! second. If a connection closes or is silent for too long, its rank is lost: rank 0
 //! notifies all others, every pending wait of every rank returns an error that names the lost rank, and
 //! [`ProcessGroup::on_loss`] interrupts operations that block elsewhere (data sockets, NCCL).
 
@@ -16,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use sgs_tls::{Identity, TlsStream};
 use subtle::ConstantTimeEq as _;
 
 use crate::error::{LmError, Result};
@@ -26,12 +28,14 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time that leaving waits for the others to be notified.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time in which a client must have sent its first message.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of the first message, which can come from any client.
 const MAX_HELLO: usize = 1 << 14;
 /// Maximum size of a message among ranks.
 const MAX_MESSAGE: usize = 1 << 28;
 /// Identifies the protocol in the first message.
-const MAGIC: &str = "sgs-ranks-1";
+const MAGIC: &str = "sgs-ranks-2";
 
 /// Where the ranks find rank 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,7 +138,7 @@ pub(super) mod kind {
     pub const ANSWER: u8 = 10;
 }
 
-fn send(mut to: &TcpStream, kind: u8, payload: &[u8]) -> io::Result<()> {
+fn send(mut to: &TlsStream, kind: u8, payload: &[u8]) -> io::Result<()> {
     let mut message = Vec::with_capacity(5 + payload.len());
     message.push(kind);
     message.extend((payload.len() as u32).to_le_bytes());
@@ -142,7 +146,7 @@ fn send(mut to: &TcpStream, kind: u8, payload: &[u8]) -> io::Result<()> {
     to.write_all(&message)
 }
 
-fn receive(mut from: &TcpStream, most: usize) -> io::Result<(u8, Vec<u8>)> {
+fn receive(mut from: &TlsStream, most: usize) -> io::Result<(u8, Vec<u8>)> {
     let mut head = [0; 5];
     from.read_exact(&mut head)?;
     let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
@@ -168,7 +172,7 @@ pub(super) struct GroupLinks {
     state: Mutex<GroupState>,
     changed: Condvar,
     /// Connections by rank: rank 0 has one to every other rank, the others only one to rank 0.
-    links: Vec<Option<Mutex<TcpStream>>>,
+    links: Vec<Option<Mutex<Arc<TlsStream>>>>,
     rank: usize,
     pub(super) members: Vec<RankInfo>,
 }
@@ -278,6 +282,8 @@ pub struct ProcessGroup {
     config: RankConfig,
     shared: Arc<GroupLinks>,
     inbox: Receiver<GroupMessage>,
+    /// The key that every rank derives from the token.
+    pub(super) identity: Identity,
     /// Accepts data connections of other ranks.
     pub(super) listener: TcpListener,
     turn: u64,
@@ -305,16 +311,21 @@ impl ProcessGroup {
             let (rank, ranks) = (config.rank, config.ranks);
             return Err(rank_error(format!("there is no rank {rank} of {ranks}: ranks count from 0")));
         }
+        if config.token.is_empty() {
+            let hint = "ranks need a token: give all the same --token-file, SGS_TOKEN or SGS_TOKEN_FILE";
+            return Err(rank_error(hint));
+        }
         let deadline = Instant::now() + config.patience;
+        let identity = Identity::from_secret(&config.token);
         if config.rank == 0 {
-            Self::accept_ranks(config, deadline)
+            Self::accept_ranks(config, identity, deadline)
         } else {
-            Self::connect_to_rank_0(config, deadline)
+            Self::connect_to_rank_0(config, identity, deadline)
         }
     }
 
     /// Rank 0: accepts the connections of all others.
-    fn accept_ranks(config: RankConfig, deadline: Instant) -> Result<Self> {
+    fn accept_ranks(config: RankConfig, identity: Identity, deadline: Instant) -> Result<Self> {
         let fail =
             |what: String| rank_error(format!("rank 0 cannot listen on {}: {what}", config.rendezvous));
         let bound = match &config.rendezvous {
@@ -332,10 +343,6 @@ impl ProcessGroup {
         };
         let server = bound.map_err(|e| fail(e.to_string()))?;
         let address = server.local_addr().map_err(|e| fail(e.to_string()))?;
-        if !address.ip().is_loopback() && config.token.is_empty() {
-            let hint = "other machines can reach this address, so a token is required: set SGS_TOKEN or SGS_TOKEN_FILE";
-            return Err(fail(hint.to_owned()));
-        }
         let listener = TcpListener::bind((address.ip(), 0)).map_err(|e| fail(e.to_string()))?;
         if let Rendezvous::File(path) = &config.rendezvous {
             let tmp = path.with_extension("tmp");
@@ -345,7 +352,7 @@ impl ProcessGroup {
         let own =
             SocketAddr::new(address.ip(), listener.local_addr().map_err(|e| fail(e.to_string()))?.port());
         let mut members: Vec<Option<RankInfo>> = vec![None; config.ranks];
-        let mut links: Vec<Option<TcpStream>> = (0..config.ranks).map(|_| None).collect();
+        let mut links: Vec<Option<Arc<TlsStream>>> = vec![None; config.ranks];
         members[0] = Some(config.member(own));
         while links.iter().skip(1).any(Option::is_none) {
             let missing = || names(links.iter().enumerate().skip(1).filter(|l| l.1.is_none()).map(|l| l.0));
@@ -358,17 +365,20 @@ impl ProcessGroup {
                 )),
                 _ => fail(e.to_string()),
             };
-            let (stream, from) = accept(&server, deadline).map_err(late)?;
-            match config.admit(&stream, &links) {
+            let (socket, from) = accept(&server, deadline).map_err(late)?;
+            // An unknown client is ignored.
+            let Ok((stream, hello)) = greet(socket, &identity, |stream| receive(stream, MAX_HELLO)) else {
+                continue;
+            };
+            match config.admit(hello, &links) {
                 Ok(hello) => {
                     let rank = hello.rank;
                     let address = SocketAddr::new(from.ip(), hello.port);
                     let Hello { host, pid, log, .. } = hello;
                     members[rank] = Some(RankInfo { rank, host, pid, log, address });
-                    links[rank] = Some(stream);
+                    links[rank] = Some(Arc::new(stream));
                 }
-                // An unknown client is ignored. A rank with the wrong configuration ends the start for all
-                // ranks.
+                // A rank with the wrong configuration ends the start for all ranks.
                 Err(JoinError::UnknownClient) => {}
                 Err(JoinError::Mismatch(why)) => {
                     let _ = send(&stream, kind::REFUSED, why.as_bytes());
@@ -386,31 +396,39 @@ impl ProcessGroup {
         for (rank, link) in links.iter().enumerate() {
             let Some(link) = link else { continue };
             // Other ranks reach rank 0 at the address that they connected to.
-            members[0].address.set_ip(link.local_addr().map_err(|e| fail(e.to_string()))?.ip());
+            members[0].address.set_ip(link.socket().local_addr().map_err(|e| fail(e.to_string()))?.ip());
             send(link, kind::WELCOME, &welcome(&members)?)
                 .map_err(|e| rank_error(format!("{} disconnected during the start: {e}", members[rank])))?;
         }
-        Self::start_threads(config, members, links, listener)
+        Self::start_threads(config, identity, members, links, listener)
     }
 
     /// Every other rank: connects to rank 0.
-    fn connect_to_rank_0(config: RankConfig, deadline: Instant) -> Result<Self> {
-        let stream = config.reach(deadline)?;
+    fn connect_to_rank_0(config: RankConfig, identity: Identity, deadline: Instant) -> Result<Self> {
+        let socket = config.reach(deadline)?;
         let fail = |e: io::Error| rank_error(format!("cannot join rank 0 at {}: {e}", config.rendezvous));
-        let own = stream.local_addr().map_err(fail)?.ip();
+        let own = socket.local_addr().map_err(fail)?.ip();
+        let left = deadline.saturating_duration_since(Instant::now()).max(HEARTBEAT_INTERVAL);
+        socket.set_read_timeout(Some(left)).map_err(fail)?;
+        let stream = TlsStream::connect(socket, identity.fingerprint()).map_err(|e| {
+            let at = &config.rendezvous;
+            if sgs_tls::is_untrusted(&e) {
+                rank_error(format!("rank 0 at {at} has another token than this rank: give both the same"))
+            } else {
+                fail(e)
+            }
+        })?;
         let listener = TcpListener::bind((own, 0)).map_err(fail)?;
         let hello = config.hello(listener.local_addr().map_err(fail)?.port());
         let hello = serde_json::to_vec(&hello).map_err(|e| rank_error(format!("the first message: {e}")))?;
         send(&stream, kind::HELLO, &hello).map_err(fail)?;
-        let left = deadline.saturating_duration_since(Instant::now()).max(HEARTBEAT_INTERVAL);
-        stream.set_read_timeout(Some(left)).map_err(fail)?;
         match receive(&stream, MAX_MESSAGE) {
             Ok((kind::WELCOME, payload)) => {
                 let members: Vec<RankInfo> = serde_json::from_slice(&payload)
                     .map_err(|e| rank_error(format!("the table of ranks: {e}")))?;
-                let mut links: Vec<Option<TcpStream>> = (0..config.ranks).map(|_| None).collect();
-                links[0] = Some(stream);
-                Self::start_threads(config, members, links, listener)
+                let mut links: Vec<Option<Arc<TlsStream>>> = vec![None; config.ranks];
+                links[0] = Some(Arc::new(stream));
+                Self::start_threads(config, identity, members, links, listener)
             }
             Ok((kind::REFUSED, why)) => Err(rank_error(String::from_utf8_lossy(&why).into_owned())),
             Ok(_) => Err(rank_error(format!("{} is not rank 0 of a training run", config.rendezvous))),
@@ -420,7 +438,7 @@ impl ProcessGroup {
                 config.rendezvous
             ))),
             Err(e) => Err(rank_error(format!(
-                "rank 0 at {} closed the connection ({e}): it failed, or this rank has a different token",
+                "rank 0 at {} closed the connection ({e}): it failed",
                 config.rendezvous
             ))),
         }
@@ -429,18 +447,20 @@ impl ProcessGroup {
     /// Starts the threads that read connections and send heartbeats.
     fn start_threads(
         config: RankConfig,
+        identity: Identity,
         members: Vec<RankInfo>,
-        links: Vec<Option<TcpStream>>,
+        links: Vec<Option<Arc<TlsStream>>>,
         listener: TcpListener,
     ) -> Result<Self> {
         let fail = |e: io::Error| rank_error(format!("starting rank {}: {e}", config.rank));
         let mut readers = Vec::new();
         for (rank, link) in links.iter().enumerate() {
             if let Some(link) = link {
-                link.set_nodelay(true).map_err(fail)?;
-                link.set_read_timeout(Some(SILENCE_TIMEOUT)).map_err(fail)?;
-                link.set_write_timeout(Some(SILENCE_TIMEOUT)).map_err(fail)?;
-                readers.push((rank, link.try_clone().map_err(fail)?));
+                let socket = link.socket();
+                socket.set_nodelay(true).map_err(fail)?;
+                socket.set_read_timeout(Some(SILENCE_TIMEOUT)).map_err(fail)?;
+                socket.set_write_timeout(Some(SILENCE_TIMEOUT)).map_err(fail)?;
+                readers.push((rank, Arc::clone(link)));
             }
         }
         let links = links.into_iter().map(|link| link.map(Mutex::new)).collect();
@@ -466,7 +486,7 @@ impl ProcessGroup {
         let (of_heartbeat, exit_after) = (Arc::clone(&shared), config.exit_after_loss);
         let heartbeat = thread::Builder::new().name("rank-heartbeat".to_owned());
         heartbeat.spawn(move || send_heartbeats(&of_heartbeat, exit_after)).map_err(fail)?;
-        Ok(Self { config, shared, inbox, listener, turn: 0, finished: false, left: false })
+        Ok(Self { config, shared, inbox, identity, listener, turn: 0, finished: false, left: false })
     }
 
     /// This process's rank.
@@ -673,7 +693,7 @@ impl ProcessGroup {
         }
         for link in self.shared.links.iter().flatten() {
             let link = link.lock().unwrap_or_else(PoisonError::into_inner);
-            let _ = link.shutdown(std::net::Shutdown::Write);
+            let _ = link.socket().shutdown(std::net::Shutdown::Write);
         }
     }
 }
@@ -714,15 +734,12 @@ impl RankConfig {
         RankInfo { rank: self.rank, host, pid: std::process::id(), log, address }
     }
 
-    /// Reads and checks the first message of a connection.
+    /// Checks the first message of a connection.
     fn admit(
         &self,
-        stream: &TcpStream,
-        links: &[Option<TcpStream>],
+        (kind, payload): (u8, Vec<u8>),
+        links: &[Option<Arc<TlsStream>>],
     ) -> std::result::Result<Hello, JoinError> {
-        let unknown = |_| JoinError::UnknownClient;
-        stream.set_read_timeout(Some(Duration::from_secs(5))).map_err(unknown)?;
-        let (kind, payload) = receive(stream, MAX_HELLO).map_err(unknown)?;
         let hello: Hello = serde_json::from_slice(&payload).map_err(|_| JoinError::UnknownClient)?;
         if kind != kind::HELLO
             || hello.magic != MAGIC
@@ -804,6 +821,28 @@ pub(super) fn accept(listener: &TcpListener, deadline: Instant) -> io::Result<(T
     }
 }
 
+/// Accepts the TLS connection of a client and reads its first message with `hello`. The client may be a stranger, and gets
+/// little time.
+pub(super) fn greet<T>(
+    socket: TcpStream,
+    identity: &Identity,
+    hello: impl FnOnce(&TlsStream) -> io::Result<T>,
+) -> io::Result<(TlsStream, T)> {
+    let watched = socket.try_clone()?;
+    thread::scope(|scope| {
+        // Dropped when the client has been read, or has failed.
+        let (_reading, read) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            if read.recv_timeout(GREETING_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+                let _ = watched.shutdown(std::net::Shutdown::Both);
+            }
+        });
+        let stream = TlsStream::accept(socket, &identity.server())?;
+        let hello = hello(&stream)?;
+        Ok((stream, hello))
+    })
+}
+
 fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
@@ -818,7 +857,7 @@ fn names(ranks: impl Iterator<Item = usize>) -> String {
 }
 
 /// Reads one connection until its rank leaves.
-fn read_messages(shared: &GroupLinks, from: usize, link: &TcpStream, outbox: &Sender<GroupMessage>) {
+fn read_messages(shared: &GroupLinks, from: usize, link: &TlsStream, outbox: &Sender<GroupMessage>) {
     loop {
         match receive(link, MAX_MESSAGE) {
             Ok((kind::HEARTBEAT, _)) => {}

@@ -1,4 +1,4 @@
-//! Collective operations over TCP, for devices whose buffers are in host memory. Every pair of ranks has a
+//! Collective operations over TCP and TLS, for devices whose buffers are in host memory. Every pair of ranks has a
 //! connection.
 //!
 //! Each share is sent directly to the rank that keeps it. The receiver adds the shares in the order of ranks,
@@ -7,9 +7,12 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::process_group::{ProcessGroup, accept, same_token};
+use sgs_tls::TlsStream;
+
+use super::process_group::{ProcessGroup, accept, greet, same_token};
 use super::{Collective, Reduction};
 use crate::device::{BufferSliceMut, Device};
 use crate::error::Result;
@@ -23,7 +26,7 @@ const CHUNK: usize = 1 << 14;
 pub struct Tcp {
     group: ProcessGroup,
     /// Connections by rank; `None` for this rank.
-    streams: Vec<Option<TcpStream>>,
+    streams: Vec<Option<Arc<TlsStream>>>,
     /// Numbers received from each rank.
     received: Vec<Vec<f32>>,
 }
@@ -39,13 +42,14 @@ impl Tcp {
             group.lost(format!("{who} cannot be reached for data at {}: {e}", who.address))
         })?;
         for stream in streams.iter().flatten() {
-            let broken = stream.try_clone();
-            let limited = stream.set_read_timeout(Some(group.config().patience));
-            let ready = stream.set_nodelay(true).and(limited).and(broken);
-            let ready = ready.map_err(|e| group.lost(format!("connections among ranks: {e}")))?;
+            let socket = stream.socket();
+            let limited = socket.set_read_timeout(Some(group.config().patience));
+            let ready = socket.set_nodelay(true).and(limited);
+            ready.map_err(|e| group.lost(format!("connections among ranks: {e}")))?;
             // A blocked read or write returns as soon as any rank is lost.
+            let stream = Arc::clone(stream);
             group.on_loss(move || {
-                let _ = ready.shutdown(Shutdown::Both);
+                let _ = stream.socket().shutdown(Shutdown::Both);
             });
         }
         let received = vec![Vec::new(); group.ranks()];
@@ -74,7 +78,7 @@ impl Tcp {
             });
             if got.is_err() {
                 // The sender may be blocked on a rank that is itself blocked.
-                streams.iter().flatten().for_each(|s| drop(s.shutdown(Shutdown::Both)));
+                streams.iter().flatten().for_each(|s| drop(s.socket().shutdown(Shutdown::Both)));
             }
             let panicked = |_| Err((own, "send from", io::Error::other("the sending thread panicked")));
             let sent = sender.join().unwrap_or_else(panicked);
@@ -88,7 +92,7 @@ impl Tcp {
 
 /// The connection to another rank.
 #[allow(clippy::expect_used, reason = "a share that is not sent must stop the program")]
-fn connected(streams: &[Option<TcpStream>], rank: usize) -> &TcpStream {
+fn connected(streams: &[Option<Arc<TlsStream>>], rank: usize) -> &TlsStream {
     streams[rank].as_ref().expect("invariant: every pair of ranks is connected")
 }
 
@@ -98,47 +102,47 @@ fn part(len: usize, even: usize, rank: usize, ranks: usize) -> Range<usize> {
     start..if rank + 1 == ranks { len } else { start + even }
 }
 
-fn pairs(group: &ProcessGroup) -> std::result::Result<Vec<Option<TcpStream>>, (usize, io::Error)> {
+fn pairs(group: &ProcessGroup) -> std::result::Result<Vec<Option<Arc<TlsStream>>>, (usize, io::Error)> {
     let (own, ranks) = (group.rank(), group.ranks());
     let deadline = Instant::now() + group.config().patience;
     let secret = group.config().token.as_bytes();
-    let mut streams: Vec<Option<TcpStream>> = (0..ranks).map(|_| None).collect();
+    let mut streams: Vec<Option<Arc<TlsStream>>> = vec![None; ranks];
     for (rank, place) in streams.iter_mut().enumerate().take(own) {
-        let there = || -> io::Result<TcpStream> {
-            let mut stream =
-                TcpStream::connect_timeout(&group.members()[rank].address, Duration::from_secs(30))?;
-            stream.write_all(&(own as u64).to_le_bytes())?;
-            stream.write_all(&(secret.len() as u64).to_le_bytes())?;
-            stream.write_all(secret)?;
+        let there = || -> io::Result<TlsStream> {
+            let address = &group.members()[rank].address;
+            let socket = TcpStream::connect_timeout(address, Duration::from_secs(30))?;
+            socket.set_read_timeout(Some(group.config().patience))?;
+            let stream = TlsStream::connect(socket, group.identity.fingerprint())?;
+            (&stream).write_all(&(own as u64).to_le_bytes())?;
+            (&stream).write_all(&(secret.len() as u64).to_le_bytes())?;
+            (&stream).write_all(secret)?;
             Ok(stream)
         };
-        *place = Some(there().map_err(|e| (rank, e))?);
+        *place = Some(Arc::new(there().map_err(|e| (rank, e))?));
     }
     while let Some(missing) = (own + 1..ranks).find(|rank| streams[*rank].is_none()) {
-        let (mut stream, _) = accept(&group.listener, deadline).map_err(|e| (missing, e))?;
-        let mut greeting = || -> io::Result<(usize, Vec<u8>)> {
-            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let (socket, _) = accept(&group.listener, deadline).map_err(|e| (missing, e))?;
+        let greeted = greet(socket, &group.identity, |mut stream| {
             let mut numbers = [[0; 8]; 2];
             stream.read_exact(numbers.as_flattened_mut())?;
             let [rank, len] = numbers.map(|n| u64::from_le_bytes(n) as usize);
             let mut shown = vec![0; len.min(secret.len() + 1)];
             stream.read_exact(&mut shown)?;
-            stream.set_read_timeout(None)?;
             Ok((rank, shown))
-        };
+        });
         // Ignore unknown clients.
-        if let Ok((rank, shown)) = greeting()
+        if let Ok((stream, (rank, shown))) = greeted
             && same_token(&shown, secret)
             && rank > own
             && streams.get(rank).is_some_and(Option::is_none)
         {
-            streams[rank] = Some(stream);
+            streams[rank] = Some(Arc::new(stream));
         }
     }
     Ok(streams)
 }
 
-fn send(mut to: &TcpStream, values: &[f32]) -> io::Result<()> {
+fn send(mut to: &TlsStream, values: &[f32]) -> io::Result<()> {
     to.write_all(&(values.len() as u64).to_le_bytes())?;
     let mut bytes = Vec::with_capacity(4 * CHUNK.min(values.len()));
     for values in values.chunks(CHUNK) {
@@ -149,7 +153,7 @@ fn send(mut to: &TcpStream, values: &[f32]) -> io::Result<()> {
     Ok(())
 }
 
-fn receive(mut from: &TcpStream, values: &mut [f32]) -> io::Result<()> {
+fn receive(mut from: &TlsStream, values: &mut [f32]) -> io::Result<()> {
     let mut len = [0; 8];
     from.read_exact(&mut len)?;
     let len = u64::from_le_bytes(len);

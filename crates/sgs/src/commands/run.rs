@@ -64,7 +64,8 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
             super::dry_run::run(&resolved, args.json)
         };
     }
-    let mut rank_group = match join(&args.ranks, &args.fleet)? {
+    let own = || Ok(args.out.clone().unwrap_or(default_folder(&resolve()?.config)));
+    let mut rank_group = match join(&args.ranks, &args.fleet, own)? {
         ControlFlow::Continue(rank_group) => rank_group,
         ControlFlow::Break(outcome) => return Ok(outcome),
     };
@@ -93,7 +94,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
 /// Resumes a run.
 pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     args.page.check()?;
-    let mut rank_group = match join(&args.ranks, &args.fleet)? {
+    let mut rank_group = match join(&args.ranks, &args.fleet, || Ok(args.dir.clone()))? {
         ControlFlow::Continue(rank_group) => rank_group,
         ControlFlow::Break(outcome) => return Ok(outcome),
     };
@@ -137,10 +138,20 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
 }
 
 /// Joins the ranks of a run, as the arguments, the launcher or Slurm specify. Rank 0 executes the run. Any other rank does
-/// its work here; its outcome is returned.
-fn join(args: &RankArgs, fleet: &FleetArgs) -> Result<ControlFlow<Outcome, RankGroup>> {
+/// its work here, for the run in the folder `own`; its outcome is returned.
+fn join(
+    args: &RankArgs,
+    fleet: &FleetArgs,
+    own: impl FnOnce() -> Result<PathBuf>,
+) -> Result<ControlFlow<Outcome, RankGroup>> {
     match launcher::plan(&args.rank_options(), fleet.token_file.as_deref())? {
-        RankPlan::Rank(seat) if seat.rank > 0 => Ok(ControlFlow::Break(rank_worker::run(&seat)?)),
+        RankPlan::Rank(seat) if seat.rank > 0 => {
+            let run = match seat.folder().and_then(Path::parent) {
+                Some(run) => run.to_owned(),
+                None => own()?,
+            };
+            Ok(ControlFlow::Break(rank_worker::run(&seat, &run)?))
+        }
         standing => Ok(ControlFlow::Continue(RankGroup::new(standing, args.rank_options().patience)?)),
     }
 }

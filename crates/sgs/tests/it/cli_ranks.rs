@@ -41,6 +41,8 @@ fn configure(dir: &Path, steps: u32, more: &str) -> String {
     file(dir, &format!("train-{steps}.toml"), &text)
 }
 
+const TOKEN: &str = "a-token-of-these-tests";
+
 fn losses(out: &str) -> Vec<f64> {
     let text = std::fs::read_to_string(Path::new(out).join("loss.csv")).unwrap();
     text.lines().skip(1).map(|l| l.split(',').nth(1).unwrap().parse().unwrap()).collect()
@@ -152,7 +154,9 @@ fn externally_started_ranks_meet_at_the_rendezvous_address() {
             let mut all =
                 vec!["pretrain", &config, "--out", &out, "--rendezvous", &address, "--rank-patience", "60"];
             all.extend(arguments);
-            command(&all)
+            let mut rank = command(&all);
+            rank.env("SGS_TOKEN", TOKEN);
+            rank
         };
         let mut slurm = rank(&[]);
         slurm.env("SLURM_PROCID", "1").env("SLURM_STEP_NUM_TASKS", "2").env("SLURM_LOCALID", "1");
@@ -196,11 +200,11 @@ fn usage_errors_of_ranks_are_named() {
         assert!(done.err.contains(part), "{arguments:?}: {}", done.err);
     }
     let mut lonely = command(&["pretrain", &config, "--out", &out, "--rank", "1", "--ranks", "2"]);
-    lonely.args(["--rendezvous", "127.0.0.1:9", "--rank-patience", "1"]);
+    lonely.args(["--rendezvous", "127.0.0.1:9", "--rank-patience", "1"]).env("SGS_TOKEN", TOKEN);
     let done = finish(lonely).expect(1);
     assert!(done.err.contains("rank 1 waited 1 s for rank 0 at 127.0.0.1:9"), "{}", done.err);
     let mut open = command(&["pretrain", &config, "--out", &out, "--rank", "0", "--ranks", "2"]);
-    open.args(["--rendezvous", "0.0.0.0:0"]).env_remove("SGS_TOKEN").env_remove("SGS_TOKEN_FILE");
+    open.args(["--rendezvous", "127.0.0.1:0"]).env_remove("SGS_TOKEN").env_remove("SGS_TOKEN_FILE");
     let done = finish(open).expect(1);
     assert!(done.err.contains("SGS_TOKEN"), "{}", done.err);
 }

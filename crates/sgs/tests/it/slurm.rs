@@ -170,7 +170,7 @@ fn the_tasks_of_a_slurm_step_are_ranks() {
         let mut step = Command::new(cluster.bin().join("srun"));
         step.args(["--ntasks=2", "--kill-on-bad-exit=1", "--time=00:10:00", env!("CARGO_BIN_EXE_sgs")])
             .args(settings());
-        step.arg("--out").arg(&run).env("SGS_TOKEN", "a token of this test").stdin(Stdio::null());
+        step.arg("--out").arg(&run).env("SGS_TOKEN", "a-token-of-this-test").stdin(Stdio::null());
         let output = step.output().unwrap();
         let err = String::from_utf8_lossy(&output.stderr).into_owned();
         if err.contains("cannot listen") && attempt < 5 {

@@ -101,6 +101,7 @@ impl RankProcesses {
             local_ranks: ranks,
             rendezvous: Rendezvous::File(meeting_file(folder)),
             token,
+            folder: None,
             log: None,
             patience,
         };

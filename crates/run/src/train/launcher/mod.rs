@@ -7,6 +7,7 @@ use crate::config::device::DeviceKind;
 use crate::config::machine;
 use crate::error::{Context, Result, bail};
 use crate::{Code, Outcome, Usage};
+use sgs_fleet::AuthToken;
 use sgs_lm::ranks::{ProcessGroup, RankConfig, Rendezvous};
 use sha2::{Digest, Sha256};
 use std::io::{Read, Write};
@@ -46,6 +47,8 @@ pub struct RankEnv {
     pub local_ranks: usize,
     rendezvous: Rendezvous,
     token: String,
+    /// Folder and log of a rank that a launcher has started.
+    folder: Option<PathBuf>,
     log: Option<PathBuf>,
     patience: Duration,
 }
@@ -136,7 +139,10 @@ pub fn plan(options: &RankOptions, token_file: Option<&Path>) -> Result<RankPlan
         local_rank: step.as_ref().map_or(0, |s| s.local_rank),
         local_ranks: step.as_ref().map_or(1, |s| s.local_ranks),
         rendezvous: Rendezvous::Address(rendezvous),
-        token: token(token_file)?,
+        // Joining reports a missing token.
+        token: AuthToken::from_file_or_environment(token_file)?
+            .map_or_else(String::new, |token| token.secret().to_owned()),
+        folder: None,
         log: None,
         patience: options.patience,
     }))
@@ -168,24 +174,9 @@ fn launched_rank(options: &RankOptions) -> Result<RankEnv> {
         rendezvous: Rendezvous::File(launch::meeting_file(&folder)),
         token: get(env_name::TOKEN)?,
         log: Some(launch::log_file(&folder, rank)),
+        folder: Some(folder),
         patience: options.patience,
     })
-}
-
-/// The token of ranks on several machines, from a file or the environment; empty if there is none.
-fn token(file: Option<&Path>) -> Result<String> {
-    let from_file = std::env::var_os("SGS_TOKEN_FILE").map(PathBuf::from);
-    let file = match (file, std::env::var("SGS_TOKEN")) {
-        (None, Ok(token)) => return Ok(token),
-        (file, _) => file.map(Path::to_owned).or(from_file),
-    };
-    match file {
-        None => Ok(String::new()),
-        Some(path) => Ok(std::fs::read_to_string(&path)
-            .with_context(|| format!("token file {}", path.display()))?
-            .trim()
-            .to_owned()),
-    }
 }
 
 /// The GPU of a rank: the one with its local rank, or the only one that it sees.
@@ -201,6 +192,11 @@ pub fn gpu_of(device: DeviceKind, env: Option<&RankEnv>) -> Result<usize> {
 }
 
 impl RankEnv {
+    /// The folder in which the launcher of this rank keeps the logs of all ranks, if there is a launcher.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
     /// Joins the process group. `job` describes the training and must be the same on all ranks. If a rank is lost,
     /// this process exits after `unwind` unless it has ended before.
     pub fn meet(&self, job: &str, unwind: Duration) -> Result<ProcessGroup> {

@@ -15,14 +15,14 @@ use crate::{Code, Interrupt, Outcome};
 use sgs_lm::ModelConfig;
 use sgs_lm::ranks::{Parallel, ProcessGroup};
 use sgs_lm::trainer::Trainer;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Joins the process group and executes commands until rank 0 leaves.
+/// Joins the process group and executes commands until rank 0 leaves. Writes only into checkpoints of the run `folder`.
 ///
 /// # Errors
 /// Returns an error if a rank is lost, a command fails, or this rank's device fails. Rank 0 is informed.
-pub fn run(env: &RankEnv) -> Result<Outcome> {
+pub fn run(env: &RankEnv, folder: &Path) -> Result<Outcome> {
     // Signals reach all ranks. Ignore the first one, because rank 0 decides; the second one ends the process.
     let asked = Interrupt::default();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -40,7 +40,7 @@ pub fn run(env: &RankEnv) -> Result<Outcome> {
     };
     match prepare(&job.config, env) {
         Ok((kind, gpu)) => {
-            with_device!(kind, env.threads(threads()), gpu, device => job.follow(group, device))
+            with_device!(kind, env.threads(threads()), gpu, device => job.follow(group, device, folder))
         }
         Err(error) => Err(report_failure(&group, error)),
     }
@@ -55,6 +55,18 @@ fn report_failure(group: &ProcessGroup, error: RunError) -> RunError {
 fn prepare(config: &RunConfig, env: &RankEnv) -> Result<(crate::config::device::DeviceKind, usize)> {
     let kind = device::kind(&config.model.device)?;
     Ok((kind, gpu_of(kind, Some(env))?))
+}
+
+/// Checks that a folder that rank 0 names is a checkpoint of this rank's own run.
+fn is_checkpoint_of(run: &Path, folder: &Path) -> Result<()> {
+    let real = |path: &Path| std::fs::canonicalize(path).with_context(|| path.display().to_string());
+    if real(folder)?.starts_with(real(&run.join("checkpoints"))?) {
+        return Ok(());
+    }
+    let (folder, run) = (folder.display(), run.display());
+    bail!(
+        "rank 0 wants {folder} written, but this rank writes only in its own run {run}: give all ranks the same --out"
+    )
 }
 
 /// What to train, and from where.
@@ -75,7 +87,7 @@ impl TrainingSetup {
         Ok(Some(Self { config, base, at }))
     }
 
-    fn follow<D: Parallel>(&self, group: ProcessGroup, device: Arc<D>) -> Result<Outcome> {
+    fn follow<D: Parallel>(&self, group: ProcessGroup, device: Arc<D>, folder: &Path) -> Result<Outcome> {
         let place = (group.rank(), group.ranks());
         let loaded = TrainablePolicies::load(&self.config, &device, &self.base, self.at.as_deref(), place);
         let mut trained = loaded.map_err(|error| report_failure(&group, error))?;
@@ -84,7 +96,7 @@ impl TrainingSetup {
         let (mode, tokens) = (self.config.training.mode(), self.config.training_tokens(shape));
         let mut team =
             DistributedTrainer::new(Trainer::with_peers(device, shape, tokens, mode, Some(peers))?);
-        let done = self.run_commands(&mut trained, team.trainer());
+        let done = self.run_commands(&mut trained, team.trainer(), folder);
         team.end(done).map(|()| Outcome::Done)
     }
 
@@ -93,6 +105,7 @@ impl TrainingSetup {
         &self,
         trained: &mut TrainablePolicies<D>,
         trainer: &mut Trainer<D>,
+        own: &Path,
     ) -> Result<()> {
         loop {
             let group = trainer.group().ok_or_else(|| RunError::Failed("this rank is alone".into()))?;
@@ -107,10 +120,38 @@ impl TrainingSetup {
                 }
                 RankCommand::Save { folder } => {
                     // Rank 0 reports the failure and ends the run.
-                    let failure = trained.save_part(&folder).err().map(|error| format!("{error:#}"));
+                    let saved = is_checkpoint_of(own, &folder).and_then(|()| trained.save_part(&folder));
+                    let failure = saved.err().map(|error| format!("{error:#}"));
                     group.acknowledge(failure.as_deref().map_or(Ok(()), Err))?;
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_writes_only_into_checkpoints_of_its_own_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().join("own");
+        for folder in ["own/checkpoints/new", "own/tables", "other/checkpoints/new", "own-too/checkpoints"] {
+            std::fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        std::os::unix::fs::symlink(dir.path().join("other"), own.join("checkpoints/link")).unwrap();
+        is_checkpoint_of(&own, &own.join("checkpoints/new")).unwrap();
+        for folder in [
+            "own/tables",
+            "own/checkpoints/new/../../tables",
+            "own/checkpoints/link/checkpoints/new",
+            "other/checkpoints/new",
+            "own-too/checkpoints",
+            "own/checkpoints/missing",
+        ] {
+            let error = is_checkpoint_of(&own, &dir.path().join(folder)).unwrap_err();
+            assert!(error.to_string().contains("own"), "{folder}: {error}");
         }
     }
 }
