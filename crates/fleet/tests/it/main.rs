@@ -14,4 +14,5 @@ mod reference_faults;
 mod service;
 mod slurm;
 mod slurm_cluster;
+mod token;
 mod worker_process;

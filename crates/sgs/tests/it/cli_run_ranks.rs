@@ -228,16 +228,27 @@ fn an_interrupted_run_resumes_with_another_number_of_ranks() {
 #[test]
 fn externally_started_ranks_meet_and_learn_why_rank_0_fails() {
     let dir = tempfile::tempdir().unwrap();
+    let with_token = |mut rank: Command| {
+        rank.env("SGS_TOKEN", "a-token-of-this-test").stdout(Stdio::piped()).stderr(Stdio::piped());
+        rank
+    };
     for attempt in 0.. {
         // Another process may take the port before rank 0 does.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let address = format!("127.0.0.1:{port}");
         let meet = ["--rendezvous", &address, "--rank-patience", "120"];
         let out = path(dir.path(), &format!("two-{attempt}"));
-        let mut slurm = command(&[&["run"], &meet[..]].concat());
+        let rank_0 = |out: &str| {
+            finish(with_token(run(1, out, &[&["--rank", "0", "--ranks", "2"], &meet[..]].concat())))
+        };
+        let rank_1 = |out: &str| {
+            let rank = ["run", "--out", out, "--rank", "1", "--ranks", "2"];
+            with_token(command(&[&rank, &meet[..]].concat())).spawn().unwrap()
+        };
+        let mut slurm = with_token(command(&[&["run", "--out", &out], &meet[..]].concat()));
         slurm.env("SLURM_PROCID", "1").env("SLURM_STEP_NUM_TASKS", "2").env("SLURM_LOCALID", "1");
-        let second = slurm.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let first = finish(run(1, &out, &[&["--rank", "0", "--ranks", "2"], &meet[..]].concat()));
+        let second = slurm.spawn().unwrap();
+        let first = rank_0(&out);
         let second = second.wait_with_output().unwrap();
         if first.err.contains("cannot listen") && attempt < 10 {
             continue;
@@ -246,13 +257,20 @@ fn externally_started_ranks_meet_and_learn_why_rank_0_fails() {
         assert!(second.status.success(), "{}", String::from_utf8_lossy(&second.stderr));
         assert_eq!(optimizer_files(&out, 0).len(), 2);
         // With the same folder again, rank 0 refuses and rank 1 is notified immediately.
-        let mut second = command(&[&["run", "--rank", "1", "--ranks", "2"], &meet[..]].concat());
-        let second = second.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let first = finish(run(1, &out, &[&["--rank", "0", "--ranks", "2"], &meet[..]].concat()));
+        let second = rank_1(&out);
+        let first = rank_0(&out);
         let second = second.wait_with_output().unwrap();
         assert_eq!(first.code, 1, "{}", first.err);
         let err = String::from_utf8_lossy(&second.stderr).into_owned();
         assert!(second.status.code() == Some(1) && err.contains("rank 0"), "{err}");
+        // Rank 1 writes nothing outside the folder of its own command line.
+        let (own, other) = (path(dir.path(), "own"), path(dir.path(), "other"));
+        std::fs::create_dir_all(Path::new(&own).join("checkpoints")).unwrap();
+        let second = rank_1(&own);
+        let first = rank_0(&other);
+        second.wait_with_output().unwrap();
+        assert!(first.code == 1 && first.err.contains("writes only in its own run"), "{}", first.err);
+        assert!(!Path::new(&other).join("checkpoints/0000").exists());
         break;
     }
 }
