@@ -10,6 +10,8 @@ mod heatmap;
 mod hover;
 mod legend;
 #[cfg(feature = "png")]
+mod outline;
+#[cfg(feature = "png")]
 mod png;
 mod scale;
 mod svg;

@@ -1,8 +1,8 @@
 //! Renders SVG as PNG.
 
+use super::outline::Faces;
 use super::{Figure, standalone_svg};
 use resvg::{tiny_skia, usvg};
-use std::sync::Arc;
 
 /// An error of rendering a figure as PNG.
 #[derive(Debug, thiserror::Error)]
@@ -36,13 +36,9 @@ pub enum PngError {
 /// # Errors
 /// Returns an error if the image does not fit into memory.
 pub fn write_png(figure: &Figure, scale: f32) -> Result<Vec<u8>, PngError> {
-    let mut options = usvg::Options { font_family: "Inter".to_owned(), ..usvg::Options::default() };
-    let fonts = Arc::make_mut(&mut options.fontdb);
-    fonts.load_font_data(include_bytes!("../../assets/Inter-Regular.otf").to_vec());
-    fonts.load_font_data(include_bytes!("../../assets/Inter-SemiBold.otf").to_vec());
-    fonts.set_sans_serif_family("Inter");
-    let svg_error = |e: usvg::Error| PngError::Svg { figure: figure.id.clone(), reason: e.to_string() };
-    let tree = usvg::Tree::from_str(&standalone_svg(figure), &options).map_err(svg_error)?;
+    let svg_error = |reason: String| PngError::Svg { figure: figure.id.clone(), reason };
+    let svg = Faces::embedded().outline(&standalone_svg(figure)).map_err(|e| svg_error(e.to_string()))?;
+    let tree = usvg::Tree::from_str(&svg, &usvg::Options::default()).map_err(|e| svg_error(e.to_string()))?;
     let size = tree.size();
     let (width, height) = ((size.width() * scale).ceil() as u32, (size.height() * scale).ceil() as u32);
     let failed = |reason: String| PngError::Draw { figure: figure.id.clone(), width, height, reason };
