@@ -24,6 +24,7 @@ use sgs_selfplay::Verdict;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::sync::mpsc;
 use std::time::Instant;
 
 /// Options of [`verify`].
@@ -227,14 +228,9 @@ pub fn verify(
         if batch.is_empty() {
             break;
         }
-        let checked: Vec<CheckedLine> = pool.install(|| {
-            batch
-                .par_iter()
-                .with_min_len(16)
-                .map_init(Judge::new, |judge, line| check_line(theory, compiled, judge, line, options, keep))
-                .collect()
-        });
-        for line in &checked {
+        let check =
+            |judge: &mut Judge, line: &RawLine| check_line(theory, compiled, judge, line, options, keep);
+        let mut write = |line: &CheckedLine| -> Result<(), VerifyError> {
             if line.bad {
                 report(&line.output.reason);
             }
@@ -260,11 +256,43 @@ pub fn verify(
             }
             summary.count(line);
             serde_json::to_writer(&mut *output, &line.output).map_err(|e| VerifyError::Write(e.into()))?;
-            output.write_all(b"\n").map_err(VerifyError::Write)?;
-        }
+            output.write_all(b"\n").map_err(VerifyError::Write)
+        };
+        check_in_order(&pool, &batch, check, &mut write)?;
         output.flush().map_err(VerifyError::Write)?;
     }
     Ok(summary)
+}
+
+/// Checks the lines of a batch in parallel and passes each one to `write` as soon as it and all lines before it are checked.
+fn check_in_order(
+    pool: &rayon::ThreadPool,
+    batch: &[RawLine],
+    check: impl Fn(&mut Judge, &RawLine) -> CheckedLine + Sync,
+    write: &mut dyn FnMut(&CheckedLine) -> Result<(), VerifyError>,
+) -> Result<(), VerifyError> {
+    let (send, receive) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let send = send;
+            pool.install(|| {
+                batch.par_iter().enumerate().with_min_len(16).try_for_each_init(
+                    || (Judge::new(), send.clone()),
+                    // Sending fails after a failed write: the rest is not checked.
+                    |(judge, send), (number, line)| send.send((number, check(judge, line))).ok(),
+                )
+            })
+        });
+        let (mut waiting, mut next) = (BTreeMap::new(), 0);
+        for (number, line) in receive {
+            waiting.insert(number, line);
+            while let Some(line) = waiting.remove(&next) {
+                write(&line)?;
+                next += 1;
+            }
+        }
+        Ok(())
+    })
 }
 
 /// An input line: its number, and its bytes, or its length if it is too long.

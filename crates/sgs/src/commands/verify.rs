@@ -12,7 +12,7 @@ use sgs_metamath::unify::CompiledRules;
 use sgs_metamath::verify::{VerifyError, VerifyOptions, VerifySummary, verify};
 use sgs_run::config::SystemName;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 /// Reads problems with proofs, writes a verdict for each to standard output and a summary to standard error.
@@ -32,12 +32,12 @@ fn metamath(args: &VerifyArgs) -> Result<Outcome> {
     }
     let compiled = CompiledRules::new(&theory);
     let mut export = args.export.as_deref().map(|path| Exporter::create(&theory, path)).transpose()?;
-    let mut output = BufWriter::new(io::stdout().lock());
+    // Standard output is flushed after each line, so that a process that is killed has written its verdicts.
+    let mut output = io::stdout().lock();
     let options = VerifyOptions { threads: args.threads, ..VerifyOptions::default() };
     let mut report = |message: &str| eprintln!("{message}");
     let summary = verify(&theory, &compiled, &mut *input, &mut output, export.as_mut(), &mut report, options)
         .map_err(plain)?;
-    drop(output);
     eprintln!("{summary}");
     if let (Some(export), Some(path)) = (export, &args.export) {
         eprintln!("{} theorems appended: {}", export.finish()?, path.display());

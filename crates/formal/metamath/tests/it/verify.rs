@@ -147,6 +147,36 @@ fn each_verdict_is_written_without_waiting_for_more_input() {
     assert_eq!((summary.proved, written.get()), (5, 5));
 }
 
+/// The time of the first byte of output.
+#[derive(Default)]
+struct FirstByte(Option<std::time::Instant>);
+
+impl std::io::Write for FirstByte {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.get_or_insert_with(std::time::Instant::now);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn verdicts_are_written_while_the_rest_of_the_file_is_checked() {
+    let theory = mini();
+    let compiled = CompiledRules::new(&theory);
+    let line =
+        serde_json::json!({ "id": "a", "conclusion": "|- ( ph -> ph )", "proof": "id ".repeat(1_000) });
+    let input = format!("{line}\n").repeat(1_500);
+    let mut output = FirstByte::default();
+    let options = VerifyOptions { threads: 1, ..VerifyOptions::default() };
+    let begin = std::time::Instant::now();
+    verify(&theory, &compiled, &mut input.as_bytes(), &mut output, None, &mut |_| {}, options).unwrap();
+    let (first, all) = (output.0.unwrap() - begin, begin.elapsed());
+    assert!(first < all / 2, "the first verdict came after {first:?} of {all:?}");
+}
+
 #[test]
 fn blank_input_has_no_output() {
     let run = run(&mini(), b"\n\n");
