@@ -1,21 +1,23 @@
 //! Writes to standard output without the panics of `println!`: a closed pipe, as with `head`, is not a failure (see
-//! [`crate::exit`]).
+//! [`crate::exit`]). No text can control the terminal (see [`harmless`]).
 
 pub use sgs_data::text_table::text_table as table;
 
+use crate::terminal::harmless;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 /// Writes a text and a newline.
 pub fn line(text: impl Display) -> Result<()> {
     write_line(&mut io::stdout().lock(), text).context("cannot write to standard output")
 }
 
-/// Writes a text without a newline.
+/// Writes the content of a file: unchanged, unless it goes to a terminal.
 pub fn text(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
+    let text = if out.is_terminal() { harmless(text, false) } else { text.into() };
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
@@ -25,6 +27,6 @@ pub fn json(value: &impl Serialize) -> Result<()> {
 }
 
 fn write_line(out: &mut impl Write, text: impl Display) -> io::Result<()> {
-    writeln!(out, "{text}")?;
+    writeln!(out, "{}", harmless(&text.to_string(), false))?;
     out.flush()
 }

@@ -1,7 +1,8 @@
 //! Terminal output: lines above the progress display, and colours with a meaning.
 
 use indicatif::MultiProgress;
-use std::fmt::Arguments;
+use std::borrow::Cow;
+use std::fmt::{Arguments, Write as _};
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,8 +27,44 @@ impl Drop for LiveGuard {
     }
 }
 
+/// The codes of colours that this program writes to a terminal.
+const COLOURS: [&str; 9] = ["0", "1", "2", "3", "31", "32", "33", "34", "35"];
+
+/// Makes a text harmless for a terminal, because it may quote a file, a model or a server: control characters except line
+/// breaks and tabs, and characters that change the direction of writing, become `\uXXXX` as in JSON. `coloured` keeps the
+/// codes of colours.
+pub fn harmless(text: &str, coloured: bool) -> Cow<'_, str> {
+    if !text.contains(is_harmful) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(2 * text.len());
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        let colour = || {
+            let (code, after) = rest.as_str().strip_prefix('[')?.split_once('m')?;
+            (coloured && c == '\x1b' && COLOURS.contains(&code)).then(|| (code.to_owned(), after))
+        };
+        if let Some((code, after)) = colour() {
+            let _ = write!(out, "\x1b[{code}m");
+            rest = after.chars();
+        } else if is_harmful(c) {
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+fn is_harmful(c: char) -> bool {
+    (c.is_control() && !matches!(c, '\n' | '\t'))
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Writes a line to standard error. Ignores a closed pipe: the run continues.
 pub fn print_line(text: Arguments<'_>) {
+    let text = text.to_string();
+    let text = harmless(&text, io::stderr().is_terminal());
     let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let write = || drop(writeln!(io::stderr(), "{text}"));
     match live {
@@ -75,12 +112,13 @@ impl LiveLine {
         let mut left = columns.saturating_sub(1);
         let mut out = String::new();
         for (tone, text) in &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            let text = harmless(text, false);
             let all = text.chars().count();
             let part: String = match all > left {
                 true => {
                     text.chars().take(left.saturating_sub(1)).chain(Some('…').filter(|_| left > 0)).collect()
                 }
-                false => text.clone(),
+                false => text.into_owned(),
             };
             left = left.saturating_sub(all);
             out.push_str(&tone.map_or_else(|| part.clone(), |tone| paint(tone, &part)));
@@ -122,6 +160,24 @@ fn is_coloured() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quoted_texts_cannot_control_the_terminal() {
+        let text = "a\x1b]0;title\x07\x1b[2J\r\u{9b}31m\u{202e}b\tc\n∀ π";
+        let shown = "a\\u001b]0;title\\u0007\\u001b[2J\\u000d\\u009b31m\\u202eb\tc\n∀ π";
+        assert_eq!(harmless(text, false), shown);
+        assert_eq!(harmless(text, true), shown);
+        let painted = "\x1b[31mwarning:\x1b[0m \x1b[8mhidden \x1b";
+        assert_eq!(harmless(painted, true), "\x1b[31mwarning:\x1b[0m \\u001b[8mhidden \\u001b");
+        assert_eq!(harmless(painted, false).matches('\x1b').count(), 0);
+        // What is escaped in JSON still means the same.
+        let json = serde_json::to_string("\u{9b}2J\x7f").unwrap();
+        let back: String = serde_json::from_str(&harmless(&json, false)).unwrap();
+        assert_eq!(back, "\u{9b}2J\x7f");
+        let line = LiveLine::default();
+        line.set(vec![(None, "\x1b[2Jx".into())]);
+        assert_eq!(line.shown(80), "\\u001b[2Jx");
+    }
 
     #[test]
     fn a_line_is_truncated_to_the_width_of_the_terminal() {
