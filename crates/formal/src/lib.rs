@@ -39,6 +39,8 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod scratch;
+
 use serde::{Deserialize, Serialize};
 use sgs_selfplay::{Features, Judgement, Lemma, ParsedConjecture, Problem, Review};
 

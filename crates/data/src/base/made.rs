@@ -8,6 +8,7 @@ use super::pretrain::{self, TrainingEnd, TrainingObserver};
 use super::recipe::Recipe;
 use crate::error::{Context, Result, bail};
 use crate::metamath::{BuildOptions, build};
+use serde_json::Value;
 use sgs_lm::ModelConfig;
 use sgs_metamath::system::Metamath;
 use sgs_metamath::tokens;
@@ -92,23 +93,24 @@ pub fn ensure(config: &RunConfig, observer: &mut dyn MakeObserver) -> Result<Mad
     let base = &config.model.base;
     super::recipe::check(base)?;
     let Some(recipe) = Recipe::of(base) else { return Ok(MadeBase::NotMade) };
-    let ready = || check(&recipe.model()).map(|()| MadeBase::Ready(recipe.model()));
+    let (home, model) = (recipe.home()?, recipe.model()?);
+    let ready = || check(&model).map(|()| MadeBase::Ready(model.clone()));
     // A complete model may be in a place that is read-only, so no lock is taken before looking.
-    if recipe.model().exists() {
+    if model.exists() {
         return ready();
     }
     let _lock = wait_for_turn(recipe, observer)?;
-    if recipe.model().exists() {
+    if model.exists() {
         return ready();
     }
     make(recipe, device::kind(&config.model.device)?, observer)
-        .with_context(|| format!("making the base model {base} in {}", recipe.home().display()))
+        .with_context(|| format!("making the base model {base} in {}", home.display()))
 }
 
 /// Takes the lock on a recipe's folder. If several runs begin at the same time, the first makes the model and the others
 /// wait for it.
 fn wait_for_turn(recipe: &Recipe, observer: &mut dyn MakeObserver) -> Result<RunLock> {
-    let home = recipe.home();
+    let home = recipe.home()?;
     fs::create_dir_all(&home).with_context(|| format!("cannot make {}", home.display()))?;
     let mut told = false;
     loop {
@@ -126,7 +128,7 @@ fn wait_for_turn(recipe: &Recipe, observer: &mut dyn MakeObserver) -> Result<Run
 }
 
 fn make(recipe: &Recipe, device: DeviceKind, observer: &mut dyn MakeObserver) -> Result<MadeBase> {
-    let (home, started) = (recipe.home(), Instant::now());
+    let (home, started) = (recipe.home()?, Instant::now());
     observer.on_make(MakeEvent::Begun { recipe: recipe.name, home: &home });
     let data = home.join("data");
     let whole = home.join("data.whole");
@@ -167,7 +169,7 @@ fn make(recipe: &Recipe, device: DeviceKind, observer: &mut dyn MakeObserver) ->
     }
     let Some(made) = base else { bail!("the recipe has no training") };
     write_sums(&made)?;
-    let model = recipe.model();
+    let model = recipe.model()?;
     fs::rename(&made, &model).context("cannot give the model its name")?;
     // The marker of complete corpora is removed before the corpora.
     let removed = fs::remove_file(&whole).and_then(|()| {
@@ -197,7 +199,7 @@ pub fn base_folder(config: &RunConfig, own: &Path) -> Result<PathBuf> {
 
 /// Copies a made model out of the cache.
 fn copy(recipe: &Recipe, to: &Path) -> Result<()> {
-    let from = recipe.model();
+    let from = recipe.model()?;
     let missing = || {
         format!(
             "{} is not there: `sgs resume` of a run with model.base=made:{} makes it",
@@ -274,10 +276,9 @@ fn check(model: &Path) -> Result<()> {
 /// Returns an error if the bundled database is damaged.
 pub fn shape(recipe: &Recipe) -> Result<ModelConfig> {
     let tokenizer = tokens::tokenizer_json(Metamath::shipped()?.theory());
-    let ids = |place: &str| tokenizer.pointer(place).cloned().unwrap_or_default();
-    let words = ids("/model/vocab")
-        .as_object()
-        .map_or(0, |words| words.values().filter_map(|v| v.as_u64()).max().unwrap_or(0));
+    let words = tokenizer.pointer("/model/vocab").and_then(Value::as_object);
+    let words = words.and_then(|words| words.values().filter_map(Value::as_u64).max());
+    let words = words.context("the tokenizer of the bundled database has no vocabulary")?;
     pretrain::shape(&config_of(recipe.stages[0])?, words as usize + 1, None, None)
 }
 

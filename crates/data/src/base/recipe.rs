@@ -1,8 +1,8 @@
 //! Recipes of the base models that are made for runs, and their folders.
 
 use sgs_metamath::slice::SLICE_SHA256;
-use sgs_run::Usage;
 use sgs_run::config::base_model::cache;
+use sgs_run::{RunError, Usage};
 use sgs_rundir::directories::checksum_of;
 use std::path::PathBuf;
 
@@ -61,15 +61,21 @@ impl Recipe {
     }
 
     /// The folder in the user's cache in which the model is made. It is specific to the recipe and the slice of set.mm.
-    pub fn home(&self) -> PathBuf {
+    ///
+    /// # Errors
+    /// Returns an error if the user has no cache.
+    pub fn home(&self) -> Result<PathBuf, RunError> {
         let [first, second] = self.stages;
         let text = format!("{SLICE_SHA256}\n{}\n{}\n{first}\n{second}", self.composed, self.reviews);
-        cache().join(format!("made-{}-{}", self.name, &checksum_of(text.as_bytes())[..16]))
+        Ok(cache()?.join(format!("made-{}-{}", self.name, &checksum_of(text.as_bytes())[..16])))
     }
 
     /// The folder of the model. It exists only when the model is complete.
-    pub fn model(&self) -> PathBuf {
-        self.home().join("model")
+    ///
+    /// # Errors
+    /// Returns an error if the user has no cache.
+    pub fn model(&self) -> Result<PathBuf, RunError> {
+        Ok(self.home()?.join("model"))
     }
 }
 
@@ -81,7 +87,7 @@ mod tests {
     #[test]
     fn each_recipe_has_a_name_and_a_separate_folder() {
         let homes: Vec<PathBuf> =
-            RECIPES.iter().filter_map(|r| Some(Recipe::of(&format!("made:{}", r.name))?.home())).collect();
+            RECIPES.iter().filter_map(|r| Recipe::of(&format!("made:{}", r.name))?.home().ok()).collect();
         assert_eq!(homes.len(), RECIPES.len());
         assert_ne!(homes[0], homes[1]);
         for other in ["13m", "made:", "made:13", "made:13m/..", "shipped"] {

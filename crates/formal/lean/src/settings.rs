@@ -10,9 +10,8 @@ use crate::sandbox::{LayerStatus, Sandbox, SandboxError, available};
 use crate::text::Bounds;
 use crate::version::{Version, ask_version, number};
 use crate::{Lean, LeanConfig, StartError};
+use sgs_formal::scratch::private_folder;
 use std::ffi::OsString;
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -134,8 +133,8 @@ pub struct PreparedLean {
     pub lean: Launch,
     /// The required version.
     pub version: String,
-    /// The scratch folder, if none was configured. Dropping it removes the folder.
-    own_scratch: Option<TempDir>,
+    /// The scratch folder. Dropping it removes the folder.
+    own_scratch: TempDir,
 }
 
 impl PreparedLean {
@@ -151,7 +150,7 @@ impl PreparedLean {
         let version = ask_version(&self.lean, &limits)?;
         version.require("the configuration (`version`)", &self.version)?;
         let mut lean = Lean::start(LeanConfig { version, ..self.config })?;
-        lean.keep_scratch(self.own_scratch);
+        lean.keep_scratch(Some(self.own_scratch));
         Ok(lean)
     }
 }
@@ -205,18 +204,11 @@ impl LeanSettings {
             return Err(SettingsError::Missing { what: "Lean", path: root });
         }
         let root = absolute(&root)?;
-        let (scratch, own_scratch) = match &self.scratch {
-            Some(folder) => {
-                std::fs::create_dir_all(folder)
-                    .map_err(|error| SettingsError::Folder { path: folder.clone(), error })?;
-                (absolute(folder)?, None)
-            }
-            None => {
-                let folder = own_scratch()
-                    .map_err(|error| SettingsError::Folder { path: std::env::temp_dir(), error })?;
-                (absolute(folder.path())?, Some(folder))
-            }
-        };
+        let own_scratch = private_folder(self.scratch.as_deref(), "sgs-lean-").map_err(|error| {
+            let path = self.scratch.clone().unwrap_or_else(std::env::temp_dir);
+            SettingsError::Folder { path, error }
+        })?;
+        let scratch = absolute(own_scratch.path())?;
         let programs = Programs::find(self, &root)?;
         // The processes write to `work`. The files that they are started from must be out of their reach.
         let (work, sources) = (scratch.join("work"), scratch.join("judge"));
@@ -307,12 +299,6 @@ impl LeanSettings {
             None => Ok(layers),
         }
     }
-}
-
-/// Creates a scratch folder with a random name that only this user can enter. An existing folder is never used, because
-/// another user could have created it.
-fn own_scratch() -> std::io::Result<TempDir> {
-    tempfile::Builder::new().prefix("sgs-lean-").permissions(Permissions::from_mode(0o700)).tempdir()
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, SettingsError> {
@@ -456,7 +442,11 @@ mod tests {
         );
         let second = prepared.config.second.as_ref().expect("replay is on unless it is switched off");
         assert!(second.replay);
-        assert_eq!(repl.launch.folder, root.join("scratch/work"));
+        let parts = repl.launch.folder.strip_prefix(root.join("scratch")).unwrap().iter().collect::<Vec<_>>();
+        assert!(
+            parts.len() == 2 && parts[1] == "work",
+            "the scratch folder is a new one: {parts:?}"
+        );
         let off = LeanSettings { judge: false, ..settings.clone() }.prepare(&[]).unwrap();
         assert_eq!(off.config.second, None);
         assert!(prepared.sandbox.is_empty());

@@ -102,19 +102,26 @@ pub fn unpack(system: SystemName, folder: &Path) -> Result<PathBuf> {
 /// # Errors
 /// Returns an error if no folder is named and the shipped model cannot be unpacked.
 pub fn folder_for(system: SystemName, named: Option<&Path>) -> Result<PathBuf> {
-    named.map_or_else(|| unpack(system, &cache_folder(system)), |folder| Ok(folder.to_owned()))
+    named.map_or_else(|| unpack(system, &cache_folder(system)?), |folder| Ok(folder.to_owned()))
 }
 
 /// Returns the folder where the model is unpacked for commands that do not work on a run.
-pub fn cache_folder(system: SystemName) -> PathBuf {
-    cache().join(format!("base-{}", &hash(system)[..16]))
+///
+/// # Errors
+/// See [`cache`].
+pub fn cache_folder(system: SystemName) -> Result<PathBuf> {
+    Ok(cache()?.join(format!("base-{}", &hash(system)[..16])))
 }
 
-/// Returns the program's folder in the user's cache, or in the temporary folder if there is no cache.
-pub fn cache() -> PathBuf {
+/// Returns the program's folder in the user's cache. A shared folder, such as the system's temporary one, would not do:
+/// another user could have put files there.
+///
+/// # Errors
+/// Returns an error if the user has no home.
+pub fn cache() -> Result<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache")))
-        .unwrap_or_else(std::env::temp_dir);
-    cache.join("sgs")
+        .or_else(|| std::env::home_dir().map(|home| home.join(".cache")))
+        .context("this user has no home folder: set HOME or XDG_CACHE_HOME to a folder for models")?;
+    Ok(cache.join("sgs"))
 }

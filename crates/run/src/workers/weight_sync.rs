@@ -5,13 +5,14 @@ use super::generate::RoleModels;
 use super::manifest::{self, ModelManifest, PolicyManifest, RunManifest};
 use crate::error::{Context, Result, bail, ensure};
 use sgs_fleet::{CallError, Client, DrainFlag};
+use sgs_formal::scratch::private_folder;
 use sgs_lm::Device;
 use sgs_lm::model::Model;
 use sgs_lm::weights::HostWeights;
 use sgs_rundir::directories::checksum;
 use sgs_selfplay::Role;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -83,7 +84,6 @@ impl WeightSource {
 
     /// Fetches a model into a folder.
     fn fetch(&self, model: &ModelManifest, folder: &Path) -> Result<()> {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         for file in &model.files {
             let path = folder.join(file.name.as_str());
             let mut out = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
@@ -127,8 +127,8 @@ fn check_files(model: &ModelManifest, folder: &Path) -> Result<()> {
 pub struct SyncedWeights<D: Device> {
     source: WeightSource,
     device: Arc<D>,
-    /// Folder for files that are being fetched.
-    scratch: PathBuf,
+    /// Folder for files that are being fetched; `None` for the system's temporary folder.
+    scratch: Option<PathBuf>,
     policy: PolicyManifest,
     models: BTreeMap<String, Model<D>>,
 }
@@ -138,7 +138,12 @@ impl<D: Device> SyncedWeights<D> {
     ///
     /// # Errors
     /// Returns an error if they can neither be read nor fetched, or do not match the manifest.
-    pub fn load(source: WeightSource, device: Arc<D>, scratch: PathBuf, sheet: &RunManifest) -> Result<Self> {
+    pub fn load(
+        source: WeightSource,
+        device: Arc<D>,
+        scratch: Option<PathBuf>,
+        sheet: &RunManifest,
+    ) -> Result<Self> {
         let policy = sheet.policy.clone();
         let mut followed = Self { source, device, scratch, models: BTreeMap::new(), policy };
         followed.follow(sheet.policy.policy_version)?;
@@ -194,19 +199,11 @@ impl<D: Device> SyncedWeights<D> {
                 Err(error) => tracing::warn!("{} is not used: {error:#}", model.folder.display()),
             }
         }
-        let folder = self.scratch.join(model.id.as_str());
-        let fetched = self.source.fetch(model, &folder).and_then(|()| check_files(model, &folder));
-        let weights = fetched.and_then(|()| Ok(HostWeights::load(&folder)?));
-        // The weights are in memory now, or unusable.
-        let _ = fs::remove_dir_all(&folder);
-        weights
-    }
-}
-
-impl<D: Device> Drop for SyncedWeights<D> {
-    fn drop(&mut self) {
-        // Fails if the folder is not empty, which is fine.
-        let _ = fs::remove_dir(&self.scratch);
+        // Removed at the end: the weights are in memory then, or unusable.
+        let folder = private_folder(self.scratch.as_deref(), "sgs-weights-")
+            .context("cannot create a folder for the weights")?;
+        self.source.fetch(model, folder.path()).and_then(|()| check_files(model, folder.path()))?;
+        Ok(HostWeights::load(folder.path())?)
     }
 }
 
@@ -283,7 +280,7 @@ mod tests {
         let sheet = source.sheet(0).expect("a sheet");
         assert_eq!(sheet.policy, first);
         let device = Arc::new(Cpu::new(1).expect("a device"));
-        let mut followed = SyncedWeights::load(source, device, at("scratch"), &sheet).expect("loads");
+        let mut followed = SyncedWeights::load(source, device, Some(at("scratch")), &sheet).expect("loads");
         let holds = |followed: &SyncedWeights<Cpu>, role, folder: &Path| {
             let found = followed.model(role).expect("is there").to_host().expect("reads");
             found.data[..] == HostWeights::load(folder).expect("reads").data[..]
@@ -295,7 +292,8 @@ mod tests {
         assert!(
             holds(&followed, Role::Solver, &at("new")) && holds(&followed, Role::Conjecturer, &at("base"))
         );
-        assert!(!at("scratch").join(new.id.as_str()).exists(), "what is in memory is not kept on the disk");
+        let left = std::fs::read_dir(at("scratch")).expect("is there").count();
+        assert_eq!(left, 0, "what is in memory is not kept on the disk");
 
         // A file that changed in transit or on the coordinator's disk is rejected.
         let path = at("old").join("model.safetensors");
@@ -337,7 +335,7 @@ mod tests {
             let mut followed = SyncedWeights {
                 source: source.clone(),
                 device,
-                scratch: at("scratch"),
+                scratch: Some(at("scratch")),
                 policy: sheet.policy.clone(),
                 models: BTreeMap::new(),
             };

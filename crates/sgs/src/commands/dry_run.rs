@@ -108,7 +108,7 @@ fn shape(config: &RunConfig) -> Result<(ModelConfig, bool)> {
     let recipe = Recipe::of(name);
     let folder = match (config.model.base_source(), recipe) {
         (BaseSource::Shipped, _) => sgs_run::config::base_model::folder_for(config.problems.system, None)?,
-        (_, Some(recipe)) => recipe.model(),
+        (_, Some(recipe)) => recipe.model()?,
         (BaseSource::Folder(folder), None) => folder.to_owned(),
         (BaseSource::Made(_), None) => PathBuf::from(name),
     };

@@ -22,7 +22,6 @@ use sgs_run::workers::manifest::RunManifest;
 use sgs_run::workers::tasks::{GENERATE, VERIFY};
 use sgs_run::workers::verify;
 use sgs_run::workers::weight_sync::{SyncedWeights, WeightSource};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -148,9 +147,8 @@ fn sample_on<D: Device + Decode>(
     device: Arc<D>,
 ) -> Result<Outcome> {
     eprintln!("{}: sampling on {}", connection.config.name, device.name());
-    let scratch: PathBuf = args.scratch.clone().unwrap_or_else(std::env::temp_dir);
-    let scratch = scratch.join(format!("sgs-{}", connection.config.name));
-    let weights = RwLock::new(SyncedWeights::load(connection.source.clone(), device, scratch, sheet)?);
+    let weights =
+        RwLock::new(SyncedWeights::load(connection.source.clone(), device, args.scratch.clone(), sheet)?);
     let options = SamplerOptions {
         max_batch: args.batch.unwrap_or(sheet.batch),
         memory_budget_bytes: args.memory_mib.unwrap_or(sheet.memory_mib).saturating_mul(1 << 20),

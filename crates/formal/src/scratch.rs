@@ -1,0 +1,50 @@
+//! Private folders for temporary files.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use tempfile::TempDir;
+
+/// Creates a folder with a random name that only this user can enter, in `parent` or in the system's temporary folder.
+/// Dropping it removes the folder. An existing folder is never used, because another user could have prepared it.
+///
+/// # Errors
+/// Returns an error if the folder cannot be created, or if it does not belong to this user alone.
+pub fn private_folder(parent: Option<&Path>, prefix: &str) -> io::Result<TempDir> {
+    let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
+    fs::create_dir_all(&parent)?;
+    let folder = tempfile::Builder::new()
+        .prefix(prefix)
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir_in(&parent)?;
+    let about = fs::symlink_metadata(folder.path())?;
+    let is_private = about.uid() == rustix::process::geteuid().as_raw() && about.mode() & 0o077 == 0;
+    if !about.is_dir() || !is_private {
+        let what =
+            format!("{} does not belong to this user alone: choose another folder", folder.path().display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    }
+    Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_new_private_and_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let inner = parent.path().join("made/when/missing");
+        let folders = [(); 20].map(|()| private_folder(Some(&inner), "sgs-").unwrap());
+        assert_eq!(fs::read_dir(&inner).unwrap().count(), 20);
+        for folder in folders {
+            let path = folder.path().to_owned();
+            assert_eq!(fs::symlink_metadata(&path).unwrap().mode() & 0o7777, 0o700);
+            assert!(path.file_name().unwrap().len() > "sgs-".len());
+            drop(folder);
+            assert!(!path.exists());
+        }
+        assert!(private_folder(None, "sgs-").unwrap().path().starts_with(std::env::temp_dir()));
+    }
+}
