@@ -3,7 +3,7 @@
 //! `cargo run --release -p sgs-rundir --example journal_speed -- DIRECTORY [RECORDS] [PAYLOAD_BYTES]`
 #![allow(clippy::print_stdout)] // its output is its purpose
 
-use sgs_rundir::{CallerError, Journal, JournalLimits, Record, RecordKey};
+use sgs_rundir::{CallerError, Journal, Record, RecordKey};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ fn main() -> Result<(), CallerError> {
     let mut number = |default: u32| arguments.next().map_or(Ok(default), |text| text.parse());
     let (records, bytes) = (number(40_000)?, number(4_000)? as usize);
     let path = directory.join("journal_speed.sqlite");
-    let journal = Journal::open(&path, JournalLimits::default(), None)?;
+    let journal = Journal::open(&path)?;
 
     let (mut longest, mut tickets) = (Duration::ZERO, Vec::new());
     let start = Instant::now();

@@ -2,9 +2,10 @@
 
 use crate::directories::{KnownSums, StagedDirectory, check_directory, remove_directory};
 use crate::error::{CallerError, Error, Result};
-use crate::rounds::{directory_name, numbered_directories, read_json, write_json};
+use crate::rounds::{check_number, directory_name, numbered_directories, parse_json, write_json};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 const ABOUT: &str = "checkpoint.json";
@@ -37,20 +38,25 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Checks every file against its checksum. Takes about one second per gigabyte.
+    /// Checks every file against its checksum, and that the weights are those of this round. Takes about one second per
+    /// gigabyte.
     ///
     /// # Errors
     /// Returns [`Error::Damaged`] with the first file that does not match.
-    pub fn check(&self) -> Result<()> {
-        check_directory(&self.directory)
+    pub fn check(&self) -> Result<AboutCheckpoint> {
+        check_directory(&self.directory)?;
+        self.about()
     }
 
     /// Reads `checkpoint.json`.
     ///
     /// # Errors
-    /// Returns an error if `checkpoint.json` is missing or damaged.
+    /// Returns an error if `checkpoint.json` is missing, damaged or that of another round.
     pub fn about(&self) -> Result<AboutCheckpoint> {
-        read_json(&self.directory.join(ABOUT))
+        let path = self.directory.join(ABOUT);
+        let about: AboutCheckpoint = parse_json(&path, &fs::read(&path).map_err(Error::io("read", &path))?)?;
+        check_number(&self.directory, self.round, about.round)?;
+        Ok(about)
     }
 }
 
@@ -117,30 +123,18 @@ impl Checkpoints {
     pub fn newest_valid(&self, up_to: u32) -> Result<Option<Checkpoint>> {
         for checkpoint in self.list()?.into_iter().rev().filter(|c| c.round <= up_to) {
             match checkpoint.check() {
-                Ok(()) => return Ok(Some(checkpoint)),
+                Ok(_) => return Ok(Some(checkpoint)),
                 Err(error) => tracing::warn!("skipping checkpoint {}: {error}", checkpoint.round),
             }
         }
         Ok(None)
     }
 
-    /// Publishes the checkpoint of a round. `fill` writes `solver/`, `conjecturer/` and so on into an empty directory.
+    /// Writes a checkpoint without publishing it. `fill` writes `solver/`, `conjecturer/` and so on into an empty directory,
+    /// and may return checksums that it already knows.
     ///
     /// # Errors
     /// Returns an error if the round has a checkpoint, `fill` fails, or a file cannot be written. Nothing remains in that case.
-    pub fn publish(
-        &self,
-        round: u32,
-        detail: &str,
-        fill: impl FnOnce(&Path) -> Result<(), CallerError>,
-    ) -> Result<Checkpoint> {
-        self.prepare(round, detail, fill)?.publish()
-    }
-
-    /// Writes a checkpoint without publishing it. `fill` may return checksums that it already knows.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`Checkpoints::publish`].
     pub fn prepare<S: Into<KnownSums>>(
         &self,
         round: u32,
@@ -213,14 +207,13 @@ mod tests {
     use super::*;
     use proptest::collection::btree_set;
     use proptest::prelude::*;
-    use std::fs;
 
     fn publish(checkpoints: &Checkpoints, round: u32) {
         let fill = |dir: &Path| {
             fs::create_dir(dir.join("solver"))?;
             Ok(fs::write(dir.join("solver/model.safetensors"), round.to_string())?)
         };
-        checkpoints.publish(round, "{}", fill).unwrap();
+        checkpoints.prepare(round, "{}", fill).unwrap().publish().unwrap();
     }
 
     #[test]

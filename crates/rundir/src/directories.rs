@@ -48,7 +48,7 @@ impl From<Vec<(PathBuf, [u8; 32])>> for KnownSums {
 /// A directory that is complete and durable, but still has a temporary name. Dropping it removes the directory.
 #[derive(Debug)]
 pub struct StagedDirectory {
-    staging: Staging,
+    staging: PathBuf,
     target: PathBuf,
 }
 
@@ -62,7 +62,24 @@ impl StagedDirectory {
         target: &Path,
         fill: impl FnOnce(&Path) -> Result<S, CallerError>,
     ) -> Result<Self> {
-        prepare(target, |staging| fill(staging).map(S::into))
+        if target.exists() {
+            return Err(Error::Published { path: target.to_path_buf() });
+        }
+        let staged = Self { staging: temporary_beside(target), target: target.to_path_buf() };
+        let staging = &staged.staging;
+        reached("directory.create", target)?;
+        fs::create_dir(staging).map_err(Error::io("create the directory", target))?;
+        let known = fill(staging).map_err(|source| match source.downcast::<Error>() {
+            Ok(own) => *own,
+            Err(source) => Error::Caller { path: target.to_path_buf(), source },
+        })?;
+        reached("directory.filled", target)?;
+        let checksums = flush_and_checksum(staging, &known.into())?;
+        let list = staging.join(CHECKSUMS);
+        files::write_file(&list, render(&checksums).as_bytes())?;
+        flush(&list)?;
+        sync_directory(staging)?;
+        Ok(staged)
     }
 
     /// Renames the directory to its final name.
@@ -72,33 +89,18 @@ impl StagedDirectory {
     pub fn publish(self) -> Result<()> {
         let target = &self.target;
         reached("directory.rename", target)?;
-        fs::rename(&self.staging.path, target).map_err(Error::io("rename into place", target))?;
+        fs::rename(&self.staging, target).map_err(Error::io("rename into place", target))?;
         reached("directory.sync-parent", target)?;
         sync_directory(parent_of(target))
     }
 }
 
-fn prepare(
-    target: &Path,
-    fill: impl FnOnce(&Path) -> Result<KnownSums, CallerError>,
-) -> Result<StagedDirectory> {
-    if target.exists() {
-        return Err(Error::Published { path: target.to_path_buf() });
+impl Drop for StagedDirectory {
+    fn drop(&mut self) {
+        if self.staging.exists() {
+            let _ = fs::remove_dir_all(&self.staging);
+        }
     }
-    let staging = Staging { path: temporary_beside(target) };
-    reached("directory.create", target)?;
-    fs::create_dir(&staging.path).map_err(Error::io("create the directory", target))?;
-    let known = fill(&staging.path).map_err(|source| match source.downcast::<Error>() {
-        Ok(own) => *own,
-        Err(source) => Error::Caller { path: target.to_path_buf(), source },
-    })?;
-    reached("directory.filled", target)?;
-    let checksums = flush_and_checksum(&staging.path, &known)?;
-    let list = staging.path.join(CHECKSUMS);
-    files::write_file(&list, render(&checksums).as_bytes())?;
-    flush(&list)?;
-    sync_directory(&staging.path)?;
-    Ok(StagedDirectory { staging, target: target.to_path_buf() })
 }
 
 /// Checks every file of a published directory against its checksum, and that the list of checksums names all files. Names
@@ -112,7 +114,7 @@ pub fn check_directory(directory: &Path) -> Result<()> {
     for (name, expected) in &listed {
         checked(directory, name, expected, checksum)?;
     }
-    unlisted(directory, &listed).map_or(Ok(()), Err)
+    refuse_unlisted(directory, &listed)
 }
 
 /// Checks that a file exists and that its checksum, computed by `sum`, equals `expected`.
@@ -123,7 +125,7 @@ fn checked(
     sum: impl FnOnce(&Path) -> Result<String>,
 ) -> Result<()> {
     let path = directory.join(name);
-    if !path.is_file() {
+    if !files::is_file(&path)? {
         return Err(Error::damaged(directory, format!("{name} is missing"), RESTORE));
     }
     let found = sum(&path)?;
@@ -136,39 +138,22 @@ fn checked(
 
 const RESTORE: &str = "restore it from a copy or remove the directory";
 
-/// Returns an error about the first file, by name, that is not in the list of checksums.
-fn unlisted(directory: &Path, listed: &[(String, String)]) -> Option<Error> {
+/// Returns an error if a file, except names that begin with a dot, is not in the list of checksums.
+fn refuse_unlisted(directory: &Path, listed: &[(String, String)]) -> Result<()> {
     let listed: BTreeSet<&str> = listed.iter().map(|(name, _)| name.as_str()).collect();
-    let found = match names_below(directory) {
-        Ok(found) => found,
-        Err(error) => return Some(error),
-    };
-    let unknown = found.into_iter().find(|name| name != CHECKSUMS && !listed.contains(name.as_str()))?;
-    let what =
-        format!("{unknown} is not in {CHECKSUMS}: the list has lost a line, or the file was added later");
-    Some(Error::damaged(directory, what, "restore the list from a copy, or remove the file"))
-}
-
-/// Returns the relative names of all files below a directory, except names that begin with a dot.
-fn names_below(root: &Path) -> Result<BTreeSet<String>> {
-    let mut names = BTreeSet::new();
-    let mut open = vec![root.to_path_buf()];
-    while let Some(directory) = open.pop() {
-        for entry in fs::read_dir(&directory).map_err(Error::io("list", &directory))? {
-            let entry = entry.map_err(Error::io("list", &directory))?;
-            let path = entry.path();
-            if entry.file_name().to_string_lossy().starts_with('.') {
-                continue;
-            }
-            // A link to a directory is not followed. It counts as a file.
-            if entry.file_type().map_err(Error::io("inspect", &path))?.is_dir() {
-                open.push(path);
-            } else if let Ok(name) = path.strip_prefix(root) {
-                names.insert(name.to_string_lossy().into_owned());
-            }
+    let content = list_content(directory)?;
+    let names = content.files.iter().map(|path| relative(directory, path));
+    let is_hidden = |name: &Path| name.iter().any(|part| part.to_string_lossy().starts_with('.'));
+    let names = names.filter(|name| !is_hidden(name)).map(|name| name.to_string_lossy());
+    match names.filter(|name| name != CHECKSUMS && !listed.contains(&**name)).min() {
+        None => Ok(()),
+        Some(unknown) => {
+            let what = format!(
+                "{unknown} is not in {CHECKSUMS}: the list has lost a line, or the file was added later"
+            );
+            Err(Error::damaged(directory, what, "restore the list from a copy, or remove the file"))
         }
     }
-    Ok(names)
 }
 
 /// Reads a small file of a published directory and checks it against its checksum.
@@ -206,7 +191,7 @@ fn expected_checksum(directory: &Path, name: &str) -> Result<String> {
 /// Returns an error if the list is missing or damaged.
 pub fn listed_checksums(directory: &Path) -> Result<Vec<(String, String)>> {
     let list = directory.join(CHECKSUMS);
-    if !list.is_file() {
+    if !files::is_file(&list)? {
         return Err(Error::damaged(directory, format!("{CHECKSUMS} is missing"), RESTORE));
     }
     let text = fs::read_to_string(&list).map_err(Error::io("read", &list))?;
@@ -231,18 +216,23 @@ impl IntegrityReport {
     pub fn directory(&mut self, directory: &Path) {
         let listed = match listed_checksums(directory) {
             Ok(listed) => listed,
-            Err(error) => return self.damages.push(error),
+            Err(error) => return self.found(Err(error)),
         };
         for (name, expected) in &listed {
             self.file(&directory.join(name), checked(directory, name, expected, checksum));
         }
-        self.damages.extend(unlisted(directory, &listed));
+        self.found(refuse_unlisted(directory, &listed));
     }
 
     /// Adds a file and the result of its check.
     pub fn file(&mut self, path: &Path, found: Result<()>) {
         self.files += 1;
         self.bytes += fs::metadata(path).map_or(0, |about| about.len());
+        self.found(found);
+    }
+
+    /// Adds the result of a check. A file that this user may not read is not damage.
+    pub fn found(&mut self, found: Result<()>) {
         match found {
             Err(error) if error.is_permission_denied() => self.notes.push(format!("not checked: {error}")),
             found => self.damages.extend(found.err()),
@@ -292,115 +282,92 @@ fn hexadecimal(bytes: &[u8]) -> String {
     })
 }
 
-/// A temporary directory that is removed on drop, unless it has been renamed.
-#[derive(Debug)]
-struct Staging {
-    path: PathBuf,
-}
-
-impl Drop for Staging {
-    fn drop(&mut self) {
-        if self.path.exists() {
-            let _ = fs::remove_dir_all(&self.path);
-        }
-    }
-}
-
 /// Flushes all files and directories below `root`, and returns the checksum of each file by its relative name. Known
 /// checksums are used without reading the file.
 ///
 /// Flushes wait for the disk and checksums for a processor, so that they run on several threads, largest file first.
 fn flush_and_checksum(root: &Path, known: &KnownSums) -> Result<BTreeMap<String, String>> {
-    let DirectoryContent { mut files, directories } = list_content(root)?;
-    files.sort_by_key(|file| file.bytes);
-    let known = |file: &PlainFile| Some((file.name.clone(), known.0.get(&file.path)?.clone()));
-    let mut checksums: BTreeMap<String, String> = files.iter().filter_map(known).collect();
-    // Threads take tasks from the end: the flush of the largest file, then its checksum.
-    let mut work: Vec<FlushTask<'_>> =
-        files.iter().flat_map(|file| [FlushTask::Checksum(file), FlushTask::Flush(&file.path)]).collect();
-    work.retain(|work| !matches!(work, FlushTask::Checksum(file) if checksums.contains_key(&file.name)));
-    let threads = thread::available_parallelism().map_or(1, usize::from).saturating_mul(2).min(work.len());
-    let work = Mutex::new(&mut work);
-    let next = || work.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    let run_tasks = || -> Result<Vec<(String, String)>> {
+    let content = list_content(root)?;
+    let mut files = Vec::new();
+    for path in content.files {
+        let about = fs::symlink_metadata(&path).map_err(Error::io("inspect", &path))?;
+        if !about.is_file() {
+            let what = "it is neither a file nor a directory";
+            return Err(Error::damaged(&path, what, "publish plain files only"));
+        }
+        files.push((about.len(), listable_name(root, &path)?, path));
+    }
+    // Threads take files from the end.
+    files.sort();
+    let threads = thread::available_parallelism().map_or(1, usize::from).saturating_mul(2).min(files.len());
+    let files = Mutex::new(files);
+    let next = || files.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let run = || -> Result<Vec<(String, String)>> {
         let mut checksums = Vec::new();
-        while let Some(work) = next() {
-            match work {
-                FlushTask::Flush(path) => flush(path)?,
-                FlushTask::Checksum(file) => checksums.push((file.name.clone(), checksum(&file.path)?)),
-            }
+        while let Some((_, name, path)) = next() {
+            flush(&path)?;
+            let sum = known.0.get(&path).map_or_else(|| checksum(&path), |sum| Ok(sum.clone()))?;
+            checksums.push((name, sum));
         }
         Ok(checksums)
     };
     let parts: Vec<Result<Vec<(String, String)>>> = thread::scope(|scope| {
         let others: Vec<_> = (1..threads)
-            .map_while(|_| thread::Builder::new().name("flush".into()).spawn_scoped(scope, run_tasks).ok())
+            .map_while(|_| thread::Builder::new().name("flush".into()).spawn_scoped(scope, run).ok())
             .collect();
-        let own = run_tasks();
+        let own = run();
         let others =
             others.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         [own].into_iter().chain(others.collect::<Vec<_>>()).collect()
     });
-    for part in parts {
-        checksums.extend(part?);
-    }
-    directories.iter().try_for_each(|directory| sync_directory(directory))?;
-    Ok(checksums)
-}
-
-/// A task of [`flush_and_checksum`].
-enum FlushTask<'a> {
-    Flush(&'a Path),
-    Checksum(&'a PlainFile),
-}
-
-/// A file in the directory to publish.
-struct PlainFile {
-    path: PathBuf,
-    /// Path relative to the directory.
-    name: String,
-    bytes: u64,
+    content.directories.iter().try_for_each(|directory| sync_directory(directory))?;
+    Ok(parts.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 /// The files and directories below a directory.
 #[derive(Default)]
 struct DirectoryContent {
-    files: Vec<PlainFile>,
+    /// Includes links, which are not followed.
+    files: Vec<PathBuf>,
     /// Excludes the directory itself.
     directories: Vec<PathBuf>,
 }
 
 fn list_content(root: &Path) -> Result<DirectoryContent> {
-    let mut list_content = DirectoryContent::default();
+    let mut content = DirectoryContent::default();
     let mut open = vec![root.to_path_buf()];
     while let Some(directory) = open.pop() {
         for entry in fs::read_dir(&directory).map_err(Error::io("list", &directory))? {
-            let path = entry.map_err(Error::io("list", &directory))?.path();
-            let about = fs::symlink_metadata(&path).map_err(Error::io("inspect", &path))?;
-            if about.is_dir() {
-                list_content.directories.push(path.clone());
+            let entry = entry.map_err(Error::io("list", &directory))?;
+            let path = entry.path();
+            if entry.file_type().map_err(Error::io("inspect", &path))?.is_dir() {
+                content.directories.push(path.clone());
                 open.push(path);
-            } else if about.is_file() {
-                let name = relative_name(root, &path)?;
-                list_content.files.push(PlainFile { path, name, bytes: about.len() });
             } else {
-                let what = "it is neither a file nor a directory";
-                return Err(Error::damaged(&path, what, "publish plain files only"));
+                content.files.push(path);
             }
         }
     }
-    Ok(list_content)
+    Ok(content)
 }
 
 fn flush(path: &Path) -> Result<()> {
     File::open(path).and_then(|file| file.sync_all()).map_err(Error::io("flush", path))
 }
 
-fn relative_name(root: &Path, path: &Path) -> Result<String> {
-    let name = path.strip_prefix(root).ok().and_then(Path::to_str).unwrap_or_default();
-    if name.is_empty() || name.contains(['\n', '\\']) || name == CHECKSUMS {
-        return Err(Error::damaged(path, "its name cannot be written to SHA256SUMS", "choose a plain name"));
-    }
+/// Returns the path of a file relative to a directory that contains it.
+#[allow(clippy::expect_used, reason = "both callers list the directory")]
+fn relative<'a>(root: &Path, path: &'a Path) -> &'a Path {
+    path.strip_prefix(root).expect("invariant: the file was found below the directory")
+}
+
+/// Returns the name of a file for the list of checksums.
+fn listable_name(root: &Path, path: &Path) -> Result<String> {
+    let name =
+        relative(root, path).to_str().filter(|name| !name.contains(['\n', '\\']) && *name != CHECKSUMS);
+    let name = name.ok_or_else(|| {
+        Error::damaged(path, "its name cannot be written to SHA256SUMS", "choose a plain name")
+    })?;
     if path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(TEMPORARY_PREFIX)) {
         return Err(Error::damaged(path, "it is an unfinished file", "finish it before publishing"));
     }

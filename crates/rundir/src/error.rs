@@ -164,22 +164,6 @@ impl Error {
             _ => false,
         }
     }
-
-    /// Returns whether the disk or a quota is full.
-    pub fn is_disk_full(&self) -> bool {
-        match self {
-            Self::Io { error, .. } => is_full(error),
-            Self::Journal { error, .. } => error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull),
-            _ => false,
-        }
-    }
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
-    )
 }
 
 fn explain(error: &io::Error) -> String {

@@ -1,9 +1,9 @@
 //! The evaluations of a run: the Solver's results on held-out problems after a number of rounds.
 
-use crate::directories::{publish_directory, read_listed, remove_directory};
+use crate::directories::{check_file, publish_directory, read_listed, remove_directory};
 use crate::error::Result;
 use crate::metrics::MetricValues;
-use crate::rounds::{directory_name, numbered_directories, parse_json, write_json};
+use crate::rounds::{check_number, directory_name, numbered_directories, parse_json, write_json};
 use crate::rows::EvaluationRow;
 use crate::table::{RowReader, RowWriter};
 use std::path::{Path, PathBuf};
@@ -28,9 +28,12 @@ impl Evaluation {
     /// Returns the metrics. Their `round` is the number of rounds before the evaluation.
     ///
     /// # Errors
-    /// Returns an error if the file is missing or altered.
+    /// Returns an error if the file is missing, altered or that of another evaluation.
     pub fn metrics(&self) -> Result<MetricValues> {
-        parse_json(&self.directory.join(METRICS), &read_listed(&self.directory, METRICS)?)
+        let metrics: MetricValues =
+            parse_json(&self.directory.join(METRICS), &read_listed(&self.directory, METRICS)?)?;
+        check_number(&self.directory, self.after, metrics.round)?;
+        Ok(metrics)
     }
 
     /// Reads the problems and their results.
@@ -38,6 +41,7 @@ impl Evaluation {
     /// # Errors
     /// Returns an error if the table is missing or damaged.
     pub fn problems(&self) -> Result<RowReader<EvaluationRow>> {
+        check_file(&self.directory, PROBLEMS)?;
         RowReader::open(&self.directory.join(PROBLEMS))
     }
 }

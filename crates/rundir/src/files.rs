@@ -99,6 +99,39 @@ pub fn write_file(target: &Path, bytes: &[u8]) -> Result<()> {
     file.commit()
 }
 
+/// Reads a text that an earlier process may have written; empty if the file does not exist.
+///
+/// # Errors
+/// Returns an error if the file exists and cannot be read, or if it is not UTF-8.
+pub fn read_if_exists(path: &Path) -> Result<String> {
+    match fs::read_to_string(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("read", path)(error)),
+        text => Ok(text.unwrap_or_default()),
+    }
+}
+
+/// Returns whether a path is a file. Unlike [`Path::is_file`], it fails if this user may not look.
+pub(crate) fn is_file(path: &Path) -> Result<bool> {
+    match fs::metadata(path) {
+        Ok(about) => Ok(about.is_file()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(false)
+        }
+        Err(error) => Err(Error::io("inspect", path)(error)),
+    }
+}
+
+/// Removes a file, if it exists.
+///
+/// # Errors
+/// Returns an error if the file exists and cannot be removed.
+pub fn remove_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
 /// Removes the unfinished files and directories in `directory`, and returns their paths. No other process may be writing
 /// there.
 ///

@@ -14,12 +14,13 @@
 //! and column is described in `docs/formats.md`.
 //!
 //! ```
-//! use sgs_rundir::{FrozenConfig, MetricValues, Record, RecordKey, RunDir, RunOptions};
+//! use sgs_rundir::{FrozenConfig, MetricValues, Record, RecordKey, RunDir};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let folder = std::env::temp_dir().join(format!("sgs-rundir-example-{}", std::process::id()));
+//! # let folder = tempfile::tempdir()?;
+//! # let folder = folder.path().join("run");
 //! let config = FrozenConfig { text: "seed = 1\n".into(), version: "0.1.0".into(), data: Default::default() };
-//! let run = RunDir::create(&folder, &config, RunOptions::default())?;
+//! let run = RunDir::create(&folder, &config, None)?;
 //!
 //! run.start_round(0, "")?;
 //! let key = RecordKey { round: 0, kind: "rollout".into(), problem: "syl".into(), index: 0 };
@@ -29,8 +30,6 @@
 //! run.publish_round(&MetricValues::new(0), |_tables| Ok(()))?;
 //!
 //! assert_eq!(run.plan(0)?.round, 1);
-//! # drop(run);
-//! # std::fs::remove_dir_all(folder)?;
 //! # Ok(())
 //! # }
 //! ```
@@ -61,10 +60,10 @@ pub use checkpoints::{Checkpoint, Checkpoints, KeepPolicy, PreparedCheckpoint};
 pub use error::{CallerError, Error, Result};
 pub use evaluations::Evaluation;
 pub use frozen::FrozenConfig;
-pub use journal::{Journal, JournalLimits, JournalStage, Record, RecordKey, Ticket};
+pub use journal::{Journal, JournalStage, Record, RecordKey, Ticket};
 pub use metrics::{Histogram, MetricSink, MetricSinks, MetricValues};
 pub use outcome::{OutcomeSources, read_outcome, write_outcome};
 pub use resume::{NextStep, ResumePlan};
 pub use rounds::{PreparedRound, PublishedRound, RoundTables};
-pub use run::{RunDir, RunOptions};
+pub use run::RunDir;
 pub use view::RunView;

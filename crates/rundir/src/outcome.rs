@@ -293,10 +293,10 @@ fn example_row(role: Role, example: &Example) -> ExampleRow {
     ExampleRow {
         role,
         round: example.key.round,
-        kind: if example.key.kind == TaskKind::Conjecture {
-            SampleKind::Conjecture
-        } else {
-            SampleKind::Rollout
+        kind: match example.key.kind {
+            TaskKind::Conjecture => SampleKind::Conjecture,
+            TaskKind::Rollout => SampleKind::Rollout,
+            other => panic!("invariant: no role is trained on a task of the kind {}", other.as_str()),
         },
         problem: example.key.problem.clone(),
         index: example.key.index,

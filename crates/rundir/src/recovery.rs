@@ -5,8 +5,7 @@
 //! writes the missing marker.
 
 use crate::error::{Error, Result};
-use crate::journal::{Journal, JournalStage, Marker};
-use crate::metrics::unix_time;
+use crate::journal::{Journal, JournalStage, Marker, stage_of};
 use crate::view::RunView;
 
 /// Completes the journal's markers from the directories, in whatever state the last process left them.
@@ -32,9 +31,8 @@ pub(crate) fn recover(view: &RunView, journal: &Journal) -> Result<()> {
 /// is lost: its samples come from weights that no longer exist.
 fn drop_orphan(journal: &Journal) -> Result<()> {
     let markers = journal.reader().markers()?;
-    let reached = |round| markers.iter().filter(|m| m.round == round).map(|m| m.stage).max();
     let is_orphan = |round: &u32| {
-        let before = round.checked_sub(1).and_then(reached);
+        let before = round.checked_sub(1).and_then(|round| stage_of(&markers, round));
         before.is_some_and(|before| before < JournalStage::Updated)
     };
     if let Some(round) = markers.iter().map(|m| m.round).find(is_orphan) {
@@ -68,8 +66,7 @@ fn adopt_rounds(view: &RunView, journal: &Journal) -> Result<()> {
         // `Published` is marked last: if a crash comes before it, the round is adopted again.
         for stage in JournalStage::ALL {
             let checkpoint = checkpoint.filter(|_| stage >= JournalStage::Updated);
-            let detail = String::new();
-            journal.mark(Marker { round: number, stage, checkpoint, detail, unix_time: unix_time() })?;
+            journal.mark(Marker::now(number, stage, checkpoint, ""))?;
         }
     }
     // The last round determines the weights to continue from. If it has no checkpoint, either it trained nothing or the
@@ -85,17 +82,10 @@ fn adopt_rounds(view: &RunView, journal: &Journal) -> Result<()> {
     let gone = markers
         .iter()
         .find(|m| m.stage == JournalStage::Published && !rounds.iter().any(|round| round.round() == m.round));
-    match gone {
-        None => Ok(()),
-        Some(marker) => {
-            let directory = view.round_directory(marker.round);
-            Err(Error::damaged(
-                &directory,
-                "it is missing, although the journal marks it as published",
-                "restore it from a copy",
-            ))
-        }
-    }
+    gone.map_or(Ok(()), |marker| {
+        let what = "it is missing, although the journal marks it as published";
+        Err(Error::damaged(&view.round_directory(marker.round), what, "restore it from a copy"))
+    })
 }
 
 /// Marks the update of the round in progress as complete if its checkpoint is intact. Removes checkpoints that cannot be
@@ -107,21 +97,14 @@ fn settle_checkpoints(view: &RunView, journal: &Journal) -> Result<()> {
     for checkpoint in checkpoints.list()? {
         let round = checkpoint.round;
         let reached = |stage| markers.iter().any(|m| m.round == round && m.stage == stage);
-        if last_published.is_some_and(|last| round <= last) || reached(JournalStage::Updated) {
+        if last_published >= Some(round) || reached(JournalStage::Updated) {
             continue;
         }
-        let sound = checkpoint.check().and_then(|()| checkpoint.about());
+        let sound = checkpoint.check();
         match sound {
             Ok(about) if reached(JournalStage::Sampled) => {
                 tracing::info!(round, "adopting its update, which was finished before the crash");
-                let (stage, detail) = (JournalStage::Updated, about.detail);
-                journal.mark(Marker {
-                    round,
-                    stage,
-                    checkpoint: Some(round),
-                    detail,
-                    unix_time: unix_time(),
-                })?;
+                journal.mark(Marker::now(round, JournalStage::Updated, Some(round), &about.detail))?;
             }
             Ok(_) => {
                 tracing::warn!(round, "removing its checkpoint: the samples of its update are lost");

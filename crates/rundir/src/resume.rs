@@ -4,7 +4,7 @@
 
 use crate::checkpoints::{Checkpoint, Checkpoints};
 use crate::error::{Error, Result};
-use crate::journal::{JournalReader, JournalStage, Marker};
+use crate::journal::{JournalReader, JournalStage, Marker, stage_of};
 use std::collections::BTreeMap;
 
 /// The next step of a round.
@@ -58,10 +58,22 @@ pub(crate) fn plan(
     let last = markers.iter().rfind(|m| m.stage == JournalStage::Published);
     let begun = markers.iter().map(|m| m.round).find(|&round| last.is_none_or(|last| round > last.round));
     let round = begun.unwrap_or_else(|| last.map_or(first_round, |last| last.round + 1));
-    let next = next_step(markers.iter().filter(|m| m.round == round).map(|m| m.stage).max());
+    let next = next_step(stage_of(&markers, round));
     let checkpoint = checkpoint_in_use(&markers).map(|round| {
-        let checkpoint = checkpoints.get(round).ok_or_else(|| missing(checkpoints, round))?;
-        checkpoint.check().map_err(|error| checkpoints.advise(&checkpoint, error))?;
+        let checkpoint = existing(checkpoints, round)?;
+        let check = || {
+            let about = checkpoint.check()?;
+            let updated = markers.iter().find(|m| m.round == round && m.stage == JournalStage::Updated);
+            // A marker that was restored from the directories has no detail.
+            match updated.filter(|marker| !marker.detail.is_empty() && marker.detail != about.detail) {
+                None => Ok(()),
+                Some(_) => {
+                    let what = "it is not the checkpoint that the journal records";
+                    Err(Error::damaged(&checkpoint.directory, what, ""))
+                }
+            }
+        };
+        check().map_err(|error| checkpoints.advise(&checkpoint, error))?;
         Ok(checkpoint)
     });
     Ok(ResumePlan {
@@ -89,8 +101,11 @@ pub(crate) fn checkpoint_in_use(markers: &[Marker]) -> Option<u32> {
     markers.iter().rev().find(|m| m.stage >= JournalStage::Updated).and_then(|m| m.checkpoint)
 }
 
-fn missing(checkpoints: &Checkpoints, round: u32) -> Error {
-    let directory = checkpoints.directory_of(round);
-    let error = Error::damaged(&directory, "it is missing", "restore it from a copy");
-    checkpoints.advise(&Checkpoint { round, directory }, error)
+/// Returns the checkpoint of a round, which must exist.
+pub(crate) fn existing(checkpoints: &Checkpoints, round: u32) -> Result<Checkpoint> {
+    checkpoints.get(round).ok_or_else(|| {
+        let directory = checkpoints.directory_of(round);
+        let error = Error::damaged(&directory, "it is missing", "restore it from a copy");
+        checkpoints.advise(&Checkpoint { round, directory }, error)
+    })
 }

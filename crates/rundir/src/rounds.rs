@@ -1,6 +1,8 @@
 //! Published rounds: their tables and metrics.
 
-use crate::directories::{CHECKSUMS, StagedDirectory, check_directory, listed_checksums, read_listed};
+use crate::directories::{
+    CHECKSUMS, StagedDirectory, check_directory, check_file, listed_checksums, read_listed,
+};
 use crate::error::{CallerError, Error, Result};
 use crate::files;
 use crate::metrics::MetricValues;
@@ -118,12 +120,13 @@ impl PublishedRound {
         &self.directory
     }
 
-    /// Checks every file against its checksum.
+    /// Checks every file against its checksum, and that they are those of this round.
     ///
     /// # Errors
     /// Returns [`Error::Damaged`] with the first file that does not match.
     pub fn check(&self) -> Result<()> {
-        check_directory(&self.directory)
+        check_directory(&self.directory)?;
+        self.metrics().map(drop)
     }
 
     /// Checks the list of checksums and the JSON files, which are small and needed by later rounds.
@@ -140,15 +143,18 @@ impl PublishedRound {
             return Err(Error::damaged(&self.directory, what, "restore the list from a copy"));
         }
         let mut json = listed.iter().filter(|(name, _)| name.ends_with(".json"));
-        json.try_for_each(|(name, _)| read_listed(&self.directory, name).map(drop))
+        json.try_for_each(|(name, _)| read_listed(&self.directory, name).map(drop))?;
+        self.metrics().map(drop)
     }
 
     /// Returns the metrics of the round.
     ///
     /// # Errors
-    /// Returns an error if the file is missing or altered.
+    /// Returns an error if the file is missing, altered or that of another round.
     pub fn metrics(&self) -> Result<MetricValues> {
-        self.read_json(METRICS)
+        let metrics: MetricValues = self.read_json(METRICS)?;
+        check_number(&self.directory, self.round, metrics.round)?;
+        Ok(metrics)
     }
 
     /// Reads a JSON file of the round's directory after checking its checksum.
@@ -200,6 +206,7 @@ impl PublishedRound {
     }
 
     fn table<R: TableRow>(&self, name: &str) -> Result<RowReader<R>> {
+        check_file(&self.directory, name)?;
         RowReader::open(&self.directory.join(name))
     }
 }
@@ -249,8 +256,14 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     files::write_file(path, &text)
 }
 
-pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    parse_json(path, &fs::read(path).map_err(Error::io("read", path))?)
+/// Returns an error if the content of a directory says that it belongs to another round than its name: sound directories may
+/// have been exchanged.
+pub(crate) fn check_number(directory: &Path, name: u32, content: u32) -> Result<()> {
+    if name == content {
+        return Ok(());
+    }
+    let what = format!("its files are those of round {content}");
+    Err(Error::damaged(directory, what, "rename it, or restore it from a copy"))
 }
 
 pub(crate) fn parse_json<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T> {

@@ -82,6 +82,20 @@ named_cell!(
     },
     "status of a conjecture"
 );
+named_cell!(
+    cell Verdict {
+        Proved = "proved",
+        Refused = "refused",
+        Malformed = "malformed",
+        Resource = "resource",
+        Infra = "infra",
+    },
+    "verdict"
+);
+named_cell!(
+    cell FinishReason { Stop = "stop", Length = "length", Refused = "refused", Cancelled = "cancelled" },
+    "finish reason"
+);
 named_cell!(cell Role { Solver = "solver", Conjecturer = "conjecturer", Guide = "guide" }, "role");
 
 table_row! {
@@ -306,13 +320,12 @@ table_row! {
     }
 }
 
-/// Converts a row into a sampling task and its completion. A lost completion is empty and has the finish reason
-/// [`FinishReason::Stop`].
+/// Converts a row into a sampling task and its completion.
 macro_rules! sampled_row {
     ($row:ident, $kind:ident, $problem:ident) => {
         impl $row {
-            /// Returns the row's task in `round` and its completion.
-            pub fn into_completion(self, round: u32) -> (TaskKey, Completion) {
+            /// Returns the row's task in `round` and its completion; `None` if the completion was lost.
+            pub fn into_completion(self, round: u32) -> Option<(TaskKey, Completion)> {
                 let key = TaskKey { round, kind: TaskKind::$kind, problem: self.$problem, index: self.index };
                 let completion = Completion {
                     text: self.text,
@@ -320,10 +333,10 @@ macro_rules! sampled_row {
                     tokens: self.tokens,
                     log_probs: self.log_probs,
                     entropy: self.entropy,
-                    finish: self.finish.unwrap_or(FinishReason::Stop),
-                    policy_version: self.policy_version.unwrap_or(round),
+                    finish: self.finish?,
+                    policy_version: self.policy_version?,
                 };
-                (key, completion)
+                Some((key, completion))
             }
         }
     };

@@ -6,14 +6,14 @@ use crate::error::{CallerError, Error, Result};
 use crate::evaluations::{self, Evaluation};
 use crate::files::{self, TEMPORARY_PREFIX, ensure_directory};
 use crate::frozen::{self, FrozenConfig};
-use crate::journal::{Journal, JournalLimits, JournalStage, Marker, OnDurable};
+use crate::journal::{Journal, JournalStage, Marker, stage_of};
 use crate::lock::RunLock;
 use crate::metrics::{JsonLinesSink, LastRecorded, MetricSinks, MetricValues, TensorBoardSink, unix_time};
 use crate::recovery;
 use crate::resume::{self, NextStep, ResumePlan, checkpoint_in_use};
 use crate::rounds::{self, PreparedRound, PublishedRound, RoundTables};
 use crate::rows::EvaluationRow;
-use crate::view::{CHECKPOINTS, CONFIG, EVALUATIONS, JOURNAL, METRICS, ROUNDS, RunView};
+use crate::view::{CHECKPOINTS, CONFIG, EVALUATIONS, FLEET, JOURNAL, METRICS, ROUNDS, RunView};
 use crate::write_point::reached;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,8 +21,9 @@ use std::path::{Path, PathBuf};
 const LOCK: &str = "lock";
 
 /// Names of the files and directories that an interrupted creation may have left behind.
-const OWN_NAMES: [&str; 9] = [
+const OWN_NAMES: [&str; 10] = [
     LOCK,
+    FLEET,
     JOURNAL,
     "journal.sqlite-journal",
     "journal.sqlite-wal",
@@ -35,15 +36,6 @@ const OWN_NAMES: [&str; 9] = [
 
 /// Directories whose entries are published by renaming.
 const PARTS: [&str; 3] = [ROUNDS, CHECKPOINTS, EVALUATIONS];
-
-/// Options for opening a run.
-#[derive(Default)]
-pub struct RunOptions {
-    /// Limits of the journal.
-    pub journal: JournalLimits,
-    /// Callback that the journal's writer thread calls after each commit.
-    pub on_durable: Option<OnDurable>,
-}
 
 /// A run that this process works on. It holds the run's lock, so that no other process can work on the run.
 ///
@@ -62,11 +54,12 @@ pub struct RunDir {
 
 impl RunDir {
     /// Creates a run in `path`, which must not exist, be empty, or contain only the remains of an interrupted creation.
+    /// `fleet` is the content of `fleet.toml`, or `None` if one process does all the work.
     ///
     /// # Errors
     /// Returns an error if the directory has other contents, another process works on it, the configuration is not valid
     /// TOML, or a file cannot be written.
-    pub fn create(path: &Path, config: &FrozenConfig, options: RunOptions) -> Result<Self> {
+    pub fn create(path: &Path, config: &FrozenConfig, fleet: Option<&str>) -> Result<Self> {
         let config_path = path.join(CONFIG);
         config.render(&config_path)?;
         if path.exists() && !path.is_dir() {
@@ -82,7 +75,8 @@ impl RunDir {
             removed.extend(files::remove_unfinished(&path.join(part))?);
         }
         refuse_begun(path)?;
-        let journal = Journal::open(&path.join(JOURNAL), options.journal, options.on_durable)?;
+        let journal = Journal::open(&path.join(JOURNAL))?;
+        write_fleet(path, fleet)?;
         reached("run.config", path)?;
         // Written last: a directory with this file is a run.
         config.write(&config_path)?;
@@ -93,7 +87,7 @@ impl RunDir {
     ///
     /// # Errors
     /// Returns an error if there is no run, another process works on it, or part of it is damaged.
-    pub fn open(path: &Path, options: RunOptions) -> Result<Self> {
+    pub fn open(path: &Path) -> Result<Self> {
         let view = RunView::open(path)?;
         let lock = RunLock::take(&path.join(LOCK), path)?;
         view.config()?;
@@ -116,7 +110,7 @@ impl RunDir {
                 journal_path.display()
             );
         }
-        let journal = Journal::open(&journal_path, options.journal, options.on_durable)?;
+        let journal = Journal::open(&journal_path)?;
         recovery::recover(&view, &journal)?;
         // After the recovery, which may have marked an update as complete: its evaluation is then valid.
         let markers = journal.reader().markers()?;
@@ -142,6 +136,15 @@ impl RunDir {
     pub fn change_config(&self, changes: &[(&str, toml::Value)]) -> Result<()> {
         let rounds = u32::try_from(self.view.rounds()?.len()).expect("invariant: at most 2^32 rounds");
         frozen::change(&self.view.path().join(CONFIG), changes, rounds, unix_time())
+    }
+
+    /// Replaces `fleet.toml`, or removes it if one process does all the work. Call it before any other process can depend
+    /// on the decision, so that a run that is killed continues with the same kind of workers.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be written.
+    pub fn record_fleet(&self, text: Option<&str>) -> Result<()> {
+        write_fleet(self.view.path(), text)
     }
 
     /// Returns read access to the run.
@@ -173,8 +176,7 @@ impl RunDir {
     /// # Errors
     /// Returns an error if the journal is damaged.
     pub fn next_step(&self, round: u32) -> Result<NextStep> {
-        let markers = self.journal.reader().markers()?;
-        Ok(resume::next_step(markers.iter().filter(|m| m.round == round).map(|m| m.stage).max()))
+        Ok(resume::next_step(stage_of(&self.journal.reader().markers()?, round)))
     }
 
     /// Marks a round as started. `detail` is stored for the caller, who gets it back on resume.
@@ -316,10 +318,10 @@ impl RunDir {
     /// Returns the checkpoint of the current weights, or `None` for the base model.
     ///
     /// # Errors
-    /// Returns an error if the journal is damaged.
+    /// Returns an error if the journal is damaged or the checkpoint is missing.
     pub fn checkpoint(&self) -> Result<Option<Checkpoint>> {
         let round = checkpoint_in_use(&self.journal.reader().markers()?);
-        Ok(round.and_then(|round| self.view.checkpoints().get(round)))
+        round.map(|round| resume::existing(&self.view.checkpoints(), round)).transpose()
     }
 
     /// Removes the checkpoints that the policy does not keep, except the one in use. Returns their rounds.
@@ -373,7 +375,7 @@ impl RunDir {
     }
 
     fn mark(&self, round: u32, stage: JournalStage, checkpoint: Option<u32>, detail: &str) -> Result<()> {
-        self.journal.mark(marker(round, stage, checkpoint, detail))
+        self.journal.mark(Marker::now(round, stage, checkpoint, detail))
     }
 
     /// Returns whether the round has already reached the stage.
@@ -385,7 +387,7 @@ impl RunDir {
     /// Returns [`Error::OutOfTurn`] if the round cannot enter the stage yet.
     fn check_turn(&self, round: u32, stage: JournalStage) -> Result<bool> {
         let markers = self.journal.reader().markers()?;
-        let reached = |round| markers.iter().filter(|m| m.round == round).map(|m| m.stage).max();
+        let reached = |round| stage_of(&markers, round);
         let own = reached(round);
         if own.is_some_and(|own| own >= stage) {
             return Ok(true);
@@ -415,8 +417,12 @@ impl RunDir {
     }
 }
 
-fn marker(round: u32, stage: JournalStage, checkpoint: Option<u32>, detail: &str) -> Marker {
-    Marker { round, stage, checkpoint, detail: detail.to_owned(), unix_time: unix_time() }
+fn write_fleet(run: &Path, text: Option<&str>) -> Result<()> {
+    let path = run.join(FLEET);
+    match text {
+        Some(text) => files::write_file(&path, text.as_bytes()),
+        None => files::remove_file(&path),
+    }
 }
 
 /// Returns an error if a directory contains a run, or anything that an interrupted creation does not leave behind.
@@ -428,7 +434,9 @@ fn refuse_taken(path: &Path) -> Result<()> {
     for entry in fs::read_dir(path).map_err(Error::io("list", path))? {
         let name = entry.map_err(Error::io("list", path))?.file_name();
         let name = name.to_string_lossy();
-        if !OWN_NAMES.contains(&&*name) && !name.starts_with(TEMPORARY_PREFIX) {
+        // Without a lock, no interrupted creation wrote `fleet.toml`: it is the user's.
+        let is_own = OWN_NAMES.contains(&&*name) && (name != FLEET || path.join(LOCK).exists());
+        if !is_own && !name.starts_with(TEMPORARY_PREFIX) {
             return Err(taken(format!("other files, such as '{name}'")));
         }
     }

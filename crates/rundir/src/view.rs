@@ -5,7 +5,7 @@ use crate::directories::{CHECKSUMS, IntegrityReport};
 use crate::error::{Error, Result};
 use crate::evaluations::{self, Evaluation};
 use crate::frozen;
-use crate::journal::{JournalLimits, JournalReader};
+use crate::journal::{DEADLINE, JournalReader};
 use crate::outcome::state_after;
 use crate::resume::{self, ResumePlan};
 use crate::rounds::{self, PublishedRound, directory_name};
@@ -14,6 +14,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub(crate) const CONFIG: &str = "config.toml";
+/// Name of the file that says where a run's workers come from. A run in one process has none.
+pub const FLEET: &str = "fleet.toml";
 pub(crate) const JOURNAL: &str = "journal.sqlite";
 pub(crate) const ROUNDS: &str = "rounds";
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
@@ -114,7 +116,7 @@ impl RunView {
     /// # Errors
     /// Returns an error if the journal is missing or damaged.
     pub fn journal(&self) -> Result<JournalReader> {
-        JournalReader::open(&self.path.join(JOURNAL), JournalLimits::default().deadline)
+        JournalReader::open(&self.path.join(JOURNAL), DEADLINE)
     }
 
     /// Determines the next step of the run. While a process works on the run, the result is a snapshot.
@@ -143,20 +145,28 @@ impl RunView {
                 list.display()
             ));
         }
-        for round in self.rounds()? {
-            examined.directory(round.directory());
-        }
-        for evaluation in self.evaluations()? {
-            examined.directory(evaluation.directory());
-        }
-        for checkpoint in self.checkpoints().list()? {
+        let mut add = |directory: &Path, check_number: &dyn Fn() -> Result<()>| {
             let mut found = IntegrityReport::default();
-            found.directory(&checkpoint.directory);
-            if found.damages.is_empty() || checkpoint.directory.is_dir() {
+            found.directory(directory);
+            if found.damages.is_empty() && found.notes.is_empty() {
+                found.found(check_number());
+            }
+            // Another process may have removed it in the meantime.
+            if found.damages.is_empty() || directory.is_dir() {
                 examined.files += found.files;
                 examined.bytes += found.bytes;
                 examined.damages.extend(found.damages);
+                examined.notes.extend(found.notes);
             }
+        };
+        for round in self.rounds()? {
+            add(round.directory(), &|| round.metrics().map(drop));
+        }
+        for evaluation in self.evaluations()? {
+            add(evaluation.directory(), &|| evaluation.metrics().map(drop));
+        }
+        for checkpoint in self.checkpoints().list()? {
+            add(&checkpoint.directory, &|| checkpoint.about().map(drop));
         }
         let journal = self.path.join(JOURNAL);
         if journal.exists() {
@@ -166,7 +176,7 @@ impl RunView {
     }
 
     fn read_journal(&self) -> Result<()> {
-        JournalReader::refuse_empty(&self.path.join(JOURNAL), JournalLimits::default().deadline)?;
+        JournalReader::refuse_empty(&self.path.join(JOURNAL), DEADLINE)?;
         let journal = self.journal()?;
         journal.markers()?;
         for round in journal.rounds_with_records()? {

@@ -40,25 +40,27 @@ pub fn activity_of(run: &Path, rounds: Option<u64>, published: usize, in_progres
 /// Returns the coordinator's address and board, if it accepts workers. Adds a note if it does not answer.
 pub fn fleet(run: &Path, notes: &mut Vec<String>) -> (Option<String>, Option<BoardStatus>) {
     let remembered = match CoordinatorAddress::read(run) {
-        Ok(Some(remembered)) => remembered,
-        Ok(None) => return (None, None),
+        Ok(remembered) => remembered,
         Err(error) => {
             notes.push(format!("{error:#}"));
             return (None, None);
         }
     };
+    let Some((url, remembered)) = remembered.and_then(|mut found| Some((found.url.take()?, found))) else {
+        return (None, None);
+    };
     let ask = || -> Result<BoardStatus> {
         let trusted = remembered.fleet.authority.as_deref();
         let trusted =
             trusted.map(|path| ca_certs::certificates(path, "the workers' `authority`")).transpose()?;
-        let client = Client::new(&remembered.url, Some(CoordinatorAddress::token(run)?), trusted.as_deref())?;
+        let client = Client::new(&url, Some(CoordinatorAddress::token(run)?), trusted.as_deref())?;
         Ok(client.status_within(ANSWER_TIMEOUT)?)
     };
     match ask() {
-        Ok(board) => (Some(remembered.url), Some(board)),
+        Ok(board) => (Some(url), Some(board)),
         Err(error) => {
             notes.push(format!("cannot query the workers: {error:#}"));
-            (Some(remembered.url), None)
+            (Some(url), None)
         }
     }
 }

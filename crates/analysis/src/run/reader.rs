@@ -140,17 +140,23 @@ impl<'a> RunReader<'a> {
             return Ok(false);
         }
         for round in new {
+            self.seen.insert(round.round());
             match round.metrics() {
                 Ok(metrics) => self.run.rounds.push(metrics),
-                Err(error) => self.tables.note(format!("round {} is left out: {error}", round.round())),
+                // Its tables may be those of another round.
+                Err(error) => {
+                    self.tables.note(format!("round {} is left out: {error}", round.round()));
+                    continue;
+                }
             }
             self.read_targets(round);
             self.read_inventions(round);
-            self.seen.insert(round.round());
         }
         self.run.conjecture_stats = self.collector.stats();
-        self.run.shown_conjectures = self.read_conjectures(&published);
-        self.run.solved = self.read_solved(&published);
+        let is_read = |round: &&PublishedRound| self.run.rounds.iter().any(|m| m.round == round.round());
+        let read: Vec<PublishedRound> = published.iter().filter(is_read).cloned().collect();
+        self.run.shown_conjectures = self.read_conjectures(&read);
+        self.run.solved = self.read_solved(&read);
         self.run.notes = self.tables.notes().to_vec();
         note_gaps(&published, &mut self.run.notes);
         note_unrated(&mut self.run);

@@ -7,7 +7,7 @@ use sgs_analysis::run::{
 };
 use sgs_rundir::rounds::RoundTables;
 use sgs_rundir::rows::{ConjectureRow, ConjectureRowStatus, ProblemKind, ProblemRow, ReviewRow, RolloutRow};
-use sgs_rundir::{FrozenConfig, MetricValues, RunDir, RunOptions};
+use sgs_rundir::{FrozenConfig, MetricValues, RunDir};
 use sgs_selfplay::{FinishReason, ProblemId, Verdict};
 use std::path::Path;
 
@@ -159,7 +159,7 @@ fn run(path: &Path) -> RunData {
     use ConjectureRowStatus::{Accepted, Duplicate, Malformed, Refused};
     let config =
         FrozenConfig { text: "method = \"sgs\"\n".into(), version: "1".into(), data: Default::default() };
-    let dir = RunDir::create(path, &config, RunOptions::default()).unwrap();
+    let dir = RunDir::create(path, &config, None).unwrap();
     let first = [
         Made("fresh", Accepted, "", Some("a b c"), 6.0),
         Made("easy", Accepted, "", Some("a"), 0.0),

@@ -123,6 +123,27 @@ fn a_large_run_is_analysed_in_ten_seconds() {
 }
 
 #[test]
+fn exchanged_rounds_are_left_out_and_noted() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run");
+    disk::write(&small(), &path, 8);
+    let [first, second, spare] = ["0001", "0002", "spare"].map(|name| path.join("rounds").join(name));
+    std::fs::rename(&first, &spare).unwrap();
+    std::fs::rename(&second, &first).unwrap();
+    std::fs::rename(&spare, &second).unwrap();
+    let read = read_run(&path, &ReadOptions::default()).unwrap();
+    for (round, other) in [(1, 2), (2, 1)] {
+        assert!(read.rounds.iter().all(|r| r.round != round));
+        assert!(read.targets.iter().all(|t| t.rounds.iter().all(|r| r.round != round)));
+        let is_noted = |note: &String| {
+            note.contains(&format!("round {round} is left out"))
+                && note.contains(&format!("of round {other}"))
+        };
+        assert!(read.notes.iter().any(is_noted), "{:?}", read.notes);
+    }
+}
+
+#[test]
 fn swapped_tables_are_left_out_and_noted() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run");

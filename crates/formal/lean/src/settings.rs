@@ -443,10 +443,7 @@ mod tests {
         let second = prepared.config.second.as_ref().expect("replay is on unless it is switched off");
         assert!(second.replay);
         let parts = repl.launch.folder.strip_prefix(root.join("scratch")).unwrap().iter().collect::<Vec<_>>();
-        assert!(
-            parts.len() == 2 && parts[1] == "work",
-            "the scratch folder is a new one: {parts:?}"
-        );
+        assert!(parts.len() == 2 && parts[1] == "work", "the scratch folder is a new one: {parts:?}");
         let off = LeanSettings { judge: false, ..settings.clone() }.prepare(&[]).unwrap();
         assert_eq!(off.config.second, None);
         assert!(prepared.sandbox.is_empty());

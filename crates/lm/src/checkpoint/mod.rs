@@ -84,7 +84,12 @@ impl Default for SaveOptions {
 /// Returns an error if a parameter is NaN or infinite (the existing checkpoint stays), if the policy is sharded
 /// over several ranks, or if writing fails.
 pub fn save<D: Device>(dir: &Path, policy: &Policy<D>, options: &SaveOptions) -> Result<()> {
-    alone(&policy.shard)?;
+    let ranks = policy.shard.ranks;
+    if ranks != 1 {
+        return Err(LmError::Input(format!(
+            "the optimiser state is sharded over {ranks} ranks: call save_together on all of them"
+        )));
+    }
     write_whole(dir, |tmp| {
         write_model(tmp, &policy.model, options)?;
         let masters = optimiser::write_whole_model(tmp, policy, options.file_type)?;
@@ -179,18 +184,6 @@ impl Snapshot {
             && self.weights.layout.len == model.layout.len
             && self.shard == policy.shard
             && self.adam.master.is_some() == model.device.has_masters(&policy.adam)
-    }
-
-    /// Writes the snapshot as [`save`] does.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`save`].
-    pub fn save(&self, dir: &Path, options: &SaveOptions) -> Result<()> {
-        alone(&self.shard)?;
-        write_whole(dir, |tmp| {
-            self.save_part(tmp, options)?;
-            self.complete(tmp, options)
-        })
     }
 
     /// Writes the weights and this rank's part of the optimiser state to an existing folder, all files
@@ -288,16 +281,6 @@ fn slice(data: &[f32]) -> impl Fn(usize, &mut [f32]) -> Result<()> + '_ {
         to.copy_from_slice(&data[from..from + to.len()]);
         Ok(())
     }
-}
-
-fn alone(shard: &Shard) -> Result<()> {
-    let ranks = shard.ranks;
-    if ranks == 1 {
-        return Ok(());
-    }
-    Err(LmError::Input(format!(
-        "the optimiser state is sharded over {ranks} ranks: call save_together on all of them"
-    )))
 }
 
 /// Writes only a model, without optimiser state, tensor by tensor.

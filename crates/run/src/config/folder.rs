@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sgs_keys::KeyTable as _;
 use sgs_rundir::directories::checksum_of;
 use sgs_rundir::metrics::names;
-use sgs_rundir::{FrozenConfig, RunDir, RunOptions, RunView};
+use sgs_rundir::{FrozenConfig, RunDir, RunView};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use toml::{Table, Value};
@@ -20,15 +20,21 @@ use toml::{Table, Value};
 /// # Errors
 /// Returns an error if the folder is not empty, if the model or a problem file cannot be read, or if writing fails.
 pub fn begin(config: &RunConfig, folder: &Path) -> Result<RunDir> {
-    begin_from(config, None, folder)
+    begin_from(config, None, folder, None)
 }
 
-/// Like [`begin`]. `made` is the folder of the base model if it was made for the run (`model.base=made:NAME`).
+/// Like [`begin`]. `made` is the folder of the base model if it was made for the run (`model.base=made:NAME`). `fleet` is
+/// the content of `fleet.toml`, if the run has remote workers.
 ///
 /// # Errors
 /// See [`begin`].
-pub fn begin_from(config: &RunConfig, made: Option<&Path>, folder: &Path) -> Result<RunDir> {
-    Ok(RunDir::create(folder, &frozen(config, made)?, RunOptions::default())?)
+pub fn begin_from(
+    config: &RunConfig,
+    made: Option<&Path>,
+    folder: &Path,
+    fleet: Option<&str>,
+) -> Result<RunDir> {
+    Ok(RunDir::create(folder, &frozen(config, made)?, fleet)?)
 }
 
 /// Opens a run in order to resume it, and returns its configuration.
@@ -45,7 +51,7 @@ pub fn reopen(folder: &Path) -> Result<(RunDir, RunConfig)> {
 /// # Errors
 /// See [`reopen`].
 pub fn reopen_from(folder: &Path, made: Option<&Path>) -> Result<(RunDir, RunConfig)> {
-    let run = RunDir::open(folder, RunOptions::default())?;
+    let run = RunDir::open(folder)?;
     let config = config_of(run.view())?;
     // Compare only the program and the data: the configuration was read from the run itself. Using the run's own text
     // keeps keys that were added to the program since from counting as differences.
@@ -170,12 +176,7 @@ pub fn mark_ended(run: &Path, by: EndReason, rounds: u32) -> Result<()> {
 /// # Errors
 /// Returns an error if the file cannot be removed.
 pub fn forget_end(run: &Path) -> Result<()> {
-    match std::fs::remove_file(run.join(ENDED)) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(e).with_context(|| format!("cannot remove {}", run.join(ENDED).display()))
-        }
-        _ => Ok(()),
-    }
+    Ok(sgs_rundir::files::remove_file(&run.join(ENDED))?)
 }
 
 /// Returns the record of a run's end, or `None` if the run has not ended.

@@ -72,7 +72,7 @@ impl RunWorkers {
                 Some(remote)
             }
             None => {
-                RemoteWorkers::forget(run)?;
+                runner.run.record_fleet(None)?;
                 None
             }
         };

@@ -81,19 +81,23 @@ impl<D: Device> TrainablePolicies<D> {
         self.policies.iter().filter_map(|(weights, policy)| Some((weights.folder()?, policy)))
     }
 
-    /// Writes the policies. Each rank writes its part.
+    /// Writes each policy into its own folder below `folder`. A folder appears complete and replaces an older one. If there
+    /// are several ranks, each writes its part.
     ///
     /// # Errors
     /// Returns an error as [`HostSnapshots::write`] does on any rank, or if a rank is lost.
-    pub fn save_together(
+    pub fn save(
         &self,
         folder: &Path,
         companions: &[PathBuf],
-        meeting: &mut ProcessGroup,
+        mut meeting: Option<&mut ProcessGroup>,
     ) -> Result<()> {
         let options = save_options(companions);
         for (name, policy) in self.named() {
-            checkpoint::save_together(&folder.join(name), policy, &options, meeting)?;
+            match meeting.as_deref_mut() {
+                Some(meeting) => checkpoint::save_together(&folder.join(name), policy, &options, meeting)?,
+                None => checkpoint::save(&folder.join(name), policy, &options)?,
+            }
         }
         Ok(())
     }
@@ -201,15 +205,6 @@ pub struct HostSnapshots {
 }
 
 impl HostSnapshots {
-    /// Writes each policy into its own folder below `folder`. A folder appears complete and replaces an older one.
-    ///
-    /// # Errors
-    /// Returns an error if the file system fails, a weight is not finite, or other ranks hold a part.
-    pub fn save(&self, folder: &Path, companions: &[PathBuf]) -> Result<()> {
-        let options = save_options(companions);
-        self.copies.iter().try_for_each(|(name, copy)| Ok(copy.save(&folder.join(name), &options)?))
-    }
-
     /// Writes the policies into a checkpoint's folder, all files in parallel, while the other ranks write their parts.
     /// The caller flushes and publishes the folder. Returns the checksums of the large files.
     ///

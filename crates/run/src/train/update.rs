@@ -138,10 +138,7 @@ fn older_completions(
     for (round, keys) in wanted {
         let rows = run.round(round)?.rollouts()?;
         for row in rows {
-            let (key, completion) = row?.into_completion(round);
-            if keys.contains(&key) {
-                found.insert(key, completion);
-            }
+            found.extend(row?.into_completion(round).filter(|(key, _)| keys.contains(key)));
         }
     }
     Ok(found)

@@ -11,9 +11,6 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Name of the file in a run's folder.
-pub const FILE: &str = "fleet.toml";
-
 /// The coordinator's address and its workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
@@ -143,6 +140,18 @@ impl FleetConfig {
     /// Returns true if all work is done in the coordinator's process.
     pub fn is_embedded(&self) -> bool {
         self.listen.is_none() && [&self.generate, &self.verify].iter().all(|pool| pool.by == By::Embedded)
+    }
+
+    /// Makes its paths valid in any working directory.
+    ///
+    /// # Errors
+    /// Returns an error if the working directory is unknown.
+    pub fn absolute(mut self) -> Result<Self> {
+        let paths = [&mut self.token_file, &mut self.certificate, &mut self.key, &mut self.authority];
+        for path in paths.into_iter().flatten() {
+            *path = std::path::absolute(&*path).with_context(|| path.display().to_string())?;
+        }
+        Ok(self)
     }
 
     /// Parses `--workers SPEC`: `embedded`, `none`, `local:…`, `slurm:…` or a TOML file.

@@ -1,7 +1,7 @@
 //! The coordinator of a run with remote workers: the board behind HTTP, the published weights, and the supervised
 //! workers.
 
-use super::config::{self, By, FleetConfig, WorkerPoolConfig};
+use super::config::{By, FleetConfig, WorkerPoolConfig};
 use super::manifest::{self, ModelManifest, PolicyManifest, RunManifest};
 use crate::error::{Context, Result, RunError, bail};
 use crate::workers::tasks::{GENERATE, VERIFY};
@@ -12,6 +12,7 @@ use sgs_fleet::{
     WorkKind, WorkerJob, WorkerName,
 };
 use sgs_rundir::files::write_file;
+use sgs_rundir::view::FLEET;
 use sgs_tls::{Identity, ServerConfig, TlsFiles};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -42,19 +43,31 @@ const SILENCE: Duration = Duration::from_secs(600);
 /// The coordinator's address as stored in a run's folder, for `sgs resume` and `sgs status`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CoordinatorAddress {
-    /// The address for workers.
-    pub url: String,
+    /// The address for workers; `None` until the coordinator listens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
     /// The configuration, with the actual address.
     pub fleet: FleetConfig,
 }
 
 impl CoordinatorAddress {
+    /// Returns the text of `fleet.toml` before the coordinator listens; `None` if one process does all the work.
+    ///
+    /// # Errors
+    /// Returns an error if a path cannot be made absolute.
+    pub fn decision(fleet: Option<&FleetConfig>) -> Result<Option<String>> {
+        let text = |fleet: &FleetConfig| -> Result<String> {
+            Ok(toml::to_string_pretty(&Self { url: None, fleet: fleet.clone().absolute()? })?)
+        };
+        fleet.map(text).transpose()
+    }
+
     /// Reads the stored address; `None` if the run had no remote workers.
     ///
     /// # Errors
     /// Returns an error if the file is damaged.
     pub fn read(run: &Path) -> Result<Option<Self>> {
-        let path = run.join(config::FILE);
+        let path = run.join(FLEET);
         match std::fs::read_to_string(&path) {
             Ok(text) => Ok(Some(toml::from_str(&text).with_context(|| path.display().to_string())?)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -139,13 +152,9 @@ impl RemoteWorkers {
         if is_looked_for {
             config.listen = Some(address);
         }
-        // Absolute paths, valid in any working directory.
-        let FleetConfig { token_file, certificate, key, authority, .. } = &mut config;
-        for path in [token_file, certificate, key, authority].into_iter().flatten() {
-            *path = std::path::absolute(&*path).with_context(|| path.display().to_string())?;
-        }
-        let remembered = CoordinatorAddress { url: url.clone(), fleet: config.clone() };
-        write_file(&run.join(config::FILE), toml::to_string_pretty(&remembered)?.as_bytes())?;
+        let config = config.absolute()?;
+        let remembered = CoordinatorAddress { url: Some(url.clone()), fleet: config.clone() };
+        write_file(&run.join(FLEET), toml::to_string_pretty(&remembered)?.as_bytes())?;
         Ok(Self {
             fleet,
             config,
@@ -158,19 +167,6 @@ impl RemoteWorkers {
             reminded: Mutex::new(Instant::now()),
             service,
         })
-    }
-
-    /// Deletes the stored address of a run that continues without remote workers.
-    ///
-    /// # Errors
-    /// Returns an error if the file system fails.
-    pub fn forget(run: &Path) -> Result<()> {
-        match std::fs::remove_file(run.join(config::FILE)) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                Err(e).with_context(|| format!("cannot remove {}", config::FILE))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Distributes the generation workers of this machine over these GPUs. Workers share GPUs if there are more of

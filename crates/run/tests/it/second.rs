@@ -109,8 +109,12 @@ fn worker(
                 _ => std::thread::sleep(Duration::from_millis(20)),
             }
         };
-        let client =
-            Client::new(&remembered.url, Some(CoordinatorAddress::token(&run).unwrap()), None).unwrap();
+        let client = Client::new(
+            remembered.url.as_deref().unwrap(),
+            Some(CoordinatorAddress::token(&run).unwrap()),
+            None,
+        )
+        .unwrap();
         let config = WorkerConfig {
             patience: Duration::from_secs(5),
             grace: Duration::from_secs(1),

@@ -13,6 +13,7 @@ pub use reader::JournalReader;
 
 use crate::directories::checksum_of;
 use crate::error::{Error, Result};
+use crate::metrics::unix_time;
 use queue::{JournalWrite, WriteQueue, WriterTask};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -97,6 +98,11 @@ pub struct Marker {
 }
 
 impl Marker {
+    /// Creates a marker with the current time.
+    pub(crate) fn now(round: u32, stage: JournalStage, checkpoint: Option<u32>, detail: &str) -> Self {
+        Self { round, stage, checkpoint, detail: detail.to_owned(), unix_time: unix_time() }
+    }
+
     /// Checksum of all fields, stored with the marker.
     fn sum(&self) -> String {
         let Self { round, stage, checkpoint, detail, unix_time } = self;
@@ -105,25 +111,17 @@ impl Marker {
     }
 }
 
-/// Limits of the journal's queue and waits.
-#[derive(Clone, Copy, Debug)]
-pub struct JournalLimits {
-    /// Maximum size of queued payloads in bytes. [`Journal::append`] blocks while the queue is full.
-    pub queue_bytes: usize,
-    /// Target size of the payloads in one transaction, in bytes.
-    pub batch_bytes: usize,
-    /// Timeout of waits for space in the queue, for a ticket, and for a database lock.
-    pub deadline: Duration,
+/// Returns the last stage that a round has reached; `None` if it has not started.
+pub(crate) fn stage_of(markers: &[Marker], round: u32) -> Option<JournalStage> {
+    markers.iter().filter(|m| m.round == round).map(|m| m.stage).max()
 }
 
-impl Default for JournalLimits {
-    fn default() -> Self {
-        Self { queue_bytes: 64 << 20, batch_bytes: 8 << 20, deadline: Duration::from_secs(120) }
-    }
-}
-
-/// Callback that the writer thread calls after each commit with the new high-water mark. It must return quickly.
-pub type OnDurable = Box<dyn Fn(Ticket) + Send>;
+/// Maximum size of queued payloads in bytes. [`Journal::append`] blocks while the queue is full.
+const QUEUE_BYTES: usize = 64 << 20;
+/// Target size of the payloads in one transaction, in bytes.
+const BATCH_BYTES: usize = 8 << 20;
+/// Timeout of waits for space in the queue, for a ticket, and for a database lock.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The journal of a run, open for writing. Its methods may be called from any thread.
 pub struct Journal {
@@ -131,7 +129,6 @@ pub struct Journal {
     queue: Arc<WriteQueue>,
     durable: Arc<AtomicU64>,
     duplicates: Arc<AtomicU64>,
-    limits: JournalLimits,
     writer: Option<JoinHandle<()>>,
     reader: JournalReader,
 }
@@ -143,10 +140,10 @@ impl Journal {
     /// # Errors
     /// Returns [`Error::Damaged`] if the file is not a journal, is corrupt or has another version, and [`Error::Journal`] if
     /// SQLite fails otherwise.
-    pub fn open(path: &Path, limits: JournalLimits, on_durable: Option<OnDurable>) -> Result<Self> {
-        let store = Store::open(path, limits.deadline)?;
-        let reader = JournalReader::beside_writer(path, limits.deadline)?;
-        let queue = Arc::new(WriteQueue::new(limits.queue_bytes));
+    pub fn open(path: &Path) -> Result<Self> {
+        let store = Store::open(path, DEADLINE)?;
+        let reader = JournalReader::beside_writer(path, DEADLINE)?;
+        let queue = Arc::new(WriteQueue::new(QUEUE_BYTES));
         let durable = Arc::new(AtomicU64::new(0));
         let duplicates = Arc::new(AtomicU64::new(0));
         let mut writer = JournalWriter {
@@ -155,22 +152,12 @@ impl Journal {
             queue: Arc::clone(&queue),
             durable: Arc::clone(&durable),
             duplicates: Arc::clone(&duplicates),
-            batch_bytes: limits.batch_bytes,
-            on_durable,
         };
         let thread = std::thread::Builder::new()
             .name("journal".into())
             .spawn(move || writer.run())
             .map_err(Error::io("start the writer of", path))?;
-        Ok(Self {
-            path: path.to_path_buf(),
-            queue,
-            durable,
-            duplicates,
-            limits,
-            writer: Some(thread),
-            reader,
-        })
+        Ok(Self { path: path.to_path_buf(), queue, durable, duplicates, writer: Some(thread), reader })
     }
 
     /// Removes a journal without markers, and SQLite's files next to it. Returns `false` if the journal has markers.
@@ -186,12 +173,11 @@ impl Journal {
                 Ok(_) | Err(_) => {}
             }
         }
-        store::remove_files(path).map_err(Error::io("remove", path))?;
+        store::remove_files(path)?;
         Ok(true)
     }
 
-    /// Queues records and returns a ticket that covers them all. Blocks only while more than [`JournalLimits::queue_bytes`] are
-    /// queued.
+    /// Queues records and returns a ticket that covers them all. Blocks only while the queue is full (64 MiB).
     ///
     /// A record whose key is already in the journal is not written: the first record is kept.
     ///
@@ -232,7 +218,7 @@ impl Journal {
         if self.durable() >= ticket {
             return Ok(());
         }
-        self.queue.wait_until_done(ticket.0, self.limits.deadline).map_err(|stop| self.stopped(stop))
+        self.queue.wait_until_done(ticket.0, DEADLINE).map_err(|stop| self.stopped(stop))
     }
 
     /// Appends records and waits until they are durable.
@@ -240,8 +226,7 @@ impl Journal {
     /// # Errors
     /// Returns the errors of [`Journal::append`] and [`Journal::wait`].
     pub fn append_durably(&self, records: Vec<Record>) -> Result<()> {
-        let ticket = self.append(records)?;
-        self.wait(ticket)
+        self.wait(self.append(records)?)
     }
 
     /// Writes a marker and waits until it and all earlier records are durable. If the round already has a marker of this stage,
@@ -250,17 +235,8 @@ impl Journal {
     /// # Errors
     /// Returns the same errors as [`Journal::append_durably`].
     pub fn mark(&self, marker: Marker) -> Result<()> {
-        let ticket = self.mark_later(marker)?;
-        self.wait(ticket)
-    }
-
-    /// Queues a marker like [`Journal::mark`], without waiting. Returns its ticket.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`Journal::append`].
-    pub fn mark_later(&self, marker: Marker) -> Result<Ticket> {
         let bytes = marker.detail.len() + 64;
-        self.submit(JournalWrite::Marker(marker), bytes)
+        self.wait(self.submit(JournalWrite::Marker(marker), bytes)?)
     }
 
     /// Removes the same records as [`Journal::retire`], in small steps while the journal is idle, and the rest before it closes.
@@ -274,8 +250,7 @@ impl Journal {
     /// # Errors
     /// Returns the same errors as [`Journal::append_durably`].
     pub fn retire(&self, round: u32) -> Result<()> {
-        let ticket = self.submit(JournalWrite::Retire(round), 64)?;
-        self.wait(ticket)
+        self.wait(self.submit(JournalWrite::Retire(round), 64)?)
     }
 
     /// Removes the records and markers of `round` and all later rounds, and waits until this is done.
@@ -283,8 +258,7 @@ impl Journal {
     /// # Errors
     /// Returns the same errors as [`Journal::append_durably`].
     pub fn forget(&self, round: u32) -> Result<()> {
-        let ticket = self.submit(JournalWrite::Forget(round), 64)?;
-        self.wait(ticket)
+        self.wait(self.submit(JournalWrite::Forget(round), 64)?)
     }
 
     /// Removes the records with these keys, if they exist, and waits until this is done. The keys can then be used again.
@@ -293,8 +267,7 @@ impl Journal {
     /// Returns the same errors as [`Journal::append_durably`].
     pub fn remove(&self, keys: Vec<RecordKey>) -> Result<()> {
         let bytes = keys.iter().map(|key| key.problem.len() + 64).sum();
-        let ticket = self.submit(JournalWrite::Remove(keys), bytes)?;
-        self.wait(ticket)
+        self.wait(self.submit(JournalWrite::Remove(keys), bytes)?)
     }
 
     /// Returns the number of records that were not written because their key existed, since the journal was opened.
@@ -308,8 +281,7 @@ impl Journal {
     }
 
     fn submit(&self, work: JournalWrite, bytes: usize) -> Result<Ticket> {
-        let number =
-            self.queue.submit(work, bytes, self.limits.deadline).map_err(|stop| self.stopped(stop))?;
+        let number = self.queue.submit(work, bytes, DEADLINE).map_err(|stop| self.stopped(stop))?;
         Ok(Ticket(number))
     }
 
@@ -318,7 +290,7 @@ impl Journal {
             queue::WaitError::Failed(cause) => Error::JournalStopped { path: self.path.clone(), cause },
             queue::WaitError::Deadline => Error::Deadline {
                 what: format!("the journal {} to write", self.path.display()),
-                waited: self.limits.deadline,
+                waited: DEADLINE,
             },
         }
     }
@@ -347,14 +319,12 @@ struct JournalWriter {
     queue: Arc<WriteQueue>,
     durable: Arc<AtomicU64>,
     duplicates: Arc<AtomicU64>,
-    batch_bytes: usize,
-    on_durable: Option<OnDurable>,
 }
 
 impl JournalWriter {
     fn run(&mut self) {
         let _on_panic = StopOnPanic(Arc::clone(&self.queue));
-        while let Some(next) = self.queue.take(self.batch_bytes) {
+        while let Some(next) = self.queue.take(BATCH_BYTES) {
             let outcome = match next {
                 WriterTask::Batch(batch, last) => self.write(batch, last),
                 WriterTask::Retire(round) => self.retire_some(round),
@@ -362,9 +332,6 @@ impl JournalWriter {
             if let Err(error) = outcome {
                 tracing::error!(journal = %self.path.display(), %error, "the journal stopped");
                 self.queue.fail(error.to_string().into());
-                if let Some(notify) = &self.on_durable {
-                    notify(Ticket(self.durable.load(Ordering::Acquire)));
-                }
                 return;
             }
         }
@@ -375,9 +342,6 @@ impl JournalWriter {
         self.duplicates.fetch_add(duplicates, Ordering::Relaxed);
         self.durable.store(last, Ordering::Release);
         self.queue.done(last);
-        if let Some(notify) = &self.on_durable {
-            notify(Ticket(last));
-        }
         Ok(())
     }
 

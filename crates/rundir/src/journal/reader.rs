@@ -3,7 +3,7 @@
 use super::store::{damaged, failed, refuse_without_tables};
 use super::{JournalStage, Marker, Record, RecordKey};
 use crate::error::{Error, Result};
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, ToSql, params};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -98,20 +98,32 @@ impl JournalReader {
                 Ok((round, stage, checkpoint, row.get("detail")?, row.get("unix_time")?, sum))
             })
             .map_err(failed("read", &self.path))?;
-        let mut markers = Vec::new();
+        let (mut markers, mut unsummed) = (Vec::new(), Vec::new());
         for row in rows {
             let (round, name, checkpoint, detail, unix_time, sum) =
                 row.map_err(failed("read", &self.path))?;
             let stage = JournalStage::ALL.into_iter().find(|s| s.as_str() == name);
             let stage = stage.ok_or_else(|| damaged(&self.path, &format!("unknown stage '{name}'")))?;
             let marker = Marker { round, stage, checkpoint, detail, unix_time };
-            if sum.is_some_and(|sum| sum != marker.sum()) {
-                let what = format!("the marker '{name}' of round {round} does not match its checksum");
-                return Err(damaged(&self.path, &what));
+            match sum {
+                None => unsummed.push((round, stage)),
+                Some(sum) if sum == marker.sum() => {}
+                Some(_) => {
+                    let what = format!("the marker '{name}' of round {round} does not match its checksum");
+                    return Err(damaged(&self.path, &what));
+                }
             }
             markers.push(marker);
         }
         markers.sort_by_key(|m| (m.round, m.stage));
+        // An older program wrote markers without checksums, and no newer marker is followed by one of these.
+        unsummed.sort();
+        let older = markers.iter().take(unsummed.len()).map(|m| (m.round, m.stage));
+        if let Some(((round, stage), _)) = unsummed.iter().zip(older).find(|(found, older)| **found != *older)
+        {
+            let what = format!("the marker '{}' of round {round} has lost its checksum", stage.as_str());
+            return Err(damaged(&self.path, &what));
+        }
         Ok(markers)
     }
 
@@ -126,29 +138,42 @@ impl JournalReader {
         kind: Option<&str>,
         mut each: impl FnMut(Record) -> Result<()>,
     ) -> Result<()> {
+        let sql = "SELECT id, kind, problem, idx, payload FROM record \
+                   WHERE round = ?1 AND (?2 IS NULL OR kind = ?2) ORDER BY round, kind, problem, idx";
+        self.visit(sql, round, &kind, |_, record| each(record))
+    }
+
+    /// Calls `each` with the number and the content of the records that a query selects. Its parameters are the round and
+    /// `parameter`.
+    fn visit(
+        &self,
+        sql: &str,
+        round: u32,
+        parameter: &dyn ToSql,
+        mut each: impl FnMut(i64, Record) -> Result<()>,
+    ) -> Result<()> {
         let connection = self.lock();
-        let mut statement = connection
-            .prepare(
-                "SELECT kind, problem, idx, payload FROM record \
-                 WHERE round = ?1 AND (?2 IS NULL OR kind = ?2) ORDER BY round, kind, problem, idx",
-            )
-            .map_err(failed("read", &self.path))?;
-        let mut rows = statement.query(params![round, kind]).map_err(failed("read", &self.path))?;
+        let mut statement = connection.prepare(sql).map_err(failed("read", &self.path))?;
+        let mut rows = statement.query(params![round, parameter]).map_err(failed("read", &self.path))?;
         let mut last_kind: Arc<str> = "".into();
         while let Some(row) = rows.next().map_err(failed("read", &self.path))? {
-            let fields = || -> rusqlite::Result<(String, String, u32, Vec<u8>)> {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+            let fields = || -> rusqlite::Result<(i64, String, String, u32, Vec<u8>)> {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
             };
-            let (kind, problem, index, packed) = fields().map_err(failed("read", &self.path))?;
+            let (id, kind, problem, index, packed) = fields().map_err(failed("read", &self.path))?;
             if *last_kind != *kind {
                 last_kind = kind.into();
             }
             let key = RecordKey { round, kind: Arc::clone(&last_kind), problem: problem.into(), index };
-            let payload = unpack(&packed)
-                .map_err(|what| damaged(&self.path, &format!("the payload of {key:?} is corrupt: {what}")))?;
-            each(Record { key, payload })?;
+            let payload = self.unpacked(&key, &packed)?;
+            each(id, Record { key, payload })?;
         }
         Ok(())
+    }
+
+    fn unpacked(&self, key: &RecordKey, packed: &[u8]) -> Result<Vec<u8>> {
+        unpack(packed)
+            .map_err(|what| damaged(&self.path, &format!("the payload of {key:?} is corrupt: {what}")))
     }
 
     /// Calls `each` with the records of a round that were written after the record with the number `after`, in the order of
@@ -163,23 +188,13 @@ impl JournalReader {
         after: i64,
         mut each: impl FnMut(Record) -> Result<()>,
     ) -> Result<i64> {
-        let connection = self.lock();
-        let mut statement = connection
-            .prepare("SELECT id, kind, problem, idx, payload FROM record WHERE id > ?1 AND +round = ?2 ORDER BY id")
-            .map_err(failed("read", &self.path))?;
-        let mut rows = statement.query(params![after, round]).map_err(failed("read", &self.path))?;
+        let sql =
+            "SELECT id, kind, problem, idx, payload FROM record WHERE id > ?2 AND +round = ?1 ORDER BY id";
         let mut last = after;
-        while let Some(row) = rows.next().map_err(failed("read", &self.path))? {
-            let fields = || -> rusqlite::Result<(i64, String, String, u32, Vec<u8>)> {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
-            };
-            let (id, kind, problem, index, packed) = fields().map_err(failed("read", &self.path))?;
-            let key = RecordKey { round, kind: kind.into(), problem: problem.into(), index };
-            let payload = unpack(&packed)
-                .map_err(|what| damaged(&self.path, &format!("the payload of {key:?} is corrupt: {what}")))?;
-            each(Record { key, payload })?;
+        self.visit(sql, round, &after, |id, record| {
             last = id;
-        }
+            each(record)
+        })?;
         Ok(last)
     }
 
@@ -198,8 +213,7 @@ impl JournalReader {
             .query_row(params![key.round, &*key.kind, &*key.problem, key.index], |row| row.get(0))
             .optional()
             .map_err(failed("read", &self.path))?;
-        let unpacked = packed.map(|packed| unpack(&packed)).transpose();
-        unpacked.map_err(|what| damaged(&self.path, &format!("the payload of {key:?} is corrupt: {what}")))
+        packed.map(|packed| self.unpacked(key, &packed)).transpose()
     }
 
     /// Returns the records of a round, or those of one kind, in the order of their keys.

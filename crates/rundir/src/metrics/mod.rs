@@ -27,24 +27,9 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts `values` in `bins` bins of equal width from `low` to `high`. Values outside are counted in the first or last
-    /// bin, and NaN is ignored.
-    pub fn equal_width(values: impl IntoIterator<Item = f64>, low: f64, high: f64, bins: usize) -> Self {
-        let bins = bins.max(1);
-        let width = (high - low) / bins as f64;
-        let mut counts = vec![0u64; bins];
-        for value in values.into_iter().filter(|v| !v.is_nan()) {
-            // The cast saturates, so that values outside end up in the first or last bin.
-            let bin = ((value - low) / width) as usize;
-            counts[bin.min(bins - 1)] += 1;
-        }
-        Self { edges: (0..=bins).map(|i| low + width * i as f64).collect(), counts }
-    }
-
-    /// Counts solve rates of problems with `k` rollouts each. Bin `i` is centred on `i / k`.
-    pub fn of_rates(rates: impl IntoIterator<Item = f64>, k: u32) -> Self {
-        let half = 0.5 / f64::from(k.max(1));
-        Self::equal_width(rates, -half, 1.0 + half, k.max(1) as usize + 1)
+    /// Creates a histogram whose bins have equal widths and begin at `first`.
+    pub fn equal_width(first: f64, width: f64, counts: Vec<u64>) -> Self {
+        Self { edges: (0..=counts.len()).map(|i| first + width * i as f64).collect(), counts }
     }
 
     /// Returns whether there is one more edge than counts and the edges ascend.
@@ -132,20 +117,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_counted_in_separate_bins() {
-        let histogram = Histogram::of_rates([0.0, 0.125, 0.125, 0.5, 1.0, f64::NAN], 8);
-        assert_eq!(histogram.counts, [1, 2, 0, 0, 1, 0, 0, 0, 1]);
-        assert!(histogram.is_valid());
-        let outside = Histogram::equal_width([-5.0, 0.5, 2.0, f64::INFINITY], 0.0, 1.0, 2);
-        assert_eq!(outside.counts, [1, 3]);
-    }
-
-    #[test]
     fn numbers_survive_json_bit_for_bit_and_nan_is_null() {
         let mut metrics = MetricValues::new(3);
         metrics.set("a/b", 0.1 + 0.2);
         metrics.set("a/none", f64::NAN);
-        metrics.set_histogram("h", Histogram::of_rates([0.5], 2));
+        metrics.set_histogram("h", Histogram::equal_width(-0.25, 0.5, vec![0, 1, 0]));
         let text = serde_json::to_string(&metrics).unwrap();
         assert!(text.contains("\"a/none\":null"), "{text}");
         let back: MetricValues = serde_json::from_str(&text).unwrap();

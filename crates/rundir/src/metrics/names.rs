@@ -97,9 +97,8 @@ impl MetricValues {
         ];
         for (name, counts, first, width) in histograms {
             if counts.iter().any(|&count| count > 0) {
-                let edges = (0..=counts.len()).map(|i| first + width * i as f64).collect();
                 let counts = counts.iter().map(|&count| u64::from(count)).collect();
-                values.set_histogram(name, Histogram { edges, counts });
+                values.set_histogram(name, Histogram::equal_width(first, width, counts));
             }
         }
         values

@@ -1,7 +1,7 @@
 //! Rust types of table columns.
 
 use super::{CellValue, ColumnType};
-use sgs_selfplay::{FinishReason, ProblemId, Verdict};
+use sgs_selfplay::ProblemId;
 use std::sync::Arc;
 
 /// A type whose values are stored in one column.
@@ -98,27 +98,6 @@ through!(Vec<u32>, Vec<i32>, |list| unsigned_to_signed(&list), |list| signed_to_
 through!(Arc<[u32]>, Vec<i32>, |list| unsigned_to_signed(&list), |list| {
     signed_to_unsigned(&list).map(Arc::from)
 });
-through!(Verdict, Arc<str>, |verdict| Ok(verdict.as_str().into()), |text| {
-    [Verdict::Proved, Verdict::Refused, Verdict::Malformed, Verdict::Resource, Verdict::Infra]
-        .into_iter()
-        .find(|v| v.as_str() == &*text)
-        .ok_or_else(|| format!("'{text}' is not a verdict"))
-});
-through!(FinishReason, Arc<str>, |reason| Ok(finish_name(reason).into()), |text| {
-    [FinishReason::Stop, FinishReason::Length, FinishReason::Refused, FinishReason::Cancelled]
-        .into_iter()
-        .find(|&r| finish_name(r) == &*text)
-        .ok_or_else(|| format!("'{text}' is not a finish reason"))
-});
-
-fn finish_name(reason: FinishReason) -> &'static str {
-    match reason {
-        FinishReason::Stop => "stop",
-        FinishReason::Length => "length",
-        FinishReason::Refused => "refused",
-        FinishReason::Cancelled => "cancelled",
-    }
-}
 
 fn unsigned_to_signed(list: &[u32]) -> Result<Vec<i32>, String> {
     list.iter().map(|&n| i32::try_from(n).map_err(|_| format!("{n} does not fit into 31 bits"))).collect()
@@ -131,21 +110,19 @@ fn signed_to_unsigned(list: &[i32]) -> Result<Vec<u32>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sgs_selfplay::{FinishReason, Verdict};
 
     #[test]
     fn names_match_those_of_serde() {
-        for reason in
-            [FinishReason::Stop, FinishReason::Length, FinishReason::Refused, FinishReason::Cancelled]
-        {
-            let json = serde_json::to_string(&reason).unwrap();
-            assert_eq!(json, format!("\"{}\"", finish_name(reason)));
-            assert_eq!(FinishReason::from_value(reason.into_value().unwrap()), Ok(reason));
+        fn check<T: Cell + Copy + PartialEq + std::fmt::Debug + serde::Serialize>(values: &[T]) {
+            for value in values {
+                let CellValue::Str(name) = value.into_value().unwrap() else { panic!("{value:?}") };
+                assert_eq!(serde_json::to_string(value).unwrap(), format!("\"{name}\""));
+                assert_eq!(T::from_value(CellValue::Str(name)), Ok(*value));
+            }
         }
-        for verdict in
-            [Verdict::Proved, Verdict::Refused, Verdict::Malformed, Verdict::Resource, Verdict::Infra]
-        {
-            assert_eq!(Verdict::from_value(verdict.into_value().unwrap()), Ok(verdict));
-        }
+        check(&[FinishReason::Stop, FinishReason::Length, FinishReason::Refused, FinishReason::Cancelled]);
+        check(&[Verdict::Proved, Verdict::Refused, Verdict::Malformed, Verdict::Resource, Verdict::Infra]);
         assert!(Verdict::from_value(CellValue::Str("perhaps".into())).unwrap_err().contains("perhaps"));
     }
 

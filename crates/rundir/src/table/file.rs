@@ -1,9 +1,9 @@
-//! Table files. The file's extension determines its format.
+//! Table files: rows are structures. The file's extension determines its format.
 
 use super::json_lines::JsonLinesReader;
 use super::parquet_read::ParquetReader;
 use super::parquet_write::ParquetWriter;
-use super::{CellValue, Schema, TableRow, check_row};
+use super::{CellValue, TableRow};
 use crate::error::{Error, Result};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -17,47 +17,46 @@ fn format_of(path: &Path) -> Result<TableFormat> {
     match path.extension().and_then(|e| e.to_str()) {
         Some("parquet") => Ok(TableFormat::Parquet),
         Some("jsonl") => Ok(TableFormat::JsonLines),
-        _ => Err(Error::Table {
-            path: path.to_path_buf(),
-            row: None,
-            what: "the name must end in .parquet or .jsonl".into(),
-        }),
+        _ => Err(error(path, None, "the name must end in .parquet or .jsonl".into())),
     }
+}
+
+fn error(path: &Path, row: Option<u64>, what: String) -> Error {
+    Error::Table { path: path.to_path_buf(), row, what }
 }
 
 /// Writes a Parquet table row by row.
 ///
-/// The file appears under its name when [`TableWriter::finish`] returns. If the writer is dropped before that, no file
+/// The file appears under its name when [`RowWriter::finish`] returns. If the writer is dropped before that, no file
 /// appears.
-pub struct TableWriter {
+pub struct RowWriter<R> {
     path: PathBuf,
-    schema: Schema,
     writer: Box<ParquetWriter>,
     rows: u64,
+    row: PhantomData<fn(R)>,
 }
 
-impl TableWriter {
+impl<R: TableRow> RowWriter<R> {
     /// Creates a table at `path`, which must end in `.parquet`, in an existing directory.
     ///
     /// # Errors
     /// Returns an error if the name has another extension or the file cannot be created.
-    pub fn create(path: &Path, schema: &Schema) -> Result<Self> {
+    pub fn create(path: &Path) -> Result<Self> {
         if !matches!(format_of(path)?, TableFormat::Parquet) {
-            let what = "tables are written as .parquet only".into();
-            return Err(Error::Table { path: path.to_path_buf(), row: None, what });
+            return Err(error(path, None, "tables are written as .parquet only".into()));
         }
-        let writer = Box::new(ParquetWriter::create(path, schema)?);
-        Ok(Self { path: path.to_path_buf(), schema: schema.clone(), writer, rows: 0 })
+        let writer = Box::new(ParquetWriter::create(path, R::fields())?);
+        Ok(Self { path: path.to_path_buf(), writer, rows: 0, row: PhantomData })
     }
 
-    /// Appends a row: one value for each column.
+    /// Appends a row.
     ///
     /// # Errors
-    /// Returns an error if a value does not fit its column, in which case the table stays usable, or if writing fails.
-    pub fn push(&mut self, row: Vec<CellValue>) -> Result<()> {
-        check_row(&self.schema, &row).map_err(|what| self.row_error(what))?;
+    /// Returns an error if a column type cannot represent a value, in which case the table stays usable, or if writing fails.
+    pub fn push(&mut self, row: R) -> Result<()> {
+        let values = row.into_values().map_err(|what| error(&self.path, Some(self.rows + 1), what))?;
         self.rows += 1;
-        self.writer.push(row)
+        self.writer.push(values)
     }
 
     /// Completes the table and returns its number of rows.
@@ -68,10 +67,6 @@ impl TableWriter {
         self.writer.finish()?;
         Ok(self.rows)
     }
-
-    fn row_error(&self, what: String) -> Error {
-        Error::Table { path: self.path.clone(), row: Some(self.rows + 1), what }
-    }
 }
 
 enum ReaderOf {
@@ -80,92 +75,32 @@ enum ReaderOf {
 }
 
 /// Reads a table row by row. Columns are matched by name: additional columns are ignored, and optional ones may be missing.
-pub struct TableReader {
+pub struct RowReader<R> {
+    path: PathBuf,
     reader: ReaderOf,
+    rows: u64,
     done: bool,
+    row: PhantomData<fn() -> R>,
 }
 
-impl TableReader {
+impl<R: TableRow> RowReader<R> {
     /// Opens a table whose name ends in `.parquet` or `.jsonl`.
     ///
     /// # Errors
     /// Returns an error if the name has another extension, the file is not a table, or a column is missing or has another type.
-    pub fn open(path: &Path, schema: &Schema) -> Result<Self> {
+    pub fn open(path: &Path) -> Result<Self> {
         let reader = match format_of(path)? {
-            TableFormat::Parquet => ReaderOf::Parquet(Box::new(ParquetReader::open(path, schema)?)),
-            TableFormat::JsonLines => ReaderOf::JsonLines(JsonLinesReader::open(path, schema)?),
+            TableFormat::Parquet => ReaderOf::Parquet(Box::new(ParquetReader::open(path, R::fields())?)),
+            TableFormat::JsonLines => ReaderOf::JsonLines(JsonLinesReader::open(path, R::fields())?),
         };
-        Ok(Self { reader, done: false })
+        Ok(Self { path: path.to_path_buf(), reader, rows: 0, done: false, row: PhantomData })
     }
-}
 
-impl Iterator for TableReader {
-    type Item = Result<Vec<CellValue>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.done {
-            return None;
-        }
-        let next = match &mut self.reader {
+    fn next_values(&mut self) -> Result<Option<Vec<CellValue>>> {
+        match &mut self.reader {
             ReaderOf::Parquet(reader) => reader.next_row(),
             ReaderOf::JsonLines(reader) => reader.next_row(),
-        };
-        self.done = !matches!(next, Ok(Some(_)));
-        next.transpose()
-    }
-}
-
-/// A [`TableWriter`] of structures.
-pub struct RowWriter<R> {
-    table: TableWriter,
-    rows: PhantomData<fn(R)>,
-}
-
-impl<R: TableRow> RowWriter<R> {
-    /// Creates a table.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`TableWriter::create`].
-    pub fn create(path: &Path) -> Result<Self> {
-        let schema = Schema::new(R::fields())?;
-        Ok(Self { table: TableWriter::create(path, &schema)?, rows: PhantomData })
-    }
-
-    /// Appends a row.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`TableWriter::push`].
-    pub fn push(&mut self, row: R) -> Result<()> {
-        let values = row.into_values().map_err(|what| self.table.row_error(what))?;
-        self.table.push(values)
-    }
-
-    /// Completes the table and returns its number of rows.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`TableWriter::finish`].
-    pub fn finish(self) -> Result<u64> {
-        self.table.finish()
-    }
-}
-
-/// A [`TableReader`] of structures.
-pub struct RowReader<R> {
-    path: PathBuf,
-    table: TableReader,
-    row: u64,
-    rows: PhantomData<fn() -> R>,
-}
-
-impl<R: TableRow> RowReader<R> {
-    /// Opens a table.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`TableReader::open`].
-    pub fn open(path: &Path) -> Result<Self> {
-        let schema = Schema::new(R::fields())?;
-        let table = TableReader::open(path, &schema)?;
-        Ok(Self { path: path.to_path_buf(), table, row: 0, rows: PhantomData })
+        }
     }
 }
 
@@ -173,15 +108,14 @@ impl<R: TableRow> Iterator for RowReader<R> {
     type Item = Result<R>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let values = self.table.next()?;
-        self.row += 1;
-        Some(values.and_then(|values| {
-            R::from_values(values).map_err(|what| Error::Table {
-                path: self.path.clone(),
-                row: Some(self.row),
-                what,
-            })
-        }))
+        if self.done {
+            return None;
+        }
+        let next = self.next_values();
+        self.done = !matches!(next, Ok(Some(_)));
+        self.rows += 1;
+        let read = |values| R::from_values(values).map_err(|what| error(&self.path, Some(self.rows), what));
+        next.transpose().map(|values| values.and_then(read))
     }
 }
 

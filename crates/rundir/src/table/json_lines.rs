@@ -1,6 +1,6 @@
 //! Tables as JSON Lines: one object per line, with keys named like the columns.
 
-use super::{CellValue, ColumnType, Field, Schema};
+use super::{CellValue, ColumnType, Field};
 use crate::error::{Error, Result};
 use serde_json::{Map, Value as Json};
 use std::fs::File;
@@ -12,7 +12,7 @@ const MAX_LINE_BYTES: u64 = 256 << 20;
 
 /// Reads a JSON Lines file. Empty lines and unknown keys are ignored.
 pub(super) struct JsonLinesReader {
-    schema: Schema,
+    fields: Vec<Field>,
     path: PathBuf,
     reader: BufReader<File>,
     line: u64,
@@ -20,10 +20,10 @@ pub(super) struct JsonLinesReader {
 }
 
 impl JsonLinesReader {
-    pub(super) fn open(path: &Path, schema: &Schema) -> Result<Self> {
+    pub(super) fn open(path: &Path, fields: Vec<Field>) -> Result<Self> {
         let file = File::open(path).map_err(Error::io("open", path))?;
         Ok(Self {
-            schema: schema.clone(),
+            fields,
             path: path.to_path_buf(),
             reader: BufReader::with_capacity(1 << 16, file),
             line: 0,
@@ -54,8 +54,7 @@ impl JsonLinesReader {
     fn parse(&self) -> Result<Vec<CellValue>> {
         let mut object: Map<String, Json> = serde_json::from_slice(&self.buffer)
             .map_err(|error| self.row_error(format!("not a JSON object: {error}")))?;
-        self.schema
-            .fields()
+        self.fields
             .iter()
             .map(|field| match object.remove(&field.name) {
                 None | Some(Json::Null) if field.optional => Ok(CellValue::Null),

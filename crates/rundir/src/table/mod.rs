@@ -1,8 +1,7 @@
 //! Typed tables, with Rust structures as rows.
 //!
-//! Tables are written as Parquet files. [`TableReader`] also reads JSON Lines (`.jsonl`), which is convenient for corpora
-//! that are written manually. Rows are either `Vec<CellValue>` with a [`Schema`], or structures that
-//! [`table_row!`](crate::table_row) declares.
+//! Tables are written as Parquet files. [`RowReader`] also reads JSON Lines (`.jsonl`), which is convenient for corpora
+//! that are written manually. [`table_row!`](crate::table_row) declares rows.
 
 mod cell;
 mod file;
@@ -12,10 +11,10 @@ mod parquet_read;
 mod parquet_write;
 
 pub use cell::Cell;
-pub use file::{RowReader, RowWriter, TableReader, TableWriter, read_rows, write_rows};
+pub use file::{RowReader, RowWriter, read_rows, write_rows};
 pub use parquet_pages::{ParquetFile, call_library};
 
-use crate::error::{Error, Result};
+use crate::error::Error;
 use parquet::errors::ParquetError;
 use std::path::Path;
 use std::sync::Arc;
@@ -54,7 +53,7 @@ impl ColumnType {
     }
 }
 
-/// A column of a schema.
+/// A column of a table. Their names are distinct.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     /// The column's name.
@@ -63,50 +62,6 @@ pub struct Field {
     pub column: ColumnType,
     /// Whether values may be missing.
     pub optional: bool,
-}
-
-impl Field {
-    /// Creates a column in which every row has a value.
-    pub fn required(name: impl Into<String>, column: ColumnType) -> Self {
-        Self { name: name.into(), column, optional: false }
-    }
-
-    /// Creates a column in which values may be missing.
-    pub fn optional(name: impl Into<String>, column: ColumnType) -> Self {
-        Self { name: name.into(), column, optional: true }
-    }
-}
-
-/// The columns of a table in order. Their names are distinct.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Schema {
-    fields: Vec<Field>,
-}
-
-impl Schema {
-    /// Creates a schema.
-    ///
-    /// # Errors
-    /// Returns an error if there are no columns, a name is empty, or two columns have the same name.
-    pub fn new(fields: Vec<Field>) -> Result<Self> {
-        if fields.is_empty() {
-            return Err(Error::Schema("a table needs at least one column".into()));
-        }
-        for (index, field) in fields.iter().enumerate() {
-            if field.name.is_empty() {
-                return Err(Error::Schema(format!("column {} has no name", index + 1)));
-            }
-            if fields[..index].iter().any(|earlier| earlier.name == field.name) {
-                return Err(Error::Schema(format!("two columns are named '{}'", field.name)));
-            }
-        }
-        Ok(Self { fields })
-    }
-
-    /// Returns the columns in order.
-    pub fn fields(&self) -> &[Field] {
-        &self.fields
-    }
 }
 
 /// A value in a row.
@@ -145,20 +100,6 @@ impl CellValue {
         }
     }
 
-    /// Returns whether a column accepts the value.
-    pub fn fits(&self, field: &Field) -> bool {
-        match self {
-            Self::Null => field.optional,
-            Self::Str(_) => field.column == ColumnType::Str,
-            Self::I64(_) => field.column == ColumnType::I64,
-            Self::F64(_) => field.column == ColumnType::F64,
-            Self::Bool(_) => field.column == ColumnType::Bool,
-            Self::I32List(_) => field.column == ColumnType::I32List,
-            Self::F32List(_) => field.column == ColumnType::F32List,
-            Self::StrList(_) => field.column == ColumnType::StrList,
-        }
-    }
-
     /// Returns the approximate memory use of the value in bytes.
     pub(crate) fn size(&self) -> usize {
         16 + match self {
@@ -187,24 +128,6 @@ pub trait TableRow: Sized {
     /// # Errors
     /// Returns an error with the column's name if the structure cannot represent a value.
     fn from_values(values: Vec<CellValue>) -> Result<Self, String>;
-}
-
-/// Checks that a row has one value of the right type for each column.
-pub(crate) fn check_row(schema: &Schema, values: &[CellValue]) -> Result<(), String> {
-    if values.len() != schema.fields.len() {
-        return Err(format!("{} values for {} columns", values.len(), schema.fields.len()));
-    }
-    for (field, value) in schema.fields.iter().zip(values) {
-        if !value.fits(field) {
-            return Err(format!(
-                "column '{}' holds {}, not {}",
-                field.name,
-                field.column.as_str(),
-                value.kind()
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// Returns a converter from an error of the Parquet library to [`Error::Parquet`].

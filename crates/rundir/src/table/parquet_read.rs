@@ -1,6 +1,6 @@
 //! Reads tables from Parquet files of any writer, column by column and without Arrow.
 
-use super::{CellValue, ColumnType, Field, ParquetFile, Schema, call_library};
+use super::{CellValue, ColumnType, Field, ParquetFile, call_library};
 use crate::error::{Error, Result};
 use parquet::basic::Type as Physical;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
@@ -12,14 +12,14 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Reads the columns of a schema from a Parquet file, in batches of rows.
+/// Reads some columns of a Parquet file, in batches of rows.
 pub(super) struct ParquetReader {
     path: PathBuf,
     file: SerializedFileReader<File>,
     batch_rows: usize,
-    /// For each column of the schema, its position in the file; `None` if the file lacks an optional column.
+    fields: Vec<Field>,
+    /// For each field, its position in the file; `None` if the file lacks an optional column.
     columns: Vec<Option<ColumnSource>>,
-    schema: Schema,
     next_group: usize,
     group: Option<RowGroup>,
     batch: VecDeque<Vec<CellValue>>,
@@ -49,11 +49,11 @@ struct RowGroup {
 }
 
 impl ParquetReader {
-    pub(super) fn open(path: &Path, schema: &Schema) -> Result<Self> {
+    pub(super) fn open(path: &Path, fields: Vec<Field>) -> Result<Self> {
         let ParquetFile { reader: file, batch_rows } = ParquetFile::open(path)?;
         let found = columns_of(&file);
         let mut columns = Vec::new();
-        for field in schema.fields() {
+        for field in &fields {
             let name = &field.name;
             let source = found.iter().find(|(found, ..)| found == name);
             let what = match source {
@@ -80,8 +80,8 @@ impl ParquetReader {
             path: path.to_path_buf(),
             file,
             batch_rows,
+            fields,
             columns,
-            schema: schema.clone(),
             next_group: 0,
             group: None,
             batch: VecDeque::new(),
@@ -126,8 +126,7 @@ impl ParquetReader {
         let wanted = group.remaining.min(self.batch_rows);
         group.remaining -= wanted;
         let mut rows: Vec<Vec<CellValue>> = vec![Vec::with_capacity(self.columns.len()); wanted];
-        for ((source, reader), field) in self.columns.iter().zip(&mut group.readers).zip(self.schema.fields())
-        {
+        for ((source, reader), field) in self.columns.iter().zip(&mut group.readers).zip(&self.fields) {
             let mut values = Vec::with_capacity(wanted);
             match (source, reader) {
                 (Some(source), Some(reader)) => {

@@ -1,6 +1,6 @@
 //! Writes tables as Parquet files, column by column and without Arrow.
 
-use super::{CellValue, ColumnType, Field, Schema, is_list, parquet_failed as failed};
+use super::{CellValue, ColumnType, Field, is_list, parquet_failed as failed};
 use crate::error::{Error, Result};
 use crate::files::AtomicFile;
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
@@ -81,7 +81,7 @@ impl Buffer {
         }
     }
 
-    /// Appends a value. The caller has checked its type.
+    /// Appends a value of the column's type.
     fn push(&mut self, field: &Field, value: CellValue) {
         let optional = field.optional;
         match (self, value) {
@@ -94,7 +94,8 @@ impl Buffer {
             (Self::Bool(leaf), CellValue::Bool(b)) => leaf.push(Some(b)),
             (Self::I32(leaf), CellValue::I32List(list)) => leaf.push_list(optional, Some(list.into_iter())),
             (Self::F32(leaf), CellValue::F32List(list)) => leaf.push_list(optional, Some(list.into_iter())),
-            (buffer, _null) => buffer.push_null(field),
+            (buffer, CellValue::Null) => buffer.push_null(field),
+            (_, value) => panic!("invariant: column '{}' holds no {}", field.name, value.kind()),
         }
     }
 
@@ -140,7 +141,7 @@ impl Buffer {
 
 /// Writes a Parquet file that appears when it is complete.
 pub(super) struct ParquetWriter {
-    schema: Schema,
+    fields: Vec<Field>,
     path: PathBuf,
     writer: SerializedFileWriter<AtomicFile>,
     buffers: Vec<Buffer>,
@@ -149,14 +150,14 @@ pub(super) struct ParquetWriter {
 }
 
 impl ParquetWriter {
-    pub(super) fn create(path: &Path, schema: &Schema) -> Result<Self> {
+    pub(super) fn create(path: &Path, fields: Vec<Field>) -> Result<Self> {
         let file = AtomicFile::create(path)?;
-        let root = parquet_type(schema).map_err(failed(path))?;
+        let root = parquet_type(&fields).map_err(failed(path))?;
         let writer =
-            SerializedFileWriter::new(file, root, Arc::new(properties(schema))).map_err(failed(path))?;
+            SerializedFileWriter::new(file, root, Arc::new(properties(&fields))).map_err(failed(path))?;
         Ok(Self {
-            buffers: schema.fields().iter().map(|f| Buffer::new(f.column)).collect(),
-            schema: schema.clone(),
+            buffers: fields.iter().map(|f| Buffer::new(f.column)).collect(),
+            fields,
             path: path.to_path_buf(),
             writer,
             buffered_rows: 0,
@@ -167,7 +168,7 @@ impl ParquetWriter {
     pub(super) fn push(&mut self, row: Vec<CellValue>) -> Result<()> {
         self.buffered_bytes += row.iter().map(CellValue::size).sum::<usize>();
         self.buffered_rows += 1;
-        for ((buffer, field), value) in self.buffers.iter_mut().zip(self.schema.fields()).zip(row) {
+        for ((buffer, field), value) in self.buffers.iter_mut().zip(&self.fields).zip(row) {
             buffer.push(field, value);
         }
         if self.buffered_bytes >= ROW_GROUP_BYTES { self.write_row_group() } else { Ok(()) }
@@ -175,7 +176,7 @@ impl ParquetWriter {
 
     fn write_row_group(&mut self) -> Result<()> {
         let mut group = self.writer.next_row_group().map_err(failed(&self.path))?;
-        for (buffer, field) in self.buffers.iter_mut().zip(self.schema.fields()) {
+        for (buffer, field) in self.buffers.iter_mut().zip(&self.fields) {
             let column = group.next_column().map_err(failed(&self.path))?;
             let mut column = column.ok_or_else(|| {
                 Error::Schema(format!("the Parquet schema lacks the column '{}'", field.name))
@@ -205,12 +206,12 @@ fn leaf_path(field: &Field) -> ColumnPath {
     ColumnPath::new(parts)
 }
 
-fn properties(schema: &Schema) -> WriterProperties {
+fn properties(fields: &[Field]) -> WriterProperties {
     let mut builder = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_created_by(concat!("sgs-rundir ", env!("CARGO_PKG_VERSION")).to_owned());
-    for field in schema.fields() {
+    for field in fields {
         // Log-probabilities rarely repeat, so a dictionary is useless. Grouping their bytes by position compresses better.
         if field.column == ColumnType::F32List {
             let path = leaf_path(field);
@@ -222,8 +223,8 @@ fn properties(schema: &Schema) -> WriterProperties {
     builder.build()
 }
 
-fn parquet_type(schema: &Schema) -> Result<TypePtr, ParquetError> {
-    let fields = schema.fields().iter().map(field_type).collect::<Result<Vec<_>, _>>()?;
+fn parquet_type(fields: &[Field]) -> Result<TypePtr, ParquetError> {
+    let fields = fields.iter().map(field_type).collect::<Result<Vec<_>, _>>()?;
     Ok(Arc::new(Type::group_type_builder("schema").with_fields(fields).build()?))
 }
 

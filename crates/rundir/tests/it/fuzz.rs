@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Creates a run with two published rounds and a third one that is partly sampled.
 fn make(path: &Path) {
     let config = FrozenConfig { text: "k = 8\n".into(), version: "1".into(), data: Default::default() };
-    let run = RunDir::create(path, &config, RunOptions::default()).unwrap();
+    let run = RunDir::create(path, &config, None).unwrap();
     let record = |round, index| Record {
         key: RecordKey { round, kind: "rollout".into(), problem: "p".into(), index },
         payload: vec![index as u8; 100],
@@ -106,7 +106,7 @@ fn fuzz_run_folders() {
             noticed += 1;
         }
         let _ = read(&run);
-        if let Ok(opened) = RunDir::open(&run, RunOptions::default()) {
+        if let Ok(opened) = RunDir::open(&run) {
             let _ = opened.plan(0);
             let _ = opened.next_step(2);
             drop(opened);

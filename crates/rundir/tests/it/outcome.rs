@@ -4,7 +4,7 @@
 use sgs_rundir::directories::checksum_of;
 use sgs_rundir::metrics::{MetricValues, names};
 use sgs_rundir::rows::{ConjectureRowStatus, ProblemKind};
-use sgs_rundir::{FrozenConfig, OutcomeSources, RecordKey, Result, RunDir, RunOptions, table, write_outcome};
+use sgs_rundir::{FrozenConfig, OutcomeSources, RecordKey, Result, RunDir, table, write_outcome};
 use sgs_selfplay::{
     Command, Completion, Event, Features, FinishReason, Judgement, Method, ParsedConjecture, ParsedProof,
     Problem, ProblemId, Review, Round, RoundMetrics, RoundOutcome, RunState, SampleFacts, TaskKey, TaskKind,
@@ -101,7 +101,7 @@ fn write(run: &RunDir, outcome: &RoundOutcome, metrics: &MetricValues) -> Result
 fn rounds_are_read_back_with_all_counts_and_the_state() {
     let dir = tempfile::tempdir().unwrap();
     let config = FrozenConfig { text: String::new(), version: "1".into(), data: BTreeMap::new() };
-    let run = RunDir::create(&dir.path().join("run"), &config, RunOptions::default()).unwrap();
+    let run = RunDir::create(&dir.path().join("run"), &config, None).unwrap();
     let targets: Vec<_> = (0..30)
         .map(|n| {
             let id = ProblemId::new(format!("t{n}"));

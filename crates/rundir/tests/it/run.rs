@@ -14,11 +14,11 @@ fn config() -> FrozenConfig {
 }
 
 fn create(path: &Path) -> RunDir {
-    RunDir::create(path, &config(), RunOptions::default()).unwrap()
+    RunDir::create(path, &config(), None).unwrap()
 }
 
 fn open(path: &Path) -> Result<RunDir> {
-    RunDir::open(path, RunOptions::default())
+    RunDir::open(path)
 }
 
 fn record(round: u32, index: u32) -> Record {
@@ -224,12 +224,12 @@ fn a_second_process_and_a_directory_with_other_files_are_rejected() {
     assert!(matches!(error, Error::InUse { .. }));
     assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
     drop(run);
-    let error = RunDir::create(&path, &config(), RunOptions::default()).unwrap_err().to_string();
+    let error = RunDir::create(&path, &config(), None).unwrap_err().to_string();
     assert!(error.contains("already holds a run"), "{error}");
     let foreign = dir.path().join("foreign");
     fs::create_dir(&foreign).unwrap();
     fs::write(foreign.join("thesis.tex"), b"").unwrap();
-    let error = RunDir::create(&foreign, &config(), RunOptions::default()).unwrap_err().to_string();
+    let error = RunDir::create(&foreign, &config(), None).unwrap_err().to_string();
     assert!(error.contains("thesis.tex"), "{error}");
     let error = open(&foreign).unwrap_err().to_string();
     assert!(error.contains("is not a run"), "{error}");
@@ -623,13 +623,20 @@ fn an_interrupted_creation_is_repeated_and_the_remains_of_a_run_are_rejected() {
     for name in ["journal.sqlite", "journal.sqlite-journal", ".tmp-7-0-journal.sqlite-wal"] {
         fs::write(path.join(name), b"").unwrap();
     }
+    // The decision where the workers come from is the last file before the configuration.
+    fs::write(path.join("fleet.toml"), "").unwrap();
+    assert!(RunDir::create(&path, &config(), None).is_err(), "a file of the user");
+    fs::write(path.join("lock"), "").unwrap();
     let run = create(&path);
     assert_eq!(run.removed().len(), 1);
+    assert!(!path.join("fleet.toml").exists());
+    run.record_fleet(Some("url = 1")).unwrap();
+    assert_eq!(fs::read_to_string(path.join("fleet.toml")).unwrap(), "url = 1");
     whole_round(&run, 0);
     drop(run);
     fs::remove_file(path.join("config.toml")).unwrap();
     let refused = |what: &str| {
-        let error = RunDir::create(&path, &config(), RunOptions::default()).unwrap_err().to_string();
+        let error = RunDir::create(&path, &config(), None).unwrap_err().to_string();
         assert!(error.contains(what) && error.contains("whose config.toml is missing"), "{error}");
     };
     refused("rounds");
@@ -661,6 +668,86 @@ fn an_altered_marker_is_reported_and_never_followed() {
     assert_eq!(damages.len(), 1, "{damages:?}");
 }
 
+#[test]
+fn a_marker_whose_checksum_was_removed_is_reported() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    (0..3).for_each(|round| whole_round(&run, round));
+    drop(run);
+    sql(&path, "UPDATE marker SET checkpoint = 1, sum = NULL WHERE round = 2");
+    let message = open(&path).unwrap_err().to_string();
+    assert!(message.contains("of round 2 has lost its checksum"), "{message}");
+    // Markers of an older program precede those with checksums.
+    sql(
+        &path,
+        "UPDATE marker SET checkpoint = round WHERE stage IN ('updated', 'published'); UPDATE marker SET sum = NULL",
+    );
+    assert_eq!(open(&path).unwrap().plan(0).unwrap().checkpoint.unwrap().round, 2);
+}
+
+/// Every file of an exchanged directory matches its checksum.
+#[test]
+fn exchanged_directories_are_reported_and_never_followed() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    for round in 0..3 {
+        whole_round(&run, round);
+        run.publish_evaluation(&MetricValues::of_evaluation(round + 1), Vec::new()).unwrap();
+    }
+    drop(run);
+    for part in ["checkpoints", "rounds", "evaluations"] {
+        let [first, second, spare] = ["0001", "0002", "spare"].map(|name| path.join(part).join(name));
+        let exchange = || {
+            fs::rename(&first, &spare).unwrap();
+            fs::rename(&second, &first).unwrap();
+            fs::rename(&spare, &second).unwrap();
+        };
+        exchange();
+        let damages = RunView::open(&path).unwrap().examine().unwrap().damages;
+        assert_eq!(damages.len(), 2, "{part}: {damages:?}");
+        assert!(damages[0].to_string().contains("its files are those of round 2"), "{damages:?}");
+        if part != "evaluations" {
+            let error = open(&path).and_then(|run| run.plan(0)).unwrap_err().to_string();
+            assert!(error.contains("its files are those of round"), "{part}: {error}");
+        }
+        exchange();
+        assert!(open(&path).unwrap().plan(0).is_ok());
+    }
+}
+
+#[test]
+fn a_checkpoint_of_another_run_is_not_loaded() {
+    let dir = TempDir::new().unwrap();
+    let [own, other] = ["own", "other"].map(|name| dir.path().join(name));
+    for path in [&own, &other] {
+        let run = create(path);
+        run.start_round(0, "").unwrap();
+        run.finish_sampling(0, "").unwrap();
+        run.publish_checkpoint(0, &format!("loss of {}", path.display()), weights("a")).unwrap();
+        run.publish_round(&metrics(0), |_| Ok(())).unwrap();
+    }
+    fs::remove_dir_all(own.join("checkpoints/0000")).unwrap();
+    fs::rename(other.join("checkpoints/0000"), own.join("checkpoints/0000")).unwrap();
+    let error = open(&own).unwrap().plan(0).unwrap_err().to_string();
+    assert!(error.contains("is not the checkpoint that the journal records"), "{error}");
+}
+
+/// Training and exports read these tables.
+#[test]
+fn an_altered_table_is_not_read() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("run");
+    let run = create(&path);
+    (0..2).for_each(|round| whole_round(&run, round));
+    let table = |round: &str| path.join("rounds").join(round).join("rollouts.parquet");
+    fs::write(table("0000"), b"PAR1").unwrap();
+    let error = run.view().round(0).unwrap().rollouts().err().unwrap().to_string();
+    assert!(error.contains("rollouts.parquet has SHA-256"), "{error}");
+    assert_eq!(run.view().round(1).unwrap().rollouts().unwrap().count(), 0);
+}
+
 /// Older programs wrote markers without checksums, into a table without the column.
 #[test]
 fn a_journal_without_checksums_of_markers_is_resumed() {
@@ -677,6 +764,7 @@ fn a_journal_without_checksums_of_markers_is_resumed() {
 }
 
 const READ_ONLY_RUN: &str = "SGS_RUNDIR_READ_ONLY_RUN";
+const CLOSED_PARTS: &str = "SGS_RUNDIR_CLOSED_PARTS";
 
 /// Not a test: the process that `a_run_is_sound_for_a_user_who_may_only_read_it` starts as another user.
 #[test]
@@ -685,8 +773,9 @@ fn read_only_child() {
     let Ok(path) = std::env::var(READ_ONLY_RUN) else { return };
     let view = RunView::open(Path::new(&path)).unwrap();
     let report = view.examine().unwrap();
-    assert!(report.damages.is_empty() && report.notes.is_empty(), "{report:?}");
-    assert_eq!(view.plan(0).unwrap().round, 2);
+    let closed = std::env::var(CLOSED_PARTS).is_ok();
+    assert!(report.damages.is_empty() && report.notes.len() == if closed { 3 } else { 0 }, "{report:?}");
+    assert!(closed || view.plan(0).unwrap().round == 2);
     assert!(fs::write(Path::new(&path).join("probe"), "").is_err(), "the user may write");
 }
 
@@ -710,15 +799,24 @@ fn a_run_is_sound_for_a_user_who_may_only_read_it() {
     let program = dir.path().join("test");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let mode = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-    mode(0o555);
+    let mode = |part: &str, mode| {
+        fs::set_permissions(path.join(part), fs::Permissions::from_mode(mode)).unwrap();
+    };
     let mut child = std::process::Command::new(&program);
     child.args(["--exact", "run::read_only_child", "--ignored"]).env(READ_ONLY_RUN, &path);
     if is_root {
         child.uid(NOBODY).gid(NOBODY);
     }
-    let output = child.output().unwrap();
-    mode(0o755);
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    mode("", 0o555);
+    let open = child.output().unwrap();
+    // Parts that the user may not even list are no damage either.
+    let parts = ["rounds/0001", "checkpoints/0000", "checkpoints/0001/SHA256SUMS"];
+    parts.iter().for_each(|part| mode(part, 0o000));
+    let closed = is_root.then(|| child.env(CLOSED_PARTS, "").output().unwrap());
+    parts.iter().for_each(|part| mode(part, 0o755));
+    mode("", 0o755);
+    for output in [Some(open), closed].into_iter().flatten() {
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    }
 }

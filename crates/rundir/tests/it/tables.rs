@@ -2,103 +2,121 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use sgs_rundir::Error;
 use sgs_rundir::table::*;
 use std::path::{Path, PathBuf};
 
-const TYPES: [ColumnType; 7] = [
-    ColumnType::Str,
-    ColumnType::I64,
-    ColumnType::F64,
-    ColumnType::Bool,
-    ColumnType::I32List,
-    ColumnType::F32List,
-    ColumnType::StrList,
-];
-
-fn any_value(column: ColumnType) -> BoxedStrategy<CellValue> {
-    match column {
-        ColumnType::Str => any::<String>().prop_map(|t| CellValue::Str(t.into())).boxed(),
-        ColumnType::I64 => any::<i64>().prop_map(CellValue::I64).boxed(),
-        ColumnType::F64 => (-1e300..1e300).prop_map(CellValue::F64).boxed(),
-        ColumnType::Bool => any::<bool>().prop_map(CellValue::Bool).boxed(),
-        ColumnType::I32List => vec(any::<i32>(), 0..5).prop_map(CellValue::I32List).boxed(),
-        ColumnType::F32List => vec(-1e30f32..1e30, 0..5).prop_map(CellValue::F32List).boxed(),
-        ColumnType::StrList => vec(any::<String>(), 0..4).prop_map(CellValue::StrList).boxed(),
+sgs_rundir::table_row! {
+    /// All types of columns.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    pub struct Wide {
+        pub text: String,
+        pub integer: i64,
+        pub float: f64,
+        pub boolean: bool,
+        pub integers: Vec<i32>,
+        pub floats: Vec<f32>,
+        pub texts: Vec<String>;
+        pub optional: Narrow
     }
 }
 
-fn any_table() -> impl Strategy<Value = (Schema, Vec<Vec<CellValue>>)> {
-    vec((0..TYPES.len(), any::<bool>()), 1..8).prop_flat_map(|columns| {
-        let fields: Vec<_> = columns
-            .iter()
-            .enumerate()
-            .map(|(i, &(t, optional))| Field { name: format!("c{i}"), column: TYPES[t], optional })
-            .collect();
-        let cells: Vec<BoxedStrategy<CellValue>> = fields
-            .iter()
-            .map(|f| match f.optional {
-                true => prop_oneof![Just(CellValue::Null), any_value(f.column)].boxed(),
-                false => any_value(f.column),
-            })
-            .collect();
-        (Just(Schema::new(fields).unwrap()), vec(cells, 0..20))
-    })
-}
-
-fn write(path: &Path, schema: &Schema, rows: &[Vec<CellValue>]) -> Result<u64, Error> {
-    let mut writer = TableWriter::create(path, schema)?;
-    for row in rows {
-        writer.push(row.clone())?;
+sgs_rundir::table_row! {
+    /// All types of columns, with missing values.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    pub struct Narrow {
+        pub name: Option<String>,
+        pub n: Option<i64>,
+        pub x: Option<f64>,
+        pub ok: Option<bool>,
+        pub ids: Option<Vec<i32>>,
+        pub lp: Option<Vec<f32>>,
+        pub tags: Option<Vec<String>>,
     }
-    writer.finish()
 }
 
-fn read(path: &Path, schema: &Schema) -> Result<Vec<Vec<CellValue>>, Error> {
-    TableReader::open(path, schema)?.collect()
+fn any_floats() -> impl Strategy<Value = Vec<f32>> {
+    vec(-1e30f32..1e30, 0..5)
+}
+
+fn any_narrow() -> impl Strategy<Value = Narrow> {
+    let scalars = any::<(Option<String>, Option<i64>, Option<bool>)>();
+    let lists = (any::<(Option<Vec<i32>>, Option<Vec<String>>)>(), proptest::option::of(any_floats()));
+    (scalars, proptest::option::of(-1e300..1e300), lists)
+        .prop_map(|((name, n, ok), x, ((ids, tags), lp))| Narrow { name, n, x, ok, ids, lp, tags })
+}
+
+fn any_wide() -> impl Strategy<Value = Wide> {
+    let values = any::<(String, i64, bool, Vec<i32>, Vec<String>)>();
+    (values, -1e300..1e300, any_floats(), any_narrow()).prop_map(
+        |((text, integer, boolean, integers, texts), float, floats, optional)| Wide {
+            text,
+            integer,
+            float,
+            boolean,
+            integers,
+            floats,
+            texts,
+            optional,
+        },
+    )
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
     #[test]
-    fn what_is_written_is_read((schema, rows) in any_table()) {
+    fn what_is_written_is_read(rows in vec(any_wide(), 0..20)) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.parquet");
-        prop_assert_eq!(write(&path, &schema, &rows).unwrap(), rows.len() as u64);
-        prop_assert_eq!(&read(&path, &schema).unwrap(), &rows);
+        prop_assert_eq!(write_rows(&path, rows.clone()).unwrap(), rows.len() as u64);
+        prop_assert_eq!(read_rows::<Wide>(&path).unwrap(), rows);
     }
 
     #[test]
     fn a_parquet_file_that_was_cut_off_is_refused(cut in 1usize..200) {
         let dir = tempfile::tempdir().unwrap();
-        let (path, schema, whole) = small_parquet(dir.path());
+        let (path, whole) = small_parquet(dir.path());
         std::fs::write(&path, &whole[..whole.len() - cut]).unwrap();
-        prop_assert!(read(&path, &schema).is_err());
+        prop_assert!(read_rows::<Small>(&path).is_err());
     }
 }
 
-/// Writes a Parquet file with two rows. Returns its path, schema and bytes.
-fn small_parquet(dir: &Path) -> (PathBuf, Schema, Vec<u8>) {
+sgs_rundir::table_row! {
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Small {
+        pub t: String,
+        pub l: Option<Vec<i32>>,
+    }
+}
+
+/// Writes a Parquet file with two rows. Returns its path and bytes.
+fn small_parquet(dir: &Path) -> (PathBuf, Vec<u8>) {
     let path = dir.join("t.parquet");
-    let fields = vec![Field::required("t", ColumnType::Str), Field::optional("l", ColumnType::I32List)];
-    let schema = Schema::new(fields).unwrap();
-    let row = vec![CellValue::Str("x".repeat(50).into()), CellValue::I32List(vec![1, 2, 3])];
-    write(&path, &schema, &[row.clone(), row]).unwrap();
+    let row = Small { t: "x".repeat(50), l: Some(vec![1, 2, 3]) };
+    write_rows(&path, [row.clone(), row]).unwrap();
     let whole = std::fs::read(&path).unwrap();
-    (path, schema, whole)
+    (path, whole)
 }
 
 #[test]
 fn no_flipped_bit_in_a_parquet_file_causes_a_panic() {
     let dir = tempfile::tempdir().unwrap();
-    let (path, schema, whole) = small_parquet(dir.path());
+    let (path, whole) = small_parquet(dir.path());
     for (place, bit) in (0..whole.len()).flat_map(|place| (0..8).map(move |bit| (place, bit))) {
         let mut flipped = whole.clone();
         flipped[place] ^= 1 << bit;
         std::fs::write(&path, &flipped).unwrap();
         // The result may be correct, wrong or an error, which only a checksum can decide. There must be no panic.
-        let _ = read(&path, &schema);
+        let _ = read_rows::<Small>(&path);
+    }
+}
+
+sgs_rundir::table_row! {
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Sample {
+        pub n: i64,
+        pub tokens: Vec<i32>,
+        pub log_probs: Option<Vec<f32>>,
     }
 }
 
@@ -106,26 +124,19 @@ fn no_flipped_bit_in_a_parquet_file_causes_a_panic() {
 fn several_row_groups_and_batches_are_read_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.parquet");
-    let schema = Schema::new(vec![
-        Field::required("n", ColumnType::I64),
-        Field::required("tokens", ColumnType::I32List),
-        Field::optional("log_probs", ColumnType::F32List),
-    ])
-    .unwrap();
     let row = |n: i64| {
         let length = (n % 3) as usize * 1500;
-        let log_probs = vec![-(n as f32); length];
-        let log_probs = if n % 2 == 0 { CellValue::F32List(log_probs) } else { CellValue::Null };
-        vec![CellValue::I64(n), CellValue::I32List(vec![n as i32; length]), log_probs]
+        let log_probs = (n % 2 == 0).then(|| vec![-(n as f32); length]);
+        Sample { n, tokens: vec![n as i32; length], log_probs }
     };
-    let mut writer = TableWriter::create(&path, &schema).unwrap();
+    let mut writer = RowWriter::create(&path).unwrap();
     for n in 0..4000 {
         writer.push(row(n)).unwrap();
     }
     assert!(!path.exists(), "the file appears before it is finished");
     assert_eq!(writer.finish().unwrap(), 4000);
     let mut count = 0;
-    for (n, found) in TableReader::open(&path, &schema).unwrap().enumerate() {
+    for (n, found) in RowReader::<Sample>::open(&path).unwrap().enumerate() {
         assert_eq!(found.unwrap(), row(n as i64));
         count += 1;
     }
@@ -136,51 +147,63 @@ fn foreign(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
+/// Declares a row with these columns.
+macro_rules! row {
+    ($name:ident { $($field:ident: $type:ty),* }) => {
+        sgs_rundir::table_row! {
+            #[derive(Clone, Debug, PartialEq)]
+            pub struct $name { $(pub $field: $type),* }
+        }
+    };
+}
+
+row!(Projected { n: f64, absent: Option<String> });
+row!(MissingColumn { tokens: Vec<i32> });
+row!(WrongType { n: String });
+row!(NoValue { name: String });
+row!(NoList { ids: Vec<i32> });
+row!(Nested { nested: Option<i64> });
+row!(NullElement { ids: Option<Vec<i32>> });
+row!(Line { id: String, ids: Option<Vec<i32>> });
+row!(Token { t: u32 });
+
 #[test]
 fn a_file_written_by_pyarrow_is_read() {
     let path = foreign("pyarrow_snappy.parquet");
-    let columns = ["name", "n", "x", "ok", "ids", "lp", "tags"].into_iter().zip(TYPES);
-    let schema = Schema::new(columns.map(|(name, column)| Field::optional(name, column)).collect()).unwrap();
-    let rows = read(&path, &schema).unwrap();
-    assert_eq!(
-        rows[0],
-        [
-            CellValue::Str("a".into()),
-            CellValue::I64(1),
-            CellValue::F64(0.5),
-            CellValue::Bool(true),
-            CellValue::I32List(vec![1, 2]),
-            CellValue::F32List(vec![0.25]),
-            CellValue::StrList(vec!["p".into(), "q".into()]),
-        ]
-    );
-    assert_eq!(rows[1][0], CellValue::Null);
-    assert_eq!(rows[1][2], CellValue::Null);
-    assert_eq!(rows[1][4], CellValue::Null);
-    assert_eq!(rows[2][4], CellValue::I32List(vec![]));
-    assert_eq!(rows[2][6], CellValue::Null);
-    let projected =
-        Schema::new(vec![Field::required("n", ColumnType::F64), Field::optional("absent", ColumnType::Str)])
-            .unwrap();
-    assert_eq!(read(&path, &projected).unwrap()[2], [CellValue::F64(3.0), CellValue::Null]);
+    let rows = read_rows::<Narrow>(&path).unwrap();
+    let first = Narrow {
+        name: Some("a".into()),
+        n: Some(1),
+        x: Some(0.5),
+        ok: Some(true),
+        ids: Some(vec![1, 2]),
+        lp: Some(vec![0.25]),
+        tags: Some(vec!["p".into(), "q".into()]),
+    };
+    assert_eq!(rows[0], first);
+    assert_eq!((&rows[1].name, rows[1].x, &rows[1].ids), (&None, None, &None));
+    assert_eq!((&rows[2].ids, &rows[2].tags), (&Some(vec![]), &None));
+    assert_eq!(read_rows::<Projected>(&path).unwrap()[2], Projected { n: 3.0, absent: None });
+}
+
+fn refusal<R: TableRow>(path: &Path) -> String {
+    read_rows::<R>(path).err().unwrap().to_string()
 }
 
 #[test]
 fn errors_name_file_row_and_column() {
     let path = foreign("pyarrow_snappy.parquet");
-    let message = |fields: Vec<Field>| read(&path, &Schema::new(fields).unwrap()).unwrap_err().to_string();
-    let missing = message(vec![Field::required("tokens", ColumnType::I32List)]);
+    let missing = refusal::<MissingColumn>(&path);
     assert!(missing.contains("'tokens' is missing; there are: name, n"), "{missing}");
-    let wrong = message(vec![Field::required("n", ColumnType::Str)]);
+    let wrong = refusal::<WrongType>(&path);
     assert!(wrong.contains("column 'n' holds i64, expected string"), "{wrong}");
-    let null = message(vec![Field::required("name", ColumnType::Str)]);
+    let null = refusal::<NoValue>(&path);
     assert!(null.contains("row 2: column 'name' has no value"), "{null}");
-    let list = message(vec![Field::required("ids", ColumnType::I32List)]);
+    let list = refusal::<NoList>(&path);
     assert!(list.contains("row 2: column 'ids' has no list"), "{list}");
-    let nested = message(vec![Field::optional("nested", ColumnType::I64)]);
+    let nested = refusal::<Nested>(&path);
     assert!(nested.contains("structures"), "{nested}");
-    let element = Schema::new(vec![Field::optional("ids", ColumnType::I32List)]).unwrap();
-    let element = read(&foreign("pyarrow_null_element.parquet"), &element).unwrap_err().to_string();
+    let element = refusal::<NullElement>(&foreign("pyarrow_null_element.parquet"));
     assert!(element.contains("row 1: column 'ids' has a null within a list"), "{element}");
 }
 
@@ -188,14 +211,9 @@ fn errors_name_file_row_and_column() {
 fn errors_in_json_lines_name_the_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.jsonl");
-    let schema = Schema::new(vec![
-        Field::required("id", ColumnType::Str),
-        Field::optional("ids", ColumnType::I32List),
-    ])
-    .unwrap();
     let check = |text: &str, expected: &str| {
         std::fs::write(&path, text).unwrap();
-        let message = read(&path, &schema).unwrap_err().to_string();
+        let message = refusal::<Line>(&path);
         assert!(message.contains(expected), "{message}");
     };
     check("{\"id\":\"a\"}\n\n{\"id\":1}\n", "row 3: field 'id' should be string, found a number");
@@ -204,30 +222,24 @@ fn errors_in_json_lines_name_the_line() {
     check("{\"id\":\"a\",\"ids\":[4294967296]}", "row 1: field 'ids' should be list<i32>");
     check("{\"id\":\"a\"", "row 1: not a JSON object");
     std::fs::write(&path, "{\"id\":\"a\",\"extra\":{}}\n").unwrap();
-    assert_eq!(read(&path, &schema).unwrap(), [[CellValue::Str("a".into()), CellValue::Null]]);
-    let message = TableWriter::create(&path, &schema).err().unwrap().to_string();
+    assert_eq!(read_rows::<Line>(&path).unwrap(), [Line { id: "a".into(), ids: None }]);
+    let message = RowWriter::<Line>::create(&path).err().unwrap().to_string();
     assert!(message.contains("written as .parquet only"), "{message}");
 }
 
 #[test]
-fn invalid_rows_and_names_are_rejected() {
+fn invalid_values_and_names_are_rejected() {
     let dir = tempfile::tempdir().unwrap();
-    let schema = Schema::new(vec![Field::required("n", ColumnType::I64)]).unwrap();
-    assert!(TableWriter::create(&dir.path().join("t.csv"), &schema).is_err());
+    assert!(RowWriter::<Line>::create(&dir.path().join("t.csv")).is_err());
     let path = dir.path().join("t.parquet");
-    let mut writer = TableWriter::create(&path, &schema).unwrap();
-    writer.push(vec![CellValue::I64(1)]).unwrap();
-    assert!(writer.push(vec![]).is_err());
-    assert!(
-        writer
-            .push(vec![CellValue::Null])
-            .unwrap_err()
-            .to_string()
-            .contains("row 2: column 'n' holds i64, not null")
-    );
+    row!(Tokens { t: Vec<u32> });
+    let mut writer = RowWriter::create(&path).unwrap();
+    writer.push(Tokens { t: vec![1] }).unwrap();
+    let message = writer.push(Tokens { t: vec![1 << 31] }).unwrap_err().to_string();
+    assert!(message.contains("row 2: column 't': 2147483648 does not fit into 31 bits"), "{message}");
     assert_eq!(writer.finish().unwrap(), 1);
-    assert_eq!(read(&path, &schema).unwrap(), [[CellValue::I64(1)]]);
-    assert!(Schema::new(vec![]).is_err());
-    let twice = vec![Field::required("n", ColumnType::I64), Field::required("n", ColumnType::Str)];
-    assert!(Schema::new(twice).is_err());
+    assert_eq!(read_rows::<Tokens>(&path).unwrap(), [Tokens { t: vec![1] }]);
+    let path = dir.path().join("n.jsonl");
+    std::fs::write(&path, "{\"t\":1}\n{\"t\":-1}\n").unwrap();
+    assert!(refusal::<Token>(&path).contains("row 2: column 't': -1 does not fit into 32 bits"));
 }

@@ -164,7 +164,7 @@ mod tests {
         let mut metrics = MetricValues::new(round);
         metrics.set("targets/solve_rate", 0.25 * f64::from(round));
         metrics.set("loss", f64::NAN);
-        metrics.set_histogram("targets/solve_rates", Histogram::of_rates([0.0, 0.5, 0.5, 1.0], 2));
+        metrics.set_histogram("targets/solve_rates", Histogram::equal_width(-0.25, 0.5, vec![1, 2, 1]));
         metrics
     }
 

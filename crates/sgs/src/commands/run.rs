@@ -80,7 +80,8 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     config.training.ranks = rank_group.settle(&config, args.ranks.ranks.is_some())?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
     related_runs::report(&config, &out);
-    let run = folder::begin_from(&config, base.as_deref(), &out)?;
+    let decision = CoordinatorAddress::decision(workers.as_ref())?;
+    let run = folder::begin_from(&config, base.as_deref(), &out, decision.as_deref())?;
     eprintln!(
         "{} at size {}, writing to {} (Ctrl-C stops it; to continue: `sgs resume {}`)",
         config.method,
@@ -115,6 +116,7 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
         },
     };
     let (run, config) = folder::reopen_from(&args.dir, base.as_deref())?;
+    run.record_fleet(CoordinatorAddress::decision(workers.as_ref())?.as_deref())?;
     let config = if args.rounds.is_some() || args.minutes.is_some() || !args.set.is_empty() {
         let wanted = folder::change(&run, args.rounds, args.minutes, &args.set)?;
         if config.minutes > 0.0 && wanted.minutes == 0.0 && args.minutes.is_none() {

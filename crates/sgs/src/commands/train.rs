@@ -3,8 +3,9 @@
 use crate::args::TrainArgs;
 use crate::exit::{Outcome, Usage};
 use crate::output;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use sgs_data::base::made::base_folder;
+use sgs_formal::scratch::private_folder;
 use sgs_lm::Device;
 use sgs_lm::ranks::Parallel;
 use sgs_lm::trainer::Trainer;
@@ -37,9 +38,14 @@ pub fn run(args: &TrainArgs) -> Result<Outcome> {
     let config: RunConfig = table.try_into().context("config.toml of the run")?;
     let start = start_weights(&view, round.round(), args.weights.as_deref())?;
     let base = base_folder(&config, &folder.join("base"))?;
-    let temporary = || std::env::temp_dir().join(format!("sgs-train-{}", std::process::id()));
-    let logs = args.out.clone().unwrap_or_else(temporary);
-    let seat = match launcher::launch_mode(&args.ranks.rank_options(), args.token_file.as_deref(), &logs)? {
+    let scratch = args.out.is_none().then(|| private_folder(None, "sgs-train-")).transpose()?;
+    let logs = args.out.as_deref().or(scratch.as_ref().map(|scratch| scratch.path())).unwrap_or(folder);
+    let mode = launcher::launch_mode(&args.ranks.rank_options(), args.token_file.as_deref(), logs);
+    if let (Err(_), Some(scratch)) = (&mode, scratch) {
+        // The error names the logs.
+        let _ = scratch.keep();
+    }
+    let seat = match mode? {
         launcher::LaunchMode::Launched(outcome) => return Ok(outcome),
         launcher::LaunchMode::Single => None,
         launcher::LaunchMode::Rank(seat) => Some(seat),
@@ -114,10 +120,7 @@ impl ReplayedUpdate<'_> {
         }
         let Some(out) = out else { return Ok(Outcome::Done) };
         let companions = ["tokenizer.json", "tokenizer_config.json"].map(|n| self.base.join(n));
-        match team.trainer().group() {
-            Some(meeting) => policies.trained.save_together(out, &companions, meeting)?,
-            None => policies.trained.snapshot(None, None)?.save(out, &companions)?,
-        }
+        policies.trained.save(out, &companions, team.trainer().group())?;
         Ok(Outcome::Done)
     }
 }
@@ -149,15 +152,17 @@ fn outcome_of(round: &PublishedRound) -> Result<RoundOutcome> {
             SampleKind::Rollout => TaskKind::Rollout,
             SampleKind::Conjecture => TaskKind::Conjecture,
         };
+        let key = TaskKey { round: row.round, kind, problem: row.problem, index: row.index };
         let group = match (row.group, row.group_tokens) {
             (Some(number), Some(tokens)) => Some(Group { number, tokens }),
-            _ => None,
+            (None, None) => None,
+            _ => bail!("{}: the example {key} has half of a group", round.directory().display()),
         };
-        let key = TaskKey { round: row.round, kind, problem: row.problem, index: row.index };
         let example = Example { key, weight: row.weight, generated_tokens: row.generated_tokens, group };
         match row.role {
             Role::Conjecturer => outcome.conjecturer_examples.push(example),
-            _ => outcome.solver_examples.push(example),
+            Role::Solver => outcome.solver_examples.push(example),
+            Role::Guide => bail!("{}: an example trains the Guide", round.directory().display()),
         }
     }
     Ok(outcome)
@@ -167,12 +172,10 @@ fn completions_of(round: &PublishedRound) -> Result<Completions> {
     let number = round.round();
     let mut out = Completions::new();
     for row in round.rollouts()? {
-        let (key, completion) = row?.into_completion(number);
-        out.insert(key, completion);
+        out.extend(row?.into_completion(number));
     }
     for row in round.conjectures()? {
-        let (key, completion) = row?.into_completion(number);
-        out.insert(key, completion);
+        out.extend(row?.into_completion(number));
     }
     Ok(out)
 }

@@ -1,7 +1,7 @@
 //! `sgs fit`.
 
 use crate::program::{file, path, sgs};
-use sgs_rundir::{FrozenConfig, MetricValues, RunDir, RunOptions};
+use sgs_rundir::{FrozenConfig, MetricValues, RunDir};
 use std::path::Path;
 
 /// A scaling law with R_0 = 0.3, A = 0.7, C_mid = 1.5e6 and B = 0.9, which starts at 100,000 generations.
@@ -146,7 +146,7 @@ fn points_that_are_not_numbers_are_skipped_with_a_warning() {
 fn publish(path: &Path, rounds: u32) {
     let config =
         FrozenConfig { text: "method = \"sgs\"\n".into(), version: "1".into(), data: Default::default() };
-    let run = RunDir::create(path, &config, RunOptions::default()).unwrap();
+    let run = RunDir::create(path, &config, None).unwrap();
     for round in 0..rounds {
         run.start_round(round, "").unwrap();
         run.finish_sampling(round, "").unwrap();

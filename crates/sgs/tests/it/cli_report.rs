@@ -2,7 +2,7 @@
 
 use crate::program::{path, sgs};
 use sgs_run::round::record::{Entry, record};
-use sgs_rundir::{FrozenConfig, MetricValues, RunDir, RunOptions};
+use sgs_rundir::{FrozenConfig, MetricValues, RunDir};
 use sgs_selfplay::{Event, ProblemId, TaskKey, TaskKind};
 use std::path::Path;
 
@@ -12,7 +12,7 @@ fn run(path: &Path, rates: &[f64]) -> RunDir {
     let seed: u32 = path.file_name().unwrap().as_encoded_bytes().iter().map(|b| u32::from(*b)).sum();
     let text = format!("rounds = 40\nmethod = \"sgs\"\nseed = {seed}\n[problems]\nsystem = \"metamath\"\n");
     let config = FrozenConfig { text, version: "0.9".into(), data: Default::default() };
-    let run = RunDir::create(path, &config, RunOptions::default()).unwrap();
+    let run = RunDir::create(path, &config, None).unwrap();
     for (round, rate) in (0..).zip(rates) {
         run.start_round(round, "").unwrap();
         run.finish_sampling(round, "").unwrap();

@@ -2,7 +2,7 @@
 
 use crate::program::{command, path, sgs};
 use sgs_run::round::record::{Entry, record};
-use sgs_rundir::{FrozenConfig, MetricValues, RunDir, RunOptions};
+use sgs_rundir::{FrozenConfig, MetricValues, RunDir};
 use sgs_selfplay::{Event, ProblemId, TaskKey, TaskKind};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 fn create(path: &Path) -> RunDir {
     let text = "rounds = 3\n[method]\nmethod = \"sgs\"\n".to_owned();
     let config = FrozenConfig { text, version: "0.9".into(), data: Default::default() };
-    RunDir::create(path, &config, RunOptions::default()).unwrap()
+    RunDir::create(path, &config, None).unwrap()
 }
 
 fn round(run: &RunDir, round: u32) {
@@ -67,7 +67,7 @@ fn status_follows_a_run_to_its_end() {
         assert!(text.contains(part), "{part} in {text}");
     }
 
-    let run = RunDir::open(Path::new(&name), RunOptions::default()).unwrap();
+    let run = RunDir::open(Path::new(&name)).unwrap();
     run.finish_sampling(1, "").unwrap();
     run.skip_update(1, "").unwrap();
     run.publish_round(&MetricValues::new(1), |_| Ok(())).unwrap();
@@ -85,7 +85,7 @@ fn status_does_not_lock_the_run() {
     let name = path(dir.path(), "run");
     drop(create(Path::new(&name)));
     sgs(&["status", &name]).expect(0);
-    drop(RunDir::open(Path::new(&name), RunOptions::default()).unwrap());
+    drop(RunDir::open(Path::new(&name)).unwrap());
 }
 
 #[test]

@@ -140,6 +140,23 @@ fn workers_outlive_their_coordinator_and_repeat_no_finished_task() {
     assert!(done + 64 >= tasks, "{done} results were accepted for {tasks} tasks");
 }
 
+/// The coordinator is killed before it listens. Resuming must not take the run for one without remote workers.
+#[test]
+fn a_coordinator_that_is_killed_before_it_listens_is_resumed_as_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let mut serve = settings_without_evaluation();
+    serve[0] = "serve".to_owned();
+    let rest = ["--out", run.to_str().unwrap(), "--listen", "127.0.0.1:0"].map(str::to_owned);
+    let mut first = start(command(&[&serve[..], &rest].concat()), &folder.path().join("first"));
+    wait_for("the run", || run.join("config.toml").exists());
+    first.0.kill().unwrap();
+    first.0.wait().unwrap();
+    assert!(!text(&run.join("fleet.toml")).contains("url"), "it listened before it was killed");
+    let _second = start(command(&["resume", run.to_str().unwrap()]), &folder.path().join("second"));
+    assert!(url(&run).contains("127.0.0.1:"));
+}
+
 /// Simulates a cluster without a shared file system: workers do not see the run's folder, so they fetch the weights of
 /// each round from the coordinator over TLS.
 #[test]

@@ -3,7 +3,7 @@
 use sgs_analysis::run::RunData;
 use sgs_rundir::rounds::RoundTables;
 use sgs_rundir::rows::{ConjectureRow, ConjectureRowStatus, ProblemKind, ProblemRow, ReviewRow, RolloutRow};
-use sgs_rundir::{FrozenConfig, RunDir, RunOptions};
+use sgs_rundir::{FrozenConfig, RunDir};
 use sgs_selfplay::{FinishReason, ProblemId, Verdict};
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Writes `run` to `path` with `tokens` tokens per rollout.
 pub fn write(run: &RunData, path: &Path, tokens: usize) {
     let config = FrozenConfig { text: run.config.clone(), version: "0.1.0".into(), data: Default::default() };
-    let dir = RunDir::create(path, &config, RunOptions::default()).unwrap();
+    let dir = RunDir::create(path, &config, None).unwrap();
     for metrics in &run.rounds {
         dir.start_round(metrics.round, "").unwrap();
         dir.finish_sampling(metrics.round, "").unwrap();

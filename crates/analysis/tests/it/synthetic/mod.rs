@@ -191,7 +191,7 @@ fn metrics(
     m.set("target_solve_rate", mean(&tally.target_rates));
     let share = |rates: &[f64]| rates.iter().filter(|r| **r > 0.0).count() as f64 / rates.len() as f64;
     m.set("target_share_solved", share(&tally.target_rates));
-    m.set_histogram("target_solve_rates", Histogram::of_rates(tally.target_rates.iter().copied(), 8));
+    m.set_histogram("target_solve_rates", eighths(&tally.target_rates));
     let floor = shape.entropy_floor;
     m.set("solver_entropy", noisy(floor + (0.42 - floor) * (-4.0 * progress).exp(), 0.01));
     m.set("solver_tokens_mean", noisy(180.0 + 90.0 * progress, 6.0));
@@ -221,10 +221,7 @@ fn metrics(
     m.set(names::TRAINED_TOKENS_PER_S, noisy(14000.0, 300.0));
     if shape.has_conjectures && !tally.conjecture_rates.is_empty() {
         m.set("conjecture_solve_rate", mean(&tally.conjecture_rates));
-        m.set_histogram(
-            "conjecture_solve_rates",
-            Histogram::of_rates(tally.conjecture_rates.iter().copied(), 8),
-        );
+        m.set_histogram("conjecture_solve_rates", eighths(&tally.conjecture_rates));
         m.set("conjectures_trained_by_solver", tally.trained);
         m.set("r_solve", noisy(0.25 + 0.3 * progress, 0.02));
         m.set("r_guide", noisy(6.1, 0.15));
@@ -294,4 +291,11 @@ fn solved(targets: &[TargetHistory]) -> Vec<SolvedExample> {
     out.sort_by_key(|s| std::cmp::Reverse(s.round));
     out.truncate(60);
     out
+}
+
+/// Counts rates that are multiples of 1/8.
+fn eighths(rates: &[f64]) -> Histogram {
+    let mut counts = vec![0; 9];
+    rates.iter().for_each(|rate| counts[(rate * 8.0).round() as usize] += 1);
+    Histogram::equal_width(-1.0 / 16.0, 1.0 / 8.0, counts)
 }

@@ -6,7 +6,7 @@ mod work;
 use crate::tensorboard::{TensorBoardValue, read_events};
 use sgs_rundir::directories::check_directory;
 use sgs_rundir::files::TEMPORARY_PREFIX;
-use sgs_rundir::{RecordKey, RunDir, RunOptions, RunView, write_point};
+use sgs_rundir::{RecordKey, RunDir, RunView, write_point};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
@@ -197,7 +197,7 @@ fn check_after_crash(run: &Path, acknowledged: &BTreeSet<RecordKey>) {
         assert!(acknowledged.is_empty());
         return;
     }
-    let opened = RunDir::open(run, RunOptions::default()).unwrap();
+    let opened = RunDir::open(run).unwrap();
     assert_eq!(temporaries(run), [""; 0]);
     let mut present = BTreeSet::new();
     for round in opened.view().rounds().unwrap() {

@@ -4,7 +4,7 @@ use sgs_rundir::directories::checksum_of;
 use sgs_rundir::rows::{ProblemKind, ProblemRow, RolloutRow};
 use sgs_rundir::{
     CallerError, FrozenConfig, Histogram, KeepPolicy, MetricValues, NextStep, Record, RecordKey, Result,
-    RoundTables, RunDir, RunOptions,
+    RoundTables, RunDir,
 };
 use sgs_selfplay::{FinishReason, ProblemId, Verdict};
 use std::collections::BTreeSet;
@@ -34,9 +34,9 @@ pub fn run(directory: &Path, scale: Scale, mut acknowledge: impl FnMut(&RecordKe
         data: [("data".to_owned(), checksum_of(b"data"))].into(),
     };
     let run = if directory.join("config.toml").exists() {
-        RunDir::open(directory, RunOptions::default())?
+        RunDir::open(directory)?
     } else {
-        RunDir::create(directory, &config, RunOptions::default())?
+        RunDir::create(directory, &config, None)?
     };
     run.check_config(&config)?;
     let mut sinks = run.sinks()?;
@@ -114,10 +114,10 @@ fn update(run: &RunDir, round: u32) -> Result<()> {
     Ok(())
 }
 
-fn metrics_of(records: &[Record], scale: Scale, round: u32) -> MetricValues {
+fn metrics_of(records: &[Record], round: u32) -> MetricValues {
     let mut metrics = MetricValues::new(round);
     metrics.set("generations", records.len() as f64);
-    metrics.set_histogram("rates", Histogram::of_rates([0.5], scale.rollouts));
+    metrics.set_histogram("rates", Histogram::equal_width(0.0, 0.5, vec![0, 1]));
     metrics
 }
 
@@ -139,7 +139,7 @@ fn write_tables(
 
 fn publish(run: &RunDir, scale: Scale, round: u32) -> Result<MetricValues> {
     let records = run.journal().reader().records(round, Some("rollout"))?;
-    let metrics = metrics_of(&records, scale, round);
+    let metrics = metrics_of(&records, round);
     run.publish_round(&metrics, |tables| write_tables(tables, &records, scale, round))?;
     Ok(metrics)
 }
@@ -147,7 +147,7 @@ fn publish(run: &RunDir, scale: Scale, round: u32) -> Result<MetricValues> {
 /// Updates and publishes a round whose checkpoint and tables are written concurrently.
 fn publish_side_by_side(run: &RunDir, scale: Scale, round: u32) -> Result<MetricValues> {
     let records = run.journal().reader().records(round, Some("rollout"))?;
-    let metrics = metrics_of(&records, scale, round);
+    let metrics = metrics_of(&records, round);
     let weights = trained(run, round)?;
     let (checkpoint, tables) = std::thread::scope(|scope| {
         let checkpoint =
