@@ -363,7 +363,7 @@ impl PendingReceipts {
         if let Some(waiter) = self.waiter.take() {
             state.unsettled.remove(&waiter);
         }
-        for (lease, receipt) in self.receipts.get(*from..).unwrap_or_default() {
+        for (lease, receipt) in &self.receipts[*from..] {
             // A duplicate may be a report that was sent again because its first receipt was lost.
             let may_wait = matches!(receipt, Receipt::Accepted | Receipt::Duplicate);
             if may_wait && state.board.is_unsettled(&self.worker, *lease) {

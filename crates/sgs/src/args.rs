@@ -293,6 +293,11 @@ pub struct PageArgs {
 impl PageArgs {
     /// Returns an error if the page must not be served as requested. Call it before the run starts.
     pub fn check(&self) -> anyhow::Result<()> {
+        if std::env::var_os("SGS_PAGE_TOKEN").is_some_and(|token| token.to_str().is_none()) {
+            return Err(
+                crate::exit::Usage("SGS_PAGE_TOKEN is not UTF-8: set another token".to_owned()).into()
+            );
+        }
         let options = self.serve.map(|address| LiveOptions { address, token: self.token() });
         let checked = options.map_or(Ok(()), |options| options.check());
         checked.map_err(|e| crate::exit::Usage(format!("--serve: {e}")).into())

@@ -1,6 +1,6 @@
 //! Formats statements and proofs for display.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use sgs_analysis::run::{StatementDisplay, StatementIdentity};
 use sgs_formal::{Condition, FormalSystem};
 use sgs_metamath::system::Metamath;
@@ -26,7 +26,9 @@ impl TextDisplay {
     pub fn of_run(run: &Path) -> Result<Self> {
         let config = RunView::open(run)?.config()?;
         let named = config.get("problems").and_then(|p| p.get("system")).cloned();
-        Self::of(named.and_then(|name| name.try_into().ok()).unwrap_or(SystemName::Metamath))
+        let system = named.map(toml::Value::try_into).transpose().context("problems.system of the run")?;
+        // Older programs knew no other system.
+        Self::of(system.unwrap_or(SystemName::Metamath))
     }
 
     /// Formats texts as `system` does, without starting Lean.

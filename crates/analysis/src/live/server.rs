@@ -199,8 +199,9 @@ impl LiveServer {
     }
 
     /// Updates the status. This is cheap enough for several calls per second.
+    #[allow(clippy::expect_used, reason = "its maps have text keys, and nothing else can fail")]
     pub fn set_status(&self, status: &LiveStatus) {
-        let json = serde_json::to_string(status).unwrap_or_else(|_| "{}".into());
+        let json = serde_json::to_string(status).expect("invariant: a status is JSON");
         self.shared.state.send_if_modified(|state| {
             let is_new = *state.status != *json;
             if is_new {

@@ -16,7 +16,7 @@ pub(super) struct LossCurve {
 impl LossCurve {
     /// Opens the file to continue at a step. Rows of later steps, which a crash left behind, are removed.
     pub(super) fn open(path: &Path, step: u64) -> Result<Self> {
-        let old = fs::read_to_string(path).unwrap_or_default();
+        let old = sgs_rundir::files::read_if_exists(path)?;
         let mut text = String::from("step,loss,learning_rate,gradient_norm,tokens,seconds\n");
         let kept = old.lines().skip(1).filter(|line| {
             line.split(',').next().and_then(|s| s.parse::<u64>().ok()).is_some_and(|s| s < step)

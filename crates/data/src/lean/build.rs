@@ -55,11 +55,17 @@ impl<'a> Composition<'a> {
     pub fn open(options: &'a ComposeOptions) -> Result<Self> {
         fs::create_dir_all(&options.out).with_context(|| format!("cannot make {}", options.out.display()))?;
         let proposed = Proposed::compose(options);
-        let text = fs::read_to_string(options.out.join(VERDICTS)).unwrap_or_default();
+        let path = options.out.join(VERDICTS);
+        let text = sgs_rundir::files::read_if_exists(&path)?;
         // The last line may be incomplete: its theorem is checked again.
-        let known = text.lines().filter_map(|line| serde_json::from_str::<CheckedTheorem>(line).ok());
-        let verdicts = known.map(|c| (c.key, c.verdict)).collect();
-        let is_torn = !text.is_empty() && !text.ends_with('\n');
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let is_torn = whole < text.len();
+        let known = text[..whole].lines().enumerate().map(|(number, line)| {
+            let place = || format!("{}:{}: not a verdict of this program", path.display(), number + 1);
+            let known: CheckedTheorem = serde_json::from_str(line).with_context(place)?;
+            Ok((known.key, known.verdict))
+        });
+        let verdicts = known.collect::<Result<_>>()?;
         Ok(Self { options, proposed, verdicts, is_torn })
     }
 

@@ -83,17 +83,18 @@ impl LocalLauncher {
         let (out, err) =
             log.map_err(|e| LaunchError::Unavailable(format!("cannot create {}: {e}", path.display())))?;
         let mut words = self.command.iter().map(|word| word.replace(NAME_PLACEHOLDER, &name));
-        let mut command = Command::new(words.next().unwrap_or_default());
+        let program = words.next();
+        let program =
+            program.ok_or_else(|| LaunchError::Refused("the workers' command is empty".to_owned()))?;
+        let mut command = Command::new(&program);
         // In its own process group, so that Ctrl-C reaches only the coordinator, which then stops its workers.
         command.args(words).stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
         let device = self.least_used_device();
         if let Some(device) = &device {
             command.env("CUDA_VISIBLE_DEVICES", device);
         }
-        let child = command.spawn().map_err(|e| {
-            let program = self.command.first().map_or("", String::as_str);
-            LaunchError::Refused(format!("cannot start {program}: {e}"))
-        })?;
+        let child =
+            command.spawn().map_err(|e| LaunchError::Refused(format!("cannot start {program}: {e}")))?;
         let id = JobId(child.id().to_string());
         self.children.insert(id.clone(), (child, device));
         Ok(WorkerJob { id, worker })

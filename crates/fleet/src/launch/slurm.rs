@@ -292,8 +292,11 @@ fn ending(state: &str, exit: &str) -> Option<(WorkerExit, String)> {
         other => {
             // CODE:SIGNAL of the batch script. The shell reports a signal of the worker as a code above 128.
             let (code, signal) = exit.split_once(':').unwrap_or((exit, "0"));
-            let number = |text: &str| text.parse::<i32>().unwrap_or(0);
-            let own_fault = is_crash_signal(number(signal)) || is_crash_signal(number(code) - 128);
+            // A code that cannot be read is no evidence of a crash.
+            let is_crash = |text: &str, above: i32| {
+                text.parse::<i32>().is_ok_and(|number| is_crash_signal(number.saturating_sub(above)))
+            };
+            let own_fault = is_crash(signal, 0) || is_crash(code, 128);
             let end =
                 if other == "OUT_OF_MEMORY" || own_fault { WorkerExit::Crashed } else { WorkerExit::Gone };
             Some((end, format!("Slurm says {other}, exit code {exit}")))

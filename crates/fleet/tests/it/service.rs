@@ -532,7 +532,7 @@ fn an_operators_certificate_is_trusted_through_its_authority() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     fleet.submit(verifications(0..1)).unwrap();
     let tls = ServiceConfig { tls: Some(files.server().unwrap()), ..config() };
-    let service = Service::start(fleet.clone(), tls).unwrap();
+    let service = Service::start(fleet, tls).unwrap();
     let url = service.url("localhost");
     assert!(url.starts_with("https://localhost:"));
     let bare = || Some(AuthToken::new(SECRET, "test").unwrap());

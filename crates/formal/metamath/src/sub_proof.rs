@@ -4,6 +4,10 @@ use crate::theory::Theory;
 use crate::unify::ProofStep;
 
 /// Returns the start of each step's sub-proof: the sub-proof of step `i` is `starts[i]..=i`.
+///
+/// # Panics
+/// Panics if the steps are not a proof.
+#[allow(clippy::expect_used, reason = "all callers have verified the proof")]
 pub fn sub_proof_starts(theory: &Theory, steps: &[ProofStep]) -> Vec<usize> {
     let mut starts = Vec::with_capacity(steps.len());
     let mut stack: Vec<usize> = Vec::new();
@@ -12,8 +16,8 @@ pub fn sub_proof_starts(theory: &Theory, steps: &[ProofStep]) -> Vec<usize> {
             ProofStep::Hypothesis(_) => 0,
             ProofStep::Rule(id) => theory.rule(*id).hypotheses.len(),
         };
-        let base = stack.len().saturating_sub(arity);
-        let start = stack.get(base).copied().filter(|_| arity > 0).unwrap_or(i);
+        let base = stack.len().checked_sub(arity).expect("invariant: the steps are a proof");
+        let start = if arity > 0 { stack[base] } else { i };
         stack.truncate(base);
         stack.push(start);
         starts.push(start);

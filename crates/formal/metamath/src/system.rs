@@ -101,7 +101,7 @@ impl Metamath {
     pub fn problem_from_text(&self, id: &str, text: &str, context: &str) -> Result<Problem, StatementError> {
         context_limit(&self.theory, context)?;
         let statement = Statement::from_user_text(&self.theory, text, StatementLimits::default())?;
-        let normal = statement.normal_form(&self.theory, |_| None).unwrap_or(statement);
+        let normal = self.normal_form(&statement)?;
         Ok(Problem {
             id: ProblemId::new(id),
             statement: normal.text(&self.theory).into(),
@@ -209,6 +209,13 @@ impl Metamath {
         lemma::is_citable(&target, &statement).then_some((target, statement, steps))
     }
 
+    fn normal_form(&self, statement: &Statement) -> Result<Statement, StatementError> {
+        statement.normal_form(&self.theory, |_| None).ok_or(StatementError {
+            kind: "too-many-variables",
+            detail: "the database has too few variables to name them all".to_owned(),
+        })
+    }
+
     fn read_statement(
         &self,
         condition: Condition<'_>,
@@ -216,10 +223,7 @@ impl Metamath {
     ) -> Result<ParsedConjecture, StatementError> {
         let text = StatementText::split(completion)?;
         let statement = Statement::from_text(&self.theory, &text, self.statement_limits)?;
-        let normal = statement.normal_form(&self.theory, |_| None).ok_or(StatementError {
-            kind: "too-many-variables",
-            detail: "the database has too few variables to name them all".to_owned(),
-        })?;
+        let normal = self.normal_form(&statement)?;
         let limit = context_limit(&self.theory, &condition.problem().context)?;
         let productions = self.theory.grammar().productions();
         let later = normal

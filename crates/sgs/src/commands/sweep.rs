@@ -185,7 +185,9 @@ fn numbers(run: &Path) -> Option<RunData> {
 }
 
 fn row(member: &SweepRun) -> Vec<String> {
-    let data = numbers(&member.folder).unwrap_or_default();
+    let Some(data) = numbers(&member.folder) else {
+        return [&member.name, "-", "-", "-", "-"].map(str::to_owned).to_vec();
+    };
     let show = |value: Option<f64>, unit: &str, digits: usize| {
         value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}{unit}"))
     };

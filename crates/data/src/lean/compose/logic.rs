@@ -98,7 +98,7 @@ pub fn rules(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     let head = |term: &str| if term.contains(' ') { format!("({term})") } else { term.to_owned() };
     let mut order: Vec<usize> = (0..rules.len()).collect();
     draw.shuffle(&mut order);
-    let name = |rule: usize| format!("h{}", 2 + order.iter().position(|r| *r == rule).unwrap_or_default());
+    let name = |rule: usize| format!("h{}", 2 + position(&order, &rule));
     let mut binders = String::from("(α : Type) (P Q R : α → Prop) (f g : α → α) (a : α)");
     binders.push_str(&format!(" (h1 : {} a)", predicates[start]));
     for rule in &order {
@@ -148,8 +148,7 @@ pub fn relations(draw: &mut Draw, level: u64) -> Option<Vec<Theorem>> {
     }
     let path = edges[..steps].to_vec();
     draw.shuffle(&mut edges);
-    let name =
-        |edge: &(&str, &str)| format!("h{}", 2 + edges.iter().position(|e| e == edge).unwrap_or_default());
+    let name = |edge: &(&str, &str)| format!("h{}", 2 + position(&edges, edge));
     let mut binders = format!("(α : Type) (R : α → α → Prop) ({} : α)", names.join(" "));
     binders.push_str(" (h1 : ∀ x y z, R x y → R y z → R x z)");
     for edge in &edges {
@@ -253,4 +252,10 @@ fn binders(hypotheses: &[Hypothesis], goal: &Formula) -> String {
         text.push_str(&format!(" ({name} : {formula})"));
     }
     text
+}
+
+/// Returns the position of an item that was put into the list.
+#[allow(clippy::expect_used, reason = "both callers shuffle the list of all items")]
+fn position<T: PartialEq>(all: &[T], item: &T) -> usize {
+    all.iter().position(|other| other == item).expect("invariant: the item is in the list")
 }
