@@ -19,7 +19,7 @@ use hyper::header::{
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sgs_http::ServiceThread;
+use sgs_http::{ServiceThread, check_request};
 use sgs_tls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -286,8 +286,10 @@ impl HandlerState {
         reply.map(|body| Full::new(Bytes::from(body)))
     }
 
-    /// Authenticates a request by its token.
+    /// Checks where a request comes from, and authenticates it by its token.
     fn admit(&self, request: &Request<Incoming>) -> Result<(), Rejection> {
+        check_request(request, self.config.token.is_some())
+            .map_err(|(status, why)| Rejection(status, why.to_owned()))?;
         let shown = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
         if self.config.token.as_ref().is_none_or(|token| token.admits(shown)) {
             return Ok(());

@@ -1,38 +1,46 @@
 //! HTTP/1.1 for the servers of this workspace: their threads, connections and timeouts.
 //!
-//! A server starts one or more [`ServiceThread`]s, accepts connections with [`accept`], and answers their requests with
-//! [`serve_connection`]. Authentication, limits on the number of connections and the replies are up to each server.
+//! A server starts one or more [`ServiceThread`]s and accepts connections with [`serve`], or with [`accept`] and
+//! [`serve_connection`]. It calls [`check_request`] for each request. Authentication and the replies are up to each server.
 //!
 //! ```
-//! use std::convert::Infallible;
 //! use std::io::{Read, Write};
 //! use std::time::Duration;
 //!
 //! use hyper::body::Incoming;
 //! use hyper::{Request, Response};
-//! use sgs_http::{ServiceThread, accept, serve_connection};
+//! use sgs_http::{ServiceThread, check_request, serve};
 //!
-//! async fn hello(_: Request<Incoming>) -> Response<String> {
-//!     Response::new("hello".to_owned())
+//! async fn hello(request: Request<Incoming>) -> Response<String> {
+//!     let mut reply = Response::new("hello".to_owned());
+//!     if let Err((status, why)) = check_request(&request, false) {
+//!         (*reply.status_mut(), *reply.body_mut()) = (status, why.to_owned());
+//!     }
+//!     reply
 //! }
 //!
 //! let thread = ServiceThread::start("example").unwrap();
 //! let (listener, address) = thread.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-//! thread.handle().spawn(async move {
-//!     loop {
-//!         let stream = accept(&listener).await;
-//!         tokio::spawn(serve_connection(stream, Duration::from_secs(10), hello));
-//!     }
-//! });
+//! thread.handle().spawn(serve(listener, 64, Duration::from_secs(10), |_| hello));
 //!
-//! let mut client = std::net::TcpStream::connect(address).unwrap();
-//! client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
-//! let mut reply = String::new();
-//! client.read_to_string(&mut reply).unwrap();
+//! let ask = |host: &str| {
+//!     let mut client = std::net::TcpStream::connect(address).unwrap();
+//!     write!(client, "GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").unwrap();
+//!     let mut reply = String::new();
+//!     client.read_to_string(&mut reply).unwrap();
+//!     reply
+//! };
+//! let reply = ask("localhost");
 //! assert!(reply.starts_with("HTTP/1.1 200") && reply.ends_with("hello"));
+//! assert!(ask("evil.example").starts_with("HTTP/1.1 403"));
 //! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
+
+mod check;
+mod timed_writes;
+
+pub use check::check_request;
 
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
@@ -42,13 +50,17 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::error::Error;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use timed_writes::TimedWrites;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::yield_now;
+use tokio::time::timeout;
 
 /// A thread with its own runtime, which serves connections until it is dropped.
 ///
@@ -135,7 +147,61 @@ pub async fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
+/// The client of a connection that [`serve`] has accepted.
+#[derive(Clone, Copy, Debug)]
+pub struct Visitor {
+    /// Its address.
+    pub address: IpAddr,
+    /// Whether all regular places are taken. The connection will be closed after a second.
+    pub is_extra: bool,
+}
+
+/// Number of connections that [`serve`] accepts beyond the regular ones, so that their requests can be rejected with a reply.
+const EXTRA_PLACES: usize = 64;
+/// Lifetime of such a connection.
+const EXTRA_TIME: Duration = Duration::from_secs(1);
+
+/// Accepts connections, at most `places` at a time, and answers their requests with the function that `connect` returns.
+/// Some more connections are accepted as [`Visitor::is_extra`]; further ones are closed at once.
+pub async fn serve<B, F, A>(
+    listener: TcpListener,
+    places: usize,
+    head_timeout: Duration,
+    connect: impl Fn(Visitor) -> F,
+) where
+    F: Fn(Request<Incoming>) -> A + Send + Sync + 'static,
+    A: Future<Output = Response<B>> + Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let [regular, extra] = [places, EXTRA_PLACES].map(|n| Arc::new(Semaphore::new(n)));
+    loop {
+        let stream = accept(&listener).await;
+        let place = Arc::clone(&regular).try_acquire_owned();
+        let is_extra = place.is_err();
+        let place = place.or_else(|_| Arc::clone(&extra).try_acquire_owned());
+        let (Ok(place), Ok(peer)) = (place, stream.peer_addr()) else { continue };
+        let answer = connect(Visitor { address: peer.ip(), is_extra });
+        tokio::spawn(async move {
+            let _place = place;
+            let answer = |request| {
+                let answer = answer(request);
+                // One request per turn: clients that send many at once do not delay others.
+                async move {
+                    yield_now().await;
+                    answer.await
+                }
+            };
+            let lifetime = if is_extra { EXTRA_TIME } else { Duration::MAX };
+            // An error concerns only this client.
+            let _ = timeout(lifetime, serve_connection(stream, head_timeout, answer)).await;
+        });
+    }
+}
+
 /// Answers the requests of a connection until it ends. The whole head of each request must arrive within `head_timeout`.
+/// The connection is closed if the client does not read for twenty seconds.
 pub async fn serve_connection<B, A>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     head_timeout: Duration,
@@ -151,7 +217,7 @@ pub async fn serve_connection<B, A>(
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(head_timeout).max_buf_size(MAX_BUFFER);
-    if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
+    if let Err(error) = server.serve_connection(TokioIo::new(TimedWrites::new(stream)), service).await {
         tracing::debug!("a connection failed: {error}");
     }
 }

@@ -417,6 +417,32 @@ fn a_client_that_disconnects_while_waiting_gets_no_lease() {
     assert_eq!(grant.leases[0].attempt, AttemptId(1), "the task was not leased before");
 }
 
+/// Without a token, a web page of another site can neither read nor change anything, whatever its name points to.
+#[test]
+fn web_pages_of_other_sites_are_rejected() {
+    let fleet = Fleet::in_memory(BoardConfig::default());
+    let service = Service::start(fleet.clone(), ServiceConfig::default()).unwrap();
+    let at = service.address();
+    fleet.submit(verifications(0..3)).unwrap();
+    let lease = r#"{"worker":"w","kind":"verify","capacity":3}"#;
+    let ask = |call: &str, headers: &str, body: &str| {
+        let head = format!(
+            "{call} HTTP/1.1\r\n{headers}connection: close\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        raw(at, format!("{head}{body}").as_bytes())
+    };
+    for call in ["GET /v1/status", "GET /metrics", "POST /v1/lease"] {
+        let (status, body) = ask(call, &format!("host: evil.example\r\n{JSON}"), lease);
+        assert!(status == 403 && body.contains("host"), "{call}: {body}");
+        let (status, body) =
+            ask(call, &format!("host: {at}\r\n{JSON}origin: http://evil.example\r\n"), lease);
+        assert!(status == 403 && body.contains("origin"), "{call}: {body}");
+    }
+    assert_eq!(fleet.status().unwrap().counters.leases, 0);
+    assert_eq!(ask("POST /v1/lease", &format!("host: localhost\r\n{JSON}"), lease).0, 200);
+}
+
 #[test]
 fn a_public_address_requires_a_token_and_tls() {
     let fleet = Fleet::in_memory(BoardConfig::default());
