@@ -1,20 +1,20 @@
 //! The engine thread, which owns the model and its sampler.
 
+use crate::queue::{CompletionCall, FairQueue, SampleEvent, StartedSample};
 use sgs_lm::Device;
 use sgs_lm::model::{Mode, Model};
 use sgs_lm::trainer::Trainer;
 use sgs_lm::weights::HostWeights;
 use sgs_lm_sampler::{
     Decode, Finish, Request, RequestId, SampledCompletion, Sampler, SamplerError, SamplerOptions,
-    SamplingParams,
 };
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// Why a model cannot be served, or its weights cannot be replaced.
 #[derive(Debug, thiserror::Error)]
@@ -43,38 +43,6 @@ pub struct ServedWeights {
     pub vocabulary: usize,
 }
 
-/// Request for one completion.
-#[derive(Clone, Debug)]
-pub(crate) struct SampleRequest {
-    pub prompt: Arc<[u32]>,
-    pub seed: u64,
-    pub max_new_tokens: usize,
-    pub params: SamplingParams,
-    pub stop: Arc<[u32]>,
-    /// Whether to send each token as soon as it is sampled.
-    pub stream: bool,
-    /// Whether to compute the log-probs of the prompt's tokens.
-    pub score: bool,
-}
-
-/// Events of a completion, in command: `Begun`, tokens if requested, then `Done`; or `Failed`.
-#[derive(Debug)]
-pub(crate) enum SampleEvent {
-    /// Sampling begins.
-    Begun {
-        /// Name of the weights that sample the whole completion.
-        weights: String,
-        /// Log-probs of the prompt's tokens after the first, if requested.
-        scores: Vec<f32>,
-    },
-    /// The next token and its log-prob.
-    Token(u32, f32),
-    /// The whole completion.
-    Done(SampledCompletion),
-    /// Sampling failed.
-    Failed(String),
-}
-
 /// New weights to serve.
 pub(crate) struct WeightLoad {
     pub weights: HostWeights,
@@ -82,10 +50,12 @@ pub(crate) struct WeightLoad {
     pub name: String,
     /// Receives the number of completions that were held back, or the reason why the old weights remain.
     pub done: oneshot::Sender<Result<usize, String>>,
+    /// Released when the weights are loaded.
+    pub permit: OwnedSemaphorePermit,
 }
 
 enum EngineCommand {
-    Sample(SampleRequest, UnboundedSender<SampleEvent>),
+    Sample(IpAddr, CompletionCall, UnboundedSender<StartedSample>),
     WeightLoad(Box<WeightLoad>),
     Pause(bool),
 }
@@ -95,7 +65,6 @@ enum EngineCommand {
 pub struct ModelEngine {
     commands: Sender<EngineCommand>,
     served: Arc<RwLock<ServedWeights>>,
-    open: Arc<AtomicUsize>,
 }
 
 impl ModelEngine {
@@ -125,19 +94,18 @@ impl ModelEngine {
             vocabulary: model.config.vocab_size,
         };
         let (commands, received) = channel();
-        let engine =
-            Self { commands, served: Arc::new(RwLock::new(served)), open: Arc::new(AtomicUsize::new(0)) };
+        let engine = Self { commands, served: Arc::new(RwLock::new(served)) };
         let engine_loop = EngineLoop {
             model,
             sampler,
+            max_batch: options.max_batch,
             active: HashMap::new(),
-            held: VecDeque::new(),
+            queue: FairQueue::default(),
             load: None,
             is_paused: false,
             next: 0,
             finished: Vec::new(),
             served: Arc::clone(&engine.served),
-            open: Arc::clone(&engine.open),
         };
         let thread =
             std::thread::Builder::new().name("sampler".into()).spawn(move || engine_loop.run(&received));
@@ -149,19 +117,11 @@ impl ModelEngine {
         self.served.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the number of completions in progress or waiting.
-    pub fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
-    }
-
-    /// Requests a completion. Dropping the receiver cancels it.
-    pub(crate) fn sample(&self, request: SampleRequest) -> UnboundedReceiver<SampleEvent> {
+    /// Requests completions for the client at `address`. Dropping the receiver cancels those that have not started.
+    pub(crate) fn sample(&self, address: IpAddr, call: CompletionCall) -> UnboundedReceiver<StartedSample> {
         let (to, from) = unbounded_channel();
-        self.open.fetch_add(1, Ordering::Relaxed);
-        if self.commands.send(EngineCommand::Sample(request, to)).is_err() {
-            // The thread has ended, and the receiver finds the channel closed.
-            self.open.fetch_sub(1, Ordering::Relaxed);
-        }
+        // If the thread has ended, the receiver finds the channel closed.
+        let _ = self.commands.send(EngineCommand::Sample(address, call, to));
         from
     }
 
@@ -171,9 +131,9 @@ impl ModelEngine {
         let _ = self.commands.send(EngineCommand::WeightLoad(Box::new(load)));
     }
 
-    /// Holds back new completions, or releases them.
-    pub(crate) fn pause(&self, is_paused: bool) {
-        let _ = self.commands.send(EngineCommand::Pause(is_paused));
+    /// Holds back new completions, or releases them. Returns false if the thread has ended.
+    pub(crate) fn pause(&self, is_paused: bool) -> bool {
+        self.commands.send(EngineCommand::Pause(is_paused)).is_ok()
     }
 }
 
@@ -187,21 +147,21 @@ struct ActiveSample {
 struct EngineLoop<D: Decode> {
     model: Model<D>,
     sampler: Sampler<D>,
+    max_batch: usize,
     active: HashMap<RequestId, ActiveSample>,
-    /// Requests that wait for a weight update or the end of a pause.
-    held: VecDeque<(SampleRequest, UnboundedSender<SampleEvent>)>,
+    queue: FairQueue,
     load: Option<Box<WeightLoad>>,
     is_paused: bool,
     next: u64,
     finished: Vec<SampledCompletion>,
     served: Arc<RwLock<ServedWeights>>,
-    open: Arc<AtomicUsize>,
 }
 
 impl<D: Device + Decode> EngineLoop<D> {
     fn run(mut self, commands: &Receiver<EngineCommand>) {
         loop {
-            let command = match self.sampler.is_idle() {
+            let is_idle = self.sampler.is_idle() && (self.is_held() || self.queue.len() == 0);
+            let command = match is_idle {
                 // Sleep until there is something to do.
                 true => commands.recv().map_err(|_| TryRecvError::Disconnected),
                 false => commands.try_recv(),
@@ -209,7 +169,10 @@ impl<D: Device + Decode> EngineLoop<D> {
             match command {
                 Ok(command) => self.handle(command),
                 Err(TryRecvError::Disconnected) => return,
-                Err(TryRecvError::Empty) => self.step(),
+                Err(TryRecvError::Empty) => {
+                    self.start_waiting();
+                    self.step();
+                }
             }
             self.change_weights();
         }
@@ -217,51 +180,54 @@ impl<D: Device + Decode> EngineLoop<D> {
 
     fn handle(&mut self, command: EngineCommand) {
         match command {
-            EngineCommand::Sample(request, to) if self.is_paused || self.load.is_some() => {
-                self.held.push_back((request, to))
-            }
-            EngineCommand::Sample(request, to) => self.submit(request, to),
-            EngineCommand::WeightLoad(load) => match self.load {
-                None => self.load = Some(load),
-                Some(_) => {
-                    let _ = load.done.send(Err("other weights are being loaded".to_owned()));
-                }
-            },
-            EngineCommand::Pause(is_paused) => {
-                self.is_paused = is_paused;
-                self.release();
-            }
+            EngineCommand::Sample(address, call, to) => self.queue.push(address, call, to),
+            EngineCommand::WeightLoad(load) => self.load = Some(load),
+            EngineCommand::Pause(is_paused) => self.is_paused = is_paused,
         }
     }
 
-    /// Submits the waiting requests, unless an update or a pause still holds them back.
-    fn release(&mut self) {
-        while !self.is_paused
-            && self.load.is_none()
-            && let Some((request, to)) = self.held.pop_front()
+    /// Returns whether a pause or a weight update holds new completions back.
+    fn is_held(&self) -> bool {
+        self.is_paused || self.load.is_some()
+    }
+
+    /// Starts waiting completions until the batch is full. After a prompt was scored, the others get a step first.
+    fn start_waiting(&mut self) {
+        while !self.is_held()
+            && self.sampler.running() + self.sampler.waiting() < self.max_batch
+            && let Some((call, index, to)) = self.queue.pop()
         {
-            self.submit(request, to);
+            self.start(&call, index, &to);
+            if call.score {
+                return;
+            }
         }
     }
 
-    fn submit(&mut self, request: SampleRequest, to: UnboundedSender<SampleEvent>) {
+    fn start(&mut self, call: &CompletionCall, index: usize, announce: &UnboundedSender<StartedSample>) {
         let id = RequestId(self.next);
         self.next += 1;
-        let SampleRequest { prompt, seed, max_new_tokens, params, stop, stream, score } = request;
-        let scores = if score { self.scores(&prompt) } else { Ok(Vec::new()) };
-        match scores {
+        let prompt = Arc::clone(&call.prompts[index / call.n]);
+        let scores = if call.score { self.scores(&prompt) } else { Ok(Vec::new()) };
+        let (to, events) = unbounded_channel();
+        let weights = self.served.read().unwrap_or_else(PoisonError::into_inner).weights.clone();
+        let submitted = scores.and_then(|scores| {
+            // The first completion uses the seed itself, and so equals a sample of the library.
+            let seed = call.seed.wrapping_add(((index % call.n) as u64).wrapping_mul(sgs_random::STEP));
+            let (max_new_tokens, params, stop) = (call.max_new_tokens, call.params, Arc::clone(&call.stop));
+            self.sampler.submit(Request { id, prompt, seed, max_new_tokens, params, stop })?;
+            Ok(scores)
+        });
+        // Sending fails if the client has gone. Then the sample is cancelled after the next step.
+        match submitted {
             Ok(scores) => {
-                let weights = self.served.read().unwrap_or_else(PoisonError::into_inner).weights.clone();
-                // Fails if the client has gone.
-                let _ = to.send(SampleEvent::Begun { weights, scores });
+                let _ = announce.send(StartedSample { index, weights, scores, events });
+                self.active.insert(id, ActiveSample { to, stream: call.stream, sent: 0 });
             }
-            Err(error) => return self.end(&to, SampleEvent::Failed(error.to_string())),
-        }
-        match self.sampler.submit(Request { id, prompt, seed, max_new_tokens, params, stop }) {
-            Ok(()) => {
-                self.active.insert(id, ActiveSample { to, stream, sent: 0 });
+            Err(error) => {
+                let _ = to.send(SampleEvent::Failed(error.to_string()));
+                let _ = announce.send(StartedSample { index, weights, scores: Vec::new(), events });
             }
-            Err(error) => self.end(&to, SampleEvent::Failed(error.to_string())),
         }
     }
 
@@ -275,20 +241,13 @@ impl<D: Device + Decode> EngineLoop<D> {
         Ok(stats.log_probs)
     }
 
-    fn end(&self, to: &UnboundedSender<SampleEvent>, event: SampleEvent) {
-        // Before the event is sent, so that a client that has received it does not count as open.
-        self.open.fetch_sub(1, Ordering::Relaxed);
-        // Fails if the client has gone.
-        let _ = to.send(event);
-    }
-
     fn step(&mut self) {
         let mut finished = std::mem::take(&mut self.finished);
         if let Err(error) = self.sampler.step(&self.model, &mut finished) {
             tracing::error!("{error}");
             self.sampler.cancel_all();
             for (_, sample) in std::mem::take(&mut self.active) {
-                self.end(&sample.to, SampleEvent::Failed(error.to_string()));
+                let _ = sample.to.send(SampleEvent::Failed(error.to_string()));
             }
         }
         for (id, sample) in &mut self.active {
@@ -305,7 +264,7 @@ impl<D: Device + Decode> EngineLoop<D> {
             if sample.stream {
                 sample.send_new(&completion);
             }
-            self.end(&sample.to, SampleEvent::Done(completion));
+            let _ = sample.to.send(SampleEvent::Done(completion));
         }
         self.finished = finished;
     }
@@ -316,14 +275,14 @@ impl<D: Device + Decode> EngineLoop<D> {
             return;
         }
         let Some(load) = self.load.take() else { return };
-        let WeightLoad { weights, folder, name, done } = *load;
-        let result =
-            self.replace_weights(weights, folder, name).map(|()| self.held.len()).map_err(|e| e.to_string());
+        let WeightLoad { weights, folder, name, done, permit } = *load;
+        let result = self.replace_weights(weights, folder, name);
+        let result = result.map(|()| self.queue.len()).map_err(|e| e.to_string());
+        drop(permit);
         if let Err(error) = &result {
             tracing::warn!("the weights were not replaced: {error}");
         }
         let _ = done.send(result);
-        self.release();
     }
 
     fn replace_weights(

@@ -36,8 +36,10 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod completions;
 mod engine;
 mod protocol;
+mod queue;
 mod service;
 mod transcript;
 

@@ -133,7 +133,8 @@ fn stop_strings_end_completions_and_are_excluded() {
 fn invalid_requests_are_rejected_with_a_message() {
     let server = Server::start(&["--context", "64"]);
     for (change, expected) in [
-        (json!({ "max_tokens": 100 }), "exceed the context of 64 tokens"),
+        (json!({ "max_tokens": 100 }), "`max_tokens` is 100; expected 1 to 64"),
+        (json!({ "max_tokens": 64 }), "exceed the context of 64 tokens"),
         (json!({ "max_tokens": 0 }), "`max_tokens`"),
         (json!({ "prompt": "" }), "`prompt` is empty"),
         (json!({ "prompt": [] }), "empty"),
@@ -141,8 +142,8 @@ fn invalid_requests_are_rejected_with_a_message() {
         (json!({ "prompt": { "a": 1 } }), "a text, a list of texts"),
         (json!({ "temperature": -1.0 }), "`temperature`"),
         (json!({ "top_p": 0.0 }), "`top_p`"),
-        (json!({ "model": "gpt" }), "no such model: `gpt`"),
-        (json!({ "n": 100_000 }), "at most 1024"),
+        (json!({ "model": "gpt" }), "`gpt`: no such model"),
+        (json!({ "n": 100_000 }), "1 to 1024"),
         (json!({ "n": 0 }), "`n`"),
         (json!({ "logprobs": 5 }), "`logprobs`"),
         (json!({ "echo": true }), "`echo`"),
@@ -197,8 +198,8 @@ fn a_disconnected_client_cancels_its_completions() {
     let body = body.to_string();
     let address = server.root().strip_prefix("http://").unwrap();
     let mut line = TcpStream::connect(address).unwrap();
-    write!(line, "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len())
-        .unwrap();
+    let head = format!("host: {address}\r\ncontent-type: application/json\r\ncontent-length: {}", body.len());
+    write!(line, "POST /v1/completions HTTP/1.1\r\n{head}\r\n\r\n{body}").unwrap();
     let mut some = [0; 512];
     assert!(line.read(&mut some).unwrap() > 0);
     drop(line);
@@ -210,6 +211,41 @@ fn a_disconnected_client_cancels_its_completions() {
         "took {:?}; a sixteenth of the cancelled work takes {at_once:?}",
         start.elapsed()
     );
+}
+
+/// Clients that send many requests at once and never read the replies, on all regular connections.
+#[test]
+fn deaf_clients_do_not_keep_all_places() {
+    let server = Server::start(&[]);
+    let address = server.root().strip_prefix("http://").unwrap();
+    let requests = format!("GET /v1/models HTTP/1.1\r\nhost: {address}\r\n\r\n").repeat(1000);
+    let mut deaf: Vec<TcpStream> = (0..512).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+                for stream in &mut deaf {
+                    stream.set_nonblocking(true).unwrap();
+                    let _ = stream.write(requests.as_bytes());
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let start = Instant::now();
+        let mut slowest = Duration::ZERO;
+        let mut has_place = false;
+        while !has_place && start.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(50));
+            let asked = Instant::now();
+            ureq::get(format!("{}/health", server.root())).call().unwrap();
+            slowest = slowest.max(asked.elapsed());
+            has_place =
+                server.post("/v1/completions", &json!({ "prompt": PROMPT, "max_tokens": 2 })).0 == 200;
+        }
+        stop.store(true, std::sync::atomic::Ordering::SeqCst);
+        println!("slowest health check {slowest:?}; a place was free after {:?}", start.elapsed());
+        assert!(has_place && slowest < Duration::from_secs(5), "{slowest:?}");
+    });
 }
 
 /// SGLang's calls: weights are replaced between two completions, and responses name the version.

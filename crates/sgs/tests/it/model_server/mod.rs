@@ -56,8 +56,8 @@ impl Server {
     /// Requests a streamed completion and returns its events.
     pub fn stream(&self, mut body: Value) -> Vec<Value> {
         body["stream"] = json!(true);
-        let mut answer =
-            ureq::post(format!("{}/v1/completions", self.root())).send(body.to_string()).unwrap();
+        let request = ureq::post(format!("{}/v1/completions", self.root()));
+        let mut answer = request.header("content-type", "application/json").send(body.to_string()).unwrap();
         let text = answer.body_mut().read_to_string().unwrap();
         let events: Vec<&str> = text.split("\n\n").filter(|event| !event.is_empty()).collect();
         assert_eq!(events.last(), Some(&"data: [DONE]"), "{text}");

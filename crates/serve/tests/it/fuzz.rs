@@ -1,0 +1,62 @@
+//! Fuzz test of requests.
+
+use crate::fuzzing::Fuzzer;
+use crate::small_server::{complete, post, receive, start};
+use serde_json::json;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+#[test]
+#[ignore = "as long as SGS_FUZZ_SECONDS says, 10 s otherwise"]
+fn fuzz_requests_to_the_model() {
+    let server = start(None);
+    let bodies = [
+        (
+            "/v1/completions",
+            json!({ "model": "small", "prompt": "w1 w2", "max_tokens": 4, "n": 2, "stop": ["w3", "w3 w4"], "logprobs": 1 }),
+        ),
+        (
+            "/v1/completions",
+            json!({ "prompt": [[1, 2], [3]], "max_tokens": 3, "stream": true, "stream_options": { "include_usage": true },
+            "return_token_ids": true, "stop_token_ids": [5], "top_k": 3, "top_p": 0.9, "temperature": 0.5, "seed": 1 }),
+        ),
+        ("/v1/completions", json!({ "prompt": [1, 2, 3], "max_tokens": 1, "prompt_logprobs": 0 })),
+        (
+            "/generate",
+            json!({ "input_ids": [1, 2], "return_logprob": true, "logprob_start_len": 0,
+            "sampling_params": { "max_new_tokens": 3, "temperature": 1.0, "sampling_seed": 5 } }),
+        ),
+        ("/update_weights_from_disk", json!({ "model_path": "small", "weight_version": "1" })),
+        ("/continue_generation", json!({})),
+    ];
+    let request = |(path, body): &(&str, serde_json::Value)| {
+        let body = body.to_string();
+        let head = "host: localhost\r\norigin: http://localhost\r\ncontent-type: application/json\r\nconnection: close";
+        format!("POST {path} HTTP/1.1\r\n{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    };
+    let mut fuzzer = Fuzzer::new(bodies.iter().map(request).collect());
+    while let Some(bytes) = fuzzer.input() {
+        // The system may run out of ports, because those of closed connections stay reserved for a while.
+        let Ok(mut stream) = TcpStream::connect(server.address()) else {
+            std::thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        stream.set_read_timeout(Some(Duration::from_millis(30))).unwrap();
+        let _ = stream.write_all(&bytes);
+        let mut reply = Vec::new();
+        if stream.read_to_end(&mut reply).is_err() {
+            // The request is incomplete, or its completions take longer. The end of the connection cancels them.
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+            let _ = stream.read_to_end(&mut reply);
+        }
+        if reply.starts_with(b"HTTP/1.1 2") {
+            fuzzer.keep(bytes);
+        }
+        assert!(!reply.starts_with(b"HTTP/1.1 500"), "{}", String::from_utf8_lossy(&reply));
+    }
+    fuzzer.report("requests to the model");
+    assert_eq!(receive(post(server.address(), "/continue_generation", &json!({}))).0, 200);
+    complete(server.address(), &json!({ "prompt": "w1", "max_tokens": 2 }));
+}

@@ -1,0 +1,122 @@
+//! Clients that leave, flood or do not read, beside a client that behaves.
+
+use crate::small_server::{BATCH, WINDOW, complete, own, post, receive, send, start};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::net::{Shutdown, SocketAddr};
+use std::time::{Duration, Instant};
+
+/// Much longer than needed, so that tests also pass on a busy machine. Before the fixes, each attack took minutes.
+const SOON: Duration = Duration::from_secs(10);
+
+fn short() -> Value {
+    json!({ "prompt": "w2 w3", "max_tokens": 2 })
+}
+
+/// Measures a short completion and a health check.
+fn times(at: SocketAddr) -> [Duration; 2] {
+    let start = Instant::now();
+    assert_eq!(receive(send(at, "GET /health", &own(at), "")).0, 200);
+    let health = start.elapsed();
+    complete(at, &short());
+    [health, start.elapsed()]
+}
+
+/// Waits until the server has read what was sent.
+fn settle() {
+    std::thread::sleep(Duration::from_millis(300));
+}
+
+#[test]
+fn scores_of_abandoned_prompts_are_not_computed() {
+    let server = start(None);
+    let at = server.address();
+    let prompts = vec![vec![1; WINDOW - 1]; 1024];
+    let call = json!({ "prompt": prompts, "max_tokens": 1, "prompt_logprobs": 0 });
+    let calls = [0; 2].map(|_| post(at, "/v1/completions", &call));
+    settle();
+    let during = times(at);
+    drop(calls);
+    settle();
+    let after = times(at);
+    println!("health, completion: {during:?} during, {after:?} after two calls for 1,024 scores");
+    assert!(during.iter().chain(&after).all(|time| *time < SOON), "{during:?} {after:?}");
+}
+
+#[test]
+fn abandoned_calls_take_no_room_while_generation_is_paused() {
+    let server = start(None);
+    let at = server.address();
+    assert_eq!(receive(post(at, "/pause_generation", &json!({}))).0, 200);
+    let call = json!({ "prompt": "w1", "max_tokens": WINDOW - 1, "n": 1024 });
+    let open: Vec<_> = (0..40).map(|_| post(at, "/v1/completions", &call)).collect();
+    settle();
+    drop(open);
+    settle();
+    let mut waiting = post(at, "/v1/completions", &short());
+    settle();
+    waiting.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let mut byte = [0];
+    assert!(std::io::Read::read(&mut waiting, &mut byte).is_err(), "the call waits");
+    waiting.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
+    let start = Instant::now();
+    assert_eq!(receive(post(at, "/continue_generation", &json!({}))).0, 200);
+    assert_eq!(receive(waiting).0, 200);
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_client_with_many_completions_does_not_delay_another() {
+    let server = start(None);
+    let at = server.address();
+    let many = json!({ "prompt": "w1", "max_tokens": 100, "n": 256, "seed": 1 });
+    std::thread::scope(|scope| {
+        let flood = scope.spawn(|| complete(at, &many));
+        settle();
+        for _ in 0..3 {
+            complete(at, &short());
+            assert!(!flood.is_finished(), "{BATCH} of 256 completions at a time take longer");
+        }
+        assert_eq!(flood.join().unwrap()["choices"].as_array().unwrap().len(), 256);
+    });
+}
+
+/// Completions of a closed connection take no more time, whether they are streamed or not, and with stop texts.
+#[test]
+fn clients_that_leave_cancel_their_completions() {
+    let server = start(None);
+    let at = server.address();
+    for extra in [json!({}), json!({ "stream": true }), json!({ "stop": ["zzz"] })] {
+        let mut call = json!({ "prompt": "w1", "max_tokens": 250, "n": 1024 });
+        call.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        drop(post(at, "/v1/completions", &call));
+        let half_closed = post(at, "/v1/completions", &call);
+        half_closed.shutdown(Shutdown::Both).unwrap();
+        settle();
+        let times = times(at);
+        assert!(times.iter().all(|time| *time < SOON), "{extra}: {times:?}");
+    }
+}
+
+/// A client that requests much and reads nothing is dropped, and its place is free again.
+#[test]
+fn clients_that_do_not_read_are_dropped() {
+    let server = start(None);
+    let at = server.address();
+    let mut deaf = std::net::TcpStream::connect(at).unwrap();
+    deaf.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let requests = format!("GET /v1/models HTTP/1.1\r\nhost: {at}\r\n\r\n").repeat(1000);
+    let start = Instant::now();
+    let mut slowest = Duration::ZERO;
+    loop {
+        let error = deaf.write_all(requests.as_bytes()).err().map(|error| error.kind());
+        slowest = slowest.max(times(at)[0]);
+        match error {
+            None | Some(std::io::ErrorKind::WouldBlock) => {}
+            Some(_) => break,
+        }
+        assert!(start.elapsed() < Duration::from_secs(120), "the connection is still open");
+    }
+    println!("dropped after {:?}; slowest health check {slowest:?}", start.elapsed());
+    assert!(slowest < SOON, "{slowest:?}");
+}
