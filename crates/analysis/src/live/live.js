@@ -76,15 +76,19 @@ function show(f,done){
     while(at<f.parts.length)if(place(f.parts[at],at++))break;
     if(at<f.parts.length)requestAnimationFrame(step);else done()}
   step()}
-var shown=window.sgsVersion,busy=false,wanted=shown;
+var shown=window.sgsVersion,busy=false,wanted=shown,last=null;
+function apply(f){busy=true;show(f,function(){shown=window.sgsVersion=f.version;next()})}
+function next(){
+  var f=last;busy=false;last=null;
+  if(f)apply(f);else if(wanted!==shown)setTimeout(function(){update(wanted)},1000)}
 function update(version){
   wanted=version;if(busy||shown===version)return;busy=true;
-  function again(){busy=false;if(wanted!==shown)setTimeout(function(){update(wanted)},1000)}
   fetch("fragment"+location.search).then(function(r){if(!r.ok)throw new Error(r.status);return r.json()})
-    .then(function(f){show(f,function(){shown=window.sgsVersion=f.version;again()})}).catch(again)}
+    .then(apply).catch(next)}
 var source=new EventSource("events"+location.search);
 source.addEventListener("open",function(){state("connected",true)});
 source.addEventListener("version",function(e){update(Number(e.data))});
+source.addEventListener("figures",function(e){last=JSON.parse(e.data);wanted=last.version;if(!busy)next()});
 var over=false;
 source.addEventListener("status",function(e){var s=JSON.parse(e.data);if(Object.keys(s).length){over=s.message==="finished";status(s)}});
 source.addEventListener("error",function(){

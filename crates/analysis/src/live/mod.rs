@@ -3,7 +3,8 @@
 //! ```text
 //! GET /          the page
 //! GET /fragment  the sections of the page as JSON
-//! GET /events    server-sent events: `version` (figures changed) and `status` (JSON of [`LiveStatus`])
+//! GET /events    server-sent events: `version` (figures changed), `status` (JSON of [`LiveStatus`]), and at the end
+//!                `figures` (JSON of the sections)
 //! GET /status    the last status as JSON
 //! ```
 

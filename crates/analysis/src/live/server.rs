@@ -7,18 +7,18 @@ use http_body_util::channel::{Channel, Sender};
 use http_body_util::{Either, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
-    CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HOST, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
     X_FRAME_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
-use sgs_http::{ServiceThread, accept, serve_connection};
+use sgs_http::{ServiceThread, Visitor, check_request, serve};
+use std::collections::BTreeSet;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 const LIVE_BEFORE: &str = include_str!("status.html");
@@ -79,12 +79,30 @@ pub enum LiveError {
 /// State that all connections share.
 struct LiveShared {
     state: watch::Sender<LiveState>,
-    /// Number of open event streams.
-    listeners: AtomicUsize,
-    /// Number of pages that have received the newest figures.
-    taken: AtomicUsize,
+    /// Numbers of the open event streams.
+    listeners: Mutex<BTreeSet<u64>>,
+    /// Number of parts of events that were sent.
+    sent: AtomicU64,
     token: Option<String>,
-    is_loopback: bool,
+}
+
+impl LiveShared {
+    fn listeners(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        // The set is consistent after every statement.
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers an event stream. If there are too many, the oldest one ends; a page that still needs it connects again.
+    fn add_listener(&self) -> u64 {
+        let mut listeners = self.listeners();
+        let number = listeners.last().map_or(0, |last| last + 1);
+        listeners.insert(number);
+        if listeners.len() > MOST_LISTENERS {
+            listeners.pop_first();
+            self.state.send_modify(|_| ());
+        }
+        number
+    }
 }
 
 /// The current content.
@@ -102,8 +120,8 @@ struct LiveState {
 /// Maximum number of connections. Further ones are rejected.
 const MOST_CONNECTIONS: usize = 64;
 
-/// Maximum number of connections that are being rejected. Further ones are closed without a response.
-const MOST_TURNED_AWAY: usize = 16;
+/// Maximum number of event streams. The other connections remain for pages that are being loaded.
+const MOST_LISTENERS: usize = 32;
 
 /// A live page that is served until this value is dropped.
 pub struct LiveServer {
@@ -116,17 +134,14 @@ pub struct LiveServer {
 /// Timeout for receiving the head of a request.
 const HEAD_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Timeout for receiving the head of a request that is rejected.
-const AWAY_PATIENCE: Duration = Duration::from_millis(500);
-
-/// Timeout for sending a response. It allows for slow connections.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(600);
-
-/// Timeout for sending an event.
-const EVENT_PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum size of a part of an event, in bytes.
+const EVENT_PART: usize = 64 << 10;
 
 /// Maximum time that stopping waits for open event streams to end.
-const LAST_WAIT: Duration = Duration::from_secs(1);
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
+/// The same if no event stream makes progress.
+const LAST_STALL: Duration = Duration::from_millis(500);
 
 /// Interval of keep-alive messages on an idle event stream, which detect closed pages.
 const STILL_HERE: Duration = Duration::from_secs(10);
@@ -138,18 +153,21 @@ impl LiveServer {
     /// Returns an error if the options are invalid or the address cannot be bound.
     pub fn start(options: &LiveOptions) -> Result<Self, LiveError> {
         options.check()?;
-        let is_loopback = options.address.ip().is_loopback();
         let bind = |error| LiveError::Bind { address: options.address, error };
         let thread = ServiceThread::start("live-page").map_err(bind)?;
         let (listener, address) = thread.listen(options.address).map_err(bind)?;
         let shared = Arc::new(LiveShared {
             state: watch::Sender::new(LiveState { status: "{}".into(), ..LiveState::default() }),
-            listeners: AtomicUsize::new(0),
-            taken: AtomicUsize::new(0),
+            listeners: Mutex::default(),
+            sent: AtomicU64::new(0),
             token: options.token.clone(),
-            is_loopback,
         });
-        thread.handle().spawn(welcome(listener, Arc::clone(&shared)));
+        let pages = Arc::clone(&shared);
+        let connect = move |visitor| {
+            let page = Arc::new(PageConnection { shared: Arc::clone(&pages), listener: OnceLock::new() });
+            move |request| Arc::clone(&page).answer(request, visitor)
+        };
+        thread.handle().spawn(serve(listener, MOST_CONNECTIONS, HEAD_PATIENCE, connect));
         let server = Self { shared, address, versions: AtomicU64::new(0), _thread: thread };
         server.publish(&[], &ReportOptions::default());
         Ok(server)
@@ -183,19 +201,9 @@ impl LiveServer {
                 state.version = version;
                 state.page = page.into();
                 state.fragment = json.to_string().into();
-                self.shared.taken.store(0, Ordering::SeqCst);
             }
             is_newest
         });
-    }
-
-    /// Waits until every open page has received the newest figures, at most for `patience`.
-    pub fn settle(&self, patience: Duration) {
-        let start = Instant::now();
-        let count = |of: &AtomicUsize| of.load(Ordering::SeqCst);
-        while count(&self.shared.taken) < count(&self.shared.listeners) && start.elapsed() < patience {
-            std::thread::sleep(Duration::from_millis(20));
-        }
     }
 
     /// Updates the status. This is cheap enough for several calls per second.
@@ -214,11 +222,17 @@ impl LiveServer {
 }
 
 impl Drop for LiveServer {
+    /// Sends the last figures to the open pages. Waits while they make progress, but not for those that do not read.
     fn drop(&mut self) {
         self.shared.state.send_modify(|state| state.is_over = true);
-        // Wait for event streams to end, but not for a browser that does not respond.
-        let start = Instant::now();
-        while self.shared.listeners.load(Ordering::SeqCst) > 0 && start.elapsed() < LAST_WAIT {
+        let (start, mut last) = (Instant::now(), (0, Instant::now()));
+        while !self.shared.listeners().is_empty() && start.elapsed() < LAST_WAIT {
+            let sent = self.shared.sent.load(Ordering::SeqCst);
+            if sent != last.0 {
+                last = (sent, Instant::now());
+            } else if last.1.elapsed() > LAST_STALL {
+                break;
+            }
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -229,123 +243,84 @@ fn is_token(token: &str) -> bool {
         && token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
 }
 
-async fn welcome(listener: TcpListener, shared: Arc<LiveShared>) {
-    let (room, door) = [MOST_CONNECTIONS, MOST_TURNED_AWAY].map(|n| Arc::new(Semaphore::new(n))).into();
-    loop {
-        let stream = accept(&listener).await;
-        if let Ok(seat) = Arc::clone(&room).try_acquire_owned() {
-            let visit = Arc::new(PageConnection::of(&shared));
-            tokio::spawn(async move {
-                visit.serve(stream).await;
-                drop(seat);
-            });
-        } else if let Ok(seat) = Arc::clone(&door).try_acquire_owned() {
-            tokio::spawn(async move {
-                let full = |_| async { plain(StatusCode::SERVICE_UNAVAILABLE, "too many open pages\n") };
-                // An error concerns only this client.
-                let _ = timeout(2 * AWAY_PATIENCE, serve_connection(stream, AWAY_PATIENCE, full)).await;
-                drop(seat);
-            });
-        }
-    }
-}
-
 type LiveResponse = Response<Either<Full<Bytes>, Channel<Bytes>>>;
 
 /// A connection with one request and its response.
 struct PageConnection {
     shared: Arc<LiveShared>,
-    /// Whether it is an event stream.
-    listens: AtomicBool,
-    /// Whether the event stream has ended.
-    has_heard: AtomicBool,
-    /// Version of the figures that were sent; 0 for none.
-    sent: AtomicU64,
+    /// Number of its event stream, if it has one.
+    listener: OnceLock<u64>,
+}
+
+impl Drop for PageConnection {
+    fn drop(&mut self) {
+        if let Some(number) = self.listener.get() {
+            self.shared.listeners().remove(number);
+        }
+    }
 }
 
 impl PageConnection {
-    fn of(shared: &Arc<LiveShared>) -> Self {
-        let [listens, has_heard] = [false; 2].map(AtomicBool::new);
-        Self { shared: Arc::clone(shared), listens, has_heard, sent: AtomicU64::new(0) }
-    }
-
-    async fn serve(self: Arc<Self>, stream: TcpStream) {
-        let answer = |request| {
-            let visit = Arc::clone(&self);
-            async move { visit.answer(&request) }
-        };
-        let mut talk = std::pin::pin!(serve_connection(stream, HEAD_PATIENCE, answer));
-        let is = |what: &AtomicBool| what.load(Ordering::SeqCst);
-        let mut is_whole = false;
-        while !is_whole {
-            is_whole = timeout(ANSWER_PATIENCE, &mut talk).await.is_ok();
-            if !is(&self.listens) || is(&self.has_heard) {
-                break;
-            }
-        }
-        if is(&self.listens) {
-            self.shared.listeners.fetch_sub(1, Ordering::SeqCst);
-        }
-        let state = self.shared.state.borrow();
-        if is_whole && self.sent.load(Ordering::SeqCst) == state.version {
-            self.shared.taken.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
-    fn answer(self: Arc<Self>, request: &Request<Incoming>) -> LiveResponse {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>, visitor: Visitor) -> LiveResponse {
         if request.method() != Method::GET {
             return plain(StatusCode::METHOD_NOT_ALLOWED, "this page is read-only\n");
         }
-        if !is_allowed(&self.shared, request) {
-            return plain(StatusCode::FORBIDDEN, "wrong host or token\n");
+        if let Err((status, why)) = check_request(&request, self.shared.token.is_some()) {
+            return plain(status, why);
+        }
+        if !has_token(self.shared.token.as_deref(), &request) {
+            return plain(StatusCode::FORBIDDEN, "wrong token\n");
+        }
+        if visitor.is_extra {
+            return plain(StatusCode::SERVICE_UNAVAILABLE, "too many open pages\n");
         }
         let state = self.shared.state.borrow().clone();
         match request.uri().path() {
-            "/" => {
-                self.sent.store(state.version, Ordering::SeqCst);
-                whole(StatusCode::OK, "text/html; charset=utf-8", state.page)
-            }
-            "/fragment" => {
-                self.sent.store(state.version, Ordering::SeqCst);
-                whole(StatusCode::OK, "application/json", state.fragment)
-            }
+            "/" => whole(StatusCode::OK, "text/html; charset=utf-8", state.page),
+            "/fragment" => whole(StatusCode::OK, "application/json", state.fragment),
             "/status" => whole(StatusCode::OK, "application/json", state.status.to_string()),
             "/events" => {
                 let (to, events) = Channel::new(1);
-                self.listens.store(true, Ordering::SeqCst);
-                self.shared.listeners.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(self.tell(to));
+                // The connection is closed after the response, so there is one stream.
+                let number = *self.listener.get_or_init(|| self.shared.add_listener());
+                tokio::spawn(tell(Arc::clone(&self.shared), number, to));
                 headed(StatusCode::OK, "text/event-stream", Either::Right(events))
             }
             _ => plain(StatusCode::NOT_FOUND, "nothing here\n"),
         }
     }
+}
 
-    /// Sends events until the page is closed or too slow.
-    async fn tell(self: Arc<Self>, mut to: Sender<Bytes>) {
-        let mut changes = self.shared.state.subscribe();
-        let (mut version, mut status_version) = (0, u64::MAX);
-        let mut told = "retry: 2000\n\n".to_owned();
-        loop {
-            let now = changes.borrow_and_update().clone();
-            if now.version != version {
-                version = now.version;
-                told += &event("version", &version.to_string());
-            }
-            if now.status_version == status_version {
-                told += ": here\n\n";
-            } else {
-                status_version = now.status_version;
-                told += &event("status", &now.status);
-            }
-            let sent = to.send_data(std::mem::take(&mut told).into());
-            let is_sent = matches!(timeout(EVENT_PATIENCE, sent).await, Ok(Ok(())));
-            if !is_sent || now.is_over {
-                break;
-            }
-            let _ = timeout(STILL_HERE, changes.changed()).await;
+/// Sends events until the stream is no longer registered or its connection is closed, or the server stops.
+async fn tell(shared: Arc<LiveShared>, number: u64, mut to: Sender<Bytes>) {
+    let mut changes = shared.state.subscribe();
+    let (mut version, mut status_version) = (0, u64::MAX);
+    let mut told = "retry: 2000\n\n".to_owned();
+    while shared.listeners().contains(&number) {
+        let now = changes.borrow_and_update().clone();
+        if now.is_over {
+            // The page could not fetch them any more.
+            told += &event("figures", &String::from_utf8_lossy(&now.fragment));
+        } else if now.version != version {
+            told += &event("version", &now.version.to_string());
         }
-        self.has_heard.store(true, Ordering::SeqCst);
+        version = now.version;
+        if now.status_version == status_version {
+            told += ": here\n\n";
+        } else {
+            status_version = now.status_version;
+            told += &event("status", &now.status);
+        }
+        let mut rest = Bytes::from(std::mem::take(&mut told));
+        while !rest.is_empty() {
+            let part = rest.split_to(rest.len().min(EVENT_PART));
+            let Ok(()) = to.send_data(part).await else { return };
+            shared.sent.fetch_add(1, Ordering::SeqCst);
+        }
+        if now.is_over {
+            return;
+        }
+        let _ = timeout(STILL_HERE, changes.changed()).await;
     }
 }
 
@@ -379,22 +354,11 @@ fn headed(status: StatusCode, kind: &'static str, body: Either<Full<Bytes>, Chan
     answer
 }
 
-/// Returns whether a request is authorised: by the token, or on loopback by a host name of this machine. The host name
-/// prevents DNS rebinding by other sites.
-fn is_allowed(shared: &LiveShared, request: &Request<Incoming>) -> bool {
-    if let Some(token) = &shared.token {
-        let given =
-            request.uri().query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("token="));
-        return given.is_some_and(|given| same(given.as_bytes(), token.as_bytes()));
-    }
-    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let host = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let name = host.trim_start_matches('[').trim_end_matches(']');
-    shared.is_loopback
-        && (name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()))
+/// Returns whether a request carries the token, if there is one.
+fn has_token(token: Option<&str>, request: &Request<Incoming>) -> bool {
+    let query = request.uri().query().unwrap_or_default();
+    let given = query.split('&').find_map(|pair| pair.strip_prefix("token="));
+    token.is_none_or(|token| given.is_some_and(|given| same(given.as_bytes(), token.as_bytes())))
 }
 
 /// Compares in constant time for equal lengths.

@@ -86,10 +86,9 @@ fn new_figures_and_status_changes_are_sent_as_events() {
     let start = Instant::now();
     drop(server);
     assert!(start.elapsed() < Duration::from_secs(60), "stopping does not wait for open pages");
-    // Each chunk of the stream follows its length, and a chunk of length 0 ends the stream.
-    let is_length = |l: &str| usize::from_str_radix(l, 16).is_ok();
-    let rest: Vec<String> = lines.filter(|l| !(l.is_empty() || l.starts_with(':'))).collect();
-    assert!(rest.iter().all(|l| is_length(l)) && rest.last().is_some_and(|l| l == "0"), "{rest:?}");
+    // A chunk of length 0 ends the stream.
+    let rest: Vec<String> = lines.filter(|line| !line.is_empty()).collect();
+    assert_eq!(rest.last().map(String::as_str), Some("0"));
 }
 
 #[test]
@@ -106,27 +105,77 @@ fn further_pages_are_rejected_until_others_are_closed() {
     }
 }
 
+/// Opens an event stream and reads its first event.
+fn listen(address: SocketAddr) -> BufReader<TcpStream> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    write!(stream, "GET /events HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    while line != "event: version\n" {
+        line.clear();
+        assert!(stream.read_line(&mut line).unwrap() > 0);
+    }
+    stream
+}
+
 #[test]
-fn a_stopping_server_waits_until_open_pages_have_the_last_figures() {
+fn a_stopping_server_sends_the_last_figures() {
+    let server = LiveServer::start(&LiveOptions::default()).unwrap();
+    let mut page = listen(server.address());
+    let run = synthetic::run(Method::Sgs, 1, synthetic::Size { rounds: 12, targets: 30 });
+    server.publish(&[run], &ReportOptions::default());
+    server.set_status(&LiveStatus { message: "finished".into(), ..LiveStatus::default() });
+    drop(server);
+    let mut rest = String::new();
+    page.read_to_string(&mut rest).unwrap();
+    let figures = rest.split("event: figures\ndata: ").nth(1).expect("the last figures");
+    assert!(figures.starts_with('{') && figures.contains("cumulative-solve-rate"));
+    assert!(rest.ends_with("\r\n0\r\n\r\n"), "the stream is complete");
+}
+
+/// Stopping waits only for pages that make progress.
+#[test]
+fn readers_that_do_not_read_do_not_delay_the_end() {
+    let server = LiveServer::start(&LiveOptions::default()).unwrap();
+    let deaf: Vec<_> = (0..8).map(|_| listen(server.address())).collect();
+    let text = "long ".repeat(2 << 20);
+    let recent = Recent { kind: "proof".into(), text, ..Recent::default() };
+    server.set_status(&LiveStatus { recent: vec![recent], ..LiveStatus::default() });
+    std::thread::sleep(Duration::from_millis(500));
+    let start = Instant::now();
+    drop(server);
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    drop(deaf);
+}
+
+#[test]
+fn many_event_streams_leave_room_for_pages() {
     let server = LiveServer::start(&LiveOptions::default()).unwrap();
     let at = server.address();
-    let begun = Instant::now();
-    server.settle(Duration::from_secs(600));
-    assert!(begun.elapsed() < Duration::from_secs(300), "nobody looks");
-    get(at, "/");
-    let mut page = TcpStream::connect(at).unwrap();
-    write!(page, "GET /events HTTP/1.1\r\nHost: {at}\r\n\r\n").unwrap();
-    let mut lines = BufReader::new(page.try_clone().unwrap()).lines().map(Result::unwrap);
-    lines.find(|l| l == "event: version").unwrap();
+    let mut readers: Vec<_> = (0..64).map(|_| listen(at)).collect();
+    assert!(get(at, "/").starts_with("HTTP/1.1 200"), "a page can be loaded");
+    readers.push(listen(at));
+    let mut rest = String::new();
+    readers.remove(0).read_to_string(&mut rest).unwrap();
+    assert!(rest.ends_with("\r\n0\r\n\r\n"), "the oldest stream has ended");
     server.publish(&[], &ReportOptions::default());
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| server.settle(Duration::from_secs(600)));
-        std::thread::sleep(Duration::from_millis(100));
-        assert!(!waiting.is_finished(), "the page has the figures of before");
-        get(at, "/fragment");
-        waiting.join().unwrap();
-    });
-    assert!(begun.elapsed() < Duration::from_secs(300));
+    let mut newest = readers.pop().unwrap().lines().map(Result::unwrap);
+    assert!(newest.any(|line| line == "data: 2"), "the newest stream goes on");
+}
+
+/// A reader that stalls in the middle of an event is dropped.
+#[test]
+fn a_reader_that_stalls_is_dropped() {
+    let server = LiveServer::start(&LiveOptions::default()).unwrap();
+    let mut stalled = listen(server.address());
+    let text = "long ".repeat(4 << 20);
+    let recent = Recent { kind: "proof".into(), text, ..Recent::default() };
+    server.set_status(&LiveStatus { recent: vec![recent], ..LiveStatus::default() });
+    std::thread::sleep(Duration::from_secs(26));
+    let mut rest = Vec::new();
+    let _ = stalled.read_to_end(&mut rest);
+    assert!(rest.len() < 15 << 20 && !rest.ends_with(b"0\r\n\r\n"), "{} bytes arrived", rest.len());
 }
 
 /// Requests that are sent byte by byte and never end time out, and do not delay stopping the server.

@@ -29,8 +29,6 @@ use std::time::{Duration, Instant};
 
 /// Interval between checks of the run's folder for new rounds.
 const POLL: Duration = Duration::from_secs(1);
-/// Time that open pages have to load the last figures after the end of a run.
-const FINAL_UPDATE_TIME: Duration = Duration::from_secs(5);
 /// Status of a finished run, and of a stopped one.
 const FINISHED: &str = live::FINISHED;
 const STOPPED: &str = "stopped; to continue: sgs resume";
@@ -140,6 +138,5 @@ impl Drop for LivePage {
             // Ignore a panic of the thread: the run is over.
             let _ = figures.join();
         }
-        self.server.settle(FINAL_UPDATE_TIME);
     }
 }
