@@ -121,20 +121,22 @@ impl From<&'static str> for Allowed {
     }
 }
 
-/// Formats the allowed values for `--explain`, such as `1 to 1024`, `above 0, below 1` or `cpu, cuda`.
+/// Formats the allowed values, such as `an integer from 1 to 1024`, `a number above 0, below 1` or `cpu, cuda`.
 impl fmt::Display for Allowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Allowed::Switch => f.write_str("true, false"),
+            Allowed::Switch => f.write_str("true or false"),
             Allowed::Names(names) => f.write_str(&names.join(", ")),
-            Allowed::Whole { low, high } => write!(f, "{low} to {high}"),
-            Allowed::NameOrWhole { name, low, high } => write!(f, "\"{name}\", or {low} to {high}"),
+            Allowed::Whole { low, high } => write!(f, "an integer from {low} to {high}"),
+            Allowed::NameOrWhole { name, low, high } => {
+                write!(f, "\"{name}\", or an integer from {low} to {high}")
+            }
             Allowed::Text(sentence) => f.write_str(sentence),
             Allowed::Real { low, high } => match (low.included, high.included) {
-                (true, true) => write!(f, "{} to {}", low.at, high.at),
-                (true, false) => write!(f, "from {}, below {}", low.at, high.at),
-                (false, true) => write!(f, "above {}, at most {}", low.at, high.at),
-                (false, false) => write!(f, "above {}, below {}", low.at, high.at),
+                (true, true) => write!(f, "a number from {} to {}", low.at, high.at),
+                (true, false) => write!(f, "a number from {}, below {}", low.at, high.at),
+                (false, true) => write!(f, "a number above {}, at most {}", low.at, high.at),
+                (false, false) => write!(f, "a number above {}, below {}", low.at, high.at),
             },
         }
     }
@@ -147,10 +149,10 @@ mod tests {
     #[test]
     fn the_description_matches_the_check() {
         let cases = [
-            (above(0.0).below(1.0), "above 0, below 1", [false, true, false, false]),
-            (above(0.0).at_most(1.0), "above 0, at most 1", [false, true, true, false]),
-            (at_least(0.0).below(1.0), "from 0, below 1", [true, true, false, false]),
-            (at_least(0.0).at_most(1.0), "0 to 1", [true, true, true, false]),
+            (above(0.0).below(1.0), "a number above 0, below 1", [false, true, false, false]),
+            (above(0.0).at_most(1.0), "a number above 0, at most 1", [false, true, true, false]),
+            (at_least(0.0).below(1.0), "a number from 0, below 1", [true, true, false, false]),
+            (at_least(0.0).at_most(1.0), "a number from 0 to 1", [true, true, true, false]),
         ];
         for (allowed, said, admitted) in cases {
             assert_eq!(allowed.to_string(), said);
@@ -161,13 +163,13 @@ mod tests {
         let whole = Allowed::from(2..=5);
         assert_eq!(
             (whole.to_string().as_str(), [1, 2, 5, 6].map(|n| whole.admits_whole(n))),
-            ("2 to 5", [false, true, true, false],)
+            ("an integer from 2 to 5", [false, true, true, false],)
         );
         let names = Allowed::from(&["cpu", "cuda"]);
         assert_eq!(names.to_string(), "cpu, cuda");
         assert!(names.admits_text("cuda") && !names.admits_text("tpu"));
         let either = Allowed::NameOrWhole { name: "all", low: 1, high: 9 };
-        assert_eq!(either.to_string(), "\"all\", or 1 to 9");
+        assert_eq!(either.to_string(), "\"all\", or an integer from 1 to 9");
         assert!(either.admits_text("all") && either.admits_whole(9) && !either.admits_whole(0));
     }
 }

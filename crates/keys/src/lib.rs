@@ -35,9 +35,9 @@
 //! let keys = Requests::keys("requests");
 //! assert_eq!(keys[1].key, "requests.tries");
 //! assert_eq!(keys[1].meaning, "Attempts per request.");
-//! assert_eq!(keys[1].allowed.to_string(), "1 to 1000");
+//! assert_eq!(keys[1].allowed.to_string(), "an integer from 1 to 1000");
 //! let wrong = Requests { tries: 0, ..Requests::default() };
-//! assert_eq!(wrong.check("requests").unwrap_err().to_string(), "`requests.tries` is 0; expected 1 to 1000");
+//! assert_eq!(wrong.check("requests").unwrap_err().to_string(), "`requests.tries` is 0; expected an integer from 1 to 1000");
 //! ```
 //!
 //! # Adding a key
@@ -54,7 +54,9 @@
 
 mod allowed;
 mod declare;
+mod suggest;
 mod table;
 
 pub use allowed::{Allowed, RangeEnd, RangeStart, above, at_least};
+pub use suggest::did_you_mean;
 pub use table::{FixedDomain, InvalidValue, KeySpec, KeyTable, KeyValue, check, dotted};

@@ -280,8 +280,11 @@ fn impossible_rank_settings_are_refused_before_the_run_starts() {
     let dir = tempfile::tempdir().unwrap();
     let out = path(dir.path(), "out");
     for (more, part) in [
-        (&["--set", "training.ranks=0"][..], "`training.ranks` is 0; expected 1 to 65536"),
-        (&["--set", "training.ranks=two"], "`training.ranks` is \"two\"; expected 1 to 65536"),
+        (&["--set", "training.ranks=0"][..], "`training.ranks` is 0; expected an integer from 1 to 65536"),
+        (
+            &["--set", "training.ranks=two"],
+            "`training.ranks` is \"two\"; expected an integer from 1 to 65536",
+        ),
         (&["--set", "training.ranks=60000"], "this machine has processors for"),
         (&["sampling-only", "--ranks", "2"], "sampling-only trains nothing"),
         (&["sampling-only", "--set", "training.ranks=2"], "sampling-only trains nothing"),

@@ -174,7 +174,7 @@ mod tests {
         assert_eq!((stage.k, stage.drop_above, stage.negation), (8, 0.5, false));
         let label = "[[stage]]\nkind = \"label\"\nname = \"b\"\n";
         for (text, part) in [
-            (format!("{good}k = 0"), "`a.k` is 0; expected 1 to 1024"),
+            (format!("{good}k = 0"), "`a.k` is 0; expected an integer from 1 to 1024"),
             (format!("{good}modle = 1"), "modle"),
             (good.replace("rollouts", "roll"), "roll"),
             (good.replace("\"m\"", "\"\""), "`a.model` is empty"),
