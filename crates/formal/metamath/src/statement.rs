@@ -6,7 +6,7 @@
 //! only in the names of variables have equal texts.
 
 use crate::database::{Distinct, StatementId, Symbol, distinct};
-use crate::grammar::{Tree, TreeNode, TypeId};
+use crate::grammar::{ParseError, Tree, TreeNode, TypeId};
 use crate::theory::{Rule, RuleId, Theory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -272,10 +272,16 @@ fn formula(theory: &Theory, tokens: &[&str], which: &str) -> Result<Tree, Statem
         }
         symbols.push(symbol);
     }
-    theory
-        .grammar()
-        .parse(theory.formula_type(), &symbols, |s| theory.type_of_variable(s))
-        .map_err(|e| error("no-formula", format!("{which} {e}")))
+    theory.grammar().parse(theory.formula_type(), &symbols, |s| theory.type_of_variable(s)).map_err(|e| {
+        let why = match e {
+            ParseError::NoReading { at } => match rest.get(at) {
+                Some(token) => format!("does not parse: unexpected `{token}` at symbol {}", at + 1),
+                None => "does not parse: it ends too early".to_owned(),
+            },
+            other => other.to_string(),
+        };
+        error("no-formula", format!("{which} {why}"))
+    })
 }
 
 fn distinct_group(theory: &Theory, group: &[&str]) -> Result<Vec<Distinct>, StatementError> {
