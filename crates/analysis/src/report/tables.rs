@@ -5,7 +5,7 @@ use crate::compare::{Basis, asymptote_difference, crossings, interpolate, reach}
 use crate::figures::{self, FigureOptions, PlottedRun, SeedGroup, groups};
 use crate::fit::{CurvePoint, Fit, FitError, Parameter};
 use crate::plot::{Unit, escape, format_value};
-use crate::run::{EvaluationData, RunData, STAGES, TargetHistory, metric, stage_seconds};
+use crate::run::{EvaluationData, RunData, STAGES, TargetHistory, metric, stage_seconds, stage_totals};
 use crate::stats::pass_at_k_interval;
 use sgs_rundir::metrics::names;
 
@@ -419,8 +419,7 @@ pub(super) fn timings(run: &RunData) -> Option<ReportTable> {
         let share = percent(Some(total / all));
         table.rows.push(vec![name.to_owned(), duration(Some(total)), per_round(total), share]);
     };
-    for (i, stage) in STAGES.iter().enumerate() {
-        let total: f64 = times.iter().map(|t| t[i]).sum();
+    for (stage, total) in STAGES.iter().zip(stage_totals(run)) {
         if total > 0.0 {
             row(stage, total);
         }
