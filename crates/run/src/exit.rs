@@ -37,10 +37,10 @@ impl Code {
     pub fn meaning(self) -> &'static str {
         match self {
             Code::Done => "done",
-            Code::Failed => "failed, or what was looked at is not well (a refused proof, a tolerance passed)",
-            Code::Usage => "a wrong call: nothing was begun",
-            Code::RankLost => "a rank that `--ranks` started ended because another was lost",
-            Code::Interrupted => "stopped by the user; what was finished is on the disk",
+            Code::Failed => "failure, or a check did not pass",
+            Code::Usage => "usage error; nothing was started",
+            Code::RankLost => "a rank exited because another rank died",
+            Code::Interrupted => "interrupted; finished work is on disk",
         }
     }
 }

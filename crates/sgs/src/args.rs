@@ -1,25 +1,31 @@
 //! Definition of the command line (clap).
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use crate::arg_values::{
+    INPUT_DIR, INPUT_FILE, devices, method, page_address, problem_set, real, roles, seed, setting, size,
+    systems, whole,
+};
+use clap::builder::TypedValueParser as _;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sgs_analysis::figures::Yardstick;
 use sgs_analysis::live::LiveOptions;
 use sgs_data::sets::TeacherOptions;
+use sgs_keys::{above, at_least};
 use sgs_run::config::SystemName;
 use sgs_run::config::device::DeviceKind;
 use sgs_run::config::endpoint::EndpointConfig;
 use sgs_run::train::launcher::RankOptions;
 use sgs_selfplay::Role;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 /// Self-Guided Self-Play: one language model as Solver, Conjecturer and Guide on machine-checked problems.
 #[derive(Debug, Parser)]
-#[command(name = "sgs", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "sgs", version, max_term_width = 100)]
 #[command(after_help = crate::exit::help())]
 pub struct Cli {
     /// Log more (-v: info, -vv: debug).
-    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    #[arg(short, long, action = clap::ArgAction::Count, global = true, display_order = 1000)]
     pub verbose: u8,
     /// What to do.
     #[command(subcommand)]
@@ -29,81 +35,87 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run self-play: SGS at the embedded default size, or another method, size or configuration file.
+    /// Run self-play with a method at a size.
     Run(RunArgs),
     /// Resume an interrupted run.
     Resume(ResumeArgs),
-    /// Run self-play with workers that connect from elsewhere (`sgs run --workers none` on a fixed port).
+    /// Run self-play with workers that connect from elsewhere.
     Serve(ServeArgs),
     /// Run a worker for a remote coordinator.
     #[command(subcommand)]
     Worker(WorkerCommand),
-    /// Write an HTML report of a run, or of a comparison of several runs.
-    Report(ReportArgs),
     /// Run a grid of methods, seeds and settings, and write one report.
     Sweep(SweepArgs),
-    /// Compare runs: differences in configuration, and solve rates at equal generations.
+    /// Show the progress of a run.
+    Status(StatusArgs),
+    /// Write an HTML report of a run, or of a comparison of several runs.
+    Report(ReportArgs),
+    /// Compare runs: configurations, and rates at equal generations.
     Compare(CompareArgs),
-    /// Export the theorems that a run has proved, as a Metamath database or as JSON Lines.
+    /// Export proved theorems as a Metamath database or as JSON Lines.
     Export(ExportArgs),
-    /// Build, import, filter and inspect data sets.
-    #[command(subcommand)]
-    Data(DataCommand),
-    /// Pretrain a model from scratch on corpora, as a configuration file describes.
-    Pretrain(PretrainArgs),
-    /// Fine-tune a model on corpora (supervised), as a configuration file describes.
-    Sft(SftArgs),
-    /// Replay a round's weight update without sampling (for debugging).
-    Train(TrainArgs),
-    /// Evaluate a model: unbiased pass@k on problems, and its quality in the other two roles.
-    Eval(EvalArgs),
-    /// Serve a model over the OpenAI completions protocol, with log-probs, token ids and streaming.
-    ServeModel(ServeModelArgs),
-    /// Sample proofs of a statement, or of each line of standard input, and print the first valid one.
+    /// Fit the scaling law to runs, or to any curve in a CSV file.
+    Fit(FitArgs),
+    /// Sample proofs of statements, and print the first valid one.
     Prove(ProveArgs),
     /// Sample conjectures for a statement.
     Conjecture(ConjectureArgs),
     /// Sample the Guide's reviews of a conjecture.
     Review(ReviewArgs),
-    /// Verify proofs: reads one JSON object per line, writes one verdict per line.
+    /// Evaluate a model: pass@k on problems, and its other two roles.
+    Eval(EvalArgs),
+    /// Serve a model over the OpenAI completions protocol.
+    ServeModel(ServeModelArgs),
+    /// Build, import, filter and inspect data sets.
+    #[command(subcommand)]
+    Data(DataCommand),
+    /// Pretrain a model from scratch on corpora.
+    Pretrain(PretrainArgs),
+    /// Fine-tune a model on corpora (supervised).
+    Sft(SftArgs),
+    /// Replay a round's weight update without sampling (for debugging).
+    Train(TrainArgs),
+    /// Verify proofs in JSON Lines, and write one verdict per line.
     Verify(VerifyArgs),
-    /// Show the progress of a run.
-    Status(StatusArgs),
-    /// Fit the scaling law to runs, or to any curve in a CSV file.
-    Fit(FitArgs),
     /// Install Lean 4 on this machine.
     #[command(subcommand)]
     Lean(LeanCommand),
-    /// Language-model diagnostics.
-    #[command(subcommand)]
-    Lm(LmCommand),
+    /// Check what this machine supports (CPU, GPU, Lean, Slurm).
+    Doctor(DoctorArgs),
     /// Benchmark this machine.
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Check what this machine supports (CPU, GPU, Lean, Slurm) and how to set up the rest.
-    Doctor(DoctorArgs),
-    /// Write the JSON schema of a configuration file to standard output, for editors.
+    /// Language-model diagnostics.
+    #[command(subcommand)]
+    Lm(LmCommand),
+    /// Write the JSON schema of a configuration file, for editors.
     Schema {
-        /// The kind of file.
-        file: SchemaOf,
+        /// The kind of file: that of `sgs run FILE`, or of `sgs sweep FILE`.
+        #[arg(value_parser = ["run", "sweep"])]
+        file: String,
     },
-    /// Write a completion script for a shell to standard output.
+    /// Write a completion script for a shell.
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Write a manual page: `sgs man data build | man -l -`.
+    Man {
+        /// The command [default: sgs itself].
+        command: Vec<String>,
+    },
 }
 
-/// A file that has a schema.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum SchemaOf {
-    /// The configuration of a run: `sgs run FILE`.
-    Run,
-    /// A grid of runs: `sgs sweep FILE`.
-    Sweep,
-}
+/// The subcommands in the order of `--help`, by purpose.
+pub const GROUPS: [(&str, &[&str]); 6] = [
+    ("Runs", &["run", "resume", "serve", "worker", "sweep", "status"]),
+    ("Results", &["report", "compare", "export", "fit"]),
+    ("Using models", &["prove", "conjecture", "review", "eval", "serve-model"]),
+    ("Making models", &["data", "pretrain", "sft", "train"]),
+    ("Formal systems and this machine", &["verify", "lean", "doctor", "bench", "lm"]),
+    ("Shell and editor", &["schema", "completions", "man", "help"]),
+];
 
-/// `sgs data …`
 #[derive(Debug, Subcommand)]
 pub enum DataCommand {
     /// Build the slice, the targets and the training corpora of the embedded formal system.
@@ -124,23 +136,41 @@ pub enum DataCommand {
 
 /// Upper bound of all timeouts, in seconds.
 const A_YEAR: u64 = 31_536_000;
+/// Upper bound of sequences in a batch.
+const MAX_BATCH: u64 = 1 << 16;
+/// Upper bound of lengths, in tokens.
+const MAX_TOKENS: u64 = 10_000_000;
+/// Upper bound of samples that one call takes from a model for one statement.
+const MAX_SAMPLES: u64 = 1_000_000;
+/// Allowed memory for buffers and KV cache, in MiB.
+const MEMORY_MIB: RangeInclusive<u64> = 16..=1_000_000_000;
 
-/// Arguments of `sgs run`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sgs run                              100 theorems on two cores
+  sgs run --rounds 20 --seed 2         a shorter run with another seed
+  sgs run cispo --size metamath        another method and size
+  sgs run --size metamath --device cuda
+  sgs run my.toml --set algorithm.solver.learning_rate=5e-5
+A run ends when it reaches the first of its limits: rounds, minutes, generations.")]
 pub struct RunArgs {
     /// Method: sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-learned-guide,
     /// sgs-frozen-conjecturer, sgs-no-conditioning, sgs-cispo, stp, sampling-only, or a TOML file [default: the method of
     /// the size: sgs for Lean, sgs-cispo for Metamath].
+    #[arg(hide_possible_values = true, value_parser = method())]
     pub method: Option<String>,
     /// Size: metamath-quick, metamath, metamath-13m, metamath-30m (one GPU each), lean-core or lean-d3k [default:
     /// metamath-quick].
-    #[arg(long)]
+    #[arg(long, hide_possible_values = true, value_parser = size())]
     pub size: Option<String>,
+    #[command(flatten)]
+    pub keys: KeyArgs,
     /// Follow the authors' code where it differs from the paper (docs/fidelity.md). Explicit settings take precedence.
     #[arg(long)]
     pub as_published: bool,
     /// Set a configuration key (not the method or the size). Repeatable.
-    #[arg(long, value_name = "KEY=VALUE")]
+    #[arg(long, value_name = "KEY=VALUE", hide_possible_values = true, value_parser = setting())]
     pub set: Vec<String>,
     /// Folder of the run [default: runs/METHOD-SIZE].
     #[arg(long, value_name = "DIR")]
@@ -151,16 +181,62 @@ pub struct RunArgs {
     /// Print every configuration key with its meaning, allowed values, default, current value and source, then exit.
     #[arg(long)]
     pub explain: bool,
+    #[command(flatten)]
+    pub execution: ExecutionArgs,
+}
+
+/// Flags that set the key of the same meaning.
+#[derive(Debug, Args)]
+pub struct KeyArgs {
+    #[command(flatten)]
+    pub budget: BudgetArgs,
+    /// Seed of all random numbers [default: 1].
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=i64::MAX as u64))]
+    pub seed: Option<u64>,
+    /// Device that the model runs on [default: from the size].
+    #[arg(long, value_parser = ["cpu", "cuda"])]
+    pub device: Option<String>,
+}
+
+impl KeyArgs {
+    /// Returns the flags that are given: flag, key and value.
+    pub fn given(&self) -> Vec<(&'static str, &'static str, String)> {
+        let BudgetArgs { rounds, minutes, generations } = self.budget;
+        let all = [
+            ("--rounds", "rounds", rounds.map(|n| n.to_string())),
+            ("--minutes", "minutes", minutes.map(|m| m.to_string())),
+            ("--generations", "generations", generations.map(|n| n.to_string())),
+            ("--seed", "seed", self.seed.map(|n| n.to_string())),
+            ("--device", "model.device", self.device.clone()),
+        ];
+        all.into_iter().filter_map(|(flag, key, value)| Some((flag, key, value?))).collect()
+    }
+}
+
+/// The limits of a run, saved in its configuration.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct BudgetArgs {
+    /// Number of rounds in total.
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=1_000_000))]
+    pub rounds: Option<u32>,
+    /// Time budget in minutes across all sessions (0: unlimited).
+    #[arg(long, value_name = "M", value_parser = real(at_least(0.0).at_most(1e7)))]
+    pub minutes: Option<f64>,
+    /// Start no round after this many generations of the Solver (0: unlimited).
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=1_000_000_000_000))]
+    pub generations: Option<u64>,
+}
+
+/// Where a run works, and how it shows its progress.
+#[derive(Debug, Args)]
+pub struct ExecutionArgs {
     /// Print one JSON object per round.
     #[arg(long)]
     pub json: bool,
-    /// Workers of the run.
     #[command(flatten)]
     pub fleet: FleetArgs,
-    /// Ranks that train.
     #[command(flatten)]
     pub ranks: RankArgs,
-    /// The live page.
     #[command(flatten)]
     pub page: PageArgs,
 }
@@ -187,7 +263,6 @@ pub struct FleetArgs {
     pub token_file: Option<PathBuf>,
 }
 
-/// Arguments of `sgs serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Start workers on any machine that has this program:
@@ -195,12 +270,10 @@ Start workers on any machine that has this program:
   sgs worker verify   --connect https://HOST:7717 --token-file FILE
 `sgs resume DIR` continues in the same way, on the same address.")]
 pub struct ServeArgs {
-    /// The run; by default only workers that connect to 127.0.0.1:7717 serve it.
     #[command(flatten)]
     pub run: RunArgs,
 }
 
-/// `sgs worker …`
 #[derive(Debug, Subcommand)]
 pub enum WorkerCommand {
     /// Sample completions; loads the model once and then follows the run's weights.
@@ -208,6 +281,10 @@ pub enum WorkerCommand {
     /// Verify proofs, one per slot at a time.
     Verify(WorkerVerifyArgs),
 }
+
+const WORKER_HELP: &str = "\
+A worker keeps no state: you can kill it at any time. On SIGTERM it finishes what it can and returns its other tasks.
+Exit codes: 0 the run finished, or the worker was signalled; 1 the coordinator rejected the worker or is unreachable.";
 
 /// Arguments of both kinds of worker.
 #[derive(Debug, Args)]
@@ -225,55 +302,46 @@ pub struct ConnectArgs {
     #[arg(long)]
     pub name: Option<String>,
     /// Give up after this many seconds without an answer from the coordinator.
-    #[arg(long, value_name = "SECONDS", default_value_t = 900, value_parser = clap::value_parser!(u64).range(..=A_YEAR))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 900, value_parser = whole::<u64>(0..=A_YEAR))]
     pub patience: u64,
     /// Seconds after SIGTERM in which running tasks may finish; the rest are returned to the coordinator.
-    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(..=A_YEAR))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = whole::<u64>(0..=A_YEAR))]
     pub grace: u64,
     /// Exit when the process with this id exits (the process that started the worker).
     #[arg(long, value_name = "PID", hide = true)]
     pub parent: Option<u32>,
 }
 
-/// Arguments of `sgs worker generate`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-A worker keeps no state: you can kill it at any time. On SIGTERM it finishes what it can and returns its other tasks.
-Exit codes: 0 the run finished, or the worker was signalled; 1 the coordinator rejected the worker or is unreachable.")]
+#[command(after_help = WORKER_HELP)]
 pub struct WorkerGenerateArgs {
-    /// The coordinator.
     #[command(flatten)]
     pub connect: ConnectArgs,
     /// Device to sample on [default: from the run's configuration].
     #[arg(long, value_parser = devices())]
     pub device: Option<DeviceKind>,
     /// Compute threads (0: one per core).
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<usize>(0..=4096))]
     pub threads: usize,
     /// Batch size per role, in sequences [default: from the run's configuration].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=MAX_BATCH))]
     pub batch: Option<usize>,
     /// Memory for buffers and KV cache per role, in MiB [default: from the run's configuration].
-    #[arg(long, value_name = "MIB")]
+    #[arg(long, value_name = "MIB", value_parser = whole::<u64>(MEMORY_MIB))]
     pub memory_mib: Option<u64>,
     /// Folder for downloaded weights if this machine cannot read the run's folder [default: the temporary folder].
     #[arg(long, value_name = "DIR")]
     pub scratch: Option<PathBuf>,
 }
 
-/// Arguments of `sgs worker verify`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-A worker keeps no state: you can kill it at any time. On SIGTERM it finishes what it can and returns its other tasks.
-Exit codes: 0 the run finished, or the worker was signalled; 1 the coordinator rejected the worker or is unreachable.")]
+#[command(after_help = WORKER_HELP)]
 pub struct WorkerVerifyArgs {
-    /// The coordinator.
     #[command(flatten)]
     pub connect: ConnectArgs,
     /// Proofs to verify at the same time (0: one per core).
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<usize>(0..=4096))]
     pub slots: usize,
-    /// Lean settings that replace the run's on this machine.
     #[command(flatten)]
     pub lean: LeanArgs,
 }
@@ -309,54 +377,30 @@ impl PageArgs {
     }
 }
 
-/// Parses `127.0.0.1:8080`, `localhost:8080` or `8080`.
-fn page_address(text: &str) -> Result<SocketAddr, String> {
-    let port = text.strip_prefix("localhost:").unwrap_or(text);
-    let loopback = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-    port.parse()
-        .map(loopback)
-        .or_else(|_| text.parse())
-        .map_err(|_| format!("{text:?} is not an address: write ADDRESS:PORT or a port, or put --serve last"))
-}
-
-/// Arguments of `sgs resume`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Giving only --rounds removes the other limits. All changes are saved in the run's configuration.")]
 pub struct ResumeArgs {
     /// Folder of the run.
+    #[arg(value_hint = INPUT_DIR)]
     pub dir: PathBuf,
-    /// Continue until the run has N rounds in total, without a time limit unless --minutes is given. Saved in the run's
-    /// configuration.
-    #[arg(long, value_name = "N")]
-    pub rounds: Option<u32>,
-    /// Time budget in minutes across all sessions (0: unlimited). Saved in the run's configuration [default: as before].
-    #[arg(long, value_name = "M")]
-    pub minutes: Option<f64>,
+    #[command(flatten)]
+    pub budget: BudgetArgs,
     /// Change a setting of the run's inference servers (address, folder, key file, request rate), such as
-    /// sampling.endpoint.url=ADDRESS. Saved in the run's configuration. Repeatable.
-    #[arg(long, value_name = "KEY=VALUE")]
+    /// sampling.endpoint.url=ADDRESS. Repeatable.
+    #[arg(long, value_name = "KEY=VALUE", hide_possible_values = true, value_parser = setting())]
     pub set: Vec<String>,
-    /// Workers of the run [default: as before].
-    #[command(flatten)]
-    pub fleet: FleetArgs,
-    /// Ranks that train [default: as many as the run started with].
-    #[command(flatten)]
-    pub ranks: RankArgs,
     /// Verify the checksums of all files first, and fail if one is damaged (about one second per gigabyte).
     #[arg(long)]
     pub verify: bool,
-    /// Print one JSON object per round.
-    #[arg(long)]
-    pub json: bool,
-    /// The live page.
     #[command(flatten)]
-    pub page: PageArgs,
+    pub execution: ExecutionArgs,
 }
 
-/// Arguments of `sgs report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
     /// Folders of runs; several runs are compared.
-    #[arg(required = true)]
+    #[arg(required = true, value_hint = INPUT_DIR)]
     pub runs: Vec<PathBuf>,
     /// Output folder [default: `report` in the run's folder; for several runs, `report`].
     #[arg(long, value_name = "DIR")]
@@ -367,14 +411,13 @@ pub struct ReportArgs {
     pub yardsticks: Vec<Yardstick>,
     /// Baseline run, whose unsolved targets make up D_hard [default: REINFORCE-1/2 with all its seeds; otherwise another
     /// method that trains only on targets].
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "RUN", value_hint = INPUT_DIR)]
     pub baseline: Option<PathBuf>,
     /// Exclude the first N generations from scaling-law fits [default: 100,000, scaled down for short runs].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = real(at_least(0.0).at_most(1e15)))]
     pub cut: Option<f64>,
 }
 
-/// Arguments of `sgs sweep`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The file (TOML); every key is optional:
@@ -391,30 +434,29 @@ equal share of the cores.
 Exit codes: 0 all runs finished; 1 a run failed; 130 interrupted.")]
 pub struct SweepArgs {
     /// The sweep (TOML).
+    #[arg(value_hint = INPUT_FILE)]
     pub file: PathBuf,
     /// Folder of the runs and the report [default: runs/ and the file's name without its extension].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Runs at the same time [default: from the file; otherwise one per GPU or per two cores].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=4096))]
     pub jobs: Option<usize>,
     /// Print the commands without running them.
     #[arg(long)]
     pub dry_run: bool,
 }
 
-/// Arguments of `sgs compare`.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
     /// Folders of two or more runs.
-    #[arg(required = true, value_name = "RUN")]
+    #[arg(required = true, value_name = "RUN", value_hint = INPUT_DIR)]
     pub runs: Vec<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
 }
 
-/// Arguments of `sgs export`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Each theorem has its shortest known proof. A JSON line has id, context, statement and proof, as `sgs verify` reads them,
@@ -423,6 +465,7 @@ and `found`: kind, target, round, steps, and the statement in display form.
   sgs export runs/a | sgs verify -")]
 pub struct ExportArgs {
     /// Folder of the run.
+    #[arg(value_hint = INPUT_DIR)]
     pub dir: PathBuf,
     /// Write a Metamath database: the bundled slice of set.mm, followed by the theorems, each verified again.
     #[arg(long, value_name = "FILE", conflicts_with = "jsonl")]
@@ -446,53 +489,50 @@ pub enum Exported {
     Unsolved,
 }
 
-/// Arguments of `sgs data build`.
 #[derive(Debug, Args)]
 pub struct DataBuildArgs {
     /// Take the slice from this set.mm (Debian package metamath-databases) instead of the bundled one.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = INPUT_FILE)]
     pub source: Option<PathBuf>,
     /// Output folder.
     #[arg(long, value_name = "DIR", default_value = "metamath-data")]
     pub out: PathBuf,
     /// Seed of the corpora (the targets have a fixed seed).
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = seed())]
     pub seed: u64,
     /// Number of random theorems to compose.
-    #[arg(long, default_value_t = 60_000)]
+    #[arg(long, default_value_t = 60_000, value_parser = whole::<usize>(0..=100_000_000))]
     pub composed: usize,
     /// Maximum number of reviews per theorem in the Guide's corpus.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = whole::<usize>(0..=1000))]
     pub reviews: usize,
 }
 
-/// Arguments of `sgs data compose`.
 #[derive(Debug, Args)]
 pub struct DataComposeArgs {
     /// Output folder. The same command continues an interrupted composition.
     #[arg(long, value_name = "DIR", default_value = "lean-data")]
     pub out: PathBuf,
     /// Seed of the theorems.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = seed())]
     pub seed: u64,
     /// Number of draws for the corpus; a draw yields one theorem and its intermediate results.
-    #[arg(long, default_value_t = 9_000)]
+    #[arg(long, default_value_t = 9_000, value_parser = whole::<u64>(0..=100_000_000))]
     pub composed: u64,
     /// Number of targets: harder theorems that the corpus does not state.
-    #[arg(long, default_value_t = 400)]
+    #[arg(long, default_value_t = 400, value_parser = whole::<usize>(0..=1_000_000))]
     pub targets: usize,
     /// Number of held-out problems of the same difficulty.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = whole::<usize>(0..=1_000_000))]
     pub held_out: usize,
-    /// Lean settings.
     #[command(flatten)]
     pub lean: LeanArgs,
 }
 
-/// Arguments of `sgs pretrain` and `sgs sft`.
 #[derive(Debug, Args)]
 pub struct PretrainArgs {
     /// Configuration file (TOML).
+    #[arg(value_hint = INPUT_FILE)]
     pub config: PathBuf,
     /// Output folder of the model, its checkpoints and the loss curve.
     #[arg(long, value_name = "DIR")]
@@ -503,7 +543,6 @@ pub struct PretrainArgs {
     /// File with the token shared by ranks on several machines [default: SGS_TOKEN, or the file named by SGS_TOKEN_FILE].
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Ranks that train.
     #[command(flatten)]
     pub ranks: RankArgs,
 }
@@ -514,16 +553,16 @@ pub struct PretrainArgs {
 pub struct RankArgs {
     /// Number of training processes; without --rank, this command starts all of them [default: the tasks of the Slurm
     /// step; otherwise the configuration's, or 1].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=65_536))]
     pub ranks: Option<usize>,
     /// Rank of this process, counted from 0, if the ranks are started separately [default: the task id of the Slurm step].
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", value_parser = whole::<usize>(0..=65_535))]
     pub rank: Option<usize>,
     /// Address on which rank 0 listens and to which the others connect [default: the first node of the Slurm step].
     #[arg(long, value_name = "HOST:PORT")]
     pub rendezvous: Option<String>,
     /// Give up after waiting this many seconds for a rank.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(..=A_YEAR))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = whole::<u64>(0..=A_YEAR))]
     pub rank_patience: u64,
 }
 
@@ -539,25 +578,22 @@ impl RankArgs {
     }
 }
 
-/// Arguments of `sgs sft`.
 #[derive(Debug, Args)]
 pub struct SftArgs {
     /// Model to start from (Hugging Face layout).
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = INPUT_DIR)]
     pub model: PathBuf,
-    /// The arguments of `sgs pretrain`.
     #[command(flatten)]
     pub train: PretrainArgs,
 }
 
-/// Arguments of `sgs train`.
 #[derive(Debug, Args)]
 pub struct TrainArgs {
     /// A published round: RUN/rounds/NUMBER.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = INPUT_DIR)]
     pub from: PathBuf,
     /// Checkpoint to start from [default: the checkpoint before the round].
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = INPUT_DIR)]
     pub weights: Option<PathBuf>,
     /// Output folder of the new weights; without it, only the report is printed.
     #[arg(long, value_name = "DIR")]
@@ -565,38 +601,36 @@ pub struct TrainArgs {
     /// File with the token shared by ranks on several machines [default: SGS_TOKEN, or the file named by SGS_TOKEN_FILE].
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Ranks that train.
     #[command(flatten)]
     pub ranks: RankArgs,
 }
 
 /// The models to sample from, and their device.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Model")]
 pub struct PlayArgs {
     /// Use the latest models of this run.
-    #[arg(long, value_name = "DIR", conflicts_with = "model")]
+    #[arg(long, value_name = "DIR", conflicts_with = "model", value_hint = INPUT_DIR)]
     pub run: Option<PathBuf>,
     /// Model folder (Hugging Face layout) [default: the bundled base model].
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = INPUT_DIR)]
     pub model: Option<PathBuf>,
     /// Formal system [default: the run's; otherwise metamath].
     #[arg(long, value_parser = systems())]
     pub system: Option<SystemName>,
     /// Sampling seed; the same seed gives the same samples.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = seed())]
     pub seed: u64,
     /// Memory for buffers and KV cache, in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = whole::<u64>(MEMORY_MIB))]
     pub memory_mib: u64,
     /// Device to sample on.
     #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,
-    /// Lean settings.
     #[command(flatten)]
     pub lean: LeanArgs,
 }
 
-/// Arguments of `sgs serve-model`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Prints its address when it is ready. POST /v1/completions accepts prompts as text or tokens. Extensions: vLLM's
@@ -605,12 +639,9 @@ continue_generation. Log-probs are those of the sampled tokens at temperature 1.
   sgs serve-model --listen 127.0.0.1:8000
   sgs run sampling-only --set sampling.endpoint.url=http://127.0.0.1:8000/v1 --set 'sampling.endpoint.roles=[\"solver\"]'")]
 pub struct ServeModelArgs {
-    /// The model and its device.
-    #[command(flatten)]
-    pub play: PlayArgs,
     /// Role whose model is served, if a run has trained several.
-    #[arg(long, value_enum, default_value_t = PlayedRole::Solver)]
-    pub role: PlayedRole,
+    #[arg(long, value_parser = roles(), default_value = "solver")]
+    pub role: Role,
     /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
@@ -621,100 +652,66 @@ pub struct ServeModelArgs {
     #[arg(long, default_value = "sgs")]
     pub name: String,
     /// Batch size, in sequences.
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 256, value_parser = whole::<usize>(1..=MAX_BATCH))]
     pub batch: usize,
     /// Context window, in tokens [default: the run's; otherwise the model's].
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", value_parser = whole::<usize>(1..=MAX_TOKENS))]
     pub context: Option<usize>,
     /// Allow clients to load weights from below this folder (SGLang's POST /update_weights_from_disk, vLLM's
     /// /collective_rpc).
     #[arg(long, value_name = "DIR")]
     pub updates: Option<PathBuf>,
+    #[command(flatten)]
+    pub play: PlayArgs,
 }
 
-/// A role whose model is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PlayedRole {
-    /// Attempts problems.
-    Solver,
-    /// Proposes problems.
-    Conjecturer,
-    /// Reviews proposed problems.
-    Guide,
-}
-
-impl From<PlayedRole> for Role {
-    fn from(role: PlayedRole) -> Self {
-        match role {
-            PlayedRole::Solver => Role::Solver,
-            PlayedRole::Conjecturer => Role::Conjecturer,
-            PlayedRole::Guide => Role::Guide,
-        }
-    }
-}
-
-/// Arguments of `sgs eval`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The intervals are 95% bootstrap intervals over problems.
   sgs eval --run runs/a --problems held-out -k 16
   sgs eval --problems all -k 8 --foretell 100000   estimate the rate after 100,000 samples in total
   sgs eval --endpoint http://127.0.0.1:8000/v1     a served model (vLLM, SGLang, llama.cpp)
-A served model must have the tokenizer of --model. Its API key is read from SGS_ENDPOINT_KEY.")]
+A served model must have the tokenizer of --model.")]
+#[command(mut_arg("endpoint", |endpoint| endpoint.conflicts_with("run")))]
 pub struct EvalArgs {
-    /// The models and their device.
-    #[command(flatten)]
-    pub play: PlayArgs,
     /// Problem set. Metamath: quick, all, train or held-out; Lean: d3k or core; or a file with one JSON object per line:
     /// id, statement (in display or canonical form) and context [default: the run's; otherwise all, for Lean d3k].
-    #[arg(long, value_name = "SET")]
+    #[arg(long, value_name = "SET", hide_possible_values = true, value_parser = problem_set())]
     pub problems: Option<String>,
     /// Attempts per problem.
-    #[arg(short, long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, default_value_t = 8, value_parser = whole::<u32>(1..=10_000))]
     pub k: u32,
     /// Maximum length of a proof or review, in tokens [default: 64; for Lean the run's, or 8192 less the prompt].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=MAX_TOKENS))]
     pub max_new_tokens: Option<usize>,
     /// Batch size, in sequences.
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 256, value_parser = whole::<usize>(1..=MAX_BATCH))]
     pub batch: usize,
     /// Evaluate only the first N problems.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=1_000_000_000))]
     pub limit: Option<usize>,
     /// Also sample one conjecture per problem.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "endpoint")]
     pub roles: bool,
     /// Also review the examples of this corpus (`guide-held-out.parquet` of `sgs data build`) and compare the scores with
     /// the known ones: agreement, rank correlation, and separation of useful from useless conjectures.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "endpoint", value_hint = INPUT_FILE)]
     pub reviews: Option<PathBuf>,
     /// Evaluate only the Guide on these reviews: no proofs, no checker.
     #[arg(long, requires = "reviews")]
     pub only_reviews: bool,
     /// Also estimate how many problems N samples in total would solve, spread evenly over the problems. Repeatable.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=1_000_000_000_000))]
     pub foretell: Vec<u64>,
-    /// Sample the Solver's completions from this OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["run", "roles", "reviews"])]
-    pub endpoint: Option<String>,
-    /// Name of the served model [default: the only one].
-    #[arg(long, value_name = "NAME", requires = "endpoint")]
-    pub endpoint_model: Option<String>,
-    /// File with the server's API key [default: the variable SGS_ENDPOINT_KEY, if set].
-    #[arg(long, value_name = "FILE", requires = "endpoint")]
-    pub endpoint_key_file: Option<String>,
-    /// File with CA certificates to trust instead of the public ones, for an https:// address.
-    #[arg(long, value_name = "FILE", requires = "endpoint")]
-    pub endpoint_authority: Option<String>,
-    /// Concurrent requests.
-    #[arg(long, value_name = "N", requires = "endpoint", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub endpoint_requests: u16,
     /// Print JSON, with a proof of each solved problem.
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub play: PlayArgs,
+    #[command(flatten)]
+    pub server: EndpointArgs,
 }
 
-/// Arguments of `sgs prove`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -731,24 +728,23 @@ pub struct ProveArgs {
     /// Re-prove a theorem of the bundled database, using only what precedes it; for Lean: a target of a shipped set.
     #[arg(long, value_name = "LABEL")]
     pub problem: Option<String>,
-    /// The models and their device.
-    #[command(flatten)]
-    pub play: PlayArgs,
     /// Maximum number of proofs to sample.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 64)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 64, value_parser = whole::<u32>(1..=MAX_SAMPLES))]
     pub samples: u32,
     /// Use only what precedes this label of the bundled database; for Lean: the header, such as "import Mathlib".
     #[arg(long, value_name = "LABEL", conflicts_with = "problem")]
     pub context: Option<String>,
     /// Sampling temperature; 0 is greedy.
-    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true, value_parser = real(at_least(0.0).at_most(100.0)).map(|t| t as f32))]
     pub temperature: f32,
     /// Maximum length of a proof, in tokens.
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = whole::<usize>(1..=MAX_TOKENS))]
     pub max_new_tokens: usize,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub play: PlayArgs,
 }
 
 impl ProveArgs {
@@ -758,7 +754,6 @@ impl ProveArgs {
     }
 }
 
-/// Arguments of `sgs conjecture`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -775,18 +770,16 @@ pub struct ConjectureArgs {
     /// Use only what precedes this label of the bundled database; for Lean: the header.
     #[arg(long, value_name = "LABEL", conflicts_with = "problem")]
     pub context: Option<String>,
-    /// The models and their device.
-    #[command(flatten)]
-    pub play: PlayArgs,
     /// Number of conjectures to sample.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 16)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 16, value_parser = whole::<u32>(1..=MAX_SAMPLES))]
     pub samples: u32,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub play: PlayArgs,
 }
 
-/// Arguments of `sgs review`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -804,18 +797,16 @@ pub struct ReviewArgs {
     /// Use only what precedes this label of the bundled database; for Lean: the header.
     #[arg(long, value_name = "LABEL", conflicts_with = "problem")]
     pub context: Option<String>,
-    /// The models and their device.
-    #[command(flatten)]
-    pub play: PlayArgs,
     /// Number of reviews to sample.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 4)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 4, value_parser = whole::<u32>(1..=MAX_SAMPLES))]
     pub samples: u32,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub play: PlayArgs,
 }
 
-/// Arguments of `sgs verify`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A line of input: {\"id\": \"a\", \"context\": \"syl\", \"statement\": \"|- ph  =>  |- ( ps -> ph )\", \"proof\": \"h1 a1i\"}
@@ -828,12 +819,13 @@ A line of output: {\"id\", \"verdict\", \"reason\", \"step\", \"micros\"}; verdi
 Exit codes: 0 every line got a verdict; 1 a line is not valid, could not be decided, or got an unexpected verdict.")]
 pub struct VerifyArgs {
     /// Proofs as JSON Lines; - for standard input.
+    #[arg(value_hint = INPUT_FILE)]
     pub file: PathBuf,
     /// Formal system of the proofs.
     #[arg(long, value_parser = systems(), default_value = "metamath")]
     pub system: SystemName,
     /// Metamath database to use instead of the bundled slice of set.mm.
-    #[arg(long, value_name = "FILE.mm")]
+    #[arg(long, value_name = "FILE.mm", value_hint = INPUT_FILE)]
     pub database: Option<PathBuf>,
     /// Reject databases with missing or invalid proofs [default: warn].
     #[arg(long, requires = "database")]
@@ -842,9 +834,8 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "OUT.mm")]
     pub export: Option<PathBuf>,
     /// Threads (0: one per core).
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<usize>(0..=4096))]
     pub threads: usize,
-    /// Lean settings.
     #[command(flatten)]
     pub lean: LeanArgs,
 }
@@ -854,7 +845,7 @@ pub struct VerifyArgs {
 #[command(next_help_heading = "Lean")]
 pub struct LeanArgs {
     /// Settings of the checker (TOML); every key is optional.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = INPUT_FILE)]
     pub lean: Option<PathBuf>,
     /// Checker program [default: repl; for a worker the run's].
     #[arg(long, value_enum, value_name = "CHECKER")]
@@ -866,7 +857,7 @@ pub struct LeanArgs {
     #[arg(long, value_name = "VERSION")]
     pub lean_version: Option<String>,
     /// Proofs to check at the same time [default: one per core].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(1..=4096))]
     pub lean_slots: Option<usize>,
     /// Fail if the sandbox is incomplete.
     #[arg(long)]
@@ -887,14 +878,12 @@ pub enum LeanChecker {
     Wasm,
 }
 
-/// `sgs lean …`
 #[derive(Debug, Subcommand)]
 pub enum LeanCommand {
     /// Download and build Lean, Mathlib, the REPL and the judge in a folder; continues an interrupted setup.
     Setup(LeanSetupArgs),
 }
 
-/// Arguments of `sgs lean setup`.
 #[derive(Debug, Args)]
 pub struct LeanSetupArgs {
     /// Installation folder [default: lean-setup, for --wasm lean-wasm].
@@ -911,27 +900,24 @@ pub struct LeanSetupArgs {
     pub dry_run: bool,
 }
 
-/// Arguments of `sgs status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
     /// Folder of the run.
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", value_hint = INPUT_DIR)]
     pub dir: PathBuf,
     /// Number of latest rounds to show.
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole::<usize>(0..=1_000_000))]
     pub rounds: usize,
-    /// The live page; it is served until Ctrl-C.
-    #[command(flatten)]
-    pub page: PageArgs,
     /// Print JSON.
     #[arg(long, conflicts_with = "serve")]
     pub json: bool,
     /// Print the journal's results of unpublished rounds, one JSON object per result.
     #[arg(long, conflicts_with_all = ["serve", "json"])]
     pub journal: bool,
+    #[command(flatten)]
+    pub page: PageArgs,
 }
 
-/// Arguments of `sgs fit`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A CSV file has the columns generations and rate (0 to 1), named in a header or as its first two columns.
@@ -939,22 +925,22 @@ Exit codes: 0 every curve was fitted; 1 a curve was not. A fit that the points d
 pub struct FitArgs {
     /// Folders of runs, or CSV files: generations and rate by name or as the first two columns; the columns `run`,
     /// `method` and `seed` distinguish several curves.
-    #[arg(required = true, value_name = "RUN|CSV")]
+    #[arg(required = true, value_name = "RUN|CSV", value_hint = INPUT_FILE)]
     pub inputs: Vec<PathBuf>,
     /// Exclude the first N generations [default: 100,000, scaled down for short curves].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = real(at_least(0.0).at_most(1e15)))]
     pub cut: Option<f64>,
     /// Upper bound of the asymptote.
-    #[arg(long, value_name = "RATE", default_value_t = 1.0)]
+    #[arg(long, value_name = "RATE", default_value_t = 1.0, value_parser = real(above(0.0).at_most(1.0)))]
     pub max_rate: f64,
     /// Confidence level of the intervals.
-    #[arg(long, default_value_t = 0.95)]
+    #[arg(long, default_value_t = 0.95, value_parser = real(above(0.0).below(1.0)))]
     pub level: f64,
     /// Number of random halves of the points to refit.
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole::<usize>(0..=100_000))]
     pub halves: usize,
     /// Seed of the random halves.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = seed())]
     pub seed: u64,
     /// The rates of CSV files are percentages.
     #[arg(long)]
@@ -964,20 +950,19 @@ pub struct FitArgs {
     pub json: bool,
 }
 
-/// `sgs lm …`
 #[derive(Debug, Subcommand)]
 pub enum LmCommand {
     /// Compare the engine with the recorded numbers of a model folder, and print the largest error of each quantity.
     Check(LmCheckArgs),
 }
 
-/// Arguments of `sgs lm check`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The folder holds config.json, model.safetensors, io.safetensors and expected.json (see docs/language-model.md).
 Exit codes: 0 every error is within its tolerance; 1 one is not.")]
 pub struct LmCheckArgs {
     /// Model folder.
+    #[arg(value_hint = INPUT_DIR)]
     pub dir: PathBuf,
     /// Device to run on.
     #[arg(long, value_parser = devices(), default_value = "cpu")]
@@ -987,7 +972,6 @@ pub struct LmCheckArgs {
     pub json: bool,
 }
 
-/// `sgs bench …`
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
     /// Verify the proofs of a Metamath database, with the unifier only and with the kernel.
@@ -1000,120 +984,106 @@ pub enum BenchCommand {
     Dispatch(BenchDispatchArgs),
 }
 
-/// Arguments of `sgs bench dispatch`.
 #[derive(Debug, Args)]
 pub struct BenchDispatchArgs {
     /// Number of open tasks.
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = whole::<u64>(1..=10_000_000))]
     pub open: u64,
     /// Number of workers, each with its own connection.
-    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = whole::<usize>(1..=10_000))]
     pub workers: usize,
     /// Tasks per lease request.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<usize>(1..=10_000))]
     pub capacity: usize,
     /// Duration of the measurement.
-    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = whole::<u64>(1..=86_400))]
     pub seconds: u64,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
 }
 
-/// Arguments of `sgs bench verify`.
 #[derive(Debug, Args)]
 pub struct BenchVerifyArgs {
-    /// Formal system.
-    #[arg(long, value_enum, default_value_t = BenchSystem::Metamath)]
-    pub system: BenchSystem,
     /// Metamath database to use instead of the bundled slice of set.mm.
-    #[arg(long, value_name = "FILE.mm")]
+    #[arg(long, value_name = "FILE.mm", value_hint = INPUT_FILE)]
     pub database: Option<PathBuf>,
     /// Skip proofs with more steps.
-    #[arg(long, value_name = "N", default_value_t = 60)]
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = whole::<usize>(1..=1_000_000))]
     pub steps: usize,
     /// Repetitions; the fastest counts.
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole::<usize>(1..=1_000_000))]
     pub repeats: usize,
     /// Threads of the parallel measurement (0: one per core).
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<usize>(0..=4096))]
     pub threads: usize,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
 }
 
-/// Formal systems that `sgs bench verify` can measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum BenchSystem {
-    /// Metamath, embedded.
-    Metamath,
-}
-
-/// Arguments of `sgs bench sample`.
 #[derive(Debug, Args)]
 pub struct BenchSampleArgs {
     /// Model shape: small (4 layers, width 256, vocabulary 1,024), or a folder with a config.json.
     #[arg(long = "model", value_name = "SHAPE", default_value = "small")]
     pub shape: String,
     /// Batch size, in requests.
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = whole::<usize>(1..=MAX_BATCH))]
     pub batch: usize,
     /// Number of distinct prompts.
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = whole::<usize>(1..=MAX_BATCH))]
     pub prompts: usize,
     /// Tokens per prompt.
-    #[arg(long, value_name = "N", default_value_t = 32)]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = whole::<usize>(1..=MAX_TOKENS))]
     pub prompt_tokens: usize,
     /// New tokens per request.
-    #[arg(long, value_name = "N", default_value_t = 96)]
+    #[arg(long, value_name = "N", default_value_t = 96, value_parser = whole::<usize>(1..=MAX_TOKENS))]
     pub new_tokens: usize,
     /// Number of measured runs.
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole::<usize>(1..=1_000_000))]
     pub runs: usize,
     /// Device to sample on.
     #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,
     /// CPU threads (0: one per core).
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<usize>(0..=4096))]
     pub threads: usize,
 }
 
-/// Arguments of `sgs bench train`.
 #[derive(Debug, Args)]
 pub struct BenchTrainArgs {
     /// Model shape: small (4 layers, width 256, vocabulary 1,024), or a folder with a config.json.
     #[arg(long = "model", value_name = "SHAPE", default_value = "small")]
     pub shape: String,
     /// Sequences per optimiser step.
-    #[arg(long, value_name = "N", default_value_t = 32)]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = whole::<usize>(1..=MAX_BATCH))]
     pub sequences: usize,
     /// Tokens per sequence.
-    #[arg(long, value_name = "N", default_value_t = 128)]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = whole::<usize>(1..=MAX_TOKENS))]
     pub length: usize,
     /// Tokens per micro-batch.
-    #[arg(long, value_name = "N", default_value_t = 4096)]
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = whole::<usize>(1..=MAX_TOKENS))]
     pub micro_batch_tokens: usize,
     /// Number of measured steps.
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole::<usize>(1..=1_000_000))]
     pub steps: usize,
     /// Device to train on.
     #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,
     /// CPU threads (0: one per core).
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<usize>(0..=4096))]
     pub threads: usize,
 }
 
-/// Arguments of `sgs doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes: 0 the embedded default works here; 1 it does not. GPU, Lean and Slurm may be absent.")]
 pub struct DoctorArgs {
     /// Check this run's files against their checksums instead of checking the machine.
+    #[arg(value_hint = INPUT_DIR)]
     pub run: Option<PathBuf>,
     /// Check this model folder instead of the bundled base model.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = INPUT_DIR)]
     pub model: Option<PathBuf>,
     /// Folder in which runs will be written.
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -1129,39 +1099,38 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-/// Arguments of `sgs data stats`.
 #[derive(Debug, Args)]
 pub struct DataStatsArgs {
     /// Data set: JSON Lines, a JSON array, Parquet, D_3k or Lean source, optionally .zst; or a corpus of `sgs data build`.
+    #[arg(value_hint = INPUT_FILE)]
     pub file: PathBuf,
     /// File with the Lean header of problems that have none.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = INPUT_FILE)]
     pub header: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
 }
 
-/// Arguments of `sgs data import`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Known layouts: Goedel-Pset, NuminaMath-LEAN, miniF2F, D_3k, and Lean source with sorry.
 Exit codes: 0 every record was imported; 1 some were rejected (they are listed; the others are written).")]
 pub struct DataImportArgs {
     /// Data set: JSON Lines, a JSON array, Parquet, D_3k or Lean source, optionally .zst.
+    #[arg(value_hint = INPUT_FILE)]
     pub file: PathBuf,
     /// Output file; - for standard output.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     /// File with the Lean header of problems that have none.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = INPUT_FILE)]
     pub header: Option<PathBuf>,
     /// Lean version of the problems, such as v4.15.0, for records that name none.
     #[arg(long, value_name = "VERSION")]
     pub toolchain: Option<String>,
 }
 
-/// Arguments of `sgs data filter`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The file names the problems and the filter stages, in order:
@@ -1175,6 +1144,7 @@ interrupted filtering; you may change thresholds and later stages in between.
   sgs data filter examples/filter.toml --out d3k --device cuda")]
 pub struct DataFilterArgs {
     /// Filter configuration (TOML).
+    #[arg(value_hint = INPUT_FILE)]
     pub config: PathBuf,
     /// Output folder.
     #[arg(long, value_name = "DIR")]
@@ -1182,15 +1152,13 @@ pub struct DataFilterArgs {
     /// Device for local models.
     #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,
-    /// Lean settings.
-    #[command(flatten)]
-    pub lean: LeanArgs,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub lean: LeanArgs,
 }
 
-/// Arguments of `sgs data classify`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Assigns four difficulties and ten areas, as in the paper's Appendix D. Retries unreadable answers until
@@ -1204,15 +1172,13 @@ pub struct DataClassifyArgs {
     /// Output folder.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// The served model.
-    #[command(flatten)]
-    pub teacher: TeacherArgs,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub teacher: TeacherArgs,
 }
 
-/// Arguments of `sgs data reviews`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The model gets the Guide's prompts; a review without three scores in range is requested again. DIR
@@ -1224,81 +1190,77 @@ interrupted.
 Exit codes: 0 all reviews were obtained; 1 some are missing.")]
 pub struct DataReviewsArgs {
     /// Folder of a run, with or without a Guide.
+    #[arg(value_hint = INPUT_DIR)]
     pub run: PathBuf,
     /// Output folder.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
     /// Number of reviews to train on.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 2048)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 2048, value_parser = whole::<usize>(1..=10_000_000))]
     pub count: usize,
     /// Number of reviews of other conjectures, to evaluate a Guide.
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = whole::<usize>(0..=1_000_000))]
     pub held_out: usize,
-    /// The served model.
     #[command(flatten)]
     pub teacher: TeacherArgs,
 }
 
-/// A served model that labels data.
+/// A model behind an OpenAI-compatible server.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Teacher")]
-pub struct TeacherArgs {
-    /// Address of an OpenAI-compatible chat endpoint, such as http://127.0.0.1:8000/v1; SGS_ENDPOINT_KEY has its key.
+#[command(next_help_heading = "Served model")]
+pub struct EndpointArgs {
+    /// Address of an OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1.
     #[arg(long, value_name = "URL")]
-    pub endpoint: String,
+    pub endpoint: Option<String>,
     /// Name of the served model [default: the only one].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "endpoint")]
     pub endpoint_model: Option<String>,
     /// File with the server's API key [default: the variable SGS_ENDPOINT_KEY, if set].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "endpoint")]
     pub endpoint_key_file: Option<String>,
     /// File with CA certificates to trust instead of the public ones, for an https:// address.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "endpoint")]
     pub endpoint_authority: Option<String>,
     /// Concurrent requests.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", requires = "endpoint", default_value_t = 64, value_parser = whole::<u16>(1..=1024))]
     pub endpoint_requests: u16,
+}
+
+impl EndpointArgs {
+    /// Returns the endpoint, if an address is given.
+    pub fn config(&self) -> Option<EndpointConfig> {
+        Some(EndpointConfig {
+            url: self.endpoint.clone()?,
+            model: self.endpoint_model.clone().unwrap_or_default(),
+            key_file: self.endpoint_key_file.clone().unwrap_or_default(),
+            authority: self.endpoint_authority.clone().unwrap_or_default(),
+            concurrency: self.endpoint_requests.into(),
+            ..EndpointConfig::default()
+        })
+    }
+}
+
+/// A served model that labels data.
+#[derive(Debug, Args)]
+#[command(mut_arg("endpoint", |endpoint| endpoint.required(true)))]
+pub struct TeacherArgs {
+    #[command(flatten)]
+    pub server: EndpointArgs,
     /// Maximum length of an answer, in tokens, including the model's reasoning.
-    #[arg(long, value_name = "N", default_value_t = 4096)]
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = whole::<usize>(1..=MAX_TOKENS))]
     pub max_new_tokens: usize,
     /// Maximum number of requests per question until the answer is readable.
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole::<u32>(1..=1000))]
     pub tries: u32,
     /// Sampling seed.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = seed())]
     pub seed: u64,
 }
 
 impl TeacherArgs {
     /// Returns the endpoint and the options of requests to it.
     pub fn options(&self) -> TeacherOptions {
-        let endpoint = EndpointConfig {
-            url: self.endpoint.clone(),
-            model: self.endpoint_model.clone().unwrap_or_default(),
-            key_file: self.endpoint_key_file.clone().unwrap_or_default(),
-            authority: self.endpoint_authority.clone().unwrap_or_default(),
-            concurrency: self.endpoint_requests.into(),
-            ..EndpointConfig::default()
-        };
+        let endpoint = self.server.config().unwrap_or_default();
         TeacherOptions { endpoint, max_tokens: self.max_new_tokens, tries: self.tries, seed: self.seed }
     }
-}
-
-/// Parses a device name.
-fn devices() -> impl TypedValueParser<Value = DeviceKind> {
-    PossibleValuesParser::new([
-        PossibleValue::new("cpu").help("The processor"),
-        PossibleValue::new("cuda").help("One NVIDIA GPU in bfloat16, with f32 sums and f32 master weights"),
-        PossibleValue::new("cuda-f32").help("One NVIDIA GPU in f32 throughout: for comparing, not for speed"),
-    ])
-    .try_map(|name| name.parse::<DeviceKind>())
-}
-
-/// Parses the name of a formal system.
-fn systems() -> impl TypedValueParser<Value = SystemName> {
-    PossibleValuesParser::new([
-        PossibleValue::new("metamath").help("Metamath, embedded"),
-        PossibleValue::new("lean").help("Lean 4"),
-    ])
-    .try_map(|name| name.parse::<SystemName>())
 }

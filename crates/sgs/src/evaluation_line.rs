@@ -17,7 +17,7 @@ pub fn line(metrics: &MetricValues, base: Option<&MetricValues>) -> Option<Strin
     };
     let who = match metrics.round {
         0 => "the base model".to_owned(),
-        n => format!("after {n} rounds"),
+        n => format!("after {}", crate::output::counted(n as usize, "round")),
     };
     let mut out = format!("held out, {who}:  {}", percent("pass@1"));
     if k > 1.0 {

@@ -13,7 +13,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::FromArgMatches;
 
 /// Replaces `std`'s `eprintln!`: does not panic if standard error is closed, and prints above the progress display.
 macro_rules! eprintln {
@@ -26,16 +26,18 @@ macro_rules! eprintln {
 }
 
 mod activity;
+mod arg_values;
 mod args;
 mod commands;
 mod curve_file;
 mod display;
-mod eta;
 mod evaluation_line;
 mod exit;
+mod help;
 mod lean;
 mod model_source;
 mod output;
+mod pace;
 mod page;
 mod related_runs;
 mod signals;
@@ -51,15 +53,19 @@ mod yardstick;
 /// Reads standard input and writes standard output and standard error like the program. The first call of a process sets
 /// the process-wide log subscriber.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    match args::Cli::try_parse_from(args) {
-        Ok(cli) => exit::code_of(commands::dispatch(cli)),
+    let definition = command();
+    let matches = definition.clone().try_get_matches_from(args);
+    match matches.and_then(|matches| Ok((args::Cli::from_arg_matches(&matches)?, matches))) {
+        Ok((cli, matches)) => exit::code_of(
+            arg_values::check_inputs(&definition, &matches).and_then(|()| commands::dispatch(cli)),
+        ),
         Err(error) => exit::code_of_parse_error(&error),
     }
 }
 
 /// Returns the definition of the command line.
 pub fn command() -> clap::Command {
-    args::Cli::command()
+    help::command()
 }
 
 /// Enters the sandbox of a Lean process if this process was started for that, and does not return in that case.

@@ -6,6 +6,7 @@ use crate::lean;
 use crate::model_source::ModelSource;
 use anyhow::Result;
 use sgs_formal::FormalSystem;
+use sgs_keys::did_you_mean;
 use sgs_lean::data::{self, Target};
 use sgs_lean::text::canonical_statement;
 use sgs_lean::{Lean, LeanSettings};
@@ -92,15 +93,13 @@ impl<'a> StatementInput<'a> {
     pub fn named(&self, id: &str) -> Result<Target> {
         match &self.reader {
             StatementReader::Metamath(system) => {
-                let near = || match near_labels(system, id) {
-                    near if near.is_empty() => String::new(),
-                    near => format!("; near it: {}", near.join(", ")),
-                };
                 let problem = system.problem(id);
                 Ok(bare(problem.ok_or_else(|| {
+                    let theory = system.theory();
+                    let labels = (0..theory.rules().len()).map(|i| theory.label(RuleId(i as u32)));
+                    let near = did_you_mean(id, labels);
                     Usage(format!(
-                        "--problem: `{id}` is not an axiom or theorem of the bundled database{}",
-                        near()
+                        "--problem: `{id}` is not an axiom or theorem of the bundled database{near}"
                     ))
                 })?))
             }
@@ -131,17 +130,9 @@ impl<'a> StatementInput<'a> {
     pub fn statement_in(&self, context: &str, id: &str, text: &str) -> Result<Target> {
         match &self.reader {
             StatementReader::Metamath(system) => {
-                let problem = system.problem_from_text(id, text, context).map_err(|e| {
-                    let hint = match text.split_whitespace().last() {
-                        // A shell turns `"… ($d x ph)"` into `… ( x ph)`.
-                        Some(last) if last.len() > 1 && last.ends_with(')') && !text.contains("$d") => {
-                            "put statements that contain `$d` in single quotes; in double quotes the shell expands \
-                             `$d`"
-                        }
-                        _ => "separate symbols by spaces, as in \"|- ( ph -> ph )\"",
-                    };
-                    Usage(format!("not a valid statement: {e}; {hint}"))
-                })?;
+                let problem = system
+                    .problem_from_text(id, text, context)
+                    .map_err(|e| Usage(format!("not a valid statement: {e}; {}", hint(text))))?;
                 Ok(bare(problem))
             }
             StatementReader::Lean(_) => {
@@ -201,6 +192,24 @@ impl CheckerSession {
     }
 }
 
+/// Returns advice on a text that is not a Metamath statement.
+fn hint(text: &str) -> &'static str {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if words.first().is_some_and(|word| ["theorem", "lemma", "example", "def", "import"].contains(word)) {
+        return "for a statement of Lean, add `--system lean`";
+    }
+    // A shell turns `"… ($d x ph)"` into `… ( x ph)`.
+    let is_name = |word: &&str| word.starts_with(|c: char| c.is_ascii_alphanumeric());
+    let group = words.iter().rposition(|word| *word == "(").map(|at| &words[at + 1..]);
+    let lost_d = group.is_some_and(|group| {
+        group.len() > 1 && group.iter().all(is_name) && group.last().is_some_and(|last| last.ends_with(')'))
+    });
+    if lost_d {
+        return "put statements that contain `$d` in single quotes; in double quotes the shell expands `$d`";
+    }
+    "separate symbols by spaces, as in \"|- ( ph -> ph )\""
+}
+
 /// Wraps a problem without further data.
 fn bare(problem: Problem) -> Target {
     Target {
@@ -215,12 +224,22 @@ fn bare(problem: Problem) -> Target {
     }
 }
 
-/// Returns up to four labels that resemble a missing one.
-fn near_labels(system: &Metamath, wanted: &str) -> Vec<String> {
-    let theory = system.theory();
-    let labels = (0..theory.rules().len()).map(|i| theory.label(RuleId(i as u32)));
-    let mut scored: Vec<(usize, &str)> =
-        labels.map(|l| (strsim::levenshtein(l, wanted), l)).filter(|(d, _)| *d <= 2).collect();
-    scored.sort_unstable();
-    scored.into_iter().take(4).map(|(_, l)| l.to_owned()).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_fits_the_mistake() {
+        for (text, part) in [
+            ("( ph -> A. x ph )  ( x ph)", "single quotes"),
+            ("( ph -> ph)", "separate symbols by spaces"),
+            ("(ph -> ph)", "separate symbols by spaces"),
+            ("( -. ph -> ( ps -> ph))", "separate symbols by spaces"),
+            ("|- ( ph", "separate symbols by spaces"),
+            ("theorem a (p : Prop) (h : p) : p", "--system lean"),
+            ("", "separate symbols by spaces"),
+        ] {
+            assert!(hint(text).contains(part), "{text}: {}", hint(text));
+        }
+    }
 }

@@ -1,10 +1,10 @@
 //! The last lines of a run: solved targets, the best conjecture, the time of each stage, and the next command.
 
 use crate::display::TextDisplay;
-use crate::eta;
 use crate::theorems::{self, ProvedTheorem};
+use crate::{output, pace};
 use anyhow::Result;
-use sgs_analysis::run::{EvaluationData, RunData, StatementDisplay as _, metric};
+use sgs_analysis::run::{EvaluationData, RunData, StatementDisplay as _, metric, stage_totals};
 use sgs_analysis::stats::pass_at_k_interval;
 use sgs_run::config::folder;
 use sgs_rundir::RunView;
@@ -111,28 +111,27 @@ fn describe(theorem: &ProvedTheorem, shown: &TextDisplay) -> String {
 }
 
 fn time(run: &RunData) -> String {
-    let sum = |name: &str| run.by_round(name).iter().map(|point| point.1).sum::<f64>();
-    let all = sum(names::TIME_ROUND);
-    let evaluations: f64 = run.evaluations.iter().map(EvaluationData::seconds).sum();
-    // Roles are sampled concurrently: split the sampling time in proportion to their times.
-    let roles = [names::TIME_ROLLOUTS, names::TIME_CONJECTURES, names::TIME_REVIEWS].map(sum);
-    let share = sum(names::TIME_SAMPLING) / roles.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+    let [conjectures, rollouts, reviews, sampling, solver, conjecturer, rest] = stage_totals(run);
     let stages = [
-        ("rollouts", share * roles[0]),
-        ("conjectures", share * roles[1]),
-        ("reviews", share * roles[2]),
-        ("updates", sum(names::TIME_UPDATE_SOLVER) + sum(names::TIME_UPDATE_CONJECTURER)),
+        ("rollouts", rollouts),
+        ("conjectures", conjectures),
+        ("reviews", reviews),
+        ("updates", solver + conjecturer),
+        ("other", sampling + rest),
     ];
-    let mut text = format!("{} rounds in {}", run.rounds.len(), eta::duration_text(all));
+    let all: f64 = stages.iter().map(|(_, seconds)| seconds).sum();
+    let evaluations: f64 = run.evaluations.iter().map(EvaluationData::seconds).sum();
+    let rounds = output::counted(run.rounds.len(), "round");
+    let whole = run.by_round(names::TIME_ROUND).iter().map(|point| point.1).sum();
+    let mut text = format!("{rounds} in {}", pace::duration_text(whole));
     if evaluations > 0.0 {
-        text.push_str(&format!(", plus {} of evaluation", eta::duration_text(evaluations)));
+        text.push_str(&format!(", plus {} of evaluation", pace::duration_text(evaluations)));
     }
-    let known: f64 = stages.iter().map(|(_, seconds)| seconds).sum();
-    if all > 0.0 && known > 0.0 {
-        let shares = stages.iter().filter(|(_, seconds)| *seconds > 0.0);
-        let shares = shares.map(|(name, seconds)| format!("{name} {:.0}%", 100.0 * seconds / all));
-        let rest = format!("other {:.0}%", 100.0 * (all - known).max(0.0) / all);
-        text.push_str(&format!(": {}", shares.chain([rest]).collect::<Vec<_>>().join(", ")));
+    let shares = stages.iter().filter(|(_, seconds)| *seconds > 0.0);
+    let shares: Vec<_> =
+        shares.map(|(name, seconds)| format!("{name} {:.0}%", 100.0 * seconds / all)).collect();
+    if !shares.is_empty() {
+        text.push_str(&format!(": {}", shares.join(", ")));
     }
     text
 }

@@ -1,14 +1,15 @@
 //! Progress of a run: a live display on a terminal, one line per round elsewhere, or JSON.
 
-use crate::eta::EtaEstimator;
 use crate::evaluation_line;
 use crate::output;
+use crate::pace::Pace;
 use crate::page::LivePage;
 use crate::terminal::{self, LiveGuard, LiveLine, StyledText, Tone, paint};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use sgs_formal::FormalSystem;
 use sgs_run::RunEvent;
 use sgs_rundir::metrics::MetricValues;
+use sgs_selfplay::round::StageProgress;
 use sgs_selfplay::{Problem, Progress, Review, RoundOutcome, TaskKind};
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -44,6 +45,12 @@ const STAGES: [(TaskKind, &str); 4] = [
 
 /// Narrower terminals get the short line of a round.
 const WIDE: usize = 140;
+/// Maximum numbers of lines about rounds and evaluations on a terminal. With notes and summary, a run stays below forty.
+const ROUND_LINES: u32 = 18;
+const EVALUATION_LINES: u32 = 5;
+/// Width of the progress bar, in columns, and the number of its steps.
+const BAR: usize = 24;
+const BAR_STEPS: u64 = 1000;
 
 /// A line of text in the live display.
 struct TextBar {
@@ -52,13 +59,15 @@ struct TextBar {
 }
 
 impl TextBar {
-    fn below(all: &MultiProgress) -> Self {
-        let (bar, line) = (all.add(ProgressBar::new(0)), LiveLine::default());
+    /// Adds a line. `template` places the text `{line}`; it uses `reserved` columns itself.
+    fn add(all: &MultiProgress, template: &str, reserved: usize) -> Self {
+        let (bar, line) = (all.add(ProgressBar::new(BAR_STEPS)), LiveLine::default());
         let shown = line.clone();
         let text = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
-            let _ = out.write_str(&shown.shown(terminal::columns()));
+            let _ = out.write_str(&shown.shown(terminal::columns().saturating_sub(reserved)));
         };
-        bar.set_style(style("{line}").with_key("line", text));
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        bar.set_style(style.with_key("line", text));
         Self { bar, line }
     }
 
@@ -69,19 +78,50 @@ impl TextBar {
     }
 }
 
+/// Spreads a limited number of lines evenly over a run.
+struct LineBudget {
+    most: u32,
+    /// Fraction of the run that was done at the last line.
+    last: Option<f64>,
+}
+
+impl LineBudget {
+    fn new(most: u32) -> Self {
+        Self { most, last: None }
+    }
+
+    /// Returns whether a line is due when this fraction of the run is done.
+    fn is_due(&mut self, done: f64) -> bool {
+        let is_due = self.last.is_none_or(|last| (done - last) * f64::from(self.most) >= 1.0);
+        if is_due {
+            self.last = Some(done);
+        }
+        is_due
+    }
+}
+
 /// Shows the events of a run.
 pub struct View {
     show: ProgressFormat,
     system: Arc<dyn FormalSystem>,
-    eta: EtaEstimator,
-    bars: Vec<ProgressBar>,
+    pace: Pace,
+    /// The bar of the whole run.
     head: TextBar,
+    /// What `head` says of the current round.
+    stage: String,
     standing: TextBar,
+    counts: TextBar,
     solved: [TextBar; 2],
     conjecture: [TextBar; 2],
     rates: Vec<f64>,
     /// pass@1 of the last round.
     last_rate: Option<f64>,
+    round_lines: LineBudget,
+    evaluation_lines: LineBudget,
+    /// Targets that were newly solved since the last line on the terminal.
+    newly_solved: usize,
+    /// The line of the last round, if it was not printed.
+    unprinted: Option<String>,
     /// Held-out evaluation of the base model.
     base: Option<MetricValues>,
     page: Option<LivePage>,
@@ -99,7 +139,7 @@ impl View {
         system: Arc<dyn FormalSystem>,
         rates: Vec<f64>,
         base: Option<MetricValues>,
-        eta: EtaEstimator,
+        pace: Pace,
         page: Option<LivePage>,
     ) -> Self {
         let target = if show == ProgressFormat::Live {
@@ -108,31 +148,28 @@ impl View {
             ProgressDrawTarget::hidden()
         };
         let all = MultiProgress::with_draw_target(target);
-        let text = || TextBar::below(&all);
-        let (head, standing) = (text(), text());
-        let bars = STAGES
-            .iter()
-            .map(|(_, name)| {
-                let bar = all.add(ProgressBar::new(0));
-                bar.set_style(style("{prefix:>12} {bar:24.cyan/dim} {pos:>6}/{len:<6} {rate:<8} {eta}"));
-                bar.set_prefix(*name);
-                bar
-            })
-            .collect();
+        let head = TextBar::add(&all, &format!("{{bar:{BAR}.cyan/dim}} {{line}}"), BAR + 1);
+        let text = || TextBar::add(&all, "{line}", 0);
+        let (standing, counts) = (text(), text());
         let (solved, conjecture) = ([text(), text()], [text(), text()]);
         let live = (show == ProgressFormat::Live).then(|| terminal::live(&all));
         Self {
             show,
             system,
-            eta,
-            bars,
+            pace,
             head,
+            stage: String::new(),
             standing,
+            counts,
             solved,
             conjecture,
             rates,
             base,
             last_rate: None,
+            round_lines: LineBudget::new(ROUND_LINES),
+            evaluation_lines: LineBudget::new(EVALUATION_LINES),
+            newly_solved: 0,
+            unprinted: None,
             page,
             _live: live,
             all,
@@ -164,18 +201,17 @@ impl View {
         if self.show == ProgressFormat::Live {
             // The lines of finished rounds stay above.
             let _ = self.all.clear();
+            if let Some(line) = self.unprinted {
+                eprintln!("{line}");
+            }
         }
     }
 
     /// Shows that a round has started or entered another stage.
     fn begin(&mut self, round: u32, rounds: u32, what: &str) {
-        for bar in &self.bars {
-            bar.reset();
-        }
-        let left = self.eta.left(round, rounds);
-        let left = left.map_or_else(String::new, |left| format!("   at most {left} left"));
-        let round = (Some(Tone::Strong), format!("round {round}"));
-        self.head.set(vec![round, (None, format!(" of {rounds}  {what}{left}"))]);
+        self.stage = format!(" of {rounds}  {what}");
+        self.show_head(round);
+        self.counts.set(Vec::new());
         let ever = self.rates.last().copied().unwrap_or(0.0);
         let last = self.last_rate.map(|rate| format!("   last round {:.1}% of attempts", 100.0 * rate));
         let ever = (Some(Tone::Good), format!("ever solved {:.1}%", 100.0 * ever));
@@ -183,13 +219,33 @@ impl View {
             .set(vec![ever, (None, format!("{}   {}", last.unwrap_or_default(), sparkline(&self.rates)))]);
     }
 
-    /// Updates the counts of the current round.
+    /// Draws the bar of the whole run.
+    fn show_head(&self, round: u32) {
+        let left = self.pace.left().map_or_else(String::new, |left| format!("   about {left} left"));
+        self.advance(0.0);
+        let round = (Some(Tone::Strong), format!("round {round}"));
+        self.head.set(vec![round, (None, format!("{}{left}", self.stage))]);
+    }
+
+    /// Shows the counts of the current round.
     fn progress(&self, progress: &Progress) {
-        for (bar, (kind, _)) in self.bars.iter().zip(STAGES) {
-            let stage = progress.of(kind);
-            bar.set_length(stage.asked);
-            bar.set_position(stage.done);
+        if self.show != ProgressFormat::Live {
+            return;
         }
+        let stages = STAGES.iter().map(|(kind, name)| (*name, progress.of(*kind)));
+        let stages: Vec<_> = stages.filter(|(_, stage)| stage.asked > 0).collect();
+        let texts = stages.iter().map(|(name, stage)| format!("{name} {} of {}", stage.done, stage.asked));
+        self.counts.set(vec![(None, format!("  {}", texts.collect::<Vec<_>>().join(", ")))]);
+        let sum =
+            |count: fn(&StageProgress) -> u64| stages.iter().map(|(_, stage)| count(stage)).sum::<u64>();
+        let part = sum(|stage| stage.done) as f64 / sum(|stage| stage.asked).max(1) as f64;
+        self.advance(part);
+    }
+
+    /// Advances the bar; `part` is the fraction of the round that is done. It never moves back, although later tasks of a round are not known at its start.
+    fn advance(&self, part: f64) {
+        let done = (self.pace.done(part) * BAR_STEPS as f64) as u64;
+        self.head.bar.set_position(done.max(self.head.bar.position()));
     }
 
     /// Shows an evaluation of held-out problems.
@@ -204,7 +260,9 @@ impl View {
                 drop(evaluation_line::line(metrics, self.base.as_ref()).map(output::line))
             }
             ProgressFormat::Live => {
-                if let Some(line) = evaluation_line::line(metrics, self.base.as_ref()) {
+                if self.evaluation_lines.is_due(self.pace.done(0.0))
+                    && let Some(line) = evaluation_line::line(metrics, self.base.as_ref())
+                {
                     eprintln!("{}", paint(Tone::Strong, &line));
                 }
             }
@@ -219,7 +277,7 @@ impl View {
         let get = |name: &str| metrics.scalars.get(name).copied();
         self.rates.push(get("cumulative_solve_rate").unwrap_or(0.0));
         self.last_rate = get("target_solve_rate");
-        self.eta.record(get("time_round_s").unwrap_or(0.0));
+        self.pace.record(get("time_round_s").unwrap_or(0.0), get("generations").unwrap_or(0.0));
         match self.show {
             ProgressFormat::Json => {
                 if let Ok(line) = serde_json::to_string(metrics) {
@@ -228,13 +286,10 @@ impl View {
                 }
             }
             ProgressFormat::Lines => {
-                let _ = output::line(line(outcome, metrics));
+                let _ = output::line(line(outcome, metrics, outcome.newly_solved.len()));
             }
             ProgressFormat::Live => {
-                let is_wide = terminal::columns() >= WIDE;
-                let line = if is_wide { line(outcome, metrics) } else { short_line(outcome, metrics) };
-                let tone = if outcome.newly_solved.is_empty() { Tone::Quiet } else { Tone::Good };
-                eprintln!("{}", paint(tone, &line));
+                self.print_round(outcome, metrics);
                 if let Some((id, solved)) = outcome.newly_solved.last()
                     && let Some(p) = outcome.problems.iter().find(|p| p.problem.id == *id)
                 {
@@ -242,6 +297,22 @@ impl View {
                 }
                 self.show_review(outcome);
             }
+        }
+    }
+
+    /// Prints the line of a round if targets were solved since the last line, within the budget of lines.
+    fn print_round(&mut self, outcome: &RoundOutcome, metrics: &MetricValues) {
+        self.newly_solved += outcome.newly_solved.len();
+        let is_wide = terminal::columns() >= WIDE;
+        let format = if is_wide { line } else { short_line };
+        let tone = if self.newly_solved == 0 { Tone::Quiet } else { Tone::Good };
+        let line = paint(tone, &format(outcome, metrics, self.newly_solved));
+        let is_first = self.round_lines.last.is_none();
+        if (is_first || self.newly_solved > 0) && self.round_lines.is_due(self.pace.done(0.0)) {
+            eprintln!("{line}");
+            (self.newly_solved, self.unprinted) = (0, None);
+        } else {
+            self.unprinted = Some(line);
         }
     }
 
@@ -270,23 +341,13 @@ impl View {
     }
 }
 
-fn style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).with_key(
-        "rate",
-        |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-            let _ = write!(out, "{:.0}/s", state.per_sec());
-        },
-    )
-}
-
-/// Formats a finished round in 80 columns.
-fn short_line(outcome: &RoundOutcome, metrics: &MetricValues) -> String {
+/// Formats a finished round in 80 columns. `newly` targets were solved since the last line.
+fn short_line(outcome: &RoundOutcome, metrics: &MetricValues, newly: usize) -> String {
     let get = |name: &str| metrics.scalars.get(name).copied().unwrap_or(0.0);
     let mut out = format!(
-        "round {:>4}  ever solved {:4.1}% ({:+})  this round {:4.1}%",
+        "round {:>4}  ever solved {:4.1}% ({newly:+})  this round {:4.1}%",
         outcome.round,
         100.0 * get("cumulative_solve_rate"),
-        outcome.newly_solved.len(),
         100.0 * get("target_solve_rate"),
     );
     if !outcome.conjectures.is_empty() {
@@ -296,33 +357,33 @@ fn short_line(outcome: &RoundOutcome, metrics: &MetricValues) -> String {
     out
 }
 
-/// Formats a finished round as one line.
-fn line(outcome: &RoundOutcome, metrics: &MetricValues) -> String {
+/// Formats a finished round as one line. `newly` targets were solved since the last line.
+fn line(outcome: &RoundOutcome, metrics: &MetricValues, newly: usize) -> String {
     let get = |name: &str| metrics.scalars.get(name).copied();
     let percent = |name: &str| get(name).map_or_else(|| "    -".to_owned(), |x| format!("{:5.1}", 100.0 * x));
-    let plain = |name: &str| get(name).map_or_else(|| "-".to_owned(), |x| format!("{x:.2}"));
     let mut out = format!(
-        "round {:>4}  generations {:>8}  ever solved {}% (+{})  this round pass@1 {}%",
+        "round {:>4}  generations {:>8}  ever solved {}% ({newly:+})  this round pass@1 {}%",
         outcome.round,
         get("generations").unwrap_or(0.0),
         percent("cumulative_solve_rate"),
-        outcome.newly_solved.len(),
         percent("target_solve_rate"),
     );
     if !outcome.conjectures.is_empty() {
         out.push_str(&format!(
-            "  conjectures {}/{} solved {}  R_guide {}",
+            "  conjectures {}/{} solved {}",
             get("conjectures_accepted").unwrap_or(0.0),
             outcome.conjectures.len(),
             get("conjectures_solved").unwrap_or(0.0),
-            plain("r_guide"),
         ));
     }
-    out.push_str(&format!(
-        "  entropy {}  {:.1} s",
-        plain("solver_entropy"),
-        get("time_round_s").unwrap_or(0.0)
-    ));
+    // Not every method has a Guide, and not every round a review.
+    if let Some(score) = get("r_guide") {
+        out.push_str(&format!("  Guide's score {score:.2} of 8"));
+    }
+    if let Some(entropy) = get("solver_entropy") {
+        out.push_str(&format!("  entropy {entropy:.2}"));
+    }
+    out.push_str(&format!("  {:.1} s", get("time_round_s").unwrap_or(0.0)));
     out
 }
 
@@ -333,4 +394,20 @@ fn sparkline(rates: &[f64]) -> String {
     let (low, high) = tail.iter().fold((f64::MAX, f64::MIN), |(l, h), &r| (l.min(r), h.max(r)));
     let level = |r: f64| if high > low { ((r - low) / (high - low) * 7.0).round() as usize } else { 0 };
     tail.iter().map(|&r| BARS[level(r).min(7)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_spread_over_a_run_of_any_length() {
+        for rounds in [1u32, 3, 10, 40, 1000, 100_000] {
+            let mut budget = LineBudget::new(ROUND_LINES);
+            let done = |round: u32| f64::from(round + 1) / f64::from(rounds);
+            let printed: Vec<u32> = (0..rounds).filter(|round| budget.is_due(done(*round))).collect();
+            assert!(printed.len() <= 1 + ROUND_LINES as usize, "{rounds}: {printed:?}");
+            assert!(printed.len() >= rounds.min(ROUND_LINES / 2) as usize, "{rounds}: {printed:?}");
+        }
+    }
 }

@@ -67,34 +67,50 @@ pub fn reopen_from(folder: &Path, made: Option<&Path>) -> Result<(RunDir, RunCon
     Ok((run, config))
 }
 
-/// Changes the number of rounds, the time limit, or keys in [`config::OF_SERVERS`] (`set`) of an open run, and records
-/// the changes in its configuration. Giving `rounds` without `minutes` removes the time limit.
+/// The keys that limit the length of a run. They do not affect the results of its rounds.
+const BUDGET: [&str; 3] = ["rounds", "minutes", "generations"];
+
+/// New limits for an existing run; `None` keeps the old one.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Budget {
+    /// Number of rounds. Alone, it removes the other limits.
+    pub rounds: Option<u32>,
+    /// Time limit, in minutes.
+    pub minutes: Option<f64>,
+    /// Limit on the Solver's generations.
+    pub generations: Option<u64>,
+}
+
+/// Changes the limits or keys in [`config::OF_SERVERS`] (`set`) of an open run, and records the changes in its
+/// configuration.
 ///
 /// # Errors
 /// Returns an error if the run already has more rounds, if a value is not allowed, or if writing fails.
-pub fn change(run: &RunDir, rounds: Option<u32>, minutes: Option<f64>, set: &[String]) -> Result<RunConfig> {
+pub fn change(run: &RunDir, budget: Budget, set: &[String]) -> Result<RunConfig> {
+    let Budget { rounds, minutes, generations } = budget;
     let before = config_of(run.view())?;
     let published = run.view().rounds()?.len();
     if let Some(rounds) = rounds.filter(|rounds| (*rounds as usize) < published) {
-        return Err(Usage(format!("--rounds {rounds}: the run has {published} rounds already")).into());
+        return Err(Usage(format!("--rounds {rounds}: the run already has more ({published})")).into());
     }
     let wanted = RunConfig {
         rounds: rounds.unwrap_or(before.rounds),
-        // An explicit number of rounds overrides an earlier time limit.
+        // An explicit number of rounds overrides earlier limits.
         minutes: minutes.unwrap_or(if rounds.is_some() { 0.0 } else { before.minutes }),
+        generations: generations.unwrap_or(if rounds.is_some() { 0 } else { before.generations }),
         ..config::with_servers(&before, set)?
     };
     wanted.check("").map_err(|e| Usage(e.to_string()))?;
     let [from, to] = [&before, &wanted].map(Table::try_from);
     let (from, to) = (from?, to?);
     let servers = config::OF_SERVERS.map(|name| format!("sampling.endpoint.{name}"));
-    let changes: Vec<(&str, Value)> = ["rounds", "minutes"]
+    let changes: Vec<(&str, Value)> = BUDGET
         .into_iter()
         .chain(servers.iter().map(String::as_str))
         .filter(|key| config::value_of(&from, key) != config::value_of(&to, key))
         .filter_map(|key| Some((key, config::value_of(&to, key)?.clone())))
         .collect();
-    if changes.iter().any(|(key, _)| ["rounds", "minutes"].contains(key)) {
+    if changes.iter().any(|(key, _)| BUDGET.contains(key)) {
         forget_end(run.view().path())?;
     }
     if !changes.is_empty() {
@@ -128,12 +144,16 @@ pub fn seconds_worked(run: &RunView) -> Result<f64> {
 pub fn what_is_over(run: &RunView, config: &RunConfig) -> Result<Option<String>> {
     let rounds = run.rounds()?.len();
     if rounds >= config.rounds as usize {
-        return Ok(Some(format!("all {} rounds are done", config.rounds)));
+        return Ok(Some(format!("all rounds are done ({rounds} of {})", config.rounds)));
     }
-    let is_late = config.minutes > 0.0 && seconds_worked(run)? > 60.0 * config.minutes;
-    Ok(is_late.then(|| {
-        format!("its {} minutes are over, with {rounds} of {} rounds done", config.minutes, config.rounds)
-    }))
+    let limit = if config.minutes > 0.0 && seconds_worked(run)? > 60.0 * config.minutes {
+        format!("{} minutes", config.minutes)
+    } else if config.generations > 0 && config.has_spent(run.state()?.generations) {
+        format!("{} generations", config.generations)
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(format!("its {limit} are over, with {rounds} of {} rounds done", config.rounds)))
 }
 
 /// The content of `ended.json`, which is written when the run ends.
@@ -155,6 +175,8 @@ pub enum EndReason {
     Rounds,
     /// The time limit has expired.
     Minutes,
+    /// The limit on generations is reached.
+    Generations,
 }
 
 const ENDED: &str = "ended.json";
@@ -184,7 +206,7 @@ pub fn ended(run: &Path) -> Option<RunEnd> {
     serde_json::from_slice(&std::fs::read(run.join(ENDED)).ok()?).ok()
 }
 
-/// Returns whether a run is complete: all its rounds are done, or its time limit has expired.
+/// Returns whether a run is complete: it has reached one of its limits.
 ///
 /// # Errors
 /// Returns an error if the configuration or the rounds cannot be read.
@@ -198,14 +220,15 @@ pub fn is_finished(run: &RunView) -> Result<bool> {
     Ok(is_older && run.rounds()?.len() >= config_of(run)?.rounds as usize)
 }
 
-/// Describes the keys whose values differ between a run's configuration and `config`. `rounds`, `minutes` and
-/// `training.ranks` are ignored, because they do not affect the results of the rounds.
+/// Describes the keys whose values differ between a run's configuration and `config`. Limits and `training.ranks` are
+/// ignored, because they do not affect the results of the rounds.
 ///
 /// # Errors
 /// Returns an error if the run's configuration cannot be read.
 pub fn differences(run: &RunView, config: &RunConfig) -> Result<Vec<String>> {
     let own = config_of(run)?;
-    let mut wanted = RunConfig { rounds: own.rounds, minutes: own.minutes, ..config.clone() };
+    let (rounds, minutes, generations) = (own.rounds, own.minutes, own.generations);
+    let mut wanted = RunConfig { rounds, minutes, generations, ..config.clone() };
     wanted.training.ranks = own.training.ranks;
     let flat = |config: &RunConfig| -> Result<BTreeMap<String, String>> {
         let mut keys = BTreeMap::new();

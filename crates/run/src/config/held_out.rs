@@ -13,7 +13,7 @@ sgs_keys::table! {
         /// Problems for evaluation only. Those that are also targets are skipped.
         pub held_out: String = NONE.to_owned(),
             in "none; a set as in problems.set, such as held-out (200 theorems that are not in quick or train); split (a fraction of problems.set, which is then removed from the targets); a file",
-        /// With held_out = \"split\": fraction of problems.set that is held out.
+        /// With held_out = split: fraction of problems.set that is held out.
         pub share: f64 = 0.1, in above(0.0).below(1.0),
         /// Maximum number of held-out problems; the first ones are used.
         pub problems: usize = 200, in 1..=1_000_000,

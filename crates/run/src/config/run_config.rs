@@ -5,7 +5,7 @@ use super::problems::{ProblemsConfig, SystemName};
 use crate::Usage;
 use crate::config::held_out::EvaluationConfig;
 use crate::error::{Context, Result, ensure};
-use sgs_keys::{Allowed, InvalidValue, KeySpec, KeyTable as _, at_least, dotted};
+use sgs_keys::{Allowed, InvalidValue, KeySpec, KeyTable as _, at_least, did_you_mean, dotted};
 use sgs_lean::LeanSettings;
 use sgs_lm::ModelConfig;
 use sgs_lm::model::Mode;
@@ -13,6 +13,7 @@ use sgs_selfplay::{AlgorithmConfig, Role, Weights};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use toml::de::DeTable;
 use toml::{Table, Value};
 
 sgs_keys::table! {
@@ -29,6 +30,8 @@ sgs_keys::table! {
         pub rounds: u32 = 40, in 1..=1_000_000,
         /// Time limit, in minutes of work summed over all resumptions: no round starts after it. 0 means no limit.
         pub minutes: f64 = 0.0, in at_least(0.0).at_most(1e7),
+        /// Limit on the Solver's generations: no round starts after it. 0 means no limit.
+        pub generations: u64 = 0, in 0..=1_000_000_000_000,
         /// The formal system and its problems.
         pub problems: ProblemsConfig,
         /// The language model.
@@ -113,6 +116,11 @@ impl RunConfig {
     /// Returns the weights that a role uses.
     pub fn weights_of(&self, role: Role) -> Weights {
         self.algorithm.weights_of(role, self.sampling.endpoint.backend_of(role))
+    }
+
+    /// Returns whether a run with this many generations has used up its limit.
+    pub fn has_spent(&self, generations: u64) -> bool {
+        self.generations > 0 && generations >= self.generations
     }
 
     /// Returns the context window of a model in this run, in tokens (prompt plus completion).
@@ -221,8 +229,10 @@ pub struct Layers {
     pub size: Option<String>,
     /// Whether to follow the paper's code where the paper's text is silent or differs.
     pub as_published: bool,
-    /// `KEY=VALUE` settings, applied last.
+    /// `KEY=VALUE` settings.
     pub set: Vec<String>,
+    /// Keys that have a flag of their own: flag, key and value. Applied last.
+    pub flags: Vec<(&'static str, &'static str, String)>,
 }
 
 /// The layer that a key's value comes from. Later variants override earlier ones.
@@ -301,13 +311,15 @@ pub fn value_of<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
 /// wrong type or is out of range.
 pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, String)>) -> Result<Resolved> {
     let named = layers.method.as_deref();
-    let mut file = match named {
+    let text = match named {
         Some(name) if METHODS.iter().all(|m| m.0 != name) => match name.ends_with(".toml") {
             true => read_file(Path::new(name))?,
             false => return Err(unknown("method", name, METHODS.iter().map(|m| m.0)).into()),
         },
-        _ => Table::new(),
+        _ => String::new(),
     };
+    let is_not_toml = |e: toml::de::Error| Usage(format!("{} is not TOML: {e}", named.unwrap_or_default()));
+    let mut file: Table = text.parse().map_err(is_not_toml)?;
     let from_file = || Layer::File(named.unwrap_or_default().to_owned());
     let (size, sized) = match (&layers.size, text_of(&file, "size")?) {
         (Some(size), _) => (size.clone(), Layer::Argument("--size")),
@@ -351,6 +363,7 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
     if layers.as_published {
         stack.lay_code_choices()?;
     }
+    stack.file_text = text;
     stack.lay(file, &from_file())?;
     for (name, value) in environment.filter(|(k, _)| k.starts_with("SGS_SET_")) {
         let key = name["SGS_SET_".len()..].to_lowercase().replace("__", ".");
@@ -359,6 +372,9 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
     for setting in &layers.set {
         let (key, value) = key_and_value(setting)?;
         stack.assign(key, value, Layer::Argument("--set"))?;
+    }
+    for (flag, key, value) in &layers.flags {
+        stack.assign(key, value, Layer::Argument(flag))?;
     }
     stack.resolved()
 }
@@ -388,7 +404,7 @@ pub const OF_SERVERS: [&str; 14] = [
 /// Returns an error if a setting names any other key or a value that is not allowed.
 pub fn with_servers(config: &RunConfig, settings: &[String]) -> Result<RunConfig> {
     let table = Table::try_from(config).context("the configuration")?;
-    let mut stack = LayerStack { keys: RunConfig::keys(""), table, layers: BTreeMap::new() };
+    let mut stack = LayerStack::new(table);
     for setting in settings {
         let (key, value) = key_and_value(setting)?;
         if !key.strip_prefix("sampling.endpoint.").is_some_and(|name| OF_SERVERS.contains(&name)) {
@@ -410,10 +426,24 @@ fn key_and_value(setting: &str) -> Result<(&str, &str), Usage> {
     Ok((key.trim(), value.trim()))
 }
 
-fn read_file(path: &Path) -> Result<Table> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read the configuration {}", path.display()))?;
-    text.parse::<Table>().with_context(|| format!("{} is not TOML", path.display()))
+fn read_file(path: &Path) -> Result<String, Usage> {
+    std::fs::read_to_string(path)
+        .map_err(|e| Usage(format!("cannot read the configuration {}: {e}", path.display())))
+}
+
+/// Returns the line of a dotted key in a TOML file, counted from 1.
+fn line_of(text: &str, key: &str) -> Option<usize> {
+    let document = DeTable::parse(text).ok()?;
+    let (mut table, mut at) = (document.get_ref(), None);
+    for part in key.split('.') {
+        let (name, value) = table.iter().find(|(name, _)| name.get_ref() == part)?;
+        at = Some(name.span().start);
+        match value.get_ref().as_table() {
+            Some(inner) => table = inner,
+            None => break,
+        }
+    }
+    Some(1 + text.get(..at?)?.matches('\n').count())
 }
 
 /// Returns the value of `method` or `size` in a file.
@@ -430,13 +460,18 @@ struct LayerStack {
     keys: Vec<KeySpec>,
     table: Table,
     layers: BTreeMap<String, Layer>,
+    /// Text of the file among the layers, in which errors look for their line.
+    file_text: String,
 }
 
 impl LayerStack {
+    fn new(table: Table) -> Self {
+        Self { keys: RunConfig::keys(""), table, layers: BTreeMap::new(), file_text: String::new() }
+    }
+
     fn of_defaults() -> Result<Self> {
         let defaults = RunConfig { lean: Some(LeanSettings::default()), ..RunConfig::default() };
-        let table = Table::try_from(defaults).context("the defaults")?;
-        Ok(Self { keys: RunConfig::keys(""), table, layers: BTreeMap::new() })
+        Ok(Self::new(Table::try_from(defaults).context("the defaults")?))
     }
 
     /// Adds a layer on top of the others.
@@ -500,22 +535,36 @@ impl LayerStack {
     /// Sets one key.
     fn set(&mut self, key: &str, value: Value, layer: Layer) -> Result<()> {
         let Some(declared) = self.keys.iter().find(|k| k.key == key) else {
-            return Err(match self.is_table(key) {
-                true => Usage(format!("`{key}` is a table: set one of its keys")),
+            let wrong = match self.is_table(key) {
+                true => format!("`{key}` is a table: set one of its keys"),
                 false => unknown_key(key, &self.keys),
-            }
-            .into());
+            };
+            return Err(Usage(self.place(key, &layer) + &wrong).into());
         };
+        let is_list = value_of(&self.table, key).is_some_and(Value::is_array);
+        let value =
+            fit(declared, is_list, value).map_err(|e| Usage(format!("{}{e}", self.place(key, &layer))))?;
         let (tables, name) = key.rsplit_once('.').map_or(("", key), |(tables, name)| (tables, name));
         let mut table = &mut self.table;
         for part in tables.split('.').filter(|part| !part.is_empty()) {
             let inner = table.entry(part).or_insert_with(|| Value::Table(Table::new()));
             table = inner.as_table_mut().with_context(|| format!("`{key}` is not in a table"))?;
         }
-        let is_list = table.get(name).is_some_and(Value::is_array);
-        table.insert(name.to_owned(), fit(declared, is_list, value, &layer)?);
+        table.insert(name.to_owned(), value);
         self.layers.insert(key.to_owned(), layer);
         Ok(())
+    }
+
+    /// Returns where a file or variable sets a key, as the start of an error message.
+    fn place(&self, key: &str, layer: &Layer) -> String {
+        match layer {
+            Layer::File(path) => {
+                let line = line_of(&self.file_text, key).map_or_else(String::new, |line| format!(":{line}"));
+                format!("{path}{line}: ")
+            }
+            Layer::Variable(_) => format!("{layer}: "),
+            _ => String::new(),
+        }
     }
 
     fn resolved(self) -> Result<Resolved> {
@@ -541,7 +590,7 @@ fn drop_equal(table: &mut Table, other: &Table) {
 }
 
 /// Converts a value to the key's type and checks that it is allowed.
-fn fit(key: &KeySpec, is_list: bool, value: Value, layer: &Layer) -> Result<Value, Usage> {
+fn fit(key: &KeySpec, is_list: bool, value: Value) -> Result<Value, InvalidValue> {
     let value = match (&key.allowed, value) {
         (Allowed::Real { .. }, Value::Integer(n)) => Value::Float(n as f64),
         (_, value) => value,
@@ -559,38 +608,20 @@ fn fit(key: &KeySpec, is_list: bool, value: Value, layer: &Layer) -> Result<Valu
         }
         _ => false,
     };
-    if fits {
-        return Ok(value);
-    }
-    let place = match layer {
-        Layer::File(_) | Layer::Variable(_) => format!("{layer}: "),
-        _ => String::new(),
-    };
-    Err(Usage(format!("{place}`{}` is {value}; expected {}", key.key, key.allowed)))
+    let wrong =
+        || InvalidValue { key: key.key.clone(), value: value.to_string(), expected: key.allowed.to_string() };
+    if fits { Ok(value) } else { Err(wrong()) }
 }
 
-fn unknown_key(key: &str, keys: &[KeySpec]) -> Usage {
-    let near = nearest(key, keys.iter().map(|key| key.key.as_str()));
-    Usage(format!("there is no key `{key}`{near} (`sgs run --explain` lists all)"))
+fn unknown_key(key: &str, keys: &[KeySpec]) -> String {
+    let near = did_you_mean(key, keys.iter().map(|key| key.key.as_str()));
+    format!("there is no key `{key}`{near} (`sgs run --explain` lists all)")
 }
 
-fn unknown<'a>(what: &str, name: &str, all: impl Iterator<Item = &'a str> + Clone) -> Usage {
+/// Returns the error for an unknown name of a method, size or problem set.
+pub(crate) fn unknown<'a>(what: &str, name: &str, all: impl Iterator<Item = &'a str> + Clone) -> Usage {
     let list = all.clone().collect::<Vec<_>>().join(", ");
-    Usage(format!("there is no {what} `{name}`{}; there are {list}", nearest(name, all)))
-}
-
-fn nearest<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> String {
-    let last = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
-    let score = |key: &str| {
-        let whole = strsim::jaro_winkler(name, key);
-        let end = strsim::jaro_winkler(&last(name), &last(key));
-        whole.max(end * 0.98)
-    };
-    all.map(|key| (score(key), key))
-        .filter(|(s, _)| *s > 0.75)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, key)| format!("; did you mean `{key}`?"))
-        .unwrap_or_default()
+    Usage(format!("there is no {what} `{name}`{} (known: {list})", did_you_mean(name, all)))
 }
 
 /// Checks each key, then the combinations of keys that depend on each other.

@@ -1,7 +1,9 @@
 //! Opens the formal system of a configuration and reads its problems.
 
+use crate::Usage;
 use crate::config::held_out::{self, HeldOut};
 use crate::config::lean;
+use crate::config::run_config::unknown;
 use crate::config::{RunConfig, SystemName};
 use crate::error::{Context, Result, bail};
 use serde::Deserialize;
@@ -125,14 +127,29 @@ pub fn check_toolchain(system: &Lean, targets: &[Target], set: &str) -> Result<(
 }
 
 /// Metamath sets shipped with the program.
-const METAMATH_SETS: [&str; 4] = ["quick", "all", "train", "held-out"];
+pub const METAMATH_SETS: [&str; 4] = ["quick", "all", "train", "held-out"];
 
 /// Lean sets shipped with the program.
-const LEAN_SETS: [&str; 4] = ["d3k", "core", "composed", "composed-held-out"];
+pub const LEAN_SETS: [&str; 4] = ["d3k", "core", "composed", "composed-held-out"];
 
 /// Returns whether a set ships with the program. Any other name is the path of a file.
 pub fn is_shipped_set(set: &str) -> bool {
     METAMATH_SETS.contains(&set) || LEAN_SETS.contains(&set)
+}
+
+/// Checks that a set ships with the program or is a file.
+///
+/// # Errors
+/// Returns an error that suggests a set of the formal system.
+pub fn check_set(system: SystemName, set: &str) -> Result<(), Usage> {
+    let sets = match system {
+        SystemName::Metamath => METAMATH_SETS,
+        SystemName::Lean => LEAN_SETS,
+    };
+    if is_shipped_set(set) || Path::new(set).is_file() {
+        return Ok(());
+    }
+    Err(unknown("problem set or file", set, sets.into_iter()))
 }
 
 /// Reads the targets of a Lean set: `d3k`, `core`, `composed`, `composed-held-out`, or a file in any format that
@@ -152,6 +169,7 @@ pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
             )
         }
         file => {
+            check_set(SystemName::Lean, file)?;
             let import = crate::lean_set::read(Path::new(file), "")?;
             if let Some(first) = import.skipped.first() {
                 let place =
@@ -192,7 +210,10 @@ pub fn metamath_targets(system: &Metamath, set: &str) -> Result<Vec<Problem>> {
                 "the set `{set}` is one of Lean: set problems.system=lean, or choose quick, all, train or held-out"
             )
         }
-        file => read_problems(system, Path::new(file)),
+        file => {
+            check_set(SystemName::Metamath, file)?;
+            read_problems(system, Path::new(file))
+        }
     }
 }
 
@@ -218,7 +239,15 @@ pub fn read_problems(system: &Metamath, path: &Path) -> Result<Vec<Problem>> {
     lines
         .map(|(i, line)| {
             let place = || format!("{}: line {} is not a valid problem", path.display(), i + 1);
-            let line: ProblemLine = serde_json::from_str(line).with_context(place)?;
+            let line: ProblemLine = serde_json::from_str(line).with_context(|| {
+                let format = r#"{"id": "a", "statement": "|- ( ph -> ph )"}"#;
+                // A file of plain statements.
+                let prove = match line.trim_start().starts_with('{') {
+                    true => String::new(),
+                    false => format!("; for statements in plain text: `sgs prove < {}`", path.display()),
+                };
+                format!("{}; a line must look like {format}{prove}", place())
+            })?;
             // Ids must be unique, because proofs refer to their problem by id.
             if !ids.insert(line.id.clone()) {
                 bail!("{}: line {}: duplicate id `{}`", path.display(), i + 1, line.id);

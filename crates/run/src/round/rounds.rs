@@ -151,6 +151,9 @@ where
             if next == NextStep::Start && self.is_out_of_time() {
                 break EndReason::Minutes;
             }
+            if next == NextStep::Start && self.runner.config.has_spent(self.state.generations) {
+                break EndReason::Generations;
+            }
             folder::forget_end(self.runner.run.view().path())?;
             if self.runner.interrupt.is_set() {
                 self.finish_publication()?;

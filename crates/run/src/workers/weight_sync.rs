@@ -72,7 +72,7 @@ impl WeightSource {
                 bail!("waited {} s for {what}: {why}", self.patience.as_secs());
             }
             if self.drain.has_begun() {
-                bail!("asked to leave while waiting for {what}: {why}");
+                bail!("interrupted while waiting for {what}: {why}");
             }
             if Instant::now() >= warning {
                 tracing::warn!("waiting for {what}: {why}");

@@ -3,7 +3,7 @@
 use super::bench_dispatch;
 use super::bench_verify::{self, VerifyBench};
 use super::verify::theory;
-use crate::args::{BenchCommand, BenchSampleArgs, BenchSystem, BenchTrainArgs, BenchVerifyArgs};
+use crate::args::{BenchCommand, BenchSampleArgs, BenchTrainArgs, BenchVerifyArgs};
 use crate::exit::{Outcome, Usage};
 use crate::output;
 use anyhow::Result;
@@ -29,8 +29,6 @@ pub fn run(command: &BenchCommand) -> Result<Outcome> {
 }
 
 fn checking(args: &BenchVerifyArgs) -> Result<()> {
-    positive(&[("--steps", args.steps), ("--repeats", args.repeats)])?;
-    let BenchSystem::Metamath = args.system;
     let theory = theory(args.database.as_deref())?;
     let threads = if args.threads == 0 { machine::processor().threads } else { args.threads };
     let report =
@@ -39,13 +37,6 @@ fn checking(args: &BenchVerifyArgs) -> Result<()> {
 }
 
 fn sampling(args: &BenchSampleArgs) -> Result<()> {
-    positive(&[
-        ("--batch", args.batch),
-        ("--prompts", args.prompts),
-        ("--prompt-tokens", args.prompt_tokens),
-        ("--new-tokens", args.new_tokens),
-        ("--runs", args.runs),
-    ])?;
     let config = shape(&args.shape)?;
     fits(&config, args.prompt_tokens + args.new_tokens, "--prompt-tokens and --new-tokens together")?;
     let mut bench = SampleBench {
@@ -82,12 +73,6 @@ fn sampling(args: &BenchSampleArgs) -> Result<()> {
 }
 
 fn training(args: &BenchTrainArgs) -> Result<()> {
-    positive(&[
-        ("--sequences", args.sequences),
-        ("--length", args.length),
-        ("--micro-batch-tokens", args.micro_batch_tokens),
-        ("--steps", args.steps),
-    ])?;
     let config = shape(&args.shape)?;
     fits(&config, args.length, "--length")?;
     let bench = TrainBench {
@@ -138,13 +123,6 @@ fn head(name: &str, config: &ModelConfig, device: &str) -> String {
         config.vocab_size,
         config.parameters() as f64 / 1e6
     )
-}
-
-fn positive(options: &[(&str, usize)]) -> Result<()> {
-    match options.iter().find(|(_, n)| *n == 0) {
-        Some((name, _)) => Err(Usage(format!("{name} is 0: give at least 1")).into()),
-        None => Ok(()),
-    }
 }
 
 fn fits(config: &ModelConfig, tokens: usize, what: &str) -> Result<()> {

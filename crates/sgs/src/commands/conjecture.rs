@@ -1,7 +1,7 @@
 //! `sgs conjecture`: samples conjectures for a statement.
 
 use crate::args::ConjectureArgs;
-use crate::exit::{Outcome, Usage};
+use crate::exit::Outcome;
 use crate::model_source::ModelSource;
 use crate::output;
 use crate::statement_input::StatementInput;
@@ -20,9 +20,6 @@ use std::collections::BTreeMap;
 
 /// Samples conjectures for a statement and prints the well-formed ones, most frequent first.
 pub fn run(args: &ConjectureArgs) -> Result<Outcome> {
-    if args.samples == 0 {
-        return Err(Usage("--samples is 0: give at least 1".to_owned()).into());
-    }
     let players = ModelSource::choose(&args.play)?;
     let statements =
         StatementInput::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;

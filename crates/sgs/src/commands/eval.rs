@@ -73,7 +73,17 @@ pub fn run(args: &EvalArgs) -> Result<Outcome> {
         true => output::json(&as_json(args, &name, &done))?,
         false => output::line(as_text(args, &name, &done))?,
     }
-    Ok(Outcome::Done)
+    let outcome = outcome_of(&done.solver);
+    if outcome == Outcome::Failed {
+        eprintln!("no sample could be judged: the rates are unknown");
+    }
+    Ok(outcome)
+}
+
+/// Fails an evaluation that measured nothing, as with a server that rejects every request.
+fn outcome_of(solver: &SolverResult) -> Outcome {
+    let is_nothing = !solver.problems.is_empty() && solver.problems.iter().all(|problem| problem.judged == 0);
+    if is_nothing { Outcome::Failed } else { Outcome::Done }
 }
 
 /// Evaluates only the Guide.
@@ -129,16 +139,10 @@ fn sampler(args: &EvalArgs) -> SamplerOptions {
 
 /// Returns the endpoint that serves the Solver: the arguments', or the run's.
 fn endpoint(args: &EvalArgs, players: &ModelSource) -> Option<EndpointConfig> {
-    let Some(url) = &args.endpoint else { return players.served(Role::Solver) };
-    Some(EndpointConfig {
-        url: url.clone(),
-        model: args.endpoint_model.clone().unwrap_or_default(),
-        key_file: args.endpoint_key_file.clone().unwrap_or_default(),
-        authority: args.endpoint_authority.clone().unwrap_or_default(),
-        concurrency: args.endpoint_requests.into(),
-        roles: vec![Role::Solver],
-        ..EndpointConfig::default()
-    })
+    match args.server.config() {
+        None => players.served(Role::Solver),
+        Some(server) => Some(EndpointConfig { roles: vec![Role::Solver], ..server }),
+    }
 }
 
 /// The models, problems and arguments of an evaluation.
@@ -402,4 +406,25 @@ fn known_reviews(
         cases.push(KnownReview { prompt, review, kind: row.kind });
     }
     Ok(cases)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sgs_run::round::evaluate::ProblemResult;
+
+    #[test]
+    fn an_evaluation_without_a_verdict_fails() {
+        let with = |judged: &[u64]| {
+            let problem = |&judged: &u64| {
+                let [statement, context] = ["", ""].map(Into::into);
+                let problem = Problem { id: sgs_selfplay::ProblemId::new("p"), statement, context };
+                ProblemResult { problem, judged, proved: 0, proof: None }
+            };
+            SolverResult { problems: judged.iter().map(problem).collect(), ..SolverResult::default() }
+        };
+        assert_eq!(outcome_of(&with(&[0, 0])), Outcome::Failed);
+        assert_eq!(outcome_of(&with(&[0, 1])), Outcome::Done);
+        assert_eq!(outcome_of(&with(&[])), Outcome::Done);
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::args::FitArgs;
 use crate::curve_file;
-use crate::exit::{Outcome, Usage};
+use crate::exit::Outcome;
 use crate::output;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -13,7 +13,8 @@ use std::path::Path;
 
 /// Fits every curve. A failure does not affect the other curves.
 pub fn run(args: &FitArgs) -> Result<Outcome> {
-    let options = options(args)?;
+    let cut = args.cut.map_or(Cut::Scaled, Cut::At);
+    let options = FitOptions { cut, max_rate: args.max_rate, level: args.level };
     let mut results = Vec::new();
     let mut outcome = Outcome::Done;
     for (name, curve) in args.inputs.iter().flat_map(|path| curves(path, args)) {
@@ -51,29 +52,6 @@ fn curves(path: &Path, args: &FitArgs) -> Vec<(String, Result<Vec<CurvePoint>>)>
         Ok(curves) => curves.into_iter().map(|(name, curve)| (named(name), Ok(curve))).collect(),
         Err(error) => vec![(shown.clone(), Err(error))],
     }
-}
-
-fn options(args: &FitArgs) -> Result<FitOptions> {
-    if !(args.level > 0.0 && args.level < 1.0) {
-        return Err(Usage(format!(
-            "--level is {}: expected a number between 0 and 1, such as 0.95",
-            args.level
-        ))
-        .into());
-    }
-    if !(args.max_rate > 0.0 && args.max_rate <= 1.0) {
-        return Err(
-            Usage(format!("--max-rate is {}: expected a rate above 0, at most 1", args.max_rate)).into()
-        );
-    }
-    let cut = match args.cut {
-        None => Cut::Scaled,
-        Some(cut) if cut.is_finite() && cut >= 0.0 => Cut::At(cut),
-        Some(cut) => {
-            return Err(Usage(format!("--cut is {cut}: expected a number of generations, at least 0")).into());
-        }
-    };
-    Ok(FitOptions { cut, max_rate: args.max_rate, level: args.level })
 }
 
 fn read_run(path: &Path) -> Result<Vec<CurvePoint>> {

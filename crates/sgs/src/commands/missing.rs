@@ -4,7 +4,7 @@ use super::doctor;
 use sgs_lean::Backing;
 use sgs_lean::setup::{LeanPaths, Readiness, examine};
 use sgs_run::config::base_model::is_model;
-use sgs_run::config::system::is_shipped_set;
+use sgs_run::config::system::check_set;
 use sgs_run::config::{BaseSource, RunConfig, SystemName};
 use sgs_run::workers::config::{By, FleetConfig};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// A missing requirement.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct MissingRequirement {
-    /// Its kind: `GPU`, `Lean`, `model`, `Guide`, `held-out` or `Slurm`.
+    /// Its kind: `GPU`, `Lean`, `model`, `Guide`, `problems`, `held-out` or `Slurm`.
     pub what: &'static str,
     /// Where it was expected, and what was found there.
     pub found: String,
@@ -24,13 +24,15 @@ pub struct MissingRequirement {
 pub fn lacks(config: &RunConfig) -> Vec<MissingRequirement> {
     let mut lacks: Vec<MissingRequirement> =
         lean_lack(config).into_iter().chain(model_lack(config)).collect();
-    lacks.extend(guide_lack(config).into_iter().chain(held_out_lack(config)));
+    lacks.extend(guide_lack(config));
+    lacks.extend(set_lacks(config));
     if config.model.device == "cuda" {
         let gpu = doctor::missing_gpu_requirements();
         // Report a missing device before missing libraries.
         let found = gpu.iter().find(|(name, _)| name == "devices").or(gpu.first());
         if let Some((name, found)) = found {
-            lacks.push(MissingRequirement { what: "GPU", found: format!("{name}: {found}"), remedy: None });
+            let found = format!("{name}: {found}; without a GPU: `--device cpu`, and see `sgs doctor`");
+            lacks.push(MissingRequirement { what: "GPU", found, remedy: None });
         }
     }
     lacks
@@ -95,9 +97,15 @@ fn no_model(what: &'static str, name: &str) -> MissingRequirement {
     }
 }
 
-/// The file with held-out problems.
-fn held_out_lack(config: &RunConfig) -> Option<MissingRequirement> {
-    let file = config.evaluation.source().filter(|source| !is_shipped_set(source))?;
-    let found = format!("file {file} not found (evaluation.held_out)");
-    (!Path::new(file).is_file()).then_some(MissingRequirement { what: "held-out", found, remedy: None })
+/// The files with problems.
+fn set_lacks(config: &RunConfig) -> Vec<MissingRequirement> {
+    let sets = [
+        ("problems", "problems.set", Some(config.problems.set.as_str())),
+        ("held-out", "evaluation.held_out", config.evaluation.source()),
+    ];
+    let lack = |(what, key, set): (_, &str, Option<&str>)| {
+        let wrong = check_set(config.problems.system, set?).err()?;
+        Some(MissingRequirement { what, found: format!("{key}: {wrong}"), remedy: None })
+    };
+    sets.into_iter().filter_map(lack).collect()
 }

@@ -20,6 +20,7 @@ mod fit;
 mod lean_setup;
 mod lm_check;
 mod made;
+mod man;
 mod missing;
 pub mod pretrain;
 mod prove;
@@ -39,7 +40,7 @@ mod worker;
 use crate::args::{Cli, Command, DataCommand, LeanCommand, LmCommand};
 use crate::exit::Outcome;
 use anyhow::Result;
-use clap::CommandFactory;
+use sgs_run::config::METHODS;
 
 /// Runs a command.
 pub fn dispatch(cli: Cli) -> Result<Outcome> {
@@ -75,9 +76,21 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::Lm(LmCommand::Check(args)) => lm_check::run(&args),
         Command::Bench(command) => bench::run(&command),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Schema { file } => schema::run(file),
+        Command::Schema { file } => schema::run(&file),
+        Command::Man { command } => man::run(&command),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "sgs", &mut std::io::stdout());
+            // Generated in memory: the generator panics if standard output is closed.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut crate::command(), "sgs", &mut script);
+            if shell == clap_complete::Shell::Fish {
+                // The generator leaves out the values of positional arguments.
+                let methods = METHODS.map(|(name, _)| name).join(" ");
+                for command in ["run", "serve"] {
+                    let condition = format!("__fish_sgs_using_subcommand {command}");
+                    script.extend(format!("complete -c sgs -n \"{condition}\" -a \"{methods}\"\n").bytes());
+                }
+            }
+            crate::output::text(&String::from_utf8_lossy(&script))?;
             Ok(Outcome::Done)
         }
     }

@@ -1,7 +1,7 @@
 //! `sgs pretrain` and `sgs sft`: supervised training on corpora, from scratch or from a model.
 
 use crate::args::PretrainArgs;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, Usage};
 use crate::output;
 use crate::signals::{self, SignalGuard};
 use anyhow::{Context, Result};
@@ -19,6 +19,14 @@ pub fn run(args: &PretrainArgs, base: Option<&Path>) -> Result<Outcome> {
     let text = fs::read_to_string(&args.config)
         .with_context(|| format!("cannot read the configuration {}", args.config.display()))?;
     let config = PretrainConfig::parse(&text, &args.config.display().to_string())?;
+    if !config.data.is_dir() {
+        let (file, data) = (args.config.display(), config.data.display());
+        return Err(Usage(format!(
+            "{file}: `data` is {data}, and there is no such folder; make it with `sgs data build --out {data}` (Metamath) or \
+             `sgs data compose --out {data}` (Lean)"
+        ))
+        .into());
+    }
     let seat = match launcher::launch_mode(&args.ranks.rank_options(), args.token_file.as_deref(), &args.out)?
     {
         LaunchMode::Launched(outcome) => return Ok(outcome),

@@ -3,7 +3,7 @@
 use crate::args::ReportArgs;
 use crate::display::TextDisplay;
 use crate::exit::Outcome;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::fit::{Cut, FitOptions};
 use sgs_analysis::report::{self, ReportOptions};
@@ -19,7 +19,6 @@ pub fn run(args: &ReportArgs) -> Result<Outcome> {
     };
     let mut fit = FitOptions::default();
     if let Some(cut) = args.cut {
-        ensure!(cut >= 0.0 && cut.is_finite(), "--cut {cut}: expected a number of generations, at least 0");
         fit.cut = Cut::At(cut);
     }
     let baseline = args.baseline.as_deref().map(|given| position(given, &args.runs)).transpose()?;

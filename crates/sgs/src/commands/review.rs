@@ -1,7 +1,7 @@
 //! `sgs review`: samples the Guide's reviews of a conjecture.
 
 use crate::args::ReviewArgs;
-use crate::exit::{Outcome, Usage};
+use crate::exit::Outcome;
 use crate::model_source::ModelSource;
 use crate::output;
 use crate::statement_input::StatementInput;
@@ -20,9 +20,6 @@ use sgs_selfplay::{Problem, Review, Role};
 
 /// Samples reviews of a conjecture and prints their scores.
 pub fn run(args: &ReviewArgs) -> Result<Outcome> {
-    if args.samples == 0 {
-        return Err(Usage("--samples is 0: give at least 1".to_owned()).into());
-    }
     let players = ModelSource::choose(&args.play)?;
     let statements =
         StatementInput::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;

@@ -1,10 +1,10 @@
 //! `sgs run` and `sgs resume`.
 
 use super::missing;
-use crate::args::{FleetArgs, PageArgs, RankArgs, ResumeArgs, RunArgs};
+use crate::args::{BudgetArgs, ExecutionArgs, FleetArgs, RankArgs, ResumeArgs, RunArgs};
 use crate::display::TextDisplay;
-use crate::eta::EtaEstimator;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, Usage};
+use crate::pace::Pace;
 use crate::page::LivePage;
 use crate::view::{ProgressFormat, View};
 use crate::{related_runs, signals, summary};
@@ -17,7 +17,7 @@ use sgs_lm::ranks::{Parallel, ProcessGroup};
 use sgs_lm_sampler::Decode;
 use sgs_run::config::base_model::is_model;
 use sgs_run::config::device;
-use sgs_run::config::folder;
+use sgs_run::config::folder::{self, Budget};
 use sgs_run::config::system::{self, Opened};
 use sgs_run::config::{self, Layers, RunConfig};
 use sgs_run::train::launcher::{self, RankPlan};
@@ -41,12 +41,14 @@ pub fn run(args: &RunArgs) -> Result<Outcome> {
 
 /// Starts a run with `workers`, unless the arguments name others.
 pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
-    args.page.check()?;
+    let ExecutionArgs { ranks, fleet: fleet_args, page, json } = &args.execution;
+    page.check()?;
     let layers = Layers {
         method: args.method.clone(),
         size: args.size.clone(),
         as_published: args.as_published,
         set: args.set.clone(),
+        flags: args.keys.given(),
     };
     let resolve = || {
         let resolved = config::resolve(&layers, std::env::vars())?;
@@ -55,47 +57,81 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     };
     if args.explain || args.dry_run {
         let mut resolved = resolve()?;
-        if let Some(ranks) = args.ranks.ranks {
+        if let Some(ranks) = ranks.ranks {
             resolved.set_ranks(ranks);
         }
         return if args.explain {
             super::explain::run(&resolved)
         } else {
-            super::dry_run::run(&resolved, args.json)
+            super::dry_run::run(&resolved, *json)
         };
     }
     let own = || Ok(args.out.clone().unwrap_or(default_folder(&resolve()?.config)));
-    let mut rank_group = match join(&args.ranks, &args.fleet, own)? {
+    let mut rank_group = match join(ranks, fleet_args, own)? {
         ControlFlow::Continue(rank_group) => rank_group,
         ControlFlow::Break(outcome) => return Ok(outcome),
     };
     let mut config = resolve()?.config;
-    let workers = fleet(&args.fleet, workers)?;
+    let workers = fleet(fleet_args, workers)?;
     check_requirements(&config, workers.as_ref(), &layers)?;
     let base = match super::made::ensure(&config)? {
         MadeBase::NotMade => None,
         MadeBase::Ready(folder) => Some(folder),
         MadeBase::Interrupted => return Ok(Outcome::Interrupted),
     };
-    config.training.ranks = rank_group.settle(&config, args.ranks.ranks.is_some())?;
+    config.training.ranks = rank_group.settle(&config, ranks.ranks.is_some())?;
     let out = args.out.clone().unwrap_or_else(|| default_folder(&config));
     related_runs::report(&config, &out);
+    let (is_new, place) = (!out.exists(), out.display());
+    let greeting = format!(
+        "{} at size {}, writing to {place} (Ctrl-C stops it; to continue: `sgs resume {place}`)",
+        config.method, config.size
+    );
     let decision = CoordinatorAddress::decision(workers.as_ref())?;
     let run = folder::begin_from(&config, base.as_deref(), &out, decision.as_deref())?;
-    eprintln!(
-        "{} at size {}, writing to {} (Ctrl-C stops it; to continue: `sgs resume {}`)",
-        config.method,
-        config.size,
-        out.display(),
-        out.display()
-    );
-    work(config, run, workers, rank_group, args.json, &args.page)
+    let mut start = Start { greeting, has_begun: false };
+    let outcome = work(config, run, workers, rank_group, &mut start, &args.execution);
+    // Errors refer to the logs of other ranks and workers.
+    let has_logs = ["ranks", "workers"].iter().any(|logs| out.join(logs).exists());
+    if outcome.is_err() && !start.has_begun && !has_logs {
+        remove_empty_run(&out, is_new);
+    }
+    outcome
+}
+
+/// The start of a run: everything before its first round.
+#[derive(Default)]
+struct Start {
+    /// Printed when the run begins. Empty if the run existed before.
+    greeting: String,
+    has_begun: bool,
+}
+
+impl Start {
+    /// Records that the run has begun: its system, models and workers are ready.
+    fn begin(&mut self) {
+        if !std::mem::replace(&mut self.has_begun, true) && !self.greeting.is_empty() {
+            eprintln!("{}", self.greeting);
+        }
+    }
+}
+
+/// Removes the folder of a run that could not begin, or its contents if the folder existed before (then it was empty).
+fn remove_empty_run(out: &Path, is_new: bool) {
+    let remove = || -> std::io::Result<()> {
+        std::fs::remove_dir_all(out)?;
+        if is_new { Ok(()) } else { std::fs::create_dir(out) }
+    };
+    if let Err(error) = remove() {
+        eprintln!("cannot remove {}, whose run did not begin: {error}", out.display());
+    }
 }
 
 /// Resumes a run.
 pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
-    args.page.check()?;
-    let mut rank_group = match join(&args.ranks, &args.fleet, || Ok(args.dir.clone()))? {
+    let ExecutionArgs { ranks, fleet: fleet_args, page, .. } = &args.execution;
+    page.check()?;
+    let mut rank_group = match join(ranks, fleet_args, || Ok(args.dir.clone()))? {
         ControlFlow::Continue(rank_group) => rank_group,
         ControlFlow::Break(outcome) => return Ok(outcome),
     };
@@ -103,7 +139,7 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
         super::doctor::read_whole(&args.dir)?;
     }
     let before = CoordinatorAddress::read(&args.dir)?.map(|remembered| remembered.fleet).unwrap_or_default();
-    let workers = fleet(&args.fleet, before)?;
+    let workers = fleet(fleet_args, before)?;
     let frozen = folder::config_of(&RunView::open(&args.dir)?)?;
     check_requirements(&frozen, workers.as_ref(), &Layers::default())?;
     // A run keeps its own copy of a model that was made for it.
@@ -117,17 +153,21 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
     };
     let (run, config) = folder::reopen_from(&args.dir, base.as_deref())?;
     run.record_fleet(CoordinatorAddress::decision(workers.as_ref())?.as_deref())?;
-    let config = if args.rounds.is_some() || args.minutes.is_some() || !args.set.is_empty() {
-        let wanted = folder::change(&run, args.rounds, args.minutes, &args.set)?;
-        if config.minutes > 0.0 && wanted.minutes == 0.0 && args.minutes.is_none() {
-            eprintln!(
-                "--rounds given without --minutes: the {}-minute limit no longer applies",
-                config.minutes
-            );
+    let BudgetArgs { rounds, minutes, generations } = args.budget;
+    let budget = Budget { rounds, minutes, generations };
+    let config = if budget == Budget::default() && args.set.is_empty() {
+        config
+    } else {
+        let wanted = folder::change(&run, budget, &args.set)?;
+        if config.minutes > 0.0 && wanted.minutes == 0.0 && minutes.is_none() {
+            let limit = config.minutes;
+            eprintln!("--rounds given without --minutes: the {limit}-minute limit no longer applies");
+        }
+        if config.generations > 0 && wanted.generations == 0 && generations.is_none() {
+            let limit = config.generations;
+            eprintln!("--rounds given without --generations: the limit of {limit} no longer applies");
         }
         wanted
-    } else {
-        config
     };
     if run.plan(0)?.next == NextStep::Start
         && let Some(over) = folder::what_is_over(run.view(), &config)?
@@ -135,8 +175,8 @@ pub fn resume(args: &ResumeArgs) -> Result<Outcome> {
         let more = config.rounds.saturating_mul(2).max(1);
         eprintln!("{over}; to continue: `sgs resume {} --rounds {more}`", args.dir.display());
     }
-    rank_group.settle(&config, args.ranks.ranks.is_some())?;
-    work(config, run, workers, rank_group, args.json, &args.page)
+    rank_group.settle(&config, ranks.ranks.is_some())?;
+    work(config, run, workers, rank_group, &mut Start::default(), &args.execution)
 }
 
 /// Joins the ranks of a run, as the arguments, the launcher or Slurm specify. Rank 0 executes the run. Any other rank does
@@ -181,12 +221,12 @@ fn work(
     run: RunDir,
     fleet: Option<FleetConfig>,
     mut rank_group: RankGroup,
-    json: bool,
-    page: &PageArgs,
+    start: &mut Start,
+    execution: &ExecutionArgs,
 ) -> Result<Outcome> {
     let path = run.view().path().to_owned();
     rank_group.start(&path)?;
-    let outcome = match open(config, run, fleet, &mut rank_group, json, page) {
+    let outcome = match open(config, run, fleet, &mut rank_group, start, execution) {
         Ok(done) => rank_group.end(done, &path)?,
         Err(error) => {
             rank_group.end(Ok(()), &path)?;
@@ -195,7 +235,7 @@ fn work(
     };
     match outcome {
         Outcome::Interrupted => eprintln!("stopped; to continue: `sgs resume {}`", path.display()),
-        _ => print_results(&path, json),
+        _ => print_results(&path, execution.json),
     }
     Ok(outcome)
 }
@@ -206,12 +246,12 @@ fn open(
     run: RunDir,
     fleet: Option<FleetConfig>,
     rank_group: &mut RankGroup,
-    json: bool,
-    page: &PageArgs,
+    start: &mut Start,
+    execution: &ExecutionArgs,
 ) -> Result<Result<Outcome, RunError>> {
     let kind = device::kind(&config.model.device)?;
     with_device!(kind, rank_group.threads(), rank_group.gpu(kind)?, device => {
-        run_on_device(config, run, fleet, rank_group.group(), json, page, device)
+        run_on_device(config, run, fleet, rank_group.group(), start, execution, device)
     })
 }
 
@@ -220,8 +260,8 @@ fn run_on_device<D: Parallel + Decode>(
     run: RunDir,
     fleet: Option<FleetConfig>,
     meeting: Option<ProcessGroup>,
-    json: bool,
-    page: &PageArgs,
+    start: &mut Start,
+    execution: &ExecutionArgs,
     device: Arc<D>,
 ) -> Result<Result<Outcome, RunError>> {
     let path = run.view().path().to_owned();
@@ -230,17 +270,22 @@ fn run_on_device<D: Parallel + Decode>(
     let (targets, held_out): (Vec<Arc<Problem>>, _) = (shared(targets), shared(held_out));
     folder::same_checker(&path, &system.identity())?;
     let base = base_folder(&config, &path.join("base"))?;
-    let (rates, seconds) = finished_rounds(&run)?;
-    let pace = EtaEstimator::new(config.minutes, folder::seconds_worked(run.view())?, seconds);
+    let FinishedRounds { rates, seconds, generations } = FinishedRounds::read(&run)?;
+    let pace = Pace::new(&config, folder::seconds_worked(run.view())?, seconds, generations);
     let base_evaluation = match run.view().evaluations()?.first() {
         Some(first) if first.after == 0 => Some(first.metrics()?),
         _ => None,
     };
     let (interrupt, _guard) = signals::guard()?;
-    let page = LivePage::start(page, &path, &system)?;
-    let mut view =
-        View::new(ProgressFormat::choose(json), Arc::clone(&system), rates, base_evaluation, pace, page);
-    notes.iter().for_each(|note| view.on(&RunEvent::Note(note)));
+    let page = LivePage::start(&execution.page, &path, &system)?;
+    let mut view = View::new(
+        ProgressFormat::choose(execution.json),
+        Arc::clone(&system),
+        rates,
+        base_evaluation,
+        pace,
+        page,
+    );
     let runner = Runner {
         config: Arc::new(config),
         system,
@@ -253,7 +298,12 @@ fn run_on_device<D: Parallel + Decode>(
         fleet,
         process_group: meeting,
     };
-    let done = runner.work(&mut |event| view.on(&event));
+    let mut notes = notes.into_iter();
+    let done = runner.work(&mut |event| {
+        start.begin();
+        notes.by_ref().for_each(|note| view.on(&RunEvent::Note(&note)));
+        view.on(&event);
+    });
     view.end();
     Ok(done)
 }
@@ -261,10 +311,15 @@ fn run_on_device<D: Parallel + Decode>(
 /// Returns an error if a requirement is missing, before anything is written.
 fn check_requirements(config: &RunConfig, workers: Option<&FleetConfig>, asked: &Layers) -> Result<()> {
     let mut lacks = missing::lacks(config);
+    if let Some(lack) = lacks.iter().find(|lack| ["problems", "held-out"].contains(&lack.what)) {
+        return Err(Usage(lack.found.clone()).into());
+    }
     lacks.extend(workers.and_then(missing::slurm_lack));
     if !lacks.is_empty() {
         let all: Vec<String> = lacks.iter().map(|l| format!("{} ({})", l.what, l.found)).collect();
-        let set = asked.set.iter().map(|set| format!(" --set {set}")).collect::<String>();
+        let set = asked.set.iter().map(|set| format!(" --set {set}"));
+        let flags = asked.flags.iter().map(|(flag, _, value)| format!(" {flag} {value}"));
+        let set: String = set.chain(flags).collect();
         let method = asked.method.as_ref().unwrap_or(&config.method);
         bail!(
             "{} at size {} cannot run here; missing: {}. For instructions: `sgs run {method} --size {}{set} --dry-run`",
@@ -297,15 +352,29 @@ fn print_results(path: &Path, json: bool) {
     }
 }
 
-/// Returns the cumulative solve rate and the duration of each finished round.
-fn finished_rounds(run: &RunDir) -> Result<(Vec<f64>, Vec<f64>)> {
-    let (mut rates, mut seconds) = (Vec::new(), Vec::new());
-    for round in run.view().rounds()? {
-        let scalars = round.metrics()?.scalars;
-        rates.push(scalars.get(metric::CUMULATIVE).copied().unwrap_or(0.0));
-        seconds.extend(scalars.get(names::TIME_ROUND).copied());
+/// The finished rounds of a run.
+#[derive(Default)]
+struct FinishedRounds {
+    /// Cumulative solve rate after each round.
+    rates: Vec<f64>,
+    /// Duration of each round.
+    seconds: Vec<f64>,
+    /// The Solver's generations in all of them.
+    generations: f64,
+}
+
+impl FinishedRounds {
+    fn read(run: &RunDir) -> Result<Self> {
+        let mut finished = Self::default();
+        for round in run.view().rounds()? {
+            let scalars = round.metrics()?.scalars;
+            let of = |name: &str| scalars.get(name).copied().unwrap_or(0.0);
+            finished.rates.push(of(metric::CUMULATIVE));
+            finished.seconds.push(of(names::TIME_ROUND));
+            finished.generations = of(metric::GENERATIONS);
+        }
+        Ok(finished)
     }
-    Ok((rates, seconds))
 }
 
 /// Returns `runs/METHOD-SIZE`, with a number appended if it exists.

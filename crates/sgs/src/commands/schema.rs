@@ -1,10 +1,9 @@
 //! `sgs schema`: JSON schemas of the files that users write, generated from the keys, so that editors complete and check
 //! them.
 
-use crate::args::SchemaOf;
 use crate::exit::Outcome;
 use crate::output;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 use sgs_keys::{Allowed, KeySpec, KeyTable as _};
 use sgs_lean::LeanSettings;
@@ -14,10 +13,11 @@ use sgs_run::config::{METHODS, RunConfig, SIZES};
 ///
 /// # Errors
 /// Returns an error if standard output cannot be written.
-pub fn run(file: SchemaOf) -> Result<Outcome> {
+pub fn run(file: &str) -> Result<Outcome> {
     let schema = match file {
-        SchemaOf::Run => run_schema()?,
-        SchemaOf::Sweep => sweep_schema()?,
+        "run" => run_schema()?,
+        "sweep" => sweep_schema()?,
+        other => bail!("there is no schema of `{other}`"),
     };
     output::line(serde_json::to_string_pretty(&schema).context("the schema")?)?;
     Ok(Outcome::Done)

@@ -20,8 +20,8 @@ pub fn run(args: &ServeModelArgs) -> Result<Outcome> {
     // Check the address and key before loading the model.
     let key = args.key_file.as_deref().map(ApiKey::read).transpose()?;
     let players = ModelSource::choose(&args.play)?;
-    let folder = players.of(args.role.into())?.display().to_string();
-    let (tokenizer, weights) = players.load(args.role.into())?;
+    let folder = players.of(args.role)?.display().to_string();
+    let (tokenizer, weights) = players.load(args.role)?;
     let options = SamplerOptions {
         max_batch: args.batch,
         memory_budget_bytes: args.play.memory_mib.saturating_mul(1 << 20),

@@ -25,6 +25,8 @@ struct RunStatus {
     published: usize,
     /// Total number of rounds, if configured.
     rounds: Option<u64>,
+    /// Limit on the Solver's generations, if there is one.
+    generations: Option<u64>,
     /// The round in progress with its stage; absent between rounds.
     progress: Option<RoundInProgress>,
     checkpoints: Vec<u32>,
@@ -85,7 +87,8 @@ pub fn run(args: &StatusArgs) -> Result<Outcome> {
 fn status(view: &RunView, shown: usize) -> Result<RunStatus> {
     let config = view.config()?;
     let find = |key: &str| find(&config, key);
-    let rounds = find("rounds").and_then(toml::Value::as_integer).and_then(|n| u64::try_from(n).ok());
+    let whole = |key| find(key).and_then(toml::Value::as_integer).and_then(|n| u64::try_from(n).ok());
+    let rounds = whole("rounds");
     let published = view.rounds()?;
     let mut notes = Vec::new();
     let mut last = Vec::new();
@@ -116,6 +119,7 @@ fn status(view: &RunView, shown: usize) -> Result<RunStatus> {
         activity,
         published: published.len(),
         rounds,
+        generations: whole("generations").filter(|limit| *limit > 0),
         progress,
         checkpoints: view.checkpoints().list()?.iter().map(|c| c.round).collect(),
         free_disk_bytes: machine::free_disk(view.path()),
@@ -159,7 +163,7 @@ fn text(status: &RunStatus) -> String {
         rows.push(("in progress", format!("round {}, {} {since} ago: {records}", p.round, p.stage.as_str())));
     }
     if let Some(last) = status.last.last() {
-        rows.push(("solved", solved(last)));
+        rows.push(("solved", solved(last, status.generations)));
     }
     if let Some(url) = &status.url {
         rows.push(("coordinator", url.clone()));
@@ -199,12 +203,13 @@ fn activity(status: &RunStatus) -> String {
     }
 }
 
-fn solved(metrics: &MetricValues) -> String {
+fn solved(metrics: &MetricValues, limit: Option<u64>) -> String {
+    let limit = limit.map(|limit| format!(" (limit {limit})")).unwrap_or_default();
     let value = |name| RunData::value(metrics, name);
     let count = |name| value(name).map_or("?".to_owned(), |n: f64| format!("{n:.0}"));
     let rate = value(metric::CUMULATIVE).map_or("?".to_owned(), |r| format!("{:.1}%", 100.0 * r));
     format!(
-        "{} of {} targets ({rate}) after {} generations",
+        "{} of {} targets ({rate}) after {} generations{limit}",
         count(metric::SOLVED_EVER),
         count(metric::TARGETS),
         count(metric::GENERATIONS)

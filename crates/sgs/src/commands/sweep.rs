@@ -33,8 +33,8 @@ pub fn run(args: &SweepArgs) -> Result<Outcome> {
     std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     let mut sweep = Sweep::new(members)?;
     eprintln!(
-        "{} runs in {}, {} at a time on {}; {} already finished",
-        sweep.all,
+        "{} in {}, {} at a time on {}; {} already finished",
+        output::counted(sweep.all, "run"),
         out.display(),
         slots.len(),
         slots.what(),
@@ -175,7 +175,9 @@ fn interrupt(working: &mut ActiveRun) {
 /// Formats the progress of a run.
 fn progress_of(run: &Path) -> String {
     match numbers(run).and_then(|data| Some((data.rounds.len(), data.last(metric::CUMULATIVE)?))) {
-        Some((rounds, solved)) => format!("{rounds} rounds, solved {:.1}%", 100.0 * solved),
+        Some((rounds, solved)) => {
+            format!("{}, solved {:.1}%", output::counted(rounds, "round"), 100.0 * solved)
+        }
         None => "done".to_owned(),
     }
 }

@@ -127,9 +127,6 @@ fn enforce_grace_period(drain: DrainFlag, grace: Duration) -> Result<()> {
 }
 
 fn generate(args: &WorkerGenerateArgs) -> Result<Outcome> {
-    if args.batch == Some(0) {
-        return Err(Usage("--batch is 0: give at least 1".into()).into());
-    }
     let connection = Connection::open(GENERATE, &args.connect)?;
     let sheet = connection.sheet()?;
     let threads = if args.threads == 0 { device::threads() } else { args.threads };

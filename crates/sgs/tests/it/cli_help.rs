@@ -1,28 +1,32 @@
 //! Help, usage errors and exit codes of all commands.
 
-use crate::program::{command, sgs};
+use crate::program::{command, file, finish, project, sgs};
 use std::io::Write;
 use std::process::Stdio;
 
-/// Returns the subcommands that the help of a command lists.
-fn subcommands(path: &[&str]) -> Vec<String> {
-    let help = sgs(&[path, &["--help"]].concat()).expect(0).out;
-    let Some((_, list)) = help.split_once("\nCommands:\n") else { return Vec::new() };
-    let lines = list.lines().take_while(|l| !l.is_empty());
-    let names = lines.filter(|l| l.starts_with("  ") && !l.starts_with("   "));
-    names.filter_map(|l| l.split_whitespace().next().map(str::to_owned)).collect()
+/// Calls `check` for the program and each of its commands, with the names that lead to it and its help.
+fn for_each_command(check: &mut dyn FnMut(&[&str], &clap::Command, &str)) {
+    fn walk(path: &[&str], command: &clap::Command, check: &mut dyn FnMut(&[&str], &clap::Command, &str)) {
+        let help = command.clone().term_width(100).render_long_help().to_string();
+        check(path, command, &help);
+        for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+            walk(&[path, &[inner.get_name()]].concat(), inner, check);
+        }
+    }
+    let mut root = sgs::command();
+    root.build();
+    walk(&[], &root, check);
 }
 
 #[test]
 fn every_command_has_help_that_fits_a_terminal() {
-    let mut todo: Vec<Vec<String>> = subcommands(&[]).into_iter().map(|c| vec![c]).collect();
-    assert!(todo.len() >= 10, "{todo:?}");
-    while let Some(path) = todo.pop() {
-        let names: Vec<&str> = path.iter().map(String::as_str).collect();
-        let help = sgs(&[&names[..], &["--help"]].concat()).expect(0).out;
+    let mut commands = 0;
+    for_each_command(&mut |path, _, help| {
+        commands += 1;
         assert!(help.contains("Usage: sgs"), "{help}");
         let first = help.lines().next().unwrap_or_default();
         assert!(first.len() > 15, "{path:?} has no description: {first}");
+        assert!(!help.contains("\\\""), "{path:?}: an escaped quote\n{help}");
         for line in help.lines() {
             assert!(line.chars().count() <= 100, "{path:?}: {line}");
         }
@@ -34,8 +38,97 @@ fn every_command_has_help_that_fits_a_terminal() {
                 help.lines().skip_while(|l| l != &option).nth(1).is_some_and(|l| l.starts_with("          "));
             assert!(described || below, "{path:?}: no description of `{}`", option.trim());
         }
-        todo.extend(subcommands(&names).into_iter().map(|c| [&path[..], &[c]].concat()));
+    });
+    assert!(commands > 35, "{commands}");
+}
+
+#[test]
+fn commands_are_listed_once_in_groups() {
+    let help = sgs(&["--help"]).expect(0).out;
+    assert_eq!(help, sgs(&["help"]).expect(0).out);
+    for heading in ["Runs:", "Results:", "Using models:", "Making models:", "Shell and editor:", "Options:"] {
+        assert_eq!(help.lines().filter(|line| *line == heading).count(), 1, "{heading}\n{help}");
     }
+    let listed = |name: &str| help.lines().filter(|line| line.starts_with(&format!("  {name} "))).count();
+    for command in sgs::command().get_subcommands() {
+        assert_eq!(listed(command.get_name()), 1, "{}\n{help}", command.get_name());
+    }
+    assert_eq!(listed("help"), 1);
+    assert!(help.lines().all(|line| line.chars().count() <= 80 || line.starts_with("Self-Guided")), "{help}");
+    assert!(sgs(&["help", "data", "build"]).expect(0).out.contains("Usage: sgs data build"));
+}
+
+/// A heading applies to the options of its group only.
+#[test]
+fn options_stand_under_their_own_heading() {
+    for_each_command(&mut |path, command, help| {
+        for option in command.get_arguments().filter(|option| !option.is_positional()) {
+            let id = option.get_id().as_str();
+            let expected = match id {
+                "workers" | "listen" | "host"
+                    if path.last().is_some_and(|c| ["run", "serve", "resume"].contains(c)) =>
+                {
+                    Some("Workers")
+                }
+                "ranks" | "rank" | "rendezvous" | "rank_patience" => Some("Ranks"),
+                "serve" | "token" => Some("Live page"),
+                _ if id.starts_with("lean") && path != ["doctor"] => Some("Lean"),
+                "require_sandbox" | "skip_canaries" => Some("Lean"),
+                _ if id.starts_with("endpoint") => Some("Served model"),
+                "json" | "verbose" | "help" | "version" | "out" | "dry_run" | "verify" | "set" | "rounds" => {
+                    None
+                }
+                _ => continue,
+            };
+            assert_eq!(option.get_help_heading(), expected, "{path:?} --{id}");
+        }
+        // `-v` comes last, among the options that every command has.
+        let last =
+            help.lines().filter(|line| line.trim_start().starts_with('-') && !line.starts_with("          "));
+        let own: Vec<&str> = last.map(str::trim_start).collect();
+        let at = |flag: &str| own.iter().position(|line| line.starts_with(flag));
+        let (verbose, help_at) = (at("-v, --verbose").unwrap(), at("-h, --help").unwrap());
+        assert!(verbose > help_at, "{path:?}\n{help}");
+    });
+}
+
+#[test]
+fn the_help_of_a_run_has_examples_and_its_limits() {
+    let help = sgs(&["run", "--help"]).expect(0).out;
+    for part in
+        ["Examples:", "--rounds <N>", "--minutes <M>", "--generations <N>", "--seed <N>", "--device <DEVICE>"]
+    {
+        assert!(help.contains(part), "{part}\n{help}");
+    }
+    // The names that only help completion are not listed.
+    assert!(!help.contains("algorithm.solver.objective="), "{help}");
+}
+
+/// Every flag that takes an integer names its type and bounds.
+#[test]
+fn numbers_have_bounds() {
+    let mut tried = 0;
+    for_each_command(&mut |path, command, _| {
+        for option in command.get_arguments().filter(|option| option.get_action().takes_values()) {
+            let Some(long) = option.get_long() else { continue };
+            let flag = format!("--{long}");
+            // Two ways to be far too large.
+            for value in ["99999999999999999999", "1e300"] {
+                let error = command.clone().no_binary_name(true).try_get_matches_from([&flag, value]).err();
+                let Some(told) = error.map(|error| error.to_string()) else { continue };
+                if told.contains("expected an integer from") || told.contains("expected a number") {
+                    tried += 1;
+                    break;
+                }
+                let is_number = option
+                    .get_default_values()
+                    .first()
+                    .is_some_and(|v| v.to_str().is_some_and(|v| v.parse::<f64>().is_ok()));
+                assert!(!is_number, "{path:?} {flag}: {told}");
+            }
+        }
+    });
+    assert!(tried > 70, "{tried}");
 }
 
 #[test]
@@ -43,27 +136,39 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
     let cases: &[(&[&str], &str)] = &[
         (&["no-such-command"], "unrecognized subcommand"),
         (&["verify"], "<FILE>"),
-        (&["verify", "x", "--system", "coq"], "possible values: metamath, lean"),
+        (&["verify", "-", "--system", "coq"], "possible values: metamath, lean"),
         (&["conjecture"], "give the target: a statement, or --problem"),
         (&["review", "|- ph"], "give the target: a statement, or --problem"),
-        (&["compare", "x"], "at least two runs"),
-        (&["export", "x", "--mm", "a", "--jsonl", "b"], "cannot be used with"),
-        (&["eval", "-k", "0"], "0 is not in 1.."),
-        (&["prove", "--model", "m", "--problem", "id", "|- ph"], "cannot be used with"),
-        (&["prove", "--model", "m", "--samples", "0", "|- ph"], "--samples is 0: give at least 1"),
-        (&["prove", "--model", "m", "--temperature", "-1", "|- ph"], "--temperature"),
-        (&["prove", "--model", "m", "|- ( ph"], "separate symbols by spaces"),
+        (&["compare", "."], "at least two runs"),
+        (&["export", ".", "--mm", "a", "--jsonl", "b"], "cannot be used with"),
+        (&["eval", "-k", "0"], "expected an integer from 1 to 10000"),
+        (&["eval", "-k", "99999999"], "expected an integer from 1 to 10000"),
+        (&["eval", "--problems", "heldout"], "did you mean `held-out`?"),
+        (&["prove", "-n", "1000000000", "|- ph"], "expected an integer from 1 to 1000000"),
+        (&["prove", "theorem a (p : Prop) (h : p) : p"], "add `--system lean`"),
+        (&["run", "--rounds", "0"], "expected an integer from 1 to 1000000"),
+        (&["run", "--seed", "x"], "expected an integer from 0"),
+        (&["run", "--minutes", "nan"], "expected a number from 0"),
+        (&["run", "--device", "tpu"], "possible values: cpu, cuda"),
+        (&["run", "--set", "learning_rate=1"], "did you mean `algorithm.solver.learning_rate`?"),
+        (&["run", "sgss"], "did you mean `sgs`?"),
+        (&["run", "none.toml"], "cannot read the configuration none.toml"),
+        (&["man", "rum"], "did you mean `run`?"),
+        (&["prove", "--problem", "id", "|- ph"], "cannot be used with"),
+        (&["prove", "--samples", "0", "|- ph"], "expected an integer from 1 to 1000000"),
+        (&["prove", "--temperature", "-1", "|- ph"], "--temperature"),
+        (&["prove", "|- ( ph"], "separate symbols by spaces"),
         (&["prove", "( ph -> A. x ph )  ( x ph)"], "in single quotes"),
-        (&["prove", "--model", "m", "|- ph", "--context", "nix"], "nix"),
-        (&["prove", "--model", "m", "--problem", "sylx"], "near it: syl"),
-        (&["fit", "x", "--level", "2"], "--level is 2"),
-        (&["fit", "x", "--max-rate", "0"], "--max-rate is 0"),
-        (&["fit", "x", "--cut=-1"], "--cut is -1"),
-        (&["bench", "sample", "--batch", "0"], "--batch is 0: give at least 1"),
-        (&["bench", "dispatch", "--workers", "0"], "--workers is 0: give at least 1"),
+        (&["prove", "|- ph", "--context", "nix"], "nix"),
+        (&["prove", "--problem", "sylx"], "did you mean `syl"),
+        (&["fit", ".", "--level", "2"], "expected a number above 0, below 1"),
+        (&["fit", ".", "--max-rate", "0"], "expected a number above 0, at most 1"),
+        (&["fit", ".", "--cut=-1"], "expected a number from 0"),
+        (&["bench", "sample", "--batch", "0"], "expected an integer from 1 to 65536"),
+        (&["bench", "dispatch", "--workers", "0"], "expected an integer from 1 to 10000"),
         (&["bench", "train", "--model", "nonsense"], "expected `small` or a folder with a config.json"),
-        (&["bench", "verify", "--repeats", "0"], "--repeats is 0: give at least 1"),
-        (&["status", "x", "--token", "abcdefgh"], "--serve"),
+        (&["bench", "verify", "--repeats", "0"], "expected an integer from 1 to"),
+        (&["status", ".", "--token", "abcdefgh"], "--serve"),
         (&["bench", "train", "--length", "5000"], "context window of 2048"),
     ];
     for (args, message) in cases {
@@ -74,18 +179,24 @@ fn usage_errors_exit_with_code_2_and_say_what_to_do() {
 }
 
 #[test]
-fn missing_files_exit_with_code_1_and_are_named() {
+fn a_missing_file_is_a_usage_error() {
     let cases: &[&[&str]] = &[
         &["verify", "/no/such/file"],
         &["verify", "/dev/null", "--database", "/no/such/file"],
         &["prove", "--model", "/no/such/file", "|- ( ph -> ph )"],
+        &["eval", "--problems", "/no/such/file"],
+        &["run", "/no/such/file.toml"],
+        &["run", "--set", "problems.set=/no/such/file"],
+        &["sweep", "/no/such/file"],
         &["status", "/no/such/file"],
+        &["resume", "/no/such/file"],
         &["fit", "/no/such/file"],
         &["lm", "check", "/no/such/file"],
         &["data", "stats", "/no/such/file"],
+        &["pretrain", "/no/such/file", "--out", "x"],
     ];
     for args in cases {
-        let done = sgs(args).expect(1);
+        let done = sgs(args).expect(2);
         assert!(done.err.contains("error: ") && done.err.contains("/no/such/file"), "{args:?}: {}", done.err);
         let causes: Vec<&str> = done.err.lines().filter(|l| l.contains("os error 2")).collect();
         assert!(causes.len() <= 1, "{args:?} repeats the cause: {}", done.err);
@@ -93,10 +204,66 @@ fn missing_files_exit_with_code_1_and_are_named() {
 }
 
 #[test]
-fn shell_completions_are_generated() {
+fn pretraining_names_the_step_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = std::fs::read_to_string(project("presets/pretrain-metamath.toml")).unwrap();
+    let config = file(folder.path(), "train.toml", &config);
+    let mut pretrain = command(&["pretrain", &config, "--out", "base"]);
+    pretrain.current_dir(folder.path());
+    let done = finish(pretrain).expect(2);
+    assert!(done.err.contains("make it with `sgs data build --out metamath-data`"), "{}", done.err);
+}
+
+/// Returns the completions of a command line whose last word is incomplete.
+fn completions(script: &str, words: &[&str]) -> Vec<String> {
+    let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+    let last = words.len() - 1;
+    let call = format!(
+        "source {script}; COMP_WORDS=({}); COMP_CWORD={last}; _sgs sgs '{}' '{}'; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        quoted.join(" "),
+        words[last],
+        words[last - 1]
+    );
+    let output = std::process::Command::new("bash").args(["-c", &call]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn shells_complete_methods_sizes_and_keys() {
     for shell in ["bash", "zsh", "fish"] {
-        let done = sgs(&["completions", shell]).expect(0);
-        assert!(done.out.contains("verify") && done.out.contains("sgs"), "{shell}");
+        let script = sgs(&["completions", shell]).expect(0).out;
+        for part in
+            ["verify", "sgs-no-guide", "metamath-13m", "algorithm.solver.learning_rate=", "model.device=cuda"]
+        {
+            assert!(script.contains(part), "{shell}: {part}");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = file(folder.path(), "sgs.bash", &sgs(&["completions", "bash"]).expect(0).out);
+    for (words, expected) in [
+        (&["sgs", "run", "cis"][..], &["cispo"][..]),
+        (&["sgs", "run", "--size", "lean"], &["lean-d3k", "lean-core"]),
+        (&["sgs", "run", "--set", "rou"], &["rounds="]),
+        (&["sgs", "resume", "--set", "sampling.endpoint.key_f"], &["sampling.endpoint.key_file="]),
+        (&["sgs", "run", "--device", "c"], &["cpu", "cuda"]),
+        (&["sgs", "eval", "--problems", "hel"], &["held-out"]),
+        (&["sgs", "comp"], &["compare", "completions"]),
+    ] {
+        let mut found = completions(&script, words);
+        found.sort();
+        let mut expected = expected.to_vec();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{words:?}");
+    }
+}
+
+#[test]
+fn commands_have_manual_pages() {
+    for path in [&[][..], &["run"], &["data", "build"]] {
+        let page = sgs(&[&["man"], path].concat()).expect(0).out;
+        assert!(page.contains(".TH") && page.contains(".SH NAME") && page.contains(".SH OPTIONS"), "{page}");
+        assert!(page.contains("Examples:") || path != ["run"], "{page}");
     }
 }
 

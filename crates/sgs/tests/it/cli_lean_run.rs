@@ -128,7 +128,10 @@ fn a_run_with_missing_software_does_not_start() {
         let mut dry = command(&["run", "--size", size, "--dry-run"]);
         dry.args(sets.clone()).current_dir(dir.path());
         let out = finish(dry).expect(0).out;
-        for part in ["guide/model is not a model folder", "file none.jsonl not found (evaluation.held_out)"] {
+        for part in [
+            "guide/model is not a model folder",
+            "evaluation.held_out: there is no problem set or file `none.jsonl`",
+        ] {
             assert!(out.contains(part), "{size}, {part}: {out}");
         }
         let again = format!("sgs run --size {size} --set {} --set {}", missing[0], missing[1]);

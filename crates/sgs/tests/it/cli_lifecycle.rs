@@ -62,10 +62,12 @@ fn an_extended_run_equals_one_with_more_rounds_from_the_start() {
     let long = embedded();
     let out = path(folder.path(), "short");
     run(&out, &["rounds=1"]).expect(0);
-    let refused = sgs(&["resume", &out, "--rounds", "0"]).expect(2);
-    assert!(refused.err.contains("the run has 1 rounds already"), "{}", refused.err);
     let over = sgs(&["resume", &out]).expect(0);
-    assert!(over.err.contains("all 1 rounds are done") && over.err.contains("--rounds 2"), "{}", over.err);
+    assert!(
+        over.err.contains("all rounds are done (1 of 1)") && over.err.contains("--rounds 2"),
+        "{}",
+        over.err
+    );
     sgs(&["resume", &out, "--rounds", "2"]).expect(0);
     assert_eq!(snapshot(Path::new(&out)), snapshot(&long));
     let config = RunView::open(Path::new(&out)).unwrap().config().unwrap();
@@ -97,6 +99,70 @@ fn the_time_budget_covers_all_sessions_of_a_run() {
     let lifted = sgs(&["resume", &out, "--rounds", "2"]).expect(0);
     assert!(lifted.err.contains("the 0.0001-minute limit no longer applies"), "{}", lifted.err);
     assert_eq!(rounds(), 2);
+    let fewer = sgs(&["resume", &out, "--rounds", "1"]).expect(2);
+    assert!(fewer.err.contains("--rounds 1: the run already has more (2)"), "{}", fewer.err);
+}
+
+#[test]
+fn a_run_stops_after_the_round_that_reaches_its_generations() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = path(folder.path(), "run");
+    let generations = || {
+        let rounds = RunView::open(Path::new(&out)).unwrap().rounds().unwrap();
+        rounds.iter().map(|round| round.metrics().unwrap().scalars["generations"]).collect::<Vec<f64>>()
+    };
+    let arguments =
+        [&settings()[..], &["--out", &out, "--rounds", "9", "--generations", "60"].map(str::to_owned)];
+    sgs(&arguments.concat()).expect(0);
+    let first = generations();
+    assert!(first.len() < 9 && first[..first.len() - 1].iter().all(|n| *n < 60.0), "{first:?}");
+    assert!(*first.last().unwrap() >= 60.0, "{first:?}");
+    let ended = std::fs::read_to_string(Path::new(&out).join("ended.json")).unwrap();
+    assert!(ended.contains("\"generations\""), "{ended}");
+    let status = sgs(&["status", &out]).expect(0).out;
+    assert!(status.contains("finished") && status.contains("generations (limit 60)"), "{status}");
+    // The limit holds until it is raised or removed.
+    let again = sgs(&["resume", &out]).expect(0);
+    assert!(again.err.contains("its 60 generations are over"), "{}", again.err);
+    let more = first.last().unwrap() + 1.0;
+    sgs(&["resume", &out, "--generations", &more.to_string()]).expect(0);
+    assert_eq!(generations().len(), first.len() + 1, "{:?}", generations());
+    let lifted = sgs(&["resume", &out, "--rounds", &(first.len() + 2).to_string()]).expect(0);
+    assert!(lifted.err.contains("--rounds given without --generations"), "{}", lifted.err);
+    assert_eq!(generations().len(), first.len() + 2);
+}
+
+#[test]
+fn a_run_that_cannot_start_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = file(folder.path(), "mine.jsonl", "|- ( ph -> ph )\n");
+    let model = folder.path().join("model");
+    std::fs::create_dir(&model).unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::write(model.join(name), "{}").unwrap();
+    }
+    let set = |key: &str, value: &str| format!("{key}={value}");
+    for (setting, code, part) in [
+        (set("problems.set", "quik"), 2, "did you mean `quick`?"),
+        (set("evaluation.held_out", "heldout"), 2, "did you mean `held-out`?"),
+        (
+            set("problems.set", &plain),
+            1,
+            "line 1 is not a valid problem; a line must look like {\"id\": \"a\"",
+        ),
+        (set("problems.set", &plain), 1, "`sgs prove < "),
+        (set("model.base", text(&model)), 1, text(&model)),
+    ] {
+        let out = folder.path().join("run");
+        let done = run(text(&out), &[&setting]).expect(code);
+        assert!(done.err.contains(part), "{setting}: {}", done.err);
+        assert!(!done.err.contains("writing to") && !out.exists(), "{setting}: {}", done.err);
+        // A folder that existed before stays, and stays empty.
+        std::fs::create_dir(&out).unwrap();
+        run(text(&out), &[&setting]).expect(code);
+        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 0, "{setting}");
+        std::fs::remove_dir(&out).unwrap();
+    }
 }
 
 /// A hangup, as when the terminal is closed, stops a sweep and the runs it started. The same command resumes it.

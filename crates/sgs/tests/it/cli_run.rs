@@ -138,7 +138,7 @@ fn the_source_of_each_value_is_shown() {
     let call = ["run", "cispo", "--size", "metamath", "--set", "seed=7"];
     let explained = sgs(&[&call[..], &["--explain"]].concat()).expect(0).out;
     for part in [
-        "seed\n    Seed of all random numbers.\n    allowed: 0 to 9223372036854775807\n    default: 1; here: 7 (--set)\n",
+        "seed\n    Seed of all random numbers.\n    allowed: an integer from 0 to 9223372036854775807\n    default: 1; here: 7 (--set)\n",
         "default: \"reinforce-half\"; here: \"cispo\" (method cispo)\n",
         "; here: 200 (size metamath)\n",
         "model.device\n    Device that the model runs on.\n    allowed: cpu, cuda\n    default: \"cpu\"\n",

@@ -36,7 +36,7 @@ fn every_key_has_a_meaning_a_range_and_a_default_in_the_range() {
         assert!(key.allowed.to_string().len() >= 4, "{key:?}");
         match value_of(&defaults, &key.key) {
             Some(value) => {
-                fit(key, value.is_array(), value.clone(), &Layer::Default).unwrap();
+                fit(key, value.is_array(), value.clone()).unwrap();
             }
             None => assert_eq!(key.key, "lean.scratch", "only this key has no default"),
         }
@@ -109,6 +109,7 @@ fn every_range_is_enforced_at_both_ends() {
 fn unknown_keys_are_rejected_with_a_suggestion() {
     let told = message(&["algorithm.solver.learning_rat=1e-4"]);
     assert!(told.contains("did you mean `algorithm.solver.learning_rate`"), "{told}");
+    assert!(message(&["learning_rate=1e-4"]).contains("did you mean `algorithm.solver.learning_rate`"));
     assert!(message(&["algorithm.solver=3"]).contains("is a table"));
     assert!(message(&["rounds"]).contains("expected KEY=VALUE"));
 }
@@ -140,7 +141,8 @@ fn each_value_names_its_layer() {
         method: Some(file.clone()),
         size: size.map(str::to_owned),
         as_published: false,
-        set: vec!["seed=4".to_owned(), "lean.scratch=there".to_owned()],
+        set: vec!["seed=4".to_owned(), "rounds=8".to_owned(), "lean.scratch=there".to_owned()],
+        flags: vec![("--rounds", "rounds", "9".to_owned())],
     };
     let variables =
         || [("SGS_SET_SEED".to_owned(), "3".to_owned()), ("SGS_SET_MINUTES".to_owned(), "3".to_owned())];
@@ -149,7 +151,7 @@ fn each_value_names_its_layer() {
     for (key, from) in [
         ("method", format!("file {file}")),
         ("size", format!("file {file}")),
-        ("rounds", format!("file {file}")),
+        ("rounds", "--rounds".to_owned()),
         ("training.ranks", format!("file {file}")),
         ("algorithm.solver.clip_high", format!("file {file}")),
         ("seed", "--set".to_owned()),
@@ -161,7 +163,7 @@ fn each_value_names_its_layer() {
     ] {
         assert_eq!(layer(&resolved, key), from, "{key}");
     }
-    assert_eq!((resolved.config.seed, resolved.config.rounds), (4, 7));
+    assert_eq!((resolved.config.seed, resolved.config.rounds), (4, 9));
     assert_eq!(resolved.value("algorithm.solver.clip_high"), Some(&Value::Float(4.0)));
     assert_eq!(resolved.value("lean.scratch"), Some(&Value::String("there".into())));
     // `--size` overrides the size in the file.
@@ -170,9 +172,20 @@ fn each_value_names_its_layer() {
     let rate = "algorithm.solver.learning_rate";
     assert_eq!(layer(&resolved, rate), "method cispo at size lean-d3k");
     assert_eq!(resolved.config.algorithm.solver.learning_rate, 1e-6);
-    std::fs::write(&path, "rounds = 0\n").unwrap();
-    let told = resolve(&layers(None), std::iter::empty()).unwrap_err().to_string();
-    assert_eq!(told, format!("file {file}: `rounds` is 0; expected 1 to 1000000"));
+    for (text, wrong) in [
+        ("rounds = 0\n", "1: `rounds` is 0; expected an integer from 1 to 1000000"),
+        ("\nrounds = 9\nminutes = \"9\"\n", "3: `minutes` is \"9\"; expected a number from 0 to 10000000"),
+        (
+            "rounds = 9\n[algorithm]\nsolver.rate = 1\n[algorithm.solver]\n",
+            "3: there is no key `algorithm.solver.rate`; did you mean `algorithm.solver.learning_rate`? \
+             (`sgs run --explain` lists all)",
+        ),
+        ("\n\n[algorthm.solver]\nlearning_rate = 1.0\n", "3: there is no key `algorthm`; did you mean"),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let told = resolve(&layers(None), std::iter::empty()).unwrap_err().to_string();
+        assert!(told.starts_with(&format!("{file}:{wrong}")), "{told}");
+    }
 }
 
 /// Each preset equals the library's method, apart from the keys that a size sets for all methods.

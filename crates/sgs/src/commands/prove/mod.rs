@@ -3,7 +3,7 @@
 mod search;
 
 use crate::args::ProveArgs;
-use crate::exit::{Outcome, Usage};
+use crate::exit::Outcome;
 use crate::model_source::ModelSource;
 use crate::output;
 use crate::statement_input::{CheckerSession, StatementInput};
@@ -23,14 +23,6 @@ use std::time::Instant;
 
 /// Samples until a proof is valid or the budget is spent; without a statement, does so for each line of standard input.
 pub fn run(args: &ProveArgs) -> Result<Outcome> {
-    if args.samples == 0 {
-        return Err(Usage("--samples is 0: give at least 1".to_owned()).into());
-    }
-    if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
-        return Err(
-            Usage(format!("--temperature is {}: give a number of at least 0", args.temperature)).into()
-        );
-    }
     let players = ModelSource::choose(&args.play)?;
     let mut statements =
         StatementInput::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;

@@ -192,11 +192,13 @@ impl SweepRun {
         Ok(folder::is_finished(&view)? && !self.is_longer()?)
     }
 
-    /// Returns whether the file requests more rounds or minutes than the existing run was configured with.
+    /// Returns whether the file has higher limits than the existing run was configured with.
     fn is_longer(&self) -> Result<bool> {
         let before = folder::config_of(&RunView::open(&self.folder)?)?;
-        let (minutes, limit) = (self.config.minutes, before.minutes);
-        Ok(self.config.rounds > before.rounds || limit > 0.0 && (minutes == 0.0 || minutes > limit))
+        let is_higher = |now: f64, limit: f64| limit > 0.0 && (now == 0.0 || now > limit);
+        Ok(self.config.rounds > before.rounds
+            || is_higher(self.config.minutes, before.minutes)
+            || is_higher(self.config.generations as f64, before.generations as f64))
     }
 
     /// Returns the path of the run's log file.
@@ -210,8 +212,9 @@ impl SweepRun {
         if self.folder.join("config.toml").is_file() {
             let mut arguments = vec!["resume".to_owned(), folder];
             if self.is_longer().unwrap_or(false) {
-                let (rounds, minutes) = (self.config.rounds.to_string(), self.config.minutes.to_string());
-                arguments.extend(["--rounds".to_owned(), rounds, "--minutes".to_owned(), minutes]);
+                let RunConfig { rounds, minutes, generations, .. } = &self.config;
+                arguments.extend([format!("--rounds={rounds}"), format!("--minutes={minutes}")]);
+                arguments.push(format!("--generations={generations}"));
             }
             return arguments;
         }

@@ -1,0 +1,147 @@
+//! Values of arguments: numbers in a range, files that exist, names with completion.
+
+use crate::exit::Usage;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Arg, ArgMatches, Command, ValueHint};
+use sgs_keys::{Allowed, KeySpec, KeyTable as _};
+use sgs_run::config::SystemName;
+use sgs_run::config::device::DeviceKind;
+use sgs_run::config::system::{LEAN_SETS, METAMATH_SETS};
+use sgs_run::config::{METHODS, RunConfig, SIZES};
+use sgs_selfplay::Role;
+use std::ffi::OsStr;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::sync::LazyLock;
+
+/// Parses an integer that `range` contains.
+pub fn whole<T: TryFrom<u64> + Clone + Send + Sync + 'static>(
+    range: RangeInclusive<u64>,
+) -> impl TypedValueParser<Value = T> {
+    let allowed = Allowed::from(range);
+    move |text: &str| {
+        let number = text.parse().ok().filter(|number| allowed.admits_whole(*number));
+        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| format!("expected {allowed}"))
+    }
+}
+
+/// Parses a sampling seed.
+pub fn seed() -> impl TypedValueParser<Value = u64> {
+    whole(0..=u64::MAX)
+}
+
+/// Parses a real number in a range.
+pub fn real(allowed: Allowed) -> impl TypedValueParser<Value = f64> {
+    move |text: &str| {
+        let number = text.parse().ok().filter(|number| allowed.admits_real(*number));
+        number.ok_or_else(|| format!("expected {allowed}"))
+    }
+}
+
+/// The value hints of arguments that name an existing file or folder, which [`check_inputs`] looks for.
+pub const INPUT_FILE: ValueHint = ValueHint::FilePath;
+pub const INPUT_DIR: ValueHint = ValueHint::DirPath;
+
+/// Checks that the files and folders that a command reads exist. `-` is standard input.
+///
+/// # Errors
+/// Returns an error that names the first missing one.
+pub fn check_inputs(command: &Command, matches: &ArgMatches) -> anyhow::Result<()> {
+    let inner = matches.subcommand().and_then(|(name, inner)| Some((command.find_subcommand(name)?, inner)));
+    if let Some((command, matches)) = inner {
+        return check_inputs(command, matches);
+    }
+    let is_input = |arg: &&Arg| [INPUT_FILE, INPUT_DIR].contains(&arg.get_value_hint());
+    for arg in command.get_arguments().filter(is_input) {
+        for path in matches.get_raw(arg.get_id().as_str()).into_iter().flatten() {
+            if path != "-" && !Path::new(path).exists() {
+                let name = arg.get_long().map_or_else(String::new, |long| format!("--{long} "));
+                let path = Path::new(path).display();
+                return Err(Usage(format!("{name}{path}: there is no such file or folder")).into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Accepts any text, and completes it to one of a few names.
+#[derive(Clone)]
+pub struct Completed(Vec<&'static str>);
+
+impl TypedValueParser for Completed {
+    type Value = String;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<String, clap::Error> {
+        clap::builder::StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.0.iter().copied().map(PossibleValue::new)))
+    }
+}
+
+/// A method, or a TOML file.
+pub fn method() -> Completed {
+    Completed(METHODS.iter().map(|(name, _)| *name).collect())
+}
+
+/// A size.
+pub fn size() -> Completed {
+    Completed(SIZES.iter().map(|(name, _)| *name).collect())
+}
+
+/// `KEY=VALUE` for a key of a run. Completes keys, and the values of those with few.
+pub fn setting() -> Completed {
+    static SETTINGS: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let complete = |key: KeySpec| match key.allowed {
+            Allowed::Switch => ["true", "false"].map(|value| format!("{}={value}", key.key)).to_vec(),
+            Allowed::Names(names) => names.iter().map(|value| format!("{}={value}", key.key)).collect(),
+            _ => vec![format!("{}=", key.key)],
+        };
+        // These two select presets, and are arguments of their own.
+        let keys = RunConfig::keys("").into_iter().filter(|key| !matches!(&*key.key, "method" | "size"));
+        keys.flat_map(complete).collect()
+    });
+    Completed(SETTINGS.iter().map(String::as_str).collect())
+}
+
+/// A problem set, or a file.
+pub fn problem_set() -> Completed {
+    Completed(METAMATH_SETS.into_iter().chain(LEAN_SETS).collect())
+}
+
+/// A device.
+pub fn devices() -> impl TypedValueParser<Value = DeviceKind> {
+    PossibleValuesParser::new([
+        PossibleValue::new("cpu").help("The processor"),
+        PossibleValue::new("cuda").help("One NVIDIA GPU in bfloat16, with f32 sums and f32 master weights"),
+        PossibleValue::new("cuda-f32").help("One NVIDIA GPU in f32 throughout: for comparing, not for speed"),
+    ])
+    .try_map(|name| name.parse::<DeviceKind>())
+}
+
+/// A formal system.
+pub fn systems() -> impl TypedValueParser<Value = SystemName> {
+    PossibleValuesParser::new([
+        PossibleValue::new("metamath").help("Metamath, embedded"),
+        PossibleValue::new("lean").help("Lean 4"),
+    ])
+    .try_map(|name| name.parse::<SystemName>())
+}
+
+/// A role.
+pub fn roles() -> impl TypedValueParser<Value = Role> {
+    let names = [Role::Solver, Role::Conjecturer, Role::Guide].map(Role::as_str);
+    PossibleValuesParser::new(names).try_map(|name| serde_json::from_value::<Role>(name.into()))
+}
+
+/// The address of a page: `127.0.0.1:8080`, `localhost:8080` or `8080`.
+pub fn page_address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix("localhost:").unwrap_or(text);
+    let loopback = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    port.parse()
+        .map(loopback)
+        .or_else(|_| text.parse())
+        .map_err(|_| format!("{text:?} is not an address: write ADDRESS:PORT or a port, or put --serve last"))
+}

@@ -1,0 +1,28 @@
+//! The definition of the command line as users see it: subcommands in groups.
+
+use crate::args::{Cli, GROUPS};
+use clap::CommandFactory;
+use std::fmt::Write as _;
+
+/// Returns the definition of the command line.
+pub fn command() -> clap::Command {
+    let command = Cli::command();
+    let template = template(&command);
+    command.help_template(template)
+}
+
+/// Returns the layout of `sgs --help`. clap lists all subcommands under one heading.
+fn template(command: &clap::Command) -> String {
+    let about = |name: &str| match command.find_subcommand(name).and_then(clap::Command::get_about) {
+        Some(about) => about.to_string(),
+        None => "Print the help of a command".to_owned(),
+    };
+    let mut text = "{about}\n\n{usage-heading} {usage}\n".to_owned();
+    for (heading, names) in GROUPS {
+        let _ = writeln!(text, "\n{heading}:");
+        for name in names {
+            let _ = writeln!(text, "  {name:<12} {}", about(name));
+        }
+    }
+    text + "\nOptions:\n{options}{after-help}\n"
+}
