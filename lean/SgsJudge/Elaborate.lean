@@ -1,8 +1,8 @@
-import SgsJudge.Term
+import SgsJudge.Syntax
 
 /-!
-Elaboration of a model's text. Every candidate is elaborated separately over the header's environment, and the
-declarations that its theorem depends on beyond the header are collected. Nothing here is trusted: the kernel decides
+Elaboration of a model's text, after it was examined (`Syntax`). Every candidate is elaborated separately over the header's
+environment, and the declarations that its theorem depends on beyond the header are collected. Nothing here is trusted: the kernel decides
 (`Replay`).
 -/
 
@@ -11,11 +11,15 @@ open Lean Elab
 
 /-- A proof to be judged. The parent process writes the texts and embeds those of the model. -/
 structure Candidate where
-  /-- The statement as an axiom, in the namespace of the theorem. -/
+  /-- Our command that opens the namespace of the theorem; empty for none. -/
+  space : String
+  /-- The statement as an axiom. -/
   pinned : String
   /-- That axiom's name. -/
   pinnedName : Name
-  /-- Helpers and the theorem with its proof; empty if they are read as declarations. -/
+  /-- Theorems before the theorem. -/
+  helpers : String
+  /-- The theorem with its proof. -/
   text : String
   /-- The theorem's full name. -/
   target : Name
@@ -28,12 +32,18 @@ structure Request where
   out : String → IO Unit
   /-- Part of every line of the answer. The model's text cannot know it. -/
   nonce : String
+  /-- Whether texts are examined before they are elaborated. Only tests of the other layers disable it. -/
+  examines : Bool
   /-- Import commands. -/
   header : String
   /-- Modules that must be imported after the header. -/
   imports : List Name
-  /-- Commands of the problem after the imports: `open`, `set_option`, definitions. -/
+  /-- Our own commands after the imports. -/
+  opening : String
+  /-- Commands of the problem after these: `open`, `set_option`, definitions. -/
   context : String
+  /-- Our own commands after all of these. -/
+  settings : String
   candidates : Array Candidate
 
 private def field (json : Json) (key : String) : Except String String :=
@@ -51,8 +61,8 @@ private def readCandidate (json : Json) : Except String Candidate := do
   let pinnedName ← field json "pinned_name"
   let target ← field json "target"
   return {
-    pinned := ← field json "pinned", pinnedName := pinnedName.toName
-    text := ← field json "text", target := target.toName
+    space := ← field json "space", pinned := ← field json "pinned", pinnedName := pinnedName.toName
+    helpers := ← field json "helpers", text := ← field json "text", target := target.toName
     declarations := ← field json "declarations" }
 
 private def readName (json : Json) : Except String Name := do
@@ -63,58 +73,69 @@ def Request.read (out : String → IO Unit) (line : String) : Except String Requ
   let json ← Json.parse line
   let imports ← (← json.getObjVal? "imports").getArr?
   let candidates ← (← json.getObjVal? "candidates").getArr?
-  return { out, nonce := ← field json "nonce", header := ← field json "header", imports := (← list readName #[] imports.toList).toList
-           context := ← field json "context", candidates := ← list readCandidate #[] candidates.toList }
+  let examines ← (← json.getObjVal? "examines").getBool?
+  return { out, nonce := ← field json "nonce", examines, header := ← field json "header", imports := (← list readName #[] imports.toList).toList
+           opening := ← field json "opening", context := ← field json "context", settings := ← field json "settings", candidates := ← list readCandidate #[] candidates.toList }
 
 /-- Options of every elaboration: no parallelism, so that every declaration exists when it is checked. -/
 def baseOptions : Options :=
   ({} : Options).setBool `Elab.async false
-
-/-- A text to be parsed. Two definitions, because every version has `Parser.mkInputContext`, but newer versions without the
-code of private functions can interpret only the first definition. -/
-def inputContext (text : String) : Parser.InputContext := by
-  first
-  | exact { inputString := text, fileName := "<text>", fileMap := FileMap.ofString text,
-            endPos := text.rawEndPos, endPos_valid := by simp }
-  | exact Parser.mkInputContext text "<text>"
-
-/-- A name without quotation marks. -/
-partial def showName : Name → String
-  | .anonymous => ""
-  | .str .anonymous s => s
-  | .str p s => showName p ++ "." ++ s
-  | .num p k => showName p ++ "." ++ toString k
-
-/-- Elaborates commands from a state. Returns the new state, with the messages of these commands only, and the commands. -/
-def runText (text : String) (state : Command.State) : IO (Command.State × Array Syntax) := do
-  let final ← IO.processCommands (inputContext text) {} { state with messages := {} }
-  return (final.commandState, final.commands)
-
-def runCommands (text : String) (state : Command.State) : IO Command.State := do
-  return (← runText text state).1
-
-/-- Whether a candidate's text may contain a command, by Lean's own grammar: its namespace, or a theorem. -/
-def isOwn (command : Syntax) : Bool :=
-  match command.getKind with
-  | .str (.str (.str (.str .anonymous "Lean") "Parser") "Command") kind =>
-    match kind with
-    | "namespace" | "eoi" => true
-    | "declaration" => (command.getArg 1).getKind == ``Parser.Command.theorem
-    | _ => false
-  -- Mathlib's.
-  | .str .anonymous "lemma" => true
-  | _ => false
-
-/-- The kind of the first command that a candidate's text must not contain; empty if there is none. -/
-def foreign : List Syntax → String
-  | [] => ""
-  | command :: rest => if isOwn command then foreign rest else showName command.getKind
 
 /-- The first error among messages. -/
 def firstError : List Message → IO (Option String)
   | [] => return none
   | message :: rest =>
     if message.severity matches .error then return some (← message.data.toString) else firstError rest
+
+/-- Elaborates the commands of a text as they are parsed, whatever they are. For our own text, and for tests. -/
+def runCommands (text : String) (state : Command.State) : IO Command.State := do
+  return (← IO.processCommands (inputContext text) {} { state with messages := {} }).commandState
+
+/-- Whether a command failed, or left something unproved. Nothing after it may be elaborated, because Lean declares what it
+cannot prove. -/
+def failed (messages : MessageLog) : Bool :=
+  messages.hasErrors || messages.toList.any (·.data.hasTag (· == `hasSorry))
+
+/-- Parses a text. The messages of the parser are errors; without any, all of the text was parsed. -/
+def parsed (text : String) (state : Command.State) : Except MessageLog (Array Syntax) :=
+  let { commands, messages } := parse text state
+  if messages.hasErrors then .error messages else .ok commands
+
+/-- Examines commands that were parsed after a state. The error names what they must not contain. -/
+def examine (role : Role) (commands : Array Syntax) (state : Command.State) : IO (Except String Unit) := do
+  let all : WalkM Unit := do
+    commands.forM admit
+    checkTogether
+  match (← runFrontend "" state (Frontend.runCommandElabM (all.run { role }).run)).1 with
+  | .error what => return .error what
+  | .ok _ => return .ok ()
+
+/-- Elaborates parsed commands up to the first that fails. Returns the new state, with the messages of these commands only. -/
+def elaborate (text : String) (state : Command.State) (commands : Array Syntax) : IO Command.State := do
+  let act : Frontend.FrontendM Unit := do
+    for command in commands do
+      unless failed (← get).commandState.messages do Frontend.elabCommandAtFrontend command
+  return (← runFrontend text { state with messages := {} } act).2
+
+/-- The reason why a header cannot be used. -/
+structure Broken where
+  reason : String
+  /-- Whether the header contains something that it must not contain. -/
+  refused : Bool := false
+
+/-- Elaborates the commands of a header one by one, each after it was examined: they may declare notations. -/
+private partial def runHeader (text : String) (state : Command.State) (position : Parser.ModuleParserState) :
+    IO (Except Broken Command.State) := do
+  let (stx, position, messages) := Parser.parseCommand (inputContext text) (parserContext state) position {}
+  if let some error ← firstError messages.toList then return .error { reason := error }
+  if stx.getKind == ``Parser.Command.eoi then return .ok state
+  match ← examine .header #[stx] state with
+  | .error what => return .error { reason := s!"the header contains {what}", refused := true }
+  | .ok () =>
+    let state ← elaborate text state #[stx]
+    if let some error ← firstError state.messages.toList then return .error { reason := error }
+    if failed state.messages then return .error { reason := "the header contains `sorry`", refused := true }
+    runHeader text state position
 
 private def notImported (env : Environment) : List Name → Option Name
   | [] => none
@@ -128,16 +149,22 @@ structure Header where
   state : Command.State
 
 /-- Loads the imports and then the context of a request. The error is the first error of either. -/
-def loadHeader (request : Request) : IO (Except String Header) := do
+def loadHeader (request : Request) : IO (Except Broken Header) := do
   let input := inputContext request.header
   let (syntaxTree, _, messages) ← Parser.parseHeader input
   let (env, messages) ← processHeader syntaxTree baseOptions messages input
   -- A header that fails gives an empty environment and no exception.
-  if let some error ← firstError messages.toList then return .error error
-  if let some name := notImported env request.imports then return .error s!"`{showName name}` is not imported"
-  let state ← runCommands request.context (Command.mkState env {} baseOptions)
-  if let some error ← firstError state.messages.toList then return .error error
-  return .ok { imported := env, state }
+  if let some error ← firstError messages.toList then return .error { reason := error }
+  if let some name := notImported env request.imports then return .error { reason := s!"`{showName name}` is not imported" }
+  let start ← runCommands request.opening (Command.mkState env {} baseOptions)
+  let context ← if request.examines then runHeader request.context start (SgsJudge.start request.context start) else .ok <$> runCommands request.context start
+  match context with
+  | .error broken => return .error broken
+  | .ok state =>
+    if let some error ← firstError state.messages.toList then return .error { reason := error }
+    let state ← runCommands request.settings state
+    if let some error ← firstError state.messages.toList then return .error { reason := error }
+    return .ok { imported := env, state }
 
 /-- The dependencies of a theorem beyond the header: declarations in the order of dependence, and axioms. -/
 structure Collected where
@@ -179,8 +206,16 @@ def isIn (name : Name) : List Name → Bool
 
 /-- Elaborates the pinned statement over the header. Generated dependencies of its type are renamed, because the elaboration
 of the theorem may generate declarations with the same names. -/
-def pin (state : Command.State) (candidate : Candidate) : IO (Except String Pinned) := do
-  let final ← runCommands candidate.pinned state
+def pin (examines : Bool) (state : Command.State) (candidate : Candidate) : IO (Except String Pinned) := do
+  let mut final := state
+  if examines then
+    match parsed candidate.pinned state with
+    | .error messages => final := { state with messages }
+    | .ok commands =>
+      unless commands.size == 1 do return .error s!"the statement is {commands.size} commands"
+      if let .error what ← examine .statement commands state then return .error s!"the statement contains {what}"
+      final ← elaborate candidate.pinned state commands
+  else final ← runCommands candidate.pinned state
   if let some error ← firstError final.messages.toList then return .error s!"the statement cannot be elaborated: {error}"
   let some info := final.env.find? candidate.pinnedName | return .error "the statement was not declared"
   match (forEach (collect state.env final.env) info.type.getUsedConstants.toList).run {} with

@@ -54,21 +54,38 @@ private def write (path : String) (declarations : List Read) : IO Unit := do
 /-- The results on a candidate. -/
 structure Found where
   messages : List Json := []
-  /-- The kind of a command that is not a theorem; empty if there is none. -/
-  foreign : String := ""
+  /-- What the text must not contain; empty if it was elaborated. -/
+  refused : String := ""
   /-- The axioms, or the reason why the kernel does not accept the proof. -/
   judged : Except String (List Name)
 
-/-- Elaborates one candidate over the header. -/
-private def checkOne (state : Command.State) (base : Base) (candidate : Candidate) (pinned : Pin) : IO Found := do
-  let (final, commands) ← runText candidate.text state
-  let foreign := foreign commands.toList
+/-- Elaborates one candidate over the header: its helpers, and then its theorem. Returns the new state with all messages, and
+what the text must not contain. -/
+private def runCandidate (examines : Bool) (state : Command.State) (candidate : Candidate) : IO (Command.State × String) := do
+  unless examines do
+    return (← runCommands (candidate.helpers ++ "\n" ++ candidate.text) state, "")
+  -- All of it is examined before any of it is elaborated. Theorems do not change how a text is parsed.
+  match parsed candidate.helpers state, parsed candidate.text state with
+  | .error messages, _ | _, .error messages => return ({ state with messages }, "")
+  | .ok helpers, .ok own =>
+    unless own.size == 1 do return (state, s!"{own.size} commands where one theorem is expected")
+    if let .error what ← examine .proof (helpers ++ own) state then return (state, what)
+    let before ← elaborate candidate.helpers state helpers
+    if failed before.messages then return (before, "")
+    let after ← elaborate candidate.text before own
+    return ({ after with messages := before.messages ++ after.messages }, "")
+
+/-- Checks one candidate: elaborates it, and has the kernel check the result again. -/
+private def checkOne (examines : Bool) (state : Command.State) (base : Base) (candidate : Candidate) (pinned : Pin) :
+    IO Found := do
+  let (final, refused) ← runCandidate examines state candidate
   let messages := final.messages.toList
   let json ← jsonMessages messages
+  unless refused.isEmpty do return { refused, judged := .error "the text was not elaborated" }
   if (← firstError messages).isSome then
     match pinned with
-    | .error reason => return { messages := json, foreign, judged := .error reason }
-    | .ok _ => return { messages := json, foreign, judged := .error "the text has errors" }
+    | .error reason => return { messages := json, refused, judged := .error reason }
+    | .ok _ => return { messages := json, refused, judged := .error "the text has errors" }
   let judged : Except String (List Name × List Read) := do
     let (_, found) ← (collect base.env final.env candidate.target).run {}
     -- The kernel accepts axioms. They are refused regardless of their names, because a name in quotation marks can print
@@ -77,10 +94,10 @@ private def checkOne (state : Command.State) (base : Base) (candidate : Candidat
     let declarations := found.declarations.toList
     return (← judge base (← pinned) candidate.target candidate.pinnedName declarations, declarations)
   match judged with
-  | .error reason => return { messages := json, foreign, judged := .error reason }
+  | .error reason => return { messages := json, refused, judged := .error reason }
   | .ok (axioms, declarations) =>
     unless candidate.declarations.isEmpty do write candidate.declarations declarations
-    return { messages := json, foreign, judged := .ok axioms }
+    return { messages := json, refused, judged := .ok axioms }
 
 private def readAll (reader : Reader) : List String → Except String Reader
   | [] => .ok reader
@@ -119,30 +136,31 @@ private def judgeOne (request : Request) (replaying : Bool) (state : Command.Sta
     if replaying then
       pure { judged := ← guarded (replayOne base candidate pinned) }
     else
-      try checkOne state base candidate pinned
+      try checkOne request.examines (← runCommands candidate.space state) base candidate pinned
       catch e => pure { judged := .error s!"an exception: {e}" }
   let (stands, reason, axioms) := match found.judged with
     | .ok axioms => (true, "", axioms)
     | .error reason => (false, reason, [])
   say request [("end", toJson index), ("messages", jsonList found.messages),
-    ("foreign", Json.str found.foreign), ("stands", Json.bool stands), ("reason", Json.str reason), ("axioms", jsonNames axioms)]
+    ("syntax", Json.str found.refused), ("stands", Json.bool stands), ("reason", Json.str reason), ("axioms", jsonNames axioms)]
 
-/-- A loaded header, and the texts that it was loaded from. -/
-abbrev Loaded := Option (String × String × Header)
+/-- A loaded header, and what it was loaded from. -/
+abbrev Loaded := Option (String × Header)
 
-private def loadOnce (known : Loaded) (request : Request) : IO (Except String Header) := do
-  match known with
-  | some (header, context, loaded) =>
-    if header == request.header && context == request.context then return .ok loaded
-    guarded (loadHeader request)
-  | none => guarded (loadHeader request)
+private def source (request : Request) : String :=
+  "\n".intercalate [request.header, request.opening, request.context, request.settings, toString request.examines]
+
+private def loadOnce (known : Loaded) (request : Request) : IO (Except Broken Header) := do
+  if let some (text, header) := known then
+    if text == source request then return .ok header
+  try loadHeader request catch e => return .error { reason := s!"an exception: {e}" }
 
 /-- Serves one request. If `replaying`, declarations are read and no proof is elaborated. The header is not loaded again if
 it is that of the previous request. -/
 def serve (replaying : Bool) (request : Request) (known : Loaded := none) : IO Loaded := do
   match ← loadOnce known request with
-  | .error reason =>
-    say request [("broken", Json.str reason)]
+  | .error broken =>
+    say request [("broken", Json.str broken.reason), ("refused", Json.bool broken.refused)]
     return none
   | .ok header =>
     say request [("header", jsonNames request.imports)]
@@ -153,7 +171,7 @@ def serve (replaying : Bool) (request : Request) (known : Loaded := none) : IO L
     -- All statements first, so that no proof of this request can change their meaning.
     let pinOne (index : Nat) (candidate : Candidate) (found : Array Pin) : IO (Array Pin) := do
       say request [("begin", toJson index)]
-      let pinned ← guarded (pin state candidate)
+      let pinned ← guarded (do pin request.examines (← runCommands candidate.space state) candidate)
       return found.push pinned
     let pins ← fold candidates pinOne 0 count (#[] : Array Pin)
     let judged (index : Nat) (candidate : Candidate) (_ : Unit) : IO Unit :=
@@ -161,7 +179,7 @@ def serve (replaying : Bool) (request : Request) (known : Loaded := none) : IO L
       | some pinned => judgeOne request replaying state base index candidate pinned
       | none => throw (IO.userError "a statement was not elaborated")
     fold candidates judged 0 count ()
-    return some (request.header, request.context, header)
+    return some (source request, header)
 
 /-- Waits for up to an hour until a file exists, or is removed. -/
 private partial def await (path : System.FilePath) (isThere : Bool) (tries : Nat := 72000) : IO Unit := do

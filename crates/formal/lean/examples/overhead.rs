@@ -9,7 +9,7 @@ use sgs_lean::check::{
     Candidate, CheckerConfig, Launch, Limits, Pool, Probe, Recycling, ReplChecker, TrustLayers, assemble,
 };
 use sgs_lean::read::Proof;
-use sgs_lean::text::{Bounds, LeanStatement, inspect_proof};
+use sgs_lean::text::{Bounds, LeanStatement};
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -91,8 +91,8 @@ fn pooled(repl: &Path, millis: u64, count: usize) -> Result<Duration, Box<dyn Er
     for index in 0..count {
         let candidate = candidate(millis, index)?;
         let begun = Instant::now();
-        // The system does this for every proof: text layer, request, protocol, verdict.
-        inspect_proof(&candidate.proof.body, &Bounds::default()).map_err(|e| e.to_string())?;
+        // The system does this for every proof: limits, request, protocol, verdict.
+        Bounds::default().check(&candidate.proof.body).map_err(|e| e.to_string())?;
         let outcome = pool.check(Arc::new(candidate));
         times.push(begun.elapsed());
         if outcome.verdict != sgs_selfplay::Verdict::Proved {

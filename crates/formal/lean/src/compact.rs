@@ -114,7 +114,7 @@ mod tests {
             (": 1 = 1 := by\n  rfl\naxiom a : False", "not-one-statement"),
             (": 1 = 1\n```\n```lean4\naxiom a : False", "not-one-statement"),
             ("", "not-one-statement"),
-            ("(p : Prop) : (by run_tac x)", "meta-code"),
+            ("(p : Prop) : \u{202e}p", "bounds"),
         ] {
             assert_eq!(read_signature(completion, &bounds).unwrap_err().kind, kind, "{completion}");
         }

@@ -4,9 +4,9 @@
 //! completions, and verifies proofs with a pool of sandboxed Lean processes. A completion passes these stages:
 //!
 //! 1. [`read`] extracts the proof from the model's text.
-//! 2. [`text`] refuses everything that a proof never needs ([`admit`]).
-//! 3. [`check`] embeds the proof into our text and has Lean judge it in a sandboxed process ([`sandbox`]). The verdict is
-//!    `proved` only on positive evidence.
+//! 2. [`text::Bounds`] limits its size.
+//! 3. [`check`] has the judge (`lean/SgsJudge`) parse, examine and elaborate it in a sandboxed process ([`sandbox`]). The
+//!    verdict is `proved` only on positive evidence.
 //!
 //! `docs/trust.md` describes these layers and what each of them stops. [`LeanSettings`] is the part of a configuration
 //! that [`LeanSettings::prepare`] resolves to a running [`Lean`]. [`data`] reads data sets, [`prompt`] and [`compact`]
@@ -14,11 +14,10 @@
 //!
 //! # Example
 //!
-//! Extraction and the text layer need no installation of Lean:
+//! Extraction needs no installation of Lean:
 //!
 //! ```
-//! use sgs_lean::admit;
-//! use sgs_lean::read::{Proof, read_proof};
+//! use sgs_lean::read::read_proof;
 //! use sgs_lean::text::{Bounds, LeanStatement};
 //!
 //! let statement = LeanStatement::read("theorem t (p q : Prop) (hp : p) (hq : q) : p ∧ q := by")?;
@@ -27,17 +26,12 @@
 //!
 //! let proof = read_proof(&statement.text, completion, &bounds).map_err(|e| e.kind)?;
 //! assert_eq!(proof.body, "\n  exact ⟨hp, hq⟩");
-//! assert!(admit(&statement, &proof, &bounds).is_ok());
-//!
-//! let cheat = Proof::new("\n  exact sorryAx _ true");
-//! let refusal = admit(&statement, &cheat, &bounds).unwrap_err();
-//! assert_eq!(refusal.to_string(), "text layer, rule sorry: `sorryAx` in line 2");
+//! assert!(bounds.check(&proof.body).is_ok());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod admit;
 pub mod check;
 pub mod compact;
 pub mod data;
@@ -54,7 +48,6 @@ mod system;
 pub mod text;
 mod version;
 
-pub use admit::admit;
 pub use features::features;
 pub use settings::{
     Backing, LeanSettings, PreparedLean, ROOT, SettingsError, VERSION, WASM_ROOT, WASM_VERSION,

@@ -107,6 +107,11 @@ pub enum SettingsError {
         found: String,
         wanted: String,
     },
+    /// The REPL's own verdicts would count.
+    #[error(
+        "`judge` is off: the REPL runs any code of a proof, so only the judge may accept what the REPL accepts (use `file` to run without a replay)"
+    )]
+    ReplAlone,
     /// A folder could not be created or resolved.
     #[error("{path}: {error}")]
     Folder {
@@ -202,6 +207,9 @@ impl LeanSettings {
         // Check this before creating folders.
         if !root.is_dir() {
             return Err(SettingsError::Missing { what: "Lean", path: root });
+        }
+        if self.backing == Backing::Repl && !self.judge {
+            return Err(SettingsError::ReplAlone);
         }
         let root = absolute(&root)?;
         let own_scratch = private_folder(self.scratch.as_deref(), "sgs-lean-").map_err(|error| {
@@ -328,10 +336,10 @@ impl Programs {
         let toolchain = root.join(format!("elan/toolchains/leanprover--lean4---{}", settings.version()));
         let lean = program("Lean", toolchain.join("bin/lean"))?;
         let judge = || program("the judge", root.join("judge/.lake/build/bin/sgs-judge"));
-        let (checker, judge) = match (settings.backing, settings.judge) {
-            (Backing::Repl, replayed) => {
+        let (checker, judge) = match settings.backing {
+            Backing::Repl => {
                 let repl = program("the REPL", root.join("repl/.lake/build/bin/repl"))?;
-                (repl, if replayed { Some(judge()?) } else { None })
+                (repl, Some(judge()?))
             }
             _ => (judge()?, None),
         };
@@ -444,8 +452,8 @@ mod tests {
         assert!(second.replay);
         let parts = repl.launch.folder.strip_prefix(root.join("scratch")).unwrap().iter().collect::<Vec<_>>();
         assert!(parts.len() == 2 && parts[1] == "work", "the scratch folder is a new one: {parts:?}");
-        let off = LeanSettings { judge: false, ..settings.clone() }.prepare(&[]).unwrap();
-        assert_eq!(off.config.second, None);
+        let alone = LeanSettings { judge: false, ..settings.clone() }.prepare(&[]);
+        assert!(matches!(alone, Err(SettingsError::ReplAlone)), "{alone:?}");
         assert!(prepared.sandbox.is_empty());
         let strict = LeanSettings { sandbox: true, require_sandbox: true, ..settings };
         assert!(matches!(strict.prepare(&["/nonexistent".into()]), Err(SettingsError::Launcher(_))));

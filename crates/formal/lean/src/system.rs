@@ -1,6 +1,5 @@
 //! Lean 4 as an implementation of [`FormalSystem`].
 
-use crate::admit::admit;
 use crate::check::{
     Candidate, CheckOutcome, CheckerConfig, FileChecker, NO_REPLAY, Pool, PoolStatus, TrustLayers,
 };
@@ -8,7 +7,7 @@ use crate::compact;
 use crate::prompt::{self, SolverForm};
 use crate::read::{self, Proof, Reading};
 use crate::text::{
-    Bounds, LeanStatement, commands, inspect_header, lex, negation, unix_lines, uses_tactic_try,
+    Bounds, LeanStatement, check_header, commands, lex, negation, unix_lines, uses_tactic_try,
 };
 use crate::version::{Version, VersionError};
 use rustc_hash::FxHashMap;
@@ -30,7 +29,7 @@ pub struct LeanConfig {
     pub form: SolverForm,
     /// Limits on text from a model.
     pub bounds: Bounds,
-    /// The checker. Its layers also determine whether the text layer applies.
+    /// The checker. Its layers also determine whether the limits on texts apply.
     pub checker: CheckerConfig,
     /// Rechecks proofs that a REPL accepts. Its verdict replaces the REPL's.
     pub second: Option<FileChecker>,
@@ -206,10 +205,10 @@ impl Lean {
     /// Judges a proof in canonical text, and returns the axioms that it depends on.
     pub fn outcome(&self, problem: &Problem, proof: &str) -> CheckOutcome {
         let header = unix_lines(&problem.context);
-        if self.layers().text
-            && let Err(refusal) = inspect_header(&header)
+        if self.layers().syntax
+            && let Err(refusal) = check_header(&header)
         {
-            return CheckOutcome::new(Verdict::Refused, format!("header: {refusal}"));
+            return CheckOutcome::new(Verdict::Refused, refusal.to_string());
         }
         let header: Arc<str> = match header {
             Cow::Borrowed(_) => Arc::clone(&problem.context),
@@ -221,13 +220,13 @@ impl Lean {
             Err(error) => return CheckOutcome::new(Verdict::Refused, format!("statement: {error}")),
         };
         let read = Proof::from_text(proof);
-        let (statement, read) = match self.layers().text {
-            true => match admit(&statement, &read, &self.config.bounds) {
-                Ok(admitted) => admitted,
-                Err(refusal) => return CheckOutcome::new(Verdict::Refused, refusal.to_string()),
-            },
-            false => (statement, read),
-        };
+        if self.layers().syntax {
+            for text in [&statement.text, &read.helpers, &read.body] {
+                if let Err(error) = self.config.bounds.check(text) {
+                    return CheckOutcome::new(Verdict::Refused, format!("bounds: {error}"));
+                }
+            }
+        }
         let key = self.key(problem, proof);
         if let Some(known) = self.cached(&key) {
             return known;

@@ -16,7 +16,7 @@
 //! unnoticed: its name is random, searches skip names that begin with `_`, and `#print axioms` would report it.
 
 use crate::read::Proof;
-use crate::text::{LeanStatement, TokenKind, lex};
+use crate::text::LeanStatement;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -29,15 +29,6 @@ pub struct Candidate {
     pub statement: LeanStatement,
     /// The model's proof.
     pub proof: Proof,
-}
-
-impl Candidate {
-    /// Returns whether helpers or proof contain a string literal, whose text could become part of a message.
-    pub(super) fn has_strings(&self) -> bool {
-        [&self.proof.helpers, &self.proof.body]
-            .iter()
-            .any(|text| lex(text).iter().any(|token| matches!(token.kind, TokenKind::Str { .. })))
-    }
 }
 
 /// The command that provides the evidence that a theorem exists.

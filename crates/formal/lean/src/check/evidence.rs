@@ -1,6 +1,6 @@
 //! Derivation of a verdict from Lean's messages.
 
-use super::assemble::{Candidate, Probe, Region};
+use super::assemble::{Probe, Region};
 use serde::{Deserialize, Serialize};
 use sgs_selfplay::Verdict;
 
@@ -60,8 +60,8 @@ impl LeanMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrustLayers {
-    /// The text layer, which refuses what a proof never needs.
-    pub text: bool,
+    /// The syntax layer: Lean's parser reads a text, and only what is on a list of kinds is elaborated.
+    pub syntax: bool,
     /// The evidence layer: Lean must confirm that the theorem exists under its name and agrees with the pinned statement.
     pub evidence: bool,
     /// The axioms layer: the theorem must depend on the three standard axioms only.
@@ -70,10 +70,10 @@ pub struct TrustLayers {
 
 impl TrustLayers {
     /// All layers, the only setting for training.
-    pub const ALL: Self = Self { text: true, evidence: true, axioms: true };
+    pub const ALL: Self = Self { syntax: true, evidence: true, axioms: true };
     /// No layers: a text without an error, a `sorry` and a warning about one counts as a proof, as in most published
     /// systems.
-    pub const NONE: Self = Self { text: false, evidence: false, axioms: false };
+    pub const NONE: Self = Self { syntax: false, evidence: false, axioms: false };
 }
 
 impl Default for TrustLayers {
@@ -195,22 +195,9 @@ pub fn parse_axioms(text: &str, witness: &str) -> Option<Vec<String>> {
     Some(list.split(',').map(|a| a.trim().to_owned()).filter(|a| !a.is_empty()).collect())
 }
 
-/// Lean's tag of messages about exhausted heartbeats, since v4.14.0.
+/// Lean's tag of messages about exhausted heartbeats, since v4.14.0. Their wording is no evidence, because a proof can
+/// produce it (`fail "(deterministic) timeout"`), so the REPL, which reports no tags, refuses such proofs.
 const HEARTBEATS: &str = "runtime.maxHeartbeats";
-
-/// Tags messages about exhausted heartbeats by their wording, for channels without tags (the REPL) and older versions of
-/// Lean. A proof with a string literal could have produced the wording (`fail "(deterministic) timeout"`); its messages
-/// are left unchanged.
-pub(super) fn tag_timeouts(messages: &mut [LeanMessage], candidate: &Candidate) {
-    if candidate.has_strings() {
-        return;
-    }
-    for message in messages {
-        if message.kind.is_empty() && message.text.starts_with("(deterministic) timeout") {
-            message.kind = HEARTBEATS.to_owned();
-        }
-    }
-}
 
 /// Returns the verdict on a text with an error. `place` names the part of the text, if it is known.
 pub(super) fn judge_error(error: &LeanMessage, place: &str) -> CheckOutcome {
@@ -268,8 +255,6 @@ fn shortened(place: &str, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::Proof;
-    use crate::text::LeanStatement;
 
     fn region() -> Region {
         Region {
@@ -337,26 +322,15 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_are_recognized_by_tag_or_by_unforgeable_wording() {
-        let after = |body: &str, kind: &str| {
-            let candidate = Candidate {
-                header: "".into(),
-                statement: LeanStatement::read("theorem t : 1 = 1 := by").unwrap(),
-                proof: Proof::new(body),
-            };
+    fn timeouts_are_recognized_by_their_tag_alone() {
+        let after = |kind: &str| {
             let text =
                 "(deterministic) timeout at `whnf`, maximum number of heartbeats (200000) has been reached";
-            let mut messages = [
-                LeanMessage { kind: kind.into(), ..message(Severity::Error, 6, text) },
-                answer("depends on axioms: []"),
-            ];
-            tag_timeouts(&mut messages, &candidate);
-            judge(&messages, 0).verdict
+            let error = LeanMessage { kind: kind.into(), ..message(Severity::Error, 6, text) };
+            judge(&[error, answer("depends on axioms: []")], 0).verdict
         };
-        assert_eq!(after("\n  decide -- \"c\"", ""), Verdict::Resource);
-        assert_eq!(after("\n  exact f \"a\"", "runtime.maxHeartbeats"), Verdict::Resource);
-        assert_eq!(after("\n  fail \"(deterministic) timeout at `whnf`\"", ""), Verdict::Refused);
-        assert_eq!(after("\n  fail r\"(deterministic) timeout\"", ""), Verdict::Refused);
+        assert_eq!(after("runtime.maxHeartbeats"), Verdict::Resource);
+        assert_eq!(after(""), Verdict::Refused);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use super::assemble::Candidate;
 use super::backend::{Backend, fresh_nonce};
-use super::evidence::{CheckOutcome, TrustLayers, tag_timeouts};
+use super::evidence::{CheckOutcome, TrustLayers};
 use super::question::{JudgeLine, JudgeQuestion, JudgeReply, request};
 use crate::judge::judge_in_one_file;
 use crate::limits::Limits;
@@ -48,8 +48,8 @@ pub struct FileChecker {
     pub batch: usize,
     /// Time that an incomplete file waits for further theorems, in milliseconds.
     pub linger_ms: u64,
-    /// Whether an interpreting process is kept alive across files, because its startup is expensive. Code that ran in it
-    /// could affect later files, so candidates must have passed the text layer, which lets no code run.
+    /// Whether interpreting processes are kept alive across files, because their startup is expensive. One that checked a
+    /// candidate with an unusual result is replaced.
     pub keep_alive: bool,
 }
 
@@ -59,7 +59,7 @@ pub struct FileWorker {
     checker: FileChecker,
     folder: PathBuf,
     slot: usize,
-    waiting: RefCell<Option<IdleJudge>>,
+    waiting: RefCell<Vec<IdleJudge>>,
 }
 
 /// An interpreting process that has answered its requests and waits for the next one.
@@ -113,7 +113,7 @@ struct JudgeRun {
     /// Whether the header was loaded.
     header: bool,
     /// The reason why the header cannot be used.
-    broken: Option<String>,
+    broken: Option<CheckOutcome>,
     /// The last candidate that the process began.
     at: Option<usize>,
     replies: Vec<Option<JudgeReply>>,
@@ -124,14 +124,14 @@ struct JudgeRun {
 type Settled = Result<JudgeReply, CheckOutcome>;
 
 impl FileWorker {
-    fn run(&self, task: JudgeTask, questions: &[&JudgeQuestion<'_>]) -> JudgeRun {
+    fn run(&self, task: JudgeTask, questions: &[&JudgeQuestion<'_>], examines: bool) -> JudgeRun {
         let nonce = fresh_nonce();
         let opening = match &self.checker.judge {
             JudgeProgram::Built(_) => "",
             // This build treats every file as a module, whose names are visible only if they are public.
             JudgeProgram::Interpreted { .. } => "public section\n",
         };
-        let input = request(questions, opening, &self.checker.options, &nonce);
+        let input = request(questions, examines, opening, &self.checker.options, &nonce);
         let failed = |fault| JudgeRun { fault: Some(fault), ..JudgeRun::default() };
         let (mut process, served, request_file) = match self.deliver(task, &input, questions.len()) {
             Ok(begun) => begun,
@@ -178,9 +178,16 @@ impl FileWorker {
             && !run.replies.iter().flatten().any(JudgeReply::is_unusual)
         {
             let served = served + questions.len();
-            self.waiting.replace(Some(IdleJudge { process, task, served }));
+            self.waiting.borrow_mut().push(IdleJudge { process, task, served });
         }
         run
+    }
+
+    /// Takes the process that waits for the next request of a task.
+    fn idle(&self, task: JudgeTask) -> Option<IdleJudge> {
+        let mut waiting = self.waiting.borrow_mut();
+        let place = waiting.iter().position(|w| w.task == task)?;
+        Some(waiting.swap_remove(place))
     }
 
     /// Returns the process that will answer, the number of candidates in its earlier requests, and the path of the request if
@@ -198,17 +205,15 @@ impl FileWorker {
                 (launch, None)
             }
             JudgeProgram::Interpreted { lean, sources } => {
-                let folder = sources.join(format!("slot-{}", self.slot));
+                let folder = sources.join(format!("slot-{}", self.slot)).join(task.word());
                 let (file, request_file) = (folder.join("Judge.lean"), folder.join("request.json"));
                 let failed = |path: &Path, error: std::io::Error| {
                     let (program, error) = (path.display().to_string(), error.to_string());
                     ProcessFault::Start { program, error }
                 };
                 std::fs::create_dir_all(&folder).map_err(|e| failed(&folder, e))?;
-                let mut waiting = self.waiting.take();
-                waiting.take_if(|w| {
-                    w.task != task || w.served + questions > MAX_SERVED || !w.process.is_quiet()
-                });
+                let mut waiting = self.idle(task);
+                waiting.take_if(|w| w.served + questions > MAX_SERVED || !w.process.is_quiet());
                 // Rename, because a process may already be polling for the file.
                 let whole = folder.join("request.new");
                 std::fs::write(&whole, input)
@@ -231,7 +236,7 @@ impl FileWorker {
 
     /// Asks about candidates of one header until each is settled. A candidate that kills the process, or makes it break the
     /// protocol, is retried once alone; the other candidates are retried without it.
-    fn settle(&self, task: JudgeTask, questions: &[&JudgeQuestion<'_>]) -> Vec<Settled> {
+    fn settle(&self, task: JudgeTask, questions: &[&JudgeQuestion<'_>], examines: bool) -> Vec<Settled> {
         let mut settled: Vec<Option<Settled>> = questions.iter().map(|_| None).collect();
         // Groups of candidates that are still to be asked about, and whether it is their second attempt.
         let mut groups: Vec<(Vec<usize>, bool)> = vec![((0..questions.len()).collect(), false)];
@@ -241,7 +246,7 @@ impl FileWorker {
             if asked.is_empty() {
                 continue;
             }
-            let mut run = self.run(task, &asked);
+            let mut run = self.run(task, &asked, examines);
             if matches!(run.fault, Some(ProcessFault::Protocol(_))) {
                 // Once the protocol is broken, no reply of the process can be trusted.
                 run.replies.fill_with(|| None);
@@ -263,12 +268,9 @@ impl FileWorker {
                 }
             };
             match (run.broken, run.fault) {
-                (Some(reason), _) => {
+                (Some(outcome), _) => {
                     rest.extend(culprit);
-                    put(
-                        &rest,
-                        &CheckOutcome::new(Verdict::Infra, format!("the header cannot be used: {reason}")),
-                    );
+                    put(&rest, &outcome);
                 }
                 (None, None) => {}
                 (None, Some(fault)) => {
@@ -302,8 +304,8 @@ impl FileWorker {
         settled.into_iter().map(|s| s.unwrap_or_else(undecided)).collect()
     }
 
-    /// Judges candidates as [`Backend::check`] does, under several sets of layers. Lean runs once, since its replies do not
-    /// depend on the layers. Returns one outcome per set for each candidate.
+    /// Judges candidates as [`Backend::check`] does, under several sets of layers. Lean runs once, because its replies
+    /// depend on the syntax layer only, which is that of the first set. Returns one outcome per set for each candidate.
     pub fn check_under(&self, candidates: &[&Candidate], layers: &[TrustLayers]) -> Vec<Vec<CheckOutcome>> {
         let place = |index: usize| self.folder.join(format!("declarations-{index}"));
         let names = fresh_nonce();
@@ -320,12 +322,8 @@ impl FileWorker {
             let _ = std::fs::remove_file(path);
         }
         let asked: Vec<&JudgeQuestion<'_>> = questions.iter().collect();
-        let mut settled = self.settle(JudgeTask::Check, &asked);
-        for (reply, candidate) in settled.iter_mut().zip(candidates) {
-            if let Ok(reply) = reply {
-                tag_timeouts(&mut reply.messages, candidate);
-            }
-        }
+        let examines = layers.first().is_none_or(|layers| layers.syntax);
+        let settled = self.settle(JudgeTask::Check, &asked, examines);
         let mut sets: Vec<Vec<CheckOutcome>> = Vec::with_capacity(layers.len());
         for layers in layers {
             let judge = |s: &Settled| s.as_ref().map_or_else(Clone::clone, |reply| reply.judge(*layers));
@@ -363,7 +361,7 @@ impl FileWorker {
             }
         }
         let asked: Vec<&JudgeQuestion<'_>> = held.iter().filter_map(|i| questions.get(*i)).collect();
-        for (index, settled) in held.iter().zip(self.settle(JudgeTask::Replay, &asked)) {
+        for (index, settled) in held.iter().zip(self.settle(JudgeTask::Replay, &asked, layers.syntax)) {
             let replayed = settled.map_or_else(|outcome| outcome, |reply| reply.kernel(layers));
             let reason = match replayed.reason.as_str() {
                 "" => String::new(),
@@ -485,7 +483,13 @@ impl<'n> AnswerReader<'n> {
                 self.steps -= 1;
             }
             JudgeLine::Header => self.run.header = true,
-            JudgeLine::Broken(reason) => self.run.broken = Some(reason),
+            JudgeLine::Broken { reason, refused: true } => {
+                self.run.broken = Some(CheckOutcome::refused("syntax layer: ", &reason));
+            }
+            JudgeLine::Broken { reason, refused: false } => {
+                let reason = format!("the header cannot be used: {reason}");
+                self.run.broken = Some(CheckOutcome::new(Verdict::Infra, reason));
+            }
             JudgeLine::Begin(index) => self.run.at = Some(index),
             JudgeLine::End(index, reply) => match self.run.replies.get_mut(index) {
                 Some(slot @ None) if self.run.at == Some(index) => *slot = Some(reply),

@@ -30,25 +30,28 @@ pub(super) struct JudgeQuestion<'c> {
 /// Returns the request for candidates that share a header. There must be at least one.
 ///
 /// `nonce` must be fresh for every request and occur in no name: the model's text can see the name of its namespace,
-/// and must not learn how to forge an answer. `opening` precedes the header's other commands.
+/// and must not learn how to forge an answer. `opening` precedes the header's other commands. `examines` is the syntax
+/// layer.
 pub(super) fn request(
     questions: &[&JudgeQuestion<'_>],
+    examines: bool,
     opening: &str,
     options: &[(String, String)],
     nonce: &str,
 ) -> String {
     let header = &*questions[0].candidate.header;
     let (imports, rest) = split_header(header);
-    let mut context = format!("{opening}{rest}");
-    for (name, value) in options {
-        context.push_str(&format!("\nset_option {name} {value}"));
-    }
+    let settings: Vec<String> =
+        options.iter().map(|(name, value)| format!("set_option {name} {value}\n")).collect();
     let candidates: Vec<Value> = questions.iter().map(|question| one(question)).collect();
     let request = json!({
         "nonce": nonce,
         "header": imports,
         "imports": modules(&imports),
-        "context": context,
+        "examines": examines,
+        "opening": opening,
+        "context": rest,
+        "settings": settings.concat(),
         "candidates": candidates,
     });
     format!("{request}\n")
@@ -76,9 +79,11 @@ fn one(question: &JudgeQuestion<'_>) -> Value {
     let pinned_name = within(&namespace, &pinned);
     let declared = if space.is_empty() { format!("{root}{pinned_name}") } else { pinned };
     json!({
-        "pinned": format!("{space}axiom {declared}{glue}{signature}\n"),
+        "space": space,
+        "pinned": format!("axiom {declared}{glue}{signature}\n"),
         "pinned_name": pinned_name,
-        "text": format!("{space}{}\n{}{}\n", proof.helpers.trim(), statement.text, proof.body),
+        "helpers": format!("{}\n", proof.helpers.trim()),
+        "text": format!("{}{}\n", statement.text, proof.body),
         "target": within(&namespace, name.last),
         "declarations": question.declarations.as_deref().map(Path::to_string_lossy).unwrap_or_default(),
     })
@@ -121,8 +126,8 @@ pub(super) enum JudgeLine {
     Read,
     /// The header was loaded, and all required modules are present.
     Header,
-    /// The header cannot be used, for this reason.
-    Broken(String),
+    /// The header cannot be used, for this reason: it contains something that it must not contain, or does not load.
+    Broken { reason: String, refused: bool },
     /// The following lines are about this candidate.
     Begin(usize),
     /// The results on this candidate.
@@ -135,9 +140,9 @@ pub(super) struct JudgeReply {
     /// Lean's messages about the candidate's text.
     #[serde(skip)]
     pub messages: Vec<LeanMessage>,
-    /// Kind of the first command in the text that is not a theorem, by Lean's grammar; empty if there is none.
+    /// What the text must not contain; empty if it was elaborated.
     #[serde(default)]
-    pub foreign: String,
+    pub syntax: String,
     /// Whether the kernel accepts every declaration, and the theorem as a proof of the pinned statement.
     pub stands: bool,
     /// The reason why the kernel does not accept the proof; empty if it does.
@@ -165,7 +170,9 @@ impl JudgeLine {
             return Ok(Self::Header);
         }
         if let Some(reason) = value.get("broken") {
-            return Ok(Self::Broken(reason.as_str().unwrap_or("no reason given").to_owned()));
+            let reason = reason.as_str().unwrap_or("no reason given").to_owned();
+            let refused = value.get("refused").and_then(Value::as_bool) == Some(true);
+            return Ok(Self::Broken { reason, refused });
         }
         if let Some(begin) = value.get("begin") {
             return Ok(Self::Begin(index(begin)?));
@@ -179,10 +186,10 @@ impl JudgeLine {
 }
 
 impl JudgeReply {
-    /// Returns whether a text without errors is not a proof, which models rarely produce.
+    /// Returns whether a text that was elaborated without errors is not a proof, which models rarely produce.
     pub(super) fn is_unusual(&self) -> bool {
         let failed = self.messages.iter().any(|m| m.severity == Severity::Error);
-        !failed && self.judge(TrustLayers::ALL).verdict != Verdict::Proved
+        self.syntax.is_empty() && !failed && self.judge(TrustLayers::ALL).verdict != Verdict::Proved
     }
 
     /// Returns the verdict under the given layers.
@@ -190,6 +197,9 @@ impl JudgeReply {
         let messages: Vec<&LeanMessage> = self.messages.iter().collect();
         if !layers.evidence {
             return without_evidence(&messages, 0);
+        }
+        if layers.syntax && !self.syntax.is_empty() {
+            return CheckOutcome::refused("syntax layer: ", &self.syntax);
         }
         if let Some(error) = messages.iter().find(|m| m.severity == Severity::Error) {
             return judge_error(
@@ -199,9 +209,6 @@ impl JudgeReply {
         }
         if messages.iter().any(|m| is_sorry(m)) {
             return CheckOutcome::new(Verdict::Refused, "messages layer: the declaration uses `sorry`");
-        }
-        if layers.text && !self.foreign.is_empty() {
-            return CheckOutcome::refused("text layer: a command that is not a theorem: ", &self.foreign);
         }
         self.kernel(layers)
     }
@@ -230,7 +237,7 @@ mod tests {
         };
         let question = JudgeQuestion { candidate: &candidate, id: "0_n".into(), declarations: None };
         let options = [("autoImplicit".to_owned(), "false".to_owned())];
-        serde_json::from_str(&request(&[&question], "", &options, "secret")).unwrap()
+        serde_json::from_str(&request(&[&question], true, "", &options, "secret")).unwrap()
     }
 
     #[test]
@@ -239,18 +246,15 @@ mod tests {
         let request = asked(header, "theorem t (x : ℝ) : x = x := by", "theorem h : True := trivial");
         assert_eq!(request["imports"], json!(["Mathlib", "Aesop"]));
         assert!(request["header"].as_str().unwrap().starts_with("import Mathlib\nimport Aesop"));
-        assert_eq!(
-            request["context"],
-            "set_option maxHeartbeats 0\nopen Real\n\n\nset_option autoImplicit false"
-        );
+        assert_eq!(request["context"], "set_option maxHeartbeats 0\nopen Real\n\n");
+        assert_eq!(request["settings"], "set_option autoImplicit false\n");
         let one = &request["candidates"][0];
-        assert_eq!(one["pinned"], "namespace Sgs_0_n\naxiom sgs_pinned (x : ℝ) : x = x\n");
+        assert_eq!(one["space"], "namespace Sgs_0_n\n");
+        assert_eq!(one["pinned"], "axiom sgs_pinned (x : ℝ) : x = x\n");
         assert_eq!(one["pinned_name"], "Sgs_0_n.sgs_pinned");
         assert_eq!(one["target"], "Sgs_0_n.t");
-        assert_eq!(
-            one["text"],
-            "namespace Sgs_0_n\ntheorem h : True := trivial\ntheorem t (x : ℝ) : x = x := by\n  rfl\n"
-        );
+        assert_eq!(one["helpers"], "theorem h : True := trivial\n");
+        assert_eq!(one["text"], "theorem t (x : ℝ) : x = x := by\n  rfl\n");
         assert_eq!(asked("", "theorem t : 1 = 1 := by", "")["imports"], json!(["Init"]));
     }
 
@@ -275,11 +279,7 @@ mod tests {
         };
         assert_eq!(
             names("theorem «a.b» : 1 = 1 := by"),
-            (
-                "namespace Sgs_0_n\naxiom sgs_pinned : 1 = 1\n".into(),
-                "Sgs_0_n.sgs_pinned".into(),
-                "Sgs_0_n.«a.b»".into()
-            )
+            ("axiom sgs_pinned : 1 = 1\n".into(), "Sgs_0_n.sgs_pinned".into(), "Sgs_0_n.«a.b»".into())
         );
         assert_eq!(
             names("theorem «x y».«a.b» : 1 = 1 := by"),
@@ -308,6 +308,10 @@ mod tests {
         let error = br#"{"nonce":"n","end":2,"messages":[{"severity":"error","kind":"","pos":{"line":1},"data":"unsolved goals"}],"stands":false,"reason":"the text has errors","axioms":[]}"#;
         let Some(Ok(JudgeLine::End(2, reply))) = JudgeLine::read(error, "n") else { panic!() };
         assert!(!reply.is_unusual() && reply.judge(TrustLayers::ALL).verdict == Verdict::Refused);
+        let syntax = br#"{"nonce":"n","end":2,"messages":[],"syntax":"the command `alias`","stands":true,"reason":"","axioms":[]}"#;
+        let Some(Ok(JudgeLine::End(2, reply))) = JudgeLine::read(syntax, "n") else { panic!() };
+        assert!(!reply.is_unusual(), "nothing was elaborated");
+        assert_eq!(reply.judge(TrustLayers::ALL).reason, "syntax layer: the command `alias`");
         assert!(JudgeLine::read(end, "other").is_none() && JudgeLine::read(b"warning: x", "n").is_none());
         assert!(JudgeLine::read(br#"{"nonce":"n","end":2}"#, "n").unwrap().is_err());
         let judge = |line: &str| match JudgeLine::read(line.as_bytes(), "n") {
@@ -319,9 +323,6 @@ mod tests {
         };
         let cheat = r#"{"nonce":"n","end":0,"messages":[],"stands":true,"reason":"","axioms":["cheat"]}"#;
         assert_eq!(judge(cheat).reason, "axioms layer: cheat");
-        let more =
-            r#"{"nonce":"n","end":0,"messages":[],"foreign":"alias","stands":true,"reason":"","axioms":[]}"#;
-        assert_eq!(judge(more).reason, "text layer: a command that is not a theorem: alias");
         let kernel = r#"{"nonce":"n","end":0,"messages":[],"stands":false,"reason":"the kernel refuses `t`","axioms":[]}"#;
         assert_eq!(
             judge(kernel),

@@ -9,9 +9,7 @@
 
 use super::assemble::{Candidate, Probe, assemble};
 use super::backend::{Backend, fresh_nonce};
-use super::evidence::{
-    CheckOutcome, LeanMessage, Severity, TrustLayers, judge_messages, parse_axioms, tag_timeouts,
-};
+use super::evidence::{CheckOutcome, LeanMessage, Severity, TrustLayers, judge_messages, parse_axioms};
 use super::question::{modules, split_header};
 use crate::limits::{Limits, Recycling};
 use crate::process::{Launch, Process, ProcessFault};
@@ -97,11 +95,9 @@ impl ReplWorker {
         let (probe, layers, limits) = (self.checker.probe, self.checker.layers, self.checker.limits);
         let session = self.session(&candidate.header)?;
         let file = assemble("", &[candidate], &fresh_nonce(), probe);
-        let mut reply =
-            session.ask(&json!({"cmd": file.text, "env": session.base}), &limits, limits.proof())?;
+        let reply = session.ask(&json!({"cmd": file.text, "env": session.base}), &limits, limits.proof())?;
         session.uses += 1;
         let region = &file.regions[0];
-        tag_timeouts(&mut reply.messages, candidate);
         let own: Vec<&LeanMessage> = reply.messages.iter().collect();
         // A candidate gets at least the answer to its probe, which names the theorem or reports an error.
         let answered = own.iter().filter(|m| region.probe.contains(&m.line));

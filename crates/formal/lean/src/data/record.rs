@@ -3,8 +3,8 @@
 use super::target::Target;
 use crate::read::{Proof, proof_in_source};
 use crate::text::{
-    ProofStart, SourceCommand, TextRefusal, canonical_statement, commands, inspect_header, lex,
-    parse_declaration, unix_lines,
+    ProofStart, SourceCommand, canonical_statement, check_header, commands, lex, parse_declaration,
+    unix_lines,
 };
 use serde_json::{Map, Value};
 use sgs_selfplay::{Problem, ProblemId, Verdict};
@@ -82,16 +82,10 @@ pub fn target_from_record(record: &Map<String, Value>, header: &str) -> Result<T
     })
 }
 
-/// Checks the text before a theorem: it must pass the text layer, and must not leave a namespace open, because the judge
+/// Checks the text before a theorem: it must consist of allowed commands, and must not leave a namespace open, because the judge
 /// looks for the theorem under its own name.
 pub(super) fn may_stand_before(context: &str, theorem: &str) -> Result<(), String> {
-    if let Err(refusal) = inspect_header(context) {
-        let TextRefusal { what, line, .. } = refusal;
-        return Err(format!(
-            "the header contains `{what}` in line {line}: a header must not add axioms, `sorry` or code that runs \
-             during elaboration, because any statement could be proved with them"
-        ));
-    }
+    check_header(context).map_err(|error| error.to_string())?;
     if let Some("in") = meaning(context).last().copied() {
         return Err(
             "the text before the theorem ends with `in`: write `open …` or `set_option …` without it".into(),
@@ -166,7 +160,7 @@ fn split_file(text: &str) -> Result<SourceSplit, String> {
     let before = text[..theorem.range.start].to_owned();
     let source = &text[theorem.range.clone()];
     // `canonical_statement` handles statements without a proof, with `sorry`, or with a commented `:= by`.
-    let proof = body_of(source).filter(|body| !matches!(meaning(body).as_slice(), [] | ["sorry"]));
+    let proof = body_of(source);
     let statement = match (&proof, parse_declaration(source, &lex(source))) {
         (Some(_), Some(declaration)) => {
             let head = &source[..declaration.proof.statement_end(source)];
@@ -181,18 +175,22 @@ fn meaning(text: &str) -> Vec<&str> {
     lex(text).iter().filter(|t| !t.is_trivia()).map(|t| t.text(text)).collect()
 }
 
-/// Returns the tactic block of a declaration: the text after `:= by`.
+/// Returns the proof of a declaration as a tactic block, unless it is empty or `sorry`.
 fn body_of(source: &str) -> Option<String> {
     let tokens = lex(source);
     let found = commands(source, &tokens);
     let last = found.iter().rfind(|c| c.is_theorem())?;
     let text = source.get(last.range.clone())?;
-    match parse_declaration(text, &lex(text))?.proof {
-        ProofStart::By { after, .. } => text.get(after..).map(str::to_owned),
-        ProofStart::Term { after, .. } => {
-            text.get(after..).map(|term| format!("\n  exact ({})", term.trim()))
-        }
-        _ => None,
+    let (after, is_term) = match parse_declaration(text, &lex(text))?.proof {
+        ProofStart::By { after, .. } => (after, false),
+        ProofStart::Term { after, .. } => (after, true),
+        _ => return None,
+    };
+    let proof = text.get(after..)?;
+    match meaning(proof).as_slice() {
+        [] | ["sorry"] => None,
+        _ if is_term => Some(format!("\n  exact ({})", proof.trim())),
+        _ => Some(proof.to_owned()),
     }
 }
 
@@ -282,6 +280,19 @@ mod tests {
                 let reason = read(&record.to_string()).unwrap_err().reason;
                 assert!(reason.starts_with("the header contains `"), "{reason}");
             }
+        }
+    }
+
+    #[test]
+    fn sorry_is_no_proof() {
+        for proof in ["by sorry", "sorry", "by\n  sorry -- later", "", "by"] {
+            let record = serde_json::json!({ "statement": format!("lemma g : 1 = 1 := {proof}") });
+            let target = read(&record.to_string()).unwrap();
+            assert_eq!(
+                (&*target.problem.statement, target.proof),
+                ("lemma g : 1 = 1 := by", None),
+                "{proof}"
+            );
         }
     }
 

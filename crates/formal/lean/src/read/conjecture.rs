@@ -1,13 +1,14 @@
 //! Extraction of a conjecture from the Conjecturer's completion.
 
 use super::fence::{blocks, may_be_lean};
-use crate::text::{Bounds, canonical_conjecture, inspect_statement, unix_lines};
+use crate::text::{Bounds, canonical_conjecture, unix_lines};
 use sgs_formal::Malformed;
 
 /// Extracts the theorem of the last block of Lean code as a canonical statement without a proof.
 ///
 /// # Errors
-/// Returns an error if there is no such block, if it contains more than a theorem, or if the text layer refuses it.
+/// Returns an error if there is no such block, if it contains more than a theorem, or if it exceeds the limits. The judge
+/// examines the statement before Lean elaborates it.
 pub fn read_conjecture(completion: &str, bounds: &Bounds) -> Result<String, Malformed> {
     if completion.len() > bounds.bytes * 4 {
         return Err(Malformed::new("too-long", format!("{} bytes", completion.len())));
@@ -24,7 +25,6 @@ pub fn read_conjecture(completion: &str, bounds: &Bounds) -> Result<String, Malf
     if statement.conclusion().is_empty() {
         return Err(Malformed::new("no-conclusion", "nothing between `:` and `:=`"));
     }
-    inspect_statement(&statement.text, bounds).map_err(|r| Malformed::new(r.rule.as_str(), r.to_string()))?;
     Ok(statement.text)
 }
 
@@ -80,42 +80,6 @@ mod tests {
             read("```lean4\naxiom cheat : False\ntheorem b : (1:ℕ) = 2 := by sorry\n```"),
             Err("not-one-statement".into())
         );
-        assert_eq!(read("```lean4\ntheorem b : (by run_tac foo) := by sorry\n```"), Err("meta-code".into()));
-        assert_eq!(read("```lean4\ntheorem b : (sorry : Prop) := by sorry\n```"), Err("sorry".into()));
-        assert_eq!(
-            read("```lean4\ntheorem b (h : set_option foo true in p) : p := by sorry\n```"),
-            Err("option".into())
-        );
-        assert_eq!(read("```lean4\ntheorem b : (1 := by sorry\n```"), Err("bounds".into()));
         assert_eq!(read("nothing"), Err("no-code-block".into()));
-    }
-
-    /// Tricks of conjectures: axioms and theorems after numbers, characters and projections; ambiguous comments and strings;
-    /// options, code, attributes and other namespaces.
-    #[test]
-    fn tricks_of_conjectures_are_refused() {
-        for statement in [
-            "theorem b : 0 = 0b0axiom c : False theorem d : (1:Nat) = 2",
-            "theorem b : 0 = 0o0axiom c : False\ntheorem d : (1:Nat) = 2",
-            "theorem b (h : 1 = 1axiom) : False",
-            "theorem b : 'a' ≠'\"' ∧ set_option debug.skipKernelTC true in p -- \"",
-            "theorem b : { x : Int //-1 < x } → (set_option debug.skipKernelTC true in p) -- -/",
-            "theorem b : x ∑'\"' axiom c : False -- \"",
-            "theorem b : (1:Nat) = 2 where axiom c : False",
-            "theorem b (h : by exact (sorryAx _)) : p",
-            "theorem b (h : Lean.Elab.Term.foo) : p",
-            "theorem b : open Lean in p",
-            "theorem b : p `x",
-            "theorem b : s!\"{x}\" = y",
-            "@[simp] theorem b : 1 = 1",
-            "unsafe theorem b : 1 = 1",
-            "theorem b : 1 = 1 := by rfl\n#eval 1\ntheorem c : 1 = 1",
-            "theorem b : r\"\\\" = r\"\" ∧ axiom c : False -- \"",
-            "theorem b : (1 : Nat) = 1)\naxiom c : (False",
-            "theorem b : \"{ /- \" = axiom c -- -/ }\"",
-        ] {
-            let code = format!("```lean4\n{statement} := by sorry\n```");
-            assert!(read(&code).is_err(), "{statement}");
-        }
     }
 }

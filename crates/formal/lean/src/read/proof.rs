@@ -9,7 +9,7 @@ use sgs_formal::Malformed;
 /// A proof: the text after the statement's `:= by`, and theorems that precede the statement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
-    /// Commands before the theorem: helper lemmas, or commands that the text layer will refuse. Often empty.
+    /// Commands before the theorem: helper lemmas, or commands that the judge will refuse. Often empty.
     pub helpers: String,
     /// The tactic block, with its leading blank or line break.
     pub body: String,
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(Proof::from_text(&proof.to_text()), proof);
         let cheat =
             read(&format!("```lean4\naxiom cheat : False\n{STATEMENT}\n  exact cheat.elim\n```")).unwrap();
-        assert_eq!(cheat.helpers, "axiom cheat : False", "kept, so that the text layer reports it");
+        assert_eq!(cheat.helpers, "axiom cheat : False", "kept, so that the judge reports it");
     }
 
     #[test]

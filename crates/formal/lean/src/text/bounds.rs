@@ -1,6 +1,5 @@
-//! Limits on untrusted text, which are checked before anything else.
-
-use super::lexer::{SourceToken, TokenKind, closing, lex};
+//! Limits on untrusted text, which are checked before anything reads it. No grammar is needed for them: Lean's parser
+//! decides on everything else.
 
 sgs_keys::table! {
     /// Limits on text from a model. The default size is four times the longest text that 8,192 tokens can spell, and the
@@ -9,7 +8,7 @@ sgs_keys::table! {
     pub struct Bounds {
         /// Maximum size, in bytes.
         pub bytes: usize = 256 * 1024, in 1..=1 << 30,
-        /// Maximum nesting of brackets.
+        /// Maximum nesting of brackets. Lean's parser uses stack for each.
         pub depth: usize = 200, in 1..=10_000,
         /// Maximum length of a number, in characters.
         pub numeral: usize = 1_000, in 1..=1 << 30,
@@ -18,7 +17,7 @@ sgs_keys::table! {
     }
 }
 
-/// The limit that a text exceeds, or the character or bracket that makes it invalid.
+/// The limit that a text exceeds, or the character that makes it invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the message of a variant names its fields")]
 pub enum BoundsError {
@@ -37,22 +36,14 @@ pub enum BoundsError {
     /// A control character, or one that changes the direction of writing.
     #[error("the character U+{0:04X} is not allowed in Lean source")]
     Character(u32),
-    /// A bracket without a matching one.
-    #[error("the bracket `{0}` has no matching bracket")]
-    Bracket(String),
-    /// A comment, string, name or character is not closed.
-    #[error("a {0} is not closed")]
-    Unclosed(&'static str),
 }
 
 impl Bounds {
-    /// Checks a text and returns its tokens.
-    ///
-    /// Brackets must match: a text that closes a bracket of ours could escape from its position.
+    /// Checks a text.
     ///
     /// # Errors
     /// Returns the first limit that the text exceeds.
-    pub fn check(&self, source: &str) -> Result<Vec<SourceToken>, BoundsError> {
+    pub fn check(&self, source: &str) -> Result<(), BoundsError> {
         if source.len() > self.bytes {
             return Err(BoundsError::Bytes { found: source.len(), limit: self.bytes });
         }
@@ -63,41 +54,30 @@ impl Bounds {
         if source.split('\r').skip(1).any(|rest| !rest.starts_with('\n')) {
             return Err(BoundsError::Character('\r' as u32));
         }
-        let tokens = lex(source);
-        let mut open: Vec<&str> = Vec::new();
-        for token in &tokens {
-            let text = token.text(source);
-            match token.kind {
-                TokenKind::Open => {
-                    open.push(text);
-                    if open.len() > self.depth {
-                        return Err(BoundsError::Depth { limit: self.depth });
-                    }
+        let mut depth = 0_usize;
+        for c in source.chars() {
+            match c {
+                '(' | '[' | '{' | '⟨' => depth += 1,
+                ')' | ']' | '}' | '⟩' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if depth > self.depth {
+                return Err(BoundsError::Depth { limit: self.depth });
+            }
+        }
+        for word in source.split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '.' | '\'')) {
+            let is_number = word.starts_with(|c: char| c.is_ascii_digit());
+            match word.len() {
+                found if is_number && found > self.numeral => {
+                    return Err(BoundsError::Numeral { found, limit: self.numeral });
                 }
-                TokenKind::Close if open.pop().and_then(closing) != Some(text) => {
-                    return Err(BoundsError::Bracket(text.to_owned()));
-                }
-                TokenKind::Number if text.len() > self.numeral => {
-                    return Err(BoundsError::Numeral { found: text.len(), limit: self.numeral });
-                }
-                TokenKind::Word | TokenKind::QuotedWord if text.len() > self.name => {
-                    return Err(BoundsError::Name { found: text.len(), limit: self.name });
-                }
-                TokenKind::Unclosed(defect) => {
-                    return Err(BoundsError::Unclosed(match defect {
-                        super::Defect::Comment => "comment",
-                        super::Defect::Str => "string",
-                        super::Defect::Name => "name in «»",
-                        super::Defect::Char => "character in `'`",
-                    }));
+                found if !is_number && found > self.name => {
+                    return Err(BoundsError::Name { found, limit: self.name });
                 }
                 _ => {}
             }
         }
-        match open.pop() {
-            Some(bracket) => Err(BoundsError::Bracket(bracket.to_owned())),
-            None => Ok(tokens),
-        }
+        Ok(())
     }
 }
 
@@ -119,6 +99,7 @@ mod tests {
         assert!(bounds.check("exact (f [1, 2])").is_ok());
         assert!(matches!(bounds.check(&"x".repeat(41)), Err(BoundsError::Bytes { .. })));
         assert_eq!(bounds.check("(((1)))"), Err(BoundsError::Depth { limit: 2 }));
+        assert_eq!(Bounds::default().check("-- 1) 2) ((\n"), Ok(()));
         assert!(matches!(bounds.check("123456"), Err(BoundsError::Numeral { .. })));
         assert!(matches!(bounds.check("abcdefghi"), Err(BoundsError::Name { .. })));
         assert_eq!(bounds.check("a\u{202e}b"), Err(BoundsError::Character(0x202e)));
@@ -126,16 +107,5 @@ mod tests {
         assert_eq!(bounds.check("-- a\rb"), Err(BoundsError::Character(0x0d)));
         assert_eq!(bounds.check("-- a\u{2028}b"), Err(BoundsError::Character(0x2028)));
         assert!(bounds.check("-- a\r\nb").is_ok());
-    }
-
-    #[test]
-    fn unbalanced_text_is_refused() {
-        let bounds = Bounds::default();
-        assert_eq!(bounds.check("simp)"), Err(BoundsError::Bracket(")".into())));
-        assert_eq!(bounds.check("(simp]"), Err(BoundsError::Bracket("]".into())));
-        assert_eq!(bounds.check("(simp"), Err(BoundsError::Bracket("(".into())));
-        assert_eq!(bounds.check("simp /- x"), Err(BoundsError::Unclosed("comment")));
-        assert_eq!(bounds.check("simp \"x"), Err(BoundsError::Unclosed("string")));
-        assert!(bounds.check("exact Set.mem_setOf.2 (-- )\n h)").is_ok());
     }
 }

@@ -30,7 +30,7 @@ impl SourceCommand {
 }
 
 /// Words that begin a command at any position.
-pub(super) const KEYWORDS: &[&str] = &[
+const KEYWORDS: &[&str] = &[
     "theorem",
     "lemma",
     "def",
@@ -82,7 +82,7 @@ pub(super) const KEYWORDS: &[&str] = &[
 ];
 
 /// Words that begin a command at the left margin only.
-pub(super) const MARGIN_KEYWORDS: &[&str] = &[
+const MARGIN_KEYWORDS: &[&str] = &[
     "open",
     "set_option",
     "variables",
@@ -114,7 +114,7 @@ pub(super) const MARGIN_KEYWORDS: &[&str] = &[
 ];
 
 /// Words that modify the following command.
-pub(super) const MODIFIERS: &[&str] = &[
+const MODIFIERS: &[&str] = &[
     "private",
     "protected",
     "noncomputable",

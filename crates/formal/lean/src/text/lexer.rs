@@ -1,7 +1,7 @@
 //! A lexer for Lean 4: nested comments, all kinds of strings, characters, names in `«»`, Unicode.
 //!
-//! It knows no grammar and no notations. It never fails: anything that is not closed becomes a token with a [`Defect`],
-//! so that the caller can refuse the text with a position.
+//! It knows no grammar and no notations, and where it reads a text differently than Lean, Lean is right: it serves prompts
+//! and readers only. It never fails: anything that is not closed becomes one token.
 
 /// A token of Lean source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,11 +38,7 @@ pub enum TokenKind {
     /// A number, including decimals and an exponent.
     Number,
     /// A string of any kind, including its delimiters.
-    Str {
-        /// Whether a word that ends in `!` (`s!`, `m!`) precedes it, so that `{…}` in it is code. The word is a
-        /// separate token.
-        interpolated: bool,
-    },
+    Str,
     /// A character literal.
     Char,
     /// One of `( [ { ⟨ ⌊ ⌈ ⟦ ⟪ ⦃` or `@[` or `#[`.
@@ -64,20 +60,7 @@ pub enum TokenKind {
     /// `/-- … -/` or `/-! … -/`.
     DocComment,
     /// Something that is not closed before the end of the text.
-    Unclosed(Defect),
-}
-
-/// The kind of thing that is not closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Defect {
-    /// A `/-` without `-/`.
-    Comment,
-    /// A string without its closing quote.
-    Str,
-    /// A `«` without `»`.
-    Name,
-    /// A `'` that begins no character literal.
-    Char,
+    Unclosed,
 }
 
 /// Splits a text into tokens, including comments.
@@ -117,7 +100,7 @@ impl Lexer<'_> {
                 self.push(TokenKind::LineComment, length)
             }
             ('/', Some('-')) => self.block_comment(),
-            ('"', _) => self.string(self.follows_bang()),
+            ('"', _) => self.string(),
             // In `xs[i]'h`, `]'` is one symbol of Lean.
             ('\'', _) if self.follows_bracket() => self.push(TokenKind::Symbol, 1),
             ('\'', Some('\'')) => self.push(TokenKind::Symbol, 2),
@@ -126,12 +109,12 @@ impl Lexer<'_> {
                 if length > 0 {
                     self.push(TokenKind::Char, length)
                 } else {
-                    self.push(TokenKind::Unclosed(Defect::Char), rest.len())
+                    self.push(TokenKind::Unclosed, rest.len())
                 }
             }
             ('r', Some('"' | '#')) if raw_string(rest).is_some() => match raw_string(rest) {
-                Some(Some(length)) => self.push(TokenKind::Str { interpolated: false }, length),
-                _ => self.push(TokenKind::Unclosed(Defect::Str), rest.len()),
+                Some(Some(length)) => self.push(TokenKind::Str, length),
+                _ => self.push(TokenKind::Unclosed, rest.len()),
             },
             ('`', _) => self.push(TokenKind::Backtick, if second == Some('`') { 2 } else { 1 }),
             ('#', Some('[')) | ('@', Some('[')) => self.push(TokenKind::Open, 2),
@@ -154,18 +137,10 @@ impl Lexer<'_> {
             // `{ x : Int //-1 < x }`: the second slash belongs to the first one and begins no comment.
             ('/', Some('/' | '\\')) | ('\\', Some('/')) => self.push(TokenKind::Symbol, 2),
             (':', _) => self.push(TokenKind::Colon, 1),
-            // `∑'`, `∏'` and `⁻¹'` are symbols of Mathlib. Other symbols are read in the same way; `ambiguity` refuses
-            // those where it matters.
+            // `∑'`, `∏'` and `⁻¹'` are symbols of Mathlib. Other symbols are read in the same way.
             (c, Some('\'')) if !c.is_ascii() => self.push(TokenKind::Symbol, c.len_utf8() + 1),
             (c, _) => self.push(TokenKind::Symbol, c.len_utf8()),
         }
-    }
-
-    /// Returns whether the token that ends here is a word that ends in `!` (`s!"…"`).
-    fn follows_bang(&self) -> bool {
-        self.tokens.last().is_some_and(|last| {
-            last.end == self.at && last.kind == TokenKind::Word && last.text(self.source).ends_with('!')
-        })
     }
 
     /// Returns whether the token that ends here is `]`.
@@ -192,21 +167,25 @@ impl Lexer<'_> {
                 (Some(_), _) => at += 1,
                 (None, _) => {
                     let length = rest.len();
-                    return self.push(TokenKind::Unclosed(Defect::Comment), length);
+                    return self.push(TokenKind::Unclosed, length);
                 }
             }
         }
         self.push(if documents { TokenKind::DocComment } else { TokenKind::BlockComment }, at)
     }
 
-    fn string(&mut self, interpolated: bool) -> bool {
-        match string(self.rest(), interpolated) {
-            Some(length) => self.push(TokenKind::Str { interpolated }, length),
-            None => {
-                let length = self.rest().len();
-                self.push(TokenKind::Unclosed(Defect::Str), length)
+    fn string(&mut self) -> bool {
+        let bytes = self.rest().as_bytes();
+        let mut at = 1;
+        while let Some(byte) = bytes.get(at) {
+            match byte {
+                b'"' => return self.push(TokenKind::Str, at + 1),
+                b'\\' => at += 2,
+                _ => at += 1,
             }
         }
+        let length = self.rest().len();
+        self.push(TokenKind::Unclosed, length)
     }
 
     fn word(&mut self) -> bool {
@@ -220,7 +199,7 @@ impl Lexer<'_> {
                     Some(close) => at += close + '»'.len_utf8(),
                     None => {
                         let length = rest.len();
-                        return self.push(TokenKind::Unclosed(Defect::Name), length);
+                        return self.push(TokenKind::Unclosed, length);
                     }
                 }
             } else {
@@ -238,55 +217,6 @@ impl Lexer<'_> {
     }
 }
 
-/// Returns the length of the string at the beginning of `text`, which starts with `"`, or `None` if it is not closed. In
-/// an interpolated string, `{…}` contains code, which can contain further strings.
-fn string(text: &str, interpolated: bool) -> Option<usize> {
-    let bytes = text.as_bytes();
-    // Nesting of the braces that are open in each interpolation.
-    let mut braces: Vec<usize> = Vec::new();
-    let mut inside = true;
-    let mut at = 1;
-    while let Some(&byte) = bytes.get(at) {
-        match byte {
-            b'\\' if inside => at += 2,
-            b'"' if inside => {
-                at += 1;
-                if braces.is_empty() {
-                    return Some(at);
-                }
-                inside = false;
-            }
-            b'"' => {
-                inside = true;
-                at += 1;
-            }
-            b'{' if inside && interpolated => {
-                braces.push(1);
-                inside = false;
-                at += 1;
-            }
-            b'{' if !inside => {
-                if let Some(depth) = braces.last_mut() {
-                    *depth += 1;
-                }
-                at += 1;
-            }
-            b'}' if !inside => {
-                if let Some(depth) = braces.last_mut() {
-                    *depth -= 1;
-                    if *depth == 0 {
-                        braces.pop();
-                        inside = true;
-                    }
-                }
-                at += 1;
-            }
-            _ => at += 1,
-        }
-    }
-    None
-}
-
 /// Returns `None` if `text` does not begin with a raw string, and otherwise its length, or `Some(None)` if it is not
 /// closed.
 fn raw_string(text: &str) -> Option<Option<usize>> {
@@ -299,7 +229,7 @@ fn raw_string(text: &str) -> Option<Option<usize>> {
 }
 
 /// Returns the length of the character literal at the beginning of `text`, which starts with a quote, or 0.
-pub(super) fn char_literal(text: &str) -> usize {
+fn char_literal(text: &str) -> usize {
     let body = &text[1..];
     let length = match body.chars().next() {
         Some('\\') => escape(body),
@@ -314,7 +244,7 @@ pub(super) fn char_literal(text: &str) -> usize {
 
 /// Returns the length of the escape sequence at the beginning of `text`, which starts with a backslash, or `None` if Lean
 /// has no such sequence.
-pub(super) fn escape(text: &str) -> Option<usize> {
+fn escape(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let digits = match bytes.get(1)? {
         b'\\' | b'"' | b'\'' | b'r' | b'n' | b't' => 0,
@@ -361,17 +291,17 @@ fn number(text: &str) -> usize {
 }
 
 /// Returns whether Lean skips a character between tokens.
-pub(super) fn is_blank(c: char) -> bool {
+fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n')
 }
 
 /// Lean's `isIdFirst`: whether a name can begin with a character.
-pub fn is_word_start(c: char) -> bool {
+fn is_word_start(c: char) -> bool {
     c.is_ascii_alphabetic() || c == '_' || is_letter_like(c)
 }
 
 /// Lean's `isIdRest`: whether a name can continue with a character.
-pub fn is_word_rest(c: char) -> bool {
+fn is_word_rest(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '\'' | '!' | '?') || is_letter_like(c) || is_subscript(c)
 }
 
@@ -394,22 +324,6 @@ fn is_close(c: char) -> bool {
     matches!(c, ')' | ']' | '}' | '⟩' | '⌋' | '⌉' | '⟧' | '⟫' | '⦄')
 }
 
-/// Returns the bracket that closes `open`.
-pub fn closing(open: &str) -> Option<&'static str> {
-    Some(match open {
-        "(" => ")",
-        "[" | "@[" | "#[" => "]",
-        "{" => "}",
-        "⟨" => "⟩",
-        "⌊" => "⌋",
-        "⌈" => "⌉",
-        "⟦" => "⟧",
-        "⟪" => "⟫",
-        "⦃" => "⦄",
-        _ => return None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -429,15 +343,15 @@ mod tests {
         assert_eq!(words("a /- b /- c -/ d -/ e -- f\ng"), ["a", "e", "g"]);
         assert_eq!(show("/--/ x")[0], (TokenKind::BlockComment, "/--/"));
         assert_eq!(show("/-- d -/ x")[0], (TokenKind::DocComment, "/-- d -/"));
-        assert_eq!(show("/- x")[0].0, TokenKind::Unclosed(Defect::Comment));
+        assert_eq!(show("/- x")[0].0, TokenKind::Unclosed);
     }
 
     #[test]
     fn strings_hide_their_words() {
         assert_eq!(words(r#"a "sorry \" -- b" c"#), ["a", "c"]);
         assert_eq!(words(r##"a r#"x" sorry "# c"##), ["a", "c"]);
-        assert_eq!(words(r#"s!"a {f "}" {x}} sorry" c"#), ["s!", "c"]);
-        assert_eq!(show("\"open")[0].0, TokenKind::Unclosed(Defect::Str));
+        assert_eq!(words(r#"s!"a {x} sorry" c"#), ["s!", "c"]);
+        assert_eq!(show("\"open")[0].0, TokenKind::Unclosed);
     }
 
     #[test]
@@ -450,7 +364,7 @@ mod tests {
         assert_eq!(show("f '' s")[1], (TokenKind::Symbol, "''"));
         assert_eq!(show("'\"' x").len(), 2, "a quote character opens no string");
         assert_eq!(show("'\n' x")[0], (TokenKind::Char, "'\n'"), "a line break may be a character");
-        assert_eq!(show("'ab' x")[0].0, TokenKind::Unclosed(Defect::Char));
+        assert_eq!(show("'ab' x")[0].0, TokenKind::Unclosed);
     }
 
     #[test]
@@ -459,7 +373,7 @@ mod tests {
         assert_eq!(show("«theorem».foo")[0], (TokenKind::QuotedWord, "«theorem».foo"));
         assert_eq!(words("theoremX h_def"), ["theoremX", "h_def"]);
         assert_eq!(show("#eval")[0].0, TokenKind::HashWord);
-        assert_eq!(show("«x")[0].0, TokenKind::Unclosed(Defect::Name));
+        assert_eq!(show("«x")[0].0, TokenKind::Unclosed);
     }
 
     #[test]

@@ -4,7 +4,6 @@
 
 mod corpus;
 mod d3k;
-mod differential;
 mod protocol;
 mod real_lean;
 mod sandbox;

@@ -3,15 +3,14 @@
 //! They need a `lean` binary, either `SGS_LEAN` or `lean/wasm/lean` (`npm install && npm run setup` there). A start of the
 //! latter takes half a minute of CPU time, so these tests do not run by default.
 
-use sgs_lean::admit;
 use sgs_lean::check::{
     Backend, Candidate, CheckOutcome, FileChecker, FileWorker, JudgeProgram, Launch, Limits, NO_REPLAY,
     Probe, Recycling, ReplChecker, ReplWorker, TrustLayers,
 };
 use sgs_lean::data::{Target, composed, read_file};
-use sgs_lean::read::Proof;
+use sgs_lean::read::{Proof, read_conjecture};
 use sgs_lean::sandbox::Sandbox;
-use sgs_lean::text::{Bounds, LeanStatement, inspect_helpers, inspect_proof, negation};
+use sgs_lean::text::{Bounds, LeanStatement, negation};
 use sgs_selfplay::Verdict;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -99,7 +98,7 @@ fn one_file_of(folder: &Path) -> String {
     let mut modules = Vec::new();
     visit(folder, "REPL.Main", &mut modules);
     let mut text = String::from("import Lean\nset_option linter.deprecated false\npublic section\n");
-    text.push_str(include_str!("../data/Index.lean"));
+    text.push_str(include_str!("../../../../../lean/wasm/Index.lean"));
     text.push_str("\nend\n");
     for (name, module) in &modules {
         let own: Vec<&str> = module.lines().filter(|l| !l.starts_with("import ")).collect();
@@ -171,7 +170,7 @@ fn repl(scratch: &Path, options: Vec<(String, String)>) -> ReplWorker {
 /// Returns an exploit unchanged, after a header that lets its code run: it imports Lean's library and makes this build
 /// interpret all of it.
 fn hostile(exploit: &Exploit) -> Candidate {
-    let header = concat!("import Lean\n", include_str!("../data/Index.lean"));
+    let header = concat!("import Lean\n", include_str!("../../../../../lean/wasm/Index.lean"));
     Candidate { header: header.into(), ..candidate(&exploit.statement, &exploit.helpers, &exploit.proof) }
 }
 
@@ -194,13 +193,13 @@ fn core_set() -> Vec<Target> {
 }
 
 #[test]
-fn the_small_set_is_read_and_passes_the_text_layer() {
+fn the_small_set_is_read_and_passes_the_limits() {
     let set = core_set();
     let count = |verdict| set.iter().filter(|t| t.expect == Some(verdict)).count();
     assert!(count(Verdict::Proved) >= 60 && count(Verdict::Refused) >= 40, "{}", set.len());
     for target in &set {
         let proof = target.proof.as_deref().unwrap();
-        inspect_proof(proof, &Bounds::default()).unwrap_or_else(|e| panic!("{}: {e}", target.problem.id));
+        Bounds::default().check(proof).unwrap_or_else(|e| panic!("{}: {e}", target.problem.id));
     }
 }
 
@@ -269,8 +268,8 @@ fn the_community_repl_gives_the_same_verdicts() {
 
 use Verdict::{Proved, Refused};
 
-/// All layers except the text layer.
-const NO_TEXT: TrustLayers = TrustLayers { text: false, ..TrustLayers::ALL };
+/// All layers except the syntax layer.
+const NO_SYNTAX: TrustLayers = TrustLayers { syntax: false, ..TrustLayers::ALL };
 
 /// Statements in one file, with helpers and proof. No proof may see another candidate, by name or through a search, and
 /// names of the library may be reused.
@@ -329,25 +328,119 @@ fn unlisted_commands_are_detected_by_leans_grammar() {
     let scratch = tempfile::tempdir().unwrap();
     let asked = COMMANDS.iter().flat_map(|(helpers, body)| {
         [("", ""), (" seal Nat.add", "")].map(|(from, to)| {
-            let asked =
-                candidate("theorem t : True := by", &helpers.replace(from, to), &body.replace(from, to));
-            let (statement, proof) = admit(&asked.statement, &asked.proof, &Bounds::default()).unwrap();
-            Candidate { statement, proof, ..asked }
+            candidate("theorem t : True := by", &helpers.replace(from, to), &body.replace(from, to))
         })
     });
     let outcomes = check(&mut worker(scratch.path(), false), &asked.collect::<Vec<_>>());
     for pair in outcomes.chunks(2) {
-        assert!(pair[0].reason.starts_with("text layer: a command that is not a theorem: "), "{pair:?}");
+        assert!(pair[0].reason.starts_with("syntax layer: "), "{pair:?}");
         assert_eq!((pair[0].verdict, pair[1].verdict), (Refused, Proved), "{pair:?}");
     }
 }
 
-/// The judge counts the axioms of a header. The text layer refuses such a header before it reaches Lean.
+/// Tricks of conjectures: axioms and theorems after numbers, characters and projections; ambiguous comments and strings;
+/// options, code, attributes and other namespaces.
+const TRICKS: &[&str] = &[
+    "theorem b : 0 = 0b0axiom c : False theorem d : (1:Nat) = 2",
+    "theorem b : 0 = 0o0axiom c : False\ntheorem d : (1:Nat) = 2",
+    "theorem b (h : 1 = 1axiom) : False",
+    "theorem b : 'a' ≠'\"' ∧ set_option debug.skipKernelTC true in p -- \"",
+    "theorem b : { x : Int //-1 < x } → (set_option debug.skipKernelTC true in p) -- -/",
+    "theorem b : x ∑'\"' axiom c : False -- \"",
+    "theorem b : (1:Nat) = 2 where axiom c : False",
+    "theorem b (h : by exact (sorryAx _)) : p",
+    "theorem b (h : Lean.Elab.Term.foo) : p",
+    "theorem b : open Lean in p",
+    "theorem b : p `x",
+    "theorem b : s!\"{x}\" = y",
+    "@[simp] theorem b : 1 = 1",
+    "unsafe theorem b : 1 = 1",
+    "theorem b : 1 = 1 := by rfl\n#eval 1\ntheorem c : 1 = 1",
+    "theorem b : r\"\\\" = r\"\" ∧ axiom c : False -- \"",
+    "theorem b : (1 : Nat) = 1)\naxiom c : (False",
+    "theorem b : \"{ /- \" = axiom c -- -/ }\"",
+];
+
+/// A conjecture is examined before Lean elaborates it. A statement that is not refused would be elaborated, and true.
+#[test]
+#[ignore = "runs Lean: a minute of CPU time; .ci/run runs it"]
+fn tricks_of_conjectures_are_refused() {
+    let read = |statement: &&str| {
+        let code = format!("```lean4\n{statement} := by sorry\n```");
+        read_conjecture(&code, &Bounds::default()).ok()
+    };
+    let proof = "\n  intros\n  first | rfl | trivial | simp_all | skip";
+    let mut asked: Vec<Candidate> =
+        TRICKS.iter().filter_map(read).map(|s| candidate(&s, "", proof)).collect();
+    assert!(asked.len() >= 8, "most are refused by the reader, so this test shows nothing");
+    asked.push(candidate("theorem b (x : Fin 3 := ⟨2, by decide⟩) : x = x := by", "", "\n  rfl"));
+    let scratch = tempfile::tempdir().unwrap();
+    let mut outcomes = check(&mut worker(scratch.path(), false), &asked);
+    assert_eq!(outcomes.pop().unwrap().verdict, Proved);
+    for (asked, outcome) in asked.iter().zip(&outcomes) {
+        println!("{}: {}", asked.statement.text, outcome.reason);
+        assert_eq!(outcome.verdict, Refused, "{}", asked.statement.text);
+    }
+}
+
+/// What is refused is not elaborated, and nothing is elaborated after a failure.
+#[test]
+#[ignore = "runs Lean: a minute of CPU time; .ci/run runs it"]
+fn nothing_of_a_refused_text_is_elaborated() {
+    let failing = "theorem hx (A B : Type) : A = B := by simp";
+    let asked = [
+        candidate(
+            "theorem cr : (1 : Nat) = 2 := by",
+            failing,
+            "\n  simp (maxSteps := (Task.spawn (fun _ => ((.println \"hello\" : IO Unit) (cast (hx Nat _) 5)).casesOn \
+             (motive := fun _ => Nat) (fun _ _ => 1000) (fun _ _ => 5)) .dedicated).get)",
+        ),
+        // The second error is not reported, because the theorem is not elaborated.
+        candidate("theorem t : True := by", failing, "\n  exact unknown_identifier"),
+        candidate("theorem t : True := by", failing, "\n  run_tac unknown_identifier"),
+    ];
+    let scratch = tempfile::tempdir().unwrap();
+    let outcomes = check(&mut worker(scratch.path(), false), &asked);
+    assert!(outcomes.iter().all(|o| o.verdict == Refused), "{outcomes:?}");
+    assert_eq!(outcomes[0].reason, "syntax layer: `Lean.Parser.Term.proj` in a configuration");
+    assert!(outcomes[1].reason.starts_with("`simp` made no progress"), "{}", outcomes[1].reason);
+    assert_eq!(outcomes[2].reason, "syntax layer: `Lean.Parser.Tactic.runTac`");
+}
+
+/// Headers that Lean's own grammar refuses, or admits.
+#[test]
+#[ignore = "runs Lean: minutes of CPU time; .ci/run runs it"]
+fn headers_are_examined_before_they_are_elaborated() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut worker = worker_that(scratch.path(), false, TrustLayers::ALL, true);
+    let mut reason = |header: &str| {
+        let asked = Candidate {
+            header: header.into(),
+            ..candidate("theorem t (p : Prop) (h : p) : p := by", "", "\n  exact h")
+        };
+        check(&mut worker, std::slice::from_ref(&asked)).remove(0)
+    };
+    let admitted = "noncomputable section\nopen Nat\nvariable (k : Nat)\nset_option maxHeartbeats 400000\n\
+                    local notation \"ℕ\" => Nat\nnamespace Foo\n@[simp] def f (n : ℕ) := n\nend Foo\n";
+    assert_eq!(reason(admitted).verdict, Proved);
+    for (header, what) in [
+        ("axiom foo : False\n", "Lean.Parser.Command.axiom"),
+        ("theorem foo : False := sorry\n", "Lean.Parser.Term.sorry"),
+        ("set_option debug.skipKernelTC true\n", "set_option debug.skipKernelTC"),
+        ("@[implemented_by id] def g (n : Nat) : Nat := n\n", "the attribute `implemented_by`"),
+    ] {
+        let outcome = reason(header);
+        assert_eq!(outcome.verdict, Refused, "{header}");
+        assert!(outcome.reason.contains(what), "{}", outcome.reason);
+    }
+}
+
+/// The judge counts the axioms of a header. Without the syntax layer, which refuses such a header.
 #[test]
 #[ignore = "runs Lean: a minute of CPU time; .ci/run runs it"]
 fn axioms_of_a_header_count() {
     let scratch = tempfile::tempdir().unwrap();
-    let mut worker = worker(scratch.path(), false);
+    let mut worker = worker_under(scratch.path(), false, NO_SYNTAX);
     let under = |header: &str, body: &str| Candidate {
         header: header.into(),
         ..candidate("theorem ha1 : (1 : Nat) = 2 := by", "", body)
@@ -540,8 +633,8 @@ run_cmd unsafe do
   let place : IO.Ref ConstantVal := unsafeCast known
   place.set { name := ``Nat.add_right_cancel_iff, levelParams := [], type := mkConst ``False }";
 
-/// No layer of a process can resist code that modifies the process. The text layer lets no code run, and the second process
-/// reads the theorem from the header.
+/// No layer of a process can resist code that modifies the process. The syntax layer lets no code run, and the second
+/// process reads the theorem from the header.
 #[test]
 #[ignore = "runs Lean: minutes of CPU time; .ci/run runs it"]
 fn memory_corruption_is_detected_by_the_second_process() {
@@ -551,12 +644,10 @@ fn memory_corruption_is_detected_by_the_second_process() {
         statement: "theorem t : (1 : Nat) = 2 := by".into(),
         helpers: POISON.into(),
         proof: "\n  exact Nat.add_right_cancel_iff.elim".into(),
-        rule: String::new(),
     });
-    assert!(admit(&poisoned.statement, &poisoned.proof, &Bounds::default()).is_err());
     let outcome = |replay| {
         let scratch = tempfile::tempdir().unwrap();
-        check(&mut worker_under(scratch.path(), replay, NO_TEXT), std::slice::from_ref(&poisoned)).remove(0)
+        check(&mut worker_under(scratch.path(), replay, NO_SYNTAX), std::slice::from_ref(&poisoned)).remove(0)
     };
     let (one, two) = (outcome(false), outcome(true));
     println!("one process: {one:?}; with a second: {two:?}");
@@ -597,9 +688,6 @@ struct Exploit {
     statement: String,
     helpers: String,
     proof: String,
-    /// The rule of the text layer that refuses it; empty for exploits of the other layers.
-    #[serde(default)]
-    rule: String,
 }
 
 fn read_exploits(name: &str) -> Vec<Exploit> {
@@ -607,40 +695,32 @@ fn read_exploits(name: &str) -> Vec<Exploit> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn exploits() -> Vec<Exploit> {
-    read_exploits("exploits.jsonl")
-}
-
 /// Returns both catalogues.
 fn all_exploits() -> Vec<Exploit> {
-    exploits().into_iter().chain(kernel_exploits()).collect()
+    ["exploits.jsonl", "exploits-kernel.jsonl"].into_iter().flat_map(read_exploits).collect()
 }
 
-/// The rule by which the text layer rejects an exploit, or `none`.
-fn rule(exploit: &Exploit) -> &'static str {
-    let bounds = Bounds::default();
-    let refusal = inspect_proof(&exploit.proof, &bounds)
-        .and_then(|()| inspect_helpers(&exploit.helpers, &exploit.statement, &bounds));
-    refusal.err().map_or("none", |refusal| refusal.rule.as_str())
-}
-
-/// Returns the exploits of the checker itself, for tests without the text layer.
-fn kernel_exploits() -> Vec<Exploit> {
-    read_exploits("exploits-kernel.jsonl")
-}
-
-#[test]
-fn the_text_layer_refuses_every_exploit_by_the_intended_rule() {
-    let mut rules = BTreeSet::new();
-    for exploit in exploits() {
-        let bounds = Bounds::default();
-        let refusal = inspect_proof(&exploit.proof, &bounds)
-            .and_then(|()| inspect_helpers(&exploit.helpers, &exploit.statement, &bounds))
-            .expect_err(&exploit.id);
-        assert_eq!(refusal.rule.as_str(), exploit.rule, "{}: {refusal}", exploit.id);
-        rules.insert(exploit.rule);
-    }
-    assert!(rules.len() >= 10, "{rules:?}");
+/// Judges exploits as a run does: with all layers, and the limits on texts.
+fn with_all_layers(worker: &FileWorker, tried: &[Exploit]) -> Vec<CheckOutcome> {
+    let candidates: Vec<Candidate> = tried
+        .iter()
+        .map(|e| Candidate {
+            header: "import Lean\n".into(),
+            ..candidate(&e.statement, &e.helpers, &e.proof)
+        })
+        .collect();
+    let bounded = |c: &Candidate| {
+        [&c.statement.text, &c.proof.helpers, &c.proof.body]
+            .into_iter()
+            .try_for_each(|t| Bounds::default().check(t))
+    };
+    let asked: Vec<&Candidate> = candidates.iter().filter(|c| bounded(c).is_ok()).collect();
+    let mut judged = worker.check_under(&asked, &[TrustLayers::ALL]).into_iter().flatten();
+    let outcome = |c: &Candidate| match bounded(c) {
+        Ok(()) => judged.next().unwrap(),
+        Err(error) => CheckOutcome::new(Refused, format!("bounds: {error}")),
+    };
+    candidates.iter().map(outcome).collect()
 }
 
 /// The page of the documentation that lists all exploits.
@@ -650,18 +730,18 @@ const TABLE: &str = "docs/exploits.md";
 struct Row {
     id: String,
     title: String,
-    /// The result without layers, the result with all layers but the text layer, and the text layer's rule.
+    /// The result without layers, the result with all layers but the syntax layer, and what stops it with all layers.
     cells: [String; 3],
 }
 
-fn row(exploit: &Exploit, without: &CheckOutcome, with: &CheckOutcome) -> Row {
-    let cells = [stopped_by(without), stopped_by(with), rule(exploit).to_owned()];
+fn row(exploit: &Exploit, without: &CheckOutcome, with: &CheckOutcome, all: &CheckOutcome) -> Row {
+    let cells = [without, with, all].map(stopped_by);
     Row { id: exploit.id.clone(), title: exploit.title.clone(), cells }
 }
 
 /// The layer that stops an exploit. Lean's own messages are left out, because they differ between versions.
 fn stopped_by(outcome: &CheckOutcome) -> String {
-    let layers = ["messages", "evidence", "kernel", "axioms", "replay"];
+    let layers = ["bounds", "syntax", "messages", "evidence", "kernel", "axioms", "replay"];
     let layer = layers.into_iter().find(|layer| outcome.reason.starts_with(layer));
     match (outcome.verdict, layer) {
         (Verdict::Proved, _) => ACCEPTED.to_owned(),
@@ -679,9 +759,9 @@ const HEAD: &str = "\
 # Exploits
 
 Each entry is a text that tries to make a checker accept a false statement, or a proof that is not allowed. Real Lean
-elaborates each one twice. A heading gives the results: without any layer / with all layers but the text layer. A
-bullet names the rule by which the text layer rejects its entries. [trust.md](trust.md#exploits) describes the
-layers. This page is generated by
+reads each one twice. A heading gives the results: without any layer / with all layers but the syntax layer. A bullet
+names what stops its entries with all layers. [trust.md](trust.md#exploits) describes the layers. This page is
+generated by
 
 ```
 SGS_WRITE_TABLE=1 cargo nextest run --release -p sgs-lean --run-ignored only -E 'test(exploits_are_tried)'
@@ -690,7 +770,7 @@ SGS_WRITE_TABLE=1 cargo nextest run --release -p sgs-lean --run-ignored only -E 
 Without the variable, the test fails if the page is out of date; CI runs it.
 ";
 
-/// The page: exploits grouped by the results with Lean, then by the rule of the text layer.
+/// The page: exploits grouped by the results without the syntax layer, then by what stops them with it.
 fn table(rows: &[Row]) -> String {
     let mut groups: BTreeMap<[&str; 2], BTreeMap<&str, Vec<String>>> = BTreeMap::new();
     for Row { id, title, cells: [without, with, rule] } in rows {
@@ -733,17 +813,15 @@ fn the_table_holds_every_exploit() {
         parse_table(&text).into_iter().map(|row| (row.id.clone(), row)).collect();
     let listed = |exploit: &Exploit| {
         let row = found.remove(&exploit.id).unwrap_or_else(|| panic!("{TABLE} lacks {}", exploit.id));
-        let [without, with, _] = row.cells;
-        Row { cells: [without, with, rule(exploit).to_owned()], id: row.id, title: exploit.title.clone() }
+        Row { title: exploit.title.clone(), ..row }
     };
     let expected: Vec<Row> = all_exploits().iter().map(listed).collect();
     assert!(found.is_empty(), "{TABLE} lists unknown exploits: {:?}", found.keys());
     assert_eq!(text, table(&expected), "{TABLE} is out of date: it says how to write it");
 }
 
-/// Lean elaborates every exploit without the text layer. Its results are judged once without any layer, and once by
-/// messages, kernel and axioms. Another test shows that the text layer refuses each exploit of the first catalogue, so that
-/// no layer is tested behind another one.
+/// Lean elaborates every exploit without the syntax layer. Its results are judged once without any layer, and once by
+/// messages, kernel and axioms. A second process reads every exploit with all layers.
 #[test]
 #[ignore = "runs Lean: a minute or two of CPU time; .ci/run runs it"]
 fn exploits_are_tried_for_real_with_and_without_the_layers() {
@@ -751,13 +829,17 @@ fn exploits_are_tried_for_real_with_and_without_the_layers() {
     let candidates: Vec<Candidate> = tried.iter().map(hostile).collect();
     let scratch = tempfile::tempdir().unwrap();
     let worker = worker(scratch.path(), false);
-    let layers = [TrustLayers::NONE, NO_TEXT];
+    let layers = [TrustLayers::NONE, NO_SYNTAX];
     let asked: Vec<&Candidate> = candidates.iter().collect();
     let mut rows = Vec::new();
-    for (exploit, outcomes) in tried.iter().zip(worker.check_under(&asked, &layers)) {
+    let stripped = worker.check_under(&asked, &layers);
+    for ((exploit, outcomes), all) in tried.iter().zip(stripped).zip(with_all_layers(&worker, &tried)) {
         let [without, with] = <[CheckOutcome; 2]>::try_from(outcomes).unwrap();
-        println!("{}: {:?} / {:?} {}", exploit.id, without.verdict, with.verdict, with.reason);
-        rows.push(row(exploit, &without, &with));
+        println!(
+            "{}: {:?} / {:?} {} / {}",
+            exploit.id, without.verdict, with.verdict, with.reason, all.reason
+        );
+        rows.push(row(exploit, &without, &with, &all));
     }
     let found = table(&rows);
     if std::env::var_os("SGS_WRITE_TABLE").is_some() {
@@ -765,10 +847,13 @@ fn exploits_are_tried_for_real_with_and_without_the_layers() {
     }
     let count = |column: usize, word: &str| rows.iter().filter(|row| row.cells[column] == word).count();
     assert!(count(0, ACCEPTED) >= 20, "without layers, most exploits work, or this test shows nothing");
-    let accepted = rows.iter().filter(|row| row.cells[1] == ACCEPTED);
-    let accepted: Vec<&str> = accepted.map(|row| row.id.as_str()).collect();
-    assert_eq!(accepted, Vec::<&str>::new(), "accepted with the text layer disabled");
-    assert_eq!(count(1, "infra"), 0, "no exploit may stop a run");
+    for column in [1, 2] {
+        let accepted = rows.iter().filter(|row| row.cells[column] == ACCEPTED);
+        let accepted: Vec<&str> = accepted.map(|row| row.id.as_str()).collect();
+        assert_eq!(accepted, Vec::<&str>::new(), "accepted in column {column}");
+        assert_eq!(count(column, "infra"), 0, "no exploit may stop a run");
+    }
+    assert_eq!(count(2, "resource"), 0, "no exploit may end the process");
     for (id, layer) in [
         ("A2", "messages layer"),
         ("A3", "axioms layer"),
@@ -811,7 +896,7 @@ fn by_finding(who: &str, found: &[(&str, String)]) -> BTreeMap<String, Vec<Strin
 
 /// The beginning of the second part of the page.
 const REPL_HEAD: &str = "\
-The exploits that are accepted without layers, sent through the community REPL without the text layer. What the REPL
+The exploits that are accepted without layers, sent through the community REPL. What the REPL
 accepts is then checked by the judge's two processes, as it is by default. Of E8, E9, E11, E11-end, H23, H24 and H25,
 which hide the rest of the file, only the first is tried, because each costs two starts. `test(exploits_are_tried_through)`
 writes this part.
@@ -831,33 +916,17 @@ fn write_page(first: &str, second: &str) {
     std::fs::write(repository().join(TABLE), format!("{first}{REPL_TITLE}{second}")).unwrap();
 }
 
-fn what_the_text_layer_admits_is_refused(repl: &mut ReplWorker) {
-    let every = all_exploits();
-    let admitted = every.iter().filter_map(|e| {
-        let c = hostile(e);
-        let (statement, proof) = admit(&c.statement, &c.proof, &Bounds::default()).ok()?;
-        Some((e.id.as_str(), Candidate { statement, proof, ..c }))
-    });
-    let outcomes: Vec<(&str, CheckOutcome)> =
-        admitted.map(|(id, c)| (id, repl.check(&[&c]).remove(0))).collect();
-    println!("admitted by the text layer: {outcomes:?}");
-    assert!(outcomes.len() >= 2, "some must pass the text layer, or this proves nothing");
-    assert!(outcomes.iter().all(|(_, o)| o.verdict == Refused), "accepted with all layers");
-}
-
-/// Exploits through the community REPL. With all layers: those that the text layer admits, in the form in which it admits
-/// them. Without the text layer: all of them unchanged; those that the REPL accepts are passed to the judge and its
-/// second process, as by default. The REPL does not have the kernel check a proof again, and this Lean cannot list axioms.
+/// Exploits through the community REPL. Those that the REPL accepts are passed to the judge and its second process, as
+/// always, but without the syntax layer. The REPL does not have the kernel check a proof again, and this Lean cannot list axioms.
 /// The number of exploits that the REPL accepts shows that the judge is needed.
 #[test]
 #[ignore = "runs Lean: minutes of CPU time; .ci/run runs it"]
-fn exploits_are_tried_through_a_repl_with_and_without_the_text_layer() {
+fn exploits_are_tried_through_a_repl() {
     let tried = exploits_for_a_repl();
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut repl = repl(first.path(), options());
-    let mut judge = worker_under(second.path(), true, NO_TEXT);
+    let mut judge = worker_under(second.path(), true, NO_SYNTAX);
 
-    what_the_text_layer_admits_is_refused(&mut repl);
     let (mut alone, mut accepted) = (Vec::new(), Vec::new());
     for exploit in &tried {
         let candidate = hostile(exploit);
@@ -880,7 +949,7 @@ fn exploits_are_tried_through_a_repl_with_and_without_the_text_layer() {
         accepted.iter().zip(&judged).map(|((id, _), outcome)| (*id, stopped_by(outcome))).collect();
     let mut rows = by_finding("REPL", &alone);
     rows.extend(by_finding("judge", &findings));
-    assert!(judged.iter().all(|o| o.verdict == Refused), "accepted without the text layer: {judged:#?}");
+    assert!(judged.iter().all(|o| o.verdict == Refused), "accepted without the syntax layer: {judged:#?}");
 
     if std::env::var_os("SGS_WRITE_TABLE").is_some() {
         let mut text = String::from(REPL_HEAD);
@@ -914,7 +983,7 @@ fn shipped_theorems_are_proved_by_a_process_that_stays() {
     let mut worker = worker_that(dir.path(), false, TrustLayers::ALL, true);
     let (first, second) = candidates.split_at(candidates.len() / 2);
     let mut outcomes = check(&mut worker, first);
-    let judge = dir.path().join("judge/slot-0/Judge.lean");
+    let judge = dir.path().join("judge/slot-0/check/Judge.lean");
     std::fs::remove_file(&judge).unwrap();
     outcomes.extend(check(&mut worker, second));
     assert!(!judge.exists(), "the second file has its own process");

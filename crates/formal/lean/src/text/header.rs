@@ -1,0 +1,102 @@
+//! The rule for the text before a problem's theorem.
+
+use super::{commands, lex, line_of};
+
+/// Commands that a header may contain. They add no assumptions and run no code.
+const COMMANDS: &[&str] = &[
+    "import",
+    "open",
+    "set_option",
+    "universe",
+    "universes",
+    "variable",
+    "variables",
+    "namespace",
+    "section",
+    "end",
+    "mutual",
+    "include",
+    "omit",
+    "export",
+    "def",
+    "abbrev",
+    "theorem",
+    "lemma",
+    "example",
+    "instance",
+    "structure",
+    "inductive",
+    "class",
+    "deriving",
+    "attribute",
+    "notation",
+    "notation3",
+    "infix",
+    "infixl",
+    "infixr",
+    "prefix",
+    "postfix",
+];
+
+/// A command that a header must not contain.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the header contains `{what}` in line {line}: a header must not add axioms, `sorry` or code that runs during \
+     elaboration, because any statement could be proved with them"
+)]
+pub struct HeaderError {
+    /// The command.
+    pub what: String,
+    /// Its line, counted from 1.
+    pub line: u32,
+}
+
+/// Checks that a header consists of allowed commands. What these contain is checked by the judge, before Lean elaborates
+/// it.
+pub(crate) fn check_header(header: &str) -> Result<(), HeaderError> {
+    let refuse =
+        |what: &str, at: usize| Err(HeaderError { what: what.to_owned(), line: line_of(header, at) });
+    for command in commands(header, &lex(header)) {
+        if !COMMANDS.contains(&command.keyword.as_str()) {
+            return refuse(&command.keyword, command.range.start);
+        }
+        if command.modifiers.iter().any(|modifier| modifier == "unsafe") {
+            return refuse("unsafe", command.range.start);
+        }
+    }
+    match lex(header).iter().find(|token| token.text(header) == "sorry") {
+        Some(sorry) => refuse("sorry", sorry.start),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_add_neither_assumptions_nor_code() {
+        for allowed in [
+            "import Mathlib\nimport Aesop\nset_option maxHeartbeats 400000\nopen BigOperators Real Nat Topology Rat\n",
+            "-- no axiom, no sorry\n/-- An `axiom`. -/\ndef f (n : ℕ) := n\n@[simp] theorem one : f 1 = 1 := rfl\n",
+            "namespace A\nvariable (n : ℕ) (constant : ℕ)\nlocal notation \"|\" x \"|\" => abs x\nend A\n",
+            "noncomputable section\ndef s := \"axiom sorry\"\n",
+        ] {
+            assert_eq!(check_header(allowed), Ok(()), "{allowed}");
+        }
+        for (header, what) in [
+            ("axiom foo : False\n", "axiom"),
+            ("import Mathlib\nopen Real in axiom foo : False", "axiom"),
+            ("private axiom foo : False", "axiom"),
+            ("constant foo : False", "constant"),
+            ("opaque foo : Nat", "opaque"),
+            ("unsafe def foo : False := unsafeCast ()", "unsafe"),
+            ("instance : Inhabited False := ⟨sorry⟩", "sorry"),
+            ("run_cmd Lean.logInfo \"\"", "run_cmd"),
+            ("macro \"x\" : tactic => `(tactic| sorry)", "macro"),
+            ("#eval 1", "#eval"),
+        ] {
+            assert_eq!(check_header(header).unwrap_err().what, what, "{header}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+import SgsJudge.Term
+
+/-!
+The list of what a text may contain. It names the kinds of Lean, Batteries, Aesop and Mathlib whose elaborators run no code
+of the text. A kind that a version of Lean lacks has no effect.
+-/
+
+namespace SgsJudge
+open Lean
+
+private def under (space : Name) (names : List String) : List Name := names.map fun name => space ++ name.toName
+
+/-- Terms. -/
+private def terms : List Name := under `Lean.Parser.Term [
+  "anonymousCtor", "app", "arrow", "binop", "binop_lazy", "binrel", "binrel_no_prop", "borrowed", "byTactic", "cdot", "char",
+  "clear", "defaultOrOfNonempty", "depArrow", "do", "dotIdent", "ensureExpectedType", "ensureTypeOf", "explicit",
+  "explicitUniv", "forInMacro", "forInMacro'", "forall", "fun", "have", "haveI", "hole", "ident", "inaccessible", "leftact",
+  "let", "letI", "letMVar", "let_delayed", "let_fun", "letrec", "liftMethod", "match", "namedPattern", "noImplicitLambda",
+  "noindex", "nofun", "nomatch", "num", "omission", "open", "paren", "pipeProj", "proj", "prop", "rightact", "scientific",
+  "set_option", "show", "sort", "str", "structInst", "subst", "suffices", "syntheticHole", "tuple", "type",
+  "typeAscription", "typeOf", "unop", "waitIfContainsMVar", "waitIfTypeContainsMVar", "waitIfTypeMVar"] ++ [
+  `ident, `num, `str, `char, `scientific, `choice, `null, `group, `hygieneInfo, `Lean.calc, `Lean.modCast,
+  `Lean.withAnnotateTerm, `Lean.Parser.Tactic.showTermElab, `Lean.Parser.Term.showTermElabImpl, `coeFunNotation,
+  `coeNotation, `coeSortNotation, `rawNatLit, `Lean.Elab.Term.coeFunNotation] ++ [
+  `Mathlib.Meta.setBuilder, `Mathlib.Tactic.TermCongr.termCongr, `Mathlib.Util.TermReduce.betaStx,
+  `Mathlib.Tactic.Superscript.superscript]
+
+/-- Tactics of Lean. -/
+private def tactics : List Name := under `Lean.Parser.Tactic [
+  "acNf0", "acRfl", "ac_rfl", "allGoals", "anyGoals", "apply", "apply?", "applyAssumption", "applyRfl", "applyRules",
+  "as_aux_lemma", "assumption", "bvNormalize", "bvOmega", "calc", "case", "case'", "cases", "change", "changeWith", "classical",
+  "clear", "clearValue", "congr", "constructor", "contradiction", "cutsat", "decide", "delta", "done", "dsimp", "dsimpTrace",
+  "eqRefl", "exact", "exact?", "exists", "exposeNames", "extractLets", "fail", "failIfSuccess", "falseOrByContra", "first",
+  "focus", "funCases", "funInduction", "generalize", "grind", "grindTrace", "grobner", "guardExpr", "guardHyp",
+  "guardTarget", "induction", "injection", "injections", "intro", "introMatch", "intros", "left", "letToHave", "lia",
+  "liftLets", "match", "massumption", "mcases", "mclear", "mconstructor", "mdup", "mexact", "mexfalso", "mexists", "mframe",
+  "mhave", "mintro", "mleft", "mpure", "mpureIntro", "mrefine", "mrenameI", "mreplace", "mrevert", "mright", "mspecNoBind",
+  "mspecialize", "mspecializePure", "mstart", "mstop", "mvcgen", "nestedTactic", "normCast0", "norm_cast0", "obtain", "omega",
+  "open", "paren", "pushCast", "rcases", "refine", "refine'", "rename", "renameI", "repeat'", "repeat1'", "replace", "revert",
+  "rewriteSeq", "rewrites?", "right", "rintro", "rotateLeft", "rotateRight", "set_option", "show", "showTerm", "simp",
+  "simpAll", "simpAllArith", "simpAllArithBang", "simpAllTrace", "simpArith", "simpArithBang", "simpTrace", "simpa", "skip",
+  "solveByElim", "specialize", "split", "subst", "substEqs", "substVars", "symm", "symmSaturate", "tacticSeq",
+  "tacticSeq1Indented", "tacticSeqBracketed", "traceMessage", "traceState", "trace", "tryTrace", "unfold", "withReducible",
+  "withReducibleAndInstances", "withUnfoldingAll", "withAnnotateState", "seq1"] ++ under `Lean.Parser.Tactic.Conv [
+  "arg", "change", "clear", "congr", "conv", "convConvSeq", "convSeq", "convSeq1Indented", "convSeqBracketed", "convTactic",
+  "delta", "dsimp", "dsimpTrace", "enter", "ext", "extractLets", "first", "fun", "letToHave", "lhs", "liftLets", "nestedConv",
+  "nestedTactic", "nestedTacticCore", "normCast", "paren", "pattern", "reduce", "rewrite", "rhs", "simp", "simpMatch",
+  "simpTrace", "skip", "unfold", "whnf", "zeta"] ++ under `Lean.Parser.Tactic [
+  "guardExprConv", "guardHypConv", "guardTargetConv"] ++ [
+  `Lean.Elab.Tactic.Ext.applyExtTheorem, `Lean.Elab.Tactic.Ext.ext, `Lean.calcTactic, `Lean.cdot]
+
+/-- Tactics of Batteries, Aesop and Mathlib. Those that are macros need not be named. -/
+private def libraryTactics : List Name := under `Batteries.Tactic [
+  "byContra", "casePatt", "casePatt'", "congrConfigWith", "exacts", "generalizeProofsElab", "introDot", "rcongr", "seq_focus",
+  "tacticEapply_", "tacticFapply_", "tacticTrans___", "tacticTransitivity___", "unreachable", "«tacticMap_tacs[_;]»"] ++ under
+  `Mathlib.Tactic [
+  "Abel.abel", "Abel.abel1", "Abel.abel1!", "Abel.abelNF", "Choose.choose", "ComputeDegree.computeDegree", "Congr!.congr!",
+  "Contrapose.contrapose", "Contrapose.contrapose!", "Conv.convLHS", "Conv.convRHS", "DepRewrite.depRewriteSeq",
+  "FieldSimp.field", "FieldSimp.fieldSimp", "GCongr.tacticGcongr__With__", "GCongr.tacticGcongr___With___",
+  "GCongr.«tacticRel[_]»", "Group.group", "ITauto.itauto", "ITauto.itauto!", "LibrarySearch.observe",
+  "LinearCombination.linearCombination", "LinearCombination'.linearCombination'", "ModCases.«tacticMod_cases_:_%_»",
+  "Module.tacticMatch_scalars", "Module.tacticModule", "Monotonicity.mono", "NoncommRing.noncomm_ring",
+  "Nontriviality.nontriviality", "Order.order_core", "Order.tacticOrder_", "Peel.peel", "Positivity.positivity", "Push.pull",
+  "Push.pushStx", "Push.push_neg", "PushNeg.tacticPush_neg_", "Qify.qify", "Rify.rify", "Ring.ring1", "Ring.tacticRing1!",
+  "RingNF.ring", "RingNF.ring1NF", "RingNF.ringNF", "Says.says", "Substs.substs", "TFAE.tfaeFinish", "TFAE.tfaeHave",
+  "TFAE.tfaeHave'", "Tauto.tauto", "TautoSet.specialize_all", "Zify.zify", "acChange", "acMono", "applyFun", "applyWith",
+  "betaReduceStx", "byContra!", "cancelDenoms", "cases'", "casesM", "casesType", "casesType!", "cc", "change?", "clear!",
+  "clearAuxDecl", "clearExcept", "clear_", "congrM", "constructorM", "convert", "convertTo", "etaExpandStx", "etaReduceStx",
+  "etaStructStx", "failIfNoProgress", "filterUpwards", "finCases", "generalizeProofsElab", "grewriteSeq", "induction'",
+  "inferOptParam", "inhabit", "intervalCases", "introv", "lift", "lift_lets", "linarith", "linarith?", "measurability",
+  "nlinarith", "normNum", "normNum1", "nthRewriteSeq", "nthRwSeq", "refoldLetStx", "rename'", "replace'", "rsuffices",
+  "setTactic", "splitIfs", "subsingletonStx", "successIfFailWithMsg", "tacticApply_At_", "tacticAssumption'",
+  "tacticCancel_denoms_", "tacticHave_", "tacticLet_", "tacticNth_rewrite_____", "tacticReduce__", "tacticSimp_rw___",
+  "tacticSuffices_", "tacticWhnf__", "unfoldLetStx", "unfoldProjsStx", "useSyntax", "wlog", "wlog!", "«tacticExistsi_,,»",
+  "«tacticGeneralize'_:_=_»", "«tacticRename_bvar_→__»", "«tacticSimp_intro_____..Only_»", "«tacticSwap_var__,,»",
+  "«tacticUse!___,,»"] ++ [
+  `Aesop.Frontend.Parser.aesopTactic, `Aesop.Frontend.Parser.aesopTactic?, `Mathlib.Meta.FunProp.funPropTacStx,
+  `Mathlib.MoveAdd.moveOperTac, `Mathlib.extractLets, `Tactic.ReduceModChar.reduce_mod_char,
+  `Tactic.ReduceModChar.reduce_mod_char!]
+
+/-- Kinds that may be elaborated. -/
+def elaborable : Std.HashSet Name := Std.HashSet.ofList (terms ++ tactics ++ libraryTactics)
+
+/-- Names that a text must not contain: to check a proof by these, the kernel runs compiled code, or accepts anything. -/
+def forbiddenNames : List String :=
+  ["reduceBool", "reduceNat", "ofReduceBool", "ofReduceNat", "trustCompiler", "sorryAx", "lcProof", "lcUnreachable", "lcAny"]
+
+/-- Kinds that set an option. -/
+def setOptions : List Name :=
+  [`Lean.Parser.Term.set_option, `Lean.Parser.Tactic.set_option, `Lean.Parser.Command.set_option,
+   `Lean.Parser.Tactic.Grind.setOption]
+
+/-- Options that a text may set to a number, with the largest. -/
+def numberOptions : List (Name × Nat) :=
+  [(`maxRecDepth, 100000), (`maxHeartbeats, 1000000000000), (`synthInstance.maxHeartbeats, 1000000000000),
+   (`synthInstance.maxSize, 100000), (`exponentiation.threshold, 4096)]
+
+/-- Options that a text may switch. They change the output, or the choice of names. -/
+def switchOptions : List Name :=
+  [`tactic.hygienic, `pp.all, `pp.explicit, `pp.universes, `pp.proofs, `autoImplicit, `relaxedAutoImplicit]
+
+/-- Beginnings of the options that a header may set to anything. -/
+def freeInHeaders : List Name :=
+  [`maxHeartbeats, `maxRecDepth, `synthInstance, `autoImplicit, `relaxedAutoImplicit, `pp, `linter, `tactic,
+   `maxSynthPendingDepth, `exponentiation, `backward, `warningAsError, `trace.Meta, `smartUnfolding, `quotPrecheck,
+   `hygiene, `maxUniverseOffset, `diagnostics]
+
+/-- Parts that declare more than a theorem. -/
+def declaring : List Name := [`Lean.Parser.Term.whereDecls, `Lean.Parser.Term.letrec, `Lean.Parser.Tactic.letrec]
+
+/-- Tactics that search the environment for lemmas. -/
+def searching : List Name :=
+  [`Lean.Parser.Tactic.exact?, `Lean.Parser.Tactic.apply?, `Lean.Parser.Tactic.rewrites?, `Lean.Parser.Tactic.tryTrace,
+   `Mathlib.Tactic.LibrarySearch.observe]
+
+/-- Parts of allowed commands and terms that a text must not contain. -/
+def refusedParts : List Name :=
+  [`Lean.Parser.Term.attributes, `Lean.Parser.Command.unsafe, `Lean.Parser.Command.partial, `Lean.Parser.Command.meta]
+
+/-- Parts of a configuration around its items. -/
+def configurationParts : List Name := [`null, `group, `Lean.Parser.Tactic.configItem]
+
+/-- Kinds of terms in a configuration. -/
+def literalKinds : List Name :=
+  [`num, `str, `char, `scientific, `null, `group, `hygieneInfo, `choice, `«term[_]», `Lean.Parser.Term.paren,
+   `Lean.Parser.Term.app, `Lean.Parser.Term.structInst, `Lean.Parser.Term.structInstFields,
+   `Lean.Parser.Term.structInstField, `Lean.Parser.Term.structInstFieldDef, `Lean.Parser.Term.optEllipsis]
+
+/-- Booleans. -/
+def isAlternative (name : Name) : Bool := name == `true || name == `false
+
+/-- Constructors that a configuration may name in full. -/
+def isConstructorName : Name → Bool
+  | .str (.str _ "TransparencyMode") _ | .str (.str _ "Occurrences") _ | .str (.str _ "EtaStructMode") _ => true
+  | name => name == `none
+
+/-- Commands of a header. -/
+def headerCommands : List Name := under `Lean.Parser.Command [
+  "declaration", "namespace", "section", "end", "open", "variable", "universe", "set_option", "in", "notation", "mixfix", "moduleDoc",
+  "attribute", "omit", "include", "export", "mutual", "deriving", "noncomputableSection", "addDocString", "eoi", "check",
+  "print"] ++ [`lemma, `Mathlib.Notation3.notation3]
+
+/-- Declarations of a header. -/
+def headerDeclarations : List Name := under `Lean.Parser.Command [
+  "abbrev", "definition", "theorem", "instance", "inductive", "classInductive", "structure", "example"]
+
+/-- Parts that a header must not contain. -/
+def refusedInHeaders : List Name :=
+  [`Lean.Parser.Command.unsafe, `Lean.Parser.Command.meta, `Lean.Parser.Command.axiom, `Lean.Parser.Command.opaque]
+
+/-- Attributes of a header. None of them runs code, or replaces the code of a definition. -/
+def headerAttributes : List Name := [
+  `simp, `Lean.Parser.Attr.simp, `ext, `Lean.Parser.Attr.ext, `Lean.Parser.Attr.instance, `instance, `reducible,
+  `semireducible, `irreducible, `inline, `norm_cast, `Lean.Parser.Attr.norm_cast, `push_cast, `refl, `symm, `trans, `congr,
+  `elab_as_elim, `class, `Lean.Parser.Attr.class, `Lean.Parser.Attr.default_instance, `default_instance, `simps, `mono,
+  `gcongr, `norm_num, `positivity, `fun_prop, `aesop, `local, `coe, `Lean.Attr.coe, `match_pattern, `grind,
+  `Lean.Parser.Attr.grind, `Lean.deprecated, `ring_nf, `field_simps, `continuity, `measurability, `to_additive]
+
+end SgsJudge

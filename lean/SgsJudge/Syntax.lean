@@ -1,0 +1,245 @@
+import SgsJudge.Kinds
+
+/-!
+The decision on a text before any of it is elaborated. Lean's own parser reads the text, and every node of the syntax tree
+is examined. A node whose kind has an elaborator must be on the list of `Kinds`. A node that only macros expand (a notation)
+is expanded, and the expansion is examined in the same way. All other nodes are parts of these.
+
+Nothing on the list runs code of the text: no commands but theorems, no code in tactics or terms, and only literals in
+configurations, which Lean evaluates as compiled code.
+-/
+
+namespace SgsJudge
+open Lean Elab
+
+/-- A text to be parsed. Two definitions, because every version has `Parser.mkInputContext`, but newer versions without the
+code of private functions can interpret only the first definition. -/
+def inputContext (text : String) : Parser.InputContext := by
+  first
+  | exact { inputString := text, fileName := "<text>", fileMap := FileMap.ofString text,
+            endPos := text.rawEndPos, endPos_valid := by simp }
+  | exact Parser.mkInputContext text "<text>"
+
+/-- A name without quotation marks. -/
+partial def showName : Name → String
+  | .anonymous => ""
+  | .str .anonymous s => s
+  | .str p s => showName p ++ "." ++ s
+  | .num p k => showName p ++ "." ++ toString k
+
+def components : Name → List String
+  | .anonymous => []
+  | .str p s => s :: components p
+  | .num p _ => components p
+
+/-- How a text is used. -/
+inductive Role where
+  /-- A statement as an axiom. -/
+  | statement
+  /-- Theorems. -/
+  | proof
+  /-- The text before the theorem of a problem. -/
+  | header
+  deriving BEq
+
+/-- What was seen of a text. -/
+structure Seen where
+  role : Role
+  /-- The nodes of the text that may be elaborated, as kind, beginning and end. -/
+  admitted : Std.HashSet (Name × Nat × Nat) := {}
+  nodes : Nat := 0
+  /-- Whether the text declares more than its theorems, by `where` or `let rec`. -/
+  declares : Bool := false
+  /-- A search for lemmas, or a name in a configuration. Either could evaluate what `where` declares. -/
+  evaluates : Option String := none
+
+abbrev WalkM := StateT Seen (ExceptT String Command.CommandElabM)
+
+def refuse {α : Type} (what : String) : WalkM α := fun _ => ExceptT.mk (pure (.error what))
+
+/-- Maximum number of bits of a shift. Lean evaluates shifts of numerals, and ends if its memory does not suffice. -/
+def maxShift : Nat := 1 <<< 24
+
+/-- Maximum number of nodes in a text and its expansions. -/
+def maxNodes : Nat := 1000000
+
+private def place (stx : Syntax) : Option (Name × Nat × Nat) :=
+  match stx.getHeadInfo, stx.getTailInfo with
+  | .original _ first _ _, .original _ _ _ last => some (stx.getKind, first.byteIdx, last.byteIdx)
+  | _, _ => none
+
+private def elaborators (env : Environment) (kind : Name) : Bool :=
+  !(Term.termElabAttribute.getEntries env kind).isEmpty || !(Tactic.tacticElabAttribute.getEntries env kind).isEmpty ||
+    !(Command.commandElabAttribute.getEntries env kind).isEmpty
+
+/-- The expansions of a node by each of its macros. -/
+private def expansions (stx : Syntax) : Command.CommandElabM (List Syntax) := do
+  let mut found := []
+  for entry in macroAttribute.getEntries (← getEnv) stx.getKind do
+    try found := (← liftMacroM (entry.value stx)) :: found
+    catch _ => pure ()
+  return found
+
+private def checkName (name : Name) : WalkM Unit := do
+  for part in components name.eraseMacroScopes do
+    if forbiddenNames.contains part then refuse s!"the name `{part}`"
+
+/-- Checks `set_option NAME VALUE`. -/
+private def checkOption (stx : Syntax) : WalkM Unit := do
+  let name := stx[1].getId.eraseMacroScopes
+  let free := (← get).role == .header && freeInHeaders.any (·.isPrefixOf name)
+  let limit := (numberOptions.find? (·.1 == name)).map (·.2)
+  let isBounded := match limit, stx[3].isNatLit?, stx[2].isNatLit? with
+    | some most, some n, _ | some most, none, some n => n ≤ most
+    | _, _, _ => false
+  unless free || isBounded || switchOptions.contains name || (`linter).isPrefixOf name do
+    refuse s!"set_option {showName name}"
+
+/-- Whether a node is part of the configuration of a tactic. -/
+private def isConfiguration : Name → Bool
+  | .str _ last => last.toLower.endsWith "config" || last.endsWith "onfigItem" || last.toLower.startsWith "tactic_clause(config"
+  | _ => false
+
+/-- Checks that a term is a literal: a number, a string, a Boolean, the name of an alternative, or a structure or list of
+literals. -/
+private partial def checkLiteral (stx : Syntax) : WalkM Unit := do
+  let all (children : Array Syntax) : WalkM Unit := children.forM checkLiteral
+  match stx with
+  | .atom .. | .missing => return
+  | .ident _ _ name _ =>
+    if isAlternative name.eraseMacroScopes then return
+    -- A constant of a structure or enumeration, which only a declaration of the text itself could replace.
+    modify ({ · with evaluates := s!"the name `{showName name}` in a configuration" })
+    unless isConstructorName name.eraseMacroScopes do refuse s!"the name `{showName name}` in a configuration"
+  | .node _ kind children =>
+    if kind == ``Parser.Term.structInstLVal then
+      if stx.getArgs.any fun part => (components part.getId).contains "native" then refuse "the configuration `native`"
+    else if kind == ``Parser.Term.structInstField && stx[1].isNone then refuse "a field without a value in a configuration"
+    else if kind == ``Parser.Term.dotIdent then
+      let name := stx[1].getId.eraseMacroScopes
+      -- A constructor by position could set `native` without naming it.
+      if name == `mk then refuse "a configuration by position"
+      modify ({ · with evaluates := s!"the name `{showName name}` in a configuration" })
+    else if literalKinds.contains kind then all children
+    else refuse s!"`{showName kind}` in a configuration"
+
+mutual
+/-- Examines a node and everything below it. `within` are the kinds whose expansion it is part of. -/
+partial def walk (within : List Name) (stx : Syntax) : WalkM Unit := do
+  match stx with
+  | .missing => refuse "a text that was not parsed"
+  | .atom .. => return
+  | .ident _ _ name _ => checkName name
+  | .node _ kind children =>
+    let seen ← get
+    let known := place stx
+    if !within.isEmpty && known.any seen.admitted.contains then return
+    if seen.nodes ≥ maxNodes then refuse "too many nodes"
+    set { seen with nodes := seen.nodes + 1 }
+    if isConfiguration kind && kind != ``Parser.Tactic.optConfig then walkConfiguration children
+    else
+      walkKind kind stx
+      for child in children do walk within child
+      unless (← get).role == .header && headerCommands.contains kind do walkExpansions within kind stx
+    if let some known := known then modify fun s => { s with admitted := s.admitted.insert known }
+
+/-- Checks the kind of a node. -/
+partial def walkKind (kind : Name) (stx : Syntax) : WalkM Unit := do
+  let role := (← get).role
+  if setOptions.contains kind then checkOption stx
+  if kind == `«term_<<<_» && stx[2].isNatLit?.any (· > maxShift) then refuse "a shift by so many bits"
+  if declaring.contains kind then modify ({ · with declares := true })
+  if searching.contains kind then modify ({ · with evaluates := s!"`{showName kind}`" })
+  if refusedParts.contains kind && role != .header then refuse s!"`{showName kind}`"
+  if kind == ``Parser.Term.attrInstance && role == .header then checkAttribute stx[1]
+  if role == .header && refusedInHeaders.contains kind then refuse s!"`{showName kind}`"
+
+/-- Checks that a node may be elaborated, or expands it. -/
+partial def walkExpansions (within : List Name) (kind : Name) (stx : Syntax) : WalkM Unit := do
+  if elaborable.contains kind then return
+  let env ← getEnv
+  if elaborators env kind then refuse s!"`{showName kind}`"
+  -- A macro may expand to itself. What the text itself contains was examined before.
+  unless within.contains kind do
+    for expansion in ← expansions stx do walk (kind :: within) expansion
+
+/-- Checks the parts of a configuration: an item is not called `native`, and its value, after `:=`, is a literal. -/
+partial def walkConfiguration (children : Array Syntax) : WalkM Unit := do
+  let mut isValue := false
+  for child in children do
+    match child with
+    | .atom _ ":=" => isValue := true
+    | .node _ inner grandchildren =>
+      if !isValue && (isConfiguration inner || configurationParts.contains inner) then walkConfiguration grandchildren
+      else checkLiteral child
+    | .ident _ _ name _ =>
+      if isValue then checkLiteral child
+      else if (components name).contains "native" then refuse "the configuration `native`"
+    | _ => pure ()
+
+/-- Checks an attribute in a header. -/
+partial def checkAttribute (stx : Syntax) : WalkM Unit := do
+  let name := if stx.getKind == ``Parser.Attr.simple then stx[0].getId.eraseMacroScopes else stx.getKind
+  unless headerAttributes.contains name do refuse s!"the attribute `{showName name}`"
+end
+
+/-- Whether a command may be part of a text of this role. -/
+private def mayCommand (role : Role) (stx : Syntax) : Bool :=
+  let kind := stx.getKind
+  let inner := if kind == ``Parser.Command.declaration then stx[1].getKind else kind
+  match role with
+  | .statement => inner == ``Parser.Command.axiom
+  | .proof => inner == ``Parser.Command.theorem || inner == `lemma
+  | .header => headerCommands.contains kind && (kind != ``Parser.Command.declaration || headerDeclarations.contains inner)
+
+/-- Examines a command. The error names what it must not contain. -/
+def admit (stx : Syntax) : WalkM Unit := do
+  let kind := stx.getKind
+  unless mayCommand (← get).role stx do
+    refuse s!"the command `{showName (if kind == ``Parser.Command.declaration then stx[1].getKind else kind)}`"
+  walkKind kind stx
+  stx.getArgs.forM (walk [])
+
+/-- Refuses what is harmless alone: a text whose tactics could find, and evaluate, what it declares by `where`. -/
+def checkTogether : WalkM Unit := do
+  let seen ← get
+  if seen.declares then
+    if let some what := seen.evaluates then refuse s!"{what} beside `where` or `let rec`"
+
+/-- A text that was parsed, with the messages of the parser. -/
+structure Parsed where
+  commands : Array Syntax := #[]
+  messages : MessageLog := {}
+
+/-- Parses commands from a position, without elaborating any. -/
+private partial def parseFrom (input : Parser.InputContext) (context : Parser.ParserModuleContext)
+    (position : Parser.ModuleParserState) (found : Parsed) : Parsed :=
+  let (stx, position, messages) := Parser.parseCommand input context position found.messages
+  let found := { found with messages }
+  if messages.hasErrors || Parser.isTerminalCommand stx then
+    -- `#exit` and the like end a text before its end.
+    if stx.getKind == ``Parser.Command.eoi || messages.hasErrors then found
+    else { found with commands := found.commands.push stx }
+  else parseFrom input context position { found with commands := found.commands.push stx }
+
+/-- The context of the parser after the commands of a state. -/
+def parserContext (state : Command.State) : Parser.ParserModuleContext :=
+  let scope := state.scopes.head?.getD { header := "" }
+  { env := state.env, options := scope.opts, currNamespace := scope.currNamespace, openDecls := scope.openDecls }
+
+/-- Where the first command of a text begins. -/
+def start (text : String) (state : Command.State) : Parser.ModuleParserState :=
+  let context := parserContext state
+  let table := Parser.getTokenTable state.env
+  { pos := (Parser.whitespace.run (inputContext text) context table (Parser.mkParserState text)).pos }
+
+def parse (text : String) (state : Command.State) : Parsed :=
+  parseFrom (inputContext text) (parserContext state) (start text state) {}
+
+/-- Runs an action on a state, as the elaborator of a file would. -/
+def runFrontend {α : Type} (text : String) (state : Command.State) (act : Frontend.FrontendM α) : IO (α × Command.State) := do
+  let (result, final) ← (act.run { inputCtx := inputContext text }).run
+    { commandState := state, parserState := {}, cmdPos := 0 }
+  return (result, final.commandState)
+
+end SgsJudge
