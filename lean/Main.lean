@@ -1,9 +1,17 @@
 import SgsJudge
 open Lean
 
-/-- `sgs-judge check` and `sgs-judge replay`: read a request from standard input and write answers to standard output. -/
+/-- Reads requests from standard input, one a line, and writes answers to standard output. A process that `replays` serves
+requests until its input ends, another one serves one. -/
+partial def serveLines (replays : Bool) (write : String → IO Unit) (known : SgsJudge.Loaded := none) : IO Unit := do
+  let line ← (← IO.getStdin).getLine
+  if line.isEmpty then return
+  let known ← SgsJudge.serve replays (← IO.ofExcept (SgsJudge.Request.read write line)) known
+  if replays then serveLines replays write known
+
+/-- `sgs-judge check` and `sgs-judge replay`. -/
 unsafe def main (args : List String) : IO UInt32 := do
-  let replaying ← match args with
+  let replays ← match args with
     | ["check"] => pure false
     | ["replay"] => pure true
     | _ =>
@@ -12,8 +20,7 @@ unsafe def main (args : List String) : IO UInt32 := do
   initSearchPath (← findSysroot)
   enableInitializersExecution
   let out ← IO.getStdout
-  let write (line : String) : IO Unit := do
+  serveLines replays fun line => do
     out.putStr line
     out.flush
-  let _ ← SgsJudge.serve replaying (← IO.ofExcept (SgsJudge.Request.read write (← (← IO.getStdin).getLine)))
   return 0

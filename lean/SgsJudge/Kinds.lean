@@ -51,7 +51,7 @@ private def tactics : List Name := under `Lean.Parser.Tactic [
 
 /-- Tactics of Batteries, Aesop and Mathlib. Those that are macros need not be named. -/
 private def libraryTactics : List Name := under `Batteries.Tactic [
-  "byContra", "casePatt", "casePatt'", "congrConfigWith", "exacts", "generalizeProofsElab", "introDot", "rcongr", "seq_focus",
+  "byContra", "casePatt", "casePatt'", "congrConfig", "congrConfigWith", "exacts", "generalizeProofsElab", "introDot", "rcongr", "seq_focus",
   "tacticEapply_", "tacticFapply_", "tacticTrans___", "tacticTransitivity___", "unreachable", "«tacticMap_tacs[_;]»"] ++ under
   `Mathlib.Tactic [
   "Abel.abel", "Abel.abel1", "Abel.abel1!", "Abel.abelNF", "Choose.choose", "ComputeDegree.computeDegree", "Congr!.congr!",
@@ -106,7 +106,7 @@ def freeInHeaders : List Name :=
    `hygiene, `maxUniverseOffset, `diagnostics]
 
 /-- Parts that declare more than a theorem. -/
-def declaring : List Name := [`Lean.Parser.Term.whereDecls, `Lean.Parser.Term.letrec, `Lean.Parser.Tactic.letrec]
+def declaring : List Name := [`Lean.Parser.Term.whereDecls, `Lean.Parser.Term.letrec, `Lean.Parser.Tactic.letrec, `Lean.Parser.Term.doLetRec]
 
 /-- Tactics that search the environment for lemmas. -/
 def searching : List Name :=

@@ -136,7 +136,9 @@ partial def walk (within : List Name) (stx : Syntax) : WalkM Unit := do
     if !within.isEmpty && known.any seen.admitted.contains then return
     if seen.nodes ≥ maxNodes then refuse "too many nodes"
     set { seen with nodes := seen.nodes + 1 }
-    if isConfiguration kind && kind != ``Parser.Tactic.optConfig then walkConfiguration children
+    if isConfiguration kind && kind != ``Parser.Tactic.optConfig then
+      if elaborators (← getEnv) kind && !elaborable.contains kind then refuse s!"`{showName kind}`"
+      walkConfiguration children
     else
       walkKind kind stx
       for child in children do walk within child

@@ -168,11 +168,22 @@ fn act(text: &str, reply: &str, ballast: &mut Vec<Vec<u8>>) -> io::Result<()> {
     out.flush()
 }
 
-/// Acts as the judge: answers one request, candidate by candidate, and misbehaves at those that ask for it.
+/// Acts as the judge: answers one request, or all of them if it replays.
 fn judge(replaying: bool) -> io::Result<()> {
     let mut line = String::new();
-    io::stdin().read_line(&mut line)?;
-    let request: serde_json::Value = serde_json::from_str(&line)?;
+    while io::stdin().read_line(&mut line)? > 0 {
+        judge_one(replaying, &line)?;
+        line.clear();
+        if !replaying {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Answers a request, candidate by candidate, and misbehaves at those that ask for it.
+fn judge_one(replaying: bool, line: &str) -> io::Result<()> {
+    let request: serde_json::Value = serde_json::from_str(line)?;
     let header = request["header"].as_str().unwrap_or_default();
     let nonce = request["nonce"].as_str().unwrap_or_default().to_owned();
     let say = |fields: serde_json::Value| -> io::Result<()> {
@@ -205,6 +216,7 @@ fn judge(replaying: bool) -> io::Result<()> {
         }
         let declarations = candidate["declarations"].as_str().unwrap_or_default();
         let text = candidate["text"].as_str().unwrap_or_default().to_owned();
+        assert!(!replaying || text.is_empty(), "a proof in the process that replays");
         let target = candidate["target"].as_str().unwrap_or_default();
         if replaying {
             let text = std::fs::read_to_string(declarations)?;

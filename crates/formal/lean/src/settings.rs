@@ -33,7 +33,7 @@ sgs_keys::choice! {
         Repl = "repl",
         /// The judge over the same installation, with several theorems per file.
         File = "file",
-        /// The judge over the WebAssembly build: core Lean, without a replay in a second process.
+        /// The judge over the WebAssembly build: core Lean.
         Wasm = "wasm",
     }
 }
@@ -67,7 +67,7 @@ sgs_keys::table! {
         pub form: SolverForm = SolverForm::NonCot,
         /// Limits on text from a model.
         pub bounds: Bounds,
-        /// Replays accepted proofs in a second process that runs no proof; not with wasm, where a start takes half a minute.
+        /// Replays accepted proofs in a second process, which gets no proof and stays. The REPL requires it.
         pub judge: bool = true,
         /// Runs Lean in the sandbox.
         pub sandbox: bool = true,
@@ -275,7 +275,7 @@ impl LeanSettings {
             Backing::File => (CheckerConfig::File(native(&programs.checker)), None),
             Backing::Wasm => {
                 let lean = enclosed(&launch(&programs.checker, &[]));
-                let checker = file(JudgeProgram::Interpreted { lean, sources }, false);
+                let checker = file(JudgeProgram::Interpreted { lean, sources }, self.judge);
                 // Lean first elaborates the judge's source, which takes half a minute of CPU time and minutes on a busy machine.
                 let limits = Limits { start_ms: self.limits.start_ms.max(900_000), ..self.limits };
                 (CheckerConfig::File(FileChecker { limits, ..checker }), None)

@@ -1,7 +1,8 @@
 //! Checking with judge processes. Each takes a file of several theorems and elaborates every one over the header alone.
 //!
-//! The first process elaborates the proofs and has the kernel check them. An optional second process replays them: it
-//! runs no proof, reads the declarations that the first process wrote as text, and makes the final decision.
+//! The first process elaborates the proofs and has the kernel check them. A second process, which stays, replays them: it
+//! gets neither helpers nor proofs, reads the declarations that the first process wrote as text, and makes the final
+//! decision.
 
 use super::assemble::Candidate;
 use super::backend::{Backend, fresh_nonce};
@@ -48,8 +49,8 @@ pub struct FileChecker {
     pub batch: usize,
     /// Time that an incomplete file waits for further theorems, in milliseconds.
     pub linger_ms: u64,
-    /// Whether interpreting processes are kept alive across files, because their startup is expensive. One that checked a
-    /// candidate with an unusual result is replaced.
+    /// Whether the process that elaborates is kept alive across files, because its startup is expensive. After a candidate
+    /// with an unusual result it is replaced. The process that replays is always kept.
     pub keep_alive: bool,
 }
 
@@ -62,7 +63,7 @@ pub struct FileWorker {
     waiting: RefCell<Vec<IdleJudge>>,
 }
 
-/// An interpreting process that has answered its requests and waits for the next one.
+/// A process that has answered its requests and waits for the next one.
 #[derive(Debug)]
 struct IdleJudge {
     process: Process,
@@ -131,7 +132,8 @@ impl FileWorker {
             // This build treats every file as a module, whose names are visible only if they are public.
             JudgeProgram::Interpreted { .. } => "public section\n",
         };
-        let input = request(questions, examines, opening, &self.checker.options, &nonce);
+        let input =
+            request(questions, task == JudgeTask::Check, examines, opening, &self.checker.options, &nonce);
         let failed = |fault| JudgeRun { fault: Some(fault), ..JudgeRun::default() };
         let (mut process, served, request_file) = match self.deliver(task, &input, questions.len()) {
             Ok(begun) => begun,
@@ -172,8 +174,7 @@ impl FileWorker {
         };
         // Keep the process only if nothing unusual happened in it.
         let is_sound = run.fault.is_none() && run.broken.is_none();
-        if self.checker.keep_alive
-            && request_file.is_some()
+        if (self.checker.keep_alive || task == JudgeTask::Replay)
             && is_sound
             && !run.replies.iter().flatten().any(JudgeReply::is_unusual)
         {
@@ -198,8 +199,13 @@ impl FileWorker {
         input: &str,
         questions: usize,
     ) -> Result<(Process, usize, Option<PathBuf>), ProcessFault> {
+        let mut waiting = self.idle(task);
+        waiting.take_if(|w| w.served + questions > MAX_SERVED || !w.process.is_quiet());
         let (mut launch, request_file) = match &self.checker.judge {
             JudgeProgram::Built(launch) => {
+                if let Some(waiting) = waiting {
+                    return Ok((waiting.process, waiting.served, None));
+                }
                 let mut launch = launch.clone();
                 launch.args.push(task.word().into());
                 (launch, None)
@@ -212,8 +218,6 @@ impl FileWorker {
                     ProcessFault::Start { program, error }
                 };
                 std::fs::create_dir_all(&folder).map_err(|e| failed(&folder, e))?;
-                let mut waiting = self.idle(task);
-                waiting.take_if(|w| w.served + questions > MAX_SERVED || !w.process.is_quiet());
                 // Rename, because a process may already be polling for the file.
                 let whole = folder.join("request.new");
                 std::fs::write(&whole, input)
@@ -222,8 +226,8 @@ impl FileWorker {
                 if let Some(waiting) = waiting {
                     return Ok((waiting.process, waiting.served, Some(request_file)));
                 }
-                let text =
-                    judge_in_one_file(task == JudgeTask::Replay, self.checker.keep_alive, &request_file);
+                let replaying = task == JudgeTask::Replay;
+                let text = judge_in_one_file(replaying, replaying || self.checker.keep_alive, &request_file);
                 std::fs::write(&file, text).map_err(|e| failed(&file, e))?;
                 let mut launch = lean.clone();
                 launch.args.extend(["--run".into(), file.into()]);

@@ -31,9 +31,10 @@ pub(super) struct JudgeQuestion<'c> {
 ///
 /// `nonce` must be fresh for every request and occur in no name: the model's text can see the name of its namespace,
 /// and must not learn how to forge an answer. `opening` precedes the header's other commands. `examines` is the syntax
-/// layer.
+/// layer. Without `texts`, helpers and proofs are left out: the replaying process must not see them.
 pub(super) fn request(
     questions: &[&JudgeQuestion<'_>],
+    texts: bool,
     examines: bool,
     opening: &str,
     options: &[(String, String)],
@@ -43,7 +44,7 @@ pub(super) fn request(
     let (imports, rest) = split_header(header);
     let settings: Vec<String> =
         options.iter().map(|(name, value)| format!("set_option {name} {value}\n")).collect();
-    let candidates: Vec<Value> = questions.iter().map(|question| one(question)).collect();
+    let candidates: Vec<Value> = questions.iter().map(|question| one(question, texts)).collect();
     let request = json!({
         "nonce": nonce,
         "header": imports,
@@ -62,7 +63,7 @@ pub(super) fn request(
 /// A separate namespace keeps the names of the theorem and its helpers apart from those of the library. A dotted name
 /// opens its own namespace for statement and proof, which a wrapping namespace would hide, so the pinned statement is
 /// declared in the same one. A name that begins with `_root_` is declared at the root.
-fn one(question: &JudgeQuestion<'_>) -> Value {
+fn one(question: &JudgeQuestion<'_>, texts: bool) -> Value {
     let id = &question.id;
     let (statement, proof) = (&question.candidate.statement, &question.candidate.proof);
     let (name, signature) = (statement.declared(), statement.signature());
@@ -82,8 +83,8 @@ fn one(question: &JudgeQuestion<'_>) -> Value {
         "space": space,
         "pinned": format!("axiom {declared}{glue}{signature}\n"),
         "pinned_name": pinned_name,
-        "helpers": format!("{}\n", proof.helpers.trim()),
-        "text": format!("{}{}\n", statement.text, proof.body),
+        "helpers": if texts { format!("{}\n", proof.helpers.trim()) } else { String::new() },
+        "text": if texts { format!("{}{}\n", statement.text, proof.body) } else { String::new() },
         "target": within(&namespace, name.last),
         "declarations": question.declarations.as_deref().map(Path::to_string_lossy).unwrap_or_default(),
     })
@@ -237,7 +238,7 @@ mod tests {
         };
         let question = JudgeQuestion { candidate: &candidate, id: "0_n".into(), declarations: None };
         let options = [("autoImplicit".to_owned(), "false".to_owned())];
-        serde_json::from_str(&request(&[&question], true, "", &options, "secret")).unwrap()
+        serde_json::from_str(&request(&[&question], true, true, "", &options, "secret")).unwrap()
     }
 
     #[test]

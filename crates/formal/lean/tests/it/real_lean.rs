@@ -896,10 +896,10 @@ fn by_finding(who: &str, found: &[(&str, String)]) -> BTreeMap<String, Vec<Strin
 
 /// The beginning of the second part of the page.
 const REPL_HEAD: &str = "\
-The exploits that are accepted without layers, sent through the community REPL. What the REPL
-accepts is then checked by the judge's two processes, as it is by default. Of E8, E9, E11, E11-end, H23, H24 and H25,
-which hide the rest of the file, only the first is tried, because each costs two starts. `test(exploits_are_tried_through)`
-writes this part.
+The exploits that are accepted without layers, sent through the community REPL. What the REPL accepts is then checked by
+the judge's two processes, as it always is, here without the syntax layer. Of E8, E9, E11, E11-end, H23, H24 and H25, which
+hide the rest of the file, only the first is tried, because each costs two starts. `test(exploits_are_tried_through)` writes
+this part.
 
 ";
 
