@@ -191,7 +191,8 @@ fi
 here=${0%/*}
 lacks=none
 [ -f "$here/lacks" ] && read -r lacks < "$here/lacks"
-exec awk -v lacks="$lacks" '
+case "$file" in */replay/*) replaying=1 ;; *) replaying=0 ;; esac
+exec awk -v lacks="$lacks" -v replaying="$replaying" '
 function say(fields) { printf "{\"nonce\":\"%s\",%s}\n", nonce, fields }
 {
     match($0, /"nonce":"[^"]*"/)
@@ -207,7 +208,10 @@ function say(fields) { printf "{\"nonce\":\"%s\",%s}\n", nonce, fields }
     for (i = 2; i <= n; i++) {
         text = candidate[i]
         sub(/"context":.*/, "", text)
-        proved = text ~ /omega|exact ⟨hp, hq⟩/ && text !~ /\(1 : Nat\) = 2|n = n \+ 1/
+        proved = replaying || text ~ /omega|exact ⟨hp, hq⟩/ && text !~ /\(1 : Nat\) = 2|n = n \+ 1/
+        # The process that replays gets no proofs. It reads what the other one writes.
+        split(text, part, "\"")
+        if (proved && !replaying && part[2] != "") { print "declarations" > part[2]; close(part[2]) }
         say("\"begin\":" i - 2)
         if (proved) say("\"end\":" i - 2 ",\"messages\":[],\"stands\":true,\"reason\":\"\",\"axioms\":[]")
         else say("\"end\":" i - 2 ",\"messages\":[{\"severity\":\"error\",\"kind\":\"\",\"pos\":{\"line\":2},\"data\":\"unsolved goals\"}],\"stands\":false,\"reason\":\"\",\"axioms\":[]")
