@@ -138,9 +138,8 @@ macro_rules! other_errors {
 other_errors!(
     serde_json::Error,
     std::str::Utf8Error,
-    toml::de::Error,
     sgs_endpoint::EndpointError,
-    sgs_keys::InvalidValue,
+    sgs_keys::FileError,
     sgs_lean::StartError,
     sgs_lean::data::DataSetError,
     sgs_lean::data::RecordError,

@@ -16,11 +16,12 @@ macro_rules! table {
         $keys.extend(<$type as $crate::KeyTable>::keys(&$crate::dotted($prefix, stringify!($name))))
     };
     (@keys $keys:ident, $prefix:ident, $name:ident, $doc:expr, $type:ty = $default:expr $(, $allowed:expr)?) => {
-        $keys.push($crate::KeySpec::new(
+        $keys.push($crate::KeySpec::new::<$type>(
             $prefix,
             stringify!($name),
             $doc,
             $crate::table!(@allowed $type $(, $allowed)?),
+            &$default,
         ))
     };
 
@@ -33,7 +34,7 @@ macro_rules! table {
 
     (
         $(#[$meta:meta])*
-        pub struct $table:ident {
+        $visible:vis struct $table:ident {
             $(
                 $(#[doc = $doc:literal])+
                 $(#[serde($($serde:tt)*)])?
@@ -44,7 +45,7 @@ macro_rules! table {
         $(#[$meta])*
         #[derive(::serde::Serialize, ::serde::Deserialize)]
         #[serde(deny_unknown_fields, default)]
-        pub struct $table {
+        $visible struct $table {
             $(
                 $(#[doc = $doc])+
                 $(#[serde($($serde)*)])?

@@ -45,7 +45,8 @@
 //! 1. Add it to its table: a doc comment (the text of `--explain`, with the unit), then
 //!    `pub name: Type = default, in RANGE,`. The range is `1..=1000` for integers; `above(0.0)` or `at_least(0.0)` with
 //!    `.below(1.0)` or `.at_most(1.0)` for real numbers; `&["cpu", "cuda"]` for names; a phrase for free text. `bool` and
-//!    every [`choice!`] need no range. A subtable is `pub name: OtherTable,` without a default.
+//!    every [`choice!`] need no range. A subtable is `pub name: OtherTable,` without a default, or an `Option` of one; a list of
+//!    tables (`[[name]]`) is `pub name: Vec<OtherTable>,`.
 //! 2. Put rules that involve several keys into the check of the configuration (`AlgorithmConfig::validate`,
 //!    `EndpointConfig::check`). The range of a single key belongs in its declaration.
 //! 3. Choose a default that preserves the behaviour of existing runs: their `config.toml` does not contain the new key.
@@ -54,9 +55,11 @@
 
 mod allowed;
 mod declare;
+mod file;
 mod suggest;
 mod table;
 
 pub use allowed::{Allowed, RangeEnd, RangeStart, above, at_least};
+pub use file::{FileError, KeyFile, unknown_key};
 pub use suggest::did_you_mean;
 pub use table::{FixedDomain, InvalidValue, KeySpec, KeyTable, KeyValue, check, dotted};

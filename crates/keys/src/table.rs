@@ -1,23 +1,63 @@
 //! Tables of configuration keys, and the types of their values.
 
 use crate::Allowed;
+use serde::Serialize;
 use std::path::PathBuf;
+use toml::Value;
 
-/// Declaration of a key. Its default value is that of the table's struct.
+/// Declaration of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeySpec {
-    /// The key, with the names of its tables, separated by dots.
+    /// The key, with the names of its tables, separated by dots. `list[].key` is a key of every table of a list, `list[k].key`
+    /// one of those whose `kind` is `k`.
     pub key: String,
     /// Meaning and unit.
     pub meaning: String,
     /// The allowed values.
     pub allowed: Allowed,
+    /// The default value; `None` if the key is absent by default.
+    pub default: Option<Value>,
 }
 
 impl KeySpec {
     /// Creates the declaration of a key in the table `prefix`.
-    pub fn new(prefix: &str, name: &str, doc: &str, allowed: impl Into<Allowed>) -> Self {
-        Self { key: dotted(prefix, name), meaning: doc.trim().to_owned(), allowed: allowed.into() }
+    pub fn new<T: Serialize>(prefix: &str, name: &str, doc: &str, allowed: Allowed, default: &T) -> Self {
+        let (meaning, default) = (doc.trim().to_owned(), Value::try_from(default).ok());
+        Self { key: dotted(prefix, name), meaning, allowed, default }
+    }
+
+    /// Converts a value to the key's type.
+    ///
+    /// # Errors
+    /// Returns an error if the value has another type or is not allowed.
+    pub fn fit(&self, value: Value) -> Result<Value, InvalidValue> {
+        let value = match (&self.allowed, value) {
+            (Allowed::Real { .. }, Value::Integer(n)) => Value::Float(n as f64),
+            (_, value) => value,
+        };
+        let is_list = self.default.as_ref().is_some_and(Value::is_array);
+        let fits = match (&self.allowed, &value) {
+            (Allowed::Switch, Value::Boolean(_)) => true,
+            (Allowed::Real { .. }, Value::Float(x)) => self.allowed.admits_real(*x),
+            (Allowed::Whole { .. } | Allowed::NameOrWhole { .. }, Value::Integer(n)) => {
+                u64::try_from(*n).is_ok_and(|n| self.allowed.admits_whole(n))
+            }
+            (Allowed::Text(_), Value::String(_)) => !is_list,
+            (Allowed::Text(_), Value::Array(_)) => is_list,
+            (Allowed::Names(_) | Allowed::NameOrWhole { .. }, Value::String(text)) => {
+                self.allowed.admits_text(text)
+            }
+            _ => false,
+        };
+        let (key, expected) = (&self.key, &self.allowed);
+        match fits {
+            true => Ok(value),
+            false => Err(InvalidValue {
+                key: key.clone(),
+                value: value.to_string(),
+                expected: expected.to_string(),
+            }),
+        }
     }
 }
 
@@ -53,6 +93,17 @@ impl<T: KeyTable> KeyTable for Option<T> {
 
     fn check(&self, prefix: &str) -> Result<(), InvalidValue> {
         self.as_ref().map_or(Ok(()), |table| table.check(prefix))
+    }
+}
+
+/// A list of tables: `[[name]]` in TOML.
+impl<T: KeyTable> KeyTable for Vec<T> {
+    fn keys(prefix: &str) -> Vec<KeySpec> {
+        T::keys(&format!("{prefix}[]"))
+    }
+
+    fn check(&self, prefix: &str) -> Result<(), InvalidValue> {
+        (0..).zip(self).try_for_each(|(at, table): (usize, _)| table.check(&format!("{prefix}[{at}]")))
     }
 }
 

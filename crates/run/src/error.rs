@@ -150,6 +150,12 @@ impl From<Usage> for RunError {
     }
 }
 
+impl From<sgs_keys::FileError> for RunError {
+    fn from(error: sgs_keys::FileError) -> Self {
+        Self::Usage(Usage(error.to_string()))
+    }
+}
+
 impl From<Disagreement> for RunError {
     fn from(error: Disagreement) -> Self {
         Self::Disagreement(Box::new(error))

@@ -90,8 +90,8 @@ pub enum Command {
     Lm(LmCommand),
     /// Write the JSON schema of a configuration file, for editors.
     Schema {
-        /// The kind of file: that of `sgs run FILE`, or of `sgs sweep FILE`.
-        #[arg(value_parser = ["run", "sweep"])]
+        /// The command that reads the file: `sgs run FILE`, `sgs data filter FILE` and so on.
+        #[arg(value_parser = crate::commands::SCHEMAS)]
         file: String,
     },
     /// Write a completion script for a shell.
@@ -532,11 +532,14 @@ pub struct DataComposeArgs {
 #[derive(Debug, Args)]
 pub struct PretrainArgs {
     /// Configuration file (TOML).
-    #[arg(value_hint = INPUT_FILE)]
-    pub config: PathBuf,
+    #[arg(value_hint = INPUT_FILE, required_unless_present = "explain")]
+    pub config: Option<PathBuf>,
     /// Output folder of the model, its checkpoints and the loss curve.
-    #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "explain")]
+    pub out: Option<PathBuf>,
+    /// Print every key of the file with its meaning, allowed values and default, then exit.
+    #[arg(long)]
+    pub explain: bool,
     /// Device to train on.
     #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,
@@ -581,8 +584,8 @@ impl RankArgs {
 #[derive(Debug, Args)]
 pub struct SftArgs {
     /// Model to start from (Hugging Face layout).
-    #[arg(long, value_name = "DIR", value_hint = INPUT_DIR)]
-    pub model: PathBuf,
+    #[arg(long, value_name = "DIR", value_hint = INPUT_DIR, required_unless_present = "explain")]
+    pub model: Option<PathBuf>,
     #[command(flatten)]
     pub train: PretrainArgs,
 }
@@ -1144,11 +1147,14 @@ interrupted filtering; you may change thresholds and later stages in between.
   sgs data filter examples/filter.toml --out d3k --device cuda")]
 pub struct DataFilterArgs {
     /// Filter configuration (TOML).
-    #[arg(value_hint = INPUT_FILE)]
-    pub config: PathBuf,
+    #[arg(value_hint = INPUT_FILE, required_unless_present = "explain")]
+    pub config: Option<PathBuf>,
     /// Output folder.
-    #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "explain")]
+    pub out: Option<PathBuf>,
+    /// Print every key of the file with its meaning, allowed values and default, then exit.
+    #[arg(long)]
+    pub explain: bool,
     /// Device for local models.
     #[arg(long, value_parser = devices(), default_value = "cpu")]
     pub device: DeviceKind,

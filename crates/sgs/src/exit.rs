@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use sgs_data::DataError;
+use sgs_keys::FileError;
 pub use sgs_run::{Code, Outcome, RunError, Usage};
 
 /// The exit codes, for the end of `--help`.
@@ -50,7 +51,7 @@ fn code_of_error(error: &anyhow::Error) -> Code {
     let code = match (error.downcast_ref::<RunError>(), error.downcast_ref::<DataError>()) {
         (Some(error), _) => error.code(),
         (_, Some(error)) => error.code(),
-        _ if error.is::<Usage>() => Code::Usage,
+        _ if error.is::<Usage>() || error.is::<FileError>() => Code::Usage,
         _ if lost => Code::RankLost,
         _ => Code::Failed,
     };

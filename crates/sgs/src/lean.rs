@@ -1,8 +1,8 @@
 //! Lean settings from the command line.
 
 use crate::args::{LeanArgs, LeanChecker};
-use anyhow::{Context, Result};
-use sgs_keys::KeyTable as _;
+use anyhow::Result;
+use sgs_keys::KeyFile;
 use sgs_lean::{Backing, Lean, LeanSettings};
 
 /// Reads the settings file, and applies the command line's options.
@@ -20,14 +20,7 @@ pub fn settings(args: &LeanArgs) -> Result<LeanSettings> {
 pub fn settings_over(base: LeanSettings, args: &LeanArgs) -> Result<LeanSettings> {
     let mut settings = match &args.lean {
         None => base,
-        Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read the Lean settings {}", path.display()))?;
-            let settings: LeanSettings =
-                toml::from_str(&text).with_context(|| format!("in {}", path.display()))?;
-            settings.check("").with_context(|| format!("in {}", path.display()))?;
-            settings
-        }
+        Some(path) => KeyFile::read(path)?.decode("sgs run --explain")?,
     };
     if let Some(checker) = args.lean_checker {
         settings.backing = match checker {

@@ -9,6 +9,7 @@ use super::recipe::Recipe;
 use crate::error::{Context, Result, bail};
 use crate::metamath::{BuildOptions, build};
 use serde_json::Value;
+use sgs_keys::KeyFile;
 use sgs_lm::ModelConfig;
 use sgs_metamath::system::Metamath;
 use sgs_metamath::tokens;
@@ -229,7 +230,8 @@ fn copy(recipe: &Recipe, to: &Path) -> Result<()> {
 }
 
 fn config_of(stage: &str) -> Result<PretrainConfig> {
-    PretrainConfig::parse(stage, "a training of the recipe")
+    let file = KeyFile::parse(stage.to_owned(), "a training of the recipe".to_owned())?;
+    Ok(PretrainConfig::of(&file)?)
 }
 
 fn write_sums(model: &Path) -> Result<()> {

@@ -12,9 +12,6 @@ use sgs_selfplay::seed::{SeededRng, shuffle_seed};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
-/// Most passes over a corpus.
-const MOST_PASSES: f64 = 1e6;
-
 /// The examples of all corpora and the order of training.
 pub struct Mixture {
     examples: Vec<Text>,
@@ -73,13 +70,6 @@ impl Mixture {
         let mut mixture = Self { examples: Vec::new(), order: Vec::new(), held_out: Vec::new(), left_out: 0 };
         let mut keyed: Vec<(f64, u32)> = Vec::new();
         for (number, corpus) in corpora.iter().enumerate() {
-            if !(corpus.passes > 0.0 && corpus.passes <= MOST_PASSES) {
-                bail!(
-                    "{}: passes is {}: give more than 0, at most {MOST_PASSES}",
-                    corpus.file,
-                    corpus.passes
-                );
-            }
             let first = mixture.examples.len();
             mixture.add(corpus, folder, tokenizer, max_tokens)?;
             let keep = mixture.examples.len().saturating_sub(held_out).max(first);
@@ -190,6 +180,6 @@ fn tokenise(
     let prompt = tokens.len();
     tokens.extend(completion);
     let fits = tokens.len() <= max_tokens && prompt > 0 && tokens.len() > prompt;
-    let (prompt_len, prompt_weight) = (prompt as u32, corpus.prompt_weight);
+    let (prompt_len, prompt_weight) = (prompt as u32, corpus.prompt_weight as f32);
     Ok(fits.then(|| Text { tokens: tokens.into(), prompt_len, prompt_weight }))
 }

@@ -63,6 +63,10 @@ sgs_keys::table! {
     }
 }
 
+/// The keys that only a run uses: a command with one server does not accept them.
+pub const RUN_KEYS: [&str; 8] =
+    ["urls", "solver_urls", "conjecturer_urls", "guide_urls", "refresh", "folder", "folder_there", "roles"];
+
 sgs_keys::choice! {
     /// How servers load the weights of each update.
     pub enum Refresh {
@@ -244,30 +248,6 @@ impl EndpointConfig {
             }
         }
         Ok(())
-    }
-
-    /// Checks that no key is set that applies only to runs, for commands that use a single server. `table` is the name
-    /// of the configuration table in errors.
-    ///
-    /// # Errors
-    /// Returns an error if such a key is set, because it would have no effect.
-    pub fn check_alone(&self, table: &str) -> Result<(), Usage> {
-        let runs_alone = [
-            ("urls", !self.urls.is_empty()),
-            ("solver_urls", !self.solver_urls.is_empty()),
-            ("conjecturer_urls", !self.conjecturer_urls.is_empty()),
-            ("guide_urls", !self.guide_urls.is_empty()),
-            ("refresh", self.refresh != Refresh::Never),
-            ("folder", !self.folder.is_empty()),
-            ("folder_there", !self.folder_there.is_empty()),
-            ("roles", !self.roles.is_empty()),
-        ];
-        match runs_alone.iter().find(|(_, is_set)| *is_set) {
-            None => Ok(()),
-            Some((key, _)) => Err(Usage(format!(
-                "`{table}.{key}` applies only to runs; this command uses one server, `{table}.url`"
-            ))),
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::problems::{ProblemsConfig, SystemName};
 use crate::Usage;
 use crate::config::held_out::EvaluationConfig;
 use crate::error::{Context, Result, ensure};
-use sgs_keys::{Allowed, InvalidValue, KeySpec, KeyTable as _, at_least, did_you_mean, dotted};
+use sgs_keys::{Allowed, InvalidValue, KeySpec, KeyTable as _, at_least, did_you_mean, dotted, unknown_key};
 use sgs_lean::LeanSettings;
 use sgs_lm::ModelConfig;
 use sgs_lm::model::Mode;
@@ -537,13 +537,12 @@ impl LayerStack {
         let Some(declared) = self.keys.iter().find(|k| k.key == key) else {
             let wrong = match self.is_table(key) {
                 true => format!("`{key}` is a table: set one of its keys"),
-                false => unknown_key(key, &self.keys),
+                false => unknown_key(key, &self.keys, "sgs run --explain"),
             };
             return Err(Usage(self.place(key, &layer) + &wrong).into());
         };
-        let is_list = value_of(&self.table, key).is_some_and(Value::is_array);
         let value =
-            fit(declared, is_list, value).map_err(|e| Usage(format!("{}{e}", self.place(key, &layer))))?;
+            declared.fit(value).map_err(|e| Usage(format!("{}{e}", self.place(key, &layer))))?;
         let (tables, name) = key.rsplit_once('.').map_or(("", key), |(tables, name)| (tables, name));
         let mut table = &mut self.table;
         for part in tables.split('.').filter(|part| !part.is_empty()) {
@@ -587,35 +586,6 @@ fn drop_equal(table: &mut Table, other: &Table) {
         }
         (value, other) => other != Some(value),
     });
-}
-
-/// Converts a value to the key's type and checks that it is allowed.
-fn fit(key: &KeySpec, is_list: bool, value: Value) -> Result<Value, InvalidValue> {
-    let value = match (&key.allowed, value) {
-        (Allowed::Real { .. }, Value::Integer(n)) => Value::Float(n as f64),
-        (_, value) => value,
-    };
-    let fits = match (&key.allowed, &value) {
-        (Allowed::Switch, Value::Boolean(_)) => true,
-        (Allowed::Real { .. }, Value::Float(x)) => key.allowed.admits_real(*x),
-        (Allowed::Whole { .. } | Allowed::NameOrWhole { .. }, Value::Integer(n)) => {
-            u64::try_from(*n).is_ok_and(|n| key.allowed.admits_whole(n))
-        }
-        (Allowed::Text(_), Value::String(_)) => !is_list,
-        (Allowed::Text(_), Value::Array(_)) => is_list,
-        (Allowed::Names(_) | Allowed::NameOrWhole { .. }, Value::String(text)) => {
-            key.allowed.admits_text(text)
-        }
-        _ => false,
-    };
-    let wrong =
-        || InvalidValue { key: key.key.clone(), value: value.to_string(), expected: key.allowed.to_string() };
-    if fits { Ok(value) } else { Err(wrong()) }
-}
-
-fn unknown_key(key: &str, keys: &[KeySpec]) -> String {
-    let near = did_you_mean(key, keys.iter().map(|key| key.key.as_str()));
-    format!("there is no key `{key}`{near} (`sgs run --explain` lists all)")
 }
 
 /// Returns the error for an unknown name of a method, size or problem set.

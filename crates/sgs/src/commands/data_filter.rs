@@ -1,5 +1,6 @@
 //! `sgs data filter`: the stages by which the paper made D_3k.
 
+use super::explain;
 use crate::args::DataFilterArgs;
 use crate::exit::Outcome;
 use crate::terminal::{self, LiveGuard};
@@ -8,19 +9,23 @@ use anyhow::Result;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::json;
 use sgs_data::sets::filter::{self, Filter, FilterConfig, Row};
+use sgs_keys::{KeyFile, KeyTable as _};
 use sgs_lean::LeanSettings;
 use std::ops::Deref;
 
 /// Filters a data set; continues where an earlier call stopped.
 pub fn run(args: &DataFilterArgs) -> Result<Outcome> {
-    let config = FilterConfig::read(&args.config)?;
+    let (Some(path), Some(out), false) = (&args.config, &args.out, args.explain) else {
+        return explain::file("sgs data filter", &FilterConfig::keys(""));
+    };
+    let config = FilterConfig::of(&KeyFile::read(path)?)?;
     let settings = lean::settings_over(LeanSettings::default(), &args.lean)?;
     let (system, targets, notes) = filter::open(&config, &settings)?;
     lean::print_notes(&notes);
     let bar = bar("problems");
     let filter = Filter {
         config: &config,
-        out: &args.out,
+        out,
         device: args.device,
         system: &system,
         on_stage: &|stage, problems| {
@@ -34,7 +39,7 @@ pub fn run(args: &DataFilterArgs) -> Result<Outcome> {
     drop(bar);
     match args.json {
         true => output::json(&json!({ "problems": targets.len(), "stages": rows }))?,
-        false => output::line(format!("{}\n\n{}", table(&rows), args.out.join("report.md").display()))?,
+        false => output::line(format!("{}\n\n{}", table(&rows), out.join("report.md").display()))?,
     }
     Ok(Outcome::Done)
 }

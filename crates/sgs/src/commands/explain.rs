@@ -1,40 +1,58 @@
-//! `sgs run --explain`: every configuration key; and the annotated configuration of `--dry-run`.
+//! `--explain`: every key of a configuration file; and the annotated configuration of `--dry-run`.
 
 use crate::exit::Outcome;
 use crate::output;
 use anyhow::{Context, Result};
-use sgs_keys::{KeyTable as _, dotted};
-use sgs_lean::LeanSettings;
-use sgs_run::config::{Layer, Resolved, RunConfig, value_of};
+use sgs_keys::{KeySpec, KeyTable as _, dotted};
+use sgs_run::config::{Layer, Resolved, RunConfig};
 use std::fmt::Write as _;
 use toml::{Table, Value};
 
-/// Prints every key with its meaning, allowed values, default, current value and source.
+/// Prints every key of a run with its meaning, allowed values, default, current value and source.
 ///
 /// # Errors
 /// Returns an error if the output cannot be written.
 pub fn run(resolved: &Resolved) -> Result<Outcome> {
-    let defaults = RunConfig { lean: Some(LeanSettings::default()), ..RunConfig::default() };
-    let defaults = Table::try_from(defaults).context("the defaults")?;
+    let here = |key: &KeySpec| match resolved.layer(&key.key) {
+        Layer::Default => String::new(),
+        layer => format!("; here: {} ({layer})", shown(resolved.value(&key.key))),
+    };
     let mut text =
-        String::from("Every key of a run's configuration, for --set KEY=VALUE and TOML files.\n\n");
-    for key in RunConfig::keys("") {
-        let shown = |value: Option<&Value>| value.map_or_else(|| "left out".to_owned(), Value::to_string);
-        let default = shown(value_of(&defaults, &key.key));
-        let _ = writeln!(text, "{}\n    {}\n    allowed: {}", key.key, key.meaning, key.allowed);
-        let _ = match resolved.layer(&key.key) {
-            Layer::Default => writeln!(text, "    default: {default}"),
-            layer => {
-                writeln!(text, "    default: {default}; here: {} ({layer})", shown(resolved.value(&key.key)))
-            }
-        };
-    }
+        described("a run's configuration, for --set KEY=VALUE and TOML files", &RunConfig::keys(""), here);
     text.push_str(
         "\nLayers, in order of increasing precedence: default, size, method, method at this size, file, SGS_SET_… variables,\n\
          --set. Add METHOD, --size or --set to --explain to see their effect.",
     );
     output::line(text)?;
     Ok(Outcome::Done)
+}
+
+/// Prints every key of a file that a command reads.
+///
+/// # Errors
+/// Returns an error if the output cannot be written.
+pub fn file(command: &str, keys: &[KeySpec]) -> Result<Outcome> {
+    let mut text = described(&format!("the file of `{command}`"), keys, |_| String::new());
+    text.push_str(
+        "\n`list[].key` is a key of each [[list]] table, `list[k].key` of those with kind = \"k\".",
+    );
+    output::line(text)?;
+    Ok(Outcome::Done)
+}
+
+/// Describes keys; `here` adds to the line of the default.
+fn described(of: &str, keys: &[KeySpec], here: impl Fn(&KeySpec) -> String) -> String {
+    let mut text = format!("Every key of {of}.\n\n");
+    for key in keys {
+        let (default, here) = (shown(key.default.as_ref()), here(key));
+        let _ = writeln!(text, "{}\n    {}\n    allowed: {}", key.key, key.meaning, key.allowed);
+        let _ = writeln!(text, "    default: {default}{here}");
+    }
+    text
+}
+
+fn shown(value: Option<&Value>) -> String {
+    value.map_or_else(|| "left out".to_owned(), Value::to_string)
 }
 
 /// Formats the configuration as TOML, with the source of each value.

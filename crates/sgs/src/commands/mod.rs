@@ -37,6 +37,8 @@ mod verify;
 mod verify_lean;
 mod worker;
 
+pub use schema::SCHEMAS;
+
 use crate::args::{Cli, Command, DataCommand, LeanCommand, LmCommand};
 use crate::exit::Outcome;
 use anyhow::Result;
@@ -56,8 +58,8 @@ pub fn dispatch(cli: Cli) -> Result<Outcome> {
         Command::Compare(args) => compare::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Data(DataCommand::Build(args)) => data_build::run(&args),
-        Command::Pretrain(args) => pretrain::run(&args, None),
-        Command::Sft(args) => pretrain::run(&args.train, Some(&args.model)),
+        Command::Pretrain(args) => pretrain::pretrain(&args),
+        Command::Sft(args) => pretrain::sft(&args),
         Command::Train(args) => train::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Data(DataCommand::Compose(args)) => data_compose::run(&args),

@@ -1,41 +1,71 @@
 //! `sgs pretrain` and `sgs sft`: supervised training on corpora, from scratch or from a model.
 
-use crate::args::PretrainArgs;
-use crate::exit::{Outcome, Usage};
+use super::explain;
+use crate::args::{PretrainArgs, SftArgs};
+use crate::exit::Outcome;
 use crate::output;
 use crate::signals::{self, SignalGuard};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use sgs_data::base::config::PretrainConfig;
 use sgs_data::base::pretrain::{TrainingEnd, TrainingEvent, TrainingObserver, train};
+use sgs_keys::{KeyFile, KeySpec, KeyTable as _};
 use sgs_run::config::machine;
 use sgs_run::train::launcher::{self, LaunchMode};
 use std::error::Error;
-use std::fs;
 use std::path::Path;
 
+/// The keys of the file of `sgs sft`, which has no shape of a new model.
+pub fn sft_keys() -> Vec<KeySpec> {
+    let mut keys = PretrainConfig::keys("");
+    keys.retain(|key| !key.key.starts_with("model."));
+    keys
+}
+
+/// `sgs pretrain`: trains a new model.
+pub fn pretrain(args: &PretrainArgs) -> Result<Outcome> {
+    run("sgs pretrain", &PretrainConfig::keys(""), args, None)
+}
+
+/// `sgs sft`: trains an existing model.
+pub fn sft(args: &SftArgs) -> Result<Outcome> {
+    run("sgs sft", &sft_keys(), &args.train, args.model.as_deref())
+}
+
 /// Trains a model according to the configuration file; continues from the last checkpoint in the output folder if there is one.
-pub fn run(args: &PretrainArgs, base: Option<&Path>) -> Result<Outcome> {
-    let text = fs::read_to_string(&args.config)
-        .with_context(|| format!("cannot read the configuration {}", args.config.display()))?;
-    let config = PretrainConfig::parse(&text, &args.config.display().to_string())?;
-    if !config.data.is_dir() {
-        let (file, data) = (args.config.display(), config.data.display());
-        return Err(Usage(format!(
-            "{file}: `data` is {data}, and there is no such folder; make it with `sgs data build --out {data}` (Metamath) or \
-             `sgs data compose --out {data}` (Lean)"
-        ))
-        .into());
+fn run(command: &str, keys: &[KeySpec], args: &PretrainArgs, base: Option<&Path>) -> Result<Outcome> {
+    let (Some(path), Some(out), false) = (&args.config, &args.out, args.explain) else {
+        return explain::file(command, keys);
+    };
+    let file = KeyFile::read(path)?;
+    let config = PretrainConfig::of(&file)?;
+    match (&config.model, base) {
+        (None, None) => {
+            let told = "a new model needs its shape, [model]; `sgs sft` trains an existing one";
+            return Err(file.error("model", told).into());
+        }
+        (Some(_), Some(_)) => {
+            let told = "[model] applies only to `sgs pretrain`; `sgs sft` trains a model that has a shape";
+            return Err(file.error("model", told).into());
+        }
+        _ => {}
     }
-    let seat = match launcher::launch_mode(&args.ranks.rank_options(), args.token_file.as_deref(), &args.out)?
-    {
+    if !config.data.is_dir() {
+        let data = config.data.display();
+        let told = format!(
+            "`data` is {data}, and there is no such folder; make it with `sgs data build --out {data}` (Metamath) or \
+             `sgs data compose --out {data}` (Lean)"
+        );
+        return Err(file.error("data", told).into());
+    }
+    let seat = match launcher::launch_mode(&args.ranks.rank_options(), args.token_file.as_deref(), out)? {
         LaunchMode::Launched(outcome) => return Ok(outcome),
         LaunchMode::Single => None,
         LaunchMode::Rank(seat) => Some(seat),
     };
-    let job = format!("{text}\n{}\n{base:?}\n{:?}", args.out.display(), args.device);
+    let job = format!("{}\n{}\n{base:?}\n{:?}", file.text, out.display(), args.device);
     let mut view = TrainingView::default();
-    let end = train(&config, &args.out, base, args.device, seat.as_ref(), &job, &mut view)?;
+    let end = train(&config, out, base, args.device, seat.as_ref(), &job, &mut view)?;
     if let Some(summary) = summary(&end) {
         output::line(summary)?;
     }

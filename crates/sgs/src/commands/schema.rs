@@ -1,12 +1,14 @@
 //! `sgs schema`: JSON schemas of the files that users write, generated from the keys, so that editors complete and check
 //! them.
 
+use super::pretrain::sft_keys;
 use crate::exit::Outcome;
 use crate::output;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
+use sgs_data::base::config::PretrainConfig;
+use sgs_data::sets::filter::FilterConfig;
 use sgs_keys::{Allowed, KeySpec, KeyTable as _};
-use sgs_lean::LeanSettings;
 use sgs_run::config::{METHODS, RunConfig, SIZES};
 
 /// Writes a schema to standard output.
@@ -14,39 +16,56 @@ use sgs_run::config::{METHODS, RunConfig, SIZES};
 /// # Errors
 /// Returns an error if standard output cannot be written.
 pub fn run(file: &str) -> Result<Outcome> {
-    let schema = match file {
-        "run" => run_schema()?,
-        "sweep" => sweep_schema()?,
-        other => bail!("there is no schema of `{other}`"),
-    };
+    let schema = schema(file).with_context(|| format!("there is no schema of `{file}`"))?;
     output::line(serde_json::to_string_pretty(&schema).context("the schema")?)?;
     Ok(Outcome::Done)
 }
 
+/// The files that have a schema.
+pub const SCHEMAS: [&str; 5] = ["run", "sweep", "pretrain", "sft", "filter"];
+
+/// The schema of a file; `None` if there is none of that name.
+fn schema(file: &str) -> Option<Value> {
+    Some(match file {
+        "run" => run_schema(),
+        "sweep" => sweep_schema(),
+        "pretrain" => {
+            Value::Object(file_schema("pretrain", "The training of a new model", &PretrainConfig::keys("")))
+        }
+        "sft" => Value::Object(file_schema("sft", "The training of an existing model", &sft_keys())),
+        "filter" => {
+            Value::Object(file_schema("data filter", "A filter of problems", &FilterConfig::keys("")))
+        }
+        _ => return None,
+    })
+}
+
+/// The schema of the TOML file of a command.
+fn file_schema(command: &str, about: &str, keys: &[KeySpec]) -> Map<String, Value> {
+    let mut root = table(&format!("{about}, for `sgs {command} FILE`."));
+    keys.iter().for_each(|key| insert(&mut root, key));
+    root.insert("$schema".into(), "http://json-schema.org/draft-07/schema#".into());
+    root.insert("title".into(), format!("sgs {command}").into());
+    root
+}
+
 /// The schema of a run's TOML file.
-fn run_schema() -> Result<Value> {
-    let defaults = RunConfig { lean: Some(LeanSettings::default()), ..RunConfig::default() };
-    let defaults = serde_json::to_value(defaults).context("the defaults")?;
-    let mut root = table("The configuration of a run, for `sgs run FILE`.");
-    for key in RunConfig::keys("") {
-        insert(&mut root, &key, default_of(&defaults, &key.key));
-    }
+fn run_schema() -> Value {
+    let mut root = file_schema("run", "The configuration of a run", &RunConfig::keys(""));
     let properties = properties_of(&mut root);
     properties
         .insert("method".into(), names("The method, which selects a preset.", METHODS.iter().map(|m| m.0)));
     properties.insert("size".into(), names("The size, which selects a preset.", SIZES.iter().map(|s| s.0)));
-    root.insert("$schema".into(), "http://json-schema.org/draft-07/schema#".into());
-    root.insert("title".into(), "sgs run".into());
-    Ok(Value::Object(root))
+    Value::Object(root)
 }
 
 /// The schema of a sweep's TOML file, whose tables `set` and `vary` refer to the keys of a run.
-fn sweep_schema() -> Result<Value> {
-    let mut set = run_schema()?;
+fn sweep_schema() -> Value {
+    let mut set = run_schema();
     let keys: Map<String, Value> = RunConfig::keys("")
         .into_iter()
         .map(|key| {
-            let values = json!({"type": "array", "minItems": 1, "items": value_schema(&key, &Value::Null)});
+            let values = json!({"type": "array", "minItems": 1, "items": value_schema(&key, None)});
             (key.key, values)
         })
         .collect();
@@ -57,7 +76,7 @@ fn sweep_schema() -> Result<Value> {
         properties.remove("method");
         properties.remove("size");
     }
-    Ok(json!({
+    json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "sgs sweep",
         "description": "A grid of runs, for `sgs sweep FILE`.",
@@ -80,20 +99,43 @@ fn sweep_schema() -> Result<Value> {
                 "type": "object", "additionalProperties": false, "properties": keys,
             },
         },
-    }))
+    })
 }
 
-/// Inserts a dotted key, making the tables on its path.
-fn insert(root: &mut Map<String, Value>, key: &KeySpec, default: &Value) {
-    let mut parts: Vec<&str> = key.key.split('.').collect();
-    let name = parts.pop().unwrap_or(&key.key);
-    let mut at = properties_of(root);
-    for part in parts {
-        let entry = at.entry(part).or_insert_with(|| Value::Object(table("")));
+/// Inserts a dotted key, making the tables on its path. A list of tables is an array; if its tables have kinds, its items are
+/// one of several tables.
+fn insert(root: &mut Map<String, Value>, key: &KeySpec) {
+    let (tables, name) = key.key.rsplit_once('.').unwrap_or(("", &key.key));
+    let mut at = root;
+    for part in tables.split('.').filter(|part| !part.is_empty()) {
+        let (part, kind) = part.split_once('[').map_or((part, None), |(part, kind)| (part, Some(kind)));
+        let mut entry = properties_of(at).entry(part).or_insert_with(|| match kind {
+            None => Value::Object(table("")),
+            Some("]") => json!({"type": "array", "items": table("")}),
+            Some(_) => json!({"type": "array", "items": {"oneOf": []}}),
+        });
+        if let Some(kind) = kind {
+            entry = &mut entry["items"];
+            if kind != "]" {
+                entry = variant(&mut entry["oneOf"], name == "kind");
+            }
+        }
         let Value::Object(inner) = entry else { return };
-        at = properties_of(inner);
+        at = inner;
     }
-    at.insert(name.to_owned(), value_schema(key, default));
+    let default = key.default.as_ref().and_then(|value| serde_json::to_value(value).ok());
+    properties_of(at).insert(name.to_owned(), value_schema(key, default.as_ref()));
+}
+
+/// The table of the last kind; a new one if its first key, `kind`, is inserted.
+fn variant(kinds: &mut Value, is_new: bool) -> &mut Value {
+    if let (Value::Array(kinds), true) = (&mut *kinds, is_new) {
+        let mut table = table("");
+        table.insert("required".into(), json!(["kind"]));
+        kinds.push(Value::Object(table));
+    }
+    let last = kinds.as_array().map_or(0, |kinds| kinds.len().saturating_sub(1));
+    &mut kinds[last]
 }
 
 /// An object schema without unknown keys.
@@ -116,7 +158,7 @@ fn properties_of(table: &mut Map<String, Value>) -> &mut Map<String, Value> {
 }
 
 /// The schema of one key.
-fn value_schema(key: &KeySpec, default: &Value) -> Value {
+fn value_schema(key: &KeySpec, default: Option<&Value>) -> Value {
     let mut schema = match key.allowed {
         Allowed::Switch => json!({"type": "boolean"}),
         Allowed::Names(names) => json!({"enum": names}),
@@ -131,8 +173,8 @@ fn value_schema(key: &KeySpec, default: &Value) -> Value {
         }
         // The default shows whether it is a text, a list or something else; without one, any value will do.
         Allowed::Text(_) => match default {
-            Value::String(_) => json!({"type": "string"}),
-            Value::Array(_) => json!({"type": "array"}),
+            Some(Value::String(_)) => json!({"type": "string"}),
+            Some(Value::Array(_)) => json!({"type": "array"}),
             _ => json!({}),
         },
     };
@@ -142,7 +184,7 @@ fn value_schema(key: &KeySpec, default: &Value) -> Value {
             _ => key.meaning.clone(),
         };
         schema.insert("description".into(), description.into());
-        if !default.is_null() {
+        if let Some(default) = default {
             schema.insert("default".into(), default.clone());
         }
     }
@@ -153,18 +195,13 @@ fn names<'a>(description: &str, names: impl Iterator<Item = &'a str>) -> Value {
     json!({"description": description, "enum": names.collect::<Vec<_>>()})
 }
 
-/// The default of a dotted key; null if it has none.
-fn default_of<'a>(defaults: &'a Value, key: &str) -> &'a Value {
-    key.split('.').fold(defaults, |value, part| &value[part])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_key_is_in_the_schema_with_its_range_and_default() {
-        let schema = run_schema().unwrap();
+        let schema = run_schema();
         let keys = RunConfig::keys("").into_iter().filter(|key| !matches!(&*key.key, "method" | "size"));
         for key in keys {
             let found = key.key.split('.').fold(&schema, |at, part| &at["properties"][part]);
@@ -177,7 +214,8 @@ mod tests {
 
     #[test]
     fn the_shipped_schemas_are_the_generated_ones() {
-        for (name, schema) in [("run", run_schema().unwrap()), ("sweep", sweep_schema().unwrap())] {
+        for name in SCHEMAS {
+            let schema = schema(name).unwrap();
             let path = format!("{}/../../docs/schema/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
             let shipped = std::fs::read_to_string(&path).unwrap();
             let generated = serde_json::to_string_pretty(&schema).unwrap();

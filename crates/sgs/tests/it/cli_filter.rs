@@ -107,7 +107,7 @@ fn mistakes_are_reported_before_sampling_starts() {
     let dir = fixture_folder();
     let lean = path(dir.path(), "lean");
     let config = two_stages(dir.path(), 0.5).replace("filter.toml", "none.toml");
-    let done = sgs(&arguments(dir.path(), &config, "out", &lean)).expect(1);
+    let done = sgs(&arguments(dir.path(), &config, "out", &lean)).expect(2);
     assert!(done.err.contains("none.toml"), "{}", done.err);
     let wrong = file(
         dir.path(),
@@ -115,7 +115,9 @@ fn mistakes_are_reported_before_sampling_starts() {
         "problems = \"core\"\nseed = 1\n[[stage]]\nkind = \"rollouts\"\nname = \"a\"\nk = 0\n",
     );
     let done = sgs(&arguments(dir.path(), &wrong, "out", &lean)).expect(2);
-    assert!(done.err.contains("wrong.toml") && done.err.contains("`a.k` is 0"), "{}", done.err);
+    assert!(done.err.contains("wrong.toml:6: `stage[rollouts].k` is 0; expected 1 to 1024"), "{}", done.err);
+    let keys = sgs(&["data", "filter", "--explain"]).expect(0).out;
+    assert!(keys.contains("\nstage[label].endpoint.url\n") && !keys.contains("endpoint.roles"), "{keys}");
     let line = "{\"id\":\"p\",\"statement\":\"theorem p : 1 = 1 := by\"}\n";
     let twice = file(dir.path(), "twice.jsonl", &line.repeat(2));
     let twice = file(dir.path(), "twice.toml", &format!("problems = \"{twice}\"\nseed = 1\nstage = []\n"));

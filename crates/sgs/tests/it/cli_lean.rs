@@ -34,8 +34,8 @@ fn wrong_settings_and_options_of_metamath_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let proofs = file(dir.path(), "p.jsonl", PROOF);
     let settings = file(dir.path(), "lean.toml", "backing = \"repl\"\nslotz = 3\n");
-    let done = sgs(&["verify", "--system", "lean", "--lean", &settings, &proofs]).expect(1);
-    assert!(done.err.contains("lean.toml") && done.err.contains("slotz"), "{}", done.err);
+    let done = sgs(&["verify", "--system", "lean", "--lean", &settings, &proofs]).expect(2);
+    assert!(done.err.contains("lean.toml:2: there is no key `slotz`; did you mean `slots`?"), "{}", done.err);
     let done = sgs(&["verify", "--system", "lean", &proofs, "--export", "x.mm"]).expect(2);
     assert!(done.err.contains("--export applies only to Metamath"), "{}", done.err);
 }

@@ -146,15 +146,26 @@ fn configuration_mistakes_are_named() {
     let dir = tempfile::tempdir().unwrap();
     write_data(dir.path());
     let out = path(dir.path(), "out");
-    let done = pretrain(&config(dir.path(), 1, ""), &out).expect(1);
-    assert!(done.err.contains("[model]"), "{}", done.err);
+    let refused = |name: &str, text: &str, told: &str| {
+        let done = pretrain(&file(dir.path(), name, text), &out).expect(2);
+        assert!(done.err.contains(&format!("{name}:{told}")), "{name}:{told}\n{}", done.err);
+    };
     let text = std::fs::read_to_string(config(dir.path(), 1, SHAPE)).unwrap();
-    let zero = file(dir.path(), "zero.toml", &text.replace("checkpoint_every = 25", "checkpoint_every = 0"));
-    let done = pretrain(&zero, &out).expect(2);
-    assert!(done.err.contains("train.checkpoint_every"), "{}", done.err);
-    let typo = file(dir.path(), "typo.toml", &text.replace("warmup_steps", "warmup_step"));
-    let done = pretrain(&typo, &out).expect(1);
-    assert!(done.err.contains("warmup_step") && done.err.contains("typo.toml"), "{}", done.err);
+    refused("shapeless.toml", &text.replace(SHAPE, ""), " a new model needs its shape, [model]");
+    let line = |key: &str| text.lines().position(|line| line.trim_start().starts_with(key)).unwrap() + 1;
+    let zero = text.replace("checkpoint_every = 25", "checkpoint_every = 0");
+    let told = format!("{}: `train.checkpoint_every` is 0; expected 1 to", line("checkpoint_every"));
+    refused("zero.toml", &zero, &told);
+    let told = format!(
+        "{}: there is no key `train.warmup_step`; did you mean `train.warmup_steps`? (`sgs pretrain --explain` lists all)",
+        line("warmup_steps")
+    );
+    refused("typo.toml", &text.replace("warmup_steps", "warmup_step"), &told);
+    let model = path(dir.path(), "model");
+    let sft = sgs(&["sft", &config(dir.path(), 1, SHAPE), "--model", &model, "--out", &out]).expect(2);
+    assert!(sft.err.contains("[model] applies only to `sgs pretrain`"), "{}", sft.err);
+    let keys = sgs(&["sft", "--explain"]).expect(0).out;
+    assert!(keys.contains("corpus[].passes\n    Passes over the corpus") && !keys.contains("model.layers"), "{keys}");
     file(dir.path(), "corpus.jsonl", "{\"role\": \"solver\"}\n");
     let done = pretrain(&config(dir.path(), 1, SHAPE), &path(dir.path(), "other")).expect(1);
     assert!(done.err.contains("corpus.jsonl"), "{}", done.err);

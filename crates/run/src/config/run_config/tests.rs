@@ -36,7 +36,8 @@ fn every_key_has_a_meaning_a_range_and_a_default_in_the_range() {
         assert!(key.allowed.to_string().len() >= 4, "{key:?}");
         match value_of(&defaults, &key.key) {
             Some(value) => {
-                fit(key, value.is_array(), value.clone()).unwrap();
+                assert_eq!(key.default.as_ref(), Some(value), "{}", key.key);
+                key.fit(value.clone()).unwrap();
             }
             None => assert_eq!(key.key, "lean.scratch", "only this key has no default"),
         }

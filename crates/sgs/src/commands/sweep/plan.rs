@@ -4,17 +4,14 @@ use crate::exit::Usage;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use sgs_data::base::recipe;
+use sgs_keys::KeyFile;
 use sgs_run::config::folder;
 use sgs_run::config::{self, Layers, RunConfig};
 use sgs_rundir::RunView;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-
-/// Maximum size of a sweep's file, in bytes.
-const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Maximum number of runs.
 const MAX_RUNS: usize = 10_000;
@@ -65,19 +62,15 @@ impl SweepPlan {
     /// # Errors
     /// Returns an error if the file cannot be read, is not TOML, or has an unknown key.
     pub fn read(file: &Path) -> Result<Self> {
-        let text = text_of(file).with_context(|| format!("cannot read the sweep {}", file.display()))?;
-        let plan: Self = toml::from_str(&text).map_err(|e| Usage(format!("{}: {e}", file.display())))?;
+        let file = KeyFile::read(file)?;
+        let plan: Self = file.deserialize()?;
         for (what, is_empty) in [
             ("methods", plan.methods.is_empty()),
             ("seeds", plan.seeds.is_empty()),
             ("a key of [vary]", plan.vary.values().any(Vec::is_empty)),
         ] {
             if is_empty {
-                return Err(Usage(format!(
-                    "{}: {what} is empty, so there is nothing to run",
-                    file.display()
-                ))
-                .into());
+                return Err(file.error("", format!("{what} is empty, so there is nothing to run")).into());
             }
         }
         Ok(plan)
@@ -132,19 +125,6 @@ impl SweepPlan {
         }
         all
     }
-}
-
-/// Reads a sweep's file; returns an error if it is longer than [`MAX_FILE_BYTES`].
-fn text_of(file: &Path) -> Result<String> {
-    let mut text = String::new();
-    let opened = File::open(file)?;
-    opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(
-            Usage(format!("it is longer than {} KiB, which no sweep is", MAX_FILE_BYTES >> 10)).into()
-        );
-    }
-    Ok(text)
 }
 
 /// Collects `KEY=VALUE` for every key of a table, with dotted keys.

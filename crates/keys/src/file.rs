@@ -1,0 +1,259 @@
+//! Configuration files, read so that errors name the line of a key.
+
+use crate::{KeySpec, KeyTable, did_you_mean, dotted};
+use serde::de::DeserializeOwned;
+use std::fmt::Display;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use toml::Table;
+use toml::de::{DeTable, DeValue};
+
+/// Maximum size of a configuration file, in bytes.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// A TOML file with configuration keys.
+#[derive(Clone, Debug)]
+pub struct KeyFile {
+    /// The keys and their values.
+    pub table: Table,
+    /// The content.
+    pub text: String,
+    name: String,
+}
+
+/// A configuration file cannot be used. The message names the file, the line if it is known, and the key.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct FileError(String);
+
+impl KeyFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, is too long, or is not TOML.
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        let name = path.display().to_string();
+        let mut text = String::new();
+        let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text));
+        read.map_err(|e| FileError(format!("cannot read the configuration {name}: {e}")))?;
+        if text.len() as u64 > MAX_BYTES {
+            return Err(FileError(format!(
+                "{name} is longer than {} KiB: not a configuration",
+                MAX_BYTES >> 10
+            )));
+        }
+        Self::parse(text, name)
+    }
+
+    /// Parses the content of a file; `name` denotes it in errors.
+    ///
+    /// # Errors
+    /// Returns an error if the text is not TOML.
+    pub fn parse(text: String, name: String) -> Result<Self, FileError> {
+        match text.parse() {
+            Ok(table) => Ok(Self { table, text, name }),
+            Err(error) => Err(Self { table: Table::new(), text, name }.toml_error(&error)),
+        }
+    }
+
+    /// Returns the file as a configuration. A key that is absent has its default; `command` lists all keys.
+    ///
+    /// # Errors
+    /// Returns an error if a key is unknown or has a value that is not allowed.
+    pub fn decode<T: KeyTable + DeserializeOwned>(&self, command: &str) -> Result<T, FileError> {
+        self.check(&T::keys(""), command)?;
+        self.deserialize()
+    }
+
+    /// Returns the file as a type that checks its keys when it is deserialized.
+    ///
+    /// # Errors
+    /// Returns an error if the type does not accept the file.
+    pub fn deserialize<T: DeserializeOwned>(&self) -> Result<T, FileError> {
+        toml::from_str(&self.text).map_err(|error| self.toml_error(&error))
+    }
+
+    /// Checks that every key of the file is one of `keys` and has an allowed value; `command` lists all keys.
+    ///
+    /// # Errors
+    /// Returns an error at the first key for which this does not hold.
+    pub fn check(&self, keys: &[KeySpec], command: &str) -> Result<(), FileError> {
+        self.check_table(keys, command, ["", ""], &self.table)
+    }
+
+    /// Checks a table, given its name in declarations (`stage[sample]`) and its path in the file (`stage[2]`).
+    fn check_table(
+        &self,
+        keys: &[KeySpec],
+        command: &str,
+        [table_name, table_path]: [&str; 2],
+        table: &Table,
+    ) -> Result<(), FileError> {
+        let is_table =
+            |key: &str| keys.iter().any(|k| k.key.strip_prefix(key).is_some_and(|k| k.starts_with('.')));
+        for (name, value) in table {
+            let (key, path) = (dotted(table_name, name), dotted(table_path, name));
+            let variants: Vec<&str> = keys.iter().filter_map(|k| variant(&k.key, &key)).collect();
+            if let Some(declared) = keys.iter().find(|k| k.key == key) {
+                declared.fit(value.clone()).map_err(|error| self.error(&path, error))?;
+            } else if is_table(&key) {
+                let inner = value.as_table();
+                let inner =
+                    inner.ok_or_else(|| self.error(&path, format!("`{key}` must be a table, [{key}]")))?;
+                self.check_table(keys, command, [&key, &path], inner)?;
+            } else if !variants.is_empty() {
+                let no_list = || self.error(&path, format!("`{key}` must be a list of tables, [[{key}]]"));
+                for (at, element) in value.as_array().ok_or_else(no_list)?.iter().enumerate() {
+                    let (path, element) = (format!("{path}[{at}]"), element.as_table().ok_or_else(no_list)?);
+                    let kind = element.get("kind").and_then(|kind| kind.as_str()).unwrap_or_default();
+                    let kind = if variants.contains(&"") { "" } else { kind };
+                    if !variants.contains(&kind) {
+                        let mut kinds = variants;
+                        kinds.dedup();
+                        let told = format!("`kind` of [[{key}]] is {kind:?}; expected {}", kinds.join(", "));
+                        return Err(self.error(&dotted(&path, "kind"), told));
+                    }
+                    self.check_table(keys, command, [&format!("{key}[{kind}]"), &path], element)?;
+                }
+            } else {
+                return Err(self.error(&path, unknown_key(&key, keys, command)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns an error about a key, with the key's line. `path` is the key's name, in which a number in brackets counts the
+    /// tables of a list: `stage[2].name`. If the key is absent, the line is that of its table.
+    pub fn error(&self, path: &str, what: impl Display) -> FileError {
+        self.error_at(self.position(path), what)
+    }
+
+    fn toml_error(&self, error: &toml::de::Error) -> FileError {
+        self.error_at(error.span().map(|span| span.start), error.message())
+    }
+
+    fn error_at(&self, position: Option<usize>, what: impl Display) -> FileError {
+        let before = position.and_then(|position| self.text.as_bytes().get(..position));
+        let line = before.map(|text| text.iter().filter(|&&byte| byte == b'\n').count() + 1);
+        FileError(match line {
+            Some(line) => format!("{}:{line}: {what}", self.name),
+            None => format!("{}: {what}", self.name),
+        })
+    }
+
+    /// Returns the offset of a key in the text, or of the innermost table on its path that the text contains.
+    fn position(&self, path: &str) -> Option<usize> {
+        let root = DeTable::parse(&self.text).ok()?;
+        let (mut table, mut position) = (root.get_ref(), None);
+        for part in path.split('.') {
+            let (name, number) = part.split_once('[').unwrap_or((part, ""));
+            let Some((key, value)) = table.get_key_value(name) else { break };
+            let number: Option<usize> = number.trim_end_matches(']').parse().ok();
+            let element = number.and_then(|number| value.get_ref().as_array()?.get(number));
+            position = Some(element.map_or(key.span().start, |element| element.span().start));
+            match element.unwrap_or(value).get_ref() {
+                DeValue::Table(inner) => table = inner,
+                _ => break,
+            }
+        }
+        position
+    }
+}
+
+/// Returns the kind `K` if a declared key is in the list of tables `list`: its name is `list[K].…`.
+fn variant<'a>(key: &'a str, list: &str) -> Option<&'a str> {
+    key.strip_prefix(list)?.strip_prefix('[')?.split_once(']').map(|(kind, _)| kind)
+}
+
+/// Returns the message about a key that does not exist; `command` lists all keys.
+pub fn unknown_key(key: &str, keys: &[KeySpec], command: &str) -> String {
+    let near = did_you_mean(key, keys.iter().map(|key| key.key.as_str()));
+    format!("there is no key `{key}`{near} (`{command}` lists all)")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a failing test panics
+    use super::*;
+
+    crate::table! {
+        /// A file.
+        #[derive(Clone, Debug, PartialEq)]
+        struct Course {
+            /// A name.
+            pub name: String = String::new(), in "a name",
+            /// Its parts.
+            pub part: Vec<Part>,
+            /// Its room.
+            pub room: Option<Room>,
+        }
+    }
+
+    crate::table! {
+        /// A part.
+        #[derive(Clone, Debug, PartialEq)]
+        struct Part {
+            /// Hours.
+            pub hours: f64 = 1.0, in crate::above(0.0).at_most(9.0),
+            /// Topics.
+            pub topics: Vec<String> = Vec::new(), in "a list",
+        }
+    }
+
+    crate::table! {
+        /// A room.
+        #[derive(Clone, Debug, PartialEq)]
+        struct Room {
+            /// Seats.
+            pub seats: u32 = 20, in 1..=500,
+        }
+    }
+
+    fn read(text: &str) -> Result<Course, String> {
+        let file = KeyFile::parse(text.to_owned(), "a.toml".to_owned()).map_err(|e| e.to_string())?;
+        file.decode("list").map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_file_is_read_with_its_lists_of_tables() {
+        let read = read("name = \"n\"\n[[part]]\nhours = 2\n[[part]]\ntopics = [\"t\"]\n[room]\n").unwrap();
+        let first = Part { hours: 2.0, topics: Vec::new() };
+        let second = Part { topics: vec!["t".to_owned()], ..Part::default() };
+        let expected =
+            Course { name: "n".to_owned(), part: vec![first, second], room: Some(Room::default()) };
+        assert_eq!(read, expected);
+        let default = |name: &str| Course::keys("").into_iter().find(|k| k.key == name).unwrap().default;
+        assert_eq!(default("part[].hours"), Some(1.0.into()));
+        assert_eq!(default("room.seats"), Some(20.into()));
+    }
+
+    #[test]
+    fn errors_name_file_line_and_key() {
+        let part = "name = \"n\"\n\n[[part]]\nhours = 2\n[[part]]\n";
+        let cases: [(&str, &str); 8] = [
+            ("name = 3", "a.toml:1: `name` is 3; expected a name"),
+            ("name = [\"n\"]", "a.toml:1: `name` is [\"n\"]; expected a name"),
+            (&format!("{part}hours = 0"), "a.toml:6: `part[].hours` is 0.0; expected a number above 0, at most 9"),
+            (
+                &format!("{part}hour = 1"),
+                "a.toml:6: there is no key `part[].hour`; did you mean `part[].hours`? (`list` lists all)",
+            ),
+            ("\n[room]\nseats = 501", "a.toml:3: `room.seats` is 501; expected an integer from 1 to 500"),
+            ("\nroom = 3", "a.toml:2: `room` must be a table, [room]"),
+            ("part = 3", "a.toml:1: `part` must be a list of tables, [[part]]"),
+            ("part = [1]", "a.toml:1: `part` must be a list of tables, [[part]]"),
+        ];
+        for (text, told) in cases {
+            assert_eq!(read(text).unwrap_err(), told);
+        }
+        assert!(read("name = \"n\"\nname = \"m\"").unwrap_err().starts_with("a.toml:2: duplicate key"));
+        assert!(read("\n[[part]]\ntopics = [1]").unwrap_err().starts_with("a.toml:3: invalid type"));
+        let file = KeyFile::parse(part.to_owned(), "a.toml".to_owned()).unwrap();
+        for (path, told) in
+            [("part[1].topics", "a.toml:5: x"), ("part[0].hours", "a.toml:4: x"), ("room", "a.toml: x")]
+        {
+            assert_eq!(file.error(path, "x").to_string(), told);
+        }
+    }
+}
