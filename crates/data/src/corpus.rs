@@ -1,7 +1,7 @@
 //! The rows of training corpora, and statistics of a corpus.
 
-use crate::error::{Context, Result};
 use serde::Serialize;
+use sgs_run::error::{Context, Result};
 use sgs_rundir::table::RowReader;
 use std::collections::BTreeMap;
 use std::path::Path;

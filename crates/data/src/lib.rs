@@ -6,10 +6,7 @@
 
 pub mod base;
 pub mod corpus;
-mod error;
 pub mod lean;
 pub mod metamath;
 pub mod sets;
 pub mod text_table;
-
-pub use error::DataError;

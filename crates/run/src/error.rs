@@ -1,4 +1,4 @@
-//! The error of this crate, and how its causes are reported.
+//! The error of this crate and of the crates that build on it, and how its causes are reported.
 
 use crate::exit::Code;
 use sgs_endpoint::EndpointError;
@@ -9,8 +9,8 @@ use sgs_selfplay::{TaskKey, Verdict};
 use std::error::Error;
 use std::fmt;
 
-/// A result of this crate.
-pub(crate) type Result<T, E = RunError> = std::result::Result<T, E>;
+/// A result with this crate's error.
+pub type Result<T, E = RunError> = std::result::Result<T, E>;
 
 /// A request that makes no sense: an unknown name, a value out of range, options that exclude each other.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +55,7 @@ pub enum RunError {
         /// The error that occurred.
         source: Box<RunError>,
     },
-    /// An error of another library.
+    /// An error of another library, or of the caller's observer.
     Other(Box<dyn Error + Send + Sync>),
 }
 
@@ -162,6 +162,12 @@ impl From<Disagreement> for RunError {
     }
 }
 
+impl From<Box<dyn Error + Send + Sync>> for RunError {
+    fn from(error: Box<dyn Error + Send + Sync>) -> Self {
+        Self::Other(error)
+    }
+}
+
 impl From<EndpointError> for RunError {
     fn from(error: EndpointError) -> Self {
         Self::Endpoint(error)
@@ -182,6 +188,7 @@ other_errors!(
     std::env::VarError,
     std::io::Error,
     std::num::ParseIntError,
+    std::str::Utf8Error,
     serde_json::Error,
     parquet::errors::ParquetError,
     postcard::Error,
@@ -200,8 +207,12 @@ other_errors!(
     sgs_lean::StartError,
     sgs_lean::VersionError,
     sgs_lean::data::DataSetError,
+    sgs_lean::data::RecordError,
+    sgs_metamath::slice::SliceError,
+    sgs_metamath::source::DatabaseError,
     sgs_metamath::statement::StatementError,
     sgs_metamath::system::SystemError,
+    sgs_metamath::theory::TheoryError,
     sgs_rundir::Error,
     sgs_selfplay::RoundError,
     sgs_selfplay::RoundNotComplete,
@@ -209,11 +220,17 @@ other_errors!(
 );
 
 /// Attaches a description of what was being done to an error.
-pub(crate) trait Context<T> {
+pub trait Context<T> {
     /// Attaches a fixed description.
+    ///
+    /// # Errors
+    /// Returns the error, if there is one.
     fn context(self, what: impl fmt::Display) -> Result<T>;
 
     /// Attaches a description that is only built for an error.
+    ///
+    /// # Errors
+    /// Returns the error, if there is one.
     fn with_context<W: fmt::Display>(self, what: impl FnOnce() -> W) -> Result<T>;
 }
 
@@ -238,6 +255,7 @@ impl<T> Context<T> for Option<T> {
 }
 
 /// Returns a [`RunError::Failed`] with a formatted message.
+#[macro_export]
 macro_rules! bail {
     ($($message:tt)*) => {
         return Err($crate::error::RunError::Failed(format!($($message)*)))
@@ -245,12 +263,13 @@ macro_rules! bail {
 }
 
 /// Returns a [`RunError::Failed`] unless a condition holds.
+#[macro_export]
 macro_rules! ensure {
     ($condition:expr, $($message:tt)*) => {
         if !$condition {
-            $crate::error::bail!($($message)*);
+            $crate::bail!($($message)*);
         }
     };
 }
 
-pub(crate) use {bail, ensure};
+pub use {bail, ensure};

@@ -56,7 +56,7 @@
 #![warn(unreachable_pub)]
 
 pub mod config;
-mod error;
+pub mod error;
 mod exit;
 pub mod lean_set;
 pub mod round;

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use sgs_data::DataError;
 use sgs_keys::FileError;
 pub use sgs_run::{Code, Outcome, RunError, Usage};
 
@@ -48,9 +47,8 @@ pub fn format_error(error: &anyhow::Error) -> String {
 
 fn code_of_error(error: &anyhow::Error) -> Code {
     let lost = error.chain().any(|c| matches!(c.downcast_ref(), Some(sgs_lm::LmError::Rank { .. })));
-    let code = match (error.downcast_ref::<RunError>(), error.downcast_ref::<DataError>()) {
-        (Some(error), _) => error.code(),
-        (_, Some(error)) => error.code(),
+    let code = match error.downcast_ref::<RunError>() {
+        Some(error) => error.code(),
         _ if error.is::<Usage>() || error.is::<FileError>() => Code::Usage,
         _ if lost => Code::RankLost,
         _ => Code::Failed,

@@ -1,7 +1,7 @@
 //! The loss curve of a training, as a CSV file.
 
-use crate::error::{Context, Result};
 use sgs_lm::trainer::StepReport;
+use sgs_run::error::{Context, Result};
 use std::fs;
 use std::io::Write;
 use std::path::Path;

@@ -6,7 +6,6 @@
 use super::config::PretrainConfig;
 use super::pretrain::{self, TrainingEnd, TrainingObserver};
 use super::recipe::Recipe;
-use crate::error::{Context, Result, bail};
 use crate::metamath::{BuildOptions, build};
 use serde_json::Value;
 use sgs_keys::KeyFile;
@@ -16,6 +15,7 @@ use sgs_metamath::tokens;
 use sgs_run::config::RunConfig;
 use sgs_run::config::base_model::{CONFIG, is_model};
 use sgs_run::config::device::{self, DeviceKind};
+use sgs_run::error::{Context, Result, bail};
 use sgs_run::train::policies;
 use sgs_rundir::directories::{CHECKSUMS, checksum_of};
 use sgs_rundir::files::write_file;
@@ -195,7 +195,7 @@ pub fn base_folder(config: &RunConfig, own: &Path) -> Result<PathBuf> {
     if let Some(recipe) = Recipe::of(&config.model.base).filter(|_| !is_model(own)) {
         copy(recipe, own)?;
     }
-    Ok(policies::base_folder(config, own)?)
+    policies::base_folder(config, own)
 }
 
 /// Copies a made model out of the cache.

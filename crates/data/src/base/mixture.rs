@@ -2,10 +2,10 @@
 
 use super::config::CorpusConfig;
 use crate::corpus::{CorpusRow, HELD_OUT};
-use crate::error::{Context, Result, bail};
 use sgs_lm::chat::ChatMessage;
 use sgs_lm::loss::TrainExample;
 use sgs_lm::tokenizer::Tokenizer;
+use sgs_run::error::{Context, Result, bail};
 use sgs_run::workers::sampling::in_parallel;
 use sgs_rundir::table::RowReader;
 use sgs_selfplay::seed::{SeededRng, shuffle_seed};

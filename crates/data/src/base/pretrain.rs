@@ -3,7 +3,6 @@
 use super::config::{PretrainConfig, TrainConfig};
 use super::loss_curve::LossCurve;
 use super::mixture::Mixture;
-use crate::error::{Context, Result, bail};
 use sgs_lm::checkpoint::{self, SaveOptions};
 use sgs_lm::loss::{LossConfig, TrainExample};
 use sgs_lm::model::{Mode, Model};
@@ -15,6 +14,7 @@ use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 use sgs_lm::weights::{FileType, HostWeights};
 use sgs_lm::{Device, ModelConfig};
 use sgs_run::config::device::{DeviceKind, threads};
+use sgs_run::error::{Context, Result, bail};
 use sgs_run::train::launcher::{self, RankEnv, gpu_of};
 use sgs_run::with_device;
 use std::error::Error;

@@ -3,13 +3,13 @@
 use super::compose::{self, Theorem, shape};
 use super::verify::verify_in_order;
 use crate::corpus::CorpusRow;
-use crate::error::{Context, Result, bail};
 use crate::text_table::text_table;
 use serde::{Deserialize, Serialize};
 use sgs_formal::Condition;
 use sgs_lean::data::{Target, target_from_record};
 use sgs_lean::{Lean, compact};
 use sgs_lm::tokenizer::byte_pairs;
+use sgs_run::error::{Context, Result, bail};
 use sgs_rundir::directories::checksum_of;
 use sgs_rundir::files::write_file;
 use sgs_rundir::table::write_rows;

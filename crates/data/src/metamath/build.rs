@@ -2,7 +2,6 @@
 
 use super::{conjecturer, guide, solver};
 use crate::corpus::{CorpusRow, HELD_OUT};
-use crate::error::{Context, Result, bail};
 use serde_json::json;
 use sgs_formal::{Condition, FormalSystem, Prompt};
 use sgs_metamath::database::Database;
@@ -11,6 +10,7 @@ use sgs_metamath::system::Metamath;
 use sgs_metamath::theory::{RuleId, Theory};
 use sgs_metamath::{slice, tokens};
 use sgs_run::config::device::threads;
+use sgs_run::error::{Context, Result, bail};
 use sgs_run::workers::sampling::in_parallel;
 use sgs_rundir::directories::checksum_of;
 use sgs_rundir::files::write_file;

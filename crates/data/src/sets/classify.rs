@@ -3,10 +3,10 @@
 use super::label::{AREAS, DIFFICULTIES, read_classification};
 use super::ledger::Ledger;
 use super::teacher::{About, Enough, Said, Teacher, TeacherOptions};
-use crate::error::{Context, Result};
 use serde_json::json;
 use sgs_lean::data::Target;
 use sgs_lean::prompt;
+use sgs_run::error::{Context, Result};
 use std::path::Path;
 
 /// No question is repeated when a larger fraction of the problems is classified (paper, Appendix D).

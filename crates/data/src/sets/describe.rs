@@ -3,10 +3,10 @@
 use super::import::{ImportSummary, each_target};
 use super::stats::{Stats, StatsBuilder};
 use crate::corpus::CorpusStats;
-use crate::error::{Context, Result};
 use serde::Serialize;
 use sgs_metamath::system::Metamath;
 use sgs_run::config::system;
+use sgs_run::error::{Context, Result};
 use sgs_selfplay::Problem;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

@@ -1,7 +1,7 @@
 //! Reading of data sets of Lean problems, record by record, and their conversion to JSON Lines.
 
-use crate::error::{Context, Result, bail};
 use sgs_lean::data::{DataSetError, DataSetFormat, SkippedRecord, Target, write_line};
+use sgs_run::error::{Context, Result, bail};
 use sgs_run::lean_set;
 use std::fs;
 use std::io::Write;

@@ -1,9 +1,9 @@
 //! Results as lines of a file, written as they arrive. After a crash, only the missing results are computed.
 
-use crate::error::{Context, Result, bail};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use sgs_run::error::{Context, Result, bail};
 use sgs_rundir::directories::checksum_of;
 use sgs_selfplay::{Problem, ProblemId};
 use std::collections::HashMap;

@@ -3,13 +3,13 @@
 use super::ledger::Ledger;
 use super::teacher::{About, Enough, Said, Teacher, TeacherOptions};
 use crate::corpus::{CorpusRow, HELD_OUT};
-use crate::error::{Context, Result, bail};
 use serde_json::json;
 use sgs_lean::prompt;
 use sgs_lean::read::read_review;
 use sgs_run::Usage;
 use sgs_run::config::SystemName;
 use sgs_run::config::folder;
+use sgs_run::error::{Context, Result, bail};
 use sgs_rundir::RunView;
 use sgs_rundir::files::write_file;
 use sgs_rundir::rows::ConjectureRowStatus;

@@ -1,11 +1,11 @@
 //! A served model that answers questions about problems. A question is repeated until its answer can be parsed.
 
 use super::ledger::{Ledger, Subject};
-use crate::error::{Result, bail};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sgs_endpoint::{ChatClient, ChatRequest, StopReason};
 use sgs_run::config::endpoint::EndpointConfig;
+use sgs_run::error::{Result, bail};
 use sgs_run::served::client::ask_all;
 use sgs_run::workers::sampling::Answer;
 use sgs_selfplay::seed::task_seed;

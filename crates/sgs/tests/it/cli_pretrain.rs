@@ -165,7 +165,10 @@ fn configuration_mistakes_are_named() {
     let sft = sgs(&["sft", &config(dir.path(), 1, SHAPE), "--model", &model, "--out", &out]).expect(2);
     assert!(sft.err.contains("[model] applies only to `sgs pretrain`"), "{}", sft.err);
     let keys = sgs(&["sft", "--explain"]).expect(0).out;
-    assert!(keys.contains("corpus[].passes\n    Passes over the corpus") && !keys.contains("model.layers"), "{keys}");
+    assert!(
+        keys.contains("corpus[].passes\n    Passes over the corpus") && !keys.contains("model.layers"),
+        "{keys}"
+    );
     file(dir.path(), "corpus.jsonl", "{\"role\": \"solver\"}\n");
     let done = pretrain(&config(dir.path(), 1, SHAPE), &path(dir.path(), "other")).expect(1);
     assert!(done.err.contains("corpus.jsonl"), "{}", done.err);

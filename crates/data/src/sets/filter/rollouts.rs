@@ -1,7 +1,6 @@
 //! A stage of rollouts: attempts at every problem and, if wanted, at its negation.
 
 use super::config::Rollouts;
-use crate::error::{Context, Result, bail};
 use crate::sets::ledger::{Ledger, Subject};
 use serde::{Deserialize, Serialize};
 use sgs_formal::{FormalSystem, Prompt};
@@ -11,6 +10,7 @@ use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
 use sgs_lm_sampler::SamplerOptions;
 use sgs_run::config::device::DeviceKind;
+use sgs_run::error::{Context, Result, bail};
 use sgs_run::round::evaluate::{self, ProblemResult};
 use sgs_run::served::client::ServedRoles;
 use sgs_run::with_device;
@@ -83,7 +83,7 @@ pub(crate) fn attempt(
             &probe,
             stage.context,
         )?;
-        return work.go(&open, ledger, |asks| Ok(served.answers(asks, stage.context, || ())?));
+        return work.go(&open, ledger, |asks| served.answers(asks, stage.context, || ()));
     }
     let weights = HostWeights::load(folder)?;
     tokenizer.check_model(&weights.config)?;
@@ -95,7 +95,7 @@ pub(crate) fn attempt(
     with_device!(device, sgs_run::config::device::threads(), device => {
         let model = Model::new(Arc::clone(&device), weights, stage.context)?;
         work.go(&open, ledger, |asks| {
-            Ok(sampling::answers(&model, &tokenizer, asks, stage.context, &options, || ())?)
+            sampling::answers(&model, &tokenizer, asks, stage.context, &options, || ())
         })
     })
 }
