@@ -118,7 +118,7 @@ impl<'a> ExtensionFields<'a> {
 /// Hashes a seed to 31 bits. llama.cpp has 32-bit seeds, with one value for "random"; other servers have signed ones.
 pub(crate) fn narrow_seed(seed: u64) -> u32 {
     // Hashed, so that seeds that differ in any bit are likely to differ here.
-    (sgs_random::mix(seed) >> 33) as u32
+    (sgs_base::random::mix(seed) >> 33) as u32
 }
 
 /// The used parts of the reply.

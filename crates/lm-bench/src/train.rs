@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use sgs_base::random::SeededRng;
 use sgs_lm::config::ModelConfig;
 use sgs_lm::device::Device;
 use sgs_lm::error::Result;
 use sgs_lm::loss::{LossConfig, TrainExample};
 use sgs_lm::model::{Mode, Model};
 use sgs_lm::optim::{AdamConfig, LrSchedule};
-use sgs_lm::rng::Rng;
 use sgs_lm::testing::peak_memory;
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 
@@ -90,10 +90,10 @@ pub fn train<D: Device>(
     let mut policy = Policy::new(model)?;
     let tokens = bench.micro_batch.max(bench.length);
     let mut trainer = Trainer::new(Arc::clone(&device), config, tokens, Mode::Train)?;
-    let mut rng = Rng::new(1, 0);
+    let mut rng = SeededRng::stream(1, 0);
     let examples: Vec<TrainExample> = (0..bench.sequences)
         .map(|_| {
-            TrainExample::plain((0..=bench.length).map(|_| rng.below(config.vocab_size) as u32).collect())
+            TrainExample::plain((0..=bench.length).map(|_| rng.index(config.vocab_size) as u32).collect())
         })
         .collect();
     let batch: Vec<&TrainExample> = examples.iter().collect();

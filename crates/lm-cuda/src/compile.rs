@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::attention_variant::{AttentionVariant, WARPS};
 use super::gpu::{Gpu, failed};
+use sgs_base::digest::hex;
 use sgs_lm::error::{LmError, Result};
 
 const COMMON: &str = include_str!("kernels/common.cu");
@@ -126,7 +127,7 @@ fn key(source: &str, options: &[String], driver: i32) -> String {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
-    hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    hex(&hash.finalize()[..16])
 }
 
 /// The cache's folder: `sgs/kernels` in `$XDG_CACHE_HOME` or `~/.cache`.

@@ -21,9 +21,9 @@ use crate::model::{MemoryPlan, Mode, Model, Peers, Workspace};
 use crate::optim::{AdamConfig, LrSchedule};
 use crate::pack::{LossRow, Packed};
 use crate::ranks::{Collective, ProcessGroup};
-use crate::rng::Rng;
 use crate::shard::Shard;
 use crate::weights::first_not_finite;
+use sgs_base::random::SeededRng;
 
 /// A model in training, with its optimiser state.
 pub struct Policy<D: Device> {
@@ -741,7 +741,7 @@ fn batches<'a>(examples: &'a [TrainExample], options: &TrainOptions) -> Vec<Vec<
         units.extend(examples.iter().map(|e| vec![e]));
     }
     if let Some(seed) = options.shuffle_seed {
-        Rng::new(seed, 0).shuffle(&mut units);
+        SeededRng::stream(seed, 0).shuffle_by_index(&mut units);
     }
     let mut batches: Vec<Vec<&TrainExample>> = Vec::new();
     for unit in units {

@@ -16,8 +16,8 @@ use crate::config::ModelConfig;
 use crate::error::{LmError, Result};
 use crate::host_buffer::HostBuffer;
 use crate::layout::{Layout, TensorSpec};
-use crate::rng::Rng;
 use crate::shard::Shard;
+use sgs_base::random::SeededRng;
 
 /// Element type of the tensors in a written file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl HostWeights {
                 let into_residual =
                     tensor.name.ends_with("o_proj.weight") || tensor.name.ends_with("down_proj.weight");
                 let scale = if into_residual { residual } else { 0.02 };
-                let mut rng = Rng::new(seed, index as u64);
+                let mut rng = SeededRng::stream(seed, index as u64);
                 values.iter_mut().for_each(|v| *v = scale * rng.normal());
             }
         }

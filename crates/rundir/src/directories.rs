@@ -6,6 +6,7 @@
 use crate::error::{CallerError, Error, Result};
 use crate::files::{self, TEMPORARY_PREFIX, doomed_beside, parent_of, sync_directory, temporary_beside};
 use crate::write_point::reached;
+use sgs_base::digest::{checksum_of, hex};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -41,7 +42,7 @@ impl From<()> for KnownSums {
 impl From<Vec<(PathBuf, [u8; 32])>> for KnownSums {
     /// Converts SHA-256 sums by path, in the directory under its temporary name.
     fn from(sums: Vec<(PathBuf, [u8; 32])>) -> Self {
-        Self(sums.into_iter().map(|(path, sum)| (path, hexadecimal(&sum))).collect())
+        Self(sums.into_iter().map(|(path, sum)| (path, hex(&sum))).collect())
     }
 }
 
@@ -264,22 +265,10 @@ pub fn checksum(path: &Path) -> Result<String> {
     loop {
         let read = file.read(&mut buffer).map_err(Error::io("read", path))?;
         if read == 0 {
-            return Ok(hexadecimal(&hasher.finalize()));
+            return Ok(hex(&hasher.finalize()));
         }
         hasher.update(&buffer[..read]);
     }
-}
-
-/// Computes the SHA-256 of bytes as 64 lower-case hexadecimal digits.
-pub fn checksum_of(bytes: &[u8]) -> String {
-    hexadecimal(&Sha256::digest(bytes))
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// Flushes all files and directories below `root`, and returns the checksum of each file by its relative name. Known
@@ -436,7 +425,7 @@ mod tests {
         };
         StagedDirectory::prepare(&target, fill).unwrap().publish().unwrap();
         let listed = listed_checksums(&target).unwrap();
-        assert_eq!(listed[1], ("weights".to_owned(), hexadecimal(&sum)));
+        assert_eq!(listed[1], ("weights".to_owned(), hex(&sum)));
         assert!(check_directory(&target).unwrap_err().to_string().contains("weights has SHA-256"));
         fs::write(target.join("weights"), b"abc").unwrap();
         check_directory(&target).unwrap();

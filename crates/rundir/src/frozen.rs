@@ -1,8 +1,9 @@
 //! The frozen configuration of a run.
 
-use crate::directories::{CHECKSUMS, checksum_of, listed_checksums};
+use crate::directories::{CHECKSUMS, listed_checksums};
 use crate::error::{Error, Result};
 use crate::files::{self, parent_of};
+use sgs_base::digest::checksum_of;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! The lock that lets only one process work on a run.
 
 use crate::error::{Error, Result};
-use std::fs::{self, File, TryLockError};
+use sgs_base::host::host_name;
+use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::Path;
 
@@ -43,16 +44,6 @@ impl RunLock {
             .map_err(Error::io("write the lock", path))?;
         Ok(Self { _file: file })
     }
-}
-
-/// Returns the host name, or `localhost` if it is unknown.
-pub(crate) fn host_name() -> String {
-    ["/proc/sys/kernel/hostname", "/etc/hostname"]
-        .iter()
-        .find_map(|path| fs::read_to_string(path).ok())
-        .map(|name| name.trim().to_owned())
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "localhost".into())
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Selection of the targets of a round.
 
 use crate::config::{BatchConfig, BatchSize, EpochOrder};
-use crate::mersenne::MersenneTwister;
 use crate::seed::{SeededRng, shuffle_seed};
 use serde::{Deserialize, Serialize};
+use sgs_base::mersenne::MersenneTwister;
 
 /// Seed of the epoch shuffles in the paper's code, to which the epoch's number is added.
 pub const REFERENCE_EPOCH_SEED: u64 = 42;

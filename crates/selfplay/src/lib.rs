@@ -42,7 +42,6 @@ mod data;
 mod duplicates;
 pub mod entropy;
 pub mod learned;
-mod mersenne;
 mod method;
 mod metrics;
 pub mod objective;

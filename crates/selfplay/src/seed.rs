@@ -10,7 +10,7 @@
 //! run requests exactly the same samples.
 
 use crate::data::{ProblemId, Role};
-use sgs_random::SplitMix64;
+pub use sgs_base::random::SeededRng;
 use sha2::{Digest, Sha256};
 
 /// Returns the sampling seed of a completion.
@@ -66,46 +66,6 @@ fn first_word(hash: Sha256) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// A small deterministic random number generator for shuffles and draws.
-#[derive(Clone, Debug)]
-pub struct SeededRng {
-    numbers: SplitMix64,
-}
-
-impl SeededRng {
-    /// Creates a generator from a seed.
-    pub fn new(seed: u64) -> Self {
-        Self { numbers: SplitMix64::new(seed) }
-    }
-
-    /// Returns the next 64 bits.
-    pub fn next_u64(&mut self) -> u64 {
-        self.numbers.next_u64()
-    }
-
-    /// Draws a number in `0..bound` without bias, by rejection sampling. Returns 0 if `bound` is 0.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        if bound == 0 {
-            return 0;
-        }
-        let reject_below = bound.wrapping_neg() % bound;
-        loop {
-            let x = self.next_u64();
-            if x >= reject_below {
-                return x % bound;
-            }
-        }
-    }
-
-    /// Shuffles in place (Fisher-Yates, from the end).
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        for i in (1..items.len()).rev() {
-            let j = self.below(i as u64 + 1) as usize;
-            items.swap(i, j);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,30 +106,5 @@ mod tests {
         let others = [evaluation_seed(2, &a, 3), evaluation_seed(1, &b, 3), evaluation_seed(1, &a, 4)];
         assert!(others.iter().all(|&other| other != seed));
         assert!((0..100).all(|round| task_seed(1, round, Role::Solver, &a, 3) != seed));
-    }
-
-    #[test]
-    fn a_shuffle_is_a_reproducible_permutation() {
-        let shuffled = |seed| {
-            let mut items: Vec<usize> = (0..100).collect();
-            SeededRng::new(seed).shuffle(&mut items);
-            items
-        };
-        let mut sorted = shuffled(5);
-        assert_eq!(sorted, shuffled(5));
-        assert_ne!(sorted, shuffled(6));
-        sorted.sort_unstable();
-        assert_eq!(sorted, (0..100).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn below_covers_its_range_evenly() {
-        let mut rng = SeededRng::new(1);
-        let mut counts = [0u32; 3];
-        for _ in 0..30_000 {
-            counts[rng.below(3) as usize] += 1;
-        }
-        assert!(counts.iter().all(|&n| (9_500..10_500).contains(&n)), "{counts:?}");
-        assert_eq!(rng.below(0), 0);
     }
 }

@@ -148,7 +148,7 @@ impl ServerState {
     /// Returns a seed for a request without one. It differs between requests and between runs of the server.
     fn fresh_seed(&self) -> u64 {
         let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
-        nanoseconds ^ self.requests.load(Ordering::Relaxed).wrapping_mul(sgs_random::STEP)
+        nanoseconds ^ self.requests.load(Ordering::Relaxed).wrapping_mul(sgs_base::random::STEP)
     }
 
     /// Collects all completions of a call, in order.

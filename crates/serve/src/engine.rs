@@ -213,7 +213,7 @@ impl<D: Device + Decode> EngineLoop<D> {
         let weights = self.served.read().unwrap_or_else(PoisonError::into_inner).weights.clone();
         let submitted = scores.and_then(|scores| {
             // The first completion uses the seed itself, and so equals a sample of the library.
-            let seed = call.seed.wrapping_add(((index % call.n) as u64).wrapping_mul(sgs_random::STEP));
+            let seed = call.seed.wrapping_add(((index % call.n) as u64).wrapping_mul(sgs_base::random::STEP));
             let (max_new_tokens, params, stop) = (call.max_new_tokens, call.params, Arc::clone(&call.stop));
             self.sampler.submit(Request { id, prompt, seed, max_new_tokens, params, stop })?;
             Ok(scores)

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use serde::Serialize;
+use sgs_base::host::host_name;
 use sgs_fleet::{BoardStatus, Client};
 use sgs_run::config::folder;
 use sgs_run::served::ca_certs;
@@ -87,8 +88,7 @@ fn is_gone(holder: &str) -> bool {
     else {
         return false;
     };
-    let here = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    host == here.trim() && process.parse::<u32>().is_ok_and(|p| !Path::new(&format!("/proc/{p}")).exists())
+    host == host_name() && process.parse::<u32>().is_ok_and(|p| !Path::new(&format!("/proc/{p}")).exists())
 }
 
 #[cfg(test)]
@@ -97,8 +97,7 @@ mod tests {
 
     #[test]
     fn a_holder_that_no_longer_exists_is_detected() {
-        let here = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let here = here.trim();
+        let here = host_name();
         assert!(!is_gone(&format!("process {} on host {here}", std::process::id())));
         // Above the kernel's largest process id.
         assert_eq!(is_gone(&format!("process 4194999 on host {here}")), Path::new("/proc").exists());

@@ -2,6 +2,7 @@
 
 use super::config::CorpusConfig;
 use crate::corpus::{CorpusRow, HELD_OUT};
+use sgs_base::digest::hex;
 use sgs_lm::chat::ChatMessage;
 use sgs_lm::loss::TrainExample;
 use sgs_lm::tokenizer::Tokenizer;
@@ -139,7 +140,7 @@ impl Mixture {
         for example in &self.order {
             hash.update(example.to_le_bytes());
         }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&hash.finalize())
     }
 
     /// Number of examples over all passes.

@@ -1,9 +1,9 @@
 //! Recipes of the base models that are made for runs, and their folders.
 
+use sgs_base::digest::checksum_of;
 use sgs_metamath::slice::SLICE_SHA256;
 use sgs_run::config::base_model::cache;
 use sgs_run::{RunError, Usage};
-use sgs_rundir::directories::checksum_of;
 use std::path::PathBuf;
 
 /// The recipe of a base model for Metamath.

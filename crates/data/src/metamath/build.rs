@@ -3,6 +3,7 @@
 use super::{conjecturer, guide, solver};
 use crate::corpus::{CorpusRow, HELD_OUT};
 use serde_json::json;
+use sgs_base::digest::checksum_of;
 use sgs_formal::{Condition, FormalSystem, Prompt};
 use sgs_metamath::database::Database;
 use sgs_metamath::splits::{Split, SplitRule, split};
@@ -12,7 +13,6 @@ use sgs_metamath::{slice, tokens};
 use sgs_run::config::device::threads;
 use sgs_run::error::{Context, Result, bail};
 use sgs_run::workers::sampling::in_parallel;
-use sgs_rundir::directories::checksum_of;
 use sgs_rundir::files::write_file;
 use sgs_rundir::table::write_rows;
 use sgs_selfplay::{Problem, ProblemId};

@@ -2,9 +2,9 @@
 
 use rayon::prelude::*;
 use rustc_hash::FxHashSet;
+use sgs_base::random::SeededRng;
 use sgs_metamath::assertion_index::{AssertionIndex, Triviality};
 use sgs_metamath::database::{Distinct, Symbol, distinct};
-use sgs_metamath::draw::Draw;
 use sgs_metamath::normal_text::normal_text;
 use sgs_metamath::proof_text::write_steps;
 use sgs_metamath::splits::{Lesson, Split};
@@ -119,7 +119,7 @@ pub fn examples(
         .lessons
         .par_iter()
         .map_init(Unifier::new, |unifier, lesson| {
-            let mut draw = Draw::numbered(seed, "conjectures", u64::from(lesson.rule.0));
+            let mut draw = SeededRng::numbered(seed, "conjectures", u64::from(lesson.rule.0));
             examples_of(theory, compiled, library, split, lesson, unifier, &mut draw)
         })
         .collect();
@@ -135,7 +135,7 @@ fn examples_of(
     split: &Split,
     lesson: &Lesson,
     unifier: &mut Unifier,
-    draw: &mut Draw,
+    draw: &mut SeededRng,
 ) -> Vec<ConjectureExample> {
     let target = lesson.statement.text(theory);
     if target.split_ascii_whitespace().count() > MAX_SYMBOLS {
@@ -147,7 +147,7 @@ fn examples_of(
         let print = normal_text(theory, &i.statement);
         i.fault.is_none() && print != own && !split.forbidden.contains(&print)
     });
-    draw.shuffle(&mut found);
+    draw.shuffle_by_index(&mut found);
     found.truncate(PER_LESSON);
     let mut out = Vec::new();
     for intermediate in found {
@@ -174,7 +174,7 @@ fn examples_of(
 fn solved_to_new(theory: &Theory, split: &Split, seed: u64) -> Vec<ConjectureExample> {
     let lesson_of: rustc_hash::FxHashMap<RuleId, &Lesson> =
         split.lessons.iter().map(|l| (l.rule, l)).collect();
-    let mut draw = Draw::new(seed, "solved");
+    let mut draw = SeededRng::named(seed, "solved");
     let mut out = Vec::new();
     for lesson in &split.lessons {
         let used: FxHashSet<RuleId> = lesson

@@ -12,9 +12,9 @@
 use super::conjecturer::{Intermediate, intermediates};
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
+use sgs_base::random::SeededRng;
 use sgs_metamath::assertion_index::{AssertionIndex, Triviality, application};
 use sgs_metamath::database::distinct;
-use sgs_metamath::draw::Draw;
 use sgs_metamath::features::Connectives;
 use sgs_metamath::grammar::{Tree, TreeNode, TypeId};
 use sgs_metamath::judge::database_proof;
@@ -165,7 +165,7 @@ impl<'a> Maker<'a> {
             .map_init(Unifier::new, |unifier, index| {
                 let lesson = &self.split.lessons[index];
                 let subject = self.subject(lesson, index, &self.steps[index]);
-                let mut draw = Draw::numbered(seed, "reviews", u64::from(lesson.rule.0));
+                let mut draw = SeededRng::numbered(seed, "reviews", u64::from(lesson.rule.0));
                 self.examples_of(&subject, per_target, true, unifier, &mut draw)
             })
             .collect();
@@ -186,7 +186,7 @@ impl<'a> Maker<'a> {
                 let lesson = Lesson { rule, statement, steps };
                 let steps = intermediates(self.theory, self.compiled, self.library, unifier, &lesson);
                 let position = self.split.lessons.partition_point(|l| l.rule < rule);
-                let mut draw = Draw::numbered(seed, "reviews of targets", u64::from(rule.0));
+                let mut draw = SeededRng::numbered(seed, "reviews of targets", u64::from(rule.0));
                 self.examples_of(
                     &self.subject(&lesson, position, &steps),
                     per_target,
@@ -229,7 +229,7 @@ impl<'a> Maker<'a> {
         per_target: usize,
         for_training: bool,
         unifier: &mut Unifier,
-        draw: &mut Draw,
+        draw: &mut SeededRng,
     ) -> Vec<ReviewExample> {
         let lesson = subject.lesson;
         let target = lesson.statement.text(self.theory);
@@ -267,7 +267,7 @@ impl<'a> Maker<'a> {
         &self,
         subject: &Subject<'_>,
         unifier: &mut Unifier,
-        draw: &mut Draw,
+        draw: &mut SeededRng,
     ) -> Option<(Statement, Relation, Review)> {
         let source = *draw.pick(&SOURCES)?;
         let plain = self.draw_from(subject, source, draw)?;
@@ -321,7 +321,7 @@ impl<'a> Maker<'a> {
     }
 
     /// Draws a conjecture from a source, without additions.
-    fn draw_from(&self, subject: &Subject<'_>, source: Source, draw: &mut Draw) -> Option<Statement> {
+    fn draw_from(&self, subject: &Subject<'_>, source: Source, draw: &mut SeededRng) -> Option<Statement> {
         let half = subject.lesson.steps.len().div_ceil(2);
         match source {
             Source::MainStep => {
@@ -336,14 +336,14 @@ impl<'a> Maker<'a> {
             Source::Chapter => self.near(subject, SECTION + 1, CHAPTER, draw),
             Source::Elsewhere => {
                 let other = (0..64)
-                    .map(|_| draw.below(self.split.lessons.len()))
+                    .map(|_| draw.index(self.split.lessons.len()))
                     .find(|&other| other.abs_diff(subject.position) > ELSEWHERE)?;
                 self.statement_of_lesson(other, draw)
             }
             Source::Earlier => {
                 let rule = match draw.chance(0.5) {
                     true => *draw.pick(&subject.uses)?,
-                    false => RuleId(draw.below(subject.lesson.rule.0 as usize) as u32),
+                    false => RuleId(draw.index(subject.lesson.rule.0 as usize) as u32),
                 };
                 normal_form_of_rule(self.theory, rule)
             }
@@ -352,8 +352,8 @@ impl<'a> Maker<'a> {
         }
     }
 
-    fn near(&self, subject: &Subject<'_>, from: usize, to: usize, draw: &mut Draw) -> Option<Statement> {
-        let distance = from + draw.below(to + 1 - from);
+    fn near(&self, subject: &Subject<'_>, from: usize, to: usize, draw: &mut SeededRng) -> Option<Statement> {
+        let distance = from + draw.index(to + 1 - from);
         let other = match draw.chance(0.5) {
             true => subject.position.checked_sub(distance)?,
             false => subject.position + distance,
@@ -362,7 +362,7 @@ impl<'a> Maker<'a> {
     }
 
     /// Another theorem, or an intermediate statement of its proof.
-    fn statement_of_lesson(&self, other: usize, draw: &mut Draw) -> Option<Statement> {
+    fn statement_of_lesson(&self, other: usize, draw: &mut SeededRng) -> Option<Statement> {
         let steps: Vec<_> = self.steps[other].iter().filter(|s| s.fault.is_none()).collect();
         match draw.chance(0.25) {
             true => Some(self.split.lessons[other].statement.clone()),
@@ -371,11 +371,11 @@ impl<'a> Maker<'a> {
     }
 
     /// A rule before the target that its own proof or the proof of a nearby theorem uses.
-    fn rule_at_hand(&self, subject: &Subject<'_>, draw: &mut Draw) -> Option<RuleId> {
+    fn rule_at_hand(&self, subject: &Subject<'_>, draw: &mut SeededRng) -> Option<RuleId> {
         if draw.chance(0.5) {
             return draw.pick(&subject.uses).copied();
         }
-        let near = subject.position.saturating_sub(draw.below(CHAPTER) + 1);
+        let near = subject.position.saturating_sub(draw.index(CHAPTER) + 1);
         let rules: Vec<RuleId> = self
             .split
             .lessons
@@ -391,7 +391,7 @@ impl<'a> Maker<'a> {
     }
 
     /// An instance of a rule with formulas and terms of the target.
-    fn instance(&self, subject: &Subject<'_>, rule: RuleId, draw: &mut Draw) -> Option<Statement> {
+    fn instance(&self, subject: &Subject<'_>, rule: RuleId, draw: &mut SeededRng) -> Option<Statement> {
         let r = self.theory.rule(rule);
         let mut values: FxHashMap<sgs_metamath::database::Symbol, Vec<TreeNode>> = FxHashMap::default();
         for &(variable, t) in &r.variables {
@@ -429,13 +429,13 @@ impl<'a> Maker<'a> {
     }
 
     /// The target itself, with reordered hypotheses, as an instance, or with an unused antecedent.
-    fn target_again(&self, subject: &Subject<'_>, draw: &mut Draw) -> Option<Statement> {
+    fn target_again(&self, subject: &Subject<'_>, draw: &mut SeededRng) -> Option<Statement> {
         let own = &subject.lesson.statement;
-        Some(match draw.below(4) {
+        Some(match draw.index(4) {
             0 => own.clone(),
             1 => {
                 let mut hypotheses = own.hypotheses.to_vec();
-                draw.shuffle(&mut hypotheses);
+                draw.shuffle_by_index(&mut hypotheses);
                 Statement { hypotheses: hypotheses.into(), ..own.clone() }
             }
             2 => self.instance(subject, subject.lesson.rule, draw)?,
@@ -486,21 +486,21 @@ impl<'a> Maker<'a> {
         &self,
         subject: &Subject<'_>,
         statement: Statement,
-        draw: &mut Draw,
+        draw: &mut SeededRng,
     ) -> Option<(Statement, f64)> {
         let natural = self.natural_complexity(&statement);
         let (and, or) = self.connectives.binary()?;
-        let wanted = if draw.chance(0.8) { 0 } else { 1 + draw.below(4) };
+        let wanted = if draw.chance(0.8) { 0 } else { 1 + draw.index(4) };
         let (parts, connective, complexity) = match wanted {
             1 if natural == 0.0 => {
-                let n = 1 + draw.below(2);
+                let n = 1 + draw.index(2);
                 (related(subject, &statement, n, draw)?, and, 1.0)
             }
             2 if natural == 0.0 && draw.chance(0.5) => (related(subject, &statement, 1, draw)?, or, 2.0),
             2 if natural == 0.0 => (related(subject, &statement, 3, draw)?, and, 2.0),
             3 => (self.unrelated(subject, 2, draw)?, or, 3.0),
             4 => {
-                let n = 3 + draw.below(2);
+                let n = 3 + draw.index(2);
                 (self.unrelated(subject, n, draw)?, or, 4.0)
             }
             _ => return Some((statement, natural)),
@@ -517,10 +517,10 @@ impl<'a> Maker<'a> {
     }
 
     /// Short unrelated claims.
-    fn unrelated(&self, subject: &Subject<'_>, n: usize, draw: &mut Draw) -> Option<Vec<Tree>> {
+    fn unrelated(&self, subject: &Subject<'_>, n: usize, draw: &mut SeededRng) -> Option<Vec<Tree>> {
         let mut pool = Vec::new();
         for _ in 0..n * 16 {
-            let other = draw.below(self.split.lessons.len());
+            let other = draw.index(self.split.lessons.len());
             let conclusion = &self.split.lessons[other].statement.conclusion;
             if other.abs_diff(subject.position) > ELSEWHERE && conclusion.len() <= 16 {
                 pool.push(conclusion.clone());
@@ -537,7 +537,7 @@ impl<'a> Maker<'a> {
         &self,
         subject: &Subject<'_>,
         statement: Statement,
-        draw: &mut Draw,
+        draw: &mut SeededRng,
     ) -> (Statement, f64) {
         if !draw.chance(1.0 / 7.0) || statement.hypotheses.len() >= 6 {
             return (statement, 0.0);
@@ -546,17 +546,22 @@ impl<'a> Maker<'a> {
             return (statement, 0.0);
         };
         let mut hypotheses = statement.hypotheses.to_vec();
-        hypotheses.insert(draw.below(hypotheses.len() + 1), other);
+        hypotheses.insert(draw.index(hypotheses.len() + 1), other);
         (Statement { hypotheses: hypotheses.into(), ..statement }, 1.0)
     }
 }
 
 /// Related claims: the target's own hypotheses, and other steps of its proof.
-fn related(subject: &Subject<'_>, statement: &Statement, n: usize, draw: &mut Draw) -> Option<Vec<Tree>> {
+fn related(
+    subject: &Subject<'_>,
+    statement: &Statement,
+    n: usize,
+    draw: &mut SeededRng,
+) -> Option<Vec<Tree>> {
     let mut pool: Vec<Tree> = subject.steps.iter().map(|s| s.statement.conclusion.clone()).collect();
     pool.extend(subject.lesson.statement.hypotheses.iter().cloned());
     pool.retain(|t| *t != statement.conclusion && t.len() <= 24);
-    draw.shuffle(&mut pool);
+    draw.shuffle_by_index(&mut pool);
     pool.truncate(n);
     (pool.len() == n).then_some(pool)
 }

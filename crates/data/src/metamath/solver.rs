@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use rustc_hash::FxHashSet;
-use sgs_metamath::draw::Draw;
+use sgs_base::random::SeededRng;
 use sgs_metamath::normal_text::{NormalText, normal_text};
 use sgs_metamath::proof_text::write_steps;
 use sgs_metamath::splits::{Lesson, Split};
@@ -186,7 +186,7 @@ impl<'a> Composer<'a> {
             let found: Vec<Option<(ProofExample, u128)>> = (first..first + ATTEMPTS as u64)
                 .into_par_iter()
                 .map_init(Unifier::new, |unifier, number| {
-                    let mut draw = Draw::numbered(seed, "compose", number);
+                    let mut draw = SeededRng::numbered(seed, "compose", number);
                     self.attempt(&mut draw, unifier).map(|(example, print)| (example, digest(&print)))
                 })
                 .collect();
@@ -198,14 +198,14 @@ impl<'a> Composer<'a> {
         })
     }
 
-    fn attempt(&self, draw: &mut Draw, unifier: &mut Unifier) -> Option<(ProofExample, NormalText)> {
+    fn attempt(&self, draw: &mut SeededRng, unifier: &mut Unifier) -> Option<(ProofExample, NormalText)> {
         let rules = self.theory.rules().len();
-        let context = RuleId((20 + draw.below(rules - 20)) as u32);
+        let context = RuleId((20 + draw.index(rules - 20)) as u32);
         let available = self.uses_before[context.0 as usize];
         if available == 0 {
             return None;
         }
-        let wanted = 2 + draw.below(6);
+        let wanted = 2 + draw.index(6);
         let (mut steps, mut hypotheses, mut depth) = (Vec::new(), 0u32, 0usize);
         for _ in 0..wanted * 8 {
             if steps.len() >= wanted && depth == 1 {
@@ -243,7 +243,7 @@ impl<'a> Composer<'a> {
     /// Draws a step that the stack allows, and returns it with the number of entries that it takes.
     fn next_step(
         &self,
-        draw: &mut Draw,
+        draw: &mut SeededRng,
         context: RuleId,
         available: usize,
         depth: usize,
@@ -254,7 +254,7 @@ impl<'a> Composer<'a> {
         }
         // Half of the draws come from rules that are used shortly before the position.
         let near = available.min(4_000);
-        let index = if draw.chance(0.5) { available - 1 - draw.below(near) } else { draw.below(available) };
+        let index = if draw.chance(0.5) { available - 1 - draw.index(near) } else { draw.index(available) };
         let id = self.uses[index];
         if id >= context {
             return None;

@@ -3,8 +3,8 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use sgs_base::digest::checksum_of;
 use sgs_run::error::{Context, Result, bail};
-use sgs_rundir::directories::checksum_of;
 use sgs_selfplay::{Problem, ProblemId};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions, TryLockError};

@@ -33,7 +33,6 @@ pub mod align;
 pub mod assertion_index;
 pub mod audit;
 pub mod database;
-pub mod draw;
 pub mod export;
 pub mod features;
 pub mod grammar;

@@ -5,7 +5,7 @@
 
 use crate::database::Database;
 use crate::source::{DatabaseError, next_token};
-use sha2::{Digest, Sha256};
+use sgs_base::digest::checksum_of;
 use std::io::Read;
 
 /// Number of provable assertions (axioms, definitions, theorems) in the shipped slice.
@@ -105,11 +105,6 @@ fn open_parts(text: &[u8]) -> Vec<String> {
     open
 }
 
-/// Returns the SHA-256 digest in lower-case hexadecimal.
-fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
-}
-
 /// Returns the text of the shipped slice.
 ///
 /// # Errors
@@ -118,7 +113,7 @@ pub fn shipped_text() -> Result<Vec<u8>, SliceError> {
     let mut text = Vec::new();
     let mut decoder = zstd::Decoder::new(SLICE).map_err(|e| SliceError::Damaged(e.to_string()))?;
     decoder.read_to_end(&mut text).map_err(|e| SliceError::Damaged(e.to_string()))?;
-    let hash = sha256(&text);
+    let hash = checksum_of(&text);
     if hash != SLICE_SHA256 {
         return Err(SliceError::Damaged(format!("its hash is {hash}, not {SLICE_SHA256}")));
     }

@@ -1,6 +1,5 @@
 //! Splits the theorems of a database into targets and training theorems.
 
-use crate::draw::Draw;
 use crate::judge::database_proof;
 use crate::normal_text::{NormalText, normal_text};
 use crate::statement::{Statement, normal_form_of_rule};
@@ -8,6 +7,7 @@ use crate::theory::{RuleId, Theory};
 use crate::unify::ProofStep;
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
+use sgs_base::random::SeededRng;
 
 /// Rules for choosing targets. The defaults define the project's own set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ pub fn split(theory: &Theory, rule: SplitRule) -> Split {
         }
     }
     let total = candidates.len();
-    Draw::new(rule.seed, "targets").shuffle(&mut candidates);
+    SeededRng::named(rule.seed, "targets").shuffle_by_index(&mut candidates);
     candidates.truncate(rule.targets);
     let chosen: FxHashSet<RuleId> = candidates.iter().copied().collect();
     let forbidden: FxHashSet<NormalText> =

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use sgs_lm::rng::Rng;
+use sgs_base::random::SeededRng;
 use sgs_lm::{LmError, ModelConfig, Result};
 use sgs_lm_bench::{mixed_requests, random_request};
 use sgs_lm_cuda::{Cuda, Precision};
@@ -41,7 +41,7 @@ pub fn decode(batch: usize) -> Result<bool> {
     let mut sampler = Sampler::new(&model, &options).map_err(fail)?;
     let mut good = true;
     for round in 0..2u64 {
-        let mut rng = Rng::new(round, 0);
+        let mut rng = SeededRng::stream(round, 0);
         for id in 0..batch {
             sampler.submit(random_request(id, 256, 128, VOCABULARY, &mut rng)).map_err(fail)?;
         }

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use sgs_base::random::SeededRng;
 use sgs_lm::device::{AdamUpdate, Device, Heads, Linear, LossRows, RowLoss, Write, first, first_mut};
 use sgs_lm::host_buffer::HostBuffer;
 use sgs_lm::layout::Layout;
@@ -24,7 +25,6 @@ use sgs_lm::loss::{LossConfig, Normaliser, Objective, TrainExample};
 use sgs_lm::model::{Mode, Model, Workspace};
 use sgs_lm::optim::{AdamConfig, LrSchedule};
 use sgs_lm::pack::{LossRow, Packed};
-use sgs_lm::rng::Rng;
 use sgs_lm::rope::RopeTables;
 use sgs_lm::shard::Shard;
 use sgs_lm::testing::small_shape;
@@ -115,7 +115,7 @@ fn distance(got: &[f32], want: &[f32]) -> f64 {
 
 /// Normally distributed numbers that bfloat16 represents exactly.
 fn numbers(seed: u64, n: usize) -> Vec<f32> {
-    let mut rng = Rng::new(seed, 0);
+    let mut rng = SeededRng::stream(seed, 0);
     (0..n).map(|_| half::bf16::from_f32(rng.normal()).to_f32()).collect()
 }
 
@@ -295,8 +295,8 @@ fn attention<D: Device>(device: &D, heads: Heads, lengths: &[usize], out: &mut R
 
 fn losses<D: Device>(device: &D, rows: usize, vocabulary: usize, out: &mut Results) -> Result<()> {
     let on = On(device);
-    let mut rng = Rng::new(12, 0);
-    let targets: Vec<u32> = (0..rows).map(|_| rng.below(vocabulary) as u32).collect();
+    let mut rng = SeededRng::stream(12, 0);
+    let targets: Vec<u32> = (0..rows).map(|_| rng.index(vocabulary) as u32).collect();
     let targets = on.ints(&targets)?;
     let positive = |seed| numbers(seed, rows).iter().map(|x| -x.abs() - 2.0).collect::<Vec<f32>>();
     let (weight, norm) = (on.stat(&numbers(13, rows))?, on.stat(&numbers(14, rows))?);
@@ -463,7 +463,7 @@ fn vectors(folder: &str) -> Result<bool> {
 /// Weights that bfloat16 represents exactly.
 fn rounded_weights(config: &ModelConfig, seed: u64) -> HostWeights {
     let mut weights = HostWeights::random(config, seed);
-    let mut rng = Rng::new(seed, 99);
+    let mut rng = SeededRng::stream(seed, 99);
     for w in weights.data.iter_mut() {
         *w = half::bf16::from_f32(*w + 0.03 * rng.normal()).to_f32();
     }
@@ -471,15 +471,15 @@ fn rounded_weights(config: &ModelConfig, seed: u64) -> HostWeights {
 }
 
 fn examples(vocabulary: usize, count: usize, longest: usize, seed: u64) -> Vec<TrainExample> {
-    let mut rng = Rng::new(seed, 0);
+    let mut rng = SeededRng::stream(seed, 0);
     (0..count)
         .map(|i| {
             let len = 2 + (i * 37 + 11) % longest;
             // A random walk with few choices, so that there is something to learn.
-            let mut token = rng.below(vocabulary);
+            let mut token = rng.index(vocabulary);
             let tokens = (0..len)
                 .map(|_| {
-                    token = (token * 5 + 1 + rng.below(3)) % vocabulary;
+                    token = (token * 5 + 1 + rng.index(3)) % vocabulary;
                     token as u32
                 })
                 .collect();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sgs_base::random::SeededRng;
 use sgs_lm::checkpoint::{self, SaveOptions};
 use sgs_lm::device::{AdamPart, AdamUpdate, Device, first, first_mut};
 use sgs_lm::layout::Layout;
@@ -9,7 +10,6 @@ use sgs_lm::loss::LossConfig;
 use sgs_lm::master_weights;
 use sgs_lm::model::{Mode, Model};
 use sgs_lm::optim::{AdamConfig, LrSchedule};
-use sgs_lm::rng::Rng;
 use sgs_lm::shard::{Piece, Shard};
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 use sgs_lm::weights::FileType;
@@ -33,13 +33,13 @@ pub fn check() -> Result<bool> {
 /// Writes master weights of all kinds through a shard of several pieces and reads them back: the bits must be
 /// equal, and the weights must be those that the CPU computes.
 fn kept(device: &Cuda) -> Result<bool> {
-    let mut rng = Rng::new(31, 0);
+    let mut rng = SeededRng::stream(31, 0);
     let mut values: Vec<f32> = [0, 1, 0x7f, 0x80, 0x3f80, 0x3f81, 0x7f7e, 0x7f7f, 0x8000, 0xbf81, 0xff7f]
         .iter()
         .flat_map(|high: &u32| (0..=0xffff).map(move |low| f32::from_bits(high << 16 | low)))
         .chain([f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN, f32::from_bits(0x7fff_ffff)])
         .collect();
-    values.extend((0..1 << 20).map(|_| f32::from_bits((rng.below(1 << 32)) as u32)));
+    values.extend((0..1 << 20).map(|_| f32::from_bits((rng.index(1 << 32)) as u32)));
     let n = values.len();
     let (one, two) = (1001, n / 2 + 3);
     let pieces = [(5, 0, one), (n + 12, one, two - one), (one + 7, two, n - two)];

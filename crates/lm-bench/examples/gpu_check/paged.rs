@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use sgs_base::philox::uniform;
 use sgs_lm::decode::SampleSpec;
 use sgs_lm::device::{Device, Heads, first, first_mut};
-use sgs_lm::philox::uniform;
 use sgs_lm::rope::RopeTables;
 use sgs_lm::testing::small_shape;
 use sgs_lm::{ModelConfig, Result};

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use sgs_base::random::SeededRng;
 use sgs_lm::loss::{LossConfig, Normaliser, Objective, TrainExample};
 use sgs_lm::model::{Mode, Model};
 use sgs_lm::optim::{AdamConfig, LrSchedule};
-use sgs_lm::rng::Rng;
 use sgs_lm::testing::small_shape;
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 use sgs_lm::{LmError, ModelConfig, Result};
@@ -43,10 +43,10 @@ fn processor_seconds() -> f64 {
 /// `each` requests for each of `prompts` prompts of 30 to 90 tokens. The numbers of new tokens are log-normal
 /// with this median, at most `most`.
 fn requests(round: u64, prompts: usize, each: usize, median: f64, most: usize) -> Vec<Request> {
-    let mut rng = Rng::new(round, 0);
+    let mut rng = SeededRng::stream(round, 0);
     let mut requests = Vec::new();
     for prompt in 0..prompts {
-        let first = random_request(each * prompt, 30 + rng.below(61), most, shape().vocab_size, &mut rng);
+        let first = random_request(each * prompt, 30 + rng.index(61), most, shape().vocab_size, &mut rng);
         for i in 0..each {
             let new = median * f64::from(0.8 * rng.normal()).exp();
             let id = RequestId((each * prompt + i) as u64);
@@ -179,12 +179,12 @@ pub fn rollouts() -> Result<bool> {
 /// Sequences as in an update: prompts of 30 to 90 tokens, completions of 4 to 48; one in `sparse` has a
 /// non-zero weight.
 fn examples(count: usize, sparse: usize) -> Vec<TrainExample> {
-    let mut rng = Rng::new(3, 0);
+    let mut rng = SeededRng::stream(3, 0);
     (0..count)
         .map(|i| {
-            let (prompt_len, completion) = (30 + rng.below(61), 4 + rng.below(45));
+            let (prompt_len, completion) = (30 + rng.index(61), 4 + rng.index(45));
             TrainExample {
-                tokens: (0..prompt_len + completion).map(|_| rng.below(shape().vocab_size) as u32).collect(),
+                tokens: (0..prompt_len + completion).map(|_| rng.index(shape().vocab_size) as u32).collect(),
                 prompt_len,
                 weight: match i {
                     _ if i % sparse > 0 => 0.0,

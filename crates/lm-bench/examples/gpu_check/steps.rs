@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use sgs_base::random::SeededRng;
 use sgs_lm::loss::{LossConfig, TrainExample};
 use sgs_lm::model::Mode;
 use sgs_lm::optim::{AdamConfig, LrSchedule};
-use sgs_lm::rng::Rng;
 use sgs_lm::testing::small_shape;
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 use sgs_lm::{ModelConfig, Result};
@@ -46,9 +46,9 @@ pub fn profile(layers: usize) -> Result<bool> {
     let mut policy = Policy::new(model)?;
     let mode = Mode::recompute_as_needed(&*device, &config, tokens, (0, 1));
     let mut trainer = Trainer::new(Arc::clone(&device), &config, tokens, mode)?;
-    let mut rng = Rng::new(1, 0);
+    let mut rng = SeededRng::stream(1, 0);
     let examples: Vec<TrainExample> = (0..16)
-        .map(|_| TrainExample::plain((0..=2048).map(|_| rng.below(config.vocab_size) as u32).collect()))
+        .map(|_| TrainExample::plain((0..=2048).map(|_| rng.index(config.vocab_size) as u32).collect()))
         .collect();
     let batch: Vec<&TrainExample> = examples.iter().collect();
     let options = TrainOptions {

@@ -26,13 +26,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use sgs_base::random::SeededRng;
 use sgs_lm::checkpoint::{self, SaveOptions};
 use sgs_lm::config::RopeScaling;
 use sgs_lm::loss::{LossConfig, TrainExample};
 use sgs_lm::model::{Mode, Model};
 use sgs_lm::optim::{AdamConfig, LrSchedule};
 use sgs_lm::ranks::{Parallel, ProcessGroup, RankConfig, Rendezvous};
-use sgs_lm::rng::Rng;
 use sgs_lm::shard::Shard;
 use sgs_lm::testing::{peak_memory, random_model, small_shape};
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
@@ -207,12 +207,12 @@ fn member(job: &str) -> ExitCode {
 
 /// Sequences for a step of all ranks: of one length for speed, of many lengths to compare losses.
 fn examples(job: &Job, config: &ModelConfig) -> Vec<TrainExample> {
-    let mut rng = Rng::new(1, 0);
+    let mut rng = SeededRng::stream(1, 0);
     let count = if job.kind == "speed" { micro_batches() * job.sequences * job.ranks } else { job.sequences };
     (0..count)
         .map(|i| {
             let length = if job.kind == "speed" { job.length } else { 1 + job.length * (1 + i % 4) / 4 };
-            TrainExample::plain((0..=length).map(|_| rng.below(config.vocab_size) as u32).collect())
+            TrainExample::plain((0..=length).map(|_| rng.index(config.vocab_size) as u32).collect())
         })
         .collect()
 }

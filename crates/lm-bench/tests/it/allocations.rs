@@ -12,10 +12,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use sgs_base::random::SeededRng;
 use sgs_lm::loss::{LossConfig, TrainExample};
 use sgs_lm::model::{Mode, Model};
 use sgs_lm::optim::{AdamConfig, LrSchedule};
-use sgs_lm::rng::Rng;
 use sgs_lm::testing::small_shape;
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 use sgs_lm::weights::HostWeights;
@@ -99,9 +99,9 @@ fn a_training_step_borrows_little_and_keeps_nothing() {
     let weights = HostWeights::random(&config, 1);
     let mut policy = Policy::new(Model::new(Arc::clone(&device), weights, 256).unwrap()).unwrap();
     let mut trainer = Trainer::new(device, &config, 512, Mode::Train).unwrap();
-    let mut rng = Rng::new(1, 0);
+    let mut rng = SeededRng::stream(1, 0);
     let examples: Vec<TrainExample> =
-        (0..8).map(|_| TrainExample::plain((0..200).map(|_| rng.below(1024) as u32).collect())).collect();
+        (0..8).map(|_| TrainExample::plain((0..200).map(|_| rng.index(1024) as u32).collect())).collect();
     let batch: Vec<&TrainExample> = examples.iter().collect();
     let options = TrainOptions {
         loss: LossConfig::supervised(),

@@ -351,7 +351,7 @@ fn softmax(scores: &mut [f32], len: usize, scale: f32) -> f32 {
 mod tests {
     use super::*;
     use crate::decode::kv::{KvCache, PageShape};
-    use sgs_lm::rng::Rng;
+    use sgs_base::random::SeededRng;
 
     /// Queries, keys and values of one sequence; also computes attention in f64 directly from the definition.
     struct Case {
@@ -365,7 +365,7 @@ mod tests {
 
     impl Case {
         fn new(heads: usize, kv_heads: usize, head_dim: usize, page_len: usize, len: usize) -> Self {
-            let mut rng = Rng::new(5, len as u64);
+            let mut rng = SeededRng::stream(5, len as u64);
             let mut random = |n: usize| (0..n).map(|_| 2.0 * rng.normal()).collect::<Vec<f32>>();
             let (q, k, v) = (
                 random(len * heads * head_dim),

@@ -272,10 +272,10 @@ fn square<const SIDE: usize>(from: &[f32], from_stride: usize, to: &mut [f32], t
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sgs_lm::rng::Rng;
+    use sgs_base::random::SeededRng;
 
     fn random(len: usize, stream: u64) -> Vec<f32> {
-        let mut rng = Rng::new(11, stream);
+        let mut rng = SeededRng::stream(11, stream);
         (0..len).map(|_| rng.normal()).collect()
     }
 

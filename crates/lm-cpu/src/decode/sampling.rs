@@ -10,8 +10,8 @@ use rayon::prelude::*;
 use super::panel::{MAX_WIDTH, product_here};
 use crate::gemm::Write;
 use crate::{math, simd};
+use sgs_base::philox;
 use sgs_lm::decode::{SampleSpec, SampledToken, SamplingParams};
-use sgs_lm::philox;
 
 /// Tokens per chunk of the vocabulary.
 pub(crate) const CHUNK: usize = 128;
@@ -301,8 +301,8 @@ pub fn truncated(candidates: &mut [(f32, u32)], params: SamplingParams, uniform:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sgs_base::random::SeededRng;
     use sgs_lm::decode::RequestId;
-    use sgs_lm::rng::Rng;
 
     struct Fixture {
         vocabulary: usize,
@@ -343,7 +343,7 @@ mod tests {
     }
 
     fn columns(vocabulary: usize, spread: f32) -> Vec<Vec<f32>> {
-        let mut rng = Rng::new(3, vocabulary as u64);
+        let mut rng = SeededRng::stream(3, vocabulary as u64);
         (0..32).map(|c| (0..vocabulary).map(|_| spread * rng.normal() + c as f32).collect()).collect()
     }
 

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use safetensors::SafeTensors;
+use sgs_base::random::SeededRng;
 use sgs_lm::LmError;
 use sgs_lm::checkpoint::{self, SaveOptions, Snapshot};
 use sgs_lm::config::ModelConfig;
 use sgs_lm::loss::{LossConfig, Normaliser, Objective, TrainExample};
 use sgs_lm::model::{Mode, Model};
 use sgs_lm::optim::{AdamConfig, LrSchedule};
-use sgs_lm::rng::Rng;
 use sgs_lm::testing::small_shape;
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 use sgs_lm::weights::{FileType, Flush, HostWeights};
@@ -32,10 +32,10 @@ fn shape() -> ModelConfig {
 }
 
 fn examples() -> Vec<TrainExample> {
-    let mut rng = Rng::new(1, 0);
+    let mut rng = SeededRng::stream(1, 0);
     (0..24)
         .map(|i| TrainExample {
-            tokens: (0..10 + i).map(|_| rng.below(40) as u32).collect(),
+            tokens: (0..10 + i).map(|_| rng.index(40) as u32).collect(),
             prompt_len: 1 + i % 5,
             weight: rng.normal(),
             ..TrainExample::default()

@@ -5,11 +5,11 @@ use crate::reference;
 use std::sync::Arc;
 
 use reference::slope;
+use sgs_base::random::SeededRng;
 use sgs_lm::config::{Family, ModelConfig};
 use sgs_lm::loss::{LossConfig, Normaliser, Objective, TrainExample};
 use sgs_lm::model::{Mode, Model};
 use sgs_lm::optim::{AdamConfig, LrSchedule};
-use sgs_lm::rng::Rng;
 use sgs_lm::testing::small_shape;
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 use sgs_lm::weights::HostWeights;
@@ -34,7 +34,7 @@ fn shape(tied: bool, bias: bool) -> ModelConfig {
 /// Weights that are large enough for every tensor to matter.
 fn weights(config: &ModelConfig) -> HostWeights {
     let mut weights = HostWeights::random(config, 5);
-    let mut rng = Rng::new(6, 0);
+    let mut rng = SeededRng::stream(6, 0);
     for tensor in &weights.layout.tensors {
         for w in &mut weights.data[tensor.span.range()] {
             *w += 0.25 * rng.normal();
@@ -44,13 +44,13 @@ fn weights(config: &ModelConfig) -> HostWeights {
 }
 
 fn examples(vocabulary: usize) -> Vec<TrainExample> {
-    let mut rng = Rng::new(7, 0);
+    let mut rng = SeededRng::stream(7, 0);
     [(70usize, 3usize, 0.7f32), (9, 1, -1.3), (2, 1, 0.4)]
         .into_iter()
         .map(|(len, prompt_len, weight)| {
-            let log_prob = |rng: &mut Rng| -(rng.uniform() as f32) * 4.0 - 0.5;
+            let log_prob = |rng: &mut SeededRng| -(rng.uniform() as f32) * 4.0 - 0.5;
             TrainExample {
-                tokens: (0..len).map(|_| rng.below(vocabulary) as u32).collect(),
+                tokens: (0..len).map(|_| rng.index(vocabulary) as u32).collect(),
                 prompt_len,
                 weight,
                 sampled_log_probs: (prompt_len..len).map(|_| log_prob(&mut rng)).collect(),

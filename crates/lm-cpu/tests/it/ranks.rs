@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use sgs_base::random::SeededRng;
 use sgs_lm::checkpoint::{self, SaveOptions, Snapshot};
 use sgs_lm::config::{Family, ModelConfig};
 use sgs_lm::loss::{LossConfig, Normaliser, Objective, TrainExample};
 use sgs_lm::model::{Mode, Model};
 use sgs_lm::optim::{AdamConfig, LrSchedule};
 use sgs_lm::ranks::{Parallel, ProcessGroup, RankConfig, Rendezvous};
-use sgs_lm::rng::Rng;
 use sgs_lm::testing::small_shape;
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 use sgs_lm::weights::{FileType, HostWeights};
@@ -39,10 +39,10 @@ fn shape(tied: bool) -> ModelConfig {
 
 /// Sequences of different lengths, some of weight 0.
 fn examples(seed: u64) -> Vec<TrainExample> {
-    let mut rng = Rng::new(seed, 0);
+    let mut rng = SeededRng::stream(seed, 0);
     (0..26)
         .map(|i| TrainExample {
-            tokens: (0..6 + i % 11).map(|_| rng.below(43) as u32).collect(),
+            tokens: (0..6 + i % 11).map(|_| rng.index(43) as u32).collect(),
             prompt_len: 1 + i % 3,
             weight: if i % 7 == 3 { 0.0 } else { rng.normal() },
             group: i as u32 / 4,

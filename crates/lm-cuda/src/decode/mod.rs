@@ -13,12 +13,12 @@ use super::gemm::WORKSPACE;
 use super::gpu::{Arg, Array, CacheArg, Element, Lane, Pinned};
 use super::work::CudaKernel;
 use graphs::Graphs;
+use sgs_base::philox::uniform;
 use sgs_lm::config::ModelConfig;
 use sgs_lm::decode::{Decode, DecoderSizes, InputToken, SampleSpec, SampledToken, StepPlan};
 use sgs_lm::device::Device;
 use sgs_lm::error::{LmError, Result};
 use sgs_lm::model::Model;
-use sgs_lm::philox::uniform;
 use shape::{BLOCKS_EACH, StepShape, most_columns, padded, tiles};
 
 /// Maximum vocabulary size of the sampling kernel.

@@ -2,6 +2,7 @@
 
 use super::problems::SystemName;
 use crate::error::{Context, Result, bail};
+use sgs_base::digest::hex;
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::io::ErrorKind;
@@ -68,7 +69,7 @@ fn hash_of<B: AsRef<[u8]>>(files: impl IntoIterator<Item = (&'static str, B)>) -
         hash.update(name.as_bytes());
         hash.update(bytes);
     }
-    hash.finalize().iter().map(|b| format!("{b:02x}")).collect()
+    hex(&hash.finalize())
 }
 
 /// Writes the model into a folder, unless it is already there, and returns the folder.

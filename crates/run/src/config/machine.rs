@@ -45,14 +45,6 @@ fn features() -> Vec<&'static str> {
     Vec::new()
 }
 
-/// Returns the host name, reduced to the characters that are allowed in a worker's name.
-pub fn host_name() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name: String =
-        name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || "-._".contains(*c)).collect();
-    if name.is_empty() { "localhost".to_owned() } else { name.chars().take(64).collect() }
-}
-
 /// Memory in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Memory {

@@ -140,11 +140,8 @@ impl RunWorkers {
         body: impl FnOnce(&WorkerSession) -> Result<()> + Send + 'static,
     ) -> Result<()> {
         let name = kind.to_string();
-        let worker = WorkerName::new(&format!(
-            "{name}-{}-{}",
-            crate::config::machine::host_name(),
-            std::process::id()
-        ))?;
+        let worker =
+            WorkerName::new(&format!("{name}-{}-{}", sgs_base::host::host_name(), std::process::id()))?;
         let config = WorkerConfig { linger: LINGER, ..WorkerConfig::new(worker, kind) };
         let session = WorkerSession::start(Arc::new(self.fleet.clone()), config, self.drain.clone())?;
         self.spawn_thread(&name, move || {

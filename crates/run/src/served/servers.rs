@@ -98,8 +98,7 @@ impl Servers {
             servers.following.extend(sync.as_ref().map(ServerSync::following));
             for (number, server) in connected.into_iter().enumerate() {
                 let suffix = if urls.len() == 1 { String::new() } else { format!("-{number}") };
-                let name =
-                    format!("{kind}{suffix}-{}-{}", crate::config::machine::host_name(), std::process::id());
+                let name = format!("{kind}{suffix}-{}-{}", sgs_base::host::host_name(), std::process::id());
                 let (worker, kind) = (WorkerName::new(&name)?, kind.clone());
                 let work: ServerWork = match sync.clone().map(|sync| ServerSync { number, ..sync }) {
                     None => Box::new(move |fleet, drain| server.work(fleet, worker, kind, None, &drain)),

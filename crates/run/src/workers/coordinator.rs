@@ -145,7 +145,7 @@ impl RemoteWorkers {
             config.listen.is_some() || pools.iter().any(|c| matches!(c.by, By::None | By::Slurm));
         let host = match &config.host {
             Some(host) => host.clone(),
-            None if address.ip().is_unspecified() => crate::config::machine::host_name(),
+            None if address.ip().is_unspecified() => sgs_base::host::host_name(),
             None => address.ip().to_string(),
         };
         let url = service.url(&host);

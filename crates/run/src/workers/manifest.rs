@@ -3,9 +3,10 @@
 use crate::config::{RunConfig, SystemName};
 use crate::error::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
+use sgs_base::digest::checksum_of;
 use sgs_fleet::{Digest, FileName};
 use sgs_lean::LeanSettings;
-use sgs_rundir::directories::{CHECKSUMS, checksum, checksum_of, listed_checksums};
+use sgs_rundir::directories::{CHECKSUMS, checksum, listed_checksums};
 use sgs_selfplay::Role;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

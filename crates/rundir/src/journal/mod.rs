@@ -11,11 +11,11 @@ mod store;
 
 pub use reader::JournalReader;
 
-use crate::directories::checksum_of;
 use crate::error::{Error, Result};
 use crate::metrics::unix_time;
 use queue::{JournalWrite, WriteQueue, WriterTask};
 use serde::{Deserialize, Serialize};
+use sgs_base::digest::checksum_of;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! Rounds of the algorithm, written and read back: the tables match the outcome, and the run's state is rebuilt from the
 //! directory alone.
 
-use sgs_rundir::directories::checksum_of;
+use sgs_base::digest::checksum_of;
 use sgs_rundir::metrics::{MetricValues, names};
 use sgs_rundir::rows::{ConjectureRowStatus, ProblemKind};
 use sgs_rundir::{FrozenConfig, OutcomeSources, RecordKey, Result, RunDir, table, write_outcome};

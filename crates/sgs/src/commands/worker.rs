@@ -57,7 +57,7 @@ impl Connection {
         let trusted =
             args.authority.as_deref().map(|path| ca_certs::certificates(path, "--authority")).transpose()?;
         let client = Client::new(&args.connect, token, trusted.as_deref())?;
-        let own = || format!("{}-{}-{}", sgs_run::config::machine::host_name(), std::process::id(), nonce());
+        let own = || format!("{}-{}-{}", sgs_base::host::host_name(), std::process::id(), nonce());
         let name = args.name.clone().unwrap_or_else(own);
         // The coordinator derives the worker's kind from its name.
         let name = if name.starts_with(kind.as_str()) { name } else { format!("{kind}-{name}") };

@@ -3,7 +3,7 @@
 use sgs_selfplay::seed::shuffle_seed;
 
 /// A stream of random numbers.
-pub type Draw = sgs_selfplay::seed::SeededRng;
+pub type Draw = sgs_base::random::SeededRng;
 
 /// The stream of the theorem with a number.
 pub fn numbered(seed: u64, number: u64) -> Draw {

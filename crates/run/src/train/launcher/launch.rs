@@ -1,7 +1,6 @@
 //! Ranks as local processes: starts them, watches them, and stops them together.
 
 use super::{RankEnv, env_name};
-use crate::config::machine;
 use crate::error::{Context, Result, RunError, bail};
 use crate::{Code, Outcome};
 use sgs_fleet::token::fresh_secret;
@@ -245,7 +244,7 @@ fn describe(lost: &RankProcess, ranks: usize) -> String {
     let mut text = format!(
         "rank {} of {ranks} {how} (host {}, process {}, log {})",
         lost.rank,
-        machine::host_name(),
+        sgs_base::host::host_name(),
         lost.child.id(),
         lost.log.display()
     );

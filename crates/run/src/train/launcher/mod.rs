@@ -4,12 +4,11 @@ pub mod launch;
 mod slurm;
 
 use crate::config::device::DeviceKind;
-use crate::config::machine;
 use crate::error::{Context, Result, bail};
 use crate::{Code, Outcome, Usage};
+use sgs_base::digest::checksum_of;
 use sgs_fleet::AuthToken;
 use sgs_lm::ranks::{ProcessGroup, RankConfig, Rendezvous};
-use sha2::{Digest, Sha256};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -200,14 +199,13 @@ impl RankEnv {
     /// Joins the process group. `job` describes the training and must be the same on all ranks. If a rank is lost,
     /// this process exits after `unwind` unless it has ended before.
     pub fn meet(&self, job: &str, unwind: Duration) -> Result<ProcessGroup> {
-        let digest = Sha256::digest(job.as_bytes());
         Ok(ProcessGroup::join(RankConfig {
             rank: self.rank,
             ranks: self.ranks,
             rendezvous: self.rendezvous.clone(),
             token: self.token.clone(),
-            job: digest.iter().map(|b| format!("{b:02x}")).collect(),
-            host: machine::host_name(),
+            job: checksum_of(job.as_bytes()),
+            host: sgs_base::host::host_name(),
             log: self.log.clone(),
             patience: self.patience,
             exit_after_loss: Some(unwind),

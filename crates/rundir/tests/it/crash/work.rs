@@ -1,6 +1,6 @@
 //! A small run whose content depends only on the round, so that every sequence of crashes must produce the same files.
 
-use sgs_rundir::directories::checksum_of;
+use sgs_base::digest::checksum_of;
 use sgs_rundir::rows::{ProblemKind, ProblemRow, RolloutRow};
 use sgs_rundir::{
     CallerError, FrozenConfig, Histogram, KeepPolicy, MetricValues, NextStep, Record, RecordKey, Result,

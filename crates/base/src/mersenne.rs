@@ -1,5 +1,7 @@
-//! The MersenneTwister Twister MT19937 (Matsumoto and Nishimura 1998) with the seeding and the shuffle of CPython's `random`,
+//! The Mersenne Twister MT19937 (Matsumoto and Nishimura 1998) with the seeding and the shuffle of CPython's `random`,
 //! for reproducing the epochs of the paper's code.
+
+use crate::random::shuffle;
 
 const N: usize = 624;
 const M: usize = 397;
@@ -50,10 +52,8 @@ impl MersenneTwister {
 
     /// Shuffles in place like CPython's `random.shuffle`. Items from position 2^32 on keep their places.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        for i in (1..items.len().min(u32::MAX as usize)).rev() {
-            let j = self.below(i as u32 + 1) as usize;
-            items.swap(i, j);
-        }
+        let end = items.len().min(u32::MAX as usize);
+        shuffle(&mut items[..end], |n| self.below(n as u32) as usize);
     }
 
     fn twist(&mut self) {
