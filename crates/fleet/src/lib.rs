@@ -16,19 +16,18 @@
 //! use std::time::Duration;
 //!
 //! use sgs_fleet::{
-//!     BoardConfig, CancelFlag, DrainFlag, Fleet, Lease, Task, TaskId, TaskResult, WorkKind, WorkerConfig, WorkerName,
-//!     run_worker,
+//!     BoardConfig, Fleet, Lease, StopFlag, Task, TaskId, TaskResult, WorkKind, WorkerConfig, WorkerName, run_worker,
 //! };
 //!
 //! let kind = WorkKind::new("upper").unwrap();
 //! let fleet = Fleet::in_memory(BoardConfig::default());
 //! fleet.submit([Task { id: TaskId(1), kind: kind.clone(), priority: 0, payload: "abc".into() }]).unwrap();
 //!
-//! let drain = DrainFlag::default();
+//! let drain = StopFlag::default();
 //! let worker = std::thread::spawn({
 //!     let (coordinator, drain) = (Arc::new(fleet.clone()), drain.clone());
 //!     let config = WorkerConfig::new(WorkerName::new("worker-0").unwrap(), kind);
-//!     let upper = |lease: &Lease, _: &CancelFlag| Ok(lease.payload.as_bytes().to_ascii_uppercase().into());
+//!     let upper = |lease: &Lease, _: &StopFlag| Ok(lease.payload.as_bytes().to_ascii_uppercase().into());
 //!     move || run_worker(coordinator, config, drain, 1, upper)
 //! });
 //!
@@ -37,7 +36,7 @@
 //! assert_eq!(outcome.as_bytes(), b"ABC");
 //! fleet.remove(&[finished.task]).unwrap();
 //!
-//! drain.begin();
+//! drain.set();
 //! assert_eq!(worker.join().unwrap().unwrap().accepted, 1);
 //! ```
 #![forbid(unsafe_code)]
@@ -69,8 +68,7 @@ pub use launch::{
     Supervisor, SupervisorStatus, WorkerJob, visible_device,
 };
 pub use service::{Service, ServiceConfig, ServiceError};
+pub use sgs_base::stop::StopFlag;
 pub use task::*;
 pub use token::{AuthToken, TokenError};
-pub use worker::{
-    CancelFlag, DrainFlag, WorkerConfig, WorkerError, WorkerSession, WorkerSummary, run_worker,
-};
+pub use worker::{WorkerConfig, WorkerError, WorkerSession, WorkerSummary, run_worker, stop_on_signals};

@@ -8,10 +8,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use sgs_base::stop::StopFlag;
 
 use crate::coordinator::{CallError, Coordinator};
 use crate::task::{Lease, LeaseId, LeaseOutcome, Payload, Receipt, Report, WorkKind, WorkerName};
@@ -108,63 +110,24 @@ pub struct WorkerSummary {
     pub unsettled: u64,
 }
 
-/// A flag that asks a worker to drain: to finish or return its tasks, and leave. Clones share the flag.
-#[derive(Clone, Debug, Default)]
-pub struct DrainFlag(Arc<AtomicBool>);
-
-impl DrainFlag {
-    /// Sets the flag.
-    pub fn begin(&self) {
-        self.0.store(true, Ordering::Release);
+/// Sets a flag on SIGTERM or SIGINT. A second signal ends the process at once.
+///
+/// # Errors
+/// Returns an error if the signal handlers cannot be installed.
+pub fn stop_on_signals(flag: &StopFlag) -> std::io::Result<()> {
+    // A separate flag, because the coordinator may ask for a drain before the first signal.
+    let signalled = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&signalled))?;
+        signal_hook::flag::register(signal, Arc::clone(&signalled))?;
+        signal_hook::flag::register(signal, flag.flag())?;
     }
-
-    /// Returns true if the flag is set.
-    #[must_use]
-    pub fn has_begun(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-
-    /// Returns the underlying flag, for libraries that set one on a signal.
-    #[must_use]
-    pub fn flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.0)
-    }
-
-    /// Sets the flag on SIGTERM or SIGINT. A second signal ends the process at once.
-    ///
-    /// # Errors
-    /// Returns an error if the signal handlers cannot be installed.
-    pub fn begin_on_signals(&self) -> std::io::Result<()> {
-        // A separate flag, because the coordinator may ask for a drain before the first signal.
-        let signalled = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&signalled))?;
-            signal_hook::flag::register(signal, Arc::clone(&signalled))?;
-            signal_hook::flag::register(signal, self.flag())?;
-        }
-        Ok(())
-    }
-}
-
-/// A flag that tells a running task that its outcome is no longer needed.
-#[derive(Clone, Debug, Default)]
-pub struct CancelFlag(Arc<AtomicBool>);
-
-impl CancelFlag {
-    /// Returns true if the task should stop.
-    #[must_use]
-    pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-
-    fn cancel(&self) {
-        self.0.store(true, Ordering::Release);
-    }
+    Ok(())
 }
 
 #[derive(Debug)]
 struct SessionState {
-    held: BTreeMap<LeaseId, CancelFlag>,
+    held: BTreeMap<LeaseId, StopFlag>,
     outbox: VecDeque<(Instant, Report)>,
     /// Reports that are being sent. Still held, so heartbeats name them.
     sending: Vec<LeaseId>,
@@ -205,7 +168,7 @@ struct SessionShared {
     config: WorkerConfig,
     state: Mutex<SessionState>,
     changed: Condvar,
-    drain: DrainFlag,
+    drain: StopFlag,
 }
 
 /// The worker's end of the protocol. Two threads keep leases alive and send outcomes. If it is dropped without
@@ -242,7 +205,7 @@ impl WorkerSession {
     pub fn start(
         coordinator: Arc<dyn Coordinator>,
         config: WorkerConfig,
-        drain: DrainFlag,
+        drain: StopFlag,
     ) -> Result<Self, WorkerError> {
         let state = SessionState {
             held: BTreeMap::new(),
@@ -284,7 +247,7 @@ impl WorkerSession {
     ///
     /// # Errors
     /// Returns an error if the worker gives up.
-    pub fn lease(&self, capacity: usize, wait: Duration) -> Result<Vec<(Lease, CancelFlag)>, WorkerError> {
+    pub fn lease(&self, capacity: usize, wait: Duration) -> Result<Vec<(Lease, StopFlag)>, WorkerError> {
         let deadline = Instant::now() + wait;
         let mut delays = RetryDelays::new(&self.shared.config.name);
         loop {
@@ -329,7 +292,7 @@ impl WorkerSession {
         self.shared.lock().held.len()
     }
 
-    /// Returns true if the coordinator or the [`DrainFlag`] asks the worker to leave.
+    /// Returns true if the coordinator or the drain flag asks the worker to leave.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.shared.is_draining()
@@ -343,10 +306,10 @@ impl WorkerSession {
 
     /// Cancels and returns every lease held.
     fn return_all(&self) {
-        let held: Vec<(LeaseId, CancelFlag)> =
+        let held: Vec<(LeaseId, StopFlag)> =
             self.shared.lock().held.iter().map(|(l, c)| (*l, c.clone())).collect();
         for (lease, cancel) in held {
-            cancel.cancel();
+            cancel.set();
             self.finish(lease, LeaseOutcome::Returned);
         }
     }
@@ -391,7 +354,7 @@ impl SessionShared {
     }
 
     fn is_draining(&self) -> bool {
-        let begun = self.drain.has_begun();
+        let begun = self.drain.is_set();
         if begun {
             self.lock().drained.get_or_insert_with(Instant::now);
         }
@@ -428,7 +391,7 @@ impl SessionShared {
         }
     }
 
-    fn accept_grant(&self, grant: crate::coordinator::Grant) -> Vec<(Lease, CancelFlag)> {
+    fn accept_grant(&self, grant: crate::coordinator::Grant) -> Vec<(Lease, StopFlag)> {
         let mut state = self.lock();
         state.note_reply(&self.config.name);
         if state.lease_time != grant.lease_time {
@@ -437,10 +400,10 @@ impl SessionShared {
         }
         state.summary.leased += grant.leases.len() as u64;
         if grant.drain {
-            self.drain.begin();
+            self.drain.set();
         }
         let leases = grant.leases.into_iter().map(|lease| {
-            let cancel = CancelFlag::default();
+            let cancel = StopFlag::default();
             state.held.insert(lease.id(), cancel.clone());
             (lease, cancel)
         });
@@ -468,7 +431,7 @@ impl SessionShared {
         };
         if gave_up.is_some() && state.failed.is_none() {
             state.failed = gave_up;
-            state.held.values().for_each(CancelFlag::cancel);
+            state.held.values().for_each(StopFlag::set);
             self.changed.notify_all();
         }
     }
@@ -528,11 +491,11 @@ impl SessionShared {
         state.heartbeat_soon = false;
         state.lease_time = beat.lease_time;
         if beat.drain {
-            self.drain.begin();
+            self.drain.set();
         }
         for lease in &beat.abandon {
             if let Some(cancel) = state.held.remove(lease) {
-                cancel.cancel();
+                cancel.set();
                 state.abandoned.push(*lease);
                 state.summary.abandoned += 1;
             }
@@ -667,7 +630,7 @@ impl RetryDelays {
 }
 
 struct SlotQueue {
-    waiting: VecDeque<(Lease, CancelFlag)>,
+    waiting: VecDeque<(Lease, StopFlag)>,
     busy: usize,
     over: bool,
 }
@@ -675,16 +638,16 @@ struct SlotQueue {
 /// Works on `slots` tasks at a time, one thread each, until the worker drains; then returns the tasks it still holds.
 ///
 /// The handler returns the result of a lease, or the reason why this worker (not the problem) failed. It should check its
-/// [`CancelFlag`] from time to time. If it panics, the task has failed and the worker continues.
+/// [`StopFlag`] from time to time. If it panics, the task has failed and the worker continues.
 ///
 /// # Errors
 /// Returns an error if the worker gives up.
 pub fn run_worker(
     coordinator: Arc<dyn Coordinator>,
     config: WorkerConfig,
-    drain: DrainFlag,
+    drain: StopFlag,
     slots: usize,
-    handler: impl Fn(&Lease, &CancelFlag) -> Result<Payload, String> + Sync,
+    handler: impl Fn(&Lease, &StopFlag) -> Result<Payload, String> + Sync,
 ) -> Result<WorkerSummary, WorkerError> {
     let (grace, ahead, poll) = (config.grace, config.ahead, config.poll);
     let session = WorkerSession::start(coordinator, config, drain)?;
@@ -749,7 +712,7 @@ fn run_slot(
     session: &WorkerSession,
     queue: &Mutex<SlotQueue>,
     wakeup: &Condvar,
-    handler: &(impl Fn(&Lease, &CancelFlag) -> Result<Payload, String> + Sync),
+    handler: &(impl Fn(&Lease, &StopFlag) -> Result<Payload, String> + Sync),
 ) {
     loop {
         let (lease, cancel) = {
@@ -768,11 +731,11 @@ fn run_slot(
                 };
             }
         };
-        if !cancel.is_cancelled() {
+        if !cancel.is_set() {
             let outcome = match catch_unwind(AssertUnwindSafe(|| handler(&lease, &cancel))) {
                 Ok(Ok(payload)) => LeaseOutcome::Done(payload),
                 // A handler that was told to stop has not failed.
-                Ok(Err(_)) if cancel.is_cancelled() => LeaseOutcome::Returned,
+                Ok(Err(_)) if cancel.is_set() => LeaseOutcome::Returned,
                 Ok(Err(reason)) => LeaseOutcome::Failed(reason),
                 Err(panic) => LeaseOutcome::Failed(format!("the handler panicked: {}", panic_text(&*panic))),
             };

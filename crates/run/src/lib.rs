@@ -14,7 +14,7 @@
 //!
 //! ```
 //! use sgs_run::config::{Layers, device, folder, resolve, system};
-//! use sgs_run::{Interrupt, Outcome, RunEvent, Runner, lm_cpu::Cpu, train::policies};
+//! use sgs_run::{Outcome, RunEvent, Runner, StopFlag, lm_cpu::Cpu, train::policies};
 //! use std::sync::Arc;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -32,7 +32,7 @@
 //!     held_out: Vec::new(),
 //!     device: Arc::new(Cpu::new(device::threads())?),
 //!     config: Arc::new(config),
-//!     interrupt: Interrupt::default(),
+//!     interrupt: StopFlag::default(),
 //!     fleet: None,
 //!     process_group: None,
 //! };
@@ -69,26 +69,8 @@ pub use error::{RunError, Usage};
 pub use exit::{Code, Outcome};
 pub use round::event::{RoundStage, RunEvent};
 pub use round::runner::Runner;
+pub use sgs_base::stop::StopFlag;
 #[doc(hidden)]
 pub use sgs_lm_cpu as lm_cpu;
 #[doc(hidden)]
 pub use sgs_lm_cuda as lm_cuda;
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Set when the user wants the run to stop.
-#[derive(Clone, Debug, Default)]
-pub struct Interrupt(Arc<AtomicBool>);
-
-impl Interrupt {
-    /// Whether to stop.
-    pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-
-    /// The flag, for a signal handler.
-    pub fn flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.0)
-    }
-}

@@ -4,7 +4,7 @@
 //! first signal ends the process; this is safe because files under a final name are always complete.
 
 use anyhow::{Context, Result};
-use sgs_run::{Code, Interrupt};
+use sgs_run::{Code, StopFlag};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// State of the handlers. They are registered once: after removal, a signal would have no effect at all.
 struct Handlers {
-    interrupt: Interrupt,
+    interrupt: StopFlag,
     /// True while no guard exists.
     idle: Arc<AtomicBool>,
 }
@@ -34,7 +34,7 @@ impl Drop for SignalGuard {
 ///
 /// # Errors
 /// Returns an error if the handlers cannot be registered.
-pub fn guard() -> Result<(Interrupt, SignalGuard)> {
+pub fn guard() -> Result<(StopFlag, SignalGuard)> {
     let mut handlers = HANDLERS.lock().unwrap_or_else(PoisonError::into_inner);
     let Handlers { interrupt, idle } = match &mut *handlers {
         Some(made) => made,
@@ -51,7 +51,7 @@ pub fn is_interrupted() -> bool {
 }
 
 fn register() -> std::io::Result<Handlers> {
-    let (interrupt, idle) = (Interrupt::default(), Arc::new(AtomicBool::new(false)));
+    let (interrupt, idle) = (StopFlag::default(), Arc::new(AtomicBool::new(false)));
     let mut signals = vec![SIGINT, SIGTERM];
     // `nohup` ignores SIGHUP; keep it ignored.
     if !is_ignored(SIGHUP) {

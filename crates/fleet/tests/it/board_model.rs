@@ -337,11 +337,11 @@ enum Op {
     Forge { worker: usize, task: u64, attempt: u32 },
     Die { worker: usize, how: u8 },
     Advance(u64),
-    CancelFlag(usize),
+    Cancel(usize),
     Reject(usize),
     Deliver(Option<u8>),
     Remove(usize),
-    DrainFlag(bool),
+    Drain(bool),
     Restart { worker: usize, mask: u64 },
 }
 
@@ -356,11 +356,11 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..5usize, 0..30u64, 0..5u32).prop_map(|(worker, task, attempt)| Op::Forge { worker, task, attempt }),
         2 => (0..4usize, 0..3u8).prop_map(|(worker, how)| Op::Die { worker, how }),
         6 => (1..700u64).prop_map(Op::Advance),
-        1 => any::<usize>().prop_map(Op::CancelFlag),
+        1 => any::<usize>().prop_map(Op::Cancel),
         1 => any::<usize>().prop_map(Op::Reject),
         3 => proptest::option::of(0..2u8).prop_map(Op::Deliver),
         2 => any::<usize>().prop_map(Op::Remove),
-        1 => proptest::bool::weighted(0.3).prop_map(Op::DrainFlag),
+        1 => proptest::bool::weighted(0.3).prop_map(Op::Drain),
         1 => (0..4usize, any::<u64>()).prop_map(|(worker, mask)| Op::Restart { worker, mask }),
     ]
 }
@@ -423,11 +423,11 @@ impl Game {
                 self.board.expire(self.time());
                 self.model.expire(self.now);
             }
-            Op::CancelFlag(number) => self.cancel(number),
+            Op::Cancel(number) => self.cancel(number),
             Op::Reject(number) => self.reject(number),
             Op::Deliver(k) => self.deliver(k.map(kind).as_ref()),
             Op::Remove(number) => self.remove(number),
-            Op::DrainFlag(drain) => {
+            Op::Drain(drain) => {
                 self.model.drain = drain;
                 self.board.set_drain(drain);
             }

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use sgs_fleet::{
-    AuthToken, BoardConfig, CallError, Client, Coordinator, DrainFlag, Fleet, Service, ServiceConfig,
-    Speculation, TaskId, TaskResult, WorkKind, WorkerName,
+    AuthToken, BoardConfig, CallError, Client, Coordinator, Fleet, Service, ServiceConfig, Speculation,
+    StopFlag, TaskId, TaskResult, WorkKind, WorkerName,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -49,8 +49,8 @@ fn coordinator_process() {
     let Ok(orders) = std::env::var(ORDERS) else { return };
     let words: Vec<&str> = orders.split(' ').collect();
     let (port, tasks): (u16, u64) = (words[0].parse().unwrap(), words[1].parse().unwrap());
-    let drain = DrainFlag::default();
-    drain.begin_on_signals().unwrap();
+    let drain = StopFlag::default();
+    sgs_fleet::stop_on_signals(&drain).unwrap();
     let lease = Duration::from_millis(words[2].parse().unwrap());
     let fleet = Fleet::journalled(board(lease));
     let listen = SocketAddr::from(([127, 0, 0, 1], port));
@@ -65,7 +65,7 @@ fn coordinator_process() {
     let open = (0..tasks).filter(|id| !known.contains_key(id));
     fleet.submit(open.map(|id| task(id, outcome_time(id)))).unwrap();
     let mut deaths = 0;
-    while !drain.has_begun() {
+    while !drain.is_set() {
         let finished = fleet.take_finished(None, 500, Duration::from_millis(50)).unwrap();
         let mut lines = String::new();
         for f in &finished {

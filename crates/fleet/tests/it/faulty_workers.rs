@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sgs_fleet::{
-    Board, BoardConfig, CallError, Coordinator, DrainFlag, Epoch, Fleet, Grant, HeartbeatAck, Lease, LeaseId,
-    LeaseOutcome, Receipt, Report, Task, TaskId, TaskResult, Time, WorkKind, WorkerConfig, WorkerExit,
-    WorkerName, WorkerSession, run_worker,
+    Board, BoardConfig, CallError, Coordinator, Epoch, Fleet, Grant, HeartbeatAck, Lease, LeaseId,
+    LeaseOutcome, Receipt, Report, StopFlag, Task, TaskId, TaskResult, Time, WorkKind, WorkerConfig,
+    WorkerExit, WorkerName, WorkerSession, run_worker,
 };
 
 const VERIFY: WorkKind = WorkKind::of("verify");
@@ -252,7 +252,7 @@ impl Coordinator for CutOff {
 #[test]
 fn a_worker_without_a_coordinator_leaves_within_its_grace() {
     for hangs in [false, true] {
-        let drain = DrainFlag::default();
+        let drain = StopFlag::default();
         let mut config = WorkerConfig::new(name("w"), VERIFY);
         config.grace = Duration::from_secs(2);
         let coordinator = Arc::new(CutOff { hangs, leases: AtomicUsize::new(0) });
@@ -260,7 +260,7 @@ fn a_worker_without_a_coordinator_leaves_within_its_grace() {
         let working = thread::spawn(move || run_worker(coordinator, config, asked, 1, |_, _| Ok("y".into())));
         thread::sleep(Duration::from_millis(500));
         assert!(!working.is_finished());
-        drain.begin();
+        drain.set();
         let begun = Instant::now();
         let left = working.join().unwrap();
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
@@ -278,7 +278,7 @@ fn only_waiting_outcomes_are_sent_again() {
     let task = |id| Task { id: TaskId(id), kind: VERIFY, priority: 0, payload: "x".into() };
     fleet.submit((0..20).map(task)).unwrap();
     let config = WorkerConfig::new(name("w"), VERIFY);
-    let session = WorkerSession::start(Arc::new(fleet.clone()), config, DrainFlag::default()).unwrap();
+    let session = WorkerSession::start(Arc::new(fleet.clone()), config, StopFlag::default()).unwrap();
     let leases = session.lease(20, Duration::from_secs(1)).unwrap();
     for (leased, _) in &leases {
         session.finish(leased.id(), LeaseOutcome::Done("y".into()));
@@ -332,7 +332,7 @@ fn waiting_outcomes_do_not_delay_unsent_ones() {
     let coordinator = Arc::new(AllOrNone { fleet, heard: Mutex::default(), all: 150 });
     let config = WorkerConfig::new(name("w"), VERIFY);
     assert!(config.batch < 150 / 2, "otherwise no outcome is behind the waiting ones");
-    let session = WorkerSession::start(coordinator, config, DrainFlag::default()).unwrap();
+    let session = WorkerSession::start(coordinator, config, StopFlag::default()).unwrap();
     for (leased, _) in session.lease(150, Duration::from_secs(1)).unwrap() {
         session.finish(leased.id(), LeaseOutcome::Done("y".into()));
     }

@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sgs_fleet::{
-    AttemptId, Backpressure, BoardConfig, CallError, CancelFlag, Coordinator, DrainFlag, Fleet, Grant,
-    HeartbeatAck, Lease, LeaseId, LeaseOutcome, Payload, Receipt, Report, Speculation, Task, TaskId,
-    TaskResult, WorkKind, WorkerConfig, WorkerName, WorkerSession, run_worker,
+    AttemptId, Backpressure, BoardConfig, CallError, Coordinator, Fleet, Grant, HeartbeatAck, Lease, LeaseId,
+    LeaseOutcome, Payload, Receipt, Report, Speculation, StopFlag, Task, TaskId, TaskResult, WorkKind,
+    WorkerConfig, WorkerName, WorkerSession, run_worker,
 };
 
 const GENERATE: WorkKind = WorkKind::of("generate");
@@ -52,7 +52,7 @@ fn collect(fleet: &Fleet, number: usize) -> BTreeMap<u64, TaskResult> {
 #[test]
 fn threads_complete_every_task_once() {
     let fleet = Fleet::in_memory(BoardConfig::default());
-    let drain = DrainFlag::default();
+    let drain = StopFlag::default();
     let runs = AtomicUsize::new(0);
     let endings = thread::scope(|scope| {
         for n in 0..3 {
@@ -70,7 +70,7 @@ fn threads_complete_every_task_once() {
         assert_eq!(fleet.submit(verifications(0..3000)).unwrap(), 3000);
         assert_eq!(fleet.submit(verifications(0..3000)).unwrap(), 0, "resubmitted tasks are not new");
         let endings = collect(&fleet, 3000);
-        drain.begin();
+        drain.set();
         endings
     });
     for (id, result) in endings {
@@ -132,7 +132,7 @@ fn a_task_wakes_a_waiting_worker_and_its_end_a_waiting_consumer() {
 fn a_poisonous_task_is_quarantined_and_the_others_are_done() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     fleet.submit(verifications(0..50)).unwrap();
-    let drain = DrainFlag::default();
+    let drain = StopFlag::default();
     let endings = thread::scope(|scope| {
         let coordinator: Arc<dyn Coordinator> = Arc::new(fleet.clone());
         let config = WorkerConfig::new(worker("w"), VERIFY);
@@ -145,7 +145,7 @@ fn a_poisonous_task_is_quarantined_and_the_others_are_done() {
             })
         });
         let endings = collect(&fleet, 50);
-        drain.begin();
+        drain.set();
         endings
     });
     for (id, expected) in [(13, "the handler panicked: no luck with 13"), (17, "the checker broke")] {
@@ -183,7 +183,7 @@ fn a_cancelled_task_stops_its_handler() {
     let config = BoardConfig { lease: Duration::from_secs(3), ..BoardConfig::default() };
     let fleet = Fleet::in_memory(config);
     fleet.submit([task(1, VERIFY)]).unwrap();
-    let drain = DrainFlag::default();
+    let drain = StopFlag::default();
     thread::scope(|scope| {
         let coordinator: Arc<dyn Coordinator> = Arc::new(fleet.clone());
         let config = WorkerConfig::new(worker("w"), VERIFY);
@@ -193,10 +193,10 @@ fn a_cancelled_task_stops_its_handler() {
             run_worker(coordinator, config, drain2, 1, |_, cancel| {
                 begun2.fetch_add(1, Ordering::SeqCst);
                 let deadline = Instant::now() + LONG;
-                while !cancel.is_cancelled() && Instant::now() < deadline {
+                while !cancel.is_set() && Instant::now() < deadline {
                     thread::sleep(Duration::from_millis(5));
                 }
-                Err(format!("stopped: {}", cancel.is_cancelled()))
+                Err(format!("stopped: {}", cancel.is_set()))
             })
         });
         while begun.load(Ordering::SeqCst) == 0 {
@@ -214,7 +214,7 @@ fn a_cancelled_task_stops_its_handler() {
             thread::sleep(Duration::from_millis(5));
         }
         thread::sleep(Duration::from_millis(300));
-        drain.begin();
+        drain.set();
         let summary = working.join().unwrap().unwrap();
         assert!(stopped.elapsed() < LONG);
         assert_eq!((summary.abandoned, summary.noted, summary.accepted), (1, 0, 0));
@@ -229,11 +229,11 @@ fn a_drained_worker_returns_the_tasks_that_it_cannot_finish() {
     let coordinator: Arc<dyn Coordinator> = Arc::new(fleet.clone());
     let mut config = WorkerConfig::new(worker("w"), VERIFY);
     config.grace = Duration::from_millis(50);
-    let drain = DrainFlag::default();
+    let drain = StopFlag::default();
     let asked = drain.clone();
     let summary = run_worker(coordinator, config, drain, 2, |_, cancel| {
-        asked.begin();
-        while !cancel.is_cancelled() {
+        asked.set();
+        while !cancel.is_set() {
             thread::sleep(Duration::from_millis(2));
         }
         Err("cut short".into())
@@ -246,7 +246,7 @@ fn a_drained_worker_returns_the_tasks_that_it_cannot_finish() {
 }
 
 /// A coordinator that starts a drain while the worker waits for leases.
-struct DrainsMeanwhile(Fleet, DrainFlag);
+struct DrainsMeanwhile(Fleet, StopFlag);
 
 impl Coordinator for DrainsMeanwhile {
     fn lease(
@@ -257,7 +257,7 @@ impl Coordinator for DrainsMeanwhile {
         wait: Duration,
     ) -> Result<Grant, CallError> {
         let grant = self.0.lease(worker, kind, capacity, wait);
-        self.1.begin();
+        self.1.set();
         grant
     }
 
@@ -274,11 +274,11 @@ impl Coordinator for DrainsMeanwhile {
 fn leases_granted_after_the_drain_began_are_returned_unstarted() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     fleet.submit(verifications(0..2)).unwrap();
-    let drain = DrainFlag::default();
+    let drain = StopFlag::default();
     let coordinator: Arc<dyn Coordinator> = Arc::new(DrainsMeanwhile(fleet.clone(), drain.clone()));
     let config = WorkerConfig { grace: LONG, ..WorkerConfig::new(worker("w"), VERIFY) };
     // A started task would panic, and so count as failed.
-    let begun = |lease: &Lease, _: &CancelFlag| panic!("{:?} was started", lease.task);
+    let begun = |lease: &Lease, _: &StopFlag| panic!("{:?} was started", lease.task);
     let summary = run_worker(coordinator, config, drain, 2, begun).unwrap();
     assert_eq!((summary.leased, summary.noted), (2, 2), "{summary:?}");
     let counters = fleet.status().unwrap().counters;
@@ -292,9 +292,8 @@ fn the_workers_of_a_drained_fleet_leave() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     let coordinator: Arc<dyn Coordinator> = Arc::new(fleet.clone());
     let config = WorkerConfig::new(worker("w"), VERIFY);
-    let working = thread::spawn(move || {
-        run_worker(coordinator, config, DrainFlag::default(), 2, |_, _| Ok("x".into()))
-    });
+    let working =
+        thread::spawn(move || run_worker(coordinator, config, StopFlag::default(), 2, |_, _| Ok("x".into())));
     thread::sleep(Duration::from_millis(50));
     fleet.set_drain(true).unwrap();
     let begun = Instant::now();
@@ -439,7 +438,7 @@ fn a_worker_keeps_an_outcome_until_it_is_safe() {
     let fleet = Fleet::journalled(BoardConfig::default());
     fleet.submit(verifications(0..4)).unwrap();
     let config = WorkerConfig::new(worker("w"), VERIFY);
-    let session = WorkerSession::start(Arc::new(Afar(fleet.clone())), config, DrainFlag::default()).unwrap();
+    let session = WorkerSession::start(Arc::new(Afar(fleet.clone())), config, StopFlag::default()).unwrap();
     for (lease, _) in session.lease(4, SECOND).unwrap() {
         session.finish(lease.id(), LeaseOutcome::Done(squared(&lease.payload)));
     }

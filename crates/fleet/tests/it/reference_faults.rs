@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use sgs_fleet::launch::{JobState, WorkerJob};
 use sgs_fleet::{
-    AttemptId, Board, BoardConfig, CallError, Coordinator, DrainFlag, Fleet, Grant, HeartbeatAck,
-    LaunchError, Launcher, Lease, LeaseId, LeaseOutcome, LocalLauncher, Receipt, Report, SlurmConfig,
-    SlurmLauncher, Speculation, Task, TaskId, TaskResult, Time, WorkKind, WorkerConfig, WorkerExit,
-    WorkerName, WorkerSession, WorkerSummary,
+    AttemptId, Board, BoardConfig, CallError, Coordinator, Fleet, Grant, HeartbeatAck, LaunchError, Launcher,
+    Lease, LeaseId, LeaseOutcome, LocalLauncher, Receipt, Report, SlurmConfig, SlurmLauncher, Speculation,
+    StopFlag, Task, TaskId, TaskResult, Time, WorkKind, WorkerConfig, WorkerExit, WorkerName, WorkerSession,
+    WorkerSummary,
 };
 
 const VERIFY: WorkKind = WorkKind::of("verify");
@@ -219,7 +219,7 @@ fn fault_9_a_heartbeat_names_what_is_in_hand_and_nothing_else() {
     let mut worker = WorkerConfig::new(name("w"), VERIFY);
     worker.linger = Duration::ZERO;
     let session =
-        WorkerSession::start(Arc::clone(&noting) as Arc<dyn Coordinator>, worker, DrainFlag::default())
+        WorkerSession::start(Arc::clone(&noting) as Arc<dyn Coordinator>, worker, StopFlag::default())
             .unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut done = 0;

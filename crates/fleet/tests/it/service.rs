@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sgs_fleet::{
-    ArtifactStore, AttemptId, AuthToken, BoardConfig, CallError, Client, Coordinator, DrainFlag, Fleet,
-    LeaseOutcome, Receipt, Report, Service, ServiceConfig, ServiceError, Task, TaskId, TaskResult, WorkKind,
+    ArtifactStore, AttemptId, AuthToken, BoardConfig, CallError, Client, Coordinator, Fleet, LeaseOutcome,
+    Receipt, Report, Service, ServiceConfig, ServiceError, StopFlag, Task, TaskId, TaskResult, WorkKind,
     WorkerConfig, WorkerName, run_worker,
 };
 
@@ -482,7 +482,7 @@ fn workers_outlive_their_coordinator() {
     let mut service = Service::start(fleet.clone(), config()).unwrap();
     let address = service.address();
     let runs = AtomicUsize::new(0);
-    let drain = DrainFlag::default();
+    let drain = StopFlag::default();
     let mut journal = std::collections::BTreeMap::new();
     let mut unwritten = 0;
     let summaries = thread::scope(|scope| {
@@ -493,7 +493,7 @@ fn workers_outlive_their_coordinator() {
                 config.batch = 4;
                 let (drain, runs) = (drain.clone(), &runs);
                 scope.spawn(move || {
-                    let handler = |lease: &sgs_fleet::Lease, _: &sgs_fleet::CancelFlag| {
+                    let handler = |lease: &sgs_fleet::Lease, _: &sgs_fleet::StopFlag| {
                         runs.fetch_add(1, Ordering::SeqCst);
                         thread::sleep(Duration::from_millis(2));
                         Ok(lease.payload.clone())
@@ -528,7 +528,7 @@ fn workers_outlive_their_coordinator() {
                 thread::sleep(Duration::from_millis(1500));
             }
         }
-        drain.begin();
+        drain.set();
         let summaries: Vec<_> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
         drop(service);
         summaries

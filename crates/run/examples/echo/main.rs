@@ -10,7 +10,7 @@ use sgs_run::config::folder;
 use sgs_run::config::{self, Layers};
 use sgs_run::lm_cpu::Cpu;
 use sgs_run::train::policies;
-use sgs_run::{Interrupt, RunEvent, Runner};
+use sgs_run::{RunEvent, Runner, StopFlag};
 use std::sync::Arc;
 
 fn main() -> anyhow::Result<()> {
@@ -26,7 +26,7 @@ fn main() -> anyhow::Result<()> {
         held_out: Vec::new(),
         device: Arc::new(Cpu::new(device::threads())?),
         config: Arc::new(config),
-        interrupt: Interrupt::default(),
+        interrupt: StopFlag::default(),
         fleet: None,
         process_group: None,
     };

@@ -3,7 +3,7 @@
 //! Attempts are not in the journal. The caller stores their results as a whole before it reports them; attempts lost
 //! in a crash are repeated with the same seeds.
 
-use crate::Interrupt;
+use crate::StopFlag;
 use crate::error::{Result, bail};
 use crate::round::dispatcher::{Watch, entries};
 use crate::round::infra::FaultCounts;
@@ -53,7 +53,7 @@ pub(crate) struct Attempts<'a> {
     /// The task board, which holds no other task of the run.
     pub fleet: &'a Fleet,
     /// Set when the user interrupts the run.
-    pub interrupt: &'a Interrupt,
+    pub interrupt: &'a StopFlag,
     /// Called while no result arrives.
     pub watch: &'a Watch<'a>,
     /// The run's seed.

@@ -9,7 +9,7 @@
 //!
 //! Because nothing acts on a result before step 2, a crash can only lose work that no other step depends on.
 
-use crate::Interrupt;
+use crate::StopFlag;
 use crate::error::{Result, RunError, bail};
 use crate::round::event::{EventStream, RunEvent};
 use crate::round::infra::FaultCounts;
@@ -82,7 +82,7 @@ pub(crate) struct Dispatcher<'a> {
     pub fleet: &'a Fleet,
     pub journal: &'a Journal,
     /// Set when the user interrupts the run.
-    pub interrupt: &'a Interrupt,
+    pub interrupt: &'a StopFlag,
     pub watch: &'a Watch<'a>,
     pub round: &'a mut Round,
     /// Completions of the round so far.
@@ -102,7 +102,7 @@ impl<'a> Dispatcher<'a> {
         reader: Reader<'a>,
         fleet: &'a Fleet,
         journal: &'a Journal,
-        interrupt: &'a Interrupt,
+        interrupt: &'a StopFlag,
         watch: &'a Watch<'a>,
         round: &'a mut Round,
         completions: &'a mut Completions,

@@ -12,8 +12,8 @@ use crate::workers::generate::{self, GenerateCounters, GenerateSettings};
 use crate::workers::manifest::RunManifest;
 use crate::workers::tasks::{GENERATE, VERIFY};
 use crate::workers::verify;
-use crate::{Interrupt, Runner};
-use sgs_fleet::{BoardConfig, DrainFlag, Fleet, WorkKind, WorkerConfig, WorkerName, WorkerSession};
+use crate::{Runner, StopFlag};
+use sgs_fleet::{BoardConfig, Fleet, WorkKind, WorkerConfig, WorkerName, WorkerSession};
 use sgs_formal::FormalSystem;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Trainer;
@@ -34,11 +34,11 @@ const SILENCE: Duration = Duration::from_secs(600);
 /// The workers of a run.
 pub(crate) struct RunWorkers {
     fleet: Fleet,
-    drain: DrainFlag,
+    drain: StopFlag,
     threads: Vec<std::thread::JoinHandle<()>>,
     failure: Arc<Mutex<Option<RunError>>>,
     counters: Arc<Mutex<GenerateCounters>>,
-    interrupt: Interrupt,
+    interrupt: StopFlag,
     remote: Option<RemoteWorkers>,
     /// Servers that play roles.
     servers: Option<Servers>,
@@ -79,7 +79,7 @@ impl RunWorkers {
         let in_process = || Fleet::in_memory(BoardConfig { speculation: None, ..BoardConfig::default() });
         let mut workers = Self {
             fleet: remote.as_ref().map_or_else(in_process, |remote| remote.fleet().clone()),
-            drain: DrainFlag::default(),
+            drain: StopFlag::default(),
             threads: Vec::new(),
             failure: Arc::default(),
             counters: Arc::default(),
@@ -268,7 +268,7 @@ impl RunWorkers {
     /// # Errors
     /// Returns an error if a thread panicked or the board fails.
     pub(crate) fn stop(mut self) -> Result<()> {
-        self.drain.begin();
+        self.drain.set();
         self.servers = None;
         self.fleet.set_drain(true)?;
         for thread in std::mem::take(&mut self.threads) {
@@ -280,7 +280,7 @@ impl RunWorkers {
 
 impl Drop for RunWorkers {
     fn drop(&mut self) {
-        self.drain.begin();
+        self.drain.set();
         // Keep remote workers that were started by others: the run may be resumed.
         if self.remote.is_none() {
             let _ = self.fleet.set_drain(true);

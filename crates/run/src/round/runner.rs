@@ -1,6 +1,6 @@
 //! The inputs of a run.
 
-use crate::Interrupt;
+use crate::StopFlag;
 use crate::config::RunConfig;
 use crate::workers::config::FleetConfig;
 use sgs_formal::FormalSystem;
@@ -28,7 +28,7 @@ pub struct Runner<D: Decode> {
     /// Folder of the base model.
     pub base: PathBuf,
     /// Set it to interrupt the run.
-    pub interrupt: Interrupt,
+    pub interrupt: StopFlag,
     /// How workers outside of this process are started and reached; `None` if there are none.
     pub fleet: Option<FleetConfig>,
     /// The process group of the training ranks; `None` if this process trains alone.

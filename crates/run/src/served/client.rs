@@ -14,7 +14,7 @@ use sgs_endpoint::{
     ApiKey, CompletionRequest, Endpoint, EndpointError, EndpointSettings, PromptEncoding, PromptMode,
     RemoteCompletion, ServerKind, StopReason,
 };
-use sgs_fleet::{CancelFlag, Coordinator, DrainFlag, Lease, WorkKind, WorkerConfig, WorkerName};
+use sgs_fleet::{Coordinator, Lease, StopFlag, WorkKind, WorkerConfig, WorkerName};
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_selfplay::{FinishReason, Role};
 use std::path::Path;
@@ -197,7 +197,7 @@ impl ServedRoles {
         worker: WorkerName,
         kind: WorkKind,
         bound: Option<&WeightBinding<'_>>,
-        drain: &DrainFlag,
+        drain: &StopFlag,
     ) -> Result<()> {
         let config = WorkerConfig {
             linger: Duration::from_millis(5),
@@ -206,12 +206,12 @@ impl ServedRoles {
             ..WorkerConfig::new(worker, kind)
         };
         let end: Mutex<Option<EndpointError>> = Mutex::new(None);
-        let handler = |lease: &Lease, cancel: &CancelFlag| {
+        let handler = |lease: &Lease, cancel: &StopFlag| {
             let task: GenerateTask = tasks::unpack(lease.payload.as_bytes()).map_err(|e| format!("{e:#}"))?;
             // The task has not failed. Wait for the cancellation, which returns its lease.
             let give_back = |why: &str| {
-                drain.begin();
-                while !cancel.is_cancelled() {
+                drain.set();
+                while !cancel.is_set() {
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 Err(format!("returned: {why}"))
@@ -224,14 +224,14 @@ impl ServedRoles {
                 return Err(format!("the task needs policy {asked}, but the server has {has}"));
             }
             let is_doubtful = || bound.is_some_and(|bound| self.endpoint.outages() != bound.breaks);
-            let is_over = || cancel.is_cancelled() || is_doubtful();
+            let is_over = || cancel.is_set() || is_doubtful();
             let one = |&seed: &u64| {
                 let (sample, weights) =
                     self.sample(&task.prompt, seed, task.max_new_tokens, task.temperature, is_over)?;
                 match bound.zip(weights).filter(|(bound, weights)| weights != bound.name) {
                     None => Ok(sample),
                     Some((bound, weights)) => {
-                        drain.begin();
+                        drain.set();
                         let url = self.endpoint.url();
                         bail!("{url} sampled with the weights {weights} instead of {}", bound.name)
                     }
@@ -251,7 +251,7 @@ impl ServedRoles {
                     let message = format!("{error:#}");
                     if let Some(error) = error.final_endpoint_error() {
                         end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error.clone());
-                        drain.begin();
+                        drain.set();
                     }
                     Err(message)
                 }

@@ -12,7 +12,7 @@ use crate::config::endpoint::ServerGroup;
 use crate::error::{Context, Result, RunError, bail};
 use crate::train::policies::{self, PolicySet};
 use crate::train::update::largest_gap;
-use sgs_fleet::{Coordinator, DrainFlag, WorkKind, WorkerName};
+use sgs_fleet::{Coordinator, StopFlag, WorkKind, WorkerName};
 use sgs_lm::Device;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Trainer;
@@ -59,7 +59,7 @@ pub(crate) struct Servers {
 }
 
 /// The work of one server, to be run in a separate thread.
-pub(crate) type ServerWork = Box<dyn FnOnce(Arc<dyn Coordinator>, DrainFlag) -> Result<()> + Send>;
+pub(crate) type ServerWork = Box<dyn FnOnce(Arc<dyn Coordinator>, StopFlag) -> Result<()> + Send>;
 
 impl Servers {
     /// Connects to the servers of a run and checks that they are suitable. `probes` are some prompts of the run;
@@ -167,7 +167,7 @@ struct SyncControl {
 struct SyncState {
     target: Option<Arc<SyncTarget>>,
     /// The drain flag of each working server. They are set when the target changes or the run ends.
-    phases: Vec<DrainFlag>,
+    phases: Vec<StopFlag>,
     is_over: bool,
     /// Which servers are excluded until the target changes.
     left_out: Vec<bool>,
@@ -189,7 +189,7 @@ impl SyncControl {
         let mut state = self.lock();
         state.target = Some(Arc::new(target));
         state.left_out.iter_mut().for_each(|left_out| *left_out = false);
-        state.phases.drain(..).for_each(|phase| phase.begin());
+        state.phases.drain(..).for_each(|phase| phase.set());
         self.changed.notify_all();
     }
 
@@ -197,21 +197,21 @@ impl SyncControl {
     fn end(&self) {
         let mut state = self.lock();
         state.is_over = true;
-        state.phases.drain(..).for_each(|phase| phase.begin());
+        state.phases.drain(..).for_each(|phase| phase.set());
         self.changed.notify_all();
     }
 
     /// Waits until a server has a target. Returns the target and a drain flag that is set when the target changes, or
     /// `None` when the run is over.
-    fn next(&self, server: usize) -> Option<(Arc<SyncTarget>, DrainFlag)> {
+    fn next(&self, server: usize) -> Option<(Arc<SyncTarget>, StopFlag)> {
         let mut state = self.lock();
         loop {
             if state.is_over {
                 return None;
             }
             if let Some(target) = state.target.clone().filter(|_| !state.left_out[server]) {
-                let phase = DrainFlag::default();
-                state.phases.retain(|phase| !phase.has_begun());
+                let phase = StopFlag::default();
+                state.phases.retain(|phase| !phase.is_set());
                 state.phases.push(phase.clone());
                 return Some((target, phase));
             }
@@ -257,7 +257,7 @@ impl ServerSync {
         let mut held: Option<Arc<SyncTarget>> = None;
         let mut tries = 0;
         while let Some((target, phase)) = self.control.next(self.number) {
-            let is_over = || phase.has_begun();
+            let is_over = || phase.is_set();
             let is_held = held.as_ref().is_some_and(|held| Arc::ptr_eq(held, &target));
             match self.bring(server, &target, is_held, &is_over) {
                 Ok(breaks) => {
@@ -399,7 +399,7 @@ mod tests {
         set(1);
         let (first, phase) = control.next(0).unwrap();
         assert!(control.leave_out(0, &first), "the other continues");
-        assert!(!phase.has_begun());
+        assert!(!phase.is_set());
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| control.next(0).map(|(target, _)| target.policy_version));
             assert_eq!(control.next(1).unwrap().0.policy_version, 1);
@@ -408,7 +408,7 @@ mod tests {
             set(2);
             assert_eq!(waits.join().unwrap(), Some(2));
         });
-        assert!(phase.has_begun());
+        assert!(phase.is_set());
         // A failure with outdated weights excludes no server.
         assert!(control.leave_out(0, &first) && control.leave_out(1, &first));
         let (second, _) = control.next(0).unwrap();

@@ -3,7 +3,7 @@
 use crate::error::{Context, Result};
 use crate::train::policies::PolicySet;
 use crate::workers::tasks::{self, GenerateResult, GenerateTask, Sample};
-use sgs_fleet::{DrainFlag, LeaseId, LeaseOutcome, WorkerSession};
+use sgs_fleet::{LeaseId, LeaseOutcome, StopFlag, WorkerSession};
 use sgs_lm::Device;
 use sgs_lm::model::Model;
 use sgs_lm_sampler::{
@@ -74,11 +74,11 @@ pub fn work<D: Device + Decode, W: RoleModels<D>>(
     weights: &RwLock<W>,
     mut follow: impl FnMut(u32) -> Result<()>,
     settings: &GenerateSettings,
-    drain: &DrainFlag,
+    drain: &StopFlag,
     counters: &Mutex<GenerateCounters>,
 ) -> Result<()> {
     let mut bench = SamplerBench::new(weights, &settings.sampler)?;
-    while !drain.has_begun() {
+    while !drain.is_set() {
         let wait = if bench.in_flight() == 0 { Duration::from_millis(200) } else { Duration::ZERO };
         let room = bench.room(settings.in_hand);
         if room > 0 {

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::workers::tasks::{self, VerifyResult, VerifyTask};
-use sgs_fleet::{CancelFlag, DrainFlag, Lease, LeaseOutcome, Payload, WorkerSession};
+use sgs_fleet::{Lease, LeaseOutcome, Payload, StopFlag, WorkerSession};
 use sgs_formal::FormalSystem;
 use sgs_selfplay::Verdict;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,15 +17,15 @@ const LEASES: usize = 16;
 ///
 /// # Errors
 /// Returns an error if the coordinator fails.
-pub fn work(session: &WorkerSession, system: &dyn FormalSystem, drain: &DrainFlag) -> Result<()> {
+pub fn work(session: &WorkerSession, system: &dyn FormalSystem, drain: &StopFlag) -> Result<()> {
     match system.parallel_verifications() {
         0 | 1 => one_by_one(session, system, drain),
         threads => side_by_side(session, system, drain, threads),
     }
 }
 
-fn one_by_one(session: &WorkerSession, system: &dyn FormalSystem, drain: &DrainFlag) -> Result<()> {
-    while !drain.has_begun() {
+fn one_by_one(session: &WorkerSession, system: &dyn FormalSystem, drain: &StopFlag) -> Result<()> {
+    while !drain.is_set() {
         for (lease, cancel) in session.lease(LEASES, Duration::from_millis(200))? {
             answer(session, system, &lease, &cancel);
         }
@@ -38,10 +38,10 @@ fn one_by_one(session: &WorkerSession, system: &dyn FormalSystem, drain: &DrainF
 fn side_by_side(
     session: &WorkerSession,
     system: &dyn FormalSystem,
-    drain: &DrainFlag,
+    drain: &StopFlag,
     threads: usize,
 ) -> Result<()> {
-    let (send, receive) = channel::<(Lease, CancelFlag)>();
+    let (send, receive) = channel::<(Lease, StopFlag)>();
     let receive = Mutex::new(receive);
     let in_flight = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -49,7 +49,7 @@ fn side_by_side(
             scope.spawn(|| {
                 while let Some((lease, cancel)) = take(&receive) {
                     // Tasks not started when the drain begins are left to other workers.
-                    if !drain.has_begun() {
+                    if !drain.is_set() {
                         answer(session, system, &lease, &cancel);
                     }
                     in_flight.fetch_sub(1, Ordering::Relaxed);
@@ -58,7 +58,7 @@ fn side_by_side(
         }
         // Dropped at the end of this block, even after an error, which ends the threads.
         let send = send;
-        while !drain.has_begun() {
+        while !drain.is_set() {
             let room = (2 * threads).saturating_sub(in_flight.load(Ordering::Relaxed));
             if room == 0 {
                 std::thread::sleep(Duration::from_millis(20));
@@ -79,8 +79,8 @@ fn take<T>(receive: &Mutex<Receiver<T>>) -> Option<T> {
     receive.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
 }
 
-fn answer(session: &WorkerSession, system: &dyn FormalSystem, lease: &Lease, cancel: &CancelFlag) {
-    if cancel.is_cancelled() {
+fn answer(session: &WorkerSession, system: &dyn FormalSystem, lease: &Lease, cancel: &StopFlag) {
+    if cancel.is_set() {
         return;
     }
     let outcome = match verify(system, lease) {

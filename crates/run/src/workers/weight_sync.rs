@@ -4,7 +4,7 @@
 use super::generate::RoleModels;
 use super::manifest::{self, ModelManifest, PolicyManifest, RunManifest};
 use crate::error::{Context, Result, bail, ensure};
-use sgs_fleet::{CallError, Client, DrainFlag};
+use sgs_fleet::{CallError, Client, StopFlag};
 use sgs_formal::scratch::private_folder;
 use sgs_lm::Device;
 use sgs_lm::model::Model;
@@ -37,7 +37,7 @@ pub struct WeightSource {
     /// How long the coordinator may be unreachable.
     pub patience: Duration,
     /// Asks the worker to stop, even while it waits.
-    pub drain: DrainFlag,
+    pub drain: StopFlag,
 }
 
 impl WeightSource {
@@ -71,7 +71,7 @@ impl WeightSource {
             if Instant::now() >= deadline {
                 bail!("waited {} s for {what}: {why}", self.patience.as_secs());
             }
-            if self.drain.has_begun() {
+            if self.drain.is_set() {
                 bail!("interrupted while waiting for {what}: {why}");
             }
             if Instant::now() >= warning {
@@ -274,7 +274,7 @@ mod tests {
         let source = WeightSource {
             client: Arc::new(client),
             patience: Duration::from_secs(20),
-            drain: DrainFlag::default(),
+            drain: StopFlag::default(),
         };
         let first = lay_out(&shelf, 1, &old, &base);
         let sheet = source.sheet(0).expect("a sheet");
@@ -320,7 +320,7 @@ mod tests {
         let source = WeightSource {
             client: Arc::new(client),
             patience: Duration::from_secs(5),
-            drain: DrainFlag::default(),
+            drain: StopFlag::default(),
         };
         lay_out(&shelf, 1, &base, &base);
         let honest = shelf.read(manifest::NAME, 0, 1 << 20).expect("reads").expect("is there").bytes;

@@ -8,7 +8,7 @@ use sgs_run::config::{self, Layers};
 use sgs_run::lm_cpu::Cpu;
 use sgs_run::round::record::{self, Entry};
 use sgs_run::train::policies;
-use sgs_run::{Interrupt, Outcome, RoundStage, RunEvent, Runner};
+use sgs_run::{Outcome, RoundStage, RunEvent, Runner, StopFlag};
 use sgs_rundir::rows::{ConjectureRowStatus, EvaluatedSet};
 use sgs_rundir::{NextStep, PublishedRound, RunView};
 use sgs_selfplay::{Event, ProblemId, TaskKey, TaskKind};
@@ -36,7 +36,7 @@ fn runner_with(folder: &Path, rounds: u32, settings: &[&str]) -> Runner<Cpu> {
         held_out: Vec::new(),
         device: Arc::new(Cpu::new(2).unwrap()),
         config: Arc::new(config),
-        interrupt: Interrupt::default(),
+        interrupt: StopFlag::default(),
         fleet: None,
         process_group: None,
     }
@@ -149,7 +149,7 @@ fn an_interrupt_ends_a_run_that_can_be_resumed() {
         held_out: Vec::new(),
         device: Arc::new(Cpu::new(2).unwrap()),
         config: Arc::new(config),
-        interrupt: Interrupt::default(),
+        interrupt: StopFlag::default(),
         fleet: None,
         process_group: None,
     };

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::system;
-use sgs_fleet::{CancelFlag, Client, DrainFlag, Lease, Payload, WorkerConfig, WorkerName, run_worker};
+use sgs_fleet::{Client, Lease, Payload, WorkerConfig, WorkerName, run_worker};
 use sgs_formal::{Condition, FormalSystem, Malformed, Prompt};
 use sgs_run::config::folder;
 use sgs_run::config::held_out::EvaluationConfig;
@@ -13,7 +13,7 @@ use sgs_run::workers::config::{By, FleetConfig, WorkerPoolConfig};
 use sgs_run::workers::coordinator::CoordinatorAddress;
 use sgs_run::workers::tasks::{self, VERIFY, VerifyResult, VerifyTask};
 use sgs_run::workers::verify;
-use sgs_run::{Interrupt, Outcome, Runner};
+use sgs_run::{Outcome, Runner, StopFlag};
 use sgs_rundir::RunView;
 use sgs_selfplay::{Features, Judgement, ParsedConjecture, Problem, ProblemId, Review, Verdict};
 use std::path::Path;
@@ -79,7 +79,7 @@ fn runner(folder: &Path, system: Arc<dyn FormalSystem>, fleet: Option<FleetConfi
         held_out: Vec::new(),
         device: Arc::new(Cpu::new(2).unwrap()),
         config: Arc::new(config),
-        interrupt: Interrupt::default(),
+        interrupt: StopFlag::default(),
         fleet,
         process_group: None,
     }
@@ -98,7 +98,7 @@ fn by_others(recheck: Option<f64>) -> Option<FleetConfig> {
 fn worker(
     run: &Path,
     name: &'static str,
-    drain: &DrainFlag,
+    drain: &StopFlag,
     check: impl Fn(&Lease) -> Result<Payload, String> + Send + Sync + 'static,
 ) -> std::thread::JoinHandle<()> {
     let (run, drain) = (run.to_owned(), drain.clone());
@@ -122,7 +122,7 @@ fn worker(
         };
         // A run that ends with an error leaves its workers in the lurch.
         let _ =
-            run_worker(Arc::new(client), config, drain, 2, move |lease: &Lease, _: &CancelFlag| check(lease));
+            run_worker(Arc::new(client), config, drain, 2, move |lease: &Lease, _: &StopFlag| check(lease));
     })
 }
 
@@ -172,7 +172,7 @@ fn a_forged_verdict_is_refused_by_the_coordinator_where_a_check_takes_no_time() 
         runner
     };
     assert_eq!(with_held_out(&alone, None).work(&mut |_| ()).unwrap(), Outcome::Done);
-    let drain = DrainFlag::default();
+    let drain = StopFlag::default();
     let runner = with_held_out(&run, by_others(None));
     let lies = Arc::new(AtomicUsize::new(0));
     let forger = {
@@ -191,7 +191,7 @@ fn a_forged_verdict_is_refused_by_the_coordinator_where_a_check_takes_no_time() 
     };
     let other = worker(&run, "verify-honest", &drain, honest(Echo));
     assert_eq!(runner.work(&mut |_| ()).unwrap(), Outcome::Done, "the run goes on");
-    drain.begin();
+    drain.set();
     [forger, other].into_iter().for_each(|worker| worker.join().unwrap());
     assert!(lies.load(Ordering::SeqCst) > 0, "or there was nothing to refuse");
     assert_eq!(verdicts(&run), verdicts(&alone), "no lie counts");
@@ -204,7 +204,7 @@ fn honest_workers_are_confirmed_and_change_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (alone, run) = (dir.path().join("alone"), dir.path().join("run"));
     assert_eq!(runner(&alone, Arc::new(Slow), None).work(&mut |_| ()).unwrap(), Outcome::Done);
-    let drain = DrainFlag::default();
+    let drain = StopFlag::default();
     let runner = runner(&run, Arc::new(Slow), by_others(Some(1.0)));
     let checked = Arc::new(AtomicUsize::new(0));
     let count = |checked: &Arc<AtomicUsize>| {
@@ -216,7 +216,7 @@ fn honest_workers_are_confirmed_and_change_nothing() {
     };
     let workers = ["verify-a", "verify-b"].map(|name| worker(&run, name, &drain, count(&checked)));
     assert_eq!(runner.work(&mut |_| ()).unwrap(), Outcome::Done);
-    drain.begin();
+    drain.set();
     workers.into_iter().for_each(|worker| worker.join().unwrap());
     assert_eq!(verdicts(&run), verdicts(&alone));
     let (all, proved) = (verdicts(&run).len(), proved(&run));
@@ -229,7 +229,7 @@ fn honest_workers_are_confirmed_and_change_nothing() {
 fn workers_that_differ_stop_the_run_and_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run");
-    let drain = DrainFlag::default();
+    let drain = StopFlag::default();
     // No share: what would newly solve a target is asked again all the same.
     let runner = runner(&run, Arc::new(Slow), by_others(Some(0.0)));
     // The other comes when the forger has lied once: how many proofs there are, and who gets them, is chance.
@@ -252,7 +252,7 @@ fn workers_that_differ_stop_the_run_and_are_named() {
     let other = {
         let (run, drain) = (run.clone(), drain.clone());
         std::thread::spawn(move || {
-            while !lied.load(Ordering::SeqCst) && !drain.has_begun() {
+            while !lied.load(Ordering::SeqCst) && !drain.is_set() {
                 std::thread::sleep(Duration::from_millis(5));
             }
             worker(&run, "verify-honest", &drain, honest(Slow)).join().unwrap();
@@ -263,7 +263,7 @@ fn workers_that_differ_stop_the_run_and_are_named() {
         assert!(error.contains(part), "{part}: {error}");
     }
     assert_eq!(proved(&run), 0, "nothing was counted");
-    drain.begin();
+    drain.set();
     forger.join().unwrap();
     other.join().unwrap();
 }
@@ -272,14 +272,14 @@ fn workers_that_differ_stop_the_run_and_are_named() {
 fn what_nobody_can_confirm_does_not_count() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run");
-    let drain = DrainFlag::default();
+    let drain = StopFlag::default();
     let runner = runner(&run, Arc::new(Slow), by_others(Some(1.0)));
     let workers = [
         worker(&run, "verify-forger", &drain, says(Verdict::Proved)),
         worker(&run, "verify-short-of-memory", &drain, says(Verdict::Resource)),
     ];
     assert_eq!(runner.work(&mut |_| ()).unwrap(), Outcome::Done);
-    drain.begin();
+    drain.set();
     workers.into_iter().for_each(|worker| worker.join().unwrap());
     assert_eq!(proved(&run), 0);
 }

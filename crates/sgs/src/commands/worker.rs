@@ -5,7 +5,7 @@ use crate::exit::{Code, Outcome, Usage};
 use crate::lean;
 use anyhow::{Context, Result};
 use sgs_fleet::{
-    AuthToken, Client, Coordinator, DrainFlag, WorkKind, WorkerConfig, WorkerName, WorkerSession,
+    AuthToken, Client, Coordinator, StopFlag, WorkKind, WorkerConfig, WorkerName, WorkerSession,
     WorkerSummary,
 };
 use sgs_formal::FormalSystem;
@@ -43,13 +43,13 @@ pub fn run(command: &WorkerCommand) -> Result<Outcome> {
 struct Connection {
     source: WeightSource,
     config: WorkerConfig,
-    drain: DrainFlag,
+    drain: StopFlag,
 }
 
 impl Connection {
     fn open(kind: WorkKind, args: &ConnectArgs) -> Result<Self> {
-        let drain = DrainFlag::default();
-        drain.begin_on_signals().context("cannot register signal handlers")?;
+        let drain = StopFlag::default();
+        sgs_fleet::stop_on_signals(&drain).context("cannot register signal handlers")?;
         if let Some(parent) = args.parent {
             exit_with_parent(parent)?;
         }
@@ -113,9 +113,9 @@ const EXIT_MARGIN: Duration = Duration::from_secs(2);
 
 /// Ends this process after its grace period, even if it waits for something: a coordinator that accepts a connection and
 /// never answers must not keep it alive.
-fn enforce_grace_period(drain: DrainFlag, grace: Duration) -> Result<()> {
+fn enforce_grace_period(drain: StopFlag, grace: Duration) -> Result<()> {
     let exit_late = move || {
-        while !drain.has_begun() {
+        while !drain.is_set() {
             std::thread::sleep(PARENT_POLL);
         }
         std::thread::sleep(grace + EXIT_MARGIN);
@@ -194,7 +194,7 @@ fn verify(args: &WorkerVerifyArgs) -> Result<Outcome> {
         (SystemName::Metamath, 0) => device::threads(),
         (SystemName::Metamath, n) => n,
     };
-    let check = |lease: &sgs_fleet::Lease, _: &sgs_fleet::CancelFlag| verify::verify(&*system, lease);
+    let check = |lease: &sgs_fleet::Lease, _: &sgs_fleet::StopFlag| verify::verify(&*system, lease);
     let summary = sgs_fleet::run_worker(
         connection.coordinator(),
         connection.config.clone(),

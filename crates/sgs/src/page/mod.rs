@@ -20,7 +20,7 @@ use sgs_fleet::board::KindStats;
 use sgs_fleet::{BoardStatus, Fleet};
 use sgs_formal::FormalSystem;
 use sgs_run::config::folder;
-use sgs_run::{Interrupt, RunEvent};
+use sgs_run::{RunEvent, StopFlag};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,7 +42,7 @@ pub struct LivePage {
     fleet: Option<Fleet>,
     message: String,
     last_update: Option<Instant>,
-    stop: Interrupt,
+    stop: StopFlag,
     figures: Option<JoinHandle<()>>,
     run: PathBuf,
 }
@@ -56,7 +56,7 @@ impl LivePage {
         let Some(address) = args.serve else { return Ok(None) };
         let server = Arc::new(LiveServer::start(&LiveOptions { address, token: args.token() })?);
         eprintln!("live page: {}", server.url());
-        let stop = Interrupt::default();
+        let stop = StopFlag::default();
         let (shared, flag, folder) = (Arc::clone(&server), stop.flag(), run.to_owned());
         let shown = TextDisplay::by(system);
         let follow = move || -> Result<()> {

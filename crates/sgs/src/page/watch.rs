@@ -9,7 +9,7 @@ use anyhow::Result;
 use sgs_analysis::live::{self, LiveOptions, LiveServer, LiveStatus, LiveWorker};
 use sgs_analysis::report::ReportOptions;
 use sgs_analysis::run::ReadOptions;
-use sgs_run::Interrupt;
+use sgs_run::StopFlag;
 use sgs_run::config::folder::config_of;
 use sgs_run::config::held_out;
 use sgs_run::config::system::{self, Opened};
@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// # Errors
 /// Returns an error if the folder is not a run, or if the page cannot be served.
 pub fn watch(run: &Path, address: SocketAddr, args: &PageArgs) -> Result<()> {
-    let stop = Interrupt::default();
+    let stop = StopFlag::default();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, stop.flag())?;
     }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 use sgs_fleet::{
-    AuthToken, BoardConfig, CancelFlag, Client, DrainFlag, Fleet, Lease, Payload, Service, ServiceConfig,
-    Task, TaskId, WorkKind, WorkerConfig, WorkerName, run_worker,
+    AuthToken, BoardConfig, Client, Fleet, Lease, Payload, Service, ServiceConfig, StopFlag, Task, TaskId,
+    WorkKind, WorkerConfig, WorkerName, run_worker,
 };
 use sgs_tls::Identity;
 
@@ -55,8 +55,8 @@ fn worker_process() {
     let words: Vec<&str> = orders.split(' ').collect();
     let (url, slots, name) = (words[0], words[1].parse().unwrap(), words[2]);
     println!("worker {name} begins");
-    let drain = DrainFlag::default();
-    drain.begin_on_signals().unwrap();
+    let drain = StopFlag::default();
+    sgs_fleet::stop_on_signals(&drain).unwrap();
     let mut config = WorkerConfig::new(WorkerName::new(name).unwrap(), VERIFY);
     config.patience = Duration::from_secs(60);
     config.grace = Duration::from_secs(5);
@@ -65,7 +65,7 @@ fn worker_process() {
 }
 
 /// A task is "NUMBER MILLISECONDS": it takes that long, and its outcome is the square of the number. "poison" kills the worker.
-pub fn work(lease: &Lease, cancel: &CancelFlag) -> Result<Payload, String> {
+pub fn work(lease: &Lease, cancel: &StopFlag) -> Result<Payload, String> {
     let text = std::str::from_utf8(lease.payload.as_bytes()).map_err(|e| e.to_string())?;
     if text == "poison" {
         eprintln!("poisoned by task {}", lease.task);
@@ -74,7 +74,7 @@ pub fn work(lease: &Lease, cancel: &CancelFlag) -> Result<Payload, String> {
     let (number, ms) = text.split_once(' ').ok_or("two numbers")?;
     let number: u64 = number.parse().map_err(|_| "a number")?;
     let until = Instant::now() + Duration::from_millis(ms.parse().map_err(|_| "milliseconds")?);
-    while Instant::now() < until && !cancel.is_cancelled() {
+    while Instant::now() < until && !cancel.is_set() {
         thread::sleep(Duration::from_millis(5).min(until.saturating_duration_since(Instant::now())));
     }
     Ok(square(number))

@@ -11,7 +11,7 @@ use crate::train::launcher::{RankEnv, UNWIND, gpu_of};
 use crate::train::pass;
 use crate::train::policies::TrainablePolicies;
 use crate::with_device;
-use crate::{Code, Interrupt, Outcome};
+use crate::{Code, Outcome, StopFlag};
 use sgs_lm::ModelConfig;
 use sgs_lm::ranks::{Parallel, ProcessGroup};
 use sgs_lm::trainer::Trainer;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// Returns an error if a rank is lost, a command fails, or this rank's device fails. Rank 0 is informed.
 pub fn run(env: &RankEnv, folder: &Path) -> Result<Outcome> {
     // Signals reach all ranks. Ignore the first one, because rank 0 decides; the second one ends the process.
-    let asked = Interrupt::default();
+    let asked = StopFlag::default();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, Code::Interrupted.into(), asked.flag())?;
         signal_hook::flag::register(signal, asked.flag())?;
