@@ -3,6 +3,7 @@
 //! The commands `sgs data`, `sgs pretrain` and `sgs sft` are thin layers over this crate. A run needs it only to make the
 //! base models named `made:RECIPE` before it begins ([`base::made`]).
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod base;
 pub mod corpus;

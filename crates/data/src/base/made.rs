@@ -18,7 +18,7 @@ use sgs_run::config::base_model::{CONFIG, is_model};
 use sgs_run::config::device::{self, DeviceKind};
 use sgs_run::error::{Context, Result, bail};
 use sgs_run::train::policies;
-use sgs_rundir::directories::CHECKSUMS;
+use sgs_rundir::directories::{CHECKSUMS, checksum};
 use sgs_rundir::files::write_file;
 use sgs_rundir::lock::RunLock;
 use std::fs;
@@ -244,14 +244,9 @@ fn write_sums(model: &Path) -> Result<()> {
     names.sort();
     let mut text = String::new();
     for name in names {
-        text.push_str(&format!("{}  {name}\n", sum_of(&model.join(&name))?));
+        text.push_str(&format!("{}  {name}\n", checksum(&model.join(&name))?));
     }
     Ok(write_file(&model.join(SUMS), text.as_bytes())?)
-}
-
-fn sum_of(path: &Path) -> Result<String> {
-    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(checksum_of(&bytes))
 }
 
 /// Compares a model's files with their checksums.
@@ -262,7 +257,7 @@ fn check(model: &Path) -> Result<()> {
         let Some((sum, name)) = line.split_once("  ") else {
             bail!("{}: `{line}` is not a checksum", path.display())
         };
-        if sum_of(&model.join(name))? != sum {
+        if checksum(&model.join(name))? != sum {
             bail!(
                 "{} was altered: remove the folder {}, and the next run makes it again",
                 model.join(name).display(),

@@ -13,6 +13,7 @@ use sgs_metamath::{slice, tokens};
 use sgs_run::config::device::threads;
 use sgs_run::error::{Context, Result, bail};
 use sgs_run::workers::sampling::in_parallel;
+use sgs_rundir::directories::checksum;
 use sgs_rundir::files::write_file;
 use sgs_rundir::table::write_rows;
 use sgs_selfplay::{Problem, ProblemId};
@@ -52,7 +53,7 @@ pub fn build(options: &BuildOptions) -> Result<String> {
         counts.entry((role, name.to_owned())).and_modify(|n| *n += count).or_insert(count);
     })?;
     for name in CORPUS_FILES {
-        files.insert(name.to_owned(), hash_of(&options.out.join(name))?);
+        files.insert(name.to_owned(), checksum(&options.out.join(name))?);
     }
     write_targets(&system, &split, &options.out)?;
     let tokenizer = serde_json::to_vec(&tokens::tokenizer_json(system.theory()))?;
@@ -60,7 +61,7 @@ pub fn build(options: &BuildOptions) -> Result<String> {
     let config = serde_json::to_vec_pretty(&tokens::tokenizer_config_json())?;
     write_file(&options.out.join("tokenizer_config.json"), &config)?;
     for name in ["targets.jsonl", "tokenizer.json", "tokenizer_config.json", "set-slice.mm"] {
-        files.insert(name.to_owned(), hash_of(&options.out.join(name))?);
+        files.insert(name.to_owned(), checksum(&options.out.join(name))?);
     }
     let card = card(options, &split, &counts, &files, &origin);
     write_file(&options.out.join("README.md"), card.as_bytes())?;
@@ -222,11 +223,6 @@ fn write_targets(system: &Metamath, split: &Split, out: &Path) -> Result<()> {
     }
     write_file(&out.join("targets.jsonl"), text.as_bytes())?;
     Ok(())
-}
-
-fn hash_of(path: &Path) -> Result<String> {
-    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(checksum_of(&bytes))
 }
 
 fn card(

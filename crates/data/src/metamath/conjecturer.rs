@@ -20,6 +20,7 @@ pub enum Condition {
     Target(String),
     /// A proved theorem and its proof.
     Solved {
+        /// Canonical text of the theorem.
         statement: String,
         /// Its proof in canonical text.
         proof: String,

@@ -37,6 +37,7 @@ pub struct ReviewExample {
     pub target: String,
     /// Canonical text of the conjecture, in normal form.
     pub conjecture: String,
+    /// The review that the Guide should write.
     pub review: Review,
 }
 

@@ -1,7 +1,7 @@
 //! Statistics of a data set of any kind: a corpus, Metamath targets, or Lean problems.
 
 use super::import::{ImportSummary, each_target};
-use super::stats::{Stats, StatsBuilder};
+use super::stats::{Distribution, Stats, StatsBuilder};
 use crate::corpus::CorpusStats;
 use serde::Serialize;
 use sgs_metamath::system::Metamath;
@@ -27,7 +27,7 @@ pub enum Description {
 }
 
 /// Statistics of Metamath targets.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MetamathStats {
     /// Number of problems.
     pub problems: usize,
@@ -36,20 +36,7 @@ pub struct MetamathStats {
     /// Problems with `$d` conditions.
     pub with_distinct_variables: usize,
     /// Symbols of a statement.
-    pub symbols: SymbolQuantiles,
-}
-
-/// Quantiles of the number of symbols of a statement.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct SymbolQuantiles {
-    /// Smallest.
-    pub min: usize,
-    /// Median.
-    pub median: usize,
-    /// 95% quantile.
-    pub p95: usize,
-    /// Largest.
-    pub max: usize,
+    pub symbols: Distribution,
 }
 
 /// Describes a data set. `header` is a file with the context of Lean problems that have none.
@@ -84,23 +71,18 @@ fn metamath_problems(file: &Path) -> Result<Option<Vec<Problem>>> {
     let line: serde_json::Value = serde_json::from_str(&first).unwrap_or_default();
     let is_metamath =
         line["statement"].as_str().is_some_and(|text| text.contains("$p ") || text.contains("|- "));
-    Ok(is_metamath.then(|| system::read_problems(&Metamath::shipped()?, file)).transpose()?)
+    is_metamath.then(|| system::read_problems(&Metamath::shipped()?, file)).transpose()
 }
 
 impl MetamathStats {
     fn of(problems: &[Problem]) -> Self {
         let count = |sign: &str| problems.iter().filter(|p| p.statement.contains(sign)).count();
-        let mut symbols: Vec<usize> =
-            problems.iter().map(|p| p.statement.split_whitespace().count()).collect();
-        symbols.sort_unstable();
-        let at = |share: f64| {
-            symbols.get((share * symbols.len().saturating_sub(1) as f64) as usize).copied().unwrap_or(0)
-        };
+        let symbols = problems.iter().map(|p| p.statement.split_whitespace().count());
         Self {
             problems: problems.len(),
             with_hypotheses: count("$e "),
             with_distinct_variables: count("$d "),
-            symbols: SymbolQuantiles { min: at(0.0), median: at(0.5), p95: at(0.95), max: at(1.0) },
+            symbols: Distribution::of(symbols),
         }
     }
 }

@@ -67,10 +67,10 @@ pub struct StatsBuilder {
     headers: FxHashMap<u64, usize>,
     statements: FxHashMap<u64, usize>,
     found: Stats,
-    characters: Vec<u32>,
-    lines: Vec<u32>,
-    conclusion: Vec<u32>,
-    hypotheses: Vec<u32>,
+    characters: Vec<usize>,
+    lines: Vec<usize>,
+    conclusion: Vec<usize>,
+    hypotheses: Vec<usize>,
 }
 
 impl StatsBuilder {
@@ -87,10 +87,10 @@ impl StatsBuilder {
         }
         self.found.with_disjunction += usize::from(features.disjunctions > 0);
         self.found.with_conjunction += usize::from(features.conjunctions > 0);
-        self.characters.push(count(statement.chars().count()));
-        self.lines.push(count(statement.lines().count()));
-        self.conclusion.push(features.conclusion_length);
-        self.hypotheses.push(features.hypotheses);
+        self.characters.push(statement.chars().count());
+        self.lines.push(statement.lines().count());
+        self.conclusion.push(features.conclusion_length as usize);
+        self.hypotheses.push(features.hypotheses as usize);
     }
 
     /// Returns the statistics of the added problems.
@@ -99,32 +99,33 @@ impl StatsBuilder {
             headers: self.headers.len(),
             most_frequent_header: self.headers.values().copied().max().unwrap_or(0),
             repeated_statements: self.statements.values().filter(|n| **n > 1).sum(),
-            characters: distribution(self.characters),
-            lines: distribution(self.lines),
-            conclusion: distribution(self.conclusion),
-            hypotheses: distribution(self.hypotheses),
+            characters: Distribution::of(self.characters),
+            lines: Distribution::of(self.lines),
+            conclusion: Distribution::of(self.conclusion),
+            hypotheses: Distribution::of(self.hypotheses),
             ..self.found
         }
     }
 }
 
-fn count(n: usize) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
-}
-
-fn distribution(mut values: Vec<u32>) -> Distribution {
-    values.sort_unstable();
-    let Some(last) = values.len().checked_sub(1) else { return Distribution::default() };
-    let at = |percent: usize| values.get((last * percent + 50) / 100).copied().unwrap_or(0);
-    let sum: u64 = values.iter().map(|v| u64::from(*v)).sum();
-    Distribution {
-        min: at(0),
-        p5: at(5),
-        p25: at(25),
-        p50: at(50),
-        p75: at(75),
-        p95: at(95),
-        max: at(100),
-        mean: sum as f64 / values.len() as f64,
+impl Distribution {
+    /// Returns the quantiles of some numbers; zeros if there are none.
+    pub fn of(numbers: impl IntoIterator<Item = usize>) -> Self {
+        let mut values: Vec<u32> =
+            numbers.into_iter().map(|n| u32::try_from(n).unwrap_or(u32::MAX)).collect();
+        values.sort_unstable();
+        let Some(last) = values.len().checked_sub(1) else { return Self::default() };
+        let at = |percent: usize| values.get((last * percent + 50) / 100).copied().unwrap_or(0);
+        let sum: u64 = values.iter().map(|v| u64::from(*v)).sum();
+        Self {
+            min: at(0),
+            p5: at(5),
+            p25: at(25),
+            p50: at(50),
+            p75: at(75),
+            p95: at(95),
+            max: at(100),
+            mean: sum as f64 / values.len() as f64,
+        }
     }
 }

@@ -6,8 +6,8 @@ use crate::config::system;
 use crate::config::{self, BaseSource, RunConfig, SystemName};
 use crate::error::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use sgs_base::digest::checksum_of;
 use sgs_keys::KeyTable as _;
+use sgs_rundir::directories::checksum;
 use sgs_rundir::metrics::names;
 use sgs_rundir::{FrozenConfig, RunDir, RunView};
 use std::collections::{BTreeMap, BTreeSet};
@@ -315,10 +315,10 @@ fn frozen(config: &RunConfig, made: Option<&Path>) -> Result<FrozenConfig> {
         data.insert(GUIDE.to_owned(), weights_hash(Path::new(&config.model.guide))?);
     }
     if !system::is_shipped_set(&config.problems.set) {
-        data.insert("problems".to_owned(), file_hash(Path::new(&config.problems.set))?);
+        data.insert("problems".to_owned(), checksum(Path::new(&config.problems.set))?);
     }
     if let Some(source) = config.evaluation.source().filter(|source| !system::is_shipped_set(source)) {
-        data.insert("held-out".to_owned(), file_hash(Path::new(source))?);
+        data.insert("held-out".to_owned(), checksum(Path::new(source))?);
     }
     Ok(FrozenConfig {
         text: toml::to_string_pretty(config)?,
@@ -331,10 +331,5 @@ fn frozen(config: &RunConfig, made: Option<&Path>) -> Result<FrozenConfig> {
 fn weights_hash(folder: &Path) -> Result<String> {
     let names = ["model.safetensors", "model.safetensors.index.json"];
     let found = names.iter().map(|name| folder.join(name)).find(|path| path.exists());
-    file_hash(&found.with_context(|| format!("{} holds no model.safetensors", folder.display()))?)
-}
-
-fn file_hash(path: &Path) -> Result<String> {
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(checksum_of(&bytes))
+    Ok(checksum(&found.with_context(|| format!("{} holds no model.safetensors", folder.display()))?)?)
 }

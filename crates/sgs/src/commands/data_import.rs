@@ -110,7 +110,7 @@ fn metamath_text(file: &Path, stats: &MetamathStats) -> String {
         stats.with_distinct_variables,
         symbols.min,
         symbols.max,
-        symbols.median,
+        symbols.p50,
         symbols.p95
     )
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 /// The counts of one stage.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
+    /// Name of the stage.
     pub stage: String,
     /// Problems that the stage examined.
     pub came: usize,
