@@ -21,16 +21,3 @@ pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (sum, count) = values.into_iter().fold((0.0, 0u64), |(sum, count), x| (sum + x, count + 1));
     (count > 0).then(|| sum / count as f64)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_entropy_of_a_uniform_distribution_is_the_logarithm_of_its_size() {
-        assert!((entropy(&[0.25; 4]) - 4f64.ln()).abs() < 1e-12);
-        assert_eq!(entropy(&[1.0, 0.0]), 0.0);
-        assert_eq!(truncated_entropy(&[]), 0.0);
-        assert_eq!(mean([]), None);
-    }
-}
