@@ -1,4 +1,6 @@
-//! The name of this machine.
+//! This machine: its name, its memory, and the user's cache folder.
+
+use std::path::PathBuf;
 
 /// Returns the host name, reduced to letters, digits, `-`, `.` and `_` and to 64 characters; `localhost` if it is unknown.
 pub fn host_name() -> String {
@@ -8,4 +10,21 @@ pub fn host_name() -> String {
     let is_allowed = |c: &char| c.is_ascii_alphanumeric() || "-._".contains(*c);
     let name: String = name.trim().chars().filter(is_allowed).take(64).collect();
     if name.is_empty() { "localhost".to_owned() } else { name }
+}
+
+/// Returns the folder of the user's cache: `$XDG_CACHE_HOME` or `~/.cache`; `None` if the user has no home.
+pub fn cache_folder() -> Option<PathBuf> {
+    let named = std::env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()).map(PathBuf::from);
+    named.or_else(|| std::env::home_dir().map(|home| home.join(".cache")))
+}
+
+/// Returns the peak resident memory of this process so far, in bytes, if the system reports it.
+pub fn peak_memory() -> Option<u64> {
+    bytes_in(&std::fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
+}
+
+/// Returns a number of bytes from a line `KEY NUMBER kB` of `/proc`.
+pub fn bytes_in(text: &str, key: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(key))?.trim();
+    value.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

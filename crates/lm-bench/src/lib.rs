@@ -5,11 +5,9 @@
 
 pub mod check;
 mod gemm;
-mod requests;
 mod sample;
 mod train;
 
 pub use gemm::gemm_peak;
-pub use requests::{mixed_requests, random_request};
 pub use sample::{SampleBench, SampleSpeed, sample};
 pub use train::{TrainBench, TrainSpeed, train, train_flops_per_token};

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use sgs_base::host::peak_memory;
 use sgs_lm::config::ModelConfig;
 use sgs_lm::error::LmError;
 use sgs_lm::model::Model;
-use sgs_lm::testing::peak_memory;
 use sgs_lm_sampler::{
     Decode, Request, RequestId, Sampler, SamplerError, SamplerMemory, SamplerOptions, SamplingParams,
 };

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use sgs_base::host::peak_memory;
 use sgs_base::random::SeededRng;
 use sgs_lm::config::ModelConfig;
 use sgs_lm::device::Device;
@@ -10,7 +11,6 @@ use sgs_lm::error::Result;
 use sgs_lm::loss::{LossConfig, TrainExample};
 use sgs_lm::model::{Mode, Model};
 use sgs_lm::optim::{AdamConfig, LrSchedule};
-use sgs_lm::testing::peak_memory;
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 
 /// Options of the benchmark.

@@ -132,9 +132,7 @@ fn key(source: &str, options: &[String], driver: i32) -> String {
 
 /// The cache's folder: `sgs/kernels` in `$XDG_CACHE_HOME` or `~/.cache`.
 fn folder() -> Option<PathBuf> {
-    let of = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let base = of("XDG_CACHE_HOME").or_else(|| of("HOME").map(|home| home.join(".cache")))?;
-    Some(base.join("sgs").join("kernels"))
+    Some(sgs_base::host::cache_folder()?.join("sgs").join("kernels"))
 }
 
 fn read(path: &Path) -> Option<Vec<u8>> {

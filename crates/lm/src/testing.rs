@@ -39,11 +39,3 @@ pub fn small_shape() -> ModelConfig {
 pub fn random_model<D: Device>(device: Arc<D>, config: &ModelConfig) -> Result<Model<D>> {
     Model::new(device, HostWeights::random(config, 0), config.max_positions)
 }
-
-/// Returns the peak resident memory of this process in bytes, if `/proc` reports it.
-pub fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
-}

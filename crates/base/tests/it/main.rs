@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // A failing test panics.
 
 mod digest;
+mod host;
 mod mersenne;
 mod philox;
 mod random;

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::requests::{mixed_requests, random_request};
 use sgs_base::random::SeededRng;
 use sgs_lm::{LmError, ModelConfig, Result};
-use sgs_lm_bench::{mixed_requests, random_request};
 use sgs_lm_cuda::{Cuda, Precision};
 use sgs_lm_sampler::{Request, SampledCompletion, Sampler, SamplerError, SamplerOptions};
 

@@ -10,6 +10,8 @@
 mod decoding;
 mod masters;
 mod paged;
+#[path = "../common/requests.rs"]
+mod requests;
 mod small;
 mod steps;
 

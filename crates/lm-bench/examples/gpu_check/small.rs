@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::requests::random_request;
 use sgs_base::random::SeededRng;
 use sgs_lm::loss::{LossConfig, Normaliser, Objective, TrainExample};
 use sgs_lm::model::{Mode, Model};
@@ -12,7 +13,6 @@ use sgs_lm::optim::{AdamConfig, LrSchedule};
 use sgs_lm::testing::small_shape;
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 use sgs_lm::{LmError, ModelConfig, Result};
-use sgs_lm_bench::random_request;
 use sgs_lm_cuda::ProfileLine;
 use sgs_lm_cuda::{Cuda, Precision};
 use sgs_lm_sampler::{Decode, Request, RequestId, Sampler, SamplerError, SamplerOptions};

@@ -17,6 +17,8 @@
 
 #![allow(clippy::print_stdout, missing_docs)]
 
+#[path = "../common/requests.rs"]
+mod requests;
 mod sampling;
 
 use std::io::Read;
@@ -26,6 +28,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use sgs_base::host::peak_memory;
 use sgs_base::random::SeededRng;
 use sgs_lm::checkpoint::{self, SaveOptions};
 use sgs_lm::config::RopeScaling;
@@ -34,7 +37,7 @@ use sgs_lm::model::{Mode, Model};
 use sgs_lm::optim::{AdamConfig, LrSchedule};
 use sgs_lm::ranks::{Parallel, ProcessGroup, RankConfig, Rendezvous};
 use sgs_lm::shard::Shard;
-use sgs_lm::testing::{peak_memory, random_model, small_shape};
+use sgs_lm::testing::{random_model, small_shape};
 use sgs_lm::trainer::{Policy, TrainOptions, Trainer};
 use sgs_lm::weights::FileType;
 use sgs_lm::{LmError, ModelConfig, Result};

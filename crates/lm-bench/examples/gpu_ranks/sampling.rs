@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::requests::mixed_requests;
 use sgs_lm::{LmError, Result};
-use sgs_lm_bench::mixed_requests;
 use sgs_lm_sampler::{Decode, Request, Sampler, SamplerError, SamplerOptions};
 
 use super::{Job, LIMIT, Machine, Report, job, on_cpu, run, shape, verdict};

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use sgs_base::host::peak_memory;
 use sgs_lm::LmError;
 use sgs_lm::checkpoint::{SaveOptions, export};
 use sgs_lm::config::ModelConfig;
 use sgs_lm::model::Model;
-use sgs_lm::testing::{peak_memory, small_shape};
+use sgs_lm::testing::small_shape;
 use sgs_lm::weights::{FileType, HostWeights};
 use sgs_lm_cpu::Cpu;
 

@@ -120,9 +120,8 @@ pub fn cache_folder(system: SystemName) -> Result<PathBuf> {
 /// # Errors
 /// Returns an error if the user has no home.
 pub fn cache() -> Result<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| std::env::home_dir().map(|home| home.join(".cache")))
-        .context("this user has no home folder: set HOME or XDG_CACHE_HOME to a folder for models")?;
+    let cache = sgs_base::host::cache_folder();
+    let cache =
+        cache.context("this user has no home folder: set HOME or XDG_CACHE_HOME to a folder for models")?;
     Ok(cache.join("sgs"))
 }

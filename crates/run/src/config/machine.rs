@@ -1,6 +1,7 @@
 //! Properties of this machine: processor, memory, disk. `None` means that the operating system does not report a value.
 
 use serde::Serialize;
+use sgs_base::host::bytes_in;
 use std::fs;
 use std::path::Path;
 
@@ -57,19 +58,9 @@ pub struct Memory {
 /// Returns the memory that this process may use.
 pub fn memory() -> Option<Memory> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let machine = Memory { total: meminfo(&text, "MemTotal:")?, available: meminfo(&text, "MemAvailable:")? };
+    let machine =
+        Memory { total: bytes_in(&text, "MemTotal:")?, available: bytes_in(&text, "MemAvailable:")? };
     Some(limited(machine, cgroup("memory.max"), cgroup("memory.current")))
-}
-
-/// Returns the peak resident memory of this process so far, in bytes.
-pub fn peak_memory() -> Option<u64> {
-    meminfo(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
-}
-
-fn meminfo(text: &str, key: &str) -> Option<u64> {
-    let kib: u64 =
-        text.lines().find_map(|l| l.strip_prefix(key))?.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
 }
 
 /// Reads a value of this process's control group (version 2).
@@ -124,7 +115,5 @@ mod tests {
     fn sizes_are_formatted_and_parsed() {
         assert_eq!(bytes(12), "12 B");
         assert_eq!(bytes(3 << 30), "3.0 GiB");
-        assert_eq!(meminfo("MemTotal:  2 kB\nMemFree: 1 kB\n", "MemTotal:"), Some(2048));
-        assert_eq!(meminfo("MemTotal:  x kB\n", "MemTotal:"), None);
     }
 }

@@ -49,7 +49,7 @@ fn add_measured(metrics: &mut MetricValues, outcome: &RoundOutcome, kept: &Updat
     if t.sampling > 0.0 {
         metrics.set(names::SAMPLED_TOKENS_PER_S, t.sampled_tokens as f64 / t.sampling);
     }
-    if let Some(bytes) = machine::peak_memory() {
+    if let Some(bytes) = sgs_base::host::peak_memory() {
         metrics.set(names::MEMORY_PEAK, bytes as f64);
     }
     let (mut tokens, mut seconds) = (0, 0.0);

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use serde::Serialize;
+use sgs_base::host::peak_memory;
 use sgs_metamath::judge::{DatabaseProof, Judge, database_proofs};
 use sgs_metamath::theory::Theory;
 use sgs_metamath::unify::{CompiledRules, Goal, ProofLimits, ProofStep, Unifier};
@@ -158,14 +159,6 @@ fn best_time<C: Default>(
         Some(end.saturating_duration_since(start))
     };
     (0..repeats).filter_map(whole).min().expect("invariant: there is at least one repeat and one thread")
-}
-
-/// Returns the peak resident set size of the process (`VmHWM`) in bytes.
-fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
 }
 
 #[cfg(test)]

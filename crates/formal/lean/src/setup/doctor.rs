@@ -139,9 +139,7 @@ fn name(layer: crate::sandbox::SandboxLayer) -> &'static str {
 /// Room for slots: Mathlib's shared pages, and 1 GB per slot (others report 0.5 to 0.9 GB of private memory per process).
 fn memory() -> DoctorFinding {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
-    let kib: u64 = line.and_then(|l| l.split_whitespace().next()).and_then(|n| n.parse().ok()).unwrap_or(0);
-    let free = kib * 1024;
+    let free = sgs_base::host::bytes_in(&text, "MemAvailable:").unwrap_or(0);
     let slots = free.saturating_sub(6 << 30) / (1 << 30);
     DoctorFinding {
         what: "memory for Mathlib".into(),
