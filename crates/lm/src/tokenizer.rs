@@ -271,11 +271,6 @@ impl Tokenizer {
         self.inner.token_to_id(token)
     }
 
-    /// Returns the text of a token.
-    pub fn token_of(&self, id: u32) -> Option<String> {
-        self.inner.id_to_token(id)
-    }
-
     /// The token that starts a sequence, if the model has one.
     pub fn bos(&self) -> Option<u32> {
         self.bos

@@ -2,7 +2,6 @@
 
 use super::publication::StatementFeatures;
 use super::update_record::UpdateRecord;
-use crate::config::machine;
 use sgs_rundir::metrics::{MetricValues, names};
 use sgs_selfplay::{RoundMetrics, RoundOutcome, RunState};
 use std::time::Duration;
