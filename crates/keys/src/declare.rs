@@ -25,13 +25,6 @@ macro_rules! table {
         ))
     };
 
-    (@check $value:expr, $prefix:ident, $name:ident, $type:ty) => {
-        $crate::KeyTable::check($value, &$crate::dotted($prefix, stringify!($name)))?
-    };
-    (@check $value:expr, $prefix:ident, $name:ident, $type:ty = $default:expr $(, $allowed:expr)?) => {
-        $crate::check($value, $prefix, stringify!($name), &$crate::table!(@allowed $type $(, $allowed)?))?
-    };
-
     (
         $(#[$meta:meta])*
         $visible:vis struct $table:ident {
@@ -67,11 +60,6 @@ macro_rules! table {
                 );)*
                 keys
             }
-
-            fn check(&self, prefix: &str) -> ::core::result::Result<(), $crate::InvalidValue> {
-                $($crate::table!(@check &self.$name, prefix, $name, $type $(= $default $(, $allowed)?)?);)*
-                Ok(())
-            }
         }
     };
 }
@@ -90,13 +78,6 @@ macro_rules! choice {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, ::serde::Serialize, ::serde::Deserialize)]
         pub enum $choice {
             $($(#[$about])* #[serde(rename = $name)] $variant,)*
-        }
-
-        impl $crate::KeyValue for $choice {
-            fn rejected_by(&self, _: &$crate::Allowed) -> ::core::option::Option<::std::string::String> {
-                // Deserialization accepts only the names.
-                None
-            }
         }
 
         impl $crate::FixedDomain for $choice {

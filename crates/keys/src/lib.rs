@@ -62,4 +62,4 @@ mod table;
 pub use allowed::{Allowed, RangeEnd, RangeStart, above, at_least};
 pub use file::{FileError, KeyFile, unknown_key};
 pub use suggest::did_you_mean;
-pub use table::{FixedDomain, InvalidValue, KeySpec, KeyTable, KeyValue, check, dotted};
+pub use table::{FixedDomain, InvalidValue, KeySpec, KeyTable, dotted};

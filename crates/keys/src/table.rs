@@ -2,7 +2,6 @@
 
 use crate::Allowed;
 use serde::Serialize;
-use std::path::PathBuf;
 use toml::Value;
 
 /// Declaration of a key.
@@ -74,25 +73,35 @@ pub struct InvalidValue {
 }
 
 /// A table of configuration keys. [`crate::table!`] implements it.
-pub trait KeyTable {
+pub trait KeyTable: Serialize {
     /// Returns all keys of the table and its subtables, in the order of declaration. `prefix` is the name of the table;
     /// empty for the root.
     fn keys(prefix: &str) -> Vec<KeySpec>;
 
-    /// Checks all values.
+    /// Checks the values of all keys, except those in lists of tables, which [`KeyFile::decode`](crate::KeyFile::decode)
+    /// checks. `prefix` is the name of the table in errors.
     ///
     /// # Errors
     /// Returns an error at the first value that is not allowed.
-    fn check(&self, prefix: &str) -> Result<(), InvalidValue>;
+    fn check(&self, prefix: &str) -> Result<(), InvalidValue> {
+        let table = Value::try_from(self).map_err(|error| InvalidValue {
+            key: prefix.to_owned(),
+            value: "no TOML".to_owned(),
+            expected: error.to_string(),
+        })?;
+        for key in Self::keys("") {
+            let value = key.key.split('.').try_fold(&table, |value, part| value.get(part));
+            if let Some(Err(error)) = value.map(|value| key.fit(value.clone())) {
+                return Err(InvalidValue { key: dotted(prefix, &error.key), ..error });
+            }
+        }
+        Ok(())
+    }
 }
 
 impl<T: KeyTable> KeyTable for Option<T> {
     fn keys(prefix: &str) -> Vec<KeySpec> {
         T::keys(prefix)
-    }
-
-    fn check(&self, prefix: &str) -> Result<(), InvalidValue> {
-        self.as_ref().map_or(Ok(()), |table| table.check(prefix))
     }
 }
 
@@ -101,91 +110,19 @@ impl<T: KeyTable> KeyTable for Vec<T> {
     fn keys(prefix: &str) -> Vec<KeySpec> {
         T::keys(&format!("{prefix}[]"))
     }
-
-    fn check(&self, prefix: &str) -> Result<(), InvalidValue> {
-        (0..).zip(self).try_for_each(|(at, table): (usize, _)| table.check(&format!("{prefix}[{at}]")))
-    }
-}
-
-/// A type of a key's value.
-pub trait KeyValue {
-    /// Returns the value as text if it is not allowed.
-    fn rejected_by(&self, allowed: &Allowed) -> Option<String>;
 }
 
 /// A type whose allowed values are the same for all keys, so that they need not be declared.
-pub trait FixedDomain: KeyValue {
+pub trait FixedDomain {
     /// The allowed values.
     const ALLOWED: Allowed;
-}
-
-/// Checks the value of one key.
-///
-/// # Errors
-/// Returns an error if the value is not allowed.
-pub fn check(value: &impl KeyValue, prefix: &str, name: &str, allowed: &Allowed) -> Result<(), InvalidValue> {
-    match value.rejected_by(allowed) {
-        None => Ok(()),
-        Some(value) => Err(InvalidValue { key: dotted(prefix, name), value, expected: allowed.to_string() }),
-    }
-}
-
-/// Returns the full name of a key in the table `prefix`.
-pub fn dotted(prefix: &str, name: &str) -> String {
-    if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") }
-}
-
-impl KeyValue for bool {
-    fn rejected_by(&self, allowed: &Allowed) -> Option<String> {
-        (*allowed != Allowed::Switch).then(|| self.to_string())
-    }
 }
 
 impl FixedDomain for bool {
     const ALLOWED: Allowed = Allowed::Switch;
 }
 
-macro_rules! whole {
-    ($($number:ty),*) => {$(
-        impl KeyValue for $number {
-            fn rejected_by(&self, allowed: &Allowed) -> Option<String> {
-                let admitted = u64::try_from(*self).is_ok_and(|number| allowed.admits_whole(number));
-                (!admitted).then(|| self.to_string())
-            }
-        }
-    )*};
-}
-
-whole!(u32, u64, usize);
-
-impl KeyValue for f64 {
-    fn rejected_by(&self, allowed: &Allowed) -> Option<String> {
-        (!allowed.admits_real(*self)).then(|| self.to_string())
-    }
-}
-
-impl KeyValue for String {
-    fn rejected_by(&self, allowed: &Allowed) -> Option<String> {
-        (!allowed.admits_text(self)).then(|| format!("{self:?}"))
-    }
-}
-
-impl KeyValue for PathBuf {
-    fn rejected_by(&self, allowed: &Allowed) -> Option<String> {
-        (!matches!(allowed, Allowed::Text(_))).then(|| self.display().to_string())
-    }
-}
-
-/// A list, described by a phrase.
-impl<T: std::fmt::Debug> KeyValue for Vec<T> {
-    fn rejected_by(&self, allowed: &Allowed) -> Option<String> {
-        (!matches!(allowed, Allowed::Text(_))).then(|| format!("{self:?}"))
-    }
-}
-
-/// An optional value.
-impl<T: KeyValue> KeyValue for Option<T> {
-    fn rejected_by(&self, allowed: &Allowed) -> Option<String> {
-        self.as_ref().and_then(|value| value.rejected_by(allowed))
-    }
+/// Returns the full name of a key in the table `prefix`.
+pub fn dotted(prefix: &str, name: &str) -> String {
+    if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") }
 }

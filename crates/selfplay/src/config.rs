@@ -2,7 +2,7 @@
 
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use sgs_keys::{Allowed, FixedDomain, InvalidValue, KeyTable, KeyValue, above, at_least};
+use sgs_keys::{Allowed, FixedDomain, InvalidValue, KeyTable, above, at_least};
 use std::fmt;
 use std::num::NonZeroU32;
 
@@ -551,13 +551,6 @@ impl<'de> Deserialize<'de> for BatchSize {
         }
 
         deserializer.deserialize_any(BatchSizeVisitor)
-    }
-}
-
-impl KeyValue for BatchSize {
-    fn rejected_by(&self, _: &Allowed) -> Option<String> {
-        // Deserialisation accepts only "all" and positive numbers.
-        None
     }
 }
 

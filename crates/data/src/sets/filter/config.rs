@@ -1,7 +1,7 @@
 //! The configuration file of `sgs data filter`.
 
 use serde::{Deserialize, Serialize};
-use sgs_keys::{Allowed, FileError, InvalidValue, KeyFile, KeySpec, KeyTable, at_least, dotted};
+use sgs_keys::{Allowed, FileError, KeyFile, KeySpec, KeyTable, at_least, dotted};
 use sgs_run::config::endpoint::{EndpointConfig, RUN_KEYS};
 use std::collections::HashSet;
 
@@ -104,14 +104,6 @@ impl KeyTable for Stage {
         }
         keys.retain(|key| !RUN_KEYS.iter().any(|name| key.key.ends_with(&format!(".endpoint.{name}"))));
         keys
-    }
-
-    fn check(&self, prefix: &str) -> Result<(), InvalidValue> {
-        match self {
-            Stage::Rollouts(stage) => stage.check(prefix),
-            Stage::Sample(stage) => stage.check(prefix),
-            Stage::Label(stage) => stage.check(prefix),
-        }
     }
 }
 
