@@ -212,7 +212,8 @@ mod tests {
         let mut last = ForecastScore::default();
         for round in 0..2_000 {
             let helps = round % 4 == 0;
-            let solved = if helps { solved(&[(round - round.min(2), round.saturating_sub(1))]) } else { solved(&[]) };
+            let solved =
+                if helps { solved(&[(round - round.min(2), round.saturating_sub(1))]) } else { solved(&[]) };
             // The label of the example added two rounds ago is decided in this round.
             let relevance = if (round + 2) % 4 == 0 { 5.0 } else { 1.0 };
             guide.absorb(round, &[example(round, relevance)], &solved);

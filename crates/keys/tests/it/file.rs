@@ -58,7 +58,10 @@ fn errors_name_file_line_and_key() {
     let cases: [(&str, &str); 8] = [
         ("name = 3", "a.toml:1: `name` is 3; expected a name"),
         ("name = [\"n\"]", "a.toml:1: `name` is [\"n\"]; expected a name"),
-        (&format!("{part}hours = 0"), "a.toml:6: `part[].hours` is 0.0; expected a number above 0, at most 9"),
+        (
+            &format!("{part}hours = 0"),
+            "a.toml:6: `part[].hours` is 0.0; expected a number above 0, at most 9",
+        ),
         (
             &format!("{part}hour = 1"),
             "a.toml:6: there is no key `part[].hour`; did you mean `part[].hours`? (`list` lists all)",

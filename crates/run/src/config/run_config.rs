@@ -541,8 +541,7 @@ impl LayerStack {
             };
             return Err(Usage(self.place(key, &layer) + &wrong).into());
         };
-        let value =
-            declared.fit(value).map_err(|e| Usage(format!("{}{e}", self.place(key, &layer))))?;
+        let value = declared.fit(value).map_err(|e| Usage(format!("{}{e}", self.place(key, &layer))))?;
         let (tables, name) = key.rsplit_once('.').map_or(("", key), |(tables, name)| (tables, name));
         let mut table = &mut self.table;
         for part in tables.split('.').filter(|part| !part.is_empty()) {
