@@ -15,6 +15,9 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::LazyLock;
 
+/// The configuration files that have a schema.
+pub const SCHEMAS: [&str; 5] = ["run", "sweep", "pretrain", "sft", "filter"];
+
 /// Parses an integer that `range` contains.
 pub fn whole<T: TryFrom<u64> + Clone + Send + Sync + 'static>(
     range: RangeInclusive<u64>,

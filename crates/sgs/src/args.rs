@@ -91,7 +91,7 @@ pub enum Command {
     /// Write the JSON schema of a configuration file, for editors.
     Schema {
         /// The command that reads the file: `sgs run FILE`, `sgs data filter FILE` and so on.
-        #[arg(value_parser = crate::commands::SCHEMAS)]
+        #[arg(value_parser = crate::arg_values::SCHEMAS)]
         file: String,
     },
     /// Write a completion script for a shell.

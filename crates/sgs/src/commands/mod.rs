@@ -37,8 +37,6 @@ mod verify;
 mod verify_lean;
 mod worker;
 
-pub use schema::SCHEMAS;
-
 use crate::args::{Cli, Command, DataCommand, LeanCommand, LmCommand};
 use crate::exit::Outcome;
 use anyhow::Result;

@@ -21,9 +21,6 @@ pub fn run(file: &str) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The files that have a schema.
-pub const SCHEMAS: [&str; 5] = ["run", "sweep", "pretrain", "sft", "filter"];
-
 /// The schema of a file; `None` if there is none of that name.
 fn schema(file: &str) -> Option<Value> {
     Some(match file {
@@ -214,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_shipped_schemas_are_the_generated_ones() {
-        for name in SCHEMAS {
+        for name in crate::arg_values::SCHEMAS {
             let schema = schema(name).unwrap();
             let path = format!("{}/../../docs/schema/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
             let shipped = std::fs::read_to_string(&path).unwrap();
