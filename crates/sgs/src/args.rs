@@ -1086,7 +1086,7 @@ pub struct DoctorArgs {
     #[arg(value_hint = INPUT_DIR)]
     pub run: Option<PathBuf>,
     /// Check this model folder instead of the bundled base model.
-    #[arg(long, value_name = "DIR", value_hint = INPUT_DIR)]
+    #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
     /// Folder in which runs will be written.
     #[arg(long, value_name = "DIR", default_value = ".")]

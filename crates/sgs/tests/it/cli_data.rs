@@ -59,7 +59,7 @@ fn files_without_problems_are_refused() {
     let done = sgs(&["data", "stats", &file(dir.path(), "empty.jsonl", "")]).expect(1);
     assert!(done.err.contains("empty.jsonl"), "{}", done.err);
     let done =
-        sgs(&["data", "stats", &file(dir.path(), "p.json", PROBLEMS), "--header", "/no/header"]).expect(1);
+        sgs(&["data", "stats", &file(dir.path(), "p.json", PROBLEMS), "--header", "/no/header"]).expect(2);
     assert!(done.err.contains("/no/header"), "{}", done.err);
 }
 

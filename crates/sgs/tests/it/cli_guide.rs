@@ -130,7 +130,7 @@ fn reviews_require_a_lean_run() {
     let dir = tempfile::tempdir().unwrap();
     let none = path(dir.path(), "none");
     let ask = |run: &str| sgs(&["data", "reviews", run, "--out", &none, "--endpoint", "http://127.0.0.1:1"]);
-    assert!(ask(&none).expect(1).err.contains("none"));
+    assert!(ask(&none).expect(2).err.contains("none"));
     let metamath = path(dir.path(), "metamath");
     let small = ["--set", "rounds=1", "--set", "algorithm.batch.size=2", "--set", "evaluation.held_out=none"];
     sgs(&[&["run", "sgs", "--out", &metamath][..], &small].concat()).expect(0);

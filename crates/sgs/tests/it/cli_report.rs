@@ -136,12 +136,13 @@ fn wrong_arguments_are_named() {
     let folder = path(dir.path(), "run");
     drop(run(Path::new(&folder), &[0.1, 0.2]));
     let elsewhere = path(dir.path(), "elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
     let done = sgs(&["report", &folder, &elsewhere]).expect(1);
     assert_contains(&done.err, &["elsewhere", "is not a run"]);
     let done = sgs(&["report", &folder, "--baseline", &elsewhere]).expect(1);
     assert_contains(&done.err, &["--baseline", "is not one of the runs of this report", &folder]);
-    let done = sgs(&["report", &folder, "--cut=-3"]).expect(1);
-    assert_contains(&done.err, &["--cut -3"]);
+    let done = sgs(&["report", &folder, "--cut=-3"]).expect(2);
+    assert_contains(&done.err, &["--cut", "expected a number from 0"]);
     let done = sgs(&["report", &folder, "--yardstick", "a model=42"]).expect(2);
     assert_contains(&done.err, &["between 0 and 1", "%"]);
 }
