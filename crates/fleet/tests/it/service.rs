@@ -164,8 +164,8 @@ enum Stranger {
     Plain,
     /// Over TLS, with a key of its own.
     OwnKey,
-    /// Passes the service's bytes on, and changes some of them.
-    Relay(SocketAddr),
+    /// Passes the bytes of both sides on, and changes some of the service or of the client.
+    Relay { to: SocketAddr, changes_requests: bool },
 }
 
 /// Starts a stranger that answers each request with `answer`, and records what it can read.
@@ -191,26 +191,31 @@ fn stranger(how: Stranger, answer: Vec<u8>) -> (String, Arc<Mutex<Vec<u8>>>) {
                     read.lock().unwrap().extend(&part[..n]);
                     let _ = (&stream).write_all(&answer);
                 }
-                Stranger::Relay(to) => {
-                    // Changes one byte of each part that the service sends after the handshake.
-                    let mut up = TcpStream::connect(to).unwrap();
-                    let (mut from, mut there) = (stream.try_clone().unwrap(), up.try_clone().unwrap());
-                    thread::spawn(move || std::io::copy(&mut from, &mut there));
-                    let mut passed = 0;
-                    while let Ok(n @ 1..) = up.read(&mut part) {
-                        if passed > 2000 {
-                            part[n - 1] ^= 1;
-                        }
-                        passed += n;
-                        if stream.write_all(&part[..n]).is_err() {
-                            break;
-                        }
-                    }
+                Stranger::Relay { to, changes_requests } => {
+                    let up = TcpStream::connect(to).unwrap();
+                    let (client, service) = (stream.try_clone().unwrap(), up.try_clone().unwrap());
+                    thread::spawn(move || pass(client, service, changes_requests));
+                    pass(up, stream, !changes_requests);
                 }
             }
         }
     });
     (url, heard)
+}
+
+/// Passes bytes on. If it `changes` them, then only after those of the handshake.
+fn pass(mut from: TcpStream, mut to: TcpStream, changes: bool) {
+    let (mut part, mut passed) = (vec![0; 65_536], 0);
+    while let Ok(n @ 1..) = from.read(&mut part) {
+        if changes && passed > 2000 {
+            part[n - 1] ^= 1;
+        }
+        passed += n;
+        if to.write_all(&part[..n]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(std::net::Shutdown::Both);
 }
 
 fn http(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
@@ -269,15 +274,25 @@ fn a_stranger_cannot_end_a_worker_that_knows_its_coordinator() {
 }
 
 #[test]
-fn a_modified_reply_is_rejected() {
+fn a_modified_reply_or_request_is_rejected() {
     let fleet = Fleet::in_memory(BoardConfig::default());
     let artifacts = ArtifactStore::default();
     artifacts.put("run.json", vec![b'x'; 100_000]);
-    let service = Service::start(fleet, ServiceConfig { artifacts, ..config() }).unwrap();
-    let (url, _) = stranger(Stranger::Relay(service.address()), Vec::new());
-    let client = Client::new(&url, Some(token()), None).unwrap();
-    let error = client.read_document("run.json").unwrap_err();
+    let service = Service::start(fleet.clone(), ServiceConfig { artifacts, ..config() }).unwrap();
+    fleet.submit(verifications(0..1)).unwrap();
+    let lease = client(&service).lease(&worker("w"), &VERIFY, 1, SECOND).unwrap().leases.remove(0);
+    let through = |changes_requests| {
+        let relay = Stranger::Relay { to: service.address(), changes_requests };
+        Client::new(&stranger(relay, Vec::new()).0, Some(token()), None).unwrap()
+    };
+    let error = through(false).read_document("run.json").unwrap_err();
     assert!(matches!(error, CallError::Unavailable(_)), "{error}");
+    let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(200_000).collect();
+    let error = through(true).report(&worker("w"), vec![done(lease.task, lease.attempt, noise)]).unwrap_err();
+    assert!(matches!(error, CallError::Unavailable(_)), "{error}");
+    assert_eq!(fleet.status().unwrap().counters.done, 0);
+    // What is passed on unchanged arrives.
+    assert_eq!(through(true).heartbeat(&worker("w"), &[lease.id()]).unwrap().abandon, []);
 }
 
 #[test]
