@@ -115,7 +115,11 @@ fn mistakes_are_reported_before_sampling_starts() {
         "problems = \"core\"\nseed = 1\n[[stage]]\nkind = \"rollouts\"\nname = \"a\"\nk = 0\n",
     );
     let done = sgs(&arguments(dir.path(), &wrong, "out", &lean)).expect(2);
-    assert!(done.err.contains("wrong.toml:6: `stage[rollouts].k` is 0; expected 1 to 1024"), "{}", done.err);
+    assert!(
+        done.err.contains("wrong.toml:6: `stage[rollouts].k` is 0; expected an integer from 1 to 1024"),
+        "{}",
+        done.err
+    );
     let keys = sgs(&["data", "filter", "--explain"]).expect(0).out;
     assert!(keys.contains("\nstage[label].endpoint.url\n") && !keys.contains("endpoint.roles"), "{keys}");
     let line = "{\"id\":\"p\",\"statement\":\"theorem p : 1 = 1 := by\"}\n";

@@ -154,7 +154,8 @@ fn configuration_mistakes_are_named() {
     refused("shapeless.toml", &text.replace(SHAPE, ""), " a new model needs its shape, [model]");
     let line = |key: &str| text.lines().position(|line| line.trim_start().starts_with(key)).unwrap() + 1;
     let zero = text.replace("checkpoint_every = 25", "checkpoint_every = 0");
-    let told = format!("{}: `train.checkpoint_every` is 0; expected 1 to", line("checkpoint_every"));
+    let told =
+        format!("{}: `train.checkpoint_every` is 0; expected an integer from 1 to", line("checkpoint_every"));
     refused("zero.toml", &zero, &told);
     let told = format!(
         "{}: there is no key `train.warmup_step`; did you mean `train.warmup_steps`? (`sgs pretrain --explain` lists all)",
