@@ -79,7 +79,7 @@ fuzz seconds="20":
 # Run the tests that need Lean: correct proofs, exploits, a REPL, a run (about 20 minutes of CPU time).
 lean:
     cargo nextest run --release --workspace --run-ignored only \
-        -E 'test(/real_lean/) | test(/^corpus::/) | test(/^differential::/)'
+        -E 'test(/real_lean/) | test(/^corpus::/)'
 
 # Check licences and sources (deny.toml), and advisories if SGS_ADVISORY_DB names a copy of RustSec's database.
 licences:
