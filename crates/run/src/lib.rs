@@ -58,7 +58,6 @@
 pub mod config;
 pub mod error;
 mod exit;
-pub mod lean_set;
 pub mod round;
 pub mod served;
 pub mod train;

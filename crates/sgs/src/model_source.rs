@@ -4,19 +4,26 @@ use crate::args::PlayArgs;
 use crate::exit::Usage;
 use anyhow::{Result, bail};
 use sgs_data::base::made::base_folder;
+use sgs_formal::Prompt;
 use sgs_lean::LeanSettings;
 use sgs_lean::prompt::SolverForm;
+use sgs_lm::Device;
+use sgs_lm::model::Model;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
+use sgs_lm_sampler::{Decode, SamplerOptions};
 use sgs_run::config::base_model;
 use sgs_run::config::endpoint::EndpointConfig;
 use sgs_run::config::folder;
 use sgs_run::config::{BaseSource, RunConfig, SystemName};
 use sgs_run::train::policies;
+use sgs_run::with_device;
+use sgs_run::workers::sampling::{self, TextSampler};
 use sgs_rundir::RunView;
 use sgs_selfplay::config::GuideKind;
 use sgs_selfplay::{Role, Weights};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The models of the three roles and their formal system.
 pub struct ModelSource {
@@ -156,6 +163,26 @@ impl ModelSource {
         Ok(base_model::folder_for(self.system, named.map(PathBuf::as_path))?)
     }
 
+    /// Samples a prompt of a role once per seed, and returns the texts.
+    ///
+    /// # Errors
+    /// Returns an error if the model or the device cannot be used.
+    pub fn sample(
+        &self,
+        play: &PlayArgs,
+        role: Role,
+        prompt: &Prompt,
+        seeds: impl IntoIterator<Item = u64>,
+    ) -> Result<Vec<String>> {
+        let answers = with_device!(play.device, 0, device => {
+            let model = RoleModel::load(self, role, &device)?;
+            let asks = sampling::asks(&model.tokenizer, prompt, seeds)?;
+            let options = sampling::options(asks.len().min(256), play.memory_mib);
+            model.sampler(self.tokens(role), options).answers(&asks, || ())?
+        });
+        Ok(answers.iter().map(|answer| answer.text().to_owned()).collect())
+    }
+
     /// Loads a role's tokenizer and weights.
     ///
     /// # Errors
@@ -165,6 +192,29 @@ impl ModelSource {
         let (tokenizer, weights) = (Tokenizer::load(&folder)?, HostWeights::load(&folder)?);
         tokenizer.check_model(&weights.config)?;
         Ok((tokenizer, weights))
+    }
+}
+
+/// A role's model on a device.
+pub struct RoleModel<D: Device> {
+    pub tokenizer: Tokenizer,
+    pub model: Model<D>,
+}
+
+impl<D: Device + Decode> RoleModel<D> {
+    /// Loads a role's model.
+    ///
+    /// # Errors
+    /// Returns an error as [`ModelSource::load`] does, or if the device fails.
+    pub fn load(source: &ModelSource, role: Role, device: &Arc<D>) -> Result<Self> {
+        let (tokenizer, weights) = source.load(role)?;
+        Ok(Self { tokenizer, model: Model::new(Arc::clone(device), weights, source.positions())? })
+    }
+
+    /// Returns a sampler at temperature 1.
+    pub fn sampler(&self, max_new_tokens: usize, options: SamplerOptions) -> TextSampler<'_, D> {
+        let Self { tokenizer, model } = self;
+        TextSampler { model, tokenizer, max_new_tokens, temperature: 1.0, options }
     }
 }
 

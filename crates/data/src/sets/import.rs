@@ -1,8 +1,8 @@
 //! Reading of data sets of Lean problems, record by record, and their conversion to JSON Lines.
 
 use sgs_lean::data::{DataSetError, DataSetFormat, SkippedRecord, Target, write_line};
+use sgs_run::config::lean_set;
 use sgs_run::error::{Context, Result, bail};
-use sgs_run::lean_set;
 use std::fs;
 use std::io::Write;
 use std::path::Path;

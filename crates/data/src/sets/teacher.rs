@@ -7,7 +7,6 @@ use sgs_endpoint::{ChatClient, ChatRequest, StopReason};
 use sgs_run::config::endpoint::EndpointConfig;
 use sgs_run::error::{Result, bail};
 use sgs_run::served::client::ask_all;
-use sgs_run::workers::sampling::Answer;
 use sgs_selfplay::seed::task_seed;
 use sgs_selfplay::{ProblemId, Role};
 use std::sync::{Mutex, PoisonError};
@@ -125,24 +124,22 @@ impl Teacher {
                 let seed = task_seed(seed, turn, Role::Guide, &about.subject.id, 0);
                 let question = ChatRequest { text: about.text.clone(), seed, max_tokens };
                 let reply = chat.ask(&question, is_over)?;
-                Ok(match reply.end {
-                    StopReason::Stop => Answer::Whole(reply.text),
-                    StopReason::Length => Answer::Cut,
-                })
+                Ok(Some(reply.text).filter(|_| reply.end == StopReason::Stop))
             };
             let state = Mutex::new((&mut *ledger, answered, 0));
-            let take = |about: &&About, answer: &Answer| {
+            let take = |about: &&About, answer: Option<&Option<String>>| {
                 let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
                 let (ledger, answered, lost) = &mut *state;
                 match answer {
-                    Answer::Whole(text) => {
+                    Some(Some(text)) => {
                         let Some(said) = read(text) else { return Ok(()) };
                         ledger.add(vec![(about.subject.clone(), Said { said, asked: turn + 1 })])?;
                         *answered += 1;
                         on_answer(*answered);
                     }
-                    Answer::Cut => {}
-                    Answer::Lost => *lost += 1,
+                    // It reached the limit.
+                    Some(None) => {}
+                    None => *lost += 1,
                 }
                 if *lost > most_lost(questions.len()) {
                     bail!(

@@ -7,10 +7,10 @@ use sgs_selfplay::{AlgorithmConfig, Role, RoleBackend, Weights};
 use std::collections::BTreeSet;
 
 /// The work kind of tasks for the shared servers. Roles with dedicated servers use [`served_alone`].
-pub const SERVED: WorkKind = WorkKind::of("endpoint");
+pub(crate) const SERVED: WorkKind = WorkKind::of("endpoint");
 
 /// Returns the work kind of a role that has dedicated servers.
-pub const fn served_alone(role: Role) -> WorkKind {
+pub(crate) const fn served_alone(role: Role) -> WorkKind {
     match role {
         Role::Solver => WorkKind::of("endpoint-solver"),
         Role::Conjecturer => WorkKind::of("endpoint-conjecturer"),
@@ -109,7 +109,7 @@ impl EndpointConfig {
     }
 
     /// Returns the backend that samples the role.
-    pub fn backend_of(&self, role: Role) -> RoleBackend {
+    pub(crate) fn backend_of(&self, role: Role) -> RoleBackend {
         match (self.plays(role), self.refresh) {
             (false, _) => RoleBackend::Local,
             (true, Refresh::Never) => RoleBackend::Endpoint,
@@ -170,16 +170,16 @@ impl EndpointConfig {
     /// refreshed, or if one server would need two sets of weights.
     pub fn check(&self, algorithm: &AlgorithmConfig) -> Result<(), Usage> {
         let served = |role: &Role| !self.urls_of(*role).is_empty();
-        let Some(first) = self.roles.first() else {
+        if self.roles.is_empty() {
             if [Role::Solver, Role::Conjecturer, Role::Guide].iter().any(served) {
                 return Err(Usage(
                     "`sampling.endpoint.roles` is empty; expected some of solver, conjecturer, guide".into(),
                 ));
             }
             return Ok(());
-        };
-        if !self.roles.iter().all(served) {
-            let unserved = self.roles.iter().find(|role| !served(role)).unwrap_or(first).as_str();
+        }
+        if let Some(unserved) = self.roles.iter().find(|role| !served(role)) {
+            let unserved = unserved.as_str();
             return Err(Usage(format!(
                 "`sampling.endpoint.roles` names the {unserved}, and no server is given: set `sampling.endpoint.url` or \
                  `sampling.endpoint.{unserved}_urls`"
@@ -228,7 +228,7 @@ impl EndpointConfig {
             let is_trained = sets.iter().any(|set| set.is_trained());
             if is_trained && sets.len() > 1 {
                 let names: Vec<&str> = group.roles.iter().map(|role| role.as_str()).collect();
-                let last = names.last().copied().unwrap_or_default();
+                let last = names.last().expect("invariant: several sets of weights have roles");
                 return Err(Usage(format!(
                     "the servers at {} are configured for the {}, which do not share their weights: give the {last} dedicated \
                      servers (`sampling.endpoint.{last}_urls`)",

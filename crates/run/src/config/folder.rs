@@ -187,7 +187,7 @@ const GUIDE: &str = "guide-model";
 ///
 /// # Errors
 /// Returns an error if the file cannot be written.
-pub fn mark_ended(run: &Path, by: EndReason, rounds: u32) -> Result<()> {
+pub(crate) fn mark_ended(run: &Path, by: EndReason, rounds: u32) -> Result<()> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let ended = RunEnd { by, rounds, unix_time: now.as_secs_f64() };
     Ok(sgs_rundir::files::write_file(&run.join(ENDED), serde_json::to_string(&ended)?.as_bytes())?)
@@ -197,7 +197,7 @@ pub fn mark_ended(run: &Path, by: EndReason, rounds: u32) -> Result<()> {
 ///
 /// # Errors
 /// Returns an error if the file cannot be removed.
-pub fn forget_end(run: &Path) -> Result<()> {
+pub(crate) fn forget_end(run: &Path) -> Result<()> {
     Ok(sgs_rundir::files::remove_file(&run.join(ENDED))?)
 }
 

@@ -31,7 +31,7 @@ sgs_keys::table! {
 pub const NONE: &str = "none";
 
 /// Value of `held_out` for a fraction of the run's own problems.
-pub const SPLIT: &str = "split";
+pub(crate) const SPLIT: &str = "split";
 
 impl EvaluationConfig {
     /// Returns the set or file to read held-out problems from, or `None` if there are none or they are split off from

@@ -9,6 +9,7 @@ pub mod forecast;
 pub mod guide_format;
 pub mod held_out;
 pub mod lean;
+pub mod lean_set;
 pub mod machine;
 mod problems;
 mod run_config;

@@ -166,7 +166,7 @@ impl ModelChoice {
     ///
     /// # Errors
     /// Returns an error if the model's window is smaller.
-    pub fn check_window(&self, model: &ModelConfig, what: &str) -> Result<()> {
+    pub(crate) fn check_window(&self, model: &ModelConfig, what: &str) -> Result<()> {
         let (asked, own) = (self.context, model.max_positions);
         ensure!(
             asked <= own,
@@ -381,7 +381,7 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
 
 /// Keys of `sampling.endpoint` that may change when a run is resumed: the addresses of the servers and the way requests
 /// are sent, none of which affects the samples.
-pub const OF_SERVERS: [&str; 14] = [
+pub(crate) const OF_SERVERS: [&str; 14] = [
     "url",
     "urls",
     "solver_urls",
@@ -402,7 +402,7 @@ pub const OF_SERVERS: [&str; 14] = [
 ///
 /// # Errors
 /// Returns an error if a setting names any other key or a value that is not allowed.
-pub fn with_servers(config: &RunConfig, settings: &[String]) -> Result<RunConfig> {
+pub(crate) fn with_servers(config: &RunConfig, settings: &[String]) -> Result<RunConfig> {
     let table = Table::try_from(config).context("the configuration")?;
     let mut stack = LayerStack::new(table);
     for setting in settings {

@@ -170,7 +170,7 @@ pub fn lean_targets(set: &str) -> Result<Vec<Target>> {
         }
         file => {
             check_set(SystemName::Lean, file)?;
-            let import = crate::lean_set::read(Path::new(file), "")?;
+            let import = super::lean_set::read(Path::new(file), "")?;
             if let Some(first) = import.skipped.first() {
                 let place =
                     if first.line > 0 { format!("{file}: line {}", first.line) } else { file.to_owned() };

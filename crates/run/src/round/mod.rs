@@ -2,8 +2,7 @@
 
 mod attempts;
 mod dispatcher;
-mod eval_schedule;
-pub mod evaluate;
+mod evaluation;
 pub mod event;
 pub mod examine;
 mod infra;
@@ -15,5 +14,7 @@ mod round_metrics;
 mod rounds;
 mod run_workers;
 pub mod runner;
+mod sampled_round;
+pub mod sampling_context;
 mod task_builder;
 mod update_record;

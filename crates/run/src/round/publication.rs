@@ -41,7 +41,7 @@ impl StatementFeatures {
 
     /// Returns the features of one problem.
     pub(crate) fn of(&self, problem: &Problem) -> Features {
-        self.0.get(&problem.id).copied().unwrap_or_default()
+        *self.0.get(&problem.id).expect("invariant: the problem is one of the round")
     }
 }
 

@@ -4,21 +4,21 @@
 //! round in progress; [`RoundLoop`] owns what all rounds share. Publication runs in the background while the next round
 //! samples, so at most two rounds are in progress at any time.
 
-use super::attempts::Attempts;
 use super::dispatcher::{Dispatcher, SamplingEnd};
-use super::eval_schedule::{EvalPoint, EvalSchedule};
+use super::evaluation::{EvalPoint, EvalSchedule};
 use super::event::{EventStream, Listener, RoundStage, RunEvent};
 use super::infra;
 use super::publication::{Publication, Publisher, StatementFeatures};
-use super::result_parser::Reader;
 use super::round_metrics::round_metrics;
 use super::run_workers::RunWorkers;
 use super::runner::Runner;
+use super::sampled_round::SampledRound;
+use super::sampling_context::SamplingContext;
 use super::update_record::UpdateRecord;
 use crate::Outcome;
 use crate::config::folder::{self, EndReason};
 use crate::config::guide_format;
-use crate::error::Result;
+use crate::error::{Context, Result};
 use crate::train::matching::Embedder;
 use crate::train::policies::{self, HostSnapshots, PolicySet};
 use crate::train::ranks::command::RankCommand;
@@ -93,7 +93,7 @@ struct RoundLoop<'r, 'l, D: Parallel + Decode> {
     events: &'r mut EventStream<'l>,
     tokenizer: Tokenizer,
     /// Context window of the model, tokens.
-    context: u32,
+    window: u32,
     /// What the finished rounds add up to.
     state: RunState,
     /// The stored record of a round whose update was done before this process started.
@@ -117,14 +117,17 @@ where
         let (opened, seconds_before) = (Instant::now(), folder::seconds_worked(runner.run.view())?);
         let state = runner.run.view().state()?;
         let tokenizer = policies::tokenizer(&runner.base, policies.config())?;
-        let context = runner.config.window(policies.config()) as u32;
+        let window = runner.config.window(policies.config()) as u32;
         let policies = Arc::new(RwLock::new(policies));
         let workers = RunWorkers::start(runner, &tokenizer, &policies)?;
         events.emit(RunEvent::Board(workers.fleet()));
         let publisher = Publisher::new(runner.run.sinks()?);
         // Markers of early versions have no record.
-        let resumed =
-            plan.markers.get(&JournalStage::Updated).and_then(|m| serde_json::from_str(&m.detail).ok());
+        let marker = plan.markers.get(&JournalStage::Updated).filter(|marker| !marker.detail.is_empty());
+        let resumed = marker.map(|marker| serde_json::from_str(&marker.detail)).transpose();
+        let resumed = resumed.with_context(|| {
+            format!("the journal's record of the update of round {} is damaged", plan.round)
+        })?;
         Ok(Self {
             publisher,
             workers,
@@ -133,7 +136,7 @@ where
             trainer,
             events,
             tokenizer,
-            context,
+            window,
             state,
             resumed,
             opened,
@@ -232,16 +235,9 @@ where
             return Ok(true);
         }
         let workers = &self.workers;
-        let watch = |silent, open: &dyn Fn() -> String| workers.check(silent, open);
-        let attempts = Attempts {
-            reader: reader(runner, &self.tokenizer, self.context, workers, after),
-            fleet: workers.fleet(),
-            interrupt: &runner.interrupt,
-            watch: &watch,
-            seed: runner.config.seed,
-            recheck: workers.local_recheck(&*runner.system),
-        };
-        let metrics = workers.watch(|| schedule.evaluate(&attempts, &runner.run, self.events))?;
+        let context = context(runner, &self.tokenizer, self.window, workers, after);
+        let dispatcher = || Dispatcher::new(context, workers, None, workers.local_recheck(&*runner.system));
+        let metrics = workers.watch(|| schedule.evaluate(after, dispatcher, &runner.run, self.events))?;
         Ok(metrics.map(|metrics| self.publisher.evaluated(metrics)).is_some())
     }
 
@@ -250,21 +246,20 @@ where
     }
 }
 
-/// Builds tasks for workers with the weights of `policy_version`, and parses their results.
-fn reader<'a, D: Decode>(
+/// Returns what the tasks for the weights of `policy_version` depend on.
+fn context<'a, D: Decode>(
     runner: &'a Runner<D>,
     tokenizer: &'a Tokenizer,
-    context: u32,
+    window: u32,
     workers: &'a RunWorkers,
     policy_version: u32,
-) -> Reader<'a> {
-    Reader {
+) -> SamplingContext<'a> {
+    SamplingContext {
         config: &runner.config,
         system: &*runner.system,
         tokenizer,
         policy_version,
-        vocabulary: tokenizer.vocab_size(),
-        context: context as usize,
+        window: window as usize,
         policy_id: workers.policy_id(),
     }
 }
@@ -288,9 +283,9 @@ impl Sampling {
         PolicySet<D>: Send + Sync,
     {
         let mut started = Instant::now();
-        let RoundLoop { runner, context, state, .. } = &*rounds;
+        let RoundLoop { runner, window, state, .. } = &*rounds;
         let algorithm = Arc::new(runner.config.algorithm.clone());
-        let round = Round::new(algorithm, runner.config.seed, *context, &runner.targets, state)?;
+        let round = Round::new(algorithm, runner.config.seed, *window, &runner.targets, state)?;
         let mut record = rounds.resumed.take().unwrap_or_default();
         if next.is_sampling() {
             if rounds.workers.read_weights_from_disk() {
@@ -318,24 +313,16 @@ impl Sampling {
     where
         PolicySet<D>: Send + Sync,
     {
-        let Self { mut round, next, mut record, started } = self;
+        let Self { round, next, mut record, started } = self;
         let (number, runner) = (round.number(), rounds.runner);
         runner.run.start_round(number, "")?;
-        let mut completions = Completions::new();
-        let workers = &rounds.workers;
-        let watch = |silent, open: &dyn Fn() -> String| workers.check(silent, open);
-        let mut dispatcher = Dispatcher::new(
-            reader(runner, &rounds.tokenizer, rounds.context, workers, number),
-            workers.fleet(),
-            runner.run.journal(),
-            &runner.interrupt,
-            &watch,
-            &mut round,
-            &mut completions,
-        );
-        dispatcher.recheck = workers.recheck_policy(&*runner.system, &runner.targets, &rounds.state);
+        let (workers, journal) = (&rounds.workers, runner.run.journal());
+        let context = context(runner, &rounds.tokenizer, rounds.window, workers, number);
+        let recheck = workers.recheck_policy(&*runner.system, &runner.targets, &rounds.state);
+        let mut dispatcher = Dispatcher::new(context, workers, Some(journal), recheck);
+        let mut sampled = SampledRound { round, completions: Completions::new() };
         // Replay the journal before submitting anything: results that it holds are not requested again.
-        let replayed = dispatcher.replay(next.is_sampling())?;
+        let replayed = sampled.replay(journal, next.is_sampling(), &mut dispatcher.faults)?;
         if replayed > 0 {
             tracing::info!("round {number}: {replayed} results were in the journal");
         }
@@ -345,8 +332,8 @@ impl Sampling {
             stage: RoundStage::Sampling,
         });
         if next.is_sampling() {
-            let (tokens, seconds) = (dispatcher.sampled_tokens(), workers.counters().seconds);
-            let (end, times) = workers.watch(|| dispatcher.run(rounds.events))?;
+            let (tokens, seconds) = (sampled.sampled_tokens(), workers.counters().seconds);
+            let (end, times) = workers.watch(|| dispatcher.run(&mut sampled, rounds.events))?;
             if end == SamplingEnd::Interrupted {
                 return Ok(None);
             }
@@ -354,8 +341,9 @@ impl Sampling {
             record.times.dispatcher = times.dispatcher;
             let after = workers.counters().seconds;
             record.times.sampler = std::array::from_fn(|i| after[i] - seconds[i]);
-            record.times.sampled_tokens = dispatcher.sampled_tokens() - tokens;
+            record.times.sampled_tokens = sampled.sampled_tokens() - tokens;
         }
+        let SampledRound { round, completions } = sampled;
         let outcome = round.finish(&rounds.state)?;
         infra::refuse_broken_round(&outcome)?;
         Ok(Some(Updating { outcome, completions, is_updated: next == NextStep::Publish, record, started }))

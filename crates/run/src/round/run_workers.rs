@@ -3,7 +3,7 @@
 use crate::config::RunConfig;
 use crate::error::{Context, Result, RunError, bail};
 use crate::round::recheck::RecheckPolicy;
-use crate::round::result_parser::is_quick;
+use crate::round::sampling_context::is_quick;
 use crate::served::{RECORDED, Servers};
 use crate::train::policies::{self, PolicySet};
 use crate::workers::config::By;
@@ -11,14 +11,14 @@ use crate::workers::coordinator::RemoteWorkers;
 use crate::workers::generate::{self, GenerateCounters, GenerateSettings};
 use crate::workers::manifest::RunManifest;
 use crate::workers::tasks::{GENERATE, VERIFY};
-use crate::workers::verify;
+use crate::workers::{sampling, verify};
 use crate::{Runner, StopFlag};
 use sgs_fleet::{BoardConfig, Fleet, WorkKind, WorkerConfig, WorkerName, WorkerSession};
 use sgs_formal::FormalSystem;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::trainer::Trainer;
 use sgs_lm::{Device, ModelConfig};
-use sgs_lm_sampler::{Decode, SamplerOptions};
+use sgs_lm_sampler::Decode;
 use sgs_selfplay::{Problem, RunState};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -115,8 +115,7 @@ impl RunWorkers {
         tokenizer: &Tokenizer,
         model: &ModelConfig,
     ) -> Result<()> {
-        let prompt =
-            |target| crate::workers::sampling::encode(tokenizer, &runner.system.solver_prompt(target));
+        let prompt = |target| sampling::encode(tokenizer, &runner.system.solver_prompt(target));
         let probes =
             runner.targets.iter().take(RECORDED).map(|target| prompt(target)).collect::<Result<Vec<_>>>()?;
         let own = || policies::tokenizer(&runner.base, model);
@@ -173,6 +172,11 @@ impl RunWorkers {
             Some(error) => Err(error.context("a worker of this process failed")),
             None => result,
         }
+    }
+
+    /// Returns true if the user wants the run to stop, or a worker thread has failed.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interrupt.is_set()
     }
 
     /// The board.
@@ -251,7 +255,7 @@ impl RunWorkers {
         match &self.remote {
             Some(remote) => remote.check(silent, open),
             None if silent > SILENCE => {
-                let status = serde_json::to_string(&self.fleet.status()?).unwrap_or_default();
+                let status = serde_json::to_string(&self.fleet.status()?)?;
                 bail!("nothing has come in for {} s; {}; board: {status}", silent.as_secs(), open())
             }
             None => Ok(()),
@@ -293,11 +297,7 @@ fn settings(config: &RunConfig, tokenizer: &Tokenizer) -> GenerateSettings {
     let s = &config.sampling;
     GenerateSettings {
         stop: tokenizer.eos().into(),
-        sampler: SamplerOptions {
-            max_batch: s.batch,
-            memory_budget_bytes: s.memory_mib.saturating_mul(1 << 20),
-            ..SamplerOptions::default()
-        },
+        sampler: sampling::options(s.batch, s.memory_mib),
         in_hand: 2 * s.batch,
         grace: Duration::ZERO,
     }

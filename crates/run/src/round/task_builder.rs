@@ -1,11 +1,11 @@
 //! Builds tasks from commands: batching, prompts and payloads.
 
 use crate::error::Result;
-use crate::round::result_parser::{Reader, condition_of, is_quick, limit, role};
+use crate::round::sampling_context::{SamplingContext, condition_of, is_quick, role};
 use crate::workers::sampling::{encode, room};
-use crate::workers::tasks::{self, GENERATE, GenerateTask, VERIFY, VerifyTask};
+use crate::workers::tasks::{self, GENERATE, GenerateTask, VERIFY, VerifyTask, task_number};
 use rayon::prelude::*;
-use sgs_fleet::{Payload, WorkKind};
+use sgs_fleet::{Payload, Task, TaskId, WorkKind};
 use sgs_selfplay::{Command, Problem, Role};
 use std::sync::Arc;
 
@@ -20,11 +20,22 @@ const PROOFS_A_TASK: usize = 32;
 /// Minimum number of items per thread when parsing in parallel.
 pub(crate) const READ_BY_ONE: usize = 16;
 
-impl Reader<'_> {
+/// Builds tasks from commands.
+pub(crate) struct TaskBuilder<'a> {
+    pub context: SamplingContext<'a>,
+}
+
+/// The commands of a task and their common prompt, in tokens.
+pub(crate) struct TaskCommands {
+    pub commands: Vec<Command>,
+    pub prompt: Arc<[u32]>,
+}
+
+impl TaskBuilder<'_> {
     /// Groups commands into tasks: completions of the same prompt, and proofs for a checker that is faster than a
     /// round trip.
-    pub fn groups(&self, commands: Vec<Command>) -> Vec<Vec<Command>> {
-        let proofs = if is_quick(self.system) { PROOFS_A_TASK } else { 1 };
+    pub(crate) fn groups(&self, commands: Vec<Command>) -> Vec<Vec<Command>> {
+        let proofs = if is_quick(self.context.system) { PROOFS_A_TASK } else { 1 };
         let mut groups: Vec<Vec<Command>> = Vec::new();
         let mut checks: Vec<Command> = Vec::new();
         for command in commands {
@@ -49,15 +60,33 @@ impl Reader<'_> {
 
     /// Number of completions of one prompt in one task.
     fn completions_a_task(&self, command: &Command) -> usize {
-        let served = role(command).is_some_and(|role| self.config.sampling.endpoint.plays(role));
-        if served { 1 } else { (TOKENS_A_TASK / limit(self.config, command).max(1)).max(1) }
+        if self.context.is_served(command) {
+            return 1;
+        }
+        (TOKENS_A_TASK / self.context.limit(command).max(1)).max(1)
+    }
+
+    /// Builds a task for each group of commands.
+    ///
+    /// # Errors
+    /// Returns an error if the tokenizer rejects a prompt or a task cannot be encoded.
+    pub(crate) fn tasks(&self, groups: Vec<Vec<Command>>) -> Result<Vec<(Task, TaskCommands)>> {
+        let prompts = self.prompts(&groups)?;
+        groups.into_iter().zip(prompts).map(|(commands, prompt)| self.task(commands, prompt)).collect()
+    }
+
+    /// Builds a task from commands that share a prompt.
+    ///
+    /// # Errors
+    /// Returns an error if the task cannot be encoded.
+    pub(crate) fn task(&self, commands: Vec<Command>, prompt: Arc<[u32]>) -> Result<(Task, TaskCommands)> {
+        let (kind, priority, payload) = self.payload(&commands, &prompt)?;
+        let id = TaskId(task_number(commands.iter().map(Command::key), payload.as_bytes()));
+        Ok((Task { id, kind, priority, payload }, TaskCommands { commands, prompt }))
     }
 
     /// Returns the prompt of each group in tokens. Adjacent groups of the same problem share theirs.
-    ///
-    /// # Errors
-    /// Returns an error as [`Reader::prompt`] does.
-    pub fn prompts(&self, groups: &[Vec<Command>]) -> Result<Vec<Arc<[u32]>>> {
+    fn prompts(&self, groups: &[Vec<Command>]) -> Result<Vec<Arc<[u32]>>> {
         let is_next = |i: usize| match (groups[i].first(), groups[i - 1].first()) {
             (Some(command), Some(before)) => have_one_prompt(before, command),
             _ => false,
@@ -72,11 +101,8 @@ impl Reader<'_> {
     }
 
     /// Returns the prompt of a command in tokens; empty for a verification.
-    ///
-    /// # Errors
-    /// Returns an error if the tokenizer rejects the text.
-    pub fn prompt(&self, command: &Command) -> Result<Arc<[u32]>> {
-        let system = self.system;
+    fn prompt(&self, command: &Command) -> Result<Arc<[u32]>> {
+        let system = self.context.system;
         let prompt = match command {
             Command::Verify { .. } => return Ok(Arc::default()),
             Command::SampleConjecture { condition, .. } => system.conjecturer_prompt(condition_of(condition)),
@@ -86,14 +112,11 @@ impl Reader<'_> {
                 system.solver_prompt_citing(problem, lemma)
             }
         };
-        encode(self.tokenizer, &prompt)
+        encode(self.context.tokenizer, &prompt)
     }
 
     /// Encodes a task. The Conjecturer has the highest priority, because the rest of the round waits for it.
-    ///
-    /// # Errors
-    /// Returns an error if the task cannot be encoded.
-    pub fn payload(&self, commands: &[Command], prompt: &[u32]) -> Result<(WorkKind, i32, Payload)> {
+    fn payload(&self, commands: &[Command], prompt: &[u32]) -> Result<(WorkKind, i32, Payload)> {
         let Some(role) = commands.first().and_then(role) else {
             return Ok((VERIFY, 0, tasks::pack(&self.verify_task(commands))?));
         };
@@ -102,15 +125,16 @@ impl Reader<'_> {
             Role::Guide => 1,
             Role::Solver => 0,
         };
+        let SamplingContext { config, policy_version, window, .. } = self.context;
         let task = GenerateTask {
             role,
-            policy_version: self.policy_version,
+            policy_version,
             prompt: prompt.to_vec(),
             seeds: commands.iter().filter_map(Command::seed).collect(),
-            max_new_tokens: room(self.config.sampling.tokens(role), prompt.len(), self.context),
-            temperature: self.config.algorithm.temperature as f32,
+            max_new_tokens: room(config.sampling.tokens(role), prompt.len(), window),
+            temperature: config.algorithm.temperature as f32,
         };
-        let kind = self.config.sampling.endpoint.kind_of(role).unwrap_or(GENERATE);
+        let kind = config.sampling.endpoint.kind_of(role).unwrap_or(GENERATE);
         Ok((kind, priority, tasks::pack(&task)?))
     }
 
@@ -123,7 +147,7 @@ impl Reader<'_> {
                 _ => proofs.push((Arc::clone(problem), vec![Arc::clone(proof)])),
             }
         }
-        VerifyTask { checker: self.system.identity(), proofs }
+        VerifyTask { checker: self.context.system.identity(), proofs }
     }
 }
 

@@ -72,7 +72,7 @@ pub struct ServedRoles {
 }
 
 /// The weights that a refreshed server must hold while it works on tasks.
-pub struct WeightBinding<'a> {
+pub(crate) struct WeightBinding<'a> {
     /// The policy version that the server holds. It may only work on tasks of this version.
     pub policy_version: u32,
     /// The name of the weights, as sent to the server.
@@ -82,7 +82,7 @@ pub struct WeightBinding<'a> {
 }
 
 /// The tokens of a prompt and its completion, and the length of the prompt.
-pub type RecordedCompletion = (Vec<u32>, usize);
+pub(crate) type RecordedCompletion = (Vec<u32>, usize);
 
 impl ServedRoles {
     /// Connects to a server of a run and checks that it is suitable for some roles. `probe` is a prompt of the run;
@@ -91,7 +91,7 @@ impl ServedRoles {
     /// # Errors
     /// Returns the errors of [`ServedRoles::connect`], and an error if a role is trained and the server does not report
     /// the token IDs and log-probs that training needs.
-    pub fn of_run(
+    pub(crate) fn of_run(
         config: &RunConfig,
         url: &str,
         roles: &[Role],
@@ -176,12 +176,15 @@ impl ServedRoles {
     ///
     /// # Errors
     /// Returns an error if a request fails.
-    pub fn record(&self, prompts: &[Arc<[u32]>], most: usize) -> Result<Vec<RecordedCompletion>> {
+    pub(crate) fn record(&self, prompts: &[Arc<[u32]>], most: usize) -> Result<Vec<RecordedCompletion>> {
         let fitting = prompts.iter().filter(|prompt| prompt.len() < self.context);
         let one = |prompt: &Arc<[u32]>| {
             let new = most.min(self.context - prompt.len());
             let sample = self.endpoint.sample(&ask(&self.tokenizer, prompt, 0, new, 1.0)?, || false)?;
-            Ok(([prompt, &sample.tokens.unwrap_or_default()[..]].concat(), prompt.len()))
+            let tokens = sample.tokens.with_context(|| {
+                format!("{} returned a completion without token IDs", self.endpoint.url())
+            })?;
+            Ok(([prompt, &tokens[..]].concat(), prompt.len()))
         };
         fitting.map(one).collect()
     }
@@ -191,7 +194,7 @@ impl ServedRoles {
     ///
     /// # Errors
     /// Returns an error if the endpoint is no longer usable or the coordinator fails.
-    pub fn work(
+    pub(crate) fn work(
         &self,
         coordinator: Arc<dyn Coordinator>,
         worker: WorkerName,
@@ -265,11 +268,6 @@ impl ServedRoles {
         Ok(())
     }
 
-    /// Returns the name of the model and the address of the server.
-    pub fn name(&self) -> String {
-        format!("{} at {}", self.endpoint.model(), self.endpoint.url())
-    }
-
     /// Samples each prompt once, with the configured number of concurrent requests. Samples whose requests fail are
     /// lost; the first of them is logged as a warning.
     ///
@@ -281,25 +279,23 @@ impl ServedRoles {
         max_new_tokens: usize,
         on_answer: impl Fn() + Sync,
     ) -> Result<Vec<Answer>> {
-        let take = |_: &Ask, _: &Answer| {
+        let take = |_: &Ask, _: Option<&Answer>| {
             on_answer();
             Ok::<(), RunError>(())
         };
-        ask_all(self.endpoint.url(), self.concurrency, asks, take, |ask, is_over| {
+        let answers = ask_all(self.endpoint.url(), self.concurrency, asks, take, |ask, is_over| {
             let new = room(max_new_tokens, ask.prompt.len(), self.context);
             let (sample, _) = self.sample(&ask.prompt, ask.seed, new, 1.0, is_over)?;
-            self.answer(sample)
-        })
-    }
-
-    fn answer(&self, sample: Sample) -> Result<Answer> {
-        if let Some(reason) = sample.refusal {
-            return Err(RunError::Failed(reason));
-        }
-        Ok(match sample.finish {
-            FinishReason::Stop => Answer::Whole(self.tokenizer.decode(&sample.tokens)?),
-            _ => Answer::Cut,
-        })
+            if let Some(reason) = sample.refusal {
+                return Err(RunError::Failed(reason));
+            }
+            let (text, tokens) = (self.tokenizer.decode(&sample.tokens)?, sample.tokens.len());
+            Ok(match sample.finish {
+                FinishReason::Stop => Answer::Whole(text),
+                _ => Answer::Cut { text, tokens },
+            })
+        })?;
+        Ok(answers.into_iter().map(|answer| answer.unwrap_or(Answer::Lost)).collect())
     }
 
     /// Samples a completion. Also returns the name of the weights used, if the server reports it.
@@ -326,17 +322,17 @@ impl ServedRoles {
 }
 
 /// Requests all answers, `concurrency` at a time, and passes each to `take` as it arrives. Answers whose requests fail
-/// are lost; the first of them is logged as a warning.
+/// are lost (`None`); the first of them is logged as a warning.
 ///
 /// # Errors
 /// Returns an error if the endpoint is no longer usable or `take` fails. No further requests are sent then.
-pub fn ask_all<A: Sync, E: Into<Box<dyn std::error::Error + Send + Sync>>>(
+pub fn ask_all<A: Sync, R: Send, E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     url: &str,
     concurrency: usize,
     asks: &[A],
-    take: impl Fn(&A, &Answer) -> Result<(), E> + Sync,
-    one: impl Fn(&A, &dyn Fn() -> bool) -> Result<Answer> + Sync,
-) -> Result<Vec<Answer>> {
+    take: impl Fn(&A, Option<&R>) -> Result<(), E> + Sync,
+    one: impl Fn(&A, &dyn Fn() -> bool) -> Result<R> + Sync,
+) -> Result<Vec<Option<R>>> {
     let end: Mutex<Option<RunError>> = Mutex::new(None);
     let (over, told) = (AtomicBool::new(false), AtomicBool::new(false));
     let stop = |error: RunError| {
@@ -346,20 +342,19 @@ pub fn ask_all<A: Sync, E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     let one = |ask: &A| {
         let is_over = || over.load(Ordering::Acquire);
         if is_over() {
-            return Answer::Lost;
+            return None;
         }
-        let answer = one(ask, &is_over).unwrap_or_else(|error| {
+        let answer = one(ask, &is_over).map_err(|error| {
             if error.final_endpoint_error().is_some() {
                 stop(error);
             } else if !is_over() && !told.swap(true, Ordering::AcqRel) {
                 tracing::warn!("{url}: a sample is lost: {error:#}");
             }
-            Answer::Lost
         });
+        let answer = answer.ok();
         // Keep answers that arrived while the other requests were being stopped: they have been paid for.
-        let is_lost = matches!(answer, Answer::Lost);
-        if !(is_lost && is_over())
-            && let Err(error) = take(ask, &answer)
+        if !(answer.is_none() && is_over())
+            && let Err(error) = take(ask, answer.as_ref())
         {
             stop(RunError::Other(error.into()));
         }

@@ -57,12 +57,12 @@ impl ServersFolder {
         if !target.is_dir() {
             publish_directory(&target, |place| {
                 for entry in std::fs::read_dir(base)? {
-                    let file = entry?.path();
-                    let name = file.file_name().unwrap_or_default();
+                    let entry = entry?;
+                    let (file, name) = (entry.path(), entry.file_name());
                     // The names of files that an interrupted process left begin with a dot.
                     let is_whole = !name.as_encoded_bytes().starts_with(b".");
                     if is_whole && file.is_file() && !is_weights(&file) {
-                        std::fs::copy(&file, place.join(name))?;
+                        std::fs::copy(&file, place.join(&name))?;
                     }
                 }
                 for file in sheet.files.iter().map(|file| sheet.folder.join(file.name.as_str())) {

@@ -106,7 +106,7 @@ impl<D: Device> TrainablePolicies<D> {
     ///
     /// # Errors
     /// Returns an error if the file system fails or a number is not finite.
-    pub fn save_part(&self, folder: &Path) -> Result<()> {
+    pub(crate) fn save_part(&self, folder: &Path) -> Result<()> {
         for (name, policy) in self.named() {
             checkpoint::save_part(&folder.join(name), policy, &save_options(&[]))?;
         }
@@ -255,7 +255,10 @@ fn all_beside<T: Send>(parts: impl Iterator<Item = impl FnOnce() -> Result<T> + 
 ///
 /// # Errors
 /// Returns an error if the thread cannot be started or panics.
-pub fn beside<A: Send, B>(other: impl FnOnce() -> A + Send, own: impl FnOnce() -> B) -> Result<(B, A)> {
+pub(crate) fn beside<A: Send, B>(
+    other: impl FnOnce() -> A + Send,
+    own: impl FnOnce() -> B,
+) -> Result<(B, A)> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("publish".into()).spawn_scoped(scope, other)?;
         let own = own();

@@ -86,7 +86,7 @@ pub fn update<D: Device>(
 
 /// Largest mean gap between the log-probs of sampler and trainer that rounding explains, in nats per token. Both use
 /// the same weights; on the GPU, in bfloat16 with different kernels.
-pub fn largest_gap(device: &str) -> f64 {
+pub(crate) fn largest_gap(device: &str) -> f64 {
     if device == "cpu" { 0.05 } else { 0.1 }
 }
 
@@ -94,7 +94,7 @@ pub fn largest_gap(device: &str) -> f64 {
 ///
 /// # Errors
 /// Returns an error if the gap exceeds ten times the bound: the samples are not from the weights that are trained.
-pub fn gap_warning(config: &RunConfig, report: &UpdateReport) -> Result<Option<String>> {
+pub(crate) fn gap_warning(config: &RunConfig, report: &UpdateReport) -> Result<Option<String>> {
     let bound = largest_gap(&config.model.device);
     let roles = [(Role::Solver, &report.solver), (Role::Conjecturer, &report.conjecturer)];
     let worst = roles
@@ -118,7 +118,7 @@ pub fn gap_warning(config: &RunConfig, report: &UpdateReport) -> Result<Option<S
 }
 
 /// Returns true if the update reads the tables of earlier rounds, which must be published then (expert iteration).
-pub fn needs_earlier_rounds(outcome: &RoundOutcome) -> bool {
+pub(crate) fn needs_earlier_rounds(outcome: &RoundOutcome) -> bool {
     outcome.solver_examples.iter().any(|example| example.key.round != outcome.round)
 }
 

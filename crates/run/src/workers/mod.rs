@@ -1,6 +1,7 @@
 //! Workers: the tasks that they lease, how they sample and verify, and how remote workers are reached. Imports `config` and
 //! `train`.
 
+pub mod attempts;
 pub mod config;
 pub mod coordinator;
 pub mod generate;

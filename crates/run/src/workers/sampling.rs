@@ -1,6 +1,6 @@
 //! Sampling in this process: prompts to tokens, completions back to text, independent of any board.
 
-use crate::error::{Result, bail};
+use crate::error::Result;
 use sgs_formal::Prompt;
 use sgs_lm::Device;
 use sgs_lm::model::Model;
@@ -8,6 +8,7 @@ use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm_sampler::{
     Decode, Finish, Request, RequestId, SampledCompletion, Sampler, SamplerOptions, SamplingParams,
 };
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -28,73 +29,23 @@ pub fn encode(tokenizer: &Tokenizer, prompt: &Prompt) -> Result<Arc<[u32]>> {
     })
 }
 
-/// Returns the text of a completion without special tokens.
-pub fn decode(tokenizer: &Tokenizer, completion: &SampledCompletion) -> Result<String> {
-    Ok(tokenizer.decode(&completion.tokens)?)
-}
-
 /// Returns the longest completion of a prompt, in tokens: `limit`, or the rest of the context window. At least 1, so
 /// that the sampler reports a prompt that leaves no space.
 pub fn room(limit: usize, prompt: usize, window: usize) -> usize {
     limit.min(window.saturating_sub(prompt)).max(1)
 }
 
-/// Samples one prompt once per seed, with a cache of `memory_mib` MiB.
+/// Encodes a prompt, to be sampled once per seed.
 ///
 /// # Errors
-/// Returns an error as [`sample`] does.
-pub fn sample_one<D: Device + Decode>(
-    model: &Model<D>,
+/// Returns an error if the tokenizer rejects the prompt.
+pub fn asks(
     tokenizer: &Tokenizer,
     prompt: &Prompt,
-    seeds: impl Iterator<Item = u64>,
-    max_new_tokens: usize,
-    memory_mib: u64,
-) -> Result<Vec<String>> {
+    seeds: impl IntoIterator<Item = u64>,
+) -> Result<Vec<Ask>> {
     let prompt = encode(tokenizer, prompt)?;
-    let asks: Vec<Ask> = seeds.map(|seed| Ask { prompt: Arc::clone(&prompt), seed }).collect();
-    let options = SamplerOptions {
-        max_batch: asks.len().min(256),
-        memory_budget_bytes: memory_mib.saturating_mul(1 << 20),
-        ..SamplerOptions::default()
-    };
-    let completions = sample(model, tokenizer, &asks, max_new_tokens, &options, |_, _| ())?;
-    completions.iter().map(|completion| decode(tokenizer, completion)).collect()
-}
-
-/// Samples every prompt once at temperature 1. Completions have the order of the prompts.
-pub fn sample<D: Device + Decode>(
-    model: &Model<D>,
-    tokenizer: &Tokenizer,
-    asks: &[Ask],
-    max_new_tokens: usize,
-    options: &SamplerOptions,
-    mut on_finished: impl FnMut(usize, &SampledCompletion),
-) -> Result<Vec<SampledCompletion>> {
-    let mut sampler = Sampler::new(model, options)?;
-    let stop: Arc<[u32]> = tokenizer.eos().into();
-    let requests: Vec<Request> = asks
-        .iter()
-        .enumerate()
-        .map(|(i, ask)| Request {
-            id: RequestId(i as u64),
-            prompt: Arc::clone(&ask.prompt),
-            seed: ask.seed,
-            max_new_tokens: room(max_new_tokens, ask.prompt.len(), model.max_positions),
-            params: SamplingParams::default(),
-            stop: Arc::clone(&stop),
-        })
-        .collect();
-    let mut out: Vec<Option<SampledCompletion>> = vec![None; asks.len()];
-    sampler.run(model, requests, |_, completion| {
-        let index = completion.id.0 as usize;
-        on_finished(index, &completion);
-        out[index] = Some(completion);
-    })?;
-    match out.into_iter().collect::<Option<Vec<_>>>() {
-        Some(all) => Ok(all),
-        None => bail!("the sampler lost a request"),
-    }
+    Ok(seeds.into_iter().map(|seed| Ask { prompt: Arc::clone(&prompt), seed }).collect())
 }
 
 /// The outcome of a prompt.
@@ -103,29 +54,109 @@ pub enum Answer {
     /// The model ended the text.
     Whole(String),
     /// The completion reached the limit.
-    Cut,
-    /// The sampler or server failed; this says nothing about the model.
+    Cut {
+        /// The text so far.
+        text: String,
+        /// Its length in tokens.
+        tokens: usize,
+    },
+    /// The sampler refused the prompt, for this reason.
+    Refused(String),
+    /// The server failed; this says nothing about the model.
     Lost,
 }
 
-/// Samples every prompt once in this process.
-///
-/// # Errors
-/// Returns an error as [`sample`] does.
-pub fn answers<D: Device + Decode>(
-    model: &Model<D>,
-    tokenizer: &Tokenizer,
-    asks: &[Ask],
-    max_new_tokens: usize,
-    options: &SamplerOptions,
-    on_answer: impl Fn(),
-) -> Result<Vec<Answer>> {
-    let completions = sample(model, tokenizer, asks, max_new_tokens, options, |_, _| on_answer())?;
-    let answer = |completion: &SampledCompletion| match completion.finish {
-        Finish::Stop => decode(tokenizer, completion).map(Answer::Whole),
-        _ => Ok(Answer::Cut),
-    };
-    completions.iter().map(answer).collect()
+impl Answer {
+    /// The text, also of a completion that reached the limit.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Whole(text) | Self::Cut { text, .. } => text,
+            Self::Refused(_) | Self::Lost => "",
+        }
+    }
+}
+
+/// Returns options for `batch` concurrent completions with a cache of `memory_mib` MiB.
+pub fn options(batch: usize, memory_mib: u64) -> SamplerOptions {
+    SamplerOptions {
+        max_batch: batch,
+        memory_budget_bytes: memory_mib.saturating_mul(1 << 20),
+        ..SamplerOptions::default()
+    }
+}
+
+/// Samples texts from a model of this process.
+pub struct TextSampler<'a, D: Device> {
+    /// The model.
+    pub model: &'a Model<D>,
+    /// Its tokenizer.
+    pub tokenizer: &'a Tokenizer,
+    /// Maximum completion length, in tokens.
+    pub max_new_tokens: usize,
+    /// Sampling temperature.
+    pub temperature: f32,
+    /// The batch and the cache.
+    pub options: SamplerOptions,
+}
+
+impl<D: Device + Decode> TextSampler<'_, D> {
+    /// Samples every prompt once. Passes each answer, with the index of its prompt, to `take` as soon as it ends;
+    /// if that breaks, the remaining prompts are not sampled.
+    ///
+    /// # Errors
+    /// Returns an error if the device fails or a completion cannot be decoded.
+    pub fn each(&self, asks: &[Ask], mut take: impl FnMut(usize, Answer) -> ControlFlow<()>) -> Result<()> {
+        let mut sampler = Sampler::new(self.model, &self.options)?;
+        let stop: Arc<[u32]> = self.tokenizer.eos().into();
+        let request = |(i, ask): (usize, &Ask)| Request {
+            id: RequestId(i as u64),
+            prompt: Arc::clone(&ask.prompt),
+            seed: ask.seed,
+            max_new_tokens: room(self.max_new_tokens, ask.prompt.len(), self.model.max_positions),
+            params: SamplingParams { temperature: self.temperature, ..SamplingParams::default() },
+            stop: Arc::clone(&stop),
+        };
+        let mut end: Option<Result<()>> = None;
+        sampler.run(self.model, asks.iter().enumerate().map(request), |sampler, completion| {
+            // Others can end in the same step as the one that ended the search.
+            if end.is_some() {
+                return;
+            }
+            match self.answer(&completion).map(|answer| take(completion.id.0 as usize, answer)) {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => end = Some(Ok(())),
+                Err(error) => end = Some(Err(error)),
+            }
+            if end.is_some() {
+                sampler.cancel_all();
+            }
+        })?;
+        end.unwrap_or(Ok(()))
+    }
+
+    /// Samples every prompt once and returns the answers in the order of the prompts.
+    ///
+    /// # Errors
+    /// Returns an error as [`TextSampler::each`] does.
+    pub fn answers(&self, asks: &[Ask], on_answer: impl Fn()) -> Result<Vec<Answer>> {
+        let mut answers: Vec<Option<Answer>> = vec![None; asks.len()];
+        self.each(asks, |i, answer| {
+            on_answer();
+            answers[i] = Some(answer);
+            ControlFlow::Continue(())
+        })?;
+        let given = |answer: Option<Answer>| answer.expect("invariant: the sampler answers every request");
+        Ok(answers.into_iter().map(given).collect())
+    }
+
+    fn answer(&self, completion: &SampledCompletion) -> Result<Answer> {
+        let text = self.tokenizer.decode(&completion.tokens)?;
+        Ok(match &completion.finish {
+            Finish::Stop => Answer::Whole(text),
+            Finish::Length | Finish::Cancelled => Answer::Cut { text, tokens: completion.tokens.len() },
+            Finish::Refused(why) => Answer::Refused(why.to_string()),
+        })
+    }
 }
 
 /// Applies `work` to all items on up to `threads` threads. Results have the order of the items.

@@ -5,7 +5,8 @@ use crate::system;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_run::config::base_model;
 use sgs_run::config::{self, Layers};
-use sgs_run::round::result_parser::Reader;
+use sgs_run::round::result_parser::ResultParser;
+use sgs_run::round::sampling_context::SamplingContext;
 use sgs_run::workers::tasks::{self, GenerateResult, Sample};
 use sgs_selfplay::{Command, FinishReason, TaskKey, TaskKind};
 use std::sync::Arc;
@@ -30,25 +31,25 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
     let end = tokenizer.eos()[0];
     assert!(![5, 6].contains(&end));
     let sample = || sample(end);
-    let mut reader = Reader {
+    let context = SamplingContext {
         config: &config,
         system: &Echo,
         tokenizer: &tokenizer,
         policy_version: 0,
-        vocabulary,
-        context: 8,
+        window: 8,
         policy_id: Some(WEIGHTS),
     };
+    let mut parser = ResultParser { context };
     let problem = Arc::clone(&system::targets()[0]);
     let key = TaskKey { round: 0, kind: TaskKind::Rollout, problem: problem.id.clone(), index: 0 };
     let commands = [Command::SampleRollout { key, seed: 1, problem, lemma: None }];
     let prompt: Arc<[u32]> = vec![3, 4].into();
-    let answer = |reader: &Reader<'_>, samples: Vec<Sample>, policy_id: &str| {
+    let answer = |parser: &ResultParser<'_>, samples: Vec<Sample>, policy_id: &str| {
         let packed = tasks::pack(&GenerateResult { samples, policy_id: policy_id.into() }).unwrap();
-        reader.read(&commands, &prompt, packed.as_bytes()).map_err(|e| format!("{e:#}"))
+        parser.parse(&commands, &prompt, packed.as_bytes()).map_err(|e| format!("{e:#}"))
     };
-    assert_eq!(answer(&reader, vec![sample()], WEIGHTS).unwrap().len(), 1);
-    assert_eq!(answer(&reader, vec![sample()], tasks::own_mark()).unwrap().len(), 1);
+    assert_eq!(answer(&parser, vec![sample()], WEIGHTS).unwrap().len(), 1);
+    assert_eq!(answer(&parser, vec![sample()], tasks::own_mark()).unwrap().len(), 1);
     let with = |change: &dyn Fn(&mut Sample)| {
         let mut sample = sample();
         change(&mut sample);
@@ -60,7 +61,7 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
     };
     let refused = || Sample::refused("too long".into());
     for right in [long(LIMIT), refused()] {
-        assert!(answer(&reader, vec![right], WEIGHTS).is_ok());
+        assert!(answer(&parser, vec![right], WEIGHTS).is_ok());
     }
     let odd = [
         (long(LIMIT + 1), "5 tokens where at most 4 were asked for"),
@@ -77,22 +78,22 @@ fn only_what_the_rounds_weights_can_have_sampled_is_taken() {
         (Sample { tokens: vec![], log_probs: vec![], ..sample() }, "it ended without an end token"),
     ];
     for (sample, why) in odd {
-        let error = answer(&reader, vec![sample.clone()], WEIGHTS).unwrap_err();
+        let error = answer(&parser, vec![sample.clone()], WEIGHTS).unwrap_err();
         assert!(error.contains(why), "{why}: {error}");
     }
     for (samples, why) in [(vec![], "0 completions for 1"), (vec![sample(); 2], "2 completions for 1")] {
-        assert!(answer(&reader, samples, WEIGHTS).unwrap_err().contains(why));
+        assert!(answer(&parser, samples, WEIGHTS).unwrap_err().contains(why));
     }
     for other in ["", "abce", "own", "own 00000000000000000000000000000000"] {
-        let error = answer(&reader, vec![sample()], other).unwrap_err();
+        let error = answer(&parser, vec![sample()], other).unwrap_err();
         assert!(error.contains("the round's are `abcd`"), "{other}: {error}");
     }
-    reader.context = 4;
-    assert!(answer(&reader, vec![sample()], WEIGHTS).unwrap_err().contains("3 tokens where at most 2"));
+    parser.context.window = 4;
+    assert!(answer(&parser, vec![sample()], WEIGHTS).unwrap_err().contains("3 tokens where at most 2"));
     // Where nobody else may sample, nobody else's answer is one.
-    (reader.context, reader.policy_id) = (8, None);
-    assert!(answer(&reader, vec![sample()], WEIGHTS).is_err());
-    assert!(answer(&reader, vec![sample()], tasks::own_mark()).is_ok());
+    (parser.context.window, parser.context.policy_id) = (8, None);
+    assert!(answer(&parser, vec![sample()], WEIGHTS).is_err());
+    assert!(answer(&parser, vec![sample()], tasks::own_mark()).is_ok());
 }
 
 /// What ships for Lean: tokens, shape and card agree, and every target and its proof can be spelled within the window.

@@ -8,12 +8,6 @@ use crate::statement_input::StatementInput;
 use anyhow::Result;
 use serde_json::json;
 use sgs_formal::{Condition, FormalSystem};
-use sgs_lm::Device;
-use sgs_lm::model::Model;
-use sgs_lm::tokenizer::Tokenizer;
-use sgs_lm_sampler::Decode;
-use sgs_run::with_device;
-use sgs_run::workers::sampling;
 use sgs_selfplay::seed::task_seed;
 use sgs_selfplay::{ParsedConjecture, Problem, Role};
 use std::collections::BTreeMap;
@@ -25,12 +19,7 @@ pub fn run(args: &ConjectureArgs) -> Result<Outcome> {
         StatementInput::new(&players, args.context.as_deref().unwrap_or_default(), &args.play.lean)?;
     let target = statements.given_target(args.problem.as_deref(), args.statement.as_deref())?;
     let session = statements.start(Some(&target))?;
-    let (tokenizer, weights) = players.load(Role::Conjecturer)?;
-    let counts = with_device!(args.play.device, 0, device => {
-        let model = Model::new(device, weights, players.positions())?;
-        let tokens = players.tokens(Role::Conjecturer);
-        invent(&*session.system, &target.problem, &tokenizer, &model, tokens, args)?
-    });
+    let counts = invent(&players, &*session.system, &target.problem, args)?;
     match args.json {
         true => output::json(&counts.as_json(&target.problem))?,
         false => output::line(counts.as_text(&*session.system, &target.problem))?,
@@ -48,17 +37,15 @@ struct ConjectureCounts {
     defects: BTreeMap<String, (u32, String)>,
 }
 
-fn invent<D: Device + Decode>(
+fn invent(
+    players: &ModelSource,
     system: &dyn FormalSystem,
     target: &Problem,
-    tokenizer: &Tokenizer,
-    model: &Model<D>,
-    tokens: usize,
     args: &ConjectureArgs,
 ) -> Result<ConjectureCounts> {
     let prompt = system.conjecturer_prompt(Condition::Target(target));
     let seeds = (0..args.samples).map(|i| task_seed(args.play.seed, 0, Role::Conjecturer, &target.id, i));
-    let texts = sampling::sample_one(model, tokenizer, &prompt, seeds, tokens, args.play.memory_mib)?;
+    let texts = players.sample(&args.play, Role::Conjecturer, &prompt, seeds)?;
     let mut counts = ConjectureCounts { samples: args.samples, ..ConjectureCounts::default() };
     for text in texts {
         match system.read_conjecture(Condition::Target(target), &text) {

@@ -8,12 +8,6 @@ use crate::statement_input::StatementInput;
 use anyhow::Result;
 use serde_json::json;
 use sgs_formal::{FormalSystem, Malformed};
-use sgs_lm::Device;
-use sgs_lm::model::Model;
-use sgs_lm::tokenizer::Tokenizer;
-use sgs_lm_sampler::Decode;
-use sgs_run::with_device;
-use sgs_run::workers::sampling;
 use sgs_selfplay::reward::guide_score;
 use sgs_selfplay::seed::task_seed;
 use sgs_selfplay::{Problem, Review, Role};
@@ -29,40 +23,20 @@ pub fn run(args: &ReviewArgs) -> Result<Outcome> {
     if players.guide_is_rubric() {
         eprintln!("note: this run takes its reviews from the formal system's rubric; these are its model's");
     }
-    let (tokenizer, weights) = players.load(Role::Guide)?;
     let (system, target, conjecture) = (&*session.system, &target.problem, &conjecture.problem);
-    let reviews = with_device!(args.play.device, 0, device => {
-        let model = Model::new(device, weights, players.positions())?;
-        review(system, target, conjecture, &tokenizer, &model, players.tokens(Role::Guide), args)?
-    });
+    let seeds = (0..args.samples).map(|i| task_seed(args.play.seed, 0, Role::Guide, &conjecture.id, i));
+    let texts = players.sample(&args.play, Role::Guide, &system.guide_prompt(target, conjecture), seeds)?;
+    let read = |text: String| (system.read_review(&text), text);
+    let reviews: Vec<SampledReview> = texts.into_iter().map(read).collect();
     match args.json {
         true => output::json(&as_json(target, conjecture, &reviews))?,
         false => output::line(as_text(system, target, conjecture, &reviews))?,
     }
-    Ok(if reviews.iter().any(|(_, read)| read.is_ok()) { Outcome::Done } else { Outcome::Failed })
+    Ok(if reviews.iter().any(|(read, _)| read.is_ok()) { Outcome::Done } else { Outcome::Failed })
 }
 
-/// A completion of the Guide, and the review parsed from it.
-type SampledReview = (String, Result<Review, Malformed>);
-
-fn review<D: Device + Decode>(
-    system: &dyn FormalSystem,
-    target: &Problem,
-    conjecture: &Problem,
-    tokenizer: &Tokenizer,
-    model: &Model<D>,
-    tokens: usize,
-    args: &ReviewArgs,
-) -> Result<Vec<SampledReview>> {
-    let prompt = system.guide_prompt(target, conjecture);
-    let seeds = (0..args.samples).map(|i| task_seed(args.play.seed, 0, Role::Guide, &conjecture.id, i));
-    let texts = sampling::sample_one(model, tokenizer, &prompt, seeds, tokens, args.play.memory_mib)?;
-    let read = |text: String| {
-        let read = system.read_review(&text);
-        (text, read)
-    };
-    Ok(texts.into_iter().map(read).collect())
-}
+/// The review parsed from a completion of the Guide, and the completion.
+type SampledReview = (Result<Review, Malformed>, String);
 
 fn as_text(
     system: &dyn FormalSystem,
@@ -76,7 +50,7 @@ fn as_text(
         system.display_statement(&conjecture.statement)
     );
     let mut rows: Vec<(String, [f64; 4])> = Vec::new();
-    for (i, (_, read)) in reviews.iter().enumerate() {
+    for (i, (read, _)) in reviews.iter().enumerate() {
         let name = (i + 1).to_string();
         match read {
             Ok(r) => rows.push((name, [r.relevance, r.redundancy, r.complexity, guide_score(r)])),
@@ -96,7 +70,7 @@ fn as_text(
 }
 
 fn as_json(target: &Problem, conjecture: &Problem, reviews: &[SampledReview]) -> serde_json::Value {
-    let one = |(text, read): &SampledReview| match read {
+    let one = |(read, text): &SampledReview| match read {
         Ok(review) => json!({ "review": review, "r_guide": guide_score(review), "text": text }),
         Err(e) => json!({ "malformed": e, "text": text }),
     };

@@ -78,7 +78,7 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome> {
 
 fn read(file: &Path) -> Result<Import> {
     if file != Path::new("-") {
-        return Ok(sgs_run::lean_set::read(file, "")?);
+        return Ok(sgs_run::config::lean_set::read(file, "")?);
     }
     let mut text = String::new();
     io::stdin().lock().read_to_string(&mut text).context("cannot read standard input")?;

@@ -9,7 +9,7 @@ mod rollouts;
 
 pub use config::{FilterConfig, Label, Rollouts, Sample, Stage};
 pub use report::{Row, report};
-pub use rollouts::{Tally, Tried};
+pub use rollouts::Tried;
 
 use super::label::{Solvability, read_solvability};
 use super::ledger::{Ledger, Subject};
@@ -25,6 +25,7 @@ use sgs_lm::tokenizer::Tokenizer;
 use sgs_run::config::device::DeviceKind;
 use sgs_run::config::endpoint::EndpointConfig;
 use sgs_run::error::{Context, Result, bail};
+use sgs_run::workers::attempts::AttemptSummary;
 use sgs_rundir::files::write_file;
 use sgs_rundir::lock::RunLock;
 use sgs_selfplay::seed::task_seed;
@@ -239,19 +240,19 @@ fn model(folder: &str, endpoint: &EndpointConfig) -> Value {
 /// Decides about a problem from its attempts.
 fn find(stage: &Rollouts, tried: &Tried) -> Finding {
     let k = f64::from(stage.k);
-    let Tally { proved, judged, .. } = tried.problem;
+    let AttemptSummary { proved, judged, .. } = tried.problem;
+    let (proved, judged) = (f64::from(proved), f64::from(judged));
     let is_false = tried.negation.as_ref().is_some_and(|negation| negation.proved > 0);
-    let is_easy = proved as f64 > stage.drop_above * k;
-    let fate = match (is_false, proved > 0, is_easy) {
+    let is_easy = proved > stage.drop_above * k;
+    let fate = match (is_false, proved > 0.0, is_easy) {
         (true, true, _) => Fate::Contradictory,
         (true, false, _) => Fate::False,
         (false, _, true) => Fate::Easy,
         (false, ..) => Fate::Kept,
     };
     // Lost attempts could have changed the decision, as could attempts at a negation that cannot be formed.
-    let is_open = proved as f64 + (k - judged as f64) > stage.drop_above * k
-        || (stage.negation
-            && tried.negation.as_ref().is_none_or(|negation| negation.judged < u64::from(stage.k)));
+    let is_open = proved + (k - judged) > stage.drop_above * k
+        || (stage.negation && tried.negation.as_ref().is_none_or(|negation| negation.judged < stage.k));
     Finding { fate, decided: fate != Fate::Kept || !is_open, by: json!(tried) }
 }
 
@@ -286,9 +287,9 @@ pub fn open(
 mod tests {
     use super::*;
 
-    fn tried(proved: u64, judged: u64, negation: Option<(u64, u64)>) -> Tried {
-        let tally = |(proved, judged)| Tally { proved, judged, proof: None };
-        Tried { problem: tally((proved, judged)), negation: negation.map(tally) }
+    fn tried(proved: u32, judged: u32, negation: Option<(u32, u32)>) -> Tried {
+        let summary = |(proved, judged)| AttemptSummary { proved, judged, proof: None };
+        Tried { problem: summary((proved, judged)), negation: negation.map(summary) }
     }
 
     #[test]

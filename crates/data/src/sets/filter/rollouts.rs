@@ -8,44 +8,25 @@ use sgs_lean::Lean;
 use sgs_lm::model::Model;
 use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm::weights::HostWeights;
-use sgs_lm_sampler::SamplerOptions;
 use sgs_run::config::device::DeviceKind;
 use sgs_run::error::{Context, Result, bail};
-use sgs_run::round::evaluate::{self, ProblemResult};
 use sgs_run::served::client::ServedRoles;
 use sgs_run::with_device;
-use sgs_run::workers::sampling::{self, Answer, Ask};
+use sgs_run::workers::attempts::{self, AttemptSummary};
+use sgs_run::workers::sampling::{self, Answer, Ask, TextSampler};
 use sgs_selfplay::Problem;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
-/// The results of the attempts at one statement.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
-    /// Attempts that were proofs.
-    pub proved: u64,
-    /// Attempts that were judged.
-    pub judged: u64,
-    /// The first proof.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub proof: Option<String>,
-}
-
-impl From<&ProblemResult> for Tally {
-    fn from(result: &ProblemResult) -> Self {
-        Self { proved: result.proved, judged: result.judged, proof: result.proof.clone() }
-    }
-}
-
 /// The results of the attempts at a problem and at its negation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
     /// The problem.
-    pub problem: Tally,
+    pub problem: AttemptSummary,
     /// Its negation, if that was wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub negation: Option<Tally>,
+    pub negation: Option<AttemptSummary>,
 }
 
 /// Attempts that are sampled together. They are verified while the next are sampled.
@@ -87,16 +68,12 @@ pub(crate) fn attempt(
     }
     let weights = HostWeights::load(folder)?;
     tokenizer.check_model(&weights.config)?;
-    let options = SamplerOptions {
-        max_batch: stage.batch,
-        memory_budget_bytes: stage.memory_mib.saturating_mul(1 << 20),
-        ..SamplerOptions::default()
-    };
     with_device!(device, sgs_run::config::device::threads(), device => {
         let model = Model::new(Arc::clone(&device), weights, stage.context)?;
-        work.go(&open, ledger, |asks| {
-            sampling::answers(&model, &tokenizer, asks, stage.context, &options, || ())
-        })
+        let options = sampling::options(stage.batch, stage.memory_mib);
+        let (max_new_tokens, tokenizer) = (stage.context, &tokenizer);
+        let sampler = TextSampler { model: &model, tokenizer, max_new_tokens, temperature: 1.0, options };
+        work.go(&open, ledger, |asks| sampler.answers(asks, || ()))
     })
 }
 
@@ -109,7 +86,7 @@ struct Attempter<'a> {
 }
 
 /// A problem, and its negation if that is wanted and there is one.
-type Sides = (Problem, Option<Problem>);
+type Sides = (Arc<Problem>, Option<Arc<Problem>>);
 
 /// Problems with the answers to their prompts, and to those of their negations.
 type Sampled = (Vec<Sides>, Vec<Answer>);
@@ -129,7 +106,7 @@ impl Attempter<'_> {
             let verifier = scope.spawn(move || self.verify(&receive, ledger));
             let sampled = open.chunks(at_once).try_for_each(|some| {
                 let some = some.iter().map(|problem| self.sides(problem)).collect::<Vec<Sides>>();
-                let asks = evaluate::proof_asks(
+                let asks = attempts::proof_asks(
                     |problem| self.prompt(problem),
                     self.tokenizer,
                     &statements(&some),
@@ -146,7 +123,8 @@ impl Attempter<'_> {
     }
 
     fn sides(&self, problem: &Problem) -> Sides {
-        (problem.clone(), Some(problem).filter(|_| self.stage.negation).and_then(Lean::negated))
+        let negation = Some(problem).filter(|_| self.stage.negation).and_then(Lean::negated);
+        (Arc::new(problem.clone()), negation.map(Arc::new))
     }
 
     fn prompt(&self, problem: &Problem) -> Prompt {
@@ -158,13 +136,12 @@ impl Attempter<'_> {
 
     fn verify(&self, sampled: &Receiver<Sampled>, ledger: &mut Ledger<Tried>) -> Result<()> {
         for (some, answers) in sampled {
-            let asked = answers.len();
-            let verified = evaluate::verify_all(self.system, &statements(&some), self.stage.k, answers)?;
-            let results = verified.problems;
-            let judged: u64 = results.iter().map(|r| r.judged).sum();
-            let lost = asked.saturating_sub(usize::try_from(judged).unwrap_or(asked));
+            let (asked, k, statements) = (answers.len(), self.stage.k, statements(&some));
+            let judged = attempts::judge_all(self.system, &statements, k, &answers);
+            let results = attempts::count(&statements, k, &judged);
+            let lost = asked - results.iter().map(|result| result.summary.judged as usize).sum::<usize>();
             if lost as f64 > LOST * asked as f64 {
-                let first = results.iter().find(|r| r.judged < u64::from(self.stage.k));
+                let first = results.iter().find(|result| result.summary.judged < k);
                 bail!(
                     "stage {}: {lost} of {asked} attempts were lost, the first at {}: the checker or the server is not \
                      well, or a prompt is longer than the context; what was found before is kept, and the same command \
@@ -173,11 +150,11 @@ impl Attempter<'_> {
                     first.map_or("", |r| r.problem.id.as_str())
                 );
             }
-            let mut tallies = results.iter().map(Tally::from);
-            let tried = some.iter().filter_map(|(problem, negation)| {
-                let tally = tallies.next()?;
-                let negation = negation.as_ref().and_then(|_| tallies.next());
-                Some((Subject::problem(problem), Tried { problem: tally, negation }))
+            let mut summaries = results.into_iter().map(|result| result.summary);
+            let mut next = || summaries.next().expect("invariant: one summary for each statement");
+            let tried = some.iter().map(|(problem, negation)| {
+                let tried = Tried { problem: next(), negation: negation.as_ref().map(|_| next()) };
+                (Subject::problem(problem), tried)
             });
             let tried: Vec<(Subject, Tried)> = tried.collect();
             let done = tried.len();
@@ -189,7 +166,7 @@ impl Attempter<'_> {
 }
 
 /// Each problem, followed by its negation.
-fn statements(some: &[Sides]) -> Vec<Problem> {
+fn statements(some: &[Sides]) -> Vec<Arc<Problem>> {
     some.iter()
         .flat_map(|(problem, negation)| [Some(problem), negation.as_ref()])
         .flatten()

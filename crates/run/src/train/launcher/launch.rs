@@ -23,12 +23,12 @@ const GRACE: Duration = Duration::from_secs(20);
 const LAST_LINES: usize = 12;
 
 /// The rendezvous file of the ranks with this folder.
-pub fn meeting_file(folder: &Path) -> PathBuf {
+pub(crate) fn meeting_file(folder: &Path) -> PathBuf {
     folder.join("meeting")
 }
 
 /// A rank's log.
-pub fn log_file(folder: &Path, rank: usize) -> PathBuf {
+pub(crate) fn log_file(folder: &Path, rank: usize) -> PathBuf {
     folder.join(format!("rank-{rank}.log"))
 }
 
@@ -111,7 +111,7 @@ impl RankProcesses {
     ///
     /// # Errors
     /// Returns the error of `meet`, or an error if a rank exits.
-    pub fn while_joining<T: Send + 'static>(
+    pub(crate) fn while_joining<T: Send + 'static>(
         &mut self,
         meet: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {

@@ -4,7 +4,7 @@ mod search;
 
 use crate::args::ProveArgs;
 use crate::exit::Outcome;
-use crate::model_source::ModelSource;
+use crate::model_source::{ModelSource, RoleModel};
 use crate::output;
 use crate::statement_input::{CheckerSession, StatementInput};
 use anyhow::Result;
@@ -13,8 +13,6 @@ use serde_json::{Value, json};
 use sgs_formal::FormalSystem;
 use sgs_lean::data::Target;
 use sgs_lm::Device;
-use sgs_lm::model::Model;
-use sgs_lm::tokenizer::Tokenizer;
 use sgs_lm_sampler::Decode;
 use sgs_run::with_device;
 use sgs_selfplay::{Problem, Role};
@@ -31,12 +29,11 @@ pub fn run(args: &ProveArgs) -> Result<Outcome> {
     let first = if args.is_interactive() { None } else { Some(given()?) };
     let folder = players.solver()?;
     let mut session = statements.start(first.as_ref())?;
-    let (tokenizer, weights) = players.load(Role::Solver)?;
     if let Some(round) = players.round() {
         eprintln!("Solver after round {round}: {}", folder.display());
     }
     with_device!(args.play.device, 0, device => {
-        let prover = ProofSampler { args, tokenizer: &tokenizer, model: Model::new(device, weights, players.positions())? };
+        let prover = ProofSampler { args, solver: RoleModel::load(&players, Role::Solver, &device)? };
         match first {
             Some(target) => prover.prove(&*session.system, &target.problem),
             None => prover.converse(&mut statements, &mut session),
@@ -47,15 +44,14 @@ pub fn run(args: &ProveArgs) -> Result<Outcome> {
 /// The Solver's model with the arguments of the command.
 struct ProofSampler<'a, D: Device + Decode> {
     args: &'a ProveArgs,
-    tokenizer: &'a Tokenizer,
-    model: Model<D>,
+    solver: RoleModel<D>,
 }
 
 impl<D: Device + Decode> ProofSampler<'_, D> {
     /// Proves one problem.
     fn prove(&self, system: &dyn FormalSystem, problem: &Problem) -> Result<Outcome> {
         let started = Instant::now();
-        let search = search(system, problem, self.tokenizer, &self.model, self.args)?;
+        let search = search(system, problem, &self.solver, self.args)?;
         let seconds = started.elapsed().as_secs_f64();
         match (self.args.json, self.args.is_interactive()) {
             (true, false) => output::json(&as_json(problem, &search, seconds))?,

@@ -1,18 +1,16 @@
 //! Samples and verifies proofs of one problem.
 
 use crate::args::ProveArgs;
-use anyhow::{Context, Result, bail};
+use crate::model_source::RoleModel;
+use anyhow::{Result, anyhow, bail};
 use sgs_formal::FormalSystem;
 use sgs_lm::Device;
-use sgs_lm::model::Model;
-use sgs_lm::tokenizer::Tokenizer;
-use sgs_lm_sampler::{
-    Decode, Finish, Request, RequestId, SampledCompletion, Sampler, SamplerOptions, SamplingParams,
-};
-use sgs_run::workers::sampling;
-use sgs_selfplay::seed::task_seed;
-use sgs_selfplay::{Problem, Role, Verdict};
+use sgs_lm_sampler::Decode;
+use sgs_run::workers::attempts::{JudgedAttempt, judge, judge_all, proof_asks};
+use sgs_run::workers::sampling::{Answer, TextSampler, options};
+use sgs_selfplay::{Problem, Verdict};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// The result of a search.
@@ -21,7 +19,7 @@ pub struct ProofSearch {
     /// Number of samples.
     pub sampled: u32,
     /// A valid proof, if one was found.
-    pub proof: Option<String>,
+    pub proof: Option<Arc<str>>,
     /// Failures by verdict and kind of reason, with their count and an example.
     pub failures: BTreeMap<(Verdict, String), (u32, String)>,
 }
@@ -30,11 +28,14 @@ pub struct ProofSearch {
 pub fn search<D: Device + Decode>(
     system: &dyn FormalSystem,
     problem: &Problem,
-    tokenizer: &Tokenizer,
-    model: &Model<D>,
+    solver: &RoleModel<D>,
     args: &ProveArgs,
 ) -> Result<ProofSearch> {
-    let prompt = sampling::encode(tokenizer, &system.solver_prompt(problem))?;
+    let RoleModel { tokenizer, model } = solver;
+    let problems = [Arc::new(problem.clone())];
+    let prompt = |problem: &Problem| system.solver_prompt(problem);
+    let asks = proof_asks(prompt, tokenizer, &problems, args.samples, args.play.seed)?;
+    let prompt = asks.first().map_or(&[][..], |ask| &ask.prompt);
     let unknown = tokenizer.special_tokens().unk.as_ref().and_then(|t| tokenizer.id_of(t));
     if unknown.is_some_and(|id| prompt.contains(&id)) {
         bail!(
@@ -42,118 +43,58 @@ pub fn search<D: Device + Decode>(
             problem.statement
         );
     }
-    let room = model.max_positions.saturating_sub(prompt.len());
-    if room == 0 {
+    if prompt.len() >= model.max_positions {
         bail!(
             "the statement has {} tokens, and the model's context window has {}: choose a shorter one",
             prompt.len(),
             model.max_positions
         );
     }
-    let options = SamplerOptions {
-        max_batch: args.samples.min(256) as usize,
-        memory_budget_bytes: args.play.memory_mib.saturating_mul(1 << 20),
-        ..SamplerOptions::default()
+    let sampler = TextSampler {
+        temperature: args.temperature,
+        ..solver.sampler(args.max_new_tokens, options(args.samples.min(256) as usize, args.play.memory_mib))
     };
-    let mut sampler = Sampler::new(model, &options)?;
-    let stop: Arc<[u32]> = tokenizer.eos().into();
-    let requests: Vec<Request> = (0..args.samples)
-        .map(|i| Request {
-            id: RequestId(u64::from(i)),
-            prompt: Arc::clone(&prompt),
-            seed: task_seed(args.play.seed, 0, Role::Solver, &problem.id, i),
-            max_new_tokens: args.max_new_tokens.clamp(1, room),
-            params: SamplingParams { temperature: args.temperature, ..SamplingParams::default() },
-            stop: Arc::clone(&stop),
-        })
-        .collect();
-    if system.parallel_verifications() > 1 {
-        return search_at_once(system, problem, tokenizer, model, &mut sampler, requests);
-    }
     let mut search = ProofSearch::default();
-    let mut failure = None;
-    sampler.run(model, requests, |sampler, completion| {
-        if search.proof.is_some() || failure.is_some() {
-            return;
-        }
-        match verify(system, problem, tokenizer, &completion, &mut search) {
-            Ok(false) => {}
-            Ok(true) => sampler.cancel_all(),
-            Err(error) => {
-                failure = Some(error);
-                sampler.cancel_all();
-            }
+    if system.parallel_verifications() > 1 {
+        // Verification takes seconds and uses all cores: sample everything first.
+        let answers = sampler.answers(&asks, || ())?;
+        answers.iter().try_for_each(check_accepted)?;
+        let attempts = judge_all(system, &problems, args.samples, &answers);
+        let _ = attempts.into_iter().try_for_each(|attempt| search.add(attempt));
+        return Ok(search);
+    }
+    let mut refused = Ok(());
+    sampler.each(&asks, |_, answer| {
+        refused = check_accepted(&answer);
+        match refused.is_ok() {
+            true => search.add(judge(system, problem, &answer)),
+            false => ControlFlow::Break(()),
         }
     })?;
-    failure.map_or(Ok(search), Err)
+    refused.map(|()| search)
 }
 
-/// Samples everything, then verifies everything, for a checker that takes many proofs at the same time.
-fn search_at_once<D: Device + Decode>(
-    system: &dyn FormalSystem,
-    problem: &Problem,
-    tokenizer: &Tokenizer,
-    model: &Model<D>,
-    sampler: &mut Sampler<D>,
-    requests: Vec<Request>,
-) -> Result<ProofSearch> {
-    let mut completions = Vec::with_capacity(requests.len());
-    sampler.run(model, requests, |_, completion| completions.push(completion))?;
-    completions.sort_by_key(|c| c.id.0);
-    let searches = sampling::in_parallel(system.parallel_verifications(), &completions, |completion| {
-        let mut one = ProofSearch::default();
-        verify(system, problem, tokenizer, completion, &mut one).map(|_| one)
-    });
-    let mut all = ProofSearch::default();
-    for one in searches {
-        let one = one?;
-        all.sampled += 1;
-        if one.proof.is_some() {
-            all.proof = one.proof;
-            return Ok(all);
-        }
-        for (kind, (n, reason)) in one.failures {
-            all.failures.entry(kind).or_insert((0, reason)).0 += n;
-        }
+/// Refuses an answer without a sample: the others have the same prompt.
+fn check_accepted(answer: &Answer) -> Result<()> {
+    match answer {
+        Answer::Refused(why) => Err(anyhow!(why.clone()).context("the sampler refused the prompt")),
+        _ => Ok(()),
     }
-    Ok(all)
 }
 
-/// Parses and verifies a completion; returns whether it is a proof.
-fn verify(
-    system: &dyn FormalSystem,
-    problem: &Problem,
-    tokenizer: &Tokenizer,
-    completion: &SampledCompletion,
-    search: &mut ProofSearch,
-) -> Result<bool> {
-    let mut fail = |verdict, kind: String, reason: String| {
-        let entry = search.failures.entry((verdict, kind)).or_insert((0, reason));
-        entry.0 += 1;
-    };
-    search.sampled += 1;
-    match &completion.finish {
-        Finish::Refused(refusal) => return Err(refusal.clone()).context("the sampler refused the prompt"),
-        Finish::Length => {
-            let reason = format!("not finished after {} tokens", completion.tokens.len());
-            fail(Verdict::Malformed, "no end".to_owned(), reason);
-            return Ok(false);
+impl ProofSearch {
+    /// Adds an attempt. The search ends with a proof.
+    fn add(&mut self, attempt: JudgedAttempt) -> ControlFlow<()> {
+        self.sampled += 1;
+        let JudgedAttempt { verdict, defect, reason, proof } = attempt;
+        if verdict == Verdict::Proved {
+            self.proof = proof;
+            return ControlFlow::Break(());
         }
-        Finish::Stop | Finish::Cancelled => {}
+        let kind = defect.unwrap_or_else(|| kind_of(&reason));
+        self.failures.entry((verdict, kind)).or_insert((0, reason)).0 += 1;
+        ControlFlow::Continue(())
     }
-    let text = sampling::decode(tokenizer, completion)?;
-    match system.read_proof(problem, &text) {
-        Err(e) => fail(Verdict::Malformed, e.kind, e.detail),
-        Ok(proof) => {
-            let judgement = system.verify(problem, &proof);
-            if judgement.verdict == Verdict::Proved {
-                search.proof = Some(proof);
-                return Ok(true);
-            }
-            fail(judgement.verdict, kind_of(&judgement.reason), judgement.reason);
-        }
-    }
-    Ok(false)
 }
 
 /// Reduces a reason to its kind: `step 4, syl: hypothesis 2 does not unify: …` becomes

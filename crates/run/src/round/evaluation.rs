@@ -2,12 +2,13 @@
 
 use crate::config::RunConfig;
 use crate::error::Result;
-use crate::round::attempts::{Attempts, ProblemAttempts};
+use crate::round::attempts::Attempts;
+use crate::round::dispatcher::{Dispatcher, SamplingEnd};
 use crate::round::event::{EventStream, RoundStage, RunEvent};
+use crate::workers::attempts::{AttemptSummary, ProblemAttempts};
 use sgs_rundir::metrics::{MetricValues, names};
 use sgs_rundir::rows::{EvaluatedSet, EvaluationRow};
 use sgs_rundir::{RunDir, RunView};
-use sgs_selfplay::rate::pass_at_k;
 use sgs_selfplay::{Problem, Role};
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,17 +48,18 @@ impl EvalSchedule<'_> {
         Ok(due && !run.evaluations()?.iter().any(|evaluation| evaluation.after == after))
     }
 
-    /// Evaluates, stores the result and reports it. Returns `None` if the user interrupts it.
+    /// Evaluates the weights after `after` rounds, stores the result and reports it. Returns `None` if the user
+    /// interrupts it.
     ///
     /// # Errors
     /// Returns an error if the attempts fail or the result cannot be written.
-    pub(crate) fn evaluate(
+    pub(crate) fn evaluate<'d>(
         &self,
-        attempts: &Attempts<'_>,
+        after: u32,
+        dispatcher: impl Fn() -> Dispatcher<'d>,
         run: &RunDir,
         events: &mut EventStream<'_>,
     ) -> Result<Option<MetricValues>> {
-        let after = attempts.reader.policy_version;
         let (plan, rounds) = (&self.config.evaluation, self.config.rounds);
         events.emit(RunEvent::Stage { round: after, rounds, stage: RoundStage::Evaluating });
         let mut parts = vec![(EvaluatedSet::HeldOut, self.held_out, plan.samples)];
@@ -68,8 +70,12 @@ impl EvalSchedule<'_> {
         let mut rows = Vec::new();
         for (set, problems, samples) in parts.into_iter().filter(|(_, problems, _)| !problems.is_empty()) {
             let started = Instant::now();
-            let told = |progress| events.emit(RunEvent::Progress(progress));
-            let Some(attempts_of) = attempts.run(problems, samples, told)? else { return Ok(None) };
+            let mut attempts = Attempts::new(problems, samples, after, self.config.seed);
+            let (end, _) = dispatcher().run(&mut attempts, events)?;
+            if end == SamplingEnd::Interrupted {
+                return Ok(None);
+            }
+            let attempts_of = attempts.by_problem();
             describe(&mut metrics, set, &attempts_of, samples, started.elapsed().as_secs_f64());
             rows.extend(attempts_of.into_iter().map(|attempts_of| row(set, attempts_of)));
         }
@@ -90,13 +96,13 @@ fn describe(
     let mut set = |name: &str, value: f64| metrics.set(format!("{group}{name}"), value);
     set("problems", attempts_of.len() as f64);
     set("samples", f64::from(samples));
-    set("solved", attempts_of.iter().filter(|t| t.proved > 0).count() as f64);
+    set("solved", attempts_of.iter().filter(|a| a.summary.proved > 0).count() as f64);
     set("seconds", seconds);
     let mut ks: Vec<u64> =
         std::iter::successors(Some(1_u64), |k| Some(2 * k)).take_while(|k| *k < u64::from(samples)).collect();
     ks.push(samples.into());
     for k in ks {
-        let rates = attempts_of.iter().filter_map(|t| pass_at_k(t.judged.into(), t.proved.into(), k));
+        let rates = attempts_of.iter().filter_map(|a| a.summary.pass_at(k));
         let (count, sum) = rates.fold((0_u32, 0.0), |(count, sum), rate| (count + 1, sum + rate));
         if count > 0 {
             set(&format!("pass@{k}"), sum / f64::from(count));
@@ -105,7 +111,7 @@ fn describe(
 }
 
 fn row(set: EvaluatedSet, attempts_of: ProblemAttempts) -> EvaluationRow {
-    let ProblemAttempts { problem, judged, proved, proof } = attempts_of;
+    let ProblemAttempts { problem, summary: AttemptSummary { judged, proved, proof } } = attempts_of;
     EvaluationRow {
         set,
         id: problem.id.clone(),
@@ -125,7 +131,10 @@ mod tests {
 
     fn attempts_of(judged: u32, proved: u32) -> ProblemAttempts {
         let problem = Problem { id: ProblemId::new("p"), statement: "s".into(), context: "".into() };
-        ProblemAttempts { problem: Arc::new(problem), judged, proved, proof: None }
+        ProblemAttempts {
+            problem: Arc::new(problem),
+            summary: AttemptSummary { judged, proved, proof: None },
+        }
     }
 
     #[test]

@@ -1,0 +1,142 @@
+//! Attempts at problems: their prompts, their verdicts and their counts.
+
+use crate::error::Result;
+use crate::workers::sampling::{Answer, Ask, asks, in_parallel};
+use serde::{Deserialize, Serialize};
+use sgs_formal::{FormalSystem, Prompt};
+use sgs_lm::tokenizer::Tokenizer;
+use sgs_selfplay::rate::pass_at_k;
+use sgs_selfplay::seed::task_seed;
+use sgs_selfplay::{Problem, Role, Verdict};
+use std::sync::Arc;
+
+/// The judged attempts at a statement.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptSummary {
+    /// Attempts that were proofs.
+    pub proved: u32,
+    /// Attempts that were judged.
+    pub judged: u32,
+    /// The first proof, in the order of the attempts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<Arc<str>>,
+}
+
+impl AttemptSummary {
+    /// Counts an attempt. One that was lost is not judged.
+    pub fn add(&mut self, verdict: Verdict, proof: Option<&Arc<str>>) {
+        self.judged += u32::from(verdict.is_judged());
+        if verdict == Verdict::Proved {
+            self.proved += 1;
+            self.proof = self.proof.take().or_else(|| proof.cloned());
+        }
+    }
+
+    /// The unbiased estimate of pass@k; `None` if fewer than `k` attempts were judged.
+    pub fn pass_at(&self, k: u64) -> Option<f64> {
+        pass_at_k(self.judged.into(), self.proved.into(), k)
+    }
+}
+
+/// The attempts at one problem.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProblemAttempts {
+    pub problem: Arc<Problem>,
+    pub summary: AttemptSummary,
+}
+
+/// An attempt with its verdict.
+#[derive(Clone, Debug)]
+pub struct JudgedAttempt {
+    pub verdict: Verdict,
+    /// The name of the defect of a completion that is not a proof.
+    pub defect: Option<String>,
+    /// Why it is not a proof.
+    pub reason: String,
+    /// The proof in canonical form, if the completion could be parsed.
+    pub proof: Option<Arc<str>>,
+}
+
+impl JudgedAttempt {
+    /// The name of its verdict or defect, for counting.
+    pub fn name(&self) -> String {
+        match &self.defect {
+            Some(defect) => format!("{}: {defect}", self.verdict.as_str()),
+            None => self.verdict.as_str().to_owned(),
+        }
+    }
+}
+
+/// Prompts for `k` proofs of every problem, one problem after the other.
+///
+/// # Errors
+/// Returns an error if the tokenizer rejects a prompt.
+pub fn proof_asks(
+    prompt: impl Fn(&Problem) -> Prompt,
+    tokenizer: &Tokenizer,
+    problems: &[Arc<Problem>],
+    k: u32,
+    seed: u64,
+) -> Result<Vec<Ask>> {
+    let mut all = Vec::new();
+    for problem in problems {
+        let seeds = (0..k).map(|i| task_seed(seed, 0, Role::Solver, &problem.id, i));
+        all.extend(asks(tokenizer, &prompt(problem), seeds)?);
+    }
+    Ok(all)
+}
+
+/// Parses and verifies an attempt at a problem.
+pub fn judge(system: &dyn FormalSystem, problem: &Problem, answer: &Answer) -> JudgedAttempt {
+    let malformed = |defect: String, reason: String| JudgedAttempt {
+        verdict: Verdict::Malformed,
+        defect: Some(defect),
+        reason,
+        proof: None,
+    };
+    let text = match answer {
+        Answer::Whole(text) => text,
+        Answer::Cut { tokens, .. } => {
+            return malformed("no end".to_owned(), format!("not finished after {tokens} tokens"));
+        }
+        Answer::Refused(reason) => return malformed("no end".to_owned(), reason.clone()),
+        Answer::Lost => {
+            let reason = String::new();
+            return JudgedAttempt { verdict: Verdict::Infra, defect: None, reason, proof: None };
+        }
+    };
+    match system.read_proof(problem, text) {
+        Ok(proof) => {
+            let judgement = system.verify(problem, &proof);
+            let (verdict, reason) = (judgement.verdict, judgement.reason);
+            JudgedAttempt { verdict, defect: None, reason, proof: Some(proof.into()) }
+        }
+        Err(error) => malformed(error.kind, error.detail),
+    }
+}
+
+/// Judges the answers to [`proof_asks`] of the same problems, as many at a time as the system can verify. Returns the
+/// attempts in the same order.
+pub fn judge_all(
+    system: &dyn FormalSystem,
+    problems: &[Arc<Problem>],
+    k: u32,
+    answers: &[Answer],
+) -> Vec<JudgedAttempt> {
+    assert_eq!(answers.len(), problems.len() * k as usize, "invariant: k answers for each problem");
+    let of_problem = problems.iter().flat_map(|problem| (0..k).map(move |_| problem));
+    let attempts: Vec<(&Arc<Problem>, &Answer)> = of_problem.zip(answers).collect();
+    in_parallel(system.parallel_verifications(), &attempts, |(problem, answer)| {
+        judge(system, problem, answer)
+    })
+}
+
+/// Counts `k` judged attempts at each problem.
+pub fn count(problems: &[Arc<Problem>], k: u32, attempts: &[JudgedAttempt]) -> Vec<ProblemAttempts> {
+    let count = |(problem, attempts): (&Arc<Problem>, &[JudgedAttempt])| {
+        let mut summary = AttemptSummary::default();
+        attempts.iter().for_each(|attempt| summary.add(attempt.verdict, attempt.proof.as_ref()));
+        ProblemAttempts { problem: Arc::clone(problem), summary }
+    };
+    problems.iter().zip(attempts.chunks(k as usize)).map(count).collect()
+}
