@@ -228,7 +228,7 @@ impl EndpointConfig {
             let is_trained = sets.iter().any(|set| set.is_trained());
             if is_trained && sets.len() > 1 {
                 let names: Vec<&str> = group.roles.iter().map(|role| role.as_str()).collect();
-                let last = names.last().expect("invariant: several sets of weights have roles");
+                let last = names[names.len() - 1];
                 return Err(Usage(format!(
                     "the servers at {} are configured for the {}, which do not share their weights: give the {last} dedicated \
                      servers (`sampling.endpoint.{last}_urls`)",

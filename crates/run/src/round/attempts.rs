@@ -52,6 +52,7 @@ impl<'a> Attempts<'a> {
         self.problems.iter().map(of).collect()
     }
 
+    #[allow(clippy::expect_used, reason = "every result has the key of a command")]
     fn attempt(&mut self, key: &TaskKey) -> (&'a Arc<Problem>, &mut Attempt) {
         let known = "invariant: results have the keys of commands";
         let (problem, attempts) = self.attempts.get_mut(&key.problem).expect(known);

@@ -40,6 +40,7 @@ impl StatementFeatures {
     }
 
     /// Returns the features of one problem.
+    #[allow(clippy::expect_used, reason = "it has the features of every problem of the round")]
     pub(crate) fn of(&self, problem: &Problem) -> Features {
         *self.0.get(&problem.id).expect("invariant: the problem is one of the round")
     }

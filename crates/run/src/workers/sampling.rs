@@ -138,6 +138,7 @@ impl<D: Device + Decode> TextSampler<'_, D> {
     ///
     /// # Errors
     /// Returns an error as [`TextSampler::each`] does.
+    #[allow(clippy::expect_used, reason = "the sampler ends every request")]
     pub fn answers(&self, asks: &[Ask], on_answer: impl Fn()) -> Result<Vec<Answer>> {
         let mut answers: Vec<Option<Answer>> = vec![None; asks.len()];
         self.each(asks, |i, answer| {

@@ -134,6 +134,7 @@ impl Attempter<'_> {
         }
     }
 
+    #[allow(clippy::expect_used, reason = "every statement is counted")]
     fn verify(&self, sampled: &Receiver<Sampled>, ledger: &mut Ledger<Tried>) -> Result<()> {
         for (some, answers) in sampled {
             let (asked, k, statements) = (answers.len(), self.stage.k, statements(&some));
