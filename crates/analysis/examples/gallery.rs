@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runs: Vec<_> = (1..).zip(methods).map(|(seed, m)| synthetic::run(m, seed, size)).collect();
     let yardstick = Yardstick { label: "larger model, pass@4".into(), rate: 0.57 };
     let options = FigureOptions { yardsticks: vec![yardstick], ..FigureOptions::default() };
-    let options = ReportOptions { figures: options, png_scale: Some(2.0), ..ReportOptions::default() };
+    let options = ReportOptions { figures: options, ..ReportOptions::default() };
     for (name, runs) in [("single", &runs[..1]), ("comparison", &runs[..])] {
         let written = report::write(runs, &dir.join(name), &options)?;
         println!("{}", written.index.display());

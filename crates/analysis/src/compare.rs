@@ -1,70 +1,74 @@
-//! Comparisons of runs.
+//! Comparisons of runs at equal numbers of generations. Only measured values are compared: nothing is interpolated.
 
-use crate::fit::{CurvePoint, Fit, Parameter};
+use crate::fit::{Fit, Parameter};
 use crate::run::TargetHistory;
 use crate::stats::student;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// A crossing of two curves.
+/// Keys of the budget of a run, which do not change its rounds.
+pub const BUDGET: [&str; 3] = ["rounds", "minutes", "generations"];
+
+/// Returns the last value of a curve (ascending in x) that was measured at or before `x`, or `None` before the first one.
+pub fn measured_at(curve: &[(f64, f64)], x: f64) -> Option<f64> {
+    let after = curve.partition_point(|p| p.0 <= x);
+    Some(curve.get(after.checked_sub(1)?)?.1)
+}
+
+/// Returns the generations at which all curves can be compared: those of the curve with the most points in the common range
+/// and the ends of that range. The range begins at the last of the first points and ends at the first of the last points.
+/// Returns no generations if it is empty.
+pub fn common_generations(curves: &[&[(f64, f64)]]) -> Vec<f64> {
+    let ends: Option<Vec<_>> = curves.iter().map(|c| Some((c.first()?.0, c.last()?.0))).collect();
+    let ends = ends.unwrap_or_default();
+    let from = ends.iter().map(|e| e.0).fold(f64::NEG_INFINITY, f64::max);
+    let until = ends.iter().map(|e| e.1).fold(f64::INFINITY, f64::min);
+    if ends.is_empty() || from > until {
+        return Vec::new();
+    }
+    let within = |c: &&[(f64, f64)]| c.iter().map(|p| p.0).filter(|x| (from..=until).contains(x)).collect();
+    let mut at: Vec<f64> = curves.iter().map(within).max_by_key(Vec::len).unwrap_or_default();
+    at.extend([from, until]);
+    at.sort_by(f64::total_cmp);
+    at.dedup();
+    at
+}
+
+/// A change of the lead between two curves.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Crossing {
-    /// Generations at the crossing, interpolated.
+    /// Generations of the first measured point after the change.
     pub generations: f64,
-    /// Rate of both curves at the crossing.
+    /// Rate of the first curve there.
     pub rate: f64,
-    /// Whether the first curve is above the second one after the crossing.
+    /// Whether the first curve leads from there on.
     pub first_leads: bool,
 }
 
-/// Returns the value of a curve (ascending in x) at `x` by linear interpolation, or `None` outside its range.
-pub fn interpolate(curve: &[(f64, f64)], x: f64) -> Option<f64> {
-    let after = curve.partition_point(|p| p.0 < x);
-    let b = curve.get(after)?;
-    if b.0 == x {
-        return Some(b.1);
-    }
-    let a = curve.get(after.checked_sub(1)?)?;
-    Some(a.1 + (x - a.0) / (b.0 - a.0) * (b.1 - a.1))
-}
-
-/// Returns the crossings of two curves (ascending in generations) in their common range. A crossing along a segment where
-/// they are equal is at the end of the segment.
-pub fn crossings(first: &[CurvePoint], second: &[CurvePoint]) -> Vec<Crossing> {
-    let pairs = |c: &[CurvePoint]| c.iter().map(|p| (p.generations, p.rate)).collect::<Vec<_>>();
-    let (one, other) = (pairs(first), pairs(second));
-    let mut at: Vec<f64> = first.iter().chain(second).map(|p| p.generations).collect();
+/// Returns the changes of the lead between two curves (ascending in generations) in their common range.
+pub fn crossings(first: &[(f64, f64)], second: &[(f64, f64)]) -> Vec<Crossing> {
+    let range = common_generations(&[first, second]);
+    let (Some(&from), Some(&until)) = (range.first(), range.last()) else { return Vec::new() };
+    let mut at: Vec<f64> =
+        first.iter().chain(second).map(|p| p.0).filter(|x| (from..=until).contains(x)).collect();
     at.sort_by(f64::total_cmp);
     at.dedup();
     let mut out = Vec::new();
-    // The last point at which one curve was ahead, and its lead.
-    let mut before: Option<(f64, f64)> = None;
+    let mut before: Option<bool> = None;
     for generations in at {
-        let (Some(a), Some(b)) = (interpolate(&one, generations), interpolate(&other, generations)) else {
+        let (Some(a), Some(b)) = (measured_at(first, generations), measured_at(second, generations)) else {
             continue;
         };
-        let lead = a - b;
-        if lead == 0.0 || !lead.is_finite() {
+        if a == b || !(a - b).is_finite() {
             continue;
         }
-        if let Some((earlier, earlier_lead)) = before
-            && (earlier_lead > 0.0) != (lead > 0.0)
-        {
-            let crossing = earlier + (generations - earlier) * earlier_lead / (earlier_lead - lead);
-            let rate = interpolate(&one, crossing).unwrap_or(a);
-            out.push(Crossing { generations: crossing, rate, first_leads: lead > 0.0 });
+        let first_leads = a > b;
+        if before.is_some_and(|before| before != first_leads) {
+            out.push(Crossing { generations, rate: a, first_leads });
         }
-        before = Some((generations, lead));
+        before = Some(first_leads);
     }
     out
-}
-
-/// Returns the interpolated x at which a series (ascending in x) first reaches `level`, or `None` if it never does.
-pub fn reach(series: &[(f64, f64)], level: f64) -> Option<f64> {
-    let at = series.iter().position(|p| p.1 >= level)?;
-    let b = series.get(at)?;
-    let Some(a) = at.checked_sub(1).and_then(|i| series.get(i)) else { return Some(b.0) };
-    Some(a.0 + (b.0 - a.0) * (level - a.1) / (b.1 - a.1))
 }
 
 /// Source of an uncertainty.
@@ -87,6 +91,16 @@ pub struct AsymptoteDifference {
     pub interval: (f64, f64),
     /// Source of the uncertainty.
     pub basis: Basis,
+}
+
+/// Returns the mean asymptote of the fits of several seeds and half of its 95% interval over the seeds (Student's t), or `None`
+/// for fewer than two fits.
+pub fn asymptote_over_seeds(fits: &[&Fit]) -> Option<(f64, f64)> {
+    let values: Vec<f64> = fits.iter().map(|f| f.law.asymptote).collect();
+    let seeds = values.len();
+    let middle = mean(&values).filter(|_| seeds > 1)?;
+    let half = student::two_sided(0.95, (seeds - 1) as f64) * (variance(&values) / seeds as f64).sqrt();
+    half.is_finite().then_some((middle, half))
 }
 
 /// Returns the difference of the asymptotes of two groups of fits, with one fit per seed. Its uncertainty comes from the
@@ -149,38 +163,51 @@ pub fn hard_curve(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fit::{Cut, FitOptions, ScalingLaw, fit};
+    use crate::fit::{CurvePoint, Cut, FitOptions, ScalingLaw, fit};
 
-    fn curve(rates: &[f64]) -> Vec<CurvePoint> {
-        (1..).zip(rates).map(|(i, &rate)| CurvePoint { generations: f64::from(i) * 100.0, rate }).collect()
+    fn curve(rates: &[f64]) -> Vec<(f64, f64)> {
+        (1..).zip(rates).map(|(i, &rate)| (f64::from(i) * 100.0, rate)).collect()
     }
 
     #[test]
-    fn a_single_crossing_is_interpolated() {
+    fn the_lead_changes_at_measured_points() {
         let found = crossings(&curve(&[0.1, 0.3, 0.5]), &curve(&[0.2, 0.3, 0.4]));
-        assert_eq!(found.len(), 1);
-        assert!((found[0].generations - 200.0).abs() < 1e-9 && found[0].first_leads);
-        assert!((found[0].rate - 0.3).abs() < 1e-12);
-    }
-
-    #[test]
-    fn curves_on_different_grids_and_without_crossing() {
-        let coarse =
-            [CurvePoint { generations: 100.0, rate: 0.0 }, CurvePoint { generations: 300.0, rate: 0.4 }];
+        assert_eq!(found, [Crossing { generations: 300.0, rate: 0.5, first_leads: true }]);
+        let coarse = [(100.0, 0.0), (300.0, 0.4)];
         let found = crossings(&coarse, &curve(&[0.1, 0.15, 0.2]));
-        assert!((found[0].generations - 166.666_666_7).abs() < 1e-3, "{found:?}");
+        assert_eq!(found, [Crossing { generations: 300.0, rate: 0.4, first_leads: true }]);
         assert!(crossings(&coarse, &curve(&[0.5, 0.6, 0.7])).is_empty());
         assert!(crossings(&coarse, &[]).is_empty());
         assert!(crossings(&coarse, &coarse).is_empty());
     }
 
     #[test]
-    fn the_first_x_at_a_level_is_interpolated() {
-        let series = [(100.0, 0.1), (200.0, 0.3), (300.0, 0.3)];
-        assert_eq!(reach(&series, 0.05), Some(100.0));
-        assert!((reach(&series, 0.2).unwrap() - 150.0).abs() < 1e-9);
-        assert_eq!(reach(&series, 0.31), None);
-        assert_eq!(reach(&[], 0.1), None);
+    fn values_are_those_of_the_last_measured_point() {
+        let series = [(800.0, 0.13), (1600.0, 0.2)];
+        let at = [300.0, 800.0, 1599.0, 1600.0, 9e9].map(|x| measured_at(&series, x));
+        assert_eq!(at, [None, Some(0.13), Some(0.13), Some(0.2), Some(0.2)]);
+        assert_eq!(measured_at(&[], 1.0), None);
+    }
+
+    #[test]
+    fn curves_are_compared_in_their_common_range() {
+        let (a, b) = (curve(&[0.1, 0.2, 0.3, 0.4]), vec![(150.0, 0.1), (350.0, 0.2), (900.0, 0.3)]);
+        assert_eq!(common_generations(&[&a, &b]), [150.0, 200.0, 300.0, 400.0]);
+        assert_eq!(common_generations(&[&a]), [100.0, 200.0, 300.0, 400.0]);
+        assert!(common_generations(&[&a, &[(500.0, 0.1)]]).is_empty());
+        assert!(common_generations(&[&a, &[]]).is_empty() && common_generations(&[]).is_empty());
+    }
+
+    #[test]
+    fn an_interval_over_seeds_needs_two_of_them() {
+        let fits = [fitted(0.66, 0.0), fitted(0.68, 1.0)];
+        let (middle, half) = asymptote_over_seeds(&[&fits[0], &fits[1]]).unwrap();
+        let [a, b] = [&fits[0], &fits[1]].map(|f| f.law.asymptote);
+        // With one degree of freedom, the 97.5% quantile of Student's t is 12.706.
+        assert!(
+            (middle - 0.5 * (a + b)).abs() < 1e-12 && (half - 12.7062 * 0.5 * (a - b).abs()).abs() < 1e-4
+        );
+        assert_eq!(asymptote_over_seeds(&[&fits[0]]), None);
     }
 
     fn fitted(asymptote: f64, phase: f64) -> Fit {

@@ -672,7 +672,6 @@ pub struct ServeModelArgs {
 #[command(after_help = "\
 The intervals are 95% bootstrap intervals over problems.
   sgs eval --run runs/a --problems held-out -k 16
-  sgs eval --problems all -k 8 --foretell 100000   estimate the rate after 100,000 samples in total
   sgs eval --endpoint http://127.0.0.1:8000/v1     a served model (vLLM, SGLang, llama.cpp)
 A served model must have the tokenizer of --model.")]
 #[command(mut_arg("endpoint", |endpoint| endpoint.conflicts_with("run")))]
@@ -703,9 +702,6 @@ pub struct EvalArgs {
     /// Evaluate only the Guide on these reviews: no proofs, no checker.
     #[arg(long, requires = "reviews")]
     pub only_reviews: bool,
-    /// Also estimate how many problems N samples in total would solve, spread evenly over the problems. Repeatable.
-    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=1_000_000_000_000))]
-    pub foretell: Vec<u64>,
     /// Print JSON, with a proof of each solved problem.
     #[arg(long)]
     pub json: bool,

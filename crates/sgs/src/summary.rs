@@ -8,9 +8,7 @@ use sgs_analysis::run::{EvaluationData, RunData, StatementDisplay as _, metric, 
 use sgs_analysis::stats::pass_at_k_interval;
 use sgs_run::config::folder;
 use sgs_rundir::RunView;
-use sgs_rundir::metrics::names;
 use sgs_rundir::rows::ProblemKind;
-use sgs_selfplay::Method;
 use std::sync::Arc;
 
 /// Width of the first column.
@@ -26,9 +24,6 @@ pub fn lines(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<Vec<S
     let mut line = |name: &str, text: String| lines.push(format!("{name:<NAME$}{text}"));
     line("solved", solved(run));
     line("held out", held_out(run));
-    if let Some(text) = alone(run) {
-        line("against", text);
-    }
     if let Some(best) = best(&theorems, shown) {
         line("best new", describe(best, shown));
     }
@@ -70,21 +65,6 @@ fn held_out(run: &RunData) -> String {
     text + &format!(" ({} problems)", last.held_out.len())
 }
 
-/// Formats the estimated solve rate of sampling without training after the same number of generations.
-fn alone(run: &RunData) -> Option<String> {
-    if run.method == Some(Method::SamplingOnly) {
-        return None;
-    }
-    let (targets, alone) = run.sampling_baseline()?;
-    let estimate = alone.solved(run.last(metric::GENERATIONS)? / targets);
-    Some(format!(
-        "sampling only, same number of generations: about {} (estimate, 95% interval {} to {})",
-        percent(estimate.value),
-        percent(estimate.low),
-        percent(estimate.high)
-    ))
-}
-
 /// Returns the proved conjecture that is not in the database and has the longest shortest proof; ties go to the shortest
 /// statement.
 fn best<'a>(theorems: &'a [ProvedTheorem], shown: &TextDisplay) -> Option<&'a ProvedTheorem> {
@@ -122,8 +102,7 @@ fn time(run: &RunData) -> String {
     let all: f64 = stages.iter().map(|(_, seconds)| seconds).sum();
     let evaluations: f64 = run.evaluations.iter().map(EvaluationData::seconds).sum();
     let rounds = output::counted(run.rounds.len(), "round");
-    let whole = run.by_round(names::TIME_ROUND).iter().map(|point| point.1).sum();
-    let mut text = format!("{rounds} in {}", pace::duration_text(whole));
+    let mut text = format!("{rounds} in {}", pace::duration_text(all));
     if evaluations > 0.0 {
         text.push_str(&format!(", plus {} of evaluation", pace::duration_text(evaluations)));
     }

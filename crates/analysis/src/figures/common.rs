@@ -1,7 +1,9 @@
 //! Helpers that several figures share: axes, panels, running means and captions.
 
 use super::{FigureOptions, MOST_POINTS, PlottedRun, SeedGroup, groups, is_baseline, thinned};
-use crate::plot::{Axis, FigurePanel, PanelContent, PanelShape, Series, SeriesStyle, Unit, Xy, format_value};
+use crate::plot::{
+    Axis, BarSeries, Bars, FigurePanel, PanelContent, PanelShape, Series, SeriesStyle, Unit, Xy, format_value,
+};
 use crate::run::{RunData, metric};
 use sgs_selfplay::Method;
 
@@ -11,6 +13,18 @@ pub(super) fn generations_axis() -> Axis {
 
 pub(super) fn panel(title: &str, shape: PanelShape, xy: Xy) -> FigurePanel {
     FigurePanel { title: title.to_owned(), shape, content: PanelContent::Xy(xy) }
+}
+
+/// Returns a panel with bars side by side.
+pub(super) fn bars_panel(
+    title: &str,
+    x_label: &str,
+    categories: Vec<String>,
+    y: Axis,
+    series: Vec<BarSeries>,
+) -> FigurePanel {
+    let bars = Bars { x_label: x_label.to_owned(), categories, y, series, stacked: false };
+    FigurePanel { title: title.to_owned(), shape: PanelShape::Half, content: PanelContent::Bars(bars) }
 }
 
 /// Describes groups with several seeds, for captions.

@@ -1,10 +1,8 @@
 //! Figures of the conjectures and the Guide of the main run.
 
-use super::common::{generations_axis, panel, running_mean, window};
+use super::common::{bars_panel, generations_axis, panel, running_mean, window};
 use super::{MOST_POINTS, PlottedRun, thinned};
-use crate::plot::{
-    Axis, BarSeries, Bars, Figure, FigurePanel, Ink, PanelContent, PanelShape, Series, Unit, Xy,
-};
+use crate::plot::{Axis, BarSeries, Figure, FigurePanel, Ink, PanelContent, PanelShape, Series, Unit, Xy};
 use crate::run::{ConjectureClass, ConjectureRound, RunData, StatementOrigin, metric};
 
 /// Colour of each [`StatementOrigin`]. New statements stand out.
@@ -86,20 +84,13 @@ pub(super) fn guide(d: &PlottedRun<'_>) -> Option<Figure> {
 fn rewards(run: &RunData) -> Option<FigurePanel> {
     let shares = run.conjecture_stats.rewards_by_kind()?;
     let of = |pick: fn(&(f64, f64)) -> f64| shares.values().map(pick).collect::<Vec<_>>();
-    Some(FigurePanel {
-        title: "Distribution of the reward".into(),
-        shape: PanelShape::Half,
-        content: PanelContent::Bars(Bars {
-            x_label: "Class of conjecture".into(),
-            categories: shares.keys().map(|kind: &ConjectureClass| kind.as_str().to_owned()).collect(),
-            y: Axis::new("Share of the reward", Unit::Percent).from(0.0),
-            series: vec![
-                BarSeries::new("with the Guide", Ink::Series(0), of(|s| s.0)),
-                BarSeries::new("without it", Ink::Series(1), of(|s| s.1)),
-            ],
-            stacked: false,
-        }),
-    })
+    let categories = shares.keys().map(|kind: &ConjectureClass| kind.as_str().to_owned()).collect();
+    let series = vec![
+        BarSeries::new("with the Guide", Ink::Series(0), of(|s| s.0)),
+        BarSeries::new("without it", Ink::Series(1), of(|s| s.1)),
+    ];
+    let y = Axis::new("Share of the reward", Unit::Percent).from(0.0);
+    Some(bars_panel("Distribution of the reward", "Class of conjecture", categories, y, series))
 }
 
 fn xy(title: &str, y: Axis, mut series: Vec<Series>) -> FigurePanel {

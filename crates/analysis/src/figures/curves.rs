@@ -3,7 +3,7 @@
 use super::common::{about_means, about_seeds, baseline_of, generations_axis, panel, smoothed_series};
 use super::seeds::Curve;
 use super::{FigureOptions, PlottedRun, SeedGroup, groups, is_baseline};
-use crate::compare::{hard_curve, never_solved};
+use crate::compare::{asymptote_over_seeds, hard_curve, never_solved};
 use crate::fit::Fit;
 use crate::plot::{
     Axis, Figure, Ink, PanelShape, ReferenceLine, Series, SeriesStyle, Unit, Xy, format_value,
@@ -51,9 +51,10 @@ fn rates(run: &RunData) -> Curve {
     run.series(metric::CUMULATIVE)
 }
 
-/// Returns the panel shape with enough space for the legend.
-fn shape(curves: usize) -> PanelShape {
-    if curves > 4 { PanelShape::Wide } else { PanelShape::Half }
+/// Returns a figure with one panel, which has enough space for the legend.
+fn single(id: &str, title: &str, caption: String, plot: Xy) -> Figure {
+    let shape = if curves_in(&plot.series) > 4 { PanelShape::Wide } else { PanelShape::Half };
+    Figure { id: id.into(), title: title.into(), caption, panels: vec![panel("", shape, plot)] }
 }
 
 /// Returns the fitted law from its origin to `until`, with its 95% band.
@@ -107,12 +108,16 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
                 }
                 series.push(law);
             }
-            laws.push(format!("{}: A = {}", group.label, describe(&fit)));
+            laws.push(match asymptote_over_seeds(&group.laws()) {
+                Some((a, half)) => {
+                    let (a, half) = (100.0 * a, 100.0 * half);
+                    format!("{}: A = {a:.1}% ± {half:.1} over the seeds", group.label)
+                }
+                None => format!("{}: A = {} (fit alone)", group.label, describe(&fit)),
+            });
         }
     }
     let mut plot = xy(generations_axis(), rate_axis("Cumulative solve rate"), series);
-    let alone = sampling_baseline(drawn, until);
-    plot.series.extend(alone.iter().map(|alone| alone.series.clone()));
     for (i, yardstick) in options.yardsticks.iter().enumerate() {
         plot.lines.push(ReferenceLine {
             value: yardstick.rate,
@@ -123,7 +128,7 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
     let laws = match laws.len() {
         0 => " There is no scaling law yet that the points determine and that the fits without the last points and on random halves confirm.".to_owned(),
         _ => format!(
-            " Dashed{}: R = R₀ + (A − R₀) / (1 + (C_mid / C)^B){}. Asymptotes; ± is the 95% interval of the fit, or the spread across refits (tail cuts, random halves) if that is larger: {}.",
+            " Dashed{}: R = R₀ + (A − R₀) / (1 + (C_mid / C)^B){}. Asymptotes with 95% intervals: {}. The interval of a fit alone covers the error of that fit, or the spread across refits if that is larger, but not other seeds.",
             if groups.len() > 3 { ", for the main run and the baseline" } else { "" },
             if groups.iter().any(SeedGroup::has_seeds) {
                 ", fitted to the mean of the seeds"
@@ -138,40 +143,9 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
         id: "cumulative-solve-rate".into(),
         title: "Cumulative solve rate".into(),
         caption: format!(
-            "Fraction of the targets that have been proved at least once, over the Solver's rollouts so far.{seeds}{}{laws}",
-            alone.map_or_else(String::new, |alone| alone.caption)
+            "Fraction of the targets that have been proved at least once, over the Solver's rollouts so far.{seeds}{laws}"
         ),
         panels: vec![panel("", PanelShape::Wide, plot)],
-    })
-}
-
-/// The curve of the sampling baseline and its explanation.
-struct SamplingBaselineCurve {
-    series: Series,
-    caption: String,
-}
-
-/// Estimates the sampling baseline for the main run, unless a run measures it.
-fn sampling_baseline(drawn: &[PlottedRun<'_>], until: f64) -> Option<SamplingBaselineCurve> {
-    if drawn.iter().any(|d| d.run.method == Some(Method::SamplingOnly)) {
-        return None;
-    }
-    let (targets, alone) = super::main_run(drawn)?.run.sampling_baseline()?;
-    let samples = alone.samples;
-    let at = |i: usize| until * i as f64 / FIT_POINTS as f64;
-    let estimates: Vec<_> = (0..=FIT_POINTS).map(|i| (at(i), alone.solved(at(i) / targets))).collect();
-    let points = estimates.iter().map(|(x, e)| (*x, e.value)).collect();
-    let band = estimates.iter().map(|(_, e)| (e.low, e.high)).collect();
-    let (name, ink, style) = ("sampling alone (estimate)".to_owned(), Ink::Muted, SeriesStyle::Fit);
-    let beyond = (until / targets / f64::from(samples)).max(1.0);
-    Some(SamplingBaselineCurve {
-        series: Series { name, ink, style, points, band },
-        caption: format!(
-            " \"Sampling alone\" is an estimate of what the base model would prove with the same number of generations, spread \
-             evenly over the targets. It is extrapolated from {samples} samples of each target to at most {beyond:.0} times as \
-             many, as the mean of two distributions of solve rates (95% band from the lower to the higher one). A run of \
-             sampling-only measures it."
-        ),
     })
 }
 
@@ -187,16 +161,9 @@ pub(super) fn baselines(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
     if curves_in(&series) < 2 {
         return None;
     }
-    Some(Figure {
-        id: "baselines".into(),
-        title: "Baselines".into(),
-        caption: format!("Methods that train the Solver on the targets alone.{}", about_seeds(&groups)),
-        panels: vec![panel(
-            "",
-            shape(curves_in(&series)),
-            xy(generations_axis(), rate_axis("Cumulative solve rate"), series),
-        )],
-    })
+    let caption = format!("Methods that train the Solver on the targets alone.{}", about_seeds(&groups));
+    let plot = xy(generations_axis(), rate_axis("Cumulative solve rate"), series);
+    Some(single("baselines", "Baselines", caption, plot))
 }
 
 /// Entropy of the baselines (Appendix F.1).
@@ -207,15 +174,9 @@ pub(super) fn baseline_entropy(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
         return None;
     }
     let y = Axis::new("Mean entropy per token (nats)", Unit::Plain).from(0.0);
-    Some(Figure {
-        id: "baseline-entropy".into(),
-        title: "Entropy of the baselines".into(),
-        caption: format!(
-            "Mean entropy per token of the Solver's distribution.{}",
-            about_means(chosen.iter().copied())
-        ),
-        panels: vec![panel("", shape(curves_in(&series)), xy(generations_axis(), y, series))],
-    })
+    let about = about_means(chosen.iter().copied());
+    let caption = format!("Mean entropy per token of the Solver's distribution.{about}");
+    Some(single("baseline-entropy", "Entropy of the baselines", caption, xy(generations_axis(), y, series)))
 }
 
 /// SGS without each of its parts (Fig. 6).
@@ -280,22 +241,15 @@ pub(super) fn hard(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> Option<
     }
     let groups = groups(drawn);
     let series = series_of(&groups, |run| hard_curve(&run.targets, &hard, &round_generations(run)));
-    Some(Figure {
-        id: "hard-targets".into(),
-        title: "Targets beyond the baseline".into(),
-        caption: format!(
-            "Cumulative solve rate on D_hard, the {} targets that {} does not solve in {}.{}",
-            hard.len(),
-            baseline.label,
-            if baseline.has_seeds() { "any of its runs" } else { "the whole run" },
-            about_seeds(&groups)
-        ),
-        panels: vec![panel(
-            "",
-            shape(curves_in(&series)),
-            xy(generations_axis(), rate_axis("Solved of D_hard").from(0.0), series),
-        )],
-    })
+    let caption = format!(
+        "Cumulative solve rate on D_hard, the {} targets that {} does not solve in {}.{}",
+        hard.len(),
+        baseline.label,
+        if baseline.has_seeds() { "any of its runs" } else { "the whole run" },
+        about_seeds(&groups)
+    );
+    let plot = xy(generations_axis(), rate_axis("Solved of D_hard").from(0.0), series);
+    Some(single("hard-targets", "Targets beyond the baseline", caption, plot))
 }
 
 /// Cumulative solve rate over wall time.
@@ -307,15 +261,11 @@ pub(super) fn by_wall_time(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
         return None;
     }
     let x = Axis::new("Wall time", Unit::Duration).from(0.0);
-    Some(Figure {
-        id: "wall-time".into(),
-        title: "Cumulative solve rate over wall time".into(),
-        caption: format!(
-            "The same curves over wall time. Pauses are excluded if all rounds measure their duration.{}",
-            about_seeds(&groups)
-        ),
-        panels: vec![panel("", shape(curves_in(&series)), xy(x, rate_axis("Cumulative solve rate"), series))],
-    })
+    let about = about_seeds(&groups);
+    let caption =
+        format!("Wall time of the rounds. Pauses are excluded if all rounds measure their duration.{about}");
+    let plot = xy(x, rate_axis("Cumulative solve rate"), series);
+    Some(single("wall-time", "Cumulative solve rate over wall time", caption, plot))
 }
 
 /// Returns (seconds, cumulative solve rate) for each round.

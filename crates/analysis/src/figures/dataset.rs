@@ -1,5 +1,6 @@
 //! Figures of the targets by features of their statements (compare Fig. 9 of the paper).
 
+use super::common::bars_panel;
 use crate::plot::{Axis, BarSeries, Bars, Figure, FigurePanel, Ink, PanelContent, PanelShape, Unit};
 use crate::run::{RunData, TargetHistory};
 
@@ -53,29 +54,8 @@ pub fn problem_types(areas: &[String], difficulties: &[String], counts: &[Vec<us
     }
 }
 
-fn bars(
-    title: &str,
-    x_label: &str,
-    categories: Vec<String>,
-    solved: Vec<f64>,
-    unsolved: Vec<f64>,
-    stacked: bool,
-    y: Axis,
-) -> FigurePanel {
-    FigurePanel {
-        title: title.to_owned(),
-        shape: PanelShape::Half,
-        content: PanelContent::Bars(Bars {
-            x_label: x_label.to_owned(),
-            categories,
-            y,
-            series: vec![
-                BarSeries::new("solved", Ink::Yes, solved),
-                BarSeries::new("not solved", Ink::No, unsolved),
-            ],
-            stacked,
-        }),
-    }
+fn solved_and_not(solved: Vec<f64>, unsolved: Vec<f64>) -> Vec<BarSeries> {
+    vec![BarSeries::new("solved", Ink::Yes, solved), BarSeries::new("not solved", Ink::No, unsolved)]
 }
 
 const BINS: u32 = 14;
@@ -111,7 +91,12 @@ fn histogram(
     let [solved, unsolved] = counts;
     let y = Axis::new("Targets", Unit::Count).from(0.0);
     let x_label = if width > 1 { format!("{x_label}, in bins of {width}") } else { x_label.to_owned() };
-    bars(title, &x_label, (0..bins).map(name).collect(), solved, unsolved, true, y)
+    let series = solved_and_not(solved, unsolved);
+    let mut panel = bars_panel(title, &x_label, (0..bins).map(name).collect(), y, series);
+    if let PanelContent::Bars(bars) = &mut panel.content {
+        bars.stacked = true;
+    }
+    panel
 }
 
 /// Fraction of solved targets in five groups of about equal size, by the length of their statements.
@@ -131,17 +116,9 @@ fn solved_by_length(targets: &[&TargetHistory]) -> FigurePanel {
         }
     }
     let series = BarSeries { errors, ..BarSeries::new("solved", Ink::Yes, shares) };
-    FigurePanel {
-        title: "Solved, by length".into(),
-        shape: PanelShape::Half,
-        content: PanelContent::Bars(Bars {
-            x_label: "Tokens of the statement (quintiles of the targets)".into(),
-            categories,
-            y: Axis::new("Share solved", Unit::Percent).from(0.0),
-            series: vec![series],
-            stacked: false,
-        }),
-    }
+    let x_label = "Tokens of the statement (quintiles of the targets)";
+    let y = Axis::new("Share solved", Unit::Percent).from(0.0);
+    bars_panel("Solved, by length", x_label, categories, y, vec![series])
 }
 
 fn connectives(targets: &[&TargetHistory]) -> FigurePanel {
@@ -158,5 +135,6 @@ fn connectives(targets: &[&TargetHistory]) -> FigurePanel {
     let values = |solved: bool| kinds.iter().map(|(_, of)| share(solved, *of)).collect();
     let y = Axis::new("Share of targets", Unit::Percent).from(0.0);
     let names = kinds.iter().map(|(name, _)| (*name).to_owned()).collect();
-    bars("Connectives in the conclusion", "", names, values(true), values(false), false, y)
+    let series = solved_and_not(values(true), values(false));
+    bars_panel("Connectives in the conclusion", "", names, y, series)
 }

@@ -1,6 +1,6 @@
 //! Figures of the training dynamics: rewards, conjectures, entropy, verdicts and time (paper, Fig. 2, 3, 7).
 
-use super::common::{about_means, baseline_of, generations_axis, panel, smoothed_series};
+use super::common::{about_means, bars_panel, baseline_of, generations_axis, panel, smoothed_series};
 use super::{FigureOptions, MOST_POINTS, PlottedRun, SeedGroup, groups, thinned};
 use crate::plot::{
     Axis, BarSeries, Bars, Figure, FigurePanel, Ink, PanelContent, PanelShape, ReferenceLine, Series, Unit,
@@ -10,124 +10,120 @@ use crate::run::{RunData, STAGES, metric, stage_seconds};
 use sgs_rundir::metrics::names;
 use sgs_selfplay::Method;
 
-/// Returns a panel with the running mean of a metric for each run, in front of the values of single rounds. Returns `None` if
-/// no run has the metric.
-fn runs_panel(drawn: &[PlottedRun<'_>], title: &str, name: &str, y: Axis) -> Option<FigurePanel> {
-    let series = smoothed_series(drawn, name);
-    (!series.is_empty())
-        .then(|| panel(title, PanelShape::Half, Xy { x: generations_axis(), y, series, lines: Vec::new() }))
+/// A figure of running means of metrics, with a panel for each metric that a run has.
+struct MetricFigure {
+    id: &'static str,
+    title: &'static str,
+    caption: &'static str,
+    /// Title, metric, label and unit of the vertical axis.
+    panels: &'static [(&'static str, &'static str, &'static str, Unit)],
 }
 
-fn share(label: &str) -> Axis {
-    Axis::new(label, Unit::Percent).from(0.0)
-}
+const TRAINING: MetricFigure = MetricFigure {
+    id: "training-dynamics",
+    title: "Training dynamics",
+    caption: "Solver on the targets: fraction proved at least once in the round (pass@k) and mean solve rate (pass@1). Conjecturer: mean reward R_synth (0 to 8), mean Guide score R_guide (0 to 8) and mean R_solve (0 to 1).",
+    panels: &[
+        ("Targets proved in the round", metric::TARGET_SHARE, "pass@k", Unit::Percent),
+        ("Conjecturer's reward", metric::R_SYNTH, "Mean R_synth", Unit::Plain),
+        ("Guide's score", metric::R_GUIDE, "Mean R_guide", Unit::Plain),
+        ("Solve-rate reward", "r_solve", "Mean R_solve", Unit::Plain),
+        ("Target solve rate", metric::TARGET_RATE, "pass@1", Unit::Percent),
+        ("Conjecture solve rate", metric::CONJECTURE_RATE, "Mean solve rate", Unit::Percent),
+    ],
+};
 
-fn figure(id: &str, title: &str, caption: &str, panels: Vec<Option<FigurePanel>>) -> Option<Figure> {
-    let panels: Vec<FigurePanel> = panels.into_iter().flatten().collect();
-    (!panels.is_empty()).then(|| Figure {
-        id: id.into(),
-        title: title.into(),
-        caption: caption.into(),
-        panels,
-    })
-}
+const CONJECTURES: MetricFigure = MetricFigure {
+    id: "conjecture-quality",
+    title: "Quality of the conjectures",
+    caption: "Fraction of the conjectures with a disjunctive conclusion, and mean length of their conclusions; dotted lines show the targets. Without a Guide, the Conjecturer drifts to long disjunctions. Below: conjectures that the Solver is trained on, and fraction of malformed ones.",
+    panels: &[
+        ("Disjunctive conclusions", "conjecture_share_disjunctive", "Share of conjectures", Unit::Percent),
+        ("Length of conclusions", "conjecture_conclusion_length", "Mean length (tokens)", Unit::Plain),
+        ("Trained on", metric::TRAINED, "Conjectures per round", Unit::Count),
+        ("Malformed", metric::CONJECTURE_MALFORMED, "Share of conjectures", Unit::Percent),
+    ],
+};
 
-/// Returns a figure of running means, which the caption explains.
-fn smoothed_figure(
-    drawn: &[PlottedRun<'_>],
-    id: &str,
-    title: &str,
-    caption: &str,
-    panels: Vec<Option<FigurePanel>>,
-) -> Option<Figure> {
-    figure(id, title, &format!("{caption}{}", about_means(drawn)), panels)
+const ENTROPY: MetricFigure = MetricFigure {
+    id: "entropy",
+    title: "Entropy and solve rates",
+    caption: "Mean entropy per token, and distribution of the solve rates of conjectures and targets in the last 10% of the rounds. A Solver without entropy proves a problem always or never, so that the Conjecturer receives no reward.",
+    panels: &[
+        ("Solver's entropy", metric::SOLVER_ENTROPY, "Nats per token", Unit::Plain),
+        ("Conjecturer's entropy", metric::CONJECTURER_ENTROPY, "Nats per token", Unit::Plain),
+    ],
+};
+
+const HEALTH: MetricFigure = MetricFigure {
+    id: "health",
+    title: "Health of the run",
+    caption: "Tokens per rollout and per conjecture, fractions of malformed output, mean absolute difference between the log-probabilities of sampler and trainer, and fraction of rollouts lost by the system.",
+    panels: &[
+        ("Length of rollouts", "solver_tokens_mean", "Tokens", Unit::Count),
+        ("Length of conjectures", "conjecturer_tokens_mean", "Tokens", Unit::Count),
+        ("Malformed proofs", "proof_share_malformed", "Share of rollouts", Unit::Percent),
+        ("Malformed reviews", "review_share_malformed", "Share of reviews", Unit::Percent),
+        ("Sampler against trainer", names::SOLVER_LOG_PROB_GAP, "Log-prob gap (nats)", Unit::Plain),
+        ("Lost by the system", "infra_share", "Share of rollouts", Unit::Percent),
+    ],
+};
+
+impl MetricFigure {
+    fn of(&self, drawn: &[PlottedRun<'_>]) -> Option<Figure> {
+        let panel_of = |&(title, name, label, unit): &(&str, &str, &str, Unit)| {
+            let series = smoothed_series(drawn, name);
+            let y = Axis::new(label, unit).from(0.0);
+            let xy = Xy { x: generations_axis(), y, series, lines: Vec::new() };
+            (!xy.series.is_empty()).then(|| panel(title, PanelShape::Half, xy))
+        };
+        let panels: Vec<FigurePanel> = self.panels.iter().filter_map(panel_of).collect();
+        (!panels.is_empty()).then(|| Figure {
+            id: self.id.into(),
+            title: self.title.into(),
+            caption: self.caption.to_owned() + &about_means(drawn),
+            panels,
+        })
+    }
 }
 
 /// The Solver's pass@k and the Conjecturer's rewards (Fig. 3).
 pub(super) fn training(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
-    let plain = |label: &str| Axis::new(label, Unit::Plain).from(0.0);
-    smoothed_figure(
-        drawn,
-        "training-dynamics",
-        "Training dynamics",
-        "Solver on the targets: fraction proved at least once in the round (pass@k) and mean solve rate (pass@1). Conjecturer: mean reward R_synth (0 to 8), mean Guide score R_guide (0 to 8) and mean R_solve (0 to 1).",
-        vec![
-            runs_panel(drawn, "Targets proved in the round", metric::TARGET_SHARE, share("pass@k")),
-            runs_panel(drawn, "Conjecturer's reward", metric::R_SYNTH, plain("Mean R_synth")),
-            runs_panel(drawn, "Guide's score", metric::R_GUIDE, plain("Mean R_guide")),
-            runs_panel(drawn, "Solve-rate reward", metric::R_SOLVE, plain("Mean R_solve")),
-            runs_panel(drawn, "Target solve rate", metric::TARGET_RATE, share("pass@1")),
-            runs_panel(drawn, "Conjecture solve rate", metric::CONJECTURE_RATE, share("Mean solve rate")),
-        ],
-    )
+    TRAINING.of(drawn)
 }
 
-/// Disjunctions and lengths of the conjectures' conclusions (Fig. 2).
+/// Diagnostics: lengths, malformed output, and the gap between sampler and trainer.
+pub(super) fn health(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
+    HEALTH.of(drawn)
+}
+
+/// Disjunctions and lengths of the conjectures' conclusions (Fig. 2), with those of the targets for comparison.
 pub(super) fn conjecture_quality(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
-    let with_targets = |panel: Option<FigurePanel>, name: &str| {
-        let mut panel = panel?;
+    let mut figure = CONJECTURES.of(drawn)?;
+    for (title, name) in [
+        ("Disjunctive conclusions", "target_share_disjunctive"),
+        ("Length of conclusions", "target_conclusion_length"),
+    ] {
+        let panel = figure.panels.iter_mut().find(|panel| panel.title == title);
         let value = drawn.iter().find_map(|d| d.run.last(name));
-        if let (PanelContent::Xy(xy), Some(value)) = (&mut panel.content, value) {
+        if let (Some(FigurePanel { content: PanelContent::Xy(xy), .. }), Some(value)) = (panel, value) {
             xy.lines.push(ReferenceLine { value, label: "targets".into(), ink: Ink::Text });
         }
-        Some(panel)
-    };
-    let length = Axis::new("Mean length (tokens)", Unit::Plain).from(0.0);
-    let plain = Axis::new("Conjectures per round", Unit::Count).from(0.0);
-    smoothed_figure(
-        drawn,
-        "conjecture-quality",
-        "Quality of the conjectures",
-        "Top: fraction of the conjectures with a disjunctive conclusion, and mean length of their conclusions; dotted lines show the targets. Without a Guide, the Conjecturer drifts to long disjunctions. Bottom: conjectures that the Solver is trained on, and fraction of malformed ones.",
-        vec![
-            with_targets(
-                runs_panel(
-                    drawn,
-                    "Disjunctive conclusions",
-                    metric::CONJECTURE_DISJUNCTIVE,
-                    share("Share of conjectures"),
-                ),
-                metric::TARGET_DISJUNCTIVE,
-            ),
-            with_targets(
-                runs_panel(drawn, "Length of conclusions", metric::CONJECTURE_CONCLUSION, length),
-                metric::TARGET_CONCLUSION,
-            ),
-            runs_panel(drawn, "Trained on", metric::TRAINED, plain),
-            runs_panel(drawn, "Malformed", metric::CONJECTURE_MALFORMED, share("Share of conjectures")),
-        ],
-    )
+    }
+    Some(figure)
 }
 
 /// Entropy and histograms of solve rates (Fig. 7).
 pub(super) fn entropy(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> Option<Figure> {
-    let entropy = |label: &str| Axis::new(label, Unit::Plain).from(0.0);
+    let mut figure = ENTROPY.of(drawn)?;
     let (chosen, is_whole) = chosen_for_bars(drawn, options);
-    let which = if is_whole {
-        String::new()
-    } else {
+    if !is_whole {
         let names: Vec<&str> = chosen.iter().map(|g| g.label.as_str()).collect();
-        format!(" Histograms: {}.", names.join(", "))
-    };
-    smoothed_figure(
-        drawn,
-        "entropy",
-        "Entropy and solve rates",
-        &format!(
-            "Mean entropy per token, and distribution of the solve rates of conjectures and targets in the last 10% of the rounds. A Solver without entropy proves a problem always or never, so that the Conjecturer receives no reward.{which}"
-        ),
-        vec![
-            runs_panel(drawn, "Solver's entropy", metric::SOLVER_ENTROPY, entropy("Nats per token")),
-            runs_panel(
-                drawn,
-                "Conjecturer's entropy",
-                metric::CONJECTURER_ENTROPY,
-                entropy("Nats per token"),
-            ),
-            rates_panel(&chosen, "Solve rates of conjectures", metric::CONJECTURE_RATES),
-            rates_panel(&chosen, "Solve rates of targets", metric::TARGET_RATES),
-        ],
-    )
+        figure.caption.push_str(&format!(" Histograms: {}.", names.join(", ")));
+    }
+    figure.panels.extend(rates_panel(&chosen, "Solve rates of conjectures", "conjecture_solve_rates"));
+    figure.panels.extend(rates_panel(&chosen, "Solve rates of targets", "target_solve_rates"));
+    Some(figure)
 }
 
 /// Maximum number of groups with adjacent bars.
@@ -183,17 +179,8 @@ fn rates_panel(groups: &[SeedGroup<'_, '_>], title: &str, name: &str) -> Option<
         let values = sums.into_iter().map(|s| s / total).collect();
         series.push(BarSeries::new(d.label.clone(), d.ink, values));
     }
-    (!series.is_empty()).then(|| FigurePanel {
-        title: title.to_owned(),
-        shape: PanelShape::Half,
-        content: PanelContent::Bars(Bars {
-            x_label: "Solve rate".into(),
-            categories,
-            y: share("Share of problems"),
-            series,
-            stacked: false,
-        }),
-    })
+    let y = Axis::new("Share of problems", Unit::Percent).from(0.0);
+    (!series.is_empty()).then(|| bars_panel(title, "Solve rate", categories, y, series))
 }
 
 fn rate_name(i: usize, k: usize) -> String {
@@ -231,37 +218,19 @@ pub(super) fn verdicts(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
             .collect();
         // Omit verdicts that never occur.
         series.retain(|s| s.points.iter().any(|p| p.1 > 0.0));
-        let y = share("Share of rollouts");
+        let y = Axis::new("Share of rollouts", Unit::Percent).from(0.0);
         (!series.is_empty()).then(|| {
             panel(title, PanelShape::Half, Xy { x: generations_axis(), y, series, lines: Vec::new() })
         })
     };
-    figure(
-        "verdicts",
-        "Verdicts",
-        "The checker's verdicts on the Solver's rollouts: proved, refused, malformed (no parseable proof), resource (out of time or memory) and infra (checker failure, not counted as an attempt). Verdicts that never occurred are omitted.",
-        vec![of("Rollouts of targets", "target"), of("Rollouts of conjectures", "conjecture")],
-    )
-}
-
-/// Diagnostics: lengths, malformed output, and the gap between sampler and trainer.
-pub(super) fn health(drawn: &[PlottedRun<'_>]) -> Option<Figure> {
-    let count = |label: &str| Axis::new(label, Unit::Count).from(0.0);
-    let gap = Axis::new("Log-prob gap (nats)", Unit::Plain).from(0.0);
-    smoothed_figure(
-        drawn,
-        "health",
-        "Health of the run",
-        "Tokens per rollout and per conjecture, fractions of malformed output, mean absolute difference between the log-probabilities of sampler and trainer, and fraction of rollouts lost by the system.",
-        vec![
-            runs_panel(drawn, "Length of rollouts", metric::SOLVER_TOKENS, count("Tokens")),
-            runs_panel(drawn, "Length of conjectures", metric::CONJECTURER_TOKENS, count("Tokens")),
-            runs_panel(drawn, "Malformed proofs", metric::PROOF_MALFORMED, share("Share of rollouts")),
-            runs_panel(drawn, "Malformed reviews", metric::REVIEW_MALFORMED, share("Share of reviews")),
-            runs_panel(drawn, "Sampler against trainer", names::SOLVER_LOG_PROB_GAP, gap),
-            runs_panel(drawn, "Lost by the system", metric::INFRA, share("Share of rollouts")),
-        ],
-    )
+    let panels = [of("Rollouts of targets", "target"), of("Rollouts of conjectures", "conjecture")];
+    let panels: Vec<FigurePanel> = panels.into_iter().flatten().collect();
+    (!panels.is_empty()).then(|| Figure {
+        id: "verdicts".into(),
+        title: "Verdicts".into(),
+        caption: "The checker's verdicts on the Solver's rollouts: proved, refused, malformed (no parseable proof), resource (out of time or memory) and infra (checker failure, not counted as an attempt). Verdicts that never occurred are omitted.".into(),
+        panels,
+    })
 }
 
 const MOST_BARS: usize = 60;
@@ -291,7 +260,7 @@ pub(super) fn timings(run: &RunData) -> Option<Figure> {
         id: "timings".into(),
         title: "Wall time by stage".into(),
         caption: format!(
-            "Wall time of the rounds by stage{per}. Checking overlaps with sampling. \"Rest of sampling\" is the time of the stage outside the sampler: prompts, last verdicts and the journal."
+            "Wall time of the rounds by stage{per}. The stages add up to the wall time. Conjectures, rollouts and reviews are sampled at the same time: the time of the sampling stage is divided among them in proportion to the time that each spent in the sampler. Checks overlap with sampling, and the publication of a round with the next round; neither is a stage of its own."
         ),
         panels: vec![FigurePanel {
             title: String::new(),

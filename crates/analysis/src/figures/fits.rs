@@ -1,12 +1,10 @@
 //! Figure of the sensitivity of a fit to single points (paper, Appendix A, Fig. 8).
 
 use super::PlottedRun;
-use super::common::{generations_axis, panel};
+use super::common::{bars_panel, generations_axis, panel};
 use super::curves::{describe, fitted};
 use crate::fit::{FitOptions, Parameter, TailFit, prepare};
-use crate::plot::{
-    Axis, BarSeries, Bars, Figure, FigurePanel, Ink, PanelContent, PanelShape, Series, SeriesStyle, Unit, Xy,
-};
+use crate::plot::{Axis, BarSeries, Figure, FigurePanel, Ink, PanelShape, Series, SeriesStyle, Unit, Xy};
 use crate::run::metric;
 
 /// Fits without the last points and on random halves.
@@ -57,7 +55,9 @@ pub(super) fn sensitivity(d: &PlottedRun<'_>, options: &FitOptions) -> Option<Fi
     names.push("halves".into());
     values.push(halves.mean[0]);
     errors.push(halves.deviation[0]);
-    panels.push(asymptotes(names, values, errors));
+    let bars = BarSeries { errors, ..BarSeries::new("asymptote A", Ink::Series(5), values) };
+    let y = Axis::new("A", Unit::Percent).from(0.0);
+    panels.push(bars_panel("Asymptotes", "Fitted data", names, y, vec![bars]));
     Some(Figure {
         id: "fit-sensitivity".into(),
         title: "Sensitivity of the scaling law".into(),
@@ -67,22 +67,6 @@ pub(super) fn sensitivity(d: &PlottedRun<'_>, options: &FitOptions) -> Option<Fi
         ),
         panels,
     })
-}
-
-/// The fitted asymptotes as bars.
-fn asymptotes(categories: Vec<String>, values: Vec<f64>, errors: Vec<f64>) -> FigurePanel {
-    let series = BarSeries { errors, ..BarSeries::new("asymptote A", Ink::Series(5), values) };
-    FigurePanel {
-        title: "Asymptotes".into(),
-        shape: PanelShape::Half,
-        content: PanelContent::Bars(Bars {
-            x_label: "Fitted data".into(),
-            categories,
-            y: Axis::new("A", Unit::Percent).from(0.0),
-            series: vec![series],
-            stacked: false,
-        }),
-    }
 }
 
 fn points(name: &str, ink: Ink, points: Vec<(f64, f64)>) -> Series {

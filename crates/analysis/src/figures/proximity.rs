@@ -10,13 +10,13 @@ const BUCKETS: usize = 10;
 
 /// Fraction of rounds with a selected conjecture, by progress towards the solution of the target.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Proximity {
+struct Proximity {
     /// Mean over the targets for each tenth of the rounds before the solution, or NaN if no target has a round in it.
-    pub buckets: Vec<f64>,
+    buckets: Vec<f64>,
     /// Standard error of each mean over the targets.
-    pub errors: Vec<f64>,
+    errors: Vec<f64>,
     /// Number of targets.
-    pub targets: usize,
+    targets: usize,
 }
 
 /// Returns whether the conjectures for a target were selected before its solution, for each round that requested one.
@@ -35,7 +35,7 @@ fn last_solved(run: &RunData) -> Vec<&TargetHistory> {
 }
 
 /// Averages over the last 300 solved targets, with the rounds before each solution in ten equal buckets.
-pub fn proximity(run: &RunData) -> Option<Proximity> {
+fn proximity(run: &RunData) -> Option<Proximity> {
     let targets = last_solved(run);
     if targets.is_empty() {
         return None;

@@ -1,7 +1,7 @@
 //! Groups of runs that differ only in their seeds. Figures show their mean and a band from the lowest to the highest.
 
 use super::{MOST_POINTS, PlottedRun, thinned};
-use crate::compare::interpolate;
+use crate::compare::{BUDGET, common_generations, measured_at};
 use crate::fit::{CurvePoint, Fit, FitError, FitOptions, HALVES, HALVES_SEED, examine};
 use crate::plot::theme::SERIES_COLOURS;
 use crate::plot::{Ink, Series, SeriesStyle};
@@ -18,7 +18,7 @@ pub(crate) struct SeedGroup<'a, 'b> {
 }
 
 /// A curve with ascending x.
-pub(super) type Curve = Vec<(f64, f64)>;
+pub(crate) type Curve = Vec<(f64, f64)>;
 
 /// Groups runs, in the order of the groups' first runs.
 pub(crate) fn groups<'a: 'b, 'b>(
@@ -122,14 +122,13 @@ impl SeedGroup<'_, '_> {
     }
 
     /// Returns the cumulative solve rate of the run, or the mean over the runs.
-    pub fn curve(&self) -> Vec<CurvePoint> {
-        match self.runs.as_slice() {
-            [one] => one.run.curve(),
+    pub fn curve(&self) -> Curve {
+        let curves: Vec<Curve> = self.runs.iter().map(|d| d.run.series(metric::CUMULATIVE)).collect();
+        match curves.as_slice() {
+            [one] => one.clone(),
             many => {
-                let curves: Vec<Curve> = many.iter().map(|d| d.run.series(metric::CUMULATIVE)).collect();
-                let known: Vec<&Curve> = curves.iter().filter(|c| !c.is_empty()).collect();
-                let mean = mean_and_range(&known).into_iter();
-                mean.map(|((generations, rate), _)| CurvePoint { generations, rate }).collect()
+                let known: Vec<&Curve> = many.iter().filter(|c| !c.is_empty()).collect();
+                mean_and_range(&known).into_iter().map(|(point, _)| point).collect()
             }
         }
     }
@@ -138,8 +137,17 @@ impl SeedGroup<'_, '_> {
     pub fn fit(&self, options: &FitOptions) -> Result<Fit, FitError> {
         match self.runs.as_slice() {
             [one] => one.fit.clone(),
-            _ => examine(&self.curve(), options, HALVES, HALVES_SEED).map(|examined| examined.fit),
+            _ => {
+                let point = |(generations, rate)| CurvePoint { generations, rate };
+                let curve: Vec<CurvePoint> = self.curve().into_iter().map(point).collect();
+                examine(&curve, options, HALVES, HALVES_SEED).map(|examined| examined.fit)
+            }
         }
+    }
+
+    /// Returns the identified laws of the single runs.
+    pub fn laws(&self) -> Vec<&Fit> {
+        self.runs.iter().filter_map(|d| d.fit.as_ref().ok()).filter(|fit| fit.is_identified()).collect()
     }
 
     /// Returns whether there is more than one run.
@@ -148,29 +156,20 @@ impl SeedGroup<'_, '_> {
     }
 }
 
-/// Returns the mean, minimum and maximum of curves in their common range, or the longest curve if there is no common range.
-/// The points are those of the curve with the most points in the range, and the ends of the range. Using the points of all
-/// curves would suggest more data than there are.
+/// Returns the mean, minimum and maximum of curves at their common generations, or the longest curve if there are none.
 fn mean_and_range(curves: &[&Curve]) -> Vec<((f64, f64), (f64, f64))> {
-    let from = curves.iter().filter_map(|c| c.first()).map(|p| p.0).fold(f64::NEG_INFINITY, f64::max);
-    let until = curves.iter().filter_map(|c| c.last()).map(|p| p.0).fold(f64::INFINITY, f64::min);
-    if from >= until {
-        let longest = curves.iter().max_by_key(|c| c.len()).map_or(&[][..], |c| c.as_slice());
+    let slices: Vec<&[(f64, f64)]> = curves.iter().map(|c| c.as_slice()).collect();
+    let at = common_generations(&slices);
+    if at.is_empty() {
+        let longest = slices.iter().copied().max_by_key(|c| c.len()).unwrap_or_default();
         return longest.iter().map(|p| (*p, (p.1, p.1))).collect();
     }
-    let within = |c: &Curve| c.iter().map(|p| p.0).filter(|x| (from..=until).contains(x)).collect::<Vec<_>>();
-    let mut at = curves.iter().map(|c| within(c)).max_by_key(Vec::len).unwrap_or_default();
-    at.extend([from, until]);
-    at.sort_by(f64::total_cmp);
-    at.dedup();
     let mean = |x: f64| {
-        let values: Vec<f64> =
-            curves.iter().filter_map(|c| interpolate(c, x)).filter(|v| v.is_finite()).collect();
-        let (low, high) =
-            values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
-        (!values.is_empty()).then(|| ((x, values.iter().sum::<f64>() / values.len() as f64), (low, high)))
+        let values: Vec<f64> = slices.iter().filter_map(|c| measured_at(c, x)).collect();
+        let ends = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
+        ((x, values.iter().sum::<f64>() / values.len() as f64), ends)
     };
-    at.into_iter().filter_map(mean).collect()
+    at.into_iter().map(mean).collect()
 }
 
 /// Returns a group number for each run. Runs have equal numbers if they differ only in their seeds. A run whose method is
@@ -186,11 +185,10 @@ pub(super) fn numbers(runs: &[RunData]) -> Vec<usize> {
 /// Returns the method and the configuration without the keys that may differ within a group: the seed, the length of the run
 /// and the frozen data.
 fn setting(run: &RunData) -> Option<(Method, String)> {
-    const FREE: [&str; 3] = ["seed", "rounds", "minutes"];
     let config = run.config.split("[frozen]").next().unwrap_or_default();
     let key = |line: &str| line.split('=').next().unwrap_or_default().trim().to_owned();
-    let kept =
-        config.lines().filter(|l| !FREE.contains(&key(l).as_str()) && !l.trim_start().starts_with('#'));
+    let is_free = |key: &str| key == "seed" || BUDGET.contains(&key);
+    let kept = config.lines().filter(|l| !is_free(&key(l)) && !l.trim_start().starts_with('#'));
     Some((run.method?, kept.collect::<Vec<_>>().join("\n")))
 }
 
@@ -312,9 +310,10 @@ mod tests {
         let a = vec![(1.0, 0.0), (3.0, 4.0), (5.0, 4.0)];
         let b = vec![(2.0, 0.0), (4.0, 2.0)];
         let mean = mean_and_range(&[&a, &b]);
-        assert_eq!(mean, [((2.0, 1.0), (0.0, 2.0)), ((4.0, 3.0), (2.0, 4.0))]);
+        assert_eq!(mean, [((2.0, 0.0), (0.0, 0.0)), ((4.0, 3.0), (2.0, 4.0))]);
         let ends = mean_and_range(&[&vec![(1.0, 0.0), (4.0, 3.0)], &vec![(2.0, 1.0), (6.0, 5.0)]]);
-        assert_eq!(ends, [((2.0, 1.0), (1.0, 1.0)), ((4.0, 3.0), (3.0, 3.0))]);
+        assert_eq!(ends, [((2.0, 0.5), (0.0, 1.0)), ((4.0, 2.0), (1.0, 3.0))]);
+        assert_eq!(mean_and_range(&[&vec![(1.0, 0.1)], &vec![(1.0, 0.3)]]).len(), 1);
         let late = vec![(9.0, 1.0)];
         assert_eq!(mean_and_range(&[&a, &late]).len(), 3, "no common range");
     }

@@ -45,18 +45,20 @@ function status(s){
 function nameOf(details){
   var card=details.closest(".card");return (card?card.firstChild.textContent+card.children[1].textContent:"")+details.firstElementChild.textContent}
 function kept(part){
-  var k={open:{},inputs:{},scroll:{},focus:null};
+  var k={open:{},inputs:{},sorted:{},scroll:{},focus:null};
   part.querySelectorAll("details").forEach(function(d){k.open[nameOf(d)]=d.open});
-  part.querySelectorAll("input[data-list]").forEach(function(i){k.inputs[i.dataset.list]=i.value;
-    if(i===document.activeElement)k.focus=[i.dataset.list,i.selectionStart,i.selectionEnd]});
+  part.querySelectorAll("[data-list]").forEach(function(i){k.inputs[i.tagName+i.dataset.list]=i.value;
+    if(i===document.activeElement&&i.tagName==="INPUT")k.focus=[i.dataset.list,i.selectionStart,i.selectionEnd]});
+  part.querySelectorAll("th[aria-sort]").forEach(function(h){k.sorted[h.closest("table").tBodies[0].id+h.textContent]=h.getAttribute("aria-sort")});
   part.querySelectorAll(".list,.scroll").forEach(function(l,n){k.scroll[n]=[l.scrollTop,l.scrollLeft]});
   return k}
 function restore(part,k){
   part.querySelectorAll("details").forEach(function(d){var name=nameOf(d);if(name in k.open)d.open=k.open[name]});
-  part.querySelectorAll("input[data-list]").forEach(function(i){
-    i.value=k.inputs[i.dataset.list]||"";
+  part.querySelectorAll("th").forEach(function(h){var order=k.sorted[h.closest("table").tBodies[0].id+h.textContent];if(order)window.sgsSort(h,order)});
+  part.querySelectorAll("[data-list]").forEach(function(i){
+    i.value=k.inputs[i.tagName+i.dataset.list]||"";
     if(i.value)window.sgsFilter(i);
-    if(k.focus&&k.focus[0]===i.dataset.list){i.focus({preventScroll:true});i.setSelectionRange(k.focus[1],k.focus[2])}});
+    if(k.focus&&i.tagName==="INPUT"&&k.focus[0]===i.dataset.list){i.focus({preventScroll:true});i.setSelectionRange(k.focus[1],k.focus[2])}});
   part.querySelectorAll(".list,.scroll").forEach(function(l,n){if(k.scroll[n]){l.scrollTop=k.scroll[n][0];l.scrollLeft=k.scroll[n][1]}})}
 function element(html){var t=document.createElement("template");t.innerHTML=html;return t.content.firstElementChild}
 function place(part,at){

@@ -1,7 +1,7 @@
 //! The server of the live page, with one thread for all connections.
 
 use super::LiveStatus;
-use crate::report::{ReportOptions, fragment, navigation, page};
+use crate::report::{PageSection, ReportOptions, fragment, navigation, page};
 use crate::run::RunData;
 use http_body_util::channel::{Channel, Sender};
 use http_body_util::{Either, Full};
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-const LIVE_BEFORE: &str = include_str!("status.html");
+const LIVE_STATUS: &str = include_str!("status.html");
 const LIVE_SCRIPT: &str = include_str!("live.js");
 
 /// Address and access of the live page.
@@ -186,15 +186,17 @@ impl LiveServer {
 
     /// Shows these runs and updates open pages.
     pub fn publish(&self, runs: &[RunData], options: &ReportOptions) {
-        let fragment = fragment(runs, options);
+        let mut fragment = fragment(runs, options);
+        // The current activity follows the title and the result. Open pages keep the section, because it never changes.
+        fragment.parts.insert(1.min(fragment.parts.len()), PageSection::untitled("live", LIVE_STATUS));
         let version = self.versions.fetch_add(1, Ordering::SeqCst) + 1;
-        let parts: Vec<_> = fragment.parts.iter().map(|p| [p.id.clone(), p.tag(), p.html()]).collect();
+        let parts: Vec<_> = fragment.parts.iter().map(|p| [p.id.clone(), p.tag(), p.html(false)]).collect();
         let json = serde_json::json!({
             "version": version, "title": fragment.title, "parts": parts, "nav": navigation(&fragment),
         });
         // The page contains its version, so that it does not miss updates while it is loading.
         let script = format!("window.sgsVersion={version};{LIVE_SCRIPT}");
-        let page = page(&fragment, Some((LIVE_BEFORE, &script)));
+        let page = page(&fragment, Some(&script));
         self.shared.state.send_if_modified(|state| {
             let is_newest = state.version < version;
             if is_newest {

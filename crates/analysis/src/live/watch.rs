@@ -2,7 +2,7 @@
 
 use super::LiveServer;
 use crate::report::ReportOptions;
-use crate::run::{ReadOptions, RunReadError, RunReader};
+use crate::run::{Display, RunReader};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,13 +15,13 @@ use std::time::Duration;
 pub fn follow(
     server: &LiveServer,
     path: &Path,
-    read: &ReadOptions<'_>,
+    display: Display<'_>,
     options: &ReportOptions,
     pause: Duration,
     stop: &AtomicBool,
     mut each: impl FnMut(&LiveServer),
-) -> Result<(), RunReadError> {
-    let mut reader = RunReader::open(path, read)?;
+) -> Result<(), sgs_rundir::Error> {
+    let mut reader = RunReader::open(path, display)?;
     let mut is_shown = false;
     while !stop.load(Ordering::SeqCst) {
         if reader.update()? || !is_shown {

@@ -10,7 +10,7 @@ use super::{BarSeries, Bars, svg::Stroke};
 pub(super) fn draw(svg: &mut Svg, bars: &Bars, title: &str, width: f64, height: f64) {
     let top = if bars.stacked { stacked_top(bars) } else { highest(bars) };
     let (low, high) = nice_range(0.0, top, (Some(bars.y.fixed.0.unwrap_or(0.0)), bars.y.fixed.1));
-    let mut y = Scale { low, high, from: 0.0, to: 0.0, log: false };
+    let mut y = Scale { low, high, from: 0.0, to: 0.0 };
     let widest = y.labelled_ticks(5, bars.y.unit).into_iter().map(|(_, text)| text_width(&text, TICK_SIZE));
     let widest = widest.fold(0.0, f64::max);
     let mut frame = Frame::new(width, height, !title.is_empty(), widest, !bars.y.label.is_empty());

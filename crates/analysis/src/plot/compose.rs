@@ -28,7 +28,8 @@ fn draw_panel(svg: &mut Svg, panel: &FigurePanel, width: f64, height: f64) {
 }
 
 /// Renders a panel as an SVG element whose colours come from the page's CSS variables (`theme::class_rules`).
-pub fn panel_svg(panel: &FigurePanel, narrow: bool) -> String {
+/// `label` describes it to screen readers.
+pub fn panel_svg(panel: &FigurePanel, label: &str, narrow: bool) -> String {
     let (width, height) = size(panel, narrow);
     let mut svg = Svg::new();
     draw_panel(&mut svg, panel, width, height);
@@ -36,7 +37,7 @@ pub fn panel_svg(panel: &FigurePanel, narrow: bool) -> String {
         r#"<svg viewBox="0 0 {} {}" role="img" aria-label="{}" font-family="{FONTS}">{}</svg>"#,
         num(width),
         num(height),
-        super::escape(&panel.title),
+        super::escape(label),
         svg.finish()
     )
 }

@@ -52,7 +52,7 @@ pub fn write_csv(figure: &Figure, out: impl Write) -> std::io::Result<()> {
 }
 
 /// Escapes text that a spreadsheet would interpret as a formula. Names may come from models and from other users' files.
-fn inert(text: &str) -> Cow<'_, str> {
+pub(crate) fn inert(text: &str) -> Cow<'_, str> {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err();
     if is_formula { format!("'{text}").into() } else { text.into() }
 }

@@ -12,7 +12,7 @@ pub(super) fn draw(svg: &mut Svg, map: &Heatmap, title: &str, width: f64, height
     let frame = Frame::new(width, height, !title.is_empty(), 0.0, true);
     panel_title(svg, title);
     let (first, end) = (f64::from(map.span.0), f64::from(map.span.1.max(map.span.0 + 1)));
-    let x = Scale { low: first, high: end, from: frame.left, to: frame.right, log: false };
+    let x = Scale { low: first, high: end, from: frame.left, to: frame.right };
     let row_height = frame.height() / map.rows.len().max(1) as f64;
     svg.fill(&cells(map, &frame, &x, row_height, |c| c.is_some()), Ink::No, 1.0);
     svg.fill(&cells(map, &frame, &x, row_height, |c| c == Some(true)), Ink::Yes, 1.0);

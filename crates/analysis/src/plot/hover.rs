@@ -3,7 +3,7 @@
 use super::compose::size;
 use super::theme::Ink;
 use super::xy::axes;
-use super::{FigurePanel, PanelContent, SeriesStyle, Unit};
+use super::{Axis, FigurePanel, PanelContent, Scale, SeriesStyle, Unit};
 use serde_json::{Value, json};
 
 /// Returns the axes and points of a panel with curves as JSON, or `None` for other panels, whose shapes have tooltips. A wide
@@ -35,12 +35,12 @@ pub fn hover_json(panel: &FigurePanel) -> Option<String> {
             value
         })
         .collect();
-    let axis = |low: f64, high: f64, log: bool, unit: Unit, label: &str| json!({"a": low, "b": high, "log": log, "u": unit_name(unit), "t": label});
+    let axis = |scale: &Scale, axis: &Axis| json!({"a": scale.low, "b": scale.high, "u": unit_name(axis.unit), "t": axis.label});
     let out = json!({
         "full": frame(false),
         "narrow": frame(true),
-        "x": axis(axes.x.low, axes.x.high, axes.x.log, xy.x.unit, &xy.x.label),
-        "y": axis(axes.y.low, axes.y.high, axes.y.log, xy.y.unit, &xy.y.label),
+        "x": axis(&axes.x, &xy.x),
+        "y": axis(&axes.y, &xy.y),
         "s": series,
     });
     Some(for_script(&out))

@@ -20,12 +20,13 @@ mod xy;
 
 pub(crate) use compose::swatch_svg;
 pub use compose::{panel_svg, standalone_svg};
+pub(crate) use csv::inert;
 pub use csv::write_csv;
 pub use hover::hover_json;
 pub use legend::{LegendEntry, entries};
 #[cfg(feature = "png")]
 pub use png::{PngError, write_png};
-pub use scale::{Scale, Unit, format_value, parse_value};
+pub use scale::{Scale, Unit, format_value};
 pub(crate) use svg::with_subscripts;
 pub use svg::{Svg, escape, text_width};
 pub use theme::Ink;
@@ -96,16 +97,14 @@ pub struct Axis {
     pub label: String,
     /// Number format.
     pub unit: Unit,
-    /// Whether the scale is logarithmic.
-    pub log: bool,
     /// Lower and upper end, if they are not determined by the data.
     pub fixed: (Option<f64>, Option<f64>),
 }
 
 impl Axis {
-    /// Creates a linear axis whose ends are determined by the data.
+    /// Creates an axis whose ends are determined by the data.
     pub fn new(label: impl Into<String>, unit: Unit) -> Self {
-        Self { label: label.into(), unit, log: false, fixed: (None, None) }
+        Self { label: label.into(), unit, fixed: (None, None) }
     }
 
     /// Fixes the lower end.

@@ -13,7 +13,7 @@ pub enum Unit {
     Duration,
 }
 
-/// A linear or logarithmic mapping from `low..=high` to pixels.
+/// A linear mapping from `low..=high` to pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     /// Value at the pixel `from`.
@@ -24,37 +24,31 @@ pub struct Scale {
     pub from: f64,
     /// Pixel position of `high`.
     pub to: f64,
-    /// Whether the scale is logarithmic.
-    pub log: bool,
 }
 
 impl Scale {
     /// Returns the pixel position of a value. It is not finite if the scale cannot represent the value.
     pub fn pixel(&self, value: f64) -> f64 {
-        let share = if self.log {
-            (value.ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
-        } else {
-            (value - self.low) / (self.high - self.low)
-        };
+        let share = (value - self.low) / (self.high - self.low);
         self.from + share * (self.to - self.from)
     }
 
     /// Returns about `count` round numbers within the scale.
     pub fn ticks(&self, count: usize) -> Vec<f64> {
-        if self.log { self.log_ticks(count) } else { self.linear_ticks(count) }
+        self.multiples(nice_step((self.high - self.low) / count.max(1) as f64))
     }
 
     /// Returns the ticks with their labels. All labels have the unit of the upper end, and durations have steps as on clocks.
     pub fn labelled_ticks(&self, count: usize, unit: Unit) -> Vec<(f64, String)> {
         let label = |value: f64| (value, format_value(value, unit, 3));
-        if unit == Unit::Count && !self.log {
+        if unit == Unit::Count {
             let (size, suffix) = count_unit(self.high);
             let text = |t: f64| {
                 if t == 0.0 { "0".to_owned() } else { format!("{}{suffix}", significant(t / size, 4)) }
             };
             return self.ticks(count).into_iter().map(|t| (t, text(t))).collect();
         }
-        if unit != Unit::Duration || self.log {
+        if unit != Unit::Duration {
             return self.ticks(count).into_iter().map(label).collect();
         }
         let (seconds, suffix) = duration_unit(self.high);
@@ -64,10 +58,6 @@ impl Scale {
         scaled.multiples(step).into_iter().map(|t| (t * seconds, text(t))).collect()
     }
 
-    fn linear_ticks(&self, count: usize) -> Vec<f64> {
-        self.multiples(nice_step((self.high - self.low) / count.max(1) as f64))
-    }
-
     fn multiples(&self, step: f64) -> Vec<f64> {
         if !(step.is_finite() && step > 0.0) {
             return Vec::new();
@@ -75,20 +65,6 @@ impl Scale {
         let first = (self.low / step - 1e-9).ceil() as i64;
         let last = (self.high / step + 1e-9).floor() as i64;
         (first..=last.min(first + 100)).map(|i| i as f64 * step).collect()
-    }
-
-    fn log_ticks(&self, count: usize) -> Vec<f64> {
-        let decades = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
-        let within = |v: &f64| *v >= self.low * (1.0 - 1e-9) && *v <= self.high * (1.0 + 1e-9);
-        let with = |multiples: &[f64]| -> Vec<f64> {
-            decades
-                .clone()
-                .flat_map(|d| multiples.iter().map(move |m| m * 10_f64.powi(d)))
-                .filter(within)
-                .collect()
-        };
-        let fine = with(&[1.0, 2.0, 5.0]);
-        if fine.len() <= count.max(2) + 1 { fine } else { with(&[1.0]) }
     }
 }
 
@@ -160,27 +136,6 @@ pub fn format_value(value: f64, unit: Unit, digits: usize) -> String {
     }
 }
 
-/// Parses the output of [`format_value`] into its base unit: a fraction, a count or seconds. Returns `None` for other text.
-pub fn parse_value(text: &str) -> Option<f64> {
-    const UNITS: [(&str, f64); 9] = [
-        ("%", 1e-2),
-        (" ms", 1e-3),
-        (" s", 1.0),
-        (" min", 60.0),
-        (" h", 3600.0),
-        (" d", 86400.0),
-        ("k", 1e3),
-        ("M", 1e6),
-        ("G", 1e9),
-    ];
-    let text = text.replace('−', "-");
-    let with_unit = UNITS.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, *size)));
-    let (number, size) = with_unit.unwrap_or((&text, 1.0));
-    let value = number.parse::<f64>().ok().filter(|value| value.is_finite())? * size;
-    // Removes digits that are rounding errors of the multiplication.
-    format!("{value:.11e}").parse().ok()
-}
-
 /// Returns the unit of a count: its size and its suffix.
 fn count_unit(value: f64) -> (f64, &'static str) {
     match value.abs() {
@@ -231,17 +186,14 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_within() {
-        let scale = Scale { low: 0.0, high: 0.67, from: 0.0, to: 100.0, log: false };
+        let scale = Scale { low: 0.0, high: 0.67, from: 0.0, to: 100.0 };
         let ticks: Vec<String> = scale.ticks(5).into_iter().map(|t| format!("{t:.2}")).collect();
         assert_eq!(ticks, ["0.00", "0.20", "0.40", "0.60"]);
-        let log = Scale { low: 1e3, high: 1e6, from: 0.0, to: 100.0, log: true };
-        assert_eq!(log.ticks(5), [1e3, 1e4, 1e5, 1e6]);
-        assert!((log.pixel(31_622.776_6) - 50.0).abs() < 1e-3);
     }
 
     #[test]
     fn the_counts_of_an_axis_have_one_unit() {
-        let scale = Scale { low: 0.0, high: 12_000.0, from: 0.0, to: 100.0, log: false };
+        let scale = Scale { low: 0.0, high: 12_000.0, from: 0.0, to: 100.0 };
         let texts: Vec<String> = scale.labelled_ticks(3, Unit::Count).into_iter().map(|t| t.1).collect();
         assert_eq!(texts, ["0", "5k", "10k"]);
     }
@@ -249,7 +201,7 @@ mod tests {
     #[test]
     fn durations_have_ticks_as_on_clocks() {
         let texts = |high: f64, count: usize| -> Vec<String> {
-            let scale = Scale { low: 0.0, high, from: 0.0, to: 100.0, log: false };
+            let scale = Scale { low: 0.0, high, from: 0.0, to: 100.0 };
             scale.labelled_ticks(count, Unit::Duration).into_iter().map(|(_, text)| text).collect()
         };
         assert_eq!(texts(590.0, 5), ["0 min", "2 min", "4 min", "6 min", "8 min"]);
@@ -266,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_formatted_and_parsed() {
+    fn values_are_formatted() {
         let cases = [
             (0.671, Unit::Percent, "67.1%"),
             (6_300_000.0, Unit::Count, "6.3M"),
@@ -290,7 +242,7 @@ mod tests {
         fn any_range_gives_an_axis(a in -1e12..1e12_f64, b in -1e12..1e12_f64) {
             let (low, high) = nice_range(a.min(b), a.max(b), (None, None));
             prop_assert!(low < high && low <= a.min(b) && high >= a.max(b), "{low} {high}");
-            let scale = Scale { low, high, from: 0.0, to: 300.0, log: false };
+            let scale = Scale { low, high, from: 0.0, to: 300.0 };
             let ticks = scale.ticks(6);
             prop_assert!(ticks.len() >= 2 && ticks.len() <= 12, "{ticks:?}");
         }

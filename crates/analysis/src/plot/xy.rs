@@ -51,18 +51,17 @@ pub(super) struct Axes {
 /// Lays out the axes of a panel.
 pub(super) fn axes(xy: &Xy, width: f64, height: f64, has_title: bool) -> Axes {
     let finite = |(x, y): &&(f64, f64)| x.is_finite() && y.is_finite();
-    let on_log = |v: f64, axis: &Axis| !axis.log || v > 0.0;
     let xs = xy.series.iter().flat_map(|s| s.points.iter().filter(finite)).map(|p| p.0);
-    let (x_low, x_high) = extent(xs.filter(|x| on_log(*x, &xy.x)));
+    let (x_low, x_high) = extent(xs);
     let bands = xy.series.iter().flat_map(|s| &s.band);
     let ys = xy.series.iter().flat_map(|s| s.points.iter().filter(finite)).map(|p| p.1);
     let ys = ys.chain(bands.flat_map(|b| [b.0, b.1])).chain(xy.lines.iter().map(|l| l.value));
-    let (y_low, y_high) = extent(ys.filter(|y| y.is_finite() && on_log(*y, &xy.y)));
+    let (y_low, y_high) = extent(ys.filter(|y| y.is_finite()));
     // The horizontal axis ends with the data, so that curves fill the panel.
     let tight = (xy.x.fixed.0.or(finite_or_none(x_low)), xy.x.fixed.1.or(finite_or_none(x_high)));
     let (x_low, x_high) = range(&xy.x, x_low, x_high, tight);
     let (y_low, y_high) = range(&xy.y, y_low, y_high, xy.y.fixed);
-    let mut y = Scale { low: y_low, high: y_high, from: 0.0, to: 0.0, log: xy.y.log };
+    let mut y = Scale { low: y_low, high: y_high, from: 0.0, to: 0.0 };
     let widest = y
         .labelled_ticks(5, xy.y.unit)
         .into_iter()
@@ -70,7 +69,7 @@ pub(super) fn axes(xy: &Xy, width: f64, height: f64, has_title: bool) -> Axes {
         .fold(0.0, f64::max);
     let frame = Frame::new(width, height, has_title, widest, !xy.y.label.is_empty());
     (y.from, y.to) = (frame.bottom, frame.top);
-    let x = Scale { low: x_low, high: x_high, from: frame.left, to: frame.right, log: xy.x.log };
+    let x = Scale { low: x_low, high: x_high, from: frame.left, to: frame.right };
     Axes { frame, x, y }
 }
 
@@ -83,12 +82,6 @@ fn extent(values: impl Iterator<Item = f64>) -> (f64, f64) {
 }
 
 fn range(axis: &Axis, low: f64, high: f64, fixed: (Option<f64>, Option<f64>)) -> (f64, f64) {
-    if axis.log {
-        let low = fixed.0.unwrap_or(low);
-        let low = if low.is_finite() && low > 0.0 { low } else { 1.0 };
-        let high = fixed.1.unwrap_or(high);
-        return (low, if high.is_finite() && high > low { high } else { low * 10.0 });
-    }
     // If all values are zero, a range of 0 to 1% shows this better than 0 to 100%.
     let high = if axis.unit == Unit::Percent && high == 0.0 && fixed.1.is_none() { 0.01 } else { high };
     nice_range(low, high, fixed)

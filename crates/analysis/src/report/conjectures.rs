@@ -1,39 +1,24 @@
 //! The report's section on the Conjecturer and the Guide.
 
-use super::html::{ReportTable, STATEMENT, shortened};
-use crate::figures::PlottedRun;
-use crate::plot::{Unit, escape, format_value};
-use crate::run::{ConjectureClass, ConjecturedStatement, RunData, StatementOrigin};
-use std::fmt::Write;
-
-const NONE: &str = "–";
+use super::html::{Cell, Format, ROUND, ReportTable, shortened};
+use crate::run::{ConjectureClass, ConjecturedStatement, RunData, RunningMean, StatementOrigin};
 
 /// Maximum length of a statement in a table, in characters.
 const LONGEST: usize = 300;
-
-fn number(value: Option<f64>) -> String {
-    value.map_or_else(|| NONE.to_owned(), |v| format_value(v, Unit::Plain, 2))
-}
-
-fn percent(value: f64) -> String {
-    format!("{:.1}%", 100.0 * value)
-}
 
 /// Returns a table of the Conjecturer's completions by the origin of their statements.
 pub(super) fn origins(run: &RunData) -> Option<ReportTable> {
     let rounds = &run.conjecture_stats.rounds;
     let asked: u64 = rounds.iter().map(|r| r.asked).sum();
-    if asked == 0 {
-        return None;
-    }
-    let mut table = ReportTable::new(["Completions of the Conjecturer", "Whole run", "Share", "Last round"]);
-    let mut row = |name: &str, all: u64, last: u64| {
+    let last = rounds.last().filter(|_| asked > 0)?;
+    let mut table =
+        ReportTable::new(["Completions of the Conjecturer", ROUND, "Whole run", "Share", "Last round"]);
+    let mut row = |name: &str, all: u64, in_last: u64| {
         if all > 0 {
-            let share = percent(all as f64 / asked as f64);
-            table.rows.push(vec![name.to_owned(), all.to_string(), share, last.to_string()]);
+            let share = Cell::number(Some(all as f64 / asked as f64), Format::Percent);
+            table.rows.push(vec![name.into(), last.round.into(), all.into(), share, in_last.into()]);
         }
     };
-    let last = rounds.last()?;
     row("all", asked, last.asked);
     row("without a statement", rounds.iter().map(|r| r.unread).sum(), last.unread);
     for origin in StatementOrigin::ALL {
@@ -43,92 +28,71 @@ pub(super) fn origins(run: &RunData) -> Option<ReportTable> {
     Some(table)
 }
 
-/// Returns a table of the most frequent statements.
-pub(super) fn frequent(run: &RunData) -> Option<ReportTable> {
-    statements(&run.conjecture_stats.frequent)
-}
-
-/// Returns a table of statements that the Guide scored 0 although their solve rate deserved a reward.
-pub(super) fn rejected(run: &RunData) -> Option<ReportTable> {
-    statements(&run.conjecture_stats.rejected)
-}
-
-fn statements(all: &[ConjecturedStatement]) -> Option<ReportTable> {
+/// Returns a table of statements with their statistics.
+pub(super) fn statements(all: &[ConjecturedStatement]) -> Option<ReportTable> {
     let mut table = ReportTable::new([
-        STATEMENT,
+        "Statement",
         "Times",
-        "Rounds",
+        "First round",
+        ROUND,
         "Origin",
         "Solve rate",
         "Inferences",
         "R_guide",
-        "Relevance · redundancy · complexity",
+        "Relevance",
+        "Redundancy",
+        "Complexity",
     ]);
     for s in all {
         let origin = match &s.theorem {
             Some(label) => format!("theorem {label}"),
             None => s.origin.as_str().to_owned(),
         };
-        let (first, last) = s.rounds;
-        let steps = match s.steps {
-            Some(n) => n.to_string(),
-            None => NONE.to_owned(),
-        };
-        table.rows.push(vec![
-            shortened(&s.text, LONGEST),
-            s.times.to_string(),
-            if first == last { first.to_string() } else { format!("{first} to {last}") },
-            origin,
-            s.solve_rate.mean().map_or_else(|| NONE.to_owned(), percent),
-            steps,
-            number(s.r_guide.mean()),
-            s.scores.map(|score| number(score.mean())).join(" · "),
-        ]);
+        let mean = |of: RunningMean, format| Cell::number(of.mean(), format);
+        let mut row = vec![
+            Cell::Statement(shortened(&s.text, LONGEST)),
+            s.times.into(),
+            s.rounds.0.into(),
+            s.rounds.1.into(),
+            origin.into(),
+            mean(s.solve_rate, Format::Percent),
+            s.steps.map_or(Cell::Empty, Cell::from),
+            mean(s.r_guide, Format::Plain),
+        ];
+        row.extend(s.scores.map(|score| mean(score, Format::Plain)));
+        table.rows.push(row);
     }
-    (!table.rows.is_empty()).then_some(table)
+    table.filled()
 }
 
-/// Describes in words whether the Guide helps, as far as a single run shows.
-pub(super) fn verdict(d: &PlottedRun<'_>) -> Option<String> {
-    let run = d.run;
+/// Returns the share of the reward that new conjectures received with the Guide, and the share that they would have received
+/// without it.
+pub(super) fn reward_of_new(run: &RunData) -> Option<(f64, f64)> {
+    Some(run.conjecture_stats.rewards_by_kind()?[&ConjectureClass::New])
+}
+
+/// Describes the reviews and their effect on the reward.
+pub(super) fn about_the_guide(run: &RunData) -> Option<String> {
     let shares = run.conjecture_stats.rewards_by_kind()?;
     let [reviewed, zero, failed] = run.conjecture_stats.rounds.iter().fold([0_u64; 3], |mut sum, round| {
         sum.iter_mut().zip(round.reviewed).for_each(|(sum, n)| *sum += n);
         sum
     });
-    let of = |kind: ConjectureClass| shares[&kind];
-    let mut out = String::new();
-    let _ = write!(
-        out,
-        "The Guide scored {zero} of {reviewed} reviewed conjectures 0 ({}). {failed} {} unparseable. ",
+    let percent = |share: f64| format!("{:.1}%", 100.0 * share);
+    let mut text = format!(
+        "The Guide scored {zero} of {reviewed} reviewed conjectures 0 ({}). {failed} {} unparseable. Shares of the reward with \
+         the Guide, and for the same conjectures without it:",
         percent(zero as f64 / reviewed.max(1) as f64),
         if failed == 1 { "review was" } else { "reviews were" }
     );
-    let (new, known, trivial) =
-        (of(ConjectureClass::New), of(ConjectureClass::Known), of(ConjectureClass::Trivial));
-    let _ = write!(
-        out,
-        "New conjectures received {} of the reward; without the Guide, the same conjectures would have received {}. \
-         For known conjectures these shares are {} and {}, and for trivial ones {} and {}. ",
-        percent(new.0),
-        percent(new.1),
-        percent(known.0),
-        percent(known.1),
-        percent(trivial.0),
-        percent(trivial.1)
-    );
-    let moved = new.0 - new.1;
-    out.push_str(match moved {
-        m if m > 0.02 => "In this run, the Guide shifts reward towards new conjectures.",
-        m if m < -0.02 => "In this run, the Guide shifts reward away from new conjectures.",
-        _ => "In this run, the Guide hardly changes the distribution of the reward.",
-    });
-    out.push_str(
-        " This compares the conjectures of this run only. A run of sgs-no-guide shows what a Conjecturer learns without a Guide.",
-    );
+    for (class, (with, without)) in shares.iter().rev() {
+        text.push_str(&format!(" {} {} and {};", class.as_str(), percent(*with), percent(*without)));
+    }
+    text.truncate(text.len() - 1);
+    text.push('.');
     let read = run.conjecture_stats.proofs_read;
     if read < run.conjecture_stats.rounds.len() {
-        let _ = write!(out, " Triviality is known only for the {read} rounds whose proofs were read.");
+        text.push_str(&format!(" Triviality is known only for the {read} rounds whose proofs were read."));
     }
-    Some(format!("<p>{}</p>", escape(&out)))
+    Some(text)
 }

@@ -1,6 +1,6 @@
 //! Lists of conjectures and solved targets with a search field.
 
-use super::html::shortened;
+use super::html::{round_attribute, search, shortened};
 use crate::plot::escape;
 use crate::run::{RunData, ShownConjecture, SolvedExample};
 use std::fmt::Write;
@@ -8,13 +8,6 @@ use std::fmt::Write;
 /// Maximum length of an example's text in characters. Model output can be arbitrarily long.
 const LONGEST: usize = 20_000;
 const LONGEST_SUMMARY: usize = 300;
-
-/// Returns a search field that filters the list with the given id.
-fn search(list: &str, what: &str, count: usize) -> String {
-    format!(
-        r#"<div class="search"><input type="search" data-list="{list}" placeholder="Search {count} {what} …" aria-label="Search {what}"><output></output></div>"#
-    )
-}
 
 fn score(value: Option<f64>, most: &str) -> String {
     value.map_or_else(
@@ -29,20 +22,13 @@ pub(super) fn conjectures(run: &RunData, index: usize) -> Option<String> {
         return None;
     }
     let list = format!("conjectures-{index}");
-    let rounds: std::collections::BTreeSet<u32> = run.shown_conjectures.iter().map(|c| c.round).collect();
-    let mut out = format!(
-        concat!(
-            r#"<p class="caption">{} conjectures from {} rounds, spread evenly over the run. Each round shows those for "#,
-            "the targets that remain unsolved longest, then alternately the best and the worst by R<sub>synth</sub>. ",
-            "<b>s</b> is the solve rate, the fraction of the Solver's attempts that prove the conjecture; ",
-            "<b>R<sub>solve</sub></b> (0 to 1) rewards solve rates that are neither 0 nor high; ",
-            "<b>R<sub>guide</sub></b> (0 to 8) is the Guide's score; <b>R<sub>synth</sub></b> is their product, which trains ",
-            "the Conjecturer.</p>"
-        ),
-        run.shown_conjectures.len(),
-        rounds.len()
-    );
-    out += &search(&list, "conjectures", run.shown_conjectures.len());
+    let mut out = concat!(
+        r#"<p class="caption">Examples from rounds spread evenly over the run. <b>s</b> is the solve rate; "#,
+        "<b>R<sub>solve</sub></b> (0 to 1) rewards solve rates that are neither 0 nor high; <b>R<sub>guide</sub></b> (0 to 8) is ",
+        "the Guide's score; their product <b>R<sub>synth</sub></b> trains the Conjecturer.</p>"
+    )
+    .to_owned();
+    out += &search(&list, "conjectures", run.shown_conjectures.iter().map(|c| Some(c.round)));
     let _ = write!(out, r#"<div class="cards list" id="{list}">"#);
     for c in &run.shown_conjectures {
         out.push_str(&conjecture(c));
@@ -52,10 +38,11 @@ pub(super) fn conjectures(run: &RunData, index: usize) -> Option<String> {
 }
 
 fn conjecture(c: &ShownConjecture) -> String {
-    let mut out = String::from(r#"<article class="card">"#);
+    let mut out = String::new();
     let _ = write!(
         out,
-        r#"<header><span class="round">Round {}</span><span class="for">for <code>{}</code></span>"#,
+        r#"<article class="card"{}><header><span class="round">Round {}</span><span class="for">for <code>{}</code></span>"#,
+        round_attribute(Some(c.round)),
         c.round,
         escape(&c.target)
     );
@@ -106,7 +93,7 @@ pub(super) fn solved(run: &RunData, index: usize) -> Option<String> {
         return None;
     }
     let list = format!("solved-{index}");
-    let mut out = search(&list, "solved targets", run.solved.len());
+    let mut out = search(&list, "solved targets and their proofs", run.solved.iter().map(|s| Some(s.round)));
     let _ = write!(out, r#"<div class="theorems list" id="{list}">"#);
     for s in &run.solved {
         out.push_str(&theorem(s));
@@ -117,7 +104,8 @@ pub(super) fn solved(run: &RunData, index: usize) -> Option<String> {
 
 fn theorem(s: &SolvedExample) -> String {
     format!(
-        r#"<details class="theorem"><summary><span class="round">Round {}</span> <code class="id">{}</code> <span class="tally" title="Rollouts with a proof in that round">{} of {}</span><span class="statement">{}</span></summary><pre>{}</pre><pre class="proof">{}</pre></details>"#,
+        r#"<details class="theorem"{}><summary><span class="round">Round {}</span> <code class="id">{}</code> <span class="tally" title="Rollouts with a proof in that round">{} of {}</span><span class="statement">{}</span></summary><pre>{}</pre><pre class="proof">{}</pre></details>"#,
+        round_attribute(Some(s.round)),
         s.round,
         escape(&s.id),
         s.tally.0,

@@ -1,18 +1,164 @@
 //! Tables and text as HTML and CSV.
 
-use crate::plot::{escape, parse_value, with_subscripts};
+use crate::plot::{Unit, escape, format_value, inert, with_subscripts};
+use crate::stats::Interval;
 use std::fmt::Write;
 
-/// Name of a first column with statements, which are formatted as code.
-pub(super) const STATEMENT: &str = "Statement";
+/// Name of the column with the last round that a row covers. Every table has it.
+pub(super) const ROUND: &str = "Round";
 
-/// A table of texts. Numbers are right-aligned.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Tables with more rows have a search field.
+const SEARCHED: usize = 8;
+
+/// Tables with more rows scroll in a box of limited height.
+const TALL: usize = 12;
+
+/// Maximum number of rows on a page. The CSV file has all.
+const MOST_SHOWN: usize = 500;
+
+/// Format of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// A plain number.
+    Plain,
+    /// A fraction, shown as a percentage.
+    Percent,
+    /// A count.
+    Count,
+    /// A duration in seconds.
+    Seconds,
+    /// A difference of two fractions, shown as signed percentage points.
+    Points,
+}
+
+impl Format {
+    fn show(self, value: f64) -> String {
+        match self {
+            Self::Plain => format_value(value, Unit::Plain, 3),
+            Self::Percent => format!("{:.1}%", 100.0 * value),
+            // Above 10,000, counts are rounded.
+            Self::Count => format_value(value.round(), Unit::Count, 4),
+            Self::Seconds => format_value(value, Unit::Duration, 3),
+            Self::Points => format!("{:+.1} points", 100.0 * value).replace('-', "−"),
+        }
+    }
+}
+
+/// A cell of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    /// No value.
+    Empty,
+    /// A text.
+    Text(String),
+    /// A statement, which is shown as code.
+    Statement(String),
+    /// A number.
+    Number(f64, Format),
+    /// A number with an interval.
+    Interval(Interval, Format),
+    /// A number and the total, such as `4 of 5`.
+    Of(f64, f64),
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<u32> for Cell {
+    fn from(count: u32) -> Self {
+        Self::Number(f64::from(count), Format::Count)
+    }
+}
+
+impl From<u64> for Cell {
+    fn from(count: u64) -> Self {
+        Self::Number(count as f64, Format::Count)
+    }
+}
+
+impl Cell {
+    /// Creates a cell with a number, or an empty one if there is none.
+    pub(super) fn number(value: Option<f64>, format: Format) -> Self {
+        value.filter(|v| v.is_finite()).map_or(Self::Empty, |value| Self::Number(value, format))
+    }
+
+    /// Creates a cell with a number and its interval, or with the number alone if there is no interval.
+    pub(super) fn interval(value: f64, ends: Option<(f64, f64)>, format: Format) -> Self {
+        match ends {
+            Some((low, high)) => Self::Interval(Interval { value, low, high }, format),
+            None => Self::number(Some(value), format),
+        }
+    }
+
+    /// Creates a cell with the number of a round.
+    pub(super) fn round(round: Option<u32>) -> Self {
+        round.map_or(Self::Empty, Self::from)
+    }
+
+    /// Returns the content as shown on the page.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Empty => "–".to_owned(),
+            Self::Text(text) | Self::Statement(text) => text.clone(),
+            Self::Number(value, format) => format.show(*value),
+            Self::Interval(i, format) => {
+                let [value, low, high] = [i.value, i.low, i.high].map(|v| format.show(v));
+                // The unit of the ends is that of the value.
+                let plain = |end: String| end.trim_end_matches(" points").trim_end_matches('%').to_owned();
+                format!("{value} ({} to {})", plain(low), plain(high))
+            }
+            Self::Of(part, all) => format!("{part} of {all}"),
+        }
+    }
+
+    /// Returns the number by which a column is sorted.
+    fn order(&self) -> Option<f64> {
+        match self {
+            Self::Number(value, _) | Self::Of(value, _) => Some(*value),
+            Self::Interval(interval, _) => Some(interval.value),
+            Self::Empty | Self::Text(_) | Self::Statement(_) => None,
+        }
+    }
+
+    /// Returns the cells of the columns with the suffixes [`Cell::suffixes`] in a CSV file.
+    fn csv(&self, columns: usize) -> Vec<String> {
+        let mut cells = match self {
+            Self::Empty => Vec::new(),
+            Self::Text(text) | Self::Statement(text) => vec![inert(text).into_owned()],
+            Self::Number(value, _) => vec![value.to_string()],
+            Self::Interval(i, _) => [i.value, i.low, i.high].map(|v| v.to_string()).into(),
+            Self::Of(part, all) => [part, all].map(f64::to_string).into(),
+        };
+        cells.resize(columns, String::new());
+        cells
+    }
+
+    /// Returns the suffixes of the names of the columns that the cell has in a CSV file.
+    fn suffixes(&self) -> &'static [&'static str] {
+        match self {
+            Self::Interval(..) => &["", " low", " high"],
+            Self::Of(..) => &["", " of"],
+            _ => &[""],
+        }
+    }
+}
+
+/// A table of a report.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReportTable {
     /// Names of the columns.
     pub columns: Vec<String>,
     /// Rows, with one cell per column.
-    pub rows: Vec<Vec<String>>,
+    pub rows: Vec<Vec<Cell>>,
 }
 
 impl ReportTable {
@@ -21,158 +167,73 @@ impl ReportTable {
         Self { columns: columns.map(str::to_owned).to_vec(), rows: Vec::new() }
     }
 
-    /// Returns whether the first column has statements.
-    fn names_statements(&self) -> bool {
-        self.columns.first().is_some_and(|name| name == STATEMENT)
+    /// Returns the table, or `None` if it has no rows.
+    pub(super) fn filled(self) -> Option<Self> {
+        (!self.rows.is_empty()).then_some(self)
     }
 
-    /// Renders the table as HTML. The first column has the names of the rows.
-    pub(super) fn html(&self) -> String {
-        let mut out = String::from(r#"<div class="scroll"><table><thead><tr>"#);
-        for column in &self.columns {
-            let _ = write!(out, "<th>{}</th>", formulas(column));
+    /// Renders the table as HTML, with headings that sort it. `name` is that of its file, and `label` names it for screen readers. A long
+    /// table has a search field and a filter by round.
+    pub(super) fn html(&self, name: &str, label: &str) -> String {
+        let round = self.columns.iter().position(|column| column == ROUND);
+        let round_of = |row: &[Cell]| Some(row.get(round?)?.order()? as u32);
+        let shown = self.rows.get(..MOST_SHOWN).unwrap_or(&self.rows);
+        let mut out = String::new();
+        if shown.len() > SEARCHED {
+            out.push_str(&search(&format!("rows-{name}"), label, shown.iter().map(|row| round_of(row))));
         }
-        out.push_str("</tr></thead><tbody>");
-        for row in &self.rows {
-            out.push_str("<tr>");
+        let tall = if shown.len() > TALL { " tall" } else { "" };
+        let _ = write!(out, r#"<div class="scroll{tall}"><table aria-label="{}"><thead><tr>"#, escape(label));
+        for column in &self.columns {
+            let _ = write!(out, r#"<th><button type="button">{}</button></th>"#, formulas(column));
+        }
+        let _ = write!(out, r#"</tr></thead><tbody id="rows-{name}">"#);
+        for row in shown {
+            let _ = write!(out, "<tr{}>", round_attribute(round_of(row)));
             for (i, cell) in row.iter().enumerate() {
-                match i {
-                    0 if self.names_statements() => {
-                        _ = write!(out, r#"<th class="said"><code>{}</code></th>"#, escape(cell))
-                    }
-                    0 => _ = write!(out, "<th>{}</th>", escape(cell)),
-                    _ if is_number(cell) || cell.len() <= 28 => {
-                        _ = write!(out, r#"<td class="n">{}</td>"#, escape(cell))
-                    }
-                    _ => _ = write!(out, "<td>{}</td>", escape(cell)),
-                }
+                let text = escape(&cell.text());
+                let order = cell.order().map_or_else(String::new, |v| format!(r#" data-v="{v}""#));
+                let _ = match cell {
+                    Cell::Statement(_) => write!(out, r#"<td class="said"><code>{text}</code></td>"#),
+                    _ if i == 0 => write!(out, "<th{order}>{text}</th>"),
+                    _ if text.len() > 28 && order.is_empty() => write!(out, "<td>{text}</td>"),
+                    _ => write!(out, r#"<td class="n"{order}>{text}</td>"#),
+                };
             }
             out.push_str("</tr>");
         }
         out.push_str("</tbody></table></div>");
+        if shown.len() < self.rows.len() {
+            let (shown, all) = (shown.len(), self.rows.len());
+            let _ =
+                write!(out, r#"<p class="caption">The first {shown} of {all} rows; {name}.csv has all.</p>"#);
+        }
         out
     }
 
     /// Renders the table as CSV with plain numbers: fractions from 0 to 1, and durations in seconds. A column of numbers with
     /// intervals becomes three columns.
     pub(super) fn csv(&self) -> String {
-        let columns: Vec<CsvColumn> = (0..self.columns.len()).map(|i| CsvColumn::of(self, i)).collect();
-        let line = |cells: Vec<String>| {
-            let quoted: Vec<String> = cells.iter().map(|c| quote(c)).collect();
-            format!("{}\n", quoted.join(","))
-        };
-        let names = self.columns.iter().zip(&columns).flat_map(|(name, column)| column.names(name));
-        let mut out = line(names.collect());
+        let suffixes: Vec<&[&str]> = (0..self.columns.len())
+            .map(|i| {
+                self.rows.iter().filter_map(|row| row.get(i)).map(Cell::suffixes).max_by_key(|s| s.len())
+            })
+            .map(|widest| widest.unwrap_or(&[""]))
+            .collect();
+        let names = self.columns.iter().zip(&suffixes);
+        let names = names
+            .flat_map(|(name, s)| s.iter().map(move |suffix| inert(&format!("{name}{suffix}")).into_owned()));
+        let mut out = line(names);
         for row in &self.rows {
-            out.push_str(&line(
-                row.iter().zip(&columns).flat_map(|(cell, column)| column.cells(cell)).collect(),
-            ));
+            out.push_str(&line(row.iter().zip(&suffixes).flat_map(|(cell, s)| cell.csv(s.len()))));
         }
         out
     }
 }
 
-/// Content of a column.
-enum CsvColumn {
-    Text,
-    Number,
-    Interval,
-    /// `4 of 5`.
-    Share,
-    /// `2 to 7`, or `2` alone.
-    Range,
-    /// `5 · 0 · 1`, under a column name with the same number of parts.
-    Parts(usize),
-    /// `376 · 10.2 s`: a number and the time at which it was reached.
-    Reached,
-}
-
-/// Placeholder for a missing number.
-const NONE: &str = "–";
-
-/// Separator between the parts of a cell.
-const PARTS: &str = " · ";
-
-impl CsvColumn {
-    fn of(table: &ReportTable, column: usize) -> Self {
-        let cells = || table.rows.iter().filter_map(|row| row.get(column)).filter(|cell| *cell != NONE);
-        let parts = table.columns.get(column).map_or(1, |name| name.split(PARTS).count());
-        let are_all = |are: &dyn Fn(&str) -> bool| cells().all(|cell| are(cell));
-        if cells().next().is_none() {
-            Self::Text
-        } else if parts > 1 && are_all(&|cell| cell.split(PARTS).count() == parts) {
-            Self::Parts(parts)
-        } else if are_all(&|cell| counts(cell, PARTS).is_some()) {
-            Self::Reached
-        } else if are_all(&|cell| counts(cell, " of ").is_some()) {
-            Self::Share
-        } else if are_all(&|cell| numbers(cell).is_some()) {
-            let has_interval = cells().filter_map(|cell| numbers(cell)).any(|(_, ends)| ends.is_some());
-            if has_interval { Self::Interval } else { Self::Number }
-        } else if are_all(&|cell| range(cell).is_some()) {
-            Self::Range
-        } else {
-            Self::Text
-        }
-    }
-
-    fn names(&self, name: &str) -> Vec<String> {
-        let with = |more: &[&str]| more.iter().map(|more| format!("{name}{more}")).collect();
-        match self {
-            Self::Text | Self::Number => with(&[""]),
-            Self::Interval => with(&["", " low", " high"]),
-            Self::Share => with(&["", " of"]),
-            Self::Range => with(&[" from", " to"]),
-            Self::Reached => with(&["", " seconds"]),
-            Self::Parts(_) => name.split(PARTS).map(str::to_owned).collect(),
-        }
-    }
-
-    fn cells(&self, cell: &str) -> Vec<String> {
-        let show = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-        let pair = |pair: Option<(f64, f64)>| vec![show(pair.map(|p| p.0)), show(pair.map(|p| p.1))];
-        match self {
-            Self::Text => vec![cell.to_owned()],
-            Self::Number => vec![show(parse_value(cell))],
-            Self::Interval => {
-                let read = numbers(cell);
-                let ends = pair(read.and_then(|(_, ends)| ends));
-                [vec![show(read.map(|(value, _)| value))], ends].concat()
-            }
-            Self::Share => pair(counts(cell, " of ")),
-            Self::Range => pair(range(cell)),
-            Self::Reached => pair(counts(cell, PARTS)),
-            Self::Parts(parts) => {
-                let mut values: Vec<String> = cell.split(PARTS).map(|part| show(parse_value(part))).collect();
-                values.resize(*parts, String::new());
-                values
-            }
-        }
-    }
-}
-
-/// Parses two numbers with a word between them.
-fn counts(cell: &str, word: &str) -> Option<(f64, f64)> {
-    let (first, second) = cell.split_once(word)?;
-    Some((parse_value(first)?, parse_value(second)?))
-}
-
-fn range(cell: &str) -> Option<(f64, f64)> {
-    counts(cell, " to ").or_else(|| parse_value(cell).map(|value| (value, value)))
-}
-
-/// Parses `0.5%` or `0.5% (0.1 to 0.9)`. The ends have the unit of the value.
-fn numbers(cell: &str) -> Option<(f64, Option<(f64, f64)>)> {
-    let Some((value, ends)) = cell.strip_suffix(')').and_then(|cell| cell.split_once(" (")) else {
-        return Some((parse_value(cell)?, None));
-    };
-    let unit = value.find([' ', '%']).map_or("", |at| &value[at..]);
-    let end = |text: &str| match text.ends_with(|c: char| c.is_ascii_digit()) {
-        true => parse_value(&format!("{text}{unit}")),
-        false => parse_value(text),
-    };
-    let (low, high) = ends.split_once(" to ")?;
-    Some((parse_value(value)?, Some((end(low)?, end(high)?))))
+fn line(cells: impl Iterator<Item = String>) -> String {
+    let cells: Vec<String> = cells.map(|cell| quote(&cell)).collect();
+    format!("{}\n", cells.join(","))
 }
 
 fn quote(cell: &str) -> String {
@@ -183,8 +244,33 @@ fn quote(cell: &str) -> String {
     }
 }
 
-fn is_number(cell: &str) -> bool {
-    cell.chars().next().is_some_and(|c| c.is_ascii_digit() || c == '−' || c == '–' || c == '-')
+/// Returns a search field for the entries of the list or table `list`, and a filter by their rounds if there are several.
+pub(super) fn search(list: &str, what: &str, rounds: impl Iterator<Item = Option<u32>>) -> String {
+    let entries: Vec<Option<u32>> = rounds.collect();
+    let distinct: std::collections::BTreeSet<u32> = entries.iter().copied().flatten().collect();
+    let (what, count) = (escape(what), entries.len());
+    let mut out = format!(
+        r#"<div class="search"><input type="search" data-list="{list}" placeholder="Search {count} entries …" aria-label="Search: {what}">"#
+    );
+    if distinct.len() > 1 {
+        let _ = write!(
+            out,
+            r#"<select data-list="{list}" aria-label="Round: {what}"><option value="">All rounds</option>"#
+        );
+        if entries.contains(&None) {
+            out.push_str(r#"<option value="none">No round</option>"#);
+        }
+        for round in distinct {
+            let _ = write!(out, r#"<option value="{round}">Round {round}</option>"#);
+        }
+        out.push_str("</select>");
+    }
+    out + "<output></output></div>"
+}
+
+/// Returns the attribute of an entry by which it is filtered.
+pub(super) fn round_attribute(round: Option<u32>) -> String {
+    format!(r#" data-round="{}""#, round.map_or_else(|| "none".to_owned(), |round| round.to_string()))
 }
 
 /// Escapes text and formats the indices and exponents of the paper's symbols.
@@ -206,30 +292,74 @@ mod tests {
 
     #[test]
     fn tables_are_escaped_in_html_and_quoted_in_csv() {
-        let mut table = ReportTable::new(["run", "A"]);
-        table.rows.push(vec!["<b>, \"x\"".into(), "67.1%".into()]);
-        assert!(table.html().contains("&lt;b&gt;") && table.html().contains(r#"<td class="n">67.1%"#));
-        assert_eq!(table.csv(), "run,A\n\"<b>, \"\"x\"\"\",0.671\n");
+        let mut table = ReportTable::new(["run", ROUND, "A"]);
+        table.rows.push(vec!["<b>, \"x\"".into(), 3_u32.into(), Cell::number(Some(0.671), Format::Percent)]);
+        let html = table.html("t", "a \"table\"");
+        assert!(
+            html.contains("&lt;b&gt;") && html.contains(r#"<td class="n" data-v="0.671">67.1%"#),
+            "{html}"
+        );
+        assert!(html.contains(r#"<tr data-round="3">"#) && html.contains("a &quot;table&quot;"), "{html}");
+        assert_eq!(table.csv(), "run,Round,A\n\"<b>, \"\"x\"\"\",3,0.671\n");
     }
 
     #[test]
     fn numbers_in_csv_have_no_units() {
-        let mut table = ReportTable::new(["share", "time", "rate", "text"]);
-        table.rows.push(["16.0%", "2.28 min", "7.8% (4.0 to 12.2)", "of 5"].map(str::to_owned).to_vec());
-        table.rows.push(["–", "−3e-9 s", "1%", "–"].map(str::to_owned).to_vec());
+        let mut table = ReportTable::new(["share", "time", "rate", "solved", "gain"]);
+        let rate = Interval { value: 0.078, low: 0.04, high: 0.122 };
+        table.rows.push(vec![
+            Cell::number(Some(0.16), Format::Percent),
+            Cell::number(Some(136.8), Format::Seconds),
+            Cell::Interval(rate, Format::Percent),
+            Cell::Of(4.0, 5.0),
+            Cell::number(Some(-0.01), Format::Points),
+        ]);
+        let none = Cell::number(Some(f64::NAN), Format::Plain);
+        table.rows.push(vec![none, Cell::Empty, 1_u32.into(), Cell::Empty, Cell::Empty]);
         assert_eq!(
             table.csv(),
-            "share,time,rate,rate low,rate high,text\n0.16,136.8,0.078,0.04,0.122,of 5\n,-0.000000003,0.01,,,–\n"
+            "share,time,rate,rate low,rate high,solved,solved of,gain\n0.16,136.8,0.078,0.04,0.122,4,5,-0.01\n,,1,,,,,\n"
         );
-        let mut table = ReportTable::new(["solved", "rounds", "a · b", "c · d", "run"]);
-        table.rows.push(["4 of 5", "2 to 7", "5 · 0", "5", "376 · 2 min"].map(str::to_owned).to_vec());
-        table.rows.push(["–", "3", "– · –", "x · y", "–"].map(str::to_owned).to_vec());
-        table.rows.push(["1 of 12.5k", "–", "–", "–", "10k · 3 s"].map(str::to_owned).to_vec());
-        assert_eq!(
-            table.csv(),
-            "solved,solved of,rounds from,rounds to,a,b,c · d,run,run seconds\n4,5,2,7,5,0,5,376,120\n,,3,3,,,x · y,,\n\
-             1,12500,,,,,–,10000,3\n"
-        );
+        let shown: Vec<String> = table.rows[0].iter().map(Cell::text).collect();
+        assert_eq!(shown, ["16.0%", "2.28 min", "7.8% (4.0 to 12.2)", "4 of 5", "−1.0 points"]);
+        assert_eq!(table.rows[1][0].text(), "–");
+    }
+
+    #[test]
+    fn no_cell_of_a_csv_file_is_a_formula() {
+        let mut table = ReportTable::new(["=name", ROUND]);
+        for text in ["=HYPERLINK(\"http://x\")", "+1+1", "-2+3", "@SUM(A1)", "\t=1"] {
+            table.rows.push(vec![text.into(), Cell::Statement(text.to_owned())]);
+        }
+        let mut read = csv::ReaderBuilder::new()
+            .has_headers(false)
+            .from_reader(table.csv().into_bytes().leak() as &[u8]);
+        let cells: Vec<String> = read
+            .records()
+            .flat_map(|row| row.unwrap().iter().map(str::to_owned).collect::<Vec<_>>())
+            .collect();
+        assert_eq!(cells.len(), 12);
+        assert!(cells.iter().all(|cell| cell == ROUND || cell.starts_with('\'')), "{cells:?}");
+    }
+
+    #[test]
+    fn long_tables_can_be_filtered_by_round() {
+        let mut table = ReportTable::new(["target", ROUND]);
+        (0..9).for_each(|i: u32| table.rows.push(vec!["t".into(), Cell::round((i > 0).then_some(i / 4))]));
+        let html = table.html("targets", "Targets");
+        for part in [
+            r#"<select data-list="rows-targets""#,
+            "No round",
+            "Round 2</option>",
+            r#"<tbody id="rows-targets">"#,
+        ] {
+            assert!(html.contains(part), "{part} in {html}");
+        }
+        let row = table.rows[8].clone();
+        table.rows.resize(501, row);
+        assert!(table.html("targets", "Targets").contains("The first 500 of 501 rows; targets.csv has all."));
+        table.rows.truncate(3);
+        assert!(!table.html("targets", "Targets").contains("<select"));
     }
 
     #[test]

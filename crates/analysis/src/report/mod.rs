@@ -5,8 +5,9 @@ mod examples;
 mod html;
 mod page;
 mod tables;
+mod verdict;
 
-pub use html::ReportTable;
+pub use html::{Cell, Format, ReportTable};
 pub(crate) use page::navigation;
 pub use page::{Fragment, PageSection, fragment, page};
 
@@ -21,15 +22,13 @@ use std::path::{Path, PathBuf};
 pub struct ReportOptions {
     /// Options of the figures.
     pub figures: FigureOptions,
-    /// Commands that reproduce the runs, one per line. By default they are derived from the configurations.
-    pub reproduce: Option<String>,
     /// Pixels per SVG unit of PNG files; `None` for no PNG files. The default is 2, or 1,880 pixels for a full-width figure.
     pub png_scale: Option<f32>,
 }
 
 impl Default for ReportOptions {
     fn default() -> Self {
-        Self { figures: FigureOptions::default(), reproduce: None, png_scale: Some(2.0) }
+        Self { figures: FigureOptions::default(), png_scale: Some(2.0) }
     }
 }
 

@@ -1,13 +1,16 @@
 //! The page of a report.
 
 use super::html::{ReportTable, formulas};
-use super::{ReportOptions, conjectures, examples, tables};
+use super::{ReportOptions, conjectures, examples, tables, verdict};
 use crate::figures::{self, PlottedRun};
+use crate::plot::Unit;
 use crate::plot::{
-    Figure, FigurePanel, PanelContent, PanelShape, entries, escape, hover_json, panel_svg, swatch_svg, theme,
+    Figure, FigurePanel, PanelContent, PanelShape, entries, escape, format_value, hover_json, panel_svg,
+    swatch_svg, theme,
 };
 use crate::run::{RunData, metric};
 use crate::stats::pass_at_k_interval;
+use sgs_rundir::metrics::names;
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};
 
@@ -34,19 +37,49 @@ pub struct PageSection {
     pub id: String,
     /// Title, and name in the navigation. A section with an empty name is not in the navigation.
     pub name: String,
+    /// Whether only the title is visible until a reader opens the section.
+    is_folded: bool,
     /// The content as markup.
     body: String,
+    /// Paths of the files with the section's figures and tables, relative to the page.
+    files: Vec<String>,
 }
 
 impl PageSection {
-    /// Renders the section as an HTML element.
-    pub fn html(&self) -> String {
-        let (id, tag, body) = (&self.id, self.tag(), &self.body);
-        match self.name.as_str() {
-            "" => format!(r#"<div id="{id}" data-tag="{tag}">{body}</div>"#),
-            name => {
-                format!(r#"<section id="{id}" data-tag="{tag}"><h2>{}</h2>{body}</section>"#, escape(name))
+    /// Creates a section without a title, which is not in the navigation.
+    pub(crate) fn untitled(id: &str, body: &str) -> Self {
+        Self { id: id.to_owned(), body: body.to_owned(), ..Self::default() }
+    }
+
+    /// Renders the section as an HTML element, on request with links to its files.
+    pub fn html(&self, has_files: bool) -> String {
+        let (id, tag) = (&self.id, self.tag());
+        let body = if has_files { self.body.clone() + &self.links() } else { self.body.clone() };
+        let name = escape(&self.name);
+        match (self.name.is_empty(), self.is_folded) {
+            (true, _) => format!(r#"<div id="{id}" data-tag="{tag}">{body}</div>"#),
+            (false, false) => {
+                format!(
+                    r#"<section id="{id}" data-tag="{tag}" aria-label="{name}"><h2>{name}</h2>{body}</section>"#
+                )
             }
+            (false, true) => format!(
+                r#"<section id="{id}" data-tag="{tag}" aria-label="{name}" class="folded"><details><summary><h2>{name}</h2></summary>{body}</details></section>"#
+            ),
+        }
+    }
+
+    fn links(&self) -> String {
+        let link = |path: &String| {
+            let name = path.split_once('/').map_or(path.as_str(), |(_, name)| name);
+            format!(r#"<a href="{path}">{name}</a>"#)
+        };
+        match self.files.as_slice() {
+            [] => String::new(),
+            files => format!(
+                r#"<p class="files">Files: {}</p>"#,
+                files.iter().map(link).collect::<Vec<_>>().join(" · ")
+            ),
         }
     }
 
@@ -58,173 +91,193 @@ impl PageSection {
     }
 }
 
-impl Fragment {
-    fn section(&mut self, id: &str, name: &str, body: &str) {
-        self.parts.push(PageSection { id: id.to_owned(), name: name.to_owned(), body: body.to_owned() });
-    }
-
-    fn table(&mut self, name: &str, table: ReportTable) -> String {
-        let html = table.html();
-        self.tables.push((name.to_owned(), table));
-        html
-    }
+/// Assembles the sections of a page.
+struct PageBuilder<'a> {
+    drawn: &'a [PlottedRun<'a>],
+    options: &'a ReportOptions,
+    page: Fragment,
+    /// The section in progress.
+    open: PageSection,
 }
 
 /// Creates the content of a report on one or several runs.
 pub fn fragment(runs: &[RunData], options: &ReportOptions) -> Fragment {
     let drawn = figures::draw(runs, &options.figures);
-    let mut out = Fragment { title: title(runs), ..Fragment::default() };
     let figures = figures::all(&drawn, &options.figures);
-    let head = head(&drawn, &out.title) + &notes(&drawn);
-    out.section("head", "", &head);
-    if runs.iter().all(RunData::is_empty) {
-        let text = "No round is finished yet. The first figures appear after one round, curves after two, and a scaling law after about ten.";
-        out.section("empty", "", &format!(r#"<p class="empty">{text}</p>"#));
+    let page = Fragment { title: title(runs), figures, ..Fragment::default() };
+    let mut builder = PageBuilder { drawn: &drawn, options, page, open: PageSection::default() };
+    builder.results(runs);
+    builder.details();
+    builder.text(&configurations(&drawn, &reproduce(runs)));
+    builder.fold("configuration", "Configuration and reproduction");
+    builder.page
+}
+
+impl PageBuilder<'_> {
+    /// Adds markup to the section in progress.
+    fn text(&mut self, markup: &str) {
+        self.open.body.push_str(markup);
     }
-    if drawn.len() > 1 {
-        let table = out.table("runs", tables::summary(&drawn));
-        out.section("runs", "Runs", &table);
+
+    /// Adds a figure to the section in progress. Returns its title, or `None` if the runs lack its data.
+    fn figure(&mut self, id: &str) -> Option<String> {
+        let figure = self.page.figures.iter().find(|figure| figure.id == id)?;
+        let kinds: &[(&str, &str)] = match self.options.png_scale {
+            Some(_) if cfg!(feature = "png") => &[("figures", "svg"), ("figures", "png"), ("tables", "csv")],
+            _ => &[("figures", "svg"), ("tables", "csv")],
+        };
+        self.open.files.extend(kinds.iter().map(|(folder, end)| format!("{folder}/{id}.{end}")));
+        self.open.body.push_str(&figure_html(figure));
+        Some(figure.title.clone())
     }
-    let mut shown: Vec<&Figure> = figures.iter().collect();
-    let mut take = |id: &str| {
-        let at = shown.iter().position(|f| f.id == id)?;
-        Some(shown.remove(at))
-    };
-    for group in GROUPS {
-        for id in group.figures {
-            if let Some(figure) = take(id) {
-                let body = figure_html(figure) + &after_figure(id, &mut out, &drawn, options);
-                out.section(&figure.id, &figure.title, &body);
+
+    /// Adds a table to the section in progress, if there is one.
+    fn table(&mut self, name: &str, title: &str, table: Option<ReportTable>) {
+        let Some(table) = table else { return };
+        let heading = format!("<h3>{}</h3>", escape(title));
+        self.text(&(heading + &table.html(name, title)));
+        self.open.files.push(format!("tables/{name}.csv"));
+        self.page.tables.push((name.to_owned(), table));
+    }
+
+    /// Ends the section in progress, unless it is empty.
+    fn section(&mut self, id: &str, name: &str) {
+        let section = std::mem::take(&mut self.open);
+        if !section.body.is_empty() {
+            self.page.parts.push(PageSection { id: id.to_owned(), name: name.to_owned(), ..section });
+        }
+    }
+
+    /// Ends the section in progress, which is folded.
+    fn fold(&mut self, id: &str, name: &str) {
+        self.open.is_folded = true;
+        self.section(id, name);
+    }
+
+    /// Adds a section with one figure.
+    fn figure_section(&mut self, id: &str, is_folded: bool) {
+        let title = self.figure(id).unwrap_or_default();
+        self.open.is_folded = is_folded;
+        self.section(id, &title);
+    }
+
+    /// Adds the verdict, the solve rates and the targets.
+    fn results(&mut self, runs: &[RunData]) {
+        let drawn = self.drawn;
+        let head = head(drawn, &self.page.title) + &notes(drawn);
+        self.text(&head);
+        self.section("head", "");
+        if runs.iter().all(RunData::is_empty) {
+            let text = "No round is finished yet. The first figures appear after one round, curves after two, and a scaling law after about ten.";
+            self.text(&format!(r#"<p class="empty">{text}</p>"#));
+            self.section("empty", "");
+        }
+        let is_comparison = drawn.len() > 1;
+        if is_comparison {
+            self.table("runs", "Ends of the runs", Some(tables::summary(drawn)));
+            let groups = figures::groups(drawn);
+            let main = tables::main_group(&groups, drawn).map_or("", |g| g.label.as_str());
+            self.table("against", &format!("{main} against the others"), tables::against(drawn));
+            self.section("runs", "Runs");
+        }
+        self.figure_section("cumulative-solve-rate", false);
+        let title = self.figure("held-out").unwrap_or_else(|| "pass@k".to_owned());
+        self.table("pass-at-k", "pass@k before and after training", tables::pass_at(drawn));
+        self.section("held-out", &title);
+        for id in ["baselines", "ablations", "hard-targets"] {
+            self.figure_section(id, false);
+        }
+        self.guide();
+        for (i, d) in drawn.iter().enumerate() {
+            let name = if is_comparison { format!("targets-{i}") } else { "targets".to_owned() };
+            let title = named("Targets, unsolved ones first", drawn, d);
+            self.table(&name, &title, tables::targets(d.run));
+            if let Some(proofs) = examples::solved(d.run, i) {
+                self.text(&format!("<h3>Proofs of solved targets, latest first</h3>{proofs}"));
+            }
+            self.open.is_folded = is_comparison;
+            self.section(&format!("targets-{i}"), &named("Targets", drawn, d));
+        }
+    }
+
+    fn guide(&mut self) {
+        let Some(d) = figures::main_run(self.drawn) else { return };
+        let Some(title) = self.figure("guide") else { return };
+        if let Some(text) = conjectures::about_the_guide(d.run) {
+            self.text(&format!("<p>{}</p>", formulas(&text)));
+        }
+        let rejected = conjectures::statements(&d.run.conjecture_stats.rejected);
+        self.table("conjectures-rejected", "Scored 0 by the Guide, but rewarded without it", rejected);
+        self.section("guide", &title);
+    }
+
+    /// Adds the folded sections.
+    fn details(&mut self) {
+        let drawn = self.drawn;
+        self.table("scaling-laws", "Parameters", Some(tables::fits(drawn, &self.options.figures)));
+        self.text(&tables::what_to_know(drawn));
+        let main = figures::main_run(drawn);
+        if self.figure("fit-sensitivity").is_some() {
+            let table = main.and_then(tables::robustness);
+            self.table("fit-sensitivity-parameters", "Fits on parts of the points", table);
+        }
+        self.fold("fit-sensitivity", "Scaling laws");
+        self.figure("wall-time");
+        self.table("reaching", "First round that reaches a rate", tables::reaching(drawn));
+        self.fold("wall-time", "Generations and wall time to reach a rate");
+        if let (Some(d), Some(title)) = (main, self.figure("novelty")) {
+            self.table("conjecture-origins", "Origins", conjectures::origins(d.run));
+            let frequent = conjectures::statements(&d.run.conjecture_stats.frequent);
+            self.table("conjectures-most-often", "Most frequent statements", frequent);
+            self.fold("novelty", &title);
+        }
+        for (i, d) in drawn.iter().enumerate() {
+            if let Some(list) = examples::conjectures(d.run, i) {
+                self.text(&list);
+                self.fold(
+                    &format!("conjecture-examples-{i}"),
+                    &named("Conjectures over the rounds", drawn, d),
+                );
             }
         }
-        for (id, name, body) in (group.then)(&mut out, &drawn) {
-            out.section(&id, &name, &body);
-        }
-    }
-    let reproduce = options.reproduce.clone().unwrap_or_else(|| reproduce(runs));
-    let body = configurations(&drawn, &reproduce);
-    out.section("configuration", "Configuration and reproduction", &body);
-    out.figures = figures;
-    out
-}
-
-type Extra = fn(&mut Fragment, &[PlottedRun<'_>]) -> Vec<(String, String, String)>;
-
-struct SectionGroup {
-    figures: &'static [&'static str],
-    then: Extra,
-}
-
-const GROUPS: [SectionGroup; 4] = [
-    SectionGroup {
-        figures: &[
-            "cumulative-solve-rate",
-            "held-out",
-            "fit-sensitivity",
-            "baselines",
-            "ablations",
-            "hard-targets",
-            "wall-time",
+        for id in [
             "training-dynamics",
-        ],
-        then: pass_at_section,
-    },
-    SectionGroup { figures: &["novelty", "guide", "conjecture-quality"], then: conjecture_sections },
-    SectionGroup { figures: &["solve-proximity"], then: solved_sections },
-    SectionGroup {
-        figures: &["entropy", "baseline-entropy", "verdicts", "health", "timings", "data-set"],
-        then: |_, _| Vec::new(),
-    },
-];
-
-fn pass_at_section(out: &mut Fragment, drawn: &[PlottedRun<'_>]) -> Vec<(String, String, String)> {
-    let Some(table) = tables::pass_at(drawn) else { return Vec::new() };
-    let body = format!(
-        r#"<p class="caption">Unbiased estimates over the rollouts of one round, with 95% bootstrap intervals over the targets.</p>{}"#,
-        out.table("pass-at-k", table)
-    );
-    vec![("pass-at-k".into(), "pass@k on the targets".into(), body)]
+            "conjecture-quality",
+            "solve-proximity",
+            "entropy",
+            "baseline-entropy",
+            "verdicts",
+            "health",
+        ] {
+            self.figure_section(id, true);
+        }
+        if let (Some(d), Some(title)) = (main, self.figure("timings")) {
+            self.table("timings-by-stage", "Wall time by stage", tables::timings(d.run));
+            self.text(&speeds(d.run));
+            self.fold("timings", &title);
+        }
+        self.figure_section("data-set", true);
+    }
 }
 
-fn conjecture_sections(_: &mut Fragment, drawn: &[PlottedRun<'_>]) -> Vec<(String, String, String)> {
-    let each = drawn.iter().enumerate().filter_map(|(i, d)| {
-        let name = named("Conjectures over the rounds", drawn, d);
-        Some((format!("conjecture-examples-{i}"), name, examples::conjectures(d.run, i)?))
-    });
-    each.collect()
-}
-
-fn solved_sections(_: &mut Fragment, drawn: &[PlottedRun<'_>]) -> Vec<(String, String, String)> {
-    let each = drawn.iter().enumerate().filter_map(|(i, d)| {
-        let name = named("Solved targets and their proofs", drawn, d);
-        Some((format!("solved-examples-{i}"), name, examples::solved(d.run, i)?))
-    });
-    each.collect()
+/// Renders the mean numbers of tokens per second.
+fn speeds(run: &RunData) -> String {
+    let mean = |name: &str| {
+        let values: Vec<f64> = run.by_round(name).iter().map(|p| p.1).collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        (!values.is_empty()).then(|| format_value(mean.round(), Unit::Count, 4))
+    };
+    let kinds = [("sampled", names::SAMPLED_TOKENS_PER_S), ("trained", names::TRAINED_TOKENS_PER_S)];
+    let known: Vec<String> =
+        kinds.iter().filter_map(|(name, key)| Some(format!("{} {name}", mean(key)?))).collect();
+    if known.is_empty() {
+        return String::new();
+    }
+    format!(r#"<p class="caption">Tokens per second, mean over the rounds: {}.</p>"#, known.join(", "))
 }
 
 fn named(what: &str, drawn: &[PlottedRun<'_>], d: &PlottedRun<'_>) -> String {
     if drawn.len() > 1 { format!("{what}: {}", d.label) } else { what.to_owned() }
-}
-
-/// Renders the tables below a figure.
-fn after_figure(id: &str, out: &mut Fragment, drawn: &[PlottedRun<'_>], options: &ReportOptions) -> String {
-    let mut html = String::new();
-    match id {
-        "cumulative-solve-rate" => {
-            html.push_str("<h3>Scaling laws</h3>");
-            html.push_str(&tables::fits(drawn, &options.figures).html());
-            out.tables.push(("scaling-laws".into(), tables::fits_as_numbers(drawn, &options.figures)));
-            html.push_str(&tables::what_to_know(drawn));
-            let reaching = if let [d] = drawn { tables::reaching_one(d) } else { tables::reaching(drawn) };
-            if let Some(table) = reaching {
-                html.push_str("<h3>Generations and wall time to reach a rate</h3>");
-                html.push_str(&out.table("reaching", table));
-            }
-            if let Some(table) = (drawn.len() > 1).then(|| tables::against(drawn)).flatten() {
-                let groups = figures::groups(drawn);
-                let main = tables::main_group(&groups, drawn).map_or("", |g| g.label.as_str());
-                let _ = write!(html, "<h3>{} against the others</h3>", escape(main));
-                html.push_str(&out.table("against", table));
-            }
-        }
-        "held-out" => {
-            if let Some(table) = tables::learnt(drawn) {
-                html.push_str(&out.table("held-out-and-targets", table));
-            }
-        }
-        "novelty" => {
-            let Some(d) = figures::main_run(drawn) else { return html };
-            if let Some(table) = conjectures::origins(d.run) {
-                html.push_str(&out.table("conjecture-origins", table));
-            }
-            if let Some(table) = conjectures::frequent(d.run) {
-                html.push_str("<h3>Most frequent statements</h3>");
-                html.push_str(&out.table("conjectures-most-often", table));
-            }
-        }
-        "guide" => {
-            let Some(d) = figures::main_run(drawn) else { return html };
-            html.push_str("<h3>Does the Guide help?</h3>");
-            html.extend(conjectures::verdict(d));
-            if let Some(table) = conjectures::rejected(d.run) {
-                html.push_str("<h3>Scored 0 by the Guide, but rewarded without it</h3>");
-                html.push_str(&out.table("conjectures-rejected", table));
-            }
-        }
-        "fit-sensitivity" => {
-            let table = figures::main_run(drawn).and_then(tables::robustness);
-            if let Some(table) = table {
-                html.push_str(&out.table("fit-sensitivity-parameters", table));
-            }
-        }
-        "timings" => {
-            if let Some(table) = figures::main_run(drawn).and_then(|d| tables::timings(d.run)) {
-                html.push_str(&out.table("timings-by-stage", table));
-            }
-        }
-        _ => {}
-    }
-    html
 }
 
 fn title(runs: &[RunData]) -> String {
@@ -235,7 +288,7 @@ fn title(runs: &[RunData]) -> String {
     }
 }
 
-/// Renders the title, the method and the most important numbers.
+/// Renders the title, the verdict and the most important numbers.
 fn head(drawn: &[PlottedRun<'_>], title: &str) -> String {
     let mut out = format!("<header class=\"head\"><h1>{}</h1>", escape(title));
     if let [d] = drawn {
@@ -244,10 +297,16 @@ fn head(drawn: &[PlottedRun<'_>], title: &str) -> String {
         facts.extend(d.run.seed.map(|s| format!("seed {s}")));
         facts.extend(d.run.version.as_ref().map(|v| format!("sgs {v}")));
         let _ = write!(out, "<p>{}</p>", escape(&facts.join(" · ")));
-        out.push_str(&tiles(d));
     } else {
         let names: Vec<String> = drawn.iter().map(|d| d.label.clone()).collect();
         let _ = write!(out, "<p>{}</p>", escape(&names.join(" · ")));
+    }
+    let verdict = verdict::sentences(drawn);
+    if !verdict.is_empty() {
+        let _ = write!(out, r#"<p class="verdict">{}</p>"#, escape(&verdict.join(" ")));
+    }
+    if let [d] = drawn {
+        out.push_str(&tiles(d));
     }
     out.push_str("</header>");
     out
@@ -257,10 +316,9 @@ fn tiles(d: &PlottedRun<'_>) -> String {
     let run = d.run;
     let mut tiles: Vec<(String, String)> = Vec::new();
     if let Some(rate) = run.last(metric::CUMULATIVE) {
-        tiles.push((format!("{:.1}%", 100.0 * rate), "cumulative solve rate".to_owned()));
-    }
-    if let (Some(solved), Some(all)) = (run.last(metric::SOLVED_EVER), run.last(metric::TARGETS)) {
-        tiles.push((format!("{solved:.0} of {all:.0}"), "targets solved".to_owned()));
+        let of = run.last(metric::SOLVED_EVER).zip(run.last(metric::TARGETS));
+        let of = of.map_or_else(String::new, |(solved, all)| format!(", {solved:.0} of {all:.0}"));
+        tiles.push((format!("{:.1}%", 100.0 * rate), format!("targets solved{of}")));
     }
     if let Some(last) = run.held_out().next_back()
         && let Some(rate) = pass_at_k_interval(&last.held_out, last.samples(), 0.95, 1)
@@ -275,21 +333,18 @@ fn tiles(d: &PlottedRun<'_>) -> String {
         ));
     }
     if let Some(generations) = run.last(metric::GENERATIONS) {
-        tiles.push((
-            crate::plot::format_value(generations, crate::plot::Unit::Count, 3),
-            "generations".to_owned(),
-        ));
+        tiles.push((format_value(generations, Unit::Count, 3), "generations".to_owned()));
     }
     tiles.push((run.rounds.len().to_string(), "rounds".to_owned()));
     if let Some(seconds) = tables::wall_time(run) {
-        tiles.push((
-            crate::plot::format_value(seconds, crate::plot::Unit::Duration, 3),
-            "wall time".to_owned(),
-        ));
+        tiles.push((format_value(seconds, Unit::Duration, 3), "wall time of the rounds".to_owned()));
     }
     let text = d.fit.as_ref().map_or_else(|_| figures::NOT_YET.to_owned(), figures::describe);
     tiles.push(match text.split_once(" ± ") {
-        Some((value, error)) => (value.to_owned(), format!("fitted asymptote A, ± {error}")),
+        Some((value, error)) => (
+            value.to_owned(),
+            format!("fitted asymptote ± {error} (error of this fit, without the spread between seeds)"),
+        ),
         None => (text, "fitted asymptote".to_owned()),
     });
     let each: String = tiles
@@ -332,19 +387,21 @@ fn figure_html(figure: &Figure) -> String {
     out.push_str(r#"<div class="panels">"#);
     match figure.panels.as_slice() {
         // A single panel takes the full width.
-        [panel] => out.push_str(&panel_html(&FigurePanel { shape: PanelShape::Wide, ..panel.clone() })),
-        panels => out.extend(panels.iter().map(panel_html)),
+        [panel] => out
+            .push_str(&panel_html(&FigurePanel { shape: PanelShape::Wide, ..panel.clone() }, &figure.title)),
+        panels => out.extend(panels.iter().map(|panel| panel_html(panel, &figure.title))),
     }
     out.push_str("</div>");
     out
 }
 
-fn panel_html(panel: &FigurePanel) -> String {
+fn panel_html(panel: &FigurePanel, figure: &str) -> String {
+    let label = if panel.title.is_empty() { figure } else { &panel.title };
     let mut out =
         format!(r#"<figure class="panel{}">"#, if panel.shape == PanelShape::Wide { " wide" } else { "" });
-    out.push_str(&panel_svg(panel, false).replacen("<svg ", r#"<svg class="full" "#, 1));
+    out.push_str(&panel_svg(panel, label, false).replacen("<svg ", r#"<svg class="full" "#, 1));
     if panel.shape == PanelShape::Wide {
-        out.push_str(&panel_svg(panel, true).replacen("<svg ", r#"<svg class="narrow" "#, 1));
+        out.push_str(&panel_svg(panel, label, true).replacen("<svg ", r#"<svg class="narrow" "#, 1));
     }
     if matches!(panel.content, PanelContent::Xy(_))
         && let Some(json) = hover_json(panel)
@@ -400,37 +457,33 @@ pub(crate) fn navigation(fragment: &Fragment) -> String {
 
 /// Returns a section's short name for the navigation.
 fn short(part: &PageSection) -> &str {
-    const SHORT: [(&str, &str); 21] = [
+    const SHORT: [(&str, &str); 18] = [
         ("cumulative-solve-rate", "Solve rate"),
-        ("held-out", "Held out"),
-        ("fit-sensitivity", "Law"),
+        ("held-out", "pass@k"),
         ("hard-targets", "Hard targets"),
-        ("wall-time", "Wall time"),
-        ("training-dynamics", "Training"),
-        ("pass-at-k", "pass@k"),
-        ("novelty", "Novelty"),
         ("guide", "Guide"),
-        ("conjecture-quality", "Conjectures"),
+        ("targets", "Targets"),
+        ("fit-sensitivity", "Scaling laws"),
+        ("wall-time", "Reaching a rate"),
+        ("novelty", "Novelty"),
         ("conjecture-examples", "Examples"),
+        ("training-dynamics", "Training"),
+        ("conjecture-quality", "Conjectures"),
         ("solve-proximity", "Proximity"),
-        ("solved-examples", "Solved"),
         ("entropy", "Entropy"),
         ("baseline-entropy", "Baselines' entropy"),
-        ("verdicts", "Verdicts"),
         ("health", "Health"),
         ("timings", "Time"),
         ("data-set", "Data"),
         ("configuration", "Config"),
-        ("ablations", "Ablations"),
     ];
     // Sections of single runs end in the number of the run.
     let id = part.id.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('-');
     SHORT.iter().find(|(name, _)| *name == id).map_or(&part.name, |(_, short)| short)
 }
 
-/// Renders a complete page. `live` has the additional markup (before the content) and script of a live page.
-pub fn page(fragment: &Fragment, live: Option<(&str, &str)>) -> String {
-    let (before, script) = live.unwrap_or_default();
+/// Renders a complete page. A live page has an additional script, and no links to files.
+pub fn page(fragment: &Fragment, live_script: Option<&str>) -> String {
     format!(
         concat!(
             "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">",
@@ -439,22 +492,21 @@ pub fn page(fragment: &Fragment, live: Option<(&str, &str)>) -> String {
             "script-src 'unsafe-inline'; img-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'\">",
             "<meta name=\"referrer\" content=\"no-referrer\"><link rel=\"icon\" href=\"data:,\">",
             "<title>{title} · sgs</title><style>:root{{{light}}}{dark_rules}{classes}{style}</style></head><body>",
-            "<div class=\"bar\"><a class=\"brand\" href=\"#top\">sgs</a><nav id=\"nav\">{nav}</nav>",
+            "<div class=\"bar\"><a class=\"brand\" href=\"#top\">sgs</a><nav id=\"nav\" aria-label=\"Sections\">{nav}</nav>",
             "<button id=\"theme\" type=\"button\" title=\"Light or dark\" aria-label=\"Light or dark\">◐</button></div>",
-            "<div id=\"top\"></div>{before}<main id=\"main\">{main}</main>",
+            "<div id=\"top\"></div><main id=\"main\">{main}</main>",
             "<div id=\"tip\" role=\"status\" hidden></div><script>{script_text}{extra}</script></body></html>\n"
         ),
-        connect = if live.is_some() { "'self'" } else { "'none'" },
+        connect = if live_script.is_some() { "'self'" } else { "'none'" },
         title = escape(&fragment.title),
         light = theme::variables(false),
         dark_rules = dark_rules(),
         classes = theme::class_rules(),
         style = STYLE,
         nav = navigation(fragment),
-        before = before,
-        main = fragment.parts.iter().map(PageSection::html).collect::<String>(),
+        main = fragment.parts.iter().map(|part| part.html(live_script.is_none())).collect::<String>(),
         script_text = SCRIPT,
-        extra = script,
+        extra = live_script.unwrap_or_default(),
     )
 }
 

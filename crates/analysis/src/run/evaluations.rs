@@ -1,7 +1,6 @@
 //! Evaluations of a run on held-out problems and on its targets.
 
 use super::{RunData, metric};
-use crate::stats::SamplingBaseline;
 use sgs_rundir::directories::check_directory;
 use sgs_rundir::rows::{EvaluatedSet, EvaluationRow};
 use sgs_rundir::{Evaluation, MetricValues};
@@ -63,12 +62,6 @@ impl RunData {
         self.evaluations.iter().filter(|e| !e.held_out.is_empty())
     }
 
-    /// Returns the number of targets and the sampling baseline on them, or `None` if the samples do not determine it.
-    pub fn sampling_baseline(&self) -> Option<(f64, SamplingBaseline)> {
-        let targets = self.last(metric::TARGETS).unwrap_or(self.targets.len() as f64);
-        Some((targets, SamplingBaseline::of(&self.base_on_targets())?))
-    }
-
     /// Returns the base model's judged attempts and proofs for each target, from its evaluation and from the first round, which
     /// it samples too.
     pub fn base_on_targets(&self) -> Vec<(u32, u32)> {
@@ -83,7 +76,6 @@ impl RunData {
             let tally = tallies.entry(id).or_default();
             *tally = (tally.0 + judged, tally.1 + proved);
         }
-        // In the order of the targets, so that the resampling is reproducible.
         self.targets.iter().filter_map(|t| tallies.get(t.id.as_str()).copied()).collect()
     }
 }

@@ -12,7 +12,7 @@ pub use conjectures::{
 };
 pub use display::{StatementDisplay, StatementIdentity};
 pub use evaluations::EvaluationData;
-pub use reader::{ReadOptions, RunReadError, RunReader, read_run};
+pub use reader::{Display, RunReader, read_metrics, read_run};
 
 use crate::fit::CurvePoint;
 use sgs_rundir::metrics::names;
@@ -143,7 +143,7 @@ pub struct SolvedExample {
     pub tally: (u32, u32),
 }
 
-/// Names of metrics that figures use.
+/// Names of metrics that several figures or commands use.
 pub mod metric {
     /// Number of generations, the x axis of scaling plots.
     pub const GENERATIONS: &str = "generations";
@@ -161,40 +161,16 @@ pub mod metric {
     pub const CONJECTURE_RATE: &str = "conjecture_solve_rate";
     /// Number of conjectures that the Solver is trained on.
     pub const TRAINED: &str = "conjectures_trained_by_solver";
-    /// Mean R_solve.
-    pub const R_SOLVE: &str = "r_solve";
     /// Mean R_guide.
     pub const R_GUIDE: &str = "r_guide";
     /// Mean R_synth.
     pub const R_SYNTH: &str = "r_synth";
-    /// Fraction of conjectures with a disjunctive conclusion.
-    pub const CONJECTURE_DISJUNCTIVE: &str = "conjecture_share_disjunctive";
-    /// Fraction of targets with a disjunctive conclusion.
-    pub const TARGET_DISJUNCTIVE: &str = "target_share_disjunctive";
-    /// Mean length of conjectures' conclusions.
-    pub const CONJECTURE_CONCLUSION: &str = "conjecture_conclusion_length";
-    /// Mean length of targets' conclusions.
-    pub const TARGET_CONCLUSION: &str = "target_conclusion_length";
     /// Mean entropy per Solver token in nats.
     pub const SOLVER_ENTROPY: &str = "solver_entropy";
     /// Mean entropy per Conjecturer token in nats.
     pub const CONJECTURER_ENTROPY: &str = "conjecturer_entropy";
-    /// Histogram of the targets' solve rates.
-    pub const TARGET_RATES: &str = "target_solve_rates";
-    /// Histogram of the conjectures' solve rates.
-    pub const CONJECTURE_RATES: &str = "conjecture_solve_rates";
-    /// Fraction of rollouts without a parseable proof.
-    pub const PROOF_MALFORMED: &str = "proof_share_malformed";
     /// Fraction of conjectures without a well-formed statement.
     pub const CONJECTURE_MALFORMED: &str = "conjecture_share_malformed";
-    /// Fraction of reviews without three scores.
-    pub const REVIEW_MALFORMED: &str = "review_share_malformed";
-    /// Fraction of rollouts that the system lost.
-    pub const INFRA: &str = "infra_share";
-    /// Mean number of tokens per rollout.
-    pub const SOLVER_TOKENS: &str = "solver_tokens_mean";
-    /// Mean number of tokens per conjecture.
-    pub const CONJECTURER_TOKENS: &str = "conjecturer_tokens_mean";
 }
 
 impl RunData {
@@ -283,8 +259,9 @@ pub(crate) const STAGES: [&str; 7] = [
     "everything else",
 ];
 
-/// Returns the wall time of each of [`STAGES`] in seconds, or `None` if none is measured. They add up to that of the round,
-/// as far as they are measured.
+/// Returns the wall time of each of [`STAGES`] in seconds, or `None` if none is measured. They add up to that of the round.
+/// The roles are sampled at the same time, so the time of the sampling stage is divided among them in proportion to the time
+/// that each spent in the sampler.
 pub(crate) fn stage_seconds(round: &MetricValues) -> Option<[f64; 7]> {
     let of = |name: &str| RunData::value(round, name);
     let roles = [names::TIME_CONJECTURES, names::TIME_ROLLOUTS, names::TIME_REVIEWS].map(of);
@@ -293,11 +270,13 @@ pub(crate) fn stage_seconds(round: &MetricValues) -> Option<[f64; 7]> {
     if roles.iter().chain(&later).chain([&sampling, &whole]).all(Option::is_none) {
         return None;
     }
-    let [conjectures, rollouts, reviews] = roles.map(Option::unwrap_or_default);
-    let [solver, conjecturer] = later.map(Option::unwrap_or_default);
-    let sampled = conjectures + rollouts + reviews;
-    let rest_of_sampling = (sampling.unwrap_or(sampled) - sampled).max(0.0);
-    let known = sampled + rest_of_sampling + solver + conjecturer;
+    let in_sampler = roles.iter().flatten().sum::<f64>();
+    let sampling = sampling.unwrap_or(in_sampler);
+    let share = if in_sampler > sampling { sampling / in_sampler } else { 1.0 };
+    let [conjectures, rollouts, reviews] = roles.map(|role| share * role.unwrap_or(0.0));
+    let [solver, conjecturer] = later.map(|update| update.unwrap_or(0.0));
+    let rest_of_sampling = (sampling - in_sampler).max(0.0);
+    let known = sampling + solver + conjecturer;
     let rest = (whole.unwrap_or(known) - known).max(0.0);
     Some([conjectures, rollouts, reviews, rest_of_sampling, solver, conjecturer, rest])
 }
@@ -323,5 +302,32 @@ pub fn method_label(method: Method) -> &'static str {
         Method::SgsCispo => "SGS with CISPO",
         Method::Stp => "STP",
         Method::SamplingOnly => "Parallel sampling",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stages_that_overlap_add_up_to_the_wall_time_of_the_round() {
+        let mut round = MetricValues::new(0);
+        for (name, seconds) in [
+            (names::TIME_CONJECTURES, 30.0),
+            (names::TIME_ROLLOUTS, 45.0),
+            (names::TIME_REVIEWS, 15.0),
+            (names::TIME_SAMPLING, 60.0),
+            (names::TIME_UPDATE_SOLVER, 5.0),
+            (names::TIME_ROUND, 70.0),
+        ] {
+            round.set(name, seconds);
+        }
+        assert_eq!(stage_seconds(&round), Some([20.0, 30.0, 10.0, 0.0, 5.0, 0.0, 5.0]));
+        round.set(names::TIME_SAMPLING, 100.0);
+        round.set(names::TIME_ROUND, 110.0);
+        assert_eq!(stage_seconds(&round), Some([30.0, 45.0, 15.0, 10.0, 5.0, 0.0, 5.0]));
+        let run = RunData { rounds: vec![round.clone(), round], ..RunData::default() };
+        assert_eq!(stage_totals(&run).iter().sum::<f64>(), 220.0);
+        assert_eq!(stage_seconds(&MetricValues::new(0)), None);
     }
 }

@@ -16,65 +16,50 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// An error of reading a run.
-#[derive(Debug, thiserror::Error)]
-pub enum RunReadError {
-    /// The directory is not a run, or its rounds cannot be listed.
-    #[error(transparent)]
-    Run(#[from] sgs_rundir::Error),
-}
+/// Maximum number of rounds with examples of conjectures, and of conjectures from each of them.
+const EXAMPLES: (usize, usize) = (12, 8);
 
-/// Options of reading a run.
-#[derive(Clone, Copy)]
-pub struct ReadOptions<'a> {
-    /// Formatter of statements and proofs. Without one, they are shown unchanged.
-    pub display: Option<&'a dyn StatementDisplay>,
-    /// Maximum number of rounds with examples of conjectures.
-    pub example_rounds: usize,
-    /// Maximum number of conjectures from each of these rounds.
-    pub conjectures_per_round: usize,
-    /// Maximum number of solved targets with proofs, latest first.
-    pub solved: usize,
-    /// Maximum number of rollouts that are searched for proofs.
-    pub rollouts_searched: usize,
-}
+/// Maximum number of solved targets with proofs, latest first.
+const SOLVED: usize = 200;
 
-impl Default for ReadOptions<'_> {
-    fn default() -> Self {
-        Self {
-            display: None,
-            example_rounds: 12,
-            conjectures_per_round: 8,
-            solved: 200,
-            rollouts_searched: 200_000,
-        }
-    }
-}
+/// Maximum number of rollouts that are searched for proofs.
+const SEARCHED: usize = 200_000;
 
-impl ReadOptions<'_> {
-    fn statement(&self, statement: &str) -> String {
-        self.display.map_or_else(|| statement.to_owned(), |d| d.statement(statement))
-    }
+/// Formatter of statements and proofs. Without one, they are shown unchanged.
+pub type Display<'a> = Option<&'a dyn StatementDisplay>;
 
-    fn proof(&self, statement: &str, context: &str, proof: &str) -> String {
-        self.display.map_or_else(|| proof.to_owned(), |d| d.proof(statement, context, proof))
-    }
+fn shown(display: Display<'_>, statement: &str) -> String {
+    display.map_or_else(|| statement.to_owned(), |d| d.statement(statement))
 }
 
 /// Reads a run that is finished, interrupted or in progress. Files that cannot be read are noted in [`RunData::notes`].
 ///
 /// # Errors
 /// Returns an error if the directory is not a run or its rounds cannot be listed.
-pub fn read_run(path: &Path, options: &ReadOptions<'_>) -> Result<RunData, RunReadError> {
-    let mut reader = RunReader::open(path, options)?;
+pub fn read_run(path: &Path, display: Display<'_>) -> Result<RunData, sgs_rundir::Error> {
+    let mut reader = RunReader::open(path, display)?;
     reader.update()?;
+    Ok(reader.run)
+}
+
+/// Reads only the configuration and the metrics of a run, which takes milliseconds. Metrics that cannot be read are noted in
+/// [`RunData::notes`].
+///
+/// # Errors
+/// Returns an error if the directory is not a run or its rounds cannot be listed.
+pub fn read_metrics(path: &Path) -> Result<RunData, sgs_rundir::Error> {
+    let mut reader = RunReader::open(path, None)?;
+    for round in reader.view.rounds()? {
+        reader.read_round_metrics(&round);
+    }
+    reader.run.notes = reader.tables.notes().to_vec();
     Ok(reader.run)
 }
 
 /// Reads a run repeatedly while it grows. The tables of each round are read only once.
 pub struct RunReader<'a> {
     view: RunView,
-    options: ReadOptions<'a>,
+    display: Display<'a>,
     run: RunData,
     seen: BTreeSet<u32>,
     index: HashMap<ProblemId, usize>,
@@ -91,7 +76,7 @@ impl<'a> RunReader<'a> {
     ///
     /// # Errors
     /// Returns an error if the directory is not a run.
-    pub fn open(path: &Path, options: &ReadOptions<'a>) -> Result<Self, RunReadError> {
+    pub fn open(path: &Path, display: Display<'a>) -> Result<Self, sgs_rundir::Error> {
         let view = RunView::open(path)?;
         let table = view.config();
         let mut tables = TableRows::default();
@@ -111,7 +96,7 @@ impl<'a> RunReader<'a> {
         };
         Ok(Self {
             view,
-            options: *options,
+            display,
             run,
             seen: BTreeSet::new(),
             index: HashMap::new(),
@@ -120,6 +105,17 @@ impl<'a> RunReader<'a> {
             proofs: HashMap::new(),
             tables,
         })
+    }
+
+    /// Reads the metrics of a round. Returns `false` if they cannot be read, which is noted.
+    fn read_round_metrics(&mut self, round: &PublishedRound) -> bool {
+        let metrics = round.metrics();
+        let is_read = metrics.is_ok();
+        match metrics {
+            Ok(metrics) => self.run.rounds.push(metrics),
+            Err(error) => self.tables.note(format!("round {} is left out: {error}", round.round())),
+        }
+        is_read
     }
 
     /// Returns the data read so far.
@@ -131,7 +127,7 @@ impl<'a> RunReader<'a> {
     ///
     /// # Errors
     /// Returns an error if the run's rounds cannot be listed.
-    pub fn update(&mut self) -> Result<bool, RunReadError> {
+    pub fn update(&mut self) -> Result<bool, sgs_rundir::Error> {
         let published = self.view.rounds()?;
         let new: Vec<&PublishedRound> =
             published.iter().filter(|r| !self.seen.contains(&r.round())).collect();
@@ -141,16 +137,11 @@ impl<'a> RunReader<'a> {
         }
         for round in new {
             self.seen.insert(round.round());
-            match round.metrics() {
-                Ok(metrics) => self.run.rounds.push(metrics),
-                // Its tables may be those of another round.
-                Err(error) => {
-                    self.tables.note(format!("round {} is left out: {error}", round.round()));
-                    continue;
-                }
+            // Without its metrics, the tables may be those of another round.
+            if self.read_round_metrics(round) {
+                self.read_targets(round);
+                self.read_inventions(round);
             }
-            self.read_targets(round);
-            self.read_inventions(round);
         }
         self.run.conjecture_stats = self.collector.stats();
         let is_read = |round: &&PublishedRound| self.run.rounds.iter().any(|m| m.round == round.round());
@@ -171,7 +162,7 @@ impl<'a> RunReader<'a> {
 
 impl RunReader<'_> {
     /// Reads the evaluations that were published since the last call. Returns whether there were any.
-    fn read_evaluations(&mut self) -> Result<bool, RunReadError> {
+    fn read_evaluations(&mut self) -> Result<bool, sgs_rundir::Error> {
         let known = self.run.evaluations.iter().map(|e| e.after).collect::<BTreeSet<_>>();
         let mut is_new = false;
         for evaluation in self.view.evaluations()?.iter().filter(|e| !known.contains(&e.after)) {
@@ -269,23 +260,22 @@ impl RunReader<'_> {
         let problems = &self.problems;
         let context =
             |target: &str| problems.of.get(target).map_or_else(|| "".into(), |(_, c)| Arc::clone(c));
-        let (display, rollouts) = (self.options.display, self.options.rollouts_searched);
-        self.collector.read(round, display, rollouts, context, &mut self.tables);
+        self.collector.read(round, self.display, SEARCHED, context, &mut self.tables);
     }
 
     /// Reads statements and features of the targets that are new in a round.
     fn read_target_texts(&mut self, round: &PublishedRound) {
         let (targets, index, problems) = (&mut self.run.targets, &self.index, &mut self.problems);
         let collector = &mut self.collector;
-        let options = &self.options;
+        let display = self.display;
         self.tables.each(round, PROBLEMS, |row: ProblemText| {
             let at = (row.kind == ProblemKind::Target).then(|| index.get(&row.id)).flatten();
             if let Some(target) = at.and_then(|&at| targets.get_mut(at))
                 && target.statement.is_empty()
             {
-                target.statement = options.statement(&row.statement);
+                target.statement = shown(display, &row.statement);
                 target.features = row.features;
-                collector.target(&row.statement, &row.context, options.display);
+                collector.target(&row.statement, &row.context, display);
                 problems.of.insert(target.id.clone(), (row.statement, row.context));
             }
             true
@@ -316,13 +306,13 @@ const TRACKED_TARGETS: usize = 3;
 impl RunReader<'_> {
     /// Reads examples of conjectures from some rounds, spread evenly.
     fn read_conjectures(&mut self, published: &[PublishedRound]) -> Vec<ShownConjecture> {
-        let chosen = spread(published.len(), self.options.example_rounds);
+        let chosen = spread(published.len(), EXAMPLES.0);
         let tracked: HashSet<String> = longest_unsolved(&self.run).into_iter().collect();
         let mut examples = Vec::new();
         for round in chosen.into_iter().filter_map(|i| published.get(i)) {
             let mut all: Vec<ConjectureText> = self.tables.all(round, CONJECTURES);
             all.retain(|c| c.status == ConjectureRowStatus::Accepted || tracked.contains(c.target.as_str()));
-            let keep = pick(&all, &tracked, self.options.conjectures_per_round);
+            let keep = pick(&all, &tracked, EXAMPLES.1);
             let picked: Vec<ConjectureText> =
                 all.into_iter().enumerate().filter(|(i, _)| keep.contains(i)).map(|(_, c)| c).collect();
             let wanted: HashSet<ProblemId> = picked.iter().map(|c| c.id.clone()).collect();
@@ -336,7 +326,7 @@ impl RunReader<'_> {
             });
             for conjecture in picked {
                 let review = reviews.remove(&conjecture.id);
-                examples.push(example(round.round(), conjecture, review, &self.problems, &self.options));
+                examples.push(example(round.round(), conjecture, review, &self.problems, self.display));
             }
         }
         examples
@@ -378,11 +368,11 @@ fn example(
     c: ConjectureText,
     review: Option<ReviewText>,
     problems: &Problems,
-    options: &ReadOptions<'_>,
+    display: Display<'_>,
 ) -> ShownConjecture {
     let target_statement =
-        problems.of.get(c.target.as_str()).map_or_else(String::new, |(s, _)| options.statement(s));
-    let statement = c.statement.as_deref().map_or_else(|| c.text.clone(), |s| options.statement(s));
+        problems.of.get(c.target.as_str()).map_or_else(String::new, |(s, _)| shown(display, s));
+    let statement = c.statement.as_deref().map_or_else(|| c.text.clone(), |s| shown(display, s));
     let scores = review.as_ref().and_then(|r| Some([r.relevance?, r.redundancy?, r.complexity?]));
     ShownConjecture {
         round,
@@ -410,7 +400,7 @@ impl RunReader<'_> {
         }
         let (mut searched, mut shown) = (0, 0);
         for (number, solved) in by_round.iter().rev() {
-            if shown >= self.options.solved || searched >= self.options.rollouts_searched {
+            if shown >= SOLVED || searched >= SEARCHED {
                 break;
             }
             let mut missing: HashMap<&str, &TargetHistory> = solved
@@ -423,23 +413,23 @@ impl RunReader<'_> {
             if missing.is_empty() {
                 continue;
             }
-            let (proofs, problems, options) = (&mut self.proofs, &self.problems, &self.options);
+            let (proofs, problems, display) = (&mut self.proofs, &self.problems, self.display);
             self.tables.each(round, ROLLOUTS, |row: ProofText| {
                 searched += 1;
                 if row.verdict == Verdict::Proved
                     && let Some(target) = missing.remove(row.problem.as_str())
                 {
                     let proof = row.proof.as_deref().unwrap_or_default();
-                    let example = solved_example(*number, target, proof, problems, options);
+                    let example = solved_example(*number, target, proof, problems, display);
                     proofs.insert(target.id.clone(), example);
                     shown += 1;
                 }
-                !missing.is_empty() && shown < options.solved
+                !missing.is_empty() && shown < SOLVED
             });
         }
         let mut found: Vec<SolvedExample> = self.proofs.values().cloned().collect();
         found.sort_by(|a, b| (b.round, &a.id).cmp(&(a.round, &b.id)));
-        found.truncate(self.options.solved);
+        found.truncate(SOLVED);
         found
     }
 }
@@ -449,12 +439,12 @@ fn solved_example(
     target: &TargetHistory,
     proof: &str,
     problems: &Problems,
-    options: &ReadOptions<'_>,
+    display: Display<'_>,
 ) -> SolvedExample {
-    let proof = problems
-        .of
-        .get(&target.id)
-        .map_or_else(|| proof.to_owned(), |(statement, context)| options.proof(statement, context, proof));
+    let proof = match (display, problems.of.get(&target.id)) {
+        (Some(display), Some((statement, context))) => display.proof(statement, context, proof),
+        _ => proof.to_owned(),
+    };
     let tally = target.rounds.iter().find(|r| r.round == round).map_or((0, 0), |r| (r.proved, r.judged));
     SolvedExample { round, id: target.id.clone(), statement: target.statement.clone(), proof, tally }
 }

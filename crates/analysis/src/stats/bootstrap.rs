@@ -35,7 +35,7 @@ pub fn bootstrap_mean(values: &[f64], level: f64, resamples: usize, seed: u64) -
 }
 
 /// Returns a quantile with linear interpolation, or NaN for an empty slice.
-pub(super) fn quantile_of_sorted(sorted: &[f64], p: f64) -> f64 {
+fn quantile_of_sorted(sorted: &[f64], p: f64) -> f64 {
     let position = p.clamp(0.0, 1.0) * sorted.len().saturating_sub(1) as f64;
     let below = position.floor() as usize;
     let share = position - below as f64;

@@ -83,7 +83,7 @@ fn beta_fraction(x: f64, a: f64, b: f64) -> f64 {
 }
 
 /// Computes ln Γ(x) for x > 0 by the recurrence up to 15 and Stirling's series beyond (DLMF 5.11.1).
-pub(super) fn log_gamma(mut x: f64) -> f64 {
+fn log_gamma(mut x: f64) -> f64 {
     let mut shift = 0.0;
     while x < 15.0 {
         shift += x.ln();

@@ -36,6 +36,40 @@ fn a_report_works_in_a_browser() {
     browser.screenshot("report-hover");
     browser.point_at("h1", 0.5, 0.5, "document.getElementById('tip').hidden");
 
+    // Sorting: a click on a heading orders the rows by number, and a second click reverses them.
+    let solved = "#rows-runs tr>:nth-child(7)";
+    let ordered = |sign: i32| {
+        format!(
+            "(()=>{{let v=Array.from(document.querySelectorAll('{solved}')).map(c=>{sign}*Number(c.dataset.v));\
+             return v.length===4&&v[0]<v[3]&&v.every((x,i)=>!i||v[i-1]<=x)}})()"
+        )
+    };
+    browser.click("#runs table th:nth-child(7) button");
+    browser.wait(&ordered(1));
+    browser.click("#runs table th:nth-child(7) button");
+    browser.wait(&ordered(-1));
+
+    // A link to a folded section opens it. Its table can be filtered by round.
+    assert_eq!(browser.value("document.querySelector('#targets-0>details').open"), false);
+    browser.run("location.hash='targets-0'");
+    browser.wait("document.querySelector('#targets-0>details').open");
+    let rows = "Array.from(document.querySelectorAll('#rows-targets-0 tr')).filter(r=>!r.hidden)";
+    let choose = |round: &str| {
+        browser.run(&format!(
+            "let s=document.querySelector('select[data-list=rows-targets-0]');s.value='{round}';\
+             s.dispatchEvent(new Event('input',{{bubbles:true}}))"
+        ));
+    };
+    choose("0");
+    browser.wait(&format!(
+        "{rows}.length>0&&{rows}.every(r=>r.dataset.round==='0'&&r.children[1].textContent==='yes')"
+    ));
+    choose("none");
+    browser.wait(&format!("{rows}.length>0&&{rows}.every(r=>r.children[1].textContent==='no')"));
+    choose("");
+    browser.wait(&format!("{rows}.length===60"));
+    browser.is_labelled();
+
     // Search: entries without all words are hidden, and shown again.
     let shown = "Array.from(document.querySelectorAll('#solved-0>*')).filter(e=>!e.hidden)";
     let all = browser.value(&format!("{shown}.length")).as_u64().unwrap();
@@ -46,7 +80,7 @@ fn a_report_works_in_a_browser() {
     ));
     assert!(
         browser
-            .text("document.querySelector('input[data-list=solved-0]+output').textContent")
+            .text("document.querySelector('input[data-list=solved-0]~output').textContent")
             .contains("found")
     );
     browser.type_into("input[data-list=solved-0]", "\u{e003}".repeat(word.len() + 1).as_str());
@@ -135,16 +169,28 @@ fn the_live_page_follows_a_run_in_a_browser() {
     browser.wait("document.querySelectorAll('#live-recent .card').length===2");
     browser.wait("document.getElementById('live-state').textContent==='Round 12 · sampling'");
     let live = browser.text("document.getElementById('live').innerText");
+    // The title and the result are above the current activity.
+    let top = |id: &str| {
+        browser
+            .value(&format!("document.getElementById('{id}').getBoundingClientRect().top"))
+            .as_f64()
+            .unwrap()
+    };
+    assert!(top("head") < top("live") && top("live") < top("cumulative-solve-rate"));
+    browser.is_labelled();
     for part in ["Rollouts", "200 of 800 · 100/s", "pending 600", "1 worker", attack] {
         assert!(live.contains(part), "{part} in {live}");
     }
     assert_eq!(browser.value("document.querySelectorAll('#live img').length"), 0);
 
-    // Opened details and typed text are kept when the page is updated.
+    // Opened details, typed text and the order of tables are kept when the page is updated.
+    browser.click("#targets-0 table th:nth-child(6) button");
     browser.click("#live-recent .card:nth-child(2) summary");
     browser.type_into("#live-recent-search", "c12");
     browser
         .wait("Array.from(document.querySelectorAll('#live-recent .card')).filter(c=>!c.hidden).length===1");
+    browser.run("location.hash='conjecture-examples-0'");
+    browser.wait("document.querySelector('#conjecture-examples-0>details').open");
     browser.click("#conjectures-0 .card:nth-child(3) summary");
     browser.type_into("input[data-list=conjectures-0]", "round");
     browser.run("window.sgsSame=document.getElementById('configuration')");
@@ -168,6 +214,8 @@ fn the_live_page_follows_a_run_in_a_browser() {
         true,
         "kept as it was"
     );
+    browser
+        .wait("document.querySelector('#targets-0 th:nth-child(6)').getAttribute('aria-sort')==='ascending'");
     browser.point_at("#cumulative-solve-rate .panel", 0.6, 0.5, "!document.getElementById('tip').hidden");
     browser.screenshot("live");
 

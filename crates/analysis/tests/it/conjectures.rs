@@ -2,8 +2,8 @@
 
 use sgs_analysis::report::{ReportOptions, fragment};
 use sgs_analysis::run::{
-    ConjectureClass, ConjecturedStatement, ReadOptions, RunData, StatementDisplay, StatementIdentity,
-    StatementOrigin, read_run,
+    ConjectureClass, ConjecturedStatement, RunData, StatementDisplay, StatementIdentity, StatementOrigin,
+    read_run,
 };
 use sgs_rundir::rounds::RoundTables;
 use sgs_rundir::rows::{ConjectureRow, ConjectureRowStatus, ProblemKind, ProblemRow, ReviewRow, RolloutRow};
@@ -187,8 +187,7 @@ fn run(path: &Path) -> RunData {
         dir.publish_round(&metrics, fill).unwrap();
     }
     drop(dir);
-    let read = ReadOptions { display: Some(&Cases), ..ReadOptions::default() };
-    read_run(path, &read).unwrap()
+    read_run(path, Some(&Cases)).unwrap()
 }
 
 #[test]
@@ -248,8 +247,10 @@ fn the_report_describes_the_conjectures_and_the_effect_of_the_guide() {
     let page = sgs_analysis::report::page(&fragment, None);
     assert!(page.contains("of distinct statements: 6 and 5."), "the caption counts");
     assert!(page.contains("The Guide scored 1 of 6 reviewed conjectures 0 (16.7%)."));
-    assert!(page.contains(
-        "New conjectures received 42.9% of the reward; without the Guide, the same conjectures would have received 25.0%"
-    ));
-    assert!(page.contains("shifts reward towards new conjectures"));
+    assert!(
+        page.contains("new 42.9% and 25.0%; known 57.1% and 50.0%; trivial (one inference) 0.0% and 25.0%.")
+    );
+    assert!(
+        page.contains("The Guide shifted reward towards new conjectures, from 25.0% to 42.9% of the total")
+    );
 }

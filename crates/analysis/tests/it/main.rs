@@ -13,3 +13,4 @@ mod read_run;
 mod report;
 mod scipy;
 mod synthetic;
+mod verdict;

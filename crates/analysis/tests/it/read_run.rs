@@ -3,7 +3,7 @@
 use crate::disk;
 use crate::synthetic;
 use sgs_analysis::report::{self, ReportOptions};
-use sgs_analysis::run::{ReadOptions, RunData, StatementDisplay, read_run};
+use sgs_analysis::run::{RunData, StatementDisplay, read_run};
 use sgs_selfplay::Method;
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ fn a_run_is_read_back() {
     let (run, dir) = (small(), tempfile::tempdir().unwrap());
     let path = dir.path().join("first");
     disk::write(&run, &path, 8);
-    let read = read_run(&path, &ReadOptions::default()).unwrap();
+    let read = read_run(&path, None).unwrap();
     assert_eq!((read.name.as_str(), read.method, read.seed), ("first", Some(Method::Sgs), Some(3)));
     assert_eq!((read.version.as_deref(), read.size.as_deref()), (Some("0.1.0"), Some("metamath-quick")));
     assert_eq!(read.rounds.len(), 6);
@@ -59,8 +59,7 @@ impl StatementDisplay for Loud {
 fn statements_and_proofs_are_formatted_by_the_formal_system() {
     let dir = tempfile::tempdir().unwrap();
     disk::write(&small(), &dir.path().join("run"), 8);
-    let options = ReadOptions { display: Some(&Loud), ..ReadOptions::default() };
-    let read = read_run(&dir.path().join("run"), &options).unwrap();
+    let read = read_run(&dir.path().join("run"), Some(&Loud)).unwrap();
     assert!(read.targets[0].statement.starts_with("shown: "));
     assert!(read.solved[0].proof.starts_with("context: proof 0"));
     assert!(read.shown_conjectures[0].statement.starts_with("shown: |- ( ph ->"));
@@ -75,7 +74,7 @@ fn damage_is_noted_and_the_rest_is_read() {
     std::fs::write(path.join("rounds/0002/problems.parquet"), "PAR1 torn").unwrap();
     std::fs::remove_file(path.join("rounds/0003/reviews.parquet")).unwrap();
     std::fs::remove_dir_all(path.join("rounds/0004")).unwrap();
-    let read = read_run(&path, &ReadOptions::default()).unwrap();
+    let read = read_run(&path, None).unwrap();
     assert_eq!(read.rounds.len(), 4);
     for what in
         ["round 1 is left out", "part of round 2 is left out", "part of round 3", "rounds 4 to 4 are missing"]
@@ -89,11 +88,11 @@ fn damage_is_noted_and_the_rest_is_read() {
 #[test]
 fn a_missing_run_is_an_error_and_a_run_without_rounds_is_not() {
     let dir = tempfile::tempdir().unwrap();
-    let error = read_run(dir.path(), &ReadOptions::default()).unwrap_err().to_string();
+    let error = read_run(dir.path(), None).unwrap_err().to_string();
     assert!(error.contains("config.toml"), "{error}");
     let path = dir.path().join("run");
     disk::write(&RunData { rounds: Vec::new(), ..small() }, &path, 8);
-    let read = read_run(&path, &ReadOptions::default()).unwrap();
+    let read = read_run(&path, None).unwrap();
     assert!(read.is_empty() && read.targets.is_empty() && read.notes.is_empty());
 }
 
@@ -113,7 +112,7 @@ fn a_large_run_is_analysed_in_ten_seconds() {
         disk::write(&run, &path, 40);
     }
     let start = Instant::now();
-    let run = read_run(&path, &ReadOptions::default()).unwrap();
+    let run = read_run(&path, None).unwrap();
     let read = start.elapsed();
     report::write(&[run], &temporary.path().join("report"), &ReportOptions::default()).unwrap();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -154,7 +153,7 @@ fn swapped_tables_are_left_out_and_noted() {
     std::fs::rename(&first, &spare).unwrap();
     std::fs::rename(&second, &first).unwrap();
     std::fs::rename(&spare, &second).unwrap();
-    let read = read_run(&path, &ReadOptions::default()).unwrap();
+    let read = read_run(&path, None).unwrap();
     for round in [1, 2] {
         let note = format!("part of round {round} is left out");
         let found = read.notes.iter().filter(|n| n.contains(&note)).collect::<Vec<_>>();

@@ -35,9 +35,19 @@ fn a_report_on_one_run_has_all_its_figures() {
     ] {
         assert!(ids.contains(&id), "{id} in {ids:?}");
     }
-    for name in ["scaling-laws", "reaching", "pass-at-k", "timings-by-stage", "fit-sensitivity-parameters"] {
+    for name in
+        ["scaling-laws", "reaching", "pass-at-k", "targets", "timings-by-stage", "fit-sensitivity-parameters"]
+    {
         assert!(fragment.tables.iter().any(|(n, t)| n == name && !t.rows.is_empty()), "{name}");
     }
+    for (name, table) in &fragment.tables {
+        assert!(table.columns.iter().any(|column| column == "Round"), "{name} has no column with the round");
+        assert!(table.rows.iter().all(|row| row.len() == table.columns.len()), "{name}");
+    }
+    let shown =
+        |id: &str| fragment.parts.iter().any(|part| part.html(false).contains(&format!("id=\"{id}\"")));
+    let missing: Vec<&str> = ids.iter().copied().filter(|id| !shown(id)).collect();
+    assert_eq!(missing, [] as [&str; 0], "figures without a section");
     let page = page(&fragment, None);
     assert!(page.contains("seed = 1") && page.contains("sgs run sgs --set seed=1"));
 }
@@ -57,7 +67,7 @@ fn a_comparison_has_all_figures_of_the_paper() {
     for name in ["runs", "against", "reaching"] {
         assert!(fragment.tables.iter().any(|(n, t)| n == name && !t.rows.is_empty()), "{name}");
     }
-    assert!(fragment.parts.iter().any(|p| p.html().contains("a larger model")));
+    assert!(fragment.parts.iter().any(|p| p.html(false).contains("a larger model")));
 }
 
 #[test]
@@ -80,18 +90,14 @@ fn seeds_of_a_method_are_averaged_with_a_band_and_an_uncertainty() {
         assert!(figure.caption.contains("from the lowest to the highest"), "{id}: {}", figure.caption);
     }
     let table = |name: &str| &fragment.tables.iter().find(|(n, _)| n == name).unwrap().1;
-    let against = &table("against").rows;
-    assert_eq!(against.len(), 1, "{against:?}");
+    let column =
+        |name: &str, i: usize| table(name).rows.iter().map(|row| row[i].text()).collect::<Vec<String>>();
+    assert_eq!(column("against", 0), ["RL (REINFORCE-1/2), 2 seeds"]);
     // For each method, one of two fits is confirmed, so that there is no spread between seeds.
-    let laws = &table("scaling-laws").rows;
-    let identified: Vec<&str> = laws.iter().map(|row| row[1].as_str()).collect();
-    assert_eq!(identified, ["true", "false", "false", "false", "true", "false"]);
-    assert_eq!(
-        (against[0][0].as_str(), against[0][4].as_str()),
-        ("RL (REINFORCE-1/2), 2 seeds", "one fit each")
-    );
-    let laws: Vec<&str> = table("scaling-laws").rows.iter().map(|r| r[0].as_str()).collect();
-    assert_eq!(laws[..3], ["SGS, seed 1", "SGS, seed 2", "SGS, 2 seeds: mean"]);
+    assert_eq!(column("scaling-laws", 2)[..2], ["yes", "no"]);
+    assert_eq!(column("scaling-laws", 6)[..2], ["this fit alone", "–"]);
+    assert_eq!(column("against", 6), ["the two fits alone"]);
+    assert_eq!(column("scaling-laws", 0)[..3], ["SGS, seed 1", "SGS, seed 2", "SGS, 2 seeds: mean"]);
 }
 
 #[test]
@@ -207,8 +213,52 @@ fn figures_are_written_as_standalone_svg_and_csv() {
             && !svg.contains("var(--")
             && svg.contains("prefers-color-scheme: dark")
     );
+    // The page links to every file beside it, and to no other file.
+    let page = std::fs::read_to_string(&written.index).unwrap();
+    let mut links: Vec<&str> =
+        page.split("<a href=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    links.retain(|link| !link.starts_with('#'));
+    links.sort_unstable();
+    let beside =
+        |path: &std::path::PathBuf| path.strip_prefix(dir.path()).unwrap().to_str().unwrap().to_owned();
+    let mut files: Vec<String> = written.files.iter().filter(|f| **f != written.index).map(beside).collect();
+    files.sort_unstable();
+    assert_eq!(links, files);
     let csv = std::fs::read_to_string(dir.path().join("tables/cumulative-solve-rate.csv")).unwrap();
     let observed = csv.lines().filter(|l| l.starts_with("cumulative-solve-rate,1,SGS,")).count();
     assert_eq!(observed, rounds);
     assert!(written.files.contains(&written.index));
+}
+
+/// Spreadsheets evaluate cells that begin with certain characters. Names come from folders, problem files and models.
+#[test]
+fn no_csv_file_contains_a_formula() {
+    let dir = tempfile::tempdir().unwrap();
+    let formula = "=HYPERLINK(\"http://example.com\",\"x\")";
+    let run = |seed| {
+        let mut run = synthetic::run(Method::Sgs, seed, size(12));
+        run.method = None;
+        run.name = formula.into();
+        for target in &mut run.targets {
+            target.id = format!("@{}", target.id);
+            target.statement = format!("+1+{}", target.statement);
+        }
+        run
+    };
+    let options = ReportOptions { png_scale: None, ..ReportOptions::default() };
+    let written = write(&[run(1), run(2)], dir.path(), &options).unwrap();
+    let (mut cells, mut names) = (0, 0);
+    for file in written.files.iter().filter(|f| f.extension().is_some_and(|end| end == "csv")) {
+        for row in
+            csv::ReaderBuilder::new().has_headers(false).flexible(true).from_path(file).unwrap().records()
+        {
+            for cell in &row.unwrap() {
+                let is_formula =
+                    cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err();
+                assert!(!is_formula, "{cell} in {}", file.display());
+                (cells, names) = (cells + 1, names + usize::from(cell.contains("HYPERLINK")));
+            }
+        }
+    }
+    assert!(cells > 1000 && names > 10, "{cells} cells, {names} names");
 }

@@ -22,7 +22,7 @@ sgs_keys::table! {
         /// Number of rounds between evaluations. 0 means only before the first round and after the last.
         pub every: u32 = 10, in 0..=1_000_000,
         /// Number of proofs that the base model samples per target before the first round. These and the proofs of the
-        /// first round give an estimate of the solve rate without training.
+        /// first round give the base model's pass@k on the targets.
         pub target_samples: u32 = 0, in 0..=1024,
     }
 }

@@ -5,16 +5,19 @@ use crate::exit::{Outcome, Usage};
 use crate::output;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use sgs_analysis::compare::interpolate;
-use sgs_analysis::run::{RunData, metric};
+use sgs_analysis::compare::{BUDGET, common_generations, measured_at};
+use sgs_analysis::run::{RunData, metric, read_metrics};
 use sgs_run::config::folder;
 use sgs_rundir::RunView;
 use sgs_rundir::metrics::names;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Number of points of the common range to show.
-const POINTS: usize = 8;
+/// Maximum number of rows of the table of solved targets.
+const MOST_ROWS: usize = 8;
+
+/// Key of the changes to a configuration since the start of the run. The configuration itself contains them.
+const HISTORY: &str = "frozen.history";
 
 /// Numbers compared at the end of the common range: name, metric, whether it is a fraction.
 const NUMBERS: [(&str, &str, bool); 8] = [
@@ -38,40 +41,24 @@ struct ComparedRun {
 
 impl ComparedRun {
     fn read(path: &Path) -> Result<Self> {
-        let view = RunView::open(path)?;
         let mut keys = BTreeMap::new();
-        folder::flatten("", &view.config()?, &mut keys);
-        let (name, data) = (path.display().to_string(), numbers_of(&view)?);
+        folder::flatten("", &RunView::open(path)?.config()?, &mut keys);
+        keys.remove(HISTORY);
+        let (name, data) = (path.display().to_string(), read_metrics(path)?);
         ensure!(!data.is_empty(), "{name} has no finished round yet");
+        data.notes.iter().for_each(|note| eprintln!("warning: {name}: {note}"));
         Ok(Self { name, keys, data })
     }
 
-    /// Returns the generations at the end of the run.
-    fn end(&self) -> f64 {
-        self.data.last(metric::GENERATIONS).unwrap_or(0.0)
-    }
-
-    /// Interpolates a metric at a number of generations; before the first round it is that round's value.
+    /// Returns the last value of a metric that was measured at or before a number of generations.
     fn at(&self, name: &str, generations: f64) -> Option<f64> {
-        let mut series = self.data.series(name);
-        let first = series.first()?.1;
-        // Nothing is solved before the first attempt.
-        series.insert(0, (0.0, if name == metric::CUMULATIVE { 0.0 } else { first }));
-        interpolate(&series, generations)
+        measured_at(&self.data.series(name), generations)
     }
 
-    /// Interpolates the seconds of work at a number of generations.
+    /// Returns the seconds of work until the last round that ended at or before a number of generations.
     fn seconds(&self, generations: f64) -> Option<f64> {
-        let mut clock = self.data.clock();
-        clock.insert(0, (0.0, 0.0));
-        interpolate(&clock, generations)
+        measured_at(&self.data.clock(), generations)
     }
-}
-
-/// Reads only the metrics of a run's rounds.
-pub fn numbers_of(view: &RunView) -> Result<RunData> {
-    let rounds = view.rounds()?.iter().map(|round| round.metrics()).collect::<Result<Vec<_>, _>>()?;
-    Ok(RunData { rounds, ..RunData::default() })
 }
 
 /// Prints the comparison.
@@ -81,15 +68,39 @@ pub fn run(args: &CompareArgs) -> Result<Outcome> {
     }
     let sides = args.runs.iter().map(|path| ComparedRun::read(path)).collect::<Result<Vec<_>>>()?;
     let differences = differences(&sides);
-    let end = common(&sides);
+    let common = common(&sides);
     if args.json {
-        output::json(&as_json(&sides, &differences, end))?;
+        output::json(&as_json(&sides, &differences, &common))?;
         return Ok(Outcome::Done);
     }
     output::line(configuration(&sides, &differences))?;
-    output::line(format!("\n{}", curves(&sides, end)))?;
-    output::line(format!("\n{}", numbers(&sides, end)))?;
+    let ends: Vec<(&str, &RunData)> = sides.iter().map(|side| (side.name.as_str(), &side.data)).collect();
+    output::line(format!("\nEnd of each run:\n\n{}", ends_table(&ends)))?;
+    let Some(&last) = common.last() else {
+        output::line(
+            "\nThe runs have no generations in common: one ends before the first round of another.",
+        )?;
+        return Ok(Outcome::Done);
+    };
+    output::line(format!("\n{}", curves(&sides, &common)))?;
+    output::line(format!("\n{}", numbers(&sides, last)))?;
     Ok(Outcome::Done)
+}
+
+/// Formats how far runs have come, one row per run.
+pub fn ends_table(runs: &[(&str, &RunData)]) -> String {
+    let show = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"));
+    let row = |(name, data): &(&str, &RunData)| {
+        vec![
+            (*name).to_owned(),
+            data.rounds.len().to_string(),
+            show(data.last(metric::GENERATIONS)),
+            percent(data.last(metric::CUMULATIVE)),
+            show(data.clock().last().map(|point| point.1)),
+        ]
+    };
+    let rows: Vec<Vec<String>> = runs.iter().map(row).collect();
+    output::table(&["run", "rounds", "generations", "solved", "seconds"], &rows)
 }
 
 /// Returns the keys whose values differ, with each run's value.
@@ -102,9 +113,13 @@ fn differences(sides: &[ComparedRun]) -> Vec<(String, Vec<Option<String>>)> {
     keys.iter().filter_map(row).collect()
 }
 
-/// Returns the generations that all runs have reached.
-fn common(sides: &[ComparedRun]) -> f64 {
-    sides.iter().map(ComparedRun::end).fold(f64::INFINITY, f64::min)
+/// Returns at most [`MOST_ROWS`] of the generations at which all runs can be compared, including the first and the last.
+fn common(sides: &[ComparedRun]) -> Vec<f64> {
+    let curves: Vec<_> = sides.iter().map(|side| side.data.series(metric::CUMULATIVE)).collect();
+    let all = common_generations(&curves.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    let rows = all.len().min(MOST_ROWS);
+    let pick = |i: usize| all.get(i * (all.len() - 1) / (rows - 1).max(1)).copied();
+    (0..rows).filter_map(pick).collect()
 }
 
 fn header<'a>(first: &'a str, sides: &'a [ComparedRun]) -> Vec<&'a str> {
@@ -112,9 +127,8 @@ fn header<'a>(first: &'a str, sides: &'a [ComparedRun]) -> Vec<&'a str> {
 }
 
 fn configuration(sides: &[ComparedRun], differences: &[(String, Vec<Option<String>>)]) -> String {
-    // The budget of a run does not change its rounds.
-    let counts = |key: &str| !matches!(key, "rounds" | "minutes") && !key.starts_with("frozen.history");
-    let keys: Vec<&str> = differences.iter().map(|(key, _)| key.as_str()).filter(|key| counts(key)).collect();
+    let keys: Vec<&str> =
+        differences.iter().map(|(key, _)| key.as_str()).filter(|key| !BUDGET.contains(key)).collect();
     let verdict = match keys.as_slice() {
         [] => "The runs have the same configuration and seed: they are copies of one run.",
         ["seed"] => "The runs differ only in their seed.",
@@ -132,23 +146,16 @@ fn configuration(sides: &[ComparedRun], differences: &[(String, Vec<Option<Strin
     format!("{verdict}\n\n{}", output::table(&header("key", sides), &rows))
 }
 
-fn curves(sides: &[ComparedRun], end: f64) -> String {
-    let rows: Vec<Vec<String>> = points(end)
-        .map(|generations| {
-            let cells = sides.iter().map(|side| percent(side.at(metric::CUMULATIVE, generations)));
-            [format!("{generations:.0}")].into_iter().chain(cells).collect()
-        })
-        .collect();
-    let ends: Vec<String> = sides.iter().map(|side| format!("{:.0}", side.end())).collect();
+fn curves(sides: &[ComparedRun], common: &[f64]) -> String {
+    let row = |generations: &f64| {
+        let cells = sides.iter().map(|side| percent(side.at(metric::CUMULATIVE, *generations)));
+        [format!("{generations:.0}")].into_iter().chain(cells).collect()
+    };
+    let rows: Vec<Vec<String>> = common.iter().map(row).collect();
     format!(
-        "Targets solved, up to the end of the shortest run (the runs end at {} generations):\n\n{}",
-        ends.join(", "),
+        "Targets solved, up to the end of the shortest run, after the last round that had ended by then:\n\n{}",
         output::table(&header("generations", sides), &rows)
     )
-}
-
-fn points(end: f64) -> impl Iterator<Item = f64> {
-    (1..=POINTS).map(move |i| end * i as f64 / POINTS as f64)
 }
 
 fn numbers(sides: &[ComparedRun], generations: f64) -> String {
@@ -173,20 +180,20 @@ fn plain(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
 }
 
-fn as_json(sides: &[ComparedRun], differences: &[(String, Vec<Option<String>>)], end: f64) -> Value {
-    let runs: Vec<Value> = sides
-        .iter()
-        .map(|side| {
-            let numbers: BTreeMap<&str, Option<f64>> =
-                NUMBERS.iter().map(|(_, metric, _)| (*metric, side.at(metric, end))).collect();
-            let curve: Vec<Value> = points(end).map(|g| json!([g, side.at(metric::CUMULATIVE, g)])).collect();
-            json!({
-                "run": side.name, "rounds": side.data.rounds.len(), "generations": side.end(), "numbers": numbers,
-                "seconds": side.seconds(end), "solved": curve,
-            })
+fn as_json(sides: &[ComparedRun], differences: &[(String, Vec<Option<String>>)], common: &[f64]) -> Value {
+    let one = |side: &ComparedRun| {
+        let last = common.last().copied();
+        let at_end = |metric: &str| last.and_then(|end| side.at(metric, end));
+        let numbers: BTreeMap<&str, Option<f64>> =
+            NUMBERS.iter().map(|(_, metric, _)| (*metric, at_end(metric))).collect();
+        let curve: Vec<Value> = common.iter().map(|g| json!([g, side.at(metric::CUMULATIVE, *g)])).collect();
+        json!({
+            "run": side.name, "rounds": side.data.rounds.len(), "generations": side.data.last(metric::GENERATIONS),
+            "numbers": numbers, "seconds": last.and_then(|end| side.seconds(end)), "solved": curve,
         })
-        .collect();
+    };
+    let runs: Vec<Value> = sides.iter().map(one).collect();
     let differences: Vec<Value> =
         differences.iter().map(|(key, values)| json!({ "key": key, "values": values })).collect();
-    json!({ "runs": runs, "differences": differences, "common": end })
+    json!({ "runs": runs, "differences": differences, "common": common.last() })
 }

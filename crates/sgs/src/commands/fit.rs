@@ -7,8 +7,7 @@ use crate::output;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use sgs_analysis::fit::{ConfirmedFit, CurvePoint, Cut, FitOptions, PAPER_CUT, Parameter, examine};
-use sgs_analysis::run::RunData;
-use sgs_rundir::RunView;
+use sgs_analysis::run::read_metrics;
 use std::path::Path;
 
 /// Fits every curve. A failure does not affect the other curves.
@@ -55,13 +54,8 @@ fn curves(path: &Path, args: &FitArgs) -> Vec<(String, Result<Vec<CurvePoint>>)>
 }
 
 fn read_run(path: &Path) -> Result<Vec<CurvePoint>> {
-    let mut run = RunData::default();
-    for round in RunView::open(path)?.rounds()? {
-        match round.metrics() {
-            Ok(metrics) => run.rounds.push(metrics),
-            Err(error) => eprintln!("warning: skipped round {}: {error}", round.round()),
-        }
-    }
+    let run = read_metrics(path)?;
+    run.notes.iter().for_each(|note| eprintln!("warning: {note}"));
     if run.is_empty() {
         bail!("the run has no finished round yet; see `sgs status {}`", path.display());
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use sgs_analysis::figures::FigureOptions;
 use sgs_analysis::fit::{Cut, FitOptions};
 use sgs_analysis::report::{self, ReportOptions};
-use sgs_analysis::run::{ReadOptions, RunData, read_run};
+use sgs_analysis::run::{RunData, read_run};
 use std::path::{Path, PathBuf};
 
 /// Writes a report.
@@ -45,7 +45,7 @@ fn position(given: &Path, runs: &[PathBuf]) -> Result<usize> {
 pub fn write_for(runs: &[PathBuf], out: &Path, options: &ReportOptions) -> Result<PathBuf> {
     let read = |dir: &PathBuf| -> Result<RunData> {
         let shown = TextDisplay::of_run(dir)?;
-        Ok(read_run(dir, &ReadOptions { display: Some(&shown), ..ReadOptions::default() })?)
+        Ok(read_run(dir, Some(&shown))?)
     };
     let runs = runs.iter().map(read).collect::<Result<Vec<_>>>()?;
     Ok(report::write(&runs, out, options)?.index)

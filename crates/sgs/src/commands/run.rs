@@ -10,7 +10,7 @@ use crate::view::{ProgressFormat, View};
 use crate::{related_runs, signals, summary};
 use anyhow::{Result, bail};
 use sgs_analysis::report::{self, ReportOptions};
-use sgs_analysis::run::{ReadOptions, metric, read_run};
+use sgs_analysis::run::{metric, read_run};
 use sgs_data::base::made::{MadeBase, base_folder};
 use sgs_data::base::recipe;
 use sgs_lm::ranks::{Parallel, ProcessGroup};
@@ -337,7 +337,7 @@ fn check_requirements(config: &RunConfig, workers: Option<&FleetConfig>, asked: 
 fn print_results(path: &Path, json: bool) {
     let draw = || -> Result<()> {
         let shown = TextDisplay::of_run(path)?;
-        let run = read_run(path, &ReadOptions { display: Some(&shown), ..ReadOptions::default() })?;
+        let run = read_run(path, Some(&shown))?;
         if !json {
             for line in summary::lines(&run, &RunView::open(path)?, &shown)? {
                 crate::output::line(line)?;

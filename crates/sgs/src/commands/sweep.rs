@@ -11,8 +11,7 @@ use anyhow::{Context, Result};
 use machine::{RunSlot, SlotPool};
 use plan::{SweepPlan, SweepRun};
 use sgs_analysis::report::ReportOptions;
-use sgs_analysis::run::{RunData, metric};
-use sgs_rundir::RunView;
+use sgs_analysis::run::{RunData, metric, read_metrics};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -143,10 +142,11 @@ impl Sweep {
     /// Writes the report over the finished runs.
     fn finish(mut self, out: &Path) -> Result<Outcome> {
         self.done.sort_by_key(|member| member.number);
-        let rows: Vec<Vec<String>> = self.done.iter().map(row).collect();
-        output::line(output::table(&["run", "rounds", "generations", "solved", "seconds"], &rows))?;
         let folders: Vec<PathBuf> = self.done.iter().map(|member| member.folder.clone()).collect();
         if !folders.is_empty() {
+            let runs = folders.iter().map(|folder| read_metrics(folder)).collect::<Result<Vec<_>, _>>()?;
+            let named: Vec<(&str, &RunData)> = runs.iter().map(|run| (run.name.as_str(), run)).collect();
+            output::line(compare::ends_table(&named))?;
             let index = report::write_for(&folders, &out.join("report"), &ReportOptions::default())?;
             eprintln!("report: {}", index.display());
         }
@@ -174,30 +174,11 @@ fn interrupt(working: &mut ActiveRun) {
 
 /// Formats the progress of a run.
 fn progress_of(run: &Path) -> String {
-    match numbers(run).and_then(|data| Some((data.rounds.len(), data.last(metric::CUMULATIVE)?))) {
+    let progress = |data: RunData| Some((data.rounds.len(), data.last(metric::CUMULATIVE)?));
+    match read_metrics(run).ok().and_then(progress) {
         Some((rounds, solved)) => {
             format!("{}, solved {:.1}%", output::counted(rounds, "round"), 100.0 * solved)
         }
         None => "done".to_owned(),
     }
-}
-
-fn numbers(run: &Path) -> Option<RunData> {
-    compare::numbers_of(&RunView::open(run).ok()?).ok()
-}
-
-fn row(member: &SweepRun) -> Vec<String> {
-    let Some(data) = numbers(&member.folder) else {
-        return [&member.name, "-", "-", "-", "-"].map(str::to_owned).to_vec();
-    };
-    let show = |value: Option<f64>, unit: &str, digits: usize| {
-        value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}{unit}"))
-    };
-    vec![
-        member.name.clone(),
-        data.rounds.len().to_string(),
-        show(data.last(metric::GENERATIONS), "", 0),
-        show(data.last(metric::CUMULATIVE).map(|share| 100.0 * share), "%", 1),
-        show(data.clock().last().map(|point| point.1), "", 0),
-    ]
 }

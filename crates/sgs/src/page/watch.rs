@@ -8,7 +8,6 @@ use crate::display::TextDisplay;
 use anyhow::Result;
 use sgs_analysis::live::{self, LiveOptions, LiveServer, LiveStatus, LiveWorker};
 use sgs_analysis::report::ReportOptions;
-use sgs_analysis::run::ReadOptions;
 use sgs_run::StopFlag;
 use sgs_run::config::folder::config_of;
 use sgs_run::config::held_out;
@@ -35,10 +34,9 @@ pub fn watch(run: &Path, address: SocketAddr, args: &PageArgs) -> Result<()> {
     let server = LiveServer::start(&LiveOptions { address, token: args.token() })?;
     crate::output::line(server.url())?;
     let shown = TextDisplay::of_run(run)?;
-    let read = ReadOptions { display: Some(&shown), ..ReadOptions::default() };
     let mut follower = JournalFollower::new(RunView::open(run)?);
     let each = |server: &LiveServer| server.set_status(&follower.status());
-    live::follow(&server, run, &read, &ReportOptions::default(), POLL, &stop.flag(), each)?;
+    live::follow(&server, run, Some(&shown), &ReportOptions::default(), POLL, &stop.flag(), each)?;
     Ok(())
 }
 

@@ -59,7 +59,7 @@ const FIGURES: &str = "document.querySelectorAll('.panel svg.full').length";
 
 /// Checks the tooltip with the values of the curves at the pointer.
 fn check_tooltip(browser: &Browser) {
-    browser.point_at("#training-dynamics .panel", 0.5, 0.5, "!document.getElementById('tip').hidden");
+    browser.point_at("#cumulative-solve-rate .panel", 0.5, 0.5, "!document.getElementById('tip').hidden");
     let tip = browser.text("document.getElementById('tip').innerText");
     assert!(tip.contains("Generations") && tip.contains('%'), "{tip}");
 }
@@ -117,8 +117,15 @@ fn live_page_and_report_of_a_real_run() {
         "the report contains no proofs"
     );
     check_tooltip(&browser);
+    let verdict = browser.text("document.querySelector('.verdict').textContent");
+    for part in ["The Solver proved ", "held-out problems, pass@1 went from", "Guide"] {
+        assert!(verdict.contains(part), "{part} in {verdict}");
+    }
     check_search(&browser, "solved-0");
+    browser.run("location.hash='conjecture-examples-0'");
+    browser.wait("document.querySelector('#conjecture-examples-0>details').open");
     check_search(&browser, "conjectures-0");
+    browser.is_labelled();
     browser.click("#conjectures-0 .card summary");
     assert_eq!(browser.value("document.querySelector('#conjectures-0 .card details').open"), true);
     check_layouts(&browser, "real-report");
@@ -167,10 +174,7 @@ fn comparison_report_of_real_runs() {
     ] {
         assert!(body.contains(part), "{part}");
     }
-    assert!(
-        browser.value("document.querySelectorAll('#cumulative-solve-rate table').length").as_u64().unwrap()
-            > 2
-    );
+    assert_eq!(browser.value("document.querySelectorAll('#runs table').length"), 2);
     check_tooltip(&browser);
     check_layouts(&browser, "real-comparison");
     browser.keeps_to_itself(&page);

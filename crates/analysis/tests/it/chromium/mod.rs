@@ -253,6 +253,17 @@ impl Browser {
         assert!(widths[0].as_i64().unwrap() <= 0 && widths[1].as_array().unwrap().is_empty(), "{widths}");
     }
 
+    /// Checks that a screen reader has a name for every figure, table, section, list of links and control.
+    #[track_caller]
+    pub fn is_labelled(&self) {
+        let bare = self.run(
+            "return Array.from(document.querySelectorAll('svg[role=img],table,nav,aside,main section,input,select,button'))\
+             .filter(e=>!(e.getAttribute('aria-label')||(e.tagName==='BUTTON'&&e.textContent)||e.querySelector(':scope>h3')))\
+             .map(e=>e.outerHTML.slice(0,120))",
+        );
+        assert_eq!(bare, json!([]), "elements without a name");
+    }
+
     /// Checks that only URLs with the prefix `allowed` were requested, and that no script failed.
     #[track_caller]
     pub fn keeps_to_itself(&self, allowed: &str) {

@@ -10,7 +10,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use roles::{ConjecturerResult, GuideResult, guide_json, guide_text};
 use serde_json::{Value, json};
-use sgs_analysis::stats::{Interval, SamplingBaseline, pass_at_k_interval};
+use sgs_analysis::stats::{Interval, pass_at_k_interval};
 use sgs_formal::FormalSystem;
 use sgs_lm::Device;
 use sgs_lm::tokenizer::Tokenizer;
@@ -212,16 +212,6 @@ fn interval(solver: &SolverResult, k: u32, seed: u64) -> Option<Interval> {
     pass_at_k_interval(&attempt_counts(solver), k, LEVEL, seed)
 }
 
-/// Estimates the number of problems that a larger number of samples would solve; empty if no or every problem was proved.
-fn extrapolate(args: &EvalArgs, solver: &SolverResult) -> Vec<(u64, Interval)> {
-    let all = solver.problems.len() as f64;
-    let Some(alone) = SamplingBaseline::of(&attempt_counts(solver)).filter(|_| !args.foretell.is_empty())
-    else {
-        return Vec::new();
-    };
-    args.foretell.iter().map(|samples| (*samples, alone.solved(*samples as f64 / all))).collect()
-}
-
 fn as_text(args: &EvalArgs, name: &str, done: &EvalResults) -> String {
     let solver = &done.solver;
     let (all, solved) = (solver.problems.len(), solver.solved());
@@ -238,18 +228,6 @@ fn as_text(args: &EvalArgs, name: &str, done: &EvalResults) -> String {
         })
         .collect();
     text.push_str(&output::table(&["", "rate", "from", "to (95%)"], &rows));
-    let estimates: Vec<Vec<String>> = extrapolate(args, solver)
-        .into_iter()
-        .map(|(samples, i)| vec![samples.to_string(), percent(i.value), percent(i.low), percent(i.high)])
-        .collect();
-    match (estimates.is_empty(), args.foretell.is_empty()) {
-        (false, _) => {
-            let columns = ["total samples", "solved (estimate)", "from", "to (95%)"];
-            text.push_str(&format!("\n\n{}", output::table(&columns, &estimates)));
-        }
-        (true, false) => text.push_str("\n\nno estimate: no problem, or every problem, was proved"),
-        (true, true) => {}
-    }
     let mut outcomes: Vec<_> = solver.outcomes.iter().collect();
     outcomes.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
     let outcomes: Vec<Vec<String>> =
@@ -282,11 +260,6 @@ fn as_json(args: &EvalArgs, name: &str, done: &EvalResults) -> Value {
         let name = format!("pass@{k}");
         out["intervals"][&name] = json!(interval(solver, k, args.play.seed).map(|i| [i.low, i.high]));
         out[name] = json!(solver.pass_at(u64::from(k)));
-    }
-    let estimates = extrapolate(args, solver);
-    if !estimates.is_empty() {
-        let one = |(samples, i): &(u64, Interval)| json!({ "samples": samples, "solved": i.value, "interval": [i.low, i.high] });
-        out["foretold"] = estimates.iter().map(one).collect();
     }
     if let Some(c) = &done.conjecturer {
         out["conjecturer"] = json!({

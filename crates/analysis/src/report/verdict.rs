@@ -1,0 +1,179 @@
+//! The verdict at the top of a report: three sentences on the targets, on held-out problems and on the Guide.
+
+use super::conjectures::reward_of_new;
+use super::tables::main_group;
+use crate::compare::{common_generations, measured_at};
+use crate::figures::{Curve, PlottedRun, SeedGroup, groups, is_baseline};
+use crate::plot::{Unit, format_value};
+use crate::run::RunData;
+use crate::stats::{Interval, bootstrap_mean};
+use sgs_selfplay::Method;
+
+/// Number of resamples for the interval of a difference.
+const RESAMPLES: usize = 1000;
+
+/// Returns the sentences of the verdict, or none before the first round.
+pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Vec<String> {
+    let groups = groups(drawn);
+    let Some(main) = main_group(&groups, drawn) else { return Vec::new() };
+    let curve = main.curve();
+    let (Some(first), Some(last)) = (curve.first(), curve.last()) else { return Vec::new() };
+    let name = if groups.len() > 1 { format!("{}: the Solver", main.label) } else { "The Solver".to_owned() };
+    let mut targets = match curve.len() {
+        1 => format!("{name} proved {} of the targets in the first round", percent(last.1)),
+        _ => format!(
+            "{name} proved {} of the targets at least once in {} generations, {} of them in the first round",
+            percent(last.1),
+            count(last.0),
+            percent(first.1)
+        ),
+    };
+    targets.push_str(&match baseline(&groups, main) {
+        Some(baseline) => against(&curve, baseline),
+        None => "; this report has no measured baseline (a run of sampling-only is one)".to_owned(),
+    });
+    vec![targets + ".", held_out(&groups, main), guide(&groups, main)]
+}
+
+/// Returns the measured baseline: sampling alone, or else a method that trains on the targets only.
+fn baseline<'c, 'a, 'b>(
+    groups: &'c [SeedGroup<'a, 'b>],
+    main: &SeedGroup<'a, 'b>,
+) -> Option<&'c SeedGroup<'a, 'b>> {
+    let of = |wanted: fn(Method) -> bool| {
+        groups.iter().find(|g| g.label != main.label && g.method().is_some_and(wanted))
+    };
+    of(|m| m == Method::SamplingOnly)
+        .or_else(|| of(|m| m == Method::ReinforceHalf))
+        .or_else(|| of(is_baseline))
+}
+
+/// Compares a curve with a group at the last generations that both have reached.
+fn against(curve: &Curve, other: &SeedGroup<'_, '_>) -> String {
+    let other_curve = other.curve();
+    let end = common_generations(&[curve, &other_curve]).last().copied();
+    let at = end.and_then(|end| Some((end, measured_at(curve, end)?, measured_at(&other_curve, end)?)));
+    match at {
+        Some((end, own, others)) => format!(
+            "; at {} generations, the last that both have reached, it is {} against {} for {}",
+            count(end),
+            percent(own),
+            percent(others),
+            other.label
+        ),
+        None => format!("; {} has no generations in common with it", other.label),
+    }
+}
+
+/// Compares pass@1 on held-out problems before and after training.
+fn held_out(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
+    let Some((before, after)) = pass_at_1(main) else {
+        return match main.runs.iter().any(|d| d.run.held_out().next().is_some()) {
+            true => "On held-out problems, only the base model has been evaluated so far.".to_owned(),
+            false => "No held-out problems were evaluated, so nothing is known about problems outside the training set."
+                .to_owned(),
+        };
+    };
+    let differences: Vec<f64> =
+        after.iter().zip(&before).map(|(a, b)| a - b).filter(|difference| difference.is_finite()).collect();
+    let Some(Interval { value, low, high }) = bootstrap_mean(&differences, 0.95, RESAMPLES, 1) else {
+        return "No held-out problem has a judged attempt.".to_owned();
+    };
+    let points = |x: f64| format!("{:+.1}", 100.0 * x).replace('-', "−");
+    let meaning = if low > 0.0 {
+        "more than chance in the choice of problems explains"
+    } else if high < 0.0 {
+        "a loss that chance in the choice of problems does not explain"
+    } else {
+        "within the error of so few problems"
+    };
+    let mut text = format!(
+        "On {} held-out problems, pass@1 went from {} for the base model to {}: {} points (95% interval over the problems {} \
+         to {}), {meaning}",
+        differences.len(),
+        percent(mean(&before)),
+        percent(mean(&after)),
+        points(value),
+        points(low),
+        points(high)
+    );
+    if let Some(other) = baseline(groups, main)
+        && let Some((_, after)) = pass_at_1(other)
+    {
+        text.push_str(&format!("; {} reached {}", other.label, percent(mean(&after))));
+    }
+    text + "."
+}
+
+/// Rates of the base model and of the last weights, by problem.
+type BeforeAndAfter = (Vec<f64>, Vec<f64>);
+
+/// Returns pass@1 of each held-out problem for the base model and for the last weights, averaged over the runs of a group
+/// that have both and the same number of problems.
+fn pass_at_1(group: &SeedGroup<'_, '_>) -> Option<BeforeAndAfter> {
+    // The rate of a problem without a judged attempt is NaN.
+    let rates = |tallies: &[(u32, u32)]| -> Vec<f64> {
+        tallies.iter().map(|(judged, proved)| f64::from(*proved) / f64::from(*judged)).collect()
+    };
+    let of = |run: &RunData| {
+        let first = run.held_out().next().filter(|e| e.after == 0)?;
+        let last = run.held_out().next_back().filter(|e| e.after > 0)?;
+        Some((rates(&first.held_out), rates(&last.held_out))).filter(|(a, b)| a.len() == b.len())
+    };
+    let all: Vec<BeforeAndAfter> = group.runs.iter().filter_map(|d| of(d.run)).collect();
+    let problems = all.first()?.0.len();
+    let same: Vec<_> = all.iter().filter(|(a, _)| a.len() == problems).collect();
+    let average = |pick: fn(&BeforeAndAfter) -> &Vec<f64>| {
+        (0..problems).map(|i| same.iter().map(|run| pick(run)[i]).sum::<f64>() / same.len() as f64).collect()
+    };
+    Some((average(|run| &run.0), average(|run| &run.1)))
+}
+
+/// States whether the Guide mattered: by a run without it, or else by its effect on the reward.
+fn guide(groups: &[SeedGroup<'_, '_>], main: &SeedGroup<'_, '_>) -> String {
+    let without = groups.iter().find(|g| g.method() == Some(Method::SgsNoGuide));
+    if let Some(without) = without.filter(|g| g.label != main.label) {
+        let (own, others) = (main.curve(), without.curve());
+        let end = common_generations(&[&own, &others]).last().copied();
+        if let Some((own, others)) =
+            end.and_then(|end| Some((measured_at(&own, end)?, measured_at(&others, end)?)))
+        {
+            let seeds = main.runs.len().min(without.runs.len());
+            return format!(
+                "With the Guide {} of the targets were proved at equal generations, without it {}{}.",
+                percent(own),
+                percent(others),
+                if seeds < 3 { "; fewer than three seeds do not decide whether it mattered" } else { "" }
+            );
+        }
+    }
+    let reviewed = |d: &&PlottedRun<'_>| d.run.conjecture_stats.rounds.iter().any(|r| r.reviewed[0] > 0);
+    let Some(run) = main.runs.iter().find(|d| reviewed(d)).map(|d| d.run) else {
+        return "No conjecture was reviewed, so the Guide had no effect.".to_owned();
+    };
+    let effect = match reward_of_new(run) {
+        Some((with, without)) if (with - without).abs() > 0.02 => format!(
+            "The Guide shifted reward {} new conjectures, from {} to {} of the total",
+            if with > without { "towards" } else { "away from" },
+            percent(without),
+            percent(with)
+        ),
+        _ => "The Guide hardly changed the distribution of the reward".to_owned(),
+    };
+    effect
+        + "; whether that mattered for the targets, only a run of sgs-no-guide in the same report can show."
+}
+
+/// Returns the mean of the values that are numbers.
+fn mean(values: &[f64]) -> f64 {
+    let known: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+    known.iter().sum::<f64>() / known.len() as f64
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1}%", 100.0 * share)
+}
+
+fn count(generations: f64) -> String {
+    format_value(generations.round(), Unit::Count, 4)
+}

@@ -1,0 +1,82 @@
+//! The verdict at the top of a report.
+
+use sgs_analysis::report::{ReportOptions, fragment};
+use sgs_analysis::run::{ConjectureRound, EvaluationData, RunData, metric};
+use sgs_rundir::MetricValues;
+use sgs_selfplay::Method;
+
+fn run(method: Method, rates: &[f64]) -> RunData {
+    let rounds = (0..).zip(rates).map(|(round, rate)| {
+        let mut values = MetricValues::new(round);
+        values.set(metric::GENERATIONS, 800.0 * f64::from(round + 1));
+        values.set(metric::CUMULATIVE, *rate);
+        values
+    });
+    let config = format!("method = \"{}\"\n", method.as_str());
+    RunData { method: Some(method), seed: Some(1), config, rounds: rounds.collect(), ..RunData::default() }
+}
+
+/// Returns the text of the verdict.
+fn verdict(runs: &[RunData]) -> String {
+    let head = fragment(runs, &ReportOptions::default()).parts[0].html(false);
+    let text = head.split("<p class=\"verdict\">").nth(1).unwrap_or_default();
+    text.split("</p>").next().unwrap_or_default().to_owned()
+}
+
+#[track_caller]
+fn assert_contains(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
+    let mut run = run(Method::Sgs, &[0.13, 0.36]);
+    let held_out = |after, proved| EvaluationData {
+        after,
+        held_out: vec![(8, proved); 40],
+        ..EvaluationData::default()
+    };
+    run.evaluations = vec![held_out(0, 1), held_out(2, 2)];
+    let rewards = [(0.0, 1.0), (1.0, 1.0), (3.0, 2.0)];
+    run.conjecture_stats.rounds =
+        vec![ConjectureRound { reviewed: [4, 1, 0], rewards, ..ConjectureRound::default() }];
+    let text = verdict(std::slice::from_ref(&run));
+    assert_contains(
+        &text,
+        &[
+            "The Solver proved 36.0% of the targets at least once in 1600 generations, 13.0% of them",
+            "no measured baseline",
+            "from 12.5% for the base model to 25.0%: +12.5 points (95% interval over the problems +12.5 to +12.5), more than chance",
+            "towards new conjectures, from 50.0% to 75.0%",
+        ],
+    );
+    // Half of the problems improve and half get worse.
+    run.evaluations[1].held_out = (0..40).map(|i| (8, if i % 2 == 0 { 2 } else { 0 })).collect();
+    assert_contains(
+        &verdict(std::slice::from_ref(&run)),
+        &["+0.0 points", "within the error of so few problems"],
+    );
+    run.evaluations.pop();
+    assert_contains(&verdict(&[run]), &["only the base model has been evaluated"]);
+}
+
+#[test]
+fn a_comparison_names_the_measured_baseline_and_the_run_without_a_guide() {
+    let runs = [
+        run(Method::Sgs, &[0.1, 0.3, 0.4]),
+        run(Method::ReinforceHalf, &[0.1, 0.2]),
+        run(Method::SamplingOnly, &[0.1, 0.25]),
+        run(Method::SgsNoGuide, &[0.1, 0.35, 0.45]),
+    ];
+    assert_contains(
+        &verdict(&runs),
+        &[
+            "at 1600 generations, the last that both have reached, it is 30.0% against 25.0% for Parallel sampling",
+            "No held-out problems",
+            "With the Guide 40.0% of the targets were proved at equal generations, without it 45.0%; fewer than three seeds",
+        ],
+    );
+    assert_eq!(verdict(&[RunData::default()]), "");
+}
