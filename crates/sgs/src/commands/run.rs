@@ -265,7 +265,10 @@ fn run_on_device<D: Parallel + Decode>(
     device: Arc<D>,
 ) -> Result<Result<Outcome, RunError>> {
     let path = run.view().path().to_owned();
-    let Opened { system, targets, held_out, notes } = system::open(&config, &path.join("lean-scratch"))?;
+    let scratch = path.join("lean-scratch");
+    // A process that was killed has left its folder. This process holds the run's lock.
+    let _ = std::fs::remove_dir_all(&scratch);
+    let Opened { system, targets, held_out, notes } = system::open(&config, &scratch)?;
     let shared = |problems: Vec<Problem>| problems.into_iter().map(Arc::new).collect();
     let (targets, held_out): (Vec<Arc<Problem>>, _) = (shared(targets), shared(held_out));
     folder::same_checker(&path, &system.identity())?;

@@ -1,6 +1,6 @@
 //! `sgs status`.
 
-use crate::program::{command, path, sgs};
+use crate::program::{command, file, path, sgs};
 use sgs_run::round::record::{Entry, record};
 use sgs_rundir::{FrozenConfig, MetricValues, RunDir};
 use sgs_selfplay::{Event, ProblemId, TaskKey, TaskKind};
@@ -136,4 +136,22 @@ fn a_folder_that_is_not_a_run_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let done = sgs(&["status", dir.path().to_str().unwrap()]).expect(1);
     assert!(done.err.contains("is not a run") && done.err.contains("sgs run"), "{}", done.err);
+}
+
+/// A run or a database may come from anyone: what it says must not control the terminal.
+#[test]
+fn quoted_files_print_no_escape_codes() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = path(dir.path(), "run");
+    let text = "method = \"\\u001b[2J\\u001b]0;mine\\u0007\"\n".to_owned();
+    let config = FrozenConfig { text, version: "0.9".into(), data: Default::default() };
+    drop(RunDir::create(Path::new(&name), &config, None).unwrap());
+    let shown = sgs(&["status", &name]).expect(0).out;
+    assert!(!shown.contains('\x1b') && shown.contains("\\u001b[2J\\u001b]0;mine\\u0007"), "{shown:?}");
+    let json = sgs(&["status", "--json", &name]).expect(0).json();
+    assert_eq!(json["method"], "\x1b[2J\x1b]0;mine\x07");
+    let proofs = file(dir.path(), "proofs.jsonl", "");
+    let database = file(dir.path(), "bad.mm", "$c \x1b[31mred $.\n");
+    let error = sgs(&["verify", &proofs, "--database", &database]).expect(1).err;
+    assert!(!error.contains('\x1b') && error.contains("bad.mm"), "{error:?}");
 }
