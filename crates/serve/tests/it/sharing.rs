@@ -69,15 +69,15 @@ fn abandoned_calls_take_no_room_while_generation_is_paused() {
 fn a_client_with_many_completions_does_not_delay_another() {
     let server = start(None);
     let at = server.address();
-    let many = json!({ "prompt": "w1", "max_tokens": 100, "n": 256, "seed": 1 });
+    let many = json!({ "prompt": "w1", "max_tokens": 250, "n": 1024, "seed": 1 });
     std::thread::scope(|scope| {
         let flood = scope.spawn(|| complete(at, &many));
         settle();
         for _ in 0..3 {
             complete(at, &short());
-            assert!(!flood.is_finished(), "{BATCH} of 256 completions at a time take longer");
+            assert!(!flood.is_finished(), "{BATCH} of 1024 completions at a time take longer");
         }
-        assert_eq!(flood.join().unwrap()["choices"].as_array().unwrap().len(), 256);
+        assert_eq!(flood.join().unwrap()["choices"].as_array().unwrap().len(), 1024);
     });
 }
 

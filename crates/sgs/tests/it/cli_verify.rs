@@ -120,18 +120,7 @@ fn the_checker_is_benchmarked() {
         ${ mp.1 $e |- ph $. mp.2 $e |- ( ph -> ps ) $. ax-mp $a |- ps $. $}
         ${ a.1 $e |- ph $. a1i $p |- ( ps -> ph ) $= wph wps wph wi a.1 wph wps ax-1 ax-mp $. $}\n",
     );
-    let args = [
-        "bench",
-        "verify",
-        "--system",
-        "metamath",
-        "--database",
-        &database,
-        "--repeats",
-        "2",
-        "--threads",
-        "2",
-    ];
+    let args = ["bench", "verify", "--database", &database, "--repeats", "2", "--threads", "2"];
     let text = sgs(&args).expect(0).out;
     assert!(text.contains("unifier and kernel") && text.contains("2 threads"), "{text}");
     let json = sgs(&[&args[..], &["--json"]].concat()).expect(0).json();

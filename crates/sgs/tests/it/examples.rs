@@ -21,7 +21,7 @@ fn the_example_files_are_accepted() {
     assert!(fit.out.contains("\"points\": 89"), "{}", fit.out);
     let out = tempfile::tempdir().unwrap();
     let out = out.path().join("d3k");
-    let filter = sgs(&["data", "filter", &example("filter.toml"), "--out", out.to_str().unwrap()]).expect(1);
+    let filter = sgs(&["data", "filter", &example("filter.toml"), "--out", out.to_str().unwrap()]).expect(2);
     assert!(filter.err.contains("goedel-pset.jsonl") && !out.exists(), "{}", filter.err);
     let statements = std::fs::read_to_string(example("statements.txt")).unwrap();
     let proved = sgs_with_input(&["prove", "-n", "2", "--max-new-tokens", "4", "--json"], &statements);

@@ -112,7 +112,8 @@ fn check_live_view(columns: u32, lines: u32) {
     let folder = path(dir.path(), "run");
     terminal.type_line(&run(&folder, 3, ""));
     let live = terminal.wait("the live view", |screen| {
-        screen.contains(" of 3  sampling") && screen.contains("rollouts") && rounds(screen).len() == 1
+        let live = |line: &str| line.contains("rollouts ") && !line.contains("--set");
+        screen.contains(" of 3  sampling") && screen.lines().any(live) && rounds(screen).len() == 1
     });
     terminal.save(&format!("{name}-live"));
     // The view is on the screen once: no remains of an older one, and no wrapped lines.

@@ -177,7 +177,7 @@ fn each_value_names_its_layer() {
         ("rounds = 0\n", "1: `rounds` is 0; expected an integer from 1 to 1000000"),
         ("\nrounds = 9\nminutes = \"9\"\n", "3: `minutes` is \"9\"; expected a number from 0 to 10000000"),
         (
-            "rounds = 9\n[algorithm]\nsolver.rate = 1\n[algorithm.solver]\n",
+            "rounds = 9\n[algorithm]\nsolver.rate = 1\n",
             "3: there is no key `algorithm.solver.rate`; did you mean `algorithm.solver.learning_rate`? \
              (`sgs run --explain` lists all)",
         ),
