@@ -28,3 +28,17 @@ pub fn bytes_in(text: &str, key: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(key))?.trim();
     value.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_in_bytes() {
+        assert_eq!(bytes_in("MemTotal:  2 kB\nMemFree: 1 kB\n", "MemTotal:"), Some(2048));
+        assert_eq!(bytes_in("MemTotal:  x kB\n", "MemTotal:"), None);
+        if cfg!(target_os = "linux") {
+            assert!(peak_memory().unwrap() > 100_000);
+        }
+    }
+}

@@ -14,5 +14,6 @@ mod reference_faults;
 mod service;
 mod slurm;
 mod slurm_cluster;
+mod tls;
 mod token;
 mod worker_process;

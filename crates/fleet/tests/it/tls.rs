@@ -1,6 +1,4 @@
 //! Keys, fingerprints and connections.
-// Tests fail by panicking.
-#![allow(clippy::unwrap_used)]
 
 use sgs_tls::{Fingerprint, Identity, TlsStream, is_untrusted};
 use std::io::{self, Read, Write};
