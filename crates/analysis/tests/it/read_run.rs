@@ -130,7 +130,7 @@ fn exchanged_rounds_are_left_out_and_noted() {
     std::fs::rename(&first, &spare).unwrap();
     std::fs::rename(&second, &first).unwrap();
     std::fs::rename(&spare, &second).unwrap();
-    let read = read_run(&path, &ReadOptions::default()).unwrap();
+    let read = read_run(&path, None).unwrap();
     for (round, other) in [(1, 2), (2, 1)] {
         assert!(read.rounds.iter().all(|r| r.round != round));
         assert!(read.targets.iter().all(|t| t.rounds.iter().all(|r| r.round != round)));
