@@ -105,6 +105,8 @@ fn a_report_works_in_a_browser() {
     browser.screen(390, 844);
     browser.wait("innerWidth===390");
     browser.fits();
+    browser.run("document.querySelectorAll('main details').forEach(d=>d.open=true)");
+    browser.fits();
     let display = |kind: &str| {
         let svg = format!("document.querySelector('#cumulative-solve-rate svg.{kind}')");
         browser.text(&format!("getComputedStyle({svg}).display"))

@@ -246,7 +246,7 @@ impl Browser {
     pub fn fits(&self) {
         let widths = self.run(
             "var out=[];document.querySelectorAll('main *').forEach(function(e){\
-             if(e.closest('.scroll,pre,svg,.list,summary'))return;var b=e.getBoundingClientRect();\
+             if(e.closest('.scroll,pre,svg,.list,summary')||!e.checkVisibility())return;var b=e.getBoundingClientRect();\
              if(b.width&&b.right>innerWidth+1)out.push(e.outerHTML.slice(0,120))});\
              return [document.documentElement.scrollWidth-innerWidth,out]",
         );
