@@ -163,6 +163,7 @@ fn configuration_mistakes_are_named() {
     );
     refused("typo.toml", &text.replace("warmup_steps", "warmup_step"), &told);
     let model = path(dir.path(), "model");
+    std::fs::create_dir(&model).unwrap();
     let sft = sgs(&["sft", &config(dir.path(), 1, SHAPE), "--model", &model, "--out", &out]).expect(2);
     assert!(sft.err.contains("[model] applies only to `sgs pretrain`"), "{}", sft.err);
     let keys = sgs(&["sft", "--explain"]).expect(0).out;
