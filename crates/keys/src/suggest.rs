@@ -20,17 +20,17 @@ pub fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) ->
 /// Compares as many trailing components as `name` has. The last component alone counts slightly less, so that the right
 /// table decides between equal keys.
 fn similarity(name: &str, known: &str) -> f64 {
-    let name_parts: Vec<&str> = name.split('.').collect();
-    let parts: Vec<&str> = known.split('.').collect();
-    let end = parts[parts.len().saturating_sub(name_parts.len())..].join(".");
-    let last = |parts: &[&str]| parts.last().copied().unwrap_or_default().to_owned();
-    alike(name, &end).max(0.98 * alike(&last(&name_parts), &last(&parts)))
+    let pairs: Vec<f64> = name.rsplit('.').zip(known.rsplit('.')).map(|(a, b)| alike(a, b)).collect();
+    let last = pairs.first().copied().unwrap_or(0.0);
+    let parts = name.split('.').count();
+    (pairs.iter().sum::<f64>() / parts as f64).max(0.98 * last)
 }
 
-/// Compares two names. A single mistake in a short name counts little.
+/// Compares two names. A single mistake in a short name counts little, and so do missing words.
 fn alike(name: &str, known: &str) -> f64 {
     let is_typing_error = name.len() > 2 && strsim::osa_distance(name, known) == 1;
-    strsim::jaro_winkler(name, known).max(if is_typing_error { 0.97 } else { 0.0 })
+    let is_a_word = known.split('_').any(|word| word == name);
+    strsim::jaro_winkler(name, known).max(if is_typing_error || is_a_word { 0.97 } else { 0.0 })
 }
 
 #[cfg(test)]
@@ -53,6 +53,8 @@ mod tests {
             ("training.learning_rate", "algorithm.solver.learning_rate"),
             ("algorithm.learning_rate", "algorithm.solver.learning_rate"),
             ("rollouts", "algorithm.rollouts_per_problem"),
+            ("conjecturer.rate", "algorithm.conjecturer.learning_rate"),
+            ("solver.rate", "algorithm.solver.learning_rate"),
             ("round", "rounds"),
             ("ruonds", "rounds"),
         ] {

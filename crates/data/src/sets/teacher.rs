@@ -143,8 +143,8 @@ impl Teacher {
                 }
                 if *lost > most_lost(questions.len()) {
                     bail!(
-                        "{url} gave no answer to {lost} of {} questions: it is not well; what it said before is kept, and \
-                         the same command goes on from there",
+                        "{url} gave no answer to {lost} of {} questions: check the server. Its earlier answers are \
+                         kept: the same command continues after them",
                         open.len()
                     );
                 }

@@ -117,7 +117,7 @@ impl TrainingObserver for TrainingView {
                 eprintln!("step {step} of {steps}, loss {loss:.4}{held_out}");
             }
             TrainingEvent::Stopped { step, steps } => {
-                eprintln!("stopped after step {step} of {steps}; the same command goes on from there");
+                eprintln!("stopped after step {step} of {steps}; the same command continues");
                 self.signal_guard = None;
             }
             TrainingEvent::Finished { peak_memory } => {

@@ -127,7 +127,7 @@ fn a_killed_rank_is_named_and_training_resumes_to_the_same_weights() {
     let (out, process, code, err) = attempts.find_map(|a| a).unwrap();
     assert_eq!(code, Some(1), "{err}");
     for part in
-        ["rank 2 of 4 was killed by signal 9", &format!("process {process}"), "rank-2.log", "goes on from"]
+        ["rank 2 of 4 was killed by signal 9", &format!("process {process}"), "rank-2.log", "continues from"]
     {
         assert!(err.contains(part), "{part} in {err}");
     }

@@ -144,9 +144,9 @@ impl Attempter<'_> {
             if lost as f64 > LOST * asked as f64 {
                 let first = results.iter().find(|result| result.summary.judged < k);
                 bail!(
-                    "stage {}: {lost} of {asked} attempts were lost, the first at {}: the checker or the server is not \
-                     well, or a prompt is longer than the context; what was found before is kept, and the same command \
-                     goes on from there",
+                    "stage {}: {lost} of {asked} attempts were lost, the first at {}: the checker or the server fails, \
+                     or a prompt is longer than the context. Earlier results are kept: the same command continues \
+                     after them",
                     self.stage.name,
                     first.map_or("", |r| r.problem.id.as_str())
                 );

@@ -69,7 +69,7 @@ pub fn launch(ranks: usize, folder: &Path) -> Result<Outcome> {
         None => Ok(Outcome::Done),
         Some(lost) => {
             let text = describe(lost, ranks);
-            bail!("{text}\nThe other ranks were ended; the same command goes on from the last checkpoint.")
+            bail!("{text}\nThe other ranks were ended; the same command continues from the last checkpoint.")
         }
     }
 }

@@ -118,7 +118,7 @@ impl RankGroup {
         }
         let reason = reason.unwrap_or_else(|| format!("{error:#}"));
         Err(RunError::Failed(format!(
-            "{reason}\nThe run has stopped; `sgs resume {}` goes on from the last published round.",
+            "{reason}\nThe run has stopped; `sgs resume {}` continues after the last published round.",
             run.display()
         )))
     }
