@@ -168,6 +168,8 @@ fn variant<'a>(key: &'a str, list: &str) -> Option<&'a str> {
 
 /// Returns the message about a key that does not exist; `command` lists all keys.
 pub fn unknown_key(key: &str, keys: &[KeySpec], command: &str) -> String {
-    let near = did_you_mean(key, keys.iter().map(|key| key.key.as_str()));
+    // The mistake may be in the name of a table.
+    let tables = keys.iter().flat_map(|key| key.key.match_indices('.').map(|(end, _)| &key.key[..end]));
+    let near = did_you_mean(key, keys.iter().map(|key| key.key.as_str()).chain(tables));
     format!("there is no key `{key}`{near} (`{command}` lists all)")
 }
