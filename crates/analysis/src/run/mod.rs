@@ -281,7 +281,7 @@ pub(crate) fn stage_seconds(round: &MetricValues) -> Option<[f64; 7]> {
     Some([conjectures, rollouts, reviews, rest_of_sampling, solver, conjecturer, rest])
 }
 
-/// Returns the wall time of each of [`STAGES`] in all rounds of a run, in seconds.
+/// Returns the wall time of each of `STAGES` in all rounds of a run, in seconds.
 pub fn stage_totals(run: &RunData) -> [f64; 7] {
     let times: Vec<[f64; 7]> = run.rounds.iter().filter_map(stage_seconds).collect();
     std::array::from_fn(|stage| times.iter().map(|time| time[stage]).sum())
