@@ -9,7 +9,7 @@
 //! | [`verify`], [`export`], [`audit`] | verify files of proofs, export them as a database, check a database's own theorems |
 //! | [`system`], [`tokens`], [`lemma`], [`align`] | the [`sgs_formal::FormalSystem`]: prompts, vocabulary, citing lemmas |
 //! | [`features`], [`rubric`], [`normal_text`], [`assertion_index`], [`sub_proof`] | analyse statements and proofs |
-//! | [`mod@slice`], [`splits`], [`draw`] | the part of set.mm that ships with the program, and its targets |
+//! | [`mod@slice`], [`splits`] | the part of set.mm that ships with the program, and its targets |
 //!
 //! A proof is valid only if the unifier and the kernel both accept it. The two share no checking code: they use the same
 //! parsed database and the same proof operations, but the kernel knows neither trees nor unification.

@@ -81,7 +81,7 @@ pub struct Budget {
     pub generations: Option<u64>,
 }
 
-/// Changes the limits or keys in [`config::OF_SERVERS`] (`set`) of an open run, and records the changes in its
+/// Changes the limits or keys in `config::OF_SERVERS` (`set`) of an open run, and records the changes in its
 /// configuration.
 ///
 /// # Errors
