@@ -1,0 +1,76 @@
+#!/bin/sh
+# Measures how many targets each base model for Metamath proves without training: five runs of sampling-only per curve,
+# in parallel on one GPU. Writes OUT/NAME.csv, the format of data/metamath/curves (docs/formats.md).
+#
+#   scripts/base-curves.sh SGS OUT [NAME...]
+#
+# SGS is the program. NAME is one of the names below; all by default. The runs themselves go to $WORK (default: a
+# temporary folder); with the same $WORK, an interrupted measurement continues.
+set -eu
+[ $# -ge 2 ] || { sed -n '5,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+sgs=$1 out=$2
+shift 2
+[ $# -gt 0 ] || set -- quick train-rehearsed train all-rehearsed all \
+    train-13m-rehearsed train-13m train-30m-rehearsed train-30m
+work=${WORK:-$(mktemp -d)}
+mkdir -p "$out" "$work"
+seeds="1 2 3 4 5"
+
+for name in "$@"; do
+    set=${name%%-*} base=shipped limit=3000000 retire=0 share=0.0 memory=2048
+    case $name in
+        quick*) limit=400000 ;;
+        *-13m*) base=made:13m limit=2000000 memory=4096 ;;
+        *-30m*) base=made:30m limit=1500000 memory=6144 ;;
+    esac
+    case $name in *-rehearsed) retire=16 share=0.2 ;; esac
+    # The keys that the curve depends on. The loader compares them with those of a run.
+    keys="problems.set=$set model.base=$base sampling.solver_tokens=48 algorithm.temperature=1.0
+        algorithm.batch.retire_after=$retire algorithm.batch.rehearsed_share=$share"
+    options=
+    for key in $keys; do options="$options --set $key"; done
+    pids=
+    for seed in $seeds; do
+        run=$work/$name-$seed
+        if [ -e "$run/config.toml" ]; then
+            "$sgs" resume "$run"
+        else
+            # shellcheck disable=SC2086
+            "$sgs" run sampling-only --size metamath --out "$run" --seed "$seed" --device cuda --rounds 1000000 \
+                --generations $limit $options --set evaluation.held_out=none --set evaluation.target_samples=0 \
+                --set sampling.batch=1024 --set sampling.memory_mib=$memory --set checkpoints.last=1
+        fi > "$run.log" 2>&1 < /dev/null &
+        pids="$pids $!"
+        # The first run makes the base model, if it is not in the cache; the others wait for it.
+        [ "$base" = shipped ] || while kill -0 $! 2> /dev/null && [ ! -e "$run/metrics.jsonl" ]; do sleep 1; done
+    done
+    for pid in $pids; do wait "$pid" || { tail -n 5 "$work/$name"-*.log >&2; exit 1; }; done
+    {
+        echo "# Cumulative solve rate of the base model, which samples without training: rounds in which it rose, and the last."
+        echo "# Measured by scripts/base-curves.sh with $("$sgs" --version)."
+        for key in $keys; do
+            case $key in
+                *=[0-9]*) echo "# ${key%%=*} = ${key#*=}" ;;
+                *) echo "# ${key%%=*} = \"${key#*=}\"" ;;
+            esac
+        done
+        echo seed,generations,rate
+        for seed in $seeds; do
+            awk -v seed="$seed" '
+                function value(key) {
+                    if (!match($0, "\"" key "\":[0-9.eE+-]+")) return ""
+                    return substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3) + 0
+                }
+                {
+                    c = value("generations"); r = value("cumulative_solve_rate")
+                    if (c == "" || r == "") next
+                    if (r != before) printf "%d,%d,%.6g\n", seed, c, r
+                    written = r != before; before = r; last = c
+                }
+                END { if (!written) printf "%d,%d,%.6g\n", seed, last, before }
+            ' "$work/$name-$seed/metrics.jsonl"
+        done
+    } > "$out/$name.csv.part"
+    mv "$out/$name.csv.part" "$out/$name.csv"
+    echo "$name: $(tail -n 1 "$out/$name.csv")"
+done
