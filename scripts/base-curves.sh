@@ -26,7 +26,8 @@ for name in "$@"; do
     case $name in *-rehearsed) retire=16 share=0.2 ;; esac
     # The keys that the curve depends on. The loader compares them with those of a run.
     keys="problems.set=$set model.base=$base sampling.solver_tokens=48 algorithm.temperature=1.0
-        algorithm.batch.retire_after=$retire algorithm.batch.rehearsed_share=$share"
+        algorithm.batch.retire_after=$retire algorithm.batch.rehearsed_share=$share model.context=0
+        sampling.endpoint.roles=[]"
     options=
     for key in $keys; do options="$options --set $key"; done
     pids=
@@ -50,7 +51,7 @@ for name in "$@"; do
         echo "# Measured by scripts/base-curves.sh with $("$sgs" --version)."
         for key in $keys; do
             case $key in
-                *=[0-9]*) echo "# ${key%%=*} = ${key#*=}" ;;
+                *=[0-9]* | *=\[*) echo "# ${key%%=*} = ${key#*=}" ;;
                 *) echo "# ${key%%=*} = \"${key#*=}\"" ;;
             esac
         done

@@ -156,8 +156,7 @@ Examples:
 A run ends when it reaches the first of its limits: rounds, minutes, generations.")]
 pub struct RunArgs {
     /// Method: sgs, reinforce-half, reinforce, expert-iteration, cispo, sgs-no-guide, sgs-learned-guide,
-    /// sgs-frozen-conjecturer, sgs-no-conditioning, sgs-cispo, stp, sampling-only, or a TOML file [default: the method of
-    /// the size: sgs for Lean, sgs-cispo for Metamath].
+    /// sgs-frozen-conjecturer, sgs-no-conditioning, sgs-cispo, stp, sampling-only, or a TOML file [default: sgs].
     #[arg(hide_possible_values = true, value_parser = method())]
     pub method: Option<String>,
     /// Size: metamath-quick, metamath, metamath-13m, metamath-30m (one GPU each), lean-core or lean-d3k [default:
@@ -166,6 +165,10 @@ pub struct RunArgs {
     pub size: Option<String>,
     #[command(flatten)]
     pub keys: KeyArgs,
+    /// Undo the size's departures from the paper, except its learning rates (docs/fidelity.md). Explicit settings take
+    /// precedence.
+    #[arg(long)]
+    pub as_paper: bool,
     /// Follow the authors' code where it differs from the paper (docs/fidelity.md). Explicit settings take precedence.
     #[arg(long)]
     pub as_published: bool,
@@ -715,9 +718,9 @@ pub struct EvalArgs {
 #[command(after_help = "\
 Examples:
   sgs prove \"|- ( ph -> ph )\"
-  sgs prove --run runs/sgs-cispo-metamath-quick \"|- ph  &  |- ( ph -> ps )  =>  |- ps\"
+  sgs prove --run runs/sgs-metamath-quick \"|- ph  &  |- ( ph -> ps )  =>  |- ps\"
   sgs prove '( ph -> A. x ph )  ($d x ph)'    x does not occur in ph; use single quotes, because of the $
-  sgs prove --run runs/sgs-cispo-metamath-quick < statements.txt
+  sgs prove --run runs/sgs-metamath-quick < statements.txt
 Exit codes: 0 every statement was proved; 1 a statement was not; 2 a statement is not valid.")]
 pub struct ProveArgs {
     /// Statement in display form, or as `$d x ph $e |- ph $p |- A. x ph`, symbols separated by spaces; for Lean:
@@ -756,7 +759,7 @@ impl ProveArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  sgs conjecture --run runs/sgs-cispo-metamath-quick \"|- ( ( ph -> ps ) -> ( -. ps -> -. ph ) )\"
+  sgs conjecture --run runs/sgs-metamath-quick \"|- ( ( ph -> ps ) -> ( -. ps -> -. ph ) )\"
   sgs conjecture --problem syl -n 32
 Exit codes: 0 at least one valid conjecture; 1 none; 2 the target is not valid.")]
 pub struct ConjectureArgs {

@@ -78,6 +78,17 @@ sgs_keys::table! {
     }
 }
 
+impl LeanSettings {
+    /// Returns these settings with the choices of the paper's code (`docs/fidelity-lean.md`).
+    #[must_use]
+    pub fn with_code_choices(mut self) -> Self {
+        self.reading = Reading::Strict;
+        self.options.clear();
+        self.limits.proof_ms = 500_000;
+        self
+    }
+}
+
 /// `autoImplicit` keeps Lean's default, because 152 of the 3,323 statements of D_3k depend on it.
 fn pinned_options() -> Vec<(String, String)> {
     vec![("maxSynthPendingDepth".to_owned(), "3".to_owned())]

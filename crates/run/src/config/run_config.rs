@@ -9,7 +9,7 @@ use sgs_keys::{Allowed, InvalidValue, KeySpec, KeyTable as _, at_least, did_you_
 use sgs_lean::LeanSettings;
 use sgs_lm::ModelConfig;
 use sgs_lm::model::Mode;
-use sgs_selfplay::{AlgorithmConfig, Role, Weights};
+use sgs_selfplay::{AlgorithmConfig, Method, Role, Weights};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -223,10 +223,12 @@ pub const METHODS: [(&str, &str); 12] = [
 /// The user's choices from which a configuration is resolved.
 #[derive(Clone, Debug, Default)]
 pub struct Layers {
-    /// The name of a method, or the path of a TOML file. If absent, the size's own method is used.
+    /// The name of a method, or the path of a TOML file. If absent: sgs.
     pub method: Option<String>,
     /// The name of a size.
     pub size: Option<String>,
+    /// Whether to undo the size's departures from the paper's text, except its learning rates.
+    pub as_paper: bool,
     /// Whether to follow the paper's code where the paper's text is silent or differs.
     pub as_published: bool,
     /// `KEY=VALUE` settings.
@@ -329,16 +331,13 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
     let Some((_, size_text)) = SIZES.iter().find(|s| s.0 == size) else {
         return Err(unknown("size", &size, SIZES.iter().map(|s| s.0)).into());
     };
-    let mut size_table: Table = size_text.parse().context("the size's preset")?;
-    let own_method = text_of(&size_table, "method")?;
-    size_table.remove("method");
-    let (method, chosen) = match (named, text_of(&file, "method")?, own_method) {
-        (Some(name), _, _) if METHODS.iter().any(|m| m.0 == name) => {
+    let size_table: Table = size_text.parse().context("the size's preset")?;
+    let (method, chosen) = match (named, text_of(&file, "method")?) {
+        (Some(name), _) if METHODS.iter().any(|m| m.0 == name) => {
             (name.to_owned(), Layer::Argument("command line"))
         }
-        (_, Some(method), _) => (method, from_file()),
-        (_, None, Some(method)) => (method, Layer::Size(size.clone())),
-        (_, None, None) => ("sgs".to_owned(), Layer::Default),
+        (_, Some(method)) => (method, from_file()),
+        (_, None) => ("sgs".to_owned(), Layer::Default),
     };
     let Some((_, method_text)) = METHODS.iter().find(|m| m.0 == method) else {
         return Err(unknown("method", &method, METHODS.iter().map(|m| m.0)).into());
@@ -359,6 +358,9 @@ pub fn resolve(layers: &Layers, environment: impl Iterator<Item = (String, Strin
         && let Some(Value::Table(at_size)) = at_sizes.remove(&size)
     {
         stack.lay(at_size, &Layer::MethodAtSize(method.clone(), size.clone()))?;
+    }
+    if layers.as_paper {
+        stack.lay_paper_choices(&method)?;
     }
     if layers.as_published {
         stack.lay_code_choices()?;
@@ -490,13 +492,34 @@ impl LayerStack {
         Ok(())
     }
 
-    /// Adds a layer with the choices of the paper's code, as far as they differ from the algorithm so far.
+    /// Adds a layer with the method as in the paper, except for the learning rates, which depend on the model.
+    fn lay_paper_choices(&mut self, method: &str) -> Result<()> {
+        let method: Method = method.parse().map_err(|e| Usage(format!("{e}")))?;
+        let mut paper = Table::try_from(method.config())?;
+        for policy in ["solver", "conjecturer"] {
+            paper.get_mut(policy).and_then(Value::as_table_mut).and_then(|keys| keys.remove("learning_rate"));
+        }
+        self.lay_changes("algorithm", paper, "--as-paper")
+    }
+
+    /// Adds a layer with the choices of the paper's code.
     fn lay_code_choices(&mut self) -> Result<()> {
-        let Some(Value::Table(ours)) = self.table.get("algorithm").cloned() else { return Ok(()) };
-        let algorithm: AlgorithmConfig = ours.clone().try_into().context("the algorithm of the presets")?;
-        let mut published = Table::try_from(algorithm.with_code_choices())?;
-        drop_equal(&mut published, &ours);
-        self.lay_at("algorithm", published, &Layer::Argument("--as-published"))
+        let presets: RunConfig = self.table.clone().try_into().context("the presets")?;
+        self.lay_changes(
+            "algorithm",
+            Table::try_from(presets.algorithm.with_code_choices())?,
+            "--as-published",
+        )?;
+        let lean = presets.lean.unwrap_or_default().with_code_choices();
+        self.lay_changes("lean", Table::try_from(lean)?, "--as-published")
+    }
+
+    /// Adds a layer with the keys of `wanted`, a value of `[section]`, that differ from the values so far.
+    fn lay_changes(&mut self, section: &str, mut wanted: Table, flag: &'static str) -> Result<()> {
+        if let Some(Value::Table(now)) = self.table.get(section) {
+            drop_equal(&mut wanted, now);
+        }
+        self.lay_at(section, wanted, &Layer::Argument(flag))
     }
 
     fn is_table(&self, key: &str) -> bool {

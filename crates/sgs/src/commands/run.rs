@@ -46,6 +46,7 @@ pub fn begin(args: &RunArgs, workers: FleetConfig) -> Result<Outcome> {
     let layers = Layers {
         method: args.method.clone(),
         size: args.size.clone(),
+        as_paper: args.as_paper,
         as_published: args.as_published,
         set: args.set.clone(),
         flags: args.keys.given(),

@@ -159,7 +159,7 @@ fn the_source_of_each_value_is_shown() {
 fn method_and_size_cannot_be_set_as_keys() {
     for (setting, right) in [
         ("method=cispo", "`sgs run cispo --size metamath-quick`"),
-        ("size=metamath", "`sgs run sgs-cispo --size metamath`"),
+        ("size=metamath", "`sgs run sgs --size metamath`"),
     ] {
         let done = sgs(&["run", "--dry-run", "--set", setting]).expect(2);
         assert!(done.err.contains(right), "{}", done.err);

@@ -55,20 +55,20 @@ const COMMANDS: &[(&str, Check)] = &[
     ("cargo nextest run --release -p sgs-metamath --run-ignored only -E 'test(a_million_mutants)'", Skip),
     ("sgs prove \"|- ( ph -> ph )\"", SUCCEEDS),
     ("sgs prove '( ph -> A. x ph )  ($d x ph)'", SUCCEEDS),
-    ("sgs eval --run runs/sgs-cispo-metamath-quick -k 8", Append("--limit 4")),
-    ("sgs conjecture --run runs/sgs-cispo-metamath-quick --problem syl", SUCCEEDS),
+    ("sgs eval --run runs/sgs-metamath-quick -k 8", Append("--limit 4")),
+    ("sgs conjecture --run runs/sgs-metamath-quick --problem syl", SUCCEEDS),
     ("sgs review --problem syl \"( ph -> ph )\"", SUCCEEDS),
-    ("sgs export runs/sgs-cispo-metamath-quick --mm proved.mm", SUCCEEDS),
-    ("sgs export runs/sgs-cispo-metamath-quick --jsonl proofs.jsonl", SUCCEEDS),
+    ("sgs export runs/sgs-metamath-quick --mm proved.mm", SUCCEEDS),
+    ("sgs export runs/sgs-metamath-quick --jsonl proofs.jsonl", SUCCEEDS),
     ("sgs verify proofs.jsonl", SUCCEEDS),
     ("sgs verify proofs.jsonl --export accepted.mm", SUCCEEDS),
     ("sgs schema run", SUCCEEDS),
-    ("sgs resume runs/sgs-cispo-metamath-quick --rounds 200", Replace("--rounds 200", "--rounds 3")),
+    ("sgs resume runs/sgs-metamath-quick --rounds 200", Replace("--rounds 200", "--rounds 3")),
     ("sgs run reinforce-half", SUCCEEDS),
-    ("sgs compare runs/sgs-cispo-metamath-quick runs/reinforce-half-metamath-quick", SUCCEEDS),
-    ("sgs report runs/sgs-cispo-metamath-quick runs/reinforce-half-metamath-quick", SUCCEEDS),
-    ("sgs train --from runs/sgs-cispo-metamath-quick/rounds/0000", SUCCEEDS),
-    ("sgs prove --run runs/sgs-cispo-metamath-quick", Run(PROVED_OR_NOT, "|- ( ph -> ph )\nsyl\n")),
+    ("sgs compare runs/sgs-metamath-quick runs/reinforce-half-metamath-quick", SUCCEEDS),
+    ("sgs report runs/sgs-metamath-quick runs/reinforce-half-metamath-quick", SUCCEEDS),
+    ("sgs train --from runs/sgs-metamath-quick/rounds/0000", SUCCEEDS),
+    ("sgs prove --run runs/sgs-metamath-quick", Run(PROVED_OR_NOT, "|- ( ph -> ph )\nsyl\n")),
     ("sgs run sgs --size metamath", SUCCEEDS),
     ("sgs run examples/run.toml", SUCCEEDS),
     ("sgs run --set algorithm.solver.learning_rate=5e-5", SUCCEEDS),
@@ -247,6 +247,6 @@ fn the_path_of_a_newcomer_works_by_copy_and_paste() {
     for output in ["proved.mm", "accepted.mm", "proofs.jsonl", "runs/sweep/report/index.html"] {
         assert!(folder.path().join(output).is_file(), "{output}");
     }
-    let report = folder.path().join("runs/sgs-cispo-metamath-quick/report/index.html");
+    let report = folder.path().join("runs/sgs-metamath-quick/report/index.html");
     assert!(std::fs::read_to_string(report).unwrap().contains("<svg"));
 }

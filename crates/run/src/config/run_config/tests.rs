@@ -141,9 +141,9 @@ fn each_value_names_its_layer() {
     let layers = |size: Option<&str>| Layers {
         method: Some(file.clone()),
         size: size.map(str::to_owned),
-        as_published: false,
         set: vec!["seed=4".to_owned(), "rounds=8".to_owned(), "lean.scratch=there".to_owned()],
         flags: vec![("--rounds", "rounds", "9".to_owned())],
+        ..Layers::default()
     };
     let variables =
         || [("SGS_SET_SEED".to_owned(), "3".to_owned()), ("SGS_SET_MINUTES".to_owned(), "3".to_owned())];
@@ -238,6 +238,57 @@ fn as_published_selects_the_choices_of_the_papers_code() {
         let set = of(&layers(true, &["algorithm.optimizer.clip_norm=0.5"]));
         assert_eq!(set.config.algorithm.optimizer.clip_norm, 0.5);
     }
+    let size = Some("lean-d3k".to_owned());
+    let lean =
+        resolve(&Layers { size, as_published: true, ..Layers::default() }, std::iter::empty()).unwrap();
+    assert_eq!(lean.config.lean, Some(LeanSettings::default().with_code_choices()));
+    assert_eq!(lean.layer("lean.limits.proof_ms").to_string(), "--as-published");
+}
+
+/// Returns the alternatives to the paper that a document names: a key and a value.
+fn alternatives(document: &str, section: &str) -> Vec<(String, Value)> {
+    let code = document.split('`').skip(1).step_by(2);
+    let settings = code.filter_map(|code| code.split_once(" = "));
+    let value = |text: &str| format!("v = {text}").parse::<Table>().unwrap().remove("v").unwrap();
+    settings
+        .map(|(key, text)| (dotted(section, key.strip_prefix("lean.").unwrap_or(key)), value(text)))
+        .collect()
+}
+
+/// `--as-paper` leaves the library's method at every size, except for the learning rates, and none of the alternatives
+/// that `docs/fidelity.md` lists.
+#[test]
+fn as_paper_removes_the_departures_of_every_size() {
+    let listed = alternatives(include_str!("../../../../../docs/fidelity.md"), "algorithm");
+    let of_lean = alternatives(include_str!("../../../../../docs/fidelity-lean.md"), "lean");
+    assert!(listed.len() > 35 && of_lean.len() > 5, "{listed:?} {of_lean:?}");
+    for (size, _) in SIZES {
+        let of = |method: &str, as_paper| {
+            let (method, size) = (Some(method.to_owned()), Some(size.to_owned()));
+            resolve(&Layers { method, size, as_paper, ..Layers::default() }, std::iter::empty()).unwrap()
+        };
+        for (method, _) in METHODS {
+            let (preset, paper) = (of(method, false).config, of(method, true).config);
+            let mut expected = method.parse::<Method>().unwrap().config();
+            expected.solver.learning_rate = preset.algorithm.solver.learning_rate;
+            expected.conjecturer.learning_rate = preset.algorithm.conjecturer.learning_rate;
+            assert_eq!(paper.algorithm, expected, "{method} at {size}");
+            assert_eq!(
+                RunConfig { algorithm: preset.algorithm.clone(), ..paper },
+                preset,
+                "{method} at {size}"
+            );
+        }
+        let paper = of("sgs", true);
+        for (key, alternative) in listed.iter().chain(&of_lean) {
+            assert_ne!(paper.value(key).unwrap_or_else(|| panic!("{key}")), alternative, "{key} at {size}");
+        }
+    }
+    let of = |as_paper| {
+        let size = Some("lean-d3k".to_owned());
+        resolve(&Layers { size, as_paper, ..Layers::default() }, std::iter::empty()).unwrap().config
+    };
+    assert_eq!(of(true), of(false), "lean-d3k has the paper's values");
 }
 
 /// Asserts that a table has every key of an older one with the same value.
