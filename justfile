@@ -23,7 +23,7 @@ lint:
 unit:
     cargo nextest run --workspace --lib --status-level fail
 
-# Run all unit and integration tests (the README's second command).
+# Run all unit and integration tests.
 test *args:
     #!/usr/bin/env bash
     set -euo pipefail

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Measures how many targets each base model for Metamath proves without training: five runs of sampling-only per curve,
-# in parallel on one GPU. Writes OUT/NAME.csv, the format of data/metamath/curves (docs/formats.md).
+# in parallel on one GPU. Writes OUT/NAME.csv, whose contents belong in data/metamath/base-curves.csv (docs/analysis.md).
 #
 #   scripts/base-curves.sh SGS OUT [NAME...]
 #

@@ -23,6 +23,18 @@ pub fn lines(run: &RunData, view: &RunView, shown: &TextDisplay) -> Result<Vec<S
     let mut lines = Vec::new();
     let mut line = |name: &str, text: String| lines.push(format!("{name:<NAME$}{text}"));
     line("solved", solved(run));
+    if let Some(baseline) = &run.baseline
+        && let Some((end, own, base)) = baseline.against(&run.series(metric::CUMULATIVE))
+    {
+        let (base, low, high) = (percent(base.value), percent(base.low), percent(base.high));
+        let (own, seeds) = (percent(own), baseline.seeds());
+        line(
+            "base model",
+            format!(
+                "{base} without training at {end:.0} generations ({low} to {high}, {seeds} seeds); this run {own}"
+            ),
+        );
+    }
     line("held out", held_out(run));
     if let Some(best) = best(&theorems, shown) {
         line("best new", describe(best, shown));

@@ -87,6 +87,10 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
     if series.is_empty() {
         return None;
     }
+    let base = super::main_run(drawn).and_then(|d| d.run.baseline.as_ref());
+    // Runs of sampling-only are a base model's curve themselves.
+    let base = base.filter(|_| drawn.iter().all(|d| d.run.method != Some(Method::SamplingOnly)));
+    series.extend(base.map(|base| base.series(until)));
     let mut laws = Vec::new();
     let single = groups.len() == 1;
     // With many runs, only the laws of the main run and the baseline are drawn, because bands would cover each other. The
@@ -138,7 +142,12 @@ pub(super) fn cumulative(drawn: &[PlottedRun<'_>], options: &FigureOptions) -> O
             laws.join("; ")
         ),
     };
-    let seeds = about_seeds(&groups);
+    let mut seeds = about_seeds(&groups);
+    if base.is_some() {
+        seeds.push_str(
+            " Base model: measured with other seeds by scripts/base-curves.sh; the band is their range.",
+        );
+    }
     Some(Figure {
         id: "cumulative-solve-rate".into(),
         title: "Cumulative solve rate".into(),

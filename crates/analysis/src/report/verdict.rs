@@ -28,9 +28,22 @@ pub(super) fn sentences(drawn: &[PlottedRun<'_>]) -> Vec<String> {
             percent(first.1)
         ),
     };
-    targets.push_str(&match baseline(&groups, main) {
-        Some(baseline) => against(&curve, baseline),
-        None => "; this report has no measured baseline (a run of sampling-only is one)".to_owned(),
+    let other = baseline(&groups, main);
+    let measured =
+        main.runs.iter().find_map(|d| d.run.baseline.as_ref()?.against(&curve).zip(d.run.baseline.as_ref()));
+    targets.push_str(&match (other, measured) {
+        (Some(other), _) if other.method() == Some(Method::SamplingOnly) => against(&curve, other),
+        (_, Some(((end, own, base), measured))) => format!(
+            "; at {} generations, it is {} against {} ({} to {}, {} seeds) for the base model without training",
+            count(end),
+            percent(own),
+            percent(base.value),
+            percent(base.low),
+            percent(base.high),
+            measured.seeds()
+        ),
+        (Some(other), None) => against(&curve, other),
+        (None, None) => "; this report has no measured baseline (a run of sampling-only is one)".to_owned(),
     });
     vec![targets + ".", held_out(&groups, main), guide(&groups, main)]
 }

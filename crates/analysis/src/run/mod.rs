@@ -14,6 +14,7 @@ pub use display::{StatementDisplay, StatementIdentity};
 pub use evaluations::EvaluationData;
 pub use reader::{Display, RunReader, read_metrics, read_run};
 
+use crate::baseline::Baseline;
 use crate::fit::CurvePoint;
 use sgs_rundir::metrics::names;
 use sgs_rundir::{Histogram, MetricValues};
@@ -34,6 +35,8 @@ pub struct RunData {
     pub version: Option<String>,
     /// The effective configuration as TOML.
     pub config: String,
+    /// The measured curve of the base model, if there is one for this configuration.
+    pub baseline: Option<Baseline>,
     /// Metrics of the published rounds in ascending order.
     pub rounds: Vec<MetricValues>,
     /// Evaluations in ascending order.

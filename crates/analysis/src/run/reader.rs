@@ -9,6 +9,7 @@ use super::table_rows::TableRows;
 use super::{
     EvaluationData, RunData, ShownConjecture, SolvedExample, StatementDisplay, TargetHistory, TargetRound,
 };
+use crate::baseline::Baseline;
 use sgs_rundir::rows::{ConjectureRowStatus, ProblemKind};
 use sgs_rundir::{PublishedRound, RunView};
 use sgs_selfplay::{ProblemId, Verdict};
@@ -85,13 +86,16 @@ impl<'a> RunReader<'a> {
         }
         let table = table.unwrap_or_default();
         let text = |key: &str| table.get(key)?.as_str();
+        let method = text("method").and_then(|name| name.parse().ok());
+        let config = view.config_text()?;
         let run = RunData {
             name: name_of(path),
-            method: text("method").and_then(|name| name.parse().ok()),
+            method,
+            baseline: Baseline::of(&config, method),
             size: text("size").map(str::to_owned),
             seed: table.get("seed").and_then(|seed| seed.as_integer()?.try_into().ok()),
             version: table.get("frozen").and_then(|f| Some(f.get("version")?.as_str()?.to_owned())),
-            config: view.config_text()?,
+            config,
             ..RunData::default()
         };
         Ok(Self {

@@ -1,5 +1,6 @@
 //! The verdict at the top of a report.
 
+use sgs_analysis::baseline::Baseline;
 use sgs_analysis::report::{ReportOptions, fragment};
 use sgs_analysis::run::{ConjectureRound, EvaluationData, RunData, metric};
 use sgs_rundir::MetricValues;
@@ -60,6 +61,27 @@ fn a_single_run_is_compared_with_its_first_round_and_its_base_model() {
     );
     run.evaluations.pop();
     assert_contains(&verdict(&[run]), &["only the base model has been evaluated"]);
+}
+
+#[test]
+fn a_run_is_compared_with_the_measured_curve_of_its_base_model() {
+    let mut one = run(Method::Sgs, &[0.1, 0.3, 0.4]);
+    let text = "# a = 1\n1,800,0.1\n1,1700,0.25\n2,800,0.2\n2,2000,0.3\n";
+    one.baseline = Baseline::parse(text).unwrap().pop();
+    let parts =
+        ["at 1700 generations, it is 30.0% against 22.5% (20.0% to 25.0%, 2 seeds) for the base model"];
+    assert_contains(&verdict(std::slice::from_ref(&one)), &parts);
+    let drawn = |runs: &[RunData]| {
+        let page = fragment(runs, &ReportOptions::default());
+        page.parts.iter().any(|part| part.html(false).contains("Base model without training, 2 seeds"))
+    };
+    assert!(drawn(std::slice::from_ref(&one)));
+    // Other methods yield to it, but not runs of sampling-only.
+    let half = [one.clone(), run(Method::ReinforceHalf, &[0.1, 0.2])];
+    assert_contains(&verdict(&half), &parts);
+    let sampled = [one, run(Method::SamplingOnly, &[0.1, 0.25])];
+    assert_contains(&verdict(&sampled), &["30.0% against 25.0% for Parallel sampling"]);
+    assert!(!drawn(&sampled));
 }
 
 #[test]
